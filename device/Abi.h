@@ -1,0 +1,144 @@
+//===- Abi.h - what the runtime and the emitted kernel share --------------===//
+//
+// Plain structs, included by runtime/ (host C++) and by device/cuda/Device.cuh
+// (NVRTC, no system header). Change kAbiVersion with any change here.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_DEVICE_ABI_H
+#define MEGALITH_DEVICE_ABI_H
+
+namespace megalith::abi {
+
+constexpr int kAbiVersion = 1;
+
+/// One row of a pass; the same eight words as megalith::Row.
+struct Row {
+  int slot, token, position, kvSlot, visible, parent;
+  unsigned flags; ///< 1 = wants logits, 2 = draft
+  int result;     ///< argmax; -1 not wanted, -2 NaN
+};
+
+/// Head of every request descriptor. The pipeline's own fields follow in the
+/// emitted `struct Request : RequestHeader`; the manifest gives their offsets.
+struct RequestHeader {
+  int state;          ///< index of the state in the manifest's list
+  int fault;          ///< code of Faults.def, 0 = none
+  int slot;           ///< -1: none
+  int priority;
+  int promptLen;
+  int numTokens;      ///< prompt and generated
+  int generated;
+  int maxNewTokens;
+  int eosSeen;
+  int eosBegin, eosCount; ///< range of LaunchParams::eos
+  int kvLen;          ///< leading tokens whose KV is valid
+  int kvEnd;          ///< kvLen, or beyond it while drafts are in the pool
+  int waitingSite;    ///< call site it waits at; -1: none
+  int waitingSince;   ///< tick of the issue
+  int served;         ///< 1 between the pass and its after part
+  int callCount;      ///< tokens of the waiting call (in callTokens of the slot)
+  int callRowBegin;   ///< first row of the served call in the row table
+  int callRowCount;   ///< rows it got
+  int passes;         ///< passes it had rows in
+  int rows;           ///< rows it fed
+  int stateBefore;    ///< at the start of the tick; the device sets it
+  long long tokenBegin; ///< offset of its tokens in LaunchParams::tokens
+};
+
+/// One per slot.
+struct Slot {
+  int request;   ///< -1: free
+  int heldPages;
+};
+
+/// Written by control before a pass, read by every CTA after the grid barrier.
+struct PassTable {
+  int numRows;
+  int wantLogits; ///< any row wants logits: the head segment runs
+  int done;       ///< leave the resident loop
+  int tick;
+};
+
+/// First error that stopped the kernel; written once (watchdog).
+struct StopRecord {
+  int code;   ///< 0 = none, 1 = no progress
+  int cta;
+  int edge;   ///< index of the edge in the manifest
+  int tick;
+};
+
+struct Stats {
+  long long ticks, passes, rows;
+  long long traceWords;   ///< words written to the trace ring
+  long long traceDropped; ///< records that did not fit
+};
+
+/// Test hook: at tick `tick`, 4-byte word `offset` of request `request` becomes `value`.
+struct Corruption {
+  int tick, request, offset, value;
+};
+
+/// The kernel's one parameter.
+struct LaunchParams {
+  // model
+  const char *stream;          ///< packed weights
+  const void *const *weights;  ///< unpacked bf16 weights by manifest index (null if only streamed)
+  const float *ropeCosSin;     ///< [maxPositions][headDim / 2][2], rounded to bf16
+  int maxPositions;
+  int numRequests;
+  // requests
+  char *requests;              ///< RequestHeader and fields, manifest's requestBytes apart
+  int *tokens;                 ///< arena of all requests' tokens
+  const int *eos;
+  Slot *slots;
+  int *callTokens;             ///< [slots][rowsPerPass]
+  // pool
+  int *pageTable;              ///< [slots][pageTableStride]
+  int *freeList;               ///< stack of free page ids
+  int *freeCount;
+  int pageTableStride;
+  int admitMaxPages;           ///< pages of the pool (KV_TOO_LARGE above it)
+  char *kCache, *vCache;       ///< bf16 [layers][pages][kvHeads][pageTokens][headDim]
+  // pass
+  PassTable *pass;
+  Row *rows;                   ///< [rowsPerPass]
+  char *workspace;             ///< activations; offsets are constants of the source
+  unsigned *sync;              ///< [0] grid barrier, [16] stop flag, see Sync.cuh; zeroed before launch
+  StopRecord *stop;
+  // results and observation
+  long long *metrics;
+  Stats *stats;
+  unsigned *trace;             ///< null: no trace
+  long long traceCapacity;     ///< words
+  float *logits;               ///< null, or [requests][logitsRows][vocab] of the predicted positions
+  long long logitsRows;
+  int kvHash;                  ///< 1: the trace carries a hash of each row's K and V
+  // test hooks and limits
+  const int *oracle;           ///< null, or [requests][oracleStride]: drafts to propose
+  int oracleStride;
+  const Corruption *corruptions;
+  int numCorruptions;
+  int maxTicks;                ///< 0 = no limit
+  unsigned delaySeed;          ///< 0, or random delays before waits
+  long long watchdogNs;        ///< 0 = off
+};
+
+// Trace words. Each tick appends one record to LaunchParams::trace:
+//
+//   kTraceTick, words of the record, tick, live pages as the tick's code saw them,
+//   rows, words per row, requests
+//   rows x      the words of Row; one more with a hash of its K and V when kvHash is set
+//   requests x  slot (-1: it holds none), request, state at the start and at the end of
+//               the tick, fault code, kvLen, pages, gauges
+//               pages x page id, in position order
+//               gauges x gauge number and value (the bits of an i32 or f32)
+//
+// Requests: each slot that holds one at the end of the tick, ascending; then those
+// without slot that changed state, ascending. A request faulted in this tick when its
+// state changed and its code is not 0. A record that does not fit is dropped, as are
+// all after it, and counted in Stats::traceDropped.
+constexpr unsigned kTraceTick = 0x4b434954; ///< "TICK"
+constexpr int kTraceTickWords = 7;          ///< before the rows
+constexpr int kTraceRequestWords = 8;       ///< before the page ids
+
+} // namespace megalith::abi
+#endif

@@ -1,0 +1,343 @@
+//===- Control.cuh - the control plane: requests, slots, pages ------------===//
+//
+// Control runs on the consumer warps of CTA 0. Warp w serves slots w, w + 8, ...:
+// every lane executes the stages' scalar code on the same values, lane 0 stores.
+// What must happen in one order (reclaim, admission, choosing the calls of a
+// pass) runs on warp 0 between barriers of the CTA. docs/ir.md, "The tick".
+//
+// The emitted file gives two types: `Config`, the pipeline's constants, and
+// `Request`, the header and the pipeline's own fields.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "megalith/Sequences.cuh"
+
+namespace megalith::device {
+
+/// Codes of IR/Faults.def.
+enum FaultCode : int {
+  kPoolExhausted = 1,
+  kKvTooLarge = 2,
+  kNumeric = 3,
+  kFeedMismatch = 4,
+  kKvInvariant = 5,
+  kCorruptField = 6,
+  kIndexRange = 7,
+  kTokenRange = 8,
+};
+
+/// Row flags; also what a waiting call wants of its rows.
+enum RowFlag : u32 { kWantsLogits = 1, kDraft = 2 };
+
+/// The control plane's working state, in shared memory of CTA 0. The slot tables
+/// mirror LaunchParams::slots.
+template <class ConfigType, class RequestType> struct ControlState {
+  using Config = ConfigType;
+  using Request = RequestType;
+
+  const abi::LaunchParams *params;
+  int tick;
+  int done;           ///< leave the resident loop
+  int openRequests;   ///< not in a terminal state
+  int unseated;       ///< of these, without a slot
+  int freeSlots;
+  int freePages;
+  int live, pressure; ///< snapshot of the pool
+  int changes;        ///< of state in this tick
+  int waiting, served; ///< calls when the pass was formed
+  int numRows, wantLogits;
+
+  // per slot
+  int request[Config::slots]; ///< -1: free
+  int held[Config::slots];    ///< pages
+  int callChunk[Config::slots];
+  u32 callFlags[Config::slots];
+  u32 gaugesSet[Config::slots];
+  u32 gauges[Config::slots][Config::gauges > 0 ? Config::gauges : 1];
+
+  // the pass that is being formed, per slot
+  int wanted[Config::slots];   ///< rows; -1: the slot does not wait
+  int taken[Config::slots];    ///< -1: not served
+  int since[Config::slots], priority[Config::slots], kvLen[Config::slots];
+  int badRow[Config::slots];   ///< first row that must not be fed
+  int badCode[Config::slots];
+  int order[Config::slots];    ///< waiting slots, longest waiting first
+  int rowBegin[Config::slots];
+  int newPages[Config::slots], pageTop[Config::slots];
+
+  /// Hash of each row's K and V. With LaunchParams::kvHash the tensor side fills
+  /// it before the tick ends.
+  u32 kvHash[kMaxRows];
+
+  __device__ Request &requestAt(int number) const {
+    return reinterpret_cast<Request *>(params->requests)[number];
+  }
+  __device__ static bool isState(int state) { return state >= 0 && state < Config::states; }
+  __device__ static bool holdsSlot(int state) { return isState(state) && (Config::slotStates >> state & 1); }
+  __device__ static bool isTerminal(int state) {
+    return isState(state) && (Config::terminalStates >> state & 1);
+  }
+  __device__ static int pagesFor(int tokens) {
+    return (tokens + Config::pageTokens - 1) / Config::pageTokens;
+  }
+
+  /// Whether the descriptor of a request in `slot` (-1: none) can be trusted.
+  __device__ bool wellFormed(const Request &r, int slot) const {
+    const int room = slot < 0 ? 0 : held[slot] * Config::pageTokens;
+    return isState(r.state) && r.slot == slot && (slot >= 0 || !holdsSlot(r.state)) && r.fieldsInRange() &&
+           r.kvLen >= 0 && r.kvLen <= r.kvEnd && r.kvEnd <= room && r.generated >= 0 &&
+           r.generated <= r.maxNewTokens && r.numTokens == r.promptLen + r.generated &&
+           r.waitingSite >= -1 && r.waitingSite < Config::sites;
+  }
+  /// Ends a request whose descriptor cannot be trusted. One thread.
+  __device__ void check(Request &r, int slot) {
+    if (wellFormed(r, slot))
+      return;
+    r.slot = slot;
+    fail(r, kCorruptField);
+  }
+
+  /// Moves a request to another state and ends its call. One thread.
+  __device__ void move(Request &r, int state, int fault = 0) {
+    if (r.state != state)
+      atomicAdd(&changes, 1);
+    if (!isTerminal(r.state) && isTerminal(state)) {
+      atomicSub(&openRequests, 1);
+      if (r.slot < 0)
+        atomicSub(&unseated, 1);
+    }
+    r.state = state;
+    r.fault = fault;
+    r.waitingSite = -1;
+    r.served = 0;
+  }
+  __device__ void fail(Request &r, int code) { move(r, Config::faultState, code); }
+};
+
+/// A request's turn in a part: what stages do, to their own request only. The
+/// whole warp holds it, with the same values in every lane. After a fault the
+/// turn has no more effects, and ends in the fault state.
+template <class Control> struct TurnOf {
+  using Config = typename Control::Config;
+  using Request = typename Control::Request;
+
+  Control &c;
+  const abi::LaunchParams &p;
+  Request &r;
+  const int slot; ///< -1 during admission
+  int fault = 0;  ///< first fault of this turn
+
+  __device__ TurnOf(Control &c, int number, int slot)
+      : c(c), p(*c.params), r(c.requestAt(number)), slot(slot) {}
+
+  // --- where the request stands
+  __device__ bool in(int state) const { return r.state == state && r.waitingSite < 0; }
+  template <class Call> __device__ bool resumes() const { return r.served && r.waitingSite == Call::site; }
+
+  // --- what stages read
+  __device__ Span tokens() const { return {p.tokens + r.tokenBegin, r.numTokens}; }
+  __device__ Results results() const { return {p.rows + r.callRowBegin, r.callRowCount}; }
+  __device__ int budget() const { return r.maxNewTokens - r.generated; }
+  __device__ bool finished() const { return r.eosSeen || r.generated >= r.maxNewTokens; }
+  __device__ int kvLag() const { return r.numTokens - r.kvLen; }
+  __device__ int livePages() const { return c.live; }
+  __device__ bool pressure() const { return c.pressure != 0; }
+
+  __device__ void raise(int code) { fault = fault ? fault : code; }
+
+  /// Element `i`; outside the sequence it is 0 and the turn faults.
+  template <class View> __device__ int at(const View &sequence, int i) {
+    const auto view = asView(sequence);
+    if (i >= 0 && i < view.size())
+      return view[i];
+    raise(kIndexRange);
+    return 0;
+  }
+
+  /// Up to `width` tokens, at most `Capacity`, that followed the most recent earlier
+  /// occurrence of the longest suffix of `Ngram` or fewer tokens.
+  template <int Ngram, int Capacity, class View> __device__ auto ngramLookup(const View &sequence, int width) {
+    const auto view = asView(sequence);
+    Found<decltype(asView(sequence))> found{view, nullptr, 0, 0};
+    width = min(width, Capacity);
+    if (width <= 0)
+      return found;
+    if (p.oracle) {
+      const int first = r.generated;
+      found.injected = p.oracle + (long long)number() * p.oracleStride + first;
+      while (found.count < width && first + found.count < p.oracleStride && found.injected[found.count] >= 0)
+        ++found.count;
+      return found;
+    }
+    const int end = findSuffix<Ngram>(view);
+    if (end > 0) {
+      found.first = end;
+      found.count = min(width, view.size() - end);
+    }
+    return found;
+  }
+
+  // --- what stages do
+  /// Stores a scalar. All lanes have read what they need before lane 0 writes.
+  template <class Value, class Given> __device__ void set(Value &field, Given value) {
+    __syncwarp();
+    if (laneId() == 0 && !fault)
+      field = Value(value);
+    __syncwarp();
+  }
+  /// Stores a sequence, which may be a view of the field itself.
+  template <int Capacity, class View> __device__ void set(Sequence<Capacity> &field, const View &sequence) {
+    constexpr int each = (Capacity + 31) / 32;
+    const auto view = asView(sequence);
+    const int count = view.size();
+    if (count > Capacity)
+      raise(kCorruptField);
+    if (fault)
+      return;
+    int mine[each];
+#pragma unroll
+    for (int k = 0; k < each; ++k)
+      mine[k] = k * 32 + laneId() < count ? view[k * 32 + laneId()] : 0;
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < each; ++k)
+      if (k * 32 + laneId() < count)
+        field.items[k * 32 + laneId()] = mine[k];
+    if (laneId() == 0)
+      field.length = count;
+    __syncwarp();
+  }
+
+  /// Appends until an EOS, which is appended, or until the budget is used up.
+  /// Returns how many.
+  template <class View> __device__ int append(const View &sequence) {
+    const auto view = asView(sequence);
+    const int most = fault || r.eosSeen ? 0 : min(view.size(), budget());
+    int *end = p.tokens + r.tokenBegin + r.numTokens;
+    int count = 0;
+    bool stopped = false;
+    while (count < most && !stopped) {
+      const int i = count + laneId();
+      const int token = i < most ? view[i] : 0;
+      bool ends = false;
+      for (int e = 0; e < r.eosCount; ++e)
+        ends = ends || p.eos[r.eosBegin + e] == token;
+      const u32 stops = __ballot_sync(~0u, i < most && ends);
+      const int next = stops ? count + __ffs(stops) : min(count + 32, most);
+      if (i < next)
+        end[i] = token;
+      stopped = stops != 0;
+      count = next;
+    }
+    __syncwarp();
+    if (laneId() == 0) {
+      r.numTokens += count;
+      r.generated += count;
+      if (stopped)
+        r.eosSeen = 1;
+    }
+    __syncwarp();
+    return count;
+  }
+
+  /// Keeps at most the first `count` positions of the KV that was written.
+  __device__ void keepKv(int count) {
+    const int kept = max(0, min(r.kvEnd, count));
+    __syncwarp();
+    if (laneId() == 0 && !fault)
+      r.kvLen = r.kvEnd = kept;
+    __syncwarp();
+  }
+
+  template <class Metric> __device__ void count(Metric metric, int n) const {
+    if (laneId() == 0 && !fault)
+      atomicAdd(reinterpret_cast<u64 *>(p.metrics) + int(metric), u64((long long)n));
+  }
+  template <class Gauge> __device__ void trace(Gauge gauge, int value) const {
+    if (laneId() == 0 && slot >= 0 && !fault) {
+      c.gauges[slot][int(gauge)] = u32(value);
+      c.gaugesSet[slot] |= 1u << int(gauge);
+    }
+  }
+  template <class Gauge> __device__ void trace(Gauge gauge, float value) const {
+    trace(gauge, __float_as_int(value));
+  }
+
+  // --- how a turn ends
+  /// Asks the next pass to feed `sequence`; the slot waits at this call site.
+  template <class Call, class View> __device__ void issue(const View &sequence) {
+    if (fault) {
+      fail(fault);
+      return;
+    }
+    const auto view = asView(sequence);
+    const int size = view.size(), wanted = Call::chunk > 0 ? min(size, Call::chunk) : size;
+    int *fed = p.callTokens + slot * Config::rowsPerPass;
+    for (int i = laneId(); i < min(wanted, Config::rowsPerPass); i += 32)
+      fed[i] = view[i];
+    __syncwarp();
+    if (laneId() == 0) {
+      r.waitingSite = Call::site;
+      r.waitingSince = c.tick;
+      r.served = 0;
+      r.callCount = wanted;
+      c.callChunk[slot] = Call::chunk;
+      c.callFlags[slot] = (Call::wantsLogits ? kWantsLogits : 0u) | (Call::draft ? kDraft : 0u);
+    }
+    __syncwarp();
+  }
+
+  /// Ends a stage: checks the request, then moves it.
+  __device__ void goTo(int state) {
+    if (!fault && r.kvLen > max(0, r.numTokens - 1))
+      fault = kKvInvariant;
+    if (!fault && !c.wellFormed(r, slot))
+      fault = kCorruptField;
+    if (fault) {
+      fail(fault);
+      return;
+    }
+    __syncwarp();
+    if (laneId() == 0)
+      c.move(r, state);
+    __syncwarp();
+    if (slot < 0 && Control::holdsSlot(state))
+      takeSlot();
+  }
+
+  __device__ void fail(int code) {
+    __syncwarp();
+    if (laneId() == 0)
+      c.fail(r, code);
+    __syncwarp();
+  }
+
+private:
+  __device__ int number() const { return int(&r - &c.requestAt(0)); }
+
+  /// Seats an admitted request in the lowest free slot.
+  __device__ void takeSlot() {
+    for (int base = 0; base < Config::slots; base += 32) {
+      const int s = base + laneId();
+      const u32 open = __ballot_sync(~0u, s < Config::slots && c.request[s] < 0);
+      if (!open)
+        continue;
+      __syncwarp();
+      if (laneId() == __ffs(open) - 1) {
+        c.request[s] = p.slots[s].request = number();
+        c.held[s] = p.slots[s].heldPages = 0;
+        c.gaugesSet[s] = 0;
+        r.slot = s;
+        --c.freeSlots;
+        atomicSub(&c.unseated, 1);
+      }
+      __syncwarp();
+      return;
+    }
+  }
+};
+
+} // namespace megalith::device
+
+#include "megalith/ControlTick.cuh"
+#include "megalith/ControlPass.cuh"

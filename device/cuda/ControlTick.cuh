@@ -1,0 +1,310 @@
+//===- ControlTick.cuh - begin and end of a tick, admission, the trace ----===//
+#pragma once
+
+namespace megalith::device {
+
+/// Counts requests that are not in a terminal state, and those of them without a
+/// slot. Warp 0.
+template <class Control> __device__ void countRequests(Control &c) {
+  int open = 0, unseated = 0;
+  for (int i = laneId(); i < c.params->numRequests; i += 32) {
+    const auto &r = c.requestAt(i);
+    open += !Control::isTerminal(r.state);
+    unseated += !Control::isTerminal(r.state) && r.slot < 0;
+  }
+#pragma unroll
+  for (int distance = 16; distance; distance >>= 1) {
+    open += __shfl_xor_sync(~0u, open, distance);
+    unseated += __shfl_xor_sync(~0u, unseated, distance);
+  }
+  __syncwarp();
+  if (laneId() == 0) {
+    c.openRequests = open;
+    c.unseated = unseated;
+  }
+  __syncwarp();
+}
+
+/// Reads what the host prepared, once. All consumer threads; only CTA 0 controls.
+template <class Control> __device__ void startControl(Control &c, const abi::LaunchParams &p) {
+  using Config = typename Control::Config;
+  if (blockIdx.x != 0)
+    return;
+  if (threadIdx.x == 0) {
+    c.params = &p;
+    c.tick = c.done = 0;
+    c.freePages = *p.freeCount;
+    c.freeSlots = 0;
+    for (int s = 0; s < Config::slots; ++s) {
+      c.request[s] = p.slots[s].request;
+      c.held[s] = p.slots[s].heldPages;
+      c.gaugesSet[s] = 0;
+      c.freeSlots += c.request[s] < 0;
+    }
+  }
+  consumerSync();
+  if (warpId() == 0)
+    countRequests(c);
+  for (int i = threadIdx.x; i < p.numRequests; i += kConsumerThreads)
+    c.requestAt(i).stateBefore = c.requestAt(i).state;
+  consumerSync();
+}
+
+/// Test hook: overwrites words of descriptors of requests that have not ended. Warp 0.
+template <class Control> __device__ void applyCorruptions(Control &c) {
+  const abi::LaunchParams &p = *c.params;
+  if (p.numCorruptions == 0)
+    return;
+  if (laneId() == 0)
+    for (int i = 0; i < p.numCorruptions; ++i) {
+      const abi::Corruption &hook = p.corruptions[i];
+      auto &r = c.requestAt(hook.request);
+      if (hook.tick != c.tick || Control::isTerminal(r.state))
+        continue;
+      const int slot = r.slot;
+      *reinterpret_cast<int *>(reinterpret_cast<char *>(&r) + hook.offset) = hook.value;
+      c.check(r, slot);
+    }
+  __syncwarp();
+  countRequests(c);
+}
+
+/// Takes slots from requests whose state holds none, and pages from beyond each
+/// request's KV. Pages leave a table from its end, slots in ascending order; one
+/// lane per slot, a scan gives each its place on the free stack. Warp 0.
+template <class Control> __device__ void reclaim(Control &c) {
+  using Config = typename Control::Config;
+  const abi::LaunchParams &p = *c.params;
+  for (int base = 0; base < Config::slots; base += 32) {
+    const int s = base + laneId();
+    const int number = s < Config::slots ? c.request[s] : -1;
+    const int held = number >= 0 ? c.held[s] : 0;
+    bool leaves = false;
+    int kept = 0;
+    if (number >= 0) {
+      auto &r = c.requestAt(number);
+      c.check(r, s);
+      leaves = !Control::holdsSlot(r.state);
+      // Up to kvEnd, not kvLen: drafts may wait for their kv.keep.
+      kept = leaves ? 0 : min(held, Control::pagesFor(r.kvEnd));
+    }
+    const int freed = held - kept;
+    int end = freed; // inclusive scan
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int below = __shfl_up_sync(~0u, end, distance);
+      end += laneId() >= distance ? below : 0;
+    }
+    const int *table = p.pageTable + (long long)s * p.pageTableStride;
+    int *stack = p.freeList + c.freePages + end - freed;
+    for (int i = 0; i < freed; ++i)
+      stack[i] = table[held - 1 - i];
+    if (freed > 0)
+      c.held[s] = p.slots[s].heldPages = kept;
+    if (leaves) {
+      auto &r = c.requestAt(number);
+      c.request[s] = p.slots[s].request = -1;
+      r.slot = r.waitingSite = -1;
+      r.served = r.kvLen = r.kvEnd = 0;
+      atomicAdd(&c.freeSlots, 1);
+      if (!Control::isTerminal(r.state))
+        atomicAdd(&c.unseated, 1);
+    }
+    const int total = __shfl_sync(~0u, end, 31);
+    __syncwarp();
+    if (laneId() == 0)
+      c.freePages += total;
+    __syncwarp();
+  }
+}
+
+/// Reclaim, snapshot, stop. `c.done` says whether the resident loop ends here.
+template <class Control> __device__ void beginTick(Control &c) {
+  using Config = typename Control::Config;
+  const abi::LaunchParams &p = *c.params;
+  if (warpId() == 0) {
+    if (laneId() == 0)
+      c.changes = c.waiting = c.served = c.numRows = c.wantLogits = 0;
+    __syncwarp();
+    applyCorruptions(c);
+    reclaim(c);
+    if (laneId() == 0) {
+      c.live = Config::pages - c.freePages;
+      c.pressure = 100ll * c.live > (long long)Config::watermark * Config::pages;
+      c.done = c.openRequests == 0 || (p.maxTicks > 0 && c.tick >= p.maxTicks);
+      if (c.done) {
+        *p.freeCount = c.freePages;
+        *p.pass = {0, 0, 1, c.tick};
+      }
+    }
+  }
+  consumerSync();
+}
+
+/// Runs `stage` for the requests in `state`, by (priority descending, number
+/// ascending), while a slot is free.
+template <class Control, class Stage> __device__ void admission(Control &c, int state, Stage stage) {
+  using Config = typename Control::Config;
+  const abi::LaunchParams &p = *c.params;
+  consumerSync();
+  if (warpId() == 0 && c.unseated > 0) {
+    // Requests before `next` in that order have been visited in this tick.
+    u64 next = 0;
+    while (c.freeSlots > 0) {
+      u64 first = ~0ull;
+      for (int i = laneId(); i < p.numRequests; i += 32) {
+        const auto &r = c.requestAt(i);
+        const u64 rank = (u64)(~(u32)r.priority ^ 0x80000000u) << 32 | (u32)i;
+        if (r.state == state && r.slot < 0 && rank >= next && rank < first)
+          first = rank;
+      }
+#pragma unroll
+      for (int distance = 16; distance; distance >>= 1) {
+        const u64 other = __shfl_xor_sync(~0u, first, distance);
+        first = other < first ? other : first;
+      }
+      if (first == ~0ull)
+        break;
+      next = first + 1;
+      TurnOf<Control> t(c, int(first & 0xffffffffu), -1);
+      const long long most = (long long)t.r.promptLen + t.r.maxNewTokens + Config::draftRows;
+      if ((most + Config::pageTokens - 1) / Config::pageTokens > p.admitMaxPages)
+        t.fail(kKvTooLarge);
+      else
+        stage(t);
+    }
+  }
+  consumerSync();
+}
+
+/// Runs the parts for every slot that holds a request. Slots do not see each
+/// other, so nothing is synchronised.
+template <class Control, class Parts> __device__ void everySlot(Control &c, Parts parts) {
+  for (int s = warpId(); s < Control::Config::slots; s += kConsumerWarps)
+    if (c.request[s] >= 0) {
+      TurnOf<Control> t(c, c.request[s], s);
+      parts(t);
+    }
+}
+
+/// Writes the record of one request at `out`. Its layout stands in Abi.h.
+template <class Control> __device__ void traceRequest(Control &c, int number, int slot, u32 *out) {
+  using Config = typename Control::Config;
+  const abi::LaunchParams &p = *c.params;
+  auto &r = c.requestAt(number);
+  const int pages = slot < 0 ? 0 : c.held[slot];
+  const u32 set = slot < 0 ? 0 : c.gaugesSet[slot];
+  if (laneId() == 0) {
+    out[0] = u32(slot);
+    out[1] = u32(number);
+    out[2] = u32(r.stateBefore);
+    out[3] = u32(r.state);
+    out[4] = u32(r.fault);
+    out[5] = u32(r.kvLen);
+    out[6] = u32(pages);
+    out[7] = u32(__popc(set));
+    u32 *gauge = out + abi::kTraceRequestWords + pages;
+    for (int g = 0; g < Config::gauges; ++g)
+      if (set >> g & 1) {
+        gauge[0] = u32(g);
+        gauge[1] = c.gauges[slot][g];
+        gauge += 2;
+      }
+  }
+  for (int i = laneId(); i < pages; i += 32)
+    out[abi::kTraceRequestWords + i] = u32(p.pageTable[(long long)slot * p.pageTableStride + i]);
+}
+
+/// Whether request `number` changed state in this tick without holding a slot.
+template <class Control> __device__ bool changedUnseated(Control &c, int number) {
+  const auto &r = c.requestAt(number);
+  return number < c.params->numRequests && r.slot < 0 && r.state != r.stateBefore;
+}
+
+/// Appends the record of this tick, or counts it as dropped. Warp 0.
+template <class Control> __device__ void traceTick(Control &c) {
+  using Config = typename Control::Config;
+  const abi::LaunchParams &p = *c.params;
+  const int rowWords = p.kvHash ? 9 : 8;
+  const bool anyUnseated = c.changes > 0;
+  int records = 0;
+  long long words = abi::kTraceTickWords + (long long)c.numRows * rowWords;
+  for (int s = 0; s < Config::slots; ++s)
+    if (c.request[s] >= 0) {
+      ++records;
+      words += abi::kTraceRequestWords + c.held[s] + 2 * __popc(c.gaugesSet[s]);
+    }
+  for (int base = 0; anyUnseated && base < p.numRequests; base += 32) {
+    const int found = __popc(__ballot_sync(~0u, changedUnseated(c, base + laneId())));
+    records += found;
+    words += found * abi::kTraceRequestWords;
+  }
+  const long long begin = p.stats->traceWords;
+  const bool fits = p.stats->traceDropped == 0 && begin + words <= p.traceCapacity;
+  __syncwarp();
+  if (fits) {
+    u32 *out = p.trace + begin;
+    if (laneId() == 0) {
+      out[0] = abi::kTraceTick;
+      out[1] = u32(words);
+      out[2] = u32(c.tick);
+      out[3] = u32(c.live);
+      out[4] = u32(c.numRows);
+      out[5] = u32(rowWords);
+      out[6] = u32(records);
+    }
+    out += abi::kTraceTickWords;
+    for (int i = laneId(); i < c.numRows * rowWords; i += 32) {
+      const int row = i / rowWords, word = i % rowWords;
+      out[i] = word == 8 ? c.kvHash[row] : reinterpret_cast<const u32 *>(p.rows + row)[word];
+    }
+    out += c.numRows * rowWords;
+    for (int s = 0; s < Config::slots; ++s)
+      if (c.request[s] >= 0) {
+        traceRequest(c, c.request[s], s, out);
+        out += abi::kTraceRequestWords + c.held[s] + 2 * __popc(c.gaugesSet[s]);
+      }
+    for (int base = 0; anyUnseated && base < p.numRequests; base += 32)
+      for (u32 found = __ballot_sync(~0u, changedUnseated(c, base + laneId())); found; found &= found - 1) {
+        traceRequest(c, base + __ffs(found) - 1, -1, out);
+        out += abi::kTraceRequestWords;
+      }
+  }
+  __syncwarp();
+  for (int s = laneId(); s < Config::slots; s += 32)
+    c.gaugesSet[s] = 0;
+  for (int i = laneId(); c.changes > 0 && i < p.numRequests; i += 32)
+    c.requestAt(i).stateBefore = c.requestAt(i).state;
+  if (laneId() == 0) {
+    if (fits)
+      p.stats->traceWords = begin + words;
+    else
+      ++p.stats->traceDropped;
+  }
+  __syncwarp();
+}
+
+/// Ends the tick. When nothing moved in it and nothing can free a page any more, the
+/// request that waits longest makes room for the others.
+template <class Control> __device__ void endTick(Control &c) {
+  const abi::LaunchParams &p = *c.params;
+  consumerSync();
+  if (warpId() == 0) {
+    if (laneId() == 0 && c.waiting > 0 && c.served == 0 && c.changes == 0)
+      c.fail(c.requestAt(c.request[c.order[0]]), kPoolExhausted);
+    __syncwarp();
+    if (p.trace)
+      traceTick(c);
+    if (laneId() == 0) {
+      ++c.tick;
+      p.stats->ticks = c.tick;
+      if (c.numRows > 0) {
+        ++p.stats->passes;
+        p.stats->rows += c.numRows;
+      }
+    }
+    __syncwarp();
+  }
+}
+
+} // namespace megalith::device

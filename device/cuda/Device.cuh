@@ -1,0 +1,16 @@
+//===- Device.cuh - everything an emitted kernel may call -----------------===//
+//
+// No header of the CUDA toolkit or of the host is included: NVRTC compiles the
+// emitted source with these files alone.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "megalith/Abi.h"
+
+#include "megalith/Values.cuh"
+#include "megalith/Sync.cuh"
+#include "megalith/Ring.cuh"
+#include "megalith/Stream.cuh"
+#include "megalith/Rows.cuh"
+#include "megalith/Attention.cuh"
+#include "megalith/Control.cuh"

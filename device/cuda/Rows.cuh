@@ -1,0 +1,254 @@
+//===- Rows.cuh - row-wise work: reductions, argmax, rope, KV addresses ---===//
+#pragma once
+
+namespace megalith::device {
+
+/// What every CTA keeps of the pass table in shared memory.
+struct PassShared {
+  int numRows, wantLogits, done, tick;
+  abi::Row rows[kMaxRows];
+  long long kvBase[kMaxRows]; ///< element offset of the row's K and V: page and place in it, head 0
+  float scalars[4][kMaxRows]; ///< per-row values of prologues
+};
+
+/// Copies the pass table and resolves pages. One consumer thread per row; the
+/// caller synchronises. `Pool`: kvHeads, pageTokens, headDim.
+template <class Pool>
+__device__ __forceinline__ void loadPass(PassShared &pass, const abi::LaunchParams &p) {
+  const int row = threadIdx.x;
+  const int numRows = (int)loadWord(&p.pass->numRows);
+  if (row == 0) {
+    pass.numRows = numRows;
+    pass.wantLogits = (int)loadWord(&p.pass->wantLogits);
+    pass.done = (int)loadWord(&p.pass->done);
+    pass.tick = (int)loadWord(&p.pass->tick);
+  }
+  if (row < numRows) {
+    const Words4 a = loadWords(&p.rows[row]), b = loadWords(reinterpret_cast<const char *>(&p.rows[row]) + 16);
+    pass.rows[row] = {(int)a.x, (int)a.y, (int)a.z, (int)a.w, (int)b.x, (int)b.y, b.z, (int)b.w};
+    const int page = (int)loadWord(p.pageTable + (long long)a.x * p.pageTableStride + (int)a.w / Pool::pageTokens);
+    pass.kvBase[row] = ((long long)page * Pool::kvHeads * Pool::pageTokens + (int)a.w % Pool::pageTokens) * Pool::headDim;
+  }
+}
+
+/// Element offset of layer `layer` in a KV cache.
+template <class Pool> __device__ __forceinline__ long long kvLayer(int layer) {
+  return (long long)layer * Pool::pages * Pool::kvHeads * Pool::pageTokens * Pool::headDim;
+}
+
+/// Stores values of K or V of one row at columns of [kvHeads * headDim].
+template <class Pool> struct KvRows {
+  u16 *cache;       ///< of the present layer
+  const PassShared *pass;
+  __device__ __forceinline__ long long at(int row, int col) const {
+    return pass->kvBase[row] + (long long)(col / Pool::headDim) * Pool::pageTokens * Pool::headDim + col % Pool::headDim;
+  }
+  __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {
+    if (c1 == c0 + 1) {
+      *reinterpret_cast<u32 *>(cache + at(row, c0)) = packBf16(f.v[0], f.v[1]);
+      return;
+    }
+    cache[at(row, c0)] = floatToBf16(f.v[0]);
+    cache[at(row, c1)] = floatToBf16(f.v[1]);
+  }
+  __device__ __forceinline__ void store(int row, int c, Floats<1> f) const {
+    cache[at(row, c)] = floatToBf16(f.v[0]);
+  }
+  __device__ __forceinline__ void store8(int row, int c, Floats<8> f) const {
+    *reinterpret_cast<Words4 *>(cache + at(row, c)) = pack8(f);
+  }
+};
+
+/// cos and sin of the rope angle of frequency `i` below Dim/2, rounded to bf16.
+template <int Dim> struct Rope {
+  const float *table; ///< [positions][Dim / 2][2]
+  __device__ __forceinline__ float at(int position, int col, int which) const {
+    return __ldg(table + ((long long)position * (Dim / 2) + col % (Dim / 2)) * 2 + which);
+  }
+  template <int N> __device__ __forceinline__ Floats<N> cosAt(int position, int col) const {
+    return mapFloats<N>([&](int i) { return at(position, col + i, 0); });
+  }
+  template <int N> __device__ __forceinline__ Floats<N> sinAt(int position, int col) const {
+    return mapFloats<N>([&](int i) { return at(position, col + i, 1); });
+  }
+  __device__ __forceinline__ Floats<2> cosPair(int position, int c0, int c1) const {
+    return {{at(position, c0, 0), at(position, c1, 0)}};
+  }
+  __device__ __forceinline__ Floats<2> sinPair(int position, int c0, int c1) const {
+    return {{at(position, c0, 1), at(position, c1, 1)}};
+  }
+};
+
+/// The column that rotate_half takes a value from, and the sign it gives it.
+template <int Dim> __device__ __forceinline__ int partnerColumn(int col) {
+  return col % Dim < Dim / 2 ? col + Dim / 2 : col - Dim / 2;
+}
+template <int Dim, int N> __device__ __forceinline__ Floats<N> rotated(int col, Floats<N> partner) {
+  return col % Dim < Dim / 2 ? neg(partner) : partner;
+}
+
+/// Weight number `index` of the manifest (of a layer: its first number plus the layer).
+__device__ __forceinline__ const u16 *weightAt(const abi::LaunchParams &p, int index) {
+  return static_cast<const u16 *>(p.weights[index]);
+}
+
+/// Columns [0, Columns) of one row by one warp: values(c) -> Floats<8> at c..c+7.
+/// Sum tree `lanes32`: lane j adds columns 8j..8j+7, 256+8j.. in ascending order;
+/// then lanes at distance 16, 8, 4, 2, 1.
+template <int Columns, class Values> __device__ __forceinline__ float warpSum(Values values) {
+  float sum = 0.0f;
+  for (int c = laneId() * 8; c < Columns; c += 256) {
+    const Floats<8> f = values(c);
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      if (Columns % 8 == 0 || c + i < Columns)
+        sum = __fadd_rn(sum, f.v[i]);
+  }
+#pragma unroll
+  for (int d = 16; d; d >>= 1)
+    sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, d));
+  return sum;
+}
+template <int Columns, class Values> __device__ __forceinline__ float warpMax(Values values) {
+  float best = __int_as_float(0xff800000);
+  for (int c = laneId() * 8; c < Columns; c += 256) {
+    const Floats<8> f = values(c);
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      if (Columns % 8 == 0 || c + i < Columns)
+        best = fmaxf(best, f.v[i]);
+  }
+#pragma unroll
+  for (int d = 16; d; d >>= 1)
+    best = fmaxf(best, __shfl_xor_sync(~0u, best, d));
+  return best;
+}
+
+/// One warp of this CTA for each row; every CTA does the same rows.
+template <class Fn> __device__ __forceinline__ void everyRow(int numRows, Fn fn) {
+  for (int row = warpId(); row < numRows; row += kConsumerWarps)
+    fn(row);
+}
+
+/// One warp of the grid for each (row, part): the work is spread over the CTAs.
+template <class Fn> __device__ __forceinline__ void spreadRows(int numRows, int parts, Fn fn) {
+  for (int i = blockIdx.x + gridDim.x * warpId(); i < numRows * parts; i += gridDim.x * kConsumerWarps)
+    fn(i / parts, i % parts);
+}
+
+// --- argmax -------------------------------------------------------------------
+
+/// The greatest value so far and the lowest index that has it; index -2 once a
+/// NaN was seen.
+struct Best {
+  float value = __int_as_float(0xff800000);
+  int index = 0x7fffffff;
+  __device__ __forceinline__ void take(float v, int i) {
+    if (index == -2)
+      return;
+    if (v != v || i == -2)
+      index = -2;
+    else if (v > value || (v == value && i < index)) {
+      value = v;
+      index = i;
+    }
+  }
+  __device__ __forceinline__ void takeLane(int distance) {
+    const float v = __shfl_xor_sync(~0u, value, distance);
+    const int i = __shfl_xor_sync(~0u, index, distance);
+    take(v, i);
+  }
+};
+
+/// Reduces `best` (one per thread and row tile, as streamProduct deals the rows)
+/// over the CTA and writes one entry per row: partial[row][cta].
+template <int Tiles>
+__device__ __forceinline__ void publishBest(Best (&best)[Tiles], int numRows, float *scratch, Words4 *partial) {
+#pragma unroll
+  for (int t = 0; t < Tiles; ++t) {
+    best[t].takeLane(1);
+    best[t].takeLane(2);
+    consumerSync();
+    Float2 *entries = reinterpret_cast<Float2 *>(scratch);
+    if ((threadIdx.x & 3) == 0)
+      entries[threadIdx.x >> 2] = {best[t].value, __int_as_float(best[t].index)};
+    consumerSync();
+    const int row = t * kTileRows + threadIdx.x;
+    if (threadIdx.x < kTileRows && row < numRows) {
+      Best b;
+      for (int g = 0; g < 4; ++g)
+        b.take(entries[g * kTileRows + threadIdx.x].x, __float_as_int(entries[g * kTileRows + threadIdx.x].y));
+      partial[(long long)row * gridDim.x + blockIdx.x] = {__float_as_uint(b.value), (u32)b.index, 0, 0};
+    }
+  }
+}
+
+/// Two logits of a row into the caller's dump, at the position they predict.
+/// Rejected drafts write positions that are fed again later.
+template <int RequestBytes>
+__device__ __forceinline__ void storeLogits(const abi::LaunchParams &p, const abi::Row &row, int column,
+                                            Floats<2> logits, int vocab) {
+  if (!p.logits || !(row.flags & 1))
+    return;
+  const int request = (int)loadWord(&p.slots[row.slot].request);
+  const abi::RequestHeader &r =
+      *reinterpret_cast<const abi::RequestHeader *>(p.requests + (long long)request * RequestBytes);
+  const long long index = row.position + 1 - (int)loadWord(&r.promptLen);
+  if (index < 0 || index >= p.logitsRows)
+    return;
+  float *at = p.logits + (request * p.logitsRows + index) * vocab + column;
+  at[0] = logits.v[0];
+  if (column + 1 < vocab)
+    at[1] = logits.v[1];
+}
+
+/// After the grid edge: one warp per row reduces all CTAs' entries (one CTA calls this).
+__device__ __forceinline__ void reduceBest(const abi::LaunchParams &p, const PassShared &pass, const Words4 *partial) {
+  everyRow(pass.numRows, [&](int row) {
+    Best b;
+    for (int i = laneId(); i < (int)gridDim.x; i += 32) {
+      const Words4 e = loadWords(partial + (long long)row * gridDim.x + i);
+      b.take(__uint_as_float(e.x), (int)e.y);
+    }
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+      b.takeLane(d);
+    if (laneId() == 0)
+      p.rows[row].result = pass.rows[row].flags & 1 ? b.index : -1;
+  });
+}
+
+/// A hash of the row's K and V in all layers, for the trace: equal bits, equal hash.
+template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::LaunchParams &p, const PassShared &pass, int row) {
+  u32 h = 0;
+  for (int layer = 0; layer < Pool::layers; ++layer)
+    for (int i = laneId(); i < Pool::kvHeads * Pool::headDim; i += 32) {
+      const long long at = kvLayer<Pool>(layer) + pass.kvBase[row] +
+                           (long long)(i / Pool::headDim) * Pool::pageTokens * Pool::headDim + i % Pool::headDim;
+      const u32 k = loadHalfWord(reinterpret_cast<const u16 *>(p.kCache) + at);
+      const u32 v = loadHalfWord(reinterpret_cast<const u16 *>(p.vCache) + at);
+      h += hash32((k | v << 16) ^ hash32(layer * Pool::kvHeads * Pool::headDim + i));
+    }
+#pragma unroll
+  for (int d = 16; d; d >>= 1)
+    h += __shfl_xor_sync(~0u, h, d);
+  return h;
+}
+
+/// CTA 0, after the last edge of a pass: the rows' results, and their KV hashes
+/// when the trace wants them.
+template <class Pool>
+__device__ __forceinline__ void finishRows(const abi::LaunchParams &p, const PassShared &pass, const Words4 *partial,
+                                           u32 *hashes) {
+  if (pass.wantLogits)
+    reduceBest(p, pass, partial);
+  if (p.kvHash)
+    everyRow(pass.numRows, [&](int row) {
+      const u32 hash = kvHashOfRow<Pool>(p, pass, row);
+      if (laneId() == 0)
+        hashes[row] = hash;
+    });
+  consumerSync();
+}
+
+} // namespace megalith::device

@@ -1,0 +1,99 @@
+//===- Sync.cuh - barriers of the consumers of one CTA and of the grid ----===//
+#pragma once
+
+namespace megalith::device {
+
+/// Words of LaunchParams::sync. Each stands in its own 128-byte line.
+enum SyncWord { kGridArrivals = 0, kStopFlag = 32, kSyncWords = 64 };
+
+/// All consumer threads of the CTA (the producer warp stays out).
+__device__ __forceinline__ void consumerSync() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kConsumerThreads) : "memory");
+}
+
+__device__ __forceinline__ u64 nanoseconds() {
+  u64 t;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+  return t;
+}
+
+__device__ __forceinline__ u32 loadRelaxed(const u32 *p) {
+  u32 v;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+
+__device__ __forceinline__ u32 hash32(u32 x) {
+  x ^= x >> 16;
+  x *= 0x7feb352du;
+  x ^= x >> 15;
+  x *= 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+
+/// State of the grid barrier in one CTA. Lives in registers of thread 0.
+struct GridEdges {
+  const abi::LaunchParams *params;
+  u32 *stoppedHere; ///< shared memory: 1 once this CTA knows that the kernel stops
+  u32 arrivals = 0; ///< value of kGridArrivals when the present epoch is complete
+  int tick = 0;
+
+  /// True when some CTA asked all to leave.
+  __device__ bool stopRequested() const {
+    return loadRelaxed(params->sync + kStopFlag) != 0;
+  }
+
+  /// Records why the kernel stops, once, and asks every CTA to leave.
+  __device__ void requestStop(int code, int edge) const {
+    if (atomicCAS(&params->stop->code, 0, code) == 0) {
+      params->stop->cta = blockIdx.x;
+      params->stop->edge = edge;
+      params->stop->tick = tick;
+    }
+    __threadfence();
+    atomicExch(params->sync + kStopFlag, 1u);
+  }
+};
+
+/// Grid-wide edge number `edge` of the plan: what any CTA wrote before it is
+/// visible to every CTA after it. Arrivals only grow, so no reset races with a
+/// late reader. Returns false when the kernel stops; callers return at once.
+__device__ __forceinline__ bool gridEdge(GridEdges &grid, int edge) {
+  consumerSync();
+  if (threadIdx.x == 0) {
+    const abi::LaunchParams &p = *grid.params;
+    grid.arrivals += gridDim.x;
+    if (p.delaySeed) { // a test hook: let other CTAs run ahead by up to 8 us
+      const u32 spins = hash32(p.delaySeed ^ hash32(blockIdx.x ^ hash32(grid.arrivals))) & 8191;
+      for (u32 i = 0; i < spins; i += 32)
+        __nanosleep(32);
+    }
+    u32 *counter = p.sync + kGridArrivals;
+    // Release: cumulative over what the barrier above ordered before it.
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+    u32 seen;
+    u64 since = 0;
+    for (u32 spin = 1;; ++spin) {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+      if ((int)(seen - grid.arrivals) >= 0)
+        break;
+      if (spin % 1024 == 0) {
+        if (grid.stopRequested()) {
+          *grid.stoppedHere = 1;
+          break;
+        }
+        if (p.watchdogNs > 0) {
+          const u64 now = nanoseconds();
+          if (since == 0)
+            since = now;
+          else if (now - since > (u64)p.watchdogNs)
+            grid.requestStop(1, edge);
+        }
+      }
+    }
+  }
+  consumerSync();
+  return *(volatile u32 *)grid.stoppedHere == 0;
+}
+
+} // namespace megalith::device

@@ -1,0 +1,255 @@
+//===- Values.cuh - bf16, short vectors of f32, loads and stores ----------===//
+#pragma once
+
+namespace megalith::device {
+
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+/// Consumer warps of a CTA; one more warp streams weights.
+constexpr int kConsumerWarps = 8;
+constexpr int kConsumerThreads = kConsumerWarps * 32;
+constexpr int kCtaThreads = kConsumerThreads + 32;
+/// Rows of a pass that one tensor-core tile holds.
+constexpr int kTileRows = 16;
+constexpr int kMaxRows = 64;
+
+struct alignas(16) Words4 {
+  u32 x, y, z, w;
+};
+struct alignas(8) Float2 {
+  float x, y;
+};
+
+__device__ __forceinline__ int laneId() { return threadIdx.x & 31; }
+__device__ __forceinline__ int warpId() { return threadIdx.x >> 5; }
+
+// --- bf16 -------------------------------------------------------------------
+
+__device__ __forceinline__ float bf16Low(u32 pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float bf16High(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+__device__ __forceinline__ float bf16ToFloat(u16 bits) { return __uint_as_float((u32)bits << 16); }
+
+/// Two floats to one word of bf16, each to nearest even; `low` goes to bits 0-15.
+__device__ __forceinline__ u32 packBf16(float low, float high) {
+  u32 word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+__device__ __forceinline__ u16 floatToBf16(float v) { return (u16)packBf16(v, 0.0f); }
+__device__ __forceinline__ float roundBf16(float v) { return bf16Low(packBf16(v, 0.0f)); }
+
+// --- N floats of one row, at N columns --------------------------------------
+
+template <int N> struct Floats {
+  float v[N];
+};
+
+template <int N, class Fn> __device__ __forceinline__ Floats<N> mapFloats(Fn fn) {
+  Floats<N> r;
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    r.v[i] = fn(i);
+  return r;
+}
+template <int N> __device__ __forceinline__ Floats<N> splat(float s) {
+  return mapFloats<N>([&](int) { return s; });
+}
+
+// Every operation is rounded once: contraction would change the bits from one
+// fusion to another.
+#define MEGALITH_BINARY(Name, Expr)                                                                \
+  template <int N> __device__ __forceinline__ Floats<N> Name(Floats<N> a, Floats<N> b) {           \
+    return mapFloats<N>([&](int i) {                                                               \
+      const float x = a.v[i], y = b.v[i];                                                          \
+      return Expr;                                                                                 \
+    });                                                                                            \
+  }                                                                                                \
+  template <int N> __device__ __forceinline__ Floats<N> Name(Floats<N> a, float b) {               \
+    return Name(a, splat<N>(b));                                                                   \
+  }                                                                                                \
+  template <int N> __device__ __forceinline__ Floats<N> Name(float a, Floats<N> b) {               \
+    return Name(splat<N>(a), b);                                                                   \
+  }                                                                                                \
+  __device__ __forceinline__ float Name(float x, float y) { return Expr; }
+MEGALITH_BINARY(add, __fadd_rn(x, y))
+MEGALITH_BINARY(sub, __fsub_rn(x, y))
+MEGALITH_BINARY(mul, __fmul_rn(x, y))
+MEGALITH_BINARY(div, __fdiv_rn(x, y))
+MEGALITH_BINARY(maximum, fmaxf(x, y))
+MEGALITH_BINARY(minimum, fminf(x, y))
+#undef MEGALITH_BINARY
+
+#define MEGALITH_UNARY(Name, Expr)                                                                 \
+  __device__ __forceinline__ float Name(float x) { return Expr; }                                  \
+  template <int N> __device__ __forceinline__ Floats<N> Name(Floats<N> a) {                        \
+    return mapFloats<N>([&](int i) { return Name(a.v[i]); });                                      \
+  }
+MEGALITH_UNARY(neg, -x)
+MEGALITH_UNARY(toBf16, roundBf16(x))
+MEGALITH_UNARY(sigmoid, __fdiv_rn(1.0f, __fadd_rn(1.0f, expf(-x))))
+MEGALITH_UNARY(silu, __fdiv_rn(x, __fadd_rn(1.0f, expf(-x))))
+MEGALITH_UNARY(relu, fmaxf(x, 0.0f))
+MEGALITH_UNARY(exponential, expf(x))
+MEGALITH_UNARY(hyperbolicTangent, tanhf(x))
+MEGALITH_UNARY(reciprocalSqrt, __frsqrt_rn(x))
+MEGALITH_UNARY(gelu, __fmul_rn(__fmul_rn(0.5f, x), __fadd_rn(1.0f, erff(__fmul_rn(x, 0.70710678118654752f)))))
+MEGALITH_UNARY(geluTanh,
+               __fmul_rn(__fmul_rn(0.5f, x),
+                         __fadd_rn(1.0f, tanhf(__fmul_rn(0.7978845608028654f,
+                                                         __fadd_rn(x, __fmul_rn(0.044715f, __fmul_rn(x, __fmul_rn(x, x)))))))))
+#undef MEGALITH_UNARY
+
+/// rotate_half on a pair of columns (j, j + dim/2) held by one thread.
+__device__ __forceinline__ Floats<2> rotatePair(Floats<2> a) { return {{-a.v[1], a.v[0]}}; }
+
+// --- memory -----------------------------------------------------------------
+// Activations are written by one CTA and read by another: loads bypass L1
+// (`.cg`). Weights never change during a launch: `.nc`.
+
+__device__ __forceinline__ Words4 loadWords(const void *p) {
+  Words4 w;
+  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+               : "l"(p)
+               : "memory");
+  return w;
+}
+__device__ __forceinline__ u32 loadWord(const void *p) {
+  u32 w;
+  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(w) : "l"(p) : "memory");
+  return w;
+}
+__device__ __forceinline__ u16 loadHalfWord(const void *p) {
+  u16 h;
+  asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(h) : "l"(p) : "memory");
+  return h;
+}
+__device__ __forceinline__ Words4 loadConstWords(const void *p) {
+  Words4 w;
+  asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+      : "l"(p));
+  return w;
+}
+
+__device__ __forceinline__ Floats<8> unpack8(Words4 w) {
+  return {{bf16Low(w.x), bf16High(w.x), bf16Low(w.y), bf16High(w.y), bf16Low(w.z), bf16High(w.z),
+           bf16Low(w.w), bf16High(w.w)}};
+}
+__device__ __forceinline__ Words4 pack8(Floats<8> f) {
+  return {packBf16(f.v[0], f.v[1]), packBf16(f.v[2], f.v[3]), packBf16(f.v[4], f.v[5]),
+          packBf16(f.v[6], f.v[7])};
+}
+
+/// An activation [rows][Columns] in the workspace, rows padded to 8 columns.
+template <int Columns> struct Bf16Rows {
+  static constexpr int columns = Columns, stride = (Columns + 7) / 8 * 8;
+  u16 *base;
+  __device__ __forceinline__ Floats<8> load8(int row, int col) const {
+    return unpack8(loadWords(base + (long long)row * stride + col));
+  }
+  __device__ __forceinline__ Words4 words(int row, int col) const {
+    return loadWords(base + (long long)row * stride + col);
+  }
+  __device__ __forceinline__ Floats<1> load(int row, int col) const {
+    return {{bf16ToFloat(loadHalfWord(base + (long long)row * stride + col))}};
+  }
+  /// Two columns: adjacent ones (even `c0`) in one word, others apart.
+  __device__ __forceinline__ Floats<2> loadPair(int row, int c0, int c1) const {
+    if (c1 == c0 + 1) {
+      const u32 w = loadWord(base + (long long)row * stride + c0);
+      return {{bf16Low(w), bf16High(w)}};
+    }
+    return {{load(row, c0).v[0], load(row, c1).v[0]}};
+  }
+  __device__ __forceinline__ void store8(int row, int col, Floats<8> f) const {
+    *reinterpret_cast<Words4 *>(base + (long long)row * stride + col) = pack8(f);
+  }
+  __device__ __forceinline__ void store(int row, int col, Floats<1> f) const {
+    base[(long long)row * stride + col] = floatToBf16(f.v[0]);
+  }
+  __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {
+    if (c1 == c0 + 1) {
+      *reinterpret_cast<u32 *>(base + (long long)row * stride + c0) = packBf16(f.v[0], f.v[1]);
+      return;
+    }
+    base[(long long)row * stride + c0] = floatToBf16(f.v[0]);
+    base[(long long)row * stride + c1] = floatToBf16(f.v[1]);
+  }
+};
+
+/// `words` with the columns from K on replaced by zero: padding may hold anything.
+template <int K> __device__ __forceinline__ Words4 keepBelow(Words4 words, int column) {
+  if constexpr (K % 8 != 0) {
+    if (column + 8 > K) {
+      u32 w[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        w[i] = column + 2 * i >= K ? 0 : column + 2 * i + 1 >= K ? w[i] & 0xffffu : w[i];
+      return {w[0], w[1], w[2], w[3]};
+    }
+  }
+  return words;
+}
+
+template <int Columns> struct FloatRows {
+  static constexpr int columns = Columns, stride = (Columns + 7) / 8 * 8;
+  float *base;
+  __device__ __forceinline__ Floats<8> load8(int row, int col) const {
+    const float *p = base + (long long)row * stride + col;
+    const Words4 a = loadWords(p), b = loadWords(p + 4);
+    return {{__uint_as_float(a.x), __uint_as_float(a.y), __uint_as_float(a.z), __uint_as_float(a.w),
+             __uint_as_float(b.x), __uint_as_float(b.y), __uint_as_float(b.z), __uint_as_float(b.w)}};
+  }
+  __device__ __forceinline__ Floats<1> load(int row, int col) const {
+    return {{__uint_as_float(loadWord(base + (long long)row * stride + col))}};
+  }
+  __device__ __forceinline__ Floats<2> loadPair(int row, int c0, int c1) const {
+    return {{load(row, c0).v[0], load(row, c1).v[0]}};
+  }
+  __device__ __forceinline__ void store8(int row, int col, Floats<8> f) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      base[(long long)row * stride + col + i] = f.v[i];
+  }
+  __device__ __forceinline__ void store(int row, int col, Floats<1> f) const {
+    base[(long long)row * stride + col] = f.v[0];
+  }
+  __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {
+    base[(long long)row * stride + c0] = f.v[0];
+    base[(long long)row * stride + c1] = f.v[1];
+  }
+};
+
+/// A weight matrix read row by row (an embedding table).
+template <int Columns> struct WeightRows {
+  const u16 *base;
+  __device__ __forceinline__ Floats<8> load8(int row, int col) const {
+    const u16 *at = base + (long long)row * Columns + col;
+    if constexpr (Columns % 8 == 0)
+      return unpack8(loadConstWords(at));
+    else
+      return mapFloats<8>([&](int i) { return col + i < Columns ? bf16ToFloat(__ldg(at + i)) : 0.0f; });
+  }
+};
+
+/// A weight vector [Length] that repeats every Length columns.
+template <int Length> struct WeightVector {
+  const u16 *base;
+  __device__ __forceinline__ Floats<1> load(int col) const {
+    return {{bf16ToFloat(__ldg(base + col % Length))}};
+  }
+  __device__ __forceinline__ Floats<2> loadPair(int c0, int c1) const {
+    return {{load(c0).v[0], load(c1).v[0]}};
+  }
+  __device__ __forceinline__ Floats<8> load8(int col) const {
+    if constexpr (Length % 8 == 0)
+      return unpack8(loadConstWords(base + col % Length));
+    else
+      return mapFloats<8>([&](int i) { return load(col + i).v[0]; });
+  }
+};
+
+} // namespace megalith::device

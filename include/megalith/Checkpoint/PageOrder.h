@@ -1,0 +1,37 @@
+//===- PageOrder.h - the order of a pool's free list ------------*- C++ -*-===//
+#ifndef MEGALITH_CHECKPOINT_PAGEORDER_H
+#define MEGALITH_CHECKPOINT_PAGEORDER_H
+
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace megalith {
+
+/// The pages of a pool in the order in which a fresh pool hands them out:
+/// 0, 1, 2, ... or, with a seed, a Fisher-Yates shuffle driven by splitmix64
+/// (https://prng.di.unimi.it/splitmix64.c). Every executor starts with this
+/// order, so that page ids in traces agree.
+inline std::vector<int32_t> pageOrder(int64_t pages,
+                                      std::optional<uint64_t> seed = {}) {
+  std::vector<int32_t> order(pages);
+  std::iota(order.begin(), order.end(), 0);
+  if (!seed)
+    return order;
+  uint64_t state = *seed;
+  auto next = [&state] {
+    uint64_t z = (state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  };
+  for (int64_t i = pages - 1; i > 0; --i)
+    std::swap(order[i], order[next() % static_cast<uint64_t>(i + 1)]);
+  return order;
+}
+
+} // namespace megalith
+
+#endif

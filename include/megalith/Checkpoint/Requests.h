@@ -1,0 +1,51 @@
+//===- Requests.h - The requests of a run -----------------------*- C++ -*-===//
+#ifndef MEGALITH_CHECKPOINT_REQUESTS_H
+#define MEGALITH_CHECKPOINT_REQUESTS_H
+
+#include "megalith/Checkpoint/Result.h"
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace megalith {
+
+/// One line of a requests file.
+struct Request {
+  /// A number in the file becomes its decimal text.
+  std::string id;
+  /// The prompt; never empty.
+  std::vector<int32_t> tokens;
+  int64_t maxNewTokens = 0;
+  /// Overrides the checkpoint's set when present; may be empty (no token ends
+  /// the request).
+  std::optional<std::vector<int32_t>> eos;
+  int32_t priority = 0;
+  /// Where the request stands in its file, from 1.
+  unsigned line = 0;
+};
+
+struct RequestOptions {
+  /// Token ids must be below it.
+  int64_t vocabSize = 0;
+  /// Allows `text`: each byte of its UTF-8 form is one token.
+  bool byteVocabulary = false;
+};
+
+/// Reads JSON lines
+/// `{"id", "tokens" or "text", "max_new_tokens"[, "eos"][, "priority"]}`;
+/// blank lines are skipped. The first error is returned with its line and,
+/// where it is known, its column. Errors: `requests-missing`, `request-syntax`,
+/// `request-key`, `request-empty-prompt`, `request-budget`,
+/// `request-duplicate-id`, `request-token-range`.
+Result<std::vector<Request>> readRequests(const std::string &path,
+                                          const RequestOptions &options);
+
+/// The same from text; `file` is named in errors.
+Result<std::vector<Request>> parseRequests(std::string_view text,
+                                           const RequestOptions &options,
+                                           const std::string &file);
+
+} // namespace megalith
+
+#endif

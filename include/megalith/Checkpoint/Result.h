@@ -1,0 +1,43 @@
+//===- Result.h - A value or one error --------------------------*- C++ -*-===//
+#ifndef MEGALITH_CHECKPOINT_RESULT_H
+#define MEGALITH_CHECKPOINT_RESULT_H
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace megalith {
+
+/// What was wrong with a file that a user gave.
+struct CheckpointError {
+  /// Stable kebab-case id, for instance `safetensors-truncated`.
+  std::string kind;
+  /// One lower-case sentence without the location: what was found, what was
+  /// expected.
+  std::string message;
+  /// The path as it was opened.
+  std::string file;
+  /// Both start at 1; 0 means that the error has no such position.
+  unsigned line = 0;
+  unsigned column = 0;
+};
+
+/// Either a value or the error that prevented it. This library does not use
+/// Support, so that the runtime can link it without LLVM.
+template <class T> struct Result {
+  std::optional<T> value;
+  CheckpointError error;
+
+  Result(T v) : value(std::move(v)) {}
+  Result(CheckpointError e) : error(std::move(e)) {}
+
+  explicit operator bool() const { return value.has_value(); }
+  T &operator*() { return *value; }
+  const T &operator*() const { return *value; }
+  T *operator->() { return &*value; }
+  const T *operator->() const { return &*value; }
+};
+
+} // namespace megalith
+
+#endif

@@ -1,0 +1,91 @@
+//===- SafetensorsFile.h - Memory-mapped weights ----------------*- C++ -*-===//
+#ifndef MEGALITH_CHECKPOINT_SAFETENSORSFILE_H
+#define MEGALITH_CHECKPOINT_SAFETENSORSFILE_H
+
+#include "megalith/Checkpoint/Result.h"
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace megalith {
+
+/// The element types of the format.
+enum class DType : uint8_t {
+  Bool,
+  U8,
+  I8,
+  F8E5M2,
+  F8E4M3,
+  I16,
+  U16,
+  F16,
+  BF16,
+  I32,
+  U32,
+  F32,
+  I64,
+  U64,
+  F64
+};
+
+/// Bytes per element.
+unsigned dtypeSize(DType dtype);
+/// As the file spells it: `BF16`.
+std::string_view dtypeName(DType dtype);
+
+/// One tensor of a mapped file, row-major, little-endian.
+struct TensorView {
+  DType dtype;
+  std::vector<int64_t> shape;
+  /// Points into the mapping, so it lives as long as the file. The format does
+  /// not promise alignment.
+  const uint8_t *data;
+  /// Bytes; equals the product of `shape` times the element size.
+  uint64_t size;
+
+  /// `[2048, 512]`, for messages.
+  std::string shapeText() const;
+};
+
+/// The weights of a checkpoint directory: model.safetensors, or else the shards
+/// that model.safetensors.index.json names. Read-only mappings; every size and
+/// offset in the headers is checked before the first tensor is handed out.
+class SafetensorsFile {
+public:
+  /// Errors: `safetensors-missing`, `safetensors-truncated` (the file ends
+  /// early), `safetensors-header` (not the format, or an index that
+  /// contradicts its shards), `safetensors-offsets` (ranges reversed,
+  /// overlapping, leaving holes, or disagreeing with shapes) and
+  /// `safetensors-dtype`.
+  static Result<SafetensorsFile> load(const std::string &dir);
+
+  /// One file by its path.
+  static Result<SafetensorsFile> open(const std::string &path);
+
+  /// The tensor called `name`, or null.
+  const TensorView *find(std::string_view name) const;
+
+  /// Every tensor, ordered by name.
+  const std::map<std::string, TensorView, std::less<>> &tensors() const {
+    return Tensors;
+  }
+
+  /// The path of the file, or of the index of several, for messages.
+  const std::string &path() const { return Path; }
+
+private:
+  struct Mapping;
+  std::optional<CheckpointError> add(const std::string &path);
+  std::optional<CheckpointError> addShards(const std::string &dir);
+
+  std::vector<std::shared_ptr<const Mapping>> Mappings;
+  std::map<std::string, TensorView, std::less<>> Tensors;
+  std::string Path;
+};
+
+} // namespace megalith
+
+#endif

@@ -1,0 +1,97 @@
+//===- Trace.h - what a run did, tick by tick -------------------*- C++ -*-===//
+//
+// The reference executor and the runtime write the same trace; docs/trace.md
+// describes the file. Plain structs, so that the runtime can use them without
+// the compiler.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_CHECKPOINT_TRACE_H
+#define MEGALITH_CHECKPOINT_TRACE_H
+
+#include "megalith/Checkpoint/Result.h"
+#include "megalith/IR/Row.h"
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace megalith {
+
+/// A request's share of one pool at the end of a tick.
+struct TraceKv {
+  std::string pool;
+  int64_t len = 0;            ///< leading tokens whose KV is valid
+  std::vector<int32_t> pages; ///< its page table, position order
+  bool operator==(const TraceKv &) const = default;
+};
+
+/// One request in one tick.
+struct TraceSlot {
+  int32_t slot = -1; ///< -1: it changed state without holding a slot
+  int32_t request = 0;
+  std::string before, after;            ///< state at the start and the end of the tick
+  std::vector<TraceKv> kv;              ///< in the order of the pools
+  std::map<std::string, double> gauges; ///< values of `trace` in this tick
+  bool operator==(const TraceSlot &) const = default;
+};
+
+/// One pass that had rows.
+struct TracePass {
+  std::string model;
+  std::vector<Row> rows;
+  /// Of K and V of each row's position in all layers; may be absent, never compared.
+  std::vector<uint64_t> kvHash;
+};
+
+struct TraceFault {
+  int32_t request = 0;
+  std::string code; ///< a name of IR/Faults.def
+  bool operator==(const TraceFault &) const = default;
+};
+
+struct TraceTick {
+  int64_t tick = 0;
+  std::map<std::string, int64_t> live; ///< pages in use per pool, as the tick's code saw it
+  std::vector<TracePass> passes;       ///< in the order in which they ran
+  /// Every slot that holds a request at the end of the tick, ascending; then the
+  /// requests without slot that changed state, ascending.
+  std::vector<TraceSlot> slots;
+  std::vector<TraceFault> faults; ///< by request
+};
+
+/// How a request ended.
+struct TraceRequest {
+  std::string id;
+  std::vector<int32_t> tokens; ///< generated
+  std::string finish;          ///< "stop", "length", "fault" or "limit"
+  std::string fault;           ///< its code when `finish` is "fault"
+  bool operator==(const TraceRequest &) const = default;
+};
+
+struct Trace {
+  std::string pipeline;
+  std::vector<TraceTick> ticks;
+  std::vector<TraceRequest> requests; ///< in file order
+  std::map<std::string, int64_t> metrics;
+};
+
+/// JSON lines: a header, one line per tick, one last line with the results.
+std::string formatTrace(const Trace &trace);
+
+/// Writes formatTrace() to `path`. Error: `trace-write`.
+Result<bool> writeTrace(const std::string &path, const Trace &trace);
+
+/// Errors carry the line: `trace-missing`, `trace-syntax` (not JSON),
+/// `trace-key` (a missing member or one of a wrong type), `trace-end` (the
+/// file ends before the line with the results).
+Result<Trace> readTrace(const std::string &path);
+
+/// The same from text; `file` is named in errors.
+Result<Trace> parseTrace(std::string_view text, const std::string &file);
+
+/// The first difference, as one line that names tick and place; empty when the
+/// traces are equal. KV hashes are not compared.
+std::string compareTraces(const Trace &a, const Trace &b);
+
+} // namespace megalith
+
+#endif

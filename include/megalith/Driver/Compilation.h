@@ -1,0 +1,84 @@
+//===- Compilation.h - the chain of stages --------------------------------===//
+//
+// YAML -> AST -> checked program -> IR -> passes -> plan -> CUDA text -> cubin.
+// The file to open first: every stage is one call of compile().
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_DRIVER_COMPILATION_H
+#define MEGALITH_DRIVER_COMPILATION_H
+
+#include "megalith/Checkpoint/ConfigFile.h"
+#include "megalith/Checkpoint/SafetensorsFile.h"
+#include "megalith/IR/IR.h"
+#include "megalith/Jit/Compile.h"
+#include "megalith/Plan/Plan.h"
+#include "megalith/Sema/Model.h"
+#include "megalith/Support/Diagnostics.h"
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace megalith::driver {
+
+/// What a compilation is asked for.
+struct CompileOptions {
+  std::string file;                                        ///< the pipeline's YAML
+  std::vector<std::pair<std::string, std::string>> models; ///< NAME (or "") and checkpoint directory
+  std::vector<std::pair<std::string, std::string>> sets;   ///< `--set name=value`
+  std::vector<std::string> planSettings;                   ///< `--plan key=value`
+  std::string profile = "h200";                            ///< `--device-profile`
+  std::string irFile;                                      ///< start from this IR instead of the YAML
+  std::string stopAfter;                                   ///< last pass to run; empty = all
+  bool needWeights = false; ///< open model.safetensors and check every tensor
+  bool printAfterAll = false, timePasses = false;
+  std::function<void(const std::string &)> sink; ///< receives what the two above print
+};
+
+/// A pipeline's model with its checkpoint.
+struct LoadedModel {
+  std::string name, directory;
+  CheckedModel checked;
+  std::optional<SafetensorsFile> weights; ///< when needWeights
+};
+
+/// Results of the front half: everything up to the passed module.
+struct Compilation {
+  std::vector<LoadedModel> models;
+  std::string ast; ///< printed AST of the pipeline and its model files
+  ir::Module module;
+};
+
+/// Registers `path`, or reports `cannot-read-file`.
+std::optional<uint32_t> openSource(Diagnostics &diags, const std::string &path, SourceLoc from = {});
+
+/// YAML (or IR text) to a module after the last pass wanted. nullopt on error.
+std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &diags);
+
+/// A finished module to its plan.
+std::optional<plan::Plan> makePlan(const ir::Module &module, const CompileOptions &options, Diagnostics &diags);
+
+/// The emitted source and its manifest.
+struct Source {
+  std::string cuda, manifest;
+};
+Source emitSource(const ir::Module &module, const plan::Plan &plan, Diagnostics &diags);
+
+/// Puts the text of an edited `.cu` in place of the emitted one, and its path in
+/// place of `name`, so that errors of NVRTC come back at its lines. False after
+/// `cannot-read-file`.
+bool readEditedSource(const std::string &path, std::string &cuda, std::string &name, Diagnostics &diags);
+
+struct AssembleOptions {
+  std::string arch;     ///< "sm_80", "sm_90a", "sm_100a", ...
+  bool needPtx = false; ///< the cache holds cubins only: compile anyway
+};
+
+/// Compiles a source with NVRTC, through the disk cache.
+std::optional<jit::CompileResult> assemble(const std::string &cuda, const std::string &fileName,
+                                           const AssembleOptions &options, Diagnostics &diags);
+
+/// Turns an error of the Checkpoint library into a diagnostic.
+void reportCheckpoint(Diagnostics &diags, const CheckpointError &error);
+
+} // namespace megalith::driver
+#endif

@@ -1,0 +1,42 @@
+//===- Control.h - the control half of the source -------------------------===//
+#ifndef MEGALITH_EMIT_CONTROL_H
+#define MEGALITH_EMIT_CONTROL_H
+
+#include "megalith/IR/IR.h"
+#include "megalith/Support/CodeWriter.h"
+#include "megalith/Support/Diagnostics.h"
+#include <string>
+
+namespace megalith::emit {
+
+/// How the text is written; nothing here changes what the kernel does.
+struct ControlOptions {
+  bool lineDirectives = true; ///< `#line` back to the YAML
+};
+
+/// The control plane of a tick-level module with one model: the constants
+/// `Config` and `Params`, `enum State`, `struct Request`, metrics, gauges, call
+/// sites, one `__device__` function per part, and
+///
+///   using Control = ControlState<Config, Request>;   // in shared memory of CTA 0
+///   __device__ void controlBeforePass(Control &c);   // c.done: leave; c.numRows: the model runs
+///   __device__ void controlAfterPass(Control &c);
+///
+/// which the consumer warps of CTA 0 call after startControl(). The text uses
+/// device/cuda/Control.cuh. `files` (may be null) supplies the YAML lines that
+/// stand as comments over the statements.
+void emitControl(CodeWriter &w, const ir::Module &module, const SourceFiles *files,
+                 const ControlOptions &options);
+
+/// The control part of the manifest, a JSON object:
+///
+///   {"request_bytes", "fields": [{"name", "type", "offset", "capacity", "init"}],
+///    "states": [{"name", "initial", "terminal", "slot", "parked", "preemptible"}],
+///    "initial_state", "fault_state", "metrics": [], "gauges": [{"name", "type"}]}
+///
+/// Offsets are in bytes from the RequestHeader. `capacity` stands at sequences
+/// only: a word with the length, then that many tokens. States are indices.
+std::string requestLayoutJson(const ir::Module &module);
+
+} // namespace megalith::emit
+#endif

@@ -1,0 +1,122 @@
+//===- Plan.h - how the tensor IR is laid over one device -----------------===//
+//
+// Plain data made from a tensor-level module and a device profile: which packed
+// matrix each stream reads and how its tiles are dealt to the CTAs, which buffer
+// each value lives in, and which edge of the grid stands behind each phase. With
+// the IR it is the only input of Emit. The plan moves work; it never changes the
+// order of a sum.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_PLAN_PLAN_H
+#define MEGALITH_PLAN_PLAN_H
+
+#include "megalith/IR/IR.h"
+#include "megalith/Support/Diagnostics.h"
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace megalith::plan {
+
+/// What a plan needs to know of a GPU.
+struct DeviceProfile {
+  std::string name;
+  int smCount = 0;
+  int64_t sharedBytes = 0; ///< shared memory that one CTA may opt in to
+  double bandwidth = 0;    ///< GB/s of device memory, by the vendor's data sheet
+};
+/// h200, h100, a100, b200; null for an unknown name.
+const DeviceProfile *findProfile(llvm::StringRef name);
+std::vector<std::string> profileNames();
+
+/// `--plan key=value`.
+struct Knobs {
+  int64_t ctas = 0;          ///< 0: one per SM
+  int64_t ring = 0;          ///< stages; 0: as many as fit
+  int64_t chunk = 16384;     ///< bytes of one chunk of the stream, at most
+  std::string order = "ascending"; ///< or "descending": in which order a CTA walks its tiles
+};
+/// Applies `key=value`; reports Diag::UnknownPlanKey or Diag::BadPlanValue.
+bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags);
+
+enum class Pairing { Adjacent, Half, Dual };
+
+/// Packed rows of one weight (or of two interleaved ones).
+struct PairRange {
+  Pairing pairing;
+  std::string weight, second; ///< second: the other weight of a dual range
+  ir::Value product, secondProduct;
+  int64_t columns;            ///< output columns of one weight
+  int64_t dim;                ///< head_dim of a half range
+  int64_t pairBegin, pairs;   ///< pairs of packed rows; pairBegin is a multiple of 4
+};
+
+/// A matrix as it is packed and streamed; see device/cuda/Stream.cuh.
+struct Matrix {
+  std::string name;           ///< its weights, joined
+  int64_t k, kPadded, blocks, chunkBlocks, group, groups, firstCta;
+  int64_t layers;             ///< 0: outside the repeated layers
+  int64_t offset, bytes;      ///< in the packed stream; bytes of one layer
+  std::vector<PairRange> ranges;
+  SourceLoc loc;
+};
+
+struct Buffer {
+  std::string name;
+  ir::Scalar dtype;
+  int64_t columns, stride;    ///< elements; stride = columns padded to 8
+  int64_t offset, bytes;      ///< in the workspace
+};
+
+/// One step of all CTAs, with the grid edge behind it.
+struct Phase {
+  enum Kind { Stream, Map, Attention, Copy } kind;
+  std::string name;
+  const ir::Operation *op = nullptr;
+  int matrix = -1;            ///< Stream
+  int from = -1, to = -1;     ///< Copy: buffers
+  int edge = -1;
+};
+
+/// A segment: phases, with at most one repeated run of them.
+struct Segment {
+  std::string name;
+  const ir::Operation *op;
+  std::vector<Phase> before, repeated, after;
+  int64_t repeatCount = 0;
+};
+
+struct Edge {
+  std::string name;
+  SourceLoc loc;
+};
+
+struct Plan {
+  DeviceProfile profile;
+  Knobs knobs;
+  std::string model;
+  int64_t ctas, stages, stageBytes, scratchBytes, sharedBytes;
+  int64_t rowsPerPass;
+  std::vector<Matrix> matrices;
+  std::vector<Buffer> buffers;
+  std::map<uint32_t, int> bufferOf; ///< value id -> buffer
+  std::vector<Segment> segments;    ///< body, head
+  std::vector<Edge> edges;          ///< edge 0 stands behind the tick's plan
+  int64_t streamBytes, workspaceBytes, bestOffset;
+};
+
+/// Lays the module's model over the device. Reports what cannot be planned
+/// (Diag::PlanUnsupported, Diag::PlanShared).
+std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &profile,
+                             const Knobs &knobs, Diagnostics &diags);
+
+/// Checks that phases read only what an earlier phase wrote, that no two live
+/// values share a buffer, that every phase has an edge and every matrix fits the
+/// stream and the ring. Reports Diag::PlanInvalid.
+bool verify(const Plan &plan, const ir::Module &module, Diagnostics &diags);
+
+/// The readable form (`--emit=plan`).
+std::string print(const Plan &plan);
+
+} // namespace megalith::plan
+#endif

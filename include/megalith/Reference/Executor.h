@@ -1,0 +1,107 @@
+//===- Executor.h - the reference executor ----------------------*- C++ -*-===//
+//
+// Interprets the IR, control and tensors, one operation at a time: the
+// specification in running form. docs/ir.md says what it does; it takes a module
+// after any pass and gives the same trace for each.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_REFERENCE_EXECUTOR_H
+#define MEGALITH_REFERENCE_EXECUTOR_H
+
+#include "megalith/Checkpoint/Trace.h"
+#include "megalith/IR/IR.h"
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace megalith::reference {
+
+/// Where the tensors of the checkpoint come from.
+struct WeightSource {
+  virtual ~WeightSource() = default;
+  /// The bf16 data of a tensor, row-major, valid as long as the source; sets
+  /// `shape`. Null when there is no such tensor.
+  virtual const uint16_t *find(const std::string &tensorName,
+                               std::vector<int64_t> &shape) = 0;
+};
+
+/// Test hook: before tick `tick`, sets `field` of `request`. A scalar field gets
+/// the value, a sequence field the length, `state` the state's number.
+struct CorruptField {
+  int64_t tick = 0;
+  int32_t request = 0;
+  std::string field;
+  int64_t value = 0;
+};
+
+struct Progress {
+  int64_t ticks = 0, passes = 0, rows = 0;
+  int64_t finished = 0, requests = 0;
+};
+
+struct Options {
+  int64_t maxTicks = 1 << 20;
+  /// Seed of the order of the free lists (PageOrder.h); pool i uses seed + i.
+  std::optional<uint64_t> shufflePages;
+  /// Uses this trace's results in place of its own, and checks each: own argmax,
+  /// or max - logit <= replayEpsilon * the 2-norm of the row's logits.
+  const Trace *replay = nullptr;
+  double replayEpsilon = 0;
+  bool keepLogits = false;
+  bool hashKv = false; ///< fill TracePass::kvHash
+  /// Test hook: per request the future tokens that `ngram_lookup` proposes in
+  /// place of looking up: [generated, generated + width).
+  std::vector<std::vector<int32_t>> oracleDrafts;
+  std::vector<CorruptField> corruptions;
+  std::function<void(const Progress &)> progress; ///< called after each tick
+};
+
+struct RequestInput {
+  std::string id;
+  std::vector<int32_t> tokens; ///< the prompt; not empty
+  int64_t maxNewTokens = 0;
+  std::vector<int32_t> eos;
+  int32_t priority = 0;
+};
+
+struct RequestResult {
+  std::vector<int32_t> tokens; ///< generated
+  /// "stop" (an EOS), "length", "fault", "limit" (the tick limit came first).
+  std::string finish;
+  std::string fault;                     ///< a name of IR/Faults.def
+  int64_t passes = 0, rows = 0;          ///< that it took part in, that it fed
+  int64_t firstTick = -1, lastTick = -1; ///< in which it held a slot
+  /// With keepLogits: for each generated token the row that predicted it.
+  std::vector<std::vector<float>> logits;
+};
+
+struct ReplayMismatch {
+  int64_t tick = 0;
+  int32_t row = 0;      ///< of the pass; -1: the row tables differ, replaying stopped
+  int32_t expected = 0; ///< the trace's token
+  int32_t got = 0;      ///< own argmax
+  double gap = 0;       ///< (max - logit[expected]) / 2-norm
+};
+
+struct RunResult {
+  /// Set when the module cannot be run (a tensor is missing or misshaped, an
+  /// operation is not executable); nothing else is valid then.
+  std::string error;
+  std::vector<RequestResult> requests;
+  Trace trace;
+  std::map<std::string, int64_t> metrics;
+  int64_t ticks = 0, passes = 0, rows = 0;
+  std::vector<ReplayMismatch> mismatches;
+  /// With replay: first difference of the two traces, else empty.
+  std::string replayDifference;
+};
+
+/// Runs `requests` to their ends. The module must have been verified.
+RunResult run(const ir::Module &module, WeightSource &weights,
+              const std::vector<RequestInput> &requests,
+              const Options &options = {});
+
+} // namespace megalith::reference
+#endif

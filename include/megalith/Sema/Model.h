@@ -1,0 +1,64 @@
+//===- Model.h - checking a model file against a checkpoint ---------------===//
+#ifndef MEGALITH_SEMA_MODEL_H
+#define MEGALITH_SEMA_MODEL_H
+
+#include "megalith/Checkpoint/ConfigFile.h"
+#include "megalith/Checkpoint/SafetensorsFile.h"
+#include "megalith/Sema/ModelGraph.h"
+#include "megalith/Support/Diagnostics.h"
+#include "megalith/Syntax/Ast.h"
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace megalith {
+
+/// A value of config.json, or of an expression over them.
+using ConfigValue = std::variant<bool, int64_t, double, std::string>;
+
+struct CheckedWeight {
+  std::string name;
+  std::vector<int64_t> shape; ///< one or two dimensions, all positive
+  std::string from;           ///< tensor name; `{i}` stands for the layer
+  bool perLayer = false;
+  std::string alias; ///< the weight whose storage this one uses; empty: its own
+  SourceLoc loc;
+
+  /// The tensor of layer `layer`.
+  std::string tensorName(int64_t layer) const;
+};
+
+/// A model file with the numbers of one checkpoint filled in.
+struct CheckedModel {
+  std::string graphName;               ///< `model:` of the file
+  std::string numerics;                ///< "transformers" or "fused"
+  std::map<std::string, ConfigValue> config; ///< by the file's own names
+  std::vector<CheckedWeight> weights;
+  graph::Graph graph;
+  int64_t vocab = 0;    ///< columns of the logits = lines of the embedding
+  int64_t hidden = 0;   ///< columns of the embedding
+  int64_t layers = 0;   ///< iterations of the repeat; 0 without one
+  int64_t kvLayers = 0; ///< how many times a row's K and V are appended; 0 without attention
+  int64_t heads = 0, kvHeads = 0, headDim = 0;
+  std::optional<RopeParams> rope; ///< present when the graph uses `rope`
+  std::vector<int32_t> eos;
+  bool byteVocabulary = false;
+  ConfigFile file; ///< the checkpoint's config.json
+
+  /// A number of config.json by dotted path; nullopt when absent or no number.
+  std::optional<double> configNumber(const std::string &dottedPath) const;
+};
+
+/// Resolves the names of `model`, evaluates shapes with the numbers of `config`
+/// and checks the graph. Reports everything it finds; nullopt on an error.
+std::optional<CheckedModel> checkModel(const ast::ModelFile &model, const ConfigFile &config,
+                                       Diagnostics &diags);
+
+/// Checks that every weight is in the checkpoint, in its shape and in bf16.
+/// Reports the first wrong tensor of each weight; false on an error.
+bool checkWeights(const CheckedModel &model, const SafetensorsFile &file, Diagnostics &diags);
+
+} // namespace megalith
+#endif

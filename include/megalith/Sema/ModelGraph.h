@@ -1,0 +1,76 @@
+//===- ModelGraph.h - a model's graph after checking ----------------------===//
+//
+// Names are gone: every value is a node, nodes refer to nodes, and each has a
+// shape. Rounding and the arithmetic of norms are not spelled out yet; that is
+// lowering's part.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_SEMA_MODELGRAPH_H
+#define MEGALITH_SEMA_MODELGRAPH_H
+
+#include "megalith/Support/SourceLoc.h"
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace megalith::graph {
+
+/// Elementwise operations; see ModelFunctions.def.
+enum class Elementwise : uint8_t {
+#define ELEMENTWISE(Id, Name, Arity) Id,
+#include "megalith/Sema/ModelFunctions.def"
+};
+
+/// The shape of a node: one number, a weight vector, or one line per row.
+struct Shape {
+  enum Kind : uint8_t { Number, Vector, Rows } kind = Number;
+  int64_t columns = 1;
+  bool operator==(const Shape &) const = default;
+  /// As messages spell it: `a number`, `[64]`, `[R, 2048]`.
+  std::string str() const;
+};
+
+/// Index into Graph::nodes.
+using NodeId = uint32_t;
+/// Index into CheckedModel::weights.
+using WeightId = uint32_t;
+
+struct Node {
+  enum Kind : uint8_t {
+    Number,      ///< `value`
+    Vector,      ///< the weight vector weights[0]
+    Embed,       ///< the line of weights[0] at the row's token
+    MatMul,      ///< inputs[0] . weights[0]^T, plus the vector weights[1] if there is one
+    Elementwise, ///< `function` of the inputs
+    RmsNorm,     ///< inputs[0] with weights[0]; value = eps; blocks of that weight's length
+    LayerNorm,   ///< inputs[0] with weights[0] and the bias weights[1]; value = eps
+    Rope,        ///< inputs[0], per block of head_dim columns
+    Attention,   ///< inputs = q, k, v; value = scale of the scores
+    Carried,     ///< a loop value at the start of an iteration
+    LoopResult   ///< the same value after the last iteration
+  } kind = Number;
+  graph::Elementwise function = graph::Elementwise::Add;
+  std::vector<NodeId> inputs = {};
+  std::vector<WeightId> weights = {};
+  double value = 0;
+  Shape shape;
+  std::string hint = {}; ///< the name that the file gives to the value, if any
+  SourceLoc loc;
+};
+
+/// One value that goes around the repeat.
+struct Carried {
+  NodeId initial, argument, next, result;
+};
+
+/// A whole graph: nodes of `before`, then `layers` times `body`, then `after`.
+struct Graph {
+  std::vector<Node> nodes;
+  std::vector<NodeId> before, body, after;
+  bool hasRepeat = false;
+  SourceLoc repeatLoc;
+  std::vector<Carried> carried;
+  NodeId logits = 0;
+};
+
+} // namespace megalith::graph
+#endif

@@ -1,0 +1,123 @@
+//===- Pipeline.h - checking a pipeline file ------------------------------===//
+#ifndef MEGALITH_SEMA_PIPELINE_H
+#define MEGALITH_SEMA_PIPELINE_H
+
+#include "megalith/Sema/Typed.h"
+#include "megalith/Support/Diagnostics.h"
+#include "megalith/Syntax/Ast.h"
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace megalith {
+
+/// What a pipeline may know of one of its models.
+struct ModelFacts {
+  std::string name; ///< as in the pipeline's `models:`
+  int64_t vocab = 0;
+  /// A number of the checkpoint's config.json by dotted path; nullopt when absent
+  /// or no number.
+  std::function<std::optional<double>(std::string dottedPath)> config;
+  std::vector<int32_t> eos;
+};
+
+/// A compile-time constant; f32 values are already rounded to f32.
+struct Constant {
+  sema::Elem elem = sema::Elem::I32;
+  int64_t intValue = 0;
+  double floatValue = 0;
+};
+
+struct CheckedParam {
+  std::string name;
+  Constant value;
+  SourceLoc loc;
+};
+
+struct CheckedField {
+  std::string name;
+  sema::Type type;
+  Constant init; ///< of a scalar; sequences start empty
+  bool inferred = false;
+  SourceLoc loc;
+};
+
+struct CheckedState {
+  std::string name;
+  bool initial = false, terminal = false, parked = false, slot = false, preemptible = false;
+  std::vector<std::string> next;
+  SourceLoc loc;
+};
+
+struct CheckedPool {
+  std::string name; ///< the model's name
+  int64_t pages = 0, pageTokens = 0;
+  int64_t watermark = 100; ///< percent
+  std::string onFull = "fail";
+  SourceLoc loc;
+};
+
+struct CheckedOutput {
+  std::string name;
+  sema::ExprRef value;
+  SourceLoc loc;
+};
+
+struct CheckedPolicy {
+  std::string name;
+  std::vector<CheckedField> state;
+  std::vector<std::string> observeArgs; ///< all i32
+  std::vector<sema::Stmt> observe;
+  std::vector<CheckedOutput> outputs;
+  SourceLoc loc, observeLoc;
+};
+
+/// `target` is taken when `condition` is the first that holds; null = otherwise.
+struct CheckedGoto {
+  sema::ExprRef condition;
+  std::string target;
+  SourceLoc loc;
+};
+
+struct CheckedStage {
+  std::string name;
+  std::vector<std::string> on;
+  std::vector<sema::Stmt> body;
+  std::vector<CheckedGoto> go; ///< the last one has no condition
+  SourceLoc loc, goLoc;
+};
+
+struct CheckedGauge {
+  std::string name;
+  sema::Elem elem = sema::Elem::I32;
+  SourceLoc loc;
+};
+
+/// A pipeline without errors, ready to be lowered.
+struct CheckedPipeline {
+  std::string name, fault;
+  uint32_t file = 0;
+  SourceLoc loc;
+  std::vector<std::string> models;
+  std::vector<CheckedParam> params;
+  std::vector<CheckedField> fields;
+  std::vector<CheckedState> states;
+  std::vector<CheckedPool> pools;
+  std::vector<CheckedPolicy> policies;
+  std::vector<CheckedStage> stages;
+  std::vector<std::pair<std::string, SourceLoc>> metrics;
+  std::vector<CheckedGauge> gauges;
+};
+
+/// Resolves params (`sets` are the `--set name=value` pairs), names and types,
+/// and checks states, progress and capacities. `facts` may lack models: then
+/// their `M.config.key` names are unknown. Reports everything it finds; nullopt
+/// when something was an error.
+std::optional<CheckedPipeline>
+checkPipeline(const ast::PipelineFile &pipeline, const std::vector<ModelFacts> &facts,
+              const std::vector<std::pair<std::string, std::string>> &sets, Diagnostics &diags);
+
+} // namespace megalith
+#endif

@@ -1,0 +1,137 @@
+//===- Typed.h - expressions and statements after checking ----------------===//
+//
+// The same shape as the AST, with names resolved, types known and literals
+// converted. Every node keeps its source range. Integer values carry an interval
+// and sequences a capacity: the upper bounds that capacity analysis needs.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_SEMA_TYPED_H
+#define MEGALITH_SEMA_TYPED_H
+
+#include "megalith/Support/SourceLoc.h"
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace megalith::sema {
+
+/// Element types of pipeline code. `Logits` is what a model call yields before
+/// a row reducer consumes it; it is never stored.
+enum class Elem : uint8_t { I32, F32, Bool, Token, Logits };
+
+/// Capacity of a sequence that only views the request's tokens.
+inline constexpr int64_t Unbounded = INT64_C(1) << 40;
+
+struct Type {
+  Elem elem = Elem::I32;
+  bool seq = false;
+  int64_t capacity = 0; ///< of a sequence; Unbounded: a view
+
+  static Type scalar(Elem e) { return {e, false, 0}; }
+  static Type sequence(int64_t capacity) { return {Elem::Token, true, capacity}; }
+  bool is(Elem e) const { return !seq && elem == e; }
+  bool operator==(const Type &) const = default;
+  /// As the language spells it: `i32`, `token[8]`, `token[]`.
+  std::string str() const;
+};
+
+/// All values that an i32 expression can have. Bounds at or beyond +-Unbounded
+/// mean "not known".
+struct Range {
+  int64_t lo = -Unbounded, hi = Unbounded;
+  static Range of(int64_t v) { return {v, v}; }
+  bool operator==(const Range &) const = default;
+};
+
+/// Predefined names of the request.
+enum class Predefined : uint8_t {
+#define PREDEFINED(Id, Name, Type, Text) Id,
+#include "megalith/Sema/Builtins.def"
+};
+
+/// What can be read of a pool.
+enum class PoolName : uint8_t {
+#define POOL_NAME(Id, Name, Type, Text) Id,
+#include "megalith/Sema/Builtins.def"
+};
+
+enum class Function : uint8_t {
+#define FUNCTION(Id, Name, Params, Result, Text) Id,
+#include "megalith/Sema/Builtins.def"
+};
+
+enum class BinaryOp : uint8_t { Add, Sub, Mul, Div, Mod, Eq, Ne, Lt, Le, Gt, Ge, And, Or };
+
+struct Expr;
+using ExprRef = std::shared_ptr<const Expr>;
+
+struct Expr {
+  enum Kind : uint8_t {
+    Const,        ///< intValue (i32, bool, token) or floatValue (f32, already rounded)
+    FieldRead,    ///< name
+    LocalRead,    ///< index: the assignment's number in its stage or policy
+    BinderRead,   ///< index: nesting depth of the binder
+    ObserveArg,   ///< index, in a policy's observe
+    PolicyState,  ///< name = policy, member = state
+    PolicyOutput, ///< name = policy, member = output
+    Request,      ///< predefined
+    Pool,         ///< name = pool, poolName
+    Neg,          ///< args[0]
+    Not,          ///< args[0]
+    Binary,       ///< binary; args[0], args[1]
+    Select,       ///< args = {condition, then, otherwise}; both are evaluated
+    MinMax,       ///< function = Min or Max; args
+    Ratio,        ///< args[0], args[1]
+    Tiers,        ///< args = {x, t0, v0, t1, v1, ...}
+    SeqLen,       ///< args[0]
+    SeqAt,        ///< args = {base, index}; loFromEnd: index counts from the end
+    SeqSlice,     ///< args = {base, lo, hi}, null = whole side; loFromEnd, hiFromEnd
+    SeqConcat,    ///< args[0], args[1]
+    SeqMake,      ///< args = tokens
+    NgramLookup,  ///< args = {sequence, width}; ngram
+    PrefixWhile,  ///< args = {n, condition}; index = depth of the binder
+    CountIf,      ///< args = {n, condition}; index = depth of the binder
+    Append,       ///< args[0] = a sequence
+    ModelCall     ///< name = model; args[0] = the fed tokens; call attributes below
+  } kind = Const;
+  Type type;
+  Range range; ///< of an i32 value
+  SourceLoc loc;
+  std::vector<ExprRef> args;
+  std::string name, member;
+  int64_t intValue = 0;
+  double floatValue = 0;
+  int index = 0;
+  int64_t ngram = 0;
+  int64_t chunk = 0; ///< of a call; 0 = indivisible
+  BinaryOp binary = BinaryOp::Add;
+  Predefined predefined = Predefined::Tokens;
+  PoolName poolName = PoolName::Len;
+  Function function = Function::Min;
+  bool literal = false; ///< a written number: takes the other operand's type
+  bool loFromEnd = false, hiFromEnd = false; ///< a negative literal: `len(base) + literal`
+  bool draft = false;                        ///< of a call: kv=draft
+  bool keepNone = false;                     ///< of a call: keep=none
+};
+
+struct Stmt {
+  enum Kind : uint8_t {
+    SetField,       ///< name; values[0]
+    SetLocal,       ///< index, name; values[0]
+    SetPolicyState, ///< name = state; values[0]
+    Keep,           ///< name = pool; values[0]
+    Observe,        ///< name = policy; values
+    Effect,         ///< values[0]: Append or ModelCall
+    Count,          ///< name = metric; values[0]
+    Trace,          ///< name = gauge; values[0]
+    If              ///< values[0]; body; otherwise
+  } kind = Effect;
+  std::string name;
+  int index = 0;
+  std::vector<ExprRef> values;
+  std::vector<Stmt> body, otherwise;
+  SourceLoc loc;
+};
+
+} // namespace megalith::sema
+#endif

@@ -1,0 +1,78 @@
+//===- CodeWriter.h - text with scopes ------------------------------------===//
+//
+// Emitters write lines; braces come from scopes only, so that they always match:
+//
+//   auto fn = w.scope("__device__ void propose(Request &r)", "propose");
+//   w.line("r.accepted = {};", name);
+//   // leaving C++ scope prints:  } // propose
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_SUPPORT_CODEWRITER_H
+#define MEGALITH_SUPPORT_CODEWRITER_H
+
+#include "llvm/ADT/StringRef.h"
+#include <fmt/format.h>
+#include <string>
+
+namespace megalith {
+
+class CodeWriter {
+public:
+  /// Closes its brace when destroyed.
+  class Scope {
+  public:
+    Scope(CodeWriter &w, std::string close) : writer(&w), close(std::move(close)) {}
+    Scope(Scope &&other) noexcept : writer(other.writer), close(std::move(other.close)) {
+      other.writer = nullptr;
+    }
+    Scope(const Scope &) = delete;
+    Scope &operator=(const Scope &) = delete;
+    Scope &operator=(Scope &&) = delete;
+    ~Scope() {
+      if (!writer)
+        return;
+      --writer->indent;
+      writer->raw(close);
+    }
+
+  private:
+    CodeWriter *writer;
+    std::string close;
+  };
+
+  /// One line at the current indentation. With arguments, `text` is a fmt format.
+  void line(llvm::StringRef text = "") { raw(text.str()); }
+  template <typename First, typename... Rest>
+  void line(llvm::StringRef text, const First &first, const Rest &...rest) {
+    raw(fmt::format(fmt::runtime(text.str()), first, rest...));
+  }
+  /// A `//` comment, wrapped to 100 columns at the current indentation.
+  void comment(llvm::StringRef text);
+  /// `head {` ... `} // name`; an empty name leaves the closing comment out.
+  Scope scope(llvm::StringRef head, llvm::StringRef name = "");
+  /// `head {` ... `};`
+  Scope record(llvm::StringRef head);
+  /// `head {` ... `});` for a lambda that is the last argument of a call.
+  Scope lambda(llvm::StringRef head);
+  /// `#line N "file"`: what follows belongs to that line of that file. Compilers
+  /// count from there, so emitters put it before each statement of the user's.
+  void sourceLine(unsigned line, llvm::StringRef file);
+
+  /// A scope whose closing text is the caller's: a lambda among other arguments.
+  Scope argument(llvm::StringRef head, llvm::StringRef close);
+  /// `#line` back to the generated file itself, at its true next line.
+  void resumeLines();
+  /// What resumeLines() calls the generated file.
+  void setFileName(std::string name) { fileName = std::move(name); }
+
+  const std::string &text() const { return out; }
+
+private:
+  void raw(const std::string &text);
+  std::string out;
+  std::string fileName = "pipeline.cu";
+  unsigned indent = 0;
+  bool elsewhere = false; ///< between sourceLine() and resumeLines()
+};
+
+} // namespace megalith
+#endif

@@ -1,0 +1,107 @@
+//===- Diagnostics.h - every message a user can see -----------------------===//
+//
+// A diagnostic is one registered kind (Diagnostics.def), a place, and typed
+// arguments. It is printed as
+//
+//   file.yaml:12:5: error: unknown key `page` in `kv.target` [unknown-key]
+//      12 |   target: {page: 16}
+//         |            ^~~~
+//   note: did you mean `pages`?
+//
+// Messages are lower case, have no full stop, quote code in backticks, and say
+// what to do. User errors go through here; our own bugs are assertions.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_SUPPORT_DIAGNOSTICS_H
+#define MEGALITH_SUPPORT_DIAGNOSTICS_H
+
+#include "megalith/Support/SourceLoc.h"
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+#include <fmt/format.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace megalith {
+
+/// Every kind of message; see Diagnostics.def.
+enum class Diag {
+#define DIAG(Id, Kebab, Severity, Text) Id,
+#include "megalith/Support/Diagnostics.def"
+};
+
+enum class Severity { Error, Warning };
+
+struct DiagInfo {
+  const char *kebab;
+  Severity severity;
+  const char *text;
+};
+const DiagInfo &diagInfo(Diag id);
+/// The kind whose id is `kebab`; asserts that there is one. For errors that come
+/// from libraries that do not know this list.
+Diag diagByKebab(llvm::StringRef kebab);
+
+/// The files a compilation reads. A SourceLoc names one by index.
+class SourceFiles {
+public:
+  /// Registers a file's text and returns its index.
+  uint32_t add(std::string name, std::string text);
+  /// Reads a file from disk; empty when it cannot be read.
+  std::unique_ptr<uint32_t> open(const std::string &path);
+  llvm::StringRef name(uint32_t file) const;
+  llvm::StringRef text(uint32_t file) const;
+  /// Line `line` (1-based) of `file`, without its newline; empty if absent.
+  llvm::StringRef line(uint32_t file, uint32_t line) const;
+  size_t size() const { return files.size(); }
+
+private:
+  struct File {
+    std::string name, text;
+    std::vector<size_t> lineStarts;
+  };
+  std::vector<std::unique_ptr<File>> files;
+};
+
+/// Collects and renders diagnostics. One per compilation.
+class Diagnostics {
+public:
+  explicit Diagnostics(SourceFiles &files) : files(files) {}
+
+  /// Reports `id` at `loc` (SourceLoc() = no place). Arguments fill `{}` of the
+  /// registered text.
+  template <typename... Args>
+  void report(Diag id, SourceLoc loc, const Args &...args) {
+    add(id, loc, fmt::format(fmt::runtime(diagInfo(id).text), args...));
+  }
+  /// Adds a note to the last diagnostic: a second place or a suggestion.
+  void note(SourceLoc loc, std::string text);
+  void note(std::string text) { note(SourceLoc(), std::move(text)); }
+  /// Adds "did you mean `x`?" when a candidate is near enough to `word`.
+  void suggest(llvm::StringRef word, llvm::ArrayRef<std::string> candidates);
+
+  bool hasErrors() const { return errorCount != 0; }
+  unsigned errors() const { return errorCount; }
+  SourceFiles &sources() { return files; }
+  /// All messages rendered so far, in order, with source lines and carets.
+  std::string render() const;
+
+private:
+  void add(Diag id, SourceLoc loc, std::string text);
+  struct Entry {
+    Diag id;
+    bool isNote;
+    SourceLoc loc;
+    std::string text;
+  };
+  SourceFiles &files;
+  std::vector<Entry> entries;
+  unsigned errorCount = 0;
+};
+
+/// The candidate nearest to `word` by edit distance, or "" when none is close
+/// (more than a third of the word's length, at least 1, away).
+std::string nearestName(llvm::StringRef word, llvm::ArrayRef<std::string> candidates);
+
+} // namespace megalith
+#endif

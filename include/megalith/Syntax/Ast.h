@@ -1,0 +1,163 @@
+//===- Ast.h - what a pipeline or model file says -------------------------===//
+//
+// Plain data, one struct per construct of the language, every node with its
+// source range. No names are resolved and no types are known here.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_SYNTAX_AST_H
+#define MEGALITH_SYNTAX_AST_H
+
+#include "megalith/Support/SourceLoc.h"
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace megalith::ast {
+
+/// A word with its place.
+struct Name {
+  std::string text;
+  SourceLoc loc;
+};
+
+/// An expression. `loc` is the place of the operator, name or literal in the
+/// YAML file (line and column of that character inside the scalar).
+struct Expr {
+  enum Kind {
+    IntLiteral,    ///< intValue
+    FloatLiteral,  ///< floatValue
+    BoolLiteral,   ///< intValue 0/1
+    StringLiteral, ///< text
+    Path,          ///< text = "kv.target.len": a dotted name
+    Unary,         ///< text = "-" or "not"; args[0]
+    Binary,        ///< text = "+ - * / % == != < <= > >= and or in"; args[0], args[1]
+    Conditional,   ///< args = {then, condition, otherwise}: `a if c else b`
+    Index,         ///< args = {base, index...}
+    Slice,         ///< args[0] = base; args[1], args[2] = bounds, null when absent
+    List,          ///< `[a, b]`
+    Call,          ///< text = callee path; args positional; named
+    Range          ///< `0..n`: args[0], args[1]
+  } kind = IntLiteral;
+  std::string text;
+  int64_t intValue = 0;
+  double floatValue = 0;
+  std::vector<std::unique_ptr<Expr>> args;
+  /// Named arguments of a call: `chunk=64`.
+  std::vector<std::pair<Name, std::unique_ptr<Expr>>> named;
+  /// `i in 0..n` as the first argument of prefix_while, map, count: the binder's
+  /// name; args[0] is then the Range and args[1] the body.
+  std::optional<Name> binder;
+  SourceLoc loc;
+};
+using ExprPtr = std::unique_ptr<Expr>;
+
+/// One entry of a `do:` list.
+struct Stmt {
+  enum Kind {
+    Assign, ///< `target: value` -- field, local, or a command such as `kv.target.keep`
+    Effect, ///< a bare expression: `target(tokens, keep=none)`
+    Count,  ///< `count: metric += value`; target = metric
+    Trace,  ///< `trace: value`
+    If,     ///< `if: cond`, `do: [...]`, optional `else: [...]`
+    Repeat  ///< model files: `repeat: layer`, `do: [...]`; target = collection
+  } kind = Effect;
+  Name target;
+  std::vector<ExprPtr> values; ///< several for `observe: a, b`
+  std::vector<Stmt> body, otherwise;
+  SourceLoc loc;
+};
+
+struct Param {
+  Name name;
+  ExprPtr value;
+};
+
+/// `draft: token[max_block]`, `accepted: i32 = 0`, `tree: token[4, 3]`.
+struct FieldDecl {
+  Name name;
+  Name type;
+  std::vector<ExprPtr> dims;
+  ExprPtr init; ///< null when absent
+};
+
+struct StateDecl {
+  Name name;
+  bool initial = false, terminal = false, parked = false, slot = false, preemptible = false;
+  std::vector<Name> next;
+};
+
+struct PoolDecl {
+  Name name; ///< the model's name
+  ExprPtr pages, pageTokens, watermark;
+  Name onFull; ///< empty when absent
+};
+
+struct PolicyOutput {
+  Name name;
+  ExprPtr value;
+};
+
+struct PolicyDecl {
+  Name name;
+  Name per; ///< empty when absent (request)
+  std::vector<FieldDecl> state;
+  std::vector<Name> observeArgs;
+  std::vector<Stmt> observe;
+  std::vector<PolicyOutput> outputs;
+};
+
+struct StageDecl {
+  Name name;
+  std::vector<Name> on;
+  std::vector<Stmt> body;
+  ExprPtr go; ///< `goto:`; state names are Paths
+  std::optional<Name> progress; ///< `progress: field`: a declared measure of progress
+};
+
+struct ModelRef {
+  Name name;
+  Name graph; ///< path of the model file, relative to the pipeline file
+};
+
+struct PipelineFile {
+  uint32_t file = 0;
+  Name name;
+  std::vector<ModelRef> models;
+  std::vector<Param> params;
+  std::vector<FieldDecl> fields;
+  std::optional<Name> fault; ///< `fault: FAILED` below `states:`
+  std::vector<StateDecl> states;
+  std::vector<PoolDecl> pools;
+  std::vector<PolicyDecl> policies;
+  std::vector<StageDecl> stages;
+  SourceLoc statesLoc;
+};
+
+/// `hidden: hidden_size`; `head_dim: {key: head_dim, default: hidden / heads}`;
+/// `rope: {theta: rope_theta, scaling: rope_scaling}` has parts.
+struct ConfigEntry {
+  Name name;
+  Name key;         ///< empty for a nested entry
+  ExprPtr fallback; ///< `default:`
+  std::vector<ConfigEntry> parts;
+};
+
+struct WeightDecl {
+  Name name;
+  std::vector<ExprPtr> shape;
+  Name from;
+  ExprPtr alias;     ///< `or: embed if tied`: Conditional without else is {then, cond, null}
+  bool perLayer = false;
+};
+
+struct ModelFile {
+  uint32_t file = 0;
+  Name name;
+  Name numerics; ///< empty when absent
+  std::vector<ConfigEntry> config;
+  std::vector<WeightDecl> weights;
+  std::vector<Stmt> graph;
+};
+
+} // namespace megalith::ast
+#endif

@@ -1,0 +1,22 @@
+//===- Parse.h - YAML text to AST -----------------------------------------===//
+#ifndef MEGALITH_SYNTAX_PARSE_H
+#define MEGALITH_SYNTAX_PARSE_H
+
+#include "megalith/Support/Diagnostics.h"
+#include "megalith/Syntax/Ast.h"
+#include <optional>
+
+namespace megalith::ast {
+
+/// Reads a pipeline file. Reports every error it can find; nullopt if there was one.
+std::optional<PipelineFile> parsePipeline(Diagnostics &diags, uint32_t file);
+/// Reads a model file.
+std::optional<ModelFile> parseModel(Diagnostics &diags, uint32_t file);
+
+/// Prints the AST in one readable form (`--emit=ast`).
+std::string print(const PipelineFile &pipeline);
+std::string print(const ModelFile &model);
+std::string print(const Expr &expr);
+
+} // namespace megalith::ast
+#endif

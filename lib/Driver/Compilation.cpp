@@ -1,0 +1,167 @@
+#include "megalith/Driver/Compilation.h"
+#include "megalith/Emit/Emit.h"
+#include "megalith/IR/Text.h"
+#include "megalith/Lower/Model.h"
+#include "megalith/Lower/Pipeline.h"
+#include "megalith/Sema/Pipeline.h"
+#include "megalith/Syntax/Parse.h"
+#include "megalith/Transforms/Passes.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Path.h"
+#include <cerrno>
+#include <cstring>
+
+namespace megalith::driver {
+
+std::optional<uint32_t> openSource(Diagnostics &diags, const std::string &path, SourceLoc from) {
+  if (auto file = diags.sources().open(path))
+    return *file;
+  diags.report(Diag::CannotReadFile, from, path, std::strerror(errno));
+  return std::nullopt;
+}
+
+void reportCheckpoint(Diagnostics &diags, const CheckpointError &error) {
+  SourceLoc loc;
+  if (error.line)
+    if (auto file = diags.sources().open(error.file))
+      loc = {*file, error.line, std::max(1u, error.column), 1};
+  std::string message = error.message;
+  if (!loc && !error.file.empty())
+    message = error.file + ": " + message;
+  diags.report(diagByKebab(error.kind), loc, message);
+}
+
+/// The checkpoint directory given for a model: by its name, or the unnamed one.
+static std::string directoryFor(const CompileOptions &options, const std::string &name, Diagnostics &diags) {
+  for (const auto &[model, directory] : options.models)
+    if (model == name)
+      return directory;
+  for (const auto &[model, directory] : options.models)
+    if (model.empty())
+      return directory;
+  diags.report(Diag::ModelDirectory, {}, name, name);
+  return "";
+}
+
+static std::optional<LoadedModel> loadModel(const CompileOptions &options, const ast::ModelRef &ref,
+                                            const std::string &pipelinePath, std::string &printed,
+                                            Diagnostics &diags) {
+  llvm::SmallString<256> path(llvm::sys::path::parent_path(pipelinePath));
+  llvm::sys::path::append(path, ref.graph.text);
+  auto file = openSource(diags, std::string(path), ref.graph.loc);
+  if (!file)
+    return std::nullopt;
+  auto parsed = ast::parseModel(diags, *file);
+  if (!parsed)
+    return std::nullopt;
+  printed += ast::print(*parsed);
+  LoadedModel loaded;
+  loaded.name = ref.name.text;
+  loaded.directory = directoryFor(options, loaded.name, diags);
+  if (loaded.directory.empty())
+    return std::nullopt;
+  auto config = ConfigFile::load(loaded.directory);
+  if (!config) {
+    reportCheckpoint(diags, config.error);
+    return std::nullopt;
+  }
+  auto checked = checkModel(*parsed, *config, diags);
+  if (!checked)
+    return std::nullopt;
+  loaded.checked = std::move(*checked);
+  if (options.needWeights) {
+    auto weights = SafetensorsFile::load(loaded.directory);
+    if (!weights) {
+      reportCheckpoint(diags, weights.error);
+      return std::nullopt;
+    }
+    loaded.weights = std::move(*weights.value);
+    if (!checkWeights(loaded.checked, *loaded.weights, diags))
+      return std::nullopt;
+  }
+  return loaded;
+}
+
+std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &diags) {
+  Compilation result;
+  auto file = openSource(diags, options.file);
+  if (!file)
+    return std::nullopt;
+  auto pipeline = ast::parsePipeline(diags, *file);
+  if (!pipeline)
+    return std::nullopt;
+  result.ast = ast::print(*pipeline);
+  for (const auto &[name, directory] : options.models)
+    if (!name.empty() && llvm::none_of(pipeline->models, [&](const ast::ModelRef &m) { return m.name.text == name; }))
+      diags.report(Diag::UnusedModelDirectory, {}, name);
+
+  std::vector<ModelFacts> facts;
+  for (const ast::ModelRef &ref : pipeline->models) {
+    auto loaded = loadModel(options, ref, options.file, result.ast, diags);
+    if (!loaded)
+      return std::nullopt;
+    result.models.push_back(std::move(*loaded));
+  }
+  for (const LoadedModel &model : result.models) // stable from here on
+    facts.push_back({model.name, model.checked.vocab,
+                     [&model](std::string path) { return model.checked.configNumber(path); }, model.checked.eos});
+  auto checked = checkPipeline(*pipeline, facts, options.sets, diags);
+  if (!checked || diags.hasErrors())
+    return std::nullopt;
+
+  std::optional<ir::Module> module;
+  if (options.irFile.empty()) {
+    module = lowerPipeline(*checked, diags.sources());
+    for (const LoadedModel &model : result.models)
+      lowerModel(model.checked, model.name, *module);
+  } else {
+    auto irFile = openSource(diags, options.irFile);
+    if (!irFile)
+      return std::nullopt;
+    module = ir::parse(diags, *irFile);
+    if (!module)
+      return std::nullopt;
+  }
+
+  transforms::PassOptions passOptions;
+  passOptions.stopAfter = options.stopAfter;
+  passOptions.printAfterAll = options.printAfterAll;
+  passOptions.time = options.timePasses;
+  passOptions.sink = options.sink;
+  module = transforms::runPasses(std::move(*module), passOptions, diags);
+  if (!module)
+    return std::nullopt;
+  result.module = std::move(*module);
+  return result;
+}
+
+std::optional<plan::Plan> makePlan(const ir::Module &module, const CompileOptions &options, Diagnostics &diags) {
+  const plan::DeviceProfile *profile = plan::findProfile(options.profile);
+  if (!profile) {
+    auto names = plan::profileNames();
+    diags.report(Diag::UnknownProfile, {}, options.profile);
+    diags.suggest(options.profile, names);
+    diags.note("known profiles: " + llvm::join(names, ", "));
+    return std::nullopt;
+  }
+  plan::Knobs knobs;
+  for (const std::string &setting : options.planSettings)
+    if (!plan::applyKnob(knobs, setting, diags))
+      return std::nullopt;
+  auto plan = plan::makePlan(module, *profile, knobs, diags);
+  if (!plan || !plan::verify(*plan, module, diags))
+    return std::nullopt;
+  return plan;
+}
+
+Source emitSource(const ir::Module &module, const plan::Plan &plan, Diagnostics &diags) {
+  emit::EmitOptions options;
+  options.fileName = module.root.name + ".cu";
+  return {emit::emitCuda(module, plan, diags.sources(), options), emit::emitManifest(module, plan, diags.sources())};
+}
+
+} // namespace megalith::driver

@@ -1,0 +1,303 @@
+#include "megalith/Emit/Control.h"
+#include "ControlBody.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+
+namespace megalith::emit {
+
+using namespace ir;
+
+namespace {
+
+class ControlEmitter {
+public:
+  ControlEmitter(CodeWriter &w, const Module &module, const SourceFiles *files, const ControlOptions &options)
+      : w(w), module(module), files(files), options(options), layout(module) {
+    for (const Operation *op : module.all(Op::File))
+      paths[op->getInt("index")] = op->getString("path");
+  }
+
+  void emit() {
+    constants();
+    states();
+    request();
+    numbers("Metric", "Counters of the run.", layout.metrics);
+    numbers("Gauge", "Values in the trace.", layout.gauges);
+    calls();
+    w.line("using Control = ControlState<Config, Request>;");
+    w.line("using Turn = TurnOf<Control>;");
+    const auto &parts = tick();
+    for (size_t i = 0; i < parts.size(); ++i)
+      if (parts[i].op == Op::Part)
+        part(parts[i], layout.partNames[i]);
+    loopParts();
+  }
+
+private:
+  const std::vector<Operation> &tick() const { return module.all(Op::Tick).front()->region().ops; }
+
+  int64_t param(llvm::StringRef name, int64_t otherwise) const {
+    const Operation *op = module.find(Op::Param, name);
+    return op ? op->getInt("value", otherwise) : otherwise;
+  }
+
+  // --- declarations
+  void constants() {
+    const auto pools = module.all(Op::Pool);
+    assert(pools.size() <= 1 && "one model, one pool");
+    const Operation *pool = pools.empty() ? nullptr : pools.front();
+    const Operation *model = pool ? module.find(Op::Model, pool->name) : nullptr;
+    const auto s = w.record("struct Config");
+    constant("slots", param("slots", 8));
+    constant("rowsPerPass", param("rows_per_pass", 64));
+    constant("vocab", model ? model->getInt("vocab") : 0);
+    constant("pages", pool ? pool->getInt("pages") : 0);
+    constant("pageTokens", pool ? pool->getInt("page_tokens", 1) : 1);
+    constant("watermark", pool ? pool->getInt("watermark", 100) : 100, "percent of the pages");
+    w.line("static constexpr bool failWhenFull = {};",
+           !pool || pool->getString("on_full", "fail") == "fail" ? "true" : "false");
+    constant("draftRows", layout.draftRows, "rows of the largest draft call");
+    constant("states", layout.states.size());
+    constant("faultState", layout.stateIndex(module.root.getString("fault")), module.root.getString("fault"));
+    mask("slotStates", "slot");
+    mask("terminalStates", "terminal");
+    constant("sites", layout.sites.size(), "where stages call the model");
+    constant("gauges", layout.gauges.size());
+  }
+
+  void constant(llvm::StringRef name, int64_t value, llvm::StringRef text = "") {
+    w.line("static constexpr int {} = {};{}{}", name.str(), value, text.empty() ? "" : " // ", text.str());
+  }
+
+  /// One bit per state with that flag.
+  void mask(llvm::StringRef name, llvm::StringRef flag) {
+    uint64_t bits = 0;
+    std::string who;
+    for (size_t i = 0; i < layout.states.size(); ++i)
+      if (layout.states[i]->getBool(flag)) {
+        bits |= uint64_t(1) << i;
+        who += " " + layout.states[i]->name;
+      }
+    w.line("static constexpr unsigned long long {} = {:#x}; //{}", name.str(), bits, who);
+  }
+
+  void states() {
+    assert(layout.states.size() <= 64 && "a state is one bit of a mask");
+    size_t nameWidth = 5, flagWidth = 5;
+    std::vector<std::string> flags;
+    for (const Operation *state : layout.states) {
+      std::vector<std::string> set;
+      for (const char *flag : {"initial", "terminal", "parked", "slot", "preemptible"})
+        if (state->getBool(flag))
+          set.push_back(flag);
+      flags.push_back(llvm::join(set, " "));
+      nameWidth = std::max(nameWidth, state->name.size());
+      flagWidth = std::max(flagWidth, flags.back().size());
+    }
+    const auto row = [&](llvm::StringRef name, llvm::StringRef flag, llvm::StringRef next) {
+      std::string text = fmt::format("//   {:{}}  {:{}}  {}", name.str(), nameWidth, flag.str(), flagWidth, next.str());
+      w.line(llvm::StringRef(text).rtrim());
+    };
+    w.line();
+    row("state", "flags", "next");
+    for (size_t i = 0; i < layout.states.size(); ++i)
+      row(layout.states[i]->name, flags[i], llvm::join(layout.states[i]->getStrings("next"), " "));
+    {
+      const auto s = w.record("enum State : int");
+      for (size_t i = 0; i < layout.states.size(); ++i)
+        w.line("{} = {},", layout.states[i]->name, i);
+    }
+    w.line();
+  }
+
+  static std::string fieldType(const Type &type) {
+    if (type.kind == Type::Seq)
+      return fmt::format("Sequence<{}>", type.size);
+    switch (type.elem) {
+    case Scalar::F32: return "float";
+    case Scalar::I64: return "long long";
+    case Scalar::U32: return "unsigned";
+    default: return "int";
+    }
+  }
+
+  void request() {
+    {
+      const auto s = w.record("struct Request : megalith::abi::RequestHeader");
+      for (const RequestField &field : layout.fields)
+        w.line("{} {};{}{}", fieldType(field.type), field.name, field.name == field.irName ? "" : " // ",
+               field.name == field.irName ? "" : field.irName);
+      if (!layout.fields.empty())
+        w.line();
+      std::string test;
+      for (const RequestField &field : layout.fields)
+        if (field.type.kind == Type::Seq)
+          test += (test.empty() ? "" : " && ") + field.name + ".inRange()";
+      w.line("__device__ bool fieldsInRange() const {{ return {}; }}", test.empty() ? "true" : test);
+    }
+    w.line("static_assert(sizeof(Request) == {}, \"the manifest gives the host this layout\");", layout.requestBytes);
+    w.line();
+  }
+
+  void numbers(llvm::StringRef name, llvm::StringRef text, const std::vector<const Operation *> &ops) {
+    if (ops.empty())
+      return;
+    w.comment(text);
+    std::string list;
+    for (const Operation *op : ops)
+      list += (list.empty() ? " " : ", ") + controlName(op->name);
+    w.line("enum class {} : int {{{} }};", name.str(), list);
+    w.line();
+  }
+
+  void calls() {
+    for (const CallSite &site : layout.sites) {
+      w.comment(fmt::format("Stage {} calls the model.", site.stage));
+      const auto s = w.record("struct " + site.name);
+      w.line("static constexpr int site = {}, chunk = {};{}", site.site, site.chunk,
+             site.chunk ? "" : " // indivisible");
+      w.line("static constexpr bool draft = {}, wantsLogits = {};", site.draft ? "true" : "false",
+             site.wantsLogits ? "true" : "false");
+    }
+    if (!layout.sites.empty())
+      w.line();
+  }
+
+  // --- parts
+  std::string pathOf(SourceLoc loc) const {
+    auto it = paths.find(loc.file);
+    return loc && it != paths.end() ? it->second : "";
+  }
+
+  void part(const Operation &op, const std::string &name) {
+    std::string text = "Stage " + op.getString("stage") + " of " + op.getString("state");
+    if (const std::string path = pathOf(op.loc); !path.empty())
+      text += fmt::format(" ({}:{})", llvm::StringRef(path).rsplit('/').second.empty()
+                                          ? path
+                                          : llvm::StringRef(path).rsplit('/').second.str(),
+                          op.loc.line);
+    if (op.has("after_site") || op.has("before_site"))
+      text += op.has("after_site") ? op.has("before_site") ? ", between two calls" : ", behind its call"
+                                   : ", up to its call";
+    w.line();
+    w.comment(text + ".");
+    const std::vector<Statement> body = partStatements(module, layout, op.region());
+    shownLine = 0;
+    const auto scope = w.scope("__device__ void " + name + "(Turn &t)", name);
+    if (mentionsRequest(body))
+      w.line("Request &r = t.r;");
+    statements(body);
+    w.resumeLines(); // the closing brace is not the user's
+  }
+
+  static bool mentionsRequest(const std::vector<Statement> &body) {
+    return llvm::any_of(body, [](const Statement &s) {
+      for (size_t at = s.text.find("r."); at != std::string::npos; at = s.text.find("r.", at + 1))
+        if (at == 0 || !(llvm::isAlnum(s.text[at - 1]) || s.text[at - 1] == '_'))
+          return true;
+      return mentionsRequest(s.body) || mentionsRequest(s.otherwise);
+    });
+  }
+
+  void statements(const std::vector<Statement> &body) {
+    for (const Statement &s : body) {
+      locate(s.loc);
+      if (!s.isIf) {
+        w.line(s.text);
+        continue;
+      }
+      {
+        const auto scope = w.scope(s.text);
+        statements(s.body);
+      }
+      if (!s.otherwise.empty()) {
+        const auto scope = w.scope("else");
+        statements(s.otherwise);
+      }
+    }
+  }
+
+  /// Shows the YAML line as a comment, once, and says that the next line is its.
+  void locate(SourceLoc loc) {
+    const std::string path = pathOf(loc);
+    if (path.empty())
+      return;
+    if (files && loc.file < files->size() && loc.line != shownLine)
+      if (const llvm::StringRef line = files->line(loc.file, loc.line).trim(); !line.empty())
+        w.line("// " + line.str());
+    shownLine = loc.line;
+    if (options.lineDirectives)
+      w.sourceLine(loc.line, path);
+  }
+
+  // --- the loop's parts
+  static bool runsSlots(const Operation &op) { return op.op == Op::Part && op.getString("kind") != "admit"; }
+
+  void loopParts() {
+    const auto &parts = tick();
+    const auto pass = llvm::find_if(parts, [](const Operation &op) { return op.op == Op::Pass; });
+    assert(llvm::count_if(parts, [](const Operation &op) { return op.op == Op::Pass; }) <= 1 && "one model");
+    const size_t split = pass - parts.begin();
+    w.line();
+    w.comment("A tick up to the model's pass. `c.done`: the loop ends; `c.numRows`: the model runs.");
+    {
+      const auto scope = w.scope("__device__ void controlBeforePass(Control &c)", "controlBeforePass");
+      w.line("beginTick(c);");
+      w.line("if (c.done)");
+      w.line("  return;");
+      range(0, split, false);
+      if (split < parts.size())
+        w.line("formPass(c);");
+    }
+    w.line();
+    w.comment("The rest of the tick.");
+    const auto scope = w.scope("__device__ void controlAfterPass(Control &c)", "controlAfterPass");
+    range(split, parts.size(), split < parts.size());
+    w.line("endTick(c);");
+  }
+
+  /// Parts [first, last) of the list; neighbours that run on slots share one loop.
+  void range(size_t first, size_t last, bool complete) {
+    const auto &parts = tick();
+    size_t i = first;
+    if (i < last && parts[i].op == Op::Pass)
+      ++i;
+    if (complete && (i == last || !runsSlots(parts[i])))
+      w.line("everySlot(c, [&](Turn &t) { completeCall(t); });");
+    while (i < last) {
+      if (!runsSlots(parts[i])) {
+        w.line("admission(c, {}, [&](Turn &t) {{ {}(t); }});", parts[i].getString("state"), layout.partNames[i]);
+        complete = false;
+        ++i;
+        continue;
+      }
+      const auto scope = w.lambda("everySlot(c, [&](Turn &t)");
+      if (complete)
+        w.line("completeCall(t);");
+      complete = false;
+      for (; i < last && runsSlots(parts[i]); ++i) {
+        if (parts[i].has("after_site"))
+          w.line("if (t.resumes<{}>())", layout.sites[parts[i].getInt("after_site")].name);
+        else
+          w.line("if (t.in({}))", parts[i].getString("state"));
+        w.line("  {}(t);", layout.partNames[i]);
+      }
+    }
+  }
+
+  CodeWriter &w;
+  const Module &module;
+  const SourceFiles *files;
+  const ControlOptions &options;
+  const ControlLayout layout;
+  std::map<uint32_t, std::string> paths;
+  unsigned shownLine = 0;
+};
+
+} // namespace
+
+void emitControl(CodeWriter &w, const Module &module, const SourceFiles *files, const ControlOptions &options) {
+  ControlEmitter(w, module, files, options).emit();
+}
+
+} // namespace megalith::emit

@@ -1,0 +1,27 @@
+//===- ControlBody.h - operations of a part to statements -----------------===//
+//
+// A part's operations become few, readable statements: a value that is used once
+// is written where it is used, as long as nothing in between changes what it
+// reads; the others become `const` variables.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_LIB_EMIT_CONTROLBODY_H
+#define MEGALITH_LIB_EMIT_CONTROLBODY_H
+
+#include "ControlLayout.h"
+
+namespace megalith::emit {
+
+/// One statement; `if` has bodies.
+struct Statement {
+  std::string text; ///< without braces: `t.set(r.a, 1);` or `if (x)`
+  SourceLoc loc;
+  bool isIf = false;
+  std::vector<Statement> body, otherwise;
+};
+
+/// The statements of a part's region, in terms of `t`, the turn, and `r`, its request.
+std::vector<Statement> partStatements(const ir::Module &module, const ControlLayout &layout,
+                                      const ir::Region &region);
+
+} // namespace megalith::emit
+#endif

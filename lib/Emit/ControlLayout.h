@@ -1,0 +1,52 @@
+//===- ControlLayout.h - names and places of the control plane ------------===//
+#ifndef MEGALITH_LIB_EMIT_CONTROLLAYOUT_H
+#define MEGALITH_LIB_EMIT_CONTROLLAYOUT_H
+
+#include "megalith/IR/IR.h"
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace megalith::emit {
+
+/// `name` as a C++ identifier: other characters become `_`; a keyword or a name
+/// that starts with a digit gets a `_` more.
+std::string controlName(llvm::StringRef name);
+
+/// A field of the request in its descriptor.
+struct RequestField {
+  std::string irName, name; ///< of the declaration, and in `struct Request`
+  ir::Type type;
+  int64_t offset;           ///< bytes from the start of the descriptor
+  const ir::Operation *op;
+};
+
+/// A place where a stage calls the model.
+struct CallSite {
+  int64_t site;
+  std::string name;         ///< of its struct, `VerifyCall`
+  std::string stage;
+  int64_t chunk = 0;        ///< 0: the call is indivisible
+  bool draft = false, wantsLogits = false;
+};
+
+/// Everything of the control plane that has a name or a place, made once.
+struct ControlLayout {
+  explicit ControlLayout(const ir::Module &module);
+
+  std::vector<RequestField> fields;
+  int64_t requestBytes = 0;
+  std::vector<const ir::Operation *> states, metrics, gauges;
+  std::map<std::string, std::string> gaugeTypes; ///< by IR name: "i32" or "f32"
+  std::vector<CallSite> sites;                   ///< by site number
+  /// C++ name of each part by its position in the tick.
+  std::vector<std::string> partNames;
+  int64_t draftRows = 0; ///< most rows of a call with `kv = "draft"`
+
+  const RequestField &field(llvm::StringRef irName) const;
+  int64_t stateIndex(llvm::StringRef name) const;
+};
+
+} // namespace megalith::emit
+#endif

@@ -1,0 +1,143 @@
+#include "Tensor.h"
+#include "megalith/Emit/Control.h"
+#include "llvm/ADT/StringExtras.h"
+
+namespace megalith::emit {
+
+using ir::Op;
+
+static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
+  w.comment(fmt::format("Pipeline `{}`: one resident kernel, made by megalith.", module.root.name));
+  w.line("//");
+  for (const ir::Operation *model : module.all(Op::Model))
+    w.comment(fmt::format("model    {} ({})", model->name, model->getString("graph")));
+  for (const ir::Operation *file : module.all(Op::File))
+    w.comment(fmt::format("source   {}", file->getString("path")));
+  std::string params;
+  for (const ir::Operation *param : module.all(Op::Param)) {
+    const ir::Attr &value = param->attrs.find("value")->second;
+    params += (params.empty() ? "" : ", ") + param->name + " = " +
+              (std::holds_alternative<double>(value) ? fmt::format("{}", std::get<double>(value))
+               : std::holds_alternative<bool>(value) ? std::string(std::get<bool>(value) ? "true" : "false")
+                                                     : std::to_string(std::get<int64_t>(value)));
+  }
+  w.comment("params   " + params);
+  w.comment(fmt::format("plan     {}: {} CTAs of 9 warps, a ring of {} x {} bytes", plan.profile.name, plan.ctas,
+                        plan.stages, plan.stageBytes));
+  w.line("//");
+  w.comment("Reading order: the request and its states, one function per stage, the model's segments, and the "
+            "resident loop last.");
+  w.line();
+  w.line("#include \"megalith/Device.cuh\"");
+  w.line();
+  w.line("namespace abi = megalith::abi;");
+  w.line("using namespace megalith::device;");
+  w.line();
+}
+
+static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
+  std::string pool = typeName(plan.model) + "Kv", model = identifier(plan.model);
+  const bool wide = plan.rowsPerPass > 16;
+  auto pass = [&](const std::string &segment) {
+    std::string name = model + typeName(segment);
+    return wide ? fmt::format("(pass.numRows <= kTileRows ? {0}<1>(context) : {0}<4>(context))", name)
+                : fmt::format("{}<1>(context)", name);
+  };
+  w.line();
+  w.comment("The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run the "
+            "passes together; warp 8 of each streams weights.");
+  auto fn = w.scope("extern \"C\" __global__ void __launch_bounds__(kCtaThreads, 1)\n"
+                    "megalith_run(const __grid_constant__ abi::LaunchParams p)",
+                    "megalith_run");
+  w.line("extern __shared__ __align__(128) char shared[];");
+  w.line("__shared__ PassShared pass;");
+  w.line("__shared__ RingShared ringShared;");
+  w.line("__shared__ Control control; // of CTA 0");
+  w.line("ringInit<WeightRing::stages>(&ringShared);");
+  w.line("__syncthreads();");
+  w.line();
+  {
+    auto producer = w.scope("if (warpId() == kConsumerWarps)", "producer");
+    w.line("Producer<WeightRing> producer{{shared, &ringShared}};");
+    {
+      auto loop = w.scope(fmt::format("while (stream{}(p, producer))", typeName(plan.segments[0].name)));
+      for (size_t i = 1; i < plan.segments.size(); ++i) {
+        auto leave = w.scope(fmt::format("if (producer.headFollows() && !stream{}(p, producer))",
+                                         typeName(plan.segments[i].name)));
+        w.line("break;");
+      }
+    }
+    w.line("producer.drain();");
+    w.line("return;");
+  }
+  w.line();
+  w.line("GridEdges grid{&p, &ringShared.stopped};");
+  w.line("Consumer<WeightRing> stream{{shared, &ringShared},");
+  w.line("                            reinterpret_cast<float *>(shared + WeightRing::stages * WeightRing::stageBytes)};");
+  w.line("PassContext context{p, pass, stream, grid, Buffers(p.workspace)};");
+  w.line("startControl(control, p);");
+  w.line("u32 passes = 0;");
+  {
+    auto loop = w.scope("for (;;)", "tick");
+    {
+      auto zero = w.scope("if (blockIdx.x == 0)");
+      w.line("controlBeforePass(control);");
+    }
+    {
+      auto stop = w.scope("if (!gridEdge(grid, 0))");
+      w.line("break;");
+    }
+    w.line("loadPass<{}>(pass, p);", pool);
+    w.line("consumerSync();");
+    w.line("grid.tick = pass.tick;");
+    {
+      auto done = w.scope("if (pass.done)");
+      w.line("break;");
+    }
+    {
+      auto rows = w.scope("if (pass.numRows > 0)", "pass");
+      {
+        auto first = w.scope("if (threadIdx.x == 0)");
+        w.line("planHead(ringShared, passes, pass.wantLogits);");
+      }
+      w.line("++passes;");
+      {
+        auto stop = w.scope(fmt::format("if (!{})", pass(plan.segments[0].name)));
+        w.line("break;");
+      }
+      if (plan.segments.size() > 1) {
+        auto stop = w.scope(fmt::format("if (pass.wantLogits && !{})", pass(plan.segments[1].name)));
+        w.line("break;");
+      }
+      auto zero = w.scope("if (blockIdx.x == 0)");
+      w.line("finishRows<{}>(p, pass, reinterpret_cast<const Words4 *>(p.workspace + {}), control.kvHash);", pool,
+             plan.bestOffset);
+    }
+    auto zero = w.scope("if (blockIdx.x == 0)");
+    w.line("controlAfterPass(control);");
+  }
+  w.line("consumerSync();");
+  auto leave = w.scope("if (threadIdx.x == 0)");
+  w.line("ringShared.leave = 1;");
+}
+
+std::string emitCuda(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
+                     const EmitOptions &options) {
+  CodeWriter w;
+  w.setFileName(options.fileName);
+  emitHeader(w, module, plan);
+  ControlOptions control;
+  control.lineDirectives = options.lineDirectives;
+  emitControl(w, module, &files, control);
+  w.line();
+  emitTensor(w, module, plan, files, options);
+  w.line();
+  w.comment("The order in which each CTA's weights arrive, the same in every pass.");
+  emitProducer(w, plan);
+  w.line();
+  emitPack(w, module, plan);
+  emitLoop(w, plan);
+  return w.text();
+}
+
+} // namespace megalith::emit

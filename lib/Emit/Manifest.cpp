@@ -1,0 +1,66 @@
+#include "Tensor.h"
+#include "megalith/Emit/Control.h"
+#include <nlohmann/json.hpp>
+
+namespace megalith::emit {
+
+using ir::Op;
+using nlohmann::ordered_json;
+
+std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files) {
+  const ir::Operation &model = *module.all(Op::Model)[0];
+  const ir::Operation *pool = module.find(Op::Pool, plan.model);
+  ordered_json j;
+  j["abi"] = 1;
+  j["pipeline"] = module.root.name;
+  j["launch"] = {{"ctas", plan.ctas},
+                 {"threads", 288},
+                 {"shared_bytes", plan.sharedBytes},
+                 {"profile", plan.profile.name},
+                 {"sm_count", plan.profile.smCount}};
+  j["slots"] = module.param("slots");
+  j["rows_per_pass"] = plan.rowsPerPass;
+  j["stream_bytes"] = plan.streamBytes;
+  j["workspace_bytes"] = plan.workspaceBytes;
+  j["pool"] = {{"pages", pool ? pool->getInt("pages") : 0},
+               {"page_tokens", pool ? pool->getInt("page_tokens") : 1},
+               {"layers", model.getInt("kv_layers")},
+               {"kv_heads", model.getInt("kv_heads")},
+               {"head_dim", model.getInt("head_dim")}};
+  j["rope"] = {{"theta", model.getFloat("rope_theta")},
+               {"type", model.getString("rope_type", "default")},
+               {"factor", model.getFloat("rope_factor", 1)},
+               {"low", model.getFloat("rope_low", 1)},
+               {"high", model.getFloat("rope_high", 4)},
+               {"original", model.getInt("rope_original")}};
+  j["model"] = {{"name", model.name}, {"vocab", model.getInt("vocab")}};
+  // The largest call that is never cut: KV of that many drafts must fit behind a request.
+  int64_t draftRows = 0;
+  ir::walk(module.root.region(), [&](const ir::Operation &op) {
+    if (op.op == Op::Issue && op.getString("kv") == "draft")
+      draftRows = std::max(draftRows, module.type(op.operands[0]).size);
+  });
+  j["draft_rows"] = draftRows;
+  j["weights"] = ordered_json::array();
+  auto index = weightIndices(model);
+  for (const ir::Operation &op : model.region().ops) {
+    if (op.op != Op::Weight || op.has("alias"))
+      continue;
+    j["weights"].push_back({{"name", op.name},
+                            {"from", op.getString("from")},
+                            {"layers", op.getInt("layers")},
+                            {"index", index.at(op.name)},
+                            {"shape", op.getInts("shape")}});
+  }
+  j["edges"] = ordered_json::array();
+  for (const plan::Edge &edge : plan.edges) {
+    std::string place;
+    if (edge.loc)
+      place = fmt::format("{}:{}", files.name(edge.loc.file).str(), edge.loc.line);
+    j["edges"].push_back({{"name", edge.name}, {"place", place}});
+  }
+  j["control"] = ordered_json::parse(requestLayoutJson(module));
+  return j.dump(2) + "\n";
+}
+
+} // namespace megalith::emit

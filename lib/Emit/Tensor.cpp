@@ -1,0 +1,629 @@
+#include "Tensor.h"
+#include "Vectors.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include <set>
+
+namespace megalith::emit {
+
+using ir::Op;
+using ir::Operation;
+using ir::Region;
+using ir::Type;
+using ir::Value;
+
+namespace {
+
+class TensorEmitter {
+public:
+  TensorEmitter(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
+                const EmitOptions &options)
+      : w(w), module(module), plan(plan), files(files), options(options),
+        model(*module.all(Op::Model)[0]), weights(weightIndices(model)) {}
+
+  void run() {
+    emitPool();
+    emitBuffers();
+    for (const plan::Matrix &m : plan.matrices)
+      emitMatrix(m);
+    emitPassStruct();
+    for (const plan::Segment &s : plan.segments)
+      emitSegment(s);
+  }
+
+private:
+  CodeWriter &w;
+  const ir::Module &module;
+  const plan::Plan &plan;
+  const SourceFiles &files;
+  const EmitOptions &options;
+  const Operation &model;
+  std::map<std::string, int> weights;
+  bool inLayers = false;
+
+  /// The next line is the user's: blame what follows on it.
+  void at(SourceLoc loc) {
+    if (options.lineDirectives && loc)
+      w.sourceLine(loc.line, files.name(loc.file));
+  }
+  void ours() {
+    if (options.lineDirectives)
+      w.resumeLines();
+  }
+  std::string place(SourceLoc loc) const {
+    if (!loc)
+      return "";
+    return fmt::format(" ({}:{})", files.name(loc.file).rsplit('/').second.empty()
+                                       ? files.name(loc.file).str()
+                                       : files.name(loc.file).rsplit('/').second.str(),
+                       loc.line);
+  }
+
+  void emitPool() {
+    w.comment("The KV pool of the model, and the shape of its attention.");
+    auto s = w.record(fmt::format("struct {}Kv", typeName(plan.model)));
+    const Operation *pool = module.find(Op::Pool, plan.model);
+    int64_t heads = model.getInt("kv_heads");
+    ir::walk(model.region(), [&](const Operation &op) {
+      if (op.op == Op::Attention)
+        heads = op.getInt("heads");
+    });
+    w.line("static constexpr int heads = {}, kvHeads = {}, headDim = {};", heads, model.getInt("kv_heads"),
+           model.getInt("head_dim"));
+    w.line("static constexpr int layers = {}, pages = {}, pageTokens = {};", model.getInt("kv_layers"),
+           pool ? pool->getInt("pages") : 0, pool ? pool->getInt("page_tokens") : 1);
+  }
+
+  void emitBuffers() {
+    w.line();
+    w.comment("Activations of a pass, one line per row, in the workspace.");
+    auto s = w.record("struct Buffers");
+    for (const plan::Buffer &b : plan.buffers)
+      w.line("{}<{}> {};", b.dtype == ir::Scalar::F32 ? "FloatRows" : "Bf16Rows", b.columns, identifier(b.name));
+    std::string inits;
+    for (const plan::Buffer &b : plan.buffers)
+      inits += fmt::format("{}{}{{reinterpret_cast<{} *>(workspace + {})}}", inits.empty() ? "" : ",\n        ",
+                           identifier(b.name), b.dtype == ir::Scalar::F32 ? "float" : "u16", b.offset);
+    w.line("__device__ explicit Buffers(char *workspace)\n      : {} {{}}", inits.empty() ? "unused{}" : inits);
+  }
+
+  void emitMatrix(const plan::Matrix &m) {
+    w.line();
+    std::string what;
+    for (const plan::PairRange &r : m.ranges)
+      what += (what.empty() ? "" : ", ") + r.weight + (r.second.empty() ? "" : " with " + r.second);
+    int64_t rounds = (m.groups + plan.ctas - 1) / plan.ctas;
+    w.comment(fmt::format("{}{}: {} groups of {} tiles in {} rounds of {} CTAs.", what, place(m.loc), m.groups,
+                          m.group, rounds, plan.ctas));
+    auto s = w.record(fmt::format("struct {}", typeName(m.name)));
+    w.line("static constexpr int k = {}, kPadded = {}, blocks = {}, chunkBlocks = {};", m.k, m.kPadded, m.blocks,
+           m.chunkBlocks);
+    w.line("static constexpr int group = {}, groups = {}, firstCta = {};", m.group, m.groups, m.firstCta);
+    w.line("static constexpr bool descending = {};", plan.knobs.order == "descending");
+    w.line("static constexpr long long offset = {}, layerBytes = {};", m.offset, m.bytes);
+  }
+
+  void emitPassStruct() {
+    w.line();
+    w.line("using WeightRing = Ring<{}, {}>;", plan.stages, plan.stageBytes);
+    w.line();
+    w.comment("What a consumer thread carries through a pass.");
+    auto s = w.record("struct PassContext");
+    w.line("const abi::LaunchParams &p;");
+    w.line("PassShared &pass;");
+    w.line("Consumer<WeightRing> &stream;");
+    w.line("GridEdges &grid;");
+    w.line("Buffers b;");
+  }
+
+  void emitSegment(const plan::Segment &segment) {
+    w.line();
+    w.comment(fmt::format("Segment `{}` of model `{}`. Tiles: row tiles of 16 that this variant handles. False "
+                          "when the kernel stops.",
+                          segment.name, plan.model));
+    w.line("template <int Tiles>");
+    std::string name = identifier(plan.model) + typeName(segment.name);
+    auto fn = w.scope(fmt::format("__device__ __forceinline__ bool {}(PassContext &context)", name), name);
+    w.line("const abi::LaunchParams &p = context.p;");
+    w.line("PassShared &pass = context.pass;");
+    w.line("const Buffers &b = context.b;");
+    w.line("const int numRows = pass.numRows;");
+    std::set<int64_t> ropes;
+    ir::walk(segment.op->region(), [&](const Operation &op) {
+      if (op.op == Op::RopeCos || op.op == Op::RopeSin)
+        ropes.insert(op.getInt("dim"));
+    });
+    for (int64_t dim : ropes)
+      w.line("const Rope<{0}> rope{0}{{p.ropeCosSin}};", dim);
+    emitPhases(segment.before);
+    if (segment.repeatCount) {
+      w.line();
+      auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount), "layer");
+      inLayers = true;
+      emitPhases(segment.repeated);
+      inLayers = false;
+    }
+    emitPhases(segment.after);
+    w.line("return true;");
+  }
+
+  void emitPhases(const std::vector<plan::Phase> &phases) {
+    for (const plan::Phase &phase : phases) {
+      w.line();
+      switch (phase.kind) {
+      case plan::Phase::Stream:
+        emitStream(phase);
+        break;
+      case plan::Phase::Map:
+        emitMap(phase);
+        break;
+      case plan::Phase::Attention:
+        emitAttention(phase);
+        break;
+      case plan::Phase::Copy:
+        emitCopy(phase);
+        break;
+      }
+      auto leave = w.scope(fmt::format("if (!gridEdge(context.grid, {}))", phase.edge));
+      w.line("return false;");
+    }
+  }
+
+  void emitCopy(const plan::Phase &phase) {
+    const plan::Buffer &from = plan.buffers[phase.from], &to = plan.buffers[phase.to];
+    w.comment(fmt::format("{} moves to where the layers keep it.", from.name));
+    auto rows = w.lambda("spreadRows(numRows, 1, [&](int row, int)");
+    auto loop = w.scope(fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", from.columns));
+    w.line("b.{}.store8(row, c, b.{}.load8(row, c));", identifier(to.name), identifier(from.name));
+  }
+
+  void emitAttention(const plan::Phase &phase) {
+    const Operation &op = *phase.op;
+    std::string query = "b." + identifier(plan.buffers[plan.bufferOf.at(op.operands[0].id)].name);
+    std::string out = "b." + identifier(plan.buffers[plan.bufferOf.at(op.result().id)].name);
+    w.comment(fmt::format("attention{}: {} heads over {} KV heads.", place(op.loc), op.getInt("heads"),
+                          op.getInt("kv_heads")));
+    at(op.loc);
+    w.line("attend<{}Kv>(p, pass, {}, {}, context.stream.scratch,", typeName(plan.model), inLayers ? "layer" : "0",
+           floatLiteral(op.getFloat("scale")));
+    w.line("    [&](int row, int c) {{ return {}.load(row, c).v[0]; }},", query);
+    w.line("    [&](int row, int c, float v) {{ {}.store(row, c, {{{{v}}}}); }});", out);
+    ours();
+  }
+
+  // --- groups ---------------------------------------------------------------
+
+  /// Weights that a group reads beside its products.
+  void declareWeights(const Group &group) {
+    std::set<std::string> done;
+    for (const Operation &op : group.region.ops) {
+      if ((op.op != Op::WeightGet && op.op != Op::Embed) || !done.insert(op.name).second)
+        continue;
+      const Operation *weight = nullptr;
+      for (const Operation &decl : model.region().ops)
+        if (decl.op == Op::Weight && decl.name == op.name)
+          weight = &decl;
+      std::string index = std::to_string(weights.at(op.name));
+      if (weight->getInt("layers"))
+        index += " + layer";
+      auto shape = weight->getInts("shape");
+      w.line("const {}<{}> {}{{weightAt(p, {})}};", op.op == Op::Embed ? "WeightRows" : "WeightVector",
+             op.op == Op::Embed ? shape[1] : shape[0], identifier(op.name), index);
+    }
+  }
+
+  void declarePosition(const std::vector<const Operation *> &slice) {
+    for (const Operation *op : slice)
+      if (op->op == Op::RopeCos || op->op == Op::RopeSin) {
+        w.line("const int position = pass.rows[row].position;");
+        return;
+      }
+  }
+
+  std::function<void(SourceLoc)> marker() {
+    return [this](SourceLoc loc) { at(loc); };
+  }
+
+  static bool isReduction(Op op) { return op == Op::ReduceSum || op == Op::ReduceMax; }
+
+  /// One reduction of columns [0, n) of a row (or of block `part` of a row) by a warp.
+  void emitReduction(const Group &group, const Operation &op, int64_t columns, const std::string &name,
+                     const std::map<uint32_t, std::string> &scalars, bool block) {
+    int64_t blockColumns = columns / op.getInt("groups", 1);
+    at(op.loc);
+    auto sum = w.lambda(fmt::format("const float {} = {}<{}>([&](int {})", name,
+                                    op.op == Op::ReduceSum ? "warpSum" : "warpMax", blockColumns,
+                                    block ? "inBlock" : "c"));
+    if (block)
+      w.line("const int c = part * {} + inBlock;", blockColumns);
+    Vectors vectors(w, group, Vectors::Eight, columns, marker());
+    for (auto &[id, expr] : scalars)
+      vectors.bind(Value{id}, expr);
+    std::string value = vectors.eval(op.operands[0]);
+    w.line("return {};", value);
+  }
+
+  // --- stream ---------------------------------------------------------------
+
+  void emitStream(const plan::Phase &phase) {
+    const Operation &op = *phase.op;
+    const plan::Matrix &m = plan.matrices[phase.matrix];
+    Group group(module, plan, op.region());
+    w.comment(fmt::format("{}{}.", phase.name, place(op.loc)));
+    auto scope = w.scope("");
+    declareWeights(group);
+    Value operand = group.def(m.ranges[0].product)->operands[0];
+    auto scalars = emitPrologue(group, operand, m);
+    emitSinkDeclarations(group, m);
+
+    w.line("streamProduct<{}, Tiles>(context.stream, numRows,", typeName(m.name));
+    {
+      auto lambda = operandLambda();
+      if (!group.def(operand)) {
+        const plan::Buffer &buffer = plan.buffers[plan.bufferOf.at(operand.id)];
+        std::string name = "b." + identifier(buffer.name);
+        w.line("return keepBelow<{}>({}, c);", m.k,
+               buffer.dtype == ir::Scalar::BF16 ? name + ".words(row, c)" : "pack8(" + name + ".load8(row, c))");
+      } else {
+        auto slice = group.slice(operand);
+        declarePosition(slice);
+        declarePartner(slice, m.k);
+        Vectors vectors(w, group, Vectors::Eight, m.k, marker());
+        for (auto &[id, expr] : scalars)
+          vectors.bind(Value{id}, expr);
+        std::string value = vectors.eval(operand);
+        w.line("return keepBelow<{}>(pack8({}), c);", m.k, value);
+        ours();
+      }
+    }
+    emitEpilogue(group, phase, m);
+    emitBest(group);
+  }
+
+  /// `[&](int row, int c) -> Words4 { ... },`: the first lambda of streamProduct.
+  CodeWriter::Scope operandLambda() { return w.argument("    [&](int row, int c) -> Words4", "},"); }
+
+  void declarePartner(const std::vector<const Operation *> &slice, int64_t) {
+    for (const Operation *op : slice)
+      if (op->op == Op::RotateHalf) {
+        w.line("const int partner = partnerColumn<{}>(c);", op->getInt("dim"));
+        return;
+      }
+  }
+
+  /// Per-row scalars that the operand needs: reductions of rows, by every CTA.
+  std::map<uint32_t, std::string> emitPrologue(const Group &group, Value operand, const plan::Matrix &m) {
+    std::map<uint32_t, std::string> stored;
+    auto slice = group.slice(operand);
+    if (llvm::none_of(slice, [](const Operation *op) { return isReduction(op->op); }))
+      return stored;
+    auto isScalar = [&](Value v) {
+      const Type &t = module.type(v);
+      return t.kind == Type::Rows && t.size == 1;
+    };
+    {
+      auto rows = w.lambda("everyRow(numRows, [&](int row)");
+      std::map<uint32_t, std::string> local;
+      Vectors scalarValues(w, group, Vectors::One, 1, marker());
+      for (const Operation *op : slice) {
+        if (!isReduction(op->op))
+          continue;
+        std::string name = identifier(module.hint(op->result()).empty() ? "sum" : module.hint(op->result()));
+        name += local.empty() ? "" : std::to_string(local.size() + 1);
+        emitReduction(group, *op, module.type(op->operands[0]).size, name, local, false);
+        local[op->result().id] = name;
+        scalarValues.bind(op->result(), name);
+        // Scalars that later reductions read.
+        for (const Operation *user : slice)
+          if (!user->operands.empty() && isScalar(user->result()) && !isReduction(user->op) &&
+              dependsOnlyOn(group, user->result(), local))
+            if (usedByVectors(slice, user->result(), isScalar) && !local.count(user->result().id))
+              local[user->result().id] = scalarValues.eval(user->result());
+      }
+      ours();
+      auto lane = w.scope("if (laneId() == 0)");
+      for (const Operation *op : slice)
+        for (Value r : op->results)
+          if (isScalar(r) && usedByVectors(slice, r, isScalar)) {
+            assert(stored.size() < 4 && "PassShared keeps four scalars per row");
+            w.line("pass.scalars[{}][row] = {};", stored.size(), local.at(r.id));
+            stored[r.id] = fmt::format("pass.scalars[{}][row]", stored.size());
+          }
+    }
+    w.line("consumerSync();");
+    return stored;
+  }
+
+  template <class IsScalar>
+  bool usedByVectors(const std::vector<const Operation *> &slice, Value v, IsScalar isScalar) {
+    for (const Operation *op : slice)
+      if (llvm::is_contained(op->operands, v) && !isScalar(op->result()))
+        return true;
+    return false;
+  }
+
+  /// Everything that `v` needs is known: constants and `known` scalars.
+  bool dependsOnlyOn(const Group &group, Value v, const std::map<uint32_t, std::string> &known) {
+    if (known.count(v.id))
+      return true;
+    const Operation *op = group.def(v);
+    if (!op || isReduction(op->op))
+      return false;
+    if (op->op == Op::Const)
+      return true;
+    return llvm::all_of(op->operands, [&](Value o) {
+      const Type &t = module.type(o);
+      return (t.kind == Type::ScalarKind || t.size == 1) && dependsOnlyOn(group, o, known);
+    });
+  }
+
+  /// A value that leaves the group, and how it is stored.
+  struct Sink {
+    Value value;
+    std::string store; ///< prefix such as `b.q` or `keys`
+    bool best = false;
+    SourceLoc loc;
+  };
+
+  std::vector<Sink> sinks(const Group &group, const Operation &op) {
+    std::vector<Sink> out;
+    for (const Operation &inner : group.region.ops) {
+      if (inner.op == Op::KvAppend) {
+        out.push_back({inner.operands[0], "keys", false, inner.loc});
+        out.push_back({inner.operands[1], "values", false, inner.loc});
+      }
+      if (inner.op == Op::ArgMax)
+        out.push_back({inner.operands[0], "", true, inner.loc});
+    }
+    for (auto [result, yielded] : llvm::zip(op.results, group.region.ops.back().operands)) {
+      auto it = plan.bufferOf.find(result.id);
+      if (it != plan.bufferOf.end())
+        out.push_back({yielded, "b." + identifier(plan.buffers[it->second].name), false, op.loc});
+    }
+    return out;
+  }
+
+  void emitSinkDeclarations(const Group &group, const plan::Matrix &) {
+    for (const Operation &inner : group.region.ops) {
+      if (inner.op == Op::KvAppend) {
+        std::string layer = inLayers ? "layer" : "0", kv = typeName(plan.model) + "Kv";
+        for (auto [name, cache] : {std::pair("keys", "kCache"), std::pair("values", "vCache")})
+          w.line("const KvRows<{0}> {1}{{reinterpret_cast<u16 *>(p.{2}) + kvLayer<{0}>({3}), &pass}};", kv, name,
+                 cache, layer);
+      }
+      if (inner.op == Op::ArgMax)
+        w.line("Best best[Tiles];");
+    }
+  }
+
+  void emitEpilogue(const Group &group, const plan::Phase &phase, const plan::Matrix &m) {
+    auto lambda = w.argument("    [&](int tile, int row, int pair, float y0, float y1)", "});");
+    auto all = sinks(group, *phase.op);
+    for (const plan::PairRange &r : m.ranges) {
+      std::string head = r.pairBegin ? fmt::format("if (pair >= {} && pair < {})", r.pairBegin, r.pairBegin + r.pairs)
+                                     : fmt::format("if (pair < {})", r.pairs);
+      auto range = w.scope(head, r.weight + (r.second.empty() ? "" : ", " + r.second));
+      std::string local = r.pairBegin ? fmt::format("(pair - {})", r.pairBegin) : "pair";
+      Vectors::Width width = Vectors::Pair;
+      switch (r.pairing) {
+      case plan::Pairing::Adjacent:
+        w.line("const int c0 = 2 * {}, c1 = c0 + 1;", local);
+        break;
+      case plan::Pairing::Half:
+        w.line("const int c0 = {0} / {1} * {2} + {0} % {1}, c1 = c0 + {1};", local, r.dim / 2, r.dim);
+        break;
+      case plan::Pairing::Dual:
+        w.line("const int c0 = {};", local);
+        width = Vectors::One;
+        break;
+      }
+      Vectors vectors(w, group, width, r.columns, marker());
+      if (r.pairing == plan::Pairing::Dual) {
+        vectors.bind(r.product, "Floats<1>{{y0}}");
+        vectors.bind(r.secondProduct, "Floats<1>{{y1}}");
+      } else {
+        vectors.bind(r.product, "Floats<2>{{y0, y1}}");
+      }
+      std::vector<Sink> mine;
+      std::vector<const Operation *> slices;
+      for (const Sink &sink : all) {
+        auto slice = group.slice(sink.value);
+        bool here = sink.value == r.product || llvm::any_of(slice, [&](const Operation *op) {
+                      return llvm::is_contained(op->results, r.product);
+                    });
+        if (!here)
+          continue;
+        mine.push_back(sink);
+        slices.insert(slices.end(), slice.begin(), slice.end());
+      }
+      declarePosition(slices);
+      for (const Sink &sink : mine) {
+        std::string value = vectors.eval(sink.value);
+        at(sink.loc);
+        if (sink.best)
+          emitTake(value, r);
+        else if (width == Vectors::Pair)
+          w.line("{}.storePair(row, c0, c1, {});", sink.store, value);
+        else
+          w.line("{}.store(row, c0, {});", sink.store, value);
+      }
+      ours();
+    }
+  }
+
+  /// The argmax over the logits, and the rows of logits when they are wanted.
+  void emitTake(const std::string &value, const plan::PairRange &r) {
+    w.line("const auto logit = {};", value);
+    ours();
+    w.line("best[tile].take(logit.v[0], c0);");
+    std::string second = r.columns % 2 ? fmt::format("if (c1 < {})", r.columns) : "";
+    if (!second.empty()) {
+      auto guard = w.scope(second);
+      w.line("best[tile].take(logit.v[1], c1);");
+    } else {
+      w.line("best[tile].take(logit.v[1], c1);");
+    }
+    w.line("storeLogits<sizeof(Request)>(p, pass.rows[row], c0, logit, {});", r.columns);
+  }
+
+  void emitBest(const Group &group) {
+    if (llvm::none_of(group.region.ops, [](const Operation &op) { return op.op == Op::ArgMax; }))
+      return;
+    w.line("publishBest<Tiles>(best, numRows, context.stream.scratch,");
+    w.line("                   reinterpret_cast<Words4 *>(p.workspace + {}));", plan.bestOffset);
+  }
+
+  // --- map --------------------------------------------------------------------
+
+  void emitMap(const plan::Phase &phase) {
+    const Operation &op = *phase.op;
+    Group group(module, plan, op.region());
+    w.comment(fmt::format("{}{}: row by row.", phase.name, place(op.loc)));
+    auto scope = w.scope("");
+    declareWeights(group);
+    plan::Matrix none;
+    emitSinkDeclarations(group, none);
+    for (const Sink &sink : sinks(group, op))
+      emitMapChain(group, sink);
+  }
+
+  /// One stored value: a warp for each row, or for each block of its columns that
+  /// is reduced on its own.
+  void emitMapChain(const Group &group, const Sink &sink) {
+    auto slice = group.slice(sink.value);
+    int64_t columns = module.type(sink.value).size, parts = 1;
+    for (const Operation *op : slice)
+      if (isReduction(op->op))
+        parts = std::max(parts, op->getInt("groups", 1));
+    if (columns < parts)
+      columns = module.type(sink.value).size;
+    auto rows = w.lambda(fmt::format("spreadRows(numRows, {}, [&](int row, int part)", parts));
+    declarePosition(slice);
+    std::map<uint32_t, std::string> scalars;
+    // Reductions, and the scalars that follow from them, in order.
+    Vectors scalarValues(w, group, Vectors::One, parts, marker());
+    for (const Operation *op : slice) {
+      if (op->results.empty())
+        continue;
+      Value r = op->result();
+      const Type &t = module.type(r);
+      if (isReduction(op->op)) {
+        std::string name = identifier(module.hint(r).empty() ? "sum" : module.hint(r));
+        name += scalars.empty() ? "" : std::to_string(scalars.size() + 1);
+        emitReduction(group, *op, module.type(op->operands[0]).size, name, scalars, parts > 1);
+        scalars[r.id] = name;
+        scalarValues.bind(r, name);
+      } else if (t.kind == Type::Rows && t.size == parts && parts != columns && !scalars.empty() &&
+                 llvm::all_of(op->operands, [&](Value o) { return scalars.count(o.id) || isConst(group, o); })) {
+        std::string value = scalarValues.eval(r);
+        scalars[r.id] = value;
+      }
+    }
+    if (columns == parts && scalars.count(sink.value.id)) {
+      ours();
+      auto lane = w.scope("if (laneId() == 0)");
+      w.line("{}.store(row, part, {{{{{}}}}});", sink.store, scalars[sink.value.id]);
+      return;
+    }
+    ours();
+    int64_t block = columns / parts;
+    auto loop = w.scope(parts > 1 ? fmt::format("for (int c = part * {0} + laneId() * 8; c < (part + 1) * {0}; c += 256)", block)
+                                  : fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", columns));
+    declarePartner(slice, columns);
+    Vectors vectors(w, group, Vectors::Eight, columns, marker());
+    for (auto &[id, expr] : scalars)
+      vectors.bind(Value{id}, expr);
+    std::string value = vectors.eval(sink.value);
+    at(sink.loc);
+    w.line("{}.store8(row, c, {});", sink.store, value);
+    ours();
+  }
+
+  bool isConst(const Group &group, Value v) {
+    const Operation *op = group.def(v);
+    return op && op->op == Op::Const;
+  }
+};
+
+} // namespace
+
+void emitTensor(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
+                const EmitOptions &options) {
+  TensorEmitter(w, module, plan, files, options).run();
+}
+
+static void emitWeightRow(CodeWriter &w, const Operation &model, const std::map<std::string, int> &index,
+                          const std::string &weight, const std::string &row, int64_t rows, int64_t k) {
+  bool layered = false;
+  for (const Operation &op : model.region().ops)
+    if (op.op == Op::Weight && op.name == weight)
+      layered = op.getInt("layers") != 0;
+  w.line("return {0} < {1} ? weightAt(p, {2}{3}) + (long long)({0}) * {4} : nullptr;", row, rows, index.at(weight),
+         layered ? " + layer" : "", k);
+}
+
+void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
+  const Operation &model = *module.all(Op::Model)[0];
+  auto index = weightIndices(model);
+  w.comment("Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output "
+            "columns that one thread receives together.");
+  auto fn = w.scope("extern \"C\" __global__ void __launch_bounds__(256)\n"
+                    "megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream)",
+                    "megalith_pack");
+  for (const plan::Matrix &m : plan.matrices) {
+    auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", std::max<int64_t>(1, m.layers)));
+    std::string type = typeName(m.name);
+    auto lambda = w.lambda(fmt::format("packMatrix<{0}>(stream + {0}::offset + layer * {0}::layerBytes, "
+                                       "[&](int packedRow) -> const u16 *",
+                                       type));
+    w.line("const int pair = packedRow / 2, odd = packedRow % 2;");
+    for (const plan::PairRange &r : m.ranges) {
+      auto range = w.scope(fmt::format("if (pair >= {} && pair < {})", r.pairBegin, r.pairBegin + r.pairs), r.weight);
+      w.line("const int j = pair - {};", r.pairBegin);
+      switch (r.pairing) {
+      case plan::Pairing::Adjacent:
+        emitWeightRow(w, model, index, r.weight, "2 * j + odd", r.columns, m.k);
+        break;
+      case plan::Pairing::Half:
+        w.line("const int row = j / {0} * {1} + j % {0} + odd * {0};", r.dim / 2, r.dim);
+        emitWeightRow(w, model, index, r.weight, "row", r.columns, m.k);
+        break;
+      case plan::Pairing::Dual: {
+        {
+          auto second = w.scope("if (odd)");
+          emitWeightRow(w, model, index, r.second, "j", r.columns, m.k);
+        }
+        emitWeightRow(w, model, index, r.weight, "j", r.columns, m.k);
+        break;
+      }
+      }
+    }
+    w.line("return nullptr;");
+  }
+}
+
+void emitProducer(CodeWriter &w, const plan::Plan &plan) {
+  for (const plan::Segment &segment : plan.segments) {
+    std::string name = "stream" + typeName(segment.name);
+    auto fn = w.scope(fmt::format("__device__ bool {}(const abi::LaunchParams &p, Producer<WeightRing> &producer)", name),
+                      name);
+    auto phases = [&](const std::vector<plan::Phase> &list) {
+      for (const plan::Phase &phase : list)
+        if (phase.matrix >= 0) {
+          std::string type = typeName(plan.matrices[phase.matrix].name);
+          std::string layer = plan.matrices[phase.matrix].layers ? fmt::format(" + layer * {}::layerBytes", type) : "";
+          auto leave = w.scope(fmt::format("if (!streamWeights<{0}>(producer, p.stream + {0}::offset{1}))", type, layer));
+          w.line("return false;");
+        }
+    };
+    phases(segment.before);
+    if (segment.repeatCount) {
+      auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount), "layer");
+      phases(segment.repeated);
+    }
+    phases(segment.after);
+    w.line("return true;");
+  }
+}
+
+} // namespace megalith::emit

@@ -1,0 +1,30 @@
+//===- Tensor.h - the tensor half of the source ---------------------------===//
+#ifndef MEGALITH_LIB_EMIT_TENSOR_H
+#define MEGALITH_LIB_EMIT_TENSOR_H
+
+#include "megalith/Emit/Emit.h"
+#include "megalith/Support/CodeWriter.h"
+
+namespace megalith::emit {
+
+/// Index of each weight's first pointer in LaunchParams::weights, in the order
+/// of the manifest (aliases share their target's).
+std::map<std::string, int> weightIndices(const ir::Operation &model);
+
+/// `wq_wk_wv` -> `WqWkWv`.
+std::string typeName(llvm::StringRef name);
+/// `block.size` -> `block_size`: a C++ identifier.
+std::string identifier(llvm::StringRef name);
+/// A float literal that reads back to the same f32.
+std::string floatLiteral(double value);
+
+/// The structs of constants (matrices, pool, buffers) and one function per segment.
+void emitTensor(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
+                const EmitOptions &options);
+/// `megalith_pack`.
+void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan);
+/// The producer's static program: one function per segment.
+void emitProducer(CodeWriter &w, const plan::Plan &plan);
+
+} // namespace megalith::emit
+#endif

@@ -1,0 +1,145 @@
+#include "Vectors.h"
+#include "llvm/ADT/STLExtras.h"
+#include <set>
+
+namespace megalith::emit {
+
+using ir::Op;
+using ir::Operation;
+using ir::Value;
+
+Group::Group(const ir::Module &module, const plan::Plan &plan, const ir::Region &region)
+    : module(module), plan(plan), region(region), uses(ir::countUses(module, region)) {
+  for (const Operation &op : region.ops)
+    for (Value r : op.results)
+      defs[r.id] = &op;
+}
+
+std::vector<const Operation *> Group::slice(Value v) const {
+  std::set<uint32_t> needed = {v.id};
+  std::vector<const Operation *> ops;
+  for (const Operation &op : llvm::reverse(region.ops)) {
+    if (!llvm::any_of(op.results, [&](Value r) { return needed.count(r.id); }))
+      continue;
+    ops.push_back(&op);
+    for (Value operand : op.operands)
+      needed.insert(operand.id);
+  }
+  std::reverse(ops.begin(), ops.end());
+  return ops;
+}
+
+const char *elementwiseName(Op op) {
+  switch (op) {
+  case Op::Add: return "add";
+  case Op::Sub: return "sub";
+  case Op::Mul: return "mul";
+  case Op::Div: return "div";
+  case Op::Max: return "maximum";
+  case Op::Min: return "minimum";
+  case Op::Neg: return "neg";
+  case Op::Round: return "toBf16";
+  case Op::Silu: return "silu";
+  case Op::Gelu: return "gelu";
+  case Op::GeluTanh: return "geluTanh";
+  case Op::Relu: return "relu";
+  case Op::Sigmoid: return "sigmoid";
+  case Op::Tanh: return "hyperbolicTangent";
+  case Op::Exp: return "exponential";
+  case Op::Rsqrt: return "reciprocalSqrt";
+  default: return nullptr;
+  }
+}
+
+std::string Vectors::fresh(Value v, bool partner) {
+  llvm::StringRef hint = group.module.hint(v);
+  std::string name = identifier(hint.empty() ? "t" : hint) + (partner ? "Partner" : "");
+  // Names of the enclosing lambda's parameters and of what the phase declares.
+  static const std::set<std::string> reserved = {"c", "c0", "c1", "row", "pair", "tile", "y0", "y1",
+                                                 "p", "pass", "layer", "numRows", "position", "b", "best",
+                                                 "keys", "values", "part", "partner", "logit", "context"};
+  auto isWeight = [&](const Operation &op) {
+    return (op.op == Op::WeightGet || op.op == Op::Embed) && identifier(op.name) == name;
+  };
+  if (reserved.count(name) || llvm::any_of(group.region.ops, isWeight))
+    name += "Values";
+  int n = ++taken[name];
+  return n == 1 ? name : name + std::to_string(n);
+}
+
+std::string Vectors::column(bool partner) const {
+  if (width == Eight)
+    return partner ? "partner" : "c";
+  return width == Pair ? "c0, c1" : "c0";
+}
+
+std::string Vectors::load(Value v, bool partner) {
+  auto it = group.plan.bufferOf.find(v.id);
+  assert(it != group.plan.bufferOf.end() && "a value from outside lives in a buffer");
+  const plan::Buffer &buffer = group.plan.buffers[it->second];
+  std::string name = "b." + identifier(buffer.name);
+  if (buffer.columns != columns) {
+    std::string first = width == Eight ? column(partner) : "c0";
+    std::string index = buffer.columns == 1 ? "0" : fmt::format("{} / {}", first, columns / buffer.columns);
+    return fmt::format("{}.load(row, {}).v[0]", name, index);
+  }
+  const char *method = width == Eight ? "load8" : width == Pair ? "loadPair" : "load";
+  return fmt::format("{}.{}(row, {})", name, method, column(partner));
+}
+
+std::string Vectors::compute(const Operation &op, bool partner) {
+  const char *suffix = width == Eight ? "8" : width == Pair ? "Pair" : "";
+  if (const char *name = elementwiseName(op.op)) {
+    std::string args;
+    for (Value v : op.operands)
+      args += (args.empty() ? "" : ", ") + eval(v, partner);
+    return fmt::format("{}({})", name, args);
+  }
+  switch (op.op) {
+  case Op::Const:
+    return floatLiteral(op.getFloat("value"));
+  case Op::WeightGet:
+    return fmt::format("{}.load{}({})", identifier(op.name), suffix, column(partner));
+  case Op::Embed:
+    return fmt::format("{}.load8(pass.rows[row].token, {})", identifier(op.name), column(partner));
+  case Op::RopeCos:
+  case Op::RopeSin: {
+    const char *which = op.op == Op::RopeCos ? "cos" : "sin";
+    if (width == Pair)
+      return fmt::format("rope{}.{}Pair(position, c0, c1)", op.getInt("dim"), which);
+    return fmt::format("rope{}.{}At<{}>(position, {})", op.getInt("dim"), which, int(width), column(partner));
+  }
+  case Op::RotateHalf:
+    if (width == Pair)
+      return fmt::format("rotatePair({})", eval(op.operands[0]));
+    assert(!partner && "rotate_half of rotate_half is not formed into a map");
+    return fmt::format("rotated<{}>(c, {})", op.getInt("dim"), eval(op.operands[0], true));
+  default:
+    llvm_unreachable("not an elementwise operation");
+  }
+}
+
+std::string Vectors::eval(Value v, bool partner) {
+  auto key = std::make_pair(v.id, partner);
+  if (auto it = names.find(key); it != names.end())
+    return it->second;
+  // Reductions and products do not depend on the column that is asked for.
+  if (partner)
+    if (auto it = names.find({v.id, false}); it != names.end() && group.module.type(v).size != columns)
+      return it->second;
+  const Operation *op = group.def(v);
+  std::string expr = op ? compute(*op, partner) : load(v, partner);
+  bool inlined = op && op->op == Op::Const;
+  inlined |= group.uses[v.id] <= 1 && expr.size() < 64;
+  if (!inlined) {
+    std::string name = fresh(v, partner);
+    if (op)
+      at(op->loc);
+    w.line("const auto {} = {};", name, expr);
+    expr = name;
+  }
+  names[key] = expr;
+  return expr;
+}
+
+} // namespace megalith::emit

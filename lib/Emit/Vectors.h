@@ -1,0 +1,62 @@
+//===- Vectors.h - elementwise operations as C++ expressions --------------===//
+#ifndef MEGALITH_LIB_EMIT_VECTORS_H
+#define MEGALITH_LIB_EMIT_VECTORS_H
+
+#include "Tensor.h"
+#include <functional>
+
+namespace megalith::emit {
+
+/// What stays the same while one fused group is written.
+struct Group {
+  const ir::Module &module;
+  const plan::Plan &plan;
+  const ir::Region &region;
+  std::map<uint32_t, const ir::Operation *> defs; ///< value -> defining operation in the region
+  std::vector<unsigned> uses;
+
+  Group(const ir::Module &module, const plan::Plan &plan, const ir::Region &region);
+  const ir::Operation *def(ir::Value v) const {
+    auto it = defs.find(v.id);
+    return it == defs.end() ? nullptr : it->second;
+  }
+  /// Operations of the region that `v` depends on, in order, `v`'s own included.
+  std::vector<const ir::Operation *> slice(ir::Value v) const;
+};
+
+/// Writes values of one row at one place: eight columns `c`, `c+1`, ... or the
+/// pair (c0, c1), or the single column c0. Single-use values are nested into
+/// their user; others get a `const auto`.
+class Vectors {
+public:
+  enum Width { One = 1, Pair = 2, Eight = 8 };
+  /// `columns`: of the values computed here; narrower rows broadcast in blocks.
+  Vectors(CodeWriter &w, const Group &group, Width width, int64_t columns,
+          std::function<void(SourceLoc)> at)
+      : w(w), group(group), width(width), columns(columns), at(std::move(at)) {}
+
+  /// Presets a value: a product, a reduction, a per-row scalar.
+  void bind(ir::Value v, std::string expr) { names[{v.id, false}] = std::move(expr); }
+  /// An expression for `v`; `partner`: at the column rotate_half takes from.
+  std::string eval(ir::Value v, bool partner = false);
+
+private:
+  CodeWriter &w;
+  const Group &group;
+  Width width;
+  int64_t columns;
+  std::function<void(SourceLoc)> at;
+  std::map<std::pair<uint32_t, bool>, std::string> names;
+  std::map<std::string, int> taken;
+
+  std::string column(bool partner) const;
+  std::string load(ir::Value v, bool partner);
+  std::string compute(const ir::Operation &op, bool partner);
+  std::string fresh(ir::Value v, bool partner);
+};
+
+/// The device function of an elementwise operation; null for others.
+const char *elementwiseName(ir::Op op);
+
+} // namespace megalith::emit
+#endif

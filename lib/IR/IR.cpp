@@ -1,0 +1,212 @@
+#include "megalith/IR/IR.h"
+#include "llvm/Support/ErrorHandling.h"
+#include <fmt/format.h>
+
+namespace megalith::ir {
+
+namespace {
+/// Letters of the Levels column of Ops.def become text by stringification.
+const OpInfo infos[] = {
+#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels)                                     \
+  {Mnemonic, Operands, Results, Regions, #Levels},
+#include "megalith/IR/Ops.def"
+};
+
+template <typename T> const T *attrAs(const Operation &op, llvm::StringRef key) {
+  auto it = op.attrs.find(std::string_view(key));
+  return it == op.attrs.end() ? nullptr : std::get_if<T>(&it->second);
+}
+} // namespace
+
+const OpInfo &opInfo(Op op) { return infos[static_cast<unsigned>(op)]; }
+llvm::StringRef mnemonic(Op op) { return opInfo(op).mnemonic; }
+
+llvm::StringRef scalarName(Scalar s) {
+  switch (s) {
+  case Scalar::I32:
+    return "i32";
+  case Scalar::I64:
+    return "i64";
+  case Scalar::U32:
+    return "u32";
+  case Scalar::F32:
+    return "f32";
+  case Scalar::BF16:
+    return "bf16";
+  case Scalar::F16:
+    return "f16";
+  case Scalar::Bool:
+    return "bool";
+  case Scalar::Token:
+    return "token";
+  }
+  llvm_unreachable("unknown scalar");
+}
+
+std::string Type::str() const {
+  std::string name = scalarName(elem).str();
+  switch (kind) {
+  case ScalarKind:
+    return name;
+  case Seq:
+    return size ? fmt::format("{}<{}>", name, size) : name + "<>";
+  case Rows:
+    return fmt::format("[R, {}] {}", size, name);
+  case Vector:
+    return fmt::format("[{}] {}", size, name);
+  case Kv:
+    return "kv";
+  }
+  llvm_unreachable("unknown type kind");
+}
+
+int64_t Operation::getInt(llvm::StringRef key, int64_t otherwise) const {
+  const int64_t *v = attrAs<int64_t>(*this, key);
+  return v ? *v : otherwise;
+}
+
+double Operation::getFloat(llvm::StringRef key, double otherwise) const {
+  if (const double *v = attrAs<double>(*this, key))
+    return *v;
+  const int64_t *v = attrAs<int64_t>(*this, key);
+  return v ? static_cast<double>(*v) : otherwise;
+}
+
+bool Operation::getBool(llvm::StringRef key) const {
+  const bool *v = attrAs<bool>(*this, key);
+  return v && *v;
+}
+
+std::string Operation::getString(llvm::StringRef key, llvm::StringRef otherwise) const {
+  const std::string *v = attrAs<std::string>(*this, key);
+  return v ? *v : otherwise.str();
+}
+
+std::vector<int64_t> Operation::getInts(llvm::StringRef key) const {
+  const auto *v = attrAs<std::vector<int64_t>>(*this, key);
+  return v ? *v : std::vector<int64_t>();
+}
+
+std::vector<std::string> Operation::getStrings(llvm::StringRef key) const {
+  const auto *v = attrAs<std::vector<std::string>>(*this, key);
+  return v ? *v : std::vector<std::string>();
+}
+
+Value Module::newValue(Type type, llvm::StringRef hint) {
+  values.push_back({type, hint.str()});
+  return Value{static_cast<uint32_t>(values.size() - 1)};
+}
+
+const Operation *Module::find(Op op, llvm::StringRef name) const {
+  if (!root.regions.empty())
+    for (const Operation &o : ops())
+      if (o.op == op && o.name == name)
+        return &o;
+  return nullptr;
+}
+
+Operation *Module::find(Op op, llvm::StringRef name) {
+  return const_cast<Operation *>(std::as_const(*this).find(op, name));
+}
+
+std::vector<const Operation *> Module::all(Op op) const {
+  std::vector<const Operation *> found;
+  if (!root.regions.empty())
+    for (const Operation &o : ops())
+      if (o.op == op)
+        found.push_back(&o);
+  return found;
+}
+
+int64_t Module::param(llvm::StringRef name) const {
+  const Operation *p = find(Op::Param, name);
+  assert(p && "no such param");
+  return p->getInt("value");
+}
+
+Operation &Builder::create(Op op, llvm::ArrayRef<Value> operands, llvm::ArrayRef<Type> results,
+                           llvm::StringRef hint) {
+  Operation &o = region->ops.emplace_back();
+  o.op = op;
+  o.operands.assign(operands.begin(), operands.end());
+  for (Type t : results)
+    o.results.push_back(module.newValue(t, hint));
+  o.regions.resize(opInfo(op).regions < 0 ? 1 : opInfo(op).regions);
+  o.loc = loc;
+  return o;
+}
+
+Value Builder::constant(int64_t v, Scalar type) {
+  std::string hint = v < 0 ? fmt::format("cm{}", -static_cast<uint64_t>(v)) : fmt::format("c{}", v);
+  Operation &o = create(Op::Const, {}, {Type::scalar(type)}, hint);
+  o.set("value", v);
+  return o.result();
+}
+
+Value Builder::constant(double v, Scalar type) {
+  Operation &o = create(Op::Const, {}, {Type::scalar(type)}, "k");
+  o.set("value", v);
+  return o.result();
+}
+
+void walk(Region &region, llvm::function_ref<void(Operation &)> f) {
+  for (Operation &op : region.ops) {
+    f(op);
+    for (Region &r : op.regions)
+      walk(r, f);
+  }
+}
+
+void walk(const Region &region, llvm::function_ref<void(const Operation &)> f) {
+  for (const Operation &op : region.ops) {
+    f(op);
+    for (const Region &r : op.regions)
+      walk(r, f);
+  }
+}
+
+void replaceUses(Region &region, Value from, Value to) {
+  walk(region, [&](Operation &op) {
+    for (Value &v : op.operands)
+      if (v == from)
+        v = to;
+  });
+}
+
+Operation clone(Module &module, const Operation &op, std::map<Value, Value> &map) {
+  auto fresh = [&](Value v) {
+    // Copied first: newValue may move the table that the hint lives in.
+    ValueInfo info = module.values[v.id];
+    return map[v] = module.newValue(info.type, info.hint);
+  };
+  Operation copy;
+  copy.op = op.op;
+  copy.name = op.name;
+  copy.attrs = op.attrs;
+  copy.loc = op.loc;
+  for (Value v : op.operands) {
+    auto it = map.find(v);
+    copy.operands.push_back(it == map.end() ? v : it->second);
+  }
+  for (const Region &r : op.regions) {
+    Region &to = copy.regions.emplace_back();
+    for (Value v : r.args)
+      to.args.push_back(fresh(v));
+    for (const Operation &inner : r.ops)
+      to.ops.push_back(clone(module, inner, map));
+  }
+  for (Value v : op.results)
+    copy.results.push_back(fresh(v));
+  return copy;
+}
+
+std::vector<unsigned> countUses(const Module &module, const Region &region) {
+  std::vector<unsigned> uses(module.values.size());
+  walk(region, [&](const Operation &op) {
+    for (Value v : op.operands)
+      ++uses[v.id];
+  });
+  return uses;
+}
+
+} // namespace megalith::ir

@@ -1,0 +1,76 @@
+//===- Verifier.h - the rules of Ops.def, one operation at a time ---------===//
+//
+// Verifier.cpp walks the module (structure, scoping, levels); VerifyControl.cpp and
+// VerifyTensor.cpp hold the type rules of the two kinds of code. Every function
+// reports the first violation and returns false.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_IR_VERIFIER_H
+#define MEGALITH_IR_VERIFIER_H
+
+#include "megalith/IR/IR.h"
+#include "megalith/Support/Diagnostics.h"
+#include <fmt/format.h>
+#include <initializer_list>
+#include <optional>
+#include <set>
+
+namespace megalith::ir {
+
+class Verifier {
+public:
+  Verifier(const Module &module, Diagnostics &diags) : module(module), diags(diags) {}
+  bool run();
+
+private:
+  // Structure (Verifier.cpp)
+  bool checkNames();
+  bool checkPolicyCycles();
+  bool checkRegion(const Operation &parent, const Region &region);
+  bool checkOp(const Operation &op, const Operation &parent);
+  bool checkCounts(const Operation &op);
+  bool checkPlace(const Operation &op, const Operation &parent);
+  bool define(const Operation &op, Value v);
+
+  // Type rules; operands are known to be defined, and all counts to be right.
+  bool checkControlOp(const Operation &op);
+  bool checkDeclaration(const Operation &op);
+  bool checkArithmetic(const Operation &op);
+  bool checkSequenceOp(const Operation &op);
+  bool checkCall(const Operation &op);
+  bool checkPolicyOp(const Operation &op);
+  bool checkGoto(const Operation &op);
+  bool checkTensorOp(const Operation &op);
+  bool checkElementwise(const Operation &op);
+  bool checkSegment(const Operation &op);
+  /// The weight `@name` of the enclosing model, legal to read here; null after a report.
+  const Operation *weight(const Operation &op);
+
+  // Helpers
+  bool fail(const Operation &op, std::string text);
+  bool declared(const Operation &op, Op kind, llvm::StringRef name);
+  bool require(const Operation &op, std::initializer_list<const char *> keys);
+  bool oneOf(const Operation &op, const char *key, std::initializer_list<const char *> values);
+  bool resultIs(const Operation &op, Type type);
+  bool operandIs(const Operation &op, unsigned i, Type type);
+  /// The region of `op` ends in a yield of these types.
+  bool yields(const Operation &op, std::vector<Type> types);
+  const Operation *terminator(const Operation &op, unsigned region = 0) const;
+  const Type &operandType(const Operation &op, unsigned i) const {
+    return module.type(op.operands[i]);
+  }
+
+  const Module &module;
+  Diagnostics &diags;
+  bool tickLevel = false;           ///< after `form-ticks`
+  bool tensor = false;              ///< inside a segment
+  const Operation *model = nullptr; ///< the model being checked
+  int64_t repeatCount = 0;          ///< of the enclosing `repeat`; 0 outside
+  std::vector<bool> defined;        ///< visible here
+  std::vector<bool> seen;           ///< defined anywhere so far
+};
+
+/// The type of a `field` or `policy.state` declaration; nullopt when it is malformed.
+std::optional<Type> declaredType(const Operation &declaration);
+
+} // namespace megalith::ir
+#endif

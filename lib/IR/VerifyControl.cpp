@@ -1,0 +1,424 @@
+#include "Verifier.h"
+#include <map>
+
+namespace megalith::ir {
+
+static const Type i32 = Type::scalar(Scalar::I32);
+static const Type f32 = Type::scalar(Scalar::F32);
+static const Type boolean = Type::scalar(Scalar::Bool);
+
+static std::optional<Scalar> scalarNamed(llvm::StringRef name) {
+  for (Scalar s : {Scalar::I32, Scalar::I64, Scalar::U32, Scalar::F32, Scalar::Bool, Scalar::Token})
+    if (scalarName(s) == name)
+      return s;
+  return std::nullopt;
+}
+
+std::optional<Type> declaredType(const Operation &declaration) {
+  std::optional<Scalar> s = scalarNamed(declaration.getString("type"));
+  if (!s)
+    return std::nullopt;
+  if (!declaration.has("capacity"))
+    return Type::scalar(*s);
+  int64_t capacity = declaration.getInt("capacity");
+  if (capacity <= 0)
+    return std::nullopt;
+  return Type::seq(capacity, *s);
+}
+
+static bool isNumber(Type t) {
+  return t.is(Scalar::I32) || t.is(Scalar::F32) || t.is(Scalar::I64) || t.is(Scalar::U32);
+}
+
+/// A sequence of type `from` always fits into one of type `to`.
+static bool fits(Type from, Type to) {
+  return from.kind == Type::Seq && to.kind == Type::Seq && from.elem == to.elem &&
+         (to.size == 0 || (from.size != 0 && from.size <= to.size));
+}
+
+/// `from` may be stored where `to` is declared.
+static bool storable(Type from, Type to) { return from == to || fits(from, to); }
+
+bool Verifier::checkControlOp(const Operation &op) {
+  switch (op.op) {
+  case Op::Const:
+  case Op::Add:
+  case Op::Sub:
+  case Op::Mul:
+  case Op::Div:
+  case Op::Mod:
+  case Op::Min:
+  case Op::Max:
+  case Op::Neg:
+  case Op::Eq:
+  case Op::Ne:
+  case Op::Lt:
+  case Op::Le:
+  case Op::Gt:
+  case Op::Ge:
+  case Op::And:
+  case Op::Or:
+  case Op::Not:
+  case Op::Select:
+  case Op::Cast:
+  case Op::Ratio:
+    return checkArithmetic(op);
+
+  case Op::Tokens:
+    return resultIs(op, Type::seq(0));
+  case Op::Finished:
+    return resultIs(op, boolean);
+  case Op::Budget:
+  case Op::PromptLen:
+  case Op::Priority:
+    return resultIs(op, i32);
+  case Op::FieldGet:
+  case Op::FieldSet: {
+    if (!declared(op, Op::Field, op.name))
+      return false;
+    const Operation *field = module.find(Op::Field, op.name);
+    std::optional<Type> type = declaredType(*field);
+    if (!type)
+      return checkDeclaration(*field);
+    return op.op == Op::FieldGet ? resultIs(op, *type)
+                                 : storable(operandType(op, 0), *type) || operandIs(op, 0, *type);
+  }
+
+  case Op::SeqLen:
+  case Op::SeqAt:
+  case Op::SeqSlice:
+  case Op::SeqConcat:
+  case Op::SeqMake:
+  case Op::NgramLookup:
+  case Op::PrefixWhile:
+  case Op::Count:
+  case Op::Append:
+    return checkSequenceOp(op);
+
+  case Op::KvLen:
+  case Op::KvLag:
+  case Op::KvLive:
+  case Op::KvPages:
+    return declared(op, Op::Pool, op.name) && resultIs(op, i32);
+  case Op::KvPressure:
+    return declared(op, Op::Pool, op.name) && resultIs(op, boolean);
+  case Op::KvKeep:
+    return declared(op, Op::Pool, op.name) && operandIs(op, 0, i32);
+
+  case Op::CountAdd:
+    return declared(op, Op::Metric, op.name) &&
+           (operandType(op, 0).is(Scalar::I64) || operandIs(op, 0, i32));
+  case Op::Trace: {
+    if (!declared(op, Op::Gauge, op.name))
+      return false;
+    std::string type = module.find(Op::Gauge, op.name)->getString("type");
+    std::string found = operandType(op, 0).str();
+    return (operandType(op, 0).kind == Type::ScalarKind && (type.empty() || type == found)) ||
+           fail(op, fmt::format("operand 0 must be a scalar of the gauge's type `{}`, found `{}`",
+                                type, found));
+  }
+  case Op::If:
+    if (op.regions.size() != 1 && op.regions.size() != 2)
+      return fail(op, fmt::format("expected 1 or 2 regions, found {}", op.regions.size()));
+    return operandIs(op, 0, boolean);
+  case Op::Goto:
+    return checkGoto(op);
+  case Op::Yield:
+    return true; // checked by the operation whose region it ends
+
+  case Op::PolicyGet:
+  case Op::PolicySet:
+  case Op::PolicyRead:
+  case Op::Observe:
+  case Op::PolicyOutput:
+    return checkPolicyOp(op);
+  case Op::Call:
+  case Op::Issue:
+  case Op::Results:
+  case Op::Pass:
+    return checkCall(op);
+  default:
+    return checkDeclaration(op);
+  }
+}
+
+bool Verifier::checkDeclaration(const Operation &op) {
+  auto positive = [&](const char *key) {
+    return op.getInt(key) > 0 || fail(op, fmt::format("`{}` must be a positive integer", key));
+  };
+  switch (op.op) {
+  case Op::File:
+    return require(op, {"index", "path"});
+  case Op::Param:
+    return require(op, {"type", "value"});
+  case Op::Field:
+  case Op::PolicyState:
+    return declaredType(op) ||
+           fail(op, "`type` must be i32, i64, u32, f32, bool or token, with a positive `capacity` "
+                    "for sequences");
+  case Op::State:
+    for (const std::string &next : op.getStrings("next"))
+      if (!declared(op, Op::State, next))
+        return false;
+    return true;
+  case Op::Pool:
+    return positive("pages") && positive("page_tokens") &&
+           (!op.has("on_full") || oneOf(op, "on_full", {"fail", "wait"}));
+  case Op::Stage:
+    return require(op, {"on"}) && declared(op, Op::State, op.getString("on"));
+  case Op::Part:
+    if (!require(op, {"stage", "state"}) || !oneOf(op, "kind", {"slot", "admit"}) ||
+        !declared(op, Op::State, op.getString("state")))
+      return false;
+    if (const Operation *end = terminator(op))
+      if ((end->op == Op::Issue) != op.has("before_site") ||
+          (end->op == Op::Issue && end->getInt("site") != op.getInt("before_site")))
+        return fail(op, "a part has the `before_site` of the `issue` that ends it");
+    return true;
+  case Op::Weight: {
+    std::vector<int64_t> shape = op.getInts("shape");
+    if (shape.empty() || shape.size() > 2 || llvm::any_of(shape, [](int64_t d) { return d <= 0; }))
+      return fail(op, "`shape` must be one or two positive sizes");
+    if (!op.has("alias"))
+      return require(op, {"from"});
+    for (const Operation &w : model->region().ops)
+      if (w.op == Op::Weight && w.name == op.getString("alias") && w.getInts("shape") == shape)
+        return true;
+    return fail(op, "`alias` must name a weight of the same shape");
+  }
+  default:
+    return true;
+  }
+}
+
+bool Verifier::checkArithmetic(const Operation &op) {
+  Type result = module.type(op.result());
+  auto operandsAre = [&](Type type) {
+    for (unsigned i = 0; i < op.operands.size(); ++i)
+      if (!operandIs(op, i, type))
+        return false;
+    return true;
+  };
+  switch (op.op) {
+  case Op::Const: {
+    if (result.kind != Type::ScalarKind)
+      return fail(op, fmt::format("a constant is a scalar, found `{}`", result.str()));
+    auto value = op.attrs.find("value");
+    bool isFloat = result.elem == Scalar::F32;
+    if (value == op.attrs.end() || !(isFloat ? std::holds_alternative<double>(value->second)
+                                             : std::holds_alternative<int64_t>(value->second)))
+      return fail(op, fmt::format("a constant `{}` needs {} as `value`", result.str(),
+                                  isFloat ? "a number with a point" : "an integer"));
+    return !result.is(Scalar::Bool) || op.getInt("value") == 0 || op.getInt("value") == 1 ||
+           fail(op, "a constant `bool` is 0 or 1");
+  }
+  case Op::Eq:
+  case Op::Ne:
+  case Op::Lt:
+  case Op::Le:
+  case Op::Gt:
+  case Op::Ge:
+    return (operandType(op, 0).kind == Type::ScalarKind ||
+            fail(op, "only scalars can be compared")) &&
+           operandIs(op, 1, operandType(op, 0)) && resultIs(op, boolean);
+  case Op::And:
+  case Op::Or:
+  case Op::Not:
+    return operandsAre(boolean) && resultIs(op, boolean);
+  case Op::Select:
+    if (!operandIs(op, 0, boolean))
+      return false;
+    for (unsigned i : {1, 2})
+      if (!storable(operandType(op, i), result))
+        return operandIs(op, i, result);
+    return true;
+  case Op::Cast: {
+    Type from = operandType(op, 0);
+    auto pair = [&](Scalar a, Scalar b) { return from.is(a) && result.is(b); };
+    return pair(Scalar::I32, Scalar::F32) || pair(Scalar::I32, Scalar::Token) ||
+           pair(Scalar::Token, Scalar::I32) || pair(Scalar::Bool, Scalar::I32) ||
+           fail(op, fmt::format("no cast from `{}` to `{}`", from.str(), result.str()));
+  }
+  case Op::Ratio:
+    for (unsigned i : {0, 1})
+      if (!operandType(op, i).is(Scalar::F32) && !operandIs(op, i, i32))
+        return false;
+    return resultIs(op, f32);
+  default:
+    if (op.op == Op::Mod && !operandsAre(i32))
+      return false;
+    return (isNumber(result) || fail(op, fmt::format("arithmetic is on numbers, found `{}`",
+                                                     result.str()))) &&
+           operandsAre(result);
+  }
+}
+
+bool Verifier::checkSequenceOp(const Operation &op) {
+  Type result = module.type(op.result());
+  auto isSeq = [&](unsigned i) {
+    return operandType(op, i).kind == Type::Seq ||
+           fail(op, fmt::format("operand {} must be a sequence, found `{}`", i,
+                                operandType(op, i).str()));
+  };
+  auto resultHolds = [&](Type from) {
+    return fits(from, result) || fail(op, fmt::format("the result `{}` cannot hold `{}`",
+                                                      result.str(), from.str()));
+  };
+  switch (op.op) {
+  case Op::SeqLen:
+    return isSeq(0) && resultIs(op, i32);
+  case Op::SeqAt:
+    return isSeq(0) && operandIs(op, 1, i32) &&
+           resultIs(op, Type::scalar(operandType(op, 0).elem));
+  // What is cut out may be known to be shorter than what it is cut from.
+  case Op::SeqSlice:
+    return isSeq(0) && operandIs(op, 1, i32) && operandIs(op, 2, i32) &&
+           resultIs(op, Type::seq(result.size, operandType(op, 0).elem));
+  case Op::SeqConcat: {
+    if (!isSeq(0) || !isSeq(1))
+      return false;
+    Type a = operandType(op, 0), b = operandType(op, 1);
+    if (a.elem != b.elem)
+      return operandIs(op, 1, a);
+    return resultHolds(Type::seq(a.size && b.size ? a.size + b.size : 0, a.elem));
+  }
+  case Op::SeqMake:
+    if (result.kind != Type::Seq || result.size < static_cast<int64_t>(op.operands.size()))
+      return fail(op, "the result must be a sequence with a place for every operand");
+    for (unsigned i = 0; i < op.operands.size(); ++i)
+      if (!operandIs(op, i, Type::scalar(result.elem)))
+        return false;
+    return true;
+  case Op::NgramLookup:
+    return require(op, {"ngram"}) && isSeq(0) && operandIs(op, 1, i32) &&
+           resultIs(op, Type::seq(result.size, operandType(op, 0).elem));
+  case Op::Append:
+    return isSeq(0) && (operandType(op, 0).elem == Scalar::Token || operandIs(op, 0, Type::seq(0))) &&
+           resultIs(op, i32);
+  default: // prefix_while, count_if
+    if (op.region().args.size() != 1 || op.region().args[0].id >= module.values.size() ||
+        module.type(op.region().args[0]) != i32)
+      return fail(op, "the region must have one argument of type `i32`");
+    return operandIs(op, 0, i32) && resultIs(op, i32) && yields(op, {boolean});
+  }
+}
+
+bool Verifier::checkCall(const Operation &op) {
+  // The control half of a module can be printed and checked without its models.
+  if (!module.all(Op::Model).empty() && !declared(op, Op::Model, op.name))
+    return false;
+  if (op.op == Op::Pass)
+    return op.name.empty() ? fail(op, "a pass names its model") : true;
+  if (op.op == Op::Results)
+    return require(op, {"site", "reducer"}) &&
+           (module.type(op.result()).kind == Type::Seq || fail(op, "the result must be a sequence"));
+  if (!require(op, {"site", "reduce"}) || !oneOf(op, "kv", {"commit", "draft"}))
+    return false;
+  if (operandType(op, 0).kind != Type::Seq || operandType(op, 0).elem != Scalar::Token)
+    return operandIs(op, 0, Type::seq(0));
+  if (op.has("chunk") && op.getInt("chunk") <= 0)
+    return fail(op, "`chunk` must be a positive integer");
+  if (op.op == Op::Issue)
+    return true;
+  size_t reducers = op.getStrings("reduce").size();
+  if (op.results.size() != reducers)
+    return fail(op, fmt::format("expected one result per reducer ({}), found {}", reducers,
+                                op.results.size()));
+  for (Value v : op.results)
+    if (module.type(v).kind != Type::Seq)
+      return fail(op, "every result must be a sequence");
+  return true;
+}
+
+bool Verifier::checkPolicyOp(const Operation &op) {
+  if (op.op == Op::PolicyOutput) {
+    const Operation *end = terminator(op);
+    return !end || end->op != Op::Yield || end->operands.size() == 1 ||
+           fail(op, "an output yields one value");
+  }
+  const Operation *policy = module.find(Op::Policy, op.name);
+  if (!policy)
+    return declared(op, Op::Policy, op.name);
+  auto child = [&](Op kind, llvm::StringRef name) -> const Operation * {
+    for (const Operation &o : policy->region().ops)
+      if (o.op == kind && o.name == name)
+        return &o;
+    fail(op, fmt::format("`@{}` has no {} `{}`", op.name, mnemonic(kind).str(), name.str()));
+    return nullptr;
+  };
+  if (op.op == Op::Observe) {
+    const Operation *observe = child(Op::PolicyObserve, "");
+    if (!observe)
+      return false;
+    const std::vector<Value> &args = observe->region().args;
+    if (args.size() != op.operands.size())
+      return fail(op, fmt::format("expected {} operands, found {}", args.size(),
+                                  op.operands.size()));
+    for (unsigned i = 0; i < args.size(); ++i)
+      if (!operandIs(op, i, module.type(args[i])))
+        return false;
+    return true;
+  }
+  if (op.op == Op::PolicyRead) {
+    const Operation *output = child(Op::PolicyOutput, op.getString("output"));
+    if (!output)
+      return false;
+    const Operation *end = terminator(*output);
+    return !end || end->operands.size() != 1 || end->operands[0].id >= module.values.size() ||
+           resultIs(op, module.type(end->operands[0]));
+  }
+  const Operation *state = child(Op::PolicyState, op.getString("state"));
+  if (!state)
+    return false;
+  std::optional<Type> type = declaredType(*state);
+  if (!type)
+    return checkDeclaration(*state);
+  return op.op == Op::PolicyGet ? resultIs(op, *type) : operandIs(op, 0, *type);
+}
+
+/// Outputs and observers are inlined where they are used, so none may use itself.
+bool Verifier::checkPolicyCycles() {
+  using Node = std::pair<std::string, std::string>; // policy, output; "" is the observer
+  std::map<Node, std::set<Node>> uses;
+  for (const Operation *policy : module.all(Op::Policy))
+    for (const Operation &body : policy->region().ops)
+      for (const Region &region : body.regions)
+        walk(region, [&](const Operation &o) {
+          if (o.op == Op::PolicyRead || o.op == Op::Observe)
+            uses[{policy->name, body.name}].insert({o.name, o.getString("output")});
+        });
+  for (const auto &[start, direct] : uses) {
+    std::set<Node> reached = direct;
+    std::vector<Node> open(direct.begin(), direct.end());
+    while (!open.empty()) {
+      Node node = open.back();
+      open.pop_back();
+      if (node == start)
+        return fail(*module.find(Op::Policy, start.first),
+                    start.second.empty()
+                        ? std::string("observing uses itself")
+                        : fmt::format("the output `{}` uses itself", start.second));
+      if (auto it = uses.find(node); it != uses.end())
+        for (const Node &next : it->second)
+          if (reached.insert(next).second)
+            open.push_back(next);
+    }
+  }
+  return true;
+}
+
+bool Verifier::checkGoto(const Operation &op) {
+  std::vector<std::string> to = op.getStrings("to");
+  if (to.size() != op.operands.size() + 1)
+    return fail(op, fmt::format("expected one more state than conditions, found {} and {}",
+                                to.size(), op.operands.size()));
+  for (unsigned i = 0; i < op.operands.size(); ++i)
+    if (!operandIs(op, i, boolean))
+      return false;
+  for (const std::string &state : to)
+    if (!declared(op, Op::State, state))
+      return false;
+  return true;
+}
+
+} // namespace megalith::ir

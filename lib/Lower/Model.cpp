@@ -1,0 +1,266 @@
+#include "megalith/Lower/Model.h"
+#include <cassert>
+
+namespace megalith {
+
+using namespace ir;
+using graph::Node;
+using graph::NodeId;
+
+namespace {
+
+Op elementwiseOp(graph::Elementwise function) {
+  switch (function) {
+#define ELEMENTWISE(Id, Name, Arity)                                                               \
+  case graph::Elementwise::Id:                                                                     \
+    return Op::Id;
+#include "megalith/Sema/ModelFunctions.def"
+  }
+  assert(false && "not an elementwise function");
+  return Op::Add;
+}
+
+class Lowering {
+public:
+  Lowering(const CheckedModel &model, Module &module, Region &segment)
+      : model(model), module(module), segment(segment), b(module, segment), values(model.graph.nodes.size()) {}
+
+  void run() {
+    const graph::Graph &g = model.graph;
+    for (NodeId id : g.before)
+      lower(id);
+    if (g.hasRepeat)
+      lowerRepeat();
+    for (NodeId id : g.after)
+      lower(id);
+    b.loc = g.nodes[g.logits].loc;
+    b.create(Op::Yield, {values[g.logits]});
+  }
+
+private:
+  void lowerRepeat() {
+    const graph::Graph &g = model.graph;
+    std::vector<Value> initial;
+    std::vector<Type> types;
+    for (const graph::Carried &c : g.carried) {
+      initial.push_back(values[c.initial]);
+      // Both ends of the loop are results of `round` or of another loop.
+      types.push_back(module.type(values[c.initial]));
+    }
+    b.loc = g.repeatLoc;
+    Operation &repeat = b.create(Op::Repeat, initial, types);
+    repeat.set("count", model.layers);
+    repeat.regions.resize(1);
+    for (size_t i = 0; i < g.carried.size(); ++i) {
+      const graph::Carried &c = g.carried[i];
+      values[c.argument] = module.newValue(types[i], g.nodes[c.argument].hint);
+      values[c.result] = repeat.result(i);
+      module.values[repeat.result(i).id].hint = g.nodes[c.result].hint;
+      repeat.region().args.push_back(values[c.argument]);
+    }
+    // `repeat` stays where it is: nothing is added to the segment meanwhile.
+    b.setRegion(repeat.region());
+    for (NodeId id : g.body)
+      lower(id);
+    std::vector<Value> next;
+    for (const graph::Carried &c : g.carried)
+      next.push_back(values[c.next]);
+    b.loc = g.repeatLoc;
+    b.create(Op::Yield, next);
+    b.setRegion(segment);
+  }
+
+  //===--- building blocks ------------------------------------------------===//
+
+  Type rows(int64_t columns) { return Type::rows(columns, Scalar::F32); }
+  int64_t columns(Value v) { return module.type(v).size; }
+
+  Value round(Value v, llvm::StringRef hint = "") {
+    return b.value(Op::Round, {v}, Type::rows(columns(v), Scalar::BF16), hint);
+  }
+  Value unary(Op op, Value a) { return b.value(op, {a}, rows(columns(a))); }
+  Value binary(Op op, Value x, Value y) {
+    int64_t n = 1;
+    for (Value v : {x, y})
+      if (module.type(v).kind == Type::Rows)
+        n = std::max(n, columns(v));
+    return b.value(op, {x, y}, rows(n));
+  }
+  Value weight(graph::WeightId id) {
+    const CheckedWeight &w = model.weights[id];
+    Operation &op = b.create(Op::WeightGet, {}, {Type::vector(w.shape[0], Scalar::BF16)}, w.name);
+    op.name = w.name;
+    return op.result();
+  }
+  Value sumOverBlocks(Value v, int64_t groups) {
+    Operation &op = b.create(Op::ReduceSum, {v}, {rows(groups)});
+    op.set("groups", groups);
+    op.set("tree", std::string("lanes32"));
+    return op.result();
+  }
+  /// Mean over blocks of `length` columns, as a product with the reciprocal.
+  Value mean(Value v, int64_t length) {
+    Value sum = sumOverBlocks(v, columns(v) / length);
+    return binary(Op::Mul, sum, b.constant(1.0 / static_cast<double>(length)));
+  }
+  /// 1 / sqrt(v + eps)
+  Value rsqrtOf(Value v, double eps) {
+    return unary(Op::Rsqrt, binary(Op::Add, v, b.constant(eps)));
+  }
+
+  //===--- nodes ----------------------------------------------------------===//
+
+  Value input(const Node &node, size_t i) {
+    const Node &from = model.graph.nodes[node.inputs[i]];
+    if (from.kind == Node::Number)
+      return b.constant(from.value);
+    if (from.kind == Node::Vector)
+      return weight(from.weights[0]);
+    return values[node.inputs[i]];
+  }
+
+  void lower(NodeId id) {
+    const Node &node = model.graph.nodes[id];
+    b.loc = node.loc;
+    values[id] = lower(node);
+  }
+
+  Value lower(const Node &node) {
+    switch (node.kind) {
+    case Node::Embed: {
+      const CheckedWeight &w = model.weights[node.weights[0]];
+      Operation &op =
+          b.create(Op::Embed, {}, {Type::rows(node.shape.columns, Scalar::BF16)}, node.hint);
+      op.name = w.name;
+      return op.result();
+    }
+    case Node::MatMul: {
+      Operation &op = b.create(Op::MatMul, {input(node, 0)}, {rows(node.shape.columns)});
+      op.name = model.weights[node.weights[0]].name;
+      op.set("tree", std::string("split8"));
+      Value product = op.result();
+      if (node.weights.size() == 2)
+        product = binary(Op::Add, product, weight(node.weights[1]));
+      return round(product, node.hint);
+    }
+    case Node::Elementwise: {
+      Op op = elementwiseOp(node.function);
+      Value x = input(node, 0);
+      Value result = node.inputs.size() == 1 ? unary(op, x) : binary(op, x, input(node, 1));
+      return round(result, node.hint);
+    }
+    case Node::RmsNorm: {
+      Value x = input(node, 0);
+      int64_t length = model.weights[node.weights[0]].shape[0];
+      Value scale = rsqrtOf(mean(binary(Op::Mul, x, x), length), node.value);
+      Value normed = round(binary(Op::Mul, x, scale));
+      return round(binary(Op::Mul, weight(node.weights[0]), normed), node.hint);
+    }
+    case Node::LayerNorm: {
+      Value x = input(node, 0);
+      int64_t length = model.weights[node.weights[0]].shape[0];
+      Value centred = binary(Op::Sub, x, mean(x, length));
+      Value scale = rsqrtOf(mean(binary(Op::Mul, centred, centred), length), node.value);
+      Value scaled = binary(Op::Mul, centred, scale);
+      scaled = binary(Op::Mul, scaled, weight(node.weights[0]));
+      return round(binary(Op::Add, scaled, weight(node.weights[1])), node.hint);
+    }
+    case Node::Rope: {
+      Value x = input(node, 0);
+      Value direct = round(binary(Op::Mul, x, angle(Op::RopeCos, columns(x))));
+      Operation &rotate = b.create(Op::RotateHalf, {x}, {rows(columns(x))});
+      rotate.set("dim", model.headDim);
+      Value rotated = rotate.result();
+      rotated = round(binary(Op::Mul, rotated, angle(Op::RopeSin, columns(x))));
+      return round(binary(Op::Add, direct, rotated), node.hint);
+    }
+    case Node::Attention: {
+      Operation &append = b.create(Op::KvAppend, {input(node, 1), input(node, 2)}, {Type::kv()});
+      append.set("kv_heads", model.kvHeads);
+      append.set("dim", model.headDim);
+      Value kv = append.result();
+      Operation &attention =
+          b.create(Op::Attention, {input(node, 0), kv}, {rows(node.shape.columns)});
+      attention.set("heads", model.heads);
+      attention.set("kv_heads", model.kvHeads);
+      attention.set("dim", model.headDim);
+      attention.set("scale", node.value);
+      attention.set("tree", std::string("blocks16"));
+      return round(attention.result(), node.hint);
+    }
+    case Node::Number:
+    case Node::Vector:
+    case Node::Carried:
+    case Node::LoopResult:
+      break;
+    }
+    assert(false && "not in a block");
+    return Value();
+  }
+
+  Value angle(Op op, int64_t columns) {
+    Operation &o = b.create(op, {}, {Type::rows(columns, Scalar::BF16)},
+                            op == Op::RopeCos ? "cos" : "sin");
+    o.set("dim", model.headDim);
+    return o.result();
+  }
+
+  const CheckedModel &model;
+  Module &module;
+  Region &segment;
+  Builder b;
+  std::vector<Value> values; ///< by node
+};
+
+void setAttributes(const CheckedModel &model, Operation &op) {
+  op.set("graph", model.graphName);
+  op.set("numerics", model.numerics);
+  op.set("vocab", model.vocab);
+  op.set("hidden", model.hidden);
+  op.set("layers", model.layers);
+  op.set("kv_layers", model.kvLayers);
+  op.set("kv_heads", model.kvHeads);
+  op.set("head_dim", model.headDim);
+  if (!model.rope)
+    return;
+  const RopeParams &rope = *model.rope;
+  op.set("rope_type", rope.type);
+  op.set("rope_theta", rope.theta);
+  if (rope.type != "default")
+    op.set("rope_factor", rope.factor);
+  if (rope.type == "llama3") {
+    op.set("rope_low", rope.lowFreqFactor);
+    op.set("rope_high", rope.highFreqFactor);
+    op.set("rope_original", rope.originalMaxPositions);
+  }
+}
+
+} // namespace
+
+void lowerModel(const CheckedModel &model, llvm::StringRef name, Module &module) {
+  Builder top(module, module.root.region());
+  Operation &op = top.create(Op::Model);
+  op.name = name.str();
+  setAttributes(model, op);
+  op.regions.resize(1);
+  Builder inner(module, op.region());
+  for (const CheckedWeight &w : model.weights) {
+    inner.loc = w.loc;
+    Operation &weight = inner.create(Op::Weight);
+    weight.name = w.name;
+    weight.set("shape", w.shape);
+    if (w.alias.empty())
+      weight.set("from", w.from);
+    else
+      weight.set("alias", w.alias);
+    if (w.perLayer)
+      weight.set("layers", model.layers);
+  }
+  inner.loc = {};
+  Operation &segment = inner.create(Op::Segment);
+  segment.name = "forward";
+  segment.regions.resize(1);
+  Lowering(model, module, segment.region()).run();
+}
+
+} // namespace megalith

@@ -1,0 +1,145 @@
+#include "megalith/Lower/Pipeline.h"
+#include "StageBody.h"
+
+namespace megalith {
+
+using namespace ir;
+
+namespace {
+/// Makes the declarations; code goes through StageBody.
+class PipelineLowering {
+public:
+  PipelineLowering(const CheckedPipeline &pipeline, Module &module)
+      : pipeline(pipeline), module(module) {}
+
+  void run(const SourceFiles &files) {
+    module.root.op = Op::Module;
+    module.root.name = pipeline.name;
+    module.root.loc = pipeline.loc;
+    module.root.set("after", std::string("lower"));
+    module.root.set("fault", pipeline.fault);
+    module.root.regions.emplace_back();
+    for (uint32_t i = 0; i < files.size(); ++i) {
+      Operation &o = add(Op::File, "", SourceLoc());
+      o.set("index", static_cast<int64_t>(i));
+      o.set("path", files.name(i).str());
+    }
+    for (const CheckedParam &p : pipeline.params) {
+      Operation &o = add(Op::Param, p.name, p.loc);
+      o.set("type", scalarName(scalarOf(p.value.elem)).str());
+      o.set("value", attr(p.value));
+    }
+    for (const CheckedField &f : pipeline.fields)
+      field(add(Op::Field, f.name, f.loc), f);
+    for (const CheckedState &s : pipeline.states)
+      state(s);
+    for (const CheckedPool &p : pipeline.pools) {
+      Operation &o = add(Op::Pool, p.name, p.loc);
+      o.set("pages", p.pages);
+      o.set("page_tokens", p.pageTokens);
+      o.set("watermark", p.watermark);
+      o.set("on_full", p.onFull);
+    }
+    for (const auto &[name, loc] : pipeline.metrics)
+      add(Op::Metric, name, loc);
+    for (const CheckedGauge &g : pipeline.gauges)
+      add(Op::Gauge, g.name, g.loc).set("type", scalarName(scalarOf(g.elem)).str());
+    for (const CheckedPolicy &p : pipeline.policies)
+      policy(p);
+    for (const CheckedStage &s : pipeline.stages)
+      for (size_t i = 0; i < s.on.size(); ++i)
+        // A stage on several states is one stage on each, with call sites of its own.
+        stage(s, s.on[i], i == 0 ? s.name : s.name + "." + s.on[i]);
+  }
+
+private:
+  Operation &add(Op op, const std::string &name, SourceLoc loc) {
+    return addTo(module.root.region(), op, name, loc);
+  }
+
+  Operation &addTo(Region &region, Op op, const std::string &name, SourceLoc loc) {
+    Builder builder(module, region);
+    builder.loc = loc;
+    Operation &o = builder.create(op);
+    o.name = name;
+    return o;
+  }
+
+  static Attr attr(const Constant &c) {
+    if (c.elem == sema::Elem::F32)
+      return c.floatValue;
+    return c.intValue;
+  }
+
+  static void field(Operation &o, const CheckedField &f) {
+    o.set("type", scalarName(scalarOf(f.type.elem)).str());
+    if (f.type.seq)
+      o.set("capacity", typeOf(f.type).size);
+    else
+      o.set("init", attr(f.init));
+    if (f.inferred)
+      o.set("inferred", true);
+  }
+
+  void state(const CheckedState &s) {
+    Operation &o = add(Op::State, s.name, s.loc);
+    auto flag = [&](const char *key, bool value) {
+      if (value)
+        o.set(key, true);
+    };
+    flag("initial", s.initial);
+    flag("terminal", s.terminal);
+    flag("parked", s.parked);
+    flag("slot", s.slot);
+    flag("preemptible", s.preemptible);
+    if (!s.next.empty())
+      o.set("next", s.next);
+  }
+
+  void policy(const CheckedPolicy &p) {
+    Region body;
+    for (const CheckedField &f : p.state)
+      field(addTo(body, Op::PolicyState, f.name, f.loc), f);
+    if (!p.observeArgs.empty()) {
+      Region code;
+      for (const std::string &arg : p.observeArgs)
+        code.args.push_back(module.newValue(Type::scalar(Scalar::I32), arg));
+      StageBody observe(pipeline, module, code, p.name, site);
+      observe.observeArgs = code.args;
+      observe.statements(p.observe);
+      addTo(body, Op::PolicyObserve, "", p.observeLoc).regions[0] = std::move(code);
+    }
+    for (const CheckedOutput &out : p.outputs) {
+      Region code;
+      StageBody output(pipeline, module, code, p.name, site);
+      output.yield(output.expression(*out.value), out.value->loc);
+      addTo(body, Op::PolicyOutput, out.name, out.loc).regions[0] = std::move(code);
+    }
+    Operation &o = add(Op::Policy, p.name, p.loc);
+    o.set("per", std::string("request"));
+    o.regions[0] = std::move(body);
+  }
+
+  void stage(const CheckedStage &s, const std::string &on, const std::string &name) {
+    Region code;
+    StageBody body(pipeline, module, code, "", site);
+    body.statements(s.body);
+    body.go(s);
+    Operation &o = add(Op::Stage, name, s.loc);
+    o.set("on", on);
+    o.regions[0] = std::move(code);
+  }
+
+  const CheckedPipeline &pipeline;
+  Module &module;
+  int64_t site = 0;
+};
+} // namespace
+
+ir::Module lowerPipeline(const CheckedPipeline &pipeline, const SourceFiles &files) {
+  Module module;
+  PipelineLowering(pipeline, module).run(files);
+  return module;
+}
+
+} // namespace megalith

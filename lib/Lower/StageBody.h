@@ -1,0 +1,63 @@
+//===- StageBody.h - statements and expressions to operations -------------===//
+#ifndef MEGALITH_LIB_LOWER_STAGEBODY_H
+#define MEGALITH_LIB_LOWER_STAGEBODY_H
+
+#include "megalith/IR/IR.h"
+#include "megalith/Sema/Pipeline.h"
+#include <map>
+
+namespace megalith {
+
+/// Lowers the code of one stage, `observe` or output into one region.
+class StageBody {
+public:
+  /// `policy` is the policy whose code this is, or empty. `site` numbers the
+  /// calls of the whole pipeline.
+  StageBody(const CheckedPipeline &pipeline, ir::Module &module, ir::Region &region,
+            std::string policy, int64_t &site)
+      : pipeline(pipeline), module(module), builder(module, region), region(&region),
+        policy(std::move(policy)), site(site) {}
+
+  /// Values of the arguments of `observe`.
+  std::vector<ir::Value> observeArgs;
+
+  void statements(const std::vector<sema::Stmt> &body);
+  ir::Value expression(const sema::Expr &e);
+  void go(const CheckedStage &stage);
+  void yield(ir::Value v, SourceLoc loc);
+
+private:
+  void statement(const sema::Stmt &s);
+  void branch(const sema::Stmt &s);
+  ir::Value request(const sema::Expr &e);
+  ir::Value binary(const sema::Expr &e);
+  ir::Value tiers(const sema::Expr &e);
+  ir::Value at(const sema::Expr &e);
+  ir::Value slice(const sema::Expr &e);
+  ir::Value loop(const sema::Expr &e);
+  ir::Value call(const sema::Expr &e);
+  ir::Value fieldRead(const sema::Expr &e);
+  void readFieldsOf(const sema::Expr &e);
+  ir::Value fromEnd(ir::Value base, const sema::Expr &bound);
+  ir::Value emit(ir::Op op, SourceLoc loc, llvm::ArrayRef<ir::Value> operands, ir::Type type,
+                 llvm::StringRef name = "", llvm::StringRef key = "", ir::Attr attr = {});
+  ir::Region inRegion(llvm::function_ref<void(ir::Region &)> lower);
+
+  const CheckedPipeline &pipeline;
+  ir::Module &module;
+  ir::Builder builder;
+  ir::Region *region;
+  std::string policy;
+  int64_t &site;
+  std::map<int, ir::Value> locals;
+  std::vector<ir::Value> binders;
+  /// What a field is known to hold since it was last read or set, on this path
+  /// and since the last call.
+  std::map<std::string, ir::Value> known;
+};
+
+ir::Scalar scalarOf(sema::Elem e);
+ir::Type typeOf(const sema::Type &t);
+
+} // namespace megalith
+#endif

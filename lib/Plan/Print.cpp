@@ -1,0 +1,80 @@
+#include "megalith/Plan/Plan.h"
+#include "llvm/ADT/StringExtras.h"
+
+namespace megalith::plan {
+
+static const char *pairingName(Pairing p) {
+  return p == Pairing::Adjacent ? "adjacent" : p == Pairing::Half ? "half" : "dual";
+}
+
+static void printPhases(std::string &out, const Plan &plan, const std::vector<Phase> &phases,
+                        const char *indent) {
+  for (const Phase &phase : phases) {
+    const char *kind = phase.kind == Phase::Stream      ? "stream"
+                       : phase.kind == Phase::Map       ? "map"
+                       : phase.kind == Phase::Attention ? "attention"
+                                                        : "copy";
+    std::string results;
+    if (phase.op)
+      for (ir::Value v : phase.op->results) {
+        auto it = plan.bufferOf.find(v.id);
+        if (it != plan.bufferOf.end())
+          results += (results.empty() ? " -> " : ", ") + plan.buffers[it->second].name;
+      }
+    if (phase.kind == Phase::Copy)
+      results = " -> " + plan.buffers[phase.to].name;
+    out += fmt::format("{}{:<9} {:<24}{}  edge {}\n", indent, kind, phase.name, results, phase.edge);
+  }
+}
+
+std::string print(const Plan &plan) {
+  std::string out;
+  out += fmt::format("plan for {} ({} SMs, {} bytes of shared memory)\n", plan.profile.name,
+                     plan.profile.smCount, plan.profile.sharedBytes);
+  out += fmt::format("  ctas {}, threads 288, rows per pass {}\n", plan.ctas, plan.rowsPerPass);
+  out += fmt::format("  ring {} stages of {} bytes, scratch {} bytes, shared {} bytes, order {}\n", plan.stages,
+                     plan.stageBytes, plan.scratchBytes, plan.sharedBytes, plan.knobs.order);
+  out += fmt::format("  stream {} bytes, workspace {} bytes\n\n", plan.streamBytes, plan.workspaceBytes);
+  out += "matrices (in stream order)\n";
+  for (const Matrix &m : plan.matrices) {
+    int64_t tiles = m.groups * m.group;
+    int64_t rounds = (m.groups + plan.ctas - 1) / plan.ctas;
+    out += fmt::format("  {:<24} k {} (padded {}), {} groups of {} tiles, {} chunks of {} bytes each, "
+                       "first cta {}, balance {:.1f} %",
+                       m.name, m.k, m.kPadded, m.groups, m.group, m.blocks / m.chunkBlocks,
+                       m.group * m.chunkBlocks * 4096, m.firstCta,
+                       100.0 * tiles / (rounds * m.group * plan.ctas));
+    if (m.layers)
+      out += fmt::format(", {} layers", m.layers);
+    out += fmt::format(", offset {}\n", m.offset);
+    for (const PairRange &r : m.ranges) {
+      out += fmt::format("    pairs {}..{} {} of {}", r.pairBegin, r.pairBegin + r.pairs, pairingName(r.pairing),
+                         r.weight);
+      if (r.pairing == Pairing::Dual)
+        out += " and " + r.second;
+      if (r.pairing == Pairing::Half)
+        out += fmt::format(" (dim {})", r.dim);
+      out += fmt::format(", {} columns\n", r.columns);
+    }
+  }
+  out += "\nbuffers\n";
+  for (const Buffer &b : plan.buffers)
+    out += fmt::format("  {:<16} {} [{}, {}] at {}\n", b.name, ir::scalarName(b.dtype).str(), plan.rowsPerPass,
+                       b.columns, b.offset);
+  out += "\nphases\n";
+  for (const Segment &s : plan.segments) {
+    out += fmt::format("  segment {}\n", s.name);
+    printPhases(out, plan, s.before, "    ");
+    if (s.repeatCount) {
+      out += fmt::format("    repeat {}\n", s.repeatCount);
+      printPhases(out, plan, s.repeated, "      ");
+      printPhases(out, plan, s.after, "    ");
+    }
+  }
+  out += "\nedges (grid barriers, arrival counter)\n";
+  for (size_t i = 0; i < plan.edges.size(); ++i)
+    out += fmt::format("  {:>3} behind {}\n", i, plan.edges[i].name);
+  return out;
+}
+
+} // namespace megalith::plan

@@ -1,0 +1,118 @@
+#include "Tensor.h"
+#include "megalith/Checkpoint/BFloat16.h"
+#include <cmath>
+#include <fmt/format.h>
+#include <numbers>
+
+using namespace megalith;
+using namespace megalith::reference;
+using ir::Op;
+
+/// One line of an operand at the width of the result: `[R, G]` stands for blocks,
+/// a vector repeats, a constant is the same everywhere.
+static const float *widen(const Matrix &m, int64_t r, int64_t columns,
+                          std::vector<float> &scratch) {
+  const float *line = m.row(r);
+  if (m.cols == columns)
+    return line;
+  scratch.resize(columns);
+  for (int64_t c = 0; c < columns; ++c)
+    scratch[c] = m.perRow ? line[c / (columns / m.cols)] : line[c % m.cols];
+  return scratch.data();
+}
+
+static float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+
+static float gelu(float x) {
+  return 0.5f * x * (1.0f + std::erf(x * std::numbers::sqrt2_v<float> * 0.5f));
+}
+
+/// The tanh form of Hendrycks and Gimpel, https://arxiv.org/abs/1606.08415.
+static float geluTanh(float x) {
+  constexpr float root = 0.7978845608028654f; // sqrt(2 / pi)
+  float inner = root * (x + 0.044715f * x * x * x);
+  return 0.5f * x * (1.0f + std::tanh(inner));
+}
+
+Matrix TensorModel::elementwise(const ir::Operation &op) {
+  bool perRow = false;
+  int64_t columns = 1;
+  for (ir::Value v : op.operands) {
+    perRow |= get(v).perRow;
+    columns = std::max(columns, get(v).cols);
+  }
+  Matrix out(perRow ? static_cast<int64_t>(rows.size()) : 1, columns);
+  out.perRow = perRow;
+  std::vector<float> scratchA, scratchB;
+  auto unary = [&](auto f) {
+    for (int64_t r = 0; r < out.rows; ++r) {
+      const float *a = widen(get(op.operands[0]), r, columns, scratchA);
+      float *result = out.row(r);
+      for (int64_t c = 0; c < columns; ++c)
+        result[c] = f(a[c]);
+    }
+  };
+  auto binary = [&](auto f) {
+    for (int64_t r = 0; r < out.rows; ++r) {
+      const float *a = widen(get(op.operands[0]), r, columns, scratchA);
+      const float *b = widen(get(op.operands[1]), r, columns, scratchB);
+      float *result = out.row(r);
+      for (int64_t c = 0; c < columns; ++c)
+        result[c] = f(a[c], b[c]);
+    }
+  };
+  switch (op.op) {
+  case Op::Add:
+    binary([](float a, float b) { return a + b; });
+    break;
+  case Op::Sub:
+    binary([](float a, float b) { return a - b; });
+    break;
+  case Op::Mul:
+    binary([](float a, float b) { return a * b; });
+    break;
+  case Op::Div:
+    binary([](float a, float b) { return a / b; });
+    break;
+  case Op::Max:
+    binary([](float a, float b) { return std::fmax(a, b); });
+    break;
+  case Op::Min:
+    binary([](float a, float b) { return std::fmin(a, b); });
+    break;
+  case Op::Neg:
+    unary([](float a) { return -a; });
+    break;
+  case Op::Round:
+    unary(roundToBf16);
+    break;
+  case Op::Silu:
+    unary([](float a) { return a / (1.0f + std::exp(-a)); });
+    break;
+  case Op::Gelu:
+    unary(gelu);
+    break;
+  case Op::GeluTanh:
+    unary(geluTanh);
+    break;
+  case Op::Relu:
+    unary([](float a) { return std::fmax(a, 0.0f); });
+    break;
+  case Op::Sigmoid:
+    unary(sigmoid);
+    break;
+  case Op::Tanh:
+    unary([](float a) { return std::tanh(a); });
+    break;
+  case Op::Exp:
+    unary([](float a) { return std::exp(a); });
+    break;
+  case Op::Rsqrt:
+    unary([](float a) { return 1.0f / std::sqrt(a); });
+    break;
+  default:
+    throw NotExecutable(fmt::format("`{}` is not a tensor operation",
+                                    ir::mnemonic(op.op).str()));
+  }
+  return out;
+}

@@ -1,0 +1,134 @@
+//===- Machine.h - the state of a run ---------------------------*- C++ -*-===//
+#ifndef MEGALITH_LIB_REFERENCE_MACHINE_H
+#define MEGALITH_LIB_REFERENCE_MACHINE_H
+
+#include "Program.h"
+#include "Tensor.h"
+#include "megalith/Reference/Executor.h"
+#include <memory>
+
+namespace megalith::reference {
+
+enum class Fault : int32_t {
+#define FAULT(Enum, Code, Name, Text) Enum = Code,
+#include "megalith/IR/Faults.def"
+};
+const char *faultName(Fault fault);
+
+/// Thrown by control code that cannot go on; ends the request.
+struct FaultSignal {
+  Fault fault;
+};
+
+/// A request's share of one pool. `len` leading tokens are valid; `end` is where
+/// the rows that the last call wrote stop.
+struct KvShare {
+  int64_t len = 0, end = 0;
+  std::vector<int32_t> pages;
+};
+
+/// A call that suspended its stage, until the part behind it runs.
+struct PendingCall {
+  const ir::Operation *op = nullptr; ///< `call` or `issue`; null: none
+  int64_t site = -1;
+  int pool = -1;
+  std::vector<int32_t> feed;
+  int64_t since = 0; ///< tick
+  bool served = false;
+  std::map<std::string, std::vector<int32_t>> results; ///< by reducer
+};
+
+struct Request {
+  int32_t number = 0;
+  const RequestInput *input = nullptr;
+  std::vector<int32_t> tokens; ///< prompt and appended
+  bool sawEos = false;
+  int state = 0;
+  int32_t slot = -1;
+  Fault fault = Fault::None;
+  std::vector<Val> fields;
+  std::map<std::string, Val> policyState; ///< `policy.state`
+  std::vector<KvShare> kv;                ///< by pool
+  PendingCall call;
+  std::vector<Val> env; ///< SSA values, by id; empty without slot
+  bool corrupt = false; ///< a field was set out of its range
+
+  // Of the present tick, for the trace.
+  std::string before;
+  std::map<std::string, double> gauges;
+
+  RequestResult result;
+  /// Logits of the last pass that wanted some, by the row's position.
+  std::map<int64_t, std::vector<float>> logits;
+
+  int64_t generated() const {
+    return static_cast<int64_t>(tokens.size() - input->tokens.size());
+  }
+  int64_t budget() const { return input->maxNewTokens - generated(); }
+  bool finished() const { return sawEos || budget() <= 0; }
+};
+
+struct Pool {
+  std::vector<int32_t> free; ///< a stack; the top is at the back
+  int64_t live = 0;          ///< of the snapshot
+  bool pressure = false;
+};
+
+class Machine {
+public:
+  Machine(const ir::Module &module, WeightSource &weights,
+          const std::vector<RequestInput> &inputs, const Options &options);
+  RunResult run();
+
+  // What control code uses (Control.cpp).
+  const Program program;
+  const Options &options;
+  std::vector<Pool> pools;
+  std::map<std::string, int64_t> metrics;
+
+private:
+  // Tick.cpp
+  bool tick();
+  void corruptFields();
+  void checkFields(Request &r);
+  void reclaim();
+  void snapshot();
+  bool allTerminal() const;
+  void admit(const PartInfo &part);
+  void runSlots(const PartInfo &part);
+  bool fits(const Request &r) const;
+  void runPart(const PartInfo &part, Request &r);
+  void moveTo(Request &r, int state);
+  void fail(Request &r, Fault fault);
+  void breakStandstill();
+  void publish();
+
+  // Pass.cpp
+  void runPass(int pool);
+  std::vector<Request *> takeRows(int pool, std::map<int32_t, int64_t> &taken);
+  void serve(Request &r, std::vector<int32_t> results);
+  Fault checkFeed(const Request &r, int pool, int64_t rows) const;
+  bool allocate(Request &r, int pool, int64_t rows);
+  void runRows(int pool, const std::map<int32_t, int64_t> &taken);
+  void replayResults(TracePass &pass, const PassOutput &output);
+
+  /// Of two requests that wait, the one that comes first.
+  static bool waitsBefore(const Request *a, const Request *b);
+  RunResult finish();
+
+  std::vector<Request> requests;
+  std::vector<Request *> slots; ///< null: free
+  std::vector<std::unique_ptr<TensorModel>> models; ///< by pool
+  RunResult out;
+  TraceTick current;
+  bool progress = false; ///< a call was served, a row ran or a state changed
+  bool replaying = false;
+};
+
+/// Runs the operations of `region` from `first` on for `r`, up to a `goto` or a
+/// call. Returns the state to go to, -1 when the stage was suspended.
+int runControl(Machine &machine, Request &r, const ir::Region &region,
+               size_t first, int64_t tick);
+
+} // namespace megalith::reference
+#endif

@@ -1,0 +1,215 @@
+#include "Machine.h"
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+using namespace megalith;
+using namespace megalith::reference;
+
+bool Machine::waitsBefore(const Request *a, const Request *b) {
+  auto key = [](const Request *r) {
+    return std::tuple(r->call.since, -int64_t(r->input->priority), r->number);
+  };
+  return key(a) < key(b);
+}
+
+void Machine::runPass(int pool) {
+  std::map<int32_t, int64_t> taken; // rows by slot, ascending
+  for (Request *r : takeRows(pool, taken)) {
+    r->kv[pool].end = r->kv[pool].len;
+    serve(*r, {});
+  }
+  for (auto it = taken.begin(); it != taken.end();) {
+    Request &r = *slots[it->first];
+    Fault fault = checkFeed(r, pool, it->second);
+    bool runs = fault == Fault::None;
+    if (!runs)
+      fail(r, fault);
+    else if (!allocate(r, pool, it->second)) {
+      runs = false;
+      if (!program.pools[pool].wait)
+        fail(r, Fault::PoolExhausted);
+    }
+    it = runs ? std::next(it) : taken.erase(it);
+  }
+  if (!taken.empty())
+    runRows(pool, taken);
+}
+
+/// Divides the pass's rows among the calls that wait; returns those of 0 rows,
+/// which need none.
+std::vector<Request *> Machine::takeRows(int pool, std::map<int32_t, int64_t> &taken) {
+  std::vector<Request *> waiting, empty;
+  for (Request *r : slots)
+    if (r && r->call.op && !r->call.served && r->call.pool == pool)
+      waiting.push_back(r);
+  std::sort(waiting.begin(), waiting.end(), waitsBefore);
+  int64_t left = program.rowsPerPass;
+  for (Request *r : waiting) {
+    auto n = static_cast<int64_t>(r->call.feed.size());
+    if (n == 0) {
+      empty.push_back(r);
+      continue;
+    }
+    if (r->call.op->has("chunk"))
+      n = std::min({n, r->call.op->getInt("chunk"), left});
+    if (n < 1 || n > left)
+      continue;
+    taken[r->slot] = n;
+    left -= n;
+  }
+  return empty;
+}
+
+/// Every row must lie in the vocabulary and, below the end of the request's
+/// tokens, be the token that stands there.
+Fault Machine::checkFeed(const Request &r, int pool, int64_t rows) const {
+  int64_t len = r.kv[pool].len;
+  for (int64_t i = 0; i < rows; ++i) {
+    int32_t token = r.call.feed[i];
+    if (token < 0 || token >= models[pool]->vocab())
+      return Fault::TokenRange;
+    if (len + i < static_cast<int64_t>(r.tokens.size()) && token != r.tokens[len + i])
+      return Fault::FeedMismatch;
+  }
+  return Fault::None;
+}
+
+/// Pages for the positions up to len + rows; false when too few are free, and
+/// then none is taken.
+bool Machine::allocate(Request &r, int pool, int64_t rows) {
+  KvShare &kv = r.kv[pool];
+  int64_t pageTokens = program.pools[pool].pageTokens;
+  int64_t need = (kv.len + rows + pageTokens - 1) / pageTokens -
+                 static_cast<int64_t>(kv.pages.size());
+  std::vector<int32_t> &free = pools[pool].free;
+  if (need > static_cast<int64_t>(free.size()))
+    return false;
+  for (; need > 0; --need) {
+    kv.pages.push_back(free.back());
+    free.pop_back();
+  }
+  return true;
+}
+
+/// Hands the call its results; `argmax` has one element per fed row.
+void Machine::serve(Request &r, std::vector<int32_t> argmax) {
+  KvShare &kv = r.kv[r.call.pool];
+  for (const std::string &reducer : r.call.op->getStrings("reduce")) {
+    if (reducer != "argmax")
+      throw NotExecutable("unknown reducer `" + reducer + "`");
+    r.call.results[reducer] = argmax;
+  }
+  r.call.served = true;
+  progress = true;
+  if (r.call.op->getString("kv") != "draft")
+    kv.len = kv.end;
+}
+
+void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
+  TracePass pass;
+  pass.model = program.pools[pool].name;
+  std::vector<const std::vector<int32_t> *> tables(slots.size(), nullptr);
+  for (auto [slot, rows] : taken) {
+    const Request &r = *slots[slot];
+    tables[slot] = &r.kv[pool].pages;
+    uint32_t flags = 0;
+    if (!r.call.op->getStrings("reduce").empty())
+      flags |= RowWantsLogits;
+    if (r.call.op->getString("kv") == "draft")
+      flags |= RowIsDraft;
+    for (int64_t i = 0; i < rows; ++i) {
+      auto position = static_cast<int32_t>(r.kv[pool].len + i);
+      auto before = static_cast<int32_t>(pass.rows.size()) - 1;
+      pass.rows.push_back({slot, r.call.feed[i], position, position, position + 1,
+                           i == 0 ? -1 : before, flags, -1});
+    }
+  }
+
+  PassOutput output = models[pool]->run(pass.rows, tables);
+  size_t line = 0;
+  for (Row &row : pass.rows)
+    if (row.flags & RowWantsLogits)
+      row.result = output.argmax[line++];
+  if (replaying)
+    replayResults(pass, output);
+  if (options.hashKv)
+    for (const Row &row : pass.rows) {
+      int64_t pageTokens = program.pools[pool].pageTokens;
+      pass.kvHash.push_back(models[pool]->kv().hash(
+          (*tables[row.slot])[row.kvSlot / pageTokens], row.kvSlot % pageTokens));
+    }
+
+  size_t next = 0;
+  line = 0;
+  for (auto [slot, rows] : taken) {
+    Request &r = *slots[slot];
+    r.kv[pool].end = r.kv[pool].len + rows;
+    ++r.result.passes;
+    r.result.rows += rows;
+    std::vector<int32_t> argmax;
+    bool nan = false;
+    for (int64_t i = 0; i < rows; ++i) {
+      const Row &row = pass.rows[next++];
+      if (!(row.flags & RowWantsLogits))
+        continue;
+      argmax.push_back(row.result);
+      nan |= row.result == -2;
+      if (options.keepLogits) {
+        if (i == 0)
+          r.logits.clear();
+        const float *values = output.logits.row(static_cast<int64_t>(line));
+        r.logits[row.position].assign(values, values + output.logits.cols);
+      }
+      ++line;
+    }
+    serve(r, std::move(argmax));
+    if (nan)
+      fail(r, Fault::Numeric);
+  }
+  ++out.passes;
+  out.rows += static_cast<int64_t>(pass.rows.size());
+  current.passes.push_back(std::move(pass));
+}
+
+/// Puts the trace's results into the rows, after checking each against the
+/// logits; stops replaying where the rows are not the trace's.
+void Machine::replayResults(TracePass &pass, const PassOutput &output) {
+  const std::vector<TraceTick> &ticks = options.replay->ticks;
+  auto tick = static_cast<size_t>(current.tick);
+  size_t index = current.passes.size();
+  auto fedAlike = [](const Row &a, const Row &b) {
+    return std::tie(a.slot, a.token, a.position, a.kvSlot, a.visible, a.parent,
+                    a.flags) == std::tie(b.slot, b.token, b.position, b.kvSlot,
+                                         b.visible, b.parent, b.flags);
+  };
+  if (tick >= ticks.size() || index >= ticks[tick].passes.size() ||
+      ticks[tick].passes[index].model != pass.model ||
+      !std::equal(pass.rows.begin(), pass.rows.end(),
+                  ticks[tick].passes[index].rows.begin(),
+                  ticks[tick].passes[index].rows.end(), fedAlike)) {
+    out.mismatches.push_back({current.tick, -1, 0, 0, 0});
+    replaying = false;
+    return;
+  }
+  int64_t line = -1;
+  for (size_t i = 0; i < pass.rows.size(); ++i) {
+    Row &row = pass.rows[i];
+    if (!(row.flags & RowWantsLogits))
+      continue;
+    ++line;
+    int32_t own = row.result;
+    row.result = ticks[tick].passes[index].rows[i].result;
+    if (row.result == own)
+      continue;
+    const float *logits = output.logits.row(line);
+    double square = 0, gap = INFINITY;
+    for (int64_t c = 0; c < output.logits.cols; ++c)
+      square += double(logits[c]) * logits[c];
+    if (own >= 0 && row.result >= 0 && row.result < output.logits.cols)
+      gap = (double(logits[own]) - logits[row.result]) / std::sqrt(square);
+    if (!(gap <= options.replayEpsilon))
+      out.mismatches.push_back({current.tick, static_cast<int32_t>(i), row.result, own,
+                                gap});
+  }
+}

@@ -1,0 +1,181 @@
+#include "Program.h"
+#include <algorithm>
+#include <fmt/format.h>
+
+using namespace megalith;
+using namespace megalith::reference;
+using ir::Op;
+using ir::Operation;
+
+static ir::Type declaredType(const Operation &op) {
+  std::string text = op.getString("type", "i32");
+  for (ir::Scalar s : {ir::Scalar::I32, ir::Scalar::I64, ir::Scalar::U32,
+                       ir::Scalar::F32, ir::Scalar::BF16, ir::Scalar::F16,
+                       ir::Scalar::Bool, ir::Scalar::Token})
+    if (ir::scalarName(s) == text)
+      return op.has("capacity") ? ir::Type::seq(op.getInt("capacity"), s)
+                                : ir::Type::scalar(s);
+  throw NotExecutable(fmt::format("`{}` has the unknown type `{}`", op.name, text));
+}
+
+Val reference::constantValue(const Operation &op, const char *key, ir::Type type) {
+  Val val;
+  auto it = op.attrs.find(std::string_view(key));
+  if (it == op.attrs.end())
+    return val;
+  const ir::Attr &attr = it->second;
+  double number = 0;
+  if (auto *b = std::get_if<bool>(&attr))
+    number = *b;
+  else if (auto *i = std::get_if<int64_t>(&attr))
+    number = static_cast<double>(*i);
+  else if (auto *d = std::get_if<double>(&attr))
+    number = *d;
+  if (type.is(ir::Scalar::F32))
+    val.f = static_cast<float>(number);
+  else
+    val.i = static_cast<int32_t>(number);
+  return val;
+}
+
+int Program::lookup(const Index &index, const std::string &name) {
+  auto it = index.find(name);
+  if (it == index.end())
+    throw NotExecutable(fmt::format("`{}` is not declared", name));
+  return it->second;
+}
+
+Program::Program(const ir::Module &module) : module(module) {
+  readDeclarations();
+  auto ticks = module.all(Op::Tick);
+  if (ticks.empty())
+    derivePartsFromStages();
+  else
+    readTick(*ticks.front());
+  findLargestDrafts();
+}
+
+void Program::readDeclarations() {
+  for (const Operation *op : module.all(Op::Field)) {
+    fieldIndex[op->name] = static_cast<int>(fields.size());
+    ir::Type type = declaredType(*op);
+    fields.push_back({op->name, type, constantValue(*op, "init", type)});
+  }
+  for (const Operation *op : module.all(Op::State)) {
+    stateIndex[op->name] = static_cast<int>(states.size());
+    states.push_back({op->name, op->getBool("initial"), op->getBool("terminal"),
+                      op->getBool("slot")});
+    if (op->getBool("initial"))
+      initialState = state(op->name);
+  }
+  faultState = state(module.root.getString("fault"));
+  for (const Operation *op : module.all(Op::Pool)) {
+    poolIndex[op->name] = static_cast<int>(pools.size());
+    std::string onFull = op->getString("on_full", "fail");
+    if (onFull != "fail" && onFull != "wait")
+      throw NotExecutable(fmt::format("pool `{}`: unknown `on_full = \"{}\"`",
+                                      op->name, onFull));
+    pools.push_back({op->name, op->getInt("pages"), op->getInt("page_tokens", 1),
+                     op->getInt("watermark", 100), onFull == "wait", 0});
+  }
+  slots = module.param("slots");
+  rowsPerPass = module.find(Op::Param, "rows_per_pass")
+                    ? module.param("rows_per_pass")
+                    : 0;
+}
+
+void Program::readTick(const Operation &tick) {
+  for (const Operation &op : tick.region().ops) {
+    PartInfo part;
+    part.name = op.name;
+    if (op.op == Op::Pass) {
+      part.kind = PartInfo::Pass;
+      part.pool = pool(op.name);
+    } else if (op.op == Op::Part) {
+      part.state = state(op.getString("state"));
+      part.kind =
+          op.getString("kind") == "admit" ? PartInfo::Admit : PartInfo::Slot;
+      part.region = &op.region();
+      part.afterSite = op.getInt("after_site", -1);
+    } else {
+      continue;
+    }
+    parts.push_back(part);
+  }
+}
+
+/// Cuts each stage behind its calls. A model's pass stands at its last call; a
+/// part behind a call whose pass comes later moves behind that pass; all else
+/// keeps file order.
+void Program::derivePartsFromStages() {
+  struct Item {
+    PartInfo part;
+    int callPool = -1;  ///< pool of the call that ends the part
+    int afterPool = -1; ///< pool of the call that it stands behind
+  };
+  std::vector<Item> items;
+  for (const Operation *stage : module.all(Op::Stage)) {
+    int on = state(stage->getString("on"));
+    const std::vector<Operation> &ops = stage->region().ops;
+    Item item;
+    unsigned number = 0;
+    auto begin = [&](size_t first) {
+      item.part = {};
+      item.part.name = fmt::format("{}.{}", stage->name, number++);
+      item.part.state = on;
+      item.part.kind = states[on].slot ? PartInfo::Slot : PartInfo::Admit;
+      item.part.region = &stage->region();
+      item.part.first = first;
+      item.callPool = -1;
+    };
+    begin(0);
+    for (size_t i = 0; i < ops.size(); ++i) {
+      if (ops[i].op != Op::Call)
+        continue;
+      if (!states[on].slot)
+        throw NotExecutable(fmt::format(
+            "stage `{}` calls a model in a state without slot", stage->name));
+      item.callPool = pool(ops[i].name);
+      items.push_back(item);
+      int called = item.callPool;
+      begin(i + 1);
+      item.part.afterSite = ops[i].getInt("site");
+      item.afterPool = called;
+    }
+    items.push_back(item);
+  }
+
+  std::vector<size_t> lastCall(pools.size(), SIZE_MAX);
+  for (size_t i = 0; i < items.size(); ++i)
+    if (items[i].callPool >= 0)
+      lastCall[items[i].callPool] = i;
+  for (size_t i = 0; i < items.size(); ++i) {
+    int after = items[i].afterPool;
+    bool moved = after >= 0 && lastCall[after] >= i;
+    if (!moved)
+      parts.push_back(items[i].part);
+    int called = items[i].callPool;
+    if (called < 0 || lastCall[called] != i)
+      continue;
+    PartInfo pass;
+    pass.kind = PartInfo::Pass;
+    pass.name = pools[called].name;
+    pass.pool = called;
+    parts.push_back(pass);
+    for (size_t j = 0; j <= i; ++j)
+      if (items[j].afterPool == called)
+        parts.push_back(items[j].part);
+  }
+}
+
+void Program::findLargestDrafts() {
+  ir::walk(module.root.region(), [&](const Operation &op) {
+    if ((op.op != Op::Call && op.op != Op::Issue) || op.getString("kv") != "draft")
+      return;
+    int64_t rows = module.type(op.operands[0]).size;
+    if (op.has("chunk") && (rows == 0 || op.getInt("chunk") < rows))
+      rows = op.getInt("chunk");
+    PoolInfo &info = pools[pool(op.name)];
+    info.rowsMax = std::max(info.rowsMax, rows);
+  });
+}

@@ -1,0 +1,85 @@
+//===- Program.h - a module, laid out for interpretation --------*- C++ -*-===//
+#ifndef MEGALITH_LIB_REFERENCE_PROGRAM_H
+#define MEGALITH_LIB_REFERENCE_PROGRAM_H
+
+#include "megalith/IR/IR.h"
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace megalith::reference {
+
+/// The module cannot be executed; becomes RunResult::error.
+struct NotExecutable : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A control value; its type says which member holds it. i32, bool and token use
+/// `i`.
+struct Val {
+  int32_t i = 0;
+  float f = 0;
+  std::vector<int32_t> seq;
+};
+
+struct FieldInfo {
+  std::string name;
+  ir::Type type;
+  Val init;
+};
+
+struct StateInfo {
+  std::string name;
+  bool initial = false, terminal = false, slot = false;
+};
+
+struct PoolInfo {
+  std::string name; ///< of the model, too
+  int64_t pages = 0, pageTokens = 1, watermark = 100;
+  bool wait = false;   ///< `on_full: wait`
+  int64_t rowsMax = 0; ///< most rows of a `kv = "draft"` call of the model
+};
+
+/// An entry of the tick's list: a pass, or operations of a region from `first` on.
+struct PartInfo {
+  enum Kind { Admit, Slot, Pass } kind = Slot;
+  std::string name;
+  int state = -1;
+  int pool = -1; ///< of a pass
+  const ir::Region *region = nullptr;
+  size_t first = 0;
+  int64_t afterSite = -1; ///< runs for slots whose call of this site was served
+};
+
+struct Program {
+  explicit Program(const ir::Module &module);
+
+  const ir::Module &module;
+  std::vector<FieldInfo> fields;
+  std::vector<StateInfo> states;
+  std::vector<PoolInfo> pools;
+  std::vector<PartInfo> parts;
+  int initialState = 0, faultState = 0;
+  int64_t slots = 0, rowsPerPass = 0;
+
+  int field(const std::string &name) const { return lookup(fieldIndex, name); }
+  int state(const std::string &name) const { return lookup(stateIndex, name); }
+  int pool(const std::string &name) const { return lookup(poolIndex, name); }
+
+private:
+  using Index = std::map<std::string, int>;
+  static int lookup(const Index &index, const std::string &name);
+  void readDeclarations();
+  void readTick(const ir::Operation &tick);
+  void derivePartsFromStages();
+  void findLargestDrafts();
+
+  Index fieldIndex, stateIndex, poolIndex;
+};
+
+/// A value of an `init` or `value` attribute.
+Val constantValue(const ir::Operation &op, const char *key, ir::Type type);
+
+} // namespace megalith::reference
+#endif

@@ -1,0 +1,385 @@
+#include "Tensor.h"
+#include "megalith/Checkpoint/BFloat16.h"
+#include "megalith/Checkpoint/RopeTable.h"
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+#include <numeric>
+
+using namespace megalith;
+using namespace megalith::reference;
+using ir::Op;
+using ir::Operation;
+
+uint64_t KvStore::hash(int32_t page, int64_t offset) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (int64_t layer = 0; layer < layers; ++layer)
+    for (const float *line : {key(page, layer, offset), value(page, layer, offset)})
+      for (int64_t i = 0; i < width; ++i) {
+        hash = (hash ^ floatToBf16(line[i])) * 0x100000001b3u;
+      }
+  return hash;
+}
+
+TensorModel::TensorModel(const ir::Module &module, const Operation &model,
+                         WeightSource &source, int64_t pages, int64_t pageTokens)
+    : module(module), model(model), weights(model, source),
+      vocabulary(model.getInt("vocab")),
+      store(std::make_unique<KvStore>(
+          pages, pageTokens, model.getInt("kv_layers", model.getInt("layers")),
+          model.getInt("kv_heads") * model.getInt("head_dim"))) {
+  env.resize(module.values.size());
+  for (const Operation &segment : model.region().ops) {
+    if (segment.op != Op::Segment)
+      continue;
+    for (const Operation &op : segment.region().ops) {
+      bool appends = op.op == Op::KvAppend;
+      for (const ir::Region &region : op.regions)
+        ir::walk(region, [&](const Operation &inner) {
+          appends |= inner.op == Op::KvAppend;
+        });
+      if (appends)
+        lastAppend = &op;
+    }
+  }
+}
+
+/// The lowest index wins; -2 when there is a NaN.
+static int32_t lowestArgmax(const float *line, int64_t columns) {
+  int32_t best = 0;
+  for (int64_t c = 0; c < columns; ++c) {
+    if (std::isnan(line[c]))
+      return -2;
+    if (line[c] > line[best])
+      best = static_cast<int32_t>(c);
+  }
+  return best;
+}
+
+PassOutput TensorModel::run(const std::vector<Row> &passRows,
+                            const std::vector<const std::vector<int32_t> *> &pages) {
+  rows = passRows;
+  tables = &pages;
+  layer = 0;
+  argmaxOperand.reset();
+  yielded.clear();
+  if (!lastAppend)
+    keepWantedRows();
+  bool wanted = std::any_of(rows.begin(), rows.end(), [](const Row &row) {
+    return row.flags & RowWantsLogits;
+  });
+  for (const Operation &segment : model.region().ops) {
+    if (segment.op != Op::Segment)
+      continue;
+    // A segment's arguments are the results of the one before.
+    const ir::Region &region = segment.region();
+    std::vector<ir::Value> inputs = yielded;
+    for (size_t i = 0; i < region.args.size(); ++i)
+      env[region.args[i].id] = get(inputs.at(i));
+    for (const Operation &op : region.ops) {
+      if (op.op == Op::Yield) {
+        yielded.assign(op.operands.begin(), op.operands.end());
+        continue;
+      }
+      runOp(op);
+      if (&op != lastAppend)
+        continue;
+      // What follows the last append concerns rows that want logits only.
+      if (!wanted)
+        return {};
+      keepWantedRows();
+    }
+  }
+
+  PassOutput output;
+  if (yielded.empty())
+    throw NotExecutable(fmt::format("model `{}` has no result", model.name));
+  output.logits = argmaxOperand ? std::move(*argmaxOperand) : get(yielded[0]);
+  for (int64_t r = 0; r < output.logits.rows; ++r)
+    output.argmax.push_back(lowestArgmax(output.logits.row(r), output.logits.cols));
+  return output;
+}
+
+void TensorModel::keepWantedRows() {
+  std::vector<int64_t> kept;
+  for (size_t r = 0; r < rows.size(); ++r)
+    if (rows[r].flags & RowWantsLogits)
+      kept.push_back(static_cast<int64_t>(r));
+  for (Matrix &m : env) {
+    if (!m.perRow || m.rows != static_cast<int64_t>(rows.size()))
+      continue;
+    Matrix fewer(static_cast<int64_t>(kept.size()), m.cols);
+    for (size_t i = 0; i < kept.size(); ++i)
+      std::copy_n(m.row(kept[i]), m.cols, fewer.row(static_cast<int64_t>(i)));
+    m = std::move(fewer);
+  }
+  std::vector<Row> fewer;
+  for (int64_t r : kept)
+    fewer.push_back(rows[r]);
+  rows = std::move(fewer);
+}
+
+void TensorModel::runRegion(const ir::Region &region) {
+  for (const Operation &op : region.ops) {
+    if (op.op == Op::Yield)
+      yielded.assign(op.operands.begin(), op.operands.end());
+    else
+      runOp(op);
+  }
+}
+
+void TensorModel::runRepeat(const Operation &op) {
+  const ir::Region &region = op.region();
+  std::vector<Matrix> carried;
+  for (ir::Value v : op.operands)
+    carried.push_back(get(v));
+  for (layer = 0; layer < op.getInt("count"); ++layer) {
+    for (size_t i = 0; i < carried.size(); ++i)
+      env[region.args[i].id] = std::move(carried[i]);
+    runRegion(region);
+    for (size_t i = 0; i < carried.size(); ++i)
+      carried[i] = get(yielded.at(i));
+  }
+  layer = 0;
+  for (size_t i = 0; i < op.results.size(); ++i)
+    env[op.results[i].id] = std::move(carried[i]);
+}
+
+void TensorModel::runOp(const Operation &op) {
+  auto R = static_cast<int64_t>(rows.size());
+  switch (op.op) {
+  case Op::Const: {
+    Matrix value(1, 1);
+    value.perRow = false;
+    value.data[0] = constantValue(op, "value", ir::Type::scalar(ir::Scalar::F32)).f;
+    set(op, std::move(value));
+    break;
+  }
+  case Op::WeightGet: {
+    int64_t length = 0;
+    const uint16_t *data = weights.vector(op.name, layer, length);
+    Matrix value(1, length);
+    value.perRow = false;
+    std::transform(data, data + length, value.data.begin(), bf16ToFloat);
+    set(op, std::move(value));
+    break;
+  }
+  case Op::MatMul: {
+    if (op.getString("tree", "split8") != "split8")
+      throw NotExecutable(
+          fmt::format("unknown sum tree `{}` of a matmul", op.getString("tree")));
+    const PackedWeight &w = weights.packed(op.name, layer);
+    const Matrix &a = get(op.operands[0]);
+    if (a.cols != w.k)
+      throw NotExecutable(fmt::format("matmul with `{}`: {} columns against {}",
+                                      op.name, a.cols, w.k));
+    Matrix value(R, w.n);
+    multiplySplit8(w, a.data.data(), R, value.data.data());
+    set(op, std::move(value));
+    break;
+  }
+  case Op::Embed:
+    set(op, embed(op));
+    break;
+  case Op::ReduceSum:
+  case Op::ReduceMax:
+    set(op, reduce(op));
+    break;
+  case Op::RopeCos:
+  case Op::RopeSin:
+    set(op, rope(op));
+    break;
+  case Op::RotateHalf:
+    set(op, rotateHalf(op));
+    break;
+  case Op::KvAppend:
+    append(op);
+    break;
+  case Op::Attention:
+    set(op, attention(op));
+    break;
+  case Op::ArgMax:
+    set(op, argmax(op));
+    break;
+  case Op::Repeat:
+    runRepeat(op);
+    break;
+  case Op::Stream:
+  case Op::Map:
+    runRegion(op.region());
+    for (size_t i = 0; i < op.results.size(); ++i)
+      env[op.results[i].id] = get(yielded.at(i));
+    break;
+  default:
+    set(op, elementwise(op));
+  }
+}
+
+Matrix TensorModel::embed(const Operation &op) {
+  int64_t columns = module.type(op.result()).size;
+  Matrix out(static_cast<int64_t>(rows.size()), columns);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    const uint16_t *line = weights.line(op.name, layer, rows[r].token);
+    std::transform(line, line + columns, out.row(static_cast<int64_t>(r)), bf16ToFloat);
+  }
+  return out;
+}
+
+/// `lanes32`: partial sum j takes columns j*8..j*8+7, 256+j*8.., ascending; the
+/// partial sums are added pairwise over distance 16, 8, 4, 2, 1.
+static float sumLanes32(const float *x, int64_t columns) {
+  float lanes[32] = {};
+  for (int64_t c = 0; c < columns; ++c)
+    lanes[c / 8 % 32] += x[c];
+  for (int distance = 16; distance > 0; distance /= 2)
+    for (int j = 0; j < distance; ++j)
+      lanes[j] += lanes[j + distance];
+  return lanes[0];
+}
+
+Matrix TensorModel::reduce(const Operation &op) {
+  if (op.op == Op::ReduceSum && op.getString("tree", "lanes32") != "lanes32")
+    throw NotExecutable(
+        fmt::format("unknown sum tree `{}` of a reduction", op.getString("tree")));
+  const Matrix &a = get(op.operands[0]);
+  int64_t groups = op.getInt("groups", 1);
+  int64_t width = a.cols / groups;
+  Matrix out(static_cast<int64_t>(rows.size()), groups);
+  for (int64_t r = 0; r < out.rows; ++r)
+    for (int64_t g = 0; g < groups; ++g) {
+      const float *x = a.row(r) + g * width;
+      out.row(r)[g] =
+          op.op == Op::ReduceSum
+              ? sumLanes32(x, width)
+              : std::accumulate(x, x + width, -std::numeric_limits<float>::infinity(),
+                                [](float m, float v) { return v > m ? v : m; });
+    }
+  return out;
+}
+
+Matrix TensorModel::rope(const Operation &op) {
+  int64_t dim = op.getInt("dim");
+  std::vector<float> &freq = frequencies[dim];
+  if (freq.empty()) {
+    RopeParams params;
+    params.theta = model.getFloat("rope_theta", params.theta);
+    params.type = model.getString("rope_type", params.type);
+    params.factor = model.getFloat("rope_factor", params.factor);
+    params.lowFreqFactor = model.getFloat("rope_low", params.lowFreqFactor);
+    params.highFreqFactor = model.getFloat("rope_high", params.highFreqFactor);
+    params.originalMaxPositions = model.getInt("rope_original");
+    params.headDim = static_cast<int>(dim);
+    freq = inverseFrequencies(params);
+  }
+  auto half = static_cast<int64_t>(freq.size());
+  std::vector<float> cos(half), sin(half);
+  Matrix out(static_cast<int64_t>(rows.size()), module.type(op.result()).size);
+  for (int64_t r = 0; r < out.rows; ++r) {
+    ropeCosSin(freq, rows[r].position, cos.data(), sin.data());
+    for (int64_t c = 0; c < out.cols; ++c)
+      out.row(r)[c] = (op.op == Op::RopeCos ? cos : sin)[c % half];
+  }
+  return out;
+}
+
+Matrix TensorModel::rotateHalf(const Operation &op) {
+  const Matrix &a = get(op.operands[0]);
+  int64_t dim = op.getInt("dim"), half = dim / 2;
+  Matrix out(a.rows, a.cols);
+  for (int64_t r = 0; r < a.rows; ++r)
+    for (int64_t c = 0; c < a.cols; ++c)
+      out.row(r)[c] = c % dim < half ? -a.row(r)[c + half] : a.row(r)[c - half];
+  return out;
+}
+
+int32_t TensorModel::pageOf(const Row &row, int64_t position) const {
+  return (*tables)[row.slot]->at(position / store->pageTokens);
+}
+
+void TensorModel::append(const Operation &op) {
+  const Matrix &k = get(op.operands[0]), &v = get(op.operands[1]);
+  for (int64_t r = 0; r < k.rows; ++r) {
+    const Row &row = rows[r];
+    int32_t page = pageOf(row, row.kvSlot);
+    int64_t offset = row.kvSlot % store->pageTokens;
+    std::transform(k.row(r), k.row(r) + k.cols, store->key(page, layer, offset),
+                   roundToBf16);
+    std::transform(v.row(r), v.row(r) + v.cols, store->value(page, layer, offset),
+                   roundToBf16);
+  }
+}
+
+Matrix TensorModel::attention(const Operation &op) {
+  const Matrix &q = get(op.operands[0]);
+  int64_t heads = op.getInt("heads"), kvHeads = op.getInt("kv_heads");
+  int64_t dim = op.getInt("dim");
+  auto scale = static_cast<float>(op.getFloat("scale"));
+  if (op.getString("tree", "blocks16") != "blocks16")
+    throw NotExecutable(
+        fmt::format("unknown sum tree `{}` of attention", op.getString("tree")));
+  constexpr int64_t block = 16;
+  Matrix out(q.rows, heads * dim);
+  std::vector<float> o(dim);
+  for (int64_t r = 0; r < q.rows; ++r) {
+    const Row &row = rows[r];
+    for (int64_t h = 0; h < heads; ++h) {
+      const float *query = q.row(r) + h * dim;
+      int64_t column = h / (heads / kvHeads) * dim;
+      float *result = out.row(r) + h * dim;
+      float maximum = 0, total = 0;
+      for (int64_t first = 0; first < row.visible; first += block) {
+        int64_t count = std::min<int64_t>(block, row.visible - first);
+        float s[block], m = -std::numeric_limits<float>::infinity();
+        const float *values[block];
+        for (int64_t j = 0; j < count; ++j) {
+          int32_t page = pageOf(row, first + j);
+          int64_t offset = (first + j) % store->pageTokens;
+          const float *key = store->key(page, layer, offset) + column;
+          values[j] = store->value(page, layer, offset) + column;
+          float dot = 0;
+          for (int64_t d = 0; d < dim; ++d)
+            dot += query[d] * key[d];
+          s[j] = dot * scale;
+          m = s[j] > m ? s[j] : m;
+        }
+        float p[block] = {};
+        for (int64_t j = 0; j < count; ++j)
+          p[j] = roundToBf16(std::exp(s[j] - m));
+        std::fill(o.begin(), o.end(), 0.0f);
+        for (int64_t j = 0; j < count; ++j)
+          for (int64_t d = 0; d < dim; ++d)
+            o[d] += p[j] * values[j][d];
+        for (int64_t distance = block / 2; distance > 0; distance /= 2)
+          for (int64_t j = 0; j < distance; ++j)
+            p[j] += p[j + distance];
+        float z = p[0];
+        if (first == 0) {
+          maximum = m;
+          total = z;
+          std::copy(o.begin(), o.end(), result);
+          continue;
+        }
+        float merged = m > maximum ? m : maximum;
+        float before = std::exp(maximum - merged), now = std::exp(m - merged);
+        total = total * before + z * now;
+        for (int64_t d = 0; d < dim; ++d)
+          result[d] = result[d] * before + o[d] * now;
+        maximum = merged;
+      }
+      for (int64_t d = 0; d < dim; ++d)
+        result[d] /= total;
+    }
+  }
+  return out;
+}
+
+/// Remembers its operand: the logits, where the reducer is fused into the head.
+Matrix TensorModel::argmax(const Operation &op) {
+  argmaxOperand = get(op.operands[0]);
+  Matrix out(static_cast<int64_t>(rows.size()), 1);
+  for (int64_t r = 0; r < out.rows; ++r)
+    out.row(r)[0] =
+        static_cast<float>(lowestArgmax(argmaxOperand->row(r), argmaxOperand->cols));
+  return out;
+}

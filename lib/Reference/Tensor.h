@@ -1,0 +1,112 @@
+//===- Tensor.h - the interpreter of model segments -------------*- C++ -*-===//
+#ifndef MEGALITH_LIB_REFERENCE_TENSOR_H
+#define MEGALITH_LIB_REFERENCE_TENSOR_H
+
+#include "Weights.h"
+#include "megalith/IR/Row.h"
+#include <memory>
+#include <optional>
+
+namespace megalith::reference {
+
+/// A dense value, row-major. A weight vector and a constant have one line that
+/// stands for every row.
+struct Matrix {
+  int64_t rows = 0, cols = 0;
+  std::vector<float> data;
+  bool perRow = true;
+
+  Matrix() = default;
+  Matrix(int64_t rows, int64_t cols) : rows(rows), cols(cols), data(rows * cols) {}
+  float *row(int64_t r) { return data.data() + (perRow ? r * cols : 0); }
+  const float *row(int64_t r) const { return data.data() + (perRow ? r * cols : 0); }
+};
+
+/// K and V of a pool's pages: [page][layer][offset][kv_heads * head_dim].
+class KvStore {
+public:
+  KvStore(int64_t pages, int64_t pageTokens, int64_t layers, int64_t width)
+      : pageTokens(pageTokens), layers(layers), width(width), k(pages), v(pages) {}
+
+  float *key(int32_t page, int64_t layer, int64_t offset) {
+    return at(k, page, layer, offset);
+  }
+  float *value(int32_t page, int64_t layer, int64_t offset) {
+    return at(v, page, layer, offset);
+  }
+  /// FNV-1a over K and V of one position in all layers.
+  uint64_t hash(int32_t page, int64_t offset);
+
+  const int64_t pageTokens, layers, width;
+
+private:
+  /// Pages get memory when they are first touched.
+  float *at(std::vector<std::vector<float>> &store, int32_t page, int64_t layer,
+            int64_t offset) {
+    std::vector<float> &data = store[page];
+    if (data.empty())
+      data.resize(layers * pageTokens * width);
+    return data.data() + (layer * pageTokens + offset) * width;
+  }
+  std::vector<std::vector<float>> k, v;
+};
+
+/// What a pass gives back: one line per row that wants logits, in row order.
+struct PassOutput {
+  Matrix logits;
+  std::vector<int32_t> argmax; ///< -2: the row has a NaN
+};
+
+class TensorModel {
+public:
+  /// `pages`, `pageTokens`: of the model's pool.
+  TensorModel(const ir::Module &module, const ir::Operation &model,
+              WeightSource &weights, int64_t pages, int64_t pageTokens);
+
+  /// Runs the segments on `rows`; `tables[slot]` is the slot's page table.
+  PassOutput run(const std::vector<Row> &rows,
+                 const std::vector<const std::vector<int32_t> *> &tables);
+
+  int64_t vocab() const { return vocabulary; }
+  KvStore &kv() { return *store; }
+
+private:
+  void runRegion(const ir::Region &region);
+  void runOp(const ir::Operation &op);
+  void runRepeat(const ir::Operation &op);
+  void keepWantedRows();
+
+  Matrix elementwise(const ir::Operation &op);
+  Matrix embed(const ir::Operation &op);
+  Matrix reduce(const ir::Operation &op);
+  Matrix rope(const ir::Operation &op);
+  Matrix rotateHalf(const ir::Operation &op);
+  void append(const ir::Operation &op);
+  Matrix attention(const ir::Operation &op);
+  Matrix argmax(const ir::Operation &op);
+  int32_t pageOf(const Row &row, int64_t position) const;
+
+  Matrix &set(const ir::Operation &op, Matrix value) {
+    return env[op.result().id] = std::move(value);
+  }
+  const Matrix &get(ir::Value v) const { return env[v.id]; }
+
+  const ir::Module &module;
+  const ir::Operation &model;
+  Weights weights;
+  int64_t vocabulary;
+  std::unique_ptr<KvStore> store;
+  std::map<int64_t, std::vector<float>> frequencies; ///< by head size
+  const ir::Operation *lastAppend = nullptr; ///< top-level operation that holds it
+
+  // Of the present pass.
+  std::vector<Matrix> env; ///< by value id
+  std::vector<ir::Value> yielded;
+  std::vector<Row> rows;
+  const std::vector<const std::vector<int32_t> *> *tables = nullptr;
+  int64_t layer = 0;
+  std::optional<Matrix> argmaxOperand;
+};
+
+} // namespace megalith::reference
+#endif

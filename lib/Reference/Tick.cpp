@@ -1,0 +1,336 @@
+#include "Machine.h"
+#include "megalith/Checkpoint/PageOrder.h"
+#include <algorithm>
+
+using namespace megalith;
+using namespace megalith::reference;
+
+const char *reference::faultName(Fault fault) {
+  switch (fault) {
+#define FAULT(Enum, Code, Name, Text)                                                    \
+  case Fault::Enum:                                                                      \
+    return Name;
+#include "megalith/IR/Faults.def"
+  }
+  return "";
+}
+
+static int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+Machine::Machine(const ir::Module &module, WeightSource &weights,
+                 const std::vector<RequestInput> &inputs, const Options &options)
+    : program(module), options(options), requests(inputs.size()),
+      slots(program.slots, nullptr), replaying(options.replay != nullptr) {
+  for (size_t i = 0; i < program.pools.size(); ++i) {
+    const PoolInfo &info = program.pools[i];
+    auto seed = options.shufflePages;
+    std::vector<int32_t> order =
+        pageOrder(info.pages, seed ? std::optional(*seed + i) : std::nullopt);
+    pools.push_back({{order.rbegin(), order.rend()}, 0, false});
+    const ir::Operation *model = module.find(ir::Op::Model, info.name);
+    if (!model)
+      throw NotExecutable("pool `" + info.name + "` has no model of that name");
+    models.push_back(std::make_unique<TensorModel>(module, *model, weights, info.pages,
+                                                   info.pageTokens));
+  }
+  for (const ir::Operation *op : module.all(ir::Op::Metric))
+    metrics[op->name] = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Request &r = requests[i];
+    r.number = static_cast<int32_t>(i);
+    r.input = &inputs[i];
+    r.tokens = inputs[i].tokens;
+    r.state = program.initialState;
+    r.kv.resize(program.pools.size());
+    for (const FieldInfo &field : program.fields)
+      r.fields.push_back(field.init);
+    for (const ir::Operation *policy : module.all(ir::Op::Policy))
+      for (const ir::Operation &state : policy->region().ops)
+        if (state.op == ir::Op::PolicyState) {
+          bool real = state.getString("type") == "f32";
+          r.policyState[policy->name + "." + state.name] = constantValue(
+              state, "init",
+              ir::Type::scalar(real ? ir::Scalar::F32 : ir::Scalar::I32));
+        }
+  }
+  out.trace.pipeline = module.root.name;
+}
+
+RunResult Machine::run() {
+  while (out.ticks < options.maxTicks && tick()) {
+    ++out.ticks;
+    if (options.progress)
+      options.progress({out.ticks, out.passes, out.rows,
+                        std::count_if(requests.begin(), requests.end(),
+                                      [&](const Request &r) {
+                                        return program.states[r.state].terminal;
+                                      }),
+                        static_cast<int64_t>(requests.size())});
+  }
+  return finish();
+}
+
+/// One tick; false when there was nothing left to do.
+bool Machine::tick() {
+  current = {};
+  current.tick = out.ticks;
+  progress = false;
+  for (Request &r : requests) {
+    r.before = program.states[r.state].name;
+    r.gauges.clear();
+  }
+  corruptFields();
+  for (Request &r : requests)
+    checkFields(r);
+  reclaim();
+  snapshot();
+  if (allTerminal())
+    return false;
+  for (const PartInfo &part : program.parts) {
+    if (part.kind == PartInfo::Admit)
+      admit(part);
+    else if (part.kind == PartInfo::Slot)
+      runSlots(part);
+    else
+      runPass(part.pool);
+  }
+  if (!progress)
+    breakStandstill();
+  publish();
+  return true;
+}
+
+void Machine::corruptFields() {
+  for (const CorruptField &c : options.corruptions) {
+    if (c.tick != current.tick)
+      continue;
+    Request &r = requests.at(c.request);
+    if (program.states[r.state].terminal)
+      continue;
+    if (c.field == "state") {
+      if (c.value >= 0 && c.value < static_cast<int64_t>(program.states.size()))
+        r.state = static_cast<int>(c.value);
+      else
+        r.corrupt = true;
+      continue;
+    }
+    int index = program.field(c.field);
+    const ir::Type &type = program.fields[index].type;
+    Val &val = r.fields[index];
+    if (type.kind == ir::Type::Seq) {
+      if (c.value >= 0 && c.value <= type.size)
+        val.seq.resize(c.value);
+      else
+        r.corrupt = true;
+    } else if (type.is(ir::Scalar::F32)) {
+      val.f = static_cast<float>(c.value);
+    } else {
+      val.i = static_cast<int32_t>(c.value);
+    }
+  }
+}
+
+void Machine::checkFields(Request &r) {
+  if (r.corrupt && !program.states[r.state].terminal)
+    fail(r, Fault::CorruptField);
+}
+
+void Machine::reclaim() {
+  auto shrink = [this](KvShare &kv, int pool, int64_t pages) {
+    while (static_cast<int64_t>(kv.pages.size()) > pages) {
+      pools[pool].free.push_back(kv.pages.back());
+      kv.pages.pop_back();
+    }
+  };
+  for (Request *&slot : slots) {
+    if (!slot)
+      continue;
+    Request &r = *slot;
+    bool leaves = !program.states[r.state].slot;
+    for (size_t i = 0; i < r.kv.size(); ++i) {
+      KvShare &kv = r.kv[i];
+      if (leaves)
+        kv.len = kv.end = 0;
+      // Up to `end`, not `len`: drafts may wait for their `kv.keep`.
+      shrink(kv, static_cast<int>(i), ceilDiv(kv.end, program.pools[i].pageTokens));
+    }
+    if (leaves) {
+      r.slot = -1;
+      r.env = {};
+      slot = nullptr;
+    }
+  }
+}
+
+void Machine::snapshot() {
+  for (size_t i = 0; i < pools.size(); ++i) {
+    const PoolInfo &info = program.pools[i];
+    Pool &pool = pools[i];
+    pool.live = info.pages - static_cast<int64_t>(pool.free.size());
+    pool.pressure = 100 * pool.live > info.watermark * info.pages;
+    current.live[info.name] = pool.live;
+  }
+}
+
+bool Machine::allTerminal() const {
+  return std::all_of(requests.begin(), requests.end(), [this](const Request &r) {
+    return program.states[r.state].terminal;
+  });
+}
+
+/// Whether the pools could hold the request if it were alone.
+bool Machine::fits(const Request &r) const {
+  return std::all_of(
+      program.pools.begin(), program.pools.end(), [&](const PoolInfo &pool) {
+        int64_t tokens = static_cast<int64_t>(r.input->tokens.size()) +
+                         r.input->maxNewTokens + pool.rowsMax;
+        return ceilDiv(tokens, pool.pageTokens) <= pool.pages;
+      });
+}
+
+void Machine::admit(const PartInfo &part) {
+  std::vector<Request *> queue;
+  for (Request &r : requests)
+    if (r.state == part.state && r.slot < 0)
+      queue.push_back(&r);
+  std::stable_sort(queue.begin(), queue.end(), [](const Request *a, const Request *b) {
+    return a->input->priority > b->input->priority;
+  });
+  for (Request *r : queue) {
+    auto free = std::find(slots.begin(), slots.end(), nullptr);
+    if (free == slots.end())
+      return;
+    if (!fits(*r)) {
+      fail(*r, Fault::KvTooLarge);
+      continue;
+    }
+    runPart(part, *r);
+    if (program.states[r->state].slot) {
+      r->slot = static_cast<int32_t>(free - slots.begin());
+      *free = r;
+    } else {
+      r->env = {};
+    }
+  }
+}
+
+void Machine::runSlots(const PartInfo &part) {
+  for (Request *r : slots) {
+    if (!r)
+      continue;
+    bool runs = part.afterSite >= 0
+                    ? r->call.op && r->call.served && r->call.site == part.afterSite
+                    : !r->call.op && r->state == part.state;
+    if (runs)
+      runPart(part, *r);
+  }
+}
+
+void Machine::runPart(const PartInfo &part, Request &r) {
+  // At the pipe level the call itself has the results.
+  if (part.afterSite >= 0 && r.call.op->op == ir::Op::Call) {
+    auto reducers = r.call.op->getStrings("reduce");
+    for (size_t i = 0; i < r.call.op->results.size(); ++i)
+      r.env[r.call.op->results[i].id].seq = r.call.results.at(reducers.at(i));
+  }
+  try {
+    int target = runControl(*this, r, *part.region, part.first, current.tick);
+    if (target < 0)
+      return;
+    r.call = {};
+    for (const KvShare &kv : r.kv)
+      if (kv.len > std::max<int64_t>(0, static_cast<int64_t>(r.tokens.size()) - 1))
+        throw FaultSignal{Fault::KvInvariant};
+    moveTo(r, target);
+  } catch (const FaultSignal &signal) {
+    fail(r, signal.fault);
+  }
+}
+
+void Machine::moveTo(Request &r, int state) {
+  if (r.state != state)
+    progress = true;
+  r.state = state;
+}
+
+/// Ends the request; what it holds is reclaimed at the start of the next tick.
+void Machine::fail(Request &r, Fault fault) {
+  r.fault = fault;
+  r.call = {};
+  moveTo(r, program.faultState);
+  current.faults.push_back({r.number, faultName(fault)});
+}
+
+/// Nothing happened in this tick and nothing can: the request that waits longest
+/// makes room for the others.
+void Machine::breakStandstill() {
+  Request *first = nullptr;
+  for (Request *r : slots)
+    if (r && r->call.op && !r->call.served && (!first || waitsBefore(r, first)))
+      first = r;
+  if (first)
+    fail(*first, Fault::PoolExhausted);
+}
+
+void Machine::publish() {
+  auto record = [this](const Request &r) {
+    TraceSlot entry;
+    entry.slot = r.slot;
+    entry.request = r.number;
+    entry.before = r.before;
+    entry.after = program.states[r.state].name;
+    for (size_t i = 0; i < r.kv.size(); ++i)
+      entry.kv.push_back({program.pools[i].name, r.kv[i].len, r.kv[i].pages});
+    entry.gauges = r.gauges;
+    current.slots.push_back(std::move(entry));
+  };
+  for (Request *r : slots) {
+    if (!r)
+      continue;
+    if (r->result.firstTick < 0)
+      r->result.firstTick = current.tick;
+    r->result.lastTick = current.tick;
+    record(*r);
+  }
+  for (const Request &r : requests)
+    if (r.slot < 0 && r.before != program.states[r.state].name)
+      record(r);
+  std::sort(current.faults.begin(), current.faults.end(),
+            [](const TraceFault &a, const TraceFault &b) { return a.request < b.request; });
+  out.trace.ticks.push_back(std::move(current));
+}
+
+RunResult Machine::finish() {
+  for (Request &r : requests) {
+    RequestResult &result = r.result;
+    result.tokens.assign(r.tokens.begin() + static_cast<int64_t>(r.input->tokens.size()),
+                         r.tokens.end());
+    if (r.fault != Fault::None) {
+      result.finish = "fault";
+      result.fault = faultName(r.fault);
+    } else if (!program.states[r.state].terminal) {
+      result.finish = "limit";
+    } else {
+      result.finish = r.sawEos ? "stop" : "length";
+    }
+    out.trace.requests.push_back(
+        {r.input->id, result.tokens, result.finish, result.fault});
+    out.requests.push_back(std::move(result));
+  }
+  out.trace.metrics = out.metrics = metrics;
+  if (options.replay)
+    out.replayDifference = compareTraces(out.trace, *options.replay);
+  return std::move(out);
+}
+
+RunResult reference::run(const ir::Module &module, WeightSource &weights,
+                         const std::vector<RequestInput> &requests,
+                         const Options &options) {
+  try {
+    return Machine(module, weights, requests, options).run();
+  } catch (const NotExecutable &e) {
+    RunResult result;
+    result.error = e.what();
+    return result;
+  }
+}

@@ -1,0 +1,129 @@
+#include "Weights.h"
+#include <algorithm>
+#include <bit>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <thread>
+
+using namespace megalith;
+using namespace megalith::reference;
+
+Weights::Weights(const ir::Operation &model, WeightSource &source) {
+  for (const ir::Operation &op : model.region().ops) {
+    if (op.op != ir::Op::Weight)
+      continue;
+    if (op.has("alias")) {
+      aliases[op.name] = op.getString("alias");
+      continue;
+    }
+    std::vector<Tensor> &list = tensors[op.name];
+    std::vector<int64_t> expected = op.getInts("shape");
+    int64_t layers = op.getInt("layers", 1);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      std::string from = op.getString("from");
+      if (size_t at = from.find("{i}"); op.has("layers") && at != from.npos)
+        from.replace(at, 3, std::to_string(layer));
+      Tensor tensor;
+      tensor.data = source.find(from, tensor.shape);
+      if (!tensor.data)
+        throw NotExecutable(fmt::format("the checkpoint has no tensor `{}`", from));
+      if (tensor.shape != expected)
+        throw NotExecutable(
+            fmt::format("tensor `{}` has the shape {}, the model expects {}", from,
+                        tensor.shape, expected));
+      list.push_back(std::move(tensor));
+    }
+  }
+}
+
+Weights::Tensor &Weights::find(const std::string &name, int64_t layer) {
+  auto alias = aliases.find(name);
+  auto it = tensors.find(alias == aliases.end() ? name : alias->second);
+  if (it == tensors.end())
+    throw NotExecutable(fmt::format("the model has no weight `{}`", name));
+  return it->second.size() == 1 ? it->second[0] : it->second.at(layer);
+}
+
+const uint16_t *Weights::line(const std::string &name, int64_t layer, int64_t index) {
+  Tensor &tensor = find(name, layer);
+  return tensor.data + index * tensor.shape.at(1);
+}
+
+const uint16_t *Weights::vector(const std::string &name, int64_t layer,
+                                int64_t &length) {
+  Tensor &tensor = find(name, layer);
+  length = tensor.shape.at(0);
+  return tensor.data;
+}
+
+const PackedWeight &Weights::packed(const std::string &name, int64_t layer) {
+  Tensor &tensor = find(name, layer);
+  PackedWeight &p = tensor.packed;
+  if (!p.data.empty())
+    return p;
+  p.n = tensor.shape.at(0);
+  p.k = tensor.shape.at(1);
+  int64_t panels = (p.n + PackedWeight::panel - 1) / PackedWeight::panel;
+  p.data.resize(panels * p.k * PackedWeight::panel);
+  for (int64_t n = 0; n < p.n; ++n) {
+    uint16_t *out = p.data.data() +
+                    n / PackedWeight::panel * p.k * PackedWeight::panel +
+                    n % PackedWeight::panel;
+    for (int64_t k = 0; k < p.k; ++k)
+      out[k * PackedWeight::panel] = tensor.data[n * p.k + k];
+  }
+  return p;
+}
+
+// The same additions in the same order whatever the vector width: wider vectors
+// hold more outputs, and contraction is off.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDER_VECTORS __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDER_VECTORS
+#endif
+
+/// One panel of outputs for all rows.
+WIDER_VECTORS
+static void multiplyPanel(const uint16_t *w, int64_t k, const float *a, int64_t rows,
+                          int64_t columns, float *out, int64_t stride) {
+  constexpr int64_t panel = PackedWeight::panel;
+  // Eight equal parts of k padded to a multiple of 256; the padding adds zeros.
+  int64_t part = (k + 255) / 256 * 32;
+  for (int64_t r = 0; r < rows; ++r) {
+    float total[panel] = {};
+    for (int64_t first = 0; first < k; first += part) {
+      float sum[panel] = {};
+      int64_t last = std::min(first + part, k);
+      for (int64_t i = first; i < last; ++i) {
+        float x = a[r * k + i];
+        const uint16_t *line = w + i * panel;
+        for (int64_t c = 0; c < panel; ++c)
+          sum[c] += x * std::bit_cast<float>(static_cast<uint32_t>(line[c]) << 16);
+      }
+      for (int64_t c = 0; c < panel; ++c)
+        total[c] += sum[c];
+    }
+    std::copy_n(total, columns, out + r * stride);
+  }
+}
+
+void reference::multiplySplit8(const PackedWeight &w, const float *a, int64_t rows,
+                               float *out) {
+  constexpr int64_t panel = PackedWeight::panel;
+  int64_t panels = (w.n + panel - 1) / panel;
+  auto work = [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p)
+      multiplyPanel(w.data.data() + p * w.k * panel, w.k, a, rows,
+                    std::min(panel, w.n - p * panel), out + p * panel, w.n);
+  };
+  // Starting a thread costs as much as a small product.
+  constexpr int64_t worthThreads = 2 << 20;
+  int64_t threads = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, 16);
+  if (rows * w.n * w.k < worthThreads)
+    threads = 1;
+  std::vector<std::jthread> pool;
+  for (int64_t t = 1; t < threads; ++t)
+    pool.emplace_back(work, panels * t / threads, panels * (t + 1) / threads);
+  work(0, panels / threads);
+}

@@ -1,0 +1,176 @@
+//===- Checker.h - the state of one pipeline check ------------------------===//
+//
+// One class, its members spread over the files of this folder by subject:
+// Params, Decls (fields, pools, policies), States, Stages, Expr, Calls.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_LIB_SEMA_CHECKER_H
+#define MEGALITH_LIB_SEMA_CHECKER_H
+
+#include "megalith/Sema/Pipeline.h"
+#include <map>
+#include <set>
+
+namespace megalith::sema {
+
+/// Every assignment to a local of one stage or policy, numbered in order.
+struct Locals {
+  std::vector<ast::Name> assigned;
+  std::vector<bool> used;
+};
+
+/// What the body of a stage, a policy or a param may see and do.
+struct Scope {
+  struct Local {
+    Type type;
+    Range range;
+    int index = 0;
+    bool bad = false; ///< its value had an error: uses stay silent
+    unsigned depth = 0; ///< nesting of `if` where it was assigned
+  };
+  enum Kind { Params, Policy, Stage } kind = Params;
+  const CheckedPolicy *policy = nullptr; ///< of Kind Policy; outputs so far
+  bool observing = false;                ///< in `observe`: its arguments are visible
+  const CheckedStage *stage = nullptr;
+  std::map<std::string, Local> locals;
+  Locals *all = nullptr;
+  std::vector<std::pair<std::string, Range>> binders;
+  unsigned depth = 0;
+  /// Where model calls and appends are forbidden: "an `if`"; null = allowed.
+  const char *noCalls = nullptr;
+  const char *noEffects = nullptr;
+};
+
+class Checker {
+public:
+  Checker(const ast::PipelineFile &in, const std::vector<ModelFacts> &facts,
+          const std::vector<std::pair<std::string, std::string>> &sets, Diagnostics &diags)
+      : in(in), facts(facts), sets(sets), diags(diags) {}
+
+  std::optional<CheckedPipeline> run();
+
+private:
+  // Params.cpp
+  void checkParams();
+  void applySet(const ast::Param &param, Constant &value, const std::string &text);
+  void checkReserved();
+  std::optional<Constant> constant(const ast::Expr &e);
+  std::optional<int64_t> constantInt(const ast::Expr &e, const std::string &what);
+
+  // Decls.cpp
+  void checkNames();
+  bool declare(const ast::Name &name, const std::string &what);
+  std::optional<CheckedField> checkField(const ast::FieldDecl &decl);
+  void checkFields();
+  void checkPools();
+  void checkPolicies();
+  void checkPolicy(const ast::PolicyDecl &decl);
+
+  // States.cpp
+  void checkStates();
+  void checkStageStates();
+  void checkTransitions();
+  void checkReachable();
+  void checkProgress();
+  void checkReadsAreSet();
+  std::vector<ast::Name> targets(const ast::StageDecl &stage) const;
+  const CheckedState *state(const std::string &name) const;
+
+  // Stages.cpp
+  void inferFields();
+  void checkStages();
+  void checkStage(const ast::StageDecl &decl, CheckedStage &stage);
+  void checkBlock(const std::vector<ast::Stmt> &in, std::vector<Stmt> &out, Scope &scope);
+  void checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
+  void checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
+  void checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
+  void assignField(CheckedField &field, const ast::Stmt &stmt, ExprRef value,
+                   std::vector<Stmt> &out);
+  void checkGoto(const ast::Expr &e, ExprRef guard, CheckedStage &stage, Scope &scope);
+  void reportUnused(const Locals &locals);
+  bool oneValue(const ast::Stmt &stmt);
+
+  // Expr.cpp
+  ExprRef check(const ast::Expr &e, Scope &scope);
+  /// As check, but logits are an error.
+  ExprRef value(const ast::Expr &e, Scope &scope);
+  /// A value of scalar type `elem`; literals are converted.
+  ExprRef expect(const ast::Expr &e, Elem elem, const std::string &what, Scope &scope);
+  ExprRef convert(ExprRef e, Elem elem);
+  bool unify(ExprRef &a, ExprRef &b);
+  ExprRef checkPath(const ast::Expr &e, Scope &scope);
+  ExprRef checkDotted(const ast::Expr &e, Scope &scope);
+  ExprRef checkSimpleName(const ast::Expr &e, Scope &scope);
+  ExprRef checkUnary(const ast::Expr &e, Scope &scope);
+  ExprRef checkBinary(const ast::Expr &e, Scope &scope);
+  ExprRef checkConditional(const ast::Expr &e, Scope &scope);
+  ExprRef checkIndex(const ast::Expr &e, Scope &scope);
+  ExprRef checkSlice(const ast::Expr &e, Scope &scope);
+  ExprRef checkList(const ast::Expr &e, Scope &scope);
+  ExprRef concat(ExprRef a, ExprRef b, SourceLoc loc);
+  std::vector<std::string> visibleNames(const Scope &scope) const;
+  bool needsSlot(const std::string &what, SourceLoc loc, const Scope &scope);
+
+  // Calls.cpp
+  ExprRef checkCall(const ast::Expr &e, Scope &scope);
+  ExprRef checkModelCall(const ast::Expr &e, Scope &scope);
+  ExprRef checkFunction(Function f, const ast::Expr &e, Scope &scope);
+  ExprRef checkMinMax(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e,
+                      Scope &scope);
+  ExprRef checkTiers(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
+  ExprRef checkNgram(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
+                     Scope &scope);
+  ExprRef checkBinder(Function f, const ast::Expr &e, Scope &scope);
+  ExprRef checkAppend(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
+                      Scope &scope);
+  ExprRef checkArgMax(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
+                      Scope &scope);
+
+  bool isModel(const std::string &name) const;
+  bool isPool(const std::string &name) const;
+  CheckedField *field(const std::string &name);
+  const CheckedParam *param(const std::string &name) const;
+  const CheckedPolicy *policy(const std::string &name) const;
+  int64_t rowsPerPass() const;
+
+  const ast::PipelineFile &in;
+  const std::vector<ModelFacts> &facts;
+  const std::vector<std::pair<std::string, std::string>> &sets;
+  Diagnostics &diags;
+  CheckedPipeline out;
+
+  /// Names whose declaration had an error: their uses stay silent.
+  std::set<std::string> bad;
+  std::map<std::string, std::string> declared; ///< name -> "a param", "a field", ...
+
+  /// A name that is assigned in one stage and read in another.
+  struct Inferred {
+    bool typed = false;
+    std::vector<const ast::StageDecl *> setBy;
+  };
+  std::map<std::string, Inferred> inferred;
+  struct Uses {
+    std::map<std::string, SourceLoc> freeReads; ///< first read before any assignment
+    std::set<std::string> assigned;
+    bool appends = false, commits = false;
+  };
+  std::map<const ast::StageDecl *, Uses> uses;
+  /// State -> the stage on it.
+  std::map<std::string, const ast::StageDecl *> stageOn;
+};
+
+// Expr.cpp: helpers shared with Calls.cpp
+std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc,
+                           std::vector<ExprRef> args = {});
+ExprRef intConst(int64_t v, SourceLoc loc, bool literal = false);
+/// Interval arithmetic; results beyond +-Unbounded are clamped to it.
+Range hull(Range a, Range b);
+Range arithmetic(BinaryOp op, Range a, Range b);
+/// The largest length that a value of this range asks for, at least 0.
+int64_t upperLength(Range r);
+std::optional<Constant> evaluate(const Expr &e);
+/// "1 argument", "2 arguments".
+std::string plural(size_t n, const char *noun);
+std::string elemName(Elem e);
+
+} // namespace megalith::sema
+#endif

@@ -1,0 +1,284 @@
+//===- Decls.cpp - names, fields, pools, policies -------------------------===//
+#include "Checker.h"
+#include "llvm/ADT/StringRef.h"
+#include <cmath>
+
+namespace megalith::sema {
+
+static const char *reservedWord(llvm::StringRef name) {
+#define WORD(Word)                                                                                 \
+  if (name == Word)                                                                                \
+    return Word;
+#define PREDEFINED(Id, Name, Type, Text) WORD(Name)
+#define FUNCTION(Id, Name, Params, Result, Text) WORD(Name)
+#include "megalith/Sema/Builtins.def"
+  return nullptr;
+}
+
+bool Checker::declare(const ast::Name &name, const std::string &what) {
+  if (reservedWord(name.text)) {
+    diags.report(Diag::ReservedName, name.loc, name.text, what);
+    return false;
+  }
+  auto [it, fresh] = declared.emplace(name.text, what);
+  if (!fresh) {
+    diags.report(Diag::DuplicateName, name.loc, name.text, it->second);
+    return false;
+  }
+  return true;
+}
+
+void Checker::checkNames() {
+  const ModelFacts *first = nullptr;
+  for (const ast::ModelRef &m : in.models) {
+    if (!declare(m.name, "a model"))
+      continue;
+    out.models.push_back(m.name.text);
+    for (const ModelFacts &f : facts)
+      if (f.name == m.name.text && f.vocab > 0) {
+        if (first && first->vocab != f.vocab)
+          diags.report(Diag::VocabMismatch, m.name.loc, f.name, f.vocab, first->name,
+                       first->vocab);
+        if (!first)
+          first = &f;
+      }
+  }
+}
+
+std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl) {
+  CheckedField field;
+  field.name = decl.name.text;
+  field.loc = decl.name.loc;
+  const std::string &type = decl.type.text;
+  Elem elem;
+  if (type == "i32")
+    elem = Elem::I32;
+  else if (type == "f32")
+    elem = Elem::F32;
+  else if (type == "bool")
+    elem = Elem::Bool;
+  else if (type == "token")
+    elem = Elem::Token;
+  else {
+    diags.report(Diag::UnknownType, decl.type.loc, type, "a field", "i32, f32, bool or token");
+    diags.suggest(type, {"i32", "f32", "bool", "token"});
+    return std::nullopt;
+  }
+  if (decl.dims.empty()) {
+    field.type = Type::scalar(elem);
+  } else {
+    if (elem != Elem::Token || decl.dims.size() > 1) {
+      diags.report(Diag::Unsupported, decl.type.loc,
+                   elem != Elem::Token ? fmt::format("a sequence of {}", type)
+                                       : std::string("a table with several dimensions"),
+                   "`token[n]`");
+      return std::nullopt;
+    }
+    auto capacity = constantInt(*decl.dims[0], fmt::format("the capacity of `{}`", field.name));
+    if (!capacity)
+      return std::nullopt;
+    if (*capacity < 1 || *capacity > 1024) {
+      diags.report(Diag::TypeMismatch, decl.dims[0]->loc,
+                   fmt::format("the capacity of `{}`", field.name), "from 1 to 1024", *capacity);
+      return std::nullopt;
+    }
+    field.type = Type::sequence(*capacity);
+  }
+  field.init.elem = elem;
+  if (decl.init) {
+    Scope scope;
+    if (field.type.seq) {
+      diags.report(Diag::Unsupported, decl.init->loc, "an initial value of a sequence",
+                   "none: sequences start empty");
+      return std::nullopt;
+    }
+    ExprRef init =
+        expect(*decl.init, elem, fmt::format("the initial value of `{}`", field.name), scope);
+    if (!init)
+      return std::nullopt;
+    auto value = evaluate(*init);
+    if (!value) {
+      diags.report(Diag::NotConstant, init->loc,
+                   fmt::format("the initial value of `{}`", field.name));
+      return std::nullopt;
+    }
+    field.init = *value;
+  }
+  return field;
+}
+
+void Checker::checkFields() {
+  for (const ast::FieldDecl &decl : in.fields) {
+    if (!declare(decl.name, "a field"))
+      continue;
+    if (auto field = checkField(decl))
+      out.fields.push_back(std::move(*field));
+    else
+      bad.insert(decl.name.text);
+  }
+}
+
+void Checker::checkPools() {
+  for (const ast::PoolDecl &decl : in.pools) {
+    if (!isModel(decl.name.text)) {
+      diags.report(Diag::UnknownModel, decl.name.loc, decl.name.text);
+      diags.suggest(decl.name.text, out.models);
+      continue;
+    }
+    CheckedPool pool;
+    pool.name = decl.name.text;
+    pool.loc = decl.name.loc;
+    auto positive = [&](const ast::ExprPtr &e, const char *key, int64_t &into) {
+      if (!e) {
+        diags.report(Diag::MissingKey, decl.name.loc, fmt::format("pool `{}`", pool.name), key);
+        return;
+      }
+      auto v = constantInt(*e, fmt::format("`{}`", key));
+      if (v && *v < 1)
+        diags.report(Diag::BadPool, e->loc, key, pool.name, fmt::format("at least 1, is {}", *v));
+      else if (v)
+        into = *v;
+    };
+    positive(decl.pages, "pages", pool.pages);
+    positive(decl.pageTokens, "page_tokens", pool.pageTokens);
+    if (decl.watermark)
+      if (auto w = constant(*decl.watermark)) {
+        // Pressure compares integers, so that every executor agrees: whole percents.
+        double share = w->elem == Elem::F32 ? w->floatValue : static_cast<double>(w->intValue);
+        pool.watermark = std::llround(share * 100);
+        if (share <= 0 || share > 1 || std::abs(share * 100 - pool.watermark) > 1e-4)
+          diags.report(Diag::BadPool, decl.watermark->loc, "watermark", pool.name,
+                       "above 0, at most 1, in whole percents");
+      }
+    if (!decl.onFull.text.empty()) {
+      pool.onFull = decl.onFull.text;
+      if (pool.onFull == "preempt")
+        diags.report(Diag::Unsupported, decl.onFull.loc, "`on_full: preempt`",
+                     "`fail` or `wait`");
+      else if (pool.onFull != "fail" && pool.onFull != "wait") {
+        diags.report(Diag::BadPool, decl.onFull.loc, "on_full", pool.name, "`fail` or `wait`");
+        diags.suggest(pool.onFull, {"fail", "wait"});
+      }
+    }
+    out.pools.push_back(std::move(pool));
+  }
+  for (const ast::ModelRef &m : in.models) {
+    bool found = false;
+    for (const ast::PoolDecl &decl : in.pools)
+      found |= decl.name.text == m.name.text;
+    if (!found)
+      diags.report(Diag::MissingPool, m.name.loc, m.name.text);
+  }
+}
+
+void Checker::checkPolicies() {
+  for (const ast::PolicyDecl &decl : in.policies)
+    if (declare(decl.name, "a policy"))
+      checkPolicy(decl);
+}
+
+void Checker::checkPolicy(const ast::PolicyDecl &decl) {
+  CheckedPolicy policy;
+  policy.name = decl.name.text;
+  policy.loc = decl.name.loc;
+  policy.observeLoc = decl.name.loc;
+  if (!decl.per.text.empty() && decl.per.text != "request")
+    diags.report(Diag::Unsupported, decl.per.loc, fmt::format("`per: {}`", decl.per.text),
+                 "`per: request`");
+
+  // Names of one policy are its own. They may hide a field of the request, which the
+  // policy gets as an argument, and no other name of the pipeline.
+  std::map<std::string, std::string> own;
+  auto fresh = [&](const ast::Name &name, const char *what) {
+    if (reservedWord(name.text)) {
+      diags.report(Diag::ReservedName, name.loc, name.text, what);
+      return false;
+    }
+    auto outer = declared.find(name.text);
+    auto [it, isNew] = own.emplace(name.text, what);
+    if (isNew && (outer == declared.end() || outer->second == "a field"))
+      return true;
+    diags.report(Diag::DuplicateName, name.loc, name.text, isNew ? outer->second : it->second);
+    return false;
+  };
+  for (const ast::FieldDecl &f : decl.state) {
+    if (!fresh(f.name, "a policy's state"))
+      continue;
+    auto field = checkField(f);
+    if (field && field->type.seq) {
+      diags.report(Diag::Unsupported, f.name.loc, "a sequence in a policy's state",
+                   "a field of the request");
+      field.reset();
+    }
+    if (field)
+      policy.state.push_back(std::move(*field));
+    else
+      bad.insert(f.name.text);
+  }
+  for (const ast::Name &arg : decl.observeArgs) {
+    fresh(arg, "an argument of `observe`");
+    policy.observeArgs.push_back(arg.text);
+  }
+
+  Locals locals;
+  Scope scope;
+  scope.kind = Scope::Policy;
+  scope.policy = &policy;
+  scope.observing = true;
+  scope.all = &locals;
+  scope.noCalls = scope.noEffects = "a policy";
+  checkBlock(decl.observe, policy.observe, scope);
+  reportUnused(locals);
+  if (!decl.observe.empty() && decl.observe[0].loc)
+    policy.observeLoc = decl.observe[0].loc;
+
+  Scope outputs;
+  outputs.kind = Scope::Policy;
+  outputs.policy = &policy;
+  outputs.noCalls = outputs.noEffects = "a policy";
+  for (const ast::PolicyOutput &o : decl.outputs) {
+    if (!fresh(o.name, "an output of a policy"))
+      continue;
+    ExprRef v = value(*o.value, outputs);
+    if (v && v->type.seq) {
+      diags.report(Diag::TypeMismatch, v->loc, "an output of a policy", "a number or bool",
+                   v->type.str());
+      v = nullptr;
+    }
+    if (v)
+      policy.outputs.push_back({o.name.text, v, o.name.loc});
+    else
+      bad.insert(o.name.text);
+  }
+  out.policies.push_back(std::move(policy));
+}
+
+bool Checker::isModel(const std::string &name) const {
+  for (const std::string &m : out.models)
+    if (m == name)
+      return true;
+  return false;
+}
+
+bool Checker::isPool(const std::string &name) const {
+  for (const CheckedPool &p : out.pools)
+    if (p.name == name)
+      return true;
+  return false;
+}
+
+CheckedField *Checker::field(const std::string &name) {
+  for (CheckedField &f : out.fields)
+    if (f.name == name)
+      return &f;
+  return nullptr;
+}
+
+const CheckedPolicy *Checker::policy(const std::string &name) const {
+  for (const CheckedPolicy &p : out.policies)
+    if (p.name == name)
+      return &p;
+  return nullptr;
+}
+
+} // namespace megalith::sema

@@ -1,0 +1,184 @@
+#include "megalith/Sema/Model.h"
+#include "ModelConfig.h"
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace megalith {
+
+namespace graph {
+std::string Shape::str() const {
+  switch (kind) {
+  case Number:
+    return "a number";
+  case Vector:
+    return fmt::format("[{}]", columns);
+  case Rows:
+    return fmt::format("[R, {}]", columns);
+  }
+  return "";
+}
+} // namespace graph
+
+std::string CheckedWeight::tensorName(int64_t layer) const {
+  std::string name = from;
+  if (size_t at = name.find("{i}"); at != std::string::npos)
+    name.replace(at, 3, std::to_string(layer));
+  return name;
+}
+
+std::optional<double> CheckedModel::configNumber(const std::string &dottedPath) const {
+  std::optional<nlohmann::json> value = file.find(dottedPath);
+  if (!value || !value->is_number())
+    return std::nullopt;
+  return value->get<double>();
+}
+
+namespace {
+
+class WeightChecker {
+public:
+  WeightChecker(CheckedModel &model, Diagnostics &diags) : model(model), diags(diags) {}
+
+  void check(const ast::WeightDecl &decl) {
+    CheckedWeight weight;
+    weight.name = decl.name.text;
+    weight.from = decl.from.text;
+    weight.perLayer = decl.perLayer;
+    weight.loc = decl.name.loc;
+    if (model.config.count(weight.name))
+      diags.report(Diag::NameTaken, weight.loc, weight.name, "a config name");
+    for (const CheckedWeight &other : model.weights)
+      if (other.name == weight.name) {
+        diags.report(Diag::NameTaken, weight.loc, weight.name, "a weight");
+        diags.note(other.loc, "the other `" + weight.name + "`");
+      }
+    if (!readShape(decl, weight))
+      return;
+    bool pattern = weight.from.find("{i}") != std::string::npos;
+    if (pattern != weight.perLayer)
+      diags.report(Diag::LayerPattern, decl.from.loc, weight.name,
+                   pattern ? "has `{i}` in `from`, but does not stand below `layer`"
+                           : "stands below `layer`, so its `from` needs `{i}` for the layer");
+    if (decl.alias)
+      readAlias(*decl.alias, weight);
+    model.weights.push_back(std::move(weight));
+  }
+
+private:
+  bool readShape(const ast::WeightDecl &decl, CheckedWeight &weight) {
+    for (const ast::ExprPtr &dim : decl.shape) {
+      auto value = evaluateConstant(*dim, model.config, diags);
+      if (!value)
+        return false;
+      auto *size = std::get_if<int64_t>(&*value);
+      // 2^31: columns and lines are 32-bit in a kernel.
+      if (!size || *size <= 0 || *size >= INT64_C(1) << 31) {
+        diags.report(Diag::WeightSize, dim->loc, weight.name,
+                     size ? std::to_string(*size) : "no integer");
+        return false;
+      }
+      weight.shape.push_back(*size);
+    }
+    if (weight.shape.empty() || weight.shape.size() > 2) {
+      diags.report(Diag::WeightRank, weight.loc, weight.name, weight.shape.size());
+      return false;
+    }
+    return true;
+  }
+
+  void readAlias(const ast::Expr &alias, CheckedWeight &weight) {
+    const ast::Expr *target = &alias;
+    if (alias.kind == ast::Expr::Conditional) {
+      auto condition = evaluateConstant(*alias.args[1], model.config, diags);
+      if (!condition)
+        return;
+      auto *holds = std::get_if<bool>(&*condition);
+      if (!holds) {
+        diags.report(Diag::ConstantType, alias.args[1]->loc, "the condition of `or`", "a bool",
+                     describe(*condition));
+        return;
+      }
+      target = *holds ? alias.args[0].get() : alias.args[2].get();
+      if (!target)
+        return;
+    }
+    std::vector<std::string> names;
+    for (const CheckedWeight &other : model.weights) {
+      names.push_back(other.name);
+      if (target->kind != ast::Expr::Path || other.name != target->text)
+        continue;
+      if (other.shape != weight.shape || other.perLayer != weight.perLayer) {
+        diags.report(Diag::AliasShape, target->loc, weight.name,
+                     fmt::format("{}", weight.shape), other.name, fmt::format("{}", other.shape));
+        return;
+      }
+      weight.alias = other.alias.empty() ? other.name : other.alias;
+      return;
+    }
+    diags.report(Diag::UnknownAlias, target->loc, target->text, weight.name);
+    diags.suggest(target->text, names);
+  }
+
+  CheckedModel &model;
+  Diagnostics &diags;
+};
+
+} // namespace
+
+std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigFile &config,
+                                       Diagnostics &diags) {
+  unsigned errorsBefore = diags.errors();
+  CheckedModel model;
+  model.file = config;
+  model.graphName = file.name.text;
+  model.numerics = file.numerics.text.empty() ? "transformers" : file.numerics.text;
+  if (model.numerics != "transformers" && model.numerics != "fused") {
+    diags.report(Diag::UnknownNumerics, file.numerics.loc, model.numerics);
+    diags.suggest(model.numerics, {"transformers", "fused"});
+  }
+  model.eos = config.eosTokens();
+  model.byteVocabulary = config.byteVocabulary();
+  model.config = readConfig(file.config, config, diags);
+  // Every later message would follow from a missing number.
+  if (diags.errors() != errorsBefore)
+    return std::nullopt;
+  WeightChecker weights(model, diags);
+  for (const ast::WeightDecl &decl : file.weights)
+    weights.check(decl);
+  if (diags.errors() != errorsBefore || !checkGraph(file, model, diags))
+    return std::nullopt;
+  return model;
+}
+
+bool checkWeights(const CheckedModel &model, const SafetensorsFile &file, Diagnostics &diags) {
+  unsigned errorsBefore = diags.errors();
+  std::vector<std::string> names;
+  for (const auto &[name, tensor] : file.tensors())
+    names.push_back(name);
+  for (const CheckedWeight &weight : model.weights) {
+    if (!weight.alias.empty())
+      continue;
+    for (int64_t layer = 0; layer < (weight.perLayer ? model.layers : 1); ++layer) {
+      std::string name = weight.tensorName(layer);
+      const TensorView *tensor = file.find(name);
+      if (!tensor) {
+        diags.report(Diag::MissingTensor, weight.loc, file.path(), name, weight.name);
+        diags.suggest(name, names);
+        break;
+      }
+      if (tensor->shape != weight.shape) {
+        diags.report(Diag::TensorShape, weight.loc, name, file.path(), tensor->shapeText(),
+                     weight.name, fmt::format("{}", weight.shape));
+        break;
+      }
+      if (tensor->dtype != DType::BF16) {
+        diags.report(Diag::TensorType, weight.loc, name, file.path(),
+                     std::string(dtypeName(tensor->dtype)));
+        break;
+      }
+    }
+  }
+  return diags.errors() == errorsBefore;
+}
+
+} // namespace megalith

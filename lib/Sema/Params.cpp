@@ -1,0 +1,226 @@
+//===- Params.cpp - compile-time constants --------------------------------===//
+#include "Checker.h"
+#include "llvm/ADT/StringExtras.h"
+#include <cmath>
+
+namespace megalith::sema {
+
+static bool fitsInt32(int64_t v) { return v >= INT32_MIN && v <= INT32_MAX; }
+
+/// One arithmetic step on constants of the same type; division by zero gives 0
+/// for integers, as at run time.
+static std::optional<Constant> fold(BinaryOp op, const Constant &a, const Constant &b) {
+  Constant r{a.elem};
+  auto boolean = [&](bool v) { return Constant{Elem::Bool, v, 0}; };
+  if (a.elem == Elem::F32) {
+    float x = a.floatValue, y = b.floatValue;
+    switch (op) {
+    case BinaryOp::Add: r.floatValue = x + y; return r;
+    case BinaryOp::Sub: r.floatValue = x - y; return r;
+    case BinaryOp::Mul: r.floatValue = x * y; return r;
+    case BinaryOp::Div: r.floatValue = x / y; return r;
+    case BinaryOp::Eq: return boolean(x == y);
+    case BinaryOp::Ne: return boolean(x != y);
+    case BinaryOp::Lt: return boolean(x < y);
+    case BinaryOp::Le: return boolean(x <= y);
+    case BinaryOp::Gt: return boolean(x > y);
+    case BinaryOp::Ge: return boolean(x >= y);
+    default: return std::nullopt;
+    }
+  }
+  int64_t x = a.intValue, y = b.intValue;
+  switch (op) {
+  case BinaryOp::Add: r.intValue = x + y; return r;
+  case BinaryOp::Sub: r.intValue = x - y; return r;
+  case BinaryOp::Mul: r.intValue = x * y; return r;
+  case BinaryOp::Div: r.intValue = y ? x / y : 0; return r;
+  case BinaryOp::Mod: r.intValue = y ? x % y : 0; return r;
+  case BinaryOp::Eq: return boolean(x == y);
+  case BinaryOp::Ne: return boolean(x != y);
+  case BinaryOp::Lt: return boolean(x < y);
+  case BinaryOp::Le: return boolean(x <= y);
+  case BinaryOp::Gt: return boolean(x > y);
+  case BinaryOp::Ge: return boolean(x >= y);
+  case BinaryOp::And: return boolean(x && y);
+  case BinaryOp::Or: return boolean(x || y);
+  }
+  return std::nullopt;
+}
+
+std::optional<Constant> evaluate(const Expr &e) {
+  std::vector<Constant> args;
+  if (e.kind != Expr::Const)
+    for (const ExprRef &arg : e.args) {
+      auto v = arg ? evaluate(*arg) : std::nullopt;
+      if (!v)
+        return std::nullopt;
+      args.push_back(*v);
+    }
+  switch (e.kind) {
+  case Expr::Const:
+    return Constant{e.type.elem, e.intValue, e.floatValue};
+  case Expr::Neg:
+    return Constant{e.type.elem, -args[0].intValue, -args[0].floatValue};
+  case Expr::Not:
+    return Constant{Elem::Bool, !args[0].intValue, 0};
+  case Expr::Binary:
+    return fold(e.binary, args[0], args[1]);
+  case Expr::Select:
+    return args[0].intValue ? args[1] : args[2];
+  case Expr::MinMax: {
+    Constant best = args[0];
+    for (const Constant &c : args) {
+      bool less = c.elem == Elem::F32 ? c.floatValue < best.floatValue : c.intValue < best.intValue;
+      bool greater =
+          c.elem == Elem::F32 ? c.floatValue > best.floatValue : c.intValue > best.intValue;
+      if (e.function == Function::Min ? less : greater)
+        best = c;
+    }
+    return best;
+  }
+  case Expr::Ratio: {
+    float quotient = args[1].intValue
+                         ? static_cast<float>(args[0].intValue) / static_cast<float>(args[1].intValue)
+                         : 0.0f;
+    return Constant{Elem::F32, 0, quotient};
+  }
+  default:
+    return std::nullopt;
+  }
+}
+
+std::optional<Constant> Checker::constant(const ast::Expr &e) {
+  Scope scope;
+  ExprRef typed = value(e, scope);
+  if (!typed)
+    return std::nullopt;
+  auto result = evaluate(*typed);
+  if (!result || typed->type.seq) {
+    diags.report(Diag::NotConstant, typed->loc, "this value");
+    return std::nullopt;
+  }
+  if (result->elem == Elem::I32 && !fitsInt32(result->intValue)) {
+    diags.report(Diag::IntRange, typed->loc, result->intValue);
+    return std::nullopt;
+  }
+  return result;
+}
+
+std::optional<int64_t> Checker::constantInt(const ast::Expr &e, const std::string &what) {
+  auto c = constant(e);
+  if (!c)
+    return std::nullopt;
+  if (c->elem != Elem::I32) {
+    diags.report(Diag::TypeMismatch, e.loc, what, "i32", elemName(c->elem));
+    return std::nullopt;
+  }
+  return c->intValue;
+}
+
+void Checker::applySet(const ast::Param &param, Constant &value, const std::string &text) {
+  const std::string &name = param.name.text;
+  auto wrong = [&](const char *kind) {
+    diags.report(Diag::BadSetValue, SourceLoc(), name, text, kind);
+    diags.note(param.name.loc, "the param's default has that type");
+  };
+  switch (value.elem) {
+  case Elem::I32: {
+    int64_t v;
+    if (llvm::StringRef(text).getAsInteger(10, v) || !fitsInt32(v))
+      return wrong("an integer (i32)");
+    value.intValue = v;
+    return;
+  }
+  case Elem::F32: {
+    double v;
+    if (!llvm::to_float(text, v) || !std::isfinite(static_cast<float>(v)))
+      return wrong("a number (f32)");
+    value.floatValue = static_cast<float>(v);
+    return;
+  }
+  case Elem::Bool:
+    if (text != "true" && text != "false")
+      return wrong("`true` or `false`");
+    value.intValue = text == "true";
+    return;
+  default:
+    return;
+  }
+}
+
+void Checker::checkParams() {
+  std::vector<std::string> known;
+  for (const ast::Param &p : in.params) {
+    known.push_back(p.name.text);
+    if (!declare(p.name, "a param"))
+      continue;
+    auto v = constant(*p.value);
+    if (!v) {
+      bad.insert(p.name.text);
+      continue;
+    }
+    for (const auto &[name, text] : sets)
+      if (name == p.name.text)
+        applySet(p, *v, text);
+    out.params.push_back({p.name.text, *v, p.name.loc});
+  }
+
+  // Reserved params that the file leaves out have their default, and `--set` works on them.
+  struct Reserved {
+    const char *name;
+    int64_t value;
+  };
+  static const Reserved reserved[] = {
+#define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) {Name, Default},
+#include "megalith/Sema/Builtins.def"
+  };
+  for (const Reserved &r : reserved) {
+    if (llvm::is_contained(known, r.name))
+      continue;
+    known.push_back(r.name);
+    ast::Param implicit;
+    implicit.name = {r.name, in.name.loc};
+    Constant value{Elem::I32, r.value, 0};
+    for (const auto &[name, text] : sets)
+      if (name == r.name)
+        applySet(implicit, value, text);
+    declared[r.name] = "a param";
+    out.params.push_back({r.name, value, in.name.loc});
+  }
+  for (const auto &[name, text] : sets)
+    if (!llvm::is_contained(known, name)) {
+      diags.report(Diag::UnknownParam, SourceLoc(), name);
+      diags.suggest(name, known);
+    }
+  checkReserved();
+}
+
+void Checker::checkReserved() {
+  auto within = [&](const char *name, int64_t least, int64_t most) {
+    const CheckedParam *p = param(name);
+    if (!p)
+      return;
+    if (p->value.elem != Elem::I32)
+      diags.report(Diag::TypeMismatch, p->loc, fmt::format("param `{}`", name), "i32",
+                   elemName(p->value.elem));
+    else if (p->value.intValue < least || p->value.intValue > most)
+      diags.report(Diag::ParamRange, p->loc, name, p->value.intValue,
+                   fmt::format("from {} to {}", least, most));
+  };
+#define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) within(Name, Least, Most);
+#include "megalith/Sema/Builtins.def"
+}
+
+const CheckedParam *Checker::param(const std::string &name) const {
+  for (const CheckedParam &p : out.params)
+    if (p.name == name)
+      return &p;
+  return nullptr;
+}
+
+int64_t Checker::rowsPerPass() const {
+  const CheckedParam *p = param("rows_per_pass");
+  return p && p->value.elem == Elem::I32 ? p->value.intValue : 64;
+}
+
+} // namespace megalith::sema

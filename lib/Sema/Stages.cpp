@@ -1,0 +1,475 @@
+//===- Stages.cpp - statements, inferred fields, goto ---------------------===//
+#include "Checker.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringRef.h"
+#include "megalith/Syntax/Parse.h"
+
+namespace megalith::sema {
+
+namespace {
+/// Collects what a stage reads before it assigns it, what it assigns, and whether
+/// it makes progress. Works on names alone: types come later.
+struct UseWalk {
+  std::map<std::string, SourceLoc> &reads;
+  std::set<std::string> &assigned;
+  bool &appends, &commits;
+  const std::function<bool(const std::string &)> &isModel;
+
+  void expr(const ast::Expr &e, std::set<std::string> known) {
+    if (e.kind == ast::Expr::Path && e.text.find('.') == std::string::npos &&
+        !known.count(e.text))
+      reads.emplace(e.text, e.loc);
+    bool model = e.kind == ast::Expr::Call && isModel(e.text);
+    if (model) {
+      bool draft = false;
+      for (const auto &[name, arg] : e.named)
+        draft |= name.text == "kv" && arg->text == "draft";
+      commits |= !draft;
+    }
+    appends |= e.kind == ast::Expr::Call && e.text == "append";
+    if (e.binder)
+      known.insert(e.binder->text);
+    for (const ast::ExprPtr &arg : e.args)
+      if (arg)
+        expr(*arg, known);
+    for (const auto &[name, arg] : e.named)
+      // `keep=none` and `kv=draft` are words, not names.
+      if (!model || name.text == "chunk")
+        expr(*arg, known);
+  }
+
+  void block(const std::vector<ast::Stmt> &body, std::set<std::string> known) {
+    for (const ast::Stmt &s : body) {
+      for (const ast::ExprPtr &v : s.values)
+        expr(*v, known);
+      if (s.kind == ast::Stmt::Assign && s.target.text.find('.') == std::string::npos) {
+        assigned.insert(s.target.text);
+        known.insert(s.target.text);
+      }
+      block(s.body, known);
+      block(s.otherwise, known);
+    }
+    last = known;
+  }
+
+  /// State names stand where values of a conditional would.
+  void go(const ast::Expr &e, const std::set<std::string> &known) {
+    if (e.kind != ast::Expr::Conditional)
+      return;
+    go(*e.args[0], known);
+    expr(*e.args[1], known);
+    if (e.args.size() > 2 && e.args[2])
+      go(*e.args[2], known);
+  }
+
+  std::set<std::string> last; ///< names assigned at the end of the last block
+};
+} // namespace
+
+void Checker::inferFields() {
+  std::function<bool(const std::string &)> model = [&](const std::string &n) {
+    return isModel(n);
+  };
+  for (const ast::StageDecl &stage : in.stages) {
+    Uses &u = uses[&stage];
+    UseWalk walk{u.freeReads, u.assigned, u.appends, u.commits, model, {}};
+    walk.block(stage.body, {});
+    if (stage.go)
+      walk.go(*stage.go, std::set<std::string>(walk.last));
+  }
+  for (const ast::StageDecl &reader : in.stages)
+    for (const auto &[name, loc] : uses[&reader].freeReads) {
+      if (declared.count(name) || inferred.count(name))
+        continue;
+      Inferred candidate;
+      bool elsewhere = false;
+      for (const ast::StageDecl &writer : in.stages)
+        if (uses[&writer].assigned.count(name)) {
+          candidate.setBy.push_back(&writer);
+          elsewhere |= &writer != &reader;
+        }
+      if (elsewhere)
+        inferred.emplace(name, std::move(candidate));
+    }
+}
+
+void Checker::checkStages() {
+  out.stages.resize(in.stages.size());
+  // A stage is checked when the types of the inferred fields it reads are known.
+  std::vector<size_t> pending;
+  for (size_t i = 0; i < in.stages.size(); ++i)
+    pending.push_back(i);
+  while (!pending.empty()) {
+    auto waitsFor = [&](size_t i) -> std::string {
+      for (const auto &[name, loc] : uses[&in.stages[i]].freeReads)
+        if (auto it = inferred.find(name); it != inferred.end() && !it->second.typed)
+          return name;
+      return "";
+    };
+    auto ready = llvm::find_if(pending, [&](size_t i) { return waitsFor(i).empty(); });
+    if (ready == pending.end()) {
+      // Each waits for another: name the first one and go on without it.
+      std::string name = waitsFor(pending.front());
+      diags.report(Diag::CannotInfer, uses[&in.stages[pending.front()]].freeReads[name], name);
+      inferred[name].typed = true;
+      bad.insert(name);
+      continue;
+    }
+    size_t i = *ready;
+    pending.erase(ready);
+    checkStage(in.stages[i], out.stages[i]);
+  }
+}
+
+void Checker::checkStage(const ast::StageDecl &decl, CheckedStage &stage) {
+  stage.name = decl.name.text;
+  stage.loc = decl.name.loc;
+  for (const ast::Name &on : decl.on)
+    stage.on.push_back(on.text);
+  Locals locals;
+  Scope scope;
+  scope.kind = Scope::Stage;
+  scope.stage = &stage;
+  scope.all = &locals;
+  checkBlock(decl.body, stage.body, scope);
+  stage.goLoc = decl.go->loc;
+  scope.noCalls = scope.noEffects = "`goto`";
+  checkGoto(*decl.go, nullptr, stage, scope);
+  reportUnused(locals);
+}
+
+void Checker::reportUnused(const Locals &locals) {
+  std::vector<std::string> names;
+  for (const CheckedField &f : out.fields)
+    names.push_back(f.name);
+  for (size_t i = 0; i < locals.assigned.size(); ++i)
+    if (!locals.used[i]) {
+      diags.report(Diag::UnusedLocal, locals.assigned[i].loc, locals.assigned[i].text);
+      diags.suggest(locals.assigned[i].text, names);
+    }
+}
+
+void Checker::checkBlock(const std::vector<ast::Stmt> &body, std::vector<Stmt> &into,
+                         Scope &scope) {
+  for (const ast::Stmt &s : body)
+    checkStatement(s, into, scope);
+}
+
+bool Checker::oneValue(const ast::Stmt &stmt) {
+  if (stmt.values.size() == 1)
+    return true;
+  diags.report(Diag::ArgumentCount, stmt.loc, stmt.target.text, "1 value", stmt.values.size());
+  return false;
+}
+
+void Checker::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
+  auto inStage = [&](const char *what) {
+    if (scope.kind == Scope::Stage)
+      return true;
+    diags.report(Diag::EffectNotAllowed, stmt.loc, what, "a policy");
+    return false;
+  };
+  auto add = [&](Stmt::Kind kind, std::string name, ExprRef v) {
+    Stmt s;
+    s.kind = kind;
+    s.name = std::move(name);
+    s.values.push_back(std::move(v));
+    s.loc = stmt.loc;
+    into.push_back(std::move(s));
+  };
+  switch (stmt.kind) {
+  case ast::Stmt::Assign:
+    if (stmt.target.text.find('.') != std::string::npos)
+      checkCommand(stmt, into, scope);
+    else
+      checkAssign(stmt, into, scope);
+    return;
+  case ast::Stmt::Effect: {
+    ExprRef v = check(*stmt.values[0], scope);
+    if (!v)
+      return;
+    bool call = v->kind == Expr::ModelCall && v->type.elem == Elem::Logits;
+    if (call && !v->keepNone)
+      diags.report(Diag::LogitsUnused, v->loc);
+    else if (!call && v->kind != Expr::Append)
+      diags.report(Diag::NoEffect, v->loc);
+    else
+      add(Stmt::Effect, "", v);
+    return;
+  }
+  case ast::Stmt::Count: {
+    if (!inStage("`count`") || !oneValue(stmt))
+      return;
+    ExprRef v = expect(*stmt.values[0], Elem::I32,
+                       fmt::format("what `{}` counts", stmt.target.text), scope);
+    if (!v)
+      return;
+    auto same = [&](const auto &m) { return m.first == stmt.target.text; };
+    if (llvm::none_of(out.metrics, same))
+      out.metrics.emplace_back(stmt.target.text, stmt.target.loc);
+    add(Stmt::Count, stmt.target.text, v);
+    return;
+  }
+  case ast::Stmt::Trace: {
+    if (!inStage("`trace`") || !oneValue(stmt))
+      return;
+    ExprRef v = value(*stmt.values[0], scope);
+    if (!v)
+      return;
+    if (v->type.seq) {
+      diags.report(Diag::TypeMismatch, v->loc, "what is traced", "a number, bool or token",
+                   v->type.str());
+      return;
+    }
+    const ast::Expr &e = *stmt.values[0];
+    std::string name = e.kind == ast::Expr::Path ? e.text : ast::print(e);
+    auto same = [&](const CheckedGauge &g) { return g.name == name; };
+    if (llvm::none_of(out.gauges, same))
+      out.gauges.push_back({name, v->type.elem, stmt.loc});
+    add(Stmt::Trace, name, v);
+    return;
+  }
+  case ast::Stmt::If: {
+    ExprRef c = expect(*stmt.values[0], Elem::Bool, "the condition of `if`", scope);
+    Stmt s;
+    s.kind = Stmt::If;
+    s.loc = stmt.loc;
+    for (bool otherwise : {false, true}) {
+      Scope inner = scope;
+      ++inner.depth;
+      if (!inner.noCalls)
+        inner.noCalls = "an `if`";
+      checkBlock(otherwise ? stmt.otherwise : stmt.body, otherwise ? s.otherwise : s.body, inner);
+    }
+    if (!c)
+      return;
+    s.values.push_back(c);
+    into.push_back(std::move(s));
+    return;
+  }
+  case ast::Stmt::Repeat:
+    diags.report(Diag::Unsupported, stmt.loc, "`repeat` in a stage",
+                 "`prefix_while` or `count`, or a state that the request visits again");
+    return;
+  }
+}
+
+void Checker::checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
+  const std::string &text = stmt.target.text;
+  llvm::SmallVector<llvm::StringRef, 4> parts;
+  llvm::StringRef(text).split(parts, '.');
+  if (scope.kind == Scope::Policy) {
+    diags.report(Diag::EffectNotAllowed, stmt.target.loc, fmt::format("`{}`", text), "a policy");
+    return;
+  }
+  Stmt s;
+  s.loc = stmt.target.loc;
+  if (parts.size() == 3 && parts[0] == "kv" && parts[2] == "keep") {
+    if (!isPool(parts[1].str())) {
+      if (isModel(parts[1].str()))
+        return; // a missing pool is reported once, at the model
+      diags.report(Diag::UnknownModel, stmt.target.loc, parts[1].str());
+      diags.suggest(parts[1], out.models);
+      return;
+    }
+    if (!needsSlot(fmt::format("`{}`", text), stmt.target.loc, scope) || !oneValue(stmt))
+      return;
+    s.kind = Stmt::Keep;
+    s.name = parts[1].str();
+    s.values.push_back(expect(*stmt.values[0], Elem::I32, fmt::format("`{}`", text), scope));
+    if (s.values[0])
+      into.push_back(std::move(s));
+    return;
+  }
+  if (const CheckedPolicy *p = policy(parts[0].str());
+      p && parts.size() == 2 && parts[1] == "observe") {
+    if (stmt.values.size() != p->observeArgs.size()) {
+      diags.report(Diag::ArgumentCount, stmt.target.loc, text,
+                   plural(p->observeArgs.size(), "value"), stmt.values.size());
+      return;
+    }
+    s.kind = Stmt::Observe;
+    s.name = p->name;
+    bool failed = false;
+    for (size_t i = 0; i < stmt.values.size(); ++i) {
+      s.values.push_back(expect(*stmt.values[i], Elem::I32,
+                                fmt::format("`{}` of `{}`", p->observeArgs[i], text), scope));
+      failed |= !s.values.back();
+    }
+    if (!failed)
+      into.push_back(std::move(s));
+    return;
+  }
+  diags.report(Diag::UnknownName, stmt.target.loc, text);
+  std::vector<std::string> commands;
+  for (const CheckedPool &p : out.pools)
+    commands.push_back("kv." + p.name + ".keep");
+  for (const CheckedPolicy &p : out.policies)
+    commands.push_back(p.name + ".observe");
+  diags.suggest(text, commands);
+}
+
+void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v,
+                          std::vector<Stmt> &into) {
+  SourceLoc loc = stmt.values[0]->loc;
+  v = convert(v, f.type.elem);
+  if (v->type.seq != f.type.seq || v->type.elem != f.type.elem) {
+    diags.report(Diag::TypeMismatch, loc, fmt::format("the value of `{}`", f.name), f.type.str(),
+                 v->type.str());
+    return;
+  }
+  if (f.type.seq && v->type.capacity > f.type.capacity) {
+    diags.report(Diag::DraftWindow, loc, f.name, plural(f.type.capacity, "token"),
+                 v->type.capacity >= Unbounded ? "any number of them"
+                                               : std::to_string(v->type.capacity));
+    diags.note(f.loc, f.inferred ? "its size was taken from an assignment in another stage; "
+                                   "declare it below `request:`"
+                                 : "declared here");
+    return;
+  }
+  Stmt s;
+  s.kind = Stmt::SetField;
+  s.name = f.name;
+  s.values.push_back(v);
+  s.loc = stmt.target.loc;
+  into.push_back(std::move(s));
+}
+
+void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
+  const std::string &name = stmt.target.text;
+  SourceLoc loc = stmt.target.loc;
+  if (!oneValue(stmt))
+    return;
+  if (scope.kind == Scope::Policy) {
+    for (const CheckedField &f : scope.policy->state) {
+      if (f.name != name)
+        continue;
+      ExprRef v = expect(*stmt.values[0], f.type.elem, fmt::format("the value of `{}`", name),
+                         scope);
+      if (!v)
+        return;
+      Stmt s;
+      s.kind = Stmt::SetPolicyState;
+      s.name = name;
+      s.values.push_back(v);
+      s.loc = loc;
+      into.push_back(std::move(s));
+      return;
+    }
+    if (llvm::is_contained(scope.policy->observeArgs, name)) {
+      diags.report(Diag::CannotAssign, loc, name, "an argument of `observe`");
+      return;
+    }
+  }
+  auto it = declared.find(name);
+  bool isField = it != declared.end() && it->second == "a field";
+  if (it != declared.end() && (!isField || scope.kind == Scope::Policy)) {
+    diags.report(Diag::CannotAssign, loc, name, it->second);
+    return;
+  }
+  bool reserved = false, predefined = false;
+#define WORD(Word) reserved |= name == Word;
+#define FUNCTION(Id, Name, Params, Result, Text) reserved |= name == Name;
+#define PREDEFINED(Id, Name, Type, Text) predefined |= name == Name;
+#include "megalith/Sema/Builtins.def"
+  if (reserved || predefined) {
+    if (predefined)
+      diags.report(Diag::CannotAssign, loc, name, "a predefined name");
+    else
+      diags.report(Diag::ReservedName, loc, name, "a local");
+    return;
+  }
+
+  ExprRef v = check(*stmt.values[0], scope);
+  auto inferredField = scope.kind == Scope::Stage ? inferred.find(name) : inferred.end();
+  bool logits = v && v->type.elem == Elem::Logits;
+  if (logits) {
+    bool call = v->kind == Expr::ModelCall;
+    if (call && v->keepNone)
+      diags.report(Diag::KeepNoneReduced, v->loc);
+    else if (!call || isField || inferredField != inferred.end())
+      diags.report(Diag::LogitsUse, v->loc);
+    if (!call || v->keepNone || isField || inferredField != inferred.end())
+      v = nullptr;
+  }
+  if (isField) {
+    CheckedField *f = field(name);
+    if (v && f)
+      assignField(*f, stmt, v, into);
+    return;
+  }
+  if (inferredField != inferred.end()) {
+    inferredField->second.typed = true;
+    if (v && v->type.seq && v->type.capacity >= Unbounded) {
+      diags.report(Diag::UnboundedSequence, loc, fmt::format("`{}`", name));
+      v = nullptr;
+    }
+    CheckedField *f = field(name);
+    if (!v) {
+      if (!f)
+        bad.insert(name);
+      return;
+    }
+    if (!f) {
+      CheckedField fresh;
+      fresh.name = name;
+      fresh.type = v->type;
+      fresh.init.elem = v->type.elem;
+      fresh.inferred = true;
+      fresh.loc = loc;
+      out.fields.push_back(fresh);
+      f = &out.fields.back();
+    }
+    assignField(*f, stmt, v, into);
+    return;
+  }
+
+  if (auto outer = scope.locals.find(name);
+      outer != scope.locals.end() && outer->second.depth < scope.depth) {
+    diags.report(Diag::LocalInIf, loc, name);
+    return;
+  }
+  Scope::Local local;
+  local.index = scope.all->assigned.size();
+  local.depth = scope.depth;
+  local.bad = !v;
+  if (v) {
+    local.type = v->type;
+    local.range = v->range;
+    Stmt s;
+    s.kind = Stmt::SetLocal;
+    s.name = name;
+    s.index = local.index;
+    s.values.push_back(v);
+    s.loc = loc;
+    into.push_back(std::move(s));
+  }
+  scope.all->assigned.push_back(stmt.target);
+  scope.all->used.push_back(false);
+  scope.locals[name] = local;
+}
+
+void Checker::checkGoto(const ast::Expr &e, ExprRef guard, CheckedStage &stage, Scope &scope) {
+  if (e.kind == ast::Expr::Path) {
+    if (!state(e.text)) {
+      std::vector<std::string> names;
+      for (const CheckedState &s : out.states)
+        names.push_back(s.name);
+      diags.report(Diag::UnknownState, e.loc, e.text);
+      diags.suggest(e.text, names);
+    }
+    stage.go.push_back({guard, e.text, e.loc});
+    return;
+  }
+  // The parser lets only names and conditionals through.
+  ExprRef condition = expect(*e.args[1], Elem::Bool, "the condition of `goto`", scope);
+  if (condition && guard) {
+    auto both = make(Expr::Binary, Type::scalar(Elem::Bool), e.loc, {guard, condition});
+    both->binary = BinaryOp::And;
+    condition = both;
+  }
+  checkGoto(*e.args[0], condition, stage, scope);
+  checkGoto(*e.args[2], guard, stage, scope);
+}
+
+} // namespace megalith::sema

@@ -1,0 +1,241 @@
+//===- States.cpp - the state graph ---------------------------------------===//
+#include "Checker.h"
+#include "llvm/ADT/STLExtras.h"
+#include <algorithm>
+
+namespace megalith::sema {
+
+const CheckedState *Checker::state(const std::string &name) const {
+  for (const CheckedState &s : out.states)
+    if (s.name == name)
+      return &s;
+  return nullptr;
+}
+
+static std::vector<std::string> stateNames(const CheckedPipeline &p) {
+  std::vector<std::string> names;
+  for (const CheckedState &s : p.states)
+    names.push_back(s.name);
+  return names;
+}
+
+void Checker::checkStates() {
+  const ast::StateDecl *initial = nullptr;
+  for (const ast::StateDecl &decl : in.states) {
+    CheckedState s;
+    s.name = decl.name.text;
+    s.loc = decl.name.loc;
+    s.initial = decl.initial;
+    s.terminal = decl.terminal;
+    s.parked = decl.parked;
+    s.slot = decl.slot;
+    s.preemptible = decl.preemptible;
+    for (const ast::Name &n : decl.next)
+      if (!llvm::is_contained(s.next, n.text))
+        s.next.push_back(n.text);
+    auto wrong = [&](const char *why) {
+      diags.report(Diag::BadStateFlags, decl.name.loc, s.name, why);
+    };
+    if (s.initial && initial)
+      diags.report(Diag::SecondInitialState, decl.name.loc, s.name, initial->name.text);
+    if (s.initial && !initial)
+      initial = &decl;
+    if (s.initial && s.terminal)
+      wrong("cannot be both initial and terminal");
+    if (s.initial && s.slot)
+      wrong("is initial and cannot have `slot: true`: a request gains its slot by a `goto`");
+    if (s.terminal && s.slot)
+      wrong("is terminal and cannot have `slot: true`: a finished request holds no slot");
+    if (s.parked && s.slot)
+      wrong("is parked and cannot have `slot: true`: a parked request holds no slot");
+    if (s.terminal && !s.next.empty())
+      wrong("is terminal and cannot have `next`");
+    out.states.push_back(std::move(s));
+  }
+  if (!initial)
+    diags.report(Diag::NoInitialState, in.statesLoc);
+  for (const ast::StateDecl &decl : in.states)
+    for (const ast::Name &n : decl.next)
+      if (!state(n.text)) {
+        diags.report(Diag::UnknownState, n.loc, n.text);
+        diags.suggest(n.text, stateNames(out));
+      }
+  if (!in.fault) {
+    diags.report(Diag::NoFaultState, in.statesLoc);
+    return;
+  }
+  out.fault = in.fault->text;
+  const CheckedState *fault = state(out.fault);
+  if (!fault) {
+    diags.report(Diag::UnknownState, in.fault->loc, out.fault);
+    diags.suggest(out.fault, stateNames(out));
+  } else if (!fault->terminal) {
+    diags.report(Diag::BadStateFlags, fault->loc, out.fault,
+                 "is the fault state and needs `terminal: true`");
+  }
+}
+
+void Checker::checkStageStates() {
+  for (const ast::StageDecl &stage : in.stages)
+    for (const ast::Name &on : stage.on) {
+      const CheckedState *s = state(on.text);
+      if (!s) {
+        diags.report(Diag::UnknownState, on.loc, on.text);
+        diags.suggest(on.text, stateNames(out));
+        continue;
+      }
+      if (s->terminal)
+        diags.report(Diag::StageOnTerminal, on.loc, on.text, stage.name.text);
+      auto [it, fresh] = stageOn.emplace(on.text, &stage);
+      if (!fresh) {
+        diags.report(Diag::DuplicateStage, stage.name.loc, stage.name.text, on.text);
+        diags.note(it->second->name.loc, "the first one is here");
+      }
+    }
+  for (const CheckedState &s : out.states)
+    if (!s.terminal && s.name != out.fault && !stageOn.count(s.name))
+      diags.report(Diag::DeadEndState, s.loc, s.name, s.name);
+}
+
+static void collectTargets(const ast::Expr &e, std::vector<ast::Name> &into) {
+  if (e.kind == ast::Expr::Path)
+    into.push_back({e.text, e.loc});
+  if (e.kind != ast::Expr::Conditional)
+    return;
+  collectTargets(*e.args[0], into);
+  if (e.args.size() > 2 && e.args[2])
+    collectTargets(*e.args[2], into);
+}
+
+std::vector<ast::Name> Checker::targets(const ast::StageDecl &stage) const {
+  std::vector<ast::Name> result;
+  if (stage.go)
+    collectTargets(*stage.go, result);
+  return result;
+}
+
+void Checker::checkTransitions() {
+  // A misspelt state is reported where it stands; what follows from it is not.
+  auto known = [&](const std::vector<ast::Name> &names) {
+    return llvm::all_of(names, [&](const ast::Name &n) { return state(n.text) != nullptr; });
+  };
+  auto mayGo = [&](const std::string &from, const std::string &to) {
+    for (const ast::StateDecl &decl : in.states)
+      if (decl.name.text == from)
+        return decl.terminal || !known(decl.next) ||
+               llvm::any_of(decl.next, [&](const ast::Name &n) { return n.text == to; });
+    return true;
+  };
+  for (const ast::StageDecl &stage : in.stages)
+    for (const ast::Name &to : targets(stage)) {
+      if (!state(to.text))
+        continue;
+      if (to.text == out.fault) {
+        diags.report(Diag::GotoFault, to.loc, to.text);
+        continue;
+      }
+      for (const ast::Name &on : stage.on)
+        if (!mayGo(on.text, to.text))
+          diags.report(Diag::UndeclaredTransition, to.loc, on.text, to.text, on.text);
+    }
+  for (const ast::StateDecl &decl : in.states) {
+    auto it = stageOn.find(decl.name.text);
+    if (it == stageOn.end() || !known(targets(*it->second)))
+      continue;
+    std::vector<std::string> taken;
+    for (const ast::Name &to : targets(*it->second))
+      taken.push_back(to.text);
+    for (const ast::Name &n : decl.next)
+      if (state(n.text) && !llvm::is_contained(taken, n.text))
+        diags.report(Diag::UnusedTransition, n.loc, decl.name.text, n.text);
+  }
+}
+
+void Checker::checkReachable() {
+  std::string start;
+  for (const CheckedState &s : out.states)
+    if (s.initial)
+      start = s.name;
+  std::vector<std::string> work = {start};
+  std::set<std::string> seen = {start};
+  while (!work.empty()) {
+    std::string name = work.back();
+    work.pop_back();
+    if (auto it = stageOn.find(name); it != stageOn.end())
+      for (const ast::Name &to : targets(*it->second))
+        if (seen.insert(to.text).second)
+          work.push_back(to.text);
+  }
+  for (const CheckedState &s : out.states)
+    if (!seen.count(s.name) && s.name != out.fault)
+      diags.report(Diag::UnreachableState, s.loc, start, s.name);
+}
+
+/// A name that is set in one stage must be set on some path before it is read.
+void Checker::checkReadsAreSet() {
+  std::map<std::string, std::set<std::string>> before;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const auto &[name, stage] : stageOn) {
+      std::set<std::string> after = before[name];
+      after.insert(uses[stage].assigned.begin(), uses[stage].assigned.end());
+      for (const ast::Name &to : targets(*stage))
+        for (const std::string &field : after)
+          changed |= before[to.text].insert(field).second;
+    }
+  }
+  for (const ast::StageDecl &stage : in.stages)
+    for (const auto &[name, loc] : uses[&stage].freeReads)
+      for (const ast::Name &on : stage.on)
+        if (inferred.count(name) && !before[on.text].count(name)) {
+          diags.report(Diag::NeverSetBefore, loc, name, on.text);
+          diags.note(inferred[name].setBy[0]->name.loc, "it is set by this stage");
+        }
+}
+
+/// Every cycle must pass a stage that appends, commits KV or names its measure:
+/// what is left after removing those stages must have no cycle.
+void Checker::checkProgress() {
+  auto progresses = [&](const ast::StageDecl *stage) {
+    const Uses &u = uses[stage];
+    return u.appends || u.commits || stage->progress;
+  };
+  for (const ast::StageDecl &stage : in.stages) {
+    if (!stage.progress)
+      continue;
+    const CheckedField *f = field(stage.progress->text);
+    if (!f || !f->type.is(Elem::I32) || !uses[&stage].assigned.count(f->name))
+      diags.report(Diag::BadProgress, stage.progress->loc, stage.progress->text);
+  }
+
+  std::map<std::string, int> colour; // 1 = on the path, 2 = done
+  std::vector<std::string> path;
+  bool reported = false;
+  auto visit = [&](auto &self, const std::string &name) -> void {
+    auto it = stageOn.find(name);
+    if (it == stageOn.end() || progresses(it->second))
+      return;
+    colour[name] = 1;
+    path.push_back(name);
+    for (const ast::Name &to : targets(*it->second)) {
+      if (reported)
+        break;
+      if (colour[to.text] == 0) {
+        self(self, to.text);
+      } else if (colour[to.text] == 1) {
+        std::string cycle;
+        for (auto p = std::find(path.begin(), path.end(), to.text); p != path.end(); ++p)
+          cycle += *p + " -> ";
+        diags.report(Diag::CycleWithoutProgress, to.loc, cycle + to.text);
+        reported = true;
+      }
+    }
+    path.pop_back();
+    colour[name] = 2;
+  };
+  for (const CheckedState &s : out.states)
+    if (!reported && colour[s.name] == 0)
+      visit(visit, s.name);
+}
+
+} // namespace megalith::sema

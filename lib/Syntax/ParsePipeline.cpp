@@ -1,0 +1,234 @@
+#include "ExprLexer.h"
+#include "ExprParser.h"
+#include "Reader.h"
+#include "megalith/Syntax/Parse.h"
+
+namespace megalith::ast {
+
+namespace {
+class PipelineReader : Reader {
+public:
+  PipelineReader(Diagnostics &diags, uint32_t fileIndex) : Reader(diags) {
+    file.file = fileIndex;
+  }
+
+  PipelineFile read(const YamlNode &root) {
+    const std::string what = "the pipeline file";
+    std::vector<KeyValue> sections = entries(root, what);
+    if (root.kind != YamlNode::Map)
+      return std::move(file);
+    checkKeys(sections, what,
+              {"pipeline", "models", "params", "request", "states", "kv",
+               "policies", "stages"});
+    requireKeys(sections, what, root.loc, {"pipeline", "states", "stages"});
+    for (const KeyValue &section : sections)
+      readSection(section);
+    return std::move(file);
+  }
+
+private:
+  PipelineFile file;
+
+  void readSection(const KeyValue &section) {
+    const std::string &key = section.key.text;
+    if (key == "pipeline") {
+      file.name = readName(*section.value, "`pipeline`",
+                           "a name of letters, digits and `_`");
+      return;
+    }
+    void (PipelineReader::*readEntry)(const KeyValue &) =
+        key == "models"     ? &PipelineReader::readModel
+        : key == "params"   ? &PipelineReader::readParam
+        : key == "request"  ? &PipelineReader::readRequestField
+        : key == "states"   ? &PipelineReader::readState
+        : key == "kv"       ? &PipelineReader::readPool
+        : key == "policies" ? &PipelineReader::readPolicy
+        : key == "stages"   ? &PipelineReader::readStage
+                            : nullptr;
+    if (!readEntry)
+      return;
+    if (key == "states")
+      file.statesLoc = section.key.loc;
+    for (const KeyValue &entry : entries(*section.value, ticks(key)))
+      (this->*readEntry)(entry);
+  }
+
+  void readModel(const KeyValue &entry) {
+    const std::string what = "model " + ticks(entry.key.text);
+    checkName(entry.key, "a model");
+    ModelRef model;
+    model.name = entry.key;
+    std::vector<KeyValue> keys = entries(*entry.value, what);
+    checkKeys(keys, what, {"graph"});
+    if (entry.value->kind == YamlNode::Map)
+      requireKeys(keys, what, entry.key.loc, {"graph"});
+    if (const YamlNode *graph = find(keys, "graph"))
+      model.graph =
+          readWord(*graph, "`graph` of " + what, "the path of a model file");
+    file.models.push_back(std::move(model));
+  }
+
+  void readParam(const KeyValue &entry) {
+    checkName(entry.key, "a param");
+    file.params.push_back(
+        {entry.key, readExpr(*entry.value, "param " + ticks(entry.key.text))});
+  }
+
+  void readRequestField(const KeyValue &entry) {
+    file.fields.push_back(readField(entry, "field " + ticks(entry.key.text)));
+  }
+
+  void readState(const KeyValue &entry) {
+    if (entry.key.text == "fault") {
+      Name state = readName(*entry.value, "`fault`", "the name of a state");
+      if (state.loc)
+        file.fault = std::move(state);
+      return;
+    }
+    const std::string what = "state " + ticks(entry.key.text);
+    checkName(entry.key, "a state");
+    StateDecl state;
+    state.name = entry.key;
+    std::vector<KeyValue> keys = entries(*entry.value, what);
+    checkKeys(keys, what,
+              {"initial", "terminal", "parked", "slot", "preemptible", "next"});
+    auto flag = [&](const char *key, bool &value) {
+      if (const YamlNode *node = find(keys, key))
+        value = readBool(*node, ticks(key) + " of " + what);
+    };
+    flag("initial", state.initial);
+    flag("terminal", state.terminal);
+    flag("parked", state.parked);
+    flag("slot", state.slot);
+    flag("preemptible", state.preemptible);
+    if (const YamlNode *next = find(keys, "next"))
+      state.next = readNames(*next, "`next` of " + what, "the name of a state");
+    file.states.push_back(std::move(state));
+  }
+
+  void readPool(const KeyValue &entry) {
+    const std::string what = "pool `kv." + entry.key.text + "`";
+    checkName(entry.key, "a pool");
+    PoolDecl pool;
+    pool.name = entry.key;
+    std::vector<KeyValue> keys = entries(*entry.value, what);
+    checkKeys(keys, what, {"pages", "page_tokens", "watermark", "on_full"});
+    if (entry.value->kind == YamlNode::Map)
+      requireKeys(keys, what, entry.key.loc, {"pages", "page_tokens"});
+    auto expression = [&](const char *key, ExprPtr &value) {
+      if (const YamlNode *node = find(keys, key))
+        value = readExpr(*node, ticks(key) + " of " + what);
+    };
+    expression("pages", pool.pages);
+    expression("page_tokens", pool.pageTokens);
+    expression("watermark", pool.watermark);
+    if (const YamlNode *onFull = find(keys, "on_full"))
+      pool.onFull = readName(*onFull, "`on_full` of " + what,
+                             "`fail`, `wait` or `preempt`");
+    file.pools.push_back(std::move(pool));
+  }
+
+  void readPolicy(const KeyValue &entry) {
+    const std::string what = "policy " + ticks(entry.key.text);
+    checkName(entry.key, "a policy");
+    PolicyDecl policy;
+    policy.name = entry.key;
+    std::vector<KeyValue> keys = entries(*entry.value, what);
+    const KeyValue *observe = nullptr;
+    std::vector<KeyValue> others;
+    for (const KeyValue &key : keys) {
+      llvm::StringRef word =
+          llvm::StringRef(key.key.text).take_until([](char c) {
+            return c == '(' || c == ' ';
+          });
+      if (word != "observe") {
+        others.push_back(key);
+      } else if (observe) {
+        diags.report(Diag::DuplicateKey, key.key.loc, "observe", what);
+        diags.note(observe->key.loc, "first given here");
+      } else {
+        observe = &key;
+      }
+    }
+    checkKeys(others, what, {"per", "state", "observe(...)", "outputs"});
+    if (entry.value->kind == YamlNode::Map)
+      requireKeys(others, what, entry.key.loc, {"outputs"});
+    if (const YamlNode *per = find(others, "per"))
+      policy.per =
+          readName(*per, "`per` of " + what, "`request`, `pool` or `pipeline`");
+    if (const YamlNode *state = find(others, "state"))
+      for (const KeyValue &field : entries(*state, "`state` of " + what))
+        policy.state.push_back(
+            readField(field, "field " + ticks(field.key.text)));
+    if (observe) {
+      Name callee;
+      ExprParser(diags, *observe->keyNode)
+          .parseSignature(callee, policy.observeArgs);
+      policy.observe =
+          readBody(*observe->value, "`observe` of " + what, /*inGraph=*/false);
+    }
+    if (const YamlNode *outputs = find(others, "outputs"))
+      for (const KeyValue &output : entries(*outputs, "`outputs` of " + what)) {
+        checkName(output.key, "an output");
+        policy.outputs.push_back(
+            {output.key,
+             readExpr(*output.value, "output " + ticks(output.key.text))});
+      }
+    file.policies.push_back(std::move(policy));
+  }
+
+  void readStage(const KeyValue &entry) {
+    const std::string what = "stage " + ticks(entry.key.text);
+    checkName(entry.key, "a stage");
+    StageDecl stage;
+    stage.name = entry.key;
+    std::vector<KeyValue> keys = entries(*entry.value, what);
+    checkKeys(keys, what, {"on", "do", "goto", "progress"});
+    if (entry.value->kind == YamlNode::Map)
+      requireKeys(keys, what, entry.key.loc, {"on", "do", "goto"});
+    if (const YamlNode *on = find(keys, "on"))
+      stage.on = readNames(*on, "`on` of " + what, "the name of a state");
+    if (const YamlNode *body = find(keys, "do"))
+      stage.body = readBody(*body, "`do` of " + what, /*inGraph=*/false);
+    if (const YamlNode *go = find(keys, "goto")) {
+      stage.go = readExpr(*go, "`goto` of " + what);
+      if (stage.go)
+        checkGoto(*stage.go);
+    }
+    if (const YamlNode *progress = find(keys, "progress")) {
+      Name field =
+          readName(*progress, "`progress` of " + what, "the name of a field",
+                   /*dotted=*/true);
+      if (field.loc)
+        stage.progress = std::move(field);
+    }
+    file.stages.push_back(std::move(stage));
+  }
+
+  /// A `goto` is a state name or a choice between two of them.
+  void checkGoto(const Expr &expr) {
+    if (expr.kind == Expr::Conditional) {
+      checkGoto(*expr.args[0]);
+      checkGoto(*expr.args[2]);
+    } else if (expr.kind != Expr::Path || !isIdentifier(expr.text)) {
+      diags.report(Diag::ExprSyntax, expr.loc, "the name of a state",
+                   expr.kind == Expr::Path ? ticks(expr.text)
+                                           : "another expression");
+      diags.note("`goto` is a state or `STATE if condition else OTHER`");
+    }
+  }
+};
+} // namespace
+
+std::optional<PipelineFile> parsePipeline(Diagnostics &diags, uint32_t file) {
+  unsigned errorsBefore = diags.errors();
+  std::unique_ptr<YamlNode> root = readYaml(diags, file, "a pipeline file");
+  if (!root)
+    return std::nullopt;
+  PipelineFile pipeline = PipelineReader(diags, file).read(*root);
+  if (diags.errors() != errorsBefore)
+    return std::nullopt;
+  return pipeline;
+}
+
+} // namespace megalith::ast

@@ -1,0 +1,320 @@
+#include "Reader.h"
+#include "ExprParser.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringMap.h"
+
+namespace megalith::ast {
+
+std::string describe(const YamlNode &node) {
+  constexpr size_t most = 40;
+  switch (node.kind) {
+  case YamlNode::Null:
+    return "nothing";
+  case YamlNode::Scalar:
+    return node.text.size() <= most ? ticks(node.text)
+                                    : ticks(node.text.substr(0, most) + "...");
+  case YamlNode::Sequence:
+    return "a list";
+  case YamlNode::Map:
+    return "a mapping";
+  }
+  return "";
+}
+
+static Name wordOf(const YamlNode &node) {
+  SourceLoc loc = node.range(0, node.text.size());
+  return {node.text, loc};
+}
+
+//===----------------------------------------------------------------------===//
+// Mappings
+//===----------------------------------------------------------------------===//
+
+std::vector<KeyValue> Reader::entries(const YamlNode &node,
+                                      const std::string &what) {
+  std::vector<KeyValue> result;
+  if (!expectKind(node, YamlNode::Map, what, "a mapping"))
+    return result;
+  llvm::StringMap<SourceLoc> places;
+  for (const YamlNode::Entry &entry : node.entries) {
+    if (!expectScalar(*entry.key, "a key of " + what, "a word"))
+      continue;
+    Name key = wordOf(*entry.key);
+    auto [first, isNew] = places.try_emplace(key.text, key.loc);
+    if (isNew) {
+      result.push_back({std::move(key), entry.key.get(), entry.value.get()});
+      continue;
+    }
+    diags.report(Diag::DuplicateKey, key.loc, key.text, what);
+    diags.note(first->second, "first given here");
+  }
+  return result;
+}
+
+void Reader::checkKeys(llvm::ArrayRef<KeyValue> entries,
+                       const std::string &what,
+                       llvm::ArrayRef<std::string> allowed) {
+  for (const KeyValue &entry : entries)
+    if (!llvm::is_contained(allowed, entry.key.text)) {
+      diags.report(Diag::UnknownKey, entry.key.loc, entry.key.text, what);
+      diags.suggest(entry.key.text, allowed);
+    }
+}
+
+void Reader::requireKeys(llvm::ArrayRef<KeyValue> entries,
+                         const std::string &what, SourceLoc loc,
+                         llvm::ArrayRef<std::string> required) {
+  for (const std::string &key : required)
+    if (!find(entries, key))
+      diags.report(Diag::MissingKey, loc, what, key);
+}
+
+const YamlNode *Reader::find(llvm::ArrayRef<KeyValue> entries,
+                             llvm::StringRef key) {
+  for (const KeyValue &entry : entries)
+    if (entry.key.text == key)
+      return entry.value;
+  return nullptr;
+}
+
+//===----------------------------------------------------------------------===//
+// Scalars
+//===----------------------------------------------------------------------===//
+
+bool Reader::expectKind(const YamlNode &node, YamlNode::Kind kind,
+                        const std::string &what, const char *expected) {
+  if (node.kind == kind)
+    return true;
+  diags.report(Diag::WrongNodeKind, node.loc, what, expected, describe(node));
+  if (node.kind == YamlNode::Null && kind == YamlNode::Sequence)
+    diags.note("an empty list is written `[]`");
+  else if (node.kind == YamlNode::Null && kind == YamlNode::Map)
+    diags.note("an empty mapping is written `{}`");
+  return false;
+}
+
+bool Reader::expectScalar(const YamlNode &node, const std::string &what,
+                          const char *expected) {
+  if (node.kind == YamlNode::Scalar && !node.text.empty())
+    return true;
+  diags.report(Diag::WrongNodeKind, node.loc, what, expected,
+               node.kind == YamlNode::Scalar ? "an empty text"
+                                             : describe(node));
+  return false;
+}
+
+bool Reader::checkName(const Name &name, const char *thing) {
+  const char *rule = nullptr;
+  if (!isIdentifier(name.text))
+    rule = "use letters, digits and `_`, not first a digit";
+  else if (isReservedWord(name.text))
+    rule = "the word has a meaning in expressions";
+  if (rule)
+    diags.report(Diag::BadName, name.loc, thing, name.text, rule);
+  return !rule;
+}
+
+Name Reader::readWord(const YamlNode &node, const std::string &what,
+                      const char *expected) {
+  return expectScalar(node, what, expected) ? wordOf(node) : Name();
+}
+
+Name Reader::readName(const YamlNode &node, const std::string &what,
+                      const char *expected, bool dotted) {
+  Name name = readWord(node, what, expected);
+  if (!name.loc)
+    return name;
+  llvm::SmallVector<llvm::StringRef> parts = {name.text};
+  if (dotted) {
+    parts.clear();
+    llvm::StringRef(name.text).split(parts, '.');
+  }
+  for (llvm::StringRef part : parts)
+    if (!isIdentifier(part) || isReservedWord(part)) {
+      diags.report(Diag::WrongNodeKind, name.loc, what, expected,
+                   describe(node));
+      return Name();
+    }
+  return name;
+}
+
+std::vector<Name> Reader::readNames(const YamlNode &node,
+                                    const std::string &what,
+                                    const char *expected) {
+  std::vector<Name> names;
+  auto one = [&](const YamlNode &item, const std::string &which) {
+    Name name = readName(item, which, expected);
+    if (name.loc)
+      names.push_back(std::move(name));
+  };
+  if (node.kind != YamlNode::Sequence)
+    one(node, what);
+  for (const auto &item : node.items)
+    one(*item, "an entry of " + what);
+  return names;
+}
+
+bool Reader::readBool(const YamlNode &node, const std::string &what) {
+  if (node.kind == YamlNode::Scalar &&
+      (node.text == "true" || node.text == "false"))
+    return node.text == "true";
+  diags.report(Diag::WrongNodeKind, node.loc, what, "`true` or `false`",
+               describe(node));
+  return false;
+}
+
+/// Reports a value that is no text where an expression is expected.
+static bool isExprNode(Reader &reader, const YamlNode &node,
+                       const std::string &what) {
+  if (node.kind == YamlNode::Scalar)
+    return true;
+  reader.diags.report(Diag::WrongNodeKind, node.loc, what, "an expression",
+                      describe(node));
+  if (node.kind == YamlNode::Sequence)
+    reader.diags.note(
+        "put an expression that begins with a bracket in single quotes");
+  return false;
+}
+
+ExprPtr Reader::readExpr(const YamlNode &node, const std::string &what,
+                         bool elseOptional) {
+  if (!isExprNode(*this, node, what))
+    return nullptr;
+  return ExprParser(diags, node).parseWhole(elseOptional);
+}
+
+FieldDecl Reader::readField(const KeyValue &entry, const std::string &what) {
+  FieldDecl field;
+  field.name = entry.key;
+  checkName(entry.key, "a field");
+  if (expectScalar(*entry.value, what,
+                   "a type such as `i32` or `token[max_block]`"))
+    ExprParser(diags, *entry.value).parseFieldType(field);
+  return field;
+}
+
+//===----------------------------------------------------------------------===//
+// Statements
+//===----------------------------------------------------------------------===//
+
+std::vector<Stmt> Reader::readBody(const YamlNode &node,
+                                   const std::string &what, bool inGraph) {
+  std::vector<Stmt> body;
+  if (!expectKind(node, YamlNode::Sequence, what, "a list of statements"))
+    return body;
+  for (const auto &item : node.items)
+    if (std::optional<Stmt> stmt = readStmt(*item, inGraph))
+      body.push_back(std::move(*stmt));
+  return body;
+}
+
+std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
+  Stmt stmt;
+  if (node.kind == YamlNode::Scalar) {
+    stmt.loc = node.range(0, node.text.size());
+    stmt.values.push_back(readExpr(node, "a statement"));
+    return stmt;
+  }
+  if (node.kind != YamlNode::Map || node.entries.empty()) {
+    diags.report(Diag::WrongNodeKind, node.loc, "a statement",
+                 "`name: expression` or an expression",
+                 node.kind == YamlNode::Map ? "an empty mapping"
+                                            : describe(node));
+    return std::nullopt;
+  }
+
+  std::vector<KeyValue> all = entries(node, "a statement");
+  if (all.empty())
+    return std::nullopt;
+  // Each kind of block stands in one kind of file.
+  const char *block = inGraph ? "repeat" : "if";
+  const char *foreign = inGraph ? "if" : "repeat";
+  for (const KeyValue &entry : all) {
+    if (entry.key.text == block)
+      return readBlock(entry, all, inGraph);
+    if (entry.key.text == foreign) {
+      diags.report(Diag::UnknownKey, entry.key.loc, foreign,
+                   inGraph ? "a statement of a graph"
+                           : "a statement of a stage or policy");
+      return std::nullopt;
+    }
+  }
+
+  const KeyValue &head = all.front();
+  const std::string what = ticks(head.key.text);
+  for (const KeyValue &extra : llvm::ArrayRef(all).drop_front()) {
+    bool isPart = extra.key.text == "do" || extra.key.text == "else";
+    if (isPart) {
+      diags.report(Diag::UnknownKey, head.key.loc, head.key.text,
+                   "a statement with " + ticks(extra.key.text));
+      diags.note(std::string("a block begins with `") + block + ":`");
+      return std::nullopt;
+    }
+    diags.report(Diag::UnknownKey, extra.key.loc, extra.key.text,
+                 "the statement " + what);
+    diags.note("each statement begins with `- `");
+  }
+
+  stmt.loc = head.key.loc;
+  if (head.key.text == "count" && !inGraph) {
+    stmt.kind = Stmt::Count;
+    if (isExprNode(*this, *head.value, what)) {
+      ExprPtr value;
+      ExprParser(diags, *head.value).parseCount(stmt.target, value);
+      stmt.values.push_back(std::move(value));
+    }
+    return stmt;
+  }
+  if (head.key.text == "trace" && !inGraph) {
+    stmt.kind = Stmt::Trace;
+    stmt.values.push_back(readExpr(*head.value, what));
+    return stmt;
+  }
+  stmt.kind = Stmt::Assign;
+  stmt.target =
+      readName(*head.keyNode, "the left side of a statement",
+               "a name such as `draft` or `kv.target.keep`", /*dotted=*/true);
+  if (!stmt.target.loc) {
+    if (llvm::StringRef(head.key.text).contains('('))
+      diags.note("`: ` ends a key; named arguments are written `name=value`, "
+                 "and a slice has no "
+                 "space after `:`");
+    return stmt;
+  }
+  if (!isExprNode(*this, *head.value, what))
+    return stmt;
+  // Only commands such as `policy.observe` take several values.
+  if (llvm::StringRef(stmt.target.text).contains('.'))
+    stmt.values = ExprParser(diags, *head.value).parseValues();
+  else
+    stmt.values.push_back(ExprParser(diags, *head.value).parseWhole());
+  return stmt;
+}
+
+/// `if:` or `repeat:` with its `do:`, in any order of keys.
+std::optional<Stmt> Reader::readBlock(const KeyValue &head,
+                                      llvm::ArrayRef<KeyValue> entries,
+                                      bool inGraph) {
+  Stmt stmt;
+  stmt.loc = head.key.loc;
+  const std::string what = "a statement with " + ticks(head.key.text);
+  if (inGraph) {
+    stmt.kind = Stmt::Repeat;
+    checkKeys(entries, what, {"repeat", "do"});
+    stmt.target =
+        readName(*head.value, "`repeat`", "the name of a group of weights");
+  } else {
+    stmt.kind = Stmt::If;
+    checkKeys(entries, what, {"if", "do", "else"});
+    stmt.values.push_back(readExpr(*head.value, "`if`"));
+  }
+  requireKeys(entries, what, head.key.loc, {"do"});
+  if (const YamlNode *body = find(entries, "do"))
+    stmt.body = readBody(*body, "`do`", inGraph);
+  if (const YamlNode *otherwise = inGraph ? nullptr : find(entries, "else"))
+    stmt.otherwise = readBody(*otherwise, "`else`", inGraph);
+  return stmt;
+}
+
+} // namespace megalith::ast

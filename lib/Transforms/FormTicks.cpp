@@ -1,0 +1,292 @@
+//===- FormTicks.cpp - stages become one static list of parts and passes --===//
+//
+// A stage is cut at each of its model calls into parts; the list of all parts in
+// file order, with the pass of every model at its last call site, is the tick:
+//
+//   stage @verify {before; %b = call @m(%rows) {site = 1}; after}
+//     part @verify.0 {before; issue @m(%rows) {site = 1}}
+//     pass @m
+//     part @verify.1 {%b = results @m {site = 1}; after}
+//
+// A part behind an earlier call site of the same model follows that model's pass.
+// A value that lives across a call is computed again when it is a constant or a view
+// of the request's tokens (which do not change while a call is pending); otherwise
+// it is kept in a request field named `stage.value`.
+//===----------------------------------------------------------------------===//
+#include "ControlUtil.h"
+#include "megalith/Transforms/Passes.h"
+#include "llvm/ADT/StringExtras.h"
+#include <set>
+
+namespace megalith::transforms {
+
+using namespace ir;
+
+namespace {
+
+/// One stage cut into its parts; calls[k] stands between part k and part k + 1.
+struct SplitStage {
+  Operation stage;
+  std::vector<Region> pieces;
+  std::vector<Operation> calls;
+};
+
+class TickFormer {
+public:
+  explicit TickFormer(Module &module) : module(module) {}
+
+  void run() {
+    std::vector<Operation> kept;
+    std::vector<SplitStage> stages;
+    std::map<std::string, int64_t> lastSite;
+    for (Operation &op : module.ops()) {
+      if (op.op != Op::Stage) {
+        kept.push_back(std::move(op));
+        continue;
+      }
+      stages.push_back(split(std::move(op)));
+      for (const Operation &call : stages.back().calls)
+        lastSite[call.name] = call.getInt("site");
+    }
+    module.ops() = std::move(kept);
+    for (SplitStage &s : stages)
+      carryValues(s);
+    insertFields(module, std::move(fields));
+
+    Operation tick;
+    tick.op = Op::Tick;
+    list = &tick.regions.emplace_back().ops;
+    for (SplitStage &s : stages)
+      for (size_t k = 0; k < s.pieces.size(); ++k) {
+        place(part(s, k), k ? s.calls[k - 1].name : "");
+        if (k < s.calls.size() && lastSite[s.calls[k].name] == s.calls[k].getInt("site"))
+          placePass(s.calls[k]);
+      }
+    // The tick stands before the models, which end the module.
+    auto models = llvm::find_if(module.ops(), [](const Operation &o) { return o.op == Op::Model; });
+    module.ops().insert(models, std::move(tick));
+  }
+
+private:
+  static SplitStage split(Operation stage) {
+    SplitStage s;
+    s.pieces.emplace_back();
+    for (Operation &op : stage.region().ops) {
+      for (const Region &inner : op.regions)
+        walk(inner, [](const Operation &o) {
+          assert(o.op != Op::Call && "a call inside a region is rejected before lowering");
+        });
+      if (op.op == Op::Call) {
+        s.calls.push_back(std::move(op));
+        s.pieces.emplace_back();
+      } else {
+        s.pieces.back().ops.push_back(std::move(op));
+      }
+    }
+    stage.regions.clear();
+    s.stage = std::move(stage);
+    return s;
+  }
+
+  /// Gives every piece the values that earlier pieces and calls made.
+  void carryValues(SplitStage &s) {
+    owner.clear();
+    definition.clear();
+    for (size_t k = 0; k < s.pieces.size(); ++k) {
+      for (const Operation &op : s.pieces[k].ops)
+        for (Value v : op.results) {
+          owner[v] = k;
+          definition[v] = op;
+        }
+      if (k < s.calls.size())
+        for (Value v : s.calls[k].results)
+          owner[v] = k + 1;
+    }
+    // A result that is used behind a further call is a value of piece k + 1 like any other.
+    for (size_t k = 0; k < s.calls.size(); ++k)
+      addResults(s.calls[k], s.pieces[k + 1]);
+    saved.clear();
+    for (size_t k = 0; k < s.pieces.size(); ++k) {
+      std::set<Value> foreign;
+      auto look = [&](const Operation &op) {
+        for (Value v : op.operands)
+          if (auto it = owner.find(v); it != owner.end() && it->second < k)
+            foreign.insert(v);
+      };
+      walk(s.pieces[k], look);
+      if (k < s.calls.size())
+        look(s.calls[k]);
+      std::map<Value, Value> map;
+      std::vector<Operation> front;
+      for (Value v : foreign)
+        bring(s, v, k, map, front);
+      auto replace = [&](Operation &op) {
+        for (Value &v : op.operands)
+          if (auto it = map.find(v); it != map.end())
+            v = it->second;
+      };
+      walk(s.pieces[k], replace);
+      if (k < s.calls.size())
+        replace(s.calls[k]);
+      // Behind the `results` that the part starts with.
+      auto &ops = s.pieces[k].ops;
+      auto at = llvm::find_if(ops, [](const Operation &o) { return o.op != Op::Results; });
+      ops.insert(at, std::make_move_iterator(front.begin()), std::make_move_iterator(front.end()));
+    }
+    // Only now: every piece has been looked at.
+    for (const auto &[value, field] : saved)
+      save(s.pieces[owner[value]], value, field);
+  }
+
+  void addResults(const Operation &call, Region &after) {
+    std::vector<std::string> reducers = call.getStrings("reduce");
+    std::vector<Operation> front;
+    for (size_t i = 0; i < call.results.size(); ++i) {
+      Operation &r = front.emplace_back();
+      r.op = Op::Results;
+      r.name = call.name;
+      r.loc = call.loc;
+      r.results = {call.results[i]};
+      r.set("site", call.getInt("site"));
+      r.set("reducer", reducers[i]);
+      definition[call.results[i]] = r;
+    }
+    after.ops.insert(after.ops.begin(), front.begin(), front.end());
+  }
+
+  /// Makes `v` of an earlier piece available in piece k; returns its new value.
+  Value bring(const SplitStage &s, Value v, size_t k, std::map<Value, Value> &map,
+              std::vector<Operation> &front) {
+    if (auto it = map.find(v); it != map.end())
+      return it->second;
+    const Operation &def = definition[v];
+    Type type = module.type(v);
+    bool isView = type.kind == Type::Seq && type.size == 0 && def.op != Op::Results;
+    if (def.op == Op::Const || isView) {
+      for (Value operand : def.operands)
+        bring(s, operand, k, map, front);
+      front.push_back(clone(module, def, map));
+      return map[v];
+    }
+    std::string field = fieldFor(s, v);
+    Operation &get = front.emplace_back();
+    get.op = Op::FieldGet;
+    get.name = field;
+    get.loc = def.loc;
+    std::string hint = module.hint(v).str();
+    get.results = {module.newValue(type, hint)};
+    return map[v] = get.result();
+  }
+
+  /// The field that keeps `v`; made on first use.
+  const std::string &fieldFor(const SplitStage &s, Value v) {
+    std::string &name = saved[v];
+    if (!name.empty())
+      return name;
+    std::string hint = module.hint(v).str();
+    std::string base = s.stage.name + "." + (hint.empty() ? "value" : hint);
+    auto taken = [&](const std::string &n) {
+      return module.find(Op::Field, n) ||
+             llvm::any_of(fields, [&](const Operation &f) { return f.name == n; });
+    };
+    name = base;
+    for (unsigned i = 1; taken(name); ++i)
+      name = base + "_" + llvm::utostr(i);
+    Type type = module.type(v);
+    Operation &field = fields.emplace_back();
+    field.op = Op::Field;
+    field.name = name;
+    field.loc = definition[v].loc;
+    field.set("type", scalarName(type.elem).str());
+    field.set("inferred", true);
+    if (type.kind == Type::Seq)
+      field.set("capacity", type.size);
+    else if (type.elem == Scalar::F32)
+      field.set("init", 0.0);
+    else
+      field.set("init", int64_t(0));
+    return name;
+  }
+
+  /// Stores `v` right behind its definition.
+  void save(Region &piece, Value v, const std::string &field) {
+    for (size_t i = 0; i < piece.ops.size(); ++i) {
+      if (!llvm::is_contained(piece.ops[i].results, v))
+        continue;
+      Operation set;
+      set.op = Op::FieldSet;
+      set.name = field;
+      set.operands = {v};
+      set.loc = piece.ops[i].loc;
+      // `results` stay together at the front of their part.
+      do
+        ++i;
+      while (i < piece.ops.size() && piece.ops[i].op == Op::Results);
+      piece.ops.insert(piece.ops.begin() + i, std::move(set));
+      return;
+    }
+    assert(false && "a carried value is defined at the top of its piece");
+  }
+
+  Operation part(SplitStage &s, size_t k) const {
+    Operation p;
+    p.op = Op::Part;
+    p.name = s.pieces.size() == 1 ? s.stage.name : s.stage.name + "." + llvm::utostr(k);
+    p.loc = s.stage.loc;
+    std::string state = s.stage.getString("on");
+    const Operation *declared = module.find(Op::State, state);
+    p.set("stage", s.stage.name);
+    p.set("state", state);
+    p.set("kind", std::string(declared && declared->has("slot") ? "slot" : "admit"));
+    if (k)
+      p.set("after_site", s.calls[k - 1].getInt("site"));
+    p.regions.push_back(std::move(s.pieces[k]));
+    if (k < s.calls.size()) {
+      Operation issue = s.calls[k];
+      issue.op = Op::Issue;
+      issue.results.clear();
+      p.set("before_site", issue.getInt("site"));
+      p.region().ops.push_back(std::move(issue));
+    }
+    return p;
+  }
+
+  /// Appends a part, or keeps it back until the pass it waits for stands in the list.
+  void place(Operation part, const std::string &waitsFor) {
+    if (waitsFor.empty() || placed.count(waitsFor))
+      list->push_back(std::move(part));
+    else
+      waiting[waitsFor].push_back(std::move(part));
+  }
+
+  void placePass(const Operation &call) {
+    Operation &pass = list->emplace_back();
+    pass.op = Op::Pass;
+    pass.name = call.name;
+    pass.loc = call.loc;
+    placed.insert(call.name);
+    for (Operation &p : waiting[call.name])
+      list->push_back(std::move(p));
+    waiting.erase(call.name);
+  }
+
+  Module &module;
+  std::map<Value, size_t> owner;        ///< piece that makes a value
+  std::map<Value, Operation> definition;
+  std::map<Value, std::string> saved;   ///< field of each value kept across a call
+  std::vector<Operation> fields;
+  std::vector<Operation> *list = nullptr;
+  std::set<std::string> placed;
+  std::map<std::string, std::vector<Operation>> waiting;
+};
+
+} // namespace
+
+Module formTicks(Module module) {
+  TickFormer(module).run();
+  // What was computed again behind a call may not be needed before it.
+  dropUnused(module);
+  return module;
+}
+
+} // namespace megalith::transforms

@@ -1,0 +1,56 @@
+//===- Manifest.h - what the compiler tells the runtime -------------------===//
+#ifndef MEGALITH_RUNTIME_MANIFEST_H
+#define MEGALITH_RUNTIME_MANIFEST_H
+
+#include "megalith/Checkpoint/RopeTable.h"
+#include "runtime/RuntimeError.h"
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace megalith::runtime {
+
+/// The manifest of one kernel; lib/Emit/Manifest.cpp writes it.
+struct Manifest {
+  struct Weight {
+    std::string name, from; ///< `from` may contain `{i}`
+    int64_t layers, index;  ///< layers 0: one tensor; index of its first pointer
+    std::vector<int64_t> shape;
+  };
+  struct Edge {
+    std::string name, place;
+  };
+  struct State {
+    std::string name;
+    bool terminal, slot;
+  };
+  struct Field {
+    std::string name, type;
+    int64_t offset, capacity; ///< capacity 0: a scalar
+    double init;
+  };
+  struct Gauge {
+    std::string name, type;
+  };
+  std::string pipeline, profile, model;
+  int64_t ctas, threads, sharedBytes, smCount;
+  int64_t slots, rowsPerPass, streamBytes, workspaceBytes, vocab, draftRows;
+  int64_t pages, pageTokens, kvLayers, kvHeads, headDim;
+  RopeParams rope;
+  std::vector<Weight> weights;
+  std::vector<Edge> edges;
+  int64_t requestBytes;
+  std::vector<State> states;
+  int64_t initialState;
+  std::vector<Field> fields;
+  std::vector<std::string> metrics;
+  std::vector<Gauge> gauges;
+
+  /// Error `manifest`: not JSON, a missing member, or another ABI version.
+  static Outcome<Manifest> parse(const std::string &json);
+  /// Tensor of layer `layer`.
+  static std::string tensorName(const Weight &weight, int64_t layer);
+};
+
+} // namespace megalith::runtime
+#endif

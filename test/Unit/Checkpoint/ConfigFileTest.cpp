@@ -1,0 +1,146 @@
+#include "megalith/Checkpoint/ConfigFile.h"
+#include "TempDir.h"
+#include <gtest/gtest.h>
+
+using namespace megalith;
+
+static const char *OldSpelling = R"({
+  "rope_theta": 500000.0,
+  "rope_scaling": {"type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
+                   "high_freq_factor": 4.0,
+                   "original_max_position_embeddings": 8192}})";
+static const char *NewSpelling = R"({
+  "rope_parameters": {"rope_theta": 500000.0, "rope_type": "llama3",
+                      "factor": 32.0, "low_freq_factor": 1.0,
+                      "high_freq_factor": 4.0,
+                      "original_max_position_embeddings": 8192}})";
+
+TEST(ConfigFile, FindsDottedPaths) {
+  auto config = ConfigFile::parse(R"({"a": {"b": {"c": 3}}, "n": null})");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->find("a.b.c"), 3);
+  EXPECT_TRUE(config->find("n")->is_null());
+  EXPECT_FALSE(config->find("a.b.d"));
+  EXPECT_FALSE(config->find("a.b.c.d"));
+  EXPECT_FALSE(config->find(""));
+}
+
+TEST(ConfigFile, BothRopeSpellingsAnswerAlike) {
+  for (const char *text : {OldSpelling, NewSpelling}) {
+    auto config = ConfigFile::parse(text);
+    ASSERT_TRUE(config);
+    EXPECT_EQ(config->find("rope_theta"), 500000.0);
+    EXPECT_EQ(config->find("rope_scaling.rope_type"), "llama3");
+    EXPECT_EQ(config->find("rope_scaling.factor"), 32.0);
+    EXPECT_EQ(config->find("rope_parameters.rope_theta"), 500000.0);
+    EXPECT_EQ(config->find("rope_parameters.rope_type"), "llama3");
+    auto rope = config->rope(64);
+    ASSERT_TRUE(rope) << rope.error.message;
+    EXPECT_EQ(rope->theta, 500000.0);
+    EXPECT_EQ(rope->type, "llama3");
+    EXPECT_EQ(rope->factor, 32.0);
+    EXPECT_EQ(rope->lowFreqFactor, 1.0);
+    EXPECT_EQ(rope->highFreqFactor, 4.0);
+    EXPECT_EQ(rope->originalMaxPositions, 8192);
+    EXPECT_EQ(rope->headDim, 64);
+  }
+}
+
+TEST(ConfigFile, DefaultRopeHasNullScaling) {
+  for (
+      const char *text :
+      {R"({"rope_theta": 1e4})", R"({"rope_theta": 1e4, "rope_scaling": null})",
+       R"({"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}})"}) {
+    auto config = ConfigFile::parse(text);
+    ASSERT_TRUE(config);
+    EXPECT_EQ(config->find("rope_theta"), 1e4);
+    ASSERT_TRUE(config->find("rope_scaling"));
+    EXPECT_TRUE(config->find("rope_scaling")->is_null());
+    EXPECT_EQ(config->rope(32)->type, "default");
+  }
+}
+
+static std::string ropeError(const char *text, int headDim = 32) {
+  auto config = ConfigFile::parse(text);
+  auto rope = config->rope(headDim);
+  if (rope)
+    return "no error";
+  EXPECT_EQ(rope.error.kind, "config-rope");
+  return rope.error.message;
+}
+
+TEST(ConfigFile, RopeErrors) {
+  EXPECT_EQ(ropeError("{}"), "`rope_theta` of the rotary embedding is missing");
+  EXPECT_EQ(ropeError(R"({"rope_theta": -1})"),
+            "`rope_theta` of the rotary embedding must be a positive number, "
+            "found `-1`");
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling":
+                          {"rope_type": "yarn", "factor": 4}})"),
+            "rotary embedding of type `yarn` is not supported, only `default`, "
+            "`linear` and `llama3` are");
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling":
+                          {"rope_type": "llama3", "factor": 8}})"),
+            "`low_freq_factor` of the rotary embedding is missing");
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "partial_rotary_factor": 0.5})"),
+            "`partial_rotary_factor` 0.5 is not supported, only whole heads "
+            "are rotated");
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4})", 7),
+            "rotary embedding needs an even head size, found 7");
+}
+
+TEST(ConfigFile, EosComesFromGenerationConfigFirst) {
+  EXPECT_EQ(ConfigFile::parse(R"({"eos_token_id": 2})")->eosTokens(),
+            std::vector<int32_t>{2});
+  EXPECT_EQ(
+      ConfigFile::parse(R"({"eos_token_id": 2})", R"({"eos_token_id": [7, 8]})")
+          ->eosTokens(),
+      (std::vector<int32_t>{7, 8}));
+  EXPECT_EQ(ConfigFile::parse(R"({"eos_token_id": [2, 3]})", "{}")->eosTokens(),
+            (std::vector<int32_t>{2, 3}));
+  EXPECT_TRUE(
+      ConfigFile::parse(R"({"eos_token_id": null})")->eosTokens().empty());
+  auto wrong = ConfigFile::parse("{}", R"({"eos_token_id": [1, "x"]})",
+                                 "dir/config.json");
+  ASSERT_FALSE(wrong);
+  EXPECT_EQ(wrong.error.kind, "config-key");
+  EXPECT_EQ(wrong.error.file, "dir/generation_config.json");
+}
+
+TEST(ConfigFile, SyntaxErrorHasPosition) {
+  auto config = ConfigFile::parse("{\n  \"a\": 1,\n  \"b\": }\n");
+  ASSERT_FALSE(config);
+  EXPECT_EQ(config.error.kind, "config-syntax");
+  EXPECT_EQ(config.error.line, 3u);
+  EXPECT_EQ(config.error.column, 8u);
+  EXPECT_EQ(config.error.message,
+            "not valid JSON at byte 19: syntax error while parsing value - "
+            "unexpected '}'; expected '[', '{', or a literal");
+  auto repeated = ConfigFile::parse("{\"a\": 1,\n \"a\": 2}");
+  ASSERT_FALSE(repeated);
+  EXPECT_EQ(repeated.error.line, 2u);
+  EXPECT_EQ(repeated.error.column, 2u);
+  EXPECT_EQ(ConfigFile::parse("[1]").error.message,
+            "expected a JSON object, found array");
+}
+
+TEST(ConfigFile, LoadsADirectory) {
+  TempDir dir;
+  auto missing = ConfigFile::load(dir.path());
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error.kind, "config-missing");
+  EXPECT_EQ(missing.error.file, dir.path() + "/config.json");
+  dir.write(
+      "config.json",
+      R"({"vocab_size": 260, "byte_vocabulary": true, "eos_token_id": 1})");
+  auto config = ConfigFile::load(dir.path());
+  ASSERT_TRUE(config);
+  EXPECT_TRUE(config->byteVocabulary());
+  EXPECT_EQ(config->keys(),
+            (std::vector<std::string>{"byte_vocabulary", "eos_token_id",
+                                      "vocab_size"}));
+  dir.write("generation_config.json", "");
+  auto broken = ConfigFile::load(dir.path());
+  ASSERT_FALSE(broken);
+  EXPECT_EQ(broken.error.kind, "config-syntax");
+  EXPECT_EQ(broken.error.file, dir.path() + "/generation_config.json");
+}

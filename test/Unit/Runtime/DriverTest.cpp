@@ -1,0 +1,242 @@
+// The driver is opened once per process, so that each test runs its part in a
+// child process: this program with one `DISABLED_` test selected, and with a
+// libcuda.so.1 made from FakeCuda.c.
+#include "runtime/DriverObjects.h"
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+using namespace megalith::runtime;
+
+namespace {
+
+/// Makes the fake driver and the counter once, in a directory of this process.
+class FakeDriver : public ::testing::Test {
+protected:
+  static void SetUpTestSuite() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "megalith-XXXXXX").string();
+    ASSERT_TRUE(mkdtemp(pattern.data()));
+    dir = pattern;
+    build("test/Unit/Runtime/FakeCuda.c", "libcuda.so.1");
+    build("tools/launch_counter/launch_counter.c", "launch_counter.so");
+  }
+  static void TearDownTestSuite() { std::filesystem::remove_all(dir); }
+
+  /// The output of the child test `name` under these variables; "" unless it passed.
+  static std::string child(const std::string &name, const std::string &variables) {
+    std::string program = std::filesystem::read_symlink("/proc/self/exe");
+    // A sanitizer's runtime need not come before the preloaded library.
+    std::string command = "ASAN_OPTIONS=verify_asan_link_order=0 " + variables + " '" + program +
+                          "' --gtest_also_run_disabled_tests --gtest_brief=1 "
+                          "--gtest_filter=Child.DISABLED_" +
+                          name + " 2>&1";
+    FILE *pipe = popen(command.c_str(), "r");
+    std::string output;
+    std::array<char, 4096> buffer;
+    while (size_t n = fread(buffer.data(), 1, buffer.size(), pipe))
+      output.append(buffer.data(), n);
+    int status = pclose(pipe);
+    EXPECT_EQ(status, 0) << output;
+    return status == 0 ? output : "";
+  }
+  static std::string fake() { return "MEGALITH_LIBCUDA=" + dir + "/libcuda.so.1 "; }
+
+  static std::string dir;
+
+private:
+  static void build(const std::string &source, const std::string &target) {
+    std::string command = "cc -shared -fPIC -O1 -o '" + dir + "/" + target + "' '" +
+                          MEGALITH_SOURCE_DIR "/" + source + "' -ldl -lpthread";
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  }
+};
+std::string FakeDriver::dir;
+
+bool contains(const std::string &text, const std::string &part) {
+  return text.find(part) != std::string::npos;
+}
+
+void print(const RuntimeError &error) {
+  std::printf("%s [%s]\n", error.message.c_str(), error.kind.c_str());
+}
+
+//===----------------------------------------------------------------------===//
+// What runs in the child
+//===----------------------------------------------------------------------===//
+
+TEST(Child, DISABLED_open) {
+  Outcome<const Driver *> driver = Driver::open();
+  if (!driver)
+    return print(driver.error);
+  const char *ordinal = std::getenv("TEST_ORDINAL");
+  Outcome<Device> device = Device::open(**driver, ordinal ? std::atoi(ordinal) : 0);
+  if (!device)
+    return print(device.error);
+  const DeviceInfo &info = device->info();
+  std::printf("%s %d.%d %d SMs %zu shared %zu total cooperative %d %s\n", info.name.c_str(),
+              info.major, info.minor, info.smCount, info.sharedPerBlockOptin, info.totalMemory,
+              info.cooperative, archFor(info).c_str());
+}
+
+TEST(Child, DISABLED_memory) {
+  Outcome<const Driver *> driver = Driver::open();
+  ASSERT_TRUE(driver);
+  Outcome<Device> device = Device::open(**driver);
+  ASSERT_TRUE(device);
+  Outcome<Stream> stream = Stream::create(**driver);
+  ASSERT_TRUE(stream);
+
+  Outcome<DeviceBuffer> buffer = DeviceBuffer::allocate(**driver, 64);
+  ASSERT_TRUE(buffer);
+  const char text[] = "0123456789";
+  char back[8] = "";
+  EXPECT_FALSE(buffer->fill(*stream, 'x'));
+  EXPECT_FALSE(buffer->copyFrom(*stream, text, 4, 2));
+  EXPECT_FALSE(buffer->copyTo(*stream, back, 7, 1));
+  EXPECT_FALSE(stream->synchronize());
+  EXPECT_STREQ(back, "x0123xx");
+
+  Outcome<bool> done = stream->done();
+  ASSERT_TRUE(done);
+  EXPECT_EQ(*done, std::getenv("FAKE_CUDA_BUSY") == nullptr);
+
+  DeviceBuffer moved = std::move(*buffer);
+  EXPECT_NE(moved.address(), 0u);
+  EXPECT_EQ(buffer->address(), 0u);
+  EXPECT_EQ(DeviceBuffer::allocate(**driver, 0)->address(), 0u);
+
+  Outcome<PinnedBuffer> pinned = PinnedBuffer::allocate(**driver, 16);
+  ASSERT_TRUE(pinned);
+  EXPECT_NE(pinned->address(), 0u);
+  std::memset(pinned->data(), 0, pinned->size());
+
+  Outcome<Event> start = Event::create(**driver), end = Event::create(**driver);
+  ASSERT_TRUE(start && end);
+  EXPECT_FALSE(start->record(*stream));
+  EXPECT_FALSE(end->record(*stream));
+  EXPECT_FALSE(end->synchronize());
+  EXPECT_EQ(*end->millisecondsSince(*start), 1.5f);
+
+  Outcome<Module> module = Module::load(**driver, "cubin");
+  ASSERT_TRUE(module);
+  print(module->function("nothing").error);
+  print(DeviceBuffer::allocate(**driver, 2 << 20).error);
+}
+
+TEST(Child, DISABLED_work) {
+  const Driver &driver = **Driver::open();
+  Outcome<Device> device = Device::open(driver);
+  ASSERT_TRUE(device);
+  Outcome<Stream> stream = Stream::create(driver);
+  Outcome<Module> module = Module::load(driver, "cubin");
+  CUfunction pack = *module->function("megalith_pack"), tick = *module->function("megalith_tick");
+  Outcome<DeviceBuffer> buffer = DeviceBuffer::allocate(driver, 1000);
+  char bytes[1000] = "";
+  EXPECT_FALSE(buffer->fill(*stream, 0));
+  EXPECT_FALSE(buffer->copyFrom(*stream, bytes, 1000));
+  EXPECT_FALSE(buffer->copyFrom(*stream, bytes, 100));
+  for (int i = 0; i < 3; ++i)
+    driver.cuLaunchKernel(pack, 1, 1, 1, 32, 1, 1, 0, stream->get(), nullptr, nullptr);
+  EXPECT_FALSE(stream->synchronize());
+  driver.cuLaunchCooperativeKernel(tick, 132, 1, 1, 256, 1, 1, 0, stream->get(), nullptr);
+  EXPECT_FALSE(buffer->copyTo(*stream, bytes, 10));
+  EXPECT_FALSE(stream->synchronize());
+}
+
+//===----------------------------------------------------------------------===//
+// What is checked
+//===----------------------------------------------------------------------===//
+
+TEST_F(FakeDriver, gpuAbsent) {
+  std::string output = child("open", "MEGALITH_LIBCUDA=/nonexistent/libcuda.so.1");
+  EXPECT_TRUE(contains(output, "no usable GPU: the NVIDIA driver's library cannot be opened ("))
+      << output;
+  EXPECT_TRUE(contains(output, "/nonexistent/libcuda.so.1"));
+  EXPECT_TRUE(contains(output, "; `--device=reference` runs on any machine [gpu-absent]"));
+
+  output = child("open", fake() + "FAKE_CUDA_INIT=100");
+  EXPECT_TRUE(contains(output,
+                       "no usable GPU: the NVIDIA driver does not start (`cuInit` failed with "
+                       "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected); "
+                       "`--device=reference` runs on any machine [gpu-absent]"))
+      << output;
+  output = child("open", fake() + "FAKE_CUDA_DEVICES=0");
+  EXPECT_TRUE(contains(output, "the NVIDIA driver finds no device")) << output;
+  output = child("open", fake() + "TEST_ORDINAL=3");
+  EXPECT_TRUE(contains(output, "there is no device number 3")) << output;
+  EXPECT_TRUE(contains(output, "[gpu-absent]"));
+}
+
+TEST_F(FakeDriver, namesAnErrorThatTheDriverDoesNotKnow) {
+  std::string output = child("open", fake() + "FAKE_CUDA_INIT=7777");
+  EXPECT_TRUE(contains(output, "`cuInit` failed with an unknown error (7777): the driver does not "
+                               "say more"))
+      << output;
+}
+
+TEST_F(FakeDriver, isFoundByTheLoader) {
+  std::string output = child("open", "LD_LIBRARY_PATH=" + dir);
+  EXPECT_TRUE(contains(output, "Fake GPU 0 9.0 132 SMs 232448 shared 1048576 total cooperative 1 "
+                               "sm_90a\n"))
+      << output;
+}
+
+TEST_F(FakeDriver, gpuTooOld) {
+  std::string output = child("open", fake() + "FAKE_CUDA_CAPABILITY=75");
+  EXPECT_TRUE(contains(output, "the GPU `Fake GPU 0` is too old: its compute capability is 7.5, "
+                               "8.0 or newer is needed; `--device=reference` runs on any machine "
+                               "[gpu-too-old]"))
+      << output;
+  output = child("open", fake() + "FAKE_CUDA_CAPABILITY=80");
+  EXPECT_TRUE(contains(output, "sm_80\n")) << output;
+}
+
+TEST_F(FakeDriver, ownsWhatItIsGiven) {
+  std::string output = child("memory", fake());
+  EXPECT_TRUE(contains(output, "not enough GPU memory: 2097152 bytes are needed, 1048512 are "
+                               "available [gpu-out-of-memory]"))
+      << output;
+  EXPECT_TRUE(contains(output, "`cuModuleGetFunction` failed with CUDA_ERROR_NOT_FOUND: named "
+                               "symbol not found (looking for `nothing`) [cuda-driver]"))
+      << output;
+  EXPECT_TRUE(contains(output, "fake: 0 held")) << output;
+  child("memory", fake() + "FAKE_CUDA_BUSY=1");
+}
+
+TEST_F(FakeDriver, launchesAreCountedFromOutside) {
+  for (std::string library : {fake(), "LD_LIBRARY_PATH=" + dir}) {
+    std::string output =
+        child("work", library + " LD_PRELOAD=" + dir + "/launch_counter.so");
+    EXPECT_TRUE(contains(
+        output,
+        "{\"launch_counter\": {"
+        "\"load\": {\"launches\": {\"megalith_pack\": 3}, \"launch_count\": 3, "
+        "\"cooperative_count\": 0, \"synchronizations\": 1, \"copies\": 2, \"bytes\": 1100, "
+        "\"memsets\": 1}, "
+        "\"run\": {\"launches\": {\"megalith_tick\": 1}, \"launch_count\": 1, "
+        "\"cooperative_count\": 1, \"synchronizations\": 1, \"copies\": 1, \"bytes\": 10, "
+        "\"memsets\": 0}}}\n"))
+        << output;
+  }
+}
+
+TEST(ArchFor, picksACubinThatRuns) {
+  auto arch = [](int major, int minor) {
+    DeviceInfo info;
+    info.major = major;
+    info.minor = minor;
+    return archFor(info);
+  };
+  EXPECT_EQ(arch(8, 0), "sm_80");
+  EXPECT_EQ(arch(8, 9), "sm_80");
+  EXPECT_EQ(arch(9, 0), "sm_90a");
+  EXPECT_EQ(arch(10, 0), "sm_100a");
+  EXPECT_EQ(arch(10, 3), "sm_103");
+  EXPECT_EQ(arch(12, 0), "sm_120");
+}
+
+} // namespace

@@ -1,0 +1,130 @@
+/* A libcuda.so.1 for tests, without a device behind it. The environment says what
+ * it pretends to be: FAKE_CUDA_INIT (result of cuInit), FAKE_CUDA_DEVICES,
+ * FAKE_CUDA_CAPABILITY (major * 10 + minor), FAKE_CUDA_FREE (bytes). Device memory
+ * is host memory. Copies and memsets work; launches do nothing. What is still
+ * held when the process ends is printed to stderr as "fake: N held". */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef unsigned long long Pointer;
+
+static int held;
+static size_t allocated;
+
+static long setting(const char *name, long otherwise) {
+  const char *value = getenv(name);
+  return value ? strtol(value, NULL, 10) : otherwise;
+}
+
+__attribute__((destructor)) static void report(void) { fprintf(stderr, "fake: %d held\n", held); }
+
+int cuInit(unsigned flags) { return setting("FAKE_CUDA_INIT", 0); }
+int cuDriverGetVersion(int *version) { return *version = 13000, 0; }
+int cuGetErrorName(int error, const char **text) {
+  if (error != 100 && error != 500)
+    return 1;
+  *text = error == 100 ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_NOT_FOUND";
+  return 0;
+}
+int cuGetErrorString(int error, const char **text) {
+  if (error != 100 && error != 500)
+    return 1;
+  *text = error == 100 ? "no CUDA-capable device is detected" : "named symbol not found";
+  return 0;
+}
+
+int cuDeviceGetCount(int *count) { return *count = setting("FAKE_CUDA_DEVICES", 1), 0; }
+int cuDeviceGet(int *device, int ordinal) {
+  return *device = ordinal, ordinal < setting("FAKE_CUDA_DEVICES", 1) ? 0 : 101;
+}
+int cuDeviceGetName(char *name, int size, int device) {
+  return snprintf(name, size, "Fake GPU %d", device), 0;
+}
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+  int capability = setting("FAKE_CUDA_CAPABILITY", 90);
+  switch (attribute) {
+  case 16: *value = 132; return 0;
+  case 75: *value = capability / 10; return 0;
+  case 76: *value = capability % 10; return 0;
+  case 95: *value = 1; return 0;
+  case 97: *value = 232448; return 0;
+  }
+  return 1;
+}
+int cuDevicePrimaryCtxRetain(void **context, int device) { return ++held, *context = &held, 0; }
+int cuDevicePrimaryCtxRelease_v2(int device) { return --held, 0; }
+int cuCtxSetCurrent(void *context) { return 0; }
+int cuCtxSynchronize(void) { return 0; }
+
+static const char *const kernelNames[] = {"megalith_pack", "megalith_tick"};
+int cuModuleLoadData(void **module, const void *image) { return ++held, *module = &held, 0; }
+int cuModuleUnload(void *module) { return --held, 0; }
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+  for (int i = 0; i < 2; ++i)
+    if (strcmp(name, kernelNames[i]) == 0)
+      return *function = (void *)&kernelNames[i], 0;
+  return 500;
+}
+int cuFuncSetAttribute(void *function, int attribute, int value) { return 0; }
+int cuFuncGetAttribute(int *value, int attribute, void *function) { return *value = 0, 0; }
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int size,
+                                                size_t shared) {
+  return *blocks = 1, 0;
+}
+int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, void *stream, void **parameters, void **extra) {
+  return 0;
+}
+int cuLaunchCooperativeKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                              unsigned by, unsigned bz, unsigned shared, void *stream,
+                              void **parameters) {
+  return 0;
+}
+
+int cuMemGetInfo_v2(size_t *free, size_t *total) {
+  *total = setting("FAKE_CUDA_FREE", 1 << 20);
+  *free = *total - allocated;
+  return 0;
+}
+int cuMemAlloc_v2(Pointer *pointer, size_t bytes) {
+  if (allocated + bytes > (size_t)setting("FAKE_CUDA_FREE", 1 << 20))
+    return 2;
+  allocated += bytes;
+  return ++held, *pointer = (Pointer)malloc(bytes), 0;
+}
+int cuMemFree_v2(Pointer pointer) { return --held, free((void *)pointer), 0; }
+int cuMemsetD8Async(Pointer to, unsigned char value, size_t n, void *stream) {
+  return memset((void *)to, value, n), 0;
+}
+int cuMemsetD32Async(Pointer to, unsigned value, size_t n, void *stream) {
+  for (size_t i = 0; i < n; ++i)
+    ((unsigned *)to)[i] = value;
+  return 0;
+}
+int cuMemcpyHtoDAsync_v2(Pointer to, const void *from, size_t n, void *stream) {
+  return memcpy((void *)to, from, n), 0;
+}
+int cuMemcpyDtoHAsync_v2(void *to, Pointer from, size_t n, void *stream) {
+  return memcpy(to, (void *)from, n), 0;
+}
+int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
+  return ++held, *pointer = malloc(bytes), 0;
+}
+int cuMemFreeHost(void *pointer) { return --held, free(pointer), 0; }
+int cuMemHostGetDevicePointer_v2(Pointer *device, void *pointer, unsigned flags) {
+  return *device = (Pointer)pointer, 0;
+}
+
+int cuStreamCreate(void **stream, unsigned flags) { return ++held, *stream = &held, 0; }
+int cuStreamSynchronize(void *stream) { return 0; }
+int cuStreamQuery(void *stream) { return setting("FAKE_CUDA_BUSY", 0) ? 600 : 0; }
+int cuStreamDestroy_v2(void *stream) { return --held, 0; }
+int cuEventCreate(void **event, unsigned flags) { return ++held, *event = &held, 0; }
+int cuEventRecord(void *event, void *stream) { return 0; }
+int cuEventSynchronize(void *event) { return 0; }
+int cuEventElapsedTime(float *milliseconds, void *start, void *end) {
+  return *milliseconds = 1.5f, 0;
+}
+int cuEventDestroy_v2(void *event) { return --held, 0; }

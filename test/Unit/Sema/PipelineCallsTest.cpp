@@ -1,0 +1,200 @@
+#include "PipelineBase.h"
+
+using namespace megalith;
+using namespace megalith::test;
+
+TEST(PipelineCalls, PoolOfUnknownModel) {
+  Check c = check({{"kv:\n  target:", "kv:\n  tarket:"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(c.messages, R"(p.yaml:20:3: error: the pipeline has no model `tarket` [unknown-model]
+   20 |   tarket: {pages: 64, page_tokens: 16, watermark: 0.85, on_full: fail}
+      |   ^~~~~~
+note: did you mean `target`?
+p.yaml:3:3: error: model `target` has no pool; add it below `kv:` [missing-pool]
+    3 |   target: {graph: m.yaml}
+      |   ^~~~~~
+)");
+}
+
+TEST(PipelineCalls, KeepOfUnknownModel) {
+  Check c = check({{"kv.target.keep", "kv.tarket.keep"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(c.messages, R"(p.yaml:50:9: error: the pipeline has no model `tarket` [unknown-model]
+   50 |       - kv.tarket.keep: len(tokens) - 1
+      |         ^~~~~~~~~~~~~~
+note: did you mean `target`?
+)");
+}
+
+TEST(PipelineCalls, ModelWithoutPool) {
+  Check c =
+      check({{"target: {graph: m.yaml}", "target: {graph: m.yaml}\n  small: {graph: m.yaml}"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:4:3: error: model `small` has no pool; add it below `kv:` [missing-pool]
+    4 |   small: {graph: m.yaml}
+      |   ^~~~~
+)");
+}
+
+TEST(PipelineCalls, VocabulariesDiffer) {
+  Check c = check({{"target: {graph: m.yaml}", "target: {graph: m.yaml}\n  small: {graph: m.yaml}"},
+                   {"kv:\n", "kv:\n  small: {pages: 1, page_tokens: 1}\n"}},
+                  {}, {modelFacts("target", 100), modelFacts("small", 101)});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:4:3: error: model `small` has 101 tokens, but `target` has 100; models of one pipeline share a vocabulary [vocab-mismatch]
+    4 |   small: {graph: m.yaml}
+      |   ^~~~~
+)");
+}
+
+TEST(PipelineCalls, NoPages) {
+  Check c = check({{"pages: 64", "pages: 0"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:20:19: error: `pages` of pool `target` must be at least 1, is 0 [bad-pool]
+   20 |   target: {pages: 0, page_tokens: 16, watermark: 0.85, on_full: fail}
+      |                   ^
+)");
+}
+
+TEST(PipelineCalls, WatermarkTooHigh) {
+  Check c = check({{"watermark: 0.85", "watermark: 85"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:20:51: error: `watermark` of pool `target` must be above 0, at most 1, in whole percents [bad-pool]
+   20 |   target: {pages: 64, page_tokens: 16, watermark: 85, on_full: fail}
+      |                                                   ^~
+)");
+}
+
+TEST(PipelineCalls, UnknownOnFull) {
+  Check c = check({{"on_full: fail", "on_full: wai"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:20:66: error: `on_full` of pool `target` must be `fail` or `wait` [bad-pool]
+   20 |   target: {pages: 64, page_tokens: 16, watermark: 0.85, on_full: wai}
+      |                                                                  ^~~
+note: did you mean `wait`?
+)");
+}
+
+TEST(PipelineCalls, DraftWindowTooSmall) {
+  Check c = check({{"width=min(size.width, budget - 1)", "width=size.width + 2"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:41:16: error: `draft` holds 4 tokens, but this value can have 6 [draft-window]
+   41 |       - draft: ngram_lookup(tokens, width=size.width + 2)
+      |                ^~~~~~~~~~~~
+p.yaml:9:3: note: declared here
+    9 |   draft: token[block]
+      |   ^~~~~
+)");
+}
+
+TEST(PipelineCalls, DraftWindowUnbounded) {
+  Check c = check({{"width=min(size.width, budget - 1)", "width=budget - 1"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:41:16: error: `draft` holds 4 tokens, but this value can have any number of them [draft-window]
+   41 |       - draft: ngram_lookup(tokens, width=budget - 1)
+      |                ^~~~~~~~~~~~
+p.yaml:9:3: note: declared here
+    9 |   draft: token[block]
+      |   ^~~~~
+)");
+}
+
+TEST(PipelineCalls, CallTooLarge) {
+  Check c = check({}, {{"rows_per_pass", "4"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:42:22: error: this call can feed 5 rows, but `rows_per_pass` is 4; feed fewer or add `chunk=` [call-too-large]
+   42 |       - best: argmax(target([last] + draft, kv=draft))
+      |                      ^~~~~~
+)");
+}
+
+TEST(PipelineCalls, CallUnbounded) {
+  Check c = check({{", chunk=8", ""}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:36:9: error: the number of rows of this call has no upper bound; add `chunk=` or cut the tokens with a slice [call-unbounded]
+   36 |       - target(tokens[kv.target.len:-1], keep=none)
+      |         ^~~~~~
+)");
+}
+
+TEST(PipelineCalls, LogitsAreNoValue) {
+  Check c = check({{"best: argmax(target([last] + draft, kv=draft))",
+                    "best: target([last] + draft, kv=draft)"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:42:15: error: logits can only be consumed by a row reducer such as `argmax` [logits-use]
+   42 |       - best: target([last] + draft, kv=draft)
+      |               ^~~~~~
+)");
+}
+
+TEST(PipelineCalls, LogitsUnused) {
+  Check c = check({{", keep=none", ""}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:36:9: error: nothing consumes the logits of this call; reduce them with `argmax` or write `keep=none` [logits-unused]
+   36 |       - target(tokens[kv.target.len:-1], chunk=8)
+      |         ^~~~~~
+)");
+}
+
+TEST(PipelineCalls, KeepNoneReduced) {
+  Check c = check({{"kv=draft)", "kv=draft, keep=none)"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:42:22: error: this call has `keep=none`: it leaves no logits to reduce [keep-none-reduced]
+   42 |       - best: argmax(target([last] + draft, kv=draft, keep=none))
+      |                      ^~~~~~
+)");
+}
+
+TEST(PipelineCalls, ChunkedDraft) {
+  Check c = check({{"kv=draft)", "kv=draft, chunk=2)"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:42:22: error: a call with `kv=draft` cannot have `chunk=`: the rows of the next chunk would overwrite it [chunked-draft]
+   42 |       - best: argmax(target([last] + draft, kv=draft, chunk=2))
+      |                      ^~~~~~
+)");
+}
+
+TEST(PipelineCalls, BadKvWord) {
+  Check c = check({{"kv=draft)", "kv=draf)"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:42:48: error: argument `kv` of `target` must be `draft` or `commit` [bad-argument]
+   42 |       - best: argmax(target([last] + draft, kv=draf))
+      |                                                ^~~~
+note: did you mean `draft`?
+)");
+}
+
+TEST(PipelineCalls, ArgmaxOfTokens) {
+  Check c = check({{"argmax(target([last] + draft, kv=draft))", "argmax(draft)"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:42:22: error: the argument of `argmax` must be the logits of a model call, found token[4] [type-mismatch]
+   42 |       - best: argmax(draft)
+      |                      ^~~~~
+)");
+}

@@ -1,0 +1,38 @@
+# Run with:  lit.py --param build=BUILD_DIR [--param filecheck=DIR] test
+# (ninja check-lit does it). `build` holds the tools; `filecheck` holds FileCheck, not
+# and split-file.
+import os
+
+import lit.formats
+import lit.util
+
+config.name = "megalith"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".ir", ".test", ".yaml"]
+config.excludes = ["Unit", "Inputs"]
+config.test_source_root = os.path.dirname(os.path.abspath(__file__))
+
+build = os.path.abspath(lit_config.params.get("build", os.path.join(config.test_source_root, "../build")))
+config.test_exec_root = os.path.join(build, "test-lit")
+filecheck = lit_config.params.get("filecheck", "/usr/lib/llvm-19/bin")
+
+config.environment["PATH"] = os.pathsep.join(
+    [os.path.join(build, "tools"), build, filecheck, os.environ.get("PATH", "")]
+)
+for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME"):
+    if name in os.environ:
+        config.environment[name] = os.environ[name]
+
+root = os.path.dirname(config.test_source_root)
+config.substitutions += [
+    # The longer name first: substitution is textual.
+    ("%megalith-opt", "megalith-opt"),
+    ("%megalith", "megalith"),
+    ("%FileCheck", "FileCheck"),
+    ("%pipelines", os.path.join(root, "pipelines")),
+    ("%models", os.path.join(root, "models")),
+    ("%root", root),
+]
+for tool, feature in (("megalith", "megalith"), ("megalith-opt", "megalith-opt")):
+    if lit.util.which(tool, config.environment["PATH"]):
+        config.available_features.add(feature)

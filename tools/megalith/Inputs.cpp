@@ -1,0 +1,151 @@
+#include "Inputs.h"
+#include "llvm/ADT/STLExtras.h"
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace megalith::tool {
+
+SourceLoc RunInputs::place(const SourceFiles &files, size_t request) const {
+  SourceLoc loc;
+  loc.file = file;
+  loc.line = requests[request].line;
+  loc.column = 1;
+  loc.length = static_cast<uint32_t>(std::max<size_t>(1, files.line(file, loc.line).rtrim().size()));
+  return loc;
+}
+
+static int indexOf(const std::vector<Request> &requests, llvm::StringRef id) {
+  for (size_t i = 0; i < requests.size(); ++i)
+    if (requests[i].id == id)
+      return static_cast<int>(i);
+  return -1;
+}
+
+/// `{"id", "tokens"}` per line.
+static bool readDrafts(const std::string &path, RunInputs &inputs, Diagnostics &diags) {
+  auto file = driver::openSource(diags, path);
+  if (!file)
+    return false;
+  inputs.drafts.resize(inputs.requests.size());
+  uint32_t number = 0;
+  llvm::SmallVector<llvm::StringRef> lines;
+  diags.sources().text(*file).split(lines, '\n');
+  for (llvm::StringRef line : lines) {
+    ++number;
+    if (line.trim().empty())
+      continue;
+    SourceLoc loc{*file, number, 1, static_cast<uint32_t>(line.rtrim().size())};
+    auto object = nlohmann::json::parse(line.begin(), line.end(), nullptr, false);
+    const char *expected = "expected `{\"id\": \"...\", \"tokens\": [...]}`";
+    if (!object.is_object() || !object.contains("id") || !object["id"].is_string() || !object.contains("tokens") ||
+        !object["tokens"].is_array()) {
+      diags.report(Diag::DraftsFile, loc, expected);
+      return false;
+    }
+    std::string id = object["id"];
+    int request = indexOf(inputs.requests, id);
+    if (request < 0) {
+      diags.report(Diag::DraftsFile, loc, "no request has the id `" + id + "`");
+      return false;
+    }
+    for (const auto &token : object["tokens"]) {
+      if (!token.is_number_integer() || token < 0 || token >= inputs.vocab) {
+        diags.report(Diag::DraftsFile, loc, "`" + token.dump() + "` is no token of the vocabulary");
+        return false;
+      }
+      inputs.drafts[request].push_back(token);
+    }
+  }
+  return true;
+}
+
+/// TICK:ID:FIELD:VALUE. An id may contain colons.
+static bool readCorruption(const std::string &text, const ir::Module &module, RunInputs &inputs,
+                           Diagnostics &diags) {
+  auto [tickText, rest] = llvm::StringRef(text).split(':');
+  auto [front, valueText] = rest.rsplit(':');
+  auto [id, field] = front.rsplit(':');
+  RunInputs::Corruption c;
+  if (tickText.getAsInteger(10, c.tick) || c.tick < 0 || valueText.getAsInteger(10, c.value) ||
+      c.value != static_cast<int32_t>(c.value) || id.empty() || field.empty()) {
+    diags.report(Diag::BadOption, {}, "--inject-corrupt " + text, "expected `TICK:ID:FIELD:VALUE`");
+    return false;
+  }
+  c.request = indexOf(inputs.requests, id);
+  if (c.request < 0) {
+    diags.report(Diag::BadOption, {}, "--inject-corrupt " + text, "no request has the id `" + id.str() + "`");
+    return false;
+  }
+  c.field = field.str();
+  if (c.field != "state" && !module.find(ir::Op::Field, c.field)) {
+    std::vector<std::string> known = {"state"};
+    for (const ir::Operation *op : module.all(ir::Op::Field))
+      known.push_back(op->name);
+    diags.report(Diag::CorruptField, {}, "no field `" + c.field + "` to corrupt");
+    diags.suggest(c.field, known);
+    return false;
+  }
+  inputs.corruptions.push_back(std::move(c));
+  return true;
+}
+
+/// The largest number of draft rows that a call of `model` can leave in its pool.
+static int64_t draftRows(const ir::Module &module, llvm::StringRef model) {
+  int64_t most = 0;
+  ir::walk(module.root.region(), [&](const ir::Operation &op) {
+    if ((op.op == ir::Op::Call || op.op == ir::Op::Issue) && op.name == model && op.getString("kv") == "draft")
+      most = std::max(most, module.type(op.operands[0]).size);
+  });
+  return most;
+}
+
+static void checkFits(const ir::Module &module, const RunInputs &inputs, Diagnostics &diags) {
+  for (const ir::Operation *pool : module.all(ir::Op::Pool)) {
+    const int64_t pages = pool->getInt("pages"), pageTokens = pool->getInt("page_tokens", 1);
+    const int64_t drafts = draftRows(module, pool->name);
+    for (size_t i = 0; i < inputs.requests.size(); ++i) {
+      const Request &r = inputs.requests[i];
+      // A budget near the largest integer must not overflow.
+      const __int128 positions = __int128(r.tokens.size()) + r.maxNewTokens + drafts;
+      const __int128 needed = (positions + pageTokens - 1) / pageTokens;
+      if (needed > pages)
+        diags.report(Diag::RequestTooLarge, inputs.place(diags.sources(), i), r.id, int64_t(needed),
+                     pool->name, pages);
+    }
+  }
+}
+
+std::optional<RunInputs> readInputs(const RunCommand &command, const driver::Compilation &compiled,
+                                    Diagnostics &diags) {
+  const CheckedModel &model = compiled.models.front().checked;
+  RunInputs inputs;
+  inputs.vocab = model.vocab;
+  inputs.byteVocabulary = model.byteVocabulary;
+  RequestOptions options;
+  options.vocabSize = model.vocab;
+  options.byteVocabulary = model.byteVocabulary;
+  auto requests = readRequests(command.requests, options);
+  if (!requests) {
+    driver::reportCheckpoint(diags, requests.error);
+    return std::nullopt;
+  }
+  inputs.requests = std::move(*requests.value);
+  for (Request &request : inputs.requests)
+    if (!request.eos)
+      request.eos = model.eos;
+  auto file = driver::openSource(diags, command.requests);
+  if (!file)
+    return std::nullopt;
+  inputs.file = *file;
+  checkFits(compiled.module, inputs, diags);
+  if (!command.draftsFile.empty() && !readDrafts(command.draftsFile, inputs, diags))
+    return std::nullopt;
+  for (const std::string &text : command.corruptions)
+    if (!readCorruption(text, compiled.module, inputs, diags))
+      return std::nullopt;
+  if (diags.hasErrors())
+    return std::nullopt;
+  return inputs;
+}
+
+} // namespace megalith::tool

@@ -1,0 +1,61 @@
+//===- Options.h - what the command line asked for ------------------------===//
+#ifndef MEGALITH_TOOLS_OPTIONS_H
+#define MEGALITH_TOOLS_OPTIONS_H
+
+#include "megalith/Driver/Compilation.h"
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace megalith::tool {
+
+enum class Emit { Ast, Pipe, Tick, Tensor, Plan, Cuda, Ptx, Cubin, Manifest };
+enum class DeviceChoice { Auto, Cuda, Reference };
+enum class Format { Auto, Json, Text };
+
+/// `megalith compile`.
+struct CompileCommand {
+  driver::CompileOptions compile;
+  Emit emit = Emit::Cuda;
+  bool emitGiven = false;
+  std::string arch = "sm_90a";
+  std::string output = "-";
+  std::string cuFile;    ///< assemble this source in place of the emitted one
+  bool noSpills = false; ///< a kernel that spills is an error
+};
+
+/// `megalith run`.
+struct RunCommand {
+  driver::CompileOptions compile;
+  bool profileGiven = false;
+  std::string requests;
+  DeviceChoice device = DeviceChoice::Auto;
+  Format format = Format::Auto;
+  std::string traceFile, replayFile, cuFile, logitsFile;
+  double replayEpsilon = 0.05;
+  bool referenceAtGiven = false; ///< compile.stopAfter is a pass to run the reference at
+  int64_t maxTicks = 0;          ///< 0 = no limit
+  std::optional<uint64_t> shufflePages;
+  bool kvHash = false;
+  std::string draftsFile;
+  std::vector<std::string> corruptions; ///< TICK:ID:FIELD:VALUE
+  unsigned delaySeed = 0;
+  double watchdogSeconds = 10;
+  unsigned repeat = 1;
+};
+
+/// Each returns whether all went well; what went wrong is in `diags`.
+bool compileCommand(const CompileCommand &command, Diagnostics &diags);
+bool runCommand(const RunCommand &command, Diagnostics &diags);
+
+/// Writes `data` to `path` ("-": the standard output); reports `cannot-write-file`.
+bool writeOutput(const std::string &path, llvm::StringRef data, Diagnostics &diags);
+
+/// Shows `text` in place on a terminal's last line of stderr; nothing elsewhere.
+void showProgress(const std::string &text);
+/// Takes the progress line away.
+void clearProgress();
+
+} // namespace megalith::tool
+#endif

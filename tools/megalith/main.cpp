@@ -1,0 +1,220 @@
+//===- main.cpp - megalith compile | run ----------------------------------===//
+#include "Options.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace megalith;
+using namespace megalith::tool;
+using namespace llvm;
+
+namespace {
+
+cl::SubCommand compileSub("compile", "Compile a pipeline and print any level of it");
+cl::SubCommand runSub("run", "Run requests through a pipeline, on a GPU or on the reference executor");
+cl::OptionCategory category("Options");
+
+#define BOTH cl::sub(compileSub), cl::sub(runSub), cl::cat(category)
+#define COMPILE cl::sub(compileSub), cl::cat(category)
+#define RUN cl::sub(runSub), cl::cat(category)
+
+// --- of both commands
+cl::opt<std::string> pipelineFile(cl::Positional, cl::Required, cl::value_desc("FILE"),
+                                  cl::desc("<pipeline.yaml>"), BOTH);
+cl::list<std::string> modelDirs("model", cl::value_desc("[NAME=]DIR"),
+                                cl::desc("Checkpoint (config.json, model.safetensors) of the pipeline's model NAME; "
+                                         "without NAME of every model that has none of its own"),
+                                BOTH);
+cl::list<std::string> sets("set", cl::value_desc("param=value"), cl::desc("Give a param of the file another value"),
+                           BOTH);
+cl::list<std::string> planSettings("plan", cl::value_desc("key=value"),
+                                   cl::desc("Tune the plan: ctas, ring, chunk, order; never changes a result"), BOTH);
+cl::opt<std::string> profile("device-profile", cl::value_desc("name"),
+                             cl::desc("Device to plan for: h200, h100, a100, b200 (compile: h200; run: the GPU that "
+                                      "is there)"),
+                             BOTH);
+cl::opt<std::string> irFile("ir", cl::value_desc("file"),
+                            cl::desc("Start from this IR, printed by --stop-after and edited, in place of the YAML's"),
+                            BOTH);
+cl::opt<bool> printAfterAll("print-after-all", cl::desc("Print the IR after each pass, to stderr"), BOTH);
+cl::opt<bool> timePasses("time-passes", cl::desc("Print the time of each pass, to stderr"), BOTH);
+cl::opt<std::string> cuFile("cu", cl::value_desc("file"),
+                            cl::desc("Compile this edited CUDA source in place of the emitted one"), BOTH);
+
+// --- compile
+cl::opt<Emit> emitLevel(
+    "emit", cl::desc("What to print (default: cuda)"), cl::init(Emit::Cuda),
+    cl::values(clEnumValN(Emit::Ast, "ast", "the YAML files as they were read"),
+               clEnumValN(Emit::Pipe, "pipe", "control IR before the passes: states, stages, calls"),
+               clEnumValN(Emit::Tick, "tick", "control IR after the passes: the static list of parts"),
+               clEnumValN(Emit::Tensor, "tensor", "the models' IR after the passes: streams and maps"),
+               clEnumValN(Emit::Plan, "plan", "matrices, buffers, phases and edges on the device"),
+               clEnumValN(Emit::Cuda, "cuda", "the CUDA source"), clEnumValN(Emit::Ptx, "ptx", "NVRTC's PTX"),
+               clEnumValN(Emit::Cubin, "cubin", "NVRTC's cubin; resources go to stderr"),
+               clEnumValN(Emit::Manifest, "manifest", "what the runtime needs to know, JSON")),
+    COMPILE);
+cl::opt<std::string> arch("arch", cl::value_desc("sm_XX"), cl::init("sm_90a"),
+                          cl::desc("Architecture of ptx and cubin: sm_80, sm_90a (default), sm_100a, ..."), COMPILE);
+cl::opt<std::string> stopAfter("stop-after", cl::value_desc("pass"),
+                               cl::desc("Print the whole IR after this pass (`lower`: before the first); --ir reads it"),
+                               COMPILE);
+cl::opt<bool> noSpills("no-spills", cl::desc("A kernel that spills registers is an error"), COMPILE);
+cl::opt<std::string> output("o", cl::value_desc("file"), cl::init("-"), cl::desc("Output file (default: stdout)"),
+                            COMPILE);
+
+// --- run
+cl::opt<std::string> requests("requests", cl::value_desc("file.jsonl"), cl::Required,
+                              cl::desc("One request per line: {\"id\", \"tokens\" or \"text\", \"max_new_tokens\", "
+                                       "\"eos\", \"priority\"}"),
+                              RUN);
+cl::opt<DeviceChoice> device(
+    "device", cl::desc("Where to run (default: auto)"), cl::init(DeviceChoice::Auto),
+    cl::values(clEnumValN(DeviceChoice::Auto, "auto", "a GPU if there is one, else the reference executor"),
+               clEnumValN(DeviceChoice::Cuda, "cuda", "the GPU: one persistent kernel"),
+               clEnumValN(DeviceChoice::Reference, "reference", "the reference executor, on the CPU")),
+    RUN);
+cl::opt<Format> format("format", cl::desc("Form of the results (default: auto)"), cl::init(Format::Auto),
+                       cl::values(clEnumValN(Format::Auto, "auto", "text on a terminal, else json"),
+                                  clEnumValN(Format::Json, "json", "one JSON object per request, then a summary"),
+                                  clEnumValN(Format::Text, "text", "for reading, with charts of traced gauges")),
+                       RUN);
+cl::opt<std::string> traceFile("trace", cl::value_desc("file.jsonl"), cl::desc("Write what every tick did"), RUN);
+cl::opt<std::string> replayFile("replay", cl::value_desc("file.jsonl"),
+                                cl::desc("Reference executor: use this trace's tokens, check each against the own "
+                                         "logits, and compare the control traces"),
+                                RUN);
+cl::opt<double> replayEpsilon("replay-epsilon", cl::value_desc("x"), cl::init(0.05),
+                              cl::desc("A replayed token may be this far below the own maximum, relative to the norm "
+                                       "of the row's logits (default: 0.05)"),
+                              RUN);
+cl::opt<std::string> referenceAt("reference-at", cl::value_desc("pass"),
+                                 cl::desc("Reference executor: run the IR as it is after this pass"), RUN);
+cl::opt<int64_t> maxTicks("max-ticks", cl::value_desc("n"), cl::desc("Stop after n ticks"), RUN);
+cl::opt<uint64_t> shufflePages("shuffle-pages", cl::value_desc("seed"), cl::desc("Deal KV pages in a random order"),
+                               RUN);
+cl::opt<bool> kvHash("kv-hash", cl::desc("Put a hash of each row's K and V into the trace"), RUN);
+cl::opt<std::string> logitsFile("logits", cl::value_desc("file"),
+                                cl::desc("Write the logits behind each generated token: a JSON line, then f32"), RUN);
+cl::opt<std::string> draftsFile("inject-drafts", cl::value_desc("file.jsonl"),
+                                cl::desc("For tests: {\"id\", \"tokens\"} per line, proposed in place of looking up"),
+                                RUN);
+cl::list<std::string> corruptions("inject-corrupt", cl::value_desc("TICK:ID:FIELD:VALUE"),
+                                  cl::desc("For tests: overwrite a request's field before a tick"), RUN);
+cl::opt<unsigned> delaySeed("delay-seed", cl::value_desc("n"), cl::desc("For tests: random delays before waits"), RUN);
+cl::opt<double> watchdog("watchdog", cl::value_desc("seconds"), cl::init(10),
+                         cl::desc("Stop a kernel in which nothing moves for so long; 0: never (default: 10)"), RUN);
+cl::opt<unsigned> repeat("repeat", cl::value_desc("n"), cl::init(1),
+                         cl::desc("Run n times; tokens, logits, traces and KV must be equal bit for bit"), RUN);
+
+cl::extrahelp examples(R"(
+EXAMPLES:
+  megalith compile pipelines/autoregressive.yaml --model models/demo
+      prints the CUDA source of the pipeline's kernel
+  megalith compile pipelines/autoregressive.yaml --model models/demo --emit=cubin -o kernel.cubin
+      compiles it, and reports registers, spills and shared memory
+  megalith compile FILE --model DIR --stop-after=form-ticks -o edited.ir
+  megalith run FILE --model DIR --requests R.jsonl --ir edited.ir
+      stops in the middle, and goes on from there after an edit
+  megalith run pipelines/adaptive_speculative.yaml --model models/demo --requests R.jsonl
+      runs the requests in one launch of one kernel, or without a GPU
+  megalith run FILE --model DIR --requests R.jsonl --device=cuda --trace T.jsonl
+  megalith run FILE --model DIR --requests R.jsonl --device=reference --replay T.jsonl
+      checks a run on the GPU against the reference executor
+)");
+
+/// `key=value` to a pair; a missing `=` is a `bad-option`.
+bool splitPairs(const cl::list<std::string> &list, StringRef option,
+                std::vector<std::pair<std::string, std::string>> &out, Diagnostics &diags) {
+  for (const std::string &text : list) {
+    auto [key, value] = StringRef(text).split('=');
+    if (key.empty() || key.size() == text.size()) {
+      diags.report(Diag::BadOption, {}, "--" + option.str() + " " + text, "expected `name=value`");
+      return false;
+    }
+    out.push_back({key.trim().str(), value.trim().str()});
+  }
+  return true;
+}
+
+bool fillCommon(driver::CompileOptions &options, Diagnostics &diags) {
+  options.file = pipelineFile;
+  for (const std::string &text : modelDirs) {
+    // A name has no path separator, so `./a=b` is a directory.
+    auto [name, directory] = StringRef(text).split('=');
+    if (name.size() == text.size() || name.contains('/'))
+      options.models.push_back({"", text});
+    else
+      options.models.push_back({name.str(), directory.str()});
+  }
+  for (const std::string &setting : planSettings)
+    options.planSettings.push_back(setting);
+  if (!profile.empty())
+    options.profile = profile;
+  options.irFile = irFile;
+  options.printAfterAll = printAfterAll;
+  options.timePasses = timePasses;
+  options.sink = [](const std::string &text) { errs() << text; };
+  return splitPairs(sets, "set", options.sets, diags);
+}
+
+bool compileMain(Diagnostics &diags) {
+  CompileCommand command;
+  if (!fillCommon(command.compile, diags))
+    return false;
+  command.compile.stopAfter = stopAfter;
+  command.emit = emitLevel;
+  command.emitGiven = emitLevel.getNumOccurrences() > 0;
+  command.arch = arch;
+  command.output = output;
+  command.cuFile = cuFile;
+  command.noSpills = noSpills;
+  return compileCommand(command, diags);
+}
+
+bool runMain(Diagnostics &diags) {
+  RunCommand command;
+  if (!fillCommon(command.compile, diags))
+    return false;
+  command.profileGiven = !profile.empty();
+  command.requests = requests;
+  command.device = device;
+  command.format = format;
+  command.traceFile = traceFile;
+  command.replayFile = replayFile;
+  command.replayEpsilon = replayEpsilon;
+  command.compile.stopAfter = referenceAt;
+  command.referenceAtGiven = !referenceAt.empty();
+  command.cuFile = cuFile;
+  command.logitsFile = logitsFile;
+  command.maxTicks = maxTicks;
+  if (shufflePages.getNumOccurrences())
+    command.shufflePages = shufflePages;
+  command.kvHash = kvHash;
+  command.draftsFile = draftsFile;
+  command.corruptions.assign(corruptions.begin(), corruptions.end());
+  command.delaySeed = delaySeed;
+  command.watchdogSeconds = watchdog;
+  command.repeat = std::max(1u, unsigned(repeat));
+  return runCommand(command, diags);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  cl::HideUnrelatedOptions(category, compileSub);
+  cl::HideUnrelatedOptions(category, runSub);
+  cl::SetVersionPrinter([](raw_ostream &os) { os << "megalith " MEGALITH_VERSION "\n"; });
+  cl::ParseCommandLineOptions(argc, argv,
+                              "megalith turns a YAML description of an LLM inference pipeline into one\n"
+                              "persistent CUDA kernel, and runs it.\n");
+  if (!compileSub && !runSub) {
+    cl::PrintHelpMessage();
+    return 2;
+  }
+  SourceFiles sources;
+  Diagnostics diags(sources);
+  bool ok = compileSub ? compileMain(diags) : runMain(diags);
+  outs().flush();
+  clearProgress();
+  errs() << diags.render();
+  return ok && !diags.hasErrors() ? 0 : 1;
+}
