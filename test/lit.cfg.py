@@ -19,9 +19,12 @@ filecheck = lit_config.params.get("filecheck", "/usr/lib/llvm-19/bin")
 config.environment["PATH"] = os.pathsep.join(
     [os.path.join(build, "tools"), build, filecheck, os.environ.get("PATH", "")]
 )
-for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME"):
+for name in ("HOME", "TMPDIR", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "MEGALITH_NVRTC"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
+
+# Kernels that tests compile; kept between runs.
+config.environment["MEGALITH_CACHE_DIR"] = os.path.join(build, "test-kernels")
 
 root = os.path.dirname(config.test_source_root)
 config.substitutions += [
@@ -29,6 +32,7 @@ config.substitutions += [
     ("%megalith-opt", "megalith-opt"),
     ("%megalith", "megalith"),
     ("%FileCheck", "FileCheck"),
+    ("%exactly", "FileCheck --strict-whitespace --match-full-lines"),
     ("%pipelines", os.path.join(root, "pipelines")),
     ("%models", os.path.join(root, "models")),
     ("%root", root),

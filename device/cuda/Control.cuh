@@ -30,12 +30,14 @@ enum FaultCode : int {
 enum RowFlag : u32 { kWantsLogits = 1, kDraft = 2 };
 
 /// The control plane's working state, in shared memory of CTA 0. The slot tables
-/// mirror LaunchParams::slots.
+/// mirror LaunchParams::slots. While a request holds a slot its descriptor lives here
+/// too, unless it is large: what a tick does to it costs no trip to the L2 then.
 template <class ConfigType, class RequestType> struct ControlState {
   using Config = ConfigType;
   using Request = RequestType;
+  static_assert(Config::states <= 64 && Config::gauges <= 32, "flags are bits of one word");
 
-  const abi::LaunchParams *params;
+  abi::LaunchParams params; ///< a copy: no load from global memory stands before another
   int tick;
   int done;           ///< leave the resident loop
   int openRequests;   ///< not in a terminal state
@@ -48,10 +50,14 @@ template <class ConfigType, class RequestType> struct ControlState {
   int numRows, wantLogits;
 
   // per slot
+  static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= 2048;
+  Request seats[seatsAreShared ? Config::slots : 1];
   int request[Config::slots]; ///< -1: free
   int held[Config::slots];    ///< pages
   int callChunk[Config::slots];
   u32 callFlags[Config::slots];
+  int badRow[Config::slots];  ///< first row of the call that must not be fed
+  int badCode[Config::slots]; ///< and the fault it is
   u32 gaugesSet[Config::slots];
   u32 gauges[Config::slots][Config::gauges > 0 ? Config::gauges : 1];
 
@@ -59,8 +65,6 @@ template <class ConfigType, class RequestType> struct ControlState {
   int wanted[Config::slots];   ///< rows; -1: the slot does not wait
   int taken[Config::slots];    ///< -1: not served
   int since[Config::slots], priority[Config::slots], kvLen[Config::slots];
-  int badRow[Config::slots];   ///< first row that must not be fed
-  int badCode[Config::slots];
   int order[Config::slots];    ///< waiting slots, longest waiting first
   int rowBegin[Config::slots];
   int newPages[Config::slots], pageTop[Config::slots];
@@ -69,9 +73,28 @@ template <class ConfigType, class RequestType> struct ControlState {
   /// it before the tick ends.
   u32 kvHash[kMaxRows];
 
-  __device__ Request &requestAt(int number) const {
-    return reinterpret_cast<Request *>(params->requests)[number];
+  /// The host's table. Of a seated request only `slot` is up to date there.
+  __device__ Request &tableEntry(int number) const {
+    return reinterpret_cast<Request *>(params.requests)[number];
   }
+  __device__ Request &seated(int slot) {
+    if constexpr (seatsAreShared)
+      return seats[slot];
+    else
+      return tableEntry(request[slot]);
+  }
+  __device__ Request &anywhere(int number) {
+    const int slot = tableEntry(number).slot;
+    return slot >= 0 ? seated(slot) : tableEntry(number);
+  }
+  /// Copies a descriptor. The whole warp calls it.
+  __device__ static void copy(const Request &from, Request &to) {
+    __syncwarp();
+    for (int i = laneId(); i < int(sizeof(Request) / 4); i += 32)
+      reinterpret_cast<u32 *>(&to)[i] = reinterpret_cast<const u32 *>(&from)[i];
+    __syncwarp();
+  }
+
   __device__ static bool isState(int state) { return state >= 0 && state < Config::states; }
   __device__ static bool holdsSlot(int state) { return isState(state) && (Config::slotStates >> state & 1); }
   __device__ static bool isTerminal(int state) {
@@ -124,11 +147,12 @@ template <class Control> struct TurnOf {
   Control &c;
   const abi::LaunchParams &p;
   Request &r;
-  const int slot; ///< -1 during admission
+  const int number; ///< of the request
+  const int slot;   ///< -1 during admission
   int fault = 0;  ///< first fault of this turn
 
   __device__ TurnOf(Control &c, int number, int slot)
-      : c(c), p(*c.params), r(c.requestAt(number)), slot(slot) {}
+      : c(c), p(c.params), r(slot < 0 ? c.tableEntry(number) : c.seated(slot)), number(number), slot(slot) {}
 
   // --- where the request stands
   __device__ bool in(int state) const { return r.state == state && r.waitingSite < 0; }
@@ -136,7 +160,7 @@ template <class Control> struct TurnOf {
 
   // --- what stages read
   __device__ Span tokens() const { return {p.tokens + r.tokenBegin, r.numTokens}; }
-  __device__ Results results() const { return {p.rows + r.callRowBegin, r.callRowCount}; }
+  __device__ Results results() const { return {p.rows + c.rowBegin[slot], c.taken[slot]}; }
   __device__ int budget() const { return r.maxNewTokens - r.generated; }
   __device__ bool finished() const { return r.eosSeen || r.generated >= r.maxNewTokens; }
   __device__ int kvLag() const { return r.numTokens - r.kvLen; }
@@ -164,7 +188,7 @@ template <class Control> struct TurnOf {
       return found;
     if (p.oracle) {
       const int first = r.generated;
-      found.injected = p.oracle + (long long)number() * p.oracleStride + first;
+      found.injected = p.oracle + (long long)number * p.oracleStride + first;
       while (found.count < width && first + found.count < p.oracleStride && found.injected[found.count] >= 0)
         ++found.count;
       return found;
@@ -272,15 +296,35 @@ template <class Control> struct TurnOf {
     }
     const auto view = asView(sequence);
     const int size = view.size(), wanted = Call::chunk > 0 ? min(size, Call::chunk) : size;
+    // The tokens do not change while the call waits: what it may not feed is known now.
     int *fed = p.callTokens + slot * Config::rowsPerPass;
-    for (int i = laneId(); i < min(wanted, Config::rowsPerPass); i += 32)
-      fed[i] = view[i];
+    const int *known = p.tokens + r.tokenBegin;
+    const int count = min(wanted, Config::rowsPerPass);
+    int badRow = Config::rowsPerPass, badCode = 0;
+    for (int base = 0; base < count; base += 32) {
+      const int i = base + laneId(), position = r.kvLen + i;
+      int code = 0;
+      if (i < count) {
+        const int token = fed[i] = view[i];
+        if (token < 0 || token >= Config::vocab)
+          code = kTokenRange;
+        else if (position < r.numTokens && known[position] != token)
+          code = kFeedMismatch;
+      }
+      const u32 bad = __ballot_sync(~0u, code != 0);
+      if (bad && !badCode) {
+        badRow = base + __ffs(bad) - 1;
+        badCode = __shfl_sync(~0u, code, __ffs(bad) - 1);
+      }
+    }
     __syncwarp();
     if (laneId() == 0) {
       r.waitingSite = Call::site;
       r.waitingSince = c.tick;
       r.served = 0;
       r.callCount = wanted;
+      c.badRow[slot] = badRow;
+      c.badCode[slot] = badCode;
       c.callChunk[slot] = Call::chunk;
       c.callFlags[slot] = (Call::wantsLogits ? kWantsLogits : 0u) | (Call::draft ? kDraft : 0u);
     }
@@ -313,8 +357,6 @@ template <class Control> struct TurnOf {
   }
 
 private:
-  __device__ int number() const { return int(&r - &c.requestAt(0)); }
-
   /// Seats an admitted request in the lowest free slot.
   __device__ void takeSlot() {
     for (int base = 0; base < Config::slots; base += 32) {
@@ -323,15 +365,18 @@ private:
       if (!open)
         continue;
       __syncwarp();
-      if (laneId() == __ffs(open) - 1) {
-        c.request[s] = p.slots[s].request = number();
-        c.held[s] = p.slots[s].heldPages = 0;
-        c.gaugesSet[s] = 0;
-        r.slot = s;
+      const int seat = base + __ffs(open) - 1;
+      if (laneId() == 0) {
+        c.request[seat] = p.slots[seat].request = number;
+        c.held[seat] = p.slots[seat].heldPages = 0;
+        c.gaugesSet[seat] = 0;
+        r.slot = seat;
         --c.freeSlots;
-        atomicSub(&c.unseated, 1);
+        --c.unseated;
       }
       __syncwarp();
+      if (Control::seatsAreShared)
+        Control::copy(r, c.seated(seat));
       return;
     }
   }

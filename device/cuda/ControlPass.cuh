@@ -3,47 +3,6 @@
 
 namespace megalith::device {
 
-/// Notes what each slot waits for, and the first row that must not be fed: a token
-/// outside the vocabulary, or another one than the request holds there. One warp
-/// per slot, the one that ran the slot's parts.
-template <class Control> __device__ void surveyCalls(Control &c) {
-  using Config = typename Control::Config;
-  const abi::LaunchParams &p = *c.params;
-  for (int s = warpId(); s < Config::slots; s += kConsumerWarps) {
-    int wanted = -1, badRow = Config::rowsPerPass, badCode = 0;
-    if (c.request[s] >= 0 && c.requestAt(c.request[s]).waitingSite >= 0) {
-      const auto &r = c.requestAt(c.request[s]);
-      wanted = r.callCount;
-      const int *fed = p.callTokens + s * Config::rowsPerPass, *tokens = p.tokens + r.tokenBegin;
-      for (int base = 0; base < min(wanted, Config::rowsPerPass) && !badCode; base += 32) {
-        const int i = base + laneId(), position = r.kvLen + i;
-        int code = 0;
-        if (i < min(wanted, Config::rowsPerPass)) {
-          const int token = fed[i];
-          if (token < 0 || token >= Config::vocab)
-            code = kTokenRange;
-          else if (position < r.numTokens && tokens[position] != token)
-            code = kFeedMismatch;
-        }
-        if (const u32 bad = __ballot_sync(~0u, code != 0)) {
-          badRow = base + __ffs(bad) - 1;
-          badCode = __shfl_sync(~0u, code, __ffs(bad) - 1);
-        }
-      }
-      if (laneId() == 0) {
-        c.since[s] = r.waitingSince;
-        c.priority[s] = r.priority;
-        c.kvLen[s] = r.kvLen;
-      }
-    }
-    if (laneId() == 0) {
-      c.wanted[s] = wanted;
-      c.badRow[s] = badRow;
-      c.badCode[s] = badCode;
-    }
-  }
-}
-
 /// Whether slot `a` comes before slot `b`: longest waiting, priority, request number.
 template <class Control> __device__ bool goesFirst(const Control &c, int a, int b) {
   if (c.since[a] != c.since[b])
@@ -53,64 +12,136 @@ template <class Control> __device__ bool goesFirst(const Control &c, int a, int 
   return c.request[a] < c.request[b];
 }
 
+/// Rows and pages of the calls when all can be served in full: two scans in slot
+/// order. Warp 0.
+template <class Control> __device__ void serveAll(Control &c) {
+  using Config = typename Control::Config;
+  u32 before = 0; // pages << 8 | rows
+  for (int base = 0; base < Config::slots; base += 32) {
+    const int s = base + laneId();
+    const bool waits = s < Config::slots && c.wanted[s] >= 0;
+    const u32 mine = waits ? u32(c.newPages[s]) << 8 | u32(c.wanted[s]) : 0;
+    u32 end = mine; // inclusive scan
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const u32 below = __shfl_up_sync(~0u, end, distance);
+      end += laneId() >= distance ? below : 0;
+    }
+    if (waits) {
+      const u32 start = before + end - mine;
+      c.taken[s] = c.wanted[s];
+      c.rowBegin[s] = int(start & 255);
+      c.pageTop[s] = c.freePages - int(start >> 8);
+    }
+    before += __shfl_sync(~0u, end, 31);
+  }
+}
+
+/// Rows and pages when not everything fits: the calls in their order take rows, then
+/// the slots in ascending order take pages. Returns the number of calls served. One thread.
+template <class Control> __device__ int serveSome(Control &c, int waiting) {
+  using Config = typename Control::Config;
+  int left = Config::rowsPerPass;
+  for (int k = 0; k < waiting; ++k) {
+    const int s = c.order[k], wanted = c.wanted[s];
+    const int takes = c.callChunk[s] > 0 ? min(wanted, left) : wanted;
+    if (wanted == 0 || (takes > 0 && takes <= left)) {
+      c.taken[s] = takes;
+      left -= takes;
+    }
+  }
+  int rows = 0, served = 0, freePages = c.freePages;
+  for (int s = 0; s < Config::slots; ++s) {
+    const int takes = c.taken[s];
+    if (takes < 0)
+      continue;
+    const int needs = max(0, Control::pagesFor(c.kvLen[s] + takes) - c.held[s]);
+    if (c.badRow[s] < takes) {
+      c.fail(c.seated(s), c.badCode[s]);
+      c.taken[s] = -1;
+    } else if (needs > freePages) {
+      if (Config::failWhenFull)
+        c.fail(c.seated(s), kPoolExhausted);
+      c.taken[s] = -1;
+    } else {
+      c.rowBegin[s] = rows;
+      c.newPages[s] = needs;
+      c.pageTop[s] = freePages;
+      freePages -= needs;
+      rows += takes;
+      ++served;
+    }
+  }
+  return served;
+}
+
+__device__ __forceinline__ int warpTotal(int mine) {
+#pragma unroll
+  for (int distance = 16; distance; distance >>= 1)
+    mine += __shfl_xor_sync(~0u, mine, distance);
+  return mine;
+}
+
 /// Decides which calls the pass serves, how many rows each gets, and their rows
 /// and pages in ascending slot order. Warp 0.
 template <class Control> __device__ void chooseCalls(Control &c) {
   using Config = typename Control::Config;
-  const abi::LaunchParams &p = *c.params;
-  int waiting = 0;
+  const abi::LaunchParams &p = c.params;
+  int waiting = 0, rows = 0, needs = 0;
+  bool fits = true;
   for (int s = laneId(); s < Config::slots; s += 32) {
-    c.taken[s] = -1;
-    if (c.wanted[s] < 0)
+    c.taken[s] = c.wanted[s] = -1;
+    if (c.request[s] < 0 || c.seated(s).waitingSite < 0)
       continue;
-    int rank = 0;
-    for (int other = 0; other < Config::slots; ++other)
-      rank += c.wanted[other] >= 0 && goesFirst(c, other, s);
-    c.order[rank] = s;
+    const auto &r = c.seated(s);
+    const int wanted = r.callCount;
+    c.wanted[s] = wanted;
+    c.since[s] = r.waitingSince;
+    c.priority[s] = r.priority;
+    c.kvLen[s] = r.kvLen;
+    c.newPages[s] = max(0, Control::pagesFor(r.kvLen + wanted) - c.held[s]);
     ++waiting;
+    rows += wanted;
+    needs += c.newPages[s];
+    fits = fits && c.badRow[s] >= wanted;
   }
-#pragma unroll
-  for (int distance = 16; distance; distance >>= 1)
-    waiting += __shfl_xor_sync(~0u, waiting, distance);
   __syncwarp();
-  if (laneId() == 0) {
-    int left = Config::rowsPerPass;
-    for (int k = 0; k < waiting; ++k) {
-      const int s = c.order[k], wanted = c.wanted[s];
-      const int takes = c.callChunk[s] > 0 ? min(wanted, left) : wanted;
-      if (wanted == 0 || (takes > 0 && takes <= left)) {
-        c.taken[s] = takes;
-        left -= takes;
-      }
-    }
-
-    int rows = 0, served = 0, wantLogits = 0, freePages = c.freePages;
-    for (int s = 0; s < Config::slots; ++s) {
-      const int takes = c.taken[s];
-      if (takes < 0)
+  waiting = warpTotal(waiting);
+  fits = __all_sync(~0u, fits) && warpTotal(rows) <= Config::rowsPerPass && warpTotal(needs) <= c.freePages;
+  int served = waiting;
+  if (fits) {
+    serveAll(c);
+  } else {
+    for (int s = laneId(); s < Config::slots; s += 32) {
+      if (c.wanted[s] < 0)
         continue;
-      const int needs = max(0, Control::pagesFor(c.kvLen[s] + takes) - c.held[s]);
-      if (c.badRow[s] < takes) {
-        c.fail(c.requestAt(c.request[s]), c.badCode[s]);
-        c.taken[s] = -1;
-      } else if (needs > freePages) {
-        if (Config::failWhenFull)
-          c.fail(c.requestAt(c.request[s]), kPoolExhausted);
-        c.taken[s] = -1;
-      } else {
-        c.rowBegin[s] = rows;
-        c.newPages[s] = needs;
-        c.pageTop[s] = freePages;
-        freePages -= needs;
-        rows += takes;
-        ++served;
-        if (takes > 0 && (c.callFlags[s] & kWantsLogits))
-          wantLogits = 1;
-      }
+      int rank = 0;
+      for (int other = 0; other < Config::slots; ++other)
+        rank += c.wanted[other] >= 0 && goesFirst(c, other, s);
+      c.order[rank] = s;
     }
+    __syncwarp();
+    if (laneId() == 0)
+      served = serveSome(c, waiting);
+    served = __shfl_sync(~0u, served, 0);
+  }
+  __syncwarp();
+  rows = needs = 0;
+  bool wantLogits = false;
+  for (int s = laneId(); s < Config::slots; s += 32)
+    if (c.taken[s] >= 0) {
+      rows += c.taken[s];
+      needs += c.newPages[s];
+      wantLogits = wantLogits || (c.taken[s] > 0 && (c.callFlags[s] & kWantsLogits));
+    }
+  rows = warpTotal(rows);
+  needs = warpTotal(needs);
+  wantLogits = __any_sync(~0u, wantLogits);
+  if (laneId() == 0) {
     c.waiting = waiting;
     c.served = served;
-    c.freePages = *p.freeCount = freePages;
+    c.freePages -= needs;
+    *p.freeCount = c.freePages;
     c.numRows = rows;
     c.wantLogits = wantLogits;
     *p.pass = {rows, wantLogits, 0, c.tick};
@@ -120,12 +151,12 @@ template <class Control> __device__ void chooseCalls(Control &c) {
 /// Writes the row table and the page tables. One warp per slot.
 template <class Control> __device__ void fillRows(Control &c) {
   using Config = typename Control::Config;
-  const abi::LaunchParams &p = *c.params;
+  const abi::LaunchParams &p = c.params;
   for (int s = warpId(); s < Config::slots; s += kConsumerWarps) {
     const int count = c.taken[s];
     if (count < 0)
       continue;
-    auto &r = c.requestAt(c.request[s]);
+    auto &r = c.seated(s);
     const int begin = c.rowBegin[s], kvLen = c.kvLen[s], held = c.held[s], added = c.newPages[s];
     const u32 flags = c.callFlags[s];
     for (int i = laneId(); i < count; i += 32) {
@@ -153,7 +184,6 @@ template <class Control> __device__ void fillRows(Control &c) {
 /// Forms the pass of the waiting calls; `c.numRows` says whether the model runs.
 /// A barrier of the CTA must follow before others read the row table.
 template <class Control> __device__ void formPass(Control &c) {
-  surveyCalls(c);
   consumerSync();
   if (warpId() == 0)
     chooseCalls(c);
@@ -167,10 +197,11 @@ template <class Control> __device__ void completeCall(TurnOf<Control> &t) {
   auto &r = t.r;
   if (!r.served)
     return;
+  const Results results = t.results();
   bool nan = false;
-  for (int i = laneId(); i < r.callRowCount; i += 32)
-    nan = nan || t.p.rows[r.callRowBegin + i].result == -2;
-  const int end = r.kvLen + r.callRowCount;
+  for (int i = laneId(); i < results.size(); i += 32)
+    nan = nan || results[i] == -2;
+  const int end = r.kvLen + results.size();
   __syncwarp();
   if (laneId() == 0) {
     r.kvEnd = end;

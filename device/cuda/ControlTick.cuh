@@ -7,8 +7,8 @@ namespace megalith::device {
 /// slot. Warp 0.
 template <class Control> __device__ void countRequests(Control &c) {
   int open = 0, unseated = 0;
-  for (int i = laneId(); i < c.params->numRequests; i += 32) {
-    const auto &r = c.requestAt(i);
+  for (int i = laneId(); i < c.params.numRequests; i += 32) {
+    const auto &r = c.anywhere(i);
     open += !Control::isTerminal(r.state);
     unseated += !Control::isTerminal(r.state) && r.slot < 0;
   }
@@ -25,40 +25,40 @@ template <class Control> __device__ void countRequests(Control &c) {
   __syncwarp();
 }
 
-/// Reads what the host prepared, once. All consumer threads; only CTA 0 controls.
+/// Reads what the host prepared, once: no request holds a slot yet. All consumer
+/// threads; only CTA 0 controls.
 template <class Control> __device__ void startControl(Control &c, const abi::LaunchParams &p) {
   using Config = typename Control::Config;
   if (blockIdx.x != 0)
     return;
   if (threadIdx.x == 0) {
-    c.params = &p;
+    c.params = p;
     c.tick = c.done = 0;
     c.freePages = *p.freeCount;
-    c.freeSlots = 0;
+    c.freeSlots = Config::slots;
     for (int s = 0; s < Config::slots; ++s) {
-      c.request[s] = p.slots[s].request;
-      c.held[s] = p.slots[s].heldPages;
+      c.request[s] = -1;
+      c.held[s] = 0;
       c.gaugesSet[s] = 0;
-      c.freeSlots += c.request[s] < 0;
     }
   }
   consumerSync();
   if (warpId() == 0)
     countRequests(c);
   for (int i = threadIdx.x; i < p.numRequests; i += kConsumerThreads)
-    c.requestAt(i).stateBefore = c.requestAt(i).state;
+    c.tableEntry(i).stateBefore = c.tableEntry(i).state;
   consumerSync();
 }
 
 /// Test hook: overwrites words of descriptors of requests that have not ended. Warp 0.
 template <class Control> __device__ void applyCorruptions(Control &c) {
-  const abi::LaunchParams &p = *c.params;
+  const abi::LaunchParams &p = c.params;
   if (p.numCorruptions == 0)
     return;
   if (laneId() == 0)
     for (int i = 0; i < p.numCorruptions; ++i) {
       const abi::Corruption &hook = p.corruptions[i];
-      auto &r = c.requestAt(hook.request);
+      auto &r = c.anywhere(hook.request);
       if (hook.tick != c.tick || Control::isTerminal(r.state))
         continue;
       const int slot = r.slot;
@@ -69,12 +69,17 @@ template <class Control> __device__ void applyCorruptions(Control &c) {
   countRequests(c);
 }
 
+/// Writes the descriptor of the request in `slot` back to the host's table.
+template <class Control> __device__ void leaveSeat(Control &c, int slot) {
+  Control::copy(c.seated(slot), c.tableEntry(c.request[slot]));
+}
+
 /// Takes slots from requests whose state holds none, and pages from beyond each
 /// request's KV. Pages leave a table from its end, slots in ascending order; one
 /// lane per slot, a scan gives each its place on the free stack. Warp 0.
 template <class Control> __device__ void reclaim(Control &c) {
   using Config = typename Control::Config;
-  const abi::LaunchParams &p = *c.params;
+  const abi::LaunchParams &p = c.params;
   for (int base = 0; base < Config::slots; base += 32) {
     const int s = base + laneId();
     const int number = s < Config::slots ? c.request[s] : -1;
@@ -82,7 +87,7 @@ template <class Control> __device__ void reclaim(Control &c) {
     bool leaves = false;
     int kept = 0;
     if (number >= 0) {
-      auto &r = c.requestAt(number);
+      auto &r = c.seated(s);
       c.check(r, s);
       leaves = !Control::holdsSlot(r.state);
       // Up to kvEnd, not kvLen: drafts may wait for their kv.keep.
@@ -102,16 +107,21 @@ template <class Control> __device__ void reclaim(Control &c) {
     if (freed > 0)
       c.held[s] = p.slots[s].heldPages = kept;
     if (leaves) {
-      auto &r = c.requestAt(number);
-      c.request[s] = p.slots[s].request = -1;
+      auto &r = c.seated(s);
       r.slot = r.waitingSite = -1;
       r.served = r.kvLen = r.kvEnd = 0;
+      p.slots[s].request = -1;
       atomicAdd(&c.freeSlots, 1);
       if (!Control::isTerminal(r.state))
         atomicAdd(&c.unseated, 1);
     }
     const int total = __shfl_sync(~0u, end, 31);
+    if (Control::seatsAreShared)
+      for (u32 left = __ballot_sync(~0u, leaves); left; left &= left - 1)
+        leaveSeat(c, base + __ffs(left) - 1);
     __syncwarp();
+    if (leaves)
+      c.request[s] = -1;
     if (laneId() == 0)
       c.freePages += total;
     __syncwarp();
@@ -121,7 +131,7 @@ template <class Control> __device__ void reclaim(Control &c) {
 /// Reclaim, snapshot, stop. `c.done` says whether the resident loop ends here.
 template <class Control> __device__ void beginTick(Control &c) {
   using Config = typename Control::Config;
-  const abi::LaunchParams &p = *c.params;
+  const abi::LaunchParams &p = c.params;
   if (warpId() == 0) {
     if (laneId() == 0)
       c.changes = c.waiting = c.served = c.numRows = c.wantLogits = 0;
@@ -137,6 +147,11 @@ template <class Control> __device__ void beginTick(Control &c) {
         *p.pass = {0, 0, 1, c.tick};
       }
     }
+    __syncwarp();
+    // At the tick limit some still hold their slots.
+    for (int s = 0; Control::seatsAreShared && c.done && s < Config::slots; ++s)
+      if (c.request[s] >= 0)
+        leaveSeat(c, s);
   }
   consumerSync();
 }
@@ -145,7 +160,7 @@ template <class Control> __device__ void beginTick(Control &c) {
 /// ascending), while a slot is free.
 template <class Control, class Stage> __device__ void admission(Control &c, int state, Stage stage) {
   using Config = typename Control::Config;
-  const abi::LaunchParams &p = *c.params;
+  const abi::LaunchParams &p = c.params;
   consumerSync();
   if (warpId() == 0 && c.unseated > 0) {
     // Requests before `next` in that order have been visited in this tick.
@@ -153,7 +168,7 @@ template <class Control, class Stage> __device__ void admission(Control &c, int 
     while (c.freeSlots > 0) {
       u64 first = ~0ull;
       for (int i = laneId(); i < p.numRequests; i += 32) {
-        const auto &r = c.requestAt(i);
+        const auto &r = c.tableEntry(i);
         const u64 rank = (u64)(~(u32)r.priority ^ 0x80000000u) << 32 | (u32)i;
         if (r.state == state && r.slot < 0 && rank >= next && rank < first)
           first = rank;
@@ -190,8 +205,8 @@ template <class Control, class Parts> __device__ void everySlot(Control &c, Part
 /// Writes the record of one request at `out`. Its layout stands in Abi.h.
 template <class Control> __device__ void traceRequest(Control &c, int number, int slot, u32 *out) {
   using Config = typename Control::Config;
-  const abi::LaunchParams &p = *c.params;
-  auto &r = c.requestAt(number);
+  const abi::LaunchParams &p = c.params;
+  auto &r = slot < 0 ? c.tableEntry(number) : c.seated(slot);
   const int pages = slot < 0 ? 0 : c.held[slot];
   const u32 set = slot < 0 ? 0 : c.gaugesSet[slot];
   if (laneId() == 0) {
@@ -217,14 +232,16 @@ template <class Control> __device__ void traceRequest(Control &c, int number, in
 
 /// Whether request `number` changed state in this tick without holding a slot.
 template <class Control> __device__ bool changedUnseated(Control &c, int number) {
-  const auto &r = c.requestAt(number);
-  return number < c.params->numRequests && r.slot < 0 && r.state != r.stateBefore;
+  if (number >= c.params.numRequests)
+    return false;
+  const auto &r = c.tableEntry(number);
+  return r.slot < 0 && r.state != r.stateBefore;
 }
 
 /// Appends the record of this tick, or counts it as dropped. Warp 0.
 template <class Control> __device__ void traceTick(Control &c) {
   using Config = typename Control::Config;
-  const abi::LaunchParams &p = *c.params;
+  const abi::LaunchParams &p = c.params;
   const int rowWords = p.kvHash ? 9 : 8;
   const bool anyUnseated = c.changes > 0;
   int records = 0;
@@ -272,9 +289,12 @@ template <class Control> __device__ void traceTick(Control &c) {
   }
   __syncwarp();
   for (int s = laneId(); s < Config::slots; s += 32)
-    c.gaugesSet[s] = 0;
-  for (int i = laneId(); c.changes > 0 && i < p.numRequests; i += 32)
-    c.requestAt(i).stateBefore = c.requestAt(i).state;
+    if (c.request[s] >= 0) {
+      c.gaugesSet[s] = 0;
+      c.seated(s).stateBefore = c.seated(s).state;
+    }
+  for (int i = laneId(); anyUnseated && i < p.numRequests; i += 32)
+    c.tableEntry(i).stateBefore = c.tableEntry(i).state;
   if (laneId() == 0) {
     if (fits)
       p.stats->traceWords = begin + words;
@@ -287,11 +307,11 @@ template <class Control> __device__ void traceTick(Control &c) {
 /// Ends the tick. When nothing moved in it and nothing can free a page any more, the
 /// request that waits longest makes room for the others.
 template <class Control> __device__ void endTick(Control &c) {
-  const abi::LaunchParams &p = *c.params;
+  const abi::LaunchParams &p = c.params;
   consumerSync();
   if (warpId() == 0) {
     if (laneId() == 0 && c.waiting > 0 && c.served == 0 && c.changes == 0)
-      c.fail(c.requestAt(c.request[c.order[0]]), kPoolExhausted);
+      c.fail(c.seated(c.order[0]), kPoolExhausted);
     __syncwarp();
     if (p.trace)
       traceTick(c);

@@ -39,7 +39,8 @@ struct RingShared {
   u32 runHead;        ///< this pass needs logits
   u32 leave;          ///< the resident loop ended or stopped
   u32 stopped;        ///< GridEdges::stoppedHere
-  u32 plansRead;      ///< passes whose `runHead` the producer has read
+  u32 passes;         ///< planned so far
+  u32 plansRead;      ///< of these, whose `runHead` the producer has read
 };
 
 /// `Stages` slots of `StageBytes` each.
@@ -70,7 +71,8 @@ template <int Stages> __device__ void ringInit(RingShared *shared) {
       barrierInit(&shared->empty[i], kConsumerWarps);
     }
     barrierInit(&shared->planned, 1);
-    shared->runHead = shared->leave = shared->stopped = shared->plansRead = 0;
+    shared->runHead = shared->leave = shared->stopped = 0;
+    shared->passes = shared->plansRead = 0;
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -79,11 +81,12 @@ template <int Stages> __device__ void ringInit(RingShared *shared) {
 }
 
 /// Consumer thread 0, once per pass: tells the producer whether the head follows.
-/// `pass` counts passes from 0; the word of the pass before must have been read.
-__device__ __forceinline__ void planHead(RingShared &s, u32 pass, bool wanted) {
-  while (*(volatile u32 *)&s.plansRead < pass)
+/// The word of the pass before must have been read.
+__device__ __forceinline__ void planHead(RingShared &s, bool wanted) {
+  while (*(volatile u32 *)&s.plansRead != s.passes)
     if (*(volatile u32 *)&s.stopped)
       return;
+  s.passes = s.passes + 1;
   *(volatile u32 *)&s.runHead = wanted;
   __threadfence_block();
   barrierArrive(&s.planned);

@@ -85,12 +85,16 @@ template <class R> struct Consumer {
   }
 };
 
-/// Blocks of the operand that a warp keeps in registers, 8 words of a lane each.
+/// Blocks of the operand that a warp keeps in registers: a lane has 168, and with
+/// four row tiles the sums take 64 of them.
+__device__ constexpr int operandBlocks(int blocks, int tiles) {
 #if __CUDA_ARCH__ >= 900
-constexpr int kOperandBlocks = 8;
+  const int most = tiles == 1 ? 8 : 1;
 #else
-constexpr int kOperandBlocks = 4; // ptxas spills with more
+  const int most = tiles == 1 ? 4 : 1;
 #endif
+  return blocks < most ? blocks : most;
+}
 
 /// 32-bit floats of one of the two cross-warp buffers: 8 warps x 4 tiles x 16 rows x 8.
 constexpr int kSumFloats = kConsumerWarps * 4 * kTileRows * 8;
@@ -102,8 +106,9 @@ constexpr int kSumFloats = kConsumerWarps * 4 * kTileRows * 8;
 ///   epilogue(rowTile, row, pair, y0, y1)   one thread holds packed rows 2*pair and
 ///            2*pair+1 of the matrix; rowTile is a compile-time constant after unrolling
 template <class M, int Tiles, class C, class Operand, class Epilogue>
-__device__ __forceinline__ void streamProduct(C &consumer, int numRows, Operand operand, Epilogue epilogue) {
-  constexpr int window = M::blocks < kOperandBlocks / Tiles ? M::blocks : kOperandBlocks / Tiles;
+__device__ __forceinline__ void streamProduct(C &kept, int numRows, Operand operand, Epilogue epilogue) {
+  C consumer = kept; // in registers while the product lasts
+  constexpr int window = operandBlocks(M::blocks, Tiles);
   constexpr bool resident = M::blocks <= window;
   const int warp = warpId(), lane = laneId();
   const int rowInTile = lane >> 2;
@@ -202,6 +207,7 @@ __device__ __forceinline__ void streamProduct(C &consumer, int numRows, Operand 
       }
     }
   }
+  kept = consumer;
 }
 
 /// Packs one matrix of one layer: `rowOf(packedRow)` is the weight row to take,

@@ -153,7 +153,7 @@ std::vector<std::string> ConfigFile::keys() const {
 
 Result<RopeParams> ConfigFile::rope(int headDim) const {
   auto fail = [&](std::string message) {
-    return CheckpointError{"config-rope", std::move(message), Path};
+    return CheckpointError{"rope-config", std::move(message), Path};
   };
   if (headDim <= 0 || headDim % 2 != 0)
     return fail(fmt::format("rotary embedding needs an even head size, found "

@@ -241,7 +241,7 @@ private:
     w.line();
     w.comment("A tick up to the model's pass. `c.done`: the loop ends; `c.numRows`: the model runs.");
     {
-      const auto scope = w.scope("__device__ void controlBeforePass(Control &c)", "controlBeforePass");
+      const auto scope = w.scope("__device__ __noinline__ void controlBeforePass(Control &c)", "controlBeforePass");
       w.line("beginTick(c);");
       w.line("if (c.done)");
       w.line("  return;");
@@ -251,7 +251,7 @@ private:
     }
     w.line();
     w.comment("The rest of the tick.");
-    const auto scope = w.scope("__device__ void controlAfterPass(Control &c)", "controlAfterPass");
+    const auto scope = w.scope("__device__ __noinline__ void controlAfterPass(Control &c)", "controlAfterPass");
     range(split, parts.size(), split < parts.size());
     w.line("endTick(c);");
   }

@@ -61,10 +61,11 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("Producer<WeightRing> producer{{shared, &ringShared}};");
     {
       auto loop = w.scope(fmt::format("while (stream{}(p, producer))", typeName(plan.segments[0].name)));
+      if (plan.segments.size() == 1)
+        w.line("producer.headFollows();");
       for (size_t i = 1; i < plan.segments.size(); ++i) {
-        auto leave = w.scope(fmt::format("if (producer.headFollows() && !stream{}(p, producer))",
-                                         typeName(plan.segments[i].name)));
-        w.line("break;");
+        w.line("if (producer.headFollows() && !stream{}(p, producer))", typeName(plan.segments[i].name));
+        w.line("  break;");
       }
     }
     w.line("producer.drain();");
@@ -76,49 +77,37 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   w.line("                            reinterpret_cast<float *>(shared + WeightRing::stages * WeightRing::stageBytes)};");
   w.line("PassContext context{p, pass, stream, grid, Buffers(p.workspace)};");
   w.line("startControl(control, p);");
-  w.line("u32 passes = 0;");
   {
     auto loop = w.scope("for (;;)", "tick");
-    {
-      auto zero = w.scope("if (blockIdx.x == 0)");
-      w.line("controlBeforePass(control);");
-    }
-    {
-      auto stop = w.scope("if (!gridEdge(grid, 0))");
-      w.line("break;");
-    }
+    w.line("if (blockIdx.x == 0)");
+    w.line("  controlBeforePass(control);");
+    w.line("if (!gridEdge(grid, 0))");
+    w.line("  break;");
     w.line("loadPass<{}>(pass, p);", pool);
     w.line("consumerSync();");
     w.line("grid.tick = pass.tick;");
-    {
-      auto done = w.scope("if (pass.done)");
-      w.line("break;");
-    }
+    w.line("if (pass.done)");
+    w.line("  break;");
     {
       auto rows = w.scope("if (pass.numRows > 0)", "pass");
-      {
-        auto first = w.scope("if (threadIdx.x == 0)");
-        w.line("planHead(ringShared, passes, pass.wantLogits);");
-      }
-      w.line("++passes;");
-      {
-        auto stop = w.scope(fmt::format("if (!{})", pass(plan.segments[0].name)));
-        w.line("break;");
-      }
+      w.line("if (threadIdx.x == 0)");
+      w.line("  planHead(ringShared, pass.wantLogits);");
+      w.line("if (!{})", pass(plan.segments[0].name));
+      w.line("  break;");
       if (plan.segments.size() > 1) {
-        auto stop = w.scope(fmt::format("if (pass.wantLogits && !{})", pass(plan.segments[1].name)));
-        w.line("break;");
+        w.line("if (pass.wantLogits && !{})", pass(plan.segments[1].name));
+        w.line("  break;");
       }
-      auto zero = w.scope("if (blockIdx.x == 0)");
-      w.line("finishRows<{}>(p, pass, reinterpret_cast<const Words4 *>(p.workspace + {}), control.kvHash);", pool,
+      w.line("if (blockIdx.x == 0)");
+      w.line("  finishRows<{}>(p, pass, reinterpret_cast<const Words4 *>(p.workspace + {}), control.kvHash);", pool,
              plan.bestOffset);
     }
-    auto zero = w.scope("if (blockIdx.x == 0)");
-    w.line("controlAfterPass(control);");
+    w.line("if (blockIdx.x == 0)");
+    w.line("  controlAfterPass(control);");
   }
   w.line("consumerSync();");
-  auto leave = w.scope("if (threadIdx.x == 0)");
-  w.line("ringShared.leave = 1;");
+  w.line("if (threadIdx.x == 0)");
+  w.line("  ringShared.leave = 1;");
 }
 
 std::string emitCuda(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,

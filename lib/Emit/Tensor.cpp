@@ -116,62 +116,108 @@ private:
     w.line("Buffers b;");
   }
 
+  std::map<const plan::Phase *, std::string> functions;
+
+  /// Phases first, each a function of its own: ptxas then gives each the registers
+  /// it needs; in one body the largest would spill for all.
   void emitSegment(const plan::Segment &segment) {
+    const std::string name = identifier(plan.model) + typeName(segment.name);
+    for (const plan::Phase &phase : segment.before)
+      emitPhase(phase, name, false);
+    for (const plan::Phase &phase : segment.repeated)
+      emitPhase(phase, name, true);
+    for (const plan::Phase &phase : segment.after)
+      emitPhase(phase, name, false);
     w.line();
     w.comment(fmt::format("Segment `{}` of model `{}`. Tiles: row tiles of 16 that this variant handles. False "
                           "when the kernel stops.",
                           segment.name, plan.model));
     w.line("template <int Tiles>");
-    std::string name = identifier(plan.model) + typeName(segment.name);
-    auto fn = w.scope(fmt::format("__device__ __forceinline__ bool {}(PassContext &context)", name), name);
+    auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}(PassContext &context)", name), name);
+    emitCalls(segment.before, false);
+    if (segment.repeatCount) {
+      auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount), "layer");
+      emitCalls(segment.repeated, true);
+    }
+    emitCalls(segment.after, false);
+    w.line("return true;");
+  }
+
+  void emitCalls(const std::vector<plan::Phase> &phases, bool layers) {
+    for (const plan::Phase &phase : phases) {
+      w.line("{}<Tiles>(context{});", functions.at(&phase), layers ? ", layer" : "");
+      w.line("if (!gridEdge(context.grid, {}))", phase.edge);
+      w.line("  return false;");
+    }
+  }
+
+  void emitPhase(const plan::Phase &phase, const std::string &segment, bool layers) {
+    inLayers = layers;
+    std::string name = segment + typeName(phase.name);
+    for (int n = 2; llvm::any_of(functions, [&](const auto &f) { return f.second == name; }); ++n)
+      name = segment + typeName(phase.name) + std::to_string(n);
+    functions[&phase] = name;
+    w.line();
+    emitPhaseComment(phase);
+    w.line("template <int Tiles>");
+    auto fn = w.scope(fmt::format("__device__ __noinline__ void {}(PassContext &context{})", name,
+                                  layers ? ", int layer" : ""),
+                      name);
     w.line("const abi::LaunchParams &p = context.p;");
     w.line("PassShared &pass = context.pass;");
     w.line("const Buffers &b = context.b;");
     w.line("const int numRows = pass.numRows;");
     std::set<int64_t> ropes;
-    ir::walk(segment.op->region(), [&](const Operation &op) {
-      if (op.op == Op::RopeCos || op.op == Op::RopeSin)
-        ropes.insert(op.getInt("dim"));
-    });
+    if (phase.op)
+      for (const Region &region : phase.op->regions)
+        ir::walk(region, [&](const Operation &op) {
+          if (op.op == Op::RopeCos || op.op == Op::RopeSin)
+            ropes.insert(op.getInt("dim"));
+        });
     for (int64_t dim : ropes)
       w.line("const Rope<{0}> rope{0}{{p.ropeCosSin}};", dim);
-    emitPhases(segment.before);
-    if (segment.repeatCount) {
-      w.line();
-      auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount), "layer");
-      inLayers = true;
-      emitPhases(segment.repeated);
-      inLayers = false;
+    switch (phase.kind) {
+    case plan::Phase::Stream:
+      emitStream(phase);
+      break;
+    case plan::Phase::Map:
+      emitMap(phase);
+      break;
+    case plan::Phase::Attention:
+      emitAttention(phase);
+      break;
+    case plan::Phase::Copy:
+      emitCopy(phase);
+      break;
     }
-    emitPhases(segment.after);
-    w.line("return true;");
   }
 
-  void emitPhases(const std::vector<plan::Phase> &phases) {
-    for (const plan::Phase &phase : phases) {
-      w.line();
-      switch (phase.kind) {
-      case plan::Phase::Stream:
-        emitStream(phase);
-        break;
-      case plan::Phase::Map:
-        emitMap(phase);
-        break;
-      case plan::Phase::Attention:
-        emitAttention(phase);
-        break;
-      case plan::Phase::Copy:
-        emitCopy(phase);
-        break;
-      }
-      auto leave = w.scope(fmt::format("if (!gridEdge(context.grid, {}))", phase.edge));
-      w.line("return false;");
+  void emitPhaseComment(const plan::Phase &phase) {
+    switch (phase.kind) {
+    case plan::Phase::Stream: {
+      std::string outputs;
+      for (Value v : phase.op->results)
+        if (auto it = plan.bufferOf.find(v.id); it != plan.bufferOf.end())
+          outputs += (outputs.empty() ? "" : ", ") + plan.buffers[it->second].name;
+      w.comment(fmt::format("Streams {}{}{}.", phase.name, place(phase.op->loc),
+                            outputs.empty() ? "" : " into " + outputs));
+      break;
+    }
+    case plan::Phase::Map:
+      w.comment(fmt::format("{}{}: row by row.", phase.name, place(phase.op->loc)));
+      break;
+    case plan::Phase::Attention:
+      w.comment(fmt::format("Attention{}: {} heads over {} KV heads.", place(phase.op->loc),
+                            phase.op->getInt("heads"), phase.op->getInt("kv_heads")));
+      break;
+    case plan::Phase::Copy:
+      w.comment(fmt::format("{} moves to where the layers keep it.", plan.buffers[phase.from].name));
+      break;
     }
   }
 
   void emitCopy(const plan::Phase &phase) {
     const plan::Buffer &from = plan.buffers[phase.from], &to = plan.buffers[phase.to];
-    w.comment(fmt::format("{} moves to where the layers keep it.", from.name));
     auto rows = w.lambda("spreadRows(numRows, 1, [&](int row, int)");
     auto loop = w.scope(fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", from.columns));
     w.line("b.{}.store8(row, c, b.{}.load8(row, c));", identifier(to.name), identifier(from.name));
@@ -181,8 +227,6 @@ private:
     const Operation &op = *phase.op;
     std::string query = "b." + identifier(plan.buffers[plan.bufferOf.at(op.operands[0].id)].name);
     std::string out = "b." + identifier(plan.buffers[plan.bufferOf.at(op.result().id)].name);
-    w.comment(fmt::format("attention{}: {} heads over {} KV heads.", place(op.loc), op.getInt("heads"),
-                          op.getInt("kv_heads")));
     at(op.loc);
     w.line("attend<{}Kv>(p, pass, {}, {}, context.stream.scratch,", typeName(plan.model), inLayers ? "layer" : "0",
            floatLiteral(op.getFloat("scale")));
@@ -249,8 +293,6 @@ private:
     const Operation &op = *phase.op;
     const plan::Matrix &m = plan.matrices[phase.matrix];
     Group group(module, plan, op.region());
-    w.comment(fmt::format("{}{}.", phase.name, place(op.loc)));
-    auto scope = w.scope("");
     declareWeights(group);
     Value operand = group.def(m.ranges[0].product)->operands[0];
     auto scalars = emitPrologue(group, operand, m);
@@ -478,8 +520,6 @@ private:
   void emitMap(const plan::Phase &phase) {
     const Operation &op = *phase.op;
     Group group(module, plan, op.region());
-    w.comment(fmt::format("{}{}: row by row.", phase.name, place(op.loc)));
-    auto scope = w.scope("");
     declareWeights(group);
     plan::Matrix none;
     emitSinkDeclarations(group, none);
@@ -605,15 +645,15 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
 void emitProducer(CodeWriter &w, const plan::Plan &plan) {
   for (const plan::Segment &segment : plan.segments) {
     std::string name = "stream" + typeName(segment.name);
-    auto fn = w.scope(fmt::format("__device__ bool {}(const abi::LaunchParams &p, Producer<WeightRing> &producer)", name),
+    auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}(const abi::LaunchParams &p, Producer<WeightRing> &producer)", name),
                       name);
     auto phases = [&](const std::vector<plan::Phase> &list) {
       for (const plan::Phase &phase : list)
         if (phase.matrix >= 0) {
           std::string type = typeName(plan.matrices[phase.matrix].name);
           std::string layer = plan.matrices[phase.matrix].layers ? fmt::format(" + layer * {}::layerBytes", type) : "";
-          auto leave = w.scope(fmt::format("if (!streamWeights<{0}>(producer, p.stream + {0}::offset{1}))", type, layer));
-          w.line("return false;");
+          w.line("if (!streamWeights<{0}>(producer, p.stream + {0}::offset{1}))", type, layer);
+          w.line("  return false;");
         }
     };
     phases(segment.before);

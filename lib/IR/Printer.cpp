@@ -67,9 +67,10 @@ public:
   Printer(const Module &module, PrintOptions options) : module(module), options(options) {}
 
   void print(const Operation &op) {
-    // Values never cross these operations, so names may start afresh.
-    if (op.op == Op::Stage || op.op == Op::Part || op.op == Op::PolicyObserve ||
-        op.op == Op::PolicyOutput || op.op == Op::Segment) {
+    // In a valid module no value crosses these operations, and names may start afresh.
+    bool isScope = op.op == Op::Stage || op.op == Op::Part || op.op == Op::PolicyObserve ||
+                   op.op == Op::PolicyOutput || op.op == Op::Segment;
+    if (isScope && scopes++ == 0 && !namedOutside) {
       names.clear();
       taken.clear();
       unnamed = 0;
@@ -84,6 +85,8 @@ public:
       out.append(2 * indent, ' ');
       out += "}";
     }
+    if (isScope)
+      --scopes;
     out += "\n";
   }
 
@@ -145,6 +148,7 @@ private:
     std::string &n = names[v.id];
     if (!n.empty())
       return n;
+    namedOutside |= scopes == 0;
     if (v.id >= module.values.size())
       return n = "%?";
     std::string hint = module.hint(v).str();
@@ -154,18 +158,19 @@ private:
       if (!llvm::isAlnum(c) && c != '_')
         c = '_';
     if (llvm::isDigit(hint[0]))
-      hint = "_" + hint;
+      hint.insert(0, 1, '_');
     std::string unique = hint;
     for (unsigned i = 1; !taken.insert(unique).second; ++i)
       unique = fmt::format("{}_{}", hint, i);
-    return n = "%" + unique;
+    return n = fmt::format("%{}", unique);
   }
 
   const Module &module;
   PrintOptions options;
   std::unordered_map<uint32_t, std::string> names;
   llvm::StringSet<> taken;
-  unsigned unnamed = 0, indent = 0;
+  unsigned unnamed = 0, indent = 0, scopes = 0;
+  bool namedOutside = false; ///< a value was named outside of every scope
 };
 
 } // namespace

@@ -310,7 +310,7 @@ bool Verifier::checkCall(const Operation &op) {
   if (op.op == Op::Pass)
     return op.name.empty() ? fail(op, "a pass names its model") : true;
   if (op.op == Op::Results)
-    return require(op, {"site", "reducer"}) &&
+    return require(op, {"site"}) && oneOf(op, "reducer", {"argmax"}) &&
            (module.type(op.result()).kind == Type::Seq || fail(op, "the result must be a sequence"));
   if (!require(op, {"site", "reduce"}) || !oneOf(op, "kv", {"commit", "draft"}))
     return false;
@@ -318,11 +318,14 @@ bool Verifier::checkCall(const Operation &op) {
     return operandIs(op, 0, Type::seq(0));
   if (op.has("chunk") && op.getInt("chunk") <= 0)
     return fail(op, "`chunk` must be a positive integer");
+  std::vector<std::string> reducers = op.getStrings("reduce");
+  for (const std::string &reducer : reducers)
+    if (reducer != "argmax")
+      return fail(op, fmt::format("`{}` is no reducer; there is argmax", reducer));
   if (op.op == Op::Issue)
     return true;
-  size_t reducers = op.getStrings("reduce").size();
-  if (op.results.size() != reducers)
-    return fail(op, fmt::format("expected one result per reducer ({}), found {}", reducers,
+  if (op.results.size() != reducers.size())
+    return fail(op, fmt::format("expected one result per reducer ({}), found {}", reducers.size(),
                                 op.results.size()));
   for (Value v : op.results)
     if (module.type(v).kind != Type::Seq)

@@ -23,7 +23,8 @@ Op elementwiseOp(graph::Elementwise function) {
 class Lowering {
 public:
   Lowering(const CheckedModel &model, Module &module, Region &segment)
-      : model(model), module(module), segment(segment), b(module, segment), values(model.graph.nodes.size()) {}
+      : model(model), module(module), segment(segment), b(module, segment),
+        values(model.graph.nodes.size()) {}
 
   void run() {
     const graph::Graph &g = model.graph;

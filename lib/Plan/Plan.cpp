@@ -71,8 +71,9 @@ namespace {
 
 int64_t roundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/// Bytes of static shared memory: the pass table, barriers, control's own.
-constexpr int64_t kStaticShared = 8192;
+/// Bytes of static shared memory: the pass table, barriers, and control's state,
+/// of which some words stand for each slot.
+int64_t staticShared(int64_t slots) { return 8192 + 128 * slots; }
 constexpr int64_t kSumBytes = 2 * 8 * 4 * 16 * 8 * 4; ///< two buffers of Stream.cuh's sums
 
 class Planner {
@@ -337,30 +338,6 @@ private:
     return true;
   }
 
-  /// The other product of a dual pair: the one that meets `product` in an
-  /// elementwise operation.
-  const Operation *partnerOf(const Operation &stream, const Operation &product,
-                             llvm::ArrayRef<const Operation *> products) {
-    std::map<uint32_t, std::set<uint32_t>> from; // value -> products it is made of
-    for (const Operation *p : products)
-      from[p->result().id] = {p->result().id};
-    for (const Operation &inner : stream.region().ops) {
-      if (inner.op == Op::MatMul || inner.results.empty())
-        continue;
-      std::set<uint32_t> all;
-      for (Value v : inner.operands)
-        if (auto it = from.find(v.id); it != from.end())
-          all.insert(it->second.begin(), it->second.end());
-      if (all.size() == 2 && all.count(product.result().id))
-        for (const Operation *p : products)
-          if (p != &product && all.count(p->result().id))
-            return p;
-      if (!all.empty())
-        from[inner.result().id] = all;
-    }
-    return nullptr;
-  }
-
   bool planMatrix(const Operation &op, const Operation &model, int64_t layers, Phase &phase) {
     Matrix m;
     m.loc = op.loc;
@@ -394,9 +371,7 @@ private:
         range.pairing = Pairing::Half;
         range.pairs = shape[0] / 2;
       } else if (pairing == "dual") {
-        const Operation *second = partnerOf(op, *product, products);
-        if (!second)
-          return unsupported(*product, fmt::format("the dual weight `{}` without a partner", product->name));
+        const Operation *second = products.at(product->getInt("partner"));
         range.pairing = Pairing::Dual;
         range.second = second->name;
         range.secondProduct = second->result();
@@ -481,7 +456,7 @@ private:
       attention = std::max(attention, 4 * (together * dim + 8 * together * (dim + 2)));
     });
     plan.scratchBytes = roundUp(std::max(kSumBytes, attention), 128);
-    int64_t room = plan.profile.sharedBytes - kStaticShared - plan.scratchBytes;
+    int64_t room = plan.profile.sharedBytes - staticShared(module.param("slots")) - plan.scratchBytes;
     int64_t fit = std::min<int64_t>(16, room / plan.stageBytes);
     plan.stages = plan.knobs.ring ? plan.knobs.ring : fit;
     if (plan.stages < 2 || plan.stages > fit) {

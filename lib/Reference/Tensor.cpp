@@ -16,9 +16,8 @@ uint64_t KvStore::hash(int32_t page, int64_t offset) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (int64_t layer = 0; layer < layers; ++layer)
     for (const float *line : {key(page, layer, offset), value(page, layer, offset)})
-      for (int64_t i = 0; i < width; ++i) {
+      for (int64_t i = 0; i < width; ++i)
         hash = (hash ^ floatToBf16(line[i])) * 0x100000001b3u;
-      }
   return hash;
 }
 

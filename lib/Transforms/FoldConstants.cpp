@@ -2,7 +2,8 @@
 //
 // One walk in order replaces operations on constants by constants, `if` on a known
 // condition by its body and `goto` by its reachable targets; what is unused then goes.
-// Equal constants become one. f32 is rounded once per operation, as in execution. Nothing is re-associated.
+// Equal constants become one. f32 is rounded once per operation, as in execution.
+// Nothing is re-associated.
 //===----------------------------------------------------------------------===//
 #include "ControlUtil.h"
 #include "megalith/Transforms/Passes.h"

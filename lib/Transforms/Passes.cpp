@@ -64,9 +64,12 @@ std::optional<ir::Module> runPasses(ir::Module module, const PassOptions &option
     module.root.set("after", std::string(pass.name));
     if (options.time)
       emit(fmt::format("{:>10.3f} ms  {}\n", took.count(), pass.name));
-    if (options.printAfterAll)
-      emit(fmt::format("// ----- after {}{}\n", pass.name,
-                       withoutMark(module) == before ? " (unchanged)" : "\n" + ir::print(module)));
+    if (options.printAfterAll) {
+      if (withoutMark(module) == before)
+        emit(fmt::format("// ----- after {} (unchanged)\n", pass.name));
+      else
+        emit(fmt::format("// ----- after {}\n{}\n", pass.name, ir::print(module)));
+    }
     if (!ir::verify(module, diags)) {
       diags.note(fmt::format("after the pass `{}`", pass.name));
       return std::nullopt;

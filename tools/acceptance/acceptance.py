@@ -9,10 +9,12 @@ and outputs of every run stay under --work, with `commands.log` and `results.jso
 The exit status is 1 if a bar was missed.
 """
 import argparse
+import concurrent.futures
 import json
 import pathlib
 import sys
 import time
+import traceback
 
 import bits
 import control
@@ -23,6 +25,10 @@ from common import ROOT, Failure, Suite
 
 SECTIONS = {**parity.SECTIONS, **bits.SECTIONS, **control.SECTIONS, **inputs.SECTIONS,
             **speed.SECTIONS}
+# Sections of one phase run side by side; what counts time or launches runs alone.
+# `replay` uses the error that `parity` measured.
+PHASES = (("parity", "bits", "lossless", "policy", "faults", "inputs", "passes"),
+          ("replay", "sanitizer"), ("launches",), ("speed",))
 WITHOUT_GPU = ("lossless", "bits", "passes", "replay", "policy", "inputs", "faults")
 
 
@@ -43,7 +49,8 @@ def arguments():
     parser.add_argument("--skip", default="", help="sections to leave out")
     parser.add_argument("--quick", action="store_true", help="small models, few repetitions")
     parser.add_argument("--device", default="cuda", choices=("cuda", "reference"))
-    parser.add_argument("--jobs", type=int, default=4, help="runs at a time, but for timings")
+    parser.add_argument("--jobs", type=int, default=6,
+                        help="processes at a time, but for timings; 1: nothing side by side")
     parser.add_argument("--shim", help="launch_counter.so")
     args = parser.parse_args()
     default = WITHOUT_GPU if args.device == "reference" else tuple(SECTIONS)
@@ -56,25 +63,42 @@ def arguments():
     return args
 
 
+def run_section(suite, name):
+    """Runs one section; returns its seconds."""
+    suite.section, begin = name, time.time()
+    try:
+        SECTIONS[name](suite)
+    except Failure as failure:
+        suite.bar("stopped", str(failure), "runs", False)
+    except Exception as error:  # one section's trouble must not hide the others
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        suite.bar("stopped", f"{type(error).__name__}: {error} "
+                  f"({pathlib.Path(place.filename).name}:{place.lineno})", "runs", False)
+    return round(time.time() - begin, 1)
+
+
 def main():
     args = arguments()
-    suite, times = Suite(args), {}
-    for name in args.sections:
-        suite.section, begin = name, time.time()
-        try:
-            SECTIONS[name](suite)
-        except Failure as failure:
-            suite.bar("stopped", str(failure), "runs", False)
-        except Exception as error:  # one section's trouble must not hide the others
-            suite.bar("stopped", f"{type(error).__name__}: {error}", "runs", False)
-        times[name] = round(time.time() - begin, 1)
-        print(f"{name:10} ({times[name]} s)", flush=True)
-        (suite.work / "results.json").write_text(json.dumps(
-            {"device": args.device, "quick": args.quick, "seconds": times, "bars": suite.rows},
-            indent=1) + "\n")
-    missed = sum(row["verdict"] == "FAIL" for row in suite.rows)
-    passed = sum(row["verdict"] == "PASS" for row in suite.rows)
-    print(f"{passed} bars held, {missed} missed, {sum(times.values()):.0f} s")
+    suite, times, begin = Suite(args), {}, time.time()
+    for phase in PHASES:
+        names = [name for name in phase if name in args.sections]
+        workers = 1 if args.jobs == 1 else len(PHASES[0])
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            futures = {pool.submit(run_section, suite, name): name for name in names}
+            for future in concurrent.futures.as_completed(futures):
+                name = futures[future]
+                times[name] = future.result()
+                order = list(SECTIONS)
+                bars = sorted(suite.rows, key=lambda row: order.index(row["section"]))
+                (suite.work / "results.json").write_text(json.dumps(
+                    {"device": args.device, "quick": args.quick, "seconds": times,
+                     "bars": bars}, indent=1) + "\n")
+    missed = [row for row in suite.rows if row["verdict"] == "FAIL"]
+    held = sum(row["verdict"] == "PASS" for row in suite.rows)
+    print("\nseconds: " + ", ".join(f"{name} {took}" for name, took in times.items()))
+    for row in missed:
+        print(f"MISSED {row['section']}: {row['what']}: {row['measured']}; bar: {row['bar']}")
+    print(f"{held} bars held, {len(missed)} missed, {time.time() - begin:.0f} s")
     return 1 if missed else 0
 
 

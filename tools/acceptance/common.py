@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import time
 
 import numpy
@@ -157,10 +158,21 @@ class Suite:
         self.device, self.jobs, self.quick = args.device, args.jobs, args.quick
         self.on_gpu = self.device != "reference"
         self.shim = args.shim
-        self.rows, self.count, self.section = [], 0, ""
+        self.rows, self.count = [], 0
+        self.local = threading.local()  # sections run side by side
+        self.lock, self.model_lock = threading.Lock(), threading.Lock()
+        self.processes = threading.Semaphore(args.jobs)
         self.parity_error = {}  # model -> largest relative error of a row
         self.commands = open(self.work / "commands.log", "w")
         self.copy_pipelines()
+
+    @property
+    def section(self):
+        return self.local.section
+
+    @section.setter
+    def section(self, name):
+        self.local.section = name
 
     # --- inputs
     def copy_pipelines(self):
@@ -189,13 +201,14 @@ class Suite:
         directory = self.work / "models" / name
         if name not in ("awkward", "llama-1b", "qwen3-0.6b", "tiny"):
             return directory  # a section wrote it
-        if not (directory / "complete").exists():
-            made = subprocess.run([sys.executable, ROOT / "tools" / "make_random_model.py",
-                                   "--shape", name, "--out", directory],
-                                  capture_output=True, text=True)
-            if made.returncode:
-                raise Failure(f"cannot make {name}: {made.stderr[-500:]}")
-            (directory / "complete").write_text("")
+        with self.model_lock:
+            if not (directory / "complete").exists():
+                made = subprocess.run([sys.executable, ROOT / "tools" / "make_random_model.py",
+                                       "--shape", name, "--out", directory],
+                                      capture_output=True, text=True)
+                if made.returncode:
+                    raise Failure(f"cannot make {name}: {made.stderr[-500:]}")
+                (directory / "complete").write_text("")
         return directory
 
     def vocab(self, name):
@@ -244,18 +257,20 @@ class Suite:
         return os.environ | {"MEGALITH_CACHE_DIR": str(self.work / "cache")} | more
 
     def folder(self):
-        self.count += 1
-        folder = self.work / "runs" / f"{self.count:04}-{self.section}"
+        with self.lock:
+            self.count += 1
+            folder = self.work / "runs" / f"{self.count:04}-{self.section}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def execute(self, command, environment=None, timeout=240):
-        self.commands.write(" ".join(map(str, command)) + "\n")
-        self.commands.flush()
         try:
-            return subprocess.run([str(part) for part in command], capture_output=True, text=True,
-                                  errors="replace", timeout=timeout,
-                                  env=self.environment(environment or {}))
+            with self.processes:
+                self.commands.write(" ".join(map(str, command)) + "\n")
+                self.commands.flush()
+                return subprocess.run([str(part) for part in command], capture_output=True,
+                                      text=True, errors="replace", timeout=timeout,
+                                      env=self.environment(environment or {}))
         except subprocess.TimeoutExpired as late:
             raise Failure(f"no end after {timeout} s: {' '.join(map(str, command))}") from late
 
@@ -295,10 +310,10 @@ class Suite:
     def bar(self, what, measured, bar, ok):
         """One line of the table; `ok` None: recorded, no bar."""
         verdict = "-" if ok is None else "PASS" if ok else "FAIL"
-        self.rows.append({"section": self.section, "what": what, "measured": str(measured),
-                          "bar": str(bar), "verdict": verdict})
-        print(f"{self.section:10} {what:58} {str(measured):34} {str(bar):22} {verdict}",
-              flush=True)
+        with self.lock:
+            self.rows.append({"section": self.section, "what": what, "measured": str(measured),
+                              "bar": str(bar), "verdict": verdict})
+            print(f"{verdict:4} {self.section:9} {what:60} {str(measured):46} {bar}", flush=True)
 
 
 def write_lines(path, values):

@@ -45,29 +45,34 @@ def speed(suite):
 
     def measure(pipeline, new_tokens, drafts=None):
         requests = suite.prompts(model, new_tokens, (128,))
-        # The fastest of five launches: what the kernel can do, not what else the machine does.
         return suite.one(Run(pipeline, model, requests, sets=pool, drafts=drafts,
-                             environment=fresh, options=("--repeat=5",)))
+                             environment=fresh))
 
-    first = measure("autoregressive", 64)
-    long = measure("autoregressive", 192)
-    row = ((long.summary["kernel_ms"] - first.summary["kernel_ms"])
-           / (long.summary["passes"] - first.summary["passes"]))
+    def fastest(*outcomes):
+        """Kernel ms: what the kernel can do, not what else the machine does."""
+        return min(outcome.summary["kernel_ms"] for outcome in outcomes)
+
+    # Multiples of 9, so that every speculative pass has 9 rows.
+    few, many = 63, 189
+    first, long, first_again, long_again = [measure("autoregressive", new_tokens)
+                                            for new_tokens in (few, many, few, many)]
+    count = long.summary["passes"] - first.summary["passes"]
+    row = (fastest(long, long_again) - fastest(first, first_again)) / count
     suite.bar("llama-1b, batch 1, 128-token prompt: ms per token", f"{row:.3f}",
-              f"<= {TOKEN_MS}", row <= TOKEN_MS and
-              long.summary["passes"] - first.summary["passes"] == 128)
+              f"<= {TOKEN_MS}", row <= TOKEN_MS and count == many - few)
     drafts = long.tokens()
-    nine_64 = measure("speculative_lookup", 64, drafts)
-    nine_192 = measure("speculative_lookup", 192, drafts)
-    count = nine_192.summary["passes"] - nine_64.summary["passes"]
-    nine = (nine_192.summary["kernel_ms"] - nine_64.summary["kernel_ms"]) / count
-    rows = (nine_192.summary["rows"] - nine_64.summary["rows"]) / count
+    nine_few, nine_many, few_again, many_again = [measure("speculative_lookup", new_tokens, drafts)
+                                                  for new_tokens in (few, many, few, many)]
+    count = nine_many.summary["passes"] - nine_few.summary["passes"]
+    nine = (fastest(nine_many, many_again) - fastest(nine_few, few_again)) / count
+    rows = (nine_many.summary["rows"] - nine_few.summary["rows"]) / count
     suite.bar(f"llama-1b, {rows:.2f} rows per pass: ms per pass", f"{nine:.3f} = "
               f"{nine / row:.2f} x one row", f"<= {ROWS_RATIO} x",
-              nine <= ROWS_RATIO * row and nine_192.tokens() == long.tokens())
-    suite.bar("prefill of 128 tokens and 64 tokens: kernel ms", first.summary["kernel_ms"],
+              nine <= ROWS_RATIO * row and nine_many.tokens() == long.tokens())
+    suite.bar(f"prefill of 128 tokens and {few} tokens: kernel ms",
+              fastest(first, first_again),
               "recorded", None)
-    for name, outcome in (("NVRTC", first), ("cached start", long)):
+    for name, outcome in (("NVRTC", first), ("cached start", first_again)):
         suite.bar(f"{name}: ms", f"compile {outcome.summary['compile_ms']:.0f} (cache hit "
                   f"{outcome.summary['cache_hit']}), load {outcome.summary['load_ms']:.0f}, "
                   f"process {1000 * outcome.seconds:.0f}", "recorded", None)

@@ -35,7 +35,7 @@ static std::string bytesOf(const std::vector<int32_t> &tokens) {
   return text;
 }
 
-static double rounded(double value, double step) { return std::round(value / step) * step; }
+static double rounded(double value) { return std::round(value * 1000) / 1000; }
 
 std::string formatJson(const RunReport &report, const std::vector<Request> &requests, bool bytes) {
   std::string out;
@@ -67,11 +67,11 @@ std::string formatJson(const RunReport &report, const std::vector<Request> &requ
   summary["passes"] = report.passes;
   summary["rows"] = report.rows;
   summary["tokens"] = report.tokens();
-  summary["tokens_per_pass"] = rounded(report.tokensPerPass(), 1e-3);
-  summary[report.device == "cuda" ? "kernel_ms" : "run_ms"] = rounded(report.runMs, 1e-3);
-  summary["load_ms"] = rounded(report.loadMs, 1e-3);
+  summary["tokens_per_pass"] = rounded(report.tokensPerPass());
+  summary[report.device == "cuda" ? "kernel_ms" : "run_ms"] = rounded(report.runMs);
   if (report.cacheHit) {
-    summary["compile_ms"] = rounded(report.compileMs, 1e-3);
+    summary["load_ms"] = rounded(report.loadMs);
+    summary["compile_ms"] = rounded(report.compileMs);
     summary["cache_hit"] = *report.cacheHit;
   }
   summary["metrics"] = report.metrics;

@@ -44,7 +44,7 @@ public:
   /// byte i, so text needs no tokenizer.
   bool byteVocabulary() const;
 
-  /// The rotary embedding for heads of `headDim` values. Error: `config-rope`
+  /// The rotary embedding for heads of `headDim` values. Error: `rope-config`
   /// (theta or a member missing, a type that is not known, an odd `headDim`).
   Result<RopeParams> rope(int headDim) const;
 

@@ -65,7 +65,7 @@ static std::string ropeError(const char *text, int headDim = 32) {
   auto rope = config->rope(headDim);
   if (rope)
     return "no error";
-  EXPECT_EQ(rope.error.kind, "config-rope");
+  EXPECT_EQ(rope.error.kind, "rope-config");
   return rope.error.message;
 }
 

@@ -148,6 +148,8 @@ TEST(Verifier, RejectsControlCode) {
        "expected one result per reducer (1), found 0"},
       {"if(%b) { call @t(%s) {site = 0, kv = \"draft\", reduce = []} }",
        "a call must stand directly in a stage"},
+      {"%x = call @t(%s) {site = 0, kv = \"draft\", reduce = [\"sample\"]} : token<4>",
+       "`sample` is no reducer; there is argmax"},
       {"if(%i) {}", "operand 0 must be `bool`, found `i32`"},
       {"if(%b) { goto {to = [\"B\"]} }", "`goto` cannot end `if`"},
       {"goto {to = [\"B\"]}", "`goto` must be the last operation of its region"},
@@ -282,7 +284,7 @@ TEST(Verifier, ValuesAndScopes) {
     m.root.regions.resize(1);
     Builder top(m, m.root.region());
     Operation &state = top.create(Op::State);
-    state.name = "A";
+    state.name = std::string("A");
     Operation &stage = top.create(Op::Stage);
     stage.set("on", std::string("A"));
     build(m, stage.region());

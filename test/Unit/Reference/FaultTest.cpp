@@ -84,14 +84,13 @@ TEST(Faults, StandstillEndsTheOneThatWaitsLongest) {
 
 TEST(Faults, NanHitsItsRequestOnly) {
   auto requests = prompts(4, 10);
-  // A token that no other request sees.
-  auto without = requests;
   RunResult base = run(autoregressive({}), requests);
   std::set<int32_t> used;
   for (size_t i = 0; i < requests.size(); ++i) {
     used.insert(requests[i].tokens.begin(), requests[i].tokens.end());
     used.insert(base.requests[i].tokens.begin(), base.requests[i].tokens.end());
   }
+  // A token that no other request sees.
   int32_t poison = 0;
   while (used.count(poison))
     ++poison;
@@ -164,7 +163,6 @@ TEST(Faults, DraftsSurviveUntilTheirKeepInTheNextTick) {
   text.insert(text.find("  stage @propose"), stage);
   auto requests = prompts(3, 24);
   RunResult base = run(speculative({}), requests);
-  Settings s;
   RunResult result = run(text, requests);
   for (size_t i = 0; i < requests.size(); ++i)
     EXPECT_EQ(result.requests[i].tokens, base.requests[i].tokens);

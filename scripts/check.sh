@@ -1,0 +1,8 @@
+#!/bin/sh
+# Installs what is missing, builds, and runs every test that needs no GPU. The last
+# line says `N passed, N failed`; the exit code is 0 only when nothing failed.
+set -eu
+cd "$(dirname "$0")/.."
+scripts/install_deps.sh
+scripts/build.sh
+exec python3 scripts/run_tests.py "${MEGALITH_BUILD:-build}"

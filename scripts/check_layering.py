@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Check which folder includes which, and that no code knows a shipped file's name.
+
+The table says for each folder what it may see. A folder may always see itself.
+"""
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(__file__).resolve().parent.parent
+
+# Whole folders, or single headers by their path.
+ROW, FAULTS, ABI = "IR/Row.h", "IR/Faults.def", "device/Abi.h"
+ALLOWED = {
+    "Support": [],
+    "Checkpoint": [ROW],
+    "Syntax": ["Support"],
+    "Sema": ["Syntax", "Checkpoint", "Support"],
+    "IR": ["Support"],
+    "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support"],
+    "Transforms": ["IR", "Support"],
+    "Plan": ["IR", "Support"],
+    "Emit": ["Plan", "IR", "Support"],
+    "Reference": ["IR", "Checkpoint", "Support"],
+    "Jit": ["Support"],
+    "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support"],
+    "runtime": ["Checkpoint", ROW, FAULTS, ABI],
+    "device": [],
+    "tools": ["Driver", "Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Reference",
+              "Checkpoint", "IR", "Support", "runtime", ABI],
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
+SUFFIXES = {".h", ".cpp", ".def", ".cuh", ".c"}
+
+
+def folder_of(path):
+    """The row of the table that a file belongs to."""
+    parts = path.relative_to(root).parts
+    if parts[0] == "lib":
+        return parts[1]
+    if parts[:2] == ("include", "megalith"):
+        return parts[2]
+    return parts[0]
+
+
+def target_of(path, name):
+    """What an include names: a folder, or a header that the table lists singly."""
+    if folder_of(path) == "device":  # compiled with its own header names
+        stem = name.removeprefix("megalith/")
+        known = (root / "device" / "cuda" / stem).is_file() or (root / "device" / stem).is_file()
+        return "device" if known else None
+    if (path.parent / name).is_file():
+        return folder_of(path)
+    if name == ABI:
+        return ABI
+    if name.startswith("runtime/"):
+        return "runtime"
+    match = re.fullmatch(r"megalith/(\w+)/(.+)", name)
+    if not match:
+        return None  # another project's
+    short = f"{match[1]}/{match[2]}"
+    return short if short in (ROW, FAULTS) else match[1]
+
+
+def sources(*folders):
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in SUFFIXES and path.is_file():
+                yield path
+
+
+def check_includes():
+    for path in sources("lib", "include", "runtime", "device", "tools"):
+        own = folder_of(path)
+        if own not in ALLOWED:
+            yield f"{path.relative_to(root)}: the folder `{own}` is not in the table"
+            continue
+        for name in INCLUDE.findall(path.read_text()):
+            target = target_of(path, name)
+            if target is None or target == own or target in ALLOWED[own]:
+                continue
+            if target in (ROW, FAULTS) and "IR" in ALLOWED[own] + [own]:
+                continue
+            yield f"{path.relative_to(root)}: `{own}` may not include `{name}`"
+
+
+def check_names():
+    names = set()
+    for path in sorted((root / "pipelines").rglob("*.yaml")):
+        names.update(re.findall(r"^(?:pipeline|model):\s*(\w+)", path.read_text(), re.M))
+    pattern = re.compile(r"\b(" + "|".join(map(re.escape, sorted(names))) + r")\b", re.I)
+    for path in sources("lib", "include", "runtime", "device"):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = pattern.search(line)
+            if match:
+                yield f"{path.relative_to(root)}:{number}: code must not know the name `{match[0]}`"
+
+
+problems = [*check_includes(), *check_names()]
+print("\n".join(problems) if problems else "every include is allowed; no shipped name in the code")
+sys.exit(1 if problems else 0)

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Run the unit tests, the lit tests and the source checks: run_tests.py BUILD_DIR.
+
+Prints what failed, and at the very end one line `N passed, N failed`.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+root = pathlib.Path(__file__).resolve().parent.parent
+build = pathlib.Path(sys.argv[1]).resolve()
+passed = failed = 0
+
+
+def count(name, ok, bad, started, output=""):
+    global passed, failed
+    passed += ok
+    failed += bad
+    print(f"{name:<24} {ok:>5} passed {bad:>4} failed {time.time() - started:>7.1f} s", flush=True)
+    if bad:
+        print(output, flush=True)
+
+
+def unit_tests(scratch):
+    programs = sorted(build.glob("test/Unit/*Tests"))
+    if not programs:
+        count("unit tests", 0, 1, time.time(), f"no test programs in {build}/test/Unit")
+    for program in programs:
+        started, report = time.time(), scratch / (program.name + ".json")
+        run = subprocess.run([program, "--gtest_brief=1", f"--gtest_output=json:{report}"],
+                             capture_output=True, text=True, errors="replace", cwd=scratch)
+        output = run.stdout + run.stderr
+        try:
+            result = json.loads(report.read_text())
+        except (OSError, ValueError):  # it crashed before it could write
+            count(program.name, 0, 1, started, output)
+            continue
+        bad = result["failures"] or int(run.returncode != 0)
+        skipped = result["disabled"]
+        count(program.name, max(0, result["tests"] - bad - skipped), bad, started, output)
+
+
+def lit_tests(scratch):
+    started = time.time()
+    lit = next((path for path in map(pathlib.Path, ("/usr/lib/llvm-19/build/utils/lit/lit.py",
+                                                    "/usr/lib/llvm-19/share/lit/lit.py"))
+                if path.is_file()), None)
+    if lit is None:
+        count("lit", 0, 1, started, "lit.py of llvm-19-tools was not found")
+        return
+    report = scratch / "lit.json"
+    run = subprocess.run([sys.executable, lit, "-v", "--param", f"build={build}",
+                          "--param", "filecheck=/usr/lib/llvm-19/bin", "-o", report, root / "test"],
+                         capture_output=True, text=True, errors="replace")
+    try:
+        tests = json.loads(report.read_text())["tests"]
+    except (OSError, ValueError):
+        count("lit", 0, 1, started, run.stdout + run.stderr)
+        return
+    good = sum(test["code"] in ("PASS", "XFAIL") for test in tests)
+    skipped = [test["name"] for test in tests if test["code"] == "UNSUPPORTED"]
+    bad = len(tests) - good - len(skipped)
+    wrong = "\n".join(f"{test['code']}: {test['name']}\n{test['output']}" for test in tests
+                      if test["code"] not in ("PASS", "XFAIL", "UNSUPPORTED"))
+    # No test at all is a failure of its own.
+    count("lit", good, bad or int(good == 0), started, wrong)
+    for name in skipped:
+        print(f"  skipped: {name}")
+
+
+def source_checks():
+    for script in ("check_layering.py", "check_diagnostics.py"):
+        started = time.time()
+        run = subprocess.run([sys.executable, root / "scripts" / script], capture_output=True, text=True)
+        ok = run.returncode == 0
+        count(script, int(ok), int(not ok), started, run.stdout + run.stderr)
+
+
+started = time.time()
+with tempfile.TemporaryDirectory() as directory:
+    unit_tests(pathlib.Path(directory))
+    lit_tests(pathlib.Path(directory))
+source_checks()
+print(f"{time.time() - started:.0f} s")
+print(f"{passed} passed, {failed} failed")
+sys.exit(1 if failed or not passed else 0)

@@ -1,0 +1,388 @@
+#include "megalith/Emit/Control.h"
+#include "../../../device/Abi.h"
+#include "megalith/IR/Text.h"
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+using namespace megalith;
+
+namespace {
+
+/// A tick-level module around the bodies of one stage's parts.
+struct Pipeline {
+  std::string declarations = "  field @draft {capacity = 8, type = \"token\"} @0:9:3\n"
+                             "  field @accepted {init = 3, type = \"i32\"} @0:10:3\n"
+                             "  field @\"size.ema\" {init = 0.5, type = \"f32\"} @0:11:3\n";
+  std::string commit = "      goto {to = [\"DONE\"]} @0:29:9\n";
+  std::string results;
+
+  std::string text() const {
+    return R"(module @p {after = "form-ticks", fault = "FAILED"} @0:1:1 {
+  file {index = 0, path = "p.yaml"}
+  param @slots {type = "i32", value = 4} @0:2:3
+  param @rows_per_pass {type = "i32", value = 16} @0:3:3
+)" + declarations + R"(  state @QUEUED {initial, next = ["VERIFY"]} @0:12:3
+  state @VERIFY {next = ["COMMIT"], slot} @0:13:3
+  state @COMMIT {next = ["VERIFY", "DONE"], slot} @0:14:3
+  state @DONE {terminal} @0:15:3
+  state @FAILED {terminal} @0:16:3
+  pool @target {on_full = "wait", page_tokens = 16, pages = 32, watermark = 85} @0:17:3
+  metric @committed @0:18:3
+  gauge @"size.block" {type = "i32"} @0:19:3
+  tick {
+    part @admit {kind = "admit", stage = "admit", state = "QUEUED"} @0:20:3 {
+      goto {to = ["VERIFY"]} @0:21:9
+    }
+    part @"verify.0" {before_site = 0, kind = "slot", stage = "verify", state = "VERIFY"} @0:22:3 {
+      %tokens = tokens : token<> @0:23:9
+      %n = seq.len(%tokens) : i32 @0:23:9
+      %c1 = const {value = 1} : i32 @0:23:9
+      %i = sub(%n, %c1) : i32 @0:23:9
+      %last = seq.at(%tokens, %i) : token @0:23:9
+      %s = seq.make(%last) : token<1> @0:23:9
+      %d = field.get @draft : token<8> @0:23:9
+      %fed = seq.concat(%s, %d) : token<9> @0:23:9
+      issue @target(%fed) {kv = "draft", reduce = ["argmax"], site = 0} @0:23:9
+    }
+    pass @target @0:23:9
+    part @"verify.1" {after_site = 0, kind = "slot", stage = "verify", state = "VERIFY"} @0:22:3 {
+)" + results + R"(      goto {to = ["COMMIT"]} @0:25:9
+    }
+    part @commit {kind = "slot", stage = "commit", state = "COMMIT"} @0:26:3 {
+)" + commit + R"(    }
+  }
+  model @target {graph = "g", head_dim = 16, hidden = 16, kv_heads = 1, kv_layers = 1, layers = 1, numerics = "transformers", rope_theta = 10000.0, rope_type = "default", vocab = 100} @0:4:3 {
+  }
+}
+)";
+  }
+};
+
+std::optional<ir::Module> parsed(const std::string &text) {
+  SourceFiles files;
+  Diagnostics diags(files);
+  auto module = ir::parse(diags, files.add("test.ir", text));
+  EXPECT_TRUE(module && ir::verify(*module, diags)) << diags.render() << text;
+  return module;
+}
+
+std::string emitted(const Pipeline &p, bool lines = false) {
+  const auto module = parsed(p.text());
+  if (!module)
+    return "";
+  CodeWriter w;
+  emit::ControlOptions options;
+  options.lineDirectives = lines;
+  emit::emitControl(w, *module, nullptr, options);
+  return w.text();
+}
+
+/// The lines between `head {` and its `} // name`.
+std::string bodyOf(const std::string &text, const std::string &function) {
+  const size_t begin = text.find("__device__ void " + function + "(");
+  const size_t end = text.find("} // " + function + "\n", begin);
+  if (begin == std::string::npos || end == std::string::npos)
+    return "no function " + function;
+  const size_t line = text.find('\n', begin) + 1;
+  return text.substr(line, end - line);
+}
+
+std::string commitOf(const std::string &operations) {
+  Pipeline p;
+  p.commit = operations;
+  return bodyOf(emitted(p), "commit");
+}
+
+} // namespace
+
+TEST(EmitControl, ConstantsComeFromParamsPoolAndModel) {
+  const std::string text = emitted({});
+  for (const char *line :
+       {"static constexpr int slots = 4;", "static constexpr int rowsPerPass = 16;",
+        "static constexpr int vocab = 100;", "static constexpr int pages = 32;",
+        "static constexpr bool failWhenFull = false;", "static constexpr int draftRows = 9; //",
+        "static constexpr unsigned long long slotStates = 0x6; // VERIFY COMMIT",
+        "static constexpr unsigned long long terminalStates = 0x18; // DONE FAILED",
+        "static constexpr int faultState = 4; // FAILED"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
+}
+
+TEST(EmitControl, StatesHaveATable) {
+  EXPECT_NE(emitted({}).find("//   state   flags     next\n"
+                             "//   QUEUED  initial   VERIFY\n"
+                             "//   VERIFY  slot      COMMIT\n"
+                             "//   COMMIT  slot      VERIFY DONE\n"
+                             "//   DONE    terminal\n"
+                             "//   FAILED  terminal\n"
+                             "enum State : int {\n"
+                             "  QUEUED = 0,\n"),
+            std::string::npos);
+}
+
+TEST(EmitControl, FieldsAreDeclaredUnderIdentifiers) {
+  EXPECT_NE(emitted({}).find("struct Request : megalith::abi::RequestHeader {\n"
+                             "  Sequence<8> draft;\n"
+                             "  int accepted;\n"
+                             "  float size_ema; // size.ema\n"
+                             "\n"
+                             "  __device__ bool fieldsInRange() const { return draft.inRange(); }\n"
+                             "};\n"),
+            std::string::npos);
+}
+
+TEST(EmitControl, ValuesUsedOnceAreWrittenWhereTheyAreUsed) {
+  EXPECT_EQ(bodyOf(emitted({}), "verifyIssue"),
+            "  Request &r = t.r;\n"
+            "  const auto tokens = t.tokens();\n"
+            "  t.issue<VerifyCall>(concat(list(t.at(tokens, tokens.size() - 1)), r.draft));\n");
+}
+
+TEST(EmitControl, LoopsBecomeOneCallWithATest) {
+  Pipeline p;
+  p.results = R"(      %best = results @target {reducer = "argmax", site = 0} : token<9> @0:23:9
+      %d = field.get @draft : token<8> @0:24:9
+      %n = seq.len(%d) : i32 @0:24:9
+      %acc = prefix_while(%n) : i32 @0:24:9 {
+        ^(%i : i32):
+        %x = seq.at(%d, %i) : token @0:24:9
+        %y = seq.at(%best, %i) : token @0:24:9
+        %q = eq(%x, %y) : bool @0:24:9
+        yield(%q) @0:24:9
+      }
+      field.set @accepted(%acc) @0:24:9
+)";
+  EXPECT_EQ(bodyOf(emitted(p), "verifyResume"),
+            "  Request &r = t.r;\n"
+            "  const auto best = t.results();\n"
+            "  const int acc = prefixWhile(t, r.draft.size(), "
+            "[&](int i) { return t.at(r.draft, i) == t.at(best, i); });\n"
+            "  t.set(r.accepted, acc);\n"
+            "  t.goTo(COMMIT);\n");
+}
+
+TEST(EmitControl, AValueReadBeforeAWriteKeepsItsVariable) {
+  EXPECT_EQ(commitOf(R"(      %old = field.get @accepted : i32 @0:27:9
+      %c2 = const {value = 2} : i32 @0:27:9
+      %sum = add(%old, %c2) : i32 @0:27:9
+      field.set @accepted(%c2) @0:27:9
+      count.add @committed(%sum) @0:28:9
+      goto {to = ["DONE"]} @0:29:9
+)"),
+            "  Request &r = t.r;\n"
+            "  const int sum = r.accepted + 2;\n"
+            "  t.set(r.accepted, 2);\n"
+            "  t.count(Metric::committed, sum);\n"
+            "  t.goTo(DONE);\n");
+}
+
+TEST(EmitControl, AViewThatOutlivesItsFieldIsCopied) {
+  EXPECT_EQ(commitOf(R"(      %old = field.get @draft : token<8> @0:27:9
+      %c0 = const {value = 0} : i32 @0:27:9
+      %c2 = const {value = 2} : i32 @0:27:9
+      %head = seq.slice(%old, %c0, %c2) : token<8> @0:27:9
+      %tail = seq.slice(%old, %c2, %c2) : token<8> @0:27:9
+      field.set @draft(%head) @0:27:9
+      %n = append(%tail) : i32 @0:28:9
+      goto {to = ["DONE"]} @0:29:9
+)"),
+            "  Request &r = t.r;\n"
+            "  const auto old = hold(r.draft);\n"
+            "  const auto tail = slice(old, 2, 2);\n"
+            "  t.set(r.draft, slice(old, 0, 2));\n"
+            "  t.append(tail);\n"
+            "  t.goTo(DONE);\n");
+}
+
+TEST(EmitControl, BudgetIsReadOnItsSideOfAnAppend) {
+  EXPECT_EQ(commitOf(R"(      %b = budget : i32 @0:27:9
+      %d = field.get @draft : token<8> @0:27:9
+      %n = append(%d) : i32 @0:27:9
+      %c = budget : i32 @0:28:9
+      %used = sub(%b, %c) : i32 @0:28:9
+      count.add @committed(%used) @0:28:9
+      count.add @committed(%n) @0:28:9
+      goto {to = ["DONE"]} @0:29:9
+)"),
+            "  Request &r = t.r;\n"
+            "  const int b = t.budget();\n"
+            "  const int n = t.append(r.draft);\n"
+            "  t.count(Metric::committed, b - t.budget());\n"
+            "  t.count(Metric::committed, n);\n"
+            "  t.goTo(DONE);\n");
+}
+
+TEST(EmitControl, AnIndexIsCheckedEvenWhereCppWouldNotEvaluateIt) {
+  EXPECT_EQ(commitOf(R"(      %d = field.get @draft : token<8> @0:27:9
+      %a = field.get @accepted : i32 @0:27:9
+      %c5 = const {value = 5} : i32 @0:27:9
+      %in = lt(%a, %c5) : bool @0:27:9
+      %x = seq.at(%d, %a) : token @0:27:9
+      %c7 = const {value = 7} : token @0:27:9
+      %same = eq(%x, %c7) : bool @0:27:9
+      %both = and(%in, %same) : bool @0:27:9
+      goto(%both) {to = ["VERIFY", "DONE"]} @0:29:9
+)"),
+            "  Request &r = t.r;\n"
+            "  const bool same = t.at(r.draft, r.accepted) == 7;\n"
+            "  t.goTo(r.accepted < 5 && same ? VERIFY : DONE);\n");
+}
+
+TEST(EmitControl, RealArithmeticIsRoundedOncePerOperation) {
+  EXPECT_EQ(commitOf(R"(      %a = field.get @accepted : i32 @0:27:9
+      %c8 = const {value = 8} : i32 @0:27:9
+      %r = ratio(%a, %c8) : f32 @0:27:9
+      %k = const {value = 0.2} : f32 @0:27:9
+      %x = mul(%k, %r) : f32 @0:27:9
+      %e = field.get @"size.ema" : f32 @0:27:9
+      %s = add(%x, %e) : f32 @0:27:9
+      field.set @"size.ema"(%s) @0:27:9
+      goto {to = ["DONE"]} @0:29:9
+)"),
+            "  Request &r = t.r;\n"
+            "  t.set(r.size_ema, __fadd_rn(__fmul_rn(0.2f, ratio(r.accepted, 8)), r.size_ema));\n"
+            "  t.goTo(DONE);\n");
+}
+
+TEST(EmitControl, ParenthesesOnlyWhereTheyAreNeeded) {
+  EXPECT_EQ(commitOf(R"(      %a = field.get @accepted : i32 @0:27:9
+      %c2 = const {value = 2} : i32 @0:27:9
+      %c3 = const {value = 3} : i32 @0:27:9
+      %x = sub(%a, %c2) : i32 @0:27:9
+      %y = sub(%c3, %x) : i32 @0:27:9
+      %z = mul(%y, %c2) : i32 @0:27:9
+      %w = div(%z, %c3) : i32 @0:27:9
+      %v = mod(%c3, %a) : i32 @0:27:9
+      %u = add(%w, %v) : i32 @0:27:9
+      field.set @accepted(%u) @0:27:9
+      goto {to = ["DONE"]} @0:29:9
+)"),
+            "  Request &r = t.r;\n"
+            "  t.set(r.accepted, (3 - (r.accepted - 2)) * 2 / 3 + modulo(3, r.accepted));\n"
+            "  t.goTo(DONE);\n");
+}
+
+TEST(EmitControl, EqualValuesShareAVariableUntilAWrite) {
+  const std::string tier = R"( = field.get @accepted : i32 @0:27:9
+)";
+  EXPECT_EQ(commitOf("      %a" + tier + R"(      %c4 = const {value = 4} : i32 @0:27:9
+      %x = min(%a, %c4) : i32 @0:27:9
+      count.add @committed(%x) @0:27:9
+      %b = field.get @accepted : i32 @0:28:9
+      %d4 = const {value = 4} : i32 @0:28:9
+      %y = min(%b, %d4) : i32 @0:28:9
+      field.set @accepted(%y) @0:28:9
+      %c = field.get @accepted : i32 @0:28:9
+      %e4 = const {value = 4} : i32 @0:28:9
+      %z = min(%c, %e4) : i32 @0:28:9
+      trace @"size.block"(%z) @0:28:9
+      goto {to = ["DONE"]} @0:29:9
+)"),
+            "  Request &r = t.r;\n"
+            "  const int x = min(r.accepted, 4);\n"
+            "  t.count(Metric::committed, x);\n"
+            "  t.set(r.accepted, x);\n"
+            "  t.trace(Gauge::size_block, min(r.accepted, 4));\n"
+            "  t.goTo(DONE);\n");
+}
+
+TEST(EmitControl, BranchesKeepTheirStatements) {
+  EXPECT_EQ(commitOf(R"(      %a = field.get @accepted : i32 @0:27:9
+      %c0 = const {value = 0} : i32 @0:27:9
+      %some = gt(%a, %c0) : bool @0:27:9
+      if(%some) @0:27:9 {
+        field.set @accepted(%c0) @0:28:9
+      }, {
+        count.add @committed(%a) @0:28:9
+      }
+      goto {to = ["DONE"]} @0:29:9
+)"),
+            "  Request &r = t.r;\n"
+            "  const int a = r.accepted;\n"
+            "  if (r.accepted > 0) {\n"
+            "    t.set(r.accepted, 0);\n"
+            "  }\n"
+            "  else {\n"
+            "    t.count(Metric::committed, a);\n"
+            "  }\n"
+            "  t.goTo(DONE);\n");
+}
+
+TEST(EmitControl, PartsRunInTheOrderOfTheTick) {
+  const std::string text = emitted({});
+  EXPECT_EQ(bodyOf(text, "controlBeforePass"), "  beginTick(c);\n"
+                                               "  if (c.done)\n"
+                                               "    return;\n"
+                                               "  admission(c, QUEUED, [&](Turn &t) { admit(t); });\n"
+                                               "  everySlot(c, [&](Turn &t) {\n"
+                                               "    if (t.in(VERIFY))\n"
+                                               "      verifyIssue(t);\n"
+                                               "  });\n"
+                                               "  formPass(c);\n");
+  EXPECT_EQ(bodyOf(text, "controlAfterPass"), "  everySlot(c, [&](Turn &t) {\n"
+                                              "    completeCall(t);\n"
+                                              "    if (t.resumes<VerifyCall>())\n"
+                                              "      verifyResume(t);\n"
+                                              "    if (t.in(COMMIT))\n"
+                                              "      commit(t);\n"
+                                              "  });\n"
+                                              "  endTick(c);\n");
+}
+
+TEST(EmitControl, LineDirectivesNameTheYamlAndTheTrueLine) {
+  const std::string text = emitted({}, true);
+  EXPECT_NE(text.find("#line 29 \"p.yaml\"\n  t.goTo(DONE);\n"), std::string::npos) << text;
+  std::istringstream in(text);
+  std::string line;
+  unsigned own = 0;
+  for (int number = 1; std::getline(in, line); ++number) {
+    if (line.rfind("#line ", 0) != 0 || line.find("\"pipeline.cu\"") == std::string::npos)
+      continue;
+    EXPECT_EQ(std::stoi(line.substr(6)), number + 1);
+    ++own;
+  }
+  EXPECT_EQ(own, 4u) << "one behind each part";
+}
+
+TEST(EmitControl, NamesThatCppHasTakenGetAnUnderscore) {
+  Pipeline p;
+  p.declarations += "  field @float {init = 0, type = \"i32\"} @0:11:3\n"
+                    "  field @slot {init = 0, type = \"i32\"} @0:11:3\n";
+  const std::string text = emitted(p);
+  EXPECT_NE(text.find("  int float_; // float\n  int slot_; // slot\n"), std::string::npos) << text;
+}
+
+TEST(RequestLayout, OffsetsFollowTheHeader) {
+  const auto module = parsed(Pipeline().text());
+  ASSERT_TRUE(module);
+  const auto json = nlohmann::json::parse(emit::requestLayoutJson(*module));
+  const int header = sizeof(megalith::abi::RequestHeader);
+  EXPECT_EQ(json["fields"][0]["name"], "draft");
+  EXPECT_EQ(json["fields"][0]["capacity"], 8);
+  EXPECT_EQ(json["fields"][0]["offset"], header);
+  EXPECT_EQ(json["fields"][1]["offset"], header + 36);
+  EXPECT_EQ(json["fields"][1]["init"], 3);
+  EXPECT_EQ(json["fields"][2]["type"], "f32");
+  EXPECT_EQ(json["fields"][2]["offset"], header + 40);
+  EXPECT_EQ(json["fields"][2]["init"], 0.5);
+  EXPECT_EQ(json["request_bytes"], (header + 44 + 7) / 8 * 8);
+  EXPECT_EQ(json["initial_state"], 0);
+  EXPECT_EQ(json["fault_state"], 4);
+  EXPECT_EQ(json["states"][1]["name"], "VERIFY");
+  EXPECT_EQ(json["states"][1]["slot"], true);
+  EXPECT_EQ(json["metrics"][0], "committed");
+  EXPECT_EQ(json["gauges"][0]["name"], "size.block");
+}
+
+TEST(DeviceCode, FaultCodesAreThoseOfTheList) {
+  std::ifstream in(MEGALITH_SOURCE_DIR "/device/cuda/Control.cuh");
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  const auto expect = [&](const char *name, int code) {
+    if (code != 0) {
+      EXPECT_NE(text.find("k" + std::string(name) + " = " + std::to_string(code) + ","), std::string::npos) << name;
+    }
+  };
+#define FAULT(Enum, Code, Name, Explanation) expect(#Enum, Code);
+#include "megalith/IR/Faults.def"
+}
