@@ -48,8 +48,8 @@ Outcome<Manifest> Manifest::parse(const std::string &text) {
     const json &control = j.at("control");
     m.requestBytes = control.at("request_bytes");
     m.initialState = control.at("initial_state");
-    for (const json &s : control.at("states"))
-      m.states.push_back({s.at("name"), s.at("terminal"), s.at("slot")});
+    for (const json &s : control.at("states")) // flags stand there when they are true
+      m.states.push_back({s.at("name"), s.value("terminal", false), s.value("slot", false)});
     for (const json &f : control.at("fields"))
       m.fields.push_back({f.at("name"), f.at("type"), f.at("offset"), f.value("capacity", int64_t{0}),
                           f.contains("init") && f["init"].is_number()    ? f["init"].get<double>()

@@ -1,5 +1,6 @@
 #include "megalith/Driver/Compilation.h"
 #include "megalith/Jit/KernelCache.h"
+#include "llvm/ADT/SmallVector.h"
 
 namespace megalith::embedded {
 // Written by cmake/embed.py from device/.
@@ -13,7 +14,20 @@ bool readEditedSource(const std::string &path, std::string &cuda, std::string &n
   auto file = openSource(diags, path);
   if (!file)
     return false;
-  cuda = diags.sources().text(*file).str();
+  // `#line N "name"` resumes the generated file's own numbers: after an edit they
+  // are this file's.
+  llvm::SmallVector<llvm::StringRef> lines;
+  diags.sources().text(*file).split(lines, '\n');
+  const std::string resume = " \"" + name + "\"";
+  cuda.clear();
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].starts_with("#line ") && lines[i].ends_with(resume))
+      cuda += fmt::format("#line {} \"{}\"", i + 2, path);
+    else
+      cuda += lines[i];
+    if (i + 1 < lines.size())
+      cuda += '\n';
+  }
   name = path;
   return true;
 }

@@ -43,7 +43,7 @@ def lossless_of(suite, model, new_tokens, batches, kinds):
 def bits(suite):
     repeats(suite, "demo", 5 if suite.quick else 50, 16, (1, 4, 8, 9, 16))
     if suite.on_gpu and not suite.quick:
-        repeats(suite, "llama-1b", 50, 8, (1, 9, 16))
+        repeats(suite, "llama-1b", 50, 10, (1, 9, 16))
     variants(suite, "demo", 24 if suite.quick else 40)
 
 

@@ -148,6 +148,23 @@ def differing_rows(a, b):
     return differ, rows
 
 
+def row_errors(truth, theirs, ours, tokens):
+    """Errors relative to ||truth|| of each row, and counts of tokens out of place.
+
+    `truth` are fp32 rows, `theirs` and `ours` two computations of them, `tokens` what
+    was chosen from `ours`.
+    """
+    if ours.shape != truth.shape:
+        raise Failure(f"logits of shape {ours.shape}, expected {truth.shape}")
+    norm = numpy.linalg.norm(truth.astype("f8"), axis=1)
+    their_error, our_error = (numpy.linalg.norm(rows.astype("f8") - truth, axis=1)
+                              for rows in (theirs, ours))
+    gap = truth.max(axis=1) - truth[numpy.arange(len(tokens)), tokens]
+    return {"ours": (our_error / norm).tolist(), "theirs": (their_error / norm).tolist(),
+            "not_argmax": int((gap > 0).sum()), "too_far": int((gap > their_error).sum()),
+            "not_own_argmax": int((ours.argmax(axis=1) != tokens).sum())}
+
+
 class Suite:
     """Settings, checkpoints, and the table of results."""
 

@@ -10,7 +10,7 @@ import sys
 import torch
 import transformers
 
-from common import read_logits
+from common import read_logits, row_errors
 
 
 def load(directory, dtype, attention, device):
@@ -25,7 +25,8 @@ def rows_of(model, request):
     """The rows that predict each of our tokens, teacher-forced."""
     prompt, tokens = request["prompt"], request["tokens"]
     ids = torch.tensor([prompt + tokens[:-1]], device=model.device)
-    return model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1:]
+    logits = model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1:]
+    return logits.float().cpu().numpy()
 
 
 def main():
@@ -39,19 +40,8 @@ def main():
         rounded = load(job["directory"], torch.bfloat16, "sdpa", device)
         prompts = []
         for request in job["requests"]:
-            truth = rows_of(exact, request).double()
-            norm = truth.norm(dim=1)
-            theirs = (rows_of(rounded, request).double() - truth).norm(dim=1)
-            own = torch.from_numpy(logits[request["id"]]).to(device).double()
-            ours = (own - truth).norm(dim=1)
-            chosen = torch.tensor(request["tokens"], device=device)
-            gap = truth.max(dim=1).values - truth.gather(1, chosen[:, None])[:, 0]
-            # The first index that reaches the maximum.
-            first = (own == own.max(dim=1, keepdim=True).values).int().argmax(dim=1)
-            prompts.append({
-                "ours": (ours / norm).tolist(), "theirs": (theirs / norm).tolist(),
-                "not_argmax": int((gap > 0).sum()), "too_far": int((gap > theirs).sum()),
-                "not_own_argmax": int((first != chosen).sum())})
+            prompts.append(row_errors(rows_of(exact, request), rows_of(rounded, request),
+                                      logits[request["id"]], request["tokens"]))
         print(json.dumps({"model": job["model"], "prompts": prompts}), flush=True)
         del exact, rounded
         if device == "cuda":

@@ -73,9 +73,10 @@ def speed(suite):
               fastest(first, first_again),
               "recorded", None)
     for name, outcome in (("NVRTC", first), ("cached start", first_again)):
-        suite.bar(f"{name}: ms", f"compile {outcome.summary['compile_ms']:.0f} (cache hit "
-                  f"{outcome.summary['cache_hit']}), load {outcome.summary['load_ms']:.0f}, "
-                  f"process {1000 * outcome.seconds:.0f}", "recorded", None)
+        found = outcome.summary
+        suite.bar(f"{name}: ms", f"compile {found['compile_ms']:.0f} (cache hit "
+                  f"{found['cache_hit']}), load {found['load_ms']:.0f}, process "
+                  f"{1000 * outcome.seconds:.0f}", "recorded", None)
 
 
 SECTIONS = {"sanitizer": sanitizer, "speed": speed}

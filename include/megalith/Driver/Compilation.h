@@ -64,8 +64,8 @@ struct Source {
 Source emitSource(const ir::Module &module, const plan::Plan &plan, Diagnostics &diags);
 
 /// Puts the text of an edited `.cu` in place of the emitted one, and its path in
-/// place of `name`, so that errors of NVRTC come back at its lines. False after
-/// `cannot-read-file`.
+/// place of `name`, the emitted file's, so that errors of NVRTC come back at its
+/// lines. False after `cannot-read-file`.
 bool readEditedSource(const std::string &path, std::string &cuda, std::string &name, Diagnostics &diags);
 
 struct AssembleOptions {

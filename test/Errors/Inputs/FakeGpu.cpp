@@ -1,0 +1,52 @@
+// A libcuda.so.1 for tests of `megalith run --device=cuda` without a GPU: the fake
+// driver of test/Unit/Runtime with a resident kernel that ends every request at
+// once, or fails as FAKE_GPU says:
+//   stop      the watchdog ended it at edge 2 of tick 5
+//   noise     its run number is the first generated token
+//   dropped   three records of the trace did not fit
+//   torn      the trace is not one
+//   symbol    the cubin has no such kernel
+#include "device/Abi.h"
+
+#define cuLaunchCooperativeKernel launchNothing
+#define cuModuleGetFunction findNothing
+extern "C" {
+#include "test/Unit/Runtime/FakeCuda.c"
+}
+#undef cuLaunchCooperativeKernel
+#undef cuModuleGetFunction
+
+using namespace megalith;
+
+static bool fails(const char *how) {
+  const char *wanted = getenv("FAKE_GPU");
+  return wanted && strcmp(wanted, how) == 0;
+}
+
+extern "C" int cuModuleGetFunction(void **function, void *, const char *name) {
+  if (fails("symbol") && strcmp(name, "megalith_run") == 0)
+    return 500;
+  return *function = (void *)name, 0;
+}
+
+/// The descriptors carry fields behind the header: the test says how long each is.
+extern "C" int cuLaunchCooperativeKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                         unsigned, unsigned, void *, void **parameters) {
+  static int runs = 0;
+  ++runs;
+  const auto &p = *static_cast<abi::LaunchParams *>(parameters[0]);
+  const long bytes = setting("FAKE_GPU_REQUEST_BYTES", sizeof(abi::RequestHeader));
+  for (int i = 0; i < p.numRequests; ++i) {
+    auto &request = *reinterpret_cast<abi::RequestHeader *>(p.requests + i * bytes);
+    request.state = setting("FAKE_GPU_STATE", 3); // terminal
+    request.generated = 1;
+    p.tokens[request.tokenBegin + request.promptLen] = fails("noise") ? runs : 65;
+  }
+  if (fails("stop"))
+    *p.stop = {1, 7, 2, 5};
+  if (fails("dropped"))
+    p.stats->traceDropped = 3;
+  if (fails("torn"))
+    p.stats->traceWords = 12;
+  return 0;
+}
