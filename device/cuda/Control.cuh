@@ -64,7 +64,7 @@ template <class ConfigType, class RequestType> struct ControlState {
   // the pass that is being formed, per slot
   int wanted[Config::slots];   ///< rows; -1: the slot does not wait
   int taken[Config::slots];    ///< -1: not served
-  int since[Config::slots], priority[Config::slots], kvLen[Config::slots];
+  int since[Config::slots], priority[Config::slots], passes[Config::slots], kvLen[Config::slots];
   int order[Config::slots];    ///< waiting slots, longest waiting first
   int rowBegin[Config::slots];
   int newPages[Config::slots], pageTop[Config::slots];

@@ -3,12 +3,15 @@
 
 namespace megalith::device {
 
-/// Whether slot `a` comes before slot `b`: longest waiting, priority, request number.
+/// Whether slot `a` comes before slot `b`: longest waiting, priority, fewest
+/// passes so far, request number.
 template <class Control> __device__ bool goesFirst(const Control &c, int a, int b) {
   if (c.since[a] != c.since[b])
     return c.since[a] < c.since[b];
   if (c.priority[a] != c.priority[b])
     return c.priority[a] > c.priority[b];
+  if (c.passes[a] != c.passes[b])
+    return c.passes[a] < c.passes[b];
   return c.request[a] < c.request[b];
 }
 
@@ -98,6 +101,7 @@ template <class Control> __device__ void chooseCalls(Control &c) {
     c.wanted[s] = wanted;
     c.since[s] = r.waitingSince;
     c.priority[s] = r.priority;
+    c.passes[s] = r.passes;
     c.kvLen[s] = r.kvLen;
     c.newPages[s] = max(0, Control::pagesFor(r.kvLen + wanted) - c.held[s]);
     ++waiting;

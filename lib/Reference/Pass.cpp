@@ -8,7 +8,7 @@ using namespace megalith::reference;
 
 bool Machine::waitsBefore(const Request *a, const Request *b) {
   auto key = [](const Request *r) {
-    return std::tuple(r->call.since, -int64_t(r->input->priority), r->number);
+    return std::tuple(r->call.since, -int64_t(r->input->priority), r->result.passes, r->number);
   };
   return key(a) < key(b);
 }

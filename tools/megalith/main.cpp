@@ -105,7 +105,7 @@ cl::opt<double> watchdog("watchdog", cl::value_desc("seconds"), cl::init(10),
 cl::opt<unsigned> repeat("repeat", cl::value_desc("n"), cl::init(1),
                          cl::desc("Run n times; tokens, logits, traces and KV must be equal bit for bit"), RUN);
 
-cl::extrahelp examples(R"(
+constexpr const char *exampleText = R"(
 EXAMPLES:
   megalith compile pipelines/autoregressive.yaml --model models/demo
       prints the CUDA source of the pipeline's kernel
@@ -119,7 +119,8 @@ EXAMPLES:
   megalith run FILE --model DIR --requests R.jsonl --device=cuda --trace T.jsonl
   megalith run FILE --model DIR --requests R.jsonl --device=reference --replay T.jsonl
       checks a run on the GPU against the reference executor
-)");
+)";
+cl::extrahelp examples(exampleText);
 
 /// `key=value` to a pair; a missing `=` is a `bad-option`.
 bool splitPairs(const cl::list<std::string> &list, StringRef option,
@@ -205,9 +206,10 @@ int main(int argc, char **argv) {
   cl::SetVersionPrinter([](raw_ostream &os) { os << "megalith " MEGALITH_VERSION "\n"; });
   cl::ParseCommandLineOptions(argc, argv,
                               "megalith turns a YAML description of an LLM inference pipeline into one\n"
-                              "persistent CUDA kernel, and runs it.\n");
+                              "persistent CUDA kernel, and runs it. `megalith run --help` has examples.\n");
   if (!compileSub && !runSub) {
     cl::PrintHelpMessage();
+    outs() << exampleText;
     return 2;
   }
   SourceFiles sources;
