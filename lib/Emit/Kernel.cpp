@@ -17,7 +17,7 @@ static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan
   for (const ir::Operation *param : module.all(Op::Param)) {
     const ir::Attr &value = param->attrs.find("value")->second;
     params += (params.empty() ? "" : ", ") + param->name + " = " +
-              (std::holds_alternative<double>(value) ? fmt::format("{}", std::get<double>(value))
+              (std::holds_alternative<double>(value) ? fmt::format("{}", static_cast<float>(std::get<double>(value)))
                : std::holds_alternative<bool>(value) ? std::string(std::get<bool>(value) ? "true" : "false")
                                                      : std::to_string(std::get<int64_t>(value)));
   }

@@ -298,9 +298,8 @@ private:
     auto scalars = emitPrologue(group, operand, m);
     emitSinkDeclarations(group, m);
 
-    w.line("streamProduct<{}, Tiles>(context.stream, numRows,", typeName(m.name));
     {
-      auto lambda = operandLambda();
+      auto lambda = w.record("const auto operand = [&](int row, int c) -> Words4");
       if (!group.def(operand)) {
         const plan::Buffer &buffer = plan.buffers[plan.bufferOf.at(operand.id)];
         std::string name = "b." + identifier(buffer.name);
@@ -319,11 +318,9 @@ private:
       }
     }
     emitEpilogue(group, phase, m);
+    w.line("streamProduct<{}, Tiles>(context.stream, numRows, operand, epilogue);", typeName(m.name));
     emitBest(group);
   }
-
-  /// `[&](int row, int c) -> Words4 { ... },`: the first lambda of streamProduct.
-  CodeWriter::Scope operandLambda() { return w.argument("    [&](int row, int c) -> Words4", "},"); }
 
   void declarePartner(const std::vector<const Operation *> &slice, int64_t) {
     for (const Operation *op : slice)
@@ -439,7 +436,7 @@ private:
   }
 
   void emitEpilogue(const Group &group, const plan::Phase &phase, const plan::Matrix &m) {
-    auto lambda = w.argument("    [&](int tile, int row, int pair, float y0, float y1)", "});");
+    auto lambda = w.record("const auto epilogue = [&](int tile, int row, int pair, float y0, float y1)");
     auto all = sinks(group, *phase.op);
     for (const plan::PairRange &r : m.ranges) {
       std::string head = r.pairBegin ? fmt::format("if (pair >= {} && pair < {})", r.pairBegin, r.pairBegin + r.pairs)
@@ -644,6 +641,8 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
 
 void emitProducer(CodeWriter &w, const plan::Plan &plan) {
   for (const plan::Segment &segment : plan.segments) {
+    if (&segment != &plan.segments.front())
+      w.line();
     std::string name = "stream" + typeName(segment.name);
     auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}(const abi::LaunchParams &p, Producer<WeightRing> &producer)", name),
                       name);

@@ -43,6 +43,7 @@ const char *elementwiseName(Op op) {
   case Op::Gelu: return "gelu";
   case Op::GeluTanh: return "geluTanh";
   case Op::Relu: return "relu";
+  case Op::Softplus: return "softplus";
   case Op::Sigmoid: return "sigmoid";
   case Op::Tanh: return "hyperbolicTangent";
   case Op::Exp: return "exponential";

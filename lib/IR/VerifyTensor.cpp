@@ -55,6 +55,7 @@ bool Verifier::checkTensorOp(const Operation &op) {
   case Op::Gelu:
   case Op::GeluTanh:
   case Op::Relu:
+  case Op::Softplus:
   case Op::Sigmoid:
   case Op::Tanh:
   case Op::Exp:

@@ -34,6 +34,9 @@ static float geluTanh(float x) {
   return 0.5f * x * (1.0f + std::tanh(inner));
 }
 
+/// log(1 + exp(x)), written so that exp cannot overflow.
+static float softplus(float x) { return std::fmax(x, 0.0f) + std::log1p(std::exp(-std::fabs(x))); }
+
 Matrix TensorModel::elementwise(const ir::Operation &op) {
   bool perRow = false;
   int64_t columns = 1;
@@ -97,6 +100,9 @@ Matrix TensorModel::elementwise(const ir::Operation &op) {
     break;
   case Op::Relu:
     unary([](float a) { return std::fmax(a, 0.0f); });
+    break;
+  case Op::Softplus:
+    unary(softplus);
     break;
   case Op::Sigmoid:
     unary(sigmoid);

@@ -42,12 +42,6 @@ CodeWriter::Scope CodeWriter::lambda(llvm::StringRef head) {
   return Scope(*this, "});");
 }
 
-CodeWriter::Scope CodeWriter::argument(llvm::StringRef head, llvm::StringRef close) {
-  raw(head.str() + " {");
-  ++indent;
-  return Scope(*this, close.str());
-}
-
 void CodeWriter::resumeLines() {
   if (!elsewhere)
     return;

@@ -19,6 +19,7 @@ bool isElementwise(Op op) {
   case Op::Gelu:
   case Op::GeluTanh:
   case Op::Relu:
+  case Op::Softplus:
   case Op::Sigmoid:
   case Op::Tanh:
   case Op::Exp:

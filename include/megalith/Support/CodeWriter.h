@@ -49,7 +49,7 @@ public:
   void comment(llvm::StringRef text);
   /// `head {` ... `} // name`; an empty name leaves the closing comment out.
   Scope scope(llvm::StringRef head, llvm::StringRef name = "");
-  /// `head {` ... `};`
+  /// `head {` ... `};`: a struct, or a named lambda.
   Scope record(llvm::StringRef head);
   /// `head {` ... `});` for a lambda that is the last argument of a call.
   Scope lambda(llvm::StringRef head);
@@ -57,8 +57,6 @@ public:
   /// count from there, so emitters put it before each statement of the user's.
   void sourceLine(unsigned line, llvm::StringRef file);
 
-  /// A scope whose closing text is the caller's: a lambda among other arguments.
-  Scope argument(llvm::StringRef head, llvm::StringRef close);
   /// `#line` back to the generated file itself, at its true next line.
   void resumeLines();
   /// What resumeLines() calls the generated file.

@@ -187,7 +187,7 @@ TEST(LowerModel, AttentionAndRopeInARepeat) {
 
 TEST(LowerModel, FunctionsKeepTheirNames) {
   for (const char *name :
-       {"silu", "gelu", "gelu_tanh", "relu", "sigmoid", "tanh", "exp", "rsqrt", "neg"}) {
+       {"silu", "gelu", "gelu_tanh", "relu", "softplus", "sigmoid", "tanh", "exp", "rsqrt", "neg"}) {
     std::string text = lowered("", "  - logits: matmul(" + std::string(name) + "(x), e)\n");
     EXPECT_NE(text.find(" = " + std::string(name) + "(%x) : [R, 32] f32"), std::string::npos)
         << text;
