@@ -19,6 +19,13 @@ __device__ constexpr int headsTogether(int group) {
   return 1;
 }
 
+/// Positions whose values a warp loads at once.
+#if __CUDA_ARCH__ >= 900
+constexpr int kValuesInFlight = 16;
+#else
+constexpr int kValuesInFlight = 4; // ptxas spills with more
+#endif
+
 /// Floats of shared scratch that attention needs.
 template <class A> __device__ constexpr int attentionScratch() {
   constexpr int heads = headsTogether(A::heads / A::kvHeads);
@@ -103,7 +110,7 @@ __device__ __forceinline__ void attend(const abi::LaunchParams &p, const PassSha
           for (int i = 0; i < laneDims; ++i)
             o[h][i] = 0.0f;
         const int dim = lane * laneDims < D ? lane * laneDims : 0;
-#pragma unroll
+#pragma unroll kValuesInFlight
         for (int j = 0; j < 16; ++j) {
           if (first + j >= visible)
             break;

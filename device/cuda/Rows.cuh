@@ -238,7 +238,7 @@ template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::Laun
 /// CTA 0, after the last edge of a pass: the rows' results, and their KV hashes
 /// when the trace wants them.
 template <class Pool>
-__device__ __forceinline__ void finishRows(const abi::LaunchParams &p, const PassShared &pass, const Words4 *partial,
+__device__ __noinline__ void finishRows(const abi::LaunchParams &p, const PassShared &pass, const Words4 *partial,
                                            u32 *hashes) {
   if (pass.wantLogits)
     reduceBest(p, pass, partial);

@@ -75,7 +75,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   w.line("GridEdges grid{&p, &ringShared.stopped};");
   w.line("Consumer<WeightRing> stream{{shared, &ringShared},");
   w.line("                            reinterpret_cast<float *>(shared + WeightRing::stages * WeightRing::stageBytes)};");
-  w.line("PassContext context{p, pass, stream, grid, Buffers(p.workspace)};");
+  w.line("PassContext context{p, pass, stream, grid};");
   w.line("startControl(control, p);");
   {
     auto loop = w.scope("for (;;)", "tick");

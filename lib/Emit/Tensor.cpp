@@ -113,7 +113,6 @@ private:
     w.line("PassShared &pass;");
     w.line("Consumer<WeightRing> &stream;");
     w.line("GridEdges &grid;");
-    w.line("Buffers b;");
   }
 
   std::map<const plan::Phase *, std::string> functions;
@@ -165,7 +164,7 @@ private:
                       name);
     w.line("const abi::LaunchParams &p = context.p;");
     w.line("PassShared &pass = context.pass;");
-    w.line("const Buffers &b = context.b;");
+    w.line("const Buffers b(p.workspace);");
     w.line("const int numRows = pass.numRows;");
     std::set<int64_t> ropes;
     if (phase.op)

@@ -75,6 +75,17 @@ void Diagnostics::suggest(llvm::StringRef word, llvm::ArrayRef<std::string> cand
     note("did you mean `" + near + "`?");
 }
 
+/// Keeps of a long line (one of a trace, say) what stands around the caret.
+static void clipLine(std::string &line, size_t &column) {
+  constexpr size_t most = 160, before = 60;
+  if (line.size() <= most)
+    return;
+  size_t begin = column > before ? column - before : 0;
+  bool more = line.size() - begin > most;
+  line = (begin ? "..." : "") + line.substr(begin, most) + (more ? "..." : "");
+  column = column - begin + (begin ? 3 : 0);
+}
+
 std::string Diagnostics::render() const {
   std::string out;
   for (const Entry &e : entries) {
@@ -95,6 +106,7 @@ std::string Diagnostics::render() const {
         c = ' ';
     size_t length = std::max<size_t>(1, e.loc.length);
     size_t column = e.loc.column ? e.loc.column - 1 : 0;
+    clipLine(line, column);
     if (column < line.size())
       length = std::min(length, line.size() - column);
     else

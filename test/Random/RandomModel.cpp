@@ -1,9 +1,11 @@
 #include "RandomModel.h"
 #include <algorithm>
+#include <cctype>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace megalith::random_models {
@@ -46,6 +48,8 @@ public:
     inLayers = false;
     carriedOut = carried;
     head();
+    shuffleStatements(body, {carried, second});
+    shuffleStatements(after, {"logits"});
     return write(before, body, after);
   }
 
@@ -59,6 +63,36 @@ private:
   template <class T> void shuffle(std::vector<T> &list) {
     for (size_t i = list.size(); i > 1; --i)
       std::swap(list[i - 1], list[below(i)]);
+  }
+
+  /// Another order of the statements in front of the first that assigns one of
+  /// `last`; each stays behind those that it reads.
+  void shuffleStatements(std::vector<std::string> &statements, const std::set<std::string> &last) {
+    auto nameOf = [](const std::string &s) { return s.substr(0, s.find(':')); };
+    auto end = std::find_if(statements.begin(), statements.end(),
+                            [&](const std::string &s) { return last.count(nameOf(s)); });
+    std::vector<std::string> waiting(statements.begin(), end), ordered;
+    while (!waiting.empty()) {
+      size_t pick = below(waiting.size());
+      std::set<std::string> reads = wordsOf(waiting[pick].substr(waiting[pick].find(':')));
+      if (std::any_of(waiting.begin(), waiting.end(), [&](const std::string &s) { return reads.count(nameOf(s)); }))
+        continue;
+      ordered.push_back(waiting[pick]);
+      waiting.erase(waiting.begin() + pick);
+    }
+    std::copy(ordered.begin(), ordered.end(), statements.begin());
+  }
+
+  static std::set<std::string> wordsOf(const std::string &text) {
+    std::set<std::string> words;
+    std::string word;
+    for (char c : text + " ") {
+      if (std::isalnum(static_cast<unsigned char>(c)) || c == '_')
+        word += c;
+      else if (!word.empty())
+        words.insert(std::exchange(word, ""));
+    }
+    return words;
   }
 
   //===--- names ----------------------------------------------------------===//

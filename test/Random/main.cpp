@@ -8,7 +8,9 @@
 #include <map>
 
 using namespace megalith::random_models;
-using namespace llvm;
+using llvm::errs;
+using llvm::outs;
+namespace cl = llvm::cl;
 
 namespace {
 cl::OptionCategory category("Options");
