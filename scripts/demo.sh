@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 scripts/install_deps.sh
 scripts/build.sh megalith launch_counter
-build=${MEGALITH_BUILD:-build}
+build=$(cd "${MEGALITH_BUILD:-build}" && pwd)
 
 demo() {
   "$build/tools/megalith" run pipelines/adaptive_speculative.yaml --model models/demo \
@@ -18,7 +18,7 @@ if [ -e /dev/nvidia0 ] || [ -e /dev/dxg ]; then
   counts=$(mktemp)
   trap 'rm -f "$counts"' EXIT
   status=0
-  LD_PRELOAD="$PWD/$build/tools/launch_counter/launch_counter.so" demo 2>"$counts" || status=$?
+  LD_PRELOAD="$build/tools/launch_counter/launch_counter.so" demo 2>"$counts" || status=$?
   python3 scripts/show_launches.py "$counts"
   exit $status
 fi

@@ -140,6 +140,7 @@ template <class R> struct Producer {
     return follows;
   }
 
+  /// The resident loop ended. A CTA without any chunk of its own learns it here only.
   __device__ __forceinline__ bool leaving() const { return *(volatile u32 *)&ring.shared->leave != 0; }
 
   /// Shared memory must not be given back while a copy is on its way to it.

@@ -60,7 +60,8 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     auto producer = w.scope("if (warpId() == kConsumerWarps)", "producer");
     w.line("Producer<WeightRing> producer{{shared, &ringShared}};");
     {
-      auto loop = w.scope(fmt::format("while (stream{}(p, producer))", typeName(plan.segments[0].name)));
+      auto loop = w.scope(fmt::format("while (!producer.leaving() && stream{}(p, producer))",
+                                      typeName(plan.segments[0].name)));
       if (plan.segments.size() == 1)
         w.line("producer.headFollows();");
       for (size_t i = 1; i < plan.segments.size(); ++i) {

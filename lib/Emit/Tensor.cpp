@@ -343,20 +343,20 @@ private:
       auto rows = w.lambda("everyRow(numRows, [&](int row)");
       std::map<uint32_t, std::string> local;
       Vectors scalarValues(w, group, Vectors::One, 1, marker());
+      // Reductions, and the scalars that follow from them or from stored ones, in order.
       for (const Operation *op : slice) {
-        if (!isReduction(op->op))
+        if (op->results.empty())
           continue;
-        std::string name = identifier(module.hint(op->result()).empty() ? "sum" : module.hint(op->result()));
-        name += local.empty() ? "" : std::to_string(local.size() + 1);
-        emitReduction(group, *op, module.type(op->operands[0]).size, name, local, false);
-        local[op->result().id] = name;
-        scalarValues.bind(op->result(), name);
-        // Scalars that later reductions read.
-        for (const Operation *user : slice)
-          if (!user->operands.empty() && isScalar(user->result()) && !isReduction(user->op) &&
-              dependsOnlyOn(group, user->result(), local))
-            if (usedByVectors(slice, user->result(), isScalar) && !local.count(user->result().id))
-              local[user->result().id] = scalarValues.eval(user->result());
+        Value r = op->result();
+        if (isReduction(op->op)) {
+          std::string name = identifier(module.hint(r).empty() ? "sum" : module.hint(r));
+          name += local.empty() ? "" : std::to_string(local.size() + 1);
+          emitReduction(group, *op, module.type(op->operands[0]).size, name, local, false);
+          local[r.id] = name;
+          scalarValues.bind(r, name);
+        } else if (isScalar(r) && dependsOnlyOn(group, r, local) && usedByVectors(slice, r, isScalar)) {
+          local[r.id] = scalarValues.eval(r);
+        }
       }
       ours();
       auto lane = w.scope("if (laneId() == 0)");
@@ -380,12 +380,14 @@ private:
     return false;
   }
 
-  /// Everything that `v` needs is known: constants and `known` scalars.
+  /// Everything that `v` needs is known: constants, `known` scalars, stored ones.
   bool dependsOnlyOn(const Group &group, Value v, const std::map<uint32_t, std::string> &known) {
     if (known.count(v.id))
       return true;
     const Operation *op = group.def(v);
-    if (!op || isReduction(op->op))
+    if (!op)
+      return true;
+    if (isReduction(op->op))
       return false;
     if (op->op == Op::Const)
       return true;

@@ -79,7 +79,7 @@ std::string Vectors::load(Value v, bool partner) {
   assert(it != group.plan.bufferOf.end() && "a value from outside lives in a buffer");
   const plan::Buffer &buffer = group.plan.buffers[it->second];
   std::string name = "b." + identifier(buffer.name);
-  if (buffer.columns != columns) {
+  if (buffer.columns != columns || columns == 1) {
     std::string first = width == Eight ? column(partner) : "c0";
     std::string index = buffer.columns == 1 ? "0" : fmt::format("{} / {}", first, columns / buffer.columns);
     return fmt::format("{}.load(row, {}).v[0]", name, index);

@@ -417,7 +417,9 @@ private:
     for (auto [index, arg] : llvm::enumerate(body.args)) {
       if (index >= forwarded.size())
         return unsupported(op, "a segment with more arguments than the one before yields");
-      plan.bufferOf[arg.id] = plan.bufferOf.at(forwarded[index].id);
+      // `kv` orders an attention behind the append; nothing is stored for it.
+      if (module.type(arg).kind != ir::Type::Kv)
+        plan.bufferOf[arg.id] = plan.bufferOf.at(forwarded[index].id);
     }
     if (!planOps(body, model, 0, segment.before, &segment))
       return false;

@@ -250,9 +250,11 @@ private:
   std::string mlp(const std::string &h, int64_t ins) {
     std::string in = std::to_string(ins), wide = size(ffn, ffnName), middle;
     if (chance(70)) {
-      std::string gate = maybe(linear(h, wide, in)), up = maybe(linear(h, wide, in));
+      std::string gate = maybe(linear(h, wide, in)), up;
       if (chance(8))
         up = gate = named(gate); // one product, used twice
+      else
+        up = maybe(linear(h, wide, in));
       gate = activation(gate);
       middle = chance(50) ? fmt::format("{} * {}", gate, up) : fmt::format("{} * {}", up, gate);
     } else {
@@ -287,10 +289,12 @@ private:
     // Statements of q, k and v in any order.
     std::string q, k, v;
     std::vector<int> order = {0, 1, 2};
+    if (chance(5))
+      order.pop_back(); // K and V are one value
     shuffle(order);
     for (int i : order)
       (i == 0 ? q : i == 1 ? k : v) = project(i == 0 ? queries : keys, i == 2);
-    if (chance(5))
+    if (v.empty())
       v = k = named(k);
     std::string scale = chance(25) ? ", scale=0.2" : "";
     std::string a = maybe(fmt::format("attention({}, {}, {}{})", q, k, v, scale));

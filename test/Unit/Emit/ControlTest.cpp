@@ -81,7 +81,7 @@ std::string emitted(const Pipeline &p, bool lines = false) {
 
 /// The lines between `head {` and its `} // name`.
 std::string bodyOf(const std::string &text, const std::string &function) {
-  const size_t begin = text.find("__device__ void " + function + "(");
+  const size_t begin = text.find(" void " + function + "(");
   const size_t end = text.find("} // " + function + "\n", begin);
   if (begin == std::string::npos || end == std::string::npos)
     return "no function " + function;

@@ -87,7 +87,7 @@ TEST(LowerPipeline, Declarations) {
 TEST(LowerPipeline, TiersTakeTheFirstThresholdThatIsReached) {
   EXPECT_EQ(lower({{"[0.0, 1]", "[0.25, 2], [0.0, 1]"}}).text("policy @size"),
             R"(  policy @size {per = "request"} {
-    policy.state @ema {init = 0.800000011920929, type = "f32"}
+    policy.state @ema {init = 0.8, type = "f32"}
     policy.observe {
       ^(%good : i32, %all : i32):
       %k = const {value = 0.5} : f32

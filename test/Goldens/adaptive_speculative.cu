@@ -1,0 +1,696 @@
+// Pipeline `adaptive_speculative`: one resident kernel, made by megalith.
+//
+// model    target (llama)
+// source   pipelines/adaptive_speculative.yaml
+// source   pipelines/models/llama.yaml
+// params   slots = 8, rows_per_pass = 64, max_block = 8, mid_block = 4, min_block = 1,
+// pressure_block = 2, high_ema = 0.8, mid_ema = 0.5, ema_alpha = 0.2, initial_ema = 0.8,
+// observe_empty = 1, ngram = 3, prefill_chunk = 64, kv_pages = 4096, page_tokens = 16
+// plan     h200: 132 CTAs of 9 warps, a ring of 16 x 8192 bytes
+//
+// Reading order: the request and its states, one function per stage, the model's segments, and the
+// resident loop last.
+
+#include "megalith/Device.cuh"
+
+namespace abi = megalith::abi;
+using namespace megalith::device;
+
+struct Config {
+  static constexpr int slots = 8;
+  static constexpr int rowsPerPass = 64;
+  static constexpr int vocab = 260;
+  static constexpr int pages = 4096;
+  static constexpr int pageTokens = 16;
+  static constexpr int watermark = 85; // percent of the pages
+  static constexpr bool failWhenFull = true;
+  static constexpr int draftRows = 9; // rows of the largest draft call
+  static constexpr int states = 7;
+  static constexpr int faultState = 6; // FAILED
+  static constexpr unsigned long long slotStates = 0x1e; // PREFILL PROPOSE VERIFY COMMIT
+  static constexpr unsigned long long terminalStates = 0x60; // COMPLETE FAILED
+  static constexpr int sites = 2; // where stages call the model
+  static constexpr int gauges = 1;
+};
+
+//   state     flags     next
+//   QUEUED    initial   PREFILL COMPLETE
+//   PREFILL   slot      PREFILL PROPOSE
+//   PROPOSE   slot      VERIFY
+//   VERIFY    slot      COMMIT
+//   COMMIT    slot      PROPOSE COMPLETE
+//   COMPLETE  terminal
+//   FAILED    terminal
+enum State : int {
+  QUEUED = 0,
+  PREFILL = 1,
+  PROPOSE = 2,
+  VERIFY = 3,
+  COMMIT = 4,
+  COMPLETE = 5,
+  FAILED = 6,
+};
+
+struct Request : megalith::abi::RequestHeader {
+  Sequence<8> draft;
+  int accepted;
+  Sequence<9> best;
+  float block_size_ema; // block_size.ema
+
+  __device__ bool fieldsInRange() const { return draft.inRange() && best.inRange(); }
+};
+static_assert(sizeof(Request) == 184, "the manifest gives the host this layout");
+
+// Counters of the run.
+enum class Metric : int { tokens_committed, tokens_proposed, tokens_accepted };
+
+// Values in the trace.
+enum class Gauge : int { block_size_block };
+
+// Stage prefill calls the model.
+struct PrefillCall {
+  static constexpr int site = 0, chunk = 64;
+  static constexpr bool draft = false, wantsLogits = false;
+};
+// Stage verify calls the model.
+struct VerifyCall {
+  static constexpr int site = 1, chunk = 0; // indivisible
+  static constexpr bool draft = true, wantsLogits = true;
+};
+
+using Control = ControlState<Config, Request>;
+using Turn = TurnOf<Control>;
+
+// Stage admit of QUEUED (adaptive_speculative.yaml:53).
+__device__ void admit(Turn &t) {
+  // goto: COMPLETE if finished else PREFILL
+#line 56 "pipelines/adaptive_speculative.yaml"
+  t.goTo(t.finished() ? COMPLETE : PREFILL);
+#line 90 "adaptive_speculative.cu"
+} // admit
+
+// Stage prefill of PREFILL (adaptive_speculative.yaml:58), up to its call.
+__device__ void prefillIssue(Turn &t) {
+  Request &r = t.r;
+  // - target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)
+#line 61 "pipelines/adaptive_speculative.yaml"
+  const auto tokens = t.tokens();
+#line 61 "pipelines/adaptive_speculative.yaml"
+  t.issue<PrefillCall>(slice(tokens, r.kvLen, tokens.size() - 1));
+#line 101 "adaptive_speculative.cu"
+} // prefillIssue
+
+// Stage propose of PROPOSE (adaptive_speculative.yaml:64).
+__device__ void propose(Turn &t) {
+  Request &r = t.r;
+  // tier: tiers(ema, [[high_ema, max_block], [mid_ema, mid_block], [0.0, min_block]])
+#line 49 "pipelines/adaptive_speculative.yaml"
+  const int chosen = r.block_size_ema >= 0.8f ? 8 : r.block_size_ema >= 0.5f ? 4 : 1;
+  // - draft: ngram_lookup(tokens, width=min(block_size.block, budget - 1), ngram=ngram)
+#line 67 "pipelines/adaptive_speculative.yaml"
+  const auto draft = t.ngramLookup<3, 8>(t.tokens(), min(t.pressure() ? min(chosen, 2) : chosen, t.budget() - 1));
+#line 67 "pipelines/adaptive_speculative.yaml"
+  t.set(r.draft, draft);
+  // goto: VERIFY
+#line 68 "pipelines/adaptive_speculative.yaml"
+  t.goTo(VERIFY);
+#line 118 "adaptive_speculative.cu"
+} // propose
+
+// Stage verify of VERIFY (adaptive_speculative.yaml:70), up to its call.
+__device__ void verifyIssue(Turn &t) {
+  Request &r = t.r;
+  // - best: argmax(target([last] + draft, kv=draft))
+#line 73 "pipelines/adaptive_speculative.yaml"
+  const auto tokens = t.tokens();
+#line 73 "pipelines/adaptive_speculative.yaml"
+  t.issue<VerifyCall>(concat(list(t.at(tokens, tokens.size() - 1)), r.draft));
+#line 129 "adaptive_speculative.cu"
+} // verifyIssue
+
+// Stage prefill of PREFILL (adaptive_speculative.yaml:58), behind its call.
+__device__ void prefillResume(Turn &t) {
+  // goto: PROPOSE if kv.target.lag == 1 else PREFILL
+#line 62 "pipelines/adaptive_speculative.yaml"
+  t.goTo(t.kvLag() == 1 ? PROPOSE : PREFILL);
+#line 137 "adaptive_speculative.cu"
+} // prefillResume
+
+// Stage verify of VERIFY (adaptive_speculative.yaml:70), behind its call.
+__device__ void verifyResume(Turn &t) {
+  Request &r = t.r;
+  // - best: argmax(target([last] + draft, kv=draft))
+#line 73 "pipelines/adaptive_speculative.yaml"
+  const auto best = t.results();
+#line 73 "pipelines/adaptive_speculative.yaml"
+  t.set(r.best, best);
+  // - accepted: prefix_while(i in 0..len(draft), draft[i] == best[i])
+#line 74 "pipelines/adaptive_speculative.yaml"
+  const int length = r.draft.size();
+#line 74 "pipelines/adaptive_speculative.yaml"
+  const int accepted = prefixWhile(t, length, [&](int i) { return t.at(r.draft, i) == t.at(best, i); });
+#line 74 "pipelines/adaptive_speculative.yaml"
+  t.set(r.accepted, accepted);
+  // - ema: ema_alpha * ratio(accepted, proposed) + (1 - ema_alpha) * ema
+#line 47 "pipelines/adaptive_speculative.yaml"
+  t.set(r.block_size_ema, __fadd_rn(__fmul_rn(0.2f, ratio(accepted, length)), __fmul_rn(0.8f, r.block_size_ema)));
+  // goto: COMMIT
+#line 78 "pipelines/adaptive_speculative.yaml"
+  t.goTo(COMMIT);
+#line 161 "adaptive_speculative.cu"
+} // verifyResume
+
+// Stage commit of COMMIT (adaptive_speculative.yaml:80).
+__device__ void commit(Turn &t) {
+  Request &r = t.r;
+  // - appended: append(draft[:accepted] + [best[accepted]])
+#line 83 "pipelines/adaptive_speculative.yaml"
+  const int appended = t.append(concat(slice(r.draft, 0, r.accepted), list(t.at(r.best, r.accepted))));
+  // - kv.target.keep: len(tokens) - 1
+#line 84 "pipelines/adaptive_speculative.yaml"
+  t.keepKv(t.tokens().size() - 1);
+  // - count: tokens_committed += appended
+#line 85 "pipelines/adaptive_speculative.yaml"
+  t.count(Metric::tokens_committed, appended);
+  // - count: tokens_proposed += len(draft)
+#line 86 "pipelines/adaptive_speculative.yaml"
+  t.count(Metric::tokens_proposed, r.draft.size());
+  // - count: tokens_accepted += accepted
+#line 87 "pipelines/adaptive_speculative.yaml"
+  t.count(Metric::tokens_accepted, r.accepted);
+  // tier: tiers(ema, [[high_ema, max_block], [mid_ema, mid_block], [0.0, min_block]])
+#line 49 "pipelines/adaptive_speculative.yaml"
+  const int chosen = r.block_size_ema >= 0.8f ? 8 : r.block_size_ema >= 0.5f ? 4 : 1;
+  // - trace: block_size.block
+#line 88 "pipelines/adaptive_speculative.yaml"
+  t.trace(Gauge::block_size_block, t.pressure() ? min(chosen, 2) : chosen);
+  // goto: COMPLETE if finished else PROPOSE
+#line 89 "pipelines/adaptive_speculative.yaml"
+  t.goTo(t.finished() ? COMPLETE : PROPOSE);
+#line 191 "adaptive_speculative.cu"
+} // commit
+
+// A tick up to the model's pass. `c.done`: the loop ends; `c.numRows`: the model runs.
+__device__ __noinline__ void controlBeforePass(Control &c) {
+  beginTick(c);
+  if (c.done)
+    return;
+  admission(c, QUEUED, [&](Turn &t) { admit(t); });
+  everySlot(c, [&](Turn &t) {
+    if (t.in(PREFILL))
+      prefillIssue(t);
+    if (t.in(PROPOSE))
+      propose(t);
+    if (t.in(VERIFY))
+      verifyIssue(t);
+  });
+  formPass(c);
+} // controlBeforePass
+
+// The rest of the tick.
+__device__ __noinline__ void controlAfterPass(Control &c) {
+  everySlot(c, [&](Turn &t) {
+    completeCall(t);
+    if (t.resumes<PrefillCall>())
+      prefillResume(t);
+    if (t.resumes<VerifyCall>())
+      verifyResume(t);
+    if (t.in(COMMIT))
+      commit(t);
+  });
+  endTick(c);
+} // controlAfterPass
+
+// The KV pool of the model, and the shape of its attention.
+struct TargetKv {
+  static constexpr int heads = 8, kvHeads = 4, headDim = 32;
+  static constexpr int layers = 6, pages = 4096, pageTokens = 16;
+};
+
+// Activations of a pass, one line per row, in the workspace.
+struct Buffers {
+  Bf16Rows<256> x;
+  Bf16Rows<256> q;
+  Bf16Rows<256> attention;
+  Bf16Rows<704> gate_up;
+  __device__ explicit Buffers(char *workspace)
+      : x{reinterpret_cast<u16 *>(workspace + 0)},
+        q{reinterpret_cast<u16 *>(workspace + 32768)},
+        attention{reinterpret_cast<u16 *>(workspace + 65536)},
+        gate_up{reinterpret_cast<u16 *>(workspace + 98304)} {}
+};
+
+// wq, wk, wv (llama.yaml:37): 64 groups of 1 tiles in 1 rounds of 132 CTAs.
+struct WqWkWv {
+  static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
+  static constexpr int group = 1, groups = 64, firstCta = 0;
+  static constexpr bool descending = false;
+  static constexpr long long offset = 0, layerBytes = 262144;
+};
+
+// wo (llama.yaml:40): 32 groups of 1 tiles in 1 rounds of 132 CTAs.
+struct Wo {
+  static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
+  static constexpr int group = 1, groups = 32, firstCta = 64;
+  static constexpr bool descending = false;
+  static constexpr long long offset = 1572864, layerBytes = 131072;
+};
+
+// gate with up (llama.yaml:42): 88 groups of 2 tiles in 1 rounds of 132 CTAs.
+struct GateUp {
+  static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
+  static constexpr int group = 2, groups = 88, firstCta = 96;
+  static constexpr bool descending = false;
+  static constexpr long long offset = 2359296, layerBytes = 720896;
+};
+
+// down (llama.yaml:42): 32 groups of 1 tiles in 1 rounds of 132 CTAs.
+struct Down {
+  static constexpr int k = 704, kPadded = 768, blocks = 3, chunkBlocks = 1;
+  static constexpr int group = 1, groups = 32, firstCta = 52;
+  static constexpr bool descending = false;
+  static constexpr long long offset = 6684672, layerBytes = 393216;
+};
+
+// head (llama.yaml:43): 33 groups of 1 tiles in 1 rounds of 132 CTAs.
+struct Head {
+  static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
+  static constexpr int group = 1, groups = 33, firstCta = 84;
+  static constexpr bool descending = false;
+  static constexpr long long offset = 9043968, layerBytes = 135168;
+};
+
+using WeightRing = Ring<16, 8192>;
+
+// What a consumer thread carries through a pass.
+struct PassContext {
+  const abi::LaunchParams &p;
+  PassShared &pass;
+  Consumer<WeightRing> &stream;
+  GridEdges &grid;
+};
+
+// x (llama.yaml:33): row by row.
+template <int Tiles>
+__device__ __noinline__ void targetBodyX(PassContext &context) {
+  const abi::LaunchParams &p = context.p;
+  PassShared &pass = context.pass;
+  const Buffers b(p.workspace);
+  const int numRows = pass.numRows;
+  const WeightRows<256> embed{weightAt(p, 0)};
+  spreadRows(numRows, 1, [&](int row, int part) {
+    for (int c = laneId() * 8; c < 256; c += 256) {
+#line 33 "pipelines/models/llama.yaml"
+      b.x.store8(row, c, embed.load8(pass.rows[row].token, c));
+#line 306 "adaptive_speculative.cu"
+    }
+  });
+} // targetBodyX
+
+// Streams wq_wk_wv (llama.yaml:37) into q.
+template <int Tiles>
+__device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
+  const abi::LaunchParams &p = context.p;
+  PassShared &pass = context.pass;
+  const Buffers b(p.workspace);
+  const int numRows = pass.numRows;
+  const Rope<32> rope32{p.ropeCosSin};
+  const WeightVector<256> attn_norm{weightAt(p, 2 + layer)};
+  everyRow(numRows, [&](int row) {
+#line 36 "pipelines/models/llama.yaml"
+    const float sum = warpSum<256>([&](int c) {
+      const auto x = b.x.load8(row, c);
+      return mul(x, x);
+    });
+#line 326 "adaptive_speculative.cu"
+    if (laneId() == 0) {
+      pass.scalars[0][row] = reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f));
+    }
+  });
+  consumerSync();
+  const KvRows<TargetKv> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<TargetKv>(layer), &pass};
+  const KvRows<TargetKv> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<TargetKv>(layer), &pass};
+  const auto operand = [&](int row, int c) -> Words4 {
+    const auto x = b.x.load8(row, c);
+#line 36 "pipelines/models/llama.yaml"
+    const auto h = toBf16(mul(attn_norm.load8(c), toBf16(mul(x, pass.scalars[0][row]))));
+    return keepBelow<256>(pack8(h), c);
+#line 339 "adaptive_speculative.cu"
+  };
+  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1) {
+    if (pair < 128) {
+      const int c0 = pair / 16 * 32 + pair % 16, c1 = c0 + 16;
+      const int position = pass.rows[row].position;
+#line 37 "pipelines/models/llama.yaml"
+      const auto t = toBf16(Floats<2>{{y0, y1}});
+#line 37 "pipelines/models/llama.yaml"
+      const auto t2 = add(toBf16(mul(t, rope32.cosPair(position, c0, c1))), toBf16(mul(rotatePair(t), rope32.sinPair(position, c0, c1))));
+#line 37 "pipelines/models/llama.yaml"
+      b.q.storePair(row, c0, c1, toBf16(t2));
+#line 351 "adaptive_speculative.cu"
+    } // wq
+    if (pair >= 128 && pair < 192) {
+      const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
+      const int position = pass.rows[row].position;
+#line 38 "pipelines/models/llama.yaml"
+      const auto t = toBf16(Floats<2>{{y0, y1}});
+#line 38 "pipelines/models/llama.yaml"
+      const auto t2 = add(toBf16(mul(t, rope32.cosPair(position, c0, c1))), toBf16(mul(rotatePair(t), rope32.sinPair(position, c0, c1))));
+#line 40 "pipelines/models/llama.yaml"
+      keys.storePair(row, c0, c1, toBf16(t2));
+#line 362 "adaptive_speculative.cu"
+    } // wk
+    if (pair >= 192 && pair < 256) {
+      const int c0 = 2 * (pair - 192), c1 = c0 + 1;
+#line 40 "pipelines/models/llama.yaml"
+      values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
+#line 368 "adaptive_speculative.cu"
+    } // wv
+  };
+  streamProduct<WqWkWv, Tiles>(context.stream, numRows, operand, epilogue);
+} // targetBodyWqWkWv
+
+// Attention (llama.yaml:40): 8 heads over 4 KV heads.
+template <int Tiles>
+__device__ __noinline__ void targetBodyAttention(PassContext &context, int layer) {
+  const abi::LaunchParams &p = context.p;
+  PassShared &pass = context.pass;
+  const Buffers b(p.workspace);
+  const int numRows = pass.numRows;
+#line 40 "pipelines/models/llama.yaml"
+  attend<TargetKv>(p, pass, layer, 0.176776692f, context.stream.scratch,
+      [&](int row, int c) { return b.q.load(row, c).v[0]; },
+      [&](int row, int c, float v) { b.attention.store(row, c, {{v}}); });
+#line 385 "adaptive_speculative.cu"
+} // targetBodyAttention
+
+// Streams wo (llama.yaml:40) into x.
+template <int Tiles>
+__device__ __noinline__ void targetBodyWo(PassContext &context, int layer) {
+  const abi::LaunchParams &p = context.p;
+  PassShared &pass = context.pass;
+  const Buffers b(p.workspace);
+  const int numRows = pass.numRows;
+  const auto operand = [&](int row, int c) -> Words4 {
+    return keepBelow<256>(pack8(toBf16(b.attention.load8(row, c))), c);
+  };
+  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1) {
+    if (pair < 128) {
+      const int c0 = 2 * pair, c1 = c0 + 1;
+#line 40 "pipelines/models/llama.yaml"
+      const auto x = toBf16(add(b.x.loadPair(row, c0, c1), toBf16(Floats<2>{{y0, y1}})));
+#line 40 "pipelines/models/llama.yaml"
+      b.x.storePair(row, c0, c1, x);
+#line 405 "adaptive_speculative.cu"
+    } // wo
+  };
+  streamProduct<Wo, Tiles>(context.stream, numRows, operand, epilogue);
+} // targetBodyWo
+
+// Streams gate_up (llama.yaml:42) into gate_up.
+template <int Tiles>
+__device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
+  const abi::LaunchParams &p = context.p;
+  PassShared &pass = context.pass;
+  const Buffers b(p.workspace);
+  const int numRows = pass.numRows;
+  const WeightVector<256> mlp_norm{weightAt(p, 32 + layer)};
+  everyRow(numRows, [&](int row) {
+#line 41 "pipelines/models/llama.yaml"
+    const float sum = warpSum<256>([&](int c) {
+      const auto x = b.x.load8(row, c);
+      return mul(x, x);
+    });
+#line 425 "adaptive_speculative.cu"
+    if (laneId() == 0) {
+      pass.scalars[0][row] = reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f));
+    }
+  });
+  consumerSync();
+  const auto operand = [&](int row, int c) -> Words4 {
+    const auto x = b.x.load8(row, c);
+#line 41 "pipelines/models/llama.yaml"
+    const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(mul(x, pass.scalars[0][row]))));
+    return keepBelow<256>(pack8(h), c);
+#line 436 "adaptive_speculative.cu"
+  };
+  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1) {
+    if (pair < 704) {
+      const int c0 = pair;
+#line 42 "pipelines/models/llama.yaml"
+      const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
+#line 42 "pipelines/models/llama.yaml"
+      b.gate_up.store(row, c0, toBf16(t));
+#line 445 "adaptive_speculative.cu"
+    } // gate, up
+  };
+  streamProduct<GateUp, Tiles>(context.stream, numRows, operand, epilogue);
+} // targetBodyGateUp
+
+// Streams down (llama.yaml:42) into x.
+template <int Tiles>
+__device__ __noinline__ void targetBodyDown(PassContext &context, int layer) {
+  const abi::LaunchParams &p = context.p;
+  PassShared &pass = context.pass;
+  const Buffers b(p.workspace);
+  const int numRows = pass.numRows;
+  const auto operand = [&](int row, int c) -> Words4 {
+    return keepBelow<704>(b.gate_up.words(row, c), c);
+  };
+  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1) {
+    if (pair < 128) {
+      const int c0 = 2 * pair, c1 = c0 + 1;
+#line 42 "pipelines/models/llama.yaml"
+      const auto x = toBf16(add(b.x.loadPair(row, c0, c1), toBf16(Floats<2>{{y0, y1}})));
+#line 42 "pipelines/models/llama.yaml"
+      b.x.storePair(row, c0, c1, x);
+#line 468 "adaptive_speculative.cu"
+    } // down
+  };
+  streamProduct<Down, Tiles>(context.stream, numRows, operand, epilogue);
+} // targetBodyDown
+
+// Segment `body` of model `target`. Tiles: row tiles of 16 that this variant handles. False when
+// the kernel stops.
+template <int Tiles>
+__device__ __noinline__ bool targetBody(PassContext &context) {
+  targetBodyX<Tiles>(context);
+  if (!gridEdge(context.grid, 1))
+    return false;
+  for (int layer = 0; layer < 6; ++layer) {
+    targetBodyWqWkWv<Tiles>(context, layer);
+    if (!gridEdge(context.grid, 2))
+      return false;
+    targetBodyAttention<Tiles>(context, layer);
+    if (!gridEdge(context.grid, 3))
+      return false;
+    targetBodyWo<Tiles>(context, layer);
+    if (!gridEdge(context.grid, 4))
+      return false;
+    targetBodyGateUp<Tiles>(context, layer);
+    if (!gridEdge(context.grid, 5))
+      return false;
+    targetBodyDown<Tiles>(context, layer);
+    if (!gridEdge(context.grid, 6))
+      return false;
+  } // layer
+  return true;
+} // targetBody
+
+// Streams head (llama.yaml:43).
+template <int Tiles>
+__device__ __noinline__ void targetHeadHead(PassContext &context) {
+  const abi::LaunchParams &p = context.p;
+  PassShared &pass = context.pass;
+  const Buffers b(p.workspace);
+  const int numRows = pass.numRows;
+  const WeightVector<256> norm{weightAt(p, 1)};
+  everyRow(numRows, [&](int row) {
+#line 43 "pipelines/models/llama.yaml"
+    const float sum = warpSum<256>([&](int c) {
+      const auto x = b.x.load8(row, c);
+      return mul(x, x);
+    });
+#line 515 "adaptive_speculative.cu"
+    if (laneId() == 0) {
+      pass.scalars[0][row] = reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f));
+    }
+  });
+  consumerSync();
+  Best best[Tiles];
+  const auto operand = [&](int row, int c) -> Words4 {
+    const auto x = b.x.load8(row, c);
+#line 43 "pipelines/models/llama.yaml"
+    const auto t = toBf16(mul(norm.load8(c), toBf16(mul(x, pass.scalars[0][row]))));
+    return keepBelow<256>(pack8(t), c);
+#line 527 "adaptive_speculative.cu"
+  };
+  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1) {
+    if (pair < 130) {
+      const int c0 = 2 * pair, c1 = c0 + 1;
+#line 43 "pipelines/models/llama.yaml"
+      const auto logit = toBf16(Floats<2>{{y0, y1}});
+#line 534 "adaptive_speculative.cu"
+      best[tile].take(logit.v[0], c0);
+      best[tile].take(logit.v[1], c1);
+      storeLogits<sizeof(Request)>(p, pass.rows[row], c0, logit, 260);
+    } // head
+  };
+  streamProduct<Head, Tiles>(context.stream, numRows, operand, epilogue);
+  publishBest<Tiles>(best, numRows, context.stream.scratch,
+                     reinterpret_cast<Words4 *>(p.workspace + 188416));
+} // targetHeadHead
+
+// Segment `head` of model `target`. Tiles: row tiles of 16 that this variant handles. False when
+// the kernel stops.
+template <int Tiles>
+__device__ __noinline__ bool targetHead(PassContext &context) {
+  targetHeadHead<Tiles>(context);
+  if (!gridEdge(context.grid, 7))
+    return false;
+  return true;
+} // targetHead
+
+// The order in which each CTA's weights arrive, the same in every pass.
+__device__ __noinline__ bool streamBody(const abi::LaunchParams &p, Producer<WeightRing> &producer) {
+  for (int layer = 0; layer < 6; ++layer) {
+    if (!streamWeights<WqWkWv>(producer, p.stream + WqWkWv::offset + layer * WqWkWv::layerBytes))
+      return false;
+    if (!streamWeights<Wo>(producer, p.stream + Wo::offset + layer * Wo::layerBytes))
+      return false;
+    if (!streamWeights<GateUp>(producer, p.stream + GateUp::offset + layer * GateUp::layerBytes))
+      return false;
+    if (!streamWeights<Down>(producer, p.stream + Down::offset + layer * Down::layerBytes))
+      return false;
+  } // layer
+  return true;
+} // streamBody
+
+__device__ __noinline__ bool streamHead(const abi::LaunchParams &p, Producer<WeightRing> &producer) {
+  if (!streamWeights<Head>(producer, p.stream + Head::offset))
+    return false;
+  return true;
+} // streamHead
+
+// Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output
+// columns that one thread receives together.
+extern "C" __global__ void __launch_bounds__(256)
+megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
+  for (int layer = 0; layer < 6; ++layer) {
+    packMatrix<WqWkWv>(stream + WqWkWv::offset + layer * WqWkWv::layerBytes, [&](int packedRow) -> const u16 * {
+      const int pair = packedRow / 2, odd = packedRow % 2;
+      if (pair >= 0 && pair < 128) {
+        const int j = pair - 0;
+        const int row = j / 16 * 32 + j % 16 + odd * 16;
+        return row < 256 ? weightAt(p, 8 + layer) + (long long)(row) * 256 : nullptr;
+      } // wq
+      if (pair >= 128 && pair < 192) {
+        const int j = pair - 128;
+        const int row = j / 16 * 32 + j % 16 + odd * 16;
+        return row < 128 ? weightAt(p, 14 + layer) + (long long)(row) * 256 : nullptr;
+      } // wk
+      if (pair >= 192 && pair < 256) {
+        const int j = pair - 192;
+        return 2 * j + odd < 128 ? weightAt(p, 20 + layer) + (long long)(2 * j + odd) * 256 : nullptr;
+      } // wv
+      return nullptr;
+    });
+  }
+  for (int layer = 0; layer < 6; ++layer) {
+    packMatrix<Wo>(stream + Wo::offset + layer * Wo::layerBytes, [&](int packedRow) -> const u16 * {
+      const int pair = packedRow / 2, odd = packedRow % 2;
+      if (pair >= 0 && pair < 128) {
+        const int j = pair - 0;
+        return 2 * j + odd < 256 ? weightAt(p, 26 + layer) + (long long)(2 * j + odd) * 256 : nullptr;
+      } // wo
+      return nullptr;
+    });
+  }
+  for (int layer = 0; layer < 6; ++layer) {
+    packMatrix<GateUp>(stream + GateUp::offset + layer * GateUp::layerBytes, [&](int packedRow) -> const u16 * {
+      const int pair = packedRow / 2, odd = packedRow % 2;
+      if (pair >= 0 && pair < 704) {
+        const int j = pair - 0;
+        if (odd) {
+          return j < 704 ? weightAt(p, 44 + layer) + (long long)(j) * 256 : nullptr;
+        }
+        return j < 704 ? weightAt(p, 38 + layer) + (long long)(j) * 256 : nullptr;
+      } // gate
+      return nullptr;
+    });
+  }
+  for (int layer = 0; layer < 6; ++layer) {
+    packMatrix<Down>(stream + Down::offset + layer * Down::layerBytes, [&](int packedRow) -> const u16 * {
+      const int pair = packedRow / 2, odd = packedRow % 2;
+      if (pair >= 0 && pair < 128) {
+        const int j = pair - 0;
+        return 2 * j + odd < 256 ? weightAt(p, 50 + layer) + (long long)(2 * j + odd) * 704 : nullptr;
+      } // down
+      return nullptr;
+    });
+  }
+  for (int layer = 0; layer < 1; ++layer) {
+    packMatrix<Head>(stream + Head::offset + layer * Head::layerBytes, [&](int packedRow) -> const u16 * {
+      const int pair = packedRow / 2, odd = packedRow % 2;
+      if (pair >= 0 && pair < 130) {
+        const int j = pair - 0;
+        return 2 * j + odd < 260 ? weightAt(p, 0) + (long long)(2 * j + odd) * 256 : nullptr;
+      } // head
+      return nullptr;
+    });
+  }
+} // megalith_pack
+
+// The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run
+// the passes together; warp 8 of each streams weights.
+extern "C" __global__ void __launch_bounds__(kCtaThreads, 1)
+megalith_run(const __grid_constant__ abi::LaunchParams p) {
+  extern __shared__ __align__(128) char shared[];
+  __shared__ PassShared pass;
+  __shared__ RingShared ringShared;
+  __shared__ Control control; // of CTA 0
+  ringInit<WeightRing::stages>(&ringShared);
+  __syncthreads();
+
+  if (warpId() == kConsumerWarps) {
+    Producer<WeightRing> producer{{shared, &ringShared}};
+    while (streamBody(p, producer)) {
+      if (producer.headFollows() && !streamHead(p, producer))
+        break;
+    }
+    producer.drain();
+    return;
+  } // producer
+
+  GridEdges grid{&p, &ringShared.stopped};
+  Consumer<WeightRing> stream{{shared, &ringShared},
+                              reinterpret_cast<float *>(shared + WeightRing::stages * WeightRing::stageBytes)};
+  PassContext context{p, pass, stream, grid};
+  startControl(control, p);
+  for (;;) {
+    if (blockIdx.x == 0)
+      controlBeforePass(control);
+    if (!gridEdge(grid, 0))
+      break;
+    loadPass<TargetKv>(pass, p);
+    consumerSync();
+    grid.tick = pass.tick;
+    if (pass.done)
+      break;
+    if (pass.numRows > 0) {
+      if (threadIdx.x == 0)
+        planHead(ringShared, pass.wantLogits);
+      if (!(pass.numRows <= kTileRows ? targetBody<1>(context) : targetBody<4>(context)))
+        break;
+      if (pass.wantLogits && !(pass.numRows <= kTileRows ? targetHead<1>(context) : targetHead<4>(context)))
+        break;
+      if (blockIdx.x == 0)
+        finishRows<TargetKv>(p, pass, reinterpret_cast<const Words4 *>(p.workspace + 188416), control.kvHash);
+    } // pass
+    if (blockIdx.x == 0)
+      controlAfterPass(control);
+  } // tick
+  consumerSync();
+  if (threadIdx.x == 0)
+    ringShared.leave = 1;
+} // megalith_run
