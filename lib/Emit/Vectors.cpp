@@ -124,9 +124,11 @@ std::string Vectors::eval(Value v, bool partner) {
   auto key = std::make_pair(v.id, partner);
   if (auto it = names.find(key); it != names.end())
     return it->second;
-  // Reductions and products do not depend on the column that is asked for.
-  if (partner)
-    if (auto it = names.find({v.id, false}); it != names.end() && group.module.type(v).size != columns)
+  // A value per row or per block is the same at the partner's column; a weight
+  // vector is not.
+  const ir::Type &type = group.module.type(v);
+  if (partner && type.kind == ir::Type::Rows && type.size != columns)
+    if (auto it = names.find({v.id, false}); it != names.end())
       return it->second;
   const Operation *op = group.def(v);
   std::string expr = op ? compute(*op, partner) : load(v, partner);
