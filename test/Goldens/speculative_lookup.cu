@@ -633,7 +633,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
 
   if (warpId() == kConsumerWarps) {
     Producer<WeightRing> producer{{shared, &ringShared}};
-    while (streamBody(p, producer)) {
+    while (!producer.leaving() && streamBody(p, producer)) {
       if (producer.headFollows() && !streamHead(p, producer))
         break;
     }

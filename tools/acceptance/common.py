@@ -208,7 +208,7 @@ class Suite:
             (target / f"{name}.qwen3.yaml").write_text(other)
 
     def pipeline(self, name, model):
-        suffix = ".qwen3" if model.startswith("qwen3") else ""
+        suffix = ".qwen3" if "qwen3" in model else ""
         return self.work / "pipelines" / f"{name}{suffix}.yaml"
 
     def model(self, name):
@@ -216,7 +216,7 @@ class Suite:
         if name == "demo":
             return ROOT / "models" / "demo"
         directory = self.work / "models" / name
-        if name not in ("awkward", "llama-1b", "qwen3-0.6b", "tiny"):
+        if name not in ("awkward", "llama-1b", "qwen3-0.6b", "tiny", "tiny-qwen3"):
             return directory  # a section wrote it
         with self.model_lock:
             if not (directory / "complete").exists():

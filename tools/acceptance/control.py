@@ -62,7 +62,7 @@ def launches(suite):
 def replay(suite):
     new_tokens = 16 if suite.quick else 64
     runs = [Run(pipeline, model, suite.prompts(model, new_tokens), trace=True)
-            for model in ("demo", "awkward")
+            for model in ("demo", "awkward", "tiny-qwen3")
             for pipeline in ("autoregressive", "speculative_lookup", "adaptive_speculative")]
     first = suite.all(runs)
     again = []
