@@ -19,6 +19,15 @@ __device__ constexpr int headsTogether(int group) {
   return 1;
 }
 
+/// Dims of a value that one lane adds up: the fewest that divide `dim` evenly among at
+/// most 32 lanes.
+__device__ constexpr int dimsOfLane(int dim) {
+  int n = (dim + 31) / 32;
+  while (dim % n != 0)
+    ++n;
+  return n;
+}
+
 /// Positions whose values a warp loads at once.
 #if __CUDA_ARCH__ >= 900
 constexpr int kValuesInFlight = 16;
@@ -40,7 +49,7 @@ __device__ __forceinline__ void attend(const abi::LaunchParams &p, const PassSha
   constexpr int D = A::headDim, H = headsTogether(A::heads / A::kvHeads);
   constexpr int perRow = A::heads / H;          // units of one row
   constexpr int half = D / 2;                   // dims of a key that one lane multiplies
-  constexpr int laneDims = D < 32 ? 1 : D / 32; // dims of a value that one lane adds up
+  constexpr int laneDims = dimsOfLane(D);
   constexpr int owned = (H * D + kConsumerThreads - 1) / kConsumerThreads;
   static_assert(D % 16 == 0 && D <= 256, "head_dim is a multiple of 16, at most 256");
   float *q = scratch;                           // [H][D]

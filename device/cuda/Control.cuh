@@ -26,6 +26,10 @@ enum FaultCode : int {
   kTokenRange = 8,
 };
 
+/// Ticks without a row or a change of state after which the loop ends: the grid's
+/// barriers still move then, so the watchdog would never stop it.
+constexpr int kIdleTicks = 1 << 20;
+
 /// Row flags; also what a waiting call wants of its rows.
 enum RowFlag : u32 { kWantsLogits = 1, kDraft = 2 };
 
@@ -46,6 +50,7 @@ template <class ConfigType, class RequestType> struct ControlState {
   int freePages;
   int live, pressure; ///< snapshot of the pool
   int changes;        ///< of state in this tick
+  int idle;           ///< ticks in a row in which nothing moved
   int waiting, served; ///< calls when the pass was formed
   int numRows, wantLogits;
 

@@ -33,7 +33,7 @@ template <class Control> __device__ void startControl(Control &c, const abi::Lau
     return;
   if (threadIdx.x == 0) {
     c.params = p;
-    c.tick = c.done = 0;
+    c.tick = c.done = c.idle = 0;
     c.freePages = *p.freeCount;
     c.freeSlots = Config::slots;
     for (int s = 0; s < Config::slots; ++s) {
@@ -141,7 +141,7 @@ template <class Control> __device__ void beginTick(Control &c) {
     if (laneId() == 0) {
       c.live = Config::pages - c.freePages;
       c.pressure = 100ll * c.live > (long long)Config::watermark * Config::pages;
-      c.done = c.openRequests == 0 || (p.maxTicks > 0 && c.tick >= p.maxTicks);
+      c.done = c.openRequests == 0 || (p.maxTicks > 0 && c.tick >= p.maxTicks) || c.idle >= kIdleTicks;
       if (c.done) {
         *p.freeCount = c.freePages;
         *p.pass = {0, 0, 1, c.tick};
@@ -317,6 +317,7 @@ template <class Control> __device__ void endTick(Control &c) {
       traceTick(c);
     if (laneId() == 0) {
       ++c.tick;
+      c.idle = c.numRows > 0 || c.changes > 0 ? 0 : c.idle + 1;
       p.stats->ticks = c.tick;
       if (c.numRows > 0) {
         ++p.stats->passes;

@@ -40,6 +40,7 @@ struct RingShared {
   u32 leave;          ///< the resident loop ended or stopped
   u32 stopped;        ///< GridEdges::stoppedHere
   u32 passes;         ///< planned so far
+  const u32 *stopFlag; ///< of the grid: every poll loop looks at it now and then
   u32 plansRead;      ///< of these, whose `runHead` the producer has read
 };
 
@@ -60,7 +61,7 @@ template <int Stages, int StageBytes> struct Ring {
   }
 };
 
-template <int Stages> __device__ void ringInit(RingShared *shared) {
+template <int Stages> __device__ void ringInit(RingShared *shared, const abi::LaunchParams &p) {
   if (threadIdx.x == 0) {
     for (int i = 0; i < Stages; ++i) {
 #if __CUDA_ARCH__ >= 900
@@ -73,6 +74,7 @@ template <int Stages> __device__ void ringInit(RingShared *shared) {
     barrierInit(&shared->planned, 1);
     shared->runHead = shared->leave = shared->stopped = 0;
     shared->passes = shared->plansRead = 0;
+    shared->stopFlag = p.sync + kStopFlag;
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -80,11 +82,16 @@ template <int Stages> __device__ void ringInit(RingShared *shared) {
   }
 }
 
+/// Whether a wait inside the CTA is in vain: the kernel stops.
+__device__ __forceinline__ bool stopSeen(const RingShared &s, u32 spin) {
+  return *(const volatile u32 *)&s.stopped || (spin % 1024 == 0 && loadRelaxed(s.stopFlag));
+}
+
 /// Consumer thread 0, once per pass: tells the producer whether the head follows.
 /// The word of the pass before must have been read.
 __device__ __forceinline__ void planHead(RingShared &s, bool wanted) {
-  while (*(volatile u32 *)&s.plansRead != s.passes)
-    if (*(volatile u32 *)&s.stopped)
+  for (u32 spin = 1; *(volatile u32 *)&s.plansRead != s.passes; ++spin)
+    if (stopSeen(s, spin))
       return;
   s.passes = s.passes + 1;
   *(volatile u32 *)&s.runHead = wanted;
@@ -101,8 +108,9 @@ template <class R> struct Producer {
   /// Copies one chunk into the next stage. False when the kernel leaves.
   __device__ __forceinline__ bool push(const char *source, int bytes) {
     RingShared &s = *ring.shared;
-    for (u32 spin = 1; !barrierTest(&s.empty[ring.stage], ring.parity ^ 1); ++spin)
-      if (*(volatile u32 *)&s.leave)
+    // Votes: no lane may leave while another goes on.
+    for (u32 spin = 1; !__all_sync(~0u, barrierTest(&s.empty[ring.stage], ring.parity ^ 1)); ++spin)
+      if (__any_sync(~0u, *(volatile u32 *)&s.leave || stopSeen(s, spin)))
         return false;
     char *target = ring.data + ring.stage * R::stageBytes;
     u64 *full = &s.full[ring.stage];
@@ -129,8 +137,8 @@ template <class R> struct Producer {
   /// Waits until this pass is planned. True: the head's weights follow.
   __device__ __forceinline__ bool headFollows() {
     RingShared &s = *ring.shared;
-    while (!barrierTest(&s.planned, plannedParity))
-      if (*(volatile u32 *)&s.leave)
+    for (u32 spin = 1; !__all_sync(~0u, barrierTest(&s.planned, plannedParity)); ++spin)
+      if (__any_sync(~0u, *(volatile u32 *)&s.leave || stopSeen(s, spin)))
         return false;
     plannedParity ^= 1;
     const bool follows = *(volatile u32 *)&s.runHead != 0;
@@ -141,7 +149,9 @@ template <class R> struct Producer {
   }
 
   /// The resident loop ended. A CTA without any chunk of its own learns it here only.
-  __device__ __forceinline__ bool leaving() const { return *(volatile u32 *)&ring.shared->leave != 0; }
+  __device__ __forceinline__ bool leaving() const {
+    return __any_sync(~0u, *(volatile u32 *)&ring.shared->leave || stopSeen(*ring.shared, 0));
+  }
 
   /// Shared memory must not be given back while a copy is on its way to it.
   __device__ void drain() {

@@ -70,7 +70,7 @@ template <class R> struct Consumer {
   __device__ __forceinline__ const char *acquire() {
     RingShared &s = *ring.shared;
     for (u32 spin = 1; !barrierTest(&s.full[ring.stage], ring.parity); ++spin)
-      if (spin % 1024 == 0 && *(volatile u32 *)&s.stopped)
+      if (stopSeen(s, spin))
         break; // the producer has left; the next edge returns
     return ring.data + ring.stage * R::stageBytes;
   }

@@ -53,7 +53,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   w.line("__shared__ PassShared pass;");
   w.line("__shared__ RingShared ringShared;");
   w.line("__shared__ Control control; // of CTA 0");
-  w.line("ringInit<WeightRing::stages>(&ringShared);");
+  w.line("ringInit<WeightRing::stages>(&ringShared, p);");
   w.line("__syncthreads();");
   w.line();
   {
@@ -123,7 +123,7 @@ std::string emitCuda(const ir::Module &module, const plan::Plan &plan, const Sou
   emitTensor(w, module, plan, files, options);
   w.line();
   w.comment("The order in which each CTA's weights arrive, the same in every pass.");
-  emitProducer(w, plan);
+  emitProducer(w, module, plan);
   w.line();
   emitPack(w, module, plan);
   emitLoop(w, plan);
