@@ -148,6 +148,9 @@ Outcome<RunOutcome> Engine::run(const std::vector<RunRequest> &requests, const R
       if (field.type == "f32") {
         float v = static_cast<float>(field.init);
         std::memcpy(base + field.offset, &v, 4);
+      } else if (field.type == "i64") {
+        int64_t v = static_cast<int64_t>(field.init);
+        std::memcpy(base + field.offset, &v, 8);
       } else {
         int v = static_cast<int>(field.init);
         std::memcpy(base + field.offset, &v, 4);
@@ -161,7 +164,7 @@ Outcome<RunOutcome> Engine::run(const std::vector<RunRequest> &requests, const R
   }
   if (tokens.empty())
     tokens.push_back(0);
-  const int64_t positions = longest + info.draftRows + 1;
+  const int64_t positions = longest + info.extraRows + 1;
   std::vector<float> rope;
   if (info.rope.headDim > 0) {
     auto frequencies = inverseFrequencies(info.rope);
@@ -196,7 +199,7 @@ Outcome<RunOutcome> Engine::run(const std::vector<RunRequest> &requests, const R
         offset = static_cast<int>(field.offset);
     if (offset < 0)
       return RuntimeError{"corrupt-field", "no field `" + c.field + "` to corrupt"};
-    corruptions.push_back({static_cast<int>(c.tick), c.request, offset, static_cast<int>(c.value)});
+    corruptions.push_back({static_cast<int>(std::min<int64_t>(c.tick, INT32_MAX)), c.request, offset, static_cast<int>(c.value)});
   }
 
   // --- device memory
@@ -266,9 +269,10 @@ Outcome<RunOutcome> Engine::run(const std::vector<RunRequest> &requests, const R
     p.corruptions = reinterpret_cast<const abi::Corruption *>(put(corruptions));
     p.numCorruptions = static_cast<int>(corruptions.size());
   }
-  p.maxTicks = static_cast<int>(options.maxTicks);
+  p.maxTicks = static_cast<int>(std::clamp<int64_t>(options.maxTicks, 0, INT32_MAX));
   p.delaySeed = options.delaySeed;
-  p.watchdogNs = static_cast<long long>(options.watchdogSeconds * 1e9);
+  if (options.watchdogSeconds > 0) // off for what is no number, too
+    p.watchdogNs = static_cast<long long>(std::min(options.watchdogSeconds, 1e9) * 1e9);
   if (failed)
     return *failed;
 

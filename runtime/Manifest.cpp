@@ -25,6 +25,7 @@ Outcome<Manifest> Manifest::parse(const std::string &text) {
     m.streamBytes = j.at("stream_bytes");
     m.workspaceBytes = j.at("workspace_bytes");
     m.draftRows = j.at("draft_rows");
+    m.extraRows = j.at("extra_rows");
     m.model = j.at("model").at("name");
     m.vocab = j.at("model").at("vocab");
     const json &pool = j.at("pool");

@@ -60,8 +60,7 @@ Outcome<Trace> decodeTrace(const Manifest &manifest, const std::vector<RunReques
       next += abi::kTraceRequestWords;
       kv.pages.assign(next, next + pages);
       next += pages;
-      if (slot.slot >= 0)
-        slot.kv.push_back(std::move(kv));
+      slot.kv.push_back(std::move(kv)); // without a slot, an empty table
       for (unsigned g = 0; g < gauges; ++g, next += 2) {
         const Manifest::Gauge &gauge = manifest.gauges.at(next[0]);
         float f;

@@ -186,6 +186,11 @@ Result<Trace> megalith::parseTrace(std::string_view text,
                              problem->column};
     try {
       if (line == 1) {
+        if (!value.is_object() || !value.contains("megalith_trace"))
+          return CheckpointError{"trace-key",
+                                 "not a trace: the first line has no "
+                                 "`megalith_trace`",
+                                 file, line};
         if (value.at("megalith_trace") != 1)
           return CheckpointError{"trace-key",
                                  "this version reads `megalith_trace` 1", file,

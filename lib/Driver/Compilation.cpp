@@ -119,6 +119,10 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
     for (const LoadedModel &model : result.models)
       lowerModel(model.checked, model.name, *module);
   } else {
+    for (const auto &[name, value] : options.sets)
+      diags.report(Diag::BadOption, {}, "--set " + name + "=" + value, "an IR file holds its params; edit them there");
+    if (diags.hasErrors())
+      return std::nullopt;
     auto irFile = openSource(diags, options.irFile);
     if (!irFile)
       return std::nullopt;

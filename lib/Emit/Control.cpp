@@ -21,8 +21,8 @@ public:
     constants();
     states();
     request();
-    numbers("Metric", "Counters of the run.", layout.metrics);
-    numbers("Gauge", "Values in the trace.", layout.gauges);
+    numbers("Metric", "Counters of the run.", layout.metrics, layout.metricNames);
+    numbers("Gauge", "Values in the trace.", layout.gauges, layout.gaugeNames);
     calls();
     w.line("using Control = ControlState<Config, Request>;");
     w.line("using Turn = TurnOf<Control>;");
@@ -105,7 +105,7 @@ private:
     {
       const auto s = w.record("enum State : int");
       for (size_t i = 0; i < layout.states.size(); ++i)
-        w.line("{} = {},", layout.states[i]->name, i);
+        w.line("{} = {},", layout.stateNames[i], i);
     }
     w.line();
   }
@@ -139,13 +139,14 @@ private:
     w.line();
   }
 
-  void numbers(llvm::StringRef name, llvm::StringRef text, const std::vector<const Operation *> &ops) {
+  void numbers(llvm::StringRef name, llvm::StringRef text, const std::vector<const Operation *> &ops,
+               const std::map<std::string, std::string> &names) {
     if (ops.empty())
       return;
     w.comment(text);
     std::string list;
     for (const Operation *op : ops)
-      list += (list.empty() ? " " : ", ") + controlName(op->name);
+      list += (list.empty() ? " " : ", ") + names.at(op->name);
     w.line("enum class {} : int {{{} }};", name.str(), list);
     w.line();
   }
@@ -266,7 +267,7 @@ private:
       w.line("everySlot(c, [&](Turn &t) { completeCall(t); });");
     while (i < last) {
       if (!runsSlots(parts[i])) {
-        w.line("admission(c, {}, [&](Turn &t) {{ {}(t); }});", parts[i].getString("state"), layout.partNames[i]);
+        w.line("admission(c, {}, [&](Turn &t) {{ {}(t); }});", layout.stateName(parts[i].getString("state")), layout.partNames[i]);
         complete = false;
         ++i;
         continue;
@@ -279,7 +280,7 @@ private:
         if (parts[i].has("after_site"))
           w.line("if (t.resumes<{}>())", layout.sites[parts[i].getInt("after_site")].name);
         else
-          w.line("if (t.in({}))", parts[i].getString("state"));
+          w.line("if (t.in({}))", layout.stateName(parts[i].getString("state")));
         w.line("  {}(t);", layout.partNames[i]);
       }
     }

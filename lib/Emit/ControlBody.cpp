@@ -237,8 +237,7 @@ private:
     if (fileNames.empty()) {
       fileNames = {"Config", "Request", "Control", "Turn", "State", "Metric", "Gauge", "slice", "concat", "list",
                    "hold", "ratio", "divide", "modulo", "prefixWhile", "countIf", "min", "max", "fminf", "fmaxf"};
-      for (const Operation *state : layout.states)
-        fileNames.insert(state->name);
+      fileNames.insert(layout.stateNames.begin(), layout.stateNames.end());
       for (const CallSite &site : layout.sites)
         fileNames.insert(site.name);
     }
@@ -470,9 +469,9 @@ private:
     case Op::KvKeep:
       return effect(op, call("t.keepKv", op.operands).text);
     case Op::CountAdd:
-      return effect(op, fmt::format("t.count(Metric::{}, {})", controlName(op.name), use(op.operands[0]).text));
+      return effect(op, fmt::format("t.count(Metric::{}, {})", layout.metricNames.at(op.name), use(op.operands[0]).text));
     case Op::Trace:
-      return effect(op, fmt::format("t.trace(Gauge::{}, {})", controlName(op.name), use(op.operands[0]).text));
+      return effect(op, fmt::format("t.trace(Gauge::{}, {})", layout.gaugeNames.at(op.name), use(op.operands[0]).text));
     case Op::Append:
       return append(op);
     case Op::Issue: {
@@ -504,9 +503,9 @@ private:
     std::string text;
     for (size_t i = 0; i < op.operands.size(); ++i) {
       const Expression condition = i == 0 ? use(op.operands[i]) : useGuarded(op.operands[i]);
-      text += fmt::format("{} ? {} : ", atLeast(condition, OrLevel), to[i]);
+      text += fmt::format("{} ? {} : ", atLeast(condition, OrLevel), layout.stateName(to[i]));
     }
-    effect(op, fmt::format("t.goTo({}{})", text, to.back()));
+    effect(op, fmt::format("t.goTo({}{})", text, layout.stateName(to.back())));
   }
 
   void branch(const Operation &op) {

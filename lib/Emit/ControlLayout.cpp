@@ -82,6 +82,16 @@ ControlLayout::ControlLayout(const ir::Module &module)
   }
   requestBytes = (requestBytes + 7) / 8 * 8;
 
+  // States and functions stand in the scope of the file, which has these names already.
+  std::set<std::string> functions = {"main", "abi", "megalith", "Config", "State", "Request", "Metric", "Gauge",
+                                     "Control", "Turn", "Buffers", "WeightRing", "PassContext"};
+  for (const Operation *op : states)
+    stateNames.push_back(unique(controlName(op->name), functions));
+  std::set<std::string> takenMetrics, takenGauges;
+  for (const Operation *op : metrics)
+    metricNames[op->name] = unique(controlName(op->name), takenMetrics);
+  for (const Operation *op : gauges)
+    gaugeNames[op->name] = unique(controlName(op->name), takenGauges);
   for (const Operation *op : gauges)
     gaugeTypes[op->name] = op->getString("type", "i32");
   const auto ticks = module.all(Op::Tick);
@@ -91,7 +101,6 @@ ControlLayout::ControlLayout(const ir::Module &module)
   for (const Operation &part : parts)
     if (part.op == Op::Part && part.has("before_site"))
       ++calls[part.getString("stage")];
-  std::set<std::string> functions;
   std::map<std::string, unsigned> callNumber;
   for (const Operation &part : parts) {
     partNames.emplace_back();
@@ -111,7 +120,8 @@ ControlLayout::ControlLayout(const ir::Module &module)
     CallSite site;
     site.site = issue.getInt("site");
     site.stage = stage;
-    site.name = camelCase(stage) + "Call" + (calls[stage] > 1 ? std::to_string(++callNumber[stage]) : "");
+    site.name = unique(camelCase(stage) + "Call" + (calls[stage] > 1 ? std::to_string(++callNumber[stage]) : ""),
+                       functions);
     site.chunk = issue.getInt("chunk");
     site.draft = issue.getString("kv") == "draft";
     site.wantsLogits = !issue.getStrings("reduce").empty();

@@ -38,6 +38,8 @@ struct ControlLayout {
   std::vector<RequestField> fields;
   int64_t requestBytes = 0;
   std::vector<const ir::Operation *> states, metrics, gauges;
+  std::vector<std::string> stateNames;           ///< C++ name of each state
+  std::map<std::string, std::string> metricNames, gaugeNames; ///< C++ name by IR name
   std::map<std::string, std::string> gaugeTypes; ///< by IR name: "i32" or "f32"
   std::vector<CallSite> sites;                   ///< by site number
   /// C++ name of each part by its position in the tick.
@@ -46,6 +48,7 @@ struct ControlLayout {
 
   const RequestField &field(llvm::StringRef irName) const;
   int64_t stateIndex(llvm::StringRef name) const;
+  const std::string &stateName(llvm::StringRef name) const { return stateNames[stateIndex(name)]; }
 };
 
 } // namespace megalith::emit

@@ -35,12 +35,18 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                {"original", model.getInt("rope_original")}};
   j["model"] = {{"name", model.name}, {"vocab", model.getInt("vocab")}};
   // The largest call that is never cut: KV of that many drafts must fit behind a request.
-  int64_t draftRows = 0;
+  int64_t draftRows = 0, extraRows = 0;
   ir::walk(module.root.region(), [&](const ir::Operation &op) {
-    if (op.op == Op::Issue && op.getString("kv") == "draft")
-      draftRows = std::max(draftRows, module.type(op.operands[0]).size);
+    if (op.op != Op::Issue)
+      return;
+    const int64_t size = module.type(op.operands[0]).size;
+    if (op.getString("kv") == "draft")
+      draftRows = std::max(draftRows, size);
+    // A call may commit more than the request has tokens until its stage ends.
+    extraRows += size > 0 ? std::min(size, plan.rowsPerPass) : plan.rowsPerPass;
   });
   j["draft_rows"] = draftRows;
+  j["extra_rows"] = extraRows;
   j["weights"] = ordered_json::array();
   auto index = weightIndices(model);
   for (const ir::Operation &op : model.region().ops) {

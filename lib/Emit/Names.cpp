@@ -1,5 +1,6 @@
 #include "Tensor.h"
 #include "llvm/ADT/StringExtras.h"
+#include <set>
 
 namespace megalith::emit {
 
@@ -32,13 +33,63 @@ std::string typeName(llvm::StringRef name) {
   return out;
 }
 
+/// Words of C++, and what the functions of the tensor half say themselves: their
+/// variables and the device code's names that stand in them. Numbers at a word's end
+/// do not count.
+static bool isReserved(llvm::StringRef word) {
+  static const std::set<llvm::StringRef> words = {
+      "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch",
+      "char", "class", "co_await", "co_return", "co_yield", "compl", "concept", "const", "const_cast", "consteval",
+      "constexpr", "constinit", "continue", "decltype", "default", "delete", "do", "double", "dynamic_cast", "else",
+      "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int",
+      "linux", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or",
+      "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "requires", "return", "short",
+      "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this",
+      "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unix", "unsigned", "using",
+      "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
+      // variables
+      "b", "best", "c", "context", "epilogue", "inBlock", "keys", "layer", "logit", "numRows", "operand", "p", "pair", "part", "partner",
+      "pass", "position", "rope", "row", "sum", "tile", "unused", "values", "workspace", "y",
+      // functions and types
+      "Best", "Bf", "Buffers", "Float", "FloatRows", "Floats", "GridEdges", "KvRows", "PassContext", "PassShared",
+      "Request", "Rope", "Tiles", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
+      "consumerSync", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent",
+      "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "partnerColumn",
+      "publishBest", "reciprocalSqrt", "relu", "rotatePair", "rotated", "sigmoid", "silu", "softplus", "spreadRows",
+      "storeLogits", "streamProduct", "sub", "toBf", "u", "warpId", "warpMax", "warpSum", "weightAt"};
+  return words.count(word.rtrim("0123456789_"));
+}
+
 std::string identifier(llvm::StringRef name) {
   std::string out;
   for (char c : name)
     out += llvm::isAlnum(c) || c == '_' ? c : '_';
   if (out.empty() || llvm::isDigit(out[0]))
     out = "v" + out;
-  return out;
+  // `row` and `row_` become `row_` and `row__`: different names stay different.
+  return isReserved(out) ? out + "_" : out;
+}
+
+std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan &plan) {
+  std::set<std::string> taken = {"Best", "Bf16Rows", "Buffers", "Config", "Consumer", "Control", "ControlState",
+                                 "Float2", "FloatRows", "Floats", "Gauge", "GridEdges", "KvRows", "Metric", "Params",
+                                 "PassContext", "PassShared", "Producer", "Request", "Ring", "RingShared", "Rope",
+                                 "State", "Turn", "WeightRing", "WeightRows", "WeightVector", "Words4", "",
+                                 typeName(plan.model) + "Kv"};
+  for (const ir::Operation *state : module.all(ir::Op::State))
+    taken.insert(state->name);
+  for (const ir::Operation *model : module.all(ir::Op::Model))
+    for (const ir::Operation &op : model->region().ops)
+      if (op.op == ir::Op::Weight)
+        taken.insert(identifier(op.name));
+  std::vector<std::string> types;
+  for (const plan::Matrix &m : plan.matrices) {
+    std::string base = typeName(m.name), type = base;
+    for (int n = 1; !taken.insert(type).second || llvm::isDigit(type[0]); ++n)
+      type = base + "Matrix" + (n == 1 ? "" : std::to_string(n));
+    types.push_back(type);
+  }
+  return types;
 }
 
 std::string floatLiteral(double value) {

@@ -19,13 +19,13 @@ public:
   TensorEmitter(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
                 const EmitOptions &options)
       : w(w), module(module), plan(plan), files(files), options(options),
-        model(*module.all(Op::Model)[0]), weights(weightIndices(model)) {}
+        model(*module.all(Op::Model)[0]), weights(weightIndices(model)), types(matrixTypes(module, plan)) {}
 
   void run() {
     emitPool();
     emitBuffers();
-    for (const plan::Matrix &m : plan.matrices)
-      emitMatrix(m);
+    for (size_t i = 0; i < plan.matrices.size(); ++i)
+      emitMatrix(plan.matrices[i], types[i]);
     emitPassStruct();
     for (const plan::Segment &s : plan.segments)
       emitSegment(s);
@@ -39,6 +39,7 @@ private:
   const EmitOptions &options;
   const Operation &model;
   std::map<std::string, int> weights;
+  std::vector<std::string> types; ///< of the matrices
   bool inLayers = false;
 
   /// The next line is the user's: blame what follows on it.
@@ -87,7 +88,7 @@ private:
     w.line("__device__ explicit Buffers(char *workspace)\n      : {} {{}}", inits.empty() ? "unused{}" : inits);
   }
 
-  void emitMatrix(const plan::Matrix &m) {
+  void emitMatrix(const plan::Matrix &m, const std::string &type) {
     w.line();
     std::string what;
     for (const plan::PairRange &r : m.ranges)
@@ -95,7 +96,7 @@ private:
     int64_t rounds = (m.groups + plan.ctas - 1) / plan.ctas;
     w.comment(fmt::format("{}{}: {} groups of {} tiles in {} rounds of {} CTAs.", what, place(m.loc), m.groups,
                           m.group, rounds, plan.ctas));
-    auto s = w.record(fmt::format("struct {}", typeName(m.name)));
+    auto s = w.record("struct " + type);
     w.line("static constexpr int k = {}, kPadded = {}, blocks = {}, chunkBlocks = {};", m.k, m.kPadded, m.blocks,
            m.chunkBlocks);
     w.line("static constexpr int group = {}, groups = {}, firstCta = {};", m.group, m.groups, m.firstCta);
@@ -279,6 +280,7 @@ private:
                                     block ? "inBlock" : "c"));
     if (block)
       w.line("const int c = part * {} + inBlock;", blockColumns);
+    declarePartner(group.slice(op.operands[0]), columns);
     Vectors vectors(w, group, Vectors::Eight, columns, marker());
     for (auto &[id, expr] : scalars)
       vectors.bind(Value{id}, expr);
@@ -317,7 +319,7 @@ private:
       }
     }
     emitEpilogue(group, phase, m);
-    w.line("streamProduct<{}, Tiles>(context.stream, numRows, operand, epilogue);", typeName(m.name));
+    w.line("streamProduct<{}, Tiles>(context.stream, numRows, operand, epilogue);", types[phase.matrix]);
     emitBest(group);
   }
 
@@ -342,7 +344,7 @@ private:
     {
       auto rows = w.lambda("everyRow(numRows, [&](int row)");
       std::map<uint32_t, std::string> local;
-      Vectors scalarValues(w, group, Vectors::One, 1, marker());
+      Vectors scalarValues(w, group, Vectors::Scalar, 1, marker());
       // Reductions, and the scalars that follow from them or from stored ones, in order.
       for (const Operation *op : slice) {
         if (op->results.empty())
@@ -533,34 +535,40 @@ private:
     for (const Operation *op : slice)
       if (isReduction(op->op))
         parts = std::max(parts, op->getInt("groups", 1));
-    if (columns < parts)
-      columns = module.type(sink.value).size;
     auto rows = w.lambda(fmt::format("spreadRows(numRows, {}, [&](int row, int part)", parts));
     declarePosition(slice);
     std::map<uint32_t, std::string> scalars;
-    // Reductions, and the scalars that follow from them, in order.
-    Vectors scalarValues(w, group, Vectors::One, parts, marker());
+    // Reductions, and the scalars that follow from them or from stored ones, in order.
+    Vectors scalarValues(w, group, Vectors::Scalar, parts, marker());
+    auto isScalar = [&](Value v) {
+      const Type &t = module.type(v);
+      const Operation *def = group.def(v);
+      return scalars.count(v.id) || isConst(group, v) ||
+             (!def && t.kind == Type::Rows && (t.size == parts || t.size == 1));
+    };
     for (const Operation *op : slice) {
       if (op->results.empty())
         continue;
       Value r = op->result();
-      const Type &t = module.type(r);
       if (isReduction(op->op)) {
         std::string name = identifier(module.hint(r).empty() ? "sum" : module.hint(r));
         name += scalars.empty() ? "" : std::to_string(scalars.size() + 1);
         emitReduction(group, *op, module.type(op->operands[0]).size, name, scalars, parts > 1);
         scalars[r.id] = name;
         scalarValues.bind(r, name);
-      } else if (t.kind == Type::Rows && t.size == parts && parts != columns && !scalars.empty() &&
-                 llvm::all_of(op->operands, [&](Value o) { return scalars.count(o.id) || isConst(group, o); })) {
-        std::string value = scalarValues.eval(r);
-        scalars[r.id] = value;
+      } else if (!op->operands.empty() && (module.type(r).size == parts || module.type(r).size == 1) &&
+                 llvm::all_of(op->operands, isScalar)) {
+        scalars[r.id] = scalarValues.eval(r);
       }
     }
-    if (columns == parts && scalars.count(sink.value.id)) {
+    if (columns == parts) {
+      std::string value = scalarValues.eval(sink.value);
+      at(sink.loc);
+      {
+        auto lane = w.scope("if (laneId() == 0)");
+        w.line("{}.store(row, part, {{{{{}}}}});", sink.store, value);
+      }
       ours();
-      auto lane = w.scope("if (laneId() == 0)");
-      w.line("{}.store(row, part, {{{{{}}}}});", sink.store, scalars[sink.value.id]);
       return;
     }
     ours();
@@ -608,9 +616,11 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
   auto fn = w.scope("extern \"C\" __global__ void __launch_bounds__(256)\n"
                     "megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream)",
                     "megalith_pack");
-  for (const plan::Matrix &m : plan.matrices) {
+  const auto types = matrixTypes(module, plan);
+  for (size_t i = 0; i < plan.matrices.size(); ++i) {
+    const plan::Matrix &m = plan.matrices[i];
+    const std::string &type = types[i];
     auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", std::max<int64_t>(1, m.layers)));
-    std::string type = typeName(m.name);
     auto lambda = w.lambda(fmt::format("packMatrix<{0}>(stream + {0}::offset + layer * {0}::layerBytes, "
                                        "[&](int packedRow) -> const u16 *",
                                        type));
@@ -640,7 +650,8 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
   }
 }
 
-void emitProducer(CodeWriter &w, const plan::Plan &plan) {
+void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
+  const auto types = matrixTypes(module, plan);
   for (const plan::Segment &segment : plan.segments) {
     if (&segment != &plan.segments.front())
       w.line();
@@ -650,7 +661,7 @@ void emitProducer(CodeWriter &w, const plan::Plan &plan) {
     auto phases = [&](const std::vector<plan::Phase> &list) {
       for (const plan::Phase &phase : list)
         if (phase.matrix >= 0) {
-          std::string type = typeName(plan.matrices[phase.matrix].name);
+          const std::string &type = types[phase.matrix];
           std::string layer = plan.matrices[phase.matrix].layers ? fmt::format(" + layer * {}::layerBytes", type) : "";
           w.line("if (!streamWeights<{0}>(producer, p.stream + {0}::offset{1}))", type, layer);
           w.line("  return false;");

@@ -13,8 +13,11 @@ std::map<std::string, int> weightIndices(const ir::Operation &model);
 
 /// `wq_wk_wv` -> `WqWkWv`.
 std::string typeName(llvm::StringRef name);
-/// `block.size` -> `block_size`: a C++ identifier.
+/// `block.size` -> `block_size`: a C++ identifier that means nothing else in the
+/// functions of the tensor half.
 std::string identifier(llvm::StringRef name);
+/// The struct of each matrix of the plan; no two are equal.
+std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan &plan);
 /// A float literal that reads back to the same f32.
 std::string floatLiteral(double value);
 
@@ -24,7 +27,7 @@ void emitTensor(CodeWriter &w, const ir::Module &module, const plan::Plan &plan,
 /// `megalith_pack`.
 void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan);
 /// The producer's static program: one function per segment.
-void emitProducer(CodeWriter &w, const plan::Plan &plan);
+void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &plan);
 
 } // namespace megalith::emit
 #endif

@@ -1,6 +1,7 @@
 #include "Vectors.h"
 #include "llvm/ADT/STLExtras.h"
-#include <set>
+#include "llvm/ADT/StringExtras.h"
+#include <utility>
 
 namespace megalith::emit {
 
@@ -52,25 +53,36 @@ const char *elementwiseName(Op op) {
   }
 }
 
+void Vectors::bind(Value v, std::string expr) {
+  std::string word;
+  for (char c : expr + " ") {
+    if (llvm::isAlnum(c) || c == '_')
+      word += c;
+    else if (!word.empty())
+      taken.insert(std::exchange(word, ""));
+  }
+  names[{v.id, false}] = std::move(expr);
+}
+
 std::string Vectors::fresh(Value v, bool partner) {
   llvm::StringRef hint = group.module.hint(v);
-  std::string name = identifier(hint.empty() ? "t" : hint) + (partner ? "Partner" : "");
-  // Names of the enclosing lambda's parameters and of what the phase declares.
-  static const std::set<std::string> reserved = {"c", "c0", "c1", "row", "pair", "tile", "y0", "y1",
-                                                 "p", "pass", "layer", "numRows", "position", "b", "best",
-                                                 "keys", "values", "part", "partner", "logit", "context"};
+  std::string base = identifier(hint.empty() ? "t" : hint) + (partner ? "Partner" : "");
   auto isWeight = [&](const Operation &op) {
-    return (op.op == Op::WeightGet || op.op == Op::Embed) && identifier(op.name) == name;
+    return (op.op == Op::WeightGet || op.op == Op::Embed) && identifier(op.name) == base;
   };
-  if (reserved.count(name) || llvm::any_of(group.region.ops, isWeight))
-    name += "Values";
-  int n = ++taken[name];
-  return n == 1 ? name : name + std::to_string(n);
+  if (llvm::any_of(group.region.ops, isWeight))
+    base += "Values";
+  std::string name = base;
+  for (int n = 2; !taken.insert(name).second; ++n)
+    name = base + std::to_string(n);
+  return name;
 }
 
 std::string Vectors::column(bool partner) const {
   if (width == Eight)
     return partner ? "partner" : "c";
+  if (width == Scalar)
+    return columns == 1 ? "0" : "part";
   return width == Pair ? "c0, c1" : "c0";
 }
 
@@ -79,9 +91,11 @@ std::string Vectors::load(Value v, bool partner) {
   assert(it != group.plan.bufferOf.end() && "a value from outside lives in a buffer");
   const plan::Buffer &buffer = group.plan.buffers[it->second];
   std::string name = "b." + identifier(buffer.name);
-  if (buffer.columns != columns || columns == 1) {
-    std::string first = width == Eight ? column(partner) : "c0";
-    std::string index = buffer.columns == 1 ? "0" : fmt::format("{} / {}", first, columns / buffer.columns);
+  if (width == Scalar || buffer.columns != columns || columns == 1) {
+    std::string first = width == Pair ? "c0" : column(partner);
+    std::string index = buffer.columns == 1         ? "0"
+                        : buffer.columns == columns ? first
+                                                    : fmt::format("{} / {}", first, columns / buffer.columns);
     return fmt::format("{}.load(row, {}).v[0]", name, index);
   }
   const char *method = width == Eight ? "load8" : width == Pair ? "loadPair" : "load";
@@ -100,7 +114,7 @@ std::string Vectors::compute(const Operation &op, bool partner) {
   case Op::Const:
     return floatLiteral(op.getFloat("value"));
   case Op::WeightGet:
-    return fmt::format("{}.load{}({})", identifier(op.name), suffix, column(partner));
+    return fmt::format("{}.load{}({}){}", identifier(op.name), suffix, column(partner), width == Scalar ? ".v[0]" : "");
   case Op::Embed:
     return fmt::format("{}.load8(pass.rows[row].token, {})", identifier(op.name), column(partner));
   case Op::RopeCos:

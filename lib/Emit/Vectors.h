@@ -4,6 +4,7 @@
 
 #include "Tensor.h"
 #include <functional>
+#include <set>
 
 namespace megalith::emit {
 
@@ -25,18 +26,20 @@ struct Group {
 };
 
 /// Writes values of one row at one place: eight columns `c`, `c+1`, ... or the
-/// pair (c0, c1), or the single column c0. Single-use values are nested into
-/// their user; others get a `const auto`.
+/// pair (c0, c1), or the single column c0; or plain floats, one for each of `columns`
+/// blocks of the row, at block `part`. Single-use values are nested into their user;
+/// others get a `const auto`.
 class Vectors {
 public:
-  enum Width { One = 1, Pair = 2, Eight = 8 };
+  enum Width { Scalar = 0, One = 1, Pair = 2, Eight = 8 };
   /// `columns`: of the values computed here; narrower rows broadcast in blocks.
   Vectors(CodeWriter &w, const Group &group, Width width, int64_t columns,
           std::function<void(SourceLoc)> at)
       : w(w), group(group), width(width), columns(columns), at(std::move(at)) {}
 
-  /// Presets a value: a product, a reduction, a per-row scalar.
-  void bind(ir::Value v, std::string expr) { names[{v.id, false}] = std::move(expr); }
+  /// Presets a value: a product, a reduction, a per-row scalar. The variables in
+  /// `expr` are then no names for new ones.
+  void bind(ir::Value v, std::string expr);
   /// An expression for `v`; `partner`: at the column rotate_half takes from.
   std::string eval(ir::Value v, bool partner = false);
 
@@ -47,7 +50,7 @@ private:
   int64_t columns;
   std::function<void(SourceLoc)> at;
   std::map<std::pair<uint32_t, bool>, std::string> names;
-  std::map<std::string, int> taken;
+  std::set<std::string> taken;
 
   std::string column(bool partner) const;
   std::string load(ir::Value v, bool partner);

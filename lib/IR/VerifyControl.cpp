@@ -166,6 +166,12 @@ bool Verifier::checkDeclaration(const Operation &op) {
            (!op.has("on_full") || oneOf(op, "on_full", {"fail", "wait"}));
   case Op::Stage:
     return require(op, {"on"}) && declared(op, Op::State, op.getString("on"));
+  case Op::Tick:
+    for (const Operation &part : op.region().ops)
+      if (const Operation *end = part.op == Op::Part ? terminator(part) : nullptr; end && end->op == Op::Issue)
+        if (llvm::none_of(op.region().ops, [&](const Operation &o) { return o.op == Op::Pass && o.name == end->name; }))
+          return fail(*end, fmt::format("the tick has no `pass @{}`", end->name));
+    return true;
   case Op::Part:
     if (!require(op, {"stage", "state"}) || !oneOf(op, "kind", {"slot", "admit"}) ||
         !declared(op, Op::State, op.getString("state")))
@@ -327,9 +333,16 @@ bool Verifier::checkCall(const Operation &op) {
   if (op.results.size() != reducers.size())
     return fail(op, fmt::format("expected one result per reducer ({}), found {}", reducers.size(),
                                 op.results.size()));
-  for (Value v : op.results)
+  // One result per fed row, of which there are `chunk` at most.
+  int64_t rows = operandType(op, 0).size;
+  if (op.has("chunk") && (rows == 0 || op.getInt("chunk") < rows))
+    rows = op.getInt("chunk");
+  for (Value v : op.results) {
     if (module.type(v).kind != Type::Seq)
       return fail(op, "every result must be a sequence");
+    if (int64_t size = module.type(v).size; size != 0 && size < rows)
+      return fail(op, fmt::format("every result must hold the {} rows of the call", rows));
+  }
   return true;
 }
 

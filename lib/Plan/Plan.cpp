@@ -73,7 +73,9 @@ int64_t roundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 /// Bytes of static shared memory: the pass table, barriers, and control's state,
 /// of which some words stand for each slot.
-int64_t staticShared(int64_t slots) { return 8192 + 128 * slots; }
+int64_t staticShared(int64_t slots, int64_t gauges) {
+  return 8192 + std::max<int64_t>(128, 72 + 4 * gauges) * slots;
+}
 constexpr int64_t kSumBytes = 2 * 8 * 4 * 16 * 8 * 4; ///< two buffers of Stream.cuh's sums
 
 class Planner {
@@ -89,6 +91,9 @@ public:
                                models.size()));
       return false;
     }
+    // Control.cuh keeps a slot's gauges of a tick as bits of one word.
+    if (auto gauges = module.all(Op::Gauge); gauges.size() > 32)
+      return unsupported(*gauges[32], fmt::format("{} traced gauges; 32 at most", gauges.size()));
     const Operation &model = *models[0];
     plan.model = model.name;
     plan.rowsPerPass = module.param("rows_per_pass");
@@ -133,14 +138,19 @@ private:
     return only;
   }
 
+  /// `base`, with a number when a buffer has that name.
+  std::string bufferName(const std::string &base) {
+    std::string name = base;
+    for (int n = 2; llvm::any_of(plan.buffers, [&](const Buffer &other) { return other.name == name; }); ++n)
+      name = base + std::to_string(n);
+    return name;
+  }
+
   /// A buffer for `v`, named after it, else after the phase that writes it.
   int newBuffer(Value v, const std::string &phase) {
     const ir::Type &type = module.type(v);
     Buffer b;
-    const std::string base = module.hint(v).empty() ? phase : module.hint(v).str();
-    b.name = base;
-    for (int n = 2; llvm::any_of(plan.buffers, [&](const Buffer &other) { return other.name == b.name; }); ++n)
-      b.name = base + std::to_string(n);
+    b.name = bufferName(module.hint(v).empty() ? phase : module.hint(v).str());
     b.dtype = type.elem == Scalar::F32 && onlyRounded(v) ? Scalar::BF16 : type.elem;
     b.columns = type.size;
     b.stride = roundUp(type.size, 8);
@@ -166,6 +176,16 @@ private:
           needed.insert(v.id);
     }
     return needed;
+  }
+
+  static bool reads(const Region &region, Value v) {
+    bool found = false;
+    ir::walk(region, [&](const Operation &op) { found |= llvm::is_contained(op.operands, v); });
+    return found;
+  }
+  static bool reads(const Operation &op, Value v) {
+    return llvm::is_contained(op.operands, v) ||
+           llvm::any_of(op.regions, [&](const Region &region) { return reads(region, v); });
   }
 
   /// A result of `op` may take over the buffer of a value that `op` reads only at
@@ -195,12 +215,7 @@ private:
           continue;
         // The only readers are this operation's own; the layers' loop rereads
         // nothing from before it except its arguments, which this may be.
-        bool readLater = false;
-        for (const Operation *next : later) {
-          readLater |= llvm::is_contained(next->operands, u);
-          for (const Region &region : next->regions)
-            ir::walk(region, [&](const Operation &o) { readLater |= llvm::is_contained(o.operands, u); });
-        }
+        bool readLater = llvm::any_of(later, [&](const Operation *next) { return reads(*next, u); });
         if (readLater || !overwritable.count(u.id) || !elementOf(op, yielded, u))
           continue;
         // A loop-carried buffer first: the next iteration then finds it in place.
@@ -278,6 +293,8 @@ private:
         return false;
       phase.name = plan.matrices[phase.matrix].name;
     } else {
+      if (op.op == Op::Map && !checkMap(op))
+        return false;
       phase.kind = op.op == Op::Map ? Phase::Map : Phase::Attention;
       Value first = op.results.empty() ? Value() : op.results[0];
       phase.name = first && !module.hint(first).empty() ? module.hint(first).str()
@@ -303,17 +320,29 @@ private:
     return true;
   }
 
+  /// Maps store eight columns at a time, and keep no best logit.
+  bool checkMap(const Operation &op) {
+    for (const Operation &inner : op.region().ops) {
+      if (inner.op == Op::ArgMax)
+        return unsupported(inner, "logits that are not the columns of one product, as far as `argmax` goes");
+      int64_t groups = inner.getInt("groups", 1);
+      if (groups > 1 && module.type(inner.operands[0]).size / groups % 8)
+        return unsupported(inner, fmt::format("a norm or reduction over blocks of {} columns; blocks must be multiples of 8",
+                                              module.type(inner.operands[0]).size / groups));
+    }
+    return true;
+  }
+
   bool planRepeat(const Operation &op, const Operation &model, Segment &segment,
                   llvm::ArrayRef<const Operation *> later) {
     const Region &body = op.region();
+    // Every iteration reads what stands before the loop: it may overwrite nothing of that.
+    std::set<uint32_t> outside = std::exchange(overwritable, {});
     for (auto [init, arg] : llvm::zip(op.operands, body.args)) {
       // The loop owns its values' buffers: take the initial value's, or copy it.
-      bool readLater = false;
-      for (const Operation *next : later) {
-        readLater |= llvm::is_contained(next->operands, init);
-        for (const Region &region : next->regions)
-          ir::walk(region, [&](const Operation &o) { readLater |= llvm::is_contained(o.operands, init); });
-      }
+      bool readLater = reads(body, init);
+      for (const Operation *next : later)
+        readLater |= reads(*next, init);
       int from = plan.bufferOf.at(init.id), to = from;
       if (readLater || llvm::count(op.operands, init) > 1) {
         to = newBuffer(arg, "carried");
@@ -327,13 +356,31 @@ private:
     if (!planOps(body, model, op.getInt("count"), segment.repeated, nullptr))
       return false;
     const Operation &yield = body.ops.back();
-    for (auto [index, yielded] : llvm::enumerate(yield.operands)) {
-      int from = plan.bufferOf.at(yielded.id), to = plan.bufferOf.at(body.args[index].id);
-      if (from != to)
-        segment.repeated.push_back({Phase::Copy, "copy " + plan.buffers[from].name, nullptr, -1, from, to,
-                                    newEdge("copy " + plan.buffers[from].name, op.loc)});
-      plan.bufferOf[op.results[index].id] = to;
-      overwritable.insert(op.results[index].id);
+    std::vector<std::pair<int, int>> moves;
+    for (auto [yielded, arg] : llvm::zip(yield.operands, body.args))
+      if (plan.bufferOf.at(yielded.id) != plan.bufferOf.at(arg.id))
+        moves.push_back({plan.bufferOf.at(yielded.id), plan.bufferOf.at(arg.id)});
+    auto copy = [&](int from, int to) {
+      std::string name = "copy " + plan.buffers[from].name;
+      segment.repeated.push_back({Phase::Copy, name, nullptr, -1, from, to, newEdge(name, op.loc)});
+    };
+    // What an earlier copy would overwrite steps aside first: values may change places.
+    for (size_t i = 0; i < moves.size(); ++i)
+      for (size_t j = 0; j < i; ++j)
+        if (moves[j].second == moves[i].first) {
+          plan::Buffer aside = plan.buffers[moves[i].first];
+          aside.name = bufferName(aside.name);
+          plan.buffers.push_back(aside);
+          copy(moves[i].first, plan.buffers.size() - 1);
+          moves[i].first = plan.buffers.size() - 1;
+          break;
+        }
+    for (auto [from, to] : moves)
+      copy(from, to);
+    overwritable = std::move(outside);
+    for (auto [result, arg] : llvm::zip(op.results, body.args)) {
+      plan.bufferOf[result.id] = plan.bufferOf.at(arg.id);
+      overwritable.insert(result.id);
     }
     return true;
   }
@@ -344,12 +391,12 @@ private:
     m.layers = 0;
     m.k = 0;
     int64_t pairs = 0;
-    std::set<std::string> done;
+    std::set<size_t> done; // the second product of a dual range
     std::vector<const Operation *> products;
     for (const Operation &inner : op.region().ops)
       if (inner.op == Op::MatMul)
         products.push_back(&inner);
-    for (const Operation *product : products) {
+    for (auto [number, product] : llvm::enumerate(products)) {
       const Operation *w = weight(model, product->name);
       if (!w)
         return unsupported(*product, fmt::format("unknown weight `{}`", product->name));
@@ -358,7 +405,7 @@ private:
       if (w->getInt("layers"))
         m.layers = layers;
       m.name += (m.name.empty() ? "" : "_") + product->name;
-      if (done.count(product->name))
+      if (done.count(number))
         continue;
       PairRange range;
       range.weight = product->name;
@@ -376,14 +423,13 @@ private:
         range.second = second->name;
         range.secondProduct = second->result();
         range.pairs = shape[0];
-        done.insert(second->name);
+        done.insert(product->getInt("partner"));
       } else {
         range.pairing = Pairing::Adjacent;
         range.pairs = (shape[0] + 1) / 2;
       }
       pairs += roundUp(range.pairs, 4);
       m.ranges.push_back(range);
-      done.insert(product->name);
     }
     m.kPadded = roundUp(m.k, 256);
     m.blocks = m.kPadded / 256;
@@ -458,7 +504,7 @@ private:
       attention = std::max(attention, 4 * (together * dim + 8 * together * (dim + 2)));
     });
     plan.scratchBytes = roundUp(std::max(kSumBytes, attention), 128);
-    int64_t room = plan.profile.sharedBytes - staticShared(module.param("slots")) - plan.scratchBytes;
+    int64_t room = plan.profile.sharedBytes - staticShared(module.param("slots"), module.all(Op::Gauge).size()) - plan.scratchBytes;
     int64_t fit = std::min<int64_t>(16, room / plan.stageBytes);
     plan.stages = plan.knobs.ring ? plan.knobs.ring : fit;
     if (plan.stages < 2 || plan.stages > fit) {

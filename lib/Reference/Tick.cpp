@@ -1,6 +1,8 @@
 #include "Machine.h"
 #include "megalith/Checkpoint/PageOrder.h"
 #include <algorithm>
+#include <new>
+#include <stdexcept>
 
 using namespace megalith;
 using namespace megalith::reference;
@@ -331,6 +333,14 @@ RunResult reference::run(const ir::Module &module, WeightSource &weights,
   } catch (const NotExecutable &e) {
     RunResult result;
     result.error = e.what();
+    return result;
+  } catch (const std::bad_alloc &) {
+    RunResult result;
+    result.error = "there is not enough memory; make the KV pool smaller";
+    return result;
+  } catch (const std::length_error &) {
+    RunResult result;
+    result.error = "the KV pool is larger than any memory; make it smaller";
     return result;
   }
 }

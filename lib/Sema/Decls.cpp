@@ -141,6 +141,12 @@ void Checker::checkPools() {
     };
     positive(decl.pages, "pages", pool.pages);
     positive(decl.pageTokens, "page_tokens", pool.pageTokens);
+    // Positions, and sums of two of them, are 32-bit integers.
+    constexpr int64_t mostTokens = int64_t(1) << 30;
+    if (decl.pages && pool.pages > mostTokens / std::max<int64_t>(1, pool.pageTokens))
+      diags.report(Diag::BadPool, decl.pages->loc, "pages", pool.name,
+                   fmt::format("at most {} with pages of {} tokens, is {}", mostTokens / pool.pageTokens,
+                               pool.pageTokens, pool.pages));
     if (decl.watermark)
       if (auto w = constant(*decl.watermark)) {
         // Pressure compares integers, so that every executor agrees: whole percents.

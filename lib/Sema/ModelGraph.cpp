@@ -340,6 +340,12 @@ private:
         continue;
       bool scaled = e.text == "attention" && e.named.size() == 1 &&
                     e.named[0].first.text == "scale";
+      if (e.text == "attention" && !e.named.empty() && !scaled) {
+        const auto &[name, value] = e.named[0].first.text == "scale" ? e.named[1] : e.named[0];
+        diags.report(Diag::UnknownArgument, name.loc, e.text, name.text);
+        diags.suggest(name.text, std::vector<std::string>{"scale"});
+        return std::nullopt;
+      }
       if (e.args.size() < info.min || e.args.size() > info.max || (!e.named.empty() && !scaled)) {
         diags.report(Diag::GraphArguments, e.loc, e.text, info.arguments,
                      e.args.size() + e.named.size());
@@ -474,6 +480,7 @@ private:
     MaybeNode x = evalRows(*e.args[0], "rope");
     if (e.args[1]->kind != ast::Expr::Path || e.args[1]->text != "position") {
       diags.report(Diag::GraphArguments, e.args[1]->loc, "rope", "x, position", e.args.size());
+      diags.note("the second argument is the word `position`");
       return std::nullopt;
     }
     if (!checkHeadDim(e) || !checkRopeConfig(e) || !x)

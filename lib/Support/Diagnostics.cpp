@@ -1,6 +1,8 @@
 #include "megalith/Support/Diagnostics.h"
 #include <algorithm>
 #include <cassert>
+#include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -35,6 +37,11 @@ uint32_t SourceFiles::add(std::string name, std::string text) {
 }
 
 std::unique_ptr<uint32_t> SourceFiles::open(const std::string &path) {
+  // libstdc++ opens a directory, and throws when it is read.
+  if (std::error_code error; std::filesystem::is_directory(path, error)) {
+    errno = EISDIR;
+    return nullptr;
+  }
   std::ifstream in(path, std::ios::binary);
   if (!in)
     return nullptr;
@@ -121,7 +128,9 @@ std::string nearestName(llvm::StringRef word, llvm::ArrayRef<std::string> candid
   unsigned limit = std::max<unsigned>(1, (word.size() + 2) / 3);
   std::string best;
   for (const std::string &candidate : candidates) {
-    unsigned distance = word.edit_distance(candidate, /*AllowReplacements=*/true, limit + 1);
+    unsigned distance = word.equals_insensitive(candidate)
+                            ? unsigned(word != candidate)
+                            : word.edit_distance(candidate, /*AllowReplacements=*/true, limit + 1);
     if (distance <= limit) {
       limit = distance - (distance > 0);
       best = candidate;

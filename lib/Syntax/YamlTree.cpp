@@ -324,7 +324,9 @@ static void reportSyntaxError(Diagnostics &diags, SourceLoc loc,
   if (message == YAML::ErrorMsg::END_OF_MAP ||
       message == YAML::ErrorMsg::END_OF_SEQ) {
     text = "expected the next entry, at the indentation of those before it";
-    note = std::string("if a value begins with a bracket or a quote, ") + quote;
+    // At the first word of a line the indentation alone is wrong.
+    if (loc.column > indentation.size() + 1)
+      note = std::string("if a value begins with a bracket or a quote, ") + quote;
   } else if (message == YAML::ErrorMsg::MAP_VALUE) {
     text = "`: ` inside a value";
     note = "named arguments are written `name=value`; a slice has no space "

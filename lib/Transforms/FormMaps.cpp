@@ -1,9 +1,11 @@
 // Whatever is not fused into a stream yet is grouped into `map`s, as few as the
 // order of streams and attentions allows: each map stands as early as its
-// operands permit, and takes every operation that is ready by then.
+// operands permit, and takes every operation that is ready by then. A map is walked
+// in one way: reductions over blocks of another size begin another map.
 #include "TensorUtil.h"
 #include "megalith/Transforms/Passes.h"
 #include <algorithm>
+#include <optional>
 
 namespace megalith::transforms {
 
@@ -21,8 +23,7 @@ public:
     std::vector<Operation> ops;
     std::vector<size_t> maps;
     for (size_t next = 0; next < region.ops.size();) {
-      std::vector<size_t> ready = takeReady();
-      if (!ready.empty()) {
+      for (std::vector<size_t> ready = takeReady(); !ready.empty(); ready = takeReady()) {
         maps.push_back(ops.size());
         ops.push_back(makeMap(ready));
       }
@@ -52,9 +53,45 @@ private:
                        [&](size_t user) { return !isRowWise(region.ops[user].op); });
   }
 
+  /// How a map has to be walked for a value: row by row, or by blocks of columns.
+  struct Walk {
+    int64_t groups = 0;   ///< of the reductions that it depends on; 0: none
+    bool rotates = false; ///< it depends on a rotate_half
+  };
+
+  /// The walk of operation `i` in a map with values of `walks`; nullopt when one
+  /// map cannot hold it: blocks of two sizes, or a rotation beyond a block or twice.
+  std::optional<Walk> walkOf(size_t i, const std::map<Value, Walk> &walks) const {
+    const Operation &op = region.ops[i];
+    Walk all;
+    auto add = [&](int64_t groups) {
+      bool fits = !groups || !all.groups || all.groups == groups;
+      all.groups = groups ? groups : all.groups;
+      return fits;
+    };
+    for (Value v : op.operands) {
+      auto found = walks.find(v);
+      if (found == walks.end())
+        continue;
+      if (!add(found->second.groups))
+        return std::nullopt;
+      all.rotates |= found->second.rotates;
+    }
+    if (isReduction(op.op) && !add(op.getInt("groups", 1)))
+      return std::nullopt;
+    if (op.op == Op::RotateHalf) {
+      int64_t columns = module.type(op.operands[0]).size;
+      if (all.rotates || (all.groups && columns / all.groups % op.getInt("dim")))
+        return std::nullopt;
+      all.rotates = true;
+    }
+    return all;
+  }
+
   /// Operations for a map whose operands are all computed, in order.
   std::vector<size_t> takeReady() {
     std::vector<size_t> ready;
+    std::map<Value, Walk> walks;
     for (size_t i = 0; i < region.ops.size(); ++i) {
       if (done[i] || !isMapped(i))
         continue;
@@ -63,8 +100,11 @@ private:
             int at = index.definedAt(v);
             return at < 0 || done[at] || isLeaf(region.ops[at].op);
           });
-      if (!isReady)
+      std::optional<Walk> walk = isReady ? walkOf(i, walks) : std::nullopt;
+      if (!walk)
         continue;
+      for (Value v : region.ops[i].results)
+        walks[v] = *walk;
       done[i] = true;
       ready.push_back(i);
     }

@@ -49,6 +49,10 @@ std::optional<ir::Module> runPasses(ir::Module module, const PassOptions &option
     reportUnknown(after ? options.stopAfter : module.after(), diags);
     return std::nullopt;
   }
+  if (*last < *after) {
+    diags.report(Diag::PassIsOver, SourceLoc(), module.after(), options.stopAfter);
+    return std::nullopt;
+  }
   if (!ir::verify(module, diags))
     return std::nullopt;
   auto emit = [&](const std::string &text) {

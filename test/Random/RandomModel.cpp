@@ -21,7 +21,7 @@ public:
     chooseSizes();
     std::vector<std::string> before, body, after;
     hasRepeat = !chance(8);
-    attentionPlace = !hasRepeat || chance(92) ? Inside : chance(50) ? Before : Behind;
+    attentionPlace = chance(3) ? Nowhere : !hasRepeat || chance(92) ? Inside : chance(50) ? Before : Behind;
     out = &before;
     inLayers = false;
     std::string x = embedding();
@@ -42,7 +42,7 @@ public:
       repeatBody(carried);
     } else {
       for (int i = 1 + below(2), first = i; i > 0; --i)
-        carried = named(block(carried, i == first));
+        carried = named(block(carried, attentionPlace == Inside && i == first));
     }
     out = &after;
     inLayers = false;
@@ -89,8 +89,8 @@ private:
     for (char c : text + " ") {
       if (std::isalnum(static_cast<unsigned char>(c)) || c == '_')
         word += c;
-      else if (!word.empty())
-        words.insert(std::exchange(word, ""));
+      else if (std::string whole = std::exchange(word, ""); !whole.empty() && c != '(')
+        words.insert(whole); // not a function
     }
     return words;
   }
@@ -193,7 +193,10 @@ private:
   /// matmul(x, w), perhaps with a bias.
   std::string linear(const std::string &x, const std::string &outs, const std::string &ins,
                      const std::string &biasBlock = "") {
-    std::string product = fmt::format("matmul({}, {})", x, weight(fmt::format("[{}, {}]", outs, ins), 0));
+    std::string w = weight(fmt::format("[{}, {}]", outs, ins), 0);
+    std::string product = fmt::format("matmul({}, {})", x, w);
+    if (chance(3)) // one weight, two products
+      product = fmt::format("(matmul({0}, {1}) - 0.3 * matmul({0}, {1}))", named(x), w);
     if (!chance(25))
       return product;
     // A shorter vector repeats.
@@ -353,6 +356,14 @@ private:
 
   void repeatBody(const std::string &x) {
     std::string next = block(x, attentionPlace == Inside);
+    if (!second.empty() && chance(25)) { // the two change places
+      next = named(next);
+      std::string old = freshName();
+      out->push_back(fmt::format("{}: {}", old, second));
+      out->push_back(fmt::format("{}: {}", second, next));
+      out->push_back(fmt::format("{}: {}", x, old));
+      return;
+    }
     if (!second.empty()) {
       next = named(next);
       out->push_back(fmt::format("{}: {} + 0.5 * {}", second, second, next));
@@ -512,7 +523,7 @@ private:
   std::map<std::string, double> means;
   std::string embedName, initial, second, carriedOut;
   bool tieable = false, usesRope = false, hasRepeat = true, inLayers = false;
-  enum { Before, Inside, Behind } attentionPlace = Inside;
+  enum { Nowhere, Before, Inside, Behind } attentionPlace = Inside;
   std::vector<std::string> *out = nullptr;
 };
 

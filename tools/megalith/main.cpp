@@ -175,6 +175,14 @@ bool runMain(Diagnostics &diags) {
   RunCommand command;
   if (!fillCommon(command.compile, diags))
     return false;
+  if (maxTicks < 0 || (maxTicks == 0 && maxTicks.getNumOccurrences())) {
+    diags.report(Diag::BadOption, {}, "--max-ticks " + std::to_string(maxTicks), "expected at least 1");
+    return false;
+  }
+  if (repeat == 0) {
+    diags.report(Diag::BadOption, {}, "--repeat 0", "expected at least 1");
+    return false;
+  }
   command.profileGiven = !profile.empty();
   command.requests = requests;
   command.device = device;
@@ -194,7 +202,7 @@ bool runMain(Diagnostics &diags) {
   command.corruptions.assign(corruptions.begin(), corruptions.end());
   command.delaySeed = delaySeed;
   command.watchdogSeconds = watchdog;
-  command.repeat = std::max(1u, unsigned(repeat));
+  command.repeat = repeat;
   return runCommand(command, diags);
 }
 

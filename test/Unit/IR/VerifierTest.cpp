@@ -267,7 +267,8 @@ TEST(Verifier, TickLevel) {
   std::string part = "part @p {stage = \"s\", state = \"A\", kind = \"slot\"";
   std::string issue = "%t = tokens : token<> issue @t(%t) {site = 3, kv = \"commit\", reduce = []}";
   EXPECT_EQ(tick(part + ", before_site = 3} {" + issue + "} pass @t"), "");
-  EXPECT_EQ(tick(part + "} {" + issue + "}"),
+  EXPECT_EQ(tick(part + ", before_site = 3} {" + issue + "}"), "the tick has no `pass @t`");
+  EXPECT_EQ(tick(part + "} {" + issue + "} pass @t"),
             "a part has the `before_site` of the `issue` that ends it");
   EXPECT_EQ(tick("pass @u"), "`@u` is no declared model");
   EXPECT_EQ(tick(part + "} { %x = policy.read @p {output = \"o\"} : i32 goto {to = [\"A\"]} }"),

@@ -320,6 +320,7 @@ tiny.yaml:27:12: error: `silu` takes (x), found 2 arguments [graph-arguments]
 tiny.yaml:26:32: error: `rope` takes (x, position), found 2 arguments [graph-arguments]
    26 |       - k: rope(matmul(x, wk), eps)
       |                                ^~~
+note: the second argument is the word `position`
 )"},
     {"GraphExpression",
      false,

@@ -60,6 +60,15 @@ TEST(PipelineCalls, NoPages) {
 )");
 }
 
+TEST(PipelineCalls, PoolBeyondPositions) {
+  Check c = check({{"pages: 64", "pages: 2000000000"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_NE(c.messages.find("`pages` of pool `target` must be at most 67108864 with pages of 16 tokens, is "
+                            "2000000000 [bad-pool]"),
+            std::string::npos)
+      << c.messages;
+}
+
 TEST(PipelineCalls, WatermarkTooHigh) {
   Check c = check({{"watermark: 0.85", "watermark: 85"}});
   EXPECT_FALSE(c.pipeline);

@@ -38,6 +38,16 @@ TEST(PipelineStates, NoFaultState) {
 )");
 }
 
+TEST(PipelineStates, TooManyStates) {
+  std::string states = "DONE: {terminal: true}";
+  for (int i = 0; i < 64; ++i)
+    states += "\n  S" + std::to_string(i) + ": {terminal: true}";
+  Check c = check({{"DONE: {terminal: true}", states}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_NE(c.messages.find("p.yaml:11:1: error: a pipeline has at most 64 states, found "), std::string::npos);
+  EXPECT_NE(c.messages.find("[too-many-states]"), std::string::npos);
+}
+
 TEST(PipelineStates, FaultStateNotTerminal) {
   Check c = check({{"FAILED: {terminal: true}", "FAILED: {parked: true}"}});
   EXPECT_FALSE(c.pipeline);
