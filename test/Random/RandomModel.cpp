@@ -25,10 +25,14 @@ public:
     out = &before;
     inLayers = false;
     std::string x = embedding();
-    if (attentionPlace == Before)
-      x = maybe(residual(x, attentionOf(normed(x))));
-    if (chance(10))
+    if (attentionPlace == Before) {
+      x = named(x);
+      x = residual(x, attentionOf(normed(x)));
+    }
+    if (chance(10)) {
+      x = named(x);
       x = residual(x, mlp(normed(x), hidden));
+    }
     initial = named(x);
     std::string carried = initial;
     if (hasRepeat) {
@@ -306,7 +310,7 @@ private:
     return linear(a, wide, queries);
   }
 
-  /// x + y, perhaps with y scaled.
+  /// x + y, perhaps with y scaled; `x` is a name.
   std::string residual(const std::string &x, const std::string &y) {
     std::string scaled = y;
     if (chance(10))
@@ -314,7 +318,7 @@ private:
     else if (chance(10))
       scaled = fmt::format("0.7 * {}", y);
     else if (chance(6)) // a gate of one column per row
-      scaled = fmt::format("sigmoid(matmul({}, {})) * {}", named(x),
+      scaled = fmt::format("sigmoid(matmul({}, {})) * {}", x,
                            weight(fmt::format("[1, {}]", hiddenName), 0), y);
     return chance(70) ? fmt::format("({} + {})", x, scaled) : fmt::format("({} + {})", scaled, x);
   }
@@ -396,10 +400,14 @@ private:
     std::string x = carriedOut;
     if (!second.empty())
       x = fmt::format("{} - {}", x, second);
-    if (attentionPlace == Behind)
-      x = named(residual(named(x), attentionOf(normed(named(x)))));
-    if (chance(8))
-      x = residual(named(x), mlp(normed(named(x)), hidden));
+    if (attentionPlace == Behind) {
+      x = named(x);
+      x = named(residual(x, attentionOf(normed(x))));
+    }
+    if (chance(8)) {
+      x = named(x);
+      x = residual(x, mlp(normed(x), hidden));
+    }
     if (chance(8))
       x = fmt::format("{} + {}", x, initial);
     if (!chance(12))
