@@ -351,7 +351,7 @@ private:
           continue;
         Value r = op->result();
         if (isReduction(op->op)) {
-          std::string name = identifier(module.hint(r).empty() ? "sum" : module.hint(r));
+          std::string name = module.hint(r).empty() ? "sum" : identifier(module.hint(r));
           name += local.empty() ? "" : std::to_string(local.size() + 1);
           emitReduction(group, *op, module.type(op->operands[0]).size, name, local, false);
           local[r.id] = name;
@@ -551,7 +551,7 @@ private:
         continue;
       Value r = op->result();
       if (isReduction(op->op)) {
-        std::string name = identifier(module.hint(r).empty() ? "sum" : module.hint(r));
+        std::string name = module.hint(r).empty() ? "sum" : identifier(module.hint(r));
         name += scalars.empty() ? "" : std::to_string(scalars.size() + 1);
         emitReduction(group, *op, module.type(op->operands[0]).size, name, scalars, parts > 1);
         scalars[r.id] = name;

@@ -324,7 +324,7 @@ private:
   bool checkMap(const Operation &op) {
     for (const Operation &inner : op.region().ops) {
       if (inner.op == Op::ArgMax)
-        return unsupported(inner, "logits that are not the columns of one product, as far as `argmax` goes");
+        return unsupported(inner, "an `argmax` over logits that come from two products or from none");
       int64_t groups = inner.getInt("groups", 1);
       if (groups > 1 && module.type(inner.operands[0]).size / groups % 8)
         return unsupported(inner, fmt::format("a norm or reduction over blocks of {} columns; blocks must be multiples of 8",

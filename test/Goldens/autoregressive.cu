@@ -242,13 +242,13 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
   const WeightVector<256> attn_norm{weightAt(p, 2 + layer)};
   everyRow(numRows, [&](int row) {
 #line 36 "pipelines/models/llama.yaml"
-    const float sum_ = warpSum<256>([&](int c) {
+    const float sum = warpSum<256>([&](int c) {
       const auto x = b.x.load8(row, c);
       return mul(x, x);
     });
 #line 250 "autoregressive.cu"
     if (laneId() == 0) {
-      pass.scalars[0][row] = reciprocalSqrt(add(mul(sum_, 0.00390625f), 9.99999975e-06f));
+      pass.scalars[0][row] = reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f));
     }
   });
   consumerSync();
@@ -341,13 +341,13 @@ __device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
   const WeightVector<256> mlp_norm{weightAt(p, 32 + layer)};
   everyRow(numRows, [&](int row) {
 #line 41 "pipelines/models/llama.yaml"
-    const float sum_ = warpSum<256>([&](int c) {
+    const float sum = warpSum<256>([&](int c) {
       const auto x = b.x.load8(row, c);
       return mul(x, x);
     });
 #line 349 "autoregressive.cu"
     if (laneId() == 0) {
-      pass.scalars[0][row] = reciprocalSqrt(add(mul(sum_, 0.00390625f), 9.99999975e-06f));
+      pass.scalars[0][row] = reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f));
     }
   });
   consumerSync();
@@ -431,13 +431,13 @@ __device__ __noinline__ void targetHeadHead(PassContext &context) {
   const WeightVector<256> norm{weightAt(p, 1)};
   everyRow(numRows, [&](int row) {
 #line 43 "pipelines/models/llama.yaml"
-    const float sum_ = warpSum<256>([&](int c) {
+    const float sum = warpSum<256>([&](int c) {
       const auto x = b.x.load8(row, c);
       return mul(x, x);
     });
 #line 439 "autoregressive.cu"
     if (laneId() == 0) {
-      pass.scalars[0][row] = reciprocalSqrt(add(mul(sum_, 0.00390625f), 9.99999975e-06f));
+      pass.scalars[0][row] = reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f));
     }
   });
   consumerSync();

@@ -22,7 +22,6 @@ struct Outcome {
   std::string unsupported; ///< why there is no plan
   int64_t tokens = 0, passes = 0;
   int64_t faults = 0;        ///< requests that ended in one (a NaN, say)
-  int64_t modulesChanged = 0; ///< passes that changed the tensor half
 };
 
 /// Compiles the model of `seed` under one of the pipelines, runs a few requests
