@@ -1,14 +1,14 @@
 //===- Abi.h - what the runtime and the emitted kernel share --------------===//
 //
-// Plain structs, included by runtime/ (host C++) and by device/cuda/Device.cuh
-// (NVRTC, no system header). Change kAbiVersion with any change here.
+// Plain structs, included by runtime/ (host C++) and by device/Device.cuh
+// (no system header). Change kAbiVersion with any change here.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_DEVICE_ABI_H
 #define MEGALITH_DEVICE_ABI_H
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 1;
+constexpr int kAbiVersion = 2;
 
 /// One row of a pass; the same eight words as megalith::Row.
 struct Row {
@@ -56,6 +56,7 @@ struct PassTable {
   int wantLogits; ///< any row wants logits: the head segment runs
   int done;       ///< leave the resident loop
   int tick;
+  int firstRow;   ///< rows of all passes before
 };
 
 /// First error that stopped the kernel; written once (watchdog).
@@ -99,20 +100,26 @@ struct LaunchParams {
   int admitMaxPages;           ///< pages of the pool (KV_TOO_LARGE above it)
   char *kCache, *vCache;       ///< bf16 [layers][pages][kvHeads][pageTokens][headDim]
   // pass
-  PassTable *pass;
+  PassTable *pass;             ///< [2], of even and of odd ticks
   Row *rows;                   ///< [rowsPerPass]
   char *workspace;             ///< activations; offsets are constants of the source
-  unsigned *sync;              ///< [0] grid barrier, [16] stop flag, see Sync.cuh; zeroed before launch
+  char *tagged;                ///< words that carry a tick and a launch; zeros before the first launch
+  unsigned *sync;              ///< grid barrier and stop flag, see Sync.cuh; zeroed before launch
   StopRecord *stop;
+  unsigned launch;             ///< number of the launch: tells this one's tagged words from older ones'
   // results and observation
   long long *metrics;
   Stats *stats;
   unsigned *trace;             ///< null: no trace
   long long traceCapacity;     ///< words
-  float *logits;               ///< null, or [requests][logitsRows][vocab] of the predicted positions
+  float *logits;               ///< null, or [requests][logitsRows][vocab] of the predicted positions;
+                               ///< with `replay` [logitsRows][vocab] of the rows in the order they were fed
   long long logitsRows;
   int kvHash;                  ///< 1: the trace carries a hash of each row's K and V
   // test hooks and limits
+  const int *replay;           ///< null, or the result of each row in the order they are fed, of
+                               ///< another run: taken in place of the own one
+  long long replayRows;
   const int *oracle;           ///< null, or [requests][oracleStride]: drafts to propose
   int oracleStride;
   const Corruption *corruptions;

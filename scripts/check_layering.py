@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Check which folder includes which, and that no code knows a shipped file's name.
+"""Check which folder includes which, that no code knows a shipped file's name, and that
+PTX stands in one place.
 
 The table says for each folder what it may see. A folder may always see itself.
 """
@@ -11,6 +12,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 
 # Whole folders, or single headers by their path.
 ROW, FAULTS, ABI = "IR/Row.h", "IR/Faults.def", "device/Abi.h"
+HOST = "device/cpu/Host.h"
 ALLOWED = {
     "Support": [],
     "Checkpoint": [ROW],
@@ -24,7 +26,7 @@ ALLOWED = {
     "Reference": ["IR", "Checkpoint", "Support"],
     "Jit": ["Support"],
     "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support"],
-    "runtime": ["Checkpoint", ROW, FAULTS, ABI],
+    "runtime": ["Checkpoint", ROW, FAULTS, ABI, HOST],
     "device": [],
     "tools": ["Driver", "Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Reference",
               "Checkpoint", "IR", "Support", "runtime", ABI],
@@ -47,12 +49,12 @@ def target_of(path, name):
     """What an include names: a folder, or a header that the table lists singly."""
     if folder_of(path) == "device":  # compiled with its own header names
         stem = name.removeprefix("megalith/")
-        known = (root / "device" / "cuda" / stem).is_file() or (root / "device" / stem).is_file()
+        known = any((root / "device" / place / stem).is_file() for place in ("", "cuda", "cpu"))
         return "device" if known else None
     if (path.parent / name).is_file():
         return folder_of(path)
-    if name == ABI:
-        return ABI
+    if name in (ABI, HOST):
+        return name
     if name.startswith("runtime/"):
         return "runtime"
     match = re.fullmatch(r"megalith/(\w+)/(.+)", name)
@@ -96,6 +98,14 @@ def check_names():
                 yield f"{path.relative_to(root)}:{number}: code must not know the name `{match[0]}`"
 
 
-problems = [*check_includes(), *check_names()]
+def check_primitives():
+    """PTX stands in device/cuda alone, so that every target runs all other device code."""
+    for path in sorted((root / "device").glob("*.cuh")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.search(r"\b(asm|volatile)\b", line):
+                yield f"{path.relative_to(root)}:{number}: use an entry of device/Primitives.def"
+
+
+problems = [*check_includes(), *check_names(), *check_primitives()]
 print("\n".join(problems) if problems else "every include is allowed; no shipped name in the code")
 sys.exit(1 if problems else 0)

@@ -44,21 +44,31 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
                 : fmt::format("{}<1>(context)", name);
   };
   w.line();
+  w.comment("Shared memory of a CTA.");
+  {
+    auto record = w.record("struct Shared");
+    w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];");
+    w.line("alignas(16) float scratch[{}];", plan.scratchBytes / 4);
+    w.line("PassShared pass;");
+    w.line("RingShared sync;");
+    w.line("Control control; // of CTA 0");
+  }
+  w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.sharedBytes);
+  w.line();
   w.comment("The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run the "
             "passes together; warp 8 of each streams weights.");
   auto fn = w.scope("extern \"C\" __global__ void __launch_bounds__(kCtaThreads, 1)\n"
                     "megalith_run(const __grid_constant__ abi::LaunchParams p)",
                     "megalith_run");
-  w.line("extern __shared__ __align__(128) char shared[];");
-  w.line("__shared__ PassShared pass;");
-  w.line("__shared__ RingShared ringShared;");
-  w.line("__shared__ Control control; // of CTA 0");
-  w.line("ringInit<WeightRing::stages>(&ringShared, p);");
+  w.line("Shared &shared = *reinterpret_cast<Shared *>(dynamicShared());");
+  w.line("PassShared &pass = shared.pass;");
+  w.line("Control &control = shared.control;");
+  w.line("ringInit<WeightRing::stages>(&shared.sync, p);");
   w.line("__syncthreads();");
   w.line();
   {
     auto producer = w.scope("if (warpId() == kConsumerWarps)", "producer");
-    w.line("Producer<WeightRing> producer{{shared, &ringShared}};");
+    w.line("Producer<WeightRing> producer{{shared.ring, &shared.sync}};");
     {
       auto loop = w.scope(fmt::format("while (!producer.leaving() && stream{}(p, producer))",
                                       typeName(plan.segments[0].name)));
@@ -73,42 +83,42 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("return;");
   }
   w.line();
-  w.line("GridEdges grid{&p, &ringShared.stopped};");
-  w.line("Consumer<WeightRing> stream{{shared, &ringShared},");
-  w.line("                            reinterpret_cast<float *>(shared + WeightRing::stages * WeightRing::stageBytes)};");
+  w.line("GridEdges grid{&p, &shared.sync.stopped};");
+  w.line("Consumer<WeightRing> stream{{shared.ring, &shared.sync}, shared.scratch};");
   w.line("PassContext context{p, pass, stream, grid};");
   w.line("startControl(control, p);");
   {
-    auto loop = w.scope("for (;;)", "tick");
+    auto loop = w.scope("for (int tick = 0;; ++tick)", "tick");
+    w.line("grid.tick = tick;");
     w.line("if (blockIdx.x == 0)");
     w.line("  controlBeforePass(control);");
     w.line("if (!gridEdge(grid, 0))");
     w.line("  break;");
-    w.line("loadPass<{}>(pass, p);", pool);
+    w.line("loadPass<{}, sizeof(Request)>(pass, p, tick);", pool);
     w.line("consumerSync();");
-    w.line("grid.tick = pass.tick;");
     w.line("if (pass.done)");
     w.line("  break;");
     {
       auto rows = w.scope("if (pass.numRows > 0)", "pass");
       w.line("if (threadIdx.x == 0)");
-      w.line("  planHead(ringShared, pass.wantLogits);");
+      w.line("  planHead(shared.sync, pass.wantLogits);");
       w.line("if (!{})", pass(plan.segments[0].name));
       w.line("  break;");
       if (plan.segments.size() > 1) {
         w.line("if (pass.wantLogits && !{})", pass(plan.segments[1].name));
         w.line("  break;");
       }
-      w.line("if (blockIdx.x == 0)");
-      w.line("  finishRows<{}>(p, pass, reinterpret_cast<const Words4 *>(p.workspace + {}), control.kvHash);", pool,
-             plan.bestOffset);
+      w.line("const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + {});", plan.bestOffset);
+      w.line("if (blockIdx.x == 0 && !finishRows<{}>(grid, {}, pass, best, control.kvHash))", pool,
+             plan.edges.size() - 1);
+      w.line("  break;");
     }
     w.line("if (blockIdx.x == 0)");
     w.line("  controlAfterPass(control);");
   }
   w.line("consumerSync();");
   w.line("if (threadIdx.x == 0)");
-  w.line("  ringShared.leave = 1;");
+  w.line("  storeFlag(&shared.sync.leave, 1);");
 }
 
 std::string emitCuda(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,

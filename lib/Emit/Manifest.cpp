@@ -1,3 +1,4 @@
+#include "ControlLayout.h"
 #include "Tensor.h"
 #include "megalith/Emit/Control.h"
 #include <nlohmann/json.hpp>
@@ -11,7 +12,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   const ir::Operation &model = *module.all(Op::Model)[0];
   const ir::Operation *pool = module.find(Op::Pool, plan.model);
   ordered_json j;
-  j["abi"] = 1;
+  j["abi"] = 2;
   j["pipeline"] = module.root.name;
   j["launch"] = {{"ctas", plan.ctas},
                  {"threads", 288},
@@ -22,6 +23,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   j["rows_per_pass"] = plan.rowsPerPass;
   j["stream_bytes"] = plan.streamBytes;
   j["workspace_bytes"] = plan.workspaceBytes;
+  j["tagged_bytes"] = plan.taggedBytes;
   j["pool"] = {{"pages", pool ? pool->getInt("pages") : 0},
                {"page_tokens", pool ? pool->getInt("page_tokens") : 1},
                {"layers", model.getInt("kv_layers")},
@@ -58,13 +60,34 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                             {"index", index.at(op.name)},
                             {"shape", op.getInts("shape")}});
   }
+  const auto place = [&](SourceLoc loc) {
+    return loc ? fmt::format("{}:{}", files.name(loc.file).str(), loc.line) : std::string();
+  };
   j["edges"] = ordered_json::array();
-  for (const plan::Edge &edge : plan.edges) {
-    std::string place;
-    if (edge.loc)
-      place = fmt::format("{}:{}", files.name(edge.loc.file).str(), edge.loc.line);
-    j["edges"].push_back({{"name", edge.name}, {"place", place}});
-  }
+  for (const plan::Edge &edge : plan.edges)
+    j["edges"].push_back({{"name", edge.name}, {"place", place(edge.loc)}});
+  // What stands where, for tools that explain a run: functions of the source, buffers of the workspace.
+  j["functions"] = ordered_json::array();
+  const ControlLayout layout(module);
+  const std::vector<ir::Operation> &parts = module.all(Op::Tick).front()->region().ops;
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (!layout.partNames[i].empty())
+      j["functions"].push_back({{"name", layout.partNames[i]},
+                                {"what", "stage `" + parts[i].getString("stage") + "`"},
+                                {"place", place(parts[i].loc)}});
+  const auto functions = phaseFunctions(plan);
+  for (const plan::Segment &segment : plan.segments)
+    for (const auto *phases : {&segment.before, &segment.repeated, &segment.after})
+      for (const plan::Phase &phase : *phases)
+        j["functions"].push_back({{"name", functions.at(&phase)},
+                                  {"what", "phase `" + phase.name + "`"},
+                                  {"place", place(phase.op ? phase.op->loc : SourceLoc())}});
+  j["buffers"] = ordered_json::array();
+  for (const plan::Buffer &buffer : plan.buffers)
+    j["buffers"].push_back({{"name", buffer.name},
+                            {"offset", buffer.offset},
+                            {"bytes", buffer.bytes},
+                            {"row_bytes", buffer.bytes / plan.rowsPerPass}});
   j["control"] = ordered_json::parse(requestLayoutJson(module));
   return j.dump(2) + "\n";
 }

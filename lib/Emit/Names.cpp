@@ -49,10 +49,10 @@ static bool isReserved(llvm::StringRef word) {
       "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
       // variables
       "b", "best", "c", "context", "epilogue", "inBlock", "keys", "layer", "logit", "numRows", "operand", "p", "pair", "part", "partner",
-      "pass", "position", "rope", "row", "sum", "tile", "unused", "values", "workspace", "y",
+      "pass", "position", "rope", "row", "shared", "sum", "tile", "unused", "values", "workspace", "y",
       // functions and types
       "Best", "Bf", "Buffers", "Float", "FloatRows", "Floats", "GridEdges", "KvRows", "PassContext", "PassShared",
-      "Request", "Rope", "Tiles", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
+      "Request", "Rope", "Shared", "Tiles", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
       "consumerSync", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent",
       "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "partnerColumn",
       "publishBest", "reciprocalSqrt", "relu", "rotatePair", "rotated", "sigmoid", "silu", "softplus", "spreadRows",
@@ -70,10 +70,25 @@ std::string identifier(llvm::StringRef name) {
   return isReserved(out) ? out + "_" : out;
 }
 
+std::map<const plan::Phase *, std::string> phaseFunctions(const plan::Plan &plan) {
+  std::map<const plan::Phase *, std::string> functions;
+  std::set<std::string> taken;
+  for (const plan::Segment &segment : plan.segments)
+    for (const auto *phases : {&segment.before, &segment.repeated, &segment.after})
+      for (const plan::Phase &phase : *phases) {
+        const std::string base = identifier(plan.model) + typeName(segment.name) + typeName(phase.name);
+        std::string name = base;
+        for (int n = 2; !taken.insert(name).second; ++n)
+          name = base + std::to_string(n);
+        functions[&phase] = name;
+      }
+  return functions;
+}
+
 std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan &plan) {
   std::set<std::string> taken = {"Best", "Bf16Rows", "Buffers", "Config", "Consumer", "Control", "ControlState",
                                  "Float2", "FloatRows", "Floats", "Gauge", "GridEdges", "KvRows", "Metric", "Params",
-                                 "PassContext", "PassShared", "Producer", "Request", "Ring", "RingShared", "Rope",
+                                 "PassContext", "PassShared", "Producer", "Request", "Ring", "RingShared", "Rope", "Shared",
                                  "State", "Turn", "WeightRing", "WeightRows", "WeightVector", "Words4", "",
                                  typeName(plan.model) + "Kv"};
   for (const ir::Operation *state : module.all(ir::Op::State))

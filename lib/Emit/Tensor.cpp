@@ -19,7 +19,8 @@ public:
   TensorEmitter(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
                 const EmitOptions &options)
       : w(w), module(module), plan(plan), files(files), options(options),
-        model(*module.all(Op::Model)[0]), weights(weightIndices(model)), types(matrixTypes(module, plan)) {}
+        model(*module.all(Op::Model)[0]), weights(weightIndices(model)), types(matrixTypes(module, plan)),
+        functions(phaseFunctions(plan)) {}
 
   void run() {
     emitPool();
@@ -40,6 +41,7 @@ private:
   const Operation &model;
   std::map<std::string, int> weights;
   std::vector<std::string> types; ///< of the matrices
+  std::map<const plan::Phase *, std::string> functions;
   bool inLayers = false;
 
   /// The next line is the user's: blame what follows on it.
@@ -116,18 +118,16 @@ private:
     w.line("GridEdges &grid;");
   }
 
-  std::map<const plan::Phase *, std::string> functions;
-
   /// Phases first, each a function of its own: ptxas then gives each the registers
   /// it needs; in one body the largest would spill for all.
   void emitSegment(const plan::Segment &segment) {
     const std::string name = identifier(plan.model) + typeName(segment.name);
     for (const plan::Phase &phase : segment.before)
-      emitPhase(phase, name, false);
+      emitPhase(phase, false);
     for (const plan::Phase &phase : segment.repeated)
-      emitPhase(phase, name, true);
+      emitPhase(phase, true);
     for (const plan::Phase &phase : segment.after)
-      emitPhase(phase, name, false);
+      emitPhase(phase, false);
     w.line();
     w.comment(fmt::format("Segment `{}` of model `{}`. Tiles: row tiles of 16 that this variant handles. False "
                           "when the kernel stops.",
@@ -146,17 +146,16 @@ private:
   void emitCalls(const std::vector<plan::Phase> &phases, bool layers) {
     for (const plan::Phase &phase : phases) {
       w.line("{}<Tiles>(context{});", functions.at(&phase), layers ? ", layer" : "");
+      if (plan.edges[phase.edge].lowering == plan::Edge::Tagged)
+        continue; // finishRows waits for its words
       w.line("if (!gridEdge(context.grid, {}))", phase.edge);
       w.line("  return false;");
     }
   }
 
-  void emitPhase(const plan::Phase &phase, const std::string &segment, bool layers) {
+  void emitPhase(const plan::Phase &phase, bool layers) {
     inLayers = layers;
-    std::string name = segment + typeName(phase.name);
-    for (int n = 2; llvm::any_of(functions, [&](const auto &f) { return f.second == name; }); ++n)
-      name = segment + typeName(phase.name) + std::to_string(n);
-    functions[&phase] = name;
+    const std::string &name = functions.at(&phase);
     w.line();
     emitPhaseComment(phase);
     w.line("template <int Tiles>");
@@ -227,10 +226,12 @@ private:
     const Operation &op = *phase.op;
     std::string query = "b." + identifier(plan.buffers[plan.bufferOf.at(op.operands[0].id)].name);
     std::string out = "b." + identifier(plan.buffers[plan.bufferOf.at(op.result().id)].name);
-    at(op.loc);
+    at(op.loc); // of each line: directives count on from the last one
     w.line("attend<{}Kv>(p, pass, {}, {}, context.stream.scratch,", typeName(plan.model), inLayers ? "layer" : "0",
            floatLiteral(op.getFloat("scale")));
+    at(op.loc);
     w.line("    [&](int row, int c) {{ return {}.load(row, c).v[0]; }},", query);
+    at(op.loc);
     w.line("    [&](int row, int c, float v) {{ {}.store(row, c, {{{{v}}}}); }});", out);
     ours();
   }
@@ -505,14 +506,14 @@ private:
     } else {
       w.line("best[tile].take(logit.v[1], c1);");
     }
-    w.line("storeLogits<sizeof(Request)>(p, pass.rows[row], c0, logit, {});", r.columns);
+    w.line("storeLogits(p, pass.logitsOf[row], c0, logit, {});", r.columns);
   }
 
   void emitBest(const Group &group) {
     if (llvm::none_of(group.region.ops, [](const Operation &op) { return op.op == Op::ArgMax; }))
       return;
-    w.line("publishBest<Tiles>(best, numRows, context.stream.scratch,");
-    w.line("                   reinterpret_cast<Words4 *>(p.workspace + {}));", plan.bestOffset);
+    w.line("publishBest<Tiles>(best, p, pass, context.stream.scratch,");
+    w.line("                   reinterpret_cast<Words4 *>(p.tagged + {}));", plan.bestOffset);
   }
 
   // --- map --------------------------------------------------------------------

@@ -18,6 +18,8 @@ std::string typeName(llvm::StringRef name);
 std::string identifier(llvm::StringRef name);
 /// The struct of each matrix of the plan; no two are equal.
 std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan &plan);
+/// The function of each phase; no two are equal.
+std::map<const plan::Phase *, std::string> phaseFunctions(const plan::Plan &plan);
 /// A float literal that reads back to the same f32.
 std::string floatLiteral(double value);
 

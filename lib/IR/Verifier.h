@@ -16,6 +16,8 @@
 
 namespace megalith::ir {
 
+inline const Type f32 = Type::scalar(Scalar::F32);
+
 class Verifier {
 public:
   Verifier(const Module &module, Diagnostics &diags) : module(module), diags(diags) {}

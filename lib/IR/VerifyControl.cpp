@@ -4,7 +4,6 @@
 namespace megalith::ir {
 
 static const Type i32 = Type::scalar(Scalar::I32);
-static const Type f32 = Type::scalar(Scalar::F32);
 static const Type boolean = Type::scalar(Scalar::Bool);
 
 static std::optional<Scalar> scalarNamed(llvm::StringRef name) {

@@ -2,8 +2,6 @@
 
 namespace megalith::ir {
 
-static const Type f32 = Type::scalar(Scalar::F32);
-
 const Operation *Verifier::weight(const Operation &op) {
   const Operation *found = nullptr;
   for (const Operation &w : model->region().ops)

@@ -10,6 +10,7 @@
 //   ptxas         .     8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
 //   ptxas info    : Used 24 registers, used 1 barriers, 400 bytes smem
 //   ptxas info    : Function properties for _Z6helperPf
+#include "CompileLog.h"
 #include "megalith/Jit/Compile.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
@@ -59,15 +60,6 @@ std::vector<KernelResources> parseResources(llvm::StringRef log) {
             [](const KernelResources &a, const KernelResources &b) { return a.kernel < b.kernel; });
   return kernels;
 }
-
-namespace {
-/// An error line taken apart.
-struct LogError {
-  std::string file; // empty: the compiler gave no place
-  unsigned line = 0;
-  std::string message;
-};
-} // namespace
 
 /// `kernel.cu(12)` or `"kernel.cu", line 12`.
 static bool parsePlace(llvm::StringRef place, LogError &error) {
@@ -133,6 +125,16 @@ static std::optional<SourceLoc> findSource(const LogError &error, SourceFiles &f
   return std::nullopt;
 }
 
+void report(const LogError &error, Diag id, Diagnostics &diags) {
+  std::optional<SourceLoc> loc = findSource(error, diags.sources());
+  if (loc || error.file.empty())
+    diags.report(id, loc.value_or(SourceLoc()), error.message);
+  else
+    diags.report(id, SourceLoc(), fmt::format("{}:{}: {}", error.file, error.line, error.message));
+  if (!error.code.empty() && (!loc || diags.sources().line(loc->file, loc->line).trim() != error.code))
+    diags.note("in the generated code: `" + error.code + "`");
+}
+
 unsigned reportErrors(llvm::StringRef log, Diagnostics &diags) {
   llvm::SmallVector<llvm::StringRef> lines;
   log.split(lines, '\n');
@@ -143,28 +145,19 @@ unsigned reportErrors(llvm::StringRef log, Diagnostics &diags) {
       continue;
     // Indented lines follow: the rest of the message, the code, a caret.
     // For a file named by #line the code is the generated line, not the user's.
-    llvm::StringRef code;
     if (!error->file.empty()) {
       llvm::SmallVector<llvm::StringRef> block;
       while (i + 1 < lines.size() && lines[i + 1].starts_with(" ") && !lines[i + 1].trim().empty())
         block.push_back(lines[++i].trim());
       auto caret = llvm::find(block, "^");
       if (caret != block.end() && caret != block.begin()) {
-        code = *std::prev(caret);
+        error->code = std::prev(caret)->str();
         block.erase(std::prev(caret), std::next(caret));
       }
       for (llvm::StringRef more : block)
         error->message += "; " + more.str();
     }
-    std::optional<SourceLoc> loc = findSource(*error, diags.sources());
-    if (loc || error->file.empty())
-      diags.report(Diag::CudaCompile, loc.value_or(SourceLoc()), error->message);
-    else
-      diags.report(Diag::CudaCompile, SourceLoc(),
-                   fmt::format("{}:{}: {}", error->file, error->line, error->message));
-    if (!code.empty() &&
-        (!loc || diags.sources().line(loc->file, loc->line).trim() != code))
-      diags.note("in the generated code: `" + code.str() + "`");
+    report(*error, Diag::CudaCompile, diags);
     ++count;
   }
   return count;

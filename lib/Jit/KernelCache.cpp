@@ -70,28 +70,26 @@ KernelCache KernelCache::open(Diagnostics &diags) {
   return KernelCache(env("HOME") + "/.cache/megalith", diags);
 }
 
-std::string KernelCache::key(const CompileRequest &request, llvm::StringRef nvrtcVersion) {
+std::string KernelCache::key(llvm::ArrayRef<std::string> parts) {
   llvm::BLAKE3 hasher;
   // Each part is preceded by its length, so that no two lists read the same.
-  auto add = [&](llvm::StringRef part) {
+  for (const std::string &part : parts) {
     hasher.update(std::to_string(part.size()) + ":");
     hasher.update(part);
-  };
-  add(std::to_string(formatVersion));
-  add(nvrtcVersion);
-  add(request.arch);
-  add(request.fileName);
-  add(request.source);
-  add(std::to_string(request.headers.size()));
-  for (const Header &header : request.headers) {
-    add(header.name);
-    add(header.text);
   }
-  for (const std::string &option : defaultOptions(request.arch))
-    add(option);
-  for (const std::string &option : request.options)
-    add(option);
   return hexDigest(hasher);
+}
+
+std::string KernelCache::key(const CompileRequest &request, llvm::StringRef nvrtcVersion) {
+  std::vector<std::string> parts = {std::to_string(formatVersion), nvrtcVersion.str(), request.arch,
+                                    request.fileName, request.source,
+                                    std::to_string(request.headers.size())};
+  for (const Header &header : request.headers)
+    parts.insert(parts.end(), {header.name, header.text});
+  for (const std::string &option : defaultOptions(request.arch))
+    parts.push_back(option);
+  parts.insert(parts.end(), request.options.begin(), request.options.end());
+  return key(parts);
 }
 
 std::string KernelCache::path(llvm::StringRef key, llvm::StringRef suffix) const {
@@ -143,25 +141,46 @@ static bool fromJson(const json::Value &value, KernelResources &kernel, json::Pa
          map.map("stackBytes", kernel.stackBytes) && map.map("sharedBytes", kernel.sharedBytes);
 }
 
-std::optional<CompileResult> KernelCache::load(llvm::StringRef key) const {
+std::optional<KernelCache::Entry> KernelCache::loadEntry(llvm::StringRef key, llvm::StringRef suffix) const {
   if (!usable)
     return std::nullopt;
-  std::optional<std::string> cubin = readFile(path(key, ".cubin"));
+  std::optional<std::string> code = readFile(path(key, suffix));
   std::optional<std::string> text = readFile(path(key, ".json"));
-  if (!cubin || !text)
+  if (!code || !text)
     return std::nullopt;
   llvm::Expected<json::Value> parsed = json::parse(*text);
   if (!parsed) {
     llvm::consumeError(parsed.takeError());
     return std::nullopt;
   }
-  const json::Object *entry = parsed->getAsObject();
-  const json::Array *kernels = entry ? entry->getArray("kernels") : nullptr;
-  if (!kernels || entry->getString("checksum") != checksum(*cubin))
+  json::Object *info = parsed->getAsObject();
+  if (!info || info->getString("checksum") != checksum(*code))
+    return std::nullopt;
+  return Entry{std::move(*code), std::move(*info)};
+}
+
+bool KernelCache::storeEntry(llvm::StringRef key, llvm::StringRef suffix, Entry entry, llvm::StringRef source,
+                             Diagnostics &diags) const {
+  if (!usable)
+    return false;
+  entry.info["checksum"] = checksum(entry.code);
+  std::string text = llvm::formatv("{0:2}\n", json::Value(std::move(entry.info)));
+  if (writeAtomically(path(key, ".cu"), source) && writeAtomically(path(key, ".json"), text) &&
+      writeAtomically(path(key, suffix), entry.code))
+    return true;
+  diags.report(Diag::CacheUnsafe, SourceLoc(), dir,
+               std::string("cannot write to it: ") + std::strerror(errno));
+  return false;
+}
+
+std::optional<CompileResult> KernelCache::load(llvm::StringRef key) const {
+  std::optional<Entry> entry = loadEntry(key, ".cubin");
+  const json::Array *kernels = entry ? entry->info.getArray("kernels") : nullptr;
+  if (!kernels)
     return std::nullopt;
   CompileResult result;
-  result.cubin = std::move(*cubin);
-  result.log = entry->getString("log").value_or("").str();
+  result.cubin = std::move(entry->code);
+  result.log = entry->info.getString("log").value_or("").str();
   json::Path::Root root;
   for (const json::Value &value : *kernels)
     if (!fromJson(value, result.kernels.emplace_back(), root))
@@ -172,25 +191,17 @@ std::optional<CompileResult> KernelCache::load(llvm::StringRef key) const {
 
 void KernelCache::store(llvm::StringRef key, const CompileRequest &request,
                         const CompileResult &result, Diagnostics &diags) const {
-  if (!usable)
-    return;
   json::Array kernels, options;
   for (const KernelResources &kernel : result.kernels)
     kernels.push_back(toJson(kernel));
   for (const std::string &option : request.options)
     options.push_back(json::fixUTF8(option));
-  json::Object entry{{"checksum", checksum(result.cubin)},
-                     {"arch", request.arch},
-                     {"options", std::move(options)},
-                     {"kernels", std::move(kernels)},
-                     {"milliseconds", result.milliseconds},
-                     {"log", json::fixUTF8(result.log)}};
-  std::string text = llvm::formatv("{0:2}\n", json::Value(std::move(entry)));
-  if (!writeAtomically(path(key, ".cu"), request.source) ||
-      !writeAtomically(path(key, ".json"), text) ||
-      !writeAtomically(path(key, ".cubin"), result.cubin))
-    diags.report(Diag::CacheUnsafe, SourceLoc(), dir,
-                 std::string("cannot write to it: ") + std::strerror(errno));
+  json::Object info{{"arch", request.arch},
+                    {"options", std::move(options)},
+                    {"kernels", std::move(kernels)},
+                    {"milliseconds", result.milliseconds},
+                    {"log", json::fixUTF8(result.log)}};
+  storeEntry(key, ".cubin", {result.cubin, std::move(info)}, request.source, diags);
 }
 
 std::optional<CompileResult> compileCached(const Nvrtc &nvrtc, const KernelCache &cache,

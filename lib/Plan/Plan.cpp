@@ -16,6 +16,7 @@ static const DeviceProfile profiles[] = {
     {"h100", 132, 232448, 3350},
     {"a100", 108, 166912, 1555},
     {"b200", 148, 232448, 8000},
+    {"cpu", 4, 232448, 20}, // the CPU executor: as many CTAs as show how they work together
 };
 
 const DeviceProfile *findProfile(llvm::StringRef name) {
@@ -71,9 +72,9 @@ namespace {
 
 int64_t roundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/// Bytes of static shared memory: the pass table, barriers, and control's state,
+/// Bytes of shared memory beside ring and scratch: the pass table, barriers, and control's state,
 /// of which some words stand for each slot.
-int64_t staticShared(int64_t slots, int64_t gauges) {
+int64_t controlShared(int64_t slots, int64_t gauges) {
   return 8192 + std::max<int64_t>(128, 72 + 4 * gauges) * slots;
 }
 constexpr int64_t kSumBytes = 2 * 8 * 4 * 16 * 8 * 4; ///< two buffers of Stream.cuh's sums
@@ -104,6 +105,7 @@ public:
       if (segment.op == Op::Segment)
         if (!planSegment(segment, model))
           return false;
+    lowerEdges();
     layOut(model);
     return !diags.hasErrors();
   }
@@ -475,6 +477,17 @@ private:
     return true;
   }
 
+  /// All edges are grid barriers but the last one when only maxima cross it: CTA 0 alone
+  /// reads these, and the tick's edge stands before their memory is written again.
+  void lowerEdges() {
+    const Segment &last = plan.segments.back();
+    const std::vector<Phase> &phases = !last.after.empty() || last.repeatCount ? last.after : last.before;
+    if (phases.empty() || phases.back().kind != Phase::Stream || phases.back().edge + 1 != (int)plan.edges.size())
+      return;
+    if (llvm::any_of(phases.back().op->region().ops, [](const Operation &op) { return op.op == Op::ArgMax; }))
+      plan.edges[phases.back().edge].lowering = Edge::Tagged;
+  }
+
   void layOut(const Operation &model) {
     int64_t offset = 0;
     plan.stageBytes = 4096;
@@ -490,8 +503,9 @@ private:
       b.bytes = plan.rowsPerPass * b.stride * (b.dtype == Scalar::F32 ? 4 : 2);
       offset += roundUp(b.bytes, 256);
     }
-    plan.bestOffset = offset;
-    plan.workspaceBytes = offset + roundUp(plan.rowsPerPass * plan.ctas * 16, 256);
+    plan.workspaceBytes = offset;
+    plan.bestOffset = 0;
+    plan.taggedBytes = roundUp(plan.rowsPerPass * plan.ctas * 16, 256);
 
     int64_t attention = 0;
     ir::walk(model.region(), [&](const Operation &op) {
@@ -504,14 +518,16 @@ private:
       attention = std::max(attention, 4 * (together * dim + 8 * together * (dim + 2)));
     });
     plan.scratchBytes = roundUp(std::max(kSumBytes, attention), 128);
-    int64_t room = plan.profile.sharedBytes - staticShared(module.param("slots"), module.all(Op::Gauge).size()) - plan.scratchBytes;
+    const int64_t beside =
+        controlShared(module.param("slots"), module.all(Op::Gauge).size()) + plan.scratchBytes;
+    const int64_t room = plan.profile.sharedBytes - beside;
     int64_t fit = std::min<int64_t>(16, room / plan.stageBytes);
     plan.stages = plan.knobs.ring ? plan.knobs.ring : fit;
     if (plan.stages < 2 || plan.stages > fit) {
       diags.report(Diag::PlanShared, {}, plan.stages, plan.stageBytes, plan.profile.name, fit);
       return;
     }
-    plan.sharedBytes = plan.stages * plan.stageBytes + plan.scratchBytes;
+    plan.sharedBytes = plan.stages * plan.stageBytes + beside;
   }
 };
 

@@ -34,7 +34,8 @@ std::string print(const Plan &plan) {
   out += fmt::format("  ctas {}, threads 288, rows per pass {}\n", plan.ctas, plan.rowsPerPass);
   out += fmt::format("  ring {} stages of {} bytes, scratch {} bytes, shared {} bytes, order {}\n", plan.stages,
                      plan.stageBytes, plan.scratchBytes, plan.sharedBytes, plan.knobs.order);
-  out += fmt::format("  stream {} bytes, workspace {} bytes\n\n", plan.streamBytes, plan.workspaceBytes);
+  out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n\n", plan.streamBytes,
+                     plan.workspaceBytes, plan.taggedBytes);
   out += "matrices (in stream order)\n";
   for (const Matrix &m : plan.matrices) {
     int64_t tiles = m.groups * m.group;
@@ -71,9 +72,10 @@ std::string print(const Plan &plan) {
       printPhases(out, plan, s.after, "    ");
     }
   }
-  out += "\nedges (grid barriers, arrival counter)\n";
+  out += "\nedges\n";
   for (size_t i = 0; i < plan.edges.size(); ++i)
-    out += fmt::format("  {:>3} behind {}\n", i, plan.edges[i].name);
+    out += fmt::format("  {:>3} behind {:<24} {}\n", i, plan.edges[i].name,
+                       plan.edges[i].lowering == Edge::Tagged ? "tagged words" : "grid barrier");
   return out;
 }
 

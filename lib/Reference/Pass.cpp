@@ -1,6 +1,5 @@
 #include "Machine.h"
 #include <algorithm>
-#include <cmath>
 #include <tuple>
 
 using namespace megalith;
@@ -175,41 +174,15 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
 /// Puts the trace's results into the rows, after checking each against the
 /// logits; stops replaying where the rows are not the trace's.
 void Machine::replayResults(TracePass &pass, const PassOutput &output) {
-  const std::vector<TraceTick> &ticks = options.replay->ticks;
-  auto tick = static_cast<size_t>(current.tick);
-  size_t index = current.passes.size();
-  auto fedAlike = [](const Row &a, const Row &b) {
-    return std::tie(a.slot, a.token, a.position, a.kvSlot, a.visible, a.parent,
-                    a.flags) == std::tie(b.slot, b.token, b.position, b.kvSlot,
-                                         b.visible, b.parent, b.flags);
-  };
-  if (tick >= ticks.size() || index >= ticks[tick].passes.size() ||
-      ticks[tick].passes[index].model != pass.model ||
-      !std::equal(pass.rows.begin(), pass.rows.end(),
-                  ticks[tick].passes[index].rows.begin(),
-                  ticks[tick].passes[index].rows.end(), fedAlike)) {
-    out.mismatches.push_back({current.tick, -1, 0, 0, 0});
-    replaying = false;
+  int64_t line = 0;
+  const TracePass *given = checkReplay(
+      *options.replay, current.tick, current.passes.size(), pass, options.replayEpsilon,
+      [&](size_t) { return std::span(output.logits.row(line++), static_cast<size_t>(output.logits.cols)); },
+      out.mismatches);
+  replaying = given != nullptr;
+  if (!replaying)
     return;
-  }
-  int64_t line = -1;
-  for (size_t i = 0; i < pass.rows.size(); ++i) {
-    Row &row = pass.rows[i];
-    if (!(row.flags & RowWantsLogits))
-      continue;
-    ++line;
-    int32_t own = row.result;
-    row.result = ticks[tick].passes[index].rows[i].result;
-    if (row.result == own)
-      continue;
-    const float *logits = output.logits.row(line);
-    double square = 0, gap = INFINITY;
-    for (int64_t c = 0; c < output.logits.cols; ++c)
-      square += double(logits[c]) * logits[c];
-    if (own >= 0 && row.result >= 0 && row.result < output.logits.cols)
-      gap = (double(logits[own]) - logits[row.result]) / std::sqrt(square);
-    if (!(gap <= options.replayEpsilon))
-      out.mismatches.push_back({current.tick, static_cast<int32_t>(i), row.result, own,
-                                gap});
-  }
+  for (size_t i = 0; i < pass.rows.size(); ++i)
+    if (pass.rows[i].flags & RowWantsLogits)
+      pass.rows[i].result = given->rows[i].result;
 }

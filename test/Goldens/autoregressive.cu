@@ -303,9 +303,11 @@ __device__ __noinline__ void targetBodyAttention(PassContext &context, int layer
   const int numRows = pass.numRows;
 #line 40 "pipelines/models/llama.yaml"
   attend<TargetKv>(p, pass, layer, 0.176776692f, context.stream.scratch,
+#line 40 "pipelines/models/llama.yaml"
       [&](int row, int c) { return b.q.load(row, c).v[0]; },
+#line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, float v) { b.attention.store(row, c, {{v}}); });
-#line 309 "autoregressive.cu"
+#line 311 "autoregressive.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x.
@@ -325,7 +327,7 @@ __device__ __noinline__ void targetBodyWo(PassContext &context, int layer) {
       const auto x = toBf16(add(b.x.loadPair(row, c0, c1), toBf16(Floats<2>{{y0, y1}})));
 #line 40 "pipelines/models/llama.yaml"
       b.x.storePair(row, c0, c1, x);
-#line 329 "autoregressive.cu"
+#line 331 "autoregressive.cu"
     } // wo
   };
   streamProduct<Wo, Tiles>(context.stream, numRows, operand, epilogue);
@@ -345,7 +347,7 @@ __device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
       const auto x = b.x.load8(row, c);
       return mul(x, x);
     });
-#line 349 "autoregressive.cu"
+#line 351 "autoregressive.cu"
     if (laneId() == 0) {
       pass.scalars[0][row] = reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f));
     }
@@ -356,7 +358,7 @@ __device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
 #line 41 "pipelines/models/llama.yaml"
     const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(mul(x, pass.scalars[0][row]))));
     return keepBelow<256>(pack8(h), c);
-#line 360 "autoregressive.cu"
+#line 362 "autoregressive.cu"
   };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1) {
     if (pair < 704) {
@@ -365,7 +367,7 @@ __device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up.store(row, c0, toBf16(t));
-#line 369 "autoregressive.cu"
+#line 371 "autoregressive.cu"
     } // gate, up
   };
   streamProduct<GateUp, Tiles>(context.stream, numRows, operand, epilogue);
@@ -388,7 +390,7 @@ __device__ __noinline__ void targetBodyDown(PassContext &context, int layer) {
       const auto x = toBf16(add(b.x.loadPair(row, c0, c1), toBf16(Floats<2>{{y0, y1}})));
 #line 42 "pipelines/models/llama.yaml"
       b.x.storePair(row, c0, c1, x);
-#line 392 "autoregressive.cu"
+#line 394 "autoregressive.cu"
     } // down
   };
   streamProduct<Down, Tiles>(context.stream, numRows, operand, epilogue);
@@ -435,7 +437,7 @@ __device__ __noinline__ void targetHeadHead(PassContext &context) {
       const auto x = b.x.load8(row, c);
       return mul(x, x);
     });
-#line 439 "autoregressive.cu"
+#line 441 "autoregressive.cu"
     if (laneId() == 0) {
       pass.scalars[0][row] = reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f));
     }
@@ -447,22 +449,22 @@ __device__ __noinline__ void targetHeadHead(PassContext &context) {
 #line 43 "pipelines/models/llama.yaml"
     const auto t = toBf16(mul(norm.load8(c), toBf16(mul(x, pass.scalars[0][row]))));
     return keepBelow<256>(pack8(t), c);
-#line 451 "autoregressive.cu"
+#line 453 "autoregressive.cu"
   };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1) {
     if (pair < 130) {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 458 "autoregressive.cu"
+#line 460 "autoregressive.cu"
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
-      storeLogits<sizeof(Request)>(p, pass.rows[row], c0, logit, 260);
+      storeLogits(p, pass.logitsOf[row], c0, logit, 260);
     } // head
   };
   streamProduct<Head, Tiles>(context.stream, numRows, operand, epilogue);
-  publishBest<Tiles>(best, numRows, context.stream.scratch,
-                     reinterpret_cast<Words4 *>(p.workspace + 188416));
+  publishBest<Tiles>(best, p, pass, context.stream.scratch,
+                     reinterpret_cast<Words4 *>(p.tagged + 0));
 } // targetHeadHead
 
 // Segment `head` of model `target`. Tiles: row tiles of 16 that this variant handles. False when
@@ -470,8 +472,6 @@ __device__ __noinline__ void targetHeadHead(PassContext &context) {
 template <int Tiles>
 __device__ __noinline__ bool targetHead(PassContext &context) {
   targetHeadHead<Tiles>(context);
-  if (!gridEdge(context.grid, 7))
-    return false;
   return true;
 } // targetHead
 
@@ -565,19 +565,28 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
   }
 } // megalith_pack
 
+// Shared memory of a CTA.
+struct Shared {
+  alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
+  alignas(16) float scratch[8192];
+  PassShared pass;
+  RingShared sync;
+  Control control; // of CTA 0
+};
+static_assert(sizeof(Shared) <= 173056, "the plan reserves this much");
+
 // The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run
 // the passes together; warp 8 of each streams weights.
 extern "C" __global__ void __launch_bounds__(kCtaThreads, 1)
 megalith_run(const __grid_constant__ abi::LaunchParams p) {
-  extern __shared__ __align__(128) char shared[];
-  __shared__ PassShared pass;
-  __shared__ RingShared ringShared;
-  __shared__ Control control; // of CTA 0
-  ringInit<WeightRing::stages>(&ringShared, p);
+  Shared &shared = *reinterpret_cast<Shared *>(dynamicShared());
+  PassShared &pass = shared.pass;
+  Control &control = shared.control;
+  ringInit<WeightRing::stages>(&shared.sync, p);
   __syncthreads();
 
   if (warpId() == kConsumerWarps) {
-    Producer<WeightRing> producer{{shared, &ringShared}};
+    Producer<WeightRing> producer{{shared.ring, &shared.sync}};
     while (!producer.leaving() && streamBody(p, producer)) {
       if (producer.headFollows() && !streamHead(p, producer))
         break;
@@ -586,35 +595,35 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     return;
   } // producer
 
-  GridEdges grid{&p, &ringShared.stopped};
-  Consumer<WeightRing> stream{{shared, &ringShared},
-                              reinterpret_cast<float *>(shared + WeightRing::stages * WeightRing::stageBytes)};
+  GridEdges grid{&p, &shared.sync.stopped};
+  Consumer<WeightRing> stream{{shared.ring, &shared.sync}, shared.scratch};
   PassContext context{p, pass, stream, grid};
   startControl(control, p);
-  for (;;) {
+  for (int tick = 0;; ++tick) {
+    grid.tick = tick;
     if (blockIdx.x == 0)
       controlBeforePass(control);
     if (!gridEdge(grid, 0))
       break;
-    loadPass<TargetKv>(pass, p);
+    loadPass<TargetKv, sizeof(Request)>(pass, p, tick);
     consumerSync();
-    grid.tick = pass.tick;
     if (pass.done)
       break;
     if (pass.numRows > 0) {
       if (threadIdx.x == 0)
-        planHead(ringShared, pass.wantLogits);
+        planHead(shared.sync, pass.wantLogits);
       if (!(pass.numRows <= kTileRows ? targetBody<1>(context) : targetBody<4>(context)))
         break;
       if (pass.wantLogits && !(pass.numRows <= kTileRows ? targetHead<1>(context) : targetHead<4>(context)))
         break;
-      if (blockIdx.x == 0)
-        finishRows<TargetKv>(p, pass, reinterpret_cast<const Words4 *>(p.workspace + 188416), control.kvHash);
+      const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + 0);
+      if (blockIdx.x == 0 && !finishRows<TargetKv>(grid, 7, pass, best, control.kvHash))
+        break;
     } // pass
     if (blockIdx.x == 0)
       controlAfterPass(control);
   } // tick
   consumerSync();
   if (threadIdx.x == 0)
-    ringShared.leave = 1;
+    storeFlag(&shared.sync.leave, 1);
 } // megalith_run

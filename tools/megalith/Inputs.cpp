@@ -115,6 +115,20 @@ static void checkFits(const ir::Module &module, const RunInputs &inputs, Diagnos
   }
 }
 
+constexpr const char *exampleName = "<made-up requests>";
+
+/// Prompts short and long that repeat themselves, so that looking up finds drafts.
+static std::string exampleRequests(int64_t vocab) {
+  std::string text;
+  for (int i = 0; i < 3; ++i) {
+    std::string tokens;
+    for (int j = 0; j < (i == 1 ? 20 : 4 + i); ++j)
+      tokens += fmt::format("{}{}", j ? ", " : "", (i * 7 + j % 3 * 5 + 3) % vocab);
+    text += fmt::format("{{\"id\": \"r{}\", \"tokens\": [{}], \"max_new_tokens\": {}, \"eos\": []}}\n", i, tokens, 3 + i);
+  }
+  return text;
+}
+
 std::optional<RunInputs> readInputs(const RunCommand &command, const driver::Compilation &compiled,
                                     Diagnostics &diags) {
   const CheckedModel &model = compiled.models.front().checked;
@@ -124,7 +138,9 @@ std::optional<RunInputs> readInputs(const RunCommand &command, const driver::Com
   RequestOptions options;
   options.vocabSize = model.vocab;
   options.byteVocabulary = model.byteVocabulary;
-  auto requests = readRequests(command.requests, options);
+  const std::string madeUp = command.requests.empty() ? exampleRequests(model.vocab) : "";
+  auto requests = madeUp.empty() ? readRequests(command.requests, options)
+                                 : parseRequests(madeUp, options, exampleName);
   if (!requests) {
     driver::reportCheckpoint(diags, requests.error);
     return std::nullopt;
@@ -133,10 +149,14 @@ std::optional<RunInputs> readInputs(const RunCommand &command, const driver::Com
   for (Request &request : inputs.requests)
     if (!request.eos)
       request.eos = model.eos;
-  auto file = driver::openSource(diags, command.requests);
-  if (!file)
-    return std::nullopt;
-  inputs.file = *file;
+  if (madeUp.empty()) {
+    auto file = driver::openSource(diags, command.requests);
+    if (!file)
+      return std::nullopt;
+    inputs.file = *file;
+  } else {
+    inputs.file = diags.sources().add(exampleName, madeUp);
+  }
   checkFits(compiled.module, inputs, diags);
   if (!command.draftsFile.empty() && !readDrafts(command.draftsFile, inputs, diags))
     return std::nullopt;

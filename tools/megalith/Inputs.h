@@ -26,7 +26,7 @@ struct RunInputs {
   SourceLoc place(const SourceFiles &files, size_t request) const;
 };
 
-/// Reads the requests and the hooks, and checks that each request can ever fit
+/// Reads the requests (without a file: some small ones) and the hooks, and checks that each request can ever fit
 /// its pools (`request-too-large`). nullopt after an error.
 std::optional<RunInputs> readInputs(const RunCommand &command, const driver::Compilation &compiled,
                                     Diagnostics &diags);

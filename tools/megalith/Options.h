@@ -2,6 +2,7 @@
 #ifndef MEGALITH_TOOLS_OPTIONS_H
 #define MEGALITH_TOOLS_OPTIONS_H
 
+#include "Schedule.h"
 #include "megalith/Driver/Compilation.h"
 #include <cstdint>
 #include <optional>
@@ -11,7 +12,7 @@
 namespace megalith::tool {
 
 enum class Emit { Ast, Pipe, Tick, Tensor, Plan, Cuda, Ptx, Cubin, Manifest };
-enum class DeviceChoice { Auto, Cuda, Reference };
+enum class DeviceChoice { Auto, Cuda, Cpu, Reference };
 enum class Format { Auto, Json, Text };
 
 /// `megalith compile`.
@@ -42,12 +43,23 @@ struct RunCommand {
   std::vector<std::string> corruptions; ///< TICK:ID:FIELD:VALUE
   unsigned delaySeed = 0;
   double watchdogSeconds = 10;
+  bool watchdogGiven = false;
+  std::optional<cpu::Schedule> schedule; ///< cpu: implies checking
+  bool check = false;                    ///< cpu: a checked launch
+  int cpuArch = 900;                     ///< cpu: __CUDA_ARCH__
   unsigned repeat = 1;
+};
+
+/// `megalith explore`. Without a file of requests it makes some up.
+struct ExploreCommand {
+  RunCommand run;
+  uint64_t seeds = 100, firstSeed = 1;
 };
 
 /// Each returns whether all went well; what went wrong is in `diags`.
 bool compileCommand(const CompileCommand &command, Diagnostics &diags);
 bool runCommand(const RunCommand &command, Diagnostics &diags);
+bool exploreCommand(const ExploreCommand &command, Diagnostics &diags);
 
 /// Writes `data` to `path` ("-": the standard output); reports `cannot-write-file`.
 bool writeOutput(const std::string &path, llvm::StringRef data, Diagnostics &diags);

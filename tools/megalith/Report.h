@@ -19,9 +19,9 @@ struct RequestReport {
   std::vector<float> logits; ///< [generated][vocab], when wanted
 };
 
-/// The same for both executors.
+/// The same for all executors.
 struct RunReport {
-  std::string device; ///< "cuda" or "reference"
+  std::string device; ///< "cuda", "cpu" or "reference"
   std::string deviceName;
   std::vector<RequestReport> requests; ///< in file order
   Trace trace;
@@ -29,8 +29,8 @@ struct RunReport {
   int64_t ticks = 0, passes = 0, rows = 0;
   double runMs = 0; ///< on cuda the time of the kernel
   double loadMs = 0, compileMs = 0;
-  std::optional<bool> cacheHit; ///< cuda only
-  unsigned launches = 0;        ///< cuda: of the resident kernel
+  std::optional<bool> cacheHit; ///< cuda and cpu
+  unsigned launches = 0;        ///< of the resident kernel
 
   int64_t tokens() const;
   double tokensPerPass() const;

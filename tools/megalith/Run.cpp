@@ -1,7 +1,6 @@
 #include "Executors.h"
 #include "llvm/Support/Process.h"
 #include "llvm/Support/raw_ostream.h"
-#include <cstring>
 
 namespace megalith::tool {
 
@@ -15,15 +14,19 @@ void clearProgress() { showProgress(""); }
 
 /// Options that cannot go together.
 static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
-  const bool cuda = command.device == DeviceChoice::Cuda, reference = command.device == DeviceChoice::Reference;
+  const bool cpu = command.device == DeviceChoice::Cpu, reference = command.device == DeviceChoice::Reference;
+  const bool kernel = cpu || command.device == DeviceChoice::Cuda;
   struct {
     bool wrong;
     const char *option, *why;
   } rules[] = {
-      {cuda && !command.replayFile.empty(), "--replay", "only `--device=reference` can replay a trace"},
-      {cuda && command.referenceAtGiven, "--reference-at",
+      {kernel && !command.replayFile.empty() && !command.logitsFile.empty(), "--logits",
+       "of the replays, only that on `--device=reference` can write them"},
+      {kernel && command.referenceAtGiven, "--reference-at",
        "only `--device=reference` can run the IR after any pass"},
-      {reference && !command.cuFile.empty(), "--cu", "only `--device=cuda` runs a CUDA source"},
+      {reference && !command.cuFile.empty(), "--cu", "only `--device=cuda` and `--device=cpu` run a CUDA source"},
+      {!cpu && command.schedule, "--schedule", "only `--device=cpu` has schedules"},
+      {!cpu && command.check, "--check", "only `--device=cpu` checks memory"},
       {!command.replayFile.empty() && command.repeat > 1, "--repeat", "a replay runs once"},
   };
   for (const auto &rule : rules)
@@ -32,10 +35,10 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
   return !diags.hasErrors();
 }
 
-/// The device to run on: null means the reference executor. False after an error.
+/// The GPU to run on: null means an executor on the CPU. False after an error.
 static bool openDevice(const RunCommand &command, std::optional<runtime::Device> &device, Diagnostics &diags) {
   // What only the reference executor can do chooses it.
-  if (command.device == DeviceChoice::Reference ||
+  if (command.device == DeviceChoice::Reference || command.device == DeviceChoice::Cpu ||
       (command.device == DeviceChoice::Auto && (!command.replayFile.empty() || command.referenceAtGiven)))
     return true;
   auto driver = runtime::Driver::open();
@@ -55,27 +58,12 @@ static bool openDevice(const RunCommand &command, std::optional<runtime::Device>
   return false;
 }
 
-bool checkRepeat(const RunReport &first, const RunReport &again, unsigned number, Diagnostics &diags) {
-  auto differs = [&](const std::string &what) {
-    diags.report(Diag::RepeatDiffers, {}, number, what);
-    return false;
-  };
-  for (size_t i = 0; i < first.requests.size(); ++i) {
-    const RequestReport &a = first.requests[i], &b = again.requests[i];
-    if (a.tokens != b.tokens || a.finish != b.finish || a.fault != b.fault)
-      return differs(fmt::format("the tokens or the end of request number {}", i));
-    // Bits, not values: a NaN differs from itself, and -0 equals 0.
-    if (a.logits.size() != b.logits.size() ||
-        std::memcmp(a.logits.data(), b.logits.data(), a.logits.size() * sizeof(float)) != 0)
-      return differs(fmt::format("the logits of request number {}", i));
-  }
-  if (std::string difference = compareTraces(first.trace, again.trace); !difference.empty())
-    return differs("the trace, " + difference);
-  for (size_t t = 0; t < first.trace.ticks.size(); ++t)
-    for (size_t p = 0; p < first.trace.ticks[t].passes.size(); ++p)
-      if (first.trace.ticks[t].passes[p].kvHash != again.trace.ticks[t].passes[p].kvHash)
-        return differs(fmt::format("K and V written in tick {}", first.trace.ticks[t].tick));
-  return true;
+bool checkRepeat(const runtime::RunOutcome &first, const runtime::RunOutcome &again, unsigned number,
+                 Diagnostics &diags) {
+  const std::string difference = differenceOf(first, again);
+  if (!difference.empty())
+    diags.report(Diag::RepeatDiffers, {}, number, difference);
+  return difference.empty();
 }
 
 /// Each request that faulted or was cut off, at its line.
@@ -105,14 +93,31 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   const bool text =
       command.format == Format::Text || (command.format == Format::Auto && llvm::outs().is_displayed());
   const bool charts = text && !compiled->module.all(ir::Op::Gauge).empty();
+  std::optional<Trace> replay;
+  if (!command.replayFile.empty()) {
+    auto read = readTrace(command.replayFile);
+    if (!read) {
+      driver::reportCheckpoint(diags, read.error);
+      return false;
+    }
+    replay = std::move(*read.value);
+  }
+  const Trace *given = replay ? &*replay : nullptr;
   std::optional<runtime::Device> device;
   if (!openDevice(command, device, diags))
     return false;
-  auto report = device ? runOnCuda(command, *compiled, *inputs, *device, charts || !command.traceFile.empty(), diags)
-                       : runOnReference(command, *compiled, *inputs, diags);
+  const bool trace = charts || !command.traceFile.empty();
+  auto report = device ? runOnCuda(command, *compiled, *inputs, *device, trace, given, diags)
+                : command.device == DeviceChoice::Cpu
+                    ? runOnCpu(command, *compiled, *inputs, trace, given, diags)
+                    : runOnReference(command, *compiled, *inputs, diags, given);
   if (!report)
     return false;
 
+  if (!command.kvHash) // `--repeat` and schedules take the hashes only to compare them
+    for (TraceTick &tick : report->trace.ticks)
+      for (TracePass &pass : tick.passes)
+        pass.kvHash.clear();
   if (!command.traceFile.empty())
     if (auto written = writeTrace(command.traceFile, report->trace); !written)
       driver::reportCheckpoint(diags, written.error);

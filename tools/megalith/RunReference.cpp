@@ -1,4 +1,6 @@
+#include "EngineRun.h"
 #include "Executors.h"
+#include "Replay.h"
 #include "megalith/Reference/Executor.h"
 #include <chrono>
 #include <cstring>
@@ -54,63 +56,32 @@ static reference::Options optionsFor(const RunCommand &command, const RunInputs 
   return options;
 }
 
-static RunReport reportOf(reference::RunResult &&result) {
-  RunReport report;
-  report.device = "reference";
+static runtime::RunOutcome outcomeOf(reference::RunResult &&result) {
+  runtime::RunOutcome out;
   for (reference::RequestResult &r : result.requests) {
-    RequestReport out;
-    out.tokens = std::move(r.tokens);
-    out.finish = std::move(r.finish);
-    out.fault = std::move(r.fault);
-    out.passes = r.passes;
-    out.rows = r.rows;
+    out.counts.push_back({r.passes, r.rows});
+    std::vector<float> &logits = out.logits.emplace_back();
     for (const std::vector<float> &row : r.logits)
-      out.logits.insert(out.logits.end(), row.begin(), row.end());
-    report.requests.push_back(std::move(out));
+      logits.insert(logits.end(), row.begin(), row.end());
   }
-  report.trace = std::move(result.trace);
-  report.metrics = std::move(result.metrics);
-  report.ticks = result.ticks;
-  report.passes = result.passes;
-  report.rows = result.rows;
-  return report;
-}
-
-/// The first mismatch of a replay, or the first difference of the traces.
-static void reportReplay(const reference::RunResult &result, Diagnostics &diags) {
-  if (!result.mismatches.empty()) {
-    const reference::ReplayMismatch &m = result.mismatches.front();
-    diags.report(Diag::ReplayDiffers, {},
-                 m.row < 0 ? fmt::format("in tick {} the row tables differ", m.tick)
-                           : fmt::format("in tick {} row {} has token {}, the reference {} (gap {:.3g} of the norm)",
-                                         m.tick, m.row, m.expected, m.got, m.gap));
-    if (!result.replayDifference.empty())
-      diags.note(result.replayDifference);
-    if (result.mismatches.size() > 1)
-      diags.note(fmt::format("{} more rows differ", result.mismatches.size() - 1));
-  } else if (!result.replayDifference.empty()) {
-    diags.report(Diag::ReplayDiffers, {}, result.replayDifference);
-  }
+  out.requests = result.trace.requests;
+  out.trace = std::move(result.trace);
+  out.metrics = std::move(result.metrics);
+  out.ticks = result.ticks;
+  out.passes = result.passes;
+  out.rows = result.rows;
+  return out;
 }
 
 std::optional<RunReport> runOnReference(const RunCommand &command, const driver::Compilation &compiled,
-                                        const RunInputs &inputs, Diagnostics &diags) {
+                                        const RunInputs &inputs, Diagnostics &diags, const Trace *replay) {
   std::vector<reference::RequestInput> requests;
   for (const Request &r : inputs.requests)
     requests.push_back({r.id, r.tokens, r.maxNewTokens, *r.eos, r.priority});
   reference::Options options = optionsFor(command, inputs);
-  Trace replay;
-  if (!command.replayFile.empty()) {
-    auto read = readTrace(command.replayFile);
-    if (!read) {
-      driver::reportCheckpoint(diags, read.error);
-      return std::nullopt;
-    }
-    replay = std::move(*read.value);
-    options.replay = &replay;
-  }
+  options.replay = replay;
   CheckpointWeights weights(compiled);
-  std::optional<RunReport> first;
+  std::optional<runtime::RunOutcome> first;
   for (unsigned i = 1; i <= command.repeat; ++i) {
     auto start = std::chrono::steady_clock::now();
     reference::RunResult result = reference::run(compiled.module, weights, requests, options);
@@ -120,15 +91,15 @@ std::optional<RunReport> runOnReference(const RunCommand &command, const driver:
       return std::nullopt;
     }
     if (i == 1)
-      reportReplay(result, diags);
-    RunReport report = reportOf(std::move(result));
-    report.runMs = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+      reportReplay(result.mismatches, result.replayDifference, "the reference", diags);
+    runtime::RunOutcome outcome = outcomeOf(std::move(result));
+    outcome.kernelMs = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     if (!first)
-      first = std::move(report);
-    else if (!checkRepeat(*first, report, i, diags))
-      return first;
+      first = std::move(outcome);
+    else if (!checkRepeat(*first, outcome, i, diags))
+      break;
   }
-  return first;
+  return reportOf(std::move(*first), "reference");
 }
 
 } // namespace megalith::tool

@@ -1,4 +1,4 @@
-//===- main.cpp - megalith compile | run ----------------------------------===//
+//===- main.cpp - megalith compile | run | explore ------------------------===//
 #include "Options.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/raw_ostream.h"
@@ -10,35 +10,43 @@ using namespace llvm;
 namespace {
 
 cl::SubCommand compileSub("compile", "Compile a pipeline and print any level of it");
-cl::SubCommand runSub("run", "Run requests through a pipeline, on a GPU or on the reference executor");
+cl::SubCommand runSub("run", "Run requests through a pipeline, on a GPU or on the CPU");
+cl::SubCommand exploreSub("explore", "Run the emitted source on the CPU under many schedules, checking every access");
 cl::OptionCategory category("Options");
 
-#define BOTH cl::sub(compileSub), cl::sub(runSub), cl::cat(category)
+#define ALL cl::sub(compileSub), cl::sub(runSub), cl::sub(exploreSub), cl::cat(category)
 #define COMPILE cl::sub(compileSub), cl::cat(category)
 #define RUN cl::sub(runSub), cl::cat(category)
+#define RUN_AND_EXPLORE cl::sub(runSub), cl::sub(exploreSub), cl::cat(category)
+#define EXPLORE cl::sub(exploreSub), cl::cat(category)
 
-// --- of both commands
+// --- of all commands
 cl::opt<std::string> pipelineFile(cl::Positional, cl::Required, cl::value_desc("FILE"),
-                                  cl::desc("<pipeline.yaml>"), BOTH);
+                                  cl::desc("<pipeline.yaml>"), ALL);
 cl::list<std::string> modelDirs("model", cl::value_desc("[NAME=]DIR"),
                                 cl::desc("Checkpoint (config.json, model.safetensors) of the pipeline's model NAME; "
                                          "without NAME of every model that has none of its own"),
-                                BOTH);
+                                ALL);
 cl::list<std::string> sets("set", cl::value_desc("param=value"), cl::desc("Give a param of the file another value"),
-                           BOTH);
+                           ALL);
 cl::list<std::string> planSettings("plan", cl::value_desc("key=value"),
-                                   cl::desc("Tune the plan: ctas, ring, chunk, order; never changes a result"), BOTH);
+                                   cl::desc("Tune the plan: ctas, ring, chunk, order; never changes a result"), ALL);
 cl::opt<std::string> profile("device-profile", cl::value_desc("name"),
-                             cl::desc("Device to plan for: h200, h100, a100, b200 (compile: h200; run: the GPU that "
-                                      "is there)"),
-                             BOTH);
+                             cl::desc("Device to plan for: h200, h100, a100, b200, cpu (compile: h200; run: the GPU "
+                                      "that is there, or cpu)"),
+                             ALL);
 cl::opt<std::string> irFile("ir", cl::value_desc("file"),
                             cl::desc("Start from this IR, printed by --stop-after and edited, in place of the YAML's"),
-                            BOTH);
-cl::opt<bool> printAfterAll("print-after-all", cl::desc("Print the IR after each pass, to stderr"), BOTH);
-cl::opt<bool> timePasses("time-passes", cl::desc("Print the time of each pass, to stderr"), BOTH);
+                            ALL);
+cl::opt<bool> printAfterAll("print-after-all", cl::desc("Print the IR after each pass, to stderr"), ALL);
+cl::opt<bool> timePasses("time-passes", cl::desc("Print the time of each pass, to stderr"), ALL);
 cl::opt<std::string> cuFile("cu", cl::value_desc("file"),
-                            cl::desc("Compile this edited CUDA source in place of the emitted one"), BOTH);
+                            cl::desc("Compile this edited CUDA source in place of the emitted one"), ALL);
+
+cl::opt<std::string> arch("arch", cl::value_desc("sm_XX"), cl::init("sm_90a"),
+                          cl::desc("Architecture of ptx and cubin, and on cpu whose variant of the device code runs: "
+                                   "sm_80, sm_90a (default), sm_100a, ..."),
+                          ALL);
 
 // --- compile
 cl::opt<Emit> emitLevel(
@@ -52,8 +60,6 @@ cl::opt<Emit> emitLevel(
                clEnumValN(Emit::Cubin, "cubin", "NVRTC's cubin; resources go to stderr"),
                clEnumValN(Emit::Manifest, "manifest", "what the runtime needs to know, JSON")),
     COMPILE);
-cl::opt<std::string> arch("arch", cl::value_desc("sm_XX"), cl::init("sm_90a"),
-                          cl::desc("Architecture of ptx and cubin: sm_80, sm_90a (default), sm_100a, ..."), COMPILE);
 cl::opt<std::string> stopAfter("stop-after", cl::value_desc("pass"),
                                cl::desc("Print the whole IR after this pass (`lower`: before the first); --ir reads it"),
                                COMPILE);
@@ -70,8 +76,14 @@ cl::opt<DeviceChoice> device(
     "device", cl::desc("Where to run (default: auto)"), cl::init(DeviceChoice::Auto),
     cl::values(clEnumValN(DeviceChoice::Auto, "auto", "a GPU if there is one, else the reference executor"),
                clEnumValN(DeviceChoice::Cuda, "cuda", "the GPU: one persistent kernel"),
-               clEnumValN(DeviceChoice::Reference, "reference", "the reference executor, on the CPU")),
+               clEnumValN(DeviceChoice::Cpu, "cpu", "the emitted source on the CPU"),
+               clEnumValN(DeviceChoice::Reference, "reference", "the reference executor: the IR, without a kernel")),
     RUN);
+cl::opt<std::string> schedule("schedule", cl::value_desc("schedule"),
+                              cl::desc("On cpu: the order of the threads, checked as with --check: round-robin, "
+                                       "random:SEED or pct:SEED[:CHANGES]; @N behind it: only its first N decisions"),
+                              RUN);
+cl::opt<bool> check("check", cl::desc("On cpu: check the memory model, and that no access races"), RUN);
 cl::opt<Format> format("format", cl::desc("Form of the results (default: auto)"), cl::init(Format::Auto),
                        cl::values(clEnumValN(Format::Auto, "auto", "text on a terminal, else json"),
                                   clEnumValN(Format::Json, "json", "one JSON object per request, then a summary"),
@@ -79,24 +91,24 @@ cl::opt<Format> format("format", cl::desc("Form of the results (default: auto)")
                        RUN);
 cl::opt<std::string> traceFile("trace", cl::value_desc("file.jsonl"), cl::desc("Write what every tick did"), RUN);
 cl::opt<std::string> replayFile("replay", cl::value_desc("file.jsonl"),
-                                cl::desc("Reference executor: use this trace's tokens, check each against the own "
-                                         "logits, and compare the control traces"),
+                                cl::desc("Use this trace's tokens, check each against the own logits, and compare "
+                                         "the control traces (auto: on the reference executor)"),
                                 RUN);
 cl::opt<double> replayEpsilon("replay-epsilon", cl::value_desc("x"), cl::init(0.05),
                               cl::desc("A replayed token may be this far below the own maximum, relative to the norm "
                                        "of the row's logits (default: 0.05)"),
-                              RUN);
+                              RUN_AND_EXPLORE);
 cl::opt<std::string> referenceAt("reference-at", cl::value_desc("pass"),
                                  cl::desc("Reference executor: run the IR as it is after this pass"), RUN);
 cl::opt<int64_t> maxTicks("max-ticks", cl::value_desc("n"), cl::desc("Stop after n ticks"), RUN);
 cl::opt<uint64_t> shufflePages("shuffle-pages", cl::value_desc("seed"), cl::desc("Deal KV pages in a random order"),
-                               RUN);
+                               RUN_AND_EXPLORE);
 cl::opt<bool> kvHash("kv-hash", cl::desc("Put a hash of each row's K and V into the trace"), RUN);
 cl::opt<std::string> logitsFile("logits", cl::value_desc("file"),
                                 cl::desc("Write the logits behind each generated token: a JSON line, then f32"), RUN);
 cl::opt<std::string> draftsFile("inject-drafts", cl::value_desc("file.jsonl"),
                                 cl::desc("For tests: {\"id\", \"tokens\"} per line, proposed in place of looking up"),
-                                RUN);
+                                RUN_AND_EXPLORE);
 cl::list<std::string> corruptions("inject-corrupt", cl::value_desc("TICK:ID:FIELD:VALUE"),
                                   cl::desc("For tests: overwrite a request's field before a tick"), RUN);
 cl::opt<unsigned> delaySeed("delay-seed", cl::value_desc("n"), cl::desc("For tests: random delays before waits"), RUN);
@@ -104,6 +116,14 @@ cl::opt<double> watchdog("watchdog", cl::value_desc("seconds"), cl::init(10),
                          cl::desc("Stop a kernel in which nothing moves for so long; 0: never (default: 10)"), RUN);
 cl::opt<unsigned> repeat("repeat", cl::value_desc("n"), cl::init(1),
                          cl::desc("Run n times; tokens, logits, traces and KV must be equal bit for bit"), RUN);
+
+// --- explore
+cl::opt<std::string> exploreRequests("requests", cl::value_desc("file.jsonl"),
+                                     cl::desc("As for run (default: three small requests)"), EXPLORE);
+cl::opt<uint64_t> seeds("seeds", cl::value_desc("n"), cl::init(100),
+                        cl::desc("Schedules to run beside the first, which is round robin (default: 100)"), EXPLORE);
+cl::opt<uint64_t> firstSeed("first-seed", cl::value_desc("n"), cl::init(1), cl::desc("Seed of the first of them"),
+                            EXPLORE);
 
 constexpr const char *exampleText = R"(
 EXAMPLES:
@@ -119,6 +139,8 @@ EXAMPLES:
   megalith run FILE --model DIR --requests R.jsonl --device=cuda --trace T.jsonl
   megalith run FILE --model DIR --requests R.jsonl --device=reference --replay T.jsonl
       checks a run on the GPU against the reference executor
+  megalith explore FILE --model DIR --seeds 200
+      looks for races, deadlocks and the like in the emitted source, without a GPU
 )";
 cl::extrahelp examples(exampleText);
 
@@ -134,6 +156,14 @@ bool splitPairs(const cl::list<std::string> &list, StringRef option,
     out.push_back({key.trim().str(), value.trim().str()});
   }
   return true;
+}
+
+/// "sm_90a" -> 900, as __CUDA_ARCH__ has it; 0 when it is no architecture.
+int archNumber(StringRef text) {
+  int number = 0;
+  if (!text.consume_front("sm_") || text.consumeInteger(10, number) || (!text.empty() && text != "a" && text != "f"))
+    return 0;
+  return number * 10;
 }
 
 bool fillCommon(driver::CompileOptions &options, Diagnostics &diags) {
@@ -183,6 +213,21 @@ bool runMain(Diagnostics &diags) {
     diags.report(Diag::BadOption, {}, "--repeat 0", "expected at least 1");
     return false;
   }
+  if (schedule.getNumOccurrences()) {
+    command.schedule = parseSchedule(schedule);
+    if (!command.schedule) {
+      diags.report(Diag::BadOption, {}, "--schedule " + schedule, std::string("expected ") + scheduleForm);
+      return false;
+    }
+  }
+  command.check = check;
+  command.cpuArch = archNumber(arch);
+  if (command.cpuArch == 0 || (arch.getNumOccurrences() && device != DeviceChoice::Cpu)) {
+    diags.report(Diag::BadOption, {}, "--arch " + arch,
+                 command.cpuArch ? "only `--device=cpu` runs another architecture's code"
+                                 : "expected sm_80, sm_90a or the like");
+    return false;
+  }
   command.profileGiven = !profile.empty();
   command.requests = requests;
   command.device = device;
@@ -202,8 +247,30 @@ bool runMain(Diagnostics &diags) {
   command.corruptions.assign(corruptions.begin(), corruptions.end());
   command.delaySeed = delaySeed;
   command.watchdogSeconds = watchdog;
+  command.watchdogGiven = watchdog.getNumOccurrences() > 0;
   command.repeat = repeat;
   return runCommand(command, diags);
+}
+
+bool exploreMain(Diagnostics &diags) {
+  ExploreCommand command;
+  if (!fillCommon(command.run.compile, diags))
+    return false;
+  command.run.cpuArch = archNumber(arch);
+  if (command.run.cpuArch == 0) {
+    diags.report(Diag::BadOption, {}, "--arch " + arch, "expected sm_80, sm_90a or the like");
+    return false;
+  }
+  command.run.profileGiven = !profile.empty();
+  command.run.requests = exploreRequests;
+  command.run.cuFile = cuFile;
+  if (shufflePages.getNumOccurrences())
+    command.run.shufflePages = shufflePages;
+  command.run.draftsFile = draftsFile;
+  command.run.replayEpsilon = replayEpsilon;
+  command.seeds = seeds;
+  command.firstSeed = firstSeed;
+  return exploreCommand(command, diags);
 }
 
 } // namespace
@@ -211,18 +278,19 @@ bool runMain(Diagnostics &diags) {
 int main(int argc, char **argv) {
   cl::HideUnrelatedOptions(category, compileSub);
   cl::HideUnrelatedOptions(category, runSub);
+  cl::HideUnrelatedOptions(category, exploreSub);
   cl::SetVersionPrinter([](raw_ostream &os) { os << "megalith " MEGALITH_VERSION "\n"; });
   cl::ParseCommandLineOptions(argc, argv,
                               "megalith turns a YAML description of an LLM inference pipeline into one\n"
                               "persistent CUDA kernel, and runs it. `megalith run --help` has examples.\n");
-  if (!compileSub && !runSub) {
+  if (!compileSub && !runSub && !exploreSub) {
     cl::PrintHelpMessage();
     outs() << exampleText;
     return 2;
   }
   SourceFiles sources;
   Diagnostics diags(sources);
-  bool ok = compileSub ? compileMain(diags) : runMain(diags);
+  bool ok = compileSub ? compileMain(diags) : exploreSub ? exploreMain(diags) : runMain(diags);
   outs().flush();
   clearProgress();
   errs() << diags.render();

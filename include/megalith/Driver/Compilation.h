@@ -77,6 +77,24 @@ struct AssembleOptions {
 std::optional<jit::CompileResult> assemble(const std::string &cuda, const std::string &fileName,
                                            const AssembleOptions &options, Diagnostics &diags);
 
+/// A kernel compiled for the CPU executor.
+struct HostKernel {
+  std::string path; ///< of the shared object; see jit::HostCompileResult
+  double milliseconds = 0;
+  bool cacheHit = false;
+};
+
+struct HostOptions {
+  bool checked = false; ///< a checked launch sees every plain access
+  int arch = 900;       ///< __CUDA_ARCH__: which of its variants the device code takes
+  std::function<void(std::vector<jit::Header> &)> edit = nullptr; ///< of the device code, by tests
+};
+
+/// Compiles a source with the host's compiler, through the disk cache. Errors:
+/// `host-compiler-not-found`, `cpu-compile`.
+std::optional<HostKernel> assembleHost(const std::string &cuda, const std::string &fileName,
+                                       const HostOptions &options, Diagnostics &diags);
+
 /// Turns an error of the Checkpoint library into a diagnostic.
 void reportCheckpoint(Diagnostics &diags, const CheckpointError &error);
 

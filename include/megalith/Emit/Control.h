@@ -23,7 +23,7 @@ struct ControlOptions {
 ///   __device__ void controlAfterPass(Control &c);
 ///
 /// which the consumer warps of CTA 0 call after startControl(). The text uses
-/// device/cuda/Control.cuh. `files` (may be null) supplies the YAML lines that
+/// device/Control.cuh. `files` (may be null) supplies the YAML lines that
 /// stand as comments over the statements.
 void emitControl(CodeWriter &w, const ir::Module &module, const SourceFiles *files,
                  const ControlOptions &options);

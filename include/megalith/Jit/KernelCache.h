@@ -1,14 +1,17 @@
 //===- KernelCache.h - compiled kernels on disk ---------------------------===//
 //
 // An entry is three files: KEY.cu (the source, to read), KEY.json (log, resources
-// and a checksum of the cubin) and KEY.cubin, which is renamed into place last.
-// An entry that is torn or was changed fails its checksum and is compiled again.
-// Cubins are code, so the directory must be one that only the user can write.
+// and a checksum of the code) and the code, KEY.cubin or, for the CPU, KEY.so, which
+// is renamed into place last. An entry that is torn or was changed fails its checksum
+// and is compiled again. The files are code, so the directory must be one that only
+// the user can write.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_JIT_KERNELCACHE_H
 #define MEGALITH_JIT_KERNELCACHE_H
 
 #include "megalith/Jit/Compile.h"
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/Support/JSON.h"
 
 namespace megalith::jit {
 
@@ -27,7 +30,9 @@ public:
 
   /// 64 hex digits: BLAKE3 of everything that the cubin depends on.
   static std::string key(const CompileRequest &request, llvm::StringRef nvrtcVersion);
-  /// Path of the entry's file with this suffix (".cubin", ".cu", ".json").
+  /// The same of any list of parts; no two lists have the same key.
+  static std::string key(llvm::ArrayRef<std::string> parts);
+  /// Path of the entry's file with this suffix (".cubin", ".so", ".cu", ".json").
   std::string path(llvm::StringRef key, llvm::StringRef suffix) const;
 
   /// The entry if it is there and intact.
@@ -35,6 +40,18 @@ public:
   /// Writes an entry; reports `cache-unsafe` if the disk refuses.
   void store(llvm::StringRef key, const CompileRequest &request, const CompileResult &result,
              Diagnostics &diags) const;
+
+  /// An entry of any kind of code.
+  struct Entry {
+    std::string code;
+    llvm::json::Object info; ///< the .json
+  };
+  /// The entry whose code has this suffix, if it is there and intact.
+  std::optional<Entry> loadEntry(llvm::StringRef key, llvm::StringRef suffix) const;
+  /// Writes it beside `source`; the checksum joins its `info`. False: the cache is off, or
+  /// the disk refuses, which is reported as `cache-unsafe`.
+  bool storeEntry(llvm::StringRef key, llvm::StringRef suffix, Entry entry, llvm::StringRef source,
+                  Diagnostics &diags) const;
 
 private:
   std::string dir;

@@ -51,7 +51,7 @@ struct PairRange {
   int64_t pairBegin, pairs;   ///< pairs of packed rows; pairBegin is a multiple of 4
 };
 
-/// A matrix as it is packed and streamed; see device/cuda/Stream.cuh.
+/// A matrix as it is packed and streamed; see device/Stream.cuh.
 struct Matrix {
   std::string name;           ///< its weights, joined
   int64_t k, kPadded, blocks, chunkBlocks, group, groups, firstCta;
@@ -86,23 +86,31 @@ struct Segment {
   int64_t repeatCount = 0;
 };
 
+/// Where CTAs wait for what others wrote.
 struct Edge {
+  enum Lowering {
+    Barrier, ///< of the grid: an arrival counter that only grows
+    Tagged,  ///< words that carry the tick: the logits' maxima, read by CTA 0 alone
+  };
   std::string name;
   SourceLoc loc;
+  Lowering lowering = Barrier;
 };
 
 struct Plan {
   DeviceProfile profile;
   Knobs knobs;
   std::string model;
-  int64_t ctas, stages, stageBytes, scratchBytes, sharedBytes;
+  int64_t ctas, stages, stageBytes, scratchBytes;
+  int64_t sharedBytes;              ///< of a CTA, all of it
   int64_t rowsPerPass;
   std::vector<Matrix> matrices;
   std::vector<Buffer> buffers;
   std::map<uint32_t, int> bufferOf; ///< value id -> buffer
   std::vector<Segment> segments;    ///< body, head
   std::vector<Edge> edges;          ///< edge 0 stands behind the tick's plan
-  int64_t streamBytes, workspaceBytes, bestOffset;
+  int64_t streamBytes, workspaceBytes;
+  int64_t taggedBytes, bestOffset;  ///< memory of tagged words, and the maxima in it
 };
 
 /// Lays the module's model over the device. Reports what cannot be planned

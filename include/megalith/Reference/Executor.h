@@ -7,7 +7,7 @@
 #ifndef MEGALITH_REFERENCE_EXECUTOR_H
 #define MEGALITH_REFERENCE_EXECUTOR_H
 
-#include "megalith/Checkpoint/Trace.h"
+#include "megalith/Checkpoint/Replay.h"
 #include "megalith/IR/IR.h"
 #include <cstdint>
 #include <functional>
@@ -45,8 +45,8 @@ struct Options {
   int64_t maxTicks = 1 << 20;
   /// Seed of the order of the free lists (PageOrder.h); pool i uses seed + i.
   std::optional<uint64_t> shufflePages;
-  /// Uses this trace's results in place of its own, and checks each: own argmax,
-  /// or max - logit <= replayEpsilon * the 2-norm of the row's logits.
+  /// Uses this trace's results in place of its own and checks each (Replay.h), until the
+  /// row tables differ.
   const Trace *replay = nullptr;
   double replayEpsilon = 0;
   bool keepLogits = false;
@@ -75,14 +75,6 @@ struct RequestResult {
   int64_t firstTick = -1, lastTick = -1; ///< in which it held a slot
   /// With keepLogits: for each generated token the row that predicted it.
   std::vector<std::vector<float>> logits;
-};
-
-struct ReplayMismatch {
-  int64_t tick = 0;
-  int32_t row = 0;      ///< of the pass; -1: the row tables differ, replaying stopped
-  int32_t expected = 0; ///< the trace's token
-  int32_t got = 0;      ///< own argmax
-  double gap = 0;       ///< (max - logit[expected]) / 2-norm
 };
 
 struct RunResult {

@@ -11,7 +11,7 @@ static Result<std::vector<Request>> parse(const std::string &text,
 }
 
 /// `kind:line:column: message`.
-static std::string errorOf(const std::string &text, bool bytes = true) {
+static std::string errorOfLine(const std::string &text, bool bytes = true) {
   auto result = parse(text, bytes);
   if (result)
     return "no error";
@@ -46,86 +46,86 @@ TEST(Requests, ReadsEveryKey) {
 
 TEST(Requests, Syntax) {
   std::string good = "{\"id\": 1, \"tokens\": [0], \"max_new_tokens\": 1}\n";
-  EXPECT_EQ(errorOf(good + "{\"id\": 2, }"),
+  EXPECT_EQ(errorOfLine(good + "{\"id\": 2, }"),
             "request-syntax:2:11: not valid JSON: syntax error while parsing "
             "object key - unexpected '}'; expected string literal");
-  EXPECT_EQ(errorOf("[]"),
+  EXPECT_EQ(errorOfLine("[]"),
             "request-syntax:1:1: expected an object per line, found array");
-  EXPECT_EQ(errorOf("{\"id\": 1, \"id\": 2}"),
+  EXPECT_EQ(errorOfLine("{\"id\": 1, \"id\": 2}"),
             "request-syntax:1:11: not valid JSON: key `id` occurs twice in one "
             "object");
-  EXPECT_EQ(errorOf("{\"id\": \"\xff\"}").substr(0, 21),
+  EXPECT_EQ(errorOfLine("{\"id\": \"\xff\"}").substr(0, 21),
             "request-syntax:1:9: n");
 }
 
 TEST(Requests, Keys) {
-  EXPECT_EQ(errorOf(R"({"id": 1, "prompt": [0]})"),
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "prompt": [0]})"),
             "request-key:1:11: unknown key `prompt`; a request has `id`, "
             "`tokens`, `text`, `max_new_tokens`, `eos`, `priority`");
-  EXPECT_EQ(errorOf(R"({"tokens": [0], "max_new_tokens": 1})"),
+  EXPECT_EQ(errorOfLine(R"({"tokens": [0], "max_new_tokens": 1})"),
             "request-key:1:1: the request has no `id`");
   EXPECT_EQ(
-      errorOf(R"({"id": 1.5})"),
+      errorOfLine(R"({"id": 1.5})"),
       "request-key:1:2: `id` must be a string or an integer, found `1.5`");
-  EXPECT_EQ(errorOf(R"({"id": 1, "tokens": [0]})"),
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0]})"),
             "request-key:1:1: request `1` has no `max_new_tokens`");
   EXPECT_EQ(
-      errorOf(R"({"id": 1, "max_new_tokens": 1})"),
+      errorOfLine(R"({"id": 1, "max_new_tokens": 1})"),
       "request-key:1:1: request `1` must have one of `tokens` and `text`, "
       "found neither");
-  EXPECT_EQ(errorOf(R"({"id": 1, "tokens": [0], "text": "a"})"),
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0], "text": "a"})"),
             "request-key:1:26: request `1` must have one of `tokens` and "
             "`text`, found both");
-  EXPECT_EQ(errorOf(R"({"id": 1, "tokens": 0})"),
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": 0})"),
             "request-key:1:11: request `1`: `tokens` must be a list of token "
             "ids, found `0`");
   EXPECT_EQ(
-      errorOf(R"({"id": 1, "tokens": [true]})"),
+      errorOfLine(R"({"id": 1, "tokens": [true]})"),
       "request-key:1:11: request `1`: `tokens` must hold token ids, found "
       "`true`");
   // The key's column, not that of the same word as a value.
-  EXPECT_EQ(errorOf(R"({"id": "text", "text": "a"})", false),
+  EXPECT_EQ(errorOfLine(R"({"id": "text", "text": "a"})", false),
             "request-key:1:16: request `text`: `text` needs a model whose "
             "vocabulary is bytes; give `tokens`");
-  EXPECT_EQ(errorOf(R"({"id": 1, "tokens": [0],
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0],
                         "max_new_tokens": 1})")
                 .substr(0, 18),
             "request-syntax:1:2");
   EXPECT_EQ(
-      errorOf(
+      errorOfLine(
           R"({"id": 1, "tokens": [0], "max_new_tokens": 9223372036854775808})"),
       "request-key:1:26: request `1`: `max_new_tokens` must be an integer, "
       "found `9223372036854775808`");
-  EXPECT_EQ(errorOf(R"({"id": 1, "tokens": [0], "max_new_tokens": 1, )"
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0], "max_new_tokens": 1, )"
                     R"("priority": 2147483648})"),
             "request-key:1:47: request `1`: `priority` must be a 32-bit "
             "integer, found `2147483648`");
 }
 
 TEST(Requests, Values) {
-  EXPECT_EQ(errorOf(R"({"id": 1, "tokens": [], "max_new_tokens": 1})"),
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [], "max_new_tokens": 1})"),
             "request-empty-prompt:1:11: request `1` has an empty prompt; give "
             "at least one token");
   EXPECT_EQ(
-      errorOf(R"({"id": 1, "tokens": [0], "max_new_tokens": -1})"),
+      errorOfLine(R"({"id": 1, "tokens": [0], "max_new_tokens": -1})"),
       "request-budget:1:26: request `1`: `max_new_tokens` -1 is negative");
-  EXPECT_EQ(errorOf(R"({"id": 1, "tokens": [260], "max_new_tokens": 1})"),
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [260], "max_new_tokens": 1})"),
             "request-token-range:1:11: request `1`: token 260 in `tokens` is "
             "outside the vocabulary of 260");
-  EXPECT_EQ(errorOf(R"({"id": 1, "tokens": [-1], "max_new_tokens": 1})"),
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [-1], "max_new_tokens": 1})"),
             "request-token-range:1:11: request `1`: token -1 in `tokens` is "
             "outside the vocabulary of 260");
-  EXPECT_EQ(errorOf(R"({"id": 1, "tokens": [18446744073709551615]})"),
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [18446744073709551615]})"),
             "request-token-range:1:11: request `1`: token 18446744073709551615 "
             "in `tokens` is outside the vocabulary of 260");
-  EXPECT_EQ(errorOf(R"({"id": 1, "tokens": [0], "max_new_tokens": 1, )"
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0], "max_new_tokens": 1, )"
                     R"("eos": 300})"),
             "request-token-range:1:47: request `1`: token 300 in `eos` is "
             "outside the vocabulary of 260");
 }
 
 TEST(Requests, DuplicateId) {
-  EXPECT_EQ(errorOf("{\"id\": 1, \"tokens\": [0], \"max_new_tokens\": 1}\n\n"
+  EXPECT_EQ(errorOfLine("{\"id\": 1, \"tokens\": [0], \"max_new_tokens\": 1}\n\n"
                     "{\"tokens\": [0], \"max_new_tokens\": 1, \"id\": \"1\"}"),
             "request-duplicate-id:3:38: id `1` is already used on line 1");
 }

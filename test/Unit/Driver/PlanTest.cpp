@@ -35,6 +35,13 @@ protected:
     ADD_FAILURE() << "no phase " << name;
     return plan.segments[0].before[0];
   }
+  int buffer(const std::string &name) {
+    for (size_t i = 0; i < plan.buffers.size(); ++i)
+      if (plan.buffers[i].name == name)
+        return static_cast<int>(i);
+    ADD_FAILURE() << "no buffer " << name;
+    return 0;
+  }
 
   SourceFiles files;
   Diagnostics diags{files};
@@ -63,6 +70,39 @@ TEST_F(PlanTest, buffersDoNotOverlap) {
   ASSERT_GT(plan.buffers.size(), 1u);
   plan.buffers[1].offset = plan.buffers[0].offset + plan.buffers[0].bytes - 1;
   EXPECT_TRUE(contains(verify(), "overlap [plan-invalid]")) << verify();
+}
+
+TEST_F(PlanTest, aValueStaysUntilItsLastReader) {
+  // The residual is read behind the attention.
+  plan.bufferOf[phase("attention").op->result().id] = buffer("x");
+  EXPECT_TRUE(contains(verify(), "phase `wo` reads buffer `x`, which holds another value by then [plan-invalid]"))
+      << verify();
+}
+
+TEST_F(PlanTest, theNextLayerFindsWhatThisOneYields) {
+  plan.bufferOf[phase("down").op->result().id] = buffer("q");
+  EXPECT_TRUE(contains(verify(), "the loop or segment reads buffer `x`, which holds another value by then"))
+      << verify();
+}
+
+TEST_F(PlanTest, nothingOverwritesAnOperand) {
+  plan.bufferOf[phase("wq_wk_wv").op->result().id] = buffer("x");
+  EXPECT_TRUE(contains(verify(), "phase `wq_wk_wv` overwrites buffer `x` while other CTAs read it")) << verify();
+}
+
+TEST_F(PlanTest, resultsHaveBuffersOfTheirOwn) {
+  const ir::Operation &op = *phase("wq_wk_wv").op;
+  ASSERT_EQ(op.results.size(), 2u);
+  plan.bufferOf[op.results[1].id] = plan.bufferOf.at(op.results[0].id);
+  EXPECT_TRUE(contains(verify(), "two results of phase `wq_wk_wv` share a buffer")) << verify();
+}
+
+TEST_F(PlanTest, copiesReadWhatIsThere) {
+  plan::Segment &body = plan.segments[0];
+  body.before.insert(body.before.begin(), {plan::Phase::Copy, "copy q", nullptr, -1, buffer("q"), buffer("x"),
+                                           static_cast<int>(plan.edges.size())});
+  plan.edges.push_back({"copy q", {}});
+  EXPECT_TRUE(contains(verify(), "phase `copy q` reads what nothing wrote")) << verify();
 }
 
 TEST_F(PlanTest, chunksFitTheRing) {

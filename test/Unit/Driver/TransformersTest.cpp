@@ -2,6 +2,7 @@
 // it (test/Goldens/demo_transformers.json, written by tools/make_goldens.py).
 #include "megalith/Driver/Compilation.h"
 #include "megalith/Reference/Executor.h"
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -34,7 +35,7 @@ private:
   std::map<std::string, std::vector<uint16_t>> copies;
 };
 
-/// What is known of a row of logits beside our own.
+/// Errors over the rows so far.
 struct Errors {
   double ours = 0, theirs = 0; ///< sums of squares of relative errors
   int rows = 0, nearTies = 0;

@@ -376,7 +376,7 @@ TEST(RequestLayout, OffsetsFollowTheHeader) {
 }
 
 TEST(DeviceCode, FaultCodesAreThoseOfTheList) {
-  std::ifstream in(MEGALITH_SOURCE_DIR "/device/cuda/Control.cuh");
+  std::ifstream in(MEGALITH_SOURCE_DIR "/device/Control.cuh");
   const std::string text((std::istreambuf_iterator<char>(in)), {});
   const auto expect = [&](const char *name, int code) {
     if (code != 0) {

@@ -1,12 +1,15 @@
 // The driver is opened once per process, so that each test runs its part in a
 // child process: this program with one `DISABLED_` test selected, and with a
 // libcuda.so.1 made from FakeCuda.c.
+#include "TinyManifest.h"
 #include "runtime/DriverObjects.h"
+#include "runtime/Engine.h"
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -147,6 +150,26 @@ TEST(Child, DISABLED_work) {
   EXPECT_FALSE(stream->synchronize());
 }
 
+/// Two runs of an engine whose kernel does nothing.
+TEST(Child, DISABLED_engine) {
+  Outcome<Device> device = Device::open(**Driver::open());
+  ASSERT_TRUE(device);
+  auto weights = megalith::SafetensorsFile::open(std::getenv("TEST_WEIGHTS"));
+  ASSERT_TRUE(weights);
+  auto engine = Engine::load(*device, "cubin", tinyManifest(), *weights.value);
+  ASSERT_TRUE(engine) << engine.error.message;
+  RunOptions options;
+  for (bool all : {false, true}) {
+    options.trace = options.logits = all;
+    options.traceBytes = 4096;
+    auto out = (*engine)->run({{"a", {1, 2, 3}, 4, {2}, 0}, {"b", {4}, 0, {}, 0}}, options);
+    ASSERT_TRUE(out) << out.error.message;
+    ASSERT_EQ(out->requests.size(), 2u);
+    EXPECT_EQ(out->requests[0].finish, "limit");
+    EXPECT_EQ(out->kernelMs, 1.5);
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // What is checked
 //===----------------------------------------------------------------------===//
@@ -222,6 +245,31 @@ TEST_F(FakeDriver, launchesAreCountedFromOutside) {
         "\"memsets\": 0}}}\n"))
         << output;
   }
+}
+
+/// A run is one cooperative launch and one synchronisation, and fetches what the outcome
+/// needs and no more.
+TEST_F(FakeDriver, engineMovesWhatItMust) {
+  std::string header = R"({"layers.0.w": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]},
+                           "layers.1.w": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [12, 24]}})";
+  const uint64_t length = header.size();
+  std::string file(reinterpret_cast<const char *>(&length), 8);
+  std::ofstream(dir + "/model.safetensors", std::ios::binary) << file << header << std::string(24, 'w');
+  std::string output = child("engine", fake() + "TEST_WEIGHTS=" + dir + "/model.safetensors LD_PRELOAD=" + dir +
+                                           "/launch_counter.so");
+  // Up: requests 224, tokens 32, eos 8, slots 16, free list 16 and count 4, rope table 176.
+  // Down: requests, tokens, stop 16, metrics 16, stats 40; then trace 4096 and logits 2 * 4 * 5 * 4, too.
+  const int up = 224 + 32 + 8 + 16 + 16 + 4 + 176, down = 224 + 32 + 16 + 16 + 40;
+  // `load` ends with the first launch: weights, their addresses, and all that run 1 starts from.
+  EXPECT_TRUE(contains(output, "\"load\": {\"launches\": {\"megalith_pack\": 1}, \"launch_count\": 1, "
+                               "\"cooperative_count\": 0, \"synchronizations\": 0, \"copies\": 10, \"bytes\": " +
+                                   std::to_string(24 + 16 + up) + ", \"memsets\": 12}"))
+      << output;
+  EXPECT_TRUE(contains(output, "\"run\": {\"launches\": {\"megalith_run\": 2}, \"launch_count\": 2, "
+                               "\"cooperative_count\": 2, \"synchronizations\": 2, \"copies\": 19, \"bytes\": " +
+                                   std::to_string(down + up + down + 4096 + 160) + ", \"memsets\": 10}"))
+      << output;
+  EXPECT_TRUE(contains(output, "fake: 0 held")) << output;
 }
 
 TEST(ArchFor, picksACubinThatRuns) {

@@ -58,11 +58,11 @@ int cuDevicePrimaryCtxRelease_v2(int device) { return --held, 0; }
 int cuCtxSetCurrent(void *context) { return 0; }
 int cuCtxSynchronize(void) { return 0; }
 
-static const char *const kernelNames[] = {"megalith_pack", "megalith_tick"};
+static const char *const kernelNames[] = {"megalith_pack", "megalith_tick", "megalith_run"};
 int cuModuleLoadData(void **module, const void *image) { return ++held, *module = &held, 0; }
 int cuModuleUnload(void *module) { return --held, 0; }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
-  for (int i = 0; i < 2; ++i)
+  for (int i = 0; i < 3; ++i)
     if (strcmp(name, kernelNames[i]) == 0)
       return *function = (void *)&kernelNames[i], 0;
   return 500;

@@ -1,28 +1,136 @@
+#include "runtime/TraceDecoder.h"
 #include "device/Abi.h"
-#include "runtime/Engine.h"
 #include <gtest/gtest.h>
+#include <random>
 
+using megalith::Trace;
 using megalith::TraceSlot;
 using namespace megalith::runtime;
+
+namespace {
+
+namespace abi = megalith::abi;
+
+Manifest manifestOf() {
+  Manifest manifest;
+  manifest.model = "target";
+  manifest.states = {{"QUEUED", false, false}, {"COMPLETE", true, false}};
+  manifest.gauges = {{"window", "i32"}, {"rate", "f32"}};
+  return manifest;
+}
+
+/// Two ticks: a pass of two rows with hashes and two requests, one of which faults; then
+/// nothing but a tick.
+std::vector<unsigned> wordsOf() {
+  return {abi::kTraceTick, 7 + 18 + 8 + 2 + 4 + 8, 4, 3, 2, 9, 2, // tick, live, rows, words per row, requests
+          0, 10, 5, 0, 6, ~0u, 1, 42, 901,                       // a row, its hash
+          1, 11, 6, 1, 7, 0, 2, ~0u, 902,
+          0, 0, 0, 0, 0, 6, 2, 2,                                // slot, request, states, fault, length, ...
+          8, 9, 0, ~0u, 1, 0x3f000000,                           // pages, gauges
+          ~0u, 1, 0, 1, 1, 0, 0, 0,
+          abi::kTraceTick, 7, 5, 0, 0, 8, 0};
+}
+
+std::string messageOf(const std::vector<unsigned> &words) {
+  auto trace = decodeTrace(manifestOf(), words.data(), words.size());
+  return trace ? "" : trace.error.message + " [" + trace.error.kind + "]";
+}
+
+TEST(TraceDecoder, ReadsRowsRequestsAndGauges) {
+  auto words = wordsOf();
+  auto trace = decodeTrace(manifestOf(), words.data(), words.size());
+  ASSERT_TRUE(trace);
+  ASSERT_EQ(trace->ticks.size(), 2u);
+  const auto &tick = trace->ticks[0];
+  EXPECT_EQ(tick.tick, 4);
+  EXPECT_EQ(tick.live.at("target"), 3);
+  ASSERT_EQ(tick.passes.size(), 1u);
+  ASSERT_EQ(tick.passes[0].rows.size(), 2u);
+  EXPECT_EQ(tick.passes[0].rows[0].result, 42);
+  EXPECT_EQ(tick.passes[0].rows[1].token, 11);
+  EXPECT_EQ(tick.passes[0].kvHash, (std::vector<uint64_t>{901, 902}));
+  ASSERT_EQ(tick.slots.size(), 2u);
+  EXPECT_EQ(tick.slots[0].kv[0].len, 6);
+  EXPECT_EQ(tick.slots[0].kv[0].pages, (std::vector<int32_t>{8, 9}));
+  EXPECT_EQ(tick.slots[0].gauges, (std::map<std::string, double>{{"window", -1}, {"rate", 0.5}}));
+  EXPECT_EQ(tick.slots[1].after, "COMPLETE");
+  ASSERT_EQ(tick.faults.size(), 1u);
+  EXPECT_EQ(tick.faults[0].request, 1);
+  EXPECT_TRUE(trace->ticks[1].passes.empty());
+}
 
 /// A request that ends without ever holding a slot has an empty page table in the
 /// trace, as the reference executor writes it.
 TEST(TraceDecoder, RequestWithoutSlot) {
-  Manifest manifest;
-  manifest.model = "target";
-  manifest.states = {{"QUEUED", false, false}, {"COMPLETE", true, false}};
-  const unsigned words[] = {megalith::abi::kTraceTick,
-                            megalith::abi::kTraceTickWords + megalith::abi::kTraceRequestWords,
-                            0, 0, 0, 8, 1,             // tick, live, rows, words per row, requests
-                            ~0u, 0, 0, 1, 0, 0, 0, 0}; // slot, request, states, fault, length, pages, gauges
-  auto trace = decodeTrace(manifest, {RunRequest{"a", {1}, 0, {}, 0}}, words, std::size(words));
+  auto words = wordsOf();
+  auto trace = decodeTrace(manifestOf(), words.data(), words.size());
   ASSERT_TRUE(trace);
-  ASSERT_EQ(trace->ticks.size(), 1u);
-  ASSERT_EQ(trace->ticks[0].slots.size(), 1u);
-  const TraceSlot &slot = trace->ticks[0].slots[0];
+  const TraceSlot &slot = trace->ticks[0].slots[1];
   EXPECT_EQ(slot.slot, -1);
-  EXPECT_EQ(slot.after, "COMPLETE");
   ASSERT_EQ(slot.kv.size(), 1u);
   EXPECT_EQ(slot.kv[0].len, 0);
   EXPECT_TRUE(slot.kv[0].pages.empty());
 }
+
+TEST(TraceDecoder, NothingIsATraceOfNoTicks) {
+  auto trace = decodeTrace(manifestOf(), nullptr, 0);
+  ASSERT_TRUE(trace);
+  EXPECT_TRUE(trace->ticks.empty());
+}
+
+TEST(TraceDecoder, EveryCutBetweenRecordsIsTorn) {
+  const auto words = wordsOf();
+  const size_t first = words[1];
+  for (size_t size = 1; size < words.size(); ++size)
+    if (size != first) {
+      EXPECT_EQ(messageOf({words.begin(), words.begin() + size}),
+                "the kernel's trace is torn at word " + std::to_string(size < first ? 0 : first) + " [trace-device]");
+    }
+}
+
+TEST(TraceDecoder, CountsThatLeaveTheRecordAreTorn) {
+  const std::string torn = "the kernel's trace is torn at word 0 [trace-device]";
+  struct {
+    const char *what;
+    size_t word;
+    unsigned value;
+  } cases[] = {{"mark", 0, 1},           {"length", 1, 6},         {"length short by a word", 1, 46},
+               {"length of both", 1, 54}, {"rows", 4, 3},           {"rows", 4, ~0u},
+               {"words per row", 5, 7},  {"words per row", 5, 10}, {"words per row", 5, ~0u},
+               {"requests", 6, 1},       {"requests", 6, 3},       {"requests", 6, ~0u},
+               {"pages", 31, 3},         {"pages", 31, ~0u},       {"gauges", 32, 1},
+               {"gauges", 32, ~0u},      {"gauge", 35, 2},         {"gauge", 35, ~0u}};
+  for (const auto &c : cases) {
+    auto words = wordsOf();
+    ASSERT_NE(words[c.word], c.value);
+    words[c.word] = c.value;
+    EXPECT_EQ(messageOf(words), torn) << c.what << " " << c.value;
+  }
+}
+
+/// Whatever a kernel writes is a trace or an error; the sanitizers see the rest.
+TEST(TraceDecoder, NoiseNeverLeavesTheBuffer) {
+  std::mt19937 random(1);
+  const auto good = wordsOf();
+  unsigned decoded = 0, torn = 0;
+  for (int round = 0; round < 20000; ++round) {
+    auto words = good;
+    for (int changes = 1 + random() % 3; changes; --changes) {
+      unsigned value = random();
+      words[random() % words.size()] = value % 4 == 0 ? value : value % 64;
+    }
+    words.resize(random() % 4 ? words.size() : random() % (words.size() + 1));
+    // A block of its own size: an access behind it is one behind the heap block.
+    std::unique_ptr<unsigned[]> block(new unsigned[words.size()]);
+    std::copy(words.begin(), words.end(), block.get());
+    auto trace = decodeTrace(manifestOf(), block.get(), words.size());
+    (trace ? decoded : torn) += 1;
+    if (!trace) {
+      ASSERT_EQ(trace.error.kind, "trace-device");
+    }
+  }
+  EXPECT_GT(decoded, 1000u);
+  EXPECT_GT(torn, 1000u);
+}
+
+} // namespace

@@ -7,6 +7,8 @@
 
 #include "megalith/Abi.h"
 
+#include "megalith/Types.cuh"
+#include "megalith/Primitives.cuh"
 #include "megalith/Values.cuh"
 #include "megalith/Sync.cuh"
 #include "megalith/Ring.cuh"

@@ -24,13 +24,6 @@
 
 namespace megalith::device {
 
-__device__ __forceinline__ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
 template <class M> __device__ constexpr int chunkBytes() { return M::group * M::chunkBlocks * 4096; }
 template <class M> __device__ constexpr int chunksPerGroup() { return M::blocks / M::chunkBlocks; }
 template <class M> __device__ constexpr long long matrixBytes() {

@@ -6,23 +6,6 @@ namespace megalith::device {
 /// Words of LaunchParams::sync. Each stands in its own 128-byte line.
 enum SyncWord { kGridArrivals = 0, kStopFlag = 32, kSyncWords = 64 };
 
-/// All consumer threads of the CTA (the producer warp stays out).
-__device__ __forceinline__ void consumerSync() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kConsumerThreads) : "memory");
-}
-
-__device__ __forceinline__ u64 nanoseconds() {
-  u64 t;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
-  return t;
-}
-
-__device__ __forceinline__ u32 loadRelaxed(const u32 *p) {
-  u32 v;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
-  return v;
-}
-
 __device__ __forceinline__ u32 hash32(u32 x) {
   x ^= x >> 16;
   x *= 0x7feb352du;
@@ -34,7 +17,7 @@ __device__ __forceinline__ u32 hash32(u32 x) {
 /// State of the grid barrier in one CTA. Lives in registers of thread 0.
 struct GridEdges {
   const abi::LaunchParams *params;
-  u32 *stoppedHere; ///< shared memory: 1 once this CTA knows that the kernel stops
+  u32 *stoppedHere; ///< flag in shared memory: 1 once this CTA knows that the kernel stops
   u32 arrivals = 0; ///< value of kGridArrivals when the present epoch is complete
   int tick = 0;
 
@@ -53,6 +36,23 @@ struct GridEdges {
     __threadfence();
     atomicExch(params->sync + kStopFlag, 1u);
   }
+
+  /// For a wait at edge `edge` that has lasted a while: whether the kernel stops, asked for
+  /// by another CTA or, when nothing moved for too long, by this one. `since`: 0 at first.
+  __device__ bool givesUp(int edge, u64 &since) const {
+    if (stopRequested()) {
+      storeFlag(stoppedHere, 1);
+      return true;
+    }
+    if (params->watchdogNs > 0) {
+      const u64 now = nanoseconds();
+      if (since == 0)
+        since = now;
+      else if (now - since > (u64)params->watchdogNs)
+        requestStop(1, edge);
+    }
+    return false;
+  }
 };
 
 /// Grid-wide edge number `edge` of the plan: what any CTA wrote before it is
@@ -62,6 +62,7 @@ __device__ __forceinline__ bool gridEdge(GridEdges &grid, int edge) {
   consumerSync();
   if (threadIdx.x == 0) {
     const abi::LaunchParams &p = *grid.params;
+    noteEdge(edge);
     grid.arrivals += gridDim.x;
     if (p.delaySeed) { // a test hook: let other CTAs run ahead by up to 8 us
       const u32 spins = hash32(p.delaySeed ^ hash32(blockIdx.x ^ hash32(grid.arrivals))) & 8191;
@@ -70,30 +71,14 @@ __device__ __forceinline__ bool gridEdge(GridEdges &grid, int edge) {
     }
     u32 *counter = p.sync + kGridArrivals;
     // Release: cumulative over what the barrier above ordered before it.
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-    u32 seen;
+    addRelease(counter, 1);
     u64 since = 0;
-    for (u32 spin = 1;; ++spin) {
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-      if ((int)(seen - grid.arrivals) >= 0)
+    for (u32 spin = 1; (int)(loadAcquire(counter) - grid.arrivals) < 0; ++spin)
+      if (spin % 1024 == 0 && grid.givesUp(edge, since))
         break;
-      if (spin % 1024 == 0) {
-        if (grid.stopRequested()) {
-          *grid.stoppedHere = 1;
-          break;
-        }
-        if (p.watchdogNs > 0) {
-          const u64 now = nanoseconds();
-          if (since == 0)
-            since = now;
-          else if (now - since > (u64)p.watchdogNs)
-            grid.requestStop(1, edge);
-        }
-      }
-    }
   }
   consumerSync();
-  return *(volatile u32 *)grid.stoppedHere == 0;
+  return loadFlag(grid.stoppedHere) == 0;
 }
 
 } // namespace megalith::device

@@ -148,7 +148,7 @@ template <class Control> __device__ void chooseCalls(Control &c) {
     *p.freeCount = c.freePages;
     c.numRows = rows;
     c.wantLogits = wantLogits;
-    *p.pass = {rows, wantLogits, 0, c.tick};
+    *passTable(p, c.tick) = {rows, wantLogits, 0, c.tick, (int)p.stats->rows};
   }
 }
 

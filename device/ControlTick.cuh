@@ -144,7 +144,7 @@ template <class Control> __device__ void beginTick(Control &c) {
       c.done = c.openRequests == 0 || (p.maxTicks > 0 && c.tick >= p.maxTicks) || c.idle >= kIdleTicks;
       if (c.done) {
         *p.freeCount = c.freePages;
-        *p.pass = {0, 0, 1, c.tick};
+        *passTable(p, c.tick) = {0, 0, 1, c.tick, 0};
       }
     }
     __syncwarp();

@@ -3,25 +3,6 @@
 
 namespace megalith::device {
 
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-
-/// Consumer warps of a CTA; one more warp streams weights.
-constexpr int kConsumerWarps = 8;
-constexpr int kConsumerThreads = kConsumerWarps * 32;
-constexpr int kCtaThreads = kConsumerThreads + 32;
-/// Rows of a pass that one tensor-core tile holds.
-constexpr int kTileRows = 16;
-constexpr int kMaxRows = 64;
-
-struct alignas(16) Words4 {
-  u32 x, y, z, w;
-};
-struct alignas(8) Float2 {
-  float x, y;
-};
-
 __device__ __forceinline__ int laneId() { return threadIdx.x & 31; }
 __device__ __forceinline__ int warpId() { return threadIdx.x >> 5; }
 
@@ -31,12 +12,6 @@ __device__ __forceinline__ float bf16Low(u32 pair) { return __uint_as_float(pair
 __device__ __forceinline__ float bf16High(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
 __device__ __forceinline__ float bf16ToFloat(u16 bits) { return __uint_as_float((u32)bits << 16); }
 
-/// Two floats to one word of bf16, each to nearest even; `low` goes to bits 0-15.
-__device__ __forceinline__ u32 packBf16(float low, float high) {
-  u32 word;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  return word;
-}
 __device__ __forceinline__ u16 floatToBf16(float v) { return (u16)packBf16(v, 0.0f); }
 __device__ __forceinline__ float roundBf16(float v) { return bf16Low(packBf16(v, 0.0f)); }
 
@@ -109,32 +84,6 @@ __device__ __forceinline__ Floats<2> rotatePair(Floats<2> a) { return {{-a.v[1],
 // Activations are written by one CTA and read by another: loads bypass L1
 // (`.cg`). Weights never change during a launch: `.nc`.
 
-__device__ __forceinline__ Words4 loadWords(const void *p) {
-  Words4 w;
-  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
-               : "l"(p)
-               : "memory");
-  return w;
-}
-__device__ __forceinline__ u32 loadWord(const void *p) {
-  u32 w;
-  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(w) : "l"(p) : "memory");
-  return w;
-}
-__device__ __forceinline__ u16 loadHalfWord(const void *p) {
-  u16 h;
-  asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(h) : "l"(p) : "memory");
-  return h;
-}
-__device__ __forceinline__ Words4 loadConstWords(const void *p) {
-  Words4 w;
-  asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
-      : "l"(p));
-  return w;
-}
-
 __device__ __forceinline__ Floats<8> unpack8(Words4 w) {
   return {{bf16Low(w.x), bf16High(w.x), bf16Low(w.y), bf16High(w.y), bf16Low(w.z), bf16High(w.z),
            bf16Low(w.w), bf16High(w.w)}};
@@ -148,11 +97,9 @@ __device__ __forceinline__ Words4 pack8(Floats<8> f) {
 template <int Columns> struct Bf16Rows {
   static constexpr int columns = Columns, stride = (Columns + 7) / 8 * 8;
   u16 *base;
-  __device__ __forceinline__ Floats<8> load8(int row, int col) const {
-    return unpack8(loadWords(base + (long long)row * stride + col));
-  }
+  __device__ __forceinline__ Floats<8> load8(int row, int col) const { return unpack8(words(row, col)); }
   __device__ __forceinline__ Words4 words(int row, int col) const {
-    return loadWords(base + (long long)row * stride + col);
+    return loadWordsUpTo(base + (long long)row * stride + col, (Columns - col) * 2);
   }
   __device__ __forceinline__ Floats<1> load(int row, int col) const {
     return {{bf16ToFloat(loadHalfWord(base + (long long)row * stride + col))}};
@@ -200,7 +147,7 @@ template <int Columns> struct FloatRows {
   float *base;
   __device__ __forceinline__ Floats<8> load8(int row, int col) const {
     const float *p = base + (long long)row * stride + col;
-    const Words4 a = loadWords(p), b = loadWords(p + 4);
+    const Words4 a = loadWordsUpTo(p, (Columns - col) * 4), b = loadWordsUpTo(p + 4, (Columns - col - 4) * 4);
     return {{__uint_as_float(a.x), __uint_as_float(a.y), __uint_as_float(a.z), __uint_as_float(a.w),
              __uint_as_float(b.x), __uint_as_float(b.y), __uint_as_float(b.z), __uint_as_float(b.w)}};
   }

@@ -5,29 +5,54 @@ namespace megalith::device {
 
 /// What every CTA keeps of the pass table in shared memory.
 struct PassShared {
-  int numRows, wantLogits, done, tick;
+  int numRows, wantLogits, done, tick, firstRow;
   abi::Row rows[kMaxRows];
   long long kvBase[kMaxRows]; ///< element offset of the row's K and V: page and place in it, head 0
+  int logitsOf[kMaxRows];     ///< line of LaunchParams::logits for the row's logits; -1: none
   float scalars[4][kMaxRows]; ///< per-row values of prologues
 };
 
+/// Where the caller's dump keeps the logits of a row, the `number`th of the run: with the
+/// position they predict. Rejected drafts write positions that are fed again later. -1: not wanted.
+template <int RequestBytes>
+__device__ __forceinline__ int logitsLine(const abi::LaunchParams &p, const abi::Row &row, int number) {
+  if (!p.logits || !(row.flags & 1))
+    return -1;
+  if (p.replay)
+    return number < p.logitsRows ? number : -1;
+  const int request = (int)loadWord(&p.slots[row.slot].request);
+  const abi::RequestHeader &r =
+      *reinterpret_cast<const abi::RequestHeader *>(p.requests + (long long)request * RequestBytes);
+  const int index = row.position + 1 - (int)loadWord(&r.promptLen);
+  return index < 0 || index >= p.logitsRows ? -1 : request * (int)p.logitsRows + index;
+}
+
+/// The pass table of a tick. Two alternate: when a tick has no rows, CTA 0 writes the next
+/// one's while other CTAs still read this one's.
+__device__ __forceinline__ abi::PassTable *passTable(const abi::LaunchParams &p, int tick) {
+  return p.pass + (tick & 1);
+}
+
 /// Copies the pass table and resolves pages. One consumer thread per row; the
 /// caller synchronises. `Pool`: kvHeads, pageTokens, headDim.
-template <class Pool>
-__device__ __forceinline__ void loadPass(PassShared &pass, const abi::LaunchParams &p) {
+template <class Pool, int RequestBytes>
+__device__ __forceinline__ void loadPass(PassShared &pass, const abi::LaunchParams &p, int tick) {
+  const abi::PassTable &table = *passTable(p, tick);
   const int row = threadIdx.x;
-  const int numRows = (int)loadWord(&p.pass->numRows);
+  const int numRows = (int)loadWord(&table.numRows);
   if (row == 0) {
     pass.numRows = numRows;
-    pass.wantLogits = (int)loadWord(&p.pass->wantLogits);
-    pass.done = (int)loadWord(&p.pass->done);
-    pass.tick = (int)loadWord(&p.pass->tick);
+    pass.wantLogits = (int)loadWord(&table.wantLogits);
+    pass.done = (int)loadWord(&table.done);
+    pass.tick = (int)loadWord(&table.tick);
+    pass.firstRow = (int)loadWord(&table.firstRow);
   }
   if (row < numRows) {
     const Words4 a = loadWords(&p.rows[row]), b = loadWords(reinterpret_cast<const char *>(&p.rows[row]) + 16);
     pass.rows[row] = {(int)a.x, (int)a.y, (int)a.z, (int)a.w, (int)b.x, (int)b.y, b.z, (int)b.w};
     const int page = (int)loadWord(p.pageTable + (long long)a.x * p.pageTableStride + (int)a.w / Pool::pageTokens);
     pass.kvBase[row] = ((long long)page * Pool::kvHeads * Pool::pageTokens + (int)a.w % Pool::pageTokens) * Pool::headDim;
+    pass.logitsOf[row] = logitsLine<RequestBytes>(p, pass.rows[row], (int)loadWord(&table.firstRow) + row);
   }
 }
 
@@ -161,9 +186,11 @@ struct Best {
 };
 
 /// Reduces `best` (one per thread and row tile, as streamProduct deals the rows)
-/// over the CTA and writes one entry per row: partial[row][cta].
+/// over the CTA and writes one entry per row: partial[row][cta]. Entries carry the tick
+/// and the launch, so that no barrier has to tell old ones from new ones.
 template <int Tiles>
-__device__ __forceinline__ void publishBest(Best (&best)[Tiles], int numRows, float *scratch, Words4 *partial) {
+__device__ __forceinline__ void publishBest(Best (&best)[Tiles], const abi::LaunchParams &p, const PassShared &pass,
+                                            float *scratch, Words4 *partial) {
 #pragma unroll
   for (int t = 0; t < Tiles; ++t) {
     best[t].takeLane(1);
@@ -174,47 +201,58 @@ __device__ __forceinline__ void publishBest(Best (&best)[Tiles], int numRows, fl
       entries[threadIdx.x >> 2] = {best[t].value, __int_as_float(best[t].index)};
     consumerSync();
     const int row = t * kTileRows + threadIdx.x;
-    if (threadIdx.x < kTileRows && row < numRows) {
+    if (threadIdx.x < kTileRows && row < pass.numRows) {
       Best b;
       for (int g = 0; g < 4; ++g)
         b.take(entries[g * kTileRows + threadIdx.x].x, __float_as_int(entries[g * kTileRows + threadIdx.x].y));
-      partial[(long long)row * gridDim.x + blockIdx.x] = {__float_as_uint(b.value), (u32)b.index, 0, 0};
+      storeTagged(partial + (long long)row * gridDim.x + blockIdx.x,
+                  {__float_as_uint(b.value), (u32)b.index, (u32)pass.tick + 1, p.launch});
     }
   }
 }
 
-/// Two logits of a row into the caller's dump, at the position they predict.
-/// Rejected drafts write positions that are fed again later.
-template <int RequestBytes>
-__device__ __forceinline__ void storeLogits(const abi::LaunchParams &p, const abi::Row &row, int column,
-                                            Floats<2> logits, int vocab) {
-  if (!p.logits || !(row.flags & 1))
+/// Two logits of a row into the caller's dump.
+__device__ __forceinline__ void storeLogits(const abi::LaunchParams &p, int line, int column, Floats<2> logits,
+                                            int vocab) {
+  if (line < 0)
     return;
-  const int request = (int)loadWord(&p.slots[row.slot].request);
-  const abi::RequestHeader &r =
-      *reinterpret_cast<const abi::RequestHeader *>(p.requests + (long long)request * RequestBytes);
-  const long long index = row.position + 1 - (int)loadWord(&r.promptLen);
-  if (index < 0 || index >= p.logitsRows)
-    return;
-  float *at = p.logits + (request * p.logitsRows + index) * vocab + column;
+  float *at = p.logits + (long long)line * vocab + column;
   at[0] = logits.v[0];
   if (column + 1 < vocab)
     at[1] = logits.v[1];
 }
 
-/// After the grid edge: one warp per row reduces all CTAs' entries (one CTA calls this).
-__device__ __forceinline__ void reduceBest(const abi::LaunchParams &p, const PassShared &pass, const Words4 *partial) {
+/// One entry of another CTA, once it is of this pass. False when the kernel stops.
+__device__ __forceinline__ bool awaitEntry(GridEdges &grid, int edge, u32 tick, const Words4 *at, Words4 &entry) {
+  u64 since = 0;
+  for (u32 spin = 1;; ++spin) {
+    entry = loadTagged(at);
+    if (entry.z == tick + 1 && entry.w == grid.params->launch)
+      return true;
+    if (spin % 1024 == 0 && grid.givesUp(edge, since))
+      return false;
+  }
+}
+
+/// Edge `edge` of the plan: one warp per row reduces all CTAs' entries (CTA 0 calls this).
+__device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, const PassShared &pass, const Words4 *partial) {
   everyRow(pass.numRows, [&](int row) {
     Best b;
-    for (int i = laneId(); i < (int)gridDim.x; i += 32) {
-      const Words4 e = loadWords(partial + (long long)row * gridDim.x + i);
+    bool complete = true;
+    for (int i = laneId(); i < (int)gridDim.x && complete; i += 32) {
+      Words4 e;
+      complete = awaitEntry(grid, edge, (u32)pass.tick, partial + (long long)row * gridDim.x + i, e);
       b.take(__uint_as_float(e.x), (int)e.y);
     }
 #pragma unroll
     for (int d = 16; d; d >>= 1)
       b.takeLane(d);
+    const abi::LaunchParams &p = *grid.params;
+    const long long number = pass.firstRow + row;
     if (laneId() == 0)
-      p.rows[row].result = pass.rows[row].flags & 1 ? b.index : -1;
+      p.rows[row].result = !(pass.rows[row].flags & 1)            ? -1
+                           : p.replay && number < p.replayRows ? p.replay[number]
+                                                                : b.index;
   });
 }
 
@@ -235,13 +273,17 @@ template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::Laun
   return h;
 }
 
-/// CTA 0, after the last edge of a pass: the rows' results, and their KV hashes
-/// when the trace wants them.
+/// CTA 0, at the end of a pass: the rows' results, and their KV hashes when the trace
+/// wants them. False when the kernel stops.
 template <class Pool>
-__device__ __noinline__ void finishRows(const abi::LaunchParams &p, const PassShared &pass, const Words4 *partial,
-                                           u32 *hashes) {
-  if (pass.wantLogits)
-    reduceBest(p, pass, partial);
+__device__ __noinline__ bool finishRows(GridEdges &grid, int edge, const PassShared &pass, const Words4 *partial,
+                                        u32 *hashes) {
+  const abi::LaunchParams &p = *grid.params;
+  if (pass.wantLogits) {
+    if (threadIdx.x == 0)
+      noteEdge(edge);
+    reduceBest(grid, edge, pass, partial);
+  }
   if (p.kvHash)
     everyRow(pass.numRows, [&](int row) {
       const u32 hash = kvHashOfRow<Pool>(p, pass, row);
@@ -249,6 +291,7 @@ __device__ __noinline__ void finishRows(const abi::LaunchParams &p, const PassSh
         hashes[row] = hash;
     });
   consumerSync();
+  return loadFlag(grid.stoppedHere) == 0;
 }
 
 } // namespace megalith::device

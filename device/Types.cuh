@@ -1,0 +1,25 @@
+//===- Types.cuh - words, and the shape of a CTA --------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+/// Consumer warps of a CTA; one more warp streams weights.
+constexpr int kConsumerWarps = 8;
+constexpr int kConsumerThreads = kConsumerWarps * 32;
+constexpr int kCtaThreads = kConsumerThreads + 32;
+/// Rows of a pass that one tensor-core tile holds.
+constexpr int kTileRows = 16;
+constexpr int kMaxRows = 64;
+
+struct alignas(16) Words4 {
+  u32 x, y, z, w;
+};
+struct alignas(8) Float2 {
+  float x, y;
+};
+
+} // namespace megalith::device

@@ -1,0 +1,90 @@
+//===- Host.h - what a kernel compiled for the CPU calls ------------------===//
+//
+// The boundary between a kernel's shared object and the executor that runs it
+// (runtime/cpu): plain structs and function pointers, included by both. Every
+// thread of the grid is a fiber of one operating system thread; a call may hand
+// the processor to other fibers before it returns.
+//
+// A checked kernel is compiled with -fsanitize=thread and without its runtime:
+// the compiler puts a call before every plain load and store, and Hooks.cpp
+// hands it to Host::access.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_DEVICE_CPU_HOST_H
+#define MEGALITH_DEVICE_CPU_HOST_H
+
+namespace megalith::cpu {
+
+/// Counts up with any change here.
+constexpr int kHostVersion = 1;
+
+/// Who runs. Stays the same while a thread of the grid lives.
+struct Thread {
+  unsigned thread, cta;   ///< threadIdx.x, blockIdx.x
+  unsigned threads, ctas; ///< blockDim.x, gridDim.x
+  char *shared;           ///< shared memory of its CTA, 1024-byte aligned
+};
+
+/// What the lanes of a warp do together. All lanes of a mask must come to the same one.
+enum class WarpOp : int {
+  Sync,    ///< orders memory among the lanes; the others do not
+  Shuffle,
+  Vote,
+  Mma,
+};
+/// Bytes that a lane can bring to a warp operation.
+constexpr unsigned kLaneBytes = 48;
+
+enum class AtomicOp : int { Load, Store, Add, And, Or, Min, Max, Exchange, CompareExchange };
+enum class Order : int { Relaxed, Acquire, Release, AcquireRelease };
+enum class Scope : int { Cta, Gpu, System };
+
+struct Host {
+  int version; ///< kHostVersion
+  Thread *const *current;
+
+  // --- plain memory
+  const char *stacksBegin, *stacksEnd; ///< stacks of the fibers: never shared
+  /// Before a plain load or store at `pc`. Null: nothing is checked.
+  void (*access)(const void *at, unsigned bytes, int isWrite, const void *pc);
+  /// A load through the read-only path (ld.global.nc): nothing may write there
+  /// while the kernel runs.
+  void (*readOnly)(const void *at, unsigned bytes);
+
+  // --- threads of a CTA and of a warp
+  /// bar.sync: waits until `threads` threads of the CTA have come to barrier `id`.
+  void (*barrier)(unsigned id, unsigned threads);
+  /// Waits for all lanes of `mask` and gives their 32 deposits, kLaneBytes apart.
+  /// The lane that comes last calls `combine` on them, when given, before any returns.
+  /// The deposits stay as they are until the lane's next warp operation.
+  const char *(*warp)(WarpOp op, unsigned mask, const void *in, unsigned bytes, void (*combine)(char *deposits));
+
+  // --- atomics and tagged words: 4, 8 or 16 (Load and Store) bytes
+  /// The old value (of Load: the value; of Store: 0).
+  unsigned long long (*atomic)(AtomicOp op, void *at, unsigned bytes, unsigned long long operand,
+                               unsigned long long compare, Order order, Scope scope);
+  void (*load16)(const void *at, void *out, Order order, Scope scope);
+  void (*store16)(void *at, const void *in, Order order, Scope scope);
+  void (*fence)(Scope scope); ///< fence.acq_rel
+
+  // --- mbarriers, of shared memory, and asynchronous copies
+  void (*mbarrierInit)(unsigned long long *bar, unsigned count);
+  /// Makes inits, and plain writes of shared memory, of this thread known to asynchronous copies.
+  void (*proxyFence)();
+  void (*mbarrierArrive)(unsigned long long *bar);                        ///< release, CTA
+  void (*mbarrierArriveExpect)(unsigned long long *bar, unsigned bytes);  ///< release, CTA
+  bool (*mbarrierTest)(unsigned long long *bar, unsigned parity);         ///< acquire, CTA
+  /// cp.async.bulk global -> shared; 16-byte aligned; ends with complete_tx on `bar`.
+  void (*copyBulk)(void *to, const void *from, unsigned bytes, unsigned long long *bar);
+  /// cp.async of 16 bytes, and the arrival on `bar` of all such copies of this thread
+  /// so far, once they have landed (noinc).
+  void (*copyAsync)(void *to, const void *from);
+  void (*copyAsyncArrive)(unsigned long long *bar);
+
+  // --- the rest
+  unsigned long long (*nanoseconds)(); ///< %globaltimer
+  void (*sleep)(unsigned nanoseconds);
+  void (*edge)(int edge); ///< this CTA comes to grid-wide edge `edge` of the plan
+};
+
+} // namespace megalith::cpu
+#endif

@@ -1,0 +1,125 @@
+//===- Primitives.h - device/Primitives.def on the CPU executor -----------===//
+//
+// Included as "megalith/Primitives.cuh": the device code and the emitted source
+// are the same text as for a GPU.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "megalith/Cuda.h"
+
+namespace megalith::device {
+
+#define PRIMITIVE(Result, Name, Parameters, Memory) __device__ __forceinline__ Result Name Parameters;
+#include "megalith/Primitives.def"
+
+// --- arithmetic ---------------------------------------------------------------
+
+u32 packBf16(float low, float high) {
+  const auto round = [](float f) -> u32 {
+    const u32 bits = __float_as_uint(f);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+      return 0x7fff; // the GPU's NaN
+    return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+  };
+  return round(low) | round(high) << 16;
+}
+
+/// What each lane brings to an mma; the sums are replaced.
+struct MmaLane {
+  float c[4];
+  u32 a[4], b[2];
+};
+
+/// The 16 x 8 sums of a warp: products in ascending order of k, one chain.
+MEGALITH_CPU_PLAIN inline void mmaOfWarp(char *deposits) {
+#define LANE(i) (*reinterpret_cast<MmaLane *>(deposits + (i) * cpu::kLaneBytes))
+  float b[16][8]; // [k][n]
+  for (int i = 0; i < 32; ++i)
+    for (int j = 0; j < 2; ++j) {
+      const u32 pair = LANE(i).b[j];
+      b[i % 4 * 2 + j * 8][i / 4] = __builtin_bit_cast(float, pair << 16);
+      b[i % 4 * 2 + j * 8 + 1][i / 4] = __builtin_bit_cast(float, pair & 0xffff0000u);
+    }
+  for (int m = 0; m < 16; ++m) {
+    float sums[8], a[16];
+    for (int t = 0; t < 4; ++t) {
+      MmaLane &l = LANE(m % 8 * 4 + t);
+      for (int j = 0; j < 2; ++j) {
+        sums[t * 2 + j] = l.c[m / 8 * 2 + j];
+        const u32 pair = l.a[m / 8 + j * 2];
+        a[t * 2 + j * 8] = __builtin_bit_cast(float, pair << 16);
+        a[t * 2 + j * 8 + 1] = __builtin_bit_cast(float, pair & 0xffff0000u);
+      }
+    }
+    for (int k = 0; k < 16; ++k)
+      for (int n = 0; n < 8; ++n)
+        sums[n] += a[k] * b[k][n];
+    for (int t = 0; t < 4; ++t)
+      for (int j = 0; j < 2; ++j)
+        LANE(m % 8 * 4 + t).c[m / 8 * 2 + j] = sums[t * 2 + j];
+  }
+#undef LANE
+}
+
+void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  const MmaLane mine = {{c[0], c[1], c[2], c[3]}, {a0, a1, a2, a3}, {b0, b1}};
+  const char *all = cpu::kernel::warp(cpu::WarpOp::Mma, ~0u, &mine, sizeof(mine), mmaOfWarp);
+  const MmaLane result = peek<MmaLane>(all + (threadIdx.x & 31) * cpu::kLaneBytes);
+  for (int i = 0; i < 4; ++i)
+    c[i] = result.c[i];
+}
+
+// --- plain loads: the compiler's instrumentation sees them ----------------------
+
+u16 loadHalfWord(const void *p) { return *static_cast<const u16 *>(p); }
+u32 loadWord(const void *p) { return *static_cast<const u32 *>(p); }
+Words4 loadWords(const void *p) { return *static_cast<const Words4 *>(p); }
+Words4 loadWordsUpTo(const void *p, int bytes) {
+  if (bytes >= 16)
+    return loadWords(p);
+  u16 halves[8] = {};
+  for (int i = 0; 2 * i < bytes; ++i)
+    halves[i] = static_cast<const u16 *>(p)[i];
+  return __builtin_bit_cast(Words4, halves);
+}
+Words4 loadConstWords(const void *p) {
+  cpu::kernel::readOnly(p, 16);
+  return peek<Words4>(p);
+}
+
+// --- the CTA ----------------------------------------------------------------------
+
+char *dynamicShared() { return cpu::kernel::shared(); }
+void consumerSync() { cpu::kernel::barrier(1, kConsumerThreads); }
+u32 loadFlag(const u32 *p) { return load(p, cpu::Order::Acquire, cpu::Scope::Cta); }
+void storeFlag(u32 *p, u32 value) { atomic(cpu::AtomicOp::Store, p, value, cpu::Order::Release, cpu::Scope::Cta); }
+
+// --- the grid ---------------------------------------------------------------------
+
+u32 loadRelaxed(const u32 *p) { return load(p, cpu::Order::Relaxed, cpu::Scope::Gpu); }
+u32 loadAcquire(const u32 *p) { return load(p, cpu::Order::Acquire, cpu::Scope::Gpu); }
+void addRelease(u32 *p, u32 value) { atomic(cpu::AtomicOp::Add, p, value, cpu::Order::Release, cpu::Scope::Gpu); }
+Words4 loadTagged(const Words4 *p) {
+  Words4 w;
+  cpu::kernel::load16(p, &w, cpu::Order::Relaxed, cpu::Scope::Gpu);
+  return w;
+}
+void storeTagged(Words4 *p, Words4 w) { cpu::kernel::store16(p, &w, cpu::Order::Relaxed, cpu::Scope::Gpu); }
+
+// --- barriers and asynchronous copies -----------------------------------------------
+
+void barrierInit(u64 *bar, u32 count) { cpu::kernel::mbarrierInit(bar, count); }
+void barriersReady() { cpu::kernel::proxyFence(); }
+void barrierArrive(u64 *bar) { cpu::kernel::mbarrierArrive(bar); }
+void barrierArriveExpect(u64 *bar, u32 bytes) { cpu::kernel::mbarrierArriveExpect(bar, bytes); }
+bool barrierTest(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
+void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) { cpu::kernel::copyBulk(to, from, bytes, bar); }
+void copyAsync(void *to, const void *from) { cpu::kernel::copyAsync(to, from); }
+void copyAsyncArrive(u64 *bar) { cpu::kernel::copyAsyncArrive(bar); }
+
+// --- time ---------------------------------------------------------------------------
+
+u64 nanoseconds() { return cpu::kernel::nanoseconds(); }
+void noteEdge(int edge) { cpu::kernel::edge(edge); }
+
+} // namespace megalith::device

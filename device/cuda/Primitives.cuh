@@ -1,0 +1,156 @@
+//===- Primitives.cuh - device/Primitives.def in PTX ----------------------===//
+#pragma once
+
+namespace megalith::device {
+
+#define PRIMITIVE(Result, Name, Parameters, Memory) __device__ __forceinline__ Result Name Parameters;
+#include "megalith/Primitives.def"
+
+// --- arithmetic ---------------------------------------------------------------
+
+u32 packBf16(float low, float high) {
+  u32 word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+
+void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// --- plain loads ----------------------------------------------------------------
+
+u16 loadHalfWord(const void *p) {
+  u16 h;
+  asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(h) : "l"(p) : "memory");
+  return h;
+}
+u32 loadWord(const void *p) {
+  u32 w;
+  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(w) : "l"(p) : "memory");
+  return w;
+}
+Words4 loadWords(const void *p) {
+  Words4 w;
+  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+               : "l"(p)
+               : "memory");
+  return w;
+}
+Words4 loadWordsUpTo(const void *p, int) { return loadWords(p); }
+Words4 loadConstWords(const void *p) {
+  Words4 w;
+  asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+      : "l"(p));
+  return w;
+}
+
+// --- the CTA ----------------------------------------------------------------------
+
+__device__ __forceinline__ u32 sharedAddress(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+
+char *dynamicShared() {
+  extern __shared__ __align__(128) char bytes[];
+  return bytes;
+}
+void consumerSync() { asm volatile("bar.sync 1, %0;" ::"n"(kConsumerThreads) : "memory"); }
+u32 loadFlag(const u32 *p) {
+  u32 v;
+  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(sharedAddress(p)) : "memory");
+  return v;
+}
+void storeFlag(u32 *p, u32 value) {
+  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(sharedAddress(p)), "r"(value) : "memory");
+}
+
+// --- the grid ---------------------------------------------------------------------
+
+u32 loadRelaxed(const u32 *p) {
+  u32 v;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+u32 loadAcquire(const u32 *p) {
+  u32 v;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+void addRelease(u32 *p, u32 value) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+}
+// A vector access may be torn; one of b128 is not.
+Words4 loadTagged(const Words4 *p) {
+  u64 low, high;
+  asm volatile("{ .reg .b128 t; ld.relaxed.gpu.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }"
+               : "=l"(low), "=l"(high)
+               : "l"(p)
+               : "memory");
+  return {(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32)};
+}
+void storeTagged(Words4 *p, Words4 w) {
+  asm volatile("{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.gpu.global.b128 [%0], t; }" ::"l"(p),
+               "l"((u64)w.y << 32 | w.x), "l"((u64)w.w << 32 | w.z)
+               : "memory");
+}
+
+// --- barriers and asynchronous copies -----------------------------------------------
+
+void barrierInit(u64 *bar, u32 count) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(sharedAddress(bar)), "r"(count) : "memory");
+}
+void barriersReady() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+void barrierArrive(u64 *bar) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(sharedAddress(bar)) : "memory");
+}
+void barrierArriveExpect(u64 *bar, u32 bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(sharedAddress(bar)), "r"(bytes) : "memory");
+#endif
+}
+bool barrierTest(u64 *bar, u32 parity) {
+  u32 ok;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+#else
+  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+#endif
+               : "=r"(ok)
+               : "r"(sharedAddress(bar)), "r"(parity)
+               : "memory");
+  return ok;
+}
+void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+               "[%0], [%1], %2, [%3], %4;" ::"r"(sharedAddress(to)),
+               "l"(from), "r"(bytes), "r"(sharedAddress(bar)), "l"(0x12F0000000000000ull) // evict first
+               : "memory");
+#endif
+}
+void copyAsync(void *to, const void *from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(sharedAddress(to)), "l"(from) : "memory");
+}
+void copyAsyncArrive(u64 *bar) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(sharedAddress(bar)) : "memory");
+}
+
+// --- time ---------------------------------------------------------------------------
+
+u64 nanoseconds() {
+  u64 t;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+  return t;
+}
+void noteEdge(int) {}
+
+} // namespace megalith::device

@@ -1,0 +1,35 @@
+#include "megalith/Driver/Compilation.h"
+#include "megalith/Jit/HostCompiler.h"
+
+namespace megalith::embedded {
+// Written by cmake/embed.py from device/.
+extern const char Hooks_cpp[];
+#define DEVICE_HEADER(Name, Symbol) extern const char Symbol[];
+#include "CpuHeaders.def"
+} // namespace megalith::embedded
+
+namespace megalith::driver {
+
+std::optional<HostKernel> assembleHost(const std::string &cuda, const std::string &fileName,
+                                       const HostOptions &options, Diagnostics &diags) {
+  auto compiler = jit::HostCompiler::open(diags);
+  if (!compiler)
+    return std::nullopt;
+  jit::HostCompileRequest request;
+  request.source = cuda;
+  request.fileName = fileName;
+  request.checked = options.checked;
+  request.arch = options.arch;
+  request.extraSources.push_back({"Hooks.cpp", embedded::Hooks_cpp});
+#define DEVICE_HEADER(Name, Symbol) request.headers.push_back({"megalith/" Name, embedded::Symbol});
+#include "CpuHeaders.def"
+  if (options.edit)
+    options.edit(request.headers);
+  jit::KernelCache cache = jit::KernelCache::open(diags);
+  auto result = jit::compileHostCached(*compiler, cache, request, diags);
+  if (!result)
+    return std::nullopt;
+  return HostKernel{result->path, result->milliseconds, result->cacheHit};
+}
+
+} // namespace megalith::driver

@@ -1,0 +1,23 @@
+//===- CompileLog.h - errors of any compiler's log ------------------------===//
+#ifndef MEGALITH_LIB_JIT_COMPILELOG_H
+#define MEGALITH_LIB_JIT_COMPILELOG_H
+
+#include "megalith/Support/Diagnostics.h"
+
+namespace megalith::jit {
+
+/// An error line taken apart.
+struct LogError {
+  std::string file; ///< empty: the compiler gave no place
+  unsigned line = 0;
+  std::string message;
+  std::string code; ///< of the generated text; empty: the compiler did not show it
+};
+
+/// Reports `error` as `id`: at the line's first visible character where its file is
+/// among the sources of `diags`, else with `file:line` in the text. Then the code, as a
+/// note, unless it is what the source's line says.
+void report(const LogError &error, Diag id, Diagnostics &diags);
+
+} // namespace megalith::jit
+#endif

@@ -1,0 +1,303 @@
+#include "megalith/Jit/HostCompiler.h"
+#include "Process.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Program.h"
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <unistd.h>
+
+namespace fs = std::filesystem;
+namespace json = llvm::json;
+
+namespace megalith::jit {
+
+//===----------------------------------------------------------------------===//
+// The compiler
+//===----------------------------------------------------------------------===//
+
+/// The value of a predefined macro in `-E -dM` output, "" if it is not there.
+static llvm::StringRef macro(llvm::StringRef dump, llvm::StringRef name) {
+  llvm::SmallVector<llvm::StringRef> lines;
+  dump.split(lines, '\n');
+  for (llvm::StringRef line : lines)
+    if (line.consume_front("#define ") && line.consume_front(name) && line.consume_front(" "))
+      return line;
+  return "";
+}
+
+std::string HostCompiler::probe(const std::string &path) {
+  std::vector<std::string> command = {path, "-std=c++20", "-march=native", "-x", "c++", "-E", "-dM", "/dev/null"};
+  native = true;
+  ProcessResult macros = run(command);
+  if (macros.status > 0) {
+    native = false;
+    command.erase(command.begin() + 2);
+    macros = run(command);
+  }
+  if (macros.status < 0)
+    return "it cannot be run: " + macros.error;
+  llvm::StringRef firstLine = llvm::StringRef(macros.output).split('\n').first.trim();
+  if (!macros.ok())
+    return "it does not compile C++20: " + firstLine.str();
+  clang = !macro(macros.output, "__clang__").empty();
+  if (macro(macros.output, clang ? "__clang_major__" : "__GNUC__").getAsInteger(10, majorVersion))
+    return "it is neither g++ nor clang++";
+  ProcessResult version = run({path, "--version"});
+  if (!version.ok())
+    return "`--version` fails";
+  file = path;
+  versionLine = llvm::StringRef(version.output).split('\n').first.trim().str();
+  identityText = path + '\n' + versionLine + '\n' + macros.output;
+  return "";
+}
+
+std::optional<HostCompiler> HostCompiler::open(Diagnostics &diags) {
+  const char *set = std::getenv("MEGALITH_HOST_CXX");
+  std::vector<std::string> names = {"g++", "clang++", "c++"};
+  if (set && *set)
+    names = {set};
+  std::vector<std::string> reasons;
+  for (const std::string &name : names) {
+    auto path = llvm::sys::findProgramByName(name);
+    HostCompiler compiler;
+    std::string why = path ? compiler.probe(*path) : "it was not found";
+    if (why.empty())
+      return compiler;
+    if (path || names.size() == 1)
+      reasons.push_back(fmt::format("`{}`: {}", path ? *path : name, why));
+  }
+  diags.report(Diag::HostCompilerNotFound, SourceLoc());
+  for (const std::string &reason : reasons)
+    diags.note(reason);
+  if (set && *set)
+    diags.note("`MEGALITH_HOST_CXX` is set, so that nothing else was tried");
+  else
+    diags.note("install g++ 11 or clang++ 14, or a newer one, or set `MEGALITH_HOST_CXX` to the path of one");
+  return std::nullopt;
+}
+
+std::vector<std::string> HostCompiler::plainOptions(bool checked, int arch) const {
+  std::vector<std::string> options = {
+      "-std=c++20", "-fPIC", "-O2", "-g1", "-fvisibility=hidden", "-fno-omit-frame-pointer", "-w",
+      fmt::format("-D__CUDA_ARCH__={}", arch), "-I."};
+  // addr2line finds no names in clang's -g1 of DWARF 5.
+  if (clang)
+    options.push_back("-gdwarf-4");
+  if (checked)
+    options.push_back("-DMEGALITH_CPU_CHECKED=1");
+  return options;
+}
+
+std::vector<std::string> HostCompiler::kernelOptions(bool checked, int arch) const {
+  std::vector<std::string> options = plainOptions(checked, arch);
+  auto add = [&](std::initializer_list<const char *> more) {
+    options.insert(options.end(), more.begin(), more.end());
+  };
+  // Every f32 operation is rounded once, and words are read as other types.
+  add({"-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fdiagnostics-color=never"});
+  // An error in a generated line can come with many others: reportHostErrors counts them.
+  add({clang ? "-ferror-limit=0" : "-fmax-errors=0"});
+  if (!checked) {
+    add({"-O3"});
+    if (native)
+      add({"-march=native"});
+    return options;
+  }
+  // A jump to memcpy would hide who calls it.
+  add({"-fsanitize=thread", "-fno-optimize-sibling-calls"});
+  if (clang) {
+    // Accesses wider than 16 bytes are not instrumented, and vectorized loops have such.
+    add({"-fno-vectorize", "-fno-slp-vectorize"});
+    for (const char *option : {"-tsan-instrument-func-entry-exit=0", "-tsan-instrument-read-before-write=1",
+                               "-tsan-distinguish-volatile=1"})
+      add({"-mllvm", option});
+  } else {
+    // Copies of a constant size would become moves that are not instrumented.
+    add({"-fno-builtin-memcpy", "-fno-builtin-memmove", "-fno-builtin-memset",
+         "--param=tsan-instrument-func-entry-exit=0"});
+    // Merged code would carry the line of one of the places that it came from.
+    add({"-fno-tree-tail-merge", "-fno-crossjumping", "-fno-ipa-icf"});
+    if (majorVersion >= 11)
+      add({"--param=tsan-distinguish-volatile=1"});
+  }
+  return options;
+}
+
+std::vector<std::string> HostCompiler::linkOptions(bool checked) const {
+  // -z defs: a function without a body is an error here, not in the loader.
+  std::vector<std::string> options = {"-shared", "-static-libgcc", "-Wl,-z,defs", "-Wl,--as-needed"};
+  if (checked)
+    options.push_back("-Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset");
+  return options;
+}
+
+//===----------------------------------------------------------------------===//
+// A compilation
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// A directory that only we can read (mode 0700), removed at the end.
+class PrivateDirectory {
+public:
+  PrivateDirectory() {
+    std::error_code ignored;
+    fs::path parent = fs::temp_directory_path(ignored);
+    // The real path: the compiler asks the kernel where it runs, and this is taken out of
+    // what it writes.
+    parent = fs::canonical(parent.empty() ? "/tmp" : parent, ignored);
+    std::string pattern = (parent / "megalith-XXXXXX").string();
+    if (mkdtemp(pattern.data()))
+      path = pattern;
+    else
+      error = fmt::format("cannot make a directory in `{}`: {}", parent.string(), std::strerror(errno));
+  }
+  PrivateDirectory(const PrivateDirectory &) = delete;
+  ~PrivateDirectory() {
+    std::error_code ignored;
+    // A child of a fork leaves it to its parent.
+    if (!path.empty() && getpid() == owner)
+      fs::remove_all(path, ignored);
+  }
+  std::string operator/(const std::string &name) const { return path + "/" + name; }
+  bool write(const std::string &name, const std::string &text) {
+    std::error_code ignored;
+    fs::create_directories(fs::path(*this / name).parent_path(), ignored);
+    std::ofstream out(*this / name, std::ios::binary);
+    out << text;
+    out.close();
+    if (!out)
+      error = fmt::format("cannot write to `{}`: {}", path, std::strerror(errno));
+    return bool(out);
+  }
+  std::string path, error;
+
+private:
+  pid_t owner = getpid();
+};
+} // namespace
+
+static std::vector<std::string> concat(std::initializer_list<std::vector<std::string>> lists) {
+  std::vector<std::string> out;
+  for (const auto &list : lists)
+    out.insert(out.end(), list.begin(), list.end());
+  return out;
+}
+
+/// The source as it is compiled. A file name with a directory is for people only.
+static std::string namedSource(const HostCompileRequest &request, const std::string &diskName) {
+  if (diskName == request.fileName)
+    return request.source;
+  std::string escaped;
+  for (char c : request.fileName) {
+    if (c == '"' || c == '\\')
+      escaped += '\\';
+    escaped += c;
+  }
+  return "#line 1 \"" + escaped + "\"\n" + request.source;
+}
+
+/// Compiles and links in `dir`, as `dir`/kernel.so. False, and reported, if it fails.
+static bool build(const HostCompiler &compiler, const HostCompileRequest &request, PrivateDirectory &dir,
+                  std::string &log, Diagnostics &diags) {
+  auto fail = [&](const std::string &why) {
+    diags.report(Diag::CpuCompile, SourceLoc(), why);
+    return false;
+  };
+  std::string sourceName = fs::path(request.fileName).filename().string();
+  if (!dir.error.empty())
+    return fail(dir.error);
+  for (const auto *files : {&request.headers, &request.extraSources})
+    for (const Header &file : *files)
+      if (!dir.write(file.name, file.text))
+        return fail(dir.error);
+  if (!dir.write(sourceName, namedSource(request, sourceName)))
+    return fail(dir.error);
+
+  // Paths in the shared object are relative to the directory, which will be gone.
+  ProcessOptions process;
+  process.directory = process.temporary = dir.path;
+  std::vector<std::string> map = {"-fdebug-prefix-map=" + dir.path + "=."}, objects;
+  auto compile = [&](const std::string &name, const std::vector<std::string> &options) {
+    objects.push_back(fmt::format("{}.o", objects.size()));
+    return std::make_unique<Process>(
+        concat({{compiler.path()}, options, map, {"-x", "c++", "-c", name, "-o", objects.back()}}), process);
+  };
+  std::vector<std::unique_ptr<Process>> running;
+  running.push_back(compile(sourceName, compiler.kernelOptions(request.checked, request.arch)));
+  for (const Header &extra : request.extraSources)
+    running.push_back(compile(extra.name, compiler.plainOptions(request.checked, request.arch)));
+
+  auto good = [&](const ProcessResult &result) {
+    log += result.output;
+    if (result.ok())
+      return true;
+    // A compiler that was killed (out of memory) has said nothing of use.
+    if (result.status < 0 || result.status >= 128)
+      return fail(fmt::format("`{}` {}: {}", compiler.path(),
+                              result.status < 0 ? "cannot be run" : "was killed", result.error));
+    if (reportHostErrors(result.output, diags) == 0)
+      return fail(fmt::format("`{}` ended with status {}: {}", compiler.path(), result.status,
+                              llvm::StringRef(result.output).trim().take_back(2000).str()));
+    return false;
+  };
+  bool ok = true;
+  for (auto &each : running)
+    ok = good(each->finish()) && ok;
+  return ok && good(run(concat({{compiler.path()}, compiler.linkOptions(request.checked), objects,
+                                {"-o", "kernel.so"}}),
+                        process));
+}
+
+static std::string cacheKey(const HostCompiler &compiler, const HostCompileRequest &request) {
+  std::vector<std::string> parts = {"cpu 1", compiler.identity(), request.fileName, request.source};
+  for (const auto *files : {&request.headers, &request.extraSources}) {
+    parts.push_back(std::to_string(files->size()));
+    for (const Header &file : *files)
+      parts.insert(parts.end(), {file.name, file.text});
+  }
+  return KernelCache::key(concat({parts, compiler.kernelOptions(request.checked, request.arch),
+                                  compiler.plainOptions(request.checked, request.arch),
+                                  compiler.linkOptions(request.checked)}));
+}
+
+std::optional<HostCompileResult> compileHostCached(const HostCompiler &compiler, const KernelCache &cache,
+                                                   const HostCompileRequest &request, Diagnostics &diags) {
+  auto start = std::chrono::steady_clock::now();
+  auto elapsed = [&] {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  };
+  HostCompileResult result;
+  std::string key = cacheKey(compiler, request);
+  result.path = cache.path(key, ".so");
+  if (auto entry = cache.loadEntry(key, ".so")) {
+    result.log = entry->info.getString("log").value_or("").str();
+    result.cacheHit = true;
+    result.milliseconds = elapsed();
+    return result;
+  }
+
+  auto dir = std::make_unique<PrivateDirectory>();
+  if (!build(compiler, request, *dir, result.log, diags))
+    return std::nullopt;
+  result.milliseconds = elapsed();
+  std::ifstream in(*dir / "kernel.so", std::ios::binary);
+  KernelCache::Entry entry{std::string(std::istreambuf_iterator<char>(in), {}),
+                           json::Object{{"compiler", json::fixUTF8(compiler.version())},
+                                        {"checked", request.checked},
+                                        {"arch", request.arch},
+                                        {"milliseconds", result.milliseconds},
+                                        {"log", json::fixUTF8(result.log)}}};
+  in.close();
+  if (!cache.storeEntry(key, ".so", std::move(entry), request.source, diags)) {
+    static std::vector<std::unique_ptr<PrivateDirectory>> keptUntilExit;
+    result.path = *dir / "kernel.so";
+    keptUntilExit.push_back(std::move(dir));
+  }
+  return result;
+}
+
+} // namespace megalith::jit

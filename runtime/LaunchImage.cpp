@@ -1,0 +1,291 @@
+#include "runtime/LaunchImage.h"
+#include "megalith/Checkpoint/PageOrder.h"
+#include "runtime/FaultNames.h"
+#include "runtime/TraceDecoder.h"
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace megalith::runtime {
+
+/// Name and offset of a member of LaunchParams.
+#define MEMBER(name) #name, offsetof(abi::LaunchParams, name)
+
+void LaunchBuffer::bind(abi::LaunchParams &params, const void *address) const {
+  std::memcpy(reinterpret_cast<char *>(&params) + member, &address, sizeof(address));
+}
+
+std::vector<LaunchBuffer> lastingBuffers(const Manifest &m) {
+  const size_t kvBytes = 2 * static_cast<size_t>(m.kvLayers * m.pages * m.kvHeads * m.pageTokens * m.headDim);
+  return {{MEMBER(workspace), static_cast<size_t>(m.workspaceBytes), LaunchBuffer::Unwritten},
+          {MEMBER(tagged), static_cast<size_t>(m.taggedBytes), LaunchBuffer::Zero},
+          {MEMBER(kCache), kvBytes, LaunchBuffer::Unwritten},
+          {MEMBER(vCache), kvBytes, LaunchBuffer::Unwritten}};
+}
+
+Outcome<std::vector<NamedTensor>> findWeights(const Manifest &manifest, const SafetensorsFile &weights) {
+  std::vector<NamedTensor> found;
+  for (const Manifest::Weight &w : manifest.weights)
+    for (int64_t layer = 0; layer < std::max<int64_t>(1, w.layers); ++layer) {
+      std::string name = Manifest::tensorName(w, layer);
+      const TensorView *tensor = weights.find(name);
+      if (!tensor || tensor->shape != w.shape || tensor->dtype != DType::BF16)
+        return RuntimeError{"weight-missing", "tensor `" + name + "` of the manifest is not in " + weights.path()};
+      found.push_back({std::move(name), tensor});
+    }
+  return found;
+}
+
+LaunchBuffer &LaunchImage::add(const char *name, size_t member, size_t bytes, LaunchBuffer::Kind kind) {
+  return buffers.emplace_back(LaunchBuffer{name, member, bytes, kind});
+}
+
+template <class T>
+LaunchBuffer &LaunchImage::addImage(const char *name, size_t member, const std::vector<T> &data,
+                                    LaunchBuffer::Kind kind) {
+  const char *bytes = reinterpret_cast<const char *>(data.data());
+  LaunchBuffer &buffer = add(name, member, data.size() * sizeof(T), kind);
+  buffer.image.assign(bytes, bytes + buffer.bytes);
+  return buffer;
+}
+
+Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vector<RunRequest> &requests,
+                                        const RunOptions &options) {
+  LaunchImage image(manifest, requests, options);
+  int64_t longest = 0;
+  for (const RunRequest &request : requests) {
+    longest = std::max(longest, static_cast<int64_t>(request.tokens.size()) + request.maxNewTokens);
+    image.mostNew = std::max(image.mostNew, request.maxNewTokens);
+  }
+  image.positions = longest + manifest.extraRows + 1;
+  image.addModel();
+  image.addRequests();
+  image.addPool();
+  image.addResults();
+  if (Failure failure = image.addHooks())
+    return *failure;
+  abi::LaunchParams &p = image.params;
+  p.maxTicks = static_cast<int>(std::clamp<int64_t>(options.maxTicks, 0, INT32_MAX));
+  p.delaySeed = options.delaySeed;
+  if (options.watchdogSeconds > 0) // off for what is no number, too
+    p.watchdogNs = static_cast<long long>(std::min(options.watchdogSeconds, 1e9) * 1e9);
+  return image;
+}
+
+/// The rotary table, [positions][headDim / 2] of cosine and sine.
+void LaunchImage::addModel() {
+  params.maxPositions = static_cast<int>(positions);
+  const RopeParams &rope = manifest->rope;
+  if (rope.headDim <= 0)
+    return;
+  auto frequencies = inverseFrequencies(rope);
+  const int64_t half = rope.headDim / 2;
+  std::vector<float> c(half), s(half), table(positions * half * 2);
+  for (int64_t p = 0; p < positions; ++p) {
+    ropeCosSin(frequencies, p, c.data(), s.data());
+    for (int64_t i = 0; i < half; ++i) {
+      table[(p * half + i) * 2] = c[i];
+      table[(p * half + i) * 2 + 1] = s[i];
+    }
+  }
+  addImage(MEMBER(ropeCosSin), table, LaunchBuffer::Const);
+}
+
+/// Writes a request's scalar fields. Sequences start empty: their length is 0 already.
+static void initializeFields(const std::vector<Manifest::Field> &fields, char *base) {
+  auto put = [&](const Manifest::Field &field, auto value) { std::memcpy(base + field.offset, &value, sizeof(value)); };
+  for (const Manifest::Field &field : fields)
+    if (field.capacity)
+      continue;
+    else if (field.type == "f32")
+      put(field, static_cast<float>(field.init));
+    else if (field.type == "i64")
+      put(field, static_cast<int64_t>(field.init));
+    else
+      put(field, static_cast<int>(field.init));
+}
+
+void LaunchImage::addRequests() {
+  const int64_t count = asked.size();
+  std::vector<char> descriptors(std::max<int64_t>(1, count) * manifest->requestBytes, 0);
+  std::vector<int> tokens, eos(1, -1);
+  for (int64_t i = 0; i < count; ++i) {
+    const RunRequest &request = asked[i];
+    char *base = descriptors.data() + i * manifest->requestBytes;
+    auto &header = *reinterpret_cast<abi::RequestHeader *>(base);
+    header.state = static_cast<int>(manifest->initialState);
+    header.slot = -1;
+    header.priority = request.priority;
+    header.promptLen = header.numTokens = static_cast<int>(request.tokens.size());
+    header.maxNewTokens = static_cast<int>(request.maxNewTokens);
+    header.eosBegin = static_cast<int>(eos.size());
+    header.eosCount = static_cast<int>(request.eos.size());
+    header.waitingSite = -1;
+    header.tokenBegin = tokens.size();
+    tokenBegin.push_back(tokens.size());
+    initializeFields(manifest->fields, base);
+    eos.insert(eos.end(), request.eos.begin(), request.eos.end());
+    tokens.insert(tokens.end(), request.tokens.begin(), request.tokens.end());
+    tokens.resize(tokens.size() + request.maxNewTokens, -1);
+  }
+  if (tokens.empty())
+    tokens.push_back(0);
+  params.numRequests = static_cast<int>(count);
+  addImage(MEMBER(requests), descriptors, LaunchBuffer::Image).fetch = true;
+  addImage(MEMBER(tokens), tokens, LaunchBuffer::Image).fetch = true;
+  addImage(MEMBER(eos), eos, LaunchBuffer::Const);
+  addImage(MEMBER(slots), std::vector<abi::Slot>(manifest->slots, abi::Slot{-1, 0}), LaunchBuffer::Image);
+  add(MEMBER(callTokens), manifest->slots * manifest->rowsPerPass * sizeof(int), LaunchBuffer::Unwritten);
+}
+
+void LaunchImage::addPool() {
+  std::vector<int32_t> pages = pageOrder(manifest->pages, how.shufflePages);
+  std::reverse(pages.begin(), pages.end()); // a stack: the first page on top
+  params.pageTableStride =
+      static_cast<int>(std::min<int64_t>(manifest->pages, positions / manifest->pageTokens + 2));
+  params.admitMaxPages = static_cast<int>(manifest->pages);
+  add(MEMBER(pageTable), manifest->slots * params.pageTableStride * sizeof(int), LaunchBuffer::Unwritten);
+  addImage(MEMBER(freeList), pages, LaunchBuffer::Image);
+  addImage(MEMBER(freeCount), std::vector<int>{static_cast<int>(manifest->pages)}, LaunchBuffer::Image);
+  add(MEMBER(pass), 2 * sizeof(abi::PassTable), LaunchBuffer::Unwritten);
+  add(MEMBER(rows), manifest->rowsPerPass * sizeof(abi::Row), LaunchBuffer::Unwritten);
+}
+
+void LaunchImage::addResults() {
+  add(MEMBER(sync), 64 * sizeof(unsigned), LaunchBuffer::Zero);
+  add(MEMBER(stop), sizeof(abi::StopRecord), LaunchBuffer::Zero).fetch = true;
+  add(MEMBER(metrics), std::max<size_t>(1, manifest->metrics.size()) * sizeof(long long), LaunchBuffer::Zero).fetch =
+      true;
+  add(MEMBER(stats), sizeof(abi::Stats), LaunchBuffer::Zero).fetch = true;
+  if (how.trace) {
+    add(MEMBER(trace), how.traceBytes / 4 * 4, LaunchBuffer::Unwritten).fetch = true;
+    params.traceCapacity = static_cast<long long>(how.traceBytes / 4);
+    params.kvHash = how.kvHash;
+  }
+  int64_t lines = 0;
+  if (how.replay) {
+    addImage(MEMBER(replay), *how.replay, LaunchBuffer::Const);
+    params.replayRows = params.logitsRows = lines = static_cast<int64_t>(how.replay->size());
+  } else if (how.logits) {
+    params.logitsRows = mostNew;
+    lines = static_cast<int64_t>(asked.size()) * mostNew;
+  }
+  if (how.replay || how.logits)
+    add(MEMBER(logits), lines * manifest->vocab * sizeof(float), LaunchBuffer::Unwritten).fetch = true;
+}
+
+Failure LaunchImage::addHooks() {
+  size_t stride = 0;
+  for (const auto &draft : how.oracleDrafts)
+    stride = std::max(stride, draft.size());
+  std::vector<int> oracle(stride * asked.size(), -1);
+  for (size_t i = 0; i < how.oracleDrafts.size() && i < asked.size(); ++i)
+    std::copy(how.oracleDrafts[i].begin(), how.oracleDrafts[i].end(), oracle.begin() + i * stride);
+  if (!oracle.empty()) {
+    addImage(MEMBER(oracle), oracle, LaunchBuffer::Const);
+    params.oracleStride = static_cast<int>(stride);
+  }
+  std::vector<abi::Corruption> corruptions;
+  for (const RunCorruption &c : how.corruptions) {
+    int offset = -1;
+    if (c.field == "state")
+      offset = offsetof(abi::RequestHeader, state);
+    for (const Manifest::Field &field : manifest->fields)
+      if (field.name == c.field)
+        offset = static_cast<int>(field.offset);
+    if (offset < 0)
+      return RuntimeError{"corrupt-field", "no field `" + c.field + "` to corrupt"};
+    corruptions.push_back({static_cast<int>(std::min<int64_t>(c.tick, INT32_MAX)), c.request, offset,
+                           static_cast<int>(c.value)});
+  }
+  if (!corruptions.empty()) {
+    addImage(MEMBER(corruptions), corruptions, LaunchBuffer::Const);
+    params.numCorruptions = static_cast<int>(corruptions.size());
+  }
+  return std::nullopt;
+}
+
+template <class T> const T *LaunchImage::result(size_t member) const {
+  for (const LaunchBuffer &buffer : buffers)
+    if (buffer.member == member)
+      return reinterpret_cast<const T *>(buffer.result);
+  return nullptr;
+}
+#define RESULT(T, name) result<T>(offsetof(abi::LaunchParams, name))
+
+RunOutcome LaunchImage::counts() const {
+  const abi::Stats &stats = *RESULT(abi::Stats, stats);
+  RunOutcome out;
+  out.ticks = stats.ticks;
+  out.passes = stats.passes;
+  out.rows = stats.rows;
+  out.traceDropped = stats.traceDropped;
+  return out;
+}
+
+void LaunchImage::readRowLogits(RunOutcome &out) const {
+  const float *line = RESULT(float, logits);
+  for (const TraceTick &tick : out.trace.ticks)
+    for (const TracePass &pass : tick.passes)
+      for (const Row &row : pass.rows) {
+        if (static_cast<long long>(out.rowLogits.size()) == params.logitsRows)
+          return;
+        out.rowLogits.emplace_back();
+        if (row.flags & RowWantsLogits)
+          out.rowLogits.back().assign(line, line + manifest->vocab);
+        line += manifest->vocab;
+      }
+}
+
+Outcome<RunOutcome> LaunchImage::outcome() const {
+  const Manifest &m = *manifest;
+  RunOutcome out = counts();
+  for (size_t i = 0; i < m.metrics.size(); ++i)
+    out.metrics[m.metrics[i]] = RESULT(long long, metrics)[i];
+  const abi::StopRecord &stop = *RESULT(abi::StopRecord, stop);
+  if (stop.code) {
+    const Manifest::Edge *edge =
+        stop.edge >= 0 && stop.edge < static_cast<int>(m.edges.size()) ? &m.edges[stop.edge] : nullptr;
+    out.stop = RunOutcome::Stop{stop.cta, stop.edge, stop.tick, edge ? edge->name : "", edge ? edge->place : ""};
+  }
+  const char *descriptors = RESULT(char, requests);
+  const int *tokens = RESULT(int, tokens);
+  const float *logits = RESULT(float, logits);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const auto &header = *reinterpret_cast<const abi::RequestHeader *>(descriptors + i * m.requestBytes);
+    TraceRequest r;
+    r.id = asked[i].id;
+    const int generated = std::max(0, std::min<int>(header.generated, asked[i].maxNewTokens));
+    const int *first = tokens + tokenBegin[i] + asked[i].tokens.size();
+    r.tokens.assign(first, first + generated);
+    const bool terminal =
+        header.state >= 0 && header.state < static_cast<int>(m.states.size()) && m.states[header.state].terminal;
+    if (header.fault) {
+      r.finish = "fault";
+      r.fault = faultName(header.fault);
+    } else {
+      r.finish = !terminal ? "limit" : header.eosSeen ? "stop" : "length";
+    }
+    out.requests.push_back(std::move(r));
+    out.counts.push_back({header.passes, header.rows});
+    if (how.logits && !how.replay) {
+      const float *row = logits + i * mostNew * m.vocab;
+      out.logits.emplace_back(row, row + generated * m.vocab);
+    }
+  }
+  if (how.trace) {
+    const long long words = std::clamp<long long>(RESULT(abi::Stats, stats)->traceWords, 0, params.traceCapacity);
+    auto trace = decodeTrace(m, RESULT(unsigned, trace), static_cast<size_t>(words));
+    if (!trace)
+      return trace.error;
+    out.trace = std::move(*trace.value);
+    out.trace.pipeline = m.pipeline;
+    out.trace.requests = out.requests;
+    out.trace.metrics = out.metrics;
+  }
+  if (how.replay)
+    readRowLogits(out);
+  return out;
+}
+
+} // namespace megalith::runtime

@@ -1,0 +1,91 @@
+//===- LaunchImage.h - what a kernel starts from, and what comes back -----===//
+//
+// The part of running a kernel that does not depend on where it runs. An engine
+// allocates every buffer, gives it its first content, writes its address into the
+// parameters, launches, sets `result` of the buffers that come back, and asks for
+// the outcome.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_RUNTIME_LAUNCHIMAGE_H
+#define MEGALITH_RUNTIME_LAUNCHIMAGE_H
+
+#include "device/Abi.h"
+#include "megalith/Checkpoint/SafetensorsFile.h"
+#include "runtime/Manifest.h"
+#include "runtime/Run.h"
+
+namespace megalith::runtime {
+
+/// One buffer that a pointer of abi::LaunchParams names.
+struct LaunchBuffer {
+  enum Kind {
+    Image,     ///< starts as `image`
+    Const,     ///< the same, and the kernel only reads it
+    Zero,      ///< starts as zeros
+    Unwritten, ///< the kernel writes what it reads; zeros do no harm
+  };
+  const char *name; ///< of the member of abi::LaunchParams
+  size_t member;    ///< and its offset
+  size_t bytes;     ///< 0: nothing is ever there, but the pointer is not null
+  Kind kind;
+  std::vector<char> image = {}; ///< `bytes` long, of Image and Const
+  bool fetch = false;           ///< outcome() needs it
+  const char *result = nullptr; ///< its bytes after the launch, aligned to 16; set by the engine
+
+  /// Makes `params` point to `address`.
+  void bind(abi::LaunchParams &params, const void *address) const;
+};
+
+/// The buffers that outlive a run on a device: activations, K and V.
+std::vector<LaunchBuffer> lastingBuffers(const Manifest &manifest);
+
+/// The buffers and numbers of one run.
+class LaunchImage {
+public:
+  /// `corrupt-field` when a corruption names no field. `manifest` must outlive the image.
+  static Outcome<LaunchImage> build(const Manifest &manifest, const std::vector<RunRequest> &requests,
+                                    const RunOptions &options);
+
+  abi::LaunchParams params = {};     ///< all but the pointers and `launch`
+  std::vector<LaunchBuffer> buffers; ///< without the lasting ones
+  const std::vector<RunRequest> &requests() const { return asked; }
+  const RunOptions &options() const { return how; }
+
+  /// Reads the results, but for `kernelMs`. `trace-device` when the trace is torn.
+  Outcome<RunOutcome> outcome() const;
+  /// Only the counts of Stats: what can be relied on when the kernel did not end.
+  RunOutcome counts() const;
+
+private:
+  LaunchImage(const Manifest &manifest, const std::vector<RunRequest> &requests, const RunOptions &options)
+      : manifest(&manifest), asked(requests), how(options) {}
+  void addModel();
+  void addRequests();
+  void addPool();
+  void addResults();
+  Failure addHooks();
+  void readRowLogits(RunOutcome &out) const;
+  LaunchBuffer &add(const char *name, size_t member, size_t bytes, LaunchBuffer::Kind kind);
+  template <class T>
+  LaunchBuffer &addImage(const char *name, size_t member, const std::vector<T> &data, LaunchBuffer::Kind kind);
+  /// The result of the buffer of this member of LaunchParams.
+  template <class T> const T *result(size_t member) const;
+
+  const Manifest *manifest;
+  std::vector<RunRequest> asked;
+  RunOptions how;
+  std::vector<size_t> tokenBegin; ///< per request, in `tokens`
+  int64_t positions = 0;          ///< that a request can reach
+  int64_t mostNew = 0;            ///< tokens that a request can generate
+};
+
+/// A tensor of the checkpoint that a manifest names.
+struct NamedTensor {
+  std::string name;
+  const TensorView *tensor;
+};
+/// All of them in the order of LaunchParams::weights. `weight-missing` when one is absent
+/// or has another shape or type.
+Outcome<std::vector<NamedTensor>> findWeights(const Manifest &manifest, const SafetensorsFile &weights);
+
+} // namespace megalith::runtime
+#endif

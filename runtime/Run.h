@@ -1,0 +1,79 @@
+//===- Run.h - what a run of a kernel takes and gives ---------------------===//
+#ifndef MEGALITH_RUNTIME_RUN_H
+#define MEGALITH_RUNTIME_RUN_H
+
+#include "megalith/Checkpoint/Trace.h"
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace megalith::runtime {
+
+/// One request; the same members as the reference executor's.
+struct RunRequest {
+  std::string id;
+  std::vector<int32_t> tokens; ///< the prompt; not empty, every id below the vocabulary
+  int64_t maxNewTokens = 0;
+  std::vector<int32_t> eos;
+  int32_t priority = 0;
+  bool operator==(const RunRequest &) const = default;
+};
+
+/// Test hook: the field's 4-byte word (or `state`) of a request becomes `value` at `tick`.
+struct RunCorruption {
+  int64_t tick;
+  int32_t request;
+  std::string field;
+  int64_t value;
+  bool operator==(const RunCorruption &) const = default;
+};
+
+struct RunOptions {
+  int64_t maxTicks = 0;                  ///< 0 = no limit
+  std::optional<uint64_t> shufflePages;  ///< order of the free list (PageOrder.h)
+  bool trace = false;
+  size_t traceBytes = 64 << 20;
+  bool kvHash = false;                   ///< with trace: hash every row's K and V
+  bool logits = false;                   ///< keep the row of logits behind each generated token
+  /// The result of each row in the order in which rows are fed, taken in place of the own one;
+  /// where they end, the own ones count again. Keeps `rowLogits` and never `logits`; needs
+  /// `trace`, which tells which rows have any.
+  std::optional<std::vector<int32_t>> replay;
+  double watchdogSeconds = 10;           ///< 0 = off
+  uint32_t delaySeed = 0;                ///< random delays before waits
+  std::vector<std::vector<int32_t>> oracleDrafts; ///< per request, instead of looking up
+  std::vector<RunCorruption> corruptions;
+  bool operator==(const RunOptions &) const = default;
+};
+
+struct RunOutcome {
+  std::vector<TraceRequest> requests; ///< id, generated tokens, finish, fault
+  struct Counts {
+    int64_t passes, rows;
+  };
+  std::vector<Counts> counts;         ///< per request
+  std::vector<std::vector<float>> logits; ///< per request [generated][vocab] when wanted
+  /// With replay: of each row of `trace` in order, as many as had a given result; empty for
+  /// rows that want none.
+  std::vector<std::vector<float>> rowLogits;
+  Trace trace;                        ///< when wanted
+  int64_t traceDropped = 0;           ///< records that did not fit
+  std::map<std::string, int64_t> metrics;
+  int64_t ticks = 0, passes = 0, rows = 0;
+  double kernelMs = 0;
+  /// Set when the watchdog stopped the kernel: CTA, edge, tick, and what the edge is.
+  struct Stop {
+    int cta, edge, tick;
+    std::string name, place;
+  };
+  std::optional<Stop> stop;
+};
+
+/// The first difference in tokens, ends, metrics, logits (bits), control trace or hashes of
+/// K and V; empty when there is none.
+std::string differenceOf(const RunOutcome &a, const RunOutcome &b);
+
+} // namespace megalith::runtime
+#endif

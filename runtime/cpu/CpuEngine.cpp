@@ -1,0 +1,170 @@
+#include "runtime/cpu/CpuEngine.h"
+#include <chrono>
+#include <dlfcn.h>
+#include <filesystem>
+
+namespace megalith::cpu {
+
+using runtime::Failure;
+using runtime::LaunchBuffer;
+using runtime::LaunchImage;
+using runtime::Outcome;
+using runtime::RuntimeError;
+
+static double millisecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+Outcome<std::unique_ptr<CpuEngine>> CpuEngine::load(const std::string &sharedObject, const std::string &manifest,
+                                                    const SafetensorsFile &weights) {
+  auto begin = std::chrono::steady_clock::now();
+  std::unique_ptr<CpuEngine> engine(new CpuEngine());
+  auto info = runtime::Manifest::parse(manifest);
+  if (!info)
+    return info.error;
+  engine->info = std::move(*info);
+  engine->lasting = runtime::lastingBuffers(engine->info);
+  if (Failure failure = engine->open(sharedObject))
+    return *failure;
+  if (Failure failure = engine->upload(weights))
+    return *failure;
+  engine->loadTime = millisecondsSince(begin);
+  return engine;
+}
+
+CpuEngine::Library::~Library() {
+  if (handle)
+    dlclose(handle);
+}
+
+Failure CpuEngine::open(const std::string &sharedObject) {
+  // A bare name would be looked for in the system's libraries.
+  library.handle = dlopen(std::filesystem::absolute(sharedObject).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library.handle)
+    return RuntimeError{"cpu-kernel", std::string("the kernel cannot be loaded: ") + dlerror()};
+  auto find = [&](auto *&target, const char *name) -> Failure {
+    target = reinterpret_cast<std::remove_reference_t<decltype(target)>>(dlsym(library.handle, name));
+    if (target)
+      return std::nullopt;
+    return RuntimeError{"cpu-kernel", "`" + sharedObject + "` is no kernel for the CPU: it has no symbol `" + name +
+                                          "`"};
+  };
+  const int *version = nullptr;
+  if (Failure failure = find(version, "megalith_cpu_version"))
+    return failure;
+  if (*version != kHostVersion)
+    return RuntimeError{"cpu-kernel", "`" + sharedObject + "` was compiled for version " + std::to_string(*version) +
+                                          " of the CPU executor, this is version " + std::to_string(kHostVersion) +
+                                          "; compile the pipeline again"};
+  if (Failure failure = find(bind, "megalith_cpu_bind"))
+    return failure;
+  if (Failure failure = find(runKernel, "megalith_run"))
+    return failure;
+  if (Failure failure = find(packKernel, "megalith_pack"))
+    return failure;
+  Dl_info where = {};
+  if (dladdr(reinterpret_cast<void *>(runKernel), &where))
+    base = static_cast<const char *>(where.dli_fbase);
+  return std::nullopt;
+}
+
+uint64_t CpuEngine::offsetOf(const void *pc) const { return static_cast<const char *>(pc) - base; }
+
+/// Every tensor, the table of their addresses, and one launch of `megalith_pack`.
+Failure CpuEngine::upload(const SafetensorsFile &weights) {
+  auto tensors = runtime::findWeights(info, weights);
+  if (!tensors)
+    return tensors.error;
+  std::vector<const void *> pointers;
+  for (const runtime::NamedTensor &named : *tensors)
+    pointers.push_back(executor.allocate(named.name, named.tensor->size, Initial::Const, named.tensor->data));
+  fixed.weights = reinterpret_cast<const void *const *>(
+      executor.allocate("weights", pointers.size() * sizeof(pointers[0]), Initial::Const, pointers.data()));
+  char *stream = executor.allocate("stream", static_cast<size_t>(info.streamBytes), Initial::Zero);
+  abi::LaunchParams params = {};
+  params.weights = fixed.weights;
+  bind(executor.host());
+  LaunchResult result = executor.launch({8, 256, 0}, {}, [&] { packKernel(params, stream); });
+  if (result.finding)
+    return RuntimeError{"cpu-kernel", std::string("packing the weights ended in ") +
+                                          findingName(result.finding->kind) + ": " + result.finding->what};
+  const std::vector<char> packed(stream, stream + info.streamBytes);
+  executor.reset(stream, Initial::Const, packed.data());
+  fixed.stream = stream;
+  return std::nullopt;
+}
+
+/// The image of these requests: that of the last run when they are the same.
+Failure CpuEngine::prepare(const std::vector<runtime::RunRequest> &requests, const runtime::RunOptions &options) {
+  if (image) {
+    runtime::RunOptions last = image->options();
+    last.delaySeed = options.delaySeed;
+    if (last == options && image->requests() == requests) {
+      image->params.delaySeed = options.delaySeed;
+      return std::nullopt;
+    }
+  }
+  auto built = LaunchImage::build(info, requests, options);
+  if (!built)
+    return built.error;
+  image.emplace(std::move(*built.value));
+  placed = false;
+  return std::nullopt;
+}
+
+char *CpuEngine::place(const LaunchBuffer &buffer, bool checked) {
+  Initial initial = Initial::Zero;
+  if (!buffer.image.empty())
+    initial = buffer.kind == LaunchBuffer::Const ? Initial::Const : Initial::Image;
+  else if (buffer.kind == LaunchBuffer::Unwritten && checked)
+    initial = Initial::Unwritten;
+  const void *content = buffer.image.empty() ? nullptr : buffer.image.data();
+  auto [entry, isNew] = memories.try_emplace({buffer.name, buffer.bytes});
+  if (isNew) // even nothing has an address
+    entry->second = executor.allocate(buffer.name, buffer.bytes ? buffer.bytes : 16, initial, content);
+  else
+    executor.reset(entry->second, initial, content);
+  return entry->second;
+}
+
+Outcome<CpuOutcome> CpuEngine::run(const std::vector<runtime::RunRequest> &requests,
+                                   const runtime::RunOptions &options, LaunchOptions how) {
+  if (Failure failure = prepare(requests, options))
+    return *failure;
+  abi::LaunchParams &params = image->params;
+  params.weights = fixed.weights;
+  params.stream = fixed.stream;
+  params.launch = 1; // nothing of an earlier launch is left
+  for (const LaunchBuffer &buffer : lasting)
+    buffer.bind(params, place(buffer, how.check));
+  for (LaunchBuffer &buffer : image->buffers) {
+    if (placed && buffer.kind == LaunchBuffer::Const)
+      continue;
+    buffer.result = place(buffer, how.check);
+    buffer.bind(params, buffer.result);
+  }
+  placed = true;
+  if (!how.progress) {
+    const volatile abi::Stats *stats = params.stats;
+    how.progress = [stats, this] {
+      if (onProgress)
+        onProgress(stats->ticks, stats->rows);
+      return static_cast<uint64_t>(stats->ticks + stats->rows);
+    };
+  }
+  bind(executor.host()); // another engine of this shared object may have bound its own
+  auto begin = std::chrono::steady_clock::now();
+  LaunchResult launch = executor.launch({static_cast<unsigned>(info.ctas), static_cast<unsigned>(info.threads),
+                                         static_cast<size_t>(info.sharedBytes)},
+                                        how, [&params, kernel = runKernel] { kernel(params); });
+  const double ms = millisecondsSince(begin);
+  if (launch.finding)
+    return CpuOutcome{image->counts(), std::move(launch)};
+  auto outcome = image->outcome();
+  if (!outcome)
+    return outcome.error;
+  outcome->kernelMs = ms;
+  return CpuOutcome{std::move(*outcome.value), std::move(launch)};
+}
+
+} // namespace megalith::cpu

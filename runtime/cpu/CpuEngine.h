@@ -1,0 +1,81 @@
+//===- CpuEngine.h - runs requests on the CPU executor --------------------===//
+//
+//   auto engine = CpuEngine::load("kernel.so", manifestJson, weights);
+//   LaunchOptions how;
+//   how.check = true;
+//   how.schedule = {Schedule::Random, 7};
+//   auto result = (*engine)->run(requests, {}, how);
+//
+// load() copies the weights and packs them once. Runs of the same requests reuse their
+// memory, so that many schedules of one run cost little beside the kernel.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_RUNTIME_CPU_CPUENGINE_H
+#define MEGALITH_RUNTIME_CPU_CPUENGINE_H
+
+#include "runtime/LaunchImage.h"
+#include "runtime/cpu/Executor.h"
+#include <map>
+
+namespace megalith::cpu {
+
+/// A run, and how its launch went.
+struct CpuOutcome {
+  runtime::RunOutcome run; ///< when something was found: only ticks, passes and rows so far
+  LaunchResult launch;
+};
+
+class CpuEngine {
+public:
+  /// Loads a shared object that lib/Jit/HostCompiler made. `cpu-kernel` when it is none,
+  /// was made for another version of the executor, or its packing fails;
+  /// `weight-missing` when a tensor is absent.
+  static runtime::Outcome<std::unique_ptr<CpuEngine>> load(const std::string &sharedObject,
+                                                           const std::string &manifest,
+                                                           const SafetensorsFile &weights);
+  CpuEngine(const CpuEngine &) = delete;
+
+  const runtime::Manifest &manifest() const { return info; }
+  /// Milliseconds of copying and packing.
+  double loadMs() const { return loadTime; }
+  /// Of an address in the kernel, as Place::pc: its distance from where the shared object
+  /// was loaded.
+  uint64_t offsetOf(const void *pc) const;
+
+  /// One launch in the manifest's shape. In a checked one, memory that the kernel must
+  /// write first is Unwritten, else zeros. Without `how.progress` the counts of ticks
+  /// and rows are the progress. One run at a time, of all engines of a shared object.
+  runtime::Outcome<CpuOutcome> run(const std::vector<runtime::RunRequest> &requests,
+                                   const runtime::RunOptions &options, LaunchOptions how = {});
+
+  /// Called now and then while a kernel runs: ticks and rows so far.
+  std::function<void(int64_t ticks, int64_t rows)> onProgress;
+
+private:
+  CpuEngine() = default;
+  runtime::Failure open(const std::string &sharedObject);
+  runtime::Failure upload(const SafetensorsFile &weights);
+  runtime::Failure prepare(const std::vector<runtime::RunRequest> &requests, const runtime::RunOptions &options);
+  /// Memory of this buffer with its first content, reused from earlier runs.
+  char *place(const runtime::LaunchBuffer &buffer, bool checked);
+
+  /// First, so that it is closed last.
+  struct Library {
+    void *handle = nullptr;
+    ~Library();
+  } library;
+  runtime::Manifest info;
+  const char *base = nullptr; ///< of the loaded shared object
+  void (*bind)(const Host *) = nullptr;
+  void (*runKernel)(abi::LaunchParams) = nullptr;
+  void (*packKernel)(abi::LaunchParams, char *) = nullptr;
+  Executor executor;
+  abi::LaunchParams fixed = {};                  ///< pointers to the weights and the packed stream
+  std::vector<runtime::LaunchBuffer> lasting;
+  std::optional<runtime::LaunchImage> image;     ///< of the last run
+  bool placed = false;                           ///< its constants lie in memory
+  std::map<std::pair<std::string, size_t>, char *> memories; ///< by name and size
+  double loadTime = 0;
+};
+
+} // namespace megalith::cpu
+#endif

@@ -1,0 +1,178 @@
+//===- Executor.cpp - runs a grid of threads on the CPU -------------------===//
+#include "runtime/cpu/Executor.h"
+#include "runtime/cpu/Machine.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+
+namespace megalith::cpu {
+
+using boost::context::detail::jump_fcontext;
+using boost::context::detail::transfer_t;
+
+namespace {
+
+constexpr unsigned char kPattern = 0xA5;
+
+void enterFiber(transfer_t t) {
+  static_cast<Fiber *>(t.data)->context = t.fctx;
+  Machine &m = *activeMachine;
+  (*m.kernel)();
+  m.exitFiber();
+}
+
+void onTrap(void *at) {
+  Machine *m = activeMachine;
+  if (m && m->stacks.trapped(at) != Stacks::kMost && m->current != &m->outside)
+    m->stop(Machine::Ending::Overflow);
+}
+
+} // namespace
+
+Machine::Machine() : pcs(1, nullptr) {
+  fillHost(host);
+  host.current = &publicThread;
+  host.stacksBegin = stacks.begin();
+  host.stacksEnd = stacks.end();
+}
+
+Machine::~Machine() {
+  if (cells) {
+    munmap(cells, Arena::kSize / 2 * sizeof(Cell));
+    munmap(readOnlyMarks, Arena::kSize / 2 * sizeof(uint16_t));
+    munmap(setPages, Arena::kSize / Arena::kPage);
+  }
+}
+
+LaunchResult Machine::launch(const LaunchShape &newShape, const LaunchOptions &newOptions,
+                             const std::function<void()> &newKernel) {
+  shape = newShape;
+  options = newOptions;
+  kernel = &newKernel;
+  check = options.check;
+  const size_t count = (size_t)shape.ctas * shape.threads;
+  if (count == 0 || shape.ctas > Arena::kMostCtas || count > kMostThreads - 1 ||
+      shape.sharedBytes > Arena::kSharedSlot - Arena::kPage) {
+    std::fprintf(stderr, "the CPU executor cannot run %u CTAs of %u threads and %zu bytes of shared memory\n",
+                 shape.ctas, shape.threads, shape.sharedBytes);
+    std::abort();
+  }
+  Machine *const before = activeMachine;
+  activeMachine = this;
+
+  result = {};
+  live = count;
+  warps.resize((size_t)shape.ctas * warpsPerCta());
+  for (Warp &w : warps) {
+    w.lanes = w.exited = 0;
+    w.meetings.clear();
+    w.spare.clear();
+  }
+  deposits.clear();
+  ctas.resize(shape.ctas);
+  for (Cta &cta : ctas) {
+    cta.live = shape.threads;
+    cta.edge = -1;
+    cta.edges = cta.steps = cta.copies = 0;
+    for (NamedBarrier &b : cta.barriers)
+      b.came.clear();
+    cta.mbarriers.clear();
+  }
+  fibers.clear();
+  fibers.resize(count);
+  stacks.prepare(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    Fiber &f = fibers[i];
+    const unsigned cta = i / shape.threads, thread = i % shape.threads;
+    f.pub = {thread, cta, shape.threads, shape.ctas, arena.base + cta * Arena::kSharedSlot};
+    f.index = i;
+    f.warp = cta * warpsPerCta() + thread / 32;
+    f.lane = thread % 32;
+    f.context = stacks.context(i, enterFiber);
+    warps[f.warp].lanes |= 1u << f.lane;
+  }
+  for (unsigned cta = 0; cta < shape.ctas; ++cta)
+    std::memset(arena.base + cta * Arena::kSharedSlot, kPattern, shape.sharedBytes);
+  if (check)
+    startMemory();
+  pieceNumber = 0;
+  startSchedule();
+
+  {
+    FaultHandler faults(onTrap);
+    ending = Ending::Running;
+    current = &outside;
+    Fiber *first = takeReady();
+    switchTo(first);
+    // A thread came back by stop(): its data is the thread, which is not resumed.
+  }
+
+  switch (ending) {
+  case Ending::Deadlock: waitGraph(FindingKind::Deadlock); break;
+  case Ending::Livelock: waitGraph(FindingKind::Livelock); break;
+  case Ending::Overflow:
+    note(FindingKind::StackOverflow,
+         "a thread needs more than the " + std::to_string(Stacks::kBytes >> 10) + " KB of its stack",
+         {party(current, "last called the executor here")});
+    break;
+  default: break;
+  }
+  result.steps = steps;
+  result.decisions = decisions;
+  if (check)
+    endMemory();
+  // Nothing of this launch holds a clock when the next one begins.
+  fibers.clear();
+  mbarriers.clear();
+  locations.clear();
+  locationNumbers.clear();
+  pieces.clear();
+  lateArrivals.clear();
+  joining.clear();
+  publicThread = nullptr;
+  activeMachine = before;
+  return std::move(result);
+}
+
+struct Executor::Impl {
+  Machine machine;
+};
+
+Executor::Executor() : impl(std::make_unique<Impl>()) {}
+Executor::~Executor() = default;
+
+char *Executor::allocate(const std::string &name, size_t bytes, Initial initial, const void *image) {
+  Machine &m = impl->machine;
+  char *at = m.arena.base + m.arena.allocate(name, bytes, initial);
+  if (initial == Initial::Unwritten)
+    std::memset(at, kPattern, bytes);
+  else if (initial != Initial::Zero && bytes)
+    std::memcpy(at, image, bytes);
+  return at;
+}
+
+void Executor::reset(char *memory, Initial initial, const void *image) {
+  Machine &m = impl->machine;
+  Region &r = m.arena.regionOf(memory - m.arena.base);
+  const size_t bytes = r.end - r.begin;
+  r.initial = initial;
+  if (initial == Initial::Unwritten) {
+    std::memset(memory, kPattern, bytes);
+    m.clearCells(r.begin, r.end);
+  } else if (initial == Initial::Zero) {
+    std::memset(memory, 0, bytes);
+  } else if (bytes) {
+    std::memcpy(memory, image, bytes);
+  }
+}
+
+LaunchResult Executor::launch(const LaunchShape &shape, const LaunchOptions &options,
+                              const std::function<void()> &kernel) {
+  return impl->machine.launch(shape, options, kernel);
+}
+
+const Host *Executor::host() const { return &impl->machine.host; }
+
+} // namespace megalith::cpu

@@ -1,0 +1,271 @@
+//===- main.cpp - broken kernels that the CPU executor must catch ---------===//
+//
+//   megalith-mutants --model DIR [--only NAME] [--seeds N] [--sound N] [--jobs N]
+//
+// Takes the shipped adaptive pipeline, breaks its kernel in each of the ways of
+// Mutants.def, and explores schedules until one fails: each mutant must be caught, by one
+// of the reports that its entry names. The unbroken kernel must pass --sound schedules.
+// Prints a table with the number of schedules that each mutant needed.
+//===----------------------------------------------------------------------===//
+#include "megalith/Driver/Compilation.h"
+#include "runtime/cpu/Explorer.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/raw_ostream.h"
+#include <chrono>
+#include <fmt/format.h>
+#include <map>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace megalith;
+namespace cl = llvm::cl;
+
+static cl::opt<std::string> modelDir("model", cl::Required, cl::desc("Checkpoint of the model"));
+static cl::opt<std::string> only("only", cl::desc("Only the mutants whose name contains this"));
+static cl::opt<uint64_t> seeds("seeds", cl::init(40), cl::desc("Most schedules for a mutant"));
+static cl::opt<uint64_t> sound("sound", cl::init(40), cl::desc("Schedules of the unbroken kernel"));
+static cl::opt<unsigned> jobs("jobs", cl::init(2), cl::desc("Mutants at a time"));
+static cl::opt<bool> verbose("verbose", cl::desc("Print what was found"));
+
+namespace {
+
+struct Mutant {
+  std::string name, what, file, find, replace, reports;
+  bool stall;
+};
+
+const Mutant mutants[] = {
+#define MUTANT(Name, What, File, Find, Replace, Reports) {Name, What, File, Find, Replace, Reports, false},
+#define STALLED_MUTANT(Name, What, File, Find, Replace, Reports) {Name, What, File, Find, Replace, Reports, true},
+#include "Mutants.def"
+};
+
+struct Verdict {
+  bool good = false;
+  std::string text;
+};
+
+/// Puts the mutant's text in place of the original one, which stands there exactly once.
+bool apply(const Mutant &mutant, std::string &text) {
+  size_t at = text.find(mutant.find);
+  if (at == std::string::npos || text.find(mutant.find, at + 1) != std::string::npos)
+    return false;
+  text.replace(at, mutant.find.size(), mutant.replace);
+  return true;
+}
+
+/// Prompts short and long, so that passes of both variants of the code come up.
+std::vector<runtime::RunRequest> someRequests() {
+  std::vector<runtime::RunRequest> requests;
+  for (int i = 0; i < 4; ++i) {
+    runtime::RunRequest r;
+    r.id = fmt::format("r{}", i);
+    const int length = i == 2 ? 40 : 5 + 4 * i;
+    for (int j = 0; j < length; ++j)
+      r.tokens.push_back((i * 7 + j % 5 * 3) % 50 + 3);
+    r.maxNewTokens = 5 + i;
+    r.priority = i % 2;
+    requests.push_back(r);
+  }
+  return requests;
+}
+
+runtime::RunOptions someOptions() {
+  runtime::RunOptions run;
+  // Drafts at every other token: rows of a pass come and go. The last one is no token:
+  // the request fails, and who fails alone leaves a tick without rows.
+  for (const runtime::RunRequest &r : someRequests()) {
+    std::vector<int32_t> &drafts = run.oracleDrafts.emplace_back();
+    for (int i = 0; i < r.maxNewTokens; ++i)
+      drafts.push_back(i % 2 ? -1 : i + 4 > r.maxNewTokens ? 1 << 20 : (i * 5 + 3) % 50);
+  }
+  run.watchdogSeconds = 0.01; // of the executor's clock
+  return run;
+}
+
+class Bench {
+public:
+  explicit Bench(Diagnostics &diags) : diags(diags) {}
+
+  bool prepare() {
+    options.file = MEGALITH_SOURCE_DIR "/pipelines/adaptive_speculative.yaml";
+    options.models = {{"", modelDir}};
+    options.needWeights = true;
+    options.profile = "cpu";
+    // Few slots and pages, so that requests wait and pages come back; a ring that turns.
+    options.sets = {{"slots", "3"}, {"kv_pages", "40"}, {"page_tokens", "4"}, {"prefill_chunk", "24"}};
+    options.planSettings = {"ctas=3", "ring=3"};
+    compiled = driver::compile(options, diags);
+    if (!compiled)
+      return false;
+    auto plan = driver::makePlan(compiled->module, options, diags);
+    if (!plan)
+      return false;
+    source = driver::emitSource(compiled->module, *plan, diags);
+    return true;
+  }
+
+  /// Runs the unbroken kernel once, unchecked: mutants must differ from that or be reported.
+  bool runUnbroken() {
+    auto assembled = driver::assembleHost(source.cuda, "mutant.cu", {}, diags);
+    if (!assembled)
+      return false;
+    auto engine = cpu::CpuEngine::load(assembled->path, source.manifest, *compiled->models.front().weights);
+    if (!engine)
+      return false;
+    runtime::RunOptions run = someOptions();
+    run.trace = run.kvHash = run.logits = true;
+    auto outcome = (*engine)->run(someRequests(), run, {});
+    if (!outcome || outcome->launch.finding)
+      return false;
+    unbroken = std::move(outcome->run);
+    return true;
+  }
+
+  /// Explores one mutant, or with null the unbroken kernel.
+  Verdict examine(const Mutant *mutant, bool stall) {
+    std::string cuda = source.cuda;
+    driver::HostOptions host;
+    host.checked = true;
+    bool applied = !mutant || (mutant->file == "kernel" && apply(*mutant, cuda));
+    if (mutant && mutant->file != "kernel")
+      host.edit = [&](std::vector<jit::Header> &headers) {
+        for (jit::Header &header : headers)
+          if (header.name == "megalith/" + mutant->file)
+            applied = apply(*mutant, header.text);
+      };
+    auto assembled = driver::assembleHost(cuda, "mutant.cu", host, diags);
+    if (!applied)
+      return {false, "its text does not stand in " + mutant->file + " exactly once"};
+    if (!assembled)
+      return {false, diags.render()};
+    auto engine = cpu::CpuEngine::load(assembled->path, source.manifest, *compiled->models.front().weights);
+    if (!engine)
+      return {false, engine.error.message};
+    cpu::ExploreOptions explore;
+    explore.schedules = mutant ? seeds : sound;
+    explore.stall = stall;
+    explore.shrinkRuns = 0;
+    const runtime::RunOptions run = someOptions();
+    if (mutant)
+      explore.expected = &unbroken;
+    auto result = cpu::explore(**engine, someRequests(), run, explore);
+    if (!result)
+      return {false, result.error.message};
+    return judge(mutant, *result);
+  }
+
+private:
+  Diagnostics &diags;
+  driver::CompileOptions options;
+  std::optional<driver::Compilation> compiled;
+  driver::Source source;
+  runtime::RunOutcome unbroken;
+
+  static Verdict judge(const Mutant *mutant, const cpu::ExploreResult &result) {
+    const auto &failure = result.failure;
+    if (!mutant && !failure)
+      return {true, fmt::format("{:>4}  -", result.runs)};
+    if (!failure)
+      return {false, fmt::format("not caught by {} schedules", result.runs)};
+    std::string text = fmt::format("{:>4}  {}", result.runs, failure->kind);
+    if (verbose || !mutant) {
+      text += "\n      " + (failure->finding ? failure->finding->what : failure->difference) + " (" +
+              cpu::nameOf(failure->schedule) + ")";
+      for (const auto &party : failure->finding ? failure->finding->parties : std::vector<cpu::Finding::Party>())
+        text += fmt::format("\n      {}: CTA {} thread {} ({} alike), edge {}", party.role, party.place.cta,
+                            party.place.thread, party.alike, party.place.edge);
+    }
+    if (!mutant)
+      return {false, text};
+    llvm::SmallVector<llvm::StringRef> allowed;
+    llvm::StringRef(mutant->reports).split(allowed, ' ');
+    if (llvm::is_contained(allowed, failure->kind))
+      return {true, text};
+    return {false, text + ", which is none of: " + mutant->reports};
+  }
+};
+
+/// Runs `work` in a process of its own, so that a broken kernel takes only itself along.
+class Job {
+public:
+  Job(std::string name, const std::function<Verdict()> &work) : name(std::move(name)) {
+    int ends[2];
+    if (pipe(ends) != 0)
+      return;
+    process = fork();
+    if (process == 0) {
+      close(ends[0]);
+      Verdict v = work();
+      std::string text = (v.good ? "+" : "-") + v.text;
+      while (!text.empty()) {
+        ssize_t n = write(ends[1], text.data(), text.size());
+        if (n <= 0)
+          break;
+        text.erase(0, n);
+      }
+      _exit(0);
+    }
+    close(ends[1]);
+    reader = ends[0];
+  }
+
+  Verdict wait() {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t n; (n = read(reader, buffer, sizeof buffer)) > 0;)
+      text.append(buffer, n);
+    close(reader);
+    int status = 0;
+    waitpid(process, &status, 0);
+    if (text.empty())
+      return {false, WIFSIGNALED(status) ? fmt::format("ended by signal {}", WTERMSIG(status)) : "gave no result"};
+    return {text[0] == '+', text.substr(1)};
+  }
+
+  std::string name;
+
+private:
+  pid_t process = -1;
+  int reader = -1;
+};
+
+} // namespace
+
+int main(int argc, char **argv) {
+  cl::ParseCommandLineOptions(argc, argv, "Broken kernels that the CPU executor must catch\n");
+  SourceFiles files;
+  Diagnostics diags(files);
+  Bench bench(diags);
+  if (!bench.prepare() || !bench.runUnbroken()) {
+    llvm::errs() << diags.render();
+    return 1;
+  }
+  std::vector<std::pair<std::string, std::function<Verdict()>>> work;
+  if (only.empty()) {
+    work.push_back({"(unbroken)", [&] { return bench.examine(nullptr, false); }});
+    work.push_back({"(unbroken, a CTA stands still)", [&] { return bench.examine(nullptr, true); }});
+  }
+  for (const Mutant &mutant : mutants)
+    if (llvm::StringRef(mutant.name).contains(only))
+      work.push_back({mutant.name, [&] { return bench.examine(&mutant, mutant.stall); }});
+
+  unsigned failed = 0;
+  llvm::outs() << fmt::format("{:<32} runs  report\n", "mutant");
+  std::vector<Job> running;
+  for (size_t next = 0; next < work.size() || !running.empty();) {
+    if (next < work.size() && running.size() < std::max(1u, unsigned(jobs))) {
+      running.emplace_back(work[next].first, work[next].second);
+      ++next;
+      continue;
+    }
+    Verdict verdict = running.front().wait();
+    failed += !verdict.good;
+    llvm::outs() << fmt::format("{:<32} {}{}\n", running.front().name, verdict.good ? "" : "FAILED: ", verdict.text);
+    llvm::outs().flush();
+    running.erase(running.begin());
+  }
+  llvm::outs() << fmt::format("{} of {} as they should be\n", work.size() - failed, work.size());
+  return failed ? 1 : 0;
+}

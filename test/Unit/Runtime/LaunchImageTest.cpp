@@ -1,0 +1,336 @@
+#include "runtime/LaunchImage.h"
+#include "TinyManifest.h"
+#include <cstring>
+#include <gtest/gtest.h>
+
+using namespace megalith::runtime;
+
+namespace {
+
+namespace abi = megalith::abi;
+
+static_assert(sizeof(abi::RequestHeader) == 96);
+
+const std::vector<RunRequest> twoRequests = {{"a", {1, 2, 3}, 4, {4}, 7}, {"b", {0}, 2, {}, 0}};
+
+class LaunchImageTest : public ::testing::Test {
+protected:
+  LaunchImageTest() : manifest(*Manifest::parse(tinyManifest())) {}
+
+  LaunchImage build(const std::vector<RunRequest> &requests, const RunOptions &options = {}) {
+    auto image = LaunchImage::build(manifest, requests, options);
+    EXPECT_TRUE(image) << image.error.message;
+    return std::move(*image.value);
+  }
+
+  static LaunchBuffer *find(std::vector<LaunchBuffer> &buffers, const std::string &name) {
+    for (LaunchBuffer &buffer : buffers)
+      if (buffer.name == name)
+        return &buffer;
+    return nullptr;
+  }
+
+  template <class T> static std::vector<T> words(LaunchImage &image, const std::string &name) {
+    const LaunchBuffer *buffer = find(image.buffers, name);
+    EXPECT_TRUE(buffer) << name;
+    std::vector<T> out(buffer->image.size() / sizeof(T));
+    std::memcpy(out.data(), buffer->image.data(), buffer->image.size());
+    return out;
+  }
+
+  /// Memory for every buffer, as an engine makes it.
+  void place(LaunchImage &image) {
+    memories.clear();
+    for (LaunchBuffer &buffer : image.buffers) {
+      auto &memory = memories.emplace_back(buffer.bytes);
+      if (!buffer.image.empty())
+        memory = buffer.image;
+      buffer.bind(image.params, memory.data());
+      buffer.result = memory.data();
+    }
+  }
+
+  abi::RequestHeader &header(LaunchImage &image, int request) {
+    return *reinterpret_cast<abi::RequestHeader *>(image.params.requests + request * manifest.requestBytes);
+  }
+
+  Manifest manifest;
+  std::vector<std::vector<char>> memories;
+};
+
+TEST_F(LaunchImageTest, DescribesTheRequests) {
+  LaunchImage image = build(twoRequests);
+  EXPECT_EQ(words<int>(image, "tokens"), (std::vector<int>{1, 2, 3, -1, -1, -1, -1, 0, -1, -1}));
+  EXPECT_EQ(words<int>(image, "eos"), (std::vector<int>{-1, 4}));
+  auto bytes = words<char>(image, "requests");
+  ASSERT_EQ(bytes.size(), 224u);
+  abi::RequestHeader a, b;
+  std::memcpy(&a, bytes.data(), sizeof a);
+  std::memcpy(&b, bytes.data() + 112, sizeof b);
+  EXPECT_EQ(a.state, 1);
+  EXPECT_EQ(a.slot, -1);
+  EXPECT_EQ(a.priority, 7);
+  EXPECT_EQ(a.promptLen, 3);
+  EXPECT_EQ(a.numTokens, 3);
+  EXPECT_EQ(a.maxNewTokens, 4);
+  EXPECT_EQ(a.eosBegin, 1);
+  EXPECT_EQ(a.eosCount, 1);
+  EXPECT_EQ(a.waitingSite, -1);
+  EXPECT_EQ(a.tokenBegin, 0);
+  EXPECT_EQ(b.tokenBegin, 7);
+  EXPECT_EQ(b.eosCount, 0);
+  for (int base : {0, 112}) {
+    int window, draft;
+    float rate;
+    std::memcpy(&window, &bytes[base + 96], 4);
+    std::memcpy(&rate, &bytes[base + 100], 4);
+    std::memcpy(&draft, &bytes[base + 104], 4);
+    EXPECT_EQ(window, 3);
+    EXPECT_EQ(rate, 0.5f);
+    EXPECT_EQ(draft, 0) << "a sequence starts empty";
+  }
+  EXPECT_EQ(image.params.numRequests, 2);
+  EXPECT_EQ(image.params.maxPositions, 3 + 4 + 3 + 1);
+  EXPECT_EQ(words<float>(image, "ropeCosSin").size(), 11u * 2 * 2);
+  EXPECT_EQ(words<float>(image, "ropeCosSin")[0], 1.0f);
+  EXPECT_EQ(words<int>(image, "freeList"), (std::vector<int>{3, 2, 1, 0})) << "page 0 on top";
+  EXPECT_EQ(words<int>(image, "freeCount"), std::vector<int>{4});
+  EXPECT_EQ(image.params.admitMaxPages, 4);
+  EXPECT_EQ(image.params.pageTableStride, 4);
+}
+
+/// What a checked launch may not read before it is written is exactly what the kernel makes.
+TEST_F(LaunchImageTest, SaysWhoWritesWhat) {
+  RunOptions options;
+  options.trace = options.logits = true;
+  options.traceBytes = 1000;
+  options.oracleDrafts = {{1, 2}};
+  options.corruptions = {{1, 0, "window", 5}};
+  LaunchImage image = build(twoRequests, options);
+  std::map<LaunchBuffer::Kind, std::vector<std::string>> kinds;
+  std::map<std::string, size_t> bytes;
+  for (const LaunchBuffer &buffer : image.buffers) {
+    kinds[buffer.kind].push_back(buffer.name);
+    bytes[buffer.name] = buffer.bytes;
+  }
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(kinds[LaunchBuffer::Const], (Names{"ropeCosSin", "eos", "oracle", "corruptions"}));
+  EXPECT_EQ(kinds[LaunchBuffer::Image], (Names{"requests", "tokens", "slots", "freeList", "freeCount"}));
+  EXPECT_EQ(kinds[LaunchBuffer::Zero], (Names{"sync", "stop", "metrics", "stats"}));
+  EXPECT_EQ(kinds[LaunchBuffer::Unwritten], (Names{"callTokens", "pageTable", "pass", "rows", "trace", "logits"}));
+  EXPECT_EQ(bytes["callTokens"], 2u * 8 * 4);
+  EXPECT_EQ(bytes["pageTable"], 2u * 4 * 4);
+  EXPECT_EQ(bytes["rows"], 8 * sizeof(abi::Row));
+  EXPECT_EQ(bytes["metrics"], 16u);
+  EXPECT_EQ(bytes["trace"], 1000u);
+  EXPECT_EQ(bytes["logits"], 2u * 4 * 5 * 4);
+  EXPECT_EQ(image.params.traceCapacity, 250);
+  EXPECT_EQ(image.params.logitsRows, 4);
+
+  Names lasting;
+  std::vector<size_t> sizes;
+  for (const LaunchBuffer &buffer : lastingBuffers(manifest)) {
+    // Tagged words are polled before anybody wrote them.
+    EXPECT_EQ(buffer.kind, buffer.name == std::string("tagged") ? LaunchBuffer::Zero : LaunchBuffer::Unwritten);
+    lasting.push_back(buffer.name);
+    sizes.push_back(buffer.bytes);
+  }
+  EXPECT_EQ(lasting, (Names{"workspace", "tagged", "kCache", "vCache"}));
+  EXPECT_EQ(sizes, (std::vector<size_t>{512, 256, 2 * 2 * 4 * 2 * 4, 2 * 2 * 4 * 2 * 4}));
+}
+
+/// The names are the members': an address lands where the kernel looks for it.
+TEST_F(LaunchImageTest, EveryPointerIsBound) {
+  RunOptions options;
+  options.trace = options.logits = true;
+  options.oracleDrafts = {{1}};
+  options.corruptions = {{1, 0, "state", 5}};
+  options.replay = {{1}};
+  LaunchImage image = build(twoRequests, options);
+  auto lasting = lastingBuffers(manifest);
+  std::vector<LaunchBuffer *> all;
+  for (auto *buffers : {&image.buffers, &lasting})
+    for (LaunchBuffer &buffer : *buffers)
+      all.push_back(&buffer);
+  std::vector<char> memory(all.size());
+  for (size_t i = 0; i < all.size(); ++i)
+    all[i]->bind(image.params, &memory[i]);
+  std::map<std::string, const void *> members;
+#define ADD(name) members[#name] = image.params.name;
+  ADD(ropeCosSin) ADD(requests) ADD(tokens) ADD(eos) ADD(slots) ADD(callTokens) ADD(pageTable) ADD(freeList)
+  ADD(freeCount) ADD(kCache) ADD(vCache) ADD(pass) ADD(rows) ADD(workspace) ADD(tagged) ADD(sync) ADD(stop) ADD(metrics)
+  ADD(stats) ADD(trace) ADD(logits) ADD(replay) ADD(oracle)
+  ADD(corruptions)
+#undef ADD
+  EXPECT_EQ(members.size(), all.size()) << "the others are the weights and their packed stream";
+  for (size_t i = 0; i < all.size(); ++i)
+    EXPECT_EQ(members[all[i]->name], &memory[i]) << all[i]->name;
+}
+
+TEST_F(LaunchImageTest, OptionsBecomeNumbers) {
+  RunOptions options;
+  options.maxTicks = int64_t(1) << 40;
+  options.delaySeed = 9;
+  options.watchdogSeconds = 1.5;
+  options.oracleDrafts = {{7}, {8, 9}};
+  options.corruptions = {{int64_t(1) << 40, 1, "rate", -2}, {3, 0, "state", 1}};
+  options.shufflePages = 3;
+  LaunchImage image = build(twoRequests, options);
+  EXPECT_EQ(image.params.maxTicks, INT32_MAX);
+  EXPECT_EQ(image.params.delaySeed, 9u);
+  EXPECT_EQ(image.params.watchdogNs, 1500000000);
+  EXPECT_EQ(image.params.oracleStride, 2);
+  EXPECT_EQ(words<int>(image, "oracle"), (std::vector<int>{7, -1, 8, 9}));
+  EXPECT_EQ(image.params.numCorruptions, 2);
+  EXPECT_EQ(words<int>(image, "corruptions"), (std::vector<int>{INT32_MAX, 1, 100, -2, 3, 0, 0, 1}));
+  EXPECT_NE(words<int>(image, "freeList"), (std::vector<int>{3, 2, 1, 0}));
+  options.watchdogSeconds = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(build(twoRequests, options).params.watchdogNs, 0);
+
+  options.corruptions = {{1, 0, "windows", 1}};
+  auto wrong = LaunchImage::build(manifest, twoRequests, options);
+  ASSERT_FALSE(wrong);
+  EXPECT_EQ(wrong.error.message + " [" + wrong.error.kind + "]",
+            "no field `windows` to corrupt [corrupt-field]");
+}
+
+TEST_F(LaunchImageTest, NoRequestsIsARun) {
+  LaunchImage image = build({});
+  EXPECT_EQ(find(image.buffers, "tokens")->bytes, 4u);
+  EXPECT_EQ(find(image.buffers, "requests")->bytes, 112u);
+  place(image);
+  auto out = image.outcome();
+  ASSERT_TRUE(out);
+  EXPECT_TRUE(out->requests.empty());
+}
+
+/// The results go in, one line of logits per row comes back.
+TEST_F(LaunchImageTest, ReplaysResults) {
+  RunOptions options;
+  options.trace = options.logits = true;
+  options.replay = {{-1, 3, 2}};
+  LaunchImage image = build(twoRequests, options);
+  EXPECT_EQ(words<int>(image, "replay"), (std::vector<int>{-1, 3, 2}));
+  EXPECT_EQ(find(image.buffers, "replay")->kind, LaunchBuffer::Const);
+  EXPECT_EQ(find(image.buffers, "logits")->kind, LaunchBuffer::Unwritten);
+  EXPECT_EQ(find(image.buffers, "logits")->bytes, 3u * 5 * 4) << "per row, not per token";
+  EXPECT_EQ(image.params.replayRows, 3);
+  EXPECT_EQ(image.params.logitsRows, 3);
+  place(image);
+  const char *given = find(image.buffers, "replay")->result;
+  EXPECT_EQ(image.params.replay, reinterpret_cast<const int *>(given));
+  for (int i = 0; i < 15; ++i)
+    image.params.logits[i] = float(i);
+  header(image, 0).generated = 1;
+
+  // Two ticks of two rows each: the last has no given result any more.
+  const unsigned trace[] = {abi::kTraceTick, 23, 0, 0, 2, 8, 0, 0, 1, 0, 0, 1, unsigned(-1), 0, unsigned(-1),
+                            0, 2, 1, 1, 2, 0, 1, 3,
+                            abi::kTraceTick, 23, 1, 0, 2, 8, 0, 0, 3, 2, 2, 3, unsigned(-1), 1, 2,
+                            1, 4, 0, 0, 1, unsigned(-1), 1, 4};
+  std::memcpy(image.params.trace, trace, sizeof trace);
+  image.params.stats->traceWords = std::size(trace);
+  auto out = image.outcome();
+  ASSERT_TRUE(out) << out.error.message;
+  EXPECT_EQ(out->trace.ticks.size(), 2u);
+  EXPECT_EQ(out->rowLogits, (std::vector<std::vector<float>>{{}, {5, 6, 7, 8, 9}, {10, 11, 12, 13, 14}}));
+  EXPECT_TRUE(out->logits.empty());
+
+  // Of an empty trace, too, the kernel is told that it replays.
+  options.replay = std::vector<int32_t>();
+  LaunchImage empty = build(twoRequests, options);
+  EXPECT_EQ(find(empty.buffers, "replay")->bytes, 0u);
+  EXPECT_EQ(find(empty.buffers, "logits")->bytes, 0u);
+  LaunchImage without = build(twoRequests);
+  EXPECT_FALSE(find(without.buffers, "replay"));
+}
+
+TEST_F(LaunchImageTest, ReadsWhatCameBack) {
+  RunOptions options;
+  options.trace = options.logits = true;
+  LaunchImage image = build(twoRequests, options);
+  place(image);
+  abi::LaunchParams &p = image.params;
+  // "a" ended by itself after 2 tokens; "b" says it made more than it may, and goes on.
+  auto &a = header(image, 0), &b = header(image, 1);
+  a.state = 0;
+  a.generated = 2;
+  a.eosSeen = 1;
+  a.passes = 3;
+  a.rows = 5;
+  b.generated = 99;
+  p.tokens[3] = 21;
+  p.tokens[4] = 22;
+  p.tokens[8] = 31;
+  p.tokens[9] = 32;
+  for (int i = 0; i < 40; ++i)
+    p.logits[i] = float(i);
+  p.metrics[1] = 6;
+  *p.stats = {5, 4, 3, 7, 2};
+  const unsigned words[] = {abi::kTraceTick, 7, 1, 0, 0, 8, 0};
+  std::memcpy(p.trace, words, sizeof words);
+  *p.stop = {1, 2, 1, 9};
+
+  auto out = image.outcome();
+  ASSERT_TRUE(out) << out.error.message;
+  ASSERT_EQ(out->requests.size(), 2u);
+  EXPECT_EQ(out->requests[0].id, "a");
+  EXPECT_EQ(out->requests[0].tokens, (std::vector<int32_t>{21, 22}));
+  EXPECT_EQ(out->requests[0].finish, "stop");
+  EXPECT_EQ(out->requests[1].tokens, (std::vector<int32_t>{31, 32}));
+  EXPECT_EQ(out->requests[1].finish, "limit");
+  EXPECT_EQ(out->counts[0].passes, 3);
+  EXPECT_EQ(out->counts[0].rows, 5);
+  ASSERT_EQ(out->logits[0].size(), 10u);
+  ASSERT_EQ(out->logits[1].size(), 10u);
+  EXPECT_EQ(out->logits[1][0], 20.0f);
+  EXPECT_EQ(out->metrics, (std::map<std::string, int64_t>{{"hits", 0}, {"misses", 6}}));
+  EXPECT_EQ(out->ticks, 5);
+  EXPECT_EQ(out->passes, 4);
+  EXPECT_EQ(out->rows, 3);
+  EXPECT_EQ(out->traceDropped, 2);
+  ASSERT_EQ(out->trace.ticks.size(), 1u);
+  EXPECT_EQ(out->trace.requests.size(), 2u);
+  ASSERT_TRUE(out->stop);
+  EXPECT_EQ(out->stop->name, "w");
+  EXPECT_EQ(out->stop->place, "m.yaml:3");
+
+  a.eosSeen = 0;
+  a.fault = 1;
+  EXPECT_EQ(image.outcome()->requests[0].finish, "fault");
+  EXPECT_EQ(image.counts().ticks, 5);
+}
+
+/// What a broken kernel writes does not lead the host out of the buffers.
+TEST_F(LaunchImageTest, DoubtsWhatCameBack) {
+  RunOptions options;
+  options.trace = true;
+  options.traceBytes = 40;
+  LaunchImage image = build(twoRequests, options);
+  place(image);
+  auto &a = header(image, 0);
+  a.state = 1 << 20;
+  a.generated = -5;
+  a.tokenBegin = 1 << 30;
+  a.fault = 12345;
+  image.params.stop->code = 1;
+  image.params.stop->edge = -7;
+  auto out = image.outcome();
+  ASSERT_TRUE(out);
+  EXPECT_TRUE(out->requests[0].tokens.empty());
+  EXPECT_EQ(out->requests[0].fault, "UNKNOWN");
+  EXPECT_EQ(out->stop->name, "");
+  for (long long words : {-1ll, 1ll << 60}) {
+    image.params.stats->traceWords = words;
+    auto torn = image.outcome();
+    if (words < 0) {
+      EXPECT_TRUE(torn);
+      continue;
+    }
+    ASSERT_FALSE(torn);
+    EXPECT_EQ(torn.error.message + " [" + torn.error.kind + "]",
+              "the kernel's trace is torn at word 0 [trace-device]");
+  }
+}
+
+} // namespace

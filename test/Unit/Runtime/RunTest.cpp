@@ -1,0 +1,37 @@
+#include "runtime/Run.h"
+#include <cmath>
+#include <gtest/gtest.h>
+
+using namespace megalith::runtime;
+
+namespace {
+
+RunOutcome sample() {
+  RunOutcome run;
+  run.requests = {{"a", {1, 2}, "length", ""}, {"b", {3}, "stop", ""}};
+  run.logits = {{1, NAN}, {0}};
+  run.trace.ticks.resize(2);
+  run.trace.ticks[0].tick = 4;
+  run.trace.ticks[0].passes = {{"m", {{0, 1, 0, 0, 1, -1, 0, -1}}, {77}}};
+  run.metrics = {{"hits", 2}};
+  return run;
+}
+
+TEST(Run, TheFirstDifferenceHasAName) {
+  auto difference = [](auto &&change) {
+    RunOutcome other = sample();
+    change(other);
+    return differenceOf(sample(), other);
+  };
+  EXPECT_EQ(difference([](RunOutcome &r) { r.kernelMs = 7; }), "") << "a NaN equals itself";
+  EXPECT_EQ(difference([](RunOutcome &r) { r.requests[1].tokens[0] = 4; }), "the tokens or the end of request `b`");
+  EXPECT_EQ(difference([](RunOutcome &r) { r.requests[0].finish = "stop"; }), "the tokens or the end of request `a`");
+  EXPECT_EQ(difference([](RunOutcome &r) { r.logits[1][0] = -0.0f; }), "the logits of request `b`");
+  EXPECT_EQ(difference([](RunOutcome &r) { r.logits[0].pop_back(); }), "the logits of request `a`");
+  EXPECT_EQ(difference([](RunOutcome &r) { r.trace.ticks[0].passes[0].rows[0].token = 2; }),
+            "the trace, tick 4, pass 0, row 0, token: 1 against 2");
+  EXPECT_EQ(difference([](RunOutcome &r) { r.trace.ticks[0].passes[0].kvHash[0] = 78; }), "K and V written in tick 4");
+  EXPECT_EQ(difference([](RunOutcome &r) { r.metrics["hits"] = 3; }), "the metrics");
+}
+
+} // namespace
