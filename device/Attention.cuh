@@ -41,11 +41,23 @@ template <class A> __device__ constexpr int attentionScratch() {
   return heads * A::headDim + kConsumerWarps * heads * (A::headDim + 2);
 }
 
+/// K and V of the pass's own rows. In the pool, when a barrier stands behind the append ...
+struct InPool {
+  static constexpr bool apart = false;
+};
+/// ... or in buffers [rows][kvHeads * headDim] of the pass.
+template <class Rows> struct InRows {
+  static constexpr bool apart = true;
+  Rows keys, values;
+};
+template <class Rows> __device__ __forceinline__ InRows<Rows> inRows(Rows keys, Rows values) { return {keys, values}; }
+
 /// For each row and query head: store(row, column, value) with column in
-/// [0, heads * headDim). `A`: heads, kvHeads, headDim, and the pool's pageTokens, pages.
-template <class A, class Query, class Store>
+/// [0, heads * headDim); four neighbouring lanes store neighbouring columns. `A`: heads,
+/// kvHeads, headDim, and the pool's pageTokens, pages.
+template <class A, class Own, class Query, class Store>
 __device__ __forceinline__ void attend(const abi::LaunchParams &p, const PassShared &pass, int layer, float scale,
-                                       float *scratch, Query query, Store store) {
+                                       float *scratch, Own own, Query query, Store store) {
   constexpr int D = A::headDim, H = headsTogether(A::heads / A::kvHeads);
   constexpr int perRow = A::heads / H;          // units of one row
   constexpr int half = D / 2;                   // dims of a key that one lane multiplies
@@ -63,6 +75,8 @@ __device__ __forceinline__ void attend(const abi::LaunchParams &p, const PassSha
     const int kvHead = firstHead / (A::heads / A::kvHeads);
     const int visible = pass.rows[row].visible;
     const int *pages = p.pageTable + (long long)pass.rows[row].slot * p.pageTableStride;
+    // Positions from `ownFrom` on are rows of this pass, from `ownRow` on.
+    const int ownRow = pass.firstOfSlot[row], ownFrom = pass.rows[ownRow].position;
     const auto keyOffset = [&](int position) {
       const int page = (int)loadWord(pages + position / A::pageTokens);
       return (((long long)page * A::kvHeads + kvHead) * A::pageTokens + position % A::pageTokens) * D;
@@ -88,14 +102,35 @@ __device__ __forceinline__ void attend(const abi::LaunchParams &p, const PassSha
 #pragma unroll
         for (int h = 0; h < H; ++h)
           s[h] = 0.0f;
-#pragma unroll
-        for (int d = 0; d < half; d += 8) {
-          const Floats<8> k = unpack8(loadWords(kCache + offset + part * half + d));
+        const auto multiply = [&](int d, Words4 words) {
+          const Floats<8> k = unpack8(words);
 #pragma unroll
           for (int h = 0; h < H; ++h)
 #pragma unroll
             for (int i = 0; i < 8; ++i)
               s[h] = __fmaf_rn(q[h * D + part * half + d + i], k.v[i], s[h]);
+        };
+        bool inPool = true;
+        if constexpr (Own::apart)
+          if (const int ownKey = ownRow + (seen ? position : first) - ownFrom; ownKey >= ownRow) {
+            inPool = false;
+#pragma unroll
+            for (int d = 0; d < half; d += 32) {
+              Words4 words[4];
+#pragma unroll
+              for (int i = 0; i < 4 && d + i * 8 < half; ++i)
+                words[i] = own.keys.peek(ownKey, kvHead * D + part * half + d + i * 8);
+#pragma unroll
+              for (int i = 0; i < 4 && d + i * 8 < half; ++i) {
+                own.keys.settle(ownKey, kvHead * D + part * half + d + i * 8, words[i]);
+                multiply(d + i * 8, words[i]);
+              }
+            }
+          }
+        if (inPool) {
+#pragma unroll
+          for (int d = 0; d < half; d += 8)
+            multiply(d, loadWords(kCache + offset + part * half + d));
         }
         float m[H], z[H], weight[H];
 #pragma unroll
@@ -125,7 +160,24 @@ __device__ __forceinline__ void attend(const abi::LaunchParams &p, const PassSha
             break;
           const long long at = __shfl_sync(~0u, offset, j);
           float v[laneDims];
-          if constexpr (laneDims == 8) {
+          bool inPool = true;
+          if constexpr (Own::apart)
+            if (const int ownKey = ownRow + first + j - ownFrom; ownKey >= ownRow) {
+              inPool = false;
+              const int column = kvHead * D + dim;
+              if constexpr (laneDims == 8) {
+                const Floats<8> f = own.values.load8(ownKey, column);
+#pragma unroll
+                for (int i = 0; i < 8; ++i)
+                  v[i] = f.v[i];
+              } else {
+#pragma unroll
+                for (int i = 0; i < laneDims; ++i)
+                  v[i] = own.values.load(ownKey, column + i).v[0];
+              }
+            }
+          if (!inPool) {
+          } else if constexpr (laneDims == 8) {
             const Floats<8> f = unpack8(loadWords(vCache + at + dim));
 #pragma unroll
             for (int i = 0; i < 8; ++i)
@@ -182,7 +234,7 @@ __device__ __forceinline__ void attend(const abi::LaunchParams &p, const PassSha
 #pragma unroll
     for (int j = 0; j < owned; ++j) {
       const int i = threadIdx.x + j * kConsumerThreads;
-      if (i < H * D)
+      if (i < H * D) // a multiple of four
         store(row, firstHead * D + i, __fdiv_rn(runO[j], runZ[j]));
     }
   }

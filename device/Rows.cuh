@@ -3,13 +3,19 @@
 
 namespace megalith::device {
 
+constexpr int kRowScalars = 4;
+
 /// What every CTA keeps of the pass table in shared memory.
 struct PassShared {
   int numRows, wantLogits, done, tick, firstRow;
   abi::Row rows[kMaxRows];
+  int set;                    ///< of the workspace that this pass writes
+  int rowsLast;               ///< rows of the last pass that had any
+  int rowsBefore;             ///< rows of the pass before, whose words are to be turned back
+  int firstOfSlot[kMaxRows];  ///< the row's slot begins in this row of the pass
   long long kvBase[kMaxRows]; ///< element offset of the row's K and V: page and place in it, head 0
   int logitsOf[kMaxRows];     ///< line of LaunchParams::logits for the row's logits; -1: none
-  float scalars[4][kMaxRows]; ///< per-row values of prologues
+  float scalars[kRowScalars][kMaxRows]; ///< per-row values of prologues
 };
 
 /// Where the caller's dump keeps the logits of a row, the `number`th of the run: with the
@@ -33,6 +39,9 @@ __device__ __forceinline__ abi::PassTable *passTable(const abi::LaunchParams &p,
   return p.pass + (tick & 1);
 }
 
+/// Before the first pass. One thread; the caller synchronises.
+__device__ __forceinline__ void startPasses(PassShared &pass) { pass.set = pass.rowsLast = pass.rowsBefore = 0; }
+
 /// Copies the pass table and resolves pages. One consumer thread per row; the
 /// caller synchronises. `Pool`: kvHeads, pageTokens, headDim.
 template <class Pool, int RequestBytes>
@@ -41,11 +50,26 @@ __device__ __forceinline__ void loadPass(PassShared &pass, const abi::LaunchPara
   const int row = threadIdx.x;
   const int numRows = (int)loadWord(&table.numRows);
   if (row == 0) {
+    if (numRows > 0) {
+      pass.rowsBefore = pass.rowsLast;
+      pass.rowsLast = numRows;
+      pass.set ^= 1;
+    }
     pass.numRows = numRows;
     pass.wantLogits = (int)loadWord(&table.wantLogits);
     pass.done = (int)loadWord(&table.done);
     pass.tick = (int)loadWord(&table.tick);
     pass.firstRow = (int)loadWord(&table.firstRow);
+  }
+  if (row < kMaxRows) { // the rows of a slot follow each other
+    const int lane = laneId();
+    const int low = lane < numRows ? (int)loadWord(&p.rows[lane].slot) : -1;
+    const int high = lane + 32 < numRows ? (int)loadWord(&p.rows[lane + 32].slot) : -1;
+    const int beforeLow = __shfl_up_sync(~0u, low, 1), lastLow = __shfl_sync(~0u, low, 31);
+    const int beforeHigh = __shfl_up_sync(~0u, high, 1);
+    const u64 starts = __ballot_sync(~0u, lane == 0 || low != beforeLow) |
+                       (u64)__ballot_sync(~0u, high != (lane == 0 ? lastLow : beforeHigh)) << 32;
+    pass.firstOfSlot[row] = 63 - __clzll((long long)(starts & ((2ull << row) - 1)));
   }
   if (row < numRows) {
     const Words4 a = loadWords(&p.rows[row]), b = loadWords(reinterpret_cast<const char *>(&p.rows[row]) + 16);
@@ -76,7 +100,7 @@ template <class Pool> struct KvRows {
     cache[at(row, c0)] = floatToBf16(f.v[0]);
     cache[at(row, c1)] = floatToBf16(f.v[1]);
   }
-  __device__ __forceinline__ void store(int row, int c, Floats<1> f) const {
+  __device__ __forceinline__ void storeOne(int row, int c, Floats<1> f) const {
     cache[at(row, c)] = floatToBf16(f.v[0]);
   }
   __device__ __forceinline__ void store8(int row, int c, Floats<8> f) const {
@@ -147,6 +171,47 @@ template <int Columns, class Values> __device__ __forceinline__ float warpMax(Va
   for (int d = 16; d; d >>= 1)
     best = fmaxf(best, __shfl_xor_sync(~0u, best, d));
   return best;
+}
+
+/// Columns [0, Columns) of one row by one warp. Sum tree `parts8`: the columns, padded to a
+/// multiple of 256, in 8 parts; each part as `lanes32`; the parts in ascending order. Part
+/// `part`, and all eight.
+template <int Columns> __device__ constexpr int partColumns() { return (Columns + 255) / 256 * 32; }
+template <int Columns, class Values> __device__ __forceinline__ float partSum(int part, Values values) {
+  const int end = min(Columns, (part + 1) * partColumns<Columns>());
+  float sum = 0.0f;
+  for (int c = part * partColumns<Columns>() + laneId() * 8; c < end; c += 256) {
+    const Floats<8> f = values(c);
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      if (Columns % 8 == 0 || c + i < Columns)
+        sum = __fadd_rn(sum, f.v[i]);
+  }
+#pragma unroll
+  for (int d = 16; d; d >>= 1)
+    sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, d));
+  return sum;
+}
+template <int Columns, class Values> __device__ __forceinline__ float partMax(int part, Values values) {
+  const int end = min(Columns, (part + 1) * partColumns<Columns>());
+  float best = __int_as_float(0xff800000);
+  for (int c = part * partColumns<Columns>() + laneId() * 8; c < end; c += 256) {
+    const Floats<8> f = values(c);
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      if (Columns % 8 == 0 || c + i < Columns)
+        best = fmaxf(best, f.v[i]);
+  }
+#pragma unroll
+  for (int d = 16; d; d >>= 1)
+    best = fmaxf(best, __shfl_xor_sync(~0u, best, d));
+  return best;
+}
+template <int Columns, class Values> __device__ __forceinline__ float rowSum(Values values) {
+  float sum = partSum<Columns>(0, values);
+  for (int part = 1; part < 8; ++part)
+    sum = __fadd_rn(sum, partSum<Columns>(part, values));
+  return sum;
 }
 
 /// One warp of this CTA for each row; every CTA does the same rows.

@@ -53,11 +53,25 @@ template <class M, class P> __device__ bool streamWeights(P &producer, const cha
   return true;
 }
 
+/// 32-bit floats of one of the two cross-warp buffers: 8 warps x 4 tiles x 16 rows x 8.
+constexpr int kSumFloats = kConsumerWarps * 4 * kTileRows * 8;
+
 /// What a consumer thread carries through a pass.
-template <class R> struct Consumer {
+///   OperandBytes   shared memory for the activations of a product, all warps together
+template <class R, int OperandBytes> struct Consumer {
+  static constexpr int operandBytes = OperandBytes;
   R ring;
   float *scratch;   ///< shared: two buffers of cross-warp sums; attention
+  char *operands;   ///< shared
   int buffer = 0;   ///< which of the two comes next
+
+  /// Of the two buffers the one that was not used last: a barrier of the consumers stands
+  /// between two uses of one.
+  __device__ __forceinline__ float *nextScratch() {
+    float *sums = scratch + buffer * kSumFloats;
+    buffer ^= 1;
+    return sums;
+  }
 
   /// Waits for the next chunk; its bytes are valid until release().
   __device__ __forceinline__ const char *acquire() {
@@ -78,53 +92,158 @@ template <class R> struct Consumer {
   }
 };
 
-/// Blocks of the operand that a warp keeps in registers: a lane has 168, and with
-/// four row tiles the sums take 64 of them.
-__device__ constexpr int operandBlocks(int blocks, int tiles) {
-#if __CUDA_ARCH__ >= 900
-  const int most = tiles == 1 ? 8 : 1;
-#else
-  const int most = tiles == 1 ? 4 : 1;
-#endif
-  return blocks < most ? blocks : most;
-}
+/// Where a product's operand comes from when that is not one bf16 buffer: finish() loads.
+struct NoSource {
+  static constexpr int columns = 0;
+  __device__ __forceinline__ Words4 peek(int, int) const { return {0, 0, 0, 0}; }
+  __device__ __forceinline__ void settle(int, int, Words4 &) const {}
+};
 
-/// 32-bit floats of one of the two cross-warp buffers: 8 warps x 4 tiles x 16 rows x 8.
-constexpr int kSumFloats = kConsumerWarps * 4 * kTileRows * 8;
+/// The rows that a CTA multiplies with M. Each warp takes its own eighth of the columns:
+/// it waits for no more than that, and when the rows fit keeps it in shared memory in the
+/// order of the mma fragments, [block][row][32 columns].
+///   Source   peek(row, column) and settle(row, column, words): 8 bf16 of a buffer
+///   finish(row, column, words) -> Words4   the operand there, from the source's words
+/// called for rows below numRows and columns below k. A CTA without tiles of M does nothing.
+template <class M, int Tiles, class C, class Source> struct Operand {
+  C &consumer;
+  PassShared &pass;
+  Source source;
+  const int numRows = pass.numRows;
+  const bool active = groupOfCta<M>(0) >= 0;
+  char *const staged = consumer.operands + warpId() * (C::operandBytes / kConsumerWarps);
+  /// Blocks of 32 columns that fit at a time, whole chunks; more row tiles than one take
+  /// every operand when it is wanted.
+  const int window = Tiles > 1 ? 0
+                               : min(M::blocks, C::operandBytes / kConsumerWarps / (64 * max(numRows, 1)) /
+                                                    M::chunkBlocks * M::chunkBlocks);
+  const bool resident = window == M::blocks;
+
+  __device__ __forceinline__ static int columnOf(int block, int quarter) {
+    return (warpId() * M::blocks + block) * 32 + quarter * 8;
+  }
+  __device__ __forceinline__ Words4 &at(int block, int row, int quarter) const {
+    return reinterpret_cast<Words4 *>(staged)[(block * numRows + row) * 4 + quarter];
+  }
+  __device__ __forceinline__ Words4 load(int row, int column) const {
+    Words4 words = source.peek(row, column);
+    source.settle(row, column, words);
+    return words;
+  }
+
+  /// Brings blocks [first, first + count) into shared memory; several loads at once.
+  template <class Finish> __device__ __forceinline__ void stage(int first, int count, Finish finish) const {
+    constexpr int batch = 4;
+    __syncwarp(); // lanes may still read what stands there
+    for (int base = laneId(); base < count * numRows * 4; base += 32 * batch) {
+      Words4 words[batch];
+      int row[batch], column[batch];
+#pragma unroll
+      for (int j = 0; j < batch; ++j) {
+        const int i = base + 32 * j;
+        row[j] = (i >> 2) % numRows;
+        column[j] = columnOf(first + (i >> 2) / numRows, i & 3);
+        if (i >= count * numRows * 4)
+          column[j] = -1;
+        words[j] = {0, 0, 0, 0};
+        if (column[j] >= 0 && column[j] < M::k)
+          words[j] = source.peek(row[j], column[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < batch; ++j) {
+        if (column[j] < 0)
+          continue;
+        if (column[j] < M::k) {
+          source.settle(row[j], column[j], words[j]);
+          words[j] = finish(row[j], column[j], words[j]);
+        }
+        reinterpret_cast<Words4 *>(staged)[base + 32 * j] = words[j];
+      }
+    }
+    __syncwarp();
+  }
+
+  /// In front of reductions: the source's words, as they are.
+  __device__ __forceinline__ void begin() const {
+    if (active && resident)
+      stage(0, M::blocks, [](int, int, Words4 words) { return words; });
+  }
+  /// Makes the operand of them.
+  template <class Finish> __device__ __forceinline__ void finishStaged(Finish finish) const {
+    for (int i = laneId(); i < M::blocks * numRows * 4; i += 32) {
+      Words4 &words = reinterpret_cast<Words4 *>(staged)[i];
+      const int column = columnOf((i >> 2) / numRows, i & 3);
+      if (column < M::k)
+        words = finish((i >> 2) % numRows, column, words);
+    }
+    __syncwarp();
+  }
+
+  /// Reduces columns [0, Columns) of every row into pass.scalars[slot]: sums as `parts8`, or
+  /// maxima. terms(row, column, words) -> Floats<8>. All consumer warps, after begin().
+  template <bool Max, int Columns, class Terms>
+  __device__ __forceinline__ void reduce(int slot, Terms terms) const {
+    if (!active)
+      return;
+    constexpr int part = partColumns<Columns>();
+    float *sums = consumer.nextScratch(); // [row][warp]
+    const int warp = warpId();
+    for (int row = 0; row < numRows; ++row) {
+      const auto values = [&](int c) {
+        if constexpr (Columns != M::k)
+          return terms(row, c, Words4{0, 0, 0, 0});
+        const int inPart = c - warp * part;
+        return terms(row, c, resident ? at(inPart / 32, row, inPart % 32 / 8) : load(row, c));
+      };
+      float total;
+      if constexpr (Max)
+        total = partMax<Columns>(warp, values);
+      else
+        total = partSum<Columns>(warp, values);
+      if (laneId() == 0)
+        sums[row * kConsumerWarps + warp] = total;
+    }
+    consumerSync();
+    if (threadIdx.x < numRows) {
+      const float *mine = sums + threadIdx.x * kConsumerWarps;
+      float total = mine[0];
+#pragma unroll
+      for (int w = 1; w < kConsumerWarps; ++w)
+        total = Max ? fmaxf(total, mine[w]) : __fadd_rn(total, mine[w]);
+      pass.scalars[slot][threadIdx.x] = total;
+    }
+    consumerSync();
+  }
+};
+
+template <class M, int Tiles, class C, class Source>
+__device__ __forceinline__ Operand<M, Tiles, C, Source> operandOf(C &consumer, PassShared &pass, Source source) {
+  return {consumer, pass, source};
+}
 
 /// y = a * M^T for all rows of the pass.
 ///   Tiles    row tiles of 16 that this variant handles (1 or 4)
-///   operand(row, column) -> Words4   8 bf16 of the activation, columns column..column+7;
-///            called for rows below numRows and columns below k
+///   Reduced  begin() and reductions came before
 ///   epilogue(rowTile, row, pair, y0, y1)   one thread holds packed rows 2*pair and
-///            2*pair+1 of the matrix; rowTile is a compile-time constant after unrolling
-template <class M, int Tiles, class C, class Operand, class Epilogue>
-__device__ __forceinline__ void streamProduct(C &kept, int numRows, Operand operand, Epilogue epilogue) {
-  C consumer = kept; // in registers while the product lasts
-  constexpr int window = operandBlocks(M::blocks, Tiles);
-  constexpr bool resident = M::blocks <= window;
+///            2*pair+1 of the matrix; rowTile is a compile-time constant after unrolling.
+///            The four lanes that hold a row's pairs 4i to 4i+3 call it together
+template <bool Reduced, class M, int Tiles, class C, class Source, class Finish, class Epilogue>
+__device__ __forceinline__ void streamProduct(const Operand<M, Tiles, C, Source> &operand, Finish finish,
+                                              Epilogue epilogue) {
+  if (!operand.active)
+    return;
+  C consumer = operand.consumer; // in registers while the product lasts
+  const int numRows = operand.numRows;
   const int warp = warpId(), lane = laneId();
   const int rowInTile = lane >> 2;
-  Words4 a[window][Tiles][2];
+  if (operand.resident) {
+    if constexpr (Reduced)
+      operand.finishStaged(finish);
+    else
+      operand.stage(0, M::blocks, finish);
+  }
+  const int window = Tiles > 1 ? M::blocks : operand.window;
 
-  const auto load = [&](int firstBlock) {
-#pragma unroll
-    for (int b = 0; b < window; ++b) {
-      const int column = (warp * M::blocks + firstBlock + b) * 32 + (lane & 3) * 8;
-#pragma unroll
-      for (int t = 0; t < Tiles; ++t)
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int row = t * kTileRows + h * 8 + rowInTile;
-          a[b][t][h] = {0, 0, 0, 0};
-          if (row < numRows && column < M::k && (resident || firstBlock + b < M::blocks))
-            a[b][t][h] = operand(row, column);
-        }
-    }
-  };
-
-  if constexpr (resident)
-    load(0);
 #pragma unroll 1
   for (int i = 0, g; (g = groupOfCta<M>(i)) >= 0; ++i) {
     float acc[M::group][Tiles][4];
@@ -136,34 +255,47 @@ __device__ __forceinline__ void streamProduct(C &kept, int numRows, Operand oper
         for (int e = 0; e < 4; ++e)
           acc[n][t][e] = 0.0f;
 
-    const Words4 *weights = nullptr;
 #pragma unroll 1
     for (int first = 0; first < M::blocks; first += window) {
-      if constexpr (!resident)
-        load(first);
+      const int count = min(window, M::blocks - first);
+      if (Tiles == 1 && !operand.resident)
+        operand.stage(first, count, finish);
+#pragma unroll 1
+      for (int chunk = 0; chunk < count; chunk += M::chunkBlocks) {
+        const Words4 *weights = reinterpret_cast<const Words4 *>(consumer.acquire()) +
+                                warp * (M::chunkBlocks * M::group * 32) + lane;
 #pragma unroll
-      for (int b = 0; b < window; ++b) {
-        const int block = first + b;
-        if (!resident && block >= M::blocks)
-          break;
-        if (block % M::chunkBlocks == 0)
-          weights = reinterpret_cast<const Words4 *>(consumer.acquire()) +
-                    warp * (M::chunkBlocks * M::group * 32) + lane;
-        Words4 w[M::group];
+        for (int b = 0; b < M::chunkBlocks; ++b) {
+          Words4 w[M::group];
 #pragma unroll
-        for (int n = 0; n < M::group; ++n)
-          w[n] = weights[((block % M::chunkBlocks) * M::group + n) * 32];
-        if (block % M::chunkBlocks == M::chunkBlocks - 1)
-          consumer.release();
+          for (int n = 0; n < M::group; ++n)
+            w[n] = weights[(b * M::group + n) * 32];
+          if (b == M::chunkBlocks - 1)
+            consumer.release();
 #pragma unroll
-        for (int t = 0; t < Tiles; ++t) {
-          if (Tiles > 1 && t * kTileRows >= numRows)
-            break;
-          const Words4 low = a[b][t][0], high = a[b][t][1];
+          for (int t = 0; t < Tiles; ++t) {
+            if (Tiles > 1 && t * kTileRows >= numRows)
+              break;
+            Words4 a[2];
 #pragma unroll
-          for (int n = 0; n < M::group; ++n) {
-            mma(acc[n][t], low.x, high.x, low.y, high.y, w[n].x, w[n].y);
-            mma(acc[n][t], low.z, high.z, low.w, high.w, w[n].z, w[n].w);
+            for (int h = 0; h < 2; ++h) {
+              const int row = t * kTileRows + h * 8 + rowInTile;
+              a[h] = {0, 0, 0, 0};
+              if (row >= numRows)
+                continue;
+              if constexpr (Tiles == 1) {
+                a[h] = operand.at(chunk + b, row, lane & 3);
+              } else {
+                const int column = operand.columnOf(chunk + b, lane & 3);
+                if (column < M::k)
+                  a[h] = finish(row, column, operand.load(row, column));
+              }
+            }
+#pragma unroll
+            for (int n = 0; n < M::group; ++n) {
+              mma(acc[n][t], a[0].x, a[1].x, a[0].y, a[1].y, w[n].x, w[n].y);
+              mma(acc[n][t], a[0].z, a[1].z, a[0].w, a[1].w, w[n].z, w[n].w);
+            }
           }
         }
       }
@@ -175,8 +307,7 @@ __device__ __forceinline__ void streamProduct(C &kept, int numRows, Operand oper
     for (int t = 0; t < Tiles; ++t) {
       if (Tiles > 1 && t * kTileRows >= numRows)
         break;
-      float *sums = consumer.scratch + consumer.buffer * kSumFloats;
-      consumer.buffer ^= 1;
+      float *sums = consumer.nextScratch();
 #pragma unroll
       for (int n = 0; n < M::group; ++n)
 #pragma unroll
@@ -200,7 +331,7 @@ __device__ __forceinline__ void streamProduct(C &kept, int numRows, Operand oper
       }
     }
   }
-  kept = consumer;
+  operand.consumer = consumer;
 }
 
 /// Packs one matrix of one layer: `rowOf(packedRow)` is the weight row to take,

@@ -53,6 +53,10 @@ struct GridEdges {
     }
     return false;
   }
+  /// The same for any thread of the CTA, in its `spin`th look.
+  __device__ __forceinline__ bool stopSeen(int edge, u32 spin, u64 &since) const {
+    return (spin % 64 == 0 && loadFlag(stoppedHere)) || (spin % 1024 == 0 && givesUp(edge, since));
+  }
 };
 
 /// Grid-wide edge number `edge` of the plan: what any CTA wrote before it is

@@ -93,41 +93,6 @@ __device__ __forceinline__ Words4 pack8(Floats<8> f) {
           packBf16(f.v[6], f.v[7])};
 }
 
-/// An activation [rows][Columns] in the workspace, rows padded to 8 columns.
-template <int Columns> struct Bf16Rows {
-  static constexpr int columns = Columns, stride = (Columns + 7) / 8 * 8;
-  u16 *base;
-  __device__ __forceinline__ Floats<8> load8(int row, int col) const { return unpack8(words(row, col)); }
-  __device__ __forceinline__ Words4 words(int row, int col) const {
-    return loadWordsUpTo(base + (long long)row * stride + col, (Columns - col) * 2);
-  }
-  __device__ __forceinline__ Floats<1> load(int row, int col) const {
-    return {{bf16ToFloat(loadHalfWord(base + (long long)row * stride + col))}};
-  }
-  /// Two columns: adjacent ones (even `c0`) in one word, others apart.
-  __device__ __forceinline__ Floats<2> loadPair(int row, int c0, int c1) const {
-    if (c1 == c0 + 1) {
-      const u32 w = loadWord(base + (long long)row * stride + c0);
-      return {{bf16Low(w), bf16High(w)}};
-    }
-    return {{load(row, c0).v[0], load(row, c1).v[0]}};
-  }
-  __device__ __forceinline__ void store8(int row, int col, Floats<8> f) const {
-    *reinterpret_cast<Words4 *>(base + (long long)row * stride + col) = pack8(f);
-  }
-  __device__ __forceinline__ void store(int row, int col, Floats<1> f) const {
-    base[(long long)row * stride + col] = floatToBf16(f.v[0]);
-  }
-  __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {
-    if (c1 == c0 + 1) {
-      *reinterpret_cast<u32 *>(base + (long long)row * stride + c0) = packBf16(f.v[0], f.v[1]);
-      return;
-    }
-    base[(long long)row * stride + c0] = floatToBf16(f.v[0]);
-    base[(long long)row * stride + c1] = floatToBf16(f.v[1]);
-  }
-};
-
 /// `words` with the columns from K on replaced by zero: padding may hold anything.
 template <int K> __device__ __forceinline__ Words4 keepBelow(Words4 words, int column) {
   if constexpr (K % 8 != 0) {
@@ -141,35 +106,6 @@ template <int K> __device__ __forceinline__ Words4 keepBelow(Words4 words, int c
   }
   return words;
 }
-
-template <int Columns> struct FloatRows {
-  static constexpr int columns = Columns, stride = (Columns + 7) / 8 * 8;
-  float *base;
-  __device__ __forceinline__ Floats<8> load8(int row, int col) const {
-    const float *p = base + (long long)row * stride + col;
-    const Words4 a = loadWordsUpTo(p, (Columns - col) * 4), b = loadWordsUpTo(p + 4, (Columns - col - 4) * 4);
-    return {{__uint_as_float(a.x), __uint_as_float(a.y), __uint_as_float(a.z), __uint_as_float(a.w),
-             __uint_as_float(b.x), __uint_as_float(b.y), __uint_as_float(b.z), __uint_as_float(b.w)}};
-  }
-  __device__ __forceinline__ Floats<1> load(int row, int col) const {
-    return {{__uint_as_float(loadWord(base + (long long)row * stride + col))}};
-  }
-  __device__ __forceinline__ Floats<2> loadPair(int row, int c0, int c1) const {
-    return {{load(row, c0).v[0], load(row, c1).v[0]}};
-  }
-  __device__ __forceinline__ void store8(int row, int col, Floats<8> f) const {
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-      base[(long long)row * stride + col + i] = f.v[i];
-  }
-  __device__ __forceinline__ void store(int row, int col, Floats<1> f) const {
-    base[(long long)row * stride + col] = f.v[0];
-  }
-  __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {
-    base[(long long)row * stride + c0] = f.v[0];
-    base[(long long)row * stride + c1] = f.v[1];
-  }
-};
 
 /// A weight matrix read row by row (an embedding table).
 template <int Columns> struct WeightRows {

@@ -126,8 +126,11 @@ Outcome<RunOutcome> Engine::run(const std::vector<RunRequest> &requests, const R
   params.weights = reinterpret_cast<const void *const *>(pointers.address());
   params.stream = reinterpret_cast<const char *>(packed.address());
   const auto kept = lastingBuffers(info);
-  for (size_t i = 0; i < kept.size(); ++i)
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i].kind == LaunchBuffer::Ones)
+      TRY(lasting[i].fill(*stream, 0xff));
     kept[i].bind(params, reinterpret_cast<const void *>(lasting[i].address()));
+  }
   std::vector<DeviceBuffer> memories;
   for (const LaunchBuffer &buffer : image->buffers) {
     auto memory = place(buffer, 16, params); // even nothing has an address

@@ -17,7 +17,8 @@ void LaunchBuffer::bind(abi::LaunchParams &params, const void *address) const {
 
 std::vector<LaunchBuffer> lastingBuffers(const Manifest &m) {
   const size_t kvBytes = 2 * static_cast<size_t>(m.kvLayers * m.pages * m.kvHeads * m.pageTokens * m.headDim);
-  return {{MEMBER(workspace), static_cast<size_t>(m.workspaceBytes), LaunchBuffer::Unwritten},
+  return {{MEMBER(workspace), static_cast<size_t>(m.workspaceBytes),
+           m.workspaceOnes ? LaunchBuffer::Ones : LaunchBuffer::Unwritten},
           {MEMBER(tagged), static_cast<size_t>(m.taggedBytes), LaunchBuffer::Zero},
           {MEMBER(kCache), kvBytes, LaunchBuffer::Unwritten},
           {MEMBER(vCache), kvBytes, LaunchBuffer::Unwritten}};

@@ -21,6 +21,7 @@ struct LaunchBuffer {
     Image,     ///< starts as `image`
     Const,     ///< the same, and the kernel only reads it
     Zero,      ///< starts as zeros
+    Ones,      ///< all bits are set before every launch
     Unwritten, ///< the kernel writes what it reads; zeros do no harm
   };
   const char *name; ///< of the member of abi::LaunchParams

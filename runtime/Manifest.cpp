@@ -24,6 +24,7 @@ Outcome<Manifest> Manifest::parse(const std::string &text) {
     m.rowsPerPass = j.at("rows_per_pass");
     m.streamBytes = j.at("stream_bytes");
     m.workspaceBytes = j.at("workspace_bytes");
+    m.workspaceOnes = j.at("workspace_ones");
     m.taggedBytes = j.at("tagged_bytes");
     m.draftRows = j.at("draft_rows");
     m.extraRows = j.at("extra_rows");

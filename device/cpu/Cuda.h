@@ -66,6 +66,7 @@ inline float fmaxf(float a, float b) { return a != a ? b : b != b ? a : a < b ? 
 inline float fminf(float a, float b) { return a != a ? b : b != b ? a : b < a ? b : a; }
 inline float fabsf(float v) { return __builtin_fabsf(v); }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
+inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
 inline int __ffs(unsigned v) { return __builtin_ffs(int(v)); }
 inline int min(int a, int b) { return b < a ? b : a; }
 inline int max(int a, int b) { return a < b ? b : a; }

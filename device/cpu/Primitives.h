@@ -105,6 +105,20 @@ Words4 loadTagged(const Words4 *p) {
   return w;
 }
 void storeTagged(Words4 *p, Words4 w) { cpu::kernel::store16(p, &w, cpu::Order::Relaxed, cpu::Scope::Gpu); }
+Words4 loadFresh4(const void *p) {
+  const u32 *words = static_cast<const u32 *>(p);
+  return {loadRelaxed(words), loadRelaxed(words + 1), loadRelaxed(words + 2), loadRelaxed(words + 3)};
+}
+void storeFresh(void *p, u32 word) {
+  atomic(cpu::AtomicOp::Store, static_cast<u32 *>(p), word, cpu::Order::Relaxed, cpu::Scope::Gpu);
+}
+void storeFresh4(void *p, Words4 w) {
+  u32 *words = static_cast<u32 *>(p);
+  storeFresh(words, w.x);
+  storeFresh(words + 1, w.y);
+  storeFresh(words + 2, w.z);
+  storeFresh(words + 3, w.w);
+}
 
 // --- barriers and asynchronous copies -----------------------------------------------
 

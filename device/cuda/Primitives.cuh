@@ -98,6 +98,22 @@ void storeTagged(Words4 *p, Words4 w) {
                : "memory");
 }
 
+Words4 loadFresh4(const void *p) {
+  Words4 w;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+               : "l"(p)
+               : "memory");
+  return w;
+}
+void storeFresh(void *p, u32 word) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(word) : "memory");
+}
+void storeFresh4(void *p, Words4 w) {
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w)
+               : "memory");
+}
+
 // --- barriers and asynchronous copies -----------------------------------------------
 
 void barrierInit(u64 *bar, u32 count) {

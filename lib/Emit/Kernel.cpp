@@ -48,6 +48,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   {
     auto record = w.record("struct Shared");
     w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];");
+    w.line("alignas(16) char operands[Stream::operandBytes];");
     w.line("alignas(16) float scratch[{}];", plan.scratchBytes / 4);
     w.line("PassShared pass;");
     w.line("RingShared sync;");
@@ -64,6 +65,8 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   w.line("PassShared &pass = shared.pass;");
   w.line("Control &control = shared.control;");
   w.line("ringInit<WeightRing::stages>(&shared.sync, p);");
+  w.line("if (threadIdx.x == 0)");
+  w.line("  startPasses(pass);");
   w.line("__syncthreads();");
   w.line();
   {
@@ -84,7 +87,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   }
   w.line();
   w.line("GridEdges grid{&p, &shared.sync.stopped};");
-  w.line("Consumer<WeightRing> stream{{shared.ring, &shared.sync}, shared.scratch};");
+  w.line("Stream stream{{shared.ring, &shared.sync}, shared.scratch, shared.operands};");
   w.line("PassContext context{p, pass, stream, grid};");
   w.line("startControl(control, p);");
   {
@@ -108,9 +111,14 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
         w.line("if (pass.wantLogits && !{})", pass(plan.segments[1].name));
         w.line("  break;");
       }
+      if (plan.knobs.edges == "words") {
+        w.line("clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes, pass.rowsBefore * Buffers::rowBytes);");
+        w.line("if (p.kvHash && !gridEdge(grid, {})) // the pool's K and V, for the trace", plan.traceEdge);
+        w.line("  break;");
+      }
       w.line("const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + {});", plan.bestOffset);
       w.line("if (blockIdx.x == 0 && !finishRows<{}>(grid, {}, pass, best, control.kvHash))", pool,
-             plan.edges.size() - 1);
+             plan.bestEdge);
       w.line("  break;");
     }
     w.line("if (blockIdx.x == 0)");

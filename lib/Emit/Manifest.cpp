@@ -23,6 +23,8 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   j["rows_per_pass"] = plan.rowsPerPass;
   j["stream_bytes"] = plan.streamBytes;
   j["workspace_bytes"] = plan.workspaceBytes;
+  j["workspace_row_bytes"] = plan.rowBytes;
+  j["workspace_ones"] = plan.knobs.edges == "words"; // what a word is before it is written
   j["tagged_bytes"] = plan.taggedBytes;
   j["pool"] = {{"pages", pool ? pool->getInt("pages") : 0},
                {"page_tokens", pool ? pool->getInt("page_tokens") : 1},
@@ -87,7 +89,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
     j["buffers"].push_back({{"name", buffer.name},
                             {"offset", buffer.offset},
                             {"bytes", buffer.bytes},
-                            {"row_bytes", buffer.bytes / plan.rowsPerPass}});
+                            {"instances", buffer.instances}});
   j["control"] = ordered_json::parse(requestLayoutJson(module));
   return j.dump(2) + "\n";
 }

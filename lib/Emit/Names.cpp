@@ -48,11 +48,11 @@ static bool isReserved(llvm::StringRef word) {
       "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unix", "unsigned", "using",
       "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
       // variables
-      "b", "best", "c", "context", "epilogue", "inBlock", "keys", "layer", "logit", "numRows", "operand", "p", "pair", "part", "partner",
-      "pass", "position", "rope", "row", "shared", "sum", "tile", "unused", "values", "workspace", "y",
+      "b", "best", "c", "context", "epilogue", "finish", "grid", "inBlock", "instance", "keys", "layer", "logit", "numRows", "operand", "out", "own", "p", "pair", "part", "partner",
+      "pass", "position", "query", "rope", "row", "set", "shared", "sum", "tile", "unused", "values", "words", "workspace", "y",
       // functions and types
-      "Best", "Bf", "Buffers", "Float", "FloatRows", "Floats", "GridEdges", "KvRows", "PassContext", "PassShared",
-      "Request", "Rope", "Shared", "Tiles", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
+      "Best", "Bf", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "KvRows", "PassContext", "PassShared",
+      "Request", "Rope", "Shared", "Stream", "Tiles", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
       "consumerSync", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent",
       "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "partnerColumn",
       "publishBest", "reciprocalSqrt", "relu", "rotatePair", "rotated", "sigmoid", "silu", "softplus", "spreadRows",
@@ -88,7 +88,7 @@ std::map<const plan::Phase *, std::string> phaseFunctions(const plan::Plan &plan
 std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan &plan) {
   std::set<std::string> taken = {"Best", "Bf16Rows", "Buffers", "Config", "Consumer", "Control", "ControlState",
                                  "Float2", "FloatRows", "Floats", "Gauge", "GridEdges", "KvRows", "Metric", "Params",
-                                 "PassContext", "PassShared", "Producer", "Request", "Ring", "RingShared", "Rope", "Shared",
+                                 "PassContext", "PassShared", "Producer", "Request", "Ring", "RingShared", "Rope", "Shared", "Stream",
                                  "State", "Turn", "WeightRing", "WeightRows", "WeightVector", "Words4", "",
                                  typeName(plan.model) + "Kv"};
   for (const ir::Operation *state : module.all(ir::Op::State))
@@ -105,6 +105,15 @@ std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan 
     types.push_back(type);
   }
   return types;
+}
+
+std::string placeExpr(const plan::Plan &plan, const plan::Place &place) {
+  const plan::Buffer &buffer = plan.buffers[place.buffer];
+  const std::string instance = place.instance == plan::Place::First   ? "0"
+                               : place.instance == plan::Place::Layer ? "layer"
+                               : place.instance == plan::Place::Next  ? "layer + 1"
+                                                                      : std::to_string(buffer.instances - 1);
+  return fmt::format("b.{}({})", identifier(buffer.name), instance);
 }
 
 std::string floatLiteral(double value) {

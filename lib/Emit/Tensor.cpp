@@ -77,17 +77,21 @@ private:
            pool ? pool->getInt("pages") : 0, pool ? pool->getInt("page_tokens") : 1);
   }
 
+  bool words() const { return plan.knobs.edges == "words"; }
+
   void emitBuffers() {
     w.line();
-    w.comment("Activations of a pass, one line per row, in the workspace.");
+    w.comment("Activations of a pass: for each row a record, in which every value has a place of its own.");
     auto s = w.record("struct Buffers");
+    w.line("static constexpr long long rowBytes = {}, setBytes = {};", plan.rowBytes, plan.setBytes);
+    w.line("template <int Columns> using Bf16 = Bf16Rows<{}, Columns, rowBytes>;", words() ? "ByWords" : "ByBarrier");
+    w.line("template <int Columns> using Float = FloatRows<{}, Columns, rowBytes>;", words() ? "ByWords" : "ByBarrier");
+    w.line("char *set;");
+    w.line("const GridEdges *grid;");
+    w.line();
     for (const plan::Buffer &b : plan.buffers)
-      w.line("{}<{}> {};", b.dtype == ir::Scalar::F32 ? "FloatRows" : "Bf16Rows", b.columns, identifier(b.name));
-    std::string inits;
-    for (const plan::Buffer &b : plan.buffers)
-      inits += fmt::format("{}{}{{reinterpret_cast<{} *>(workspace + {})}}", inits.empty() ? "" : ",\n        ",
-                           identifier(b.name), b.dtype == ir::Scalar::F32 ? "float" : "u16", b.offset);
-    w.line("__device__ explicit Buffers(char *workspace)\n      : {} {{}}", inits.empty() ? "unused{}" : inits);
+      w.line("__device__ __forceinline__ auto {}(int instance) const {{ return {}<{}>{{set + {} + instance * {}, {{grid, {}}}}}; }}",
+             identifier(b.name), b.dtype == ir::Scalar::F32 ? "Float" : "Bf16", b.columns, b.offset, b.bytes, b.edge);
   }
 
   void emitMatrix(const plan::Matrix &m, const std::string &type) {
@@ -109,12 +113,13 @@ private:
   void emitPassStruct() {
     w.line();
     w.line("using WeightRing = Ring<{}, {}>;", plan.stages, plan.stageBytes);
+    w.line("using Stream = Consumer<WeightRing, {}>;", plan.operandBytes);
     w.line();
     w.comment("What a consumer thread carries through a pass.");
     auto s = w.record("struct PassContext");
     w.line("const abi::LaunchParams &p;");
     w.line("PassShared &pass;");
-    w.line("Consumer<WeightRing> &stream;");
+    w.line("Stream &stream;");
     w.line("GridEdges &grid;");
   }
 
@@ -146,8 +151,8 @@ private:
   void emitCalls(const std::vector<plan::Phase> &phases, bool layers) {
     for (const plan::Phase &phase : phases) {
       w.line("{}<Tiles>(context{});", functions.at(&phase), layers ? ", layer" : "");
-      if (plan.edges[phase.edge].lowering == plan::Edge::Tagged)
-        continue; // finishRows waits for its words
+      if (plan.edges[phase.edge].lowering != plan::Edge::Barrier)
+        continue; // who reads the words waits for them
       w.line("if (!gridEdge(context.grid, {}))", phase.edge);
       w.line("  return false;");
     }
@@ -164,7 +169,7 @@ private:
                       name);
     w.line("const abi::LaunchParams &p = context.p;");
     w.line("PassShared &pass = context.pass;");
-    w.line("const Buffers b(p.workspace);");
+    w.line("const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};");
     w.line("const int numRows = pass.numRows;");
     std::set<int64_t> ropes;
     if (phase.op)
@@ -196,8 +201,8 @@ private:
     case plan::Phase::Stream: {
       std::string outputs;
       for (Value v : phase.op->results)
-        if (auto it = plan.bufferOf.find(v.id); it != plan.bufferOf.end())
-          outputs += (outputs.empty() ? "" : ", ") + plan.buffers[it->second].name;
+        if (auto it = plan.placeOf.find(v.id); it != plan.placeOf.end())
+          outputs += (outputs.empty() ? "" : ", ") + plan.buffers[it->second.buffer].name;
       w.comment(fmt::format("Streams {}{}{}.", phase.name, place(phase.op->loc),
                             outputs.empty() ? "" : " into " + outputs));
       break;
@@ -210,29 +215,37 @@ private:
                             phase.op->getInt("heads"), phase.op->getInt("kv_heads")));
       break;
     case plan::Phase::Copy:
-      w.comment(fmt::format("{} moves to where the layers keep it.", plan.buffers[phase.from].name));
+      w.comment(fmt::format("{} moves to where the layers keep it.", plan.buffers[phase.from.buffer].name));
       break;
     }
   }
 
   void emitCopy(const plan::Phase &phase) {
-    const plan::Buffer &from = plan.buffers[phase.from], &to = plan.buffers[phase.to];
+    const plan::Buffer &from = plan.buffers[phase.from.buffer];
     auto rows = w.lambda("spreadRows(numRows, 1, [&](int row, int)");
     auto loop = w.scope(fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", from.columns));
-    w.line("b.{}.store8(row, c, b.{}.load8(row, c));", identifier(to.name), identifier(from.name));
+    w.line("{}.store8(row, c, {}.load8(row, c));", placeExpr(plan, phase.to), placeExpr(plan, phase.from));
   }
 
   void emitAttention(const plan::Phase &phase) {
     const Operation &op = *phase.op;
-    std::string query = "b." + identifier(plan.buffers[plan.bufferOf.at(op.operands[0].id)].name);
-    std::string out = "b." + identifier(plan.buffers[plan.bufferOf.at(op.result().id)].name);
+    const std::string layer = inLayers ? "layer" : "0";
+    std::string own = "InPool{}";
+    if (words()) {
+      const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
+      w.line("const auto own = inRows({}, {});", placeExpr(plan, {plan.newKeys, instance}),
+             placeExpr(plan, {plan.newValues, instance}));
+      own = "own";
+    }
+    w.line("const auto query = {};", placeExpr(plan, plan.placeOf.at(op.operands[0].id)));
+    w.line("const auto out = {};", placeExpr(plan, plan.placeOf.at(op.result().id)));
     at(op.loc); // of each line: directives count on from the last one
-    w.line("attend<{}Kv>(p, pass, {}, {}, context.stream.scratch,", typeName(plan.model), inLayers ? "layer" : "0",
-           floatLiteral(op.getFloat("scale")));
+    w.line("attend<{}Kv>(p, pass, {}, {}, context.stream.scratch, {},", typeName(plan.model), layer,
+           floatLiteral(op.getFloat("scale")), own);
     at(op.loc);
-    w.line("    [&](int row, int c) {{ return {}.load(row, c).v[0]; }},", query);
+    w.line("    [&](int row, int c) { return query.load(row, c).v[0]; },");
     at(op.loc);
-    w.line("    [&](int row, int c, float v) {{ {}.store(row, c, {{{{v}}}}); }});", out);
+    w.line("    [&](int row, int c, float v) { out.storeOne(row, c, {{v}}); });");
     ours();
   }
 
@@ -277,7 +290,10 @@ private:
     int64_t blockColumns = columns / op.getInt("groups", 1);
     at(op.loc);
     auto sum = w.lambda(fmt::format("const float {} = {}<{}>([&](int {})", name,
-                                    op.op == Op::ReduceSum ? "warpSum" : "warpMax", blockColumns,
+                                    op.op != Op::ReduceSum                ? "warpMax"
+                                    : op.getString("tree") == "parts8" ? "rowSum"
+                                                                       : "warpSum",
+                                    blockColumns,
                                     block ? "inBlock" : "c"));
     if (block)
       w.line("const int c = part * {} + inBlock;", blockColumns);
@@ -296,32 +312,87 @@ private:
     const plan::Matrix &m = plan.matrices[phase.matrix];
     Group group(module, plan, op.region());
     declareWeights(group);
-    Value operand = group.def(m.ranges[0].product)->operands[0];
-    auto scalars = emitPrologue(group, operand, m);
+    Value value = group.def(m.ranges[0].product)->operands[0];
+    auto slice = group.slice(value);
+    const Value source = sourceOf(group, value, slice, m);
+    w.line("const auto operand = operandOf<{}, Tiles>(context.stream, pass, {});", types[phase.matrix],
+           source ? placeExpr(plan, plan.placeOf.at(source.id)) : "NoSource{}");
+    auto scalars = emitReductions(group, slice, source, m);
     emitSinkDeclarations(group, m);
-
     {
-      auto lambda = w.record("const auto operand = [&](int row, int c) -> Words4");
-      if (!group.def(operand)) {
-        const plan::Buffer &buffer = plan.buffers[plan.bufferOf.at(operand.id)];
-        std::string name = "b." + identifier(buffer.name);
-        w.line("return keepBelow<{}>({}, c);", m.k,
-               buffer.dtype == ir::Scalar::BF16 ? name + ".words(row, c)" : "pack8(" + name + ".load8(row, c))");
+      auto lambda = w.record("const auto finish = [&](int row, int c, Words4 words) -> Words4");
+      if (value == source) {
+        w.line("return keepBelow<{}>(words, c);", m.k);
       } else {
-        auto slice = group.slice(operand);
         declarePosition(slice);
         declarePartner(slice, m.k);
         Vectors vectors(w, group, Vectors::Eight, m.k, marker());
+        if (source)
+          vectors.bind(source, "unpack8(words)");
         for (auto &[id, expr] : scalars)
           vectors.bind(Value{id}, expr);
-        std::string value = vectors.eval(operand);
-        w.line("return keepBelow<{}>(pack8({}), c);", m.k, value);
+        std::string result = vectors.eval(value);
+        w.line("return keepBelow<{}>(pack8({}), c);", m.k, result);
         ours();
       }
     }
     emitEpilogue(group, phase, m);
-    w.line("streamProduct<{}, Tiles>(context.stream, numRows, operand, epilogue);", types[phase.matrix]);
+    w.line("streamProduct<{}>(operand, finish, epilogue);", scalars.empty() ? "false" : "true");
     emitBest(group);
+  }
+
+  /// The one bf16 buffer that an operand is computed from, read at the operand's columns.
+  /// None when there are several, or at other columns, too.
+  Value sourceOf(const Group &group, Value value, const std::vector<const Operation *> &slice, const plan::Matrix &m) {
+    std::set<uint32_t> sources;
+    auto add = [&](Value v) {
+      if (auto it = plan.placeOf.find(v.id);
+          it != plan.placeOf.end() && !group.def(v) && plan.buffers[it->second.buffer].columns == m.k)
+        sources.insert(v.id);
+    };
+    add(value);
+    for (const Operation *op : slice) {
+      if (op->op == Op::RotateHalf)
+        return {};
+      for (Value v : op->operands)
+        add(v);
+    }
+    if (sources.size() != 1)
+      return {};
+    Value source{*sources.begin()};
+    return plan.buffers[plan.placeOf.at(source.id).buffer].dtype == ir::Scalar::BF16 ? source : Value();
+  }
+
+  /// Per-row values that the operand needs: each CTA reduces its rows for itself.
+  std::map<uint32_t, std::string> emitReductions(const Group &group, const std::vector<const Operation *> &slice,
+                                                 Value source, const plan::Matrix &m) {
+    std::map<uint32_t, std::string> reduced;
+    for (const Operation *op : slice) {
+      if (!isReduction(op->op))
+        continue;
+      if (reduced.empty())
+        w.line("operand.begin();");
+      const int64_t columns = module.type(op->operands[0]).size;
+      at(op->loc);
+      {
+        auto terms = w.lambda(fmt::format("operand.template reduce<{}, {}>({}, [&](int row, int c, Words4 words)",
+                                          op->op == Op::ReduceMax, columns, reduced.size()));
+        const auto inner = group.slice(op->operands[0]);
+        declarePosition(inner);
+        declarePartner(inner, columns);
+        Vectors vectors(w, group, Vectors::Eight, columns, marker());
+        if (source && columns == m.k)
+          vectors.bind(source, "unpack8(words)");
+        for (auto &[id, expr] : reduced)
+          vectors.bind(Value{id}, expr);
+        std::string value = vectors.eval(op->operands[0]);
+        w.line("return {};", value);
+      }
+      ours();
+      assert(reduced.size() < 4 && "PassShared keeps four scalars per row");
+      reduced[op->result().id] = fmt::format("pass.scalars[{}][row]", reduced.size());
+    }
+    return reduced;
   }
 
   void declarePartner(const std::vector<const Operation *> &slice, int64_t) {
@@ -330,74 +401,6 @@ private:
         w.line("const int partner = partnerColumn<{}>(c);", op->getInt("dim"));
         return;
       }
-  }
-
-  /// Per-row scalars that the operand needs: reductions of rows, by every CTA.
-  std::map<uint32_t, std::string> emitPrologue(const Group &group, Value operand, const plan::Matrix &m) {
-    std::map<uint32_t, std::string> stored;
-    auto slice = group.slice(operand);
-    if (llvm::none_of(slice, [](const Operation *op) { return isReduction(op->op); }))
-      return stored;
-    auto isScalar = [&](Value v) {
-      const Type &t = module.type(v);
-      return t.kind == Type::Rows && t.size == 1;
-    };
-    {
-      auto rows = w.lambda("everyRow(numRows, [&](int row)");
-      std::map<uint32_t, std::string> local;
-      Vectors scalarValues(w, group, Vectors::Scalar, 1, marker());
-      // Reductions, and the scalars that follow from them or from stored ones, in order.
-      for (const Operation *op : slice) {
-        if (op->results.empty())
-          continue;
-        Value r = op->result();
-        if (isReduction(op->op)) {
-          std::string name = module.hint(r).empty() ? "sum" : identifier(module.hint(r));
-          name += local.empty() ? "" : std::to_string(local.size() + 1);
-          emitReduction(group, *op, module.type(op->operands[0]).size, name, local, false);
-          local[r.id] = name;
-          scalarValues.bind(r, name);
-        } else if (isScalar(r) && dependsOnlyOn(group, r, local) && usedByVectors(slice, r, isScalar)) {
-          local[r.id] = scalarValues.eval(r);
-        }
-      }
-      ours();
-      auto lane = w.scope("if (laneId() == 0)");
-      for (const Operation *op : slice)
-        for (Value r : op->results)
-          if (isScalar(r) && usedByVectors(slice, r, isScalar)) {
-            assert(stored.size() < 4 && "PassShared keeps four scalars per row");
-            w.line("pass.scalars[{}][row] = {};", stored.size(), local.at(r.id));
-            stored[r.id] = fmt::format("pass.scalars[{}][row]", stored.size());
-          }
-    }
-    w.line("consumerSync();");
-    return stored;
-  }
-
-  template <class IsScalar>
-  bool usedByVectors(const std::vector<const Operation *> &slice, Value v, IsScalar isScalar) {
-    for (const Operation *op : slice)
-      if (llvm::is_contained(op->operands, v) && !isScalar(op->result()))
-        return true;
-    return false;
-  }
-
-  /// Everything that `v` needs is known: constants, `known` scalars, stored ones.
-  bool dependsOnlyOn(const Group &group, Value v, const std::map<uint32_t, std::string> &known) {
-    if (known.count(v.id))
-      return true;
-    const Operation *op = group.def(v);
-    if (!op)
-      return true;
-    if (isReduction(op->op))
-      return false;
-    if (op->op == Op::Const)
-      return true;
-    return llvm::all_of(op->operands, [&](Value o) {
-      const Type &t = module.type(o);
-      return (t.kind == Type::ScalarKind || t.size == 1) && dependsOnlyOn(group, o, known);
-    });
   }
 
   /// A value that leaves the group, and how it is stored.
@@ -414,14 +417,19 @@ private:
       if (inner.op == Op::KvAppend) {
         out.push_back({inner.operands[0], "keys", false, inner.loc});
         out.push_back({inner.operands[1], "values", false, inner.loc});
+        if (words()) {
+          const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
+          out.push_back({inner.operands[0], placeExpr(plan, {plan.newKeys, instance}), false, inner.loc});
+          out.push_back({inner.operands[1], placeExpr(plan, {plan.newValues, instance}), false, inner.loc});
+        }
       }
       if (inner.op == Op::ArgMax)
         out.push_back({inner.operands[0], "", true, inner.loc});
     }
     for (auto [result, yielded] : llvm::zip(op.results, group.region.ops.back().operands)) {
-      auto it = plan.bufferOf.find(result.id);
-      if (it != plan.bufferOf.end())
-        out.push_back({yielded, "b." + identifier(plan.buffers[it->second].name), false, op.loc});
+      auto it = plan.placeOf.find(result.id);
+      if (it != plan.placeOf.end())
+        out.push_back({yielded, placeExpr(plan, it->second), false, op.loc});
     }
     return out;
   }
@@ -443,8 +451,10 @@ private:
     auto lambda = w.record("const auto epilogue = [&](int tile, int row, int pair, float y0, float y1)");
     auto all = sinks(group, *phase.op);
     for (const plan::PairRange &r : m.ranges) {
-      std::string head = r.pairBegin ? fmt::format("if (pair >= {} && pair < {})", r.pairBegin, r.pairBegin + r.pairs)
-                                     : fmt::format("if (pair < {})", r.pairs);
+      // Whole tiles: the four lanes of a row store together, padding too.
+      const int64_t end = r.pairBegin + (r.pairs + 3) / 4 * 4;
+      std::string head = r.pairBegin ? fmt::format("if (pair >= {} && pair < {})", r.pairBegin, end)
+                                     : fmt::format("if (pair < {})", end);
       auto range = w.scope(head, r.weight + (r.second.empty() ? "" : ", " + r.second));
       std::string local = r.pairBegin ? fmt::format("(pair - {})", r.pairBegin) : "pair";
       Vectors::Width width = Vectors::Pair;
@@ -488,7 +498,7 @@ private:
         else if (width == Vectors::Pair)
           w.line("{}.storePair(row, c0, c1, {});", sink.store, value);
         else
-          w.line("{}.store(row, c0, {});", sink.store, value);
+          w.line("{}.storeOne(row, c0, {});", sink.store, value);
       }
       ours();
     }
@@ -498,6 +508,9 @@ private:
   void emitTake(const std::string &value, const plan::PairRange &r) {
     w.line("const auto logit = {};", value);
     ours();
+    std::optional<CodeWriter::Scope> tail;
+    if (r.pairs % 4) // the last tile is not full
+      tail.emplace(w.scope(fmt::format("if (c0 < {})", r.columns)));
     w.line("best[tile].take(logit.v[0], c0);");
     std::string second = r.columns % 2 ? fmt::format("if (c1 < {})", r.columns) : "";
     if (!second.empty()) {

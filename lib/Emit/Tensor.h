@@ -20,6 +20,8 @@ std::string identifier(llvm::StringRef name);
 std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan &plan);
 /// The function of each phase; no two are equal.
 std::map<const plan::Phase *, std::string> phaseFunctions(const plan::Plan &plan);
+/// The rows of a value: `b.x(layer + 1)`.
+std::string placeExpr(const plan::Plan &plan, const plan::Place &place);
 /// A float literal that reads back to the same f32.
 std::string floatLiteral(double value);
 

@@ -87,10 +87,10 @@ std::string Vectors::column(bool partner) const {
 }
 
 std::string Vectors::load(Value v, bool partner) {
-  auto it = group.plan.bufferOf.find(v.id);
-  assert(it != group.plan.bufferOf.end() && "a value from outside lives in a buffer");
-  const plan::Buffer &buffer = group.plan.buffers[it->second];
-  std::string name = "b." + identifier(buffer.name);
+  auto it = group.plan.placeOf.find(v.id);
+  assert(it != group.plan.placeOf.end() && "a value from outside lives in a buffer");
+  const plan::Buffer &buffer = group.plan.buffers[it->second.buffer];
+  std::string name = placeExpr(group.plan, it->second);
   if (width == Scalar || buffer.columns != columns || columns == 1) {
     std::string first = width == Pair ? "c0" : column(partner);
     std::string index = buffer.columns == 1         ? "0"

@@ -96,7 +96,8 @@ private:
   Value sumOverBlocks(Value v, int64_t groups) {
     Operation &op = b.create(Op::ReduceSum, {v}, {rows(groups)});
     op.set("groups", groups);
-    op.set("tree", std::string("lanes32"));
+    // Whole rows are cut like the operands of products, whose warps add up their own part.
+    op.set("tree", std::string(groups == 1 ? "parts8" : "lanes32"));
     return op.result();
   }
   /// Mean over blocks of `length` columns, as a product with the reciprocal.

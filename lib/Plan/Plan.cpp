@@ -35,14 +35,20 @@ std::vector<std::string> profileNames() {
 
 bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
   auto [key, value] = setting.split('=');
-  if (key == "order") {
-    if (value != "ascending" && value != "descending") {
-      diags.report(Diag::BadPlanValue, {}, key.str(), value.str(), "`ascending` or `descending`");
-      return false;
+  struct {
+    const char *name, *first, *second;
+    std::string *target;
+  } words[] = {{"order", "ascending", "descending", &knobs.order}, {"edges", "barrier", "words", &knobs.edges}};
+  for (auto &entry : words)
+    if (key == entry.name) {
+      if (value != entry.first && value != entry.second) {
+        diags.report(Diag::BadPlanValue, {}, key.str(), value.str(),
+                     fmt::format("`{}` or `{}`", entry.first, entry.second));
+        return false;
+      }
+      *entry.target = value.str();
+      return true;
     }
-    knobs.order = value.str();
-    return true;
-  }
   struct {
     const char *name;
     int64_t *target;
@@ -61,7 +67,7 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
       *entry.target = number;
       return true;
     }
-  std::vector<std::string> known = {"chunk", "ctas", "order", "ring"};
+  std::vector<std::string> known = {"chunk", "ctas", "edges", "order", "ring"};
   diags.report(Diag::UnknownPlanKey, {}, key.str());
   diags.suggest(key, known);
   diags.note("known keys: " + llvm::join(known, ", "));
@@ -148,16 +154,28 @@ private:
     return name;
   }
 
-  /// A buffer for `v`, named after it, else after the phase that writes it.
-  int newBuffer(Value v, const std::string &phase) {
-    const ir::Type &type = module.type(v);
+  /// How `v` is kept: rounded when nobody reads more of it.
+  Scalar storedAs(Value v) {
+    const Scalar elem = module.type(v).elem;
+    return elem == Scalar::F32 && onlyRounded(v) ? Scalar::BF16 : elem;
+  }
+
+  int newBuffer(const std::string &name, Scalar dtype, int64_t columns, int64_t instances) {
     Buffer b;
-    b.name = bufferName(module.hint(v).empty() ? phase : module.hint(v).str());
-    b.dtype = type.elem == Scalar::F32 && onlyRounded(v) ? Scalar::BF16 : type.elem;
-    b.columns = type.size;
-    b.stride = roundUp(type.size, 8);
+    b.name = bufferName(name);
+    b.dtype = dtype;
+    b.columns = columns;
+    b.stride = roundUp(columns, 8);
+    b.instances = instances;
     plan.buffers.push_back(b);
     return plan.buffers.size() - 1;
+  }
+
+  /// A place for `v`, in a buffer named after it, else after the phase that writes it.
+  Place newPlace(Value v, const std::string &phase) {
+    const std::string name = module.hint(v).empty() ? phase : module.hint(v).str();
+    return {newBuffer(name, storedAs(v), module.type(v).size, std::max<int64_t>(1, layerCount)),
+            layerCount ? Place::Layer : Place::First};
   }
 
   int newEdge(std::string name, SourceLoc loc) {
@@ -165,95 +183,12 @@ private:
     return plan.edges.size() - 1;
   }
 
-  /// Values that the operands of `op`'s products depend on, inside its region.
-  std::set<uint32_t> prologueValues(const Operation &op) {
-    std::set<uint32_t> needed;
-    const auto &ops = op.region().ops;
-    for (const Operation &inner : llvm::reverse(ops)) {
-      bool wanted = inner.op == Op::MatMul;
-      for (Value r : inner.results)
-        wanted |= needed.count(r.id) != 0;
-      if (wanted)
-        for (Value v : inner.operands)
-          needed.insert(v.id);
-    }
-    return needed;
-  }
-
-  static bool reads(const Region &region, Value v) {
-    bool found = false;
-    ir::walk(region, [&](const Operation &op) { found |= llvm::is_contained(op.operands, v); });
-    return found;
-  }
-  static bool reads(const Operation &op, Value v) {
-    return llvm::is_contained(op.operands, v) ||
-           llvm::any_of(op.regions, [&](const Region &region) { return reads(region, v); });
-  }
-
-  /// A result of `op` may take over the buffer of a value that `op` reads only at
-  /// the columns it writes and that nobody reads later.
-  int reusable(const Operation &op, Value result, Value yielded, llvm::ArrayRef<const Operation *> later) {
-    const auto &ops = op.region().ops;
-    std::set<uint32_t> defined;
-    bool rotates = false;
-    for (const Operation &inner : ops) {
-      for (Value r : inner.results)
-        defined.insert(r.id);
-      rotates |= inner.op == Op::RotateHalf;
-    }
-    // With several results another thread may still read what this one overwrites.
-    if (op.results.size() != 1 || (op.op == Op::Map && rotates))
-      return -1;
-    int candidate = -1;
-    std::set<uint32_t> inPrologue;
-    if (op.op == Op::Stream)
-      inPrologue = prologueValues(op);
-    for (const Operation &inner : ops)
-      for (Value u : inner.operands) {
-        auto it = plan.bufferOf.find(u.id);
-        if (it == plan.bufferOf.end() || defined.count(u.id) || inPrologue.count(u.id))
-          continue;
-        if (module.type(u) != module.type(result))
-          continue;
-        // The only readers are this operation's own; the layers' loop rereads
-        // nothing from before it except its arguments, which this may be.
-        bool readLater = llvm::any_of(later, [&](const Operation *next) { return reads(*next, u); });
-        if (readLater || !overwritable.count(u.id) || !elementOf(op, yielded, u))
-          continue;
-        // A loop-carried buffer first: the next iteration then finds it in place.
-        if (loopBuffers.count(it->second))
-          return it->second;
-        if (candidate < 0)
-          candidate = it->second;
-      }
-    return candidate;
-  }
-
-  /// `value` is computed in `op`'s region from `u` without a reduction over u's
-  /// columns in the same sweep (maps reduce before they write, so they may).
-  bool elementOf(const Operation &op, Value value, Value u) {
-    std::set<uint32_t> slice = {value.id};
-    for (const Operation &inner : llvm::reverse(op.region().ops)) {
-      bool wanted = false;
-      for (Value r : inner.results)
-        wanted |= slice.count(r.id) != 0;
-      if (wanted)
-        for (Value v : inner.operands)
-          slice.insert(v.id);
-    }
-    return slice.count(u.id) != 0;
-  }
-
-  std::set<uint32_t> overwritable; ///< values whose buffer this region owns
-  std::set<int> loopBuffers;       ///< of the arguments of `repeat`
+  int64_t layerCount = 0; ///< of the `repeat` that is being planned; 0 outside
+  std::map<uint32_t, int> handedOn; ///< values that a layer hands to the next one: their buffers
 
   bool planOps(const Region &region, const Operation &model, int64_t layers, std::vector<Phase> &phases,
                Segment *segment) {
-    for (size_t i = 0; i < region.ops.size(); ++i) {
-      const Operation &op = region.ops[i];
-      std::vector<const Operation *> later;
-      for (size_t j = i + 1; j < region.ops.size(); ++j)
-        later.push_back(&region.ops[j]);
+    for (const Operation &op : region.ops) {
       switch (op.op) {
       case Op::Yield:
         break;
@@ -264,7 +199,7 @@ private:
         if (!segment || segment->repeatCount)
           return unsupported(op, "more than one `repeat`, or a nested one");
         segment->repeatCount = op.getInt("count");
-        if (!planRepeat(op, model, *segment, later))
+        if (!planRepeat(op, model, *segment))
           return false;
         break;
       }
@@ -273,7 +208,7 @@ private:
       case Op::Attention: {
         // Behind the repeat, phases go to `after`.
         std::vector<Phase> &target = segment && segment->repeatCount ? segment->after : phases;
-        if (!planPhase(op, model, layers, target, later))
+        if (!planPhase(op, model, layers, target))
           return false;
         break;
       }
@@ -285,8 +220,7 @@ private:
     return true;
   }
 
-  bool planPhase(const Operation &op, const Operation &model, int64_t layers, std::vector<Phase> &phases,
-                 llvm::ArrayRef<const Operation *> later) {
+  bool planPhase(const Operation &op, const Operation &model, int64_t layers, std::vector<Phase> &phases) {
     Phase phase;
     phase.op = &op;
     if (op.op == Op::Stream) {
@@ -303,22 +237,45 @@ private:
                    : op.op == Op::Map                   ? "map"
                                                         : "attention";
     }
-    if (op.op == Op::Attention) {
-      plan.bufferOf[op.result().id] = newBuffer(op.result(), phase.name);
-      overwritable.insert(op.result().id);
-    } else {
-      const Operation &yield = op.region().ops.back();
-      for (auto [result, yielded] : llvm::zip(op.results, yield.operands)) {
-        const ir::Type &type = module.type(result);
-        if (type.kind == ir::Type::Kv || type.elem == Scalar::Token)
-          continue;
-        int buffer = reusable(op, result, yielded, later);
-        plan.bufferOf[result.id] = buffer >= 0 ? buffer : newBuffer(result, phase.name);
-        overwritable.insert(result.id);
-      }
-    }
     phase.edge = newEdge(phase.name, op.loc);
+    for (Value result : op.results) {
+      const ir::Type &type = module.type(result);
+      if (type.kind == ir::Type::Kv || type.elem == Scalar::Token)
+        continue;
+      auto carried = handedOn.find(result.id);
+      Place place = carried != handedOn.end() ? Place{carried->second, Place::Next} : newPlace(result, phase.name);
+      // One lane stores one value of a block: a bf16 alone is no word.
+      if (plan.knobs.edges == "words" && op.op == Op::Map && type.size == blocksOf(op))
+        plan.buffers[place.buffer].dtype = Scalar::F32;
+      plan.buffers[place.buffer].edge = phase.edge;
+      plan.placeOf[result.id] = place;
+    }
+    if (plan.knobs.edges == "words" && op.op != Op::Attention)
+      for (const Operation &inner : op.region().ops)
+        if (inner.op == Op::KvAppend && !planAppended(inner, phase.edge))
+          return false;
     phases.push_back(std::move(phase));
+    return true;
+  }
+
+  /// The blocks of columns that a map reduces, each on its own.
+  static int64_t blocksOf(const Operation &op) {
+    int64_t blocks = 1;
+    for (const Operation &inner : op.region().ops)
+      if (inner.op == Op::ReduceSum || inner.op == Op::ReduceMax)
+        blocks = std::max(blocks, inner.getInt("groups", 1));
+    return blocks;
+  }
+
+  /// K and V of the pass's own rows reach its attention as words, too: what stands in the
+  /// pool becomes visible with the next tick.
+  bool planAppended(const Operation &append, int edge) {
+    if (plan.newKeys >= 0)
+      return unsupported(append, "two appends to one KV pool with `--plan edges=words`");
+    const int64_t columns = module.type(append.operands[0]).size, instances = std::max<int64_t>(1, layerCount);
+    plan.newKeys = newBuffer("new_keys", Scalar::BF16, columns, instances);
+    plan.newValues = newBuffer("new_values", Scalar::BF16, columns, instances);
+    plan.buffers[plan.newKeys].edge = plan.buffers[plan.newValues].edge = edge;
     return true;
   }
 
@@ -335,55 +292,48 @@ private:
     return true;
   }
 
-  bool planRepeat(const Operation &op, const Operation &model, Segment &segment,
-                  llvm::ArrayRef<const Operation *> later) {
+  bool planRepeat(const Operation &op, const Operation &model, Segment &segment) {
     const Region &body = op.region();
-    // Every iteration reads what stands before the loop: it may overwrite nothing of that.
-    std::set<uint32_t> outside = std::exchange(overwritable, {});
-    for (auto [init, arg] : llvm::zip(op.operands, body.args)) {
-      // The loop owns its values' buffers: take the initial value's, or copy it.
-      bool readLater = reads(body, init);
-      for (const Operation *next : later)
-        readLater |= reads(*next, init);
-      int from = plan.bufferOf.at(init.id), to = from;
-      if (readLater || llvm::count(op.operands, init) > 1) {
-        to = newBuffer(arg, "carried");
-        segment.before.push_back({Phase::Copy, "copy " + plan.buffers[from].name, nullptr, -1, from, to,
-                                  newEdge("copy " + plan.buffers[from].name, op.loc)});
-      }
-      plan.bufferOf[arg.id] = to;
-      overwritable.insert(arg.id);
-      loopBuffers.insert(to);
-    }
-    if (!planOps(body, model, op.getInt("count"), segment.repeated, nullptr))
-      return false;
     const Operation &yield = body.ops.back();
-    std::vector<std::pair<int, int>> moves;
-    for (auto [yielded, arg] : llvm::zip(yield.operands, body.args))
-      if (plan.bufferOf.at(yielded.id) != plan.bufferOf.at(arg.id))
-        moves.push_back({plan.bufferOf.at(yielded.id), plan.bufferOf.at(arg.id)});
-    auto copy = [&](int from, int to) {
-      std::string name = "copy " + plan.buffers[from].name;
-      segment.repeated.push_back({Phase::Copy, name, nullptr, -1, from, to, newEdge(name, op.loc)});
+    const int64_t count = op.getInt("count");
+    std::set<int> carried;
+    const auto copy = [&](std::vector<Phase> &phases, Place from, Place to) {
+      Phase phase{Phase::Copy, "copy " + plan.buffers[from.buffer].name};
+      phase.from = from;
+      phase.to = to;
+      phase.edge = newEdge(phase.name, op.loc);
+      plan.buffers[to.buffer].edge = phase.edge;
+      phases.push_back(std::move(phase));
     };
-    // What an earlier copy would overwrite steps aside first: values may change places.
-    for (size_t i = 0; i < moves.size(); ++i)
-      for (size_t j = 0; j < i; ++j)
-        if (moves[j].second == moves[i].first) {
-          plan::Buffer aside = plan.buffers[moves[i].first];
-          aside.name = bufferName(aside.name);
-          plan.buffers.push_back(aside);
-          copy(moves[i].first, plan.buffers.size() - 1);
-          moves[i].first = plan.buffers.size() - 1;
-          break;
-        }
-    for (auto [from, to] : moves)
-      copy(from, to);
-    overwritable = std::move(outside);
-    for (auto [result, arg] : llvm::zip(op.results, body.args)) {
-      plan.bufferOf[result.id] = plan.bufferOf.at(arg.id);
-      overwritable.insert(result.id);
+    for (auto [init, arg, yielded] : llvm::zip(op.operands, body.args, yield.operands)) {
+      // The first instance is the initial value's; a value that starts two goes on in a copy.
+      Place place = plan.placeOf.at(init.id);
+      if (place.instance != Place::First || !carried.insert(place.buffer).second) {
+        const Place from = place;
+        place = {newBuffer("carried", plan.buffers[from.buffer].dtype, module.type(arg).size, 1), Place::First};
+        copy(segment.before, from, place);
+        carried.insert(place.buffer);
+      }
+      Buffer &buffer = plan.buffers[place.buffer];
+      buffer.instances = count + 1;
+      if (storedAs(arg) == Scalar::F32 || storedAs(yielded) == Scalar::F32)
+        buffer.dtype = Scalar::F32;
+      plan.placeOf[arg.id] = {place.buffer, Place::Layer};
     }
+    for (auto [yielded, arg] : llvm::zip(yield.operands, body.args))
+      if (!llvm::is_contained(body.args, yielded))
+        handedOn.insert({yielded.id, plan.placeOf.at(arg.id).buffer});
+    layerCount = count;
+    if (!planOps(body, model, count, segment.repeated, nullptr))
+      return false;
+    layerCount = 0;
+    for (auto [yielded, arg] : llvm::zip(yield.operands, body.args)) {
+      const Place from = plan.placeOf.at(yielded.id), to = {plan.placeOf.at(arg.id).buffer, Place::Next};
+      if (from.buffer != to.buffer || from.instance != to.instance)
+        copy(segment.repeated, from, to);
+    }
+    for (auto [result, arg] : llvm::zip(op.results, body.args))
+      plan.placeOf[result.id] = {plan.placeOf.at(arg.id).buffer, Place::Last};
     return true;
   }
 
@@ -446,7 +396,7 @@ private:
     }
     m.groups = (tiles + m.group - 1) / m.group;
     m.chunkBlocks = 1;
-    while (m.chunkBlocks * 2 * m.group * 4096 <= plan.knobs.chunk && m.blocks % (m.chunkBlocks * 2) == 0)
+    while (m.chunkBlocks < 4 && m.chunkBlocks * 2 * m.group * 4096 <= plan.knobs.chunk && m.blocks % (m.chunkBlocks * 2) == 0)
       m.chunkBlocks *= 2;
     m.bytes = m.groups * m.blocks * m.group * 4096;
     m.firstCta = nextFirst;
@@ -460,14 +410,13 @@ private:
     Segment segment;
     segment.name = op.name;
     segment.op = &op;
-    overwritable.clear();
     const Region &body = op.region();
     for (auto [index, arg] : llvm::enumerate(body.args)) {
       if (index >= forwarded.size())
         return unsupported(op, "a segment with more arguments than the one before yields");
       // `kv` orders an attention behind the append; nothing is stored for it.
       if (module.type(arg).kind != ir::Type::Kv)
-        plan.bufferOf[arg.id] = plan.bufferOf.at(forwarded[index].id);
+        plan.placeOf[arg.id] = plan.placeOf.at(forwarded[index].id);
     }
     if (!planOps(body, model, 0, segment.before, &segment))
       return false;
@@ -477,15 +426,31 @@ private:
     return true;
   }
 
-  /// All edges are grid barriers but the last one when only maxima cross it: CTA 0 alone
-  /// reads these, and the tick's edge stands before their memory is written again.
+  /// The last edge is tagged words when only maxima cross it: CTA 0 alone reads these, and
+  /// the tick's edge stands before their memory is written again.
   void lowerEdges() {
+    plan.bestEdge = plan.edges.size() - 1;
+    if (plan.knobs.edges == "words") {
+      for (Edge &edge : llvm::drop_begin(plan.edges))
+        edge.lowering = Edge::Words;
+      plan.traceEdge = newEdge("trace", {});
+    }
     const Segment &last = plan.segments.back();
     const std::vector<Phase> &phases = !last.after.empty() || last.repeatCount ? last.after : last.before;
-    if (phases.empty() || phases.back().kind != Phase::Stream || phases.back().edge + 1 != (int)plan.edges.size())
+    if (phases.empty() || phases.back().kind != Phase::Stream || phases.back().edge != plan.bestEdge)
       return;
     if (llvm::any_of(phases.back().op->region().ops, [](const Operation &op) { return op.op == Op::ArgMax; }))
       plan.edges[phases.back().edge].lowering = Edge::Tagged;
+  }
+
+  /// A chunk's columns of 16 rows for each of the 8 warps, and no more than the longest rows.
+  void planOperands() {
+    int64_t most = 0, least = 0;
+    for (const Matrix &m : plan.matrices) {
+      least = std::max(least, m.chunkBlocks * 8 * 16 * 64);
+      most = std::max(most, 16 * m.kPadded * 2);
+    }
+    plan.operandBytes = std::max(least, std::min<int64_t>(most, 32768));
   }
 
   void layOut(const Operation &model) {
@@ -500,10 +465,12 @@ private:
     offset = 0;
     for (Buffer &b : plan.buffers) {
       b.offset = offset;
-      b.bytes = plan.rowsPerPass * b.stride * (b.dtype == Scalar::F32 ? 4 : 2);
-      offset += roundUp(b.bytes, 256);
+      b.bytes = roundUp(b.stride * (b.dtype == Scalar::F32 ? 4 : 2), 128);
+      offset += b.bytes * b.instances;
     }
-    plan.workspaceBytes = offset;
+    plan.rowBytes = offset;
+    plan.setBytes = plan.rowBytes * plan.rowsPerPass;
+    plan.workspaceBytes = 2 * plan.setBytes;
     plan.bestOffset = 0;
     plan.taggedBytes = roundUp(plan.rowsPerPass * plan.ctas * 16, 256);
 
@@ -518,8 +485,9 @@ private:
       attention = std::max(attention, 4 * (together * dim + 8 * together * (dim + 2)));
     });
     plan.scratchBytes = roundUp(std::max(kSumBytes, attention), 128);
+    planOperands();
     const int64_t beside =
-        controlShared(module.param("slots"), module.all(Op::Gauge).size()) + plan.scratchBytes;
+        controlShared(module.param("slots"), module.all(Op::Gauge).size()) + plan.scratchBytes + plan.operandBytes;
     const int64_t room = plan.profile.sharedBytes - beside;
     int64_t fit = std::min<int64_t>(16, room / plan.stageBytes);
     plan.stages = plan.knobs.ring ? plan.knobs.ring : fit;

@@ -7,6 +7,22 @@ static const char *pairingName(Pairing p) {
   return p == Pairing::Adjacent ? "adjacent" : p == Pairing::Half ? "half" : "dual";
 }
 
+static const char *loweringName(Edge::Lowering lowering) {
+  return lowering == Edge::Barrier ? "grid barrier" : lowering == Edge::Words ? "words" : "tagged words";
+}
+
+/// `x`, or which of its instances: `x[layer + 1]`.
+static std::string placeName(const Plan &plan, const Place &place) {
+  const Buffer &buffer = plan.buffers[place.buffer];
+  switch (place.instance) {
+  case Place::First: return buffer.instances == 1 ? buffer.name : buffer.name + "[0]";
+  case Place::Layer: return buffer.name + "[layer]";
+  case Place::Next: return buffer.name + "[layer + 1]";
+  case Place::Last: return fmt::format("{}[{}]", buffer.name, buffer.instances - 1);
+  }
+  llvm_unreachable("not an instance");
+}
+
 static void printPhases(std::string &out, const Plan &plan, const std::vector<Phase> &phases,
                         const char *indent) {
   for (const Phase &phase : phases) {
@@ -17,12 +33,12 @@ static void printPhases(std::string &out, const Plan &plan, const std::vector<Ph
     std::string results;
     if (phase.op)
       for (ir::Value v : phase.op->results) {
-        auto it = plan.bufferOf.find(v.id);
-        if (it != plan.bufferOf.end())
-          results += (results.empty() ? " -> " : ", ") + plan.buffers[it->second].name;
+        auto it = plan.placeOf.find(v.id);
+        if (it != plan.placeOf.end())
+          results += (results.empty() ? " -> " : ", ") + placeName(plan, it->second);
       }
     if (phase.kind == Phase::Copy)
-      results = " -> " + plan.buffers[phase.to].name;
+      results = " -> " + placeName(plan, phase.to);
     out += fmt::format("{}{:<9} {:<24}{}  edge {}\n", indent, kind, phase.name, results, phase.edge);
   }
 }
@@ -32,8 +48,8 @@ std::string print(const Plan &plan) {
   out += fmt::format("plan for {} ({} SMs, {} bytes of shared memory)\n", plan.profile.name,
                      plan.profile.smCount, plan.profile.sharedBytes);
   out += fmt::format("  ctas {}, threads 288, rows per pass {}\n", plan.ctas, plan.rowsPerPass);
-  out += fmt::format("  ring {} stages of {} bytes, scratch {} bytes, shared {} bytes, order {}\n", plan.stages,
-                     plan.stageBytes, plan.scratchBytes, plan.sharedBytes, plan.knobs.order);
+  out += fmt::format("  ring {} stages of {} bytes, operands {} bytes, scratch {} bytes, shared {} bytes, order {}\n", plan.stages,
+                     plan.stageBytes, plan.operandBytes, plan.scratchBytes, plan.sharedBytes, plan.knobs.order);
   out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n\n", plan.streamBytes,
                      plan.workspaceBytes, plan.taggedBytes);
   out += "matrices (in stream order)\n";
@@ -58,10 +74,10 @@ std::string print(const Plan &plan) {
       out += fmt::format(", {} columns\n", r.columns);
     }
   }
-  out += "\nbuffers\n";
+  out += fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", plan.rowBytes, plan.rowsPerPass);
   for (const Buffer &b : plan.buffers)
-    out += fmt::format("  {:<16} {} [{}, {}] at {}\n", b.name, ir::scalarName(b.dtype).str(), plan.rowsPerPass,
-                       b.columns, b.offset);
+    out += fmt::format("  {:<16} {} [{}, {}] at {}\n", b.name, ir::scalarName(b.dtype).str(), b.instances, b.columns,
+                       b.offset);
   out += "\nphases\n";
   for (const Segment &s : plan.segments) {
     out += fmt::format("  segment {}\n", s.name);
@@ -75,7 +91,7 @@ std::string print(const Plan &plan) {
   out += "\nedges\n";
   for (size_t i = 0; i < plan.edges.size(); ++i)
     out += fmt::format("  {:>3} behind {:<24} {}\n", i, plan.edges[i].name,
-                       plan.edges[i].lowering == Edge::Tagged ? "tagged words" : "grid barrier");
+                       loweringName(plan.edges[i].lowering));
   return out;
 }
 

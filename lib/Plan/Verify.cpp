@@ -21,8 +21,6 @@ private:
   const Plan &plan;
   const ir::Module &module;
   Diagnostics &diags;
-  /// The values that each buffer holds while the phases are gone through.
-  std::map<int, std::set<uint32_t>> holds;
 
   bool fail(std::string what, SourceLoc loc) {
     diags.report(Diag::PlanInvalid, loc, what);
@@ -40,12 +38,16 @@ private:
   }
 
   bool checkBuffers() {
-    for (size_t i = 0; i < plan.buffers.size(); ++i)
+    for (size_t i = 0; i < plan.buffers.size(); ++i) {
+      const Buffer &a = plan.buffers[i];
+      if (a.offset + a.bytes * a.instances > plan.rowBytes)
+        return fail(fmt::format("buffer `{}` leaves the row's record", a.name), {});
       for (size_t j = i + 1; j < plan.buffers.size(); ++j) {
-        const Buffer &a = plan.buffers[i], &b = plan.buffers[j];
-        if (a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes)
+        const Buffer &b = plan.buffers[j];
+        if (a.offset < b.offset + b.bytes * b.instances && b.offset < a.offset + a.bytes * a.instances)
           return fail(fmt::format("buffers `{}` and `{}` overlap", a.name, b.name), {});
       }
+    }
     return true;
   }
 
@@ -65,7 +67,20 @@ private:
     return true;
   }
 
-  // --- values: the phases in order, the layers twice ---------------------------
+  // --- values: the phases in order, every layer ---------------------------------
+
+  /// Buffer and instance of a value in layer `layer`.
+  using Spot = std::pair<int, int64_t>;
+  Spot spot(const Place &place) const {
+    const int64_t last = plan.buffers[place.buffer].instances - 1;
+    return {place.buffer, place.instance == Place::First   ? 0
+                          : place.instance == Place::Layer ? layer
+                          : place.instance == Place::Next  ? layer + 1
+                                                           : last};
+  }
+  /// What this pass wrote, and which value it is.
+  std::map<Spot, uint32_t> written;
+  int64_t layer = 0;
 
   bool checkValues() {
     llvm::ArrayRef<Value> yielded;
@@ -76,13 +91,14 @@ private:
       auto repeat = llvm::find_if(body.ops, [](const Operation &op) { return op.op == Op::Repeat; });
       if (segment.repeatCount && repeat != body.ops.end()) {
         llvm::ArrayRef<Value> carried = repeat->operands;
-        for (int iteration = 0; iteration < 2; ++iteration) {
+        for (layer = 0; layer < segment.repeatCount; ++layer) {
           if (!bind(repeat->region().args, carried, repeat->loc) || !checkPhases(segment.repeated))
             return false;
           carried = repeat->region().ops.back().operands;
         }
         if (!bind(repeat->results, carried, repeat->loc))
           return false;
+        layer = 0;
       }
       if (!checkPhases(segment.after))
         return false;
@@ -91,41 +107,51 @@ private:
     return true;
   }
 
-  /// From here on `names` stand for `values`, which must be in their buffers.
+  /// From here on `names` stand for `values`: in the same place, whatever both call it.
   bool bind(llvm::ArrayRef<Value> names, llvm::ArrayRef<Value> values, SourceLoc loc) {
     for (auto [name, value] : llvm::zip(names, values)) {
-      auto it = plan.bufferOf.find(name.id);
-      if (it != plan.bufferOf.end() && !checkHolds(it->second, value, "the loop or segment", loc))
-        return false;
+      auto it = plan.placeOf.find(name.id);
+      if (it == plan.placeOf.end())
+        continue;
+      if (!written.count(spot(it->second)))
+        return fail(fmt::format("the loop or segment reads buffer `{}`, which nothing wrote",
+                                plan.buffers[it->second.buffer].name),
+                    loc);
+      written[spot(it->second)] = name.id;
     }
-    for (auto &[buffer, held] : holds)
-      for (Value name : names)
-        held.erase(name.id);
-    for (Value name : names)
-      if (auto it = plan.bufferOf.find(name.id); it != plan.bufferOf.end())
-        holds[it->second].insert(name.id);
     return true;
   }
 
-  bool checkHolds(int buffer, Value v, const std::string &reader, SourceLoc loc) {
-    const std::set<uint32_t> &held = holds[buffer];
-    if (held.count(v.id))
+  bool checkRead(Value v, const std::string &reader, SourceLoc loc) {
+    const Place &place = plan.placeOf.at(v.id);
+    auto it = written.find(spot(place));
+    if (it != written.end() && (it->second == v.id || it->second == kCopied))
       return true;
-    return fail(fmt::format("{} reads buffer `{}`, which {}", reader, plan.buffers[buffer].name,
-                            held.empty() ? "nothing wrote" : "holds another value by then"),
+    return fail(fmt::format("{} reads buffer `{}`, which {}", reader, plan.buffers[place.buffer].name,
+                            it == written.end() ? "nothing wrote" : "holds another value"),
                 loc);
+  }
+
+  bool write(const Place &place, uint32_t value, const std::string &phase, SourceLoc loc) {
+    const Buffer &buffer = plan.buffers[place.buffer];
+    if (spot(place).second >= buffer.instances)
+      return fail(fmt::format("phase `{}` writes behind the last instance of buffer `{}`", phase, buffer.name), loc);
+    if (!written.insert({spot(place), value}).second)
+      return fail(fmt::format("phase `{}` writes buffer `{}` a second time in a pass", phase, buffer.name), loc);
+    return true;
   }
 
   bool checkPhases(const std::vector<Phase> &phases) {
     return llvm::all_of(phases, [&](const Phase &phase) { return checkPhase(phase); });
   }
 
+  static constexpr uint32_t kCopied = ~0u;
+
   bool checkPhase(const Phase &phase) {
     if (phase.kind == Phase::Copy) {
-      if (holds[phase.from].empty())
+      if (!written.count(spot(phase.from)))
         return fail(fmt::format("phase `{}` reads what nothing wrote", phase.name), {});
-      holds[phase.to] = holds[phase.from];
-      return true;
+      return write(phase.to, kCopied, phase.name, {});
     }
     // Everything read from outside the phase must have been written before it.
     std::set<uint32_t> inside;
@@ -133,57 +159,17 @@ private:
     auto check = [&](const Operation &op) {
       for (Value r : op.results)
         inside.insert(r.id);
-      for (Value v : op.operands) {
-        auto it = plan.bufferOf.find(v.id);
-        if (ok && !inside.count(v.id) && it != plan.bufferOf.end())
-          ok = checkHolds(it->second, v, fmt::format("phase `{}`", phase.name), op.loc);
-      }
+      for (Value v : op.operands)
+        if (ok && !inside.count(v.id) && plan.placeOf.count(v.id))
+          ok = checkRead(v, fmt::format("phase `{}`", phase.name), op.loc);
     };
     check(*phase.op);
     for (const ir::Region &region : phase.op->regions)
       ir::walk(region, check);
-    if (!ok)
-      return false;
-    std::set<int> results;
-    for (Value r : phase.op->results) {
-      auto it = plan.bufferOf.find(r.id);
-      if (it == plan.bufferOf.end())
-        continue;
-      if (!results.insert(it->second).second)
-        return fail(fmt::format("two results of phase `{}` share a buffer", phase.name), place(phase));
-    }
-    for (int buffer : readByOthers(*phase.op))
-      if (results.count(buffer))
-        return fail(fmt::format("phase `{}` overwrites buffer `{}` while other CTAs read it", phase.name,
-                                plan.buffers[buffer].name),
-                    place(phase));
     for (Value r : phase.op->results)
-      if (auto it = plan.bufferOf.find(r.id); it != plan.bufferOf.end())
-        holds[it->second] = {r.id};
-    return true;
-  }
-
-  /// Buffers that a phase reads at other columns than those it writes.
-  std::set<int> readByOthers(const Operation &op) {
-    std::set<int> buffers;
-    auto add = [&](Value v) {
-      if (auto it = plan.bufferOf.find(v.id); it != plan.bufferOf.end())
-        buffers.insert(it->second);
-    };
-    if (op.op == Op::Attention)
-      for (Value v : op.operands)
-        add(v);
-    if (op.op != Op::Stream)
-      return buffers;
-    // The operand of the products, and what it is computed from.
-    std::set<uint32_t> needed;
-    for (const Operation &inner : llvm::reverse(op.region().ops))
-      if (inner.op == Op::MatMul || llvm::any_of(inner.results, [&](Value r) { return needed.count(r.id); }))
-        for (Value v : inner.operands) {
-          needed.insert(v.id);
-          add(v);
-        }
-    return buffers;
+      if (auto it = plan.placeOf.find(r.id); ok && it != plan.placeOf.end())
+        ok = write(it->second, r.id, phase.name, place(phase));
+    return ok;
   }
 
   static SourceLoc place(const Phase &phase) { return phase.op ? phase.op->loc : SourceLoc(); }

@@ -237,8 +237,19 @@ static float sumLanes32(const float *x, int64_t columns) {
   return lanes[0];
 }
 
+/// `parts8`: the columns, padded to a multiple of 256, in 8 parts; each as `lanes32`; their
+/// sums in ascending order.
+static float sumParts8(const float *x, int64_t columns) {
+  const int64_t part = (columns + 255) / 256 * 32;
+  float sum = sumLanes32(x, std::min(part, columns));
+  for (int64_t begin = part; begin < 8 * part; begin += part)
+    sum += begin < columns ? sumLanes32(x + begin, std::min(part, columns - begin)) : 0.0f;
+  return sum;
+}
+
 Matrix TensorModel::reduce(const Operation &op) {
-  if (op.op == Op::ReduceSum && op.getString("tree", "lanes32") != "lanes32")
+  const bool parts = op.getString("tree") == "parts8";
+  if (op.op == Op::ReduceSum && !parts && op.getString("tree", "lanes32") != "lanes32")
     throw NotExecutable(
         fmt::format("unknown sum tree `{}` of a reduction", op.getString("tree")));
   const Matrix &a = get(op.operands[0]);
@@ -250,7 +261,7 @@ Matrix TensorModel::reduce(const Operation &op) {
       const float *x = a.row(r) + g * width;
       out.row(r)[g] =
           op.op == Op::ReduceSum
-              ? sumLanes32(x, width)
+              ? (parts ? sumParts8(x, width) : sumLanes32(x, width))
               : std::accumulate(x, x + width, -std::numeric_limits<float>::infinity(),
                                 [](float m, float v) { return v > m ? v : m; });
     }

@@ -119,6 +119,11 @@ char *CpuEngine::place(const LaunchBuffer &buffer, bool checked) {
   else if (buffer.kind == LaunchBuffer::Unwritten && checked)
     initial = Initial::Unwritten;
   const void *content = buffer.image.empty() ? nullptr : buffer.image.data();
+  if (buffer.kind == LaunchBuffer::Ones) {
+    ones.resize(std::max(ones.size(), buffer.bytes), '\xff');
+    initial = Initial::Image;
+    content = ones.data();
+  }
   auto [entry, isNew] = memories.try_emplace({buffer.name, buffer.bytes});
   if (isNew) // even nothing has an address
     entry->second = executor.allocate(buffer.name, buffer.bytes ? buffer.bytes : 16, initial, content);

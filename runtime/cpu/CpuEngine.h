@@ -72,6 +72,7 @@ private:
   abi::LaunchParams fixed = {};                  ///< pointers to the weights and the packed stream
   std::vector<runtime::LaunchBuffer> lasting;
   std::optional<runtime::LaunchImage> image;     ///< of the last run
+  std::vector<char> ones;                        ///< what LaunchBuffer::Ones starts as
   bool placed = false;                           ///< its constants lie in memory
   std::map<std::pair<std::string, size_t>, char *> memories; ///< by name and size
   double loadTime = 0;

@@ -32,11 +32,13 @@ public:
       for (const json::Value &value : *list)
         if (const json::Object *entry = value.getAsObject())
           edges.push_back(entry->getString("name").value_or("").str());
+    rowBytes = root->getInteger("workspace_row_bytes").value_or(0);
+    rows = root->getInteger("rows_per_pass").value_or(0);
     if (const json::Array *list = root->getArray("buffers"))
       for (const json::Value &value : *list)
         if (const json::Object *entry = value.getAsObject())
           buffers.push_back({entry->getString("name").value_or("").str(), entry->getInteger("offset").value_or(0),
-                             entry->getInteger("bytes").value_or(0), entry->getInteger("row_bytes").value_or(0)});
+                             entry->getInteger("bytes").value_or(0), entry->getInteger("instances").value_or(1)});
   }
 
   /// "stage `verify`" or "phase `down`" of the frame's function; "" if it is neither.
@@ -44,11 +46,15 @@ public:
     auto it = functions.find(baseName(frame.function));
     return it == functions.end() ? "" : it->second;
   }
-  /// "`q`, row 3" for a place in the workspace.
+  /// "`q` of layer 2, row 3" for a place in the workspace.
   std::string buffer(int64_t offset) const {
-    for (const auto &[name, begin, bytes, rowBytes] : buffers)
-      if (offset >= begin && offset < begin + bytes && rowBytes > 0)
-        return fmt::format("`{}`, row {}", name, (offset - begin) / rowBytes);
+    if (rowBytes <= 0 || rows <= 0)
+      return "";
+    const int64_t row = offset / rowBytes % rows, place = offset % rowBytes;
+    for (const auto &[name, begin, bytes, instances] : buffers)
+      if (bytes > 0 && place >= begin && place < begin + bytes * instances)
+        return fmt::format("`{}`{}, row {}", name,
+                           instances > 1 ? fmt::format(" of layer {}", (place - begin) / bytes) : "", row);
     return "";
   }
   std::string edge(int number) const {
@@ -78,9 +84,10 @@ private:
   std::vector<std::string> edges;
   struct Buffer {
     std::string name;
-    int64_t begin, bytes, rowBytes;
+    int64_t begin, bytes, instances;
   };
   std::vector<Buffer> buffers;
+  int64_t rowBytes = 0, rows = 0;
 };
 
 /// The inline chains of all parties, one run of the symbolizer per shared object.

@@ -35,6 +35,7 @@ struct Knobs {
   int64_t ring = 0;          ///< stages; 0: as many as fit
   int64_t chunk = 16384;     ///< bytes of one chunk of the stream, at most
   std::string order = "ascending"; ///< or "descending": in which order a CTA walks its tiles
+  std::string edges = "barrier";   ///< or "words": how activations cross from CTA to CTA
 };
 /// Applies `key=value`; reports Diag::UnknownPlanKey or Diag::BadPlanValue.
 bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags);
@@ -61,11 +62,22 @@ struct Matrix {
   SourceLoc loc;
 };
 
+/// Where the rows of a value stand. Within a pass every place is written once: there is
+/// one instance for each layer, and of what a layer hands to the next one more.
 struct Buffer {
   std::string name;
   ir::Scalar dtype;
   int64_t columns, stride;    ///< elements; stride = columns padded to 8
-  int64_t offset, bytes;      ///< in the workspace
+  int64_t instances;
+  int64_t offset, bytes;      ///< in the record of a row; bytes of one instance
+  int edge = 0;               ///< behind the phase that writes it (of two, the one in the layers)
+};
+
+/// Which instance of a buffer a value is: a fixed one, the layer's, or the one behind.
+struct Place {
+  enum Instance { First, Layer, Next, Last };
+  int buffer;
+  Instance instance;
 };
 
 /// One step of all CTAs, with the grid edge behind it.
@@ -74,7 +86,7 @@ struct Phase {
   std::string name;
   const ir::Operation *op = nullptr;
   int matrix = -1;            ///< Stream
-  int from = -1, to = -1;     ///< Copy: buffers
+  Place from, to;             ///< Copy
   int edge = -1;
 };
 
@@ -90,6 +102,7 @@ struct Segment {
 struct Edge {
   enum Lowering {
     Barrier, ///< of the grid: an arrival counter that only grows
+    Words,   ///< readers poll the words themselves: all ones until they are written
     Tagged,  ///< words that carry the tick: the logits' maxima, read by CTA 0 alone
   };
   std::string name;
@@ -106,10 +119,16 @@ struct Plan {
   int64_t rowsPerPass;
   std::vector<Matrix> matrices;
   std::vector<Buffer> buffers;
-  std::map<uint32_t, int> bufferOf; ///< value id -> buffer
+  std::map<uint32_t, Place> placeOf; ///< by value id
+  int newKeys = -1, newValues = -1; ///< edges by words: buffers of the pass's own K and V
   std::vector<Segment> segments;    ///< body, head
   std::vector<Edge> edges;          ///< edge 0 stands behind the tick's plan
-  int64_t streamBytes, workspaceBytes;
+  int64_t streamBytes;
+  int64_t rowBytes, setBytes;       ///< of a row's record, and of the records of all rows
+  int64_t workspaceBytes;           ///< two sets, of even and of odd passes
+  int bestEdge;                     ///< the logits' maxima
+  int traceEdge = -1;               ///< edges by words: in front of the trace's look at the pool
+  int64_t operandBytes;             ///< shared memory for the operands of a product
   int64_t taggedBytes, bestOffset;  ///< memory of tagged words, and the maxima in it
 };
 
@@ -118,9 +137,9 @@ struct Plan {
 std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &profile,
                              const Knobs &knobs, Diagnostics &diags);
 
-/// Checks that phases read only what an earlier phase wrote, that no two live
-/// values share a buffer, that every phase has an edge and every matrix fits the
-/// stream and the ring. Reports Diag::PlanInvalid.
+/// Checks that phases read only what an earlier phase wrote, that no place is written
+/// twice in a pass, that every phase has an edge and every matrix fits the stream and
+/// the ring. Reports Diag::PlanInvalid.
 bool verify(const Plan &plan, const ir::Module &module, Diagnostics &diags);
 
 /// The readable form (`--emit=plan`).

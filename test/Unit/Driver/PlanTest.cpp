@@ -68,39 +68,50 @@ TEST_F(PlanTest, nothingReadsWhatNothingWrote) {
 
 TEST_F(PlanTest, buffersDoNotOverlap) {
   ASSERT_GT(plan.buffers.size(), 1u);
-  plan.buffers[1].offset = plan.buffers[0].offset + plan.buffers[0].bytes - 1;
+  plan.buffers[1].offset = plan.buffers[0].offset + plan.buffers[0].bytes * plan.buffers[0].instances - 1;
   EXPECT_TRUE(contains(verify(), "overlap [plan-invalid]")) << verify();
 }
 
-TEST_F(PlanTest, aValueStaysUntilItsLastReader) {
-  // The residual is read behind the attention.
-  plan.bufferOf[phase("attention").op->result().id] = buffer("x");
-  EXPECT_TRUE(contains(verify(), "phase `wo` reads buffer `x`, which holds another value by then [plan-invalid]"))
+TEST_F(PlanTest, buffersStayInTheRecord) {
+  plan.rowBytes -= 1;
+  EXPECT_TRUE(contains(verify(), "leaves the row's record [plan-invalid]")) << verify();
+}
+
+TEST_F(PlanTest, nothingIsWrittenTwice) {
+  // Attention's output in the place of its queries.
+  plan.placeOf[phase("attention").op->result().id] = {buffer("q"), plan::Place::Layer};
+  EXPECT_TRUE(contains(verify(), "phase `attention` writes buffer `q` a second time in a pass [plan-invalid]"))
       << verify();
+}
+
+TEST_F(PlanTest, layersDoNotShareAPlace) {
+  plan.placeOf[phase("attention").op->result().id].instance = plan::Place::First;
+  EXPECT_TRUE(contains(verify(), "phase `attention` writes buffer `attention` a second time in a pass")) << verify();
+}
+
+TEST_F(PlanTest, instancesAreCounted) {
+  plan.placeOf[phase("attention").op->result().id].instance = plan::Place::Next;
+  EXPECT_TRUE(contains(verify(), "phase `attention` writes behind the last instance of buffer `attention`")) << verify();
+}
+
+TEST_F(PlanTest, readersFindTheirValue) {
+  const ir::Operation &op = *phase("attention").op;
+  plan.placeOf[op.operands[0].id] = plan.placeOf.at(phase("wo").op->result().id);
+  EXPECT_NE(verify(), "");
 }
 
 TEST_F(PlanTest, theNextLayerFindsWhatThisOneYields) {
-  plan.bufferOf[phase("down").op->result().id] = buffer("q");
-  EXPECT_TRUE(contains(verify(), "the loop or segment reads buffer `x`, which holds another value by then"))
-      << verify();
-}
-
-TEST_F(PlanTest, nothingOverwritesAnOperand) {
-  plan.bufferOf[phase("wq_wk_wv").op->result().id] = buffer("x");
-  EXPECT_TRUE(contains(verify(), "phase `wq_wk_wv` overwrites buffer `x` while other CTAs read it")) << verify();
-}
-
-TEST_F(PlanTest, resultsHaveBuffersOfTheirOwn) {
-  const ir::Operation &op = *phase("wq_wk_wv").op;
-  ASSERT_EQ(op.results.size(), 2u);
-  plan.bufferOf[op.results[1].id] = plan.bufferOf.at(op.results[0].id);
-  EXPECT_TRUE(contains(verify(), "two results of phase `wq_wk_wv` share a buffer")) << verify();
+  plan.placeOf[phase("down").op->result().id] = {buffer("gate_up"), plan::Place::Last};
+  EXPECT_NE(verify(), "");
 }
 
 TEST_F(PlanTest, copiesReadWhatIsThere) {
   plan::Segment &body = plan.segments[0];
-  body.before.insert(body.before.begin(), {plan::Phase::Copy, "copy q", nullptr, -1, buffer("q"), buffer("x"),
-                                           static_cast<int>(plan.edges.size())});
+  plan::Phase copy{plan::Phase::Copy, "copy q"};
+  copy.from = {buffer("q"), plan::Place::First};
+  copy.to = {buffer("x"), plan::Place::First};
+  copy.edge = static_cast<int>(plan.edges.size());
+  body.before.insert(body.before.begin(), copy);
   plan.edges.push_back({"copy q", {}});
   EXPECT_TRUE(contains(verify(), "phase `copy q` reads what nothing wrote")) << verify();
 }

@@ -69,7 +69,7 @@ TEST(LowerModel, RmsNormRoundsBeforeAndAfterItsWeight) {
             R"(    segment @forward {
       %x = embed @e : [R, 32] bf16
       %0 = mul(%x, %x) : [R, 32] f32
-      %1 = reduce_sum(%0) {groups = 1, tree = "lanes32"} : [R, 1] f32
+      %1 = reduce_sum(%0) {groups = 1, tree = "parts8"} : [R, 1] f32
       %k = const {value = 0.03125} : f32
       %2 = mul(%1, %k) : [R, 1] f32
       %k_1 = const {value = 0.5} : f32
@@ -101,12 +101,12 @@ TEST(LowerModel, LayerNormRoundsOnce) {
                     "  - logits: matmul(layer_norm(x, w, b, eps), e)\n"),
             R"(    segment @forward {
       %x = embed @e : [R, 32] bf16
-      %0 = reduce_sum(%x) {groups = 1, tree = "lanes32"} : [R, 1] f32
+      %0 = reduce_sum(%x) {groups = 1, tree = "parts8"} : [R, 1] f32
       %k = const {value = 0.03125} : f32
       %1 = mul(%0, %k) : [R, 1] f32
       %2 = sub(%x, %1) : [R, 32] f32
       %3 = mul(%2, %2) : [R, 32] f32
-      %4 = reduce_sum(%3) {groups = 1, tree = "lanes32"} : [R, 1] f32
+      %4 = reduce_sum(%3) {groups = 1, tree = "parts8"} : [R, 1] f32
       %k_1 = const {value = 0.03125} : f32
       %5 = mul(%4, %k_1) : [R, 1] f32
       %k_2 = const {value = 0.5} : f32

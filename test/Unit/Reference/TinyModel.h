@@ -162,7 +162,7 @@ private:
   }
   std::string norm(const std::string &x, const char *weight) {
     std::string square = binary("mul", x, x, hidden), sum = fresh(), w = fresh();
-    line("{} = reduce_sum({}) {{groups = 1, tree = \"lanes32\"}} : [R, 1] f32", sum, square);
+    line("{} = reduce_sum({}) {{groups = 1, tree = \"parts8\"}} : [R, 1] f32", sum, square);
     std::string mean = binary("mul", sum, constant("0.03125"), 1);
     std::string root =
         unary("rsqrt", binary("add", mean, constant("1.0e-05"), 1), 1, "f32");

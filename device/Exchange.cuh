@@ -1,0 +1,191 @@
+//===- Exchange.cuh - activations that cross from CTA to CTA --------------===//
+//
+// A pass writes every place of its workspace once: there is an instance of a buffer for
+// each layer. How a reader knows that a value is there is the plan's choice:
+//
+//   ByBarrier   a barrier of the grid stands between writer and reader
+//   ByWords     the reader polls the value itself. Before the pass all words are ones,
+//               which no result is: bf16 and f32 NaN are 7fff and 7fffffff. A value and
+//               the news of it cross in one access
+//
+// Two sets of the workspace alternate from pass to pass. A pass turns the words of the
+// pass before back to ones: the tick's barrier stands between that and both their last
+// reader and their next writer.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+constexpr u32 kAbsent = 0xffffffffu;
+
+struct ByBarrier {
+  __device__ ByBarrier(const GridEdges *, int) {}
+  static constexpr bool polls = false;
+  __device__ __forceinline__ u32 word(const void *p) const { return loadWord(p); }
+  __device__ __forceinline__ Words4 peek(const void *p, int bytes) const { return loadWordsUpTo(p, bytes); }
+  __device__ __forceinline__ void settle(const void *, int, Words4 &) const {}
+  __device__ __forceinline__ void storeWord(void *p, u32 word) const { *static_cast<u32 *>(p) = word; }
+  __device__ __forceinline__ void storeWords(void *p, Words4 words) const { *static_cast<Words4 *>(p) = words; }
+};
+
+/// Whether one of the words that begin in the first `bytes` bytes is not there yet.
+__device__ __forceinline__ bool someAbsent(Words4 w, int bytes) {
+  if (bytes >= 16)
+    return w.x == kAbsent || w.y == kAbsent || w.z == kAbsent || w.w == kAbsent;
+  return (bytes > 0 && w.x == kAbsent) || (bytes > 4 && w.y == kAbsent) || (bytes > 8 && w.z == kAbsent) ||
+         (bytes > 12 && w.w == kAbsent);
+}
+
+/// Polls until the words are there. When the kernel stops, whatever is: the CTA goes on to
+/// the tick's edge and leaves there.
+__device__ __noinline__ Words4 awaitWords(const GridEdges &grid, int edge, const void *p, int bytes) {
+  u64 since = 0;
+  for (u32 spin = 1;; ++spin) {
+    const Words4 w = loadFresh4(p);
+    if (!someAbsent(w, bytes) || grid.stopSeen(edge, spin, since))
+      return w;
+  }
+}
+__device__ __noinline__ u32 awaitWord(const GridEdges &grid, int edge, const void *p) {
+  u64 since = 0;
+  for (u32 spin = 1;; ++spin) {
+    const u32 w = loadRelaxed(static_cast<const u32 *>(p));
+    if (w != kAbsent || grid.stopSeen(edge, spin, since))
+      return w;
+  }
+}
+
+struct ByWords {
+  const GridEdges *grid;
+  int edge; ///< of the plan: what the words wait for
+  __device__ ByWords(const GridEdges *grid, int edge) : grid(grid), edge(edge) {}
+  static constexpr bool polls = true;
+  __device__ __forceinline__ u32 word(const void *p) const {
+    const u32 w = loadRelaxed(static_cast<const u32 *>(p));
+    return w != kAbsent ? w : awaitWord(*grid, edge, p);
+  }
+  /// A first look, to be settled: many can be on their way at once.
+  __device__ __forceinline__ Words4 peek(const void *p, int) const { return loadFresh4(p); }
+  __device__ __forceinline__ void settle(const void *p, int bytes, Words4 &words) const {
+    if (someAbsent(words, bytes))
+      words = awaitWords(*grid, edge, p, bytes);
+  }
+  __device__ __forceinline__ void storeWord(void *p, u32 word) const { storeFresh(p, word); }
+  __device__ __forceinline__ void storeWords(void *p, Words4 words) const { storeFresh4(p, words); }
+};
+
+/// Turns `bytes` bytes, a multiple of 16, back to ones; the CTAs share the work.
+__device__ __forceinline__ void clearWords(char *words, long long bytes) {
+  for (long long i = (blockIdx.x * kConsumerThreads + threadIdx.x) * 16ll; i < bytes;
+       i += gridDim.x * kConsumerThreads * 16ll)
+    storeFresh4(words + i, {kAbsent, kAbsent, kAbsent, kAbsent});
+}
+
+/// The four lanes that hold neighbouring columns of one row (see streamProduct).
+__device__ __forceinline__ u32 lanesOfRow() { return 0xfu << (laneId() & 28); }
+
+/// One instance of a buffer: [rows][Columns] bf16, padded to 8 columns; rows lie RowBytes
+/// apart. Padding may hold anything, and in part never comes.
+template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
+  static constexpr int columns = Columns;
+  char *base;
+  Crossing crossing;
+
+  __device__ __forceinline__ char *at(int row, int col) const { return base + row * RowBytes + col * 2; }
+  __device__ __forceinline__ Words4 peek(int row, int col) const {
+    return crossing.peek(at(row, col), (Columns - col) * 2);
+  }
+  __device__ __forceinline__ void settle(int row, int col, Words4 &words) const {
+    crossing.settle(at(row, col), Columns % 8 == 0 ? 16 : (Columns - col) * 2, words);
+  }
+  __device__ __forceinline__ Words4 words(int row, int col) const {
+    Words4 w = peek(row, col);
+    settle(row, col, w);
+    return w;
+  }
+  __device__ __forceinline__ Floats<8> load8(int row, int col) const { return unpack8(words(row, col)); }
+  __device__ __forceinline__ Floats<1> load(int row, int col) const {
+    if (Columns % 8 != 0 && col >= Columns)
+      return {{0.0f}};
+    if constexpr (!Crossing::polls)
+      return {{bf16ToFloat(loadHalfWord(at(row, col)))}};
+    const u32 w = crossing.word(at(row, col & ~1));
+    return {{col & 1 ? bf16High(w) : bf16Low(w)}};
+  }
+  /// Two columns: adjacent ones (even `c0`) in one word, others apart.
+  __device__ __forceinline__ Floats<2> loadPair(int row, int c0, int c1) const {
+    if (c1 != c0 + 1)
+      return {{load(row, c0).v[0], load(row, c1).v[0]}};
+    if (Columns % 8 != 0 && c0 >= Columns)
+      return {{0.0f, 0.0f}};
+    const u32 w = crossing.word(at(row, c0));
+    return {{bf16Low(w), bf16High(w)}};
+  }
+
+  __device__ __forceinline__ void store8(int row, int col, Floats<8> f) const {
+    crossing.storeWords(at(row, col), pack8(f));
+  }
+  __device__ __forceinline__ void store(int row, int col, Floats<1> f) const {
+    static_assert(!Crossing::polls, "a bf16 alone is no word");
+    *reinterpret_cast<u16 *>(at(row, col)) = floatToBf16(f.v[0]);
+  }
+  /// The four lanes of a row store neighbouring columns, from a multiple of four on.
+  __device__ __forceinline__ void storeOne(int row, int col, Floats<1> f) const {
+    const float next = __shfl_xor_sync(lanesOfRow(), f.v[0], 1);
+    if (laneId() % 2 == 0)
+      crossing.storeWord(at(row, col), packBf16(f.v[0], next));
+  }
+  /// The four lanes of a row store neighbouring pairs: (c0, c0 + 1), or (c0, c1) apart with
+  /// the next lane's at (c0 + 1, c1 + 1).
+  __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {
+    if (c1 == c0 + 1) {
+      crossing.storeWord(at(row, c0), packBf16(f.v[0], f.v[1]));
+      return;
+    }
+    const bool odd = laneId() & 1;
+    const float other = __shfl_xor_sync(lanesOfRow(), odd ? f.v[0] : f.v[1], 1);
+    crossing.storeWord(odd ? at(row, c1 - 1) : at(row, c0), odd ? packBf16(other, f.v[1]) : packBf16(f.v[0], other));
+  }
+};
+
+/// The same in f32.
+template <class Crossing, int Columns, long long RowBytes> struct FloatRows {
+  static constexpr int columns = Columns;
+  char *base;
+  Crossing crossing;
+
+  __device__ __forceinline__ char *at(int row, int col) const { return base + row * RowBytes + col * 4; }
+  __device__ __forceinline__ Floats<8> load8(int row, int col) const {
+    const char *p = at(row, col);
+    const int bytes = (Columns - col) * 4;
+    Words4 a = crossing.peek(p, bytes), b = crossing.peek(p + 16, bytes - 16);
+    crossing.settle(p, bytes, a);
+    crossing.settle(p + 16, bytes - 16, b);
+    return {{__uint_as_float(a.x), __uint_as_float(a.y), __uint_as_float(a.z), __uint_as_float(a.w),
+             __uint_as_float(b.x), __uint_as_float(b.y), __uint_as_float(b.z), __uint_as_float(b.w)}};
+  }
+  __device__ __forceinline__ Floats<1> load(int row, int col) const {
+    if (Columns % 8 != 0 && col >= Columns)
+      return {{0.0f}};
+    return {{__uint_as_float(crossing.word(at(row, col)))}};
+  }
+  __device__ __forceinline__ Floats<2> loadPair(int row, int c0, int c1) const {
+    return {{load(row, c0).v[0], load(row, c1).v[0]}};
+  }
+  __device__ __forceinline__ void store(int row, int col, Floats<1> f) const {
+    crossing.storeWord(at(row, col), __float_as_uint(f.v[0]));
+  }
+  __device__ __forceinline__ void store8(int row, int col, Floats<8> f) const {
+#pragma unroll
+    for (int i = 0; i < 8; i += 4)
+      crossing.storeWords(at(row, col + i), {__float_as_uint(f.v[i]), __float_as_uint(f.v[i + 1]),
+                                             __float_as_uint(f.v[i + 2]), __float_as_uint(f.v[i + 3])});
+  }
+  __device__ __forceinline__ void storeOne(int row, int col, Floats<1> f) const { store(row, col, f); }
+  __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {
+    store(row, c0, {{f.v[0]}});
+    store(row, c1, {{f.v[1]}});
+  }
+};
+
+} // namespace megalith::device
