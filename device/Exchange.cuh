@@ -75,7 +75,7 @@ struct ByWords {
 };
 
 /// Turns `bytes` bytes, a multiple of 16, back to ones; the CTAs share the work.
-__device__ __forceinline__ void clearWords(char *words, long long bytes) {
+__device__ __noinline__ void clearWords(char *words, long long bytes) {
   for (long long i = (blockIdx.x * kConsumerThreads + threadIdx.x) * 16ll; i < bytes;
        i += gridDim.x * kConsumerThreads * 16ll)
     storeFresh4(words + i, {kAbsent, kAbsent, kAbsent, kAbsent});

@@ -100,8 +100,8 @@ struct NoSource {
 };
 
 /// The rows that a CTA multiplies with M. Each warp takes its own eighth of the columns:
-/// it waits for no more than that, and when the rows fit keeps it in shared memory in the
-/// order of the mma fragments, [block][row][32 columns].
+/// it waits for no more than that, and keeps it in shared memory in the order of the mma
+/// fragments, [block][row][32 columns]: all of it when the rows fit, else a window of it.
 ///   Source   peek(row, column) and settle(row, column, words): 8 bf16 of a buffer
 ///   finish(row, column, words) -> Words4   the operand there, from the source's words
 /// called for rows below numRows and columns below k. A CTA without tiles of M does nothing.
@@ -112,11 +112,9 @@ template <class M, int Tiles, class C, class Source> struct Operand {
   const int numRows = pass.numRows;
   const bool active = groupOfCta<M>(0) >= 0;
   char *const staged = consumer.operands + warpId() * (C::operandBytes / kConsumerWarps);
-  /// Blocks of 32 columns that fit at a time, whole chunks; more row tiles than one take
-  /// every operand when it is wanted.
-  const int window = Tiles > 1 ? 0
-                               : min(M::blocks, C::operandBytes / kConsumerWarps / (64 * max(numRows, 1)) /
-                                                    M::chunkBlocks * M::chunkBlocks);
+  /// Blocks of 32 columns that fit at a time; of one row tile whole chunks.
+  static constexpr int step = Tiles == 1 ? M::chunkBlocks : 1;
+  const int window = min(M::blocks, C::operandBytes / kConsumerWarps / (64 * max(numRows, 1)) / step * step);
   const bool resident = window == M::blocks;
 
   __device__ __forceinline__ static int columnOf(int block, int quarter) {
@@ -133,7 +131,7 @@ template <class M, int Tiles, class C, class Source> struct Operand {
 
   /// Brings blocks [first, first + count) into shared memory; several loads at once.
   template <class Finish> __device__ __forceinline__ void stage(int first, int count, Finish finish) const {
-    constexpr int batch = 4;
+    constexpr int batch = Tiles == 1 ? 4 : 2; // four row tiles leave few registers
     __syncwarp(); // lanes may still read what stands there
     for (int base = laneId(); base < count * numRows * 4; base += 32 * batch) {
       Words4 words[batch];
@@ -242,8 +240,6 @@ __device__ __forceinline__ void streamProduct(const Operand<M, Tiles, C, Source>
     else
       operand.stage(0, M::blocks, finish);
   }
-  const int window = Tiles > 1 ? M::blocks : operand.window;
-
 #pragma unroll 1
   for (int i = 0, g; (g = groupOfCta<M>(i)) >= 0; ++i) {
     float acc[M::group][Tiles][4];
@@ -255,22 +251,24 @@ __device__ __forceinline__ void streamProduct(const Operand<M, Tiles, C, Source>
         for (int e = 0; e < 4; ++e)
           acc[n][t][e] = 0.0f;
 
+    const Words4 *weights = nullptr;
 #pragma unroll 1
-    for (int first = 0; first < M::blocks; first += window) {
-      const int count = min(window, M::blocks - first);
-      if (Tiles == 1 && !operand.resident)
+    for (int first = 0; first < M::blocks; first += operand.window) {
+      const int count = min(operand.window, M::blocks - first);
+      if (!operand.resident)
         operand.stage(first, count, finish);
 #pragma unroll 1
-      for (int chunk = 0; chunk < count; chunk += M::chunkBlocks) {
-        const Words4 *weights = reinterpret_cast<const Words4 *>(consumer.acquire()) +
-                                warp * (M::chunkBlocks * M::group * 32) + lane;
+      for (int block = 0; block < count; block += operand.step) {
+        int inChunk = operand.step == 1 ? (first + block) % M::chunkBlocks : 0;
+        if (inChunk == 0)
+          weights = reinterpret_cast<const Words4 *>(consumer.acquire()) + warp * (M::chunkBlocks * M::group * 32) + lane;
 #pragma unroll
-        for (int b = 0; b < M::chunkBlocks; ++b) {
+        for (int b = 0; b < operand.step; ++b, ++inChunk) {
           Words4 w[M::group];
 #pragma unroll
           for (int n = 0; n < M::group; ++n)
-            w[n] = weights[(b * M::group + n) * 32];
-          if (b == M::chunkBlocks - 1)
+            w[n] = weights[(inChunk * M::group + n) * 32];
+          if (inChunk == M::chunkBlocks - 1)
             consumer.release();
 #pragma unroll
           for (int t = 0; t < Tiles; ++t) {
@@ -281,15 +279,8 @@ __device__ __forceinline__ void streamProduct(const Operand<M, Tiles, C, Source>
             for (int h = 0; h < 2; ++h) {
               const int row = t * kTileRows + h * 8 + rowInTile;
               a[h] = {0, 0, 0, 0};
-              if (row >= numRows)
-                continue;
-              if constexpr (Tiles == 1) {
-                a[h] = operand.at(chunk + b, row, lane & 3);
-              } else {
-                const int column = operand.columnOf(chunk + b, lane & 3);
-                if (column < M::k)
-                  a[h] = finish(row, column, operand.load(row, column));
-              }
+              if (row < numRows)
+                a[h] = operand.at(block + b, row, lane & 3);
             }
 #pragma unroll
             for (int n = 0; n < M::group; ++n) {

@@ -443,9 +443,10 @@ private:
       plan.edges[phases.back().edge].lowering = Edge::Tagged;
   }
 
-  /// A chunk's columns of 16 rows for each of the 8 warps, and no more than the longest rows.
+  /// For each of the 8 warps a chunk's columns of 16 rows, and 32 columns of all rows; no more
+  /// than the longest rows.
   void planOperands() {
-    int64_t most = 0, least = 0;
+    int64_t most = 0, least = 8 * 64 * plan.rowsPerPass;
     for (const Matrix &m : plan.matrices) {
       least = std::max(least, m.chunkBlocks * 8 * 16 * 64);
       most = std::max(most, 16 * m.kPadded * 2);
