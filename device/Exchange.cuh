@@ -24,6 +24,8 @@ struct ByBarrier {
   __device__ __forceinline__ u32 word(const void *p) const { return loadWord(p); }
   __device__ __forceinline__ Words4 peek(const void *p, int bytes) const { return loadWordsUpTo(p, bytes); }
   __device__ __forceinline__ void settle(const void *, int, Words4 &) const {}
+  __device__ __forceinline__ u32 peekWord(const void *p) const { return loadWord(p); }
+  __device__ __forceinline__ void settleWord(const void *, u32 &) const {}
   __device__ __forceinline__ void storeWord(void *p, u32 word) const { *static_cast<u32 *>(p) = word; }
   __device__ __forceinline__ void storeWords(void *p, Words4 words) const { *static_cast<Words4 *>(p) = words; }
 };
@@ -61,14 +63,20 @@ struct ByWords {
   __device__ ByWords(const GridEdges *grid, int edge) : grid(grid), edge(edge) {}
   static constexpr bool polls = true;
   __device__ __forceinline__ u32 word(const void *p) const {
-    const u32 w = loadRelaxed(static_cast<const u32 *>(p));
-    return w != kAbsent ? w : awaitWord(*grid, edge, p);
+    u32 w = peekWord(p);
+    settleWord(p, w);
+    return w;
   }
   /// A first look, to be settled: many can be on their way at once.
   __device__ __forceinline__ Words4 peek(const void *p, int) const { return loadFresh4(p); }
   __device__ __forceinline__ void settle(const void *p, int bytes, Words4 &words) const {
     if (someAbsent(words, bytes))
       words = awaitWords(*grid, edge, p, bytes);
+  }
+  __device__ __forceinline__ u32 peekWord(const void *p) const { return loadRelaxed(static_cast<const u32 *>(p)); }
+  __device__ __forceinline__ void settleWord(const void *p, u32 &word) const {
+    if (word == kAbsent)
+      word = awaitWord(*grid, edge, p);
   }
   __device__ __forceinline__ void storeWord(void *p, u32 word) const { storeFresh(p, word); }
   __device__ __forceinline__ void storeWords(void *p, Words4 words) const { storeFresh4(p, words); }
@@ -83,6 +91,11 @@ __device__ __noinline__ void clearWords(char *words, long long bytes) {
 
 /// The four lanes that hold neighbouring columns of one row (see streamProduct).
 __device__ __forceinline__ u32 lanesOfRow() { return 0xfu << (laneId() & 28); }
+
+/// A pair of values on its way: first looked for, later taken.
+struct PairWords {
+  u32 first, second;
+};
 
 /// One instance of a buffer: [rows][Columns] bf16, padded to 8 columns; rows lie RowBytes
 /// apart. Padding may hold anything, and in part never comes.
@@ -120,6 +133,31 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
       return {{0.0f, 0.0f}};
     const u32 w = crossing.word(at(row, c0));
     return {{bf16Low(w), bf16High(w)}};
+  }
+
+  /// loadPair and load in two steps: the words are on their way between the two.
+  __device__ __forceinline__ PairWords peekPair(int row, int c0, int c1) const {
+    if (Columns % 8 != 0 && c0 >= Columns)
+      return {0, 0};
+    return {crossing.peekWord(at(row, c0 & ~1)), c1 == c0 + 1 ? 0 : crossing.peekWord(at(row, c1 & ~1))};
+  }
+  __device__ __forceinline__ Floats<2> takePair(int row, int c0, int c1, PairWords words) const {
+    if (c1 != c0 + 1)
+      return {{half(row, c0, words.first), half(row, c1, words.second)}};
+    if (Columns % 8 != 0 && c0 >= Columns)
+      return {{0.0f, 0.0f}};
+    crossing.settleWord(at(row, c0), words.first);
+    return {{bf16Low(words.first), bf16High(words.first)}};
+  }
+  __device__ __forceinline__ PairWords peekOne(int row, int col) const { return peekPair(row, col, col + 1); }
+  __device__ __forceinline__ Floats<1> takeOne(int row, int col, PairWords words) const {
+    return {{half(row, col, words.first)}};
+  }
+  __device__ __forceinline__ float half(int row, int col, u32 word) const {
+    if (Columns % 8 != 0 && col >= Columns)
+      return 0.0f;
+    crossing.settleWord(at(row, col & ~1), word);
+    return col & 1 ? bf16High(word) : bf16Low(word);
   }
 
   __device__ __forceinline__ void store8(int row, int col, Floats<8> f) const {
@@ -171,6 +209,21 @@ template <class Crossing, int Columns, long long RowBytes> struct FloatRows {
   }
   __device__ __forceinline__ Floats<2> loadPair(int row, int c0, int c1) const {
     return {{load(row, c0).v[0], load(row, c1).v[0]}};
+  }
+  __device__ __forceinline__ PairWords peekPair(int row, int c0, int c1) const {
+    return {peekOne(row, c0).first, peekOne(row, c1).first};
+  }
+  __device__ __forceinline__ Floats<2> takePair(int row, int c0, int c1, PairWords words) const {
+    return {{takeOne(row, c0, {words.first, 0}).v[0], takeOne(row, c1, {words.second, 0}).v[0]}};
+  }
+  __device__ __forceinline__ PairWords peekOne(int row, int col) const {
+    return {Columns % 8 != 0 && col >= Columns ? 0 : crossing.peekWord(at(row, col)), 0};
+  }
+  __device__ __forceinline__ Floats<1> takeOne(int row, int col, PairWords words) const {
+    if (Columns % 8 != 0 && col >= Columns)
+      return {{0.0f}};
+    crossing.settleWord(at(row, col), words.first);
+    return {{__uint_as_float(words.first)}};
   }
   __device__ __forceinline__ void store(int row, int col, Floats<1> f) const {
     crossing.storeWord(at(row, col), __float_as_uint(f.v[0]));

@@ -219,14 +219,23 @@ __device__ __forceinline__ Operand<M, Tiles, C, Source> operandOf(C &consumer, P
   return {consumer, pass, source};
 }
 
+/// What an epilogue needs beside the products.
+template <int Words, int Values> struct Beside {
+  PairWords words[Words > 0 ? Words : 1];
+  Floats<2> values[Values > 0 ? Values : 1];
+};
+struct Nothing {};
+
 /// y = a * M^T for all rows of the pass.
 ///   Tiles    row tiles of 16 that this variant handles (1 or 4)
 ///   Reduced  begin() and reductions came before
-///   epilogue(rowTile, row, pair, y0, y1)   one thread holds packed rows 2*pair and
+///   early(row, pair)   loads what the epilogue needs beside the products; before them, so
+///            that it comes meanwhile
+///   epilogue(rowTile, row, pair, y0, y1, what early returned)   one thread holds packed rows 2*pair and
 ///            2*pair+1 of the matrix; rowTile is a compile-time constant after unrolling.
 ///            The four lanes that hold a row's pairs 4i to 4i+3 call it together
-template <bool Reduced, class M, int Tiles, class C, class Source, class Finish, class Epilogue>
-__device__ __forceinline__ void streamProduct(const Operand<M, Tiles, C, Source> &operand, Finish finish,
+template <bool Reduced, class M, int Tiles, class C, class Source, class Finish, class Early, class Epilogue>
+__device__ __forceinline__ void streamProduct(const Operand<M, Tiles, C, Source> &operand, Finish finish, Early early,
                                               Epilogue epilogue) {
   if (!operand.active)
     return;
@@ -234,6 +243,16 @@ __device__ __forceinline__ void streamProduct(const Operand<M, Tiles, C, Source>
   const int numRows = operand.numRows;
   const int warp = warpId(), lane = laneId();
   const int rowInTile = lane >> 2;
+  // What a thread is handed behind a group of tiles: (tile, row, pair); its row stays.
+  const int item = threadIdx.x;
+  const auto rowOf = [&](int tile) { return tile * kTileRows + ((item >> 2) & 15); };
+  const auto pairOf = [&](int group) { return (group * M::group + (item >> 6)) * 4 + (item & 3); };
+  decltype(early(0, 0)) beside[Tiles] = {};
+  const auto lookAhead = [&](int i) { // with more row tiles there are no registers for it
+    if (const int g = groupOfCta<M>(i); Tiles == 1 && g >= 0 && item < M::group * 64 && rowOf(0) < numRows)
+      beside[0] = early(rowOf(0), pairOf(g));
+  };
+  lookAhead(0);
   if (operand.resident) {
     if constexpr (Reduced)
       operand.finishStaged(finish);
@@ -307,8 +326,7 @@ __device__ __forceinline__ void streamProduct(const Operand<M, Tiles, C, Source>
           *reinterpret_cast<Float2 *>(at) = {acc[n][t][2 * h], acc[n][t][2 * h + 1]};
         }
       consumerSync();
-      const int item = threadIdx.x; // (tile, row, pair); a thread keeps its row in every group
-      const int row = t * kTileRows + ((item >> 2) & 15);
+      const int row = rowOf(t);
       if (item < M::group * 64 && row < numRows) {
         const Float2 *at = reinterpret_cast<const Float2 *>(sums) + item;
         Float2 y = at[0];
@@ -318,9 +336,12 @@ __device__ __forceinline__ void streamProduct(const Operand<M, Tiles, C, Source>
           y.x = __fadd_rn(y.x, s.x);
           y.y = __fadd_rn(y.y, s.y);
         }
-        epilogue(t, row, (g * M::group + (item >> 6)) * 4 + (item & 3), y.x, y.y);
+        if (Tiles > 1)
+          beside[t] = early(row, pairOf(g));
+        epilogue(t, row, pairOf(g), y.x, y.y, beside[t]);
       }
     }
+    lookAhead(i + 1);
   }
   operand.consumer = consumer;
 }

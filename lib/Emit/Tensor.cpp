@@ -337,7 +337,7 @@ private:
       }
     }
     emitEpilogue(group, phase, m);
-    w.line("streamProduct<{}>(operand, finish, epilogue);", scalars.empty() ? "false" : "true");
+    w.line("streamProduct<{}>(operand, finish, early, epilogue);", scalars.empty() ? "false" : "true");
     emitBest(group);
   }
 
@@ -447,55 +447,146 @@ private:
     }
   }
 
-  void emitEpilogue(const Group &group, const plan::Phase &phase, const plan::Matrix &m) {
-    auto lambda = w.record("const auto epilogue = [&](int tile, int row, int pair, float y0, float y1)");
-    auto all = sinks(group, *phase.op);
-    for (const plan::PairRange &r : m.ranges) {
-      // Whole tiles: the four lanes of a row store together, padding too.
-      const int64_t end = r.pairBegin + (r.pairs + 3) / 4 * 4;
-      std::string head = r.pairBegin ? fmt::format("if (pair >= {} && pair < {})", r.pairBegin, end)
-                                     : fmt::format("if (pair < {})", end);
-      auto range = w.scope(head, r.weight + (r.second.empty() ? "" : ", " + r.second));
-      std::string local = r.pairBegin ? fmt::format("(pair - {})", r.pairBegin) : "pair";
-      Vectors::Width width = Vectors::Pair;
-      switch (r.pairing) {
-      case plan::Pairing::Adjacent:
-        w.line("const int c0 = 2 * {}, c1 = c0 + 1;", local);
-        break;
-      case plan::Pairing::Half:
-        w.line("const int c0 = {0} / {1} * {2} + {0} % {1}, c1 = c0 + {1};", local, r.dim / 2, r.dim);
-        break;
-      case plan::Pairing::Dual:
-        w.line("const int c0 = {};", local);
-        width = Vectors::One;
-        break;
+  /// The sinks that take the products of a range.
+  std::vector<Sink> sinksOf(const Group &group, const std::vector<Sink> &all, const plan::PairRange &r) {
+    std::vector<Sink> mine;
+    for (const Sink &sink : all)
+      if (sink.value == r.product || llvm::any_of(group.slice(sink.value), [&](const Operation *op) {
+            return llvm::is_contained(op->results, r.product);
+          }))
+        mine.push_back(sink);
+    return mine;
+  }
+
+  /// Opens the code of a range, with the columns that the thread holds.
+  CodeWriter::Scope emitRange(const Group &group, const plan::PairRange &r, const std::vector<Sink> &mine) {
+    // Whole tiles: the four lanes of a row store together, padding too.
+    const int64_t end = r.pairBegin + (r.pairs + 3) / 4 * 4;
+    std::string head = r.pairBegin ? fmt::format("if (pair >= {} && pair < {})", r.pairBegin, end)
+                                   : fmt::format("if (pair < {})", end);
+    auto range = w.scope(head, r.weight + (r.second.empty() ? "" : ", " + r.second));
+    std::string local = r.pairBegin ? fmt::format("(pair - {})", r.pairBegin) : "pair";
+    switch (r.pairing) {
+    case plan::Pairing::Adjacent:
+      w.line("const int c0 = 2 * {}, c1 = c0 + 1;", local);
+      break;
+    case plan::Pairing::Half:
+      w.line("const int c0 = {0} / {1} * {2} + {0} % {1}, c1 = c0 + {1};", local, r.dim / 2, r.dim);
+      break;
+    case plan::Pairing::Dual:
+      w.line("const int c0 = {};", local);
+      break;
+    }
+    return range;
+  }
+
+  /// A value that an epilogue loads: before the products, into words[at] or values[at].
+  struct Early {
+    Value value;
+    bool words;
+    size_t at;
+  };
+  std::vector<Early> earlyOf(const Group &group, const std::vector<Sink> &mine, const plan::PairRange &r) {
+    std::vector<Early> found;
+    size_t words = 0, values = 0;
+    auto add = [&](Value v, bool inBuffer) {
+      if (llvm::none_of(found, [&](const Early &e) { return e.value == v; }))
+        found.push_back({v, inBuffer, inBuffer ? words++ : values++});
+    };
+    // Back from the sinks, but not through the products.
+    std::set<uint32_t> needed;
+    for (const Sink &sink : mine)
+      needed.insert(sink.value.id);
+    for (const Operation &inner : llvm::reverse(group.region.ops))
+      if (inner.op != Op::MatMul && llvm::any_of(inner.results, [&](Value v) { return needed.count(v.id); }))
+        for (Value v : inner.operands)
+          needed.insert(v.id);
+    for (const Operation &inner : group.region.ops) {
+      const Operation *op = &inner;
+      if (op->op != Op::MatMul && llvm::any_of(op->results, [&](Value v) { return needed.count(v.id); })) {
+        if (op->op == Op::RopeCos || op->op == Op::RopeSin || op->op == Op::WeightGet)
+          add(op->result(), false);
+        for (Value v : op->operands)
+          if (auto it = plan.placeOf.find(v.id); it != plan.placeOf.end() && !group.def(v) && r.columns > 1 &&
+                                                 plan.buffers[it->second.buffer].columns == r.columns)
+            add(v, true);
       }
-      Vectors vectors(w, group, width, r.columns, marker());
+    }
+    return found;
+  }
+
+  void emitEpilogue(const Group &group, const plan::Phase &phase, const plan::Matrix &m) {
+    const auto all = sinks(group, *phase.op);
+    std::vector<std::vector<Sink>> mine;
+    std::vector<std::vector<Early>> early;
+    size_t words = 0, values = 0;
+    for (const plan::PairRange &r : m.ranges) {
+      mine.push_back(sinksOf(group, all, r));
+      early.push_back(earlyOf(group, mine.back(), r));
+      for (const Early &e : early.back())
+        (e.words ? words : values) = std::max(e.words ? words : values, e.at + 1);
+    }
+    const auto widthOf = [](const plan::PairRange &r) {
+      return r.pairing == plan::Pairing::Dual ? Vectors::One : Vectors::Pair;
+    };
+    const auto columnsOf = [](const plan::PairRange &r) {
+      return std::string(r.pairing == plan::Pairing::Dual ? "c0" : "c0, c1");
+    };
+
+    if (words + values == 0) {
+      w.line("const auto early = [](int, int) { return Nothing{}; };");
+    } else {
+      auto lambda = w.record("const auto early = [&](int row, int pair)");
+      w.line("Beside<{}, {}> beside = {{}};", words, values);
+      for (auto [r, sinks, list] : llvm::zip(m.ranges, mine, early)) {
+        if (list.empty())
+          continue;
+        auto range = emitRange(group, r, sinks);
+        std::vector<const Operation *> ops;
+        for (const Early &e : list)
+          if (const Operation *op = group.def(e.value))
+            ops.push_back(op);
+        declarePosition(ops);
+        for (const Early &e : list)
+          if (e.words) {
+            w.line("beside.words[{}] = {}.peek{}(row, {});", e.at, placeExpr(plan, plan.placeOf.at(e.value.id)),
+                   r.pairing == plan::Pairing::Dual ? "One" : "Pair", columnsOf(r));
+          } else {
+            Vectors vectors(w, group, widthOf(r), r.columns, marker());
+            const std::string value = vectors.expression(e.value);
+            w.line("beside.values[{}]{} = {};", e.at, r.pairing == plan::Pairing::Dual ? ".v[0]" : "",
+                   value + (r.pairing == plan::Pairing::Dual ? ".v[0]" : ""));
+          }
+      }
+      w.line("return beside;");
+    }
+
+    auto lambda = w.record(fmt::format("const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, {})",
+                                       words + values ? fmt::format("const Beside<{}, {}> &beside", words, values)
+                                                      : std::string("Nothing")));
+    for (auto [r, sinks, list] : llvm::zip(m.ranges, mine, early)) {
+      auto range = emitRange(group, r, sinks);
+      Vectors vectors(w, group, widthOf(r), r.columns, marker());
       if (r.pairing == plan::Pairing::Dual) {
         vectors.bind(r.product, "Floats<1>{{y0}}");
         vectors.bind(r.secondProduct, "Floats<1>{{y1}}");
       } else {
         vectors.bind(r.product, "Floats<2>{{y0, y1}}");
       }
-      std::vector<Sink> mine;
-      std::vector<const Operation *> slices;
-      for (const Sink &sink : all) {
-        auto slice = group.slice(sink.value);
-        bool here = sink.value == r.product || llvm::any_of(slice, [&](const Operation *op) {
-                      return llvm::is_contained(op->results, r.product);
-                    });
-        if (!here)
-          continue;
-        mine.push_back(sink);
-        slices.insert(slices.end(), slice.begin(), slice.end());
+      for (const Early &e : list) {
+        const bool one = r.pairing == plan::Pairing::Dual;
+        vectors.bind(e.value, e.words ? fmt::format("{}.take{}(row, {}, beside.words[{}])",
+                                                    placeExpr(plan, plan.placeOf.at(e.value.id)), one ? "One" : "Pair",
+                                                    columnsOf(r), e.at)
+                              : one   ? fmt::format("Floats<1>{{{{beside.values[{}].v[0]}}}}", e.at)
+                                      : fmt::format("beside.values[{}]", e.at));
       }
-      declarePosition(slices);
-      for (const Sink &sink : mine) {
+      for (const Sink &sink : sinks) {
         std::string value = vectors.eval(sink.value);
         at(sink.loc);
         if (sink.best)
           emitTake(value, r);
-        else if (width == Vectors::Pair)
+        else if (widthOf(r) == Vectors::Pair)
           w.line("{}.storePair(row, c0, c1, {});", sink.store, value);
         else
           w.line("{}.storeOne(row, c0, {});", sink.store, value);

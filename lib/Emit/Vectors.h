@@ -43,6 +43,9 @@ public:
   /// An expression for `v`; `partner`: at the column rotate_half takes from.
   std::string eval(ir::Value v, bool partner = false);
 
+  /// The same without a variable for it: of what needs no other values.
+  std::string expression(ir::Value v) { return compute(*group.def(v), false); }
+
 private:
   CodeWriter &w;
   const Group &group;

@@ -227,17 +227,19 @@ struct TargetKv {
   static constexpr int layers = 6, pages = 4096, pageTokens = 16;
 };
 
-// Activations of a pass, one line per row, in the workspace.
+// Activations of a pass: for each row a record, in which every value has a place of its own.
 struct Buffers {
-  Bf16Rows<256> x;
-  Bf16Rows<256> q;
-  Bf16Rows<256> attention;
-  Bf16Rows<704> gate_up;
-  __device__ explicit Buffers(char *workspace)
-      : x{reinterpret_cast<u16 *>(workspace + 0)},
-        q{reinterpret_cast<u16 *>(workspace + 32768)},
-        attention{reinterpret_cast<u16 *>(workspace + 65536)},
-        gate_up{reinterpret_cast<u16 *>(workspace + 98304)} {}
+  static constexpr long long rowBytes = 21248, setBytes = 1359872;
+  template <int Columns> using Bf16 = Bf16Rows<ByBarrier, Columns, rowBytes>;
+  template <int Columns> using Float = FloatRows<ByBarrier, Columns, rowBytes>;
+  char *set;
+  const GridEdges *grid;
+
+  __device__ __forceinline__ auto x(int instance) const { return Bf16<256>{set + 0 + instance * 512, {grid, 6}}; }
+  __device__ __forceinline__ auto q(int instance) const { return Bf16<256>{set + 3584 + instance * 512, {grid, 2}}; }
+  __device__ __forceinline__ auto attention(int instance) const { return Bf16<256>{set + 6656 + instance * 512, {grid, 3}}; }
+  __device__ __forceinline__ auto x2(int instance) const { return Bf16<256>{set + 9728 + instance * 512, {grid, 4}}; }
+  __device__ __forceinline__ auto gate_up(int instance) const { return Bf16<704>{set + 12800 + instance * 1408, {grid, 5}}; }
 };
 
 // wq, wk, wv (llama.yaml:37): 64 groups of 1 tiles in 1 rounds of 132 CTAs.
@@ -281,12 +283,13 @@ struct Head {
 };
 
 using WeightRing = Ring<16, 8192>;
+using Stream = Consumer<WeightRing, 32768>;
 
 // What a consumer thread carries through a pass.
 struct PassContext {
   const abi::LaunchParams &p;
   PassShared &pass;
-  Consumer<WeightRing> &stream;
+  Stream &stream;
   GridEdges &grid;
 };
 
@@ -295,14 +298,14 @@ template <int Tiles>
 __device__ __noinline__ void targetBodyX(PassContext &context) {
   const abi::LaunchParams &p = context.p;
   PassShared &pass = context.pass;
-  const Buffers b(p.workspace);
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
   const WeightRows<256> embed{weightAt(p, 0)};
   spreadRows(numRows, 1, [&](int row, int part) {
     for (int c = laneId() * 8; c < 256; c += 256) {
 #line 33 "pipelines/models/llama.yaml"
-      b.x.store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 306 "adaptive_speculative.cu"
+      b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
+#line 309 "adaptive_speculative.cu"
     }
   });
 } // targetBodyX
@@ -312,62 +315,72 @@ template <int Tiles>
 __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
   const abi::LaunchParams &p = context.p;
   PassShared &pass = context.pass;
-  const Buffers b(p.workspace);
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
   const Rope<32> rope32{p.ropeCosSin};
   const WeightVector<256> attn_norm{weightAt(p, 2 + layer)};
-  everyRow(numRows, [&](int row) {
+  const auto operand = operandOf<WqWkWv, Tiles>(context.stream, pass, b.x(layer));
+  operand.begin();
 #line 36 "pipelines/models/llama.yaml"
-    const float sum = warpSum<256>([&](int c) {
-      const auto x = b.x.load8(row, c);
-      return mul(x, x);
-    });
-#line 326 "adaptive_speculative.cu"
-    if (laneId() == 0) {
-      pass.scalars[0][row] = reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f));
-    }
+  operand.template reduce<false, 256>(0, [&](int row, int c, Words4 words) {
+    return mul(unpack8(words), unpack8(words));
   });
-  consumerSync();
+#line 329 "adaptive_speculative.cu"
   const KvRows<TargetKv> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<TargetKv>(layer), &pass};
   const KvRows<TargetKv> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<TargetKv>(layer), &pass};
-  const auto operand = [&](int row, int c) -> Words4 {
-    const auto x = b.x.load8(row, c);
+  const auto finish = [&](int row, int c, Words4 words) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
-    const auto h = toBf16(mul(attn_norm.load8(c), toBf16(mul(x, pass.scalars[0][row]))));
+    const auto t = reciprocalSqrt(add(mul(pass.scalars[0][row], 0.00390625f), 9.99999975e-06f));
+#line 36 "pipelines/models/llama.yaml"
+    const auto h = toBf16(mul(attn_norm.load8(c), toBf16(mul(unpack8(words), t))));
     return keepBelow<256>(pack8(h), c);
-#line 339 "adaptive_speculative.cu"
+#line 338 "adaptive_speculative.cu"
   };
-  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1) {
+  const auto early = [&](int row, int pair) {
+    Beside<0, 2> beside = {};
     if (pair < 128) {
       const int c0 = pair / 16 * 32 + pair % 16, c1 = c0 + 16;
       const int position = pass.rows[row].position;
-#line 37 "pipelines/models/llama.yaml"
-      const auto t = toBf16(Floats<2>{{y0, y1}});
-#line 37 "pipelines/models/llama.yaml"
-      const auto t2 = add(toBf16(mul(t, rope32.cosPair(position, c0, c1))), toBf16(mul(rotatePair(t), rope32.sinPair(position, c0, c1))));
-#line 37 "pipelines/models/llama.yaml"
-      b.q.storePair(row, c0, c1, toBf16(t2));
-#line 351 "adaptive_speculative.cu"
+      beside.values[0] = rope32.cosPair(position, c0, c1);
+      beside.values[1] = rope32.sinPair(position, c0, c1);
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
       const int position = pass.rows[row].position;
+      beside.values[0] = rope32.cosPair(position, c0, c1);
+      beside.values[1] = rope32.sinPair(position, c0, c1);
+    } // wk
+    return beside;
+  };
+  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<0, 2> &beside) {
+    if (pair < 128) {
+      const int c0 = pair / 16 * 32 + pair % 16, c1 = c0 + 16;
+#line 37 "pipelines/models/llama.yaml"
+      const auto t = toBf16(Floats<2>{{y0, y1}});
+#line 37 "pipelines/models/llama.yaml"
+      const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
+#line 37 "pipelines/models/llama.yaml"
+      b.q(layer).storePair(row, c0, c1, toBf16(t2));
+#line 365 "adaptive_speculative.cu"
+    } // wq
+    if (pair >= 128 && pair < 192) {
+      const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
 #line 38 "pipelines/models/llama.yaml"
       const auto t = toBf16(Floats<2>{{y0, y1}});
 #line 38 "pipelines/models/llama.yaml"
-      const auto t2 = add(toBf16(mul(t, rope32.cosPair(position, c0, c1))), toBf16(mul(rotatePair(t), rope32.sinPair(position, c0, c1))));
+      const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 40 "pipelines/models/llama.yaml"
       keys.storePair(row, c0, c1, toBf16(t2));
-#line 362 "adaptive_speculative.cu"
+#line 375 "adaptive_speculative.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
 #line 40 "pipelines/models/llama.yaml"
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 368 "adaptive_speculative.cu"
+#line 381 "adaptive_speculative.cu"
     } // wv
   };
-  streamProduct<WqWkWv, Tiles>(context.stream, numRows, operand, epilogue);
+  streamProduct<true>(operand, finish, early, epilogue);
 } // targetBodyWqWkWv
 
 // Attention (llama.yaml:40): 8 heads over 4 KV heads.
@@ -375,38 +388,49 @@ template <int Tiles>
 __device__ __noinline__ void targetBodyAttention(PassContext &context, int layer) {
   const abi::LaunchParams &p = context.p;
   PassShared &pass = context.pass;
-  const Buffers b(p.workspace);
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
+  const auto query = b.q(layer);
+  const auto out = b.attention(layer);
 #line 40 "pipelines/models/llama.yaml"
-  attend<TargetKv>(p, pass, layer, 0.176776692f, context.stream.scratch,
+  attend<TargetKv>(p, pass, layer, 0.176776692f, context.stream.scratch, InPool{},
 #line 40 "pipelines/models/llama.yaml"
-      [&](int row, int c) { return b.q.load(row, c).v[0]; },
+      [&](int row, int c) { return query.load(row, c).v[0]; },
 #line 40 "pipelines/models/llama.yaml"
-      [&](int row, int c, float v) { b.attention.store(row, c, {{v}}); });
-#line 387 "adaptive_speculative.cu"
+      [&](int row, int c, float v) { out.storeOne(row, c, {{v}}); });
+#line 402 "adaptive_speculative.cu"
 } // targetBodyAttention
 
-// Streams wo (llama.yaml:40) into x.
+// Streams wo (llama.yaml:40) into x2.
 template <int Tiles>
 __device__ __noinline__ void targetBodyWo(PassContext &context, int layer) {
   const abi::LaunchParams &p = context.p;
   PassShared &pass = context.pass;
-  const Buffers b(p.workspace);
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
-  const auto operand = [&](int row, int c) -> Words4 {
-    return keepBelow<256>(pack8(toBf16(b.attention.load8(row, c))), c);
+  const auto operand = operandOf<Wo, Tiles>(context.stream, pass, b.attention(layer));
+  const auto finish = [&](int row, int c, Words4 words) -> Words4 {
+    return keepBelow<256>(pack8(toBf16(unpack8(words))), c);
   };
-  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1) {
+  const auto early = [&](int row, int pair) {
+    Beside<1, 0> beside = {};
+    if (pair < 128) {
+      const int c0 = 2 * pair, c1 = c0 + 1;
+      beside.words[0] = b.x(layer).peekPair(row, c0, c1);
+    } // wo
+    return beside;
+  };
+  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<1, 0> &beside) {
     if (pair < 128) {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 40 "pipelines/models/llama.yaml"
-      const auto x = toBf16(add(b.x.loadPair(row, c0, c1), toBf16(Floats<2>{{y0, y1}})));
+      const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
-      b.x.storePair(row, c0, c1, x);
-#line 407 "adaptive_speculative.cu"
+      b.x2(layer).storePair(row, c0, c1, toBf16(t));
+#line 431 "adaptive_speculative.cu"
     } // wo
   };
-  streamProduct<Wo, Tiles>(context.stream, numRows, operand, epilogue);
+  streamProduct<false>(operand, finish, early, epilogue);
 } // targetBodyWo
 
 // Streams gate_up (llama.yaml:42) into gate_up.
@@ -414,39 +438,36 @@ template <int Tiles>
 __device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
   const abi::LaunchParams &p = context.p;
   PassShared &pass = context.pass;
-  const Buffers b(p.workspace);
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
   const WeightVector<256> mlp_norm{weightAt(p, 32 + layer)};
-  everyRow(numRows, [&](int row) {
+  const auto operand = operandOf<GateUp, Tiles>(context.stream, pass, b.x2(layer));
+  operand.begin();
 #line 41 "pipelines/models/llama.yaml"
-    const float sum = warpSum<256>([&](int c) {
-      const auto x = b.x.load8(row, c);
-      return mul(x, x);
-    });
-#line 427 "adaptive_speculative.cu"
-    if (laneId() == 0) {
-      pass.scalars[0][row] = reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f));
-    }
+  operand.template reduce<false, 256>(0, [&](int row, int c, Words4 words) {
+    return mul(unpack8(words), unpack8(words));
   });
-  consumerSync();
-  const auto operand = [&](int row, int c) -> Words4 {
-    const auto x = b.x.load8(row, c);
+#line 451 "adaptive_speculative.cu"
+  const auto finish = [&](int row, int c, Words4 words) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
-    const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(mul(x, pass.scalars[0][row]))));
+    const auto t = reciprocalSqrt(add(mul(pass.scalars[0][row], 0.00390625f), 9.99999975e-06f));
+#line 41 "pipelines/models/llama.yaml"
+    const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(mul(unpack8(words), t))));
     return keepBelow<256>(pack8(h), c);
-#line 438 "adaptive_speculative.cu"
+#line 458 "adaptive_speculative.cu"
   };
-  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1) {
+  const auto early = [](int, int) { return Nothing{}; };
+  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     if (pair < 704) {
       const int c0 = pair;
 #line 42 "pipelines/models/llama.yaml"
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
-      b.gate_up.store(row, c0, toBf16(t));
-#line 447 "adaptive_speculative.cu"
+      b.gate_up(layer).storeOne(row, c0, toBf16(t));
+#line 468 "adaptive_speculative.cu"
     } // gate, up
   };
-  streamProduct<GateUp, Tiles>(context.stream, numRows, operand, epilogue);
+  streamProduct<true>(operand, finish, early, epilogue);
 } // targetBodyGateUp
 
 // Streams down (llama.yaml:42) into x.
@@ -454,22 +475,31 @@ template <int Tiles>
 __device__ __noinline__ void targetBodyDown(PassContext &context, int layer) {
   const abi::LaunchParams &p = context.p;
   PassShared &pass = context.pass;
-  const Buffers b(p.workspace);
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
-  const auto operand = [&](int row, int c) -> Words4 {
-    return keepBelow<704>(b.gate_up.words(row, c), c);
+  const auto operand = operandOf<Down, Tiles>(context.stream, pass, b.gate_up(layer));
+  const auto finish = [&](int row, int c, Words4 words) -> Words4 {
+    return keepBelow<704>(words, c);
   };
-  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1) {
+  const auto early = [&](int row, int pair) {
+    Beside<1, 0> beside = {};
+    if (pair < 128) {
+      const int c0 = 2 * pair, c1 = c0 + 1;
+      beside.words[0] = b.x2(layer).peekPair(row, c0, c1);
+    } // down
+    return beside;
+  };
+  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<1, 0> &beside) {
     if (pair < 128) {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 42 "pipelines/models/llama.yaml"
-      const auto x = toBf16(add(b.x.loadPair(row, c0, c1), toBf16(Floats<2>{{y0, y1}})));
+      const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
-      b.x.storePair(row, c0, c1, x);
-#line 470 "adaptive_speculative.cu"
+      b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
+#line 500 "adaptive_speculative.cu"
     } // down
   };
-  streamProduct<Down, Tiles>(context.stream, numRows, operand, epilogue);
+  streamProduct<false>(operand, finish, early, epilogue);
 } // targetBodyDown
 
 // Segment `body` of model `target`. Tiles: row tiles of 16 that this variant handles. False when
@@ -504,41 +534,38 @@ template <int Tiles>
 __device__ __noinline__ void targetHeadHead(PassContext &context) {
   const abi::LaunchParams &p = context.p;
   PassShared &pass = context.pass;
-  const Buffers b(p.workspace);
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
   const WeightVector<256> norm{weightAt(p, 1)};
-  everyRow(numRows, [&](int row) {
+  const auto operand = operandOf<Head, Tiles>(context.stream, pass, b.x(6));
+  operand.begin();
 #line 43 "pipelines/models/llama.yaml"
-    const float sum = warpSum<256>([&](int c) {
-      const auto x = b.x.load8(row, c);
-      return mul(x, x);
-    });
-#line 517 "adaptive_speculative.cu"
-    if (laneId() == 0) {
-      pass.scalars[0][row] = reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f));
-    }
+  operand.template reduce<false, 256>(0, [&](int row, int c, Words4 words) {
+    return mul(unpack8(words), unpack8(words));
   });
-  consumerSync();
+#line 547 "adaptive_speculative.cu"
   Best best[Tiles];
-  const auto operand = [&](int row, int c) -> Words4 {
-    const auto x = b.x.load8(row, c);
+  const auto finish = [&](int row, int c, Words4 words) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
-    const auto t = toBf16(mul(norm.load8(c), toBf16(mul(x, pass.scalars[0][row]))));
-    return keepBelow<256>(pack8(t), c);
-#line 529 "adaptive_speculative.cu"
+    const auto t = reciprocalSqrt(add(mul(pass.scalars[0][row], 0.00390625f), 9.99999975e-06f));
+    return keepBelow<256>(pack8(toBf16(mul(norm.load8(c), toBf16(mul(unpack8(words), t))))), c);
+#line 553 "adaptive_speculative.cu"
   };
-  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1) {
-    if (pair < 130) {
+  const auto early = [](int, int) { return Nothing{}; };
+  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
+    if (pair < 132) {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 536 "adaptive_speculative.cu"
-      best[tile].take(logit.v[0], c0);
-      best[tile].take(logit.v[1], c1);
-      storeLogits(p, pass.logitsOf[row], c0, logit, 260);
+#line 561 "adaptive_speculative.cu"
+      if (c0 < 260) {
+        best[tile].take(logit.v[0], c0);
+        best[tile].take(logit.v[1], c1);
+        storeLogits(p, pass.logitsOf[row], c0, logit, 260);
+      }
     } // head
   };
-  streamProduct<Head, Tiles>(context.stream, numRows, operand, epilogue);
+  streamProduct<true>(operand, finish, early, epilogue);
   publishBest<Tiles>(best, p, pass, context.stream.scratch,
                      reinterpret_cast<Words4 *>(p.tagged + 0));
 } // targetHeadHead
@@ -644,12 +671,13 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
 // Shared memory of a CTA.
 struct Shared {
   alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
+  alignas(16) char operands[Stream::operandBytes];
   alignas(16) float scratch[8192];
   PassShared pass;
   RingShared sync;
   Control control; // of CTA 0
 };
-static_assert(sizeof(Shared) <= 173056, "the plan reserves this much");
+static_assert(sizeof(Shared) <= 205824, "the plan reserves this much");
 
 // The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run
 // the passes together; warp 8 of each streams weights.
@@ -659,6 +687,8 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
   PassShared &pass = shared.pass;
   Control &control = shared.control;
   ringInit<WeightRing::stages>(&shared.sync, p);
+  if (threadIdx.x == 0)
+    startPasses(pass);
   __syncthreads();
 
   if (warpId() == kConsumerWarps) {
@@ -672,7 +702,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
   } // producer
 
   GridEdges grid{&p, &shared.sync.stopped};
-  Consumer<WeightRing> stream{{shared.ring, &shared.sync}, shared.scratch};
+  Stream stream{{shared.ring, &shared.sync}, shared.scratch, shared.operands};
   PassContext context{p, pass, stream, grid};
   startControl(control, p);
   for (int tick = 0;; ++tick) {

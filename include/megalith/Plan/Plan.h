@@ -86,7 +86,7 @@ struct Phase {
   std::string name;
   const ir::Operation *op = nullptr;
   int matrix = -1;            ///< Stream
-  Place from, to;             ///< Copy
+  Place from = {}, to = {};   ///< Copy
   int edge = -1;
 };
 
