@@ -16,7 +16,7 @@ KEYS = {
     "floor_ms": "floor_ms",
     "bandwidth_gb_s": "bandwidth_gb_s",
     "percent_of_floor": "percent_of_floor",
-    "prompt": "prompt",  # token ids that the KV cache was made from: one list, or one per sequence
+    "prompt": "prompt",  # token ids behind the K and V of the context: a list, or one per sequence
     "tokens": "tokens",  # token ids generated, likewise
 }
 # Measurements within one call; the calls themselves are repeated, between those of the peers.
