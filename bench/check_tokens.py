@@ -3,6 +3,7 @@ import dataclasses
 
 import torch
 
+import megalith
 import peers
 from common import progress
 
@@ -41,18 +42,14 @@ def judge(exact, rounded, tokens):
                    torch.nonzero(gap > 2 * error)[:, 0].tolist())
 
 
-def check(model, config, found):
-    """`found`: what megalith said of one call. Returns a Verdict per sequence, or None if it
-    has no prompt and tokens. `model` is the one in bf16."""
-    if not found.get("prompt") or not found.get("tokens"):
-        return None
-    batched = isinstance(found["tokens"][0], list)
-    pairs = list(zip(found["prompt"], found["tokens"])) if batched else \
-        [(found["prompt"], found["tokens"])]
+def check(model, config, context, tokens):
+    """Verdict on `tokens`, which megalith generated behind its prompt of `context` tokens.
+    `model` is the one in bf16."""
+    prompt = megalith.prompt(context, config["vocab_size"])
     model.set_attn_implementation("sdpa")
     progress("checking the tokens: the model in fp32")
     exact = peers.build_model(config, model.device, "float32")
-    verdicts = [judge(rows(exact, *pair), rows(model, *pair), pair[1]) for pair in pairs]
+    verdict = judge(rows(exact, prompt, tokens), rows(model, prompt, tokens), tokens)
     del exact
     peers.release()
-    return verdicts
+    return verdict

@@ -50,27 +50,31 @@ class Megalith:
         self.pipeline = megalith.pipeline_for(args.pipeline, config["model_type"], folder)
         if phase == "decode":
             self.options = megalith.decode_options(path, size, batch, args.tokens)
-            self.wanted, self.key = {"context": size, "batch": batch}, "ms"
         else:
             self.options = megalith.prefill_options(path, size)
-            self.wanted, self.key = {}, "prefill_ms"
         self.options += args.megalith_options.split()
-        self.last = {}
+        self.wanted = {"context": size, "batch": batch}
+
+    def call(self, *options):
+        return megalith.bench(self.program, self.pipeline, [*self.options, *options],
+                              **self.wanted)
 
     def measure(self, result):
         """Adds a time to `result`; after a failure, says so there and is not run again."""
         if result.note:
             return
         try:
-            self.last = megalith.bench(self.program, self.pipeline, self.options, **self.wanted)
-            if self.key not in self.last:
-                raise megalith.MegalithError(f"no `{megalith.KEYS[self.key]}` in its output")
-        except megalith.MegalithError as error:
+            found = self.call()
+            time = found["ms"] if self.phase == "decode" else megalith.prefill_ms(found)
+        except (megalith.MegalithError, KeyError) as error:
+            if isinstance(error, KeyError):
+                error = f"no `{megalith.KEYS[error.args[0]]}` in its output"
             progress(f"megalith failed: {error}")
             result.note = "failed: " + str(error).split("\n")[0][:160].replace("|", "/")
             return
-        result.times.append(self.last[self.key])
-        result.more = self.last
+        result.times.append(time)
+        if self.phase == "decode":  # the floor is that of decoding
+            result.more = {key: value for key, value in found.items() if key != "tokens"}
 
 
 class Comparison:
@@ -109,21 +113,25 @@ class Comparison:
                 if result.times))
         self.results += [result for result, _ in turns] + failed
         if args.program and args.check_tokens and phase == "decode":
-            self.check(shape, model, ours, turns[0][0])
+            self.check(shape, model, size, ours, turns[0][0])
 
-    def check(self, shape, model, ours, result):
+    def check(self, shape, model, context, ours, result):
+        """One more run, which feeds its prompt: K and V of the others are random numbers."""
         import check_tokens
-        verdicts = check_tokens.check(model, shape[2], ours.last)
-        if verdicts is None:
-            progress("tokens not checked: megalith's JSON has no "
-                     f"`{megalith.KEYS['prompt']}` and `{megalith.KEYS['tokens']}`")
+        if result.note:
             return
-        for index, verdict in enumerate(verdicts):
-            progress(f"sequence {index}: {verdict}")
-        wrong = sum(bool(verdict.wrong) for verdict in verdicts)
-        result.note = f"{wrong} of {len(verdicts)} sequences with wrong tokens" if wrong \
-            else "tokens checked"
-        self.wrong += wrong
+        try:
+            tokens = ours.call("--prefill").get("tokens")
+        except megalith.MegalithError as error:
+            progress(f"megalith failed: {error}")
+            tokens = None
+        if not tokens:
+            result.note = "failed: no tokens to check"
+            return
+        verdict = check_tokens.check(model, shape[2], context, tokens)
+        progress(f"tokens: {verdict}")
+        result.note = "tokens wrong" if verdict.wrong else "tokens right"
+        self.wrong += bool(verdict.wrong)
 
     def text(self):
         return (f"{self.machine}. Median of {self.args.repeats} rounds of {self.args.tokens} "

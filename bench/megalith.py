@@ -6,21 +6,22 @@ import shutil
 import subprocess
 
 from common import ROOT, fail
+from weights import hash32
 
 # Our names: those of the JSON objects that `megalith bench --json` prints.
 KEYS = {
     "ms": "ms_per_token",
-    "prefill_ms": "prefill_ms",
+    "kernel_ms": "kernel_ms",  # from the begin of the kernel to its end
     "context": "context",
     "batch": "batch",
     "floor_ms": "floor_ms",
     "bandwidth_gb_s": "bandwidth_gb_s",
     "percent_of_floor": "percent_of_floor",
-    "prompt": "prompt",  # token ids behind the K and V of the context: a list, or one per sequence
-    "tokens": "tokens",  # token ids generated, likewise
+    "tokens": "tokens",  # token ids that the first sequence generated
 }
 # Measurements within one call; the calls themselves are repeated, between those of the peers.
 REPEATS = 3
+PREFILL_TOKENS = 9  # generated where the prefill is timed
 TIMEOUT_S = 300
 
 
@@ -34,8 +35,17 @@ def decode_options(config, context, batch, tokens):
 
 
 def prefill_options(config, length):
-    return [f"--config={config}", f"--prefill={length}", "--batch=1",
-            f"--repeats={REPEATS}", "--json"]
+    return decode_options(config, length, 1, PREFILL_TOKENS) + ["--prefill"]
+
+
+def prefill_ms(found):
+    """From the begin of the kernel to the first token: less the steps behind it."""
+    return found["kernel_ms"] - (PREFILL_TOKENS - 1) * found["ms"]
+
+
+def prompt(length, vocab, sequence=0):
+    """The prompt that `megalith bench --prefill` feeds."""
+    return [hash32(index ^ hash32(sequence + 1)) % vocab for index in range(length)]
 
 
 def find(text):

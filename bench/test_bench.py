@@ -47,13 +47,10 @@ if "--fail" in sys.argv:
 calls = pathlib.Path(__file__ + ".calls")
 n = len(calls.read_text()) if calls.exists() else 0
 calls.write_text("x" * (n + 1))
-if "--prefill" in options:
-    print(json.dumps({{"prefill_ms": 7.0}}))
-else:
-    print("a line that is not JSON")
-    print(json.dumps({{"context": int(options["--context"]), "batch": int(options["--batch"]),
-                      "ms_per_token": 1.0 + n, "floor_ms": 0.5, "percent_of_floor": 50.0,
-                      "bandwidth_gb_s": 4000, "tokens": [1, 2, 3]}}))
+print("a line that is not JSON")
+print(json.dumps({{"context": int(options["--context"]), "batch": int(options["--batch"]),
+                  "ms_per_token": 1.0 + n, "floor_ms": 0.5, "percent_of_floor": 50.0,
+                  "bandwidth_gb_s": 4000, "kernel_ms": 20.0 + 8 * n, "tokens": [1, 2, 3]}}))
 """
 
 
@@ -164,6 +161,9 @@ class Megalith(unittest.TestCase):
             options = megalith.decode_options(config, 128, 2, 64)
             found = megalith.bench(program, "p.yaml", options, context=128, batch=2)
             self.assertEqual((found["ms"], found["floor_ms"]), (1.0, 0.5))
+            options_prefill = megalith.prefill_options(config, 128)
+            found = megalith.bench(program, "p.yaml", options_prefill, context=128, batch=1)
+            self.assertEqual(megalith.prefill_ms(found), 12.0)
             with self.assertRaisesRegex(megalith.MegalithError, "no result for"):
                 megalith.bench(program, "p.yaml", options, context=129)
             with self.assertRaisesRegex(megalith.MegalithError, "exit status 1 .*no such thing"):
@@ -262,19 +262,18 @@ class Peers(unittest.TestCase):
         import torch
         model = self.model("qwen3-0.6b", "bfloat16")
         exact = self.model("qwen3-0.6b")
-        prompt, tokens = [3, 1, 4], []
+        config, tokens = tiny_shape("qwen3-0.6b"), []
+        prompt = megalith.prompt(3, config["vocab_size"])
         for _ in range(6):
             ids = torch.tensor([prompt + tokens])
             tokens.append(exact(input_ids=ids).logits[0, -1].argmax().item())
-        config = tiny_shape("qwen3-0.6b")
         with contextlib.redirect_stderr(io.StringIO()):
-            right, = check_tokens.check(model, config, {"prompt": prompt, "tokens": tokens})
+            right = check_tokens.check(model, config, 3, tokens)
             self.assertEqual((right.count, right.exact, right.wrong), (6, 6, []))
             worst = exact(input_ids=torch.tensor([prompt + tokens])).logits[0, 5].argmin().item()
             tokens[3] = worst
-            wrong, = check_tokens.check(model, config, {"prompt": [prompt], "tokens": [tokens]})
+            wrong = check_tokens.check(model, config, 3, tokens)
         self.assertIn(3, wrong.wrong)
-        self.assertIsNone(check_tokens.check(model, config, {"tokens": tokens}))
 
     def test_compare(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -282,11 +281,12 @@ class Peers(unittest.TestCase):
                 json.dumps(tiny_shape("qwen3-0.6b")))
             options = (f"--shapes={shape}", "--device=cpu", "--peers=eager", "--context=16",
                        f"--megalith={fake_megalith(folder)}", f"--out={folder}/out",
-                       "--tokens=2", "--check-tokens")
-            status, out, err = script("compare.py", *options, "--repeats=3")
-            self.assertEqual(status, 0, err)
+                       "--tokens=2")
+            status, out, err = script("compare.py", *options, "--repeats=3", "--check-tokens")
+            self.assertEqual(status, 1, err)  # the tokens of this `megalith` are not greedy
             self.assertIn("| tiny | 16 | 1 | bf16 | megalith | 2.000 | 1.000 to 3.000 |", out)
-            self.assertIn("tokens not checked: megalith's JSON has no `prompt`", err)
+            self.assertIn("of the floor of 0.500 ms; tokens wrong |", out)
+            self.assertIn("0 of 3 tokens are the argmax in fp32, 0 in bf16; WRONG: tokens 0", err)
             saved = json.loads((pathlib.Path(folder) / "out/results.json").read_text())
             self.assertEqual([len(result["times"]) for result in saved["results"]], [3, 3])
             self.assertEqual((pathlib.Path(folder) / "out/results.md").read_text() + "\n", out)
