@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+"""Tests of the benchmark's scripts. Those that need PyTorch are skipped without it; none
+needs a GPU or a network."""
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import common
+import megalith
+import weights
+from common import BENCH, ROOT, Result
+
+sys.path.insert(0, str(ROOT / "tools"))
+from safetensors_io import decoder_shapes  # noqa: E402
+
+HAVE_TORCH = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
+TORCH_ONLY = unittest.skipUnless(HAVE_TORCH, "no PyTorch and transformers here")
+TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 128, "vocab_size": 300}
+
+# Indices, and bits that a C++ program computed from the formula.
+INDICES = (0, 1, 12345, 262143, (1 << 24) + 7, 5_000_000_000)
+BITS = {
+    ("model.embed_tokens.weight", (128256, 2048)):
+        (0x3d1b, 0x3d19, 0x3c20, 0xbc87, 0x3cfe, 0xbc82),
+    ("model.layers.0.mlp.down_proj.weight", (2048, 8192)):
+        (0x3be9, 0x3b11, 0xbc4e, 0xbb82, 0x3c58, 0x3b04),
+    ("model.norm.weight", (2048,)): (0x3f87, 0x3f73, 0x3f67, 0x3f69, 0x3f77, 0x3f86),
+    ("model.layers.3.self_attn.q_proj.bias", (2048,)):
+        (0xbd0e, 0x3c1a, 0xbd2f, 0xbd03, 0x3c36, 0x3d2b),
+}
+
+# Stands for `megalith bench`: ms per token is 1 ms and 1 more at each call.
+FAKE = """#!{python}
+import json, pathlib, sys
+options = dict(o.split("=", 1) for o in sys.argv[3:] if "=" in o)
+assert sys.argv[1] == "bench" and "--json" in sys.argv and pathlib.Path(options["--config"]).is_file()
+if "--fail" in sys.argv:
+    sys.exit("error: no such thing")
+calls = pathlib.Path(__file__ + ".calls")
+n = len(calls.read_text()) if calls.exists() else 0
+calls.write_text("x" * (n + 1))
+print("a line that is not JSON")
+print(json.dumps({{"context": int(options["--context"]), "batch": int(options["--batch"]),
+                  "ms_per_token": 1.0 + n, "floor_ms": 0.5, "percent_of_floor": 50.0,
+                  "bandwidth_gb_s": 4000, "kernel_ms": 20.0 + 8 * n, "tokens": [1, 2, 3]}}))
+"""
+
+
+def script(name, *options):
+    """A script in a process of its own, where no GPU shows: (status, stdout, stderr)."""
+    run = subprocess.run([sys.executable, BENCH / name, *options], capture_output=True, text=True,
+                         env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"})
+    return run.returncode, run.stdout, run.stderr
+
+
+def fake_megalith(folder):
+    path = pathlib.Path(folder) / "megalith"
+    path.write_text(FAKE.format(python=sys.executable))
+    path.chmod(0o755)
+    return str(path)
+
+
+def tiny_shape(name):
+    return common.find_shape(name)[2] | TINY | {"bos_token_id": 1, "eos_token_id": 2}
+
+
+class Weights(unittest.TestCase):
+    def test_known_elements(self):
+        for (name, shape), expected in BITS.items():
+            bits = tuple(weights.element_bits(name, shape, index) for index in INDICES)
+            self.assertEqual(bits, expected, name)
+
+    def test_prints_elements(self):
+        status, out, _ = script("weights.py", "model.norm.weight", "2048", "0", "1")
+        self.assertEqual((status, out), (0, "0 0x3f87 1.0546875\n1 0x3f73 0.94921875\n"))
+
+    @TORCH_ONLY
+    def test_torch_fills_the_same(self):
+        import torch
+        before, weights.CHUNK = weights.CHUNK, 1 << 8  # several chunks, the last one short
+        try:
+            for name, shape in (("a.weight", (37, 41)), ("a.bias", (700,)), ("norm", (700,))):
+                for dtype in (torch.bfloat16, torch.float32):
+                    tensor = torch.empty(shape, dtype=dtype)
+                    weights.fill(tensor, name)
+                    bits = tensor.to(torch.bfloat16).view(torch.int16).flatten().tolist()
+                    expected = [weights.element_bits(name, shape, index)
+                                for index in range(tensor.numel())]
+                    self.assertEqual([bit & 0xFFFF for bit in bits], expected, name)
+                    self.assertTrue(bool((tensor.to(torch.bfloat16).to(dtype) == tensor).all()))
+        finally:
+            weights.CHUNK = before
+
+
+class Shapes(unittest.TestCase):
+    # What the model cards say.
+    PARAMETERS = {"llama-3.2-1b": 1_235_814_400, "llama-3.1-8b": 8_030_261_248,
+                  "qwen3-0.6b": 596_049_920}
+
+    def test_parameters(self):
+        self.assertEqual(sorted(self.PARAMETERS), common.shape_names())
+        for name, expected in self.PARAMETERS.items():
+            count = 0
+            for shape in decoder_shapes(common.find_shape(name)[2]).values():
+                size = 1
+                for extent in shape:
+                    size *= extent
+                count += size
+            self.assertEqual(count, expected, name)
+
+    @TORCH_ONLY
+    def test_names_are_those_of_the_checkpoint(self):
+        import torch
+        import transformers
+        for name in common.shape_names():
+            config = common.find_shape(name)[2]
+            with torch.device("meta"):
+                model = transformers.AutoModelForCausalLM.from_config(
+                    transformers.AutoConfig.for_model(**config))
+            found = {key: tuple(value.shape) for key, value in model.named_parameters()}
+            expected = {key: tuple(shape) for key, shape in decoder_shapes(config).items()}
+            self.assertEqual(found, expected)
+
+
+class Errors(unittest.TestCase):
+    def check(self, name, *options, status, says):
+        code, out, err = script(name, *options)
+        self.assertEqual((code, out), (status, ""))
+        self.assertIn(says, err)
+        self.assertNotIn("Traceback", err)
+
+    def test_arguments(self):
+        self.check("compare.py", "--peers=eager,quick", status=2,
+                   says="no peer `quick`; there are eager, reduce-overhead, max-autotune, cuda-graph")
+        self.check("compare.py", "--batch=0", status=2, says="positive integers by comma")
+        self.check("compare.py", "--tokens=0", status=2, says="must be at least 1")
+        self.check("compare.py", "--shapes=gpt", status=1, says="`gpt` is neither a shape "
+                   "(llama-3.1-8b, llama-3.2-1b, qwen3-0.6b) nor a file")
+        self.check("compare.py", "--megalith=/nowhere/megalith", status=1,
+                   says="no program `/nowhere/megalith` (--megalith)")
+
+    def test_no_torch_or_no_gpu(self):
+        says = "finds no CUDA device" if HAVE_TORCH else "the peers need PyTorch and transformers"
+        self.check("peers.py", "--shape=llama-3.2-1b", status=1, says=says)
+        self.check("compare.py", "--no-megalith", status=1, says=says)
+
+
+class Megalith(unittest.TestCase):
+    def test_bench(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = megalith.find(fake_megalith(folder))
+            config = common.find_shape("llama-3.2-1b")[1]
+            options = megalith.decode_options(config, 128, 2, 64)
+            found = megalith.bench(program, "p.yaml", options, context=128, batch=2)
+            self.assertEqual((found["ms"], found["floor_ms"]), (1.0, 0.5))
+            options_prefill = megalith.prefill_options(config, 128)
+            found = megalith.bench(program, "p.yaml", options_prefill, context=128, batch=1)
+            self.assertEqual(megalith.prefill_ms(found), 12.0)
+            with self.assertRaisesRegex(megalith.MegalithError, "no result for"):
+                megalith.bench(program, "p.yaml", options, context=129)
+            with self.assertRaisesRegex(megalith.MegalithError, "exit status 1 .*no such thing"):
+                megalith.bench(program, "p.yaml", options + ["--fail"])
+
+    def test_pipeline_names_the_model(self):
+        path = ROOT / "pipelines/autoregressive.yaml"
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(megalith.pipeline_for(path, "llama", folder), path)
+            copy = megalith.pipeline_for(path, "qwen3", folder)
+            self.assertIn("models/qwen3.yaml", copy.read_text())
+            self.assertTrue((copy.parent / "models/qwen3.yaml").is_file())
+
+
+class Tables(unittest.TestCase):
+    RESULTS = [
+        Result("s", "decode", 128, 1, "megalith", [1.0, 3.0, 1.5],
+               more={"floor_ms": 0.75, "percent_of_floor": 50.0}),
+        Result("s", "decode", 128, 1, "eager", [6.0, 6.0, 7.0], 2.0),
+        Result("s", "decode", 128, 1, "cuda-graph", [3.0, 3.25, 2.0], 1.0),
+        Result("s", "decode", 128, 2, "eager", [], note="failed: X"),
+    ]
+
+    def test_markdown(self):
+        self.assertEqual(common.markdown(self.RESULTS).splitlines()[2:], [
+            "| s | 128 | 1 | bf16 | megalith | 1.500 | 1.000 to 3.000 |  "
+            "| 50.0 % of the floor of 0.750 ms |",
+            "| s | 128 | 1 | bf16 | eager | 6.000 | 6.000 to 7.000 | 4.00 |  |",
+            "| s | 128 | 1 | bf16 | **cuda-graph** | 3.000 | 2.000 to 3.250 | 2.00 |  |",
+            "| s | 128 | 2 | bf16 | eager |  |  |  | failed: X |"])
+
+    def test_csv(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "r.csv"
+            common.write_csv(path, self.RESULTS)
+            lines = path.read_text().splitlines()
+        self.assertEqual(lines[1], "s,decode,128,1,bf16,megalith,1.50000,1.00000,3.00000,3,1.000,"
+                         "0.0,0.75,,50.0,")
+        self.assertEqual(lines[4], "s,decode,128,2,bf16,eager,,,,0,,0.0,,,,failed: X")
+
+
+@TORCH_ONLY
+class Peers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        import torch
+        import peers
+        torch.set_num_threads(1)
+        with contextlib.redirect_stderr(io.StringIO()):
+            peers.open_device("cpu")
+
+    def model(self, name, dtype="float32"):
+        import peers
+        with contextlib.redirect_stderr(io.StringIO()):
+            return peers.build_model(tiny_shape(name), "cpu", dtype)
+
+    def test_decoding_is_greedy(self):
+        """Steps from a cache give what a forward over the same K and V and all tokens gives."""
+        import copy
+        import peers
+        import torch
+        import transformers
+        for shape in ("llama-3.2-1b", "qwen3-0.6b"):
+            model, tokens = self.model(shape), {}
+            for attention in ("sdpa", "grouped"):
+                decoder = peers.Decoder(model, 3, 5, 4, attention)
+                step, _, _ = decoder.prepare("eager")
+                tokens[attention] = [decoder.first.clone()]
+                for _ in range(4):
+                    step()
+                    tokens[attention].append(decoder.tokens.clone())
+            fed = torch.cat(tokens["grouped"], 1)
+            self.assertTrue(torch.equal(torch.cat(tokens["sdpa"], 1), fed))
+            self.assertGreater(len(fed.unique()), 3)
+            decoder.reset()
+            cache = transformers.DynamicCache(config=model.config)
+            for index, layer in enumerate(decoder.cache.layers):
+                cache.update(layer.keys[:, :, :5].clone(), layer.values[:, :, :5].clone(), index)
+            model.set_attn_implementation("sdpa")
+            logits = model(input_ids=fed[:, :-1], past_key_values=copy.deepcopy(cache)).logits
+            self.assertTrue(torch.equal(logits.argmax(-1), fed[:, 1:]))
+
+    def test_prefill_is_causal(self):
+        import peers
+        import torch
+        model = self.model("llama-3.2-1b")
+        work = peers.Prefill(model, 33)
+        best, layers = work.prepare("eager")[0](work.ids)
+        model.set_attn_implementation("eager")
+        out = model(input_ids=work.ids)
+        self.assertEqual(best.item(), out.logits[0, -1].argmax().item())
+        torch.testing.assert_close(layers[1][0], out.past_key_values.layers[1].keys)
+
+    def test_check_tokens(self):
+        import check_tokens
+        import torch
+        model = self.model("qwen3-0.6b", "bfloat16")
+        exact = self.model("qwen3-0.6b")
+        config, tokens = tiny_shape("qwen3-0.6b"), []
+        prompt = megalith.prompt(3, config["vocab_size"])
+        for _ in range(6):
+            ids = torch.tensor([prompt + tokens])
+            tokens.append(exact(input_ids=ids).logits[0, -1].argmax().item())
+        with contextlib.redirect_stderr(io.StringIO()):
+            right = check_tokens.check(model, config, 3, tokens)
+            self.assertEqual((right.count, right.exact, right.wrong), (6, 6, []))
+            worst = exact(input_ids=torch.tensor([prompt + tokens])).logits[0, 5].argmin().item()
+            tokens[3] = worst
+            wrong = check_tokens.check(model, config, 3, tokens)
+        self.assertIn(3, wrong.wrong)
+
+    def test_compare(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (shape := pathlib.Path(folder) / "tiny.json").write_text(
+                json.dumps(tiny_shape("qwen3-0.6b")))
+            options = (f"--shapes={shape}", "--device=cpu", "--peers=eager", "--context=16",
+                       f"--megalith={fake_megalith(folder)}", f"--out={folder}/out",
+                       "--tokens=2")
+            status, out, err = script("compare.py", *options, "--repeats=3", "--check-tokens")
+            self.assertEqual(status, 1, err)  # the tokens of this `megalith` are not greedy
+            self.assertIn("| tiny | 16 | 1 | bf16 | megalith | 2.000 | 1.000 to 3.000 |", out)
+            self.assertIn("of the floor of 0.500 ms; tokens wrong |", out)
+            self.assertIn("0 of 3 tokens are the argmax in fp32, 0 in bf16; WRONG: tokens 0", err)
+            saved = json.loads((pathlib.Path(folder) / "out/results.json").read_text())
+            self.assertEqual([len(result["times"]) for result in saved["results"]], [3, 3])
+            self.assertEqual((pathlib.Path(folder) / "out/results.md").read_text() + "\n", out)
+            status, out, err = script("compare.py", *options, "--megalith-options=--fail")
+            self.assertEqual(status, 1)
+            self.assertIn("| megalith |  |  |  | failed: exit status 1", out)
+            self.assertIn("error: no such thing", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
