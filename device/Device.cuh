@@ -11,6 +11,7 @@
 #include "megalith/Primitives.cuh"
 #include "megalith/Values.cuh"
 #include "megalith/Sync.cuh"
+#include "megalith/Stamps.cuh"
 #include "megalith/Ring.cuh"
 #include "megalith/Stream.cuh"
 #include "megalith/Rows.cuh"

@@ -20,6 +20,16 @@ std::string identifier(llvm::StringRef name);
 std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan &plan);
 /// The function of each phase; no two are equal.
 std::map<const plan::Phase *, std::string> phaseFunctions(const plan::Plan &plan);
+/// What a kernel with `--plan stamps=1` takes the time of in each tick, in this order:
+/// control, the phases of the pass with their layers, the results, control again.
+struct StampEvent {
+  std::string name;
+  int64_t layer = -1; ///< -1: outside the layers
+};
+std::vector<StampEvent> stampEvents(const plan::Plan &plan);
+/// The index of a phase in that list, an expression of C++ over `layer`; "" when the
+/// kernel has no stamps.
+std::string stampIndex(const plan::Plan &plan, const plan::Phase &phase);
 /// A float literal that reads back to the same f32.
 std::string floatLiteral(double value);
 
