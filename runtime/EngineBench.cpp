@@ -1,4 +1,5 @@
 // What a benchmark's engine does beside running: random tensors, and the read stream.
+#include "runtime/CudaError.h"
 #include "runtime/Engine.h"
 #include <algorithm>
 
@@ -58,6 +59,8 @@ Outcome<double> Engine::readBandwidth() {
     auto source = DeviceBuffer::allocate(driver, std::min<size_t>(2ull << 30, free / 2) / kReadChunk * kReadChunk);
     if (!source)
       return source.error;
+    if (!source->size())
+      return gpuOutOfMemory(kReadChunk, free);
     auto sum = DeviceBuffer::allocate(driver, 16);
     if (!sum)
       return sum.error;

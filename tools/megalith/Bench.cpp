@@ -2,6 +2,8 @@
 #include "EngineRun.h"
 #include "Report.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 #include <algorithm>
@@ -71,13 +73,24 @@ std::optional<driver::Compilation> compileFor(const BenchCommand &command, Diagn
                             command.tokens, *limit, model.checked.file.path()));
       return std::nullopt;
     }
-  // Behind the last token a pass may write as many positions as it has rows.
+  // Behind the last token a pass may write as many positions as it has rows. The pool is
+  // never under pressure.
   for (ir::Operation &op : compiled->module.root.region().ops)
     if (op.op == ir::Op::Pool) {
-      const int64_t pageTokens = op.getInt("page_tokens", 1);
-      op.set("pages", std::max(op.getInt("pages"), batch * ((positions + 2 * rows) / pageTokens + 1)));
+      const int64_t needed = batch * ((positions + 2 * rows) / op.getInt("page_tokens", 1) + 1);
+      const int64_t watermark = std::clamp<int64_t>(op.getInt("watermark", 100), 1, 100);
+      op.set("pages", std::max(op.getInt("pages"), (needed * 100 + watermark - 1) / watermark));
     }
   return compiled;
+}
+
+/// What a reader calls the shape: the directory of a config.json, else the file's name.
+std::string shapeName(const std::string &configFile) {
+  llvm::SmallString<256> path(configFile);
+  llvm::sys::fs::make_absolute(path);
+  llvm::sys::path::remove_dots(path, /*remove_dot_dot=*/true);
+  const llvm::StringRef directory = llvm::sys::path::filename(llvm::sys::path::parent_path(path));
+  return (llvm::sys::path::filename(path) == "config.json" ? directory : llvm::sys::path::stem(path)).str();
 }
 
 uint32_t hash32(uint32_t x) { // as device/Sync.cuh
@@ -117,8 +130,7 @@ public:
     auto compiled = compileFor(command, diags);
     if (!compiled || !openDevice())
       return false;
-    const auto stem = llvm::sys::path::parent_path(compiled->models.front().checked.file.path());
-    shape = llvm::sys::path::filename(stem).str();
+    shape = shapeName(compiled->models.front().checked.file.path());
     {
       auto engine = makeBenchEngine(command, *compiled, target(), false, diags);
       if (!engine)

@@ -15,9 +15,9 @@ protected:
   BenchKernelTest() { setenv("MEGALITH_CACHE_DIR", dir.path().c_str(), 1); }
   ~BenchKernelTest() override { unsetenv("MEGALITH_CACHE_DIR"); }
 
-  std::string assemble(const std::string &source) {
-    auto kernel = driver::assembleHost(source + "\n#include \"megalith/Bench.cuh\"\n", "bench.cu", {.checked = true},
-                                       diags);
+  std::string assemble(const std::string &source, int arch = 900) {
+    auto kernel = driver::assembleHost(source + "\n#include \"megalith/Bench.cuh\"\n", "bench.cu",
+                                       {.checked = true, .arch = arch}, diags);
     EXPECT_TRUE(kernel) << diags.render();
     return kernel ? kernel->path : "";
   }
@@ -27,8 +27,11 @@ protected:
   Diagnostics diags{sources};
 };
 
-TEST_F(BenchKernelTest, TheReadStreamReadsEveryChunk) {
-  void *library = dlopen(assemble("").c_str(), RTLD_NOW | RTLD_LOCAL);
+class ReadStreamTest : public BenchKernelTest, public ::testing::WithParamInterface<int> {};
+
+/// The words that a chunk does not begin with are 0: both variants have the same sum.
+TEST_P(ReadStreamTest, ReadsEveryChunk) {
+  void *library = dlopen(assemble("", GetParam()).c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_TRUE(library) << dlerror();
   auto bind = reinterpret_cast<void (*)(const cpu::Host *)>(dlsym(library, "megalith_cpu_bind"));
   auto read = reinterpret_cast<void (*)(const char *, unsigned, unsigned, unsigned, unsigned *)>(
@@ -59,6 +62,8 @@ TEST_F(BenchKernelTest, TheReadStreamReadsEveryChunk) {
   }
   dlclose(library);
 }
+
+INSTANTIATE_TEST_SUITE_P(Architectures, ReadStreamTest, ::testing::Values(800, 900));
 
 /// Random weights, K and V in place, records of the ticks, stamps: nothing of it races.
 TEST_F(BenchKernelTest, AStampedKernelRunsOnRandomWeights) {
