@@ -8,7 +8,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 2;
+constexpr int kAbiVersion = 3;
 
 /// One row of a pass; the same eight words as megalith::Row.
 struct Row {
@@ -78,6 +78,16 @@ struct Corruption {
   int tick, request, offset, value;
 };
 
+/// For measurements: what stood when a tick began. One more stands behind the last tick.
+struct TickRecord {
+  unsigned long long begin; ///< nanoseconds of a clock that all CTAs share
+  int open;                 ///< requests that have not ended
+  int prompts;              ///< of these, whose prompt is not fed up to its last token
+  int generated;            ///< tokens so far of the requests that hold a slot
+  int kvTokens;             ///< valid positions of their K and V
+  int rows;                 ///< of the tick's pass
+};
+
 /// The kernel's one parameter.
 struct LaunchParams {
   // model
@@ -127,6 +137,14 @@ struct LaunchParams {
   int maxTicks;                ///< 0 = no limit
   unsigned delaySeed;          ///< 0, or random delays before waits
   long long watchdogNs;        ///< 0 = off
+  // measurements
+  int kvInPlace;               ///< K and V of the first so many positions of each prompt (but never of its
+                               ///< last token) are in the pool already
+  TickRecord *ticks;           ///< null, or [tickCapacity]
+  int tickCapacity;
+  unsigned long long *stamps;  ///< null, or [stampTicks][CTAs][stampWords] of a kernel with `--plan stamps=1`,
+                               ///< see Stamps.cuh; ticks turn in it
+  int stampTicks, stampWords;
 };
 
 // Trace words. Each tick appends one record to LaunchParams::trace:

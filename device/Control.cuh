@@ -362,6 +362,26 @@ template <class Control> struct TurnOf {
   }
 
 private:
+  /// For measurements: the first `count` positions count as fed. Their pages leave the
+  /// free stack as if they had been.
+  __device__ void takeKv(int seat, int count) {
+    const int pages = Control::pagesFor(count);
+    if (pages > c.freePages) {
+      fail(kPoolExhausted);
+      return;
+    }
+    int *table = p.pageTable + (long long)seat * p.pageTableStride;
+    for (int i = laneId(); i < pages; i += 32)
+      table[i] = p.freeList[c.freePages - 1 - i];
+    __syncwarp();
+    if (laneId() == 0) {
+      c.held[seat] = p.slots[seat].heldPages = pages;
+      c.freePages -= pages;
+      r.kvLen = r.kvEnd = count;
+    }
+    __syncwarp();
+  }
+
   /// Seats an admitted request in the lowest free slot.
   __device__ void takeSlot() {
     for (int base = 0; base < Config::slots; base += 32) {
@@ -380,6 +400,8 @@ private:
         --c.unseated;
       }
       __syncwarp();
+      if (p.kvInPlace > 0)
+        takeKv(seat, min(p.kvInPlace, r.promptLen - 1));
       if (Control::seatsAreShared)
         Control::copy(r, c.seated(seat));
       return;

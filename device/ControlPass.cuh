@@ -78,13 +78,6 @@ template <class Control> __device__ int serveSome(Control &c, int waiting) {
   return served;
 }
 
-__device__ __forceinline__ int warpTotal(int mine) {
-#pragma unroll
-  for (int distance = 16; distance; distance >>= 1)
-    mine += __shfl_xor_sync(~0u, mine, distance);
-  return mine;
-}
-
 /// Decides which calls the pass serves, how many rows each gets, and their rows
 /// and pages in ascending slot order. Warp 0.
 template <class Control> __device__ void chooseCalls(Control &c) {

@@ -3,6 +3,13 @@
 
 namespace megalith::device {
 
+__device__ __forceinline__ int warpTotal(int mine) {
+#pragma unroll
+  for (int distance = 16; distance; distance >>= 1)
+    mine += __shfl_xor_sync(~0u, mine, distance);
+  return mine;
+}
+
 /// Counts requests that are not in a terminal state, and those of them without a
 /// slot. Warp 0.
 template <class Control> __device__ void countRequests(Control &c) {
@@ -128,6 +135,24 @@ template <class Control> __device__ void reclaim(Control &c) {
   }
 }
 
+/// For measurements: what the tick finds. Warp 0.
+template <class Control> __device__ void recordTick(Control &c) {
+  using Config = typename Control::Config;
+  int prompts = 0, generated = 0, kvTokens = 0;
+  for (int s = laneId(); s < Config::slots; s += 32)
+    if (c.request[s] >= 0) {
+      const auto &r = c.seated(s);
+      prompts += r.kvLen < r.promptLen - 1;
+      generated += r.generated;
+      kvTokens += r.kvLen;
+    }
+  prompts = warpTotal(prompts);
+  generated = warpTotal(generated);
+  kvTokens = warpTotal(kvTokens);
+  if (laneId() == 0)
+    c.params.ticks[c.tick] = {nanoseconds(), c.openRequests, prompts + c.unseated, generated, kvTokens, 0};
+}
+
 /// Reclaim, snapshot, stop. `c.done` says whether the resident loop ends here.
 template <class Control> __device__ void beginTick(Control &c) {
   using Config = typename Control::Config;
@@ -148,6 +173,8 @@ template <class Control> __device__ void beginTick(Control &c) {
       }
     }
     __syncwarp();
+    if (p.ticks && c.tick < p.tickCapacity)
+      recordTick(c);
     // At the tick limit some still hold their slots.
     for (int s = 0; Control::seatsAreShared && c.done && s < Config::slots; ++s)
       if (c.request[s] >= 0)
@@ -316,6 +343,8 @@ template <class Control> __device__ void endTick(Control &c) {
     if (p.trace)
       traceTick(c);
     if (laneId() == 0) {
+      if (p.ticks && c.tick < p.tickCapacity)
+        p.ticks[c.tick].rows = c.numRows;
       ++c.tick;
       c.idle = c.numRows > 0 || c.changes > 0 ? 0 : c.idle + 1;
       p.stats->ticks = c.tick;

@@ -12,6 +12,7 @@
 #include "megalith/Values.cuh"
 #include "megalith/Sync.cuh"
 #include "megalith/Exchange.cuh"
+#include "megalith/Stamps.cuh"
 #include "megalith/Ring.cuh"
 #include "megalith/Rows.cuh"
 #include "megalith/Stream.cuh"

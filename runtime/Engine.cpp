@@ -9,9 +9,33 @@ namespace megalith::runtime {
   if (Failure failure_ = (expression))                                                             \
   return *failure_
 
+static double millisecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
 Outcome<std::unique_ptr<Engine>> Engine::load(Device &device, std::string_view cubin, const std::string &manifest,
                                               const SafetensorsFile &weights) {
   auto begin = std::chrono::steady_clock::now();
+  auto engine = open(device, cubin, manifest);
+  if (!engine)
+    return engine;
+  TRY((*engine)->upload(weights));
+  (*engine)->loadTime = millisecondsSince(begin);
+  return engine;
+}
+
+Outcome<std::unique_ptr<Engine>> Engine::loadRandom(Device &device, std::string_view cubin,
+                                                    const std::string &manifest) {
+  auto begin = std::chrono::steady_clock::now();
+  auto engine = open(device, cubin, manifest);
+  if (!engine)
+    return engine;
+  TRY((*engine)->makeRandom());
+  (*engine)->loadTime = millisecondsSince(begin);
+  return engine;
+}
+
+Outcome<std::unique_ptr<Engine>> Engine::open(Device &device, std::string_view cubin, const std::string &manifest) {
   std::unique_ptr<Engine> engine(new Engine(device));
   auto info = Manifest::parse(manifest);
   if (!info)
@@ -45,9 +69,6 @@ Outcome<std::unique_ptr<Engine>> Engine::load(Device &device, std::string_view c
   TRY(driver.check("cuFuncSetAttribute",
                    driver.cuFuncSetAttribute(engine->runKernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                              static_cast<int>(m.sharedBytes))));
-  TRY(engine->upload(weights));
-  engine->loadTime =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   return engine;
 }
 
@@ -61,17 +82,12 @@ Outcome<DeviceBuffer> Engine::place(const LaunchBuffer &buffer, size_t least, ab
   return memory;
 }
 
-/// Every tensor to the device, the table of their addresses, and one launch of
-/// `megalith_pack`. Packing is followed by no synchronisation: run() uses the
-/// same stream.
-Failure Engine::upload(const SafetensorsFile &weights) {
+Outcome<std::vector<CUdeviceptr>> Engine::makeRoom(const std::vector<size_t> &sizes) {
   const Driver &driver = device.driver();
-  auto tensors = findWeights(info, weights);
-  if (!tensors)
-    return tensors.error;
+  const auto aligned = [](size_t size) { return (size + 255) / 256 * 256; };
   size_t bytes = 0;
-  for (const NamedTensor &named : *tensors)
-    bytes += (named.tensor->size + 255) / 256 * 256;
+  for (size_t size : sizes)
+    bytes += aligned(size);
   auto allocate = [&](DeviceBuffer &buffer, size_t size) -> Failure {
     auto result = DeviceBuffer::allocate(driver, size);
     if (!result)
@@ -80,15 +96,13 @@ Failure Engine::upload(const SafetensorsFile &weights) {
     return std::nullopt;
   };
   TRY(allocate(raw, bytes));
-  std::vector<unsigned long long> addresses;
+  std::vector<CUdeviceptr> addresses;
   size_t offset = 0;
-  for (const NamedTensor &named : *tensors) {
-    TRY(raw.copyFrom(*stream, named.tensor->data, named.tensor->size, offset));
+  for (size_t size : sizes) {
     addresses.push_back(raw.address() + offset);
-    offset += (named.tensor->size + 255) / 256 * 256;
+    offset += aligned(size);
   }
   TRY(allocate(pointers, addresses.size() * sizeof(addresses[0])));
-  TRY(pointers.copyFrom(*stream, addresses.data(), addresses.size() * sizeof(addresses[0])));
   TRY(allocate(packed, info.streamBytes));
   abi::LaunchParams params = {};
   for (const LaunchBuffer &buffer : lastingBuffers(info)) {
@@ -97,13 +111,41 @@ Failure Engine::upload(const SafetensorsFile &weights) {
       return memory.error;
     lasting.push_back(std::move(*memory.value));
   }
-  params = {};
+  return addresses;
+}
+
+/// Every tensor to the device, the table of their addresses, and one launch of
+/// `megalith_pack`. Packing is followed by no synchronisation: run() uses the
+/// same stream.
+Failure Engine::upload(const SafetensorsFile &weights) {
+  auto tensors = findWeights(info, weights);
+  if (!tensors)
+    return tensors.error;
+  std::vector<size_t> sizes;
+  for (const NamedTensor &named : *tensors)
+    sizes.push_back(named.tensor->size);
+  auto addresses = makeRoom(sizes);
+  if (!addresses)
+    return addresses.error;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    TRY(raw.copyFrom(*stream, (*tensors)[i].tensor->data, sizes[i], (*addresses)[i] - raw.address()));
+  TRY(pointers.copyFrom(*stream, addresses->data(), addresses->size() * sizeof(CUdeviceptr)));
+  return pack();
+}
+
+Failure Engine::pack() {
+  abi::LaunchParams params = {};
   params.weights = reinterpret_cast<const void *const *>(pointers.address());
   char *target = reinterpret_cast<char *>(packed.address());
   void *arguments[] = {&params, &target};
+  return launchPlain(packKernel, device.info().smCount * 8, 256, 0, arguments);
+}
+
+Failure Engine::launchPlain(CUfunction kernel, unsigned ctas, unsigned threads, size_t shared, void **arguments) {
+  const Driver &driver = device.driver();
   return driver.check("cuLaunchKernel",
-                      driver.cuLaunchKernel(packKernel, device.info().smCount * 8, 1, 1, 256, 1, 1, 0, stream->get(),
-                                            arguments, nullptr));
+                      driver.cuLaunchKernel(kernel, ctas, 1, 1, threads, 1, 1, static_cast<unsigned>(shared),
+                                            stream->get(), arguments, nullptr));
 }
 
 Failure Engine::launch(abi::LaunchParams &params) {

@@ -7,11 +7,15 @@
 //
 // load() uploads and packs the weights once. run() is one cooperative launch and
 // one synchronisation, whatever the number of requests and tokens.
+//
+// The source of a benchmark, with device/Bench.cuh behind the emitted text, needs no
+// weights: loadRandom() makes them on the device, and readBandwidth() measures there.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_RUNTIME_ENGINE_H
 #define MEGALITH_RUNTIME_ENGINE_H
 
 #include "runtime/DriverObjects.h"
+#include "runtime/Fill.h"
 #include "runtime/LaunchImage.h"
 #include <memory>
 
@@ -23,15 +27,30 @@ public:
   /// than the device has; `weight-missing` when a tensor is absent.
   static Outcome<std::unique_ptr<Engine>> load(Device &device, std::string_view cubin,
                                                const std::string &manifest, const SafetensorsFile &weights);
+  /// With random weights, K and V.
+  static Outcome<std::unique_ptr<Engine>> loadRandom(Device &device, std::string_view cubin,
+                                                     const std::string &manifest);
   const Manifest &manifest() const { return info; }
   /// Milliseconds of uploading and packing.
   double loadMs() const { return loadTime; }
 
   Outcome<RunOutcome> run(const std::vector<RunRequest> &requests, const RunOptions &options);
 
+  /// Bytes per second at which one CTA per SM reads device memory, of `megalith_read` on a
+  /// buffer of 2 GiB (or of half of the free memory) that the first call makes. One launch.
+  Outcome<double> readBandwidth();
+
 private:
   Engine(Device &device) : device(device) {}
+  /// Everything but the weights.
+  static Outcome<std::unique_ptr<Engine>> open(Device &device, std::string_view cubin, const std::string &manifest);
   Failure upload(const SafetensorsFile &weights);
+  Failure makeRandom();
+  /// Memory for all tensors, their addresses, the packed stream and the lasting buffers.
+  Outcome<std::vector<CUdeviceptr>> makeRoom(const std::vector<size_t> &sizes);
+  Failure pack();
+  Failure fill(CUdeviceptr memory, uint64_t elements, const Fill &how);
+  Failure launchPlain(CUfunction kernel, unsigned ctas, unsigned threads, size_t shared, void **arguments);
   /// Memory for `buffer` with its first content; `params` points to it.
   Outcome<DeviceBuffer> place(const LaunchBuffer &buffer, size_t least, abi::LaunchParams &params);
   Failure launch(abi::LaunchParams &params);
@@ -41,8 +60,10 @@ private:
   std::optional<Module> module;
   std::optional<Stream> stream;
   CUfunction runKernel = nullptr, packKernel = nullptr;
+  CUfunction fillKernel = nullptr, readKernel = nullptr; ///< of a benchmark
   DeviceBuffer raw, pointers, packed;
   std::vector<DeviceBuffer> lasting; ///< of lastingBuffers()
+  DeviceBuffer readSource, readSum;  ///< of readBandwidth()
   unsigned launches = 0;             ///< of the resident kernel
   double loadTime = 0;
 };

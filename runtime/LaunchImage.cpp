@@ -68,6 +68,7 @@ Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vec
   abi::LaunchParams &p = image.params;
   p.maxTicks = static_cast<int>(std::clamp<int64_t>(options.maxTicks, 0, INT32_MAX));
   p.delaySeed = options.delaySeed;
+  p.kvInPlace = manifest.pages ? static_cast<int>(std::clamp<int64_t>(options.kvInPlace, 0, INT32_MAX)) : 0;
   if (options.watchdogSeconds > 0) // off for what is no number, too
     p.watchdogNs = static_cast<long long>(std::min(options.watchdogSeconds, 1e9) * 1e9);
   return image;
@@ -163,6 +164,16 @@ void LaunchImage::addResults() {
     params.traceCapacity = static_cast<long long>(how.traceBytes / 4);
     params.kvHash = how.kvHash;
   }
+  if (how.tickRecords > 0) {
+    params.tickCapacity = static_cast<int>(std::min<int64_t>(how.tickRecords, 1 << 24));
+    add(MEMBER(ticks), params.tickCapacity * sizeof(abi::TickRecord), LaunchBuffer::Zero).fetch = true;
+  }
+  if (how.stampTicks > 0 && !manifest->stamps.empty()) {
+    params.stampTicks = static_cast<int>(how.stampTicks);
+    params.stampWords = static_cast<int>(2 * manifest->stamps.size());
+    add(MEMBER(stamps), how.stampTicks * manifest->ctas * params.stampWords * sizeof(long long), LaunchBuffer::Zero)
+        .fetch = true;
+  }
   int64_t lines = 0;
   if (how.replay) {
     addImage(MEMBER(replay), *how.replay, LaunchBuffer::Const);
@@ -238,6 +249,15 @@ void LaunchImage::readRowLogits(RunOutcome &out) const {
       }
 }
 
+void LaunchImage::readTimes(RunOutcome &out) const {
+  const auto *ticks = RESULT(abi::TickRecord, ticks);
+  for (int64_t t = 0; t < std::min<int64_t>(out.ticks + 1, params.tickCapacity); ++t)
+    out.tickRecords.push_back({ticks[t].begin, ticks[t].open, ticks[t].prompts, ticks[t].generated,
+                               ticks[t].kvTokens, ticks[t].rows});
+  if (const auto *stamps = RESULT(unsigned long long, stamps))
+    out.stamps.assign(stamps, stamps + params.stampTicks * manifest->ctas * params.stampWords);
+}
+
 Outcome<RunOutcome> LaunchImage::outcome() const {
   const Manifest &m = *manifest;
   RunOutcome out = counts();
@@ -286,6 +306,7 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
   }
   if (how.replay)
     readRowLogits(out);
+  readTimes(out);
   return out;
 }
 

@@ -65,6 +65,7 @@ private:
   void addResults();
   Failure addHooks();
   void readRowLogits(RunOutcome &out) const;
+  void readTimes(RunOutcome &out) const;
   LaunchBuffer &add(const char *name, size_t member, size_t bytes, LaunchBuffer::Kind kind);
   template <class T>
   LaunchBuffer &addImage(const char *name, size_t member, const std::vector<T> &data, LaunchBuffer::Kind kind);

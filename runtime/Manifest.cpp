@@ -62,6 +62,8 @@ Outcome<Manifest> Manifest::parse(const std::string &text) {
       m.metrics.push_back(name);
     for (const json &g : control.at("gauges"))
       m.gauges.push_back({g.at("name"), g.at("type")});
+    for (const json &s : j.value("stamps", json::array()))
+      m.stamps.push_back({s.at("name"), s.at("layer")});
     return m;
   } catch (const json::exception &e) {
     return RuntimeError{"manifest", std::string("the manifest cannot be read: ") + e.what()};

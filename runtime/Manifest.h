@@ -29,6 +29,10 @@ struct Manifest {
     int64_t offset, capacity; ///< capacity 0: a scalar
     double init;
   };
+  struct Stamp {
+    std::string name;
+    int64_t layer; ///< -1: outside the layers
+  };
   struct Gauge {
     std::string name, type;
   };
@@ -47,6 +51,7 @@ struct Manifest {
   std::vector<Field> fields;
   std::vector<std::string> metrics;
   std::vector<Gauge> gauges;
+  std::vector<Stamp> stamps; ///< what a kernel with stamps takes the time of, in order; else empty
 
   /// Error `manifest`: not JSON, a missing member, or another ABI version.
   static Outcome<Manifest> parse(const std::string &json);

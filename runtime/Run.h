@@ -45,6 +45,11 @@ struct RunOptions {
   uint32_t delaySeed = 0;                ///< random delays before waits
   std::vector<std::vector<int32_t>> oracleDrafts; ///< per request, instead of looking up
   std::vector<RunCorruption> corruptions;
+  /// K and V of the first so many positions of each prompt (but never of its last token) are in
+  /// the pool already, whatever is there.
+  int64_t kvInPlace = 0;
+  int64_t tickRecords = 0;               ///< room for so many; 0: none are kept
+  int64_t stampTicks = 0;                ///< of a kernel with stamps: keep those of the last so many ticks
   bool operator==(const RunOptions &) const = default;
 };
 
@@ -63,6 +68,15 @@ struct RunOutcome {
   std::map<std::string, int64_t> metrics;
   int64_t ticks = 0, passes = 0, rows = 0;
   double kernelMs = 0;
+  /// Of each tick, and one more of the end; as many as there was room for.
+  struct TickRecord {
+    uint64_t begin; ///< nanoseconds of the device's clock
+    int64_t open, prompts, generated, kvTokens, rows; ///< as abi::TickRecord
+  };
+  std::vector<TickRecord> tickRecords;
+  /// [stampTicks][CTAs][events of the manifest][begin, end], nanoseconds; tick t stands at
+  /// t modulo stampTicks.
+  std::vector<uint64_t> stamps;
   /// Set when the watchdog stopped the kernel: CTA, edge, tick, and what the edge is.
   struct Stop {
     int cta, edge, tick;

@@ -24,7 +24,9 @@ parseObject(std::string_view text, const std::string &file, json &out) {
 }
 
 Result<ConfigFile> ConfigFile::load(const std::string &dir) {
-  std::string path = dir + "/config.json";
+  struct stat given;
+  const bool isFile = stat(dir.c_str(), &given) == 0 && S_ISREG(given.st_mode);
+  std::string path = isFile ? dir : dir + "/config.json";
   std::string reason;
   std::optional<std::string> config = readTextFile(path, reason);
   if (!config)
@@ -32,7 +34,9 @@ Result<ConfigFile> ConfigFile::load(const std::string &dir) {
         "config-missing",
         fmt::format("cannot read config.json of the checkpoint: {}", reason),
         path};
-  std::string generationPath = dir + "/generation_config.json";
+  size_t slash = path.rfind('/');
+  std::string generationPath =
+      (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + "generation_config.json";
   std::string generation;
   struct stat status;
   if (stat(generationPath.c_str(), &status) == 0) {

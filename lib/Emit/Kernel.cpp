@@ -38,6 +38,11 @@ static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan
 static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   std::string pool = typeName(plan.model) + "Kv", model = identifier(plan.model);
   const bool wide = plan.rowsPerPass > 16;
+  const size_t events = stampEvents(plan).size();
+  auto stamp = [&](const char *what, size_t event) {
+    if (plan.knobs.stamps)
+      w.line("stamp{}(grid, {});", what, event);
+  };
   auto pass = [&](const std::string &segment) {
     std::string name = model + typeName(segment);
     return wide ? fmt::format("(pass.numRows <= kTileRows ? {0}<1>(context) : {0}<4>(context))", name)
@@ -93,8 +98,10 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   {
     auto loop = w.scope("for (int tick = 0;; ++tick)", "tick");
     w.line("grid.tick = tick;");
+    stamp("Begin", 0);
     w.line("if (blockIdx.x == 0)");
     w.line("  controlBeforePass(control);");
+    stamp("End", 0);
     w.line("if (!gridEdge(grid, 0))");
     w.line("  break;");
     w.line("loadPass<{}, sizeof(Request)>(pass, p, tick);", pool);
@@ -117,12 +124,16 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
         w.line("  break;");
       }
       w.line("const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + {});", plan.bestOffset);
+      stamp("Begin", events - 2);
       w.line("if (blockIdx.x == 0 && !finishRows<{}>(grid, {}, pass, best, control.kvHash))", pool,
              plan.bestEdge);
       w.line("  break;");
+      stamp("End", events - 2);
     }
+    stamp("Begin", events - 1);
     w.line("if (blockIdx.x == 0)");
     w.line("  controlAfterPass(control);");
+    stamp("End", events - 1);
   }
   w.line("consumerSync();");
   w.line("if (threadIdx.x == 0)");

@@ -12,7 +12,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   const ir::Operation &model = *module.all(Op::Model)[0];
   const ir::Operation *pool = module.find(Op::Pool, plan.model);
   ordered_json j;
-  j["abi"] = 2;
+  j["abi"] = 3;
   j["pipeline"] = module.root.name;
   j["launch"] = {{"ctas", plan.ctas},
                  {"threads", 288},
@@ -90,6 +90,9 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                             {"offset", buffer.offset},
                             {"bytes", buffer.bytes},
                             {"instances", buffer.instances}});
+  if (plan.knobs.stamps)
+    for (const StampEvent &event : stampEvents(plan))
+      j["stamps"].push_back({{"name", event.name}, {"layer", event.layer}});
   j["control"] = ordered_json::parse(requestLayoutJson(module));
   return j.dump(2) + "\n";
 }

@@ -85,6 +85,42 @@ std::map<const plan::Phase *, std::string> phaseFunctions(const plan::Plan &plan
   return functions;
 }
 
+std::vector<StampEvent> stampEvents(const plan::Plan &plan) {
+  std::vector<StampEvent> events = {{"control", -1}};
+  for (const plan::Segment &segment : plan.segments) {
+    for (const plan::Phase &phase : segment.before)
+      events.push_back({phase.name, -1});
+    for (int64_t layer = 0; layer < segment.repeatCount; ++layer)
+      for (const plan::Phase &phase : segment.repeated)
+        events.push_back({phase.name, layer});
+    for (const plan::Phase &phase : segment.after)
+      events.push_back({phase.name, -1});
+  }
+  events.push_back({"results", -1});
+  events.push_back({"control behind the pass", -1});
+  return events;
+}
+
+std::string stampIndex(const plan::Plan &plan, const plan::Phase &phase) {
+  if (!plan.knobs.stamps)
+    return "";
+  size_t next = 1; // control stands first
+  for (const plan::Segment &segment : plan.segments) {
+    const size_t layers = segment.repeatCount ? segment.repeated.size() : 0;
+    for (const plan::Phase &p : segment.before)
+      if (++next; &p == &phase)
+        return std::to_string(next - 1);
+    for (size_t i = 0; i < layers; ++i)
+      if (&segment.repeated[i] == &phase)
+        return fmt::format("{} + {} * layer", next + i, layers);
+    next += layers * segment.repeatCount;
+    for (const plan::Phase &p : segment.after)
+      if (++next; &p == &phase)
+        return std::to_string(next - 1);
+  }
+  return "";
+}
+
 std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan &plan) {
   std::set<std::string> taken = {"Best", "Bf16Rows", "Buffers", "Config", "Consumer", "Control", "ControlState",
                                  "Float2", "FloatRows", "Floats", "Gauge", "GridEdges", "KvRows", "Metric", "Params",

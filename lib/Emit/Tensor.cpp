@@ -150,7 +150,12 @@ private:
 
   void emitCalls(const std::vector<plan::Phase> &phases, bool layers) {
     for (const plan::Phase &phase : phases) {
+      const std::string stamp = stampIndex(plan, phase);
+      if (!stamp.empty())
+        w.line("stampBegin(context.grid, {});", stamp);
       w.line("{}<Tiles>(context{});", functions.at(&phase), layers ? ", layer" : "");
+      if (!stamp.empty())
+        w.line("stampEnd(context.grid, {});", stamp);
       if (plan.edges[phase.edge].lowering != plan::Edge::Barrier)
         continue; // who reads the words waits for them
       w.line("if (!gridEdge(context.grid, {}))", phase.edge);

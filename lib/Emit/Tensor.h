@@ -22,6 +22,16 @@ std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan 
 std::map<const plan::Phase *, std::string> phaseFunctions(const plan::Plan &plan);
 /// The rows of a value: `b.x(layer + 1)`.
 std::string placeExpr(const plan::Plan &plan, const plan::Place &place);
+/// What a kernel with `--plan stamps=1` takes the time of in each tick, in this order:
+/// control, the phases of the pass with their layers, the results, control again.
+struct StampEvent {
+  std::string name;
+  int64_t layer = -1; ///< -1: outside the layers
+};
+std::vector<StampEvent> stampEvents(const plan::Plan &plan);
+/// The index of a phase in that list, an expression of C++ over `layer`; "" when the
+/// kernel has no stamps.
+std::string stampIndex(const plan::Plan &plan, const plan::Phase &phase);
 /// A float literal that reads back to the same f32.
 std::string floatLiteral(double value);
 

@@ -55,7 +55,8 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
     int64_t low, high;
   } integers[] = {{"ctas", &knobs.ctas, 1, 1024},
                   {"ring", &knobs.ring, 2, 16},
-                  {"chunk", &knobs.chunk, 4096, 65536}};
+                  {"chunk", &knobs.chunk, 4096, 65536},
+                  {"stamps", &knobs.stamps, 0, 1}};
   for (auto &entry : integers)
     if (key == entry.name) {
       int64_t number;
@@ -67,7 +68,7 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
       *entry.target = number;
       return true;
     }
-  std::vector<std::string> known = {"chunk", "ctas", "edges", "order", "ring"};
+  std::vector<std::string> known = {"chunk", "ctas", "edges", "order", "ring", "stamps"};
   diags.report(Diag::UnknownPlanKey, {}, key.str());
   diags.suggest(key, known);
   diags.note("known keys: " + llvm::join(known, ", "));

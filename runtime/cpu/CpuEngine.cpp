@@ -18,6 +18,28 @@ static double millisecondsSince(std::chrono::steady_clock::time_point begin) {
 Outcome<std::unique_ptr<CpuEngine>> CpuEngine::load(const std::string &sharedObject, const std::string &manifest,
                                                     const SafetensorsFile &weights) {
   auto begin = std::chrono::steady_clock::now();
+  auto engine = create(sharedObject, manifest);
+  if (!engine)
+    return engine;
+  if (Failure failure = (*engine)->upload(weights))
+    return *failure;
+  (*engine)->loadTime = millisecondsSince(begin);
+  return engine;
+}
+
+Outcome<std::unique_ptr<CpuEngine>> CpuEngine::loadRandom(const std::string &sharedObject,
+                                                          const std::string &manifest) {
+  auto begin = std::chrono::steady_clock::now();
+  auto engine = create(sharedObject, manifest);
+  if (!engine)
+    return engine;
+  if (Failure failure = (*engine)->makeRandom())
+    return *failure;
+  (*engine)->loadTime = millisecondsSince(begin);
+  return engine;
+}
+
+Outcome<std::unique_ptr<CpuEngine>> CpuEngine::create(const std::string &sharedObject, const std::string &manifest) {
   std::unique_ptr<CpuEngine> engine(new CpuEngine());
   auto info = runtime::Manifest::parse(manifest);
   if (!info)
@@ -26,9 +48,6 @@ Outcome<std::unique_ptr<CpuEngine>> CpuEngine::load(const std::string &sharedObj
   engine->lasting = runtime::lastingBuffers(engine->info);
   if (Failure failure = engine->open(sharedObject))
     return *failure;
-  if (Failure failure = engine->upload(weights))
-    return *failure;
-  engine->loadTime = millisecondsSince(begin);
   return engine;
 }
 
@@ -62,6 +81,7 @@ Failure CpuEngine::open(const std::string &sharedObject) {
     return failure;
   if (Failure failure = find(packKernel, "megalith_pack"))
     return failure;
+  fillKernel = reinterpret_cast<decltype(fillKernel)>(dlsym(library.handle, "megalith_fill")); // not always there
   Dl_info where = {};
   if (dladdr(reinterpret_cast<void *>(runKernel), &where))
     base = static_cast<const char *>(where.dli_fbase);
@@ -70,7 +90,6 @@ Failure CpuEngine::open(const std::string &sharedObject) {
 
 uint64_t CpuEngine::offsetOf(const void *pc) const { return static_cast<const char *>(pc) - base; }
 
-/// Every tensor, the table of their addresses, and one launch of `megalith_pack`.
 Failure CpuEngine::upload(const SafetensorsFile &weights) {
   auto tensors = runtime::findWeights(info, weights);
   if (!tensors)
@@ -78,20 +97,65 @@ Failure CpuEngine::upload(const SafetensorsFile &weights) {
   std::vector<const void *> pointers;
   for (const runtime::NamedTensor &named : *tensors)
     pointers.push_back(executor.allocate(named.name, named.tensor->size, Initial::Const, named.tensor->data));
+  return pack(pointers);
+}
+
+/// Packing or filling went wrong.
+static RuntimeError setupError(const char *what, const Finding &finding) {
+  return {"cpu-kernel", std::string(what) + " the weights ended in " + findingName(finding.kind) + ": " + finding.what};
+}
+
+/// The table of the tensors' addresses, and one launch of `megalith_pack`.
+Failure CpuEngine::pack(const std::vector<const void *> &tensors) {
   fixed.weights = reinterpret_cast<const void *const *>(
-      executor.allocate("weights", pointers.size() * sizeof(pointers[0]), Initial::Const, pointers.data()));
+      executor.allocate("weights", tensors.size() * sizeof(tensors[0]), Initial::Const, tensors.data()));
   char *stream = executor.allocate("stream", static_cast<size_t>(info.streamBytes), Initial::Zero);
   abi::LaunchParams params = {};
   params.weights = fixed.weights;
   bind(executor.host());
   LaunchResult result = executor.launch({8, 256, 0}, {}, [&] { packKernel(params, stream); });
   if (result.finding)
-    return RuntimeError{"cpu-kernel", std::string("packing the weights ended in ") +
-                                          findingName(result.finding->kind) + ": " + result.finding->what};
+    return setupError("packing", *result.finding);
   const std::vector<char> packed(stream, stream + info.streamBytes);
   executor.reset(stream, Initial::Const, packed.data());
   fixed.stream = stream;
   return std::nullopt;
+}
+
+Failure CpuEngine::fill(char *memory, uint64_t elements, const runtime::Fill &how) {
+  bind(executor.host());
+  auto *out = reinterpret_cast<uint16_t *>(memory);
+  LaunchResult result = executor.launch(
+      {1, 32, 0}, {}, [&, kernel = fillKernel] { kernel(out, elements, how.seed, how.scale, how.mean); });
+  if (result.finding)
+    return setupError("filling", *result.finding);
+  return std::nullopt;
+}
+
+Failure CpuEngine::makeRandom() {
+  if (!fillKernel)
+    return RuntimeError{"cpu-kernel", "the kernel has no `megalith_fill`, so it cannot make weights"};
+  std::vector<const void *> pointers;
+  for (const runtime::FilledTensor &tensor : runtime::filledTensors(info)) {
+    const size_t bytes = tensor.elements * 2;
+    char *memory = executor.allocate(tensor.name, bytes, Initial::Zero);
+    if (Failure failure = fill(memory, tensor.elements, tensor.fill))
+      return failure;
+    const std::vector<char> made(memory, memory + bytes);
+    executor.reset(memory, Initial::Const, made.data());
+    pointers.push_back(memory);
+  }
+  // Each run starts from the same K and V.
+  for (LaunchBuffer &buffer : lasting)
+    if (auto how = runtime::fillOfKv(buffer.name); how && buffer.bytes) {
+      char *memory = executor.allocate(buffer.name, buffer.bytes, Initial::Zero);
+      if (Failure failure = fill(memory, buffer.bytes / 2, *how))
+        return failure;
+      buffer.kind = LaunchBuffer::Image;
+      buffer.image.assign(memory, memory + buffer.bytes);
+      memories[{buffer.name, buffer.bytes}] = memory;
+    }
+  return pack(pointers);
 }
 
 /// The image of these requests: that of the last run when they are the same.

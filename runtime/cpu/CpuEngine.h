@@ -12,6 +12,7 @@
 #ifndef MEGALITH_RUNTIME_CPU_CPUENGINE_H
 #define MEGALITH_RUNTIME_CPU_CPUENGINE_H
 
+#include "runtime/Fill.h"
 #include "runtime/LaunchImage.h"
 #include "runtime/cpu/Executor.h"
 #include <map>
@@ -32,6 +33,9 @@ public:
   static runtime::Outcome<std::unique_ptr<CpuEngine>> load(const std::string &sharedObject,
                                                            const std::string &manifest,
                                                            const SafetensorsFile &weights);
+  /// The same with random weights, K and V, of a source that ends with device/Bench.cuh.
+  static runtime::Outcome<std::unique_ptr<CpuEngine>> loadRandom(const std::string &sharedObject,
+                                                                 const std::string &manifest);
   CpuEngine(const CpuEngine &) = delete;
 
   const runtime::Manifest &manifest() const { return info; }
@@ -52,8 +56,14 @@ public:
 
 private:
   CpuEngine() = default;
+  static runtime::Outcome<std::unique_ptr<CpuEngine>> create(const std::string &sharedObject,
+                                                              const std::string &manifest);
   runtime::Failure open(const std::string &sharedObject);
   runtime::Failure upload(const SafetensorsFile &weights);
+  runtime::Failure makeRandom();
+  /// One launch of `megalith_fill`.
+  runtime::Failure fill(char *memory, uint64_t elements, const runtime::Fill &how);
+  runtime::Failure pack(const std::vector<const void *> &tensors);
   runtime::Failure prepare(const std::vector<runtime::RunRequest> &requests, const runtime::RunOptions &options);
   /// Memory of this buffer with its first content, reused from earlier runs.
   char *place(const runtime::LaunchBuffer &buffer, bool checked);
@@ -68,6 +78,7 @@ private:
   void (*bind)(const Host *) = nullptr;
   void (*runKernel)(abi::LaunchParams) = nullptr;
   void (*packKernel)(abi::LaunchParams, char *) = nullptr;
+  void (*fillKernel)(uint16_t *, unsigned long long, unsigned, float, float) = nullptr; ///< of a benchmark
   Executor executor;
   abi::LaunchParams fixed = {};                  ///< pointers to the weights and the packed stream
   std::vector<runtime::LaunchBuffer> lasting;

@@ -71,7 +71,7 @@ SourceLoc placeOf(llvm::StringRef place, Diagnostics &diags) {
   return loc;
 }
 
-static void reportStop(const runtime::RunOutcome::Stop &stop, double seconds, Diagnostics &diags) {
+void reportStop(const runtime::RunOutcome::Stop &stop, double seconds, Diagnostics &diags) {
   diags.report(Diag::KernelStopped, placeOf(stop.place, diags), stop.cta, stop.edge, stop.name, stop.tick, seconds);
 }
 

@@ -28,6 +28,9 @@ std::vector<runtime::RunRequest> engineRequests(const RunInputs &inputs);
 runtime::RunOptions engineOptions(const RunCommand &command, const runtime::Manifest &manifest,
                                   const RunInputs &inputs, bool trace, size_t leastTraceBytes);
 
+/// The watchdog ended a kernel that was allowed to stand still for so long.
+void reportStop(const runtime::RunOutcome::Stop &stop, double seconds, Diagnostics &diags);
+
 /// `device`: the report's. The time is that of the kernel.
 RunReport reportOf(runtime::RunOutcome &&outcome, const std::string &device);
 

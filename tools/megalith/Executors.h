@@ -17,6 +17,10 @@ std::optional<RunReport> runOnCuda(const RunCommand &command, const driver::Comp
                                    const RunInputs &inputs, runtime::Device &device, bool trace,
                                    const Trace *replay, Diagnostics &diags);
 
+/// Plans for the GPU that is there: by its name, else like the profile with the nearest number
+/// of SMs, with one CTA per SM.
+void chooseProfile(driver::CompileOptions &options, const runtime::DeviceInfo &info);
+
 /// The profile to plan for the CPU executor; no GPU is like it.
 constexpr const char *cpuProfile = "cpu";
 

@@ -56,10 +56,25 @@ struct ExploreCommand {
   uint64_t seeds = 100, firstSeed = 1;
 };
 
+/// `megalith bench`.
+struct BenchCommand {
+  driver::CompileOptions compile;
+  bool profileGiven = false;
+  std::string config;                  ///< config.json, or its directory
+  std::vector<int64_t> contexts, batches; ///< every combination of them
+  int64_t tokens = 64, repeats = 5;
+  bool prefill = false;                ///< feed the contexts, in place of finding their K and V in the pool
+  bool cpu = false;                    ///< on the CPU executor, without times
+  int cpuArch = 900;
+  bool phases = false, json = false;
+  std::string timelineFile, csvFile, plotFile;
+};
+
 /// Each returns whether all went well; what went wrong is in `diags`.
 bool compileCommand(const CompileCommand &command, Diagnostics &diags);
 bool runCommand(const RunCommand &command, Diagnostics &diags);
 bool exploreCommand(const ExploreCommand &command, Diagnostics &diags);
+bool benchCommand(const BenchCommand &command, Diagnostics &diags);
 
 /// Writes `data` to `path` ("-": the standard output); reports `cannot-write-file`.
 bool writeOutput(const std::string &path, llvm::StringRef data, Diagnostics &diags);

@@ -7,9 +7,7 @@
 
 namespace megalith::tool {
 
-/// Plans for the device that is there: by its name, else like the profile with the
-/// nearest number of SMs, with one CTA per SM.
-static void chooseProfile(driver::CompileOptions &options, const runtime::DeviceInfo &info) {
+void chooseProfile(driver::CompileOptions &options, const runtime::DeviceInfo &info) {
   const std::string name = llvm::StringRef(info.name).lower();
   const plan::DeviceProfile *nearest = nullptr;
   auto distance = [&](const plan::DeviceProfile *p) {

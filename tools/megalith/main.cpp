@@ -1,4 +1,4 @@
-//===- main.cpp - megalith compile | run | explore ------------------------===//
+//===- main.cpp - megalith compile | run | explore | bench ------------------------===//
 #include "Options.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/raw_ostream.h"
@@ -12,29 +12,32 @@ namespace {
 cl::SubCommand compileSub("compile", "Compile a pipeline and print any level of it");
 cl::SubCommand runSub("run", "Run requests through a pipeline, on a GPU or on the CPU");
 cl::SubCommand exploreSub("explore", "Run the emitted source on the CPU under many schedules, checking every access");
+cl::SubCommand benchSub("bench", "Measure a pipeline with random weights of a config.json's shape against the memory's floor");
 cl::OptionCategory category("Options");
 
 #define ALL cl::sub(compileSub), cl::sub(runSub), cl::sub(exploreSub), cl::cat(category)
+#define EVERY cl::sub(compileSub), cl::sub(runSub), cl::sub(exploreSub), cl::sub(benchSub), cl::cat(category)
 #define COMPILE cl::sub(compileSub), cl::cat(category)
 #define RUN cl::sub(runSub), cl::cat(category)
 #define RUN_AND_EXPLORE cl::sub(runSub), cl::sub(exploreSub), cl::cat(category)
 #define EXPLORE cl::sub(exploreSub), cl::cat(category)
+#define BENCH cl::sub(benchSub), cl::cat(category)
 
 // --- of all commands
 cl::opt<std::string> pipelineFile(cl::Positional, cl::Required, cl::value_desc("FILE"),
-                                  cl::desc("<pipeline.yaml>"), ALL);
+                                  cl::desc("<pipeline.yaml>"), EVERY);
 cl::list<std::string> modelDirs("model", cl::value_desc("[NAME=]DIR"),
                                 cl::desc("Checkpoint (config.json, model.safetensors) of the pipeline's model NAME; "
                                          "without NAME of every model that has none of its own"),
                                 ALL);
 cl::list<std::string> sets("set", cl::value_desc("param=value"), cl::desc("Give a param of the file another value"),
-                           ALL);
+                           EVERY);
 cl::list<std::string> planSettings("plan", cl::value_desc("key=value"),
-                                   cl::desc("Tune the plan: ctas, ring, chunk, order; never changes a result"), ALL);
+                                   cl::desc("Tune the plan: ctas, ring, chunk, order, stamps; never changes a result"), EVERY);
 cl::opt<std::string> profile("device-profile", cl::value_desc("name"),
                              cl::desc("Device to plan for: h200, h100, a100, b200, cpu (compile: h200; run: the GPU "
                                       "that is there, or cpu)"),
-                             ALL);
+                             EVERY);
 cl::opt<std::string> irFile("ir", cl::value_desc("file"),
                             cl::desc("Start from this IR, printed by --stop-after and edited, in place of the YAML's"),
                             ALL);
@@ -46,7 +49,7 @@ cl::opt<std::string> cuFile("cu", cl::value_desc("file"),
 cl::opt<std::string> arch("arch", cl::value_desc("sm_XX"), cl::init("sm_90a"),
                           cl::desc("Architecture of ptx and cubin, and on cpu whose variant of the device code runs: "
                                    "sm_80, sm_90a (default), sm_100a, ..."),
-                          ALL);
+                          EVERY);
 
 // --- compile
 cl::opt<Emit> emitLevel(
@@ -125,6 +128,36 @@ cl::opt<uint64_t> seeds("seeds", cl::value_desc("n"), cl::init(100),
 cl::opt<uint64_t> firstSeed("first-seed", cl::value_desc("n"), cl::init(1), cl::desc("Seed of the first of them"),
                             EXPLORE);
 
+// --- bench
+cl::opt<std::string> benchConfig("config", cl::value_desc("path"), cl::Required,
+                                 cl::desc("config.json of the model's shape, or its directory; no weights are needed"),
+                                 BENCH);
+cl::list<std::string> benchContexts("context", cl::value_desc("n,..."), cl::CommaSeparated,
+                                    cl::desc("Tokens of each prompt (default: 128)"), BENCH);
+cl::list<std::string> benchBatches("batch", cl::value_desc("n,..."), cl::CommaSeparated,
+                                   cl::desc("Requests at a time (default: 1)"), BENCH);
+cl::opt<int64_t> benchTokens("tokens", cl::value_desc("n"), cl::init(64),
+                             cl::desc("Tokens to generate per request (default: 64)"), BENCH);
+cl::opt<int64_t> benchRepeats("repeats", cl::value_desc("n"), cl::init(5),
+                              cl::desc("Runs of each combination, behind one that does not count; medians are printed "
+                                       "(default: 5)"),
+                              BENCH);
+cl::opt<bool> benchPrefill("prefill", cl::desc("Feed the prompts; otherwise their K and V are in the pool, random"),
+                           BENCH);
+cl::opt<DeviceChoice> benchDevice("device", cl::desc("Where to run (default: cuda)"), cl::init(DeviceChoice::Cuda),
+                                  cl::values(clEnumValN(DeviceChoice::Cuda, "cuda", "the GPU"),
+                                             clEnumValN(DeviceChoice::Cpu, "cpu",
+                                                        "the same source on the CPU: ticks and phases, no times")),
+                                  BENCH);
+cl::opt<bool> benchPhases("phases", cl::desc("Run once more with stamps, and print how long each phase takes"), BENCH);
+cl::opt<std::string> benchTimeline("timeline", cl::value_desc("file.json"),
+                                   cl::desc("Write one decode tick, a thread per CTA, for chrome://tracing or Perfetto"),
+                                   BENCH);
+cl::opt<std::string> benchCsv("csv", cl::value_desc("file.csv"), cl::desc("Write a line per combination"), BENCH);
+cl::opt<std::string> benchPlot("plot", cl::value_desc("file.svg"),
+                               cl::desc("Draw the percentage of the floor over the context or the batch"), BENCH);
+cl::opt<bool> benchJson("json", cl::desc("Print a JSON object per combination"), BENCH);
+
 constexpr const char *exampleText = R"(
 EXAMPLES:
   megalith compile pipelines/autoregressive.yaml --model models/demo
@@ -141,6 +174,8 @@ EXAMPLES:
       checks a run on the GPU against the reference executor
   megalith explore FILE --model DIR --seeds 200
       looks for races, deadlocks and the like in the emitted source, without a GPU
+  megalith bench FILE --config=DIR --context=128,4096,32768 --phases --csv=sweep.csv --plot=sweep.svg
+      measures ms per token against what reading weights and KV takes; needs config.json only
 )";
 cl::extrahelp examples(exampleText);
 
@@ -273,24 +308,71 @@ bool exploreMain(Diagnostics &diags) {
   return exploreCommand(command, diags);
 }
 
+/// The numbers of a list.
+bool numbersOf(const cl::list<std::string> &list, StringRef option, int64_t otherwise, std::vector<int64_t> &out,
+               Diagnostics &diags) {
+  for (const std::string &text : list) {
+    int64_t number = 0;
+    if (StringRef(text).getAsInteger(10, number)) {
+      diags.report(Diag::BadOption, {}, "--" + option.str() + " " + text, "expected a number, or several with commas");
+      return false;
+    }
+    out.push_back(number);
+  }
+  if (out.empty())
+    out.push_back(otherwise);
+  return true;
+}
+
+bool benchMain(Diagnostics &diags) {
+  BenchCommand command;
+  if (!fillCommon(command.compile, diags) ||
+      !numbersOf(benchContexts, "context", 128, command.contexts, diags) ||
+      !numbersOf(benchBatches, "batch", 1, command.batches, diags))
+    return false;
+  command.cpu = benchDevice == DeviceChoice::Cpu;
+  command.cpuArch = archNumber(arch);
+  if (command.cpuArch == 0 || (arch.getNumOccurrences() && !command.cpu)) {
+    diags.report(Diag::BadOption, {}, "--arch " + arch,
+                 command.cpuArch ? "only `--device=cpu` runs another architecture's code"
+                                 : "expected sm_80, sm_90a or the like");
+    return false;
+  }
+  command.profileGiven = !profile.empty();
+  command.config = benchConfig;
+  command.tokens = benchTokens;
+  command.repeats = benchRepeats;
+  command.prefill = benchPrefill;
+  command.phases = benchPhases;
+  command.json = benchJson;
+  command.timelineFile = benchTimeline;
+  command.csvFile = benchCsv;
+  command.plotFile = benchPlot;
+  return benchCommand(command, diags);
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
   cl::HideUnrelatedOptions(category, compileSub);
   cl::HideUnrelatedOptions(category, runSub);
   cl::HideUnrelatedOptions(category, exploreSub);
+  cl::HideUnrelatedOptions(category, benchSub);
   cl::SetVersionPrinter([](raw_ostream &os) { os << "megalith " MEGALITH_VERSION "\n"; });
   cl::ParseCommandLineOptions(argc, argv,
                               "megalith turns a YAML description of an LLM inference pipeline into one\n"
                               "persistent CUDA kernel, and runs it. `megalith run --help` has examples.\n");
-  if (!compileSub && !runSub && !exploreSub) {
+  if (!compileSub && !runSub && !exploreSub && !benchSub) {
     cl::PrintHelpMessage();
     outs() << exampleText;
     return 2;
   }
   SourceFiles sources;
   Diagnostics diags(sources);
-  bool ok = compileSub ? compileMain(diags) : exploreSub ? exploreMain(diags) : runMain(diags);
+  bool ok = compileSub   ? compileMain(diags)
+            : exploreSub ? exploreMain(diags)
+            : benchSub   ? benchMain(diags)
+                         : runMain(diags);
   outs().flush();
   clearProgress();
   errs() << diags.render();

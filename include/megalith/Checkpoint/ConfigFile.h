@@ -22,7 +22,7 @@ namespace megalith {
 /// `rope_parameters.rope_type` and the members that the type needs.
 class ConfigFile {
 public:
-  /// Reads `dir`/config.json. Errors: `config-missing`, `config-syntax` (line
+  /// Reads `dir`/config.json, or `dir` itself when it is a file. Errors: `config-missing`, `config-syntax` (line
   /// and column set), `config-key` (a key of a wrong type).
   static Result<ConfigFile> load(const std::string &dir);
 

@@ -6,6 +6,8 @@
 //   dropped   three records of the trace did not fit
 //   torn      the trace is not one
 //   symbol    the cubin has no such kernel
+// A run that wants records of its ticks gets two of 1 ms and 2 ms; the second is the
+// first that decodes.
 #include "device/Abi.h"
 
 #define cuLaunchCooperativeKernel launchNothing
@@ -41,6 +43,12 @@ extern "C" int cuLaunchCooperativeKernel(void *, unsigned, unsigned, unsigned, u
     request.state = setting("FAKE_GPU_STATE", 3); // terminal
     request.generated = 1;
     p.tokens[request.tokenBegin + request.promptLen] = fails("noise") ? runs : 65;
+  }
+  if (p.ticks) {
+    p.stats->ticks = 2;
+    p.ticks[0] = {1000000, p.numRequests, p.numRequests, 0, 0, 0};
+    p.ticks[1] = {2000000, p.numRequests, 0, 0, p.numRequests * p.kvInPlace, p.numRequests};
+    p.ticks[2] = {4000000, 0, 0, p.numRequests, 0, 0};
   }
   if (fails("stop"))
     *p.stop = {1, 7, 2, 5};

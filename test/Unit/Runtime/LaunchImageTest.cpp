@@ -146,6 +146,9 @@ TEST_F(LaunchImageTest, EveryPointerIsBound) {
   options.oracleDrafts = {{1}};
   options.corruptions = {{1, 0, "state", 5}};
   options.replay = {{1}};
+  options.tickRecords = 4;
+  options.stampTicks = 2;
+  manifest.stamps = {{"control", -1}};
   LaunchImage image = build(twoRequests, options);
   auto lasting = lastingBuffers(manifest);
   std::vector<LaunchBuffer *> all;
@@ -160,7 +163,7 @@ TEST_F(LaunchImageTest, EveryPointerIsBound) {
   ADD(ropeCosSin) ADD(requests) ADD(tokens) ADD(eos) ADD(slots) ADD(callTokens) ADD(pageTable) ADD(freeList)
   ADD(freeCount) ADD(kCache) ADD(vCache) ADD(pass) ADD(rows) ADD(workspace) ADD(tagged) ADD(sync) ADD(stop) ADD(metrics)
   ADD(stats) ADD(trace) ADD(logits) ADD(replay) ADD(oracle)
-  ADD(corruptions)
+  ADD(corruptions) ADD(ticks) ADD(stamps)
 #undef ADD
   EXPECT_EQ(members.size(), all.size()) << "the others are the weights and their packed stream";
   for (size_t i = 0; i < all.size(); ++i)
@@ -192,6 +195,44 @@ TEST_F(LaunchImageTest, OptionsBecomeNumbers) {
   ASSERT_FALSE(wrong);
   EXPECT_EQ(wrong.error.message + " [" + wrong.error.kind + "]",
             "no field `windows` to corrupt [corrupt-field]");
+}
+
+/// Times come back: of each tick and of the end, and what the ring of stamps holds.
+TEST_F(LaunchImageTest, BringsTimesBack) {
+  RunOptions options;
+  options.kvInPlace = 2;
+  options.tickRecords = 3;
+  options.stampTicks = 2;
+  LaunchImage plain = build(twoRequests, options);
+  EXPECT_FALSE(find(plain.buffers, "stamps")) << "this kernel has none";
+  manifest.stamps = {{"control", -1}, {"w", 0}};
+  LaunchImage image = build(twoRequests, options);
+  EXPECT_EQ(image.params.kvInPlace, 2);
+  EXPECT_EQ(image.params.tickCapacity, 3);
+  EXPECT_EQ(image.params.stampWords, 4);
+  EXPECT_EQ(find(image.buffers, "stamps")->bytes, 2u * 3 * 4 * 8) << "ticks, CTAs, begin and end of each event";
+  place(image);
+  image.params.stats->ticks = 1;
+  image.params.ticks[0] = {1000, 2, 1, 3, 4, 5};
+  image.params.ticks[1] = {2500, 0, 0, 6, 0, 0};
+  image.params.stamps[23] = 77;
+  auto out = image.outcome();
+  ASSERT_TRUE(out) << out.error.message;
+  ASSERT_EQ(out->tickRecords.size(), 2u);
+  EXPECT_EQ(out->tickRecords[0].begin, 1000u);
+  EXPECT_EQ(out->tickRecords[0].open, 2);
+  EXPECT_EQ(out->tickRecords[0].prompts, 1);
+  EXPECT_EQ(out->tickRecords[0].generated, 3);
+  EXPECT_EQ(out->tickRecords[0].kvTokens, 4);
+  EXPECT_EQ(out->tickRecords[0].rows, 5);
+  EXPECT_EQ(out->tickRecords[1].begin, 2500u);
+  ASSERT_EQ(out->stamps.size(), 24u);
+  EXPECT_EQ(out->stamps[23], 77u);
+
+  image.params.stats->ticks = 9;
+  EXPECT_EQ(image.outcome()->tickRecords.size(), 3u) << "no more than there was room for";
+  manifest.pages = 0;
+  EXPECT_EQ(build(twoRequests, options).params.kvInPlace, 0) << "a model without K and V";
 }
 
 TEST_F(LaunchImageTest, NoRequestsIsARun) {

@@ -1,0 +1,88 @@
+//===- Bench.h - the pieces of `megalith bench` ---------------------------===//
+#ifndef MEGALITH_TOOLS_BENCH_H
+#define MEGALITH_TOOLS_BENCH_H
+
+#include "Options.h"
+#include "runtime/Driver.h"
+#include "runtime/Manifest.h"
+#include "runtime/Run.h"
+#include <memory>
+
+namespace megalith::tool {
+
+/// A kernel with random weights, ready to run.
+class BenchEngine {
+public:
+  virtual ~BenchEngine() = default;
+  virtual const runtime::Manifest &manifest() const = 0;
+  /// nullopt after an error.
+  virtual std::optional<runtime::RunOutcome> run(const std::vector<runtime::RunRequest> &requests,
+                                                 const runtime::RunOptions &options, Diagnostics &diags) = 0;
+  /// Bytes per second of the read stream. Only where there are times.
+  virtual std::optional<double> bandwidth(Diagnostics &diags) = 0;
+
+  std::string device;      ///< for a reader
+  int64_t weightBytes = 0; ///< of the matrices that a pass streams, without padding
+};
+
+/// Compiles and loads it: on `device`, or on the CPU executor when that is null. `stamps`:
+/// a kernel that takes the time of its phases. Null after an error.
+std::unique_ptr<BenchEngine> makeBenchEngine(const BenchCommand &command, const driver::Compilation &compiled,
+                                             runtime::Device *device, bool stamps, Diagnostics &diags);
+
+/// The decode ticks of a run: from the first at whose begin every prompt is fed up to its
+/// last token, to the end of the run.
+struct DecodeWindow {
+  size_t first = 0;     ///< tick
+  double seconds = 0;
+  int64_t tokens = 0;   ///< generated in it
+  double bytes = 0;     ///< that its passes read at least: weights, K and V
+};
+/// nullopt when there are no such ticks, or they are not all recorded.
+std::optional<DecodeWindow> decodeWindow(const runtime::RunOutcome &outcome, const runtime::Manifest &manifest,
+                                         int64_t weightBytes);
+
+/// What a combination of context and batch gave.
+struct BenchPoint {
+  int64_t context = 0, batch = 0;
+  struct Times { ///< medians
+    double msPerToken;      ///< between two tokens of one request
+    double tokensPerSecond; ///< of all requests
+    double floorMs;         ///< msPerToken if passes read weights, K and V at `bandwidth` and did nothing else
+    double percent;         ///< floorMs of msPerToken
+    double bandwidth;       ///< bytes per second
+    double kernelMs;        ///< of the whole kernel
+  };
+  std::optional<Times> times; ///< none on the CPU executor
+  int64_t ticks = 0, passes = 0;
+  std::vector<int32_t> tokens; ///< that request 0 generated
+};
+
+/// How long the CTAs were in a phase.
+struct PhaseTime {
+  std::string name;
+  int64_t calls;                 ///< per tick
+  double least, mean, most;      ///< of a call, over the CTAs, nanoseconds
+  double wait;                   ///< from its end to the begin of the next phase
+  double share;                  ///< of the tick, with the wait
+};
+/// Of the decode ticks whose stamps were kept; phases of several layers are one.
+std::vector<PhaseTime> phaseTimes(const runtime::RunOutcome &outcome, const runtime::Manifest &manifest,
+                                  int64_t stampTicks, size_t firstTick);
+/// One such tick for a viewer of Chrome's trace format: a thread per CTA, an event per phase.
+std::string formatTimeline(const runtime::RunOutcome &outcome, const runtime::Manifest &manifest,
+                           int64_t stampTicks, size_t firstTick);
+
+/// `shape`: for a reader, which model this was.
+std::string formatCsv(const std::vector<BenchPoint> &points, const std::string &shape);
+/// Percent of the floor over the context, or over the batch when only that varies.
+std::string formatPlot(const std::vector<BenchPoint> &points, const std::string &title);
+std::string formatTableHead(bool timed);
+std::string formatTableLine(const BenchPoint &point);
+/// Times are microseconds, or steps of the CPU executor.
+std::string formatPhases(const std::vector<PhaseTime> &phases, bool timed);
+std::string formatJsonLine(const BenchPoint &point, const std::vector<PhaseTime> &phases, const std::string &device,
+                           const std::string &shape);
+
+} // namespace megalith::tool
+#endif

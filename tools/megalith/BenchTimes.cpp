@@ -1,0 +1,150 @@
+#include "Bench.h"
+#include "llvm/ADT/STLExtras.h"
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace megalith::tool {
+
+std::optional<DecodeWindow> decodeWindow(const runtime::RunOutcome &outcome, const runtime::Manifest &m,
+                                         int64_t weightBytes) {
+  const auto &records = outcome.tickRecords;
+  const int64_t requests = outcome.requests.size();
+  if (static_cast<int64_t>(records.size()) != outcome.ticks + 1)
+    return std::nullopt;
+  const double position = 2.0 * 2 * m.kvLayers * m.kvHeads * m.headDim; // K and V, two bytes each
+  DecodeWindow window;
+  while (window.first < records.size() - 1) {
+    const auto &r = records[window.first];
+    if (r.prompts == 0 && r.open == requests && r.rows > 0)
+      break;
+    ++window.first;
+  }
+  if (window.first == records.size() - 1)
+    return std::nullopt;
+  for (const TraceRequest &r : outcome.requests)
+    window.tokens += r.tokens.size();
+  window.tokens -= records[window.first].generated;
+  window.seconds = double(records.back().begin - records[window.first].begin) * 1e-9;
+  for (size_t t = window.first; t + 1 < records.size(); ++t)
+    if (records[t].rows > 0) // a new position is read in the pass that writes it
+      window.bytes += double(weightBytes) + position * double(records[t].kvTokens + records[t].rows);
+  return window.tokens > 0 ? std::optional(window) : std::nullopt;
+}
+
+namespace {
+
+/// The stamps of a run, by tick.
+class Stamps {
+public:
+  Stamps(const runtime::RunOutcome &outcome, const runtime::Manifest &m, int64_t ticks, size_t firstTick)
+      : words(outcome.stamps), manifest(m), ring(ticks), events(m.stamps.size()) {
+    // The end of the run began one tick more, which took the place of the oldest.
+    last = outcome.ticks - 1;
+    first = std::max<int64_t>(firstTick, outcome.ticks - ticks + 1);
+  }
+  int64_t first, last; ///< ticks whose stamps are all there
+
+  uint64_t begin(int64_t tick, int64_t cta, size_t event) const { return word(tick, cta, 2 * event); }
+
+  struct Event {
+    size_t number;
+    uint64_t begin, end, next; ///< next: begin of what follows in this CTA
+  };
+  /// What a CTA did in a tick, in order.
+  std::vector<Event> of(int64_t tick, int64_t cta) const {
+    std::vector<Event> out;
+    for (size_t e = 0; e < events; ++e) {
+      const uint64_t b = begin(tick, cta, e), end = word(tick, cta, 2 * e + 1);
+      if (b < begin(tick, cta, 0) || end < b)
+        continue; // of an earlier tick: this one left it out
+      if (!out.empty())
+        out.back().next = b;
+      out.push_back({e, b, end, end});
+    }
+    if (!out.empty())
+      out.back().next = std::max(out.back().end, begin(tick + 1, cta, 0));
+    return out;
+  }
+
+private:
+  uint64_t word(int64_t tick, int64_t cta, size_t number) const {
+    return words[((tick % ring) * manifest.ctas + cta) * 2 * events + number];
+  }
+  const std::vector<uint64_t> &words;
+  const runtime::Manifest &manifest;
+  int64_t ring;
+  size_t events;
+};
+
+} // namespace
+
+std::vector<PhaseTime> phaseTimes(const runtime::RunOutcome &outcome, const runtime::Manifest &m,
+                                  int64_t stampTicks, size_t firstTick) {
+  const Stamps stamps(outcome, m, stampTicks, firstTick);
+  struct Sums {
+    std::vector<double> work; ///< per CTA
+    double wait = 0;
+    int64_t calls = 0;        ///< of CTA 0
+  };
+  std::vector<std::string> order;
+  std::map<std::string, Sums> sums;
+  for (const runtime::Manifest::Stamp &event : m.stamps)
+    if (sums.try_emplace(event.name, Sums{std::vector<double>(m.ctas)}).second)
+      order.push_back(event.name);
+  double all = 0;
+  for (int64_t tick = stamps.first; tick <= stamps.last; ++tick)
+    for (int64_t cta = 0; cta < m.ctas; ++cta)
+      for (const auto &event : stamps.of(tick, cta)) {
+        Sums &s = sums.at(m.stamps[event.number].name);
+        s.work[cta] += double(event.end - event.begin);
+        s.wait += double(event.next - event.end);
+        s.calls += cta == 0;
+        all += double(event.next - event.begin);
+      }
+  std::vector<PhaseTime> out;
+  for (const std::string &name : order) {
+    const Sums &s = sums.at(name);
+    if (s.calls == 0)
+      continue;
+    const double calls = double(s.calls), ctas = double(m.ctas);
+    const auto [least, most] = std::minmax_element(s.work.begin(), s.work.end());
+    double work = 0;
+    for (double w : s.work)
+      work += w;
+    out.push_back({name, s.calls / std::max<int64_t>(1, stamps.last - stamps.first + 1), *least / calls,
+                   work / ctas / calls, *most / calls, s.wait / ctas / calls, all > 0 ? (work + s.wait) / all : 0});
+  }
+  return out;
+}
+
+std::string formatTimeline(const runtime::RunOutcome &outcome, const runtime::Manifest &m, int64_t stampTicks,
+                           size_t firstTick) {
+  using nlohmann::ordered_json;
+  const Stamps stamps(outcome, m, stampTicks, firstTick);
+  const int64_t tick = (stamps.first + stamps.last) / 2;
+  uint64_t zero = UINT64_MAX;
+  for (int64_t cta = 0; cta < m.ctas; ++cta)
+    zero = std::min(zero, stamps.begin(tick, cta, 0));
+  ordered_json events = ordered_json::array();
+  events.push_back({{"name", "process_name"}, {"ph", "M"}, {"pid", 0},
+                    {"args", {{"name", m.pipeline + ", tick " + std::to_string(tick)}}}});
+  for (int64_t cta = 0; cta < m.ctas; ++cta) {
+    events.push_back({{"name", "thread_name"}, {"ph", "M"}, {"pid", 0}, {"tid", cta},
+                      {"args", {{"name", "CTA " + std::to_string(cta)}}}});
+    for (const auto &event : stamps.of(tick, cta)) {
+      const runtime::Manifest::Stamp &what = m.stamps[event.number];
+      ordered_json line = {{"name", what.name}, {"ph", "X"}, {"pid", 0}, {"tid", cta},
+                           {"ts", double(event.begin - zero) / 1000}, {"dur", double(event.end - event.begin) / 1000}};
+      if (what.layer >= 0)
+        line["args"] = {{"layer", what.layer}};
+      events.push_back(std::move(line));
+    }
+  }
+  // A line per event: readable, and small.
+  std::string out = "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n";
+  for (size_t i = 0; i < events.size(); ++i)
+    out += events[i].dump() + (i + 1 < events.size() ? ",\n" : "\n");
+  return out + "]}\n";
+}
+
+} // namespace megalith::tool
