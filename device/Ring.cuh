@@ -21,10 +21,12 @@ struct RingShared {
   u32 plansRead;      ///< flag: of these, whose `runHead` the producer has read
 };
 
-/// `Stages` slots of `StageBytes` each.
-template <int Stages, int StageBytes> struct Ring {
+/// `Stages` slots of `StageBytes` each. At most `Flight` copies are under way at a time: a
+/// deep queue at the memory delays every word that a CTA waits for. Half as many while
+/// `Flight` chunks lie unread, for then the CTA waits at an edge.
+template <int Stages, int StageBytes, int Flight> struct Ring {
   static_assert(Stages <= 16);
-  static constexpr int stages = Stages, stageBytes = StageBytes;
+  static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight;
   char *data;
   RingShared *shared;
   int stage = 0;
@@ -35,6 +37,15 @@ template <int Stages, int StageBytes> struct Ring {
       stage = 0;
       parity ^= 1;
     }
+  }
+  /// Where it stood `count` chunks ago; no more than Stages.
+  __device__ __forceinline__ Ring before(int count) const {
+    Ring then = *this;
+    if ((then.stage -= count) < 0) {
+      then.stage += Stages;
+      then.parity ^= 1;
+    }
+    return then;
   }
 };
 
@@ -75,17 +86,34 @@ __device__ __forceinline__ void planHead(RingShared &s, bool wanted) {
 /// The producer warp's side. All 32 lanes call it together.
 template <class R> struct Producer {
   R ring;
-  int filled = 0;    ///< chunks issued; at most Stages of them are unread
+  int filled = 0;    ///< chunks issued, up to Stages: so many may be unread
   u32 plannedParity = 0;
   u32 plansRead = 0;
+
+  /// Waits for the phase of a barrier. False when the kernel leaves. Votes: no lane may leave
+  /// while another goes on.
+  __device__ __forceinline__ bool await(u64 *bar, u32 parity) {
+    for (u32 spin = 1; !__all_sync(~0u, barrierTest(bar, parity)); ++spin)
+      if (__any_sync(~0u, loadFlag(&ring.shared->leave) || stopSeen(*ring.shared, spin)))
+        return false;
+    return true;
+  }
+
+  /// Waits until so few copies are under way that one more may start.
+  __device__ __forceinline__ bool awaitFlight() {
+    if (R::flight >= R::stages || filled < R::flight)
+      return true;
+    const R read = ring.before(R::flight);
+    const bool ahead = !__all_sync(~0u, barrierTest(&ring.shared->empty[read.stage], read.parity));
+    const R landed = ring.before(ahead ? (R::flight + 1) / 2 : R::flight);
+    return await(&ring.shared->full[landed.stage], landed.parity);
+  }
 
   /// Copies one chunk into the next stage. False when the kernel leaves.
   __device__ __forceinline__ bool push(const char *source, int bytes) {
     RingShared &s = *ring.shared;
-    // Votes: no lane may leave while another goes on.
-    for (u32 spin = 1; !__all_sync(~0u, barrierTest(&s.empty[ring.stage], ring.parity ^ 1)); ++spin)
-      if (__any_sync(~0u, loadFlag(&s.leave) || stopSeen(s, spin)))
-        return false;
+    if (!awaitFlight() || !await(&s.empty[ring.stage], ring.parity ^ 1))
+      return false;
     char *target = ring.data + ring.stage * R::stageBytes;
     u64 *full = &s.full[ring.stage];
 #if __CUDA_ARCH__ >= 900
@@ -98,7 +126,8 @@ template <class R> struct Producer {
       copyAsync(target + i, source + i);
     copyAsyncArrive(full);
 #endif
-    ++filled;
+    if (filled < R::stages)
+      ++filled;
     ring.advance();
     return true;
   }
@@ -106,9 +135,8 @@ template <class R> struct Producer {
   /// Waits until this pass is planned. True: the head's weights follow.
   __device__ __forceinline__ bool headFollows() {
     RingShared &s = *ring.shared;
-    for (u32 spin = 1; !__all_sync(~0u, barrierTest(&s.planned, plannedParity)); ++spin)
-      if (__any_sync(~0u, loadFlag(&s.leave) || stopSeen(s, spin)))
-        return false;
+    if (!await(&s.planned, plannedParity))
+      return false;
     plannedParity ^= 1;
     const bool follows = s.runHead != 0;
     __syncwarp();
@@ -124,12 +152,8 @@ template <class R> struct Producer {
 
   /// Shared memory must not be given back while a copy is on its way to it.
   __device__ void drain() {
-    const int unread = filled < R::stages ? filled : R::stages;
-    for (int i = 0; i < unread; ++i) {
-      if (--ring.stage < 0) {
-        ring.stage = R::stages - 1;
-        ring.parity ^= 1;
-      }
+    for (int i = 0; i < filled; ++i) {
+      ring = ring.before(1);
       while (!barrierTest(&ring.shared->full[ring.stage], ring.parity)) {
       }
     }

@@ -112,7 +112,7 @@ private:
 
   void emitPassStruct() {
     w.line();
-    w.line("using WeightRing = Ring<{}, {}>;", plan.stages, plan.stageBytes);
+    w.line("using WeightRing = Ring<{}, {}, {}>;", plan.stages, plan.stageBytes, plan.knobs.flight);
     w.line("using Stream = Consumer<WeightRing, {}>;", plan.operandBytes);
     w.line();
     w.comment("What a consumer thread carries through a pass.");

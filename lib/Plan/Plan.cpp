@@ -55,6 +55,7 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
     int64_t low, high;
   } integers[] = {{"ctas", &knobs.ctas, 1, 1024},
                   {"ring", &knobs.ring, 2, 16},
+                  {"flight", &knobs.flight, 1, 16},
                   {"chunk", &knobs.chunk, 4096, 65536},
                   {"stamps", &knobs.stamps, 0, 1}};
   for (auto &entry : integers)
@@ -68,7 +69,7 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
       *entry.target = number;
       return true;
     }
-  std::vector<std::string> known = {"chunk", "ctas", "edges", "order", "ring", "stamps"};
+  std::vector<std::string> known = {"chunk", "ctas", "edges", "flight", "order", "ring", "stamps"};
   diags.report(Diag::UnknownPlanKey, {}, key.str());
   diags.suggest(key, known);
   diags.note("known keys: " + llvm::join(known, ", "));
