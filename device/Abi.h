@@ -113,7 +113,7 @@ struct LaunchParams {
   PassTable *pass;             ///< [2], of even and of odd ticks
   Row *rows;                   ///< [rowsPerPass]
   char *workspace;             ///< activations; offsets are constants of the source
-  char *tagged;                ///< words that carry a tick and a launch; zeros before the first launch
+  char *tagged;                ///< words that carry a tick or a pass; zeros before a launch
   unsigned *sync;              ///< grid barrier and stop flag, see Sync.cuh; zeroed before launch
   StopRecord *stop;
   unsigned launch;             ///< number of the launch: tells this one's tagged words from older ones'

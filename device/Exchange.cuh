@@ -57,6 +57,14 @@ __device__ __noinline__ u32 awaitWord(const GridEdges &grid, int edge, const voi
   }
 }
 
+/// The value of an 8-byte word once it carries `tag`.
+__device__ __forceinline__ float awaitTagged(const GridEdges &grid, int edge, const u64 *p, u64 word, u32 tag) {
+  u64 since = 0;
+  for (u32 spin = 1; (u32)(word >> 32) != tag && !grid.stopSeen(edge, spin, since); ++spin)
+    word = loadTagged2(p);
+  return __uint_as_float((u32)word);
+}
+
 struct ByWords {
   const GridEdges *grid;
   int edge; ///< of the plan: what the words wait for

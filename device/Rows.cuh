@@ -9,6 +9,9 @@ constexpr int kRowScalars = 4;
 struct PassShared {
   int numRows, wantLogits, done, tick, firstRow;
   abi::Row rows[kMaxRows];
+  u32 number;                 ///< of the pass, of those with rows
+  int rangeLevel;             ///< of attention, see planRanges
+  int rangesUpto[kMaxRows];   ///< ranges of the rows up to this one
   int set;                    ///< of the workspace that this pass writes
   int rowsLast;               ///< rows of the last pass that had any
   int rowsBefore;             ///< rows of the pass before, whose words are to be turned back
@@ -40,7 +43,10 @@ __device__ __forceinline__ abi::PassTable *passTable(const abi::LaunchParams &p,
 }
 
 /// Before the first pass. One thread; the caller synchronises.
-__device__ __forceinline__ void startPasses(PassShared &pass) { pass.set = pass.rowsLast = pass.rowsBefore = 0; }
+__device__ __forceinline__ void startPasses(PassShared &pass) {
+  pass.number = 0;
+  pass.set = pass.rowsLast = pass.rowsBefore = 0;
+}
 
 /// Copies the pass table and resolves pages. One consumer thread per row; the
 /// caller synchronises. `Pool`: kvHeads, pageTokens, headDim.
@@ -54,6 +60,7 @@ __device__ __forceinline__ void loadPass(PassShared &pass, const abi::LaunchPara
       pass.rowsBefore = pass.rowsLast;
       pass.rowsLast = numRows;
       pass.set ^= 1;
+      ++pass.number;
     }
     pass.numRows = numRows;
     pass.wantLogits = (int)loadWord(&table.wantLogits);

@@ -169,8 +169,8 @@ Outcome<RunOutcome> Engine::run(const std::vector<RunRequest> &requests, const R
   params.stream = reinterpret_cast<const char *>(packed.address());
   const auto kept = lastingBuffers(info);
   for (size_t i = 0; i < kept.size(); ++i) {
-    if (kept[i].kind == LaunchBuffer::Ones)
-      TRY(lasting[i].fill(*stream, 0xff));
+    if (kept[i].kind == LaunchBuffer::Ones || kept[i].kind == LaunchBuffer::Zero)
+      TRY(lasting[i].fill(*stream, kept[i].kind == LaunchBuffer::Ones ? 0xff : 0));
     kept[i].bind(params, reinterpret_cast<const void *>(lasting[i].address()));
   }
   std::vector<DeviceBuffer> memories;

@@ -20,7 +20,7 @@ struct LaunchBuffer {
   enum Kind {
     Image,     ///< starts as `image`
     Const,     ///< the same, and the kernel only reads it
-    Zero,      ///< starts as zeros
+    Zero,      ///< starts as zeros, in every launch
     Ones,      ///< all bits are set before every launch
     Unwritten, ///< the kernel writes what it reads; zeros do no harm
   };

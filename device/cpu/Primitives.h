@@ -105,6 +105,10 @@ Words4 loadTagged(const Words4 *p) {
   return w;
 }
 void storeTagged(Words4 *p, Words4 w) { cpu::kernel::store16(p, &w, cpu::Order::Relaxed, cpu::Scope::Gpu); }
+u64 loadTagged2(const u64 *p) { return load(p, cpu::Order::Relaxed, cpu::Scope::Gpu); }
+void storeTagged2(u64 *p, u32 value, u32 tag) {
+  atomic(cpu::AtomicOp::Store, p, u64(tag) << 32 | value, cpu::Order::Relaxed, cpu::Scope::Gpu);
+}
 Words4 loadFresh4(const void *p) {
   const u32 *words = static_cast<const u32 *>(p);
   return {loadRelaxed(words), loadRelaxed(words + 1), loadRelaxed(words + 2), loadRelaxed(words + 3)};

@@ -98,6 +98,14 @@ void storeTagged(Words4 *p, Words4 w) {
                : "memory");
 }
 
+u64 loadTagged2(const u64 *p) {
+  u64 w;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(w) : "l"(p) : "memory");
+  return w;
+}
+void storeTagged2(u64 *p, u32 value, u32 tag) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"((u64)tag << 32 | value) : "memory");
+}
 Words4 loadFresh4(const void *p) {
   Words4 w;
   asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"

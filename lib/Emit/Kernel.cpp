@@ -110,6 +110,9 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("  break;");
     {
       auto rows = w.scope("if (pass.numRows > 0)", "pass");
+      w.line("if (warpId() == 0)");
+      w.line("  planRanges<{}>(pass);", pool);
+      w.line("consumerSync();");
       w.line("if (threadIdx.x == 0)");
       w.line("  planHead(shared.sync, pass.wantLogits);");
       w.line("if (!{})", pass(plan.segments[0].name));

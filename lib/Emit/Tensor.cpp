@@ -75,6 +75,8 @@ private:
            model.getInt("head_dim"));
     w.line("static constexpr int layers = {}, pages = {}, pageTokens = {};", model.getInt("kv_layers"),
            pool ? pool->getInt("pages") : 0, pool ? pool->getInt("page_tokens") : 1);
+    w.line("static constexpr int mostUnits = {};", plan.mostUnits);
+    w.line("static constexpr long long sums = {};", plan.sumsOffset);
   }
 
   bool words() const { return plan.knobs.edges == "words"; }
@@ -245,7 +247,7 @@ private:
     w.line("const auto query = {};", placeExpr(plan, plan.placeOf.at(op.operands[0].id)));
     w.line("const auto out = {};", placeExpr(plan, plan.placeOf.at(op.result().id)));
     at(op.loc); // of each line: directives count on from the last one
-    w.line("attend<{}Kv>(p, pass, {}, {}, context.stream.scratch, {},", typeName(plan.model), layer,
+    w.line("attend<{}Kv>(context.grid, {}, pass, {}, {}, context.stream.scratch, {},", typeName(plan.model), phase.edge, layer,
            floatLiteral(op.getFloat("scale")), own);
     at(op.loc);
     w.line("    [&](int row, int c) { return query.load(row, c).v[0]; },");

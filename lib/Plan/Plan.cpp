@@ -475,9 +475,10 @@ private:
     plan.setBytes = plan.rowBytes * plan.rowsPerPass;
     plan.workspaceBytes = 2 * plan.setBytes;
     plan.bestOffset = 0;
-    plan.taggedBytes = roundUp(plan.rowsPerPass * plan.ctas * 16, 256);
+    plan.sumsOffset = roundUp(plan.rowsPerPass * plan.ctas * 16, 256);
+    plan.mostUnits = 0;
 
-    int64_t attention = 0;
+    int64_t attention = 0, unitBytes = 0;
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention)
         return;
@@ -485,8 +486,13 @@ private:
       for (int64_t n = 4; n > 1 && together == 1; --n)
         if (group % n == 0)
           together = n;
+      // Four units for each CTA keep them busy alike; a row of one range has no sums to keep.
+      plan.mostUnits = std::max(plan.mostUnits,
+                                std::max(4 * plan.ctas, 2 * plan.rowsPerPass * (op.getInt("heads") / together)));
+      unitBytes = std::max(unitBytes, 8 * together * (dim + 2));
       attention = std::max(attention, 4 * (together * dim + 8 * together * (dim + 2)));
     });
+    plan.taggedBytes = plan.sumsOffset + roundUp(plan.mostUnits * unitBytes, 256);
     plan.scratchBytes = roundUp(std::max(kSumBytes, attention), 128);
     planOperands();
     const int64_t beside =

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 using namespace megalith;
 using namespace megalith::reference;
@@ -320,24 +321,66 @@ void TensorModel::append(const Operation &op) {
   }
 }
 
+/// (m, z, o) over some keys.
+struct SoftPart {
+  float m = -std::numeric_limits<float>::infinity(), z = 0;
+  std::vector<float> o;
+
+  void take(const SoftPart &other) {
+    if (o.empty()) {
+      *this = other;
+      return;
+    }
+    const float larger = other.m > m ? other.m : m;
+    const float before = std::exp(m - larger), now = std::exp(other.m - larger);
+    z = z * before + other.z * now;
+    for (size_t d = 0; d < o.size(); ++d)
+      o[d] = o[d] * before + other.o[d] * now;
+    m = larger;
+  }
+};
+
+/// `radix8`: block number `index`; eight parts of a level make one of the next.
+static void pushPart(std::vector<SoftPart> &open, int64_t index, SoftPart part) {
+  for (size_t level = 0;; ++level, index /= 8) {
+    if (level == open.size())
+      open.emplace_back();
+    open[level].take(part);
+    if (index % 8 != 7)
+      return;
+    part = std::exchange(open[level], SoftPart());
+  }
+}
+
+static SoftPart totalOf(const std::vector<SoftPart> &open) {
+  SoftPart sum;
+  for (const SoftPart &level : open) {
+    const SoftPart lower = std::exchange(sum, level);
+    if (!lower.o.empty())
+      sum.take(lower);
+  }
+  return sum;
+}
+
 Matrix TensorModel::attention(const Operation &op) {
   const Matrix &q = get(op.operands[0]);
   int64_t heads = op.getInt("heads"), kvHeads = op.getInt("kv_heads");
   int64_t dim = op.getInt("dim");
   auto scale = static_cast<float>(op.getFloat("scale"));
-  if (op.getString("tree", "blocks16") != "blocks16")
+  if (op.getString("tree", "radix8") != "radix8")
     throw NotExecutable(
         fmt::format("unknown sum tree `{}` of attention", op.getString("tree")));
   constexpr int64_t block = 16;
   Matrix out(q.rows, heads * dim);
   std::vector<float> o(dim);
+  std::vector<SoftPart> open; // of each level the part that is being put together
   for (int64_t r = 0; r < q.rows; ++r) {
     const Row &row = rows[r];
     for (int64_t h = 0; h < heads; ++h) {
       const float *query = q.row(r) + h * dim;
       int64_t column = h / (heads / kvHeads) * dim;
       float *result = out.row(r) + h * dim;
-      float maximum = 0, total = 0;
+      open.clear();
       for (int64_t first = 0; first < row.visible; first += block) {
         int64_t count = std::min<int64_t>(block, row.visible - first);
         float s[block], m = -std::numeric_limits<float>::infinity();
@@ -363,22 +406,11 @@ Matrix TensorModel::attention(const Operation &op) {
         for (int64_t distance = block / 2; distance > 0; distance /= 2)
           for (int64_t j = 0; j < distance; ++j)
             p[j] += p[j + distance];
-        float z = p[0];
-        if (first == 0) {
-          maximum = m;
-          total = z;
-          std::copy(o.begin(), o.end(), result);
-          continue;
-        }
-        float merged = m > maximum ? m : maximum;
-        float before = std::exp(maximum - merged), now = std::exp(m - merged);
-        total = total * before + z * now;
-        for (int64_t d = 0; d < dim; ++d)
-          result[d] = result[d] * before + o[d] * now;
-        maximum = merged;
+        pushPart(open, first / block, {m, p[0], o});
       }
+      const SoftPart sum = totalOf(open);
       for (int64_t d = 0; d < dim; ++d)
-        result[d] /= total;
+        result[d] = sum.o[d] / sum.z;
     }
   }
   return out;

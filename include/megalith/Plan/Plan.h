@@ -131,6 +131,7 @@ struct Plan {
   int bestEdge;                     ///< the logits' maxima
   int traceEdge = -1;               ///< edges by words: in front of the trace's look at the pool
   int64_t operandBytes;             ///< shared memory for the operands of a product
+  int64_t mostUnits, sumsOffset;    ///< units of attention, and their sums in the tagged words
   int64_t taggedBytes, bestOffset;  ///< memory of tagged words, and the maxima in it
 };
 
