@@ -239,52 +239,46 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
           for (int i = 0; i < laneDims; ++i)
             o[h][i] = 0.0f;
         const int dim = lane * laneDims < D ? lane * laneDims : 0;
-#pragma unroll kValuesInFlight
-        for (int j = 0; j < 16; ++j) {
-          if (first + j >= visible)
-            break;
-          const long long at = __shfl_sync(~0u, offset, j);
-          float v[laneDims];
-          bool inPool = true;
-          if constexpr (Own::apart)
-            if (const int ownKey = ownRow + first + j - ownFrom; ownKey >= ownRow) {
-              inPool = false;
-              const int column = kvHead * D + dim;
-              if constexpr (laneDims == 8) {
-                const Floats<8> f = own.values.load8(ownKey, column);
-#pragma unroll
-                for (int i = 0; i < 8; ++i)
-                  v[i] = f.v[i];
-              } else {
-#pragma unroll
-                for (int i = 0; i < laneDims; ++i)
-                  v[i] = own.values.load(ownKey, column + i).v[0];
-              }
-            }
-          if (!inPool) {
-          } else if constexpr (laneDims == 8) {
-            const Floats<8> f = unpack8(loadWords(vCache + at + dim));
-#pragma unroll
-            for (int i = 0; i < 8; ++i)
-              v[i] = f.v[i];
-          } else if constexpr (laneDims % 2 == 0) {
-#pragma unroll
-            for (int i = 0; i < laneDims; i += 2) {
-              const u32 w = loadWord(vCache + at + dim + i);
-              v[i] = bf16Low(w);
-              v[i + 1] = bf16High(w);
-            }
-          } else {
-#pragma unroll
-            for (int i = 0; i < laneDims; ++i)
-              v[i] = bf16ToFloat(loadHalfWord(vCache + at + dim + i));
-          }
+        const auto addUp = [&](int j, Floats<laneDims> v) {
 #pragma unroll
           for (int h = 0; h < H; ++h) {
             const float w = __shfl_sync(~0u, weight[h], j);
 #pragma unroll
             for (int i = 0; i < laneDims; ++i)
-              o[h][i] = __fmaf_rn(w, v[i], o[h][i]);
+              o[h][i] = __fmaf_rn(w, v.v[i], o[h][i]);
+          }
+        };
+        const int fromPool = Own::apart ? min(16, ownFrom - first) : 16;
+        // No branch stands between these loads: they are under way together.
+        const auto addPool = [&](int j) {
+          const long long at = __shfl_sync(~0u, offset, j);
+          Floats<laneDims> v;
+          if constexpr (laneDims == 8) {
+            v = unpack8(loadWords(vCache + at + dim));
+          } else if constexpr (laneDims % 2 == 0) {
+#pragma unroll
+            for (int i = 0; i < laneDims; i += 2) {
+              const u32 w = loadWord(vCache + at + dim + i);
+              v.v[i] = bf16Low(w);
+              v.v[i + 1] = bf16High(w);
+            }
+          } else {
+#pragma unroll
+            for (int i = 0; i < laneDims; ++i)
+              v.v[i] = bf16ToFloat(loadHalfWord(vCache + at + dim + i));
+          }
+          addUp(j, v);
+        };
+#pragma unroll kValuesInFlight
+        for (int j = 0; j < 16; ++j) {
+          if (j >= fromPool || first + j >= visible)
+            break;
+          addPool(j);
+        }
+        if constexpr (Own::apart) {
+          for (int j = max(fromPool, 0); j < 16 && first + j < visible; ++j) {
+            const int ownKey = ownRow + first + j - ownFrom, column = kvHead * D + dim;
+            addUp(j, own.values.template loadMany<laneDims>(ownKey, column));
           }
         }
 #pragma unroll

@@ -133,6 +133,13 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
     const u32 w = crossing.word(at(row, col & ~1));
     return {{col & 1 ? bf16High(w) : bf16Low(w)}};
   }
+  /// `N` columns that begin at a multiple of N.
+  template <int N> __device__ __forceinline__ Floats<N> loadMany(int row, int col) const {
+    if constexpr (N == 8)
+      return load8(row, col);
+    else
+      return mapFloats<N>([&](int i) { return load(row, col + i).v[0]; });
+  }
   /// Two columns: adjacent ones (even `c0`) in one word, others apart.
   __device__ __forceinline__ Floats<2> loadPair(int row, int c0, int c1) const {
     if (c1 != c0 + 1)
@@ -201,6 +208,8 @@ template <class Crossing, int Columns, long long RowBytes> struct FloatRows {
   Crossing crossing;
 
   __device__ __forceinline__ char *at(int row, int col) const { return base + row * RowBytes + col * 4; }
+  /// Not every operation makes the one NaN.
+  __device__ __forceinline__ static u32 present(float v) { return v != v ? 0x7fffffffu : __float_as_uint(v); }
   __device__ __forceinline__ Floats<8> load8(int row, int col) const {
     const char *p = at(row, col);
     const int bytes = (Columns - col) * 4;
@@ -234,13 +243,13 @@ template <class Crossing, int Columns, long long RowBytes> struct FloatRows {
     return {{__uint_as_float(words.first)}};
   }
   __device__ __forceinline__ void store(int row, int col, Floats<1> f) const {
-    crossing.storeWord(at(row, col), __float_as_uint(f.v[0]));
+    crossing.storeWord(at(row, col), present(f.v[0]));
   }
   __device__ __forceinline__ void store8(int row, int col, Floats<8> f) const {
 #pragma unroll
     for (int i = 0; i < 8; i += 4)
-      crossing.storeWords(at(row, col + i), {__float_as_uint(f.v[i]), __float_as_uint(f.v[i + 1]),
-                                             __float_as_uint(f.v[i + 2]), __float_as_uint(f.v[i + 3])});
+      crossing.storeWords(at(row, col + i),
+                          {present(f.v[i]), present(f.v[i + 1]), present(f.v[i + 2]), present(f.v[i + 3])});
   }
   __device__ __forceinline__ void storeOne(int row, int col, Floats<1> f) const { store(row, col, f); }
   __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {

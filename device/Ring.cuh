@@ -104,7 +104,7 @@ template <class R> struct Producer {
     if (R::flight >= R::stages || filled < R::flight)
       return true;
     const R read = ring.before(R::flight);
-    const bool ahead = !__all_sync(~0u, barrierTest(&ring.shared->empty[read.stage], read.parity));
+    const bool ahead = !__all_sync(~0u, barrierPeek(&ring.shared->empty[read.stage], read.parity));
     const R landed = ring.before(ahead ? (R::flight + 1) / 2 : R::flight);
     return await(&ring.shared->full[landed.stage], landed.parity);
   }

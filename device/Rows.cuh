@@ -351,6 +351,7 @@ template <class Pool>
 __device__ __noinline__ bool finishRows(GridEdges &grid, int edge, const PassShared &pass, const Words4 *partial,
                                         u32 *hashes) {
   const abi::LaunchParams &p = *grid.params;
+  consumerSync(); // all have left the edge before: the next look at the stop flag may set it
   if (pass.wantLogits) {
     if (threadIdx.x == 0)
       noteEdge(edge);

@@ -55,7 +55,7 @@ struct GridEdges {
   }
   /// The same for any thread of the CTA, in its `spin`th look.
   __device__ __forceinline__ bool stopSeen(int edge, u32 spin, u64 &since) const {
-    return (spin % 64 == 0 && loadFlag(stoppedHere)) || (spin % 1024 == 0 && givesUp(edge, since));
+    return (spin % 64 == 1 && loadFlag(stoppedHere)) || (spin % 1024 == 0 && givesUp(edge, since));
   }
 };
 

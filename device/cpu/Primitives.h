@@ -131,6 +131,7 @@ void barriersReady() { cpu::kernel::proxyFence(); }
 void barrierArrive(u64 *bar) { cpu::kernel::mbarrierArrive(bar); }
 void barrierArriveExpect(u64 *bar, u32 bytes) { cpu::kernel::mbarrierArriveExpect(bar, bytes); }
 bool barrierTest(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
+bool barrierPeek(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
 void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) { cpu::kernel::copyBulk(to, from, bytes, bar); }
 void copyAsync(void *to, const void *from) { cpu::kernel::copyAsync(to, from); }
 void copyAsyncArrive(u64 *bar) { cpu::kernel::copyAsyncArrive(bar); }

@@ -153,6 +153,14 @@ bool barrierTest(u64 *bar, u32 parity) {
                : "memory");
   return ok;
 }
+bool barrierPeek(u64 *bar, u32 parity) {
+  u32 ok;
+  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(ok)
+               : "r"(sharedAddress(bar)), "r"(parity)
+               : "memory");
+  return ok;
+}
 void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "

@@ -123,7 +123,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
       }
       if (plan.knobs.edges == "words") {
         w.line("clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes, pass.rowsBefore * Buffers::rowBytes);");
-        w.line("if (p.kvHash && !gridEdge(grid, {})) // the pool's K and V, for the trace", plan.traceEdge);
+        w.line("if (!gridEdge(grid, {})) // before control turns to what the pass still reads", plan.passEdge);
         w.line("  break;");
       }
       w.line("const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + {});", plan.bestOffset);

@@ -240,14 +240,14 @@ private:
                                                         : "attention";
     }
     phase.edge = newEdge(phase.name, op.loc);
-    for (Value result : op.results) {
+    for (auto [number, result] : llvm::enumerate(op.results)) {
       const ir::Type &type = module.type(result);
       if (type.kind == ir::Type::Kv || type.elem == Scalar::Token)
         continue;
       auto carried = handedOn.find(result.id);
       Place place = carried != handedOn.end() ? Place{carried->second, Place::Next} : newPlace(result, phase.name);
       // One lane stores one value of a block: a bf16 alone is no word.
-      if (plan.knobs.edges == "words" && op.op == Op::Map && type.size == blocksOf(op))
+      if (plan.knobs.edges == "words" && op.op == Op::Map && type.size == blocksOf(op, op.region().ops.back().operands[number]))
         plan.buffers[place.buffer].dtype = Scalar::F32;
       plan.buffers[place.buffer].edge = phase.edge;
       plan.placeOf[result.id] = place;
@@ -260,12 +260,18 @@ private:
     return true;
   }
 
-  /// The blocks of columns that a map reduces, each on its own.
-  static int64_t blocksOf(const Operation &op) {
+  /// The blocks of columns that are reduced, each on its own, for a value of `op`'s region.
+  static int64_t blocksOf(const Operation &op, Value yielded) {
     int64_t blocks = 1;
-    for (const Operation &inner : op.region().ops)
+    std::set<uint32_t> needed = {yielded.id};
+    for (const Operation &inner : llvm::reverse(op.region().ops)) {
+      if (!llvm::any_of(inner.results, [&](Value v) { return needed.count(v.id) != 0; }))
+        continue;
+      for (Value v : inner.operands)
+        needed.insert(v.id);
       if (inner.op == Op::ReduceSum || inner.op == Op::ReduceMax)
         blocks = std::max(blocks, inner.getInt("groups", 1));
+    }
     return blocks;
   }
 
@@ -435,7 +441,7 @@ private:
     if (plan.knobs.edges == "words") {
       for (Edge &edge : llvm::drop_begin(plan.edges))
         edge.lowering = Edge::Words;
-      plan.traceEdge = newEdge("trace", {});
+      plan.passEdge = newEdge("pass", {});
     }
     const Segment &last = plan.segments.back();
     const std::vector<Phase> &phases = !last.after.empty() || last.repeatCount ? last.after : last.before;

@@ -129,7 +129,7 @@ struct Plan {
   int64_t rowBytes, setBytes;       ///< of a row's record, and of the records of all rows
   int64_t workspaceBytes;           ///< two sets, of even and of odd passes
   int bestEdge;                     ///< the logits' maxima
-  int traceEdge = -1;               ///< edges by words: in front of the trace's look at the pool
+  int passEdge = -1;                ///< edges by words: in front of the next tick's control
   int64_t operandBytes;             ///< shared memory for the operands of a product
   int64_t mostUnits, sumsOffset;    ///< units of attention, and their sums in the tagged words
   int64_t taggedBytes, bestOffset;  ///< memory of tagged words, and the maxima in it
