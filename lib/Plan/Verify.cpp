@@ -78,8 +78,8 @@ private:
                           : place.instance == Place::Next  ? layer + 1
                                                            : last};
   }
-  /// What this pass wrote, and which value it is.
-  std::map<Spot, uint32_t> written;
+  /// What this pass wrote, and the values that it is.
+  std::map<Spot, std::set<uint32_t>> written;
   int64_t layer = 0;
 
   bool checkValues() {
@@ -117,7 +117,7 @@ private:
         return fail(fmt::format("the loop or segment reads buffer `{}`, which nothing wrote",
                                 plan.buffers[it->second.buffer].name),
                     loc);
-      written[spot(it->second)] = name.id;
+      written[spot(it->second)].insert(name.id);
     }
     return true;
   }
@@ -125,7 +125,7 @@ private:
   bool checkRead(Value v, const std::string &reader, SourceLoc loc) {
     const Place &place = plan.placeOf.at(v.id);
     auto it = written.find(spot(place));
-    if (it != written.end() && (it->second == v.id || it->second == kCopied))
+    if (it != written.end() && (it->second.count(v.id) || it->second.count(kCopied)))
       return true;
     return fail(fmt::format("{} reads buffer `{}`, which {}", reader, plan.buffers[place.buffer].name,
                             it == written.end() ? "nothing wrote" : "holds another value"),
@@ -136,7 +136,7 @@ private:
     const Buffer &buffer = plan.buffers[place.buffer];
     if (spot(place).second >= buffer.instances)
       return fail(fmt::format("phase `{}` writes behind the last instance of buffer `{}`", phase, buffer.name), loc);
-    if (!written.insert({spot(place), value}).second)
+    if (!written.try_emplace(spot(place), std::set<uint32_t>{value}).second)
       return fail(fmt::format("phase `{}` writes buffer `{}` a second time in a pass", phase, buffer.name), loc);
     return true;
   }

@@ -204,6 +204,8 @@ __device__ __noinline__ void controlAfterPass(Control &c) {
 struct TargetKv {
   static constexpr int heads = 8, kvHeads = 4, headDim = 32;
   static constexpr int layers = 6, pages = 4096, pageTokens = 16;
+  static constexpr int mostUnits = 528;
+  static constexpr long long sums = 135168;
 };
 
 // Activations of a pass: for each row a record, in which every value has a place of its own.
@@ -261,7 +263,7 @@ struct Head {
   static constexpr long long offset = 9043968, layerBytes = 135168;
 };
 
-using WeightRing = Ring<16, 8192>;
+using WeightRing = Ring<16, 8192, 4>;
 using Stream = Consumer<WeightRing, 32768>;
 
 // What a consumer thread carries through a pass.
@@ -284,7 +286,7 @@ __device__ __noinline__ void targetBodyX(PassContext &context) {
     for (int c = laneId() * 8; c < 256; c += 256) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 288 "speculative_lookup.cu"
+#line 290 "speculative_lookup.cu"
     }
   });
 } // targetBodyX
@@ -304,7 +306,7 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
   operand.template reduce<false, 256>(0, [&](int row, int c, Words4 words) {
     return mul(unpack8(words), unpack8(words));
   });
-#line 308 "speculative_lookup.cu"
+#line 310 "speculative_lookup.cu"
   const KvRows<TargetKv> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<TargetKv>(layer), &pass};
   const KvRows<TargetKv> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<TargetKv>(layer), &pass};
   const auto finish = [&](int row, int c, Words4 words) -> Words4 {
@@ -313,7 +315,7 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
 #line 36 "pipelines/models/llama.yaml"
     const auto h = toBf16(mul(attn_norm.load8(c), toBf16(mul(unpack8(words), t))));
     return keepBelow<256>(pack8(h), c);
-#line 317 "speculative_lookup.cu"
+#line 319 "speculative_lookup.cu"
   };
   const auto early = [&](int row, int pair) {
     Beside<0, 2> beside = {};
@@ -340,7 +342,7 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 344 "speculative_lookup.cu"
+#line 346 "speculative_lookup.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -350,13 +352,13 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 40 "pipelines/models/llama.yaml"
       keys.storePair(row, c0, c1, toBf16(t2));
-#line 354 "speculative_lookup.cu"
+#line 356 "speculative_lookup.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
 #line 40 "pipelines/models/llama.yaml"
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 360 "speculative_lookup.cu"
+#line 362 "speculative_lookup.cu"
     } // wv
   };
   streamProduct<true>(operand, finish, early, epilogue);
@@ -372,12 +374,12 @@ __device__ __noinline__ void targetBodyAttention(PassContext &context, int layer
   const auto query = b.q(layer);
   const auto out = b.attention(layer);
 #line 40 "pipelines/models/llama.yaml"
-  attend<TargetKv>(p, pass, layer, 0.176776692f, context.stream.scratch, InPool{},
+  attend<TargetKv>(context.grid, 3, pass, layer, 0.176776692f, context.stream.scratch, InPool{},
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c) { return query.load(row, c).v[0]; },
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, float v) { out.storeOne(row, c, {{v}}); });
-#line 381 "speculative_lookup.cu"
+#line 383 "speculative_lookup.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -406,7 +408,7 @@ __device__ __noinline__ void targetBodyWo(PassContext &context, int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 410 "speculative_lookup.cu"
+#line 412 "speculative_lookup.cu"
     } // wo
   };
   streamProduct<false>(operand, finish, early, epilogue);
@@ -426,14 +428,14 @@ __device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
   operand.template reduce<false, 256>(0, [&](int row, int c, Words4 words) {
     return mul(unpack8(words), unpack8(words));
   });
-#line 430 "speculative_lookup.cu"
+#line 432 "speculative_lookup.cu"
   const auto finish = [&](int row, int c, Words4 words) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
     const auto t = reciprocalSqrt(add(mul(pass.scalars[0][row], 0.00390625f), 9.99999975e-06f));
 #line 41 "pipelines/models/llama.yaml"
     const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(mul(unpack8(words), t))));
     return keepBelow<256>(pack8(h), c);
-#line 437 "speculative_lookup.cu"
+#line 439 "speculative_lookup.cu"
   };
   const auto early = [](int, int) { return Nothing{}; };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
@@ -443,7 +445,7 @@ __device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 447 "speculative_lookup.cu"
+#line 449 "speculative_lookup.cu"
     } // gate, up
   };
   streamProduct<true>(operand, finish, early, epilogue);
@@ -475,7 +477,7 @@ __device__ __noinline__ void targetBodyDown(PassContext &context, int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 479 "speculative_lookup.cu"
+#line 481 "speculative_lookup.cu"
     } // down
   };
   streamProduct<false>(operand, finish, early, epilogue);
@@ -522,13 +524,13 @@ __device__ __noinline__ void targetHeadHead(PassContext &context) {
   operand.template reduce<false, 256>(0, [&](int row, int c, Words4 words) {
     return mul(unpack8(words), unpack8(words));
   });
-#line 526 "speculative_lookup.cu"
+#line 528 "speculative_lookup.cu"
   Best best[Tiles];
   const auto finish = [&](int row, int c, Words4 words) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
     const auto t = reciprocalSqrt(add(mul(pass.scalars[0][row], 0.00390625f), 9.99999975e-06f));
     return keepBelow<256>(pack8(toBf16(mul(norm.load8(c), toBf16(mul(unpack8(words), t))))), c);
-#line 532 "speculative_lookup.cu"
+#line 534 "speculative_lookup.cu"
   };
   const auto early = [](int, int) { return Nothing{}; };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
@@ -536,7 +538,7 @@ __device__ __noinline__ void targetHeadHead(PassContext &context) {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 540 "speculative_lookup.cu"
+#line 542 "speculative_lookup.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -695,6 +697,9 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     if (pass.done)
       break;
     if (pass.numRows > 0) {
+      if (warpId() == 0)
+        planRanges<TargetKv>(pass);
+      consumerSync();
       if (threadIdx.x == 0)
         planHead(shared.sync, pass.wantLogits);
       if (!(pass.numRows <= kTileRows ? targetBody<1>(context) : targetBody<4>(context)))

@@ -4,7 +4,8 @@
 //
 // Takes the shipped adaptive pipeline, breaks its kernel in each of the ways of
 // Mutants.def, and explores schedules until one fails: each mutant must be caught, by one
-// of the reports that its entry names. The unbroken kernel must pass --sound schedules.
+// of the reports that its entry names. The unbroken kernels, with edges by barriers and by
+// words, must pass --sound schedules.
 // Prints a table with the number of schedules that each mutant needed.
 //===----------------------------------------------------------------------===//
 #include "megalith/Driver/Compilation.h"
@@ -32,12 +33,14 @@ namespace {
 
 struct Mutant {
   std::string name, what, file, find, replace, reports;
-  bool stall;
+  enum Kind { Plain, Stalled, Words } kind; ///< Stalled: one CTA stands still; Words: of the kernel with `edges=words`
 };
 
 const Mutant mutants[] = {
-#define MUTANT(Name, What, File, Find, Replace, Reports) {Name, What, File, Find, Replace, Reports, false},
-#define STALLED_MUTANT(Name, What, File, Find, Replace, Reports) {Name, What, File, Find, Replace, Reports, true},
+#define MUTANT(Name, What, File, Find, Replace, Reports) {Name, What, File, Find, Replace, Reports, Mutant::Plain},
+#define STALLED_MUTANT(Name, What, File, Find, Replace, Reports)                                                       \
+  {Name, What, File, Find, Replace, Reports, Mutant::Stalled},
+#define WORDS_MUTANT(Name, What, File, Find, Replace, Reports) {Name, What, File, Find, Replace, Reports, Mutant::Words},
 #include "Mutants.def"
 };
 
@@ -86,7 +89,8 @@ runtime::RunOptions someOptions() {
 
 class Bench {
 public:
-  explicit Bench(Diagnostics &diags) : diags(diags) {}
+  /// `edges`: a value of `--plan edges=`.
+  Bench(Diagnostics &diags, std::string edges) : diags(diags), edges(std::move(edges)) {}
 
   bool prepare() {
     options.file = MEGALITH_SOURCE_DIR "/pipelines/adaptive_speculative.yaml";
@@ -95,7 +99,7 @@ public:
     options.profile = "cpu";
     // Few slots and pages, so that requests wait and pages come back; a ring that turns.
     options.sets = {{"slots", "3"}, {"kv_pages", "40"}, {"page_tokens", "4"}, {"prefill_chunk", "24"}};
-    options.planSettings = {"ctas=3", "ring=3"};
+    options.planSettings = {"ctas=3", "ring=3", "edges=" + edges};
     compiled = driver::compile(options, diags);
     if (!compiled)
       return false;
@@ -158,6 +162,7 @@ public:
 
 private:
   Diagnostics &diags;
+  std::string edges;
   driver::CompileOptions options;
   std::optional<driver::Compilation> compiled;
   driver::Source source;
@@ -237,19 +242,25 @@ int main(int argc, char **argv) {
   cl::ParseCommandLineOptions(argc, argv, "Broken kernels that the CPU executor must catch\n");
   SourceFiles files;
   Diagnostics diags(files);
-  Bench bench(diags);
-  if (!bench.prepare() || !bench.runUnbroken()) {
-    llvm::errs() << diags.render();
-    return 1;
-  }
+  Bench barrier(diags, "barrier"), words(diags, "words");
+  for (Bench *bench : {&barrier, &words})
+    if (!bench->prepare() || !bench->runUnbroken()) {
+      llvm::errs() << diags.render();
+      return 1;
+    }
   std::vector<std::pair<std::string, std::function<Verdict()>>> work;
   if (only.empty()) {
-    work.push_back({"(unbroken)", [&] { return bench.examine(nullptr, false); }});
-    work.push_back({"(unbroken, a CTA stands still)", [&] { return bench.examine(nullptr, true); }});
+    work.push_back({"(unbroken)", [&] { return barrier.examine(nullptr, false); }});
+    work.push_back({"(unbroken, a CTA stands still)", [&] { return barrier.examine(nullptr, true); }});
+    work.push_back({"(unbroken, words)", [&] { return words.examine(nullptr, false); }});
+    work.push_back({"(unbroken, words, one stands)", [&] { return words.examine(nullptr, true); }});
   }
   for (const Mutant &mutant : mutants)
     if (llvm::StringRef(mutant.name).contains(only))
-      work.push_back({mutant.name, [&] { return bench.examine(&mutant, mutant.stall); }});
+      work.push_back({mutant.name, [&] {
+                        Bench &bench = mutant.kind == Mutant::Words ? words : barrier;
+                        return bench.examine(&mutant, mutant.kind == Mutant::Stalled);
+                      }});
 
   unsigned failed = 0;
   llvm::outs() << fmt::format("{:<32} runs  report\n", "mutant");
