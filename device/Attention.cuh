@@ -1,109 +1,192 @@
 //===- Attention.cuh - grouped-query attention over paged KV --------------===//
 //
-// Sum tree `radix8`: keys in blocks of 16 positions counted from 0. A warp computes a
-// block's maximum m, p = bf16(exp(s - m)), z = sum of p and o = sum of p * v (a chain over
-// the positions). Eight neighbouring blocks make a round of 128 positions, eight rounds
-// the next larger part, and so on: (m, z, o) of the eight, in f32 and ascending order.
-// What lies beyond the row's visible keys does not exist, so a row's bits depend on its own
-// visible keys alone, wherever its parts are computed.
+// Tensor cores multiply: the rows of a tile are pairs (row of the pass, query head) of one
+// slot and one KV head, at most 16; keys and values are read once for all of them. Those of
+// committed positions come through the ring of the weights, in the same order on both sides;
+// the pass's own come from where it wrote them.
 //
-// Work is dealt to the CTAs in units: the heads of a group, of one row, over a range of
-// 128 * 8^level positions. The level follows from the lengths of the pass: ranges as short
-// as the room for their sums allows. A row of several ranges is put together by one CTA,
-// from words that carry the number of the pass and the layer.
+// Sum tree `rounds8`: keys in rounds of 256 positions from 0, of which warp w of eight takes
+// 8w to 8w+7 of each 64: a leaf. Of a round m is the maximum, p = bf16(exp(s - m)), z = sum of
+// p and o = sum of p * v: of a leaf a chain of mma steps over its eights (o), or the positions
+// of a lane in ascending order and lanes at distance 1, 2 (z); of the round the eight leaves
+// in ascending order. Eight neighbouring rounds make the next larger part, eight of these the
+// next, and so on: (m, z, o) of the eight, in f32 and ascending order. What lies beyond the
+// row's visible keys adds zeros, which change no bit: a row's bits depend on its own visible
+// keys alone, wherever its parts are computed.
+//
+// Work is dealt to the CTAs in units: a tile over a range of 8^level rounds. The level
+// follows from the lengths of the pass: ranges as short as keeps the units few. A tile of
+// several ranges is put together by one CTA for each pair, from words that carry the number
+// of the pass and the layer.
 //===----------------------------------------------------------------------===//
 #pragma once
 
 namespace megalith::device {
 
-/// Heads of one KV head that a CTA takes together: the largest divisor of the
-/// group that is at most 4.
-__device__ constexpr int headsTogether(int group) {
-  for (int n = 4; n > 1; --n)
-    if (group % n == 0)
-      return n;
-  return 1;
-}
+/// How an attention `A` (heads, kvHeads, headDim) is cut.
+template <class A> struct AttentionShape {
+  static constexpr int dim = A::headDim;
+  static_assert(dim % 16 == 0 && dim <= 256, "head_dim is a multiple of 16, at most 256");
+  static constexpr int group = A::heads / A::kvHeads;
+  static constexpr int headsOfTile = group < 16 ? group : 16;
+  static constexpr int rowsOfTile = 16 / headsOfTile;
+  static constexpr int slices = (group + headsOfTile - 1) / headsOfTile; ///< of a group's heads
+  static constexpr int tilesOfRows = A::kvHeads * slices;                ///< that the same rows make
+  static constexpr int round = 256, blocks = round / 64;
+  static constexpr int keyPieces = (dim + 31) / 32;  ///< of 32 dims, 8 to a lane
+  static constexpr int valueSlabs = (dim + 63) / 64; ///< of 64 dims, 8 to a lane
 
-/// Dims of a value that one lane adds up: the fewest that divide `dim` evenly among at
-/// most 32 lanes.
-__device__ constexpr int dimsOfLane(int dim) {
-  int n = (dim + 31) / 32;
-  while (dim % n != 0)
-    ++n;
-  return n;
-}
+  /// Positions whose keys, or values, one stage of the ring takes.
+  __device__ static constexpr int keysOfChunk(int stageBytes) {
+    int keys = round;
+    while (keys * dim * 2 > stageBytes)
+      keys /= 2;
+    return keys;
+  }
 
-/// Positions whose values a warp loads at once.
-#if __CUDA_ARCH__ >= 900
-constexpr int kValuesInFlight = 16;
-#else
-constexpr int kValuesInFlight = 4; // ptxas spills with more
-#endif
+  // Scratch, in bytes: queries as bf16, rows apart so that no two lanes meet in a bank; maxima
+  // and sums of the leaves; their scores, and later their outputs, of 8 pairs and 64 dims at a
+  // time, 16 of every 20 floats used; keys and values of the pass's own rows.
+  static constexpr int queryStride = keyPieces * 64 + (keyPieces % 2 ? 0 : 64), rowBytes = 2 * dim;
+  static constexpr int maxima = 16 * queryStride, weights = maxima + 16 * kConsumerWarps * 4;
+  static constexpr int outputs = weights + 16 * kConsumerWarps * 4, outputStride = 80;
+  static constexpr int ownKeys = outputs + kConsumerWarps * 8 * outputStride * 4;
+  static constexpr int ownValues = ownKeys + A::rows * rowBytes, scratchBytes = ownValues + A::rows * rowBytes;
 
-/// (m, z, o) of one output column over some keys.
-struct Soft {
-  float m = __int_as_float(0xff800000), z = 0.0f, o = 0.0f;
-  __device__ __forceinline__ void take(float m2, float z2, float o2) {
-    const float larger = fmaxf(m, m2), before = expf(m - larger), now = expf(m2 - larger);
-    z = __fadd_rn(__fmul_rn(z, before), __fmul_rn(z2, now));
-    o = __fadd_rn(__fmul_rn(o, before), __fmul_rn(o2, now));
+  /// Levels above rounds that the pool's positions can fill.
+  __device__ static constexpr int levels() {
+    int n = 1;
+    for (long long covered = 8ll * round; covered < (long long)A::pages * A::pageTokens; covered *= 8)
+      ++n;
+    return n;
+  }
+};
+
+/// (m, z, o) of N columns of one pair over some keys.
+template <int N> struct Soft {
+  float m = __int_as_float(0xff800000), z = 0.0f, o[N] = {};
+  __device__ __forceinline__ bool empty() const { return m == __int_as_float(0xff800000) && z == 0.0f; }
+  /// Nothing taken in changes nothing.
+  __device__ __forceinline__ void take(const Soft &part) {
+    if (part.empty())
+      return;
+    const float larger = fmaxf(m, part.m), before = expf(m - larger), now = expf(part.m - larger);
+    z = __fadd_rn(__fmul_rn(z, before), __fmul_rn(part.z, now));
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      o[i] = __fadd_rn(__fmul_rn(o[i], before), __fmul_rn(part.o[i], now));
     m = larger;
   }
 };
 
 /// Puts parts together, eight of a level into one of the next. Taking a single part in
 /// changes no bit, so a part is the same however many levels lie above it.
-template <int Levels> struct SoftTree {
-  Soft open[Levels];
+template <int Levels, int N> struct SoftTree {
+  Soft<N> open[Levels];
   /// Part number `index` of its level; in ascending order.
-  __device__ __forceinline__ void push(int level, int index, Soft part) {
+  __device__ __forceinline__ void push(int level, int index, Soft<N> part) {
     bool carry = true;
 #pragma unroll
     for (int k = 0; k < Levels; ++k)
       if (carry && k >= level) {
-        open[k].take(part.m, part.z, part.o);
+        open[k].take(part);
         carry = k + 1 < Levels && index % 8 == 7;
         if (carry) {
           part = open[k];
-          open[k] = Soft();
+          open[k] = Soft<N>();
           index /= 8;
         }
       }
   }
-  __device__ __forceinline__ Soft total() const {
-    Soft sum = open[0];
+  __device__ __forceinline__ Soft<N> total() const {
+    Soft<N> sum = open[0];
 #pragma unroll
     for (int k = 1; k < Levels; ++k) {
-      const Soft lower = sum;
+      const Soft<N> lower = sum;
       sum = open[k];
-      if (lower.m > __int_as_float(0xff800000) || lower.z != 0.0f)
-        sum.take(lower.m, lower.z, lower.o);
+      sum.take(lower);
     }
     return sum;
   }
 };
 
-/// Levels above rounds that the pool's positions can fill, and heads of a row's units.
-template <class A> __device__ constexpr int softLevels() {
-  int levels = 1;
-  for (long long covered = 1024; covered < (long long)A::pages * A::pageTokens; covered *= 8)
-    ++levels;
-  return levels;
-}
-template <class A> __device__ constexpr int unitsOfRow() { return A::heads / headsTogether(A::heads / A::kvHeads); }
+/// One round of one unit: what producer and consumers walk over in the same order.
+template <class A> struct RoundCursor : AttentionUnit {
+  using S = AttentionShape<A>;
+  __device__ __forceinline__ explicit RoundCursor(const AttentionUnit &unit) : AttentionUnit(unit) {}
+  __device__ __forceinline__ RoundCursor(const PassShared &pass, int first) : AttentionUnit() {
+    unit = first;
+    seek(pass);
+  }
+  /// To the unit `unit`; behind the last it becomes -1.
+  __device__ __forceinline__ void seek(const PassShared &pass) {
+    if (unit >= pass.rangesUpto[pass.groups - 1] * S::tilesOfRows) {
+      unit = -1;
+      return;
+    }
+    const int range = unit / S::tilesOfRows, tile = unit % S::tilesOfRows;
+    while (range >= pass.rangesUpto[group])
+      ++group;
+    const int before = group ? pass.rangesUpto[group - 1] : 0, rounds = 1 << 3 * pass.rangeLevel;
+    whole = pass.rangesUpto[group] - before == 1;
+    kvHead = tile / S::slices;
+    firstHead = kvHead * S::group + tile % S::slices * S::headsOfTile;
+    firstRow = pass.groupFirst[group];
+    rows = pass.groupFirst[group + 1] - firstRow;
+    slot = pass.rows[firstRow].slot;
+    visible = pass.rows[firstRow + rows - 1].visible;
+    ownRow = pass.firstOfSlot[firstRow];
+    ownFrom = pass.rows[ownRow].position;
+    round = (range - before) * rounds;
+    end = min(round + rounds, (visible + S::round - 1) / S::round);
+  }
+  __device__ __forceinline__ bool done() const { return unit < 0; }
+  __device__ __forceinline__ void next(const PassShared &pass) {
+    if (++round < end)
+      return;
+    unit += gridDim.x;
+    seek(pass);
+  }
+  __device__ __forceinline__ int first() const { return round * S::round; }
+  __device__ __forceinline__ int rowOf(int pair) const { return firstRow + pair / S::headsOfTile; }
+  __device__ __forceinline__ int columnOf(int pair) const { return (firstHead + pair % S::headsOfTile) * S::dim; }
+  /// The last slice of a group may have fewer heads than a tile has room for.
+  __device__ __forceinline__ bool has(int pair) const {
+    return pair < rows * S::headsOfTile &&
+           (S::group % S::headsOfTile == 0 || firstHead + pair % S::headsOfTile < (kvHead + 1) * S::group);
+  }
+};
 
-/// Deals the pass's attention: the level of its ranges, and how many the rows before have.
-/// Warp 0; the caller synchronises.
-template <class A> __device__ __forceinline__ void planRanges(PassShared &pass) {
-  const int lane = laneId();
-  const int low = lane < pass.numRows ? pass.rows[lane].visible : 0;
-  const int high = lane + 32 < pass.numRows ? pass.rows[lane + 32].visible : 0;
-  int level = 0, ofLow, ofHigh, uptoLow, uptoHigh;
+/// Most ranges of a tile: more would not fit where they are put together.
+constexpr int kMostRanges = 256;
+
+/// Deals the pass's attention: which rows share a tile, the level of the ranges, and how many
+/// the tiles before have. Warp 0; the caller synchronises.
+template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
+  using S = AttentionShape<A>;
+  const int lane = laneId(), numRows = pass.numRows;
+  int groups = 0;
+#pragma unroll
+  for (int row = lane; row < kMaxRows; row += 32) {
+    const bool first = row < numRows && (row - pass.firstOfSlot[row]) % S::rowsOfTile == 0;
+    const u32 all = __ballot_sync(~0u, first);
+    if (first)
+      pass.groupFirst[groups + __popc(all & ((1u << lane) - 1))] = row;
+    groups += __popc(all);
+  }
+  if (lane == 0) {
+    pass.groups = groups;
+    pass.groupFirst[groups] = numRows;
+  }
+  __syncwarp();
+  const auto visibleOf = [&](int group) { return group < groups ? pass.rows[pass.groupFirst[group + 1] - 1].visible : 0; };
+  const int low = visibleOf(lane), high = visibleOf(lane + 32);
+  int level = 0, uptoLow, uptoHigh;
   for (;; ++level) {
-    const int size = 128 << 3 * level;
-    uptoLow = ofLow = (low + size - 1) / size;
-    uptoHigh = ofHigh = (high + size - 1) / size;
+    const int size = S::round << 3 * level;
+    uptoLow = (low + size - 1) / size;
+    uptoHigh = (high + size - 1) / size;
+    const bool tooLong = __any_sync(~0u, uptoLow > kMostRanges || uptoHigh > kMostRanges);
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
       const int beforeLow = __shfl_up_sync(~0u, uptoLow, d), beforeHigh = __shfl_up_sync(~0u, uptoHigh, d);
@@ -111,258 +194,417 @@ template <class A> __device__ __forceinline__ void planRanges(PassShared &pass) 
       uptoHigh += lane >= d ? beforeHigh : 0;
     }
     uptoHigh += __shfl_sync(~0u, uptoLow, 31);
-    if (level == softLevels<A>() || __shfl_sync(~0u, uptoHigh, 31) * unitsOfRow<A>() <= A::mostUnits)
+    // A few units for each CTA keep them busy alike.
+    const int more = __shfl_sync(~0u, uptoHigh, 31) - groups;
+    if (level == S::levels() || (!tooLong && more * S::tilesOfRows <= 4 * (int)gridDim.x))
       break;
   }
   pass.rangesUpto[lane] = uptoLow;
   pass.rangesUpto[lane + 32] = uptoHigh;
   if (lane == 0)
     pass.rangeLevel = level;
+  __syncwarp();
+  if (lane == 0) {
+    pass.split = pass.rangesUpto[groups - 1] > groups;
+    RoundCursor<A> at(pass, blockIdx.x);
+    pass.firstUnit = at;
+  }
 }
 
-/// K and V of the pass's own rows. In the pool, when a barrier stands behind the append ...
-struct InPool {
-  static constexpr bool apart = false;
-};
-/// ... or in buffers [rows][kvHeads * headDim] of the pass.
-template <class Rows> struct InRows {
-  static constexpr bool apart = true;
+/// Producer: K and V of the committed positions that this CTA's units see.
+template <class A, class P>
+__device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p, const PassShared &pass, int layer) {
+  using S = AttentionShape<A>;
+  constexpr int keys = S::keysOfChunk(P::stageBytes), rowBytes = S::dim * 2;
+  static_assert(keys >= 32, "a stage is too small for the keys of 32 positions");
+  if (!producer.awaitPlan())
+    return false;
+  for (RoundCursor<A> at(pass.firstUnit); !at.done(); at.next(pass)) {
+    const int first = at.first(), end = min(first + S::round, at.ownFrom);
+    const int firstPage = first / A::pageTokens;
+    if (first < end)
+      producer.lookUp(p, at.slot, firstPage, (end - 1) / A::pageTokens - firstPage + 1);
+    for (int which = 0; which < 2; ++which) {
+      const char *cache = (which ? p.vCache : p.kCache) + kvLayer<A>(layer) * 2;
+      for (int start = first; start < end; start += keys) {
+        const int count = min(keys, end - start);
+        char *target = producer.open(count * rowBytes);
+        if (!target)
+          return false;
+        const auto source = [&](int position) {
+          const long long page = producer.ring.shared->pages[position / A::pageTokens - firstPage];
+          return cache + ((page * A::kvHeads + at.kvHead) * A::pageTokens + position % A::pageTokens) * rowBytes;
+        };
+        if constexpr (P::lanes == 1) {
+          for (int position = start, next; position < start + count; position = next) {
+            next = min(start + count, (position / A::pageTokens + 1) * A::pageTokens);
+            producer.copy(target + (position - start) * rowBytes, source(position), (next - position) * rowBytes);
+          }
+        } else {
+          for (int i = laneId(); i < count * (rowBytes / 16); i += 32)
+            copyAsync(target + i * 16, source(start + i / (rowBytes / 16)) + i % (rowBytes / 16) * 16);
+        }
+        producer.close();
+      }
+    }
+  }
+  return true;
+}
+
+/// K and V of the pass's own rows: buffers [rows][kvHeads * headDim] of the pass.
+template <class Rows> struct OwnRows {
   Rows keys, values;
 };
-template <class Rows> __device__ __forceinline__ InRows<Rows> inRows(Rows keys, Rows values) { return {keys, values}; }
+template <class Rows> __device__ __forceinline__ OwnRows<Rows> ownRows(Rows keys, Rows values) { return {keys, values}; }
 
-/// For each row and query head: store(row, column, value) with column in
-/// [0, heads * headDim); four neighbouring lanes store neighbouring columns. `A`: heads,
-/// kvHeads, headDim, the pool's layers, pageTokens, pages, and room for the sums of
-/// `mostUnits` units at byte `sums` of the tagged words. `edge`: behind this phase.
-template <class A, class Own, class Query, class Store>
-__device__ __forceinline__ void attend(const GridEdges &grid, int edge, const PassShared &pass, int layer, float scale,
-                                       float *scratch, Own own, Query query, Store store) {
-  const abi::LaunchParams &p = *grid.params;
-  constexpr int D = A::headDim, H = headsTogether(A::heads / A::kvHeads);
-  constexpr int perRow = unitsOfRow<A>();
-  constexpr int half = D / 2;                   // dims of a key that one lane multiplies
-  constexpr int laneDims = dimsOfLane(D);
-  constexpr int owned = (H * D + kConsumerThreads - 1) / kConsumerThreads;
-  static_assert(D % 16 == 0 && D <= 256, "head_dim is a multiple of 16, at most 256");
-  using Tree = SoftTree<softLevels<A>()>;
-  float *q = scratch;                           // [H][D]
-  float *partials = scratch + H * D;            // [warp][H][D + 2]: o, m, z
-  const int warp = warpId(), lane = laneId();
-  const u16 *kCache = reinterpret_cast<const u16 *>(p.kCache) + kvLayer<A>(layer);
-  const u16 *vCache = reinterpret_cast<const u16 *>(p.vCache) + kvLayer<A>(layer);
-  u64 *sums = reinterpret_cast<u64 *>(p.tagged + A::sums); // [unit][H][D + 2]: o, m, z
-  const u32 tag = pass.number * A::layers + layer + 1;
-  const int level = pass.rangeLevel, rangeRounds = 1 << 3 * level;
-  const int units = pass.rangesUpto[pass.numRows - 1] * perRow;
-
-  for (int unit = blockIdx.x, row = 0; unit < units; unit += gridDim.x) {
-    while (unit / perRow >= pass.rangesUpto[row])
-      ++row;
-    const int before = row ? pass.rangesUpto[row - 1] : 0, range = unit / perRow - before;
-    const bool whole = pass.rangesUpto[row] - before == 1;
-    const int firstHead = unit % perRow * H;
-    const int kvHead = firstHead / (A::heads / A::kvHeads);
-    const int visible = pass.rows[row].visible;
-    const int *pages = p.pageTable + (long long)pass.rows[row].slot * p.pageTableStride;
-    // Positions from `ownFrom` on are rows of this pass, from `ownRow` on.
-    const int ownRow = pass.firstOfSlot[row], ownFrom = pass.rows[ownRow].position;
-    const auto keyOffset = [&](int position) {
-      const int page = (int)loadWord(pages + position / A::pageTokens);
-      return (((long long)page * A::kvHeads + kvHead) * A::pageTokens + position % A::pageTokens) * D;
-    };
-    consumerSync(); // the scratch may still be read by the previous unit or phase
-    for (int i = threadIdx.x; i < H * D; i += kConsumerThreads)
-      q[i] = query(row, firstHead * D + i);
-    consumerSync();
-
-    Tree trees[owned];
-    for (int round = range * rangeRounds; round < (range + 1) * rangeRounds && round * 128 < visible; ++round) {
-      const int first = (round * kConsumerWarps + warp) * 16;
-      if (first < visible) {
-        const int position = first + (lane & 15), part = lane >> 4;
-        const bool seen = position < visible;
-        const long long offset = keyOffset(seen ? position : first);
-        float s[H];
-#pragma unroll
-        for (int h = 0; h < H; ++h)
-          s[h] = 0.0f;
-        const auto multiply = [&](int d, Words4 words) {
-          const Floats<8> k = unpack8(words);
-#pragma unroll
-          for (int h = 0; h < H; ++h)
-#pragma unroll
-            for (int i = 0; i < 8; ++i)
-              s[h] = __fmaf_rn(q[h * D + part * half + d + i], k.v[i], s[h]);
-        };
-        bool inPool = true;
-        if constexpr (Own::apart)
-          if (const int ownKey = ownRow + (seen ? position : first) - ownFrom; ownKey >= ownRow) {
-            inPool = false;
-#pragma unroll
-            for (int d = 0; d < half; d += 32) {
-              Words4 words[4];
-#pragma unroll
-              for (int i = 0; i < 4 && d + i * 8 < half; ++i)
-                words[i] = own.keys.peek(ownKey, kvHead * D + part * half + d + i * 8);
-#pragma unroll
-              for (int i = 0; i < 4 && d + i * 8 < half; ++i) {
-                own.keys.settle(ownKey, kvHead * D + part * half + d + i * 8, words[i]);
-                multiply(d + i * 8, words[i]);
-              }
-            }
-          }
-        if (inPool) {
-#pragma unroll
-          for (int d = 0; d < half; d += 8)
-            multiply(d, loadWords(kCache + offset + part * half + d));
-        }
-        float m[H], z[H], weight[H];
-#pragma unroll
-        for (int h = 0; h < H; ++h) {
-          s[h] = __fadd_rn(s[h], __shfl_xor_sync(~0u, s[h], 16));
-          s[h] = seen ? __fmul_rn(s[h], scale) : __int_as_float(0xff800000);
-          m[h] = s[h];
-#pragma unroll
-          for (int d = 8; d; d >>= 1)
-            m[h] = fmaxf(m[h], __shfl_xor_sync(~0u, m[h], d));
-          weight[h] = seen ? roundBf16(expf(s[h] - m[h])) : 0.0f;
-          z[h] = weight[h];
-#pragma unroll
-          for (int d = 8; d; d >>= 1)
-            z[h] = __fadd_rn(z[h], __shfl_xor_sync(~0u, z[h], d));
-        }
-        float o[H][laneDims];
-#pragma unroll
-        for (int h = 0; h < H; ++h)
-#pragma unroll
-          for (int i = 0; i < laneDims; ++i)
-            o[h][i] = 0.0f;
-        const int dim = lane * laneDims < D ? lane * laneDims : 0;
-        const auto addUp = [&](int j, Floats<laneDims> v) {
-#pragma unroll
-          for (int h = 0; h < H; ++h) {
-            const float w = __shfl_sync(~0u, weight[h], j);
-#pragma unroll
-            for (int i = 0; i < laneDims; ++i)
-              o[h][i] = __fmaf_rn(w, v.v[i], o[h][i]);
-          }
-        };
-        const int fromPool = Own::apart ? min(16, ownFrom - first) : 16;
-        // No branch stands between these loads: they are under way together.
-        const auto addPool = [&](int j) {
-          const long long at = __shfl_sync(~0u, offset, j);
-          Floats<laneDims> v;
-          if constexpr (laneDims == 8) {
-            v = unpack8(loadWords(vCache + at + dim));
-          } else if constexpr (laneDims % 2 == 0) {
-#pragma unroll
-            for (int i = 0; i < laneDims; i += 2) {
-              const u32 w = loadWord(vCache + at + dim + i);
-              v.v[i] = bf16Low(w);
-              v.v[i + 1] = bf16High(w);
-            }
-          } else {
-#pragma unroll
-            for (int i = 0; i < laneDims; ++i)
-              v.v[i] = bf16ToFloat(loadHalfWord(vCache + at + dim + i));
-          }
-          addUp(j, v);
-        };
-#pragma unroll kValuesInFlight
-        for (int j = 0; j < 16; ++j) {
-          if (j >= fromPool || first + j >= visible)
-            break;
-          addPool(j);
-        }
-        if constexpr (Own::apart) {
-          for (int j = max(fromPool, 0); j < 16 && first + j < visible; ++j) {
-            const int ownKey = ownRow + first + j - ownFrom, column = kvHead * D + dim;
-            addUp(j, own.values.template loadMany<laneDims>(ownKey, column));
-          }
-        }
-#pragma unroll
-        for (int h = 0; h < H; ++h) {
-          float *at = partials + (warp * H + h) * (D + 2);
-          if (lane * laneDims < D)
-#pragma unroll
-            for (int i = 0; i < laneDims; ++i)
-              at[lane * laneDims + i] = o[h][i];
-          if (lane == 0) {
-            at[D] = m[h];
-            at[D + 1] = z[h];
-          }
-        }
-      }
-      consumerSync();
-#pragma unroll
-      for (int j = 0; j < owned; ++j) {
-        const int i = threadIdx.x + j * kConsumerThreads, h = i / D, d = i % D;
-        if (i < H * D) {
-          Soft sum;
-          for (int w = 0; w < kConsumerWarps && (round * kConsumerWarps + w) * 16 < visible; ++w) {
-            const float *at = partials + (w * H + h) * (D + 2);
-            sum.take(at[D], at[D + 1], at[d]);
-          }
-          trees[j].push(0, round, sum);
-        }
-      }
-      consumerSync();
-    }
-#pragma unroll
-    for (int j = 0; j < owned; ++j) {
-      const int i = threadIdx.x + j * kConsumerThreads, h = i / D, d = i % D;
-      if (i < H * D) { // a multiple of four
-        const Soft sum = trees[j].total();
-        if (whole) {
-          store(row, firstHead * D + i, __fdiv_rn(sum.o, sum.z));
-          continue;
-        }
-        u64 *at = sums + ((long long)unit * H + h) * (D + 2);
-        storeTagged2(at + d, __float_as_uint(sum.o), tag);
-        if (d < 2)
-          storeTagged2(at + D + d, __float_as_uint(d ? sum.z : sum.m), tag);
-      }
-    }
-  }
-
-  // Rows of several ranges; the CTAs that had a unit less begin.
-  for (int item = ((int)blockIdx.x + (int)gridDim.x - units % (int)gridDim.x) % (int)gridDim.x;
-       item < pass.numRows * perRow; item += gridDim.x) {
-    const int row = item / perRow, group = item % perRow;
-    const int before = row ? pass.rangesUpto[row - 1] : 0, ranges = pass.rangesUpto[row] - before;
+/// Tiles of several ranges: a CTA for each pair.
+template <class A, class Store>
+__device__ __forceinline__ void mergeRanges(const GridEdges &grid, int edge, const PassShared &pass, char *scratch,
+                                            const u64 *sums, u32 tag, Store store) {
+  using S = AttentionShape<A>;
+  constexpr int D = S::dim;
+  constexpr int together = (D / 2 + 31) / 32 * 32; // threads that take two columns each
+  constexpr int teams = kConsumerThreads / together;
+  const int units = pass.rangesUpto[pass.groups - 1] * S::tilesOfRows;
+  const int team = threadIdx.x / together, column = threadIdx.x % together * 2;
+  float *const nodes = reinterpret_cast<float *>(scratch); // [node][D + 2]: o, m, z
+  // The CTAs that had a unit less begin.
+  int item = ((int)blockIdx.x + (int)gridDim.x - units % (int)gridDim.x) % (int)gridDim.x;
+  for (int group = 0; group < pass.groups; ++group) {
+    const int before = group ? pass.rangesUpto[group - 1] : 0, ranges = pass.rangesUpto[group] - before;
     if (ranges == 1)
       continue;
-#pragma unroll
-    for (int j = 0; j < owned; ++j) {
-      const int i = threadIdx.x + j * kConsumerThreads, h = i / D, d = i % D;
-      if (i >= H * D)
+    const int firstRow = pass.groupFirst[group];
+    const int pairs = (pass.groupFirst[group + 1] - firstRow) * S::headsOfTile;
+    for (; item < S::tilesOfRows * pairs; item += gridDim.x) {
+      const int tile = item / pairs, pair = item % pairs;
+      const int head = tile / S::slices * S::group + tile % S::slices * S::headsOfTile + pair % S::headsOfTile;
+      if (head >= (tile / S::slices + 1) * S::group)
         continue;
-      Tree tree;
-      constexpr int batch = 4;
-      for (int base = 0; base < ranges; base += batch) {
-        u64 words[batch][3];
-        const auto at = [&](int k) {
-          return sums + (((long long)before + min(base + k, ranges - 1)) * perRow + group) * (H * (D + 2)) + h * (D + 2);
-        };
+      const auto at = [&](int range) {
+        return sums + (((long long)before + min(range, ranges - 1)) * S::tilesOfRows + tile) * (16 * (D + 2)) + pair * (D + 2);
+      };
+      const int count = (ranges + 7) / 8;
+      consumerSync(); // the scratch may still be read
+      if (column < D)
+        for (int node = team; node < count; node += teams) {
+          Soft<2> sum;
+#pragma unroll 1
+          for (int begin = node * 8; begin < min(ranges, node * 8 + 8); begin += 4) {
+            u64 words[4][4], since = 0;
+            bool absent = true;
+#pragma unroll 1
+            for (u32 spin = 1; absent; ++spin) {
+              absent = false;
 #pragma unroll
-        for (int k = 0; k < batch; ++k) {
-          words[k][0] = loadTagged2(at(k) + d);
-          words[k][1] = loadTagged2(at(k) + D);
-          words[k][2] = loadTagged2(at(k) + D + 1);
+              for (int k = 0; k < 4; ++k) {
+                const u64 *from = at(begin + k);
+                words[k][0] = loadTagged2(from + column);
+                words[k][1] = loadTagged2(from + column + 1);
+                words[k][2] = loadTagged2(from + D);
+                words[k][3] = loadTagged2(from + D + 1);
+              }
+#pragma unroll
+              for (int k = 0; k < 4; ++k)
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                  absent |= (u32)(words[k][i] >> 32) != tag;
+              absent = absent && !grid.stopSeen(edge, spin, since);
+            }
+#pragma unroll
+            for (int k = 0; k < 4; ++k)
+              if (begin + k < ranges) {
+                Soft<2> one;
+                one.o[0] = __uint_as_float((u32)words[k][0]);
+                one.o[1] = __uint_as_float((u32)words[k][1]);
+                one.m = __uint_as_float((u32)words[k][2]);
+                one.z = __uint_as_float((u32)words[k][3]);
+                sum.take(one);
+              }
+          }
+          *reinterpret_cast<Float2 *>(nodes + node * (D + 2) + column) = {sum.o[0], sum.o[1]};
+          if (column == 0)
+            *reinterpret_cast<Float2 *>(nodes + node * (D + 2) + D) = {sum.m, sum.z};
         }
-#pragma unroll
-        for (int k = 0; k < batch; ++k)
-          if (base + k < ranges)
-            tree.push(level, base + k,
-                      {awaitTagged(grid, edge, at(k) + D, words[k][1], tag),
-                       awaitTagged(grid, edge, at(k) + D + 1, words[k][2], tag),
-                       awaitTagged(grid, edge, at(k) + d, words[k][0], tag)});
+      consumerSync();
+      if (team == 0 && column < D) {
+        SoftTree<S::levels(), 2> tree; // of the levels above the nodes
+        for (int node = 0; node < count; ++node) {
+          const Float2 o = *reinterpret_cast<const Float2 *>(nodes + node * (D + 2) + column);
+          const Float2 mz = *reinterpret_cast<const Float2 *>(nodes + node * (D + 2) + D);
+          Soft<2> sum;
+          sum.m = mz.x;
+          sum.z = mz.y;
+          sum.o[0] = o.x;
+          sum.o[1] = o.y;
+          tree.push(0, node, sum);
+        }
+        const Soft<2> total = tree.total();
+        store(firstRow + pair / S::headsOfTile, head * D + column,
+              Floats<2>{{__fdiv_rn(total.o[0], total.z), __fdiv_rn(total.o[1], total.z)}});
       }
-      const Soft sum = tree.total();
-      store(row, group * H * D + i, __fdiv_rn(sum.o, sum.z));
+    }
+    item -= S::tilesOfRows * pairs;
+  }
+}
+
+/// For each row and query head: store(row, column, two values) with an even column in
+/// [0, heads * headDim). `A`: heads, kvHeads, headDim, rows of a pass at most, the pool's
+/// layers, pageTokens, pages, and room for the sums of units at byte `sums` of the tagged
+/// words. `edge`: behind this phase.
+///
+/// Loops are not unrolled without need: what runs once in a layer comes from far away in the
+/// instruction memory, and costs by its length.
+template <class A, class C, class Own, class Query, class Store>
+__device__ __forceinline__ void attend(const GridEdges &grid, int edge, const PassShared &pass, int layer, float scale,
+                                       C &home, Own own, Query query, Store store) {
+  using S = AttentionShape<A>;
+  constexpr int D = S::dim, keys = S::keysOfChunk(C::Ring::stageBytes), chunks = S::round / keys;
+  using Part = Soft<2 * S::valueSlabs>; // a thread's two columns of each slab
+  if (pass.firstUnit.unit < 0 && !pass.split)
+    return;
+  C consumer = home.local();
+  char *const scratch = consumer.operands; // and behind it the sums' scratch
+  const abi::LaunchParams &p = *grid.params;
+  const int warp = warpId(), lane = laneId(), g = lane >> 2, t = lane & 3;
+  const float nothing = __int_as_float(0xff800000);
+  float *const maxima = reinterpret_cast<float *>(scratch + S::maxima); // [pair][warp]
+  float *const weights = reinterpret_cast<float *>(scratch + S::weights);
+  float *const outputs = reinterpret_cast<float *>(scratch + S::outputs); // [warp][pair % 8][outputStride]
+  Float4 *const scores = reinterpret_cast<Float4 *>(outputs) + threadIdx.x; // [block][thread]
+  u64 *sums = reinterpret_cast<u64 *>(p.tagged + A::sums); // [unit][pair][D + 2]: o, m, z
+  const u32 tag = pass.number * A::layers + layer + 1;
+  // What lane (g, t) takes of a block, as B of the two products: dims 32i + 8t.. of key g, and
+  // dims 64i + 8g.. of the values 2t and 2t + 1.
+  const auto keyDim = [&](int i) { return D % 32 == 0 || 32 * i + 8 * t < D ? 32 * i + 8 * t : 0; };
+  const auto valueDim = [&](int i) { return D % 64 == 0 || 64 * i + 8 * g < D ? 64 * i + 8 * g : 0; };
+
+  SoftTree<S::levels(), 2 * S::valueSlabs> trees[2];
+  bool fresh = true; // the unit's queries and own rows are not in the scratch yet
+  for (RoundCursor<A> at(pass.firstUnit); !at.done(); at.next(pass)) {
+    const bool alone = fresh && at.round + 1 == at.end; // the unit's only round
+    consumerSync();                                     // the scratch may still be read
+    if (fresh) {
+      const int ownRows = at.end * S::round > at.ownFrom ? at.visible - at.ownFrom : 0;
+      const int queries = at.rows * S::headsOfTile * (D / 8);
+#pragma unroll 1
+      for (int i = threadIdx.x; i < queries + ownRows * (D / 4); i += kConsumerThreads) {
+        const int item = i - queries, row = (item >> 1) / (D / 8), column = (item >> 1) % (D / 8) * 8;
+        Words4 words;
+        char *target;
+        if (item < 0) {
+          const int pair = i / (D / 8), column = i % (D / 8) * 8;
+          if (!at.has(pair))
+            continue;
+          words = query.words(at.rowOf(pair), at.columnOf(pair) + column);
+          target = scratch + pair * S::queryStride + column * 2;
+        } else if (item & 1) {
+          words = own.values.words(at.ownRow + row, at.kvHead * D + column);
+          target = scratch + S::ownValues + row * S::rowBytes + column * 2;
+        } else {
+          words = own.keys.words(at.ownRow + row, at.kvHead * D + column);
+          target = scratch + S::ownKeys + row * S::rowBytes + column * 2;
+        }
+        *reinterpret_cast<Words4 *>(target) = words;
+      }
+      consumerSync();
+    }
+    const int first = at.first() + 8 * warp;
+    const bool hasLow = at.has(g), hasHigh = at.has(g + 8);
+    const int seenLow = hasLow ? pass.rows[at.rowOf(g)].visible : 0;
+    const int seenHigh = hasHigh ? pass.rows[at.rowOf(g + 8)].visible : 0;
+    // Calls fn(block, the stage's bytes of the block's first row) for the warp's blocks.
+    const auto walk = [&](auto fn) {
+#pragma unroll 1
+      for (int c = 0; c < chunks && at.first() + c * keys < at.visible; ++c) {
+        const bool committed = at.first() + c * keys < at.ownFrom;
+        const char *chunk = committed ? consumer.acquire() : nullptr;
+        const int begin = c * keys / 64, end = keys >= 64 ? begin + keys / 64 : begin + (8 * warp / keys == c % 2);
+#pragma unroll 1
+        for (int block = begin; block < end && first + 64 * block < at.visible; ++block)
+          fn(block, chunk + (64 * block + 8 * warp - c * keys) * S::rowBytes);
+        if (committed)
+          consumer.release();
+      }
+    };
+    // A position's key or value: in the ring or, of the pass, in the scratch.
+    const auto rowAt = [&](const char *rows, int inBlock, int position, int ownRows) {
+      return position < at.ownFrom ? rows + inBlock * S::rowBytes
+                                   : scratch + ownRows + (min(position, at.visible - 1) - at.ownFrom) * S::rowBytes;
+    };
+
+    // s = q * k
+    float mostLow = nothing, mostHigh = nothing;
+    walk([&](int block, const char *rows) {
+      const int position = first + 64 * block;
+      const char *key = rowAt(rows, g, position + g, S::ownKeys);
+      float s[4] = {};
+#pragma unroll
+      for (int i = 0; i < S::keyPieces; ++i) {
+        const Words4 k = loadShared4(key, keyDim(i) * 2);
+        Words4 low = {0, 0, 0, 0}, high = {0, 0, 0, 0};
+        const bool inside = D % 32 == 0 || 32 * i + 8 * t < D;
+        if (hasLow && inside)
+          low = loadShared4(scratch, g * S::queryStride + i * 64 + t * 16);
+        if (hasHigh && inside)
+          high = loadShared4(scratch, (g + 8) * S::queryStride + i * 64 + t * 16);
+        mma(s, low.x, high.x, low.y, high.y, k.x, k.y);
+        mma(s, low.z, high.z, low.w, high.w, k.z, k.w);
+      }
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        s[e] = position + 2 * t + e % 2 < (e < 2 ? seenLow : seenHigh) ? __fmul_rn(s[e], scale) : nothing;
+      mostLow = fmaxf(mostLow, fmaxf(s[0], s[1]));
+      mostHigh = fmaxf(mostHigh, fmaxf(s[2], s[3]));
+      scores[block * kConsumerThreads] = {s[0], s[1], s[2], s[3]};
+    });
+#pragma unroll
+    for (int d = 1; d < 4; d *= 2) {
+      mostLow = fmaxf(mostLow, __shfl_xor_sync(~0u, mostLow, d));
+      mostHigh = fmaxf(mostHigh, __shfl_xor_sync(~0u, mostHigh, d));
+    }
+    if (t == 0) {
+      maxima[g * kConsumerWarps + warp] = mostLow;
+      maxima[(g + 8) * kConsumerWarps + warp] = mostHigh;
+    }
+    consumerSync();
+    const auto maximumOf = [&](int pair) {
+      const Float4 *all = reinterpret_cast<const Float4 *>(maxima + pair * kConsumerWarps);
+      const Float4 low = all[0], high = all[1];
+      return fmaxf(fmaxf(fmaxf(low.x, low.y), fmaxf(low.z, low.w)), fmaxf(fmaxf(high.x, high.y), fmaxf(high.z, high.w)));
+    };
+    mostLow = maximumOf(g);
+    mostHigh = maximumOf(g + 8);
+
+    // p = exp(s - m), o = p * v
+    float o[S::valueSlabs][8][4] = {}, sumLow = 0.0f, sumHigh = 0.0f;
+    bool lowLost = false, highLost = false;
+    walk([&](int block, const char *rows) {
+      const int begin = first + 64 * block, position = begin + 2 * t;
+      const char *value[2] = {rowAt(rows, 2 * t, position, S::ownValues), rowAt(rows, 2 * t + 1, position + 1, S::ownValues)};
+      Words4 v[2 * S::valueSlabs];
+#pragma unroll
+      for (int i = 0; i < 2 * S::valueSlabs; ++i)
+        v[i] = loadShared4(value[i % 2], valueDim(i / 2) * 2);
+      // A row must not get 0 * infinity from a later row of its slot: such values become
+      // zeros, and the rows that see them get NaN.
+      if (begin + 8 > at.ownFrom && at.rows > 1) {
+        u32 bad = 0;
+#pragma unroll
+        for (int i = 0; i < 2 * S::valueSlabs; ++i)
+          bad |= allFinite(v[i]) ? 0 : 1u << (2 * t + i % 2);
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2)
+          bad |= __shfl_xor_sync(~0u, bad, d);
+        if (bad) {
+#pragma unroll
+          for (int i = 0; i < 2 * S::valueSlabs; ++i)
+            if (bad >> (2 * t + i % 2) & 1)
+              v[i] = {0, 0, 0, 0};
+          const int lowest = begin + __ffs(bad) - 1;
+          lowLost |= lowest < seenLow;
+          highLost |= lowest < seenHigh;
+        }
+      }
+      const Float4 s = scores[block * kConsumerThreads];
+      const auto weigh = [&](float s, int position, int seen, float most) {
+        return position < seen ? roundBf16(expf(s - most)) : 0.0f;
+      };
+      float w[4] = {weigh(s.x, position, seenLow, mostLow), weigh(s.y, position + 1, seenLow, mostLow), 0.0f, 0.0f};
+      if (at.rows * S::headsOfTile > 8) {
+        w[2] = weigh(s.z, position, seenHigh, mostHigh);
+        w[3] = weigh(s.w, position + 1, seenHigh, mostHigh);
+      }
+      sumLow = __fadd_rn(__fadd_rn(sumLow, w[0]), w[1]);
+      sumHigh = __fadd_rn(__fadd_rn(sumHigh, w[2]), w[3]);
+      const u32 low = packBf16(w[0], w[1]), high = packBf16(w[2], w[3]);
+#pragma unroll
+      for (int i = 0; i < S::valueSlabs; ++i)
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {
+          const auto word = [&](const Words4 &w) { return c < 2 ? w.x : c < 4 ? w.y : c < 6 ? w.z : w.w; };
+          const u32 x = word(v[2 * i]), y = word(v[2 * i + 1]);
+          mma(o[i][c], low, high, 0, 0, c % 2 ? x >> 16 | (y & 0xffff0000u) : (x & 0xffffu) | y << 16, 0);
+        }
+    });
+#pragma unroll
+    for (int d = 1; d < 4; d *= 2) {
+      sumLow = __fadd_rn(sumLow, __shfl_xor_sync(~0u, sumLow, d));
+      sumHigh = __fadd_rn(sumHigh, __shfl_xor_sync(~0u, sumHigh, d));
+    }
+    if (t == 0) {
+      weights[g * kConsumerWarps + warp] = lowLost ? __int_as_float(0x7fffffff) : sumLow;
+      weights[(g + 8) * kConsumerWarps + warp] = highLost ? __int_as_float(0x7fffffff) : sumHigh;
+    }
+
+    // The leaves' sums, warp by warp of a pair, lane by lane of two columns.
+    const auto outputOf = [&](int slab, int tile, int e, int h) { return h ? o[slab][tile][2 + e] : o[slab][tile][e]; };
+    const int leaves = min(kConsumerWarps, (at.visible - at.first() + 7) / 8);
+    fresh = at.round + 1 == at.end;
+#pragma unroll 1
+    for (int h = 0; h < 2 && 8 * h < at.rows * S::headsOfTile; ++h) {
+      const int pair = warp + 8 * h;
+      const bool mine = at.has(pair);
+      Part sum;
+      sum.m = mine ? maximumOf(pair) : nothing;
+#pragma unroll
+      for (int i = 0; i < S::valueSlabs; ++i) {
+        consumerSync(); // scores and outputs before these have been read
+        // Lane (g, t) has dims 16t.. of pairs g and g + 8.
+        if (64 * i + 16 * t < D && (h ? hasHigh : hasLow)) {
+          Float4 *row = reinterpret_cast<Float4 *>(outputs + (warp * 8 + g) * S::outputStride + t * 20);
+#pragma unroll
+          for (int c = 0; c < 4; ++c)
+            row[c] = {outputOf(i, c % 2 * 4, c / 2, h), outputOf(i, c % 2 * 4 + 1, c / 2, h),
+                      outputOf(i, c % 2 * 4 + 2, c / 2, h), outputOf(i, c % 2 * 4 + 3, c / 2, h)};
+        }
+        consumerSync();
+        if (mine && 64 * i + 2 * lane < D)
+#pragma unroll 1
+          for (int w = 0; w < leaves; ++w) {
+            const Float2 leaf = *reinterpret_cast<const Float2 *>(outputs + (w * 8 + warp) * S::outputStride +
+                                                                  lane / 8 * 20 + lane % 8 * 2);
+            sum.o[2 * i] = __fadd_rn(sum.o[2 * i], leaf.x);
+            sum.o[2 * i + 1] = __fadd_rn(sum.o[2 * i + 1], leaf.y);
+            if (i == 0)
+              sum.z = __fadd_rn(sum.z, weights[pair * kConsumerWarps + w]);
+          }
+      }
+      if (!mine)
+        continue;
+      if (D < 64) // lanes without columns need z, too
+        sum.z = __shfl_sync(~0u, sum.z, 0);
+      if (!alone) {
+        trees[h].push(0, at.round, sum);
+        if (!fresh)
+          continue;
+        sum = trees[h].total();
+        trees[h] = {};
+      }
+#pragma unroll
+      for (int i = 0; i < S::valueSlabs; ++i) {
+        const int d = 64 * i + 2 * lane;
+        if (d >= D)
+          continue;
+        if (at.whole) {
+          store(at.rowOf(pair), at.columnOf(pair) + d,
+                Floats<2>{{__fdiv_rn(sum.o[2 * i], sum.z), __fdiv_rn(sum.o[2 * i + 1], sum.z)}});
+          continue;
+        }
+        u64 *to = sums + ((long long)at.unit * 16 + pair) * (D + 2);
+        storeTagged2(to + d, __float_as_uint(sum.o[2 * i]), tag);
+        storeTagged2(to + d + 1, __float_as_uint(sum.o[2 * i + 1]), tag);
+        if (d == 0) {
+          storeTagged2(to + D, __float_as_uint(sum.m), tag);
+          storeTagged2(to + D + 1, __float_as_uint(sum.z), tag);
+        }
+      }
     }
   }
+  if (pass.split)
+    mergeRanges<A>(grid, edge, pass, scratch, sums, tag, store);
+  consumerSync(); // the next phase's operands come where the scratch is
+  home = consumer;
 }
 
 } // namespace megalith::device

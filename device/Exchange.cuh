@@ -57,14 +57,6 @@ __device__ __noinline__ u32 awaitWord(const GridEdges &grid, int edge, const voi
   }
 }
 
-/// The value of an 8-byte word once it carries `tag`.
-__device__ __forceinline__ float awaitTagged(const GridEdges &grid, int edge, const u64 *p, u64 word, u32 tag) {
-  u64 since = 0;
-  for (u32 spin = 1; (u32)(word >> 32) != tag && !grid.stopSeen(edge, spin, since); ++spin)
-    word = loadTagged2(p);
-  return __uint_as_float((u32)word);
-}
-
 struct ByWords {
   const GridEdges *grid;
   int edge; ///< of the plan: what the words wait for
@@ -109,6 +101,7 @@ struct PairWords {
 /// apart. Padding may hold anything, and in part never comes.
 template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
   static constexpr int columns = Columns;
+  static constexpr bool polls = Crossing::polls;
   char *base;
   Crossing crossing;
 
@@ -219,6 +212,7 @@ template <class Crossing, int Columns, long long RowBytes> struct FloatRows {
     return {{__uint_as_float(a.x), __uint_as_float(a.y), __uint_as_float(a.z), __uint_as_float(a.w),
              __uint_as_float(b.x), __uint_as_float(b.y), __uint_as_float(b.z), __uint_as_float(b.w)}};
   }
+  __device__ __forceinline__ Words4 words(int row, int col) const { return pack8(load8(row, col)); }
   __device__ __forceinline__ Floats<1> load(int row, int col) const {
     if (Columns % 8 != 0 && col >= Columns)
       return {{0.0f}};

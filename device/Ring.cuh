@@ -2,8 +2,7 @@
 //
 // One producer warp copies chunks of packed weights into a ring of stages;
 // eight consumer warps drain them in the same static order. The producer never
-// waits for an activation: only for an empty stage, and at the end of a model's
-// body for the pass table's word whether the head follows.
+// waits for an activation: only for an empty stage, and once in a pass for its plan.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -12,13 +11,14 @@ namespace megalith::device {
 /// Words that consumers and producer of one CTA share.
 struct RingShared {
   u64 full[16], empty[16];
-  u64 planned;        ///< completes once per pass, when `runHead` is valid
+  u64 planned;        ///< completes once per pass, when `runHead` and the pass table are valid
   u32 runHead;        ///< this pass needs logits
   u32 leave;          ///< flag: the resident loop ended or stopped
   u32 stopped;        ///< flag: GridEdges::stoppedHere
   u32 passes;         ///< planned so far
   const u32 *stopFlag; ///< of the grid: every poll loop looks at it now and then
-  u32 plansRead;      ///< flag: of these, whose `runHead` the producer has read
+  u32 plansRead;      ///< flag: of these, that the producer needs no more
+  int pages[256];     ///< the producer's: of the round of attention whose keys it copies
 };
 
 /// `Stages` slots of `StageBytes` each. At most `Flight` copies are under way at a time: a
@@ -72,29 +72,45 @@ __device__ __forceinline__ bool stopSeen(const RingShared &s, u32 spin) {
   return loadFlag(&s.stopped) || (spin % 1024 == 0 && loadRelaxed(s.stopFlag));
 }
 
-/// Consumer thread 0, once per pass: tells the producer whether the head follows.
-/// The word of the pass before must have been read.
-__device__ __forceinline__ void planHead(RingShared &s, bool wanted) {
+/// Consumer thread 0: waits until the producer reads nothing more of the last pass's plan.
+__device__ __forceinline__ void awaitPlanRead(const RingShared &s) {
   for (u32 spin = 1; loadFlag(&s.plansRead) != s.passes; ++spin)
     if (stopSeen(s, spin))
       return;
+}
+
+/// Consumer thread 0, once per pass, when its table is in shared memory: tells the producer,
+/// and whether the head follows.
+__device__ __forceinline__ void announcePlan(RingShared &s, bool wanted) {
   s.passes = s.passes + 1;
   s.runHead = wanted;
   barrierArrive(&s.planned);
 }
 
-/// The producer warp's side. All 32 lanes call it together.
+/// The producer warp's side. All its lanes call it together; where one lane copies whole
+/// chunks there is but one.
 template <class R> struct Producer {
+#if __CUDA_ARCH__ >= 900
+  static constexpr int lanes = 1;
+#else
+  static constexpr int lanes = 32;
+#endif
+  __device__ __forceinline__ static bool all(bool mine) { return lanes == 1 ? mine : __all_sync(~0u, mine); }
+  __device__ __forceinline__ static bool any(bool mine) { return lanes == 1 ? mine : __any_sync(~0u, mine); }
+
   R ring;
   int filled = 0;    ///< chunks issued, up to Stages: so many may be unread
   u32 plannedParity = 0;
+  bool planned = false; ///< the pass that is being streamed
   u32 plansRead = 0;
+  int pagesSlot = -1, pagesFrom = 0; ///< whose pages are at hand
+  static constexpr int stageBytes = R::stageBytes;
 
   /// Waits for the phase of a barrier. False when the kernel leaves. Votes: no lane may leave
   /// while another goes on.
   __device__ __forceinline__ bool await(u64 *bar, u32 parity) {
-    for (u32 spin = 1; !__all_sync(~0u, barrierTest(bar, parity)); ++spin)
-      if (__any_sync(~0u, loadFlag(&ring.shared->leave) || stopSeen(*ring.shared, spin)))
+    for (u32 spin = 1; !all(barrierTest(bar, parity)); ++spin)
+      if (any(loadFlag(&ring.shared->leave) || stopSeen(*ring.shared, spin)))
         return false;
     return true;
   }
@@ -104,42 +120,93 @@ template <class R> struct Producer {
     if (R::flight >= R::stages || filled < R::flight)
       return true;
     const R read = ring.before(R::flight);
-    const bool ahead = !__all_sync(~0u, barrierPeek(&ring.shared->empty[read.stage], read.parity));
+    const bool ahead = !all(barrierPeek(&ring.shared->empty[read.stage], read.parity));
     const R landed = ring.before(ahead ? (R::flight + 1) / 2 : R::flight);
     return await(&ring.shared->full[landed.stage], landed.parity);
   }
 
-  /// Copies one chunk into the next stage. False when the kernel leaves.
-  __device__ __forceinline__ bool push(const char *source, int bytes) {
+  /// The next stage, once it is empty, for copies of `bytes` together. Null when the kernel
+  /// leaves.
+  __device__ __forceinline__ char *open(int bytes) {
     RingShared &s = *ring.shared;
     if (!awaitFlight() || !await(&s.empty[ring.stage], ring.parity ^ 1))
-      return false;
-    char *target = ring.data + ring.stage * R::stageBytes;
-    u64 *full = &s.full[ring.stage];
-#if __CUDA_ARCH__ >= 900
-    if (laneId() == 0) {
-      barrierArriveExpect(full, bytes);
-      copyBulk(target, source, bytes, full);
+      return nullptr;
+    if constexpr (lanes == 1)
+      barrierArriveExpect(&s.full[ring.stage], bytes);
+    return ring.data + ring.stage * R::stageBytes;
+  }
+  /// Copies into the open stage.
+  __device__ __forceinline__ void copy(char *target, const char *source, int bytes) {
+    if constexpr (lanes == 1) {
+      copyBulk(target, source, bytes, &ring.shared->full[ring.stage]);
+    } else {
+      for (int i = laneId() * 16; i < bytes; i += 512)
+        copyAsync(target + i, source + i);
     }
-#else
-    for (int i = laneId() * 16; i < bytes; i += 512)
-      copyAsync(target + i, source + i);
-    copyAsyncArrive(full);
-#endif
+  }
+  __device__ __forceinline__ void close() {
+    if constexpr (lanes > 1)
+      copyAsyncArrive(&ring.shared->full[ring.stage]);
     if (filled < R::stages)
       ++filled;
     ring.advance();
+  }
+  /// Copies one chunk into the next stage. False when the kernel leaves.
+  __device__ __forceinline__ bool push(const char *source, int bytes) {
+    char *target = open(bytes);
+    if (!target)
+      return false;
+    copy(target, source, bytes);
+    close();
     return true;
   }
 
-  /// Waits until this pass is planned. True: the head's weights follow.
-  __device__ __forceinline__ bool headFollows() {
-    RingShared &s = *ring.shared;
-    if (!await(&s.planned, plannedParity))
+  /// Waits until this pass is planned. False when the kernel leaves.
+  __device__ __forceinline__ bool awaitPlan() {
+    if (planned)
+      return true;
+    if (!await(&ring.shared->planned, plannedParity))
       return false;
     plannedParity ^= 1;
+    planned = true;
+    pagesSlot = -1;
+    fenceAsync(); // copies read what other CTAs stored to the pool
+    return true;
+  }
+
+  /// Page numbers of a slot, `count` from `first` on, into shared memory.
+  __device__ __forceinline__ void lookUp(const abi::LaunchParams &p, int slot, int first, int count) {
+    if (slot == pagesSlot && first == pagesFrom)
+      return;
+    pagesSlot = slot;
+    pagesFrom = first;
+    const int *table = p.pageTable + (long long)slot * p.pageTableStride + first;
+    constexpr int batch = 8;
+    if constexpr (lanes > 1)
+      __syncwarp(); // the numbers before may still be read
+    for (int base = laneId(); base < count; base += batch * lanes) {
+      u32 pages[batch];
+#pragma unroll
+      for (int i = 0; i < batch; ++i)
+        pages[i] = loadWord(table + min(base + i * lanes, count - 1));
+#pragma unroll
+      for (int i = 0; i < batch; ++i)
+        if (base + i * lanes < count)
+          ring.shared->pages[base + i * lanes] = (int)pages[i];
+    }
+    if constexpr (lanes > 1)
+      __syncwarp();
+  }
+
+  /// The end of a model's body. True: the head's weights follow.
+  __device__ __forceinline__ bool headFollows() {
+    RingShared &s = *ring.shared;
+    if (!awaitPlan())
+      return false;
+    planned = false;
     const bool follows = s.runHead != 0;
-    __syncwarp();
+    if constexpr (lanes > 1)
+      __syncwarp();
     if (laneId() == 0)
       storeFlag(&s.plansRead, ++plansRead);
     return follows;
@@ -147,7 +214,7 @@ template <class R> struct Producer {
 
   /// The resident loop ended. A CTA without any chunk of its own learns it here only.
   __device__ __forceinline__ bool leaving() const {
-    return __any_sync(~0u, loadFlag(&ring.shared->leave) || stopSeen(*ring.shared, 0));
+    return any(loadFlag(&ring.shared->leave) || stopSeen(*ring.shared, 0));
   }
 
   /// Shared memory must not be given back while a copy is on its way to it.

@@ -5,13 +5,29 @@ namespace megalith::device {
 
 constexpr int kRowScalars = 4;
 
+/// A unit of attention (see Attention.cuh): a tile of rows and heads over a range of positions.
+struct AttentionUnit {
+  int unit;               ///< its number; -1: none
+  int group;              ///< the tile's rows
+  int round, end;         ///< of positions: the next one, and the one behind the unit's last
+  int kvHead, firstHead;
+  int firstRow, rows, slot;
+  int visible;            ///< positions that the tile's last row sees
+  int ownFrom, ownRow;    ///< positions from `ownFrom` on are rows of this pass, from `ownRow` on
+  int whole;              ///< the tile has no other range
+};
+
 /// What every CTA keeps of the pass table in shared memory.
 struct PassShared {
   int numRows, wantLogits, done, tick, firstRow;
   abi::Row rows[kMaxRows];
   u32 number;                 ///< of the pass, of those with rows
-  int rangeLevel;             ///< of attention, see planRanges
-  int rangesUpto[kMaxRows];   ///< ranges of the rows up to this one
+  int groups;                 ///< of rows that attention takes together, see planRanges
+  int groupFirst[kMaxRows + 1];
+  int rangeLevel;             ///< of attention
+  int split;                  ///< some group has several ranges
+  AttentionUnit firstUnit;    ///< of this CTA
+  int rangesUpto[kMaxRows];   ///< ranges of the groups up to this one
   int set;                    ///< of the workspace that this pass writes
   int rowsLast;               ///< rows of the last pass that had any
   int rowsBefore;             ///< rows of the pass before, whose words are to be turned back
@@ -51,7 +67,7 @@ __device__ __forceinline__ void startPasses(PassShared &pass) {
 /// Copies the pass table and resolves pages. One consumer thread per row; the
 /// caller synchronises. `Pool`: kvHeads, pageTokens, headDim.
 template <class Pool, int RequestBytes>
-__device__ __forceinline__ void loadPass(PassShared &pass, const abi::LaunchParams &p, int tick) {
+__device__ __noinline__ void loadPass(PassShared &pass, const abi::LaunchParams &p, int tick) {
   const abi::PassTable &table = *passTable(p, tick);
   const int row = threadIdx.x;
   const int numRows = (int)loadWord(&table.numRows);
@@ -148,76 +164,46 @@ __device__ __forceinline__ const u16 *weightAt(const abi::LaunchParams &p, int i
   return static_cast<const u16 *>(p.weights[index]);
 }
 
-/// Columns [0, Columns) of one row by one warp: values(c) -> Floats<8> at c..c+7.
-/// Sum tree `lanes32`: lane j adds columns 8j..8j+7, 256+8j.. in ascending order;
-/// then lanes at distance 16, 8, 4, 2, 1.
-template <int Columns, class Values> __device__ __forceinline__ float warpSum(Values values) {
-  float sum = 0.0f;
-  for (int c = laneId() * 8; c < Columns; c += 256) {
+/// Columns [first, end) of a row by one warp: values(c) -> Floats<8> at c..c+7. Lane j takes
+/// columns 8j..8j+7, 256+8j.. from `first` on in ascending order; then lanes at distance 16,
+/// 8, 4, 2, 1.
+template <bool Max, int Columns, class Values>
+__device__ __forceinline__ float reduceLanes(int first, int end, Values values) {
+  float total = Max ? __int_as_float(0xff800000) : 0.0f;
+  for (int c = first + laneId() * 8; c < end; c += 256) {
     const Floats<8> f = values(c);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
       if (Columns % 8 == 0 || c + i < Columns)
-        sum = __fadd_rn(sum, f.v[i]);
+        total = Max ? fmaxf(total, f.v[i]) : __fadd_rn(total, f.v[i]);
   }
 #pragma unroll
-  for (int d = 16; d; d >>= 1)
-    sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, d));
-  return sum;
-}
-template <int Columns, class Values> __device__ __forceinline__ float warpMax(Values values) {
-  float best = __int_as_float(0xff800000);
-  for (int c = laneId() * 8; c < Columns; c += 256) {
-    const Floats<8> f = values(c);
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-      if (Columns % 8 == 0 || c + i < Columns)
-        best = fmaxf(best, f.v[i]);
+  for (int d = 16; d; d >>= 1) {
+    const float other = __shfl_xor_sync(~0u, total, d);
+    total = Max ? fmaxf(total, other) : __fadd_rn(total, other);
   }
-#pragma unroll
-  for (int d = 16; d; d >>= 1)
-    best = fmaxf(best, __shfl_xor_sync(~0u, best, d));
-  return best;
+  return total;
 }
 
-/// Columns [0, Columns) of one row by one warp. Sum tree `parts8`: the columns, padded to a
-/// multiple of 256, in 8 parts; each part as `lanes32`; the parts in ascending order. Part
-/// `part`, and all eight.
-template <int Columns> __device__ constexpr int partColumns() { return (Columns + 255) / 256 * 32; }
-template <int Columns, class Values> __device__ __forceinline__ float partSum(int part, Values values) {
-  const int end = min(Columns, (part + 1) * partColumns<Columns>());
-  float sum = 0.0f;
-  for (int c = part * partColumns<Columns>() + laneId() * 8; c < end; c += 256) {
-    const Floats<8> f = values(c);
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-      if (Columns % 8 == 0 || c + i < Columns)
-        sum = __fadd_rn(sum, f.v[i]);
-  }
-#pragma unroll
-  for (int d = 16; d; d >>= 1)
-    sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, d));
-  return sum;
+/// Sum tree `lanes32`: all columns by one warp.
+template <int Columns, class Values> __device__ __forceinline__ float warpSum(Values values) {
+  return reduceLanes<false, Columns>(0, Columns, values);
 }
-template <int Columns, class Values> __device__ __forceinline__ float partMax(int part, Values values) {
-  const int end = min(Columns, (part + 1) * partColumns<Columns>());
-  float best = __int_as_float(0xff800000);
-  for (int c = part * partColumns<Columns>() + laneId() * 8; c < end; c += 256) {
-    const Floats<8> f = values(c);
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-      if (Columns % 8 == 0 || c + i < Columns)
-        best = fmaxf(best, f.v[i]);
-  }
-#pragma unroll
-  for (int d = 16; d; d >>= 1)
-    best = fmaxf(best, __shfl_xor_sync(~0u, best, d));
-  return best;
+template <int Columns, class Values> __device__ __forceinline__ float warpMax(Values values) {
+  return reduceLanes<true, Columns>(0, Columns, values);
+}
+
+/// Sum tree `parts8`: the columns, padded to a multiple of 256, in 8 parts; each part as
+/// `lanes32`; the parts in ascending order. Part `part`, and all eight.
+template <int Columns> __device__ constexpr int partColumns() { return (Columns + 255) / 256 * 32; }
+template <bool Max, int Columns, class Values> __device__ __forceinline__ float reducePart(int part, Values values) {
+  return reduceLanes<Max, Columns>(part * partColumns<Columns>(), min(Columns, (part + 1) * partColumns<Columns>()),
+                                   values);
 }
 template <int Columns, class Values> __device__ __forceinline__ float rowSum(Values values) {
-  float sum = partSum<Columns>(0, values);
+  float sum = reducePart<false, Columns>(0, values);
   for (int part = 1; part < 8; ++part)
-    sum = __fadd_rn(sum, partSum<Columns>(part, values));
+    sum = __fadd_rn(sum, reducePart<false, Columns>(part, values));
   return sum;
 }
 

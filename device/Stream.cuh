@@ -11,14 +11,18 @@
 //   descending     walk the groups from the last one
 //
 // Sum tree `split8`: warp w owns columns [w*kPadded/8, (w+1)*kPadded/8) and adds
-// its products in ascending order in one chain of mma steps; the eight sums are
-// added in ascending order of w. Neither the number of rows nor the plan changes it.
+// its products in two chains of mma steps in ascending order, of the even and of the odd
+// pairs of columns; the two are added, and the eight sums in ascending order of w. Neither the number of rows nor the plan changes it.
 //
 // Packed layout, in the order of consumption:
 //   [group][chunk][warp 8][block chunkBlocks][tile group][row 8][32 columns] bf16
-// so that a lane's 16 bytes are 8 consecutive columns of weight row lane/4. The
-// mma step sees columns {8t, 8t+1, 8t+2, 8t+3} of lane t as its k and the next
-// four in a second step; activations are loaded in the same order.
+// so that a lane's 16 bytes are 8 consecutive columns of weight row lane/4, in the order
+// 0, 1, 4, 5, 2, 3, 6, 7: one mma step sees the first four of lane t as its k, another
+// the rest.
+//
+// Activations are the operand A. For up to 8 rows one quad of registers serves both
+// steps: its rows 0 to 7 carry the columns of the first, its rows 8 to 15 those of the
+// second; of each step's sums one half counts.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -53,17 +57,25 @@ template <class M, class P> __device__ bool streamWeights(P &producer, const cha
   return true;
 }
 
-/// 32-bit floats of one of the two cross-warp buffers: 8 warps x 4 tiles x 16 rows x 8.
-constexpr int kSumFloats = kConsumerWarps * 4 * kTileRows * 8;
+/// Tiles of a group, at most.
+constexpr int kMostTiles = 2;
+/// 32-bit floats of one of the two cross-warp buffers: 8 warps x tiles x 16 rows x 8.
+constexpr int kSumFloats = kConsumerWarps * kMostTiles * kTileRows * 8;
 
 /// What a consumer thread carries through a pass.
 ///   OperandBytes   shared memory for the activations of a product, all warps together
 template <class R, int OperandBytes> struct Consumer {
+  using Ring = R;
   static constexpr int operandBytes = OperandBytes;
   R ring;
   float *scratch;   ///< shared: two buffers of cross-warp sums; attention
   char *operands;   ///< shared
   int buffer = 0;   ///< which of the two comes next
+
+  /// A copy that lives in registers, and whose loads are of shared memory.
+  __device__ __forceinline__ Consumer local() const {
+    return {{inShared(ring.data), inShared(ring.shared), ring.stage, ring.parity}, inShared(scratch), inShared(operands), buffer};
+  }
 
   /// Of the two buffers the one that was not used last: a barrier of the consumers stands
   /// between two uses of one.
@@ -84,7 +96,7 @@ template <class R, int OperandBytes> struct Consumer {
   /// The warp has its fragments in registers. The fence keeps the reads before
   /// the arrival: without it the stage could be refilled under them.
   __device__ __forceinline__ void release() {
-    __threadfence_block();
+    fenceCta();
     __syncwarp();
     if (laneId() == 0)
       barrierArrive(&ring.shared->empty[ring.stage]);
@@ -106,7 +118,8 @@ struct NoSource {
 ///   finish(row, column, words) -> Words4   the operand there, from the source's words
 /// called for rows below numRows and columns below k. A CTA without tiles of M does nothing.
 template <class M, int Tiles, class C, class Source> struct Operand {
-  C &consumer;
+  C &home;    ///< where the consumer's place in the ring is kept between products
+  C consumer;
   PassShared &pass;
   Source source;
   const int numRows = pass.numRows;
@@ -115,13 +128,20 @@ template <class M, int Tiles, class C, class Source> struct Operand {
   /// Blocks of 32 columns that fit at a time; of one row tile whole chunks.
   static constexpr int step = Tiles == 1 ? M::chunkBlocks : 1;
   const int window = min(M::blocks, C::operandBytes / kConsumerWarps / (64 * max(numRows, 1)) / step * step);
-  const bool resident = window == M::blocks;
+  const bool resident = Tiles == 1 && window == M::blocks; // several row tiles seldom fit
 
   __device__ __forceinline__ static int columnOf(int block, int quarter) {
     return (warpId() * M::blocks + block) * 32 + quarter * 8;
   }
   __device__ __forceinline__ Words4 &at(int block, int row, int quarter) const {
     return reinterpret_cast<Words4 *>(staged)[(block * numRows + row) * 4 + quarter];
+  }
+  /// A lane's part of the mma's operand A.
+  __device__ __forceinline__ Words4 fragment(int block, int row, bool used) const {
+    Words4 words = {0, 0, 0, 0};
+    if (used)
+      words = at(block, row, laneId() & 3);
+    return words;
   }
   __device__ __forceinline__ Words4 load(int row, int column) const {
     Words4 words = source.peek(row, column);
@@ -131,7 +151,11 @@ template <class M, int Tiles, class C, class Source> struct Operand {
 
   /// Brings blocks [first, first + count) into shared memory; several loads at once.
   template <class Finish> __device__ __forceinline__ void stage(int first, int count, Finish finish) const {
+#if __CUDA_ARCH__ >= 900
     constexpr int batch = Tiles == 1 ? 4 : 2; // four row tiles leave few registers
+#else
+    constexpr int batch = Tiles == 1 ? 4 : 1;
+#endif
     __syncwarp(); // lanes may still read what stands there
     for (int base = laneId(); base < count * numRows * 4; base += 32 * batch) {
       Words4 words[batch];
@@ -139,8 +163,8 @@ template <class M, int Tiles, class C, class Source> struct Operand {
 #pragma unroll
       for (int j = 0; j < batch; ++j) {
         const int i = base + 32 * j;
-        row[j] = (i >> 2) % numRows;
-        column[j] = columnOf(first + (i >> 2) / numRows, i & 3);
+        row[j] = numRows == 1 ? 0 : (i >> 2) % numRows;
+        column[j] = columnOf(first + (numRows == 1 ? i >> 2 : (i >> 2) / numRows), i & 3);
         if (i >= count * numRows * 4)
           column[j] = -1;
         words[j] = {0, 0, 0, 0};
@@ -180,24 +204,20 @@ template <class M, int Tiles, class C, class Source> struct Operand {
   /// Reduces columns [0, Columns) of every row into pass.scalars[slot]: sums as `parts8`, or
   /// maxima. terms(row, column, words) -> Floats<8>. All consumer warps, after begin().
   template <bool Max, int Columns, class Terms>
-  __device__ __forceinline__ void reduce(int slot, Terms terms) const {
+  __device__ __forceinline__ void reduce(int slot, Terms terms) {
     if (!active)
       return;
     constexpr int part = partColumns<Columns>();
     float *sums = consumer.nextScratch(); // [row][warp]
     const int warp = warpId();
     for (int row = 0; row < numRows; ++row) {
-      const auto values = [&](int c) {
+      const auto values = [&](int c) __attribute__((always_inline)) { // for reports of the CPU executor
         if constexpr (Columns != M::k)
           return terms(row, c, Words4{0, 0, 0, 0});
         const int inPart = c - warp * part;
         return terms(row, c, resident ? at(inPart / 32, row, inPart % 32 / 8) : load(row, c));
       };
-      float total;
-      if constexpr (Max)
-        total = partMax<Columns>(warp, values);
-      else
-        total = partSum<Columns>(warp, values);
+      const float total = reducePart<Max, Columns>(warp, values);
       if (laneId() == 0)
         sums[row * kConsumerWarps + warp] = total;
     }
@@ -216,8 +236,15 @@ template <class M, int Tiles, class C, class Source> struct Operand {
 
 template <class M, int Tiles, class C, class Source>
 __device__ __forceinline__ Operand<M, Tiles, C, Source> operandOf(C &consumer, PassShared &pass, Source source) {
-  return {consumer, pass, source};
+  return {consumer, consumer.local(), pass, source};
 }
+
+struct Yes {
+  static constexpr bool value = true;
+};
+struct No {
+  static constexpr bool value = false;
+};
 
 /// What an epilogue needs beside the products.
 template <int Words, int Values> struct Beside {
@@ -235,11 +262,11 @@ struct Nothing {};
 ///            2*pair+1 of the matrix; rowTile is a compile-time constant after unrolling.
 ///            The four lanes that hold a row's pairs 4i to 4i+3 call it together
 template <bool Reduced, class M, int Tiles, class C, class Source, class Finish, class Early, class Epilogue>
-__device__ __forceinline__ void streamProduct(const Operand<M, Tiles, C, Source> &operand, Finish finish, Early early,
+__device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source> &operand, Finish finish, Early early,
                                               Epilogue epilogue) {
   if (!operand.active)
     return;
-  C consumer = operand.consumer; // in registers while the product lasts
+  C consumer = operand.consumer;
   const int numRows = operand.numRows;
   const int warp = warpId(), lane = laneId();
   const int rowInTile = lane >> 2;
@@ -259,57 +286,93 @@ __device__ __forceinline__ void streamProduct(const Operand<M, Tiles, C, Source>
     else
       operand.stage(0, M::blocks, finish);
   }
+  const bool below = rowInTile < numRows, above = 8 + rowInTile < numRows; // rows of the first tile
+  const auto multiply = [&](float (&acc)[M::group][Tiles][2][4], const Words4 (&w)[M::group], int block) {
+#pragma unroll
+    for (int t = 0; t < Tiles; ++t) {
+      if (Tiles > 1 && t * kTileRows >= numRows)
+        break;
+      const int row = t * kTileRows + rowInTile;
+      const Words4 a[2] = {operand.fragment(block, row, row < numRows), operand.fragment(block, row + 8, row + 8 < numRows)};
+#pragma unroll
+      for (int n = 0; n < M::group; ++n) {
+        mma(acc[n][t][0], a[0].x, a[1].x, a[0].z, a[1].z, w[n].x, w[n].y);
+        mma(acc[n][t][1], a[0].y, a[1].y, a[0].w, a[1].w, w[n].z, w[n].w);
+      }
+    }
+  };
 #pragma unroll 1
   for (int i = 0, g; (g = groupOfCta<M>(i)) >= 0; ++i) {
-    float acc[M::group][Tiles][4];
-#pragma unroll
-    for (int n = 0; n < M::group; ++n)
-#pragma unroll
-      for (int t = 0; t < Tiles; ++t)
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          acc[n][t][e] = 0.0f;
+    float acc[M::group][Tiles][2][4] = {};
 
-    const Words4 *weights = nullptr;
+    const auto chunk = [&] {
+      return reinterpret_cast<const Words4 *>(consumer.acquire()) + warp * (M::chunkBlocks * M::group * 32) + lane;
+    };
+    // All of a chunk's loads are under way together: the release stands behind them.
+    const auto wholeChunks = [&](auto few, int count) {
+#pragma unroll 1
+      for (int block = 0; block < count; block += M::chunkBlocks) {
+        const Words4 *weights = chunk(), *activations = &operand.at(block, rowInTile, lane & 3);
+        Words4 w[M::chunkBlocks][M::group], a[M::chunkBlocks][2] = {};
+#pragma unroll
+        for (int b = 0; b < M::chunkBlocks; ++b) {
+#pragma unroll
+          for (int n = 0; n < M::group; ++n)
+            w[b][n] = loadShared4(weights, (b * M::group + n) * 512);
+          if (below)
+            a[b][0] = loadShared4(activations, b * numRows * 64);
+          if (!few.value && above)
+            a[b][1] = loadShared4(activations, b * numRows * 64 + 512);
+        }
+        consumer.release();
+#pragma unroll
+        for (int b = 0; b < M::chunkBlocks; ++b)
+#pragma unroll
+          for (int n = 0; n < M::group; ++n) {
+            const Words4 &low = a[b][0], &high = a[b][1], &both = w[b][n];
+            if (few.value) {
+              mma(acc[n][0][0], low.x, low.y, low.z, low.w, both.x, both.y);
+              mma(acc[n][0][1], low.x, low.y, low.z, low.w, both.z, both.w);
+            } else {
+              mma(acc[n][0][0], low.x, high.x, low.z, high.z, both.x, both.y);
+              mma(acc[n][0][1], low.y, high.y, low.w, high.w, both.z, both.w);
+            }
+          }
+      }
+    };
 #pragma unroll 1
     for (int first = 0; first < M::blocks; first += operand.window) {
       const int count = min(operand.window, M::blocks - first);
       if (!operand.resident)
         operand.stage(first, count, finish);
+      if constexpr (Tiles == 1) {
+        if (numRows <= 8)
+          wholeChunks(Yes(), count);
+        else
+          wholeChunks(No(), count);
+      } else {
+        const Words4 *weights = nullptr;
 #pragma unroll 1
-      for (int block = 0; block < count; block += operand.step) {
-        int inChunk = operand.step == 1 ? (first + block) % M::chunkBlocks : 0;
-        if (inChunk == 0)
-          weights = reinterpret_cast<const Words4 *>(consumer.acquire()) + warp * (M::chunkBlocks * M::group * 32) + lane;
-#pragma unroll
-        for (int b = 0; b < operand.step; ++b, ++inChunk) {
+        for (int block = 0; block < count; ++block) {
+          const int inChunk = (first + block) % M::chunkBlocks;
+          if (inChunk == 0)
+            weights = chunk();
           Words4 w[M::group];
 #pragma unroll
           for (int n = 0; n < M::group; ++n)
             w[n] = weights[(inChunk * M::group + n) * 32];
+          multiply(acc, w, block);
           if (inChunk == M::chunkBlocks - 1)
             consumer.release();
-#pragma unroll
-          for (int t = 0; t < Tiles; ++t) {
-            if (Tiles > 1 && t * kTileRows >= numRows)
-              break;
-            Words4 a[2];
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-              const int row = t * kTileRows + h * 8 + rowInTile;
-              a[h] = {0, 0, 0, 0};
-              if (row < numRows)
-                a[h] = operand.at(block + b, row, lane & 3);
-            }
-#pragma unroll
-            for (int n = 0; n < M::group; ++n) {
-              mma(acc[n][t], a[0].x, a[1].x, a[0].y, a[1].y, w[n].x, w[n].y);
-              mma(acc[n][t], a[0].z, a[1].z, a[0].w, a[1].w, w[n].z, w[n].w);
-            }
-          }
         }
       }
     }
+    if (Tiles == 1 && numRows <= 8) // the second step's sums stand in the other half
+#pragma unroll
+      for (int n = 0; n < M::group; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          acc[n][0][1][e] = acc[n][0][1][2 + e];
 
     // Add the eight warps' sums, one row tile at a time, and hand each pair of
     // columns to a thread. Two buffers alternate, so one barrier is enough.
@@ -323,7 +386,8 @@ __device__ __forceinline__ void streamProduct(const Operand<M, Tiles, C, Source>
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           float *at = sums + ((warp * M::group + n) * kTileRows + h * 8 + rowInTile) * 8 + (lane & 3) * 2;
-          *reinterpret_cast<Float2 *>(at) = {acc[n][t][2 * h], acc[n][t][2 * h + 1]};
+          const auto &[even, odd] = acc[n][t];
+          *reinterpret_cast<Float2 *>(at) = {__fadd_rn(even[2 * h], odd[2 * h]), __fadd_rn(even[2 * h + 1], odd[2 * h + 1])};
         }
       consumerSync();
       const int row = rowOf(t);
@@ -343,7 +407,7 @@ __device__ __forceinline__ void streamProduct(const Operand<M, Tiles, C, Source>
     }
     lookAhead(i + 1);
   }
-  operand.consumer = consumer;
+  operand.home = consumer;
 }
 
 /// Packs one matrix of one layer: `rowOf(packedRow)` is the weight row to take,
@@ -371,7 +435,7 @@ template <class M, class RowOf> __device__ void packMatrix(char *target, RowOf r
       const u32 high = row && column + 2 * j + 1 < M::k ? row[column + 2 * j + 1] : 0;
       out[j] = low | high << 16;
     }
-    reinterpret_cast<Words4 *>(target)[i] = {out[0], out[1], out[2], out[3]};
+    reinterpret_cast<Words4 *>(target)[i] = {out[0], out[2], out[1], out[3]};
   }
 }
 

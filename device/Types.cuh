@@ -21,5 +21,8 @@ struct alignas(16) Words4 {
 struct alignas(8) Float2 {
   float x, y;
 };
+struct alignas(16) Float4 {
+  float x, y, z, w;
+};
 
 } // namespace megalith::device

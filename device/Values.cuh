@@ -6,6 +6,9 @@ namespace megalith::device {
 __device__ __forceinline__ int laneId() { return threadIdx.x & 31; }
 __device__ __forceinline__ int warpId() { return threadIdx.x >> 5; }
 
+/// `p`, known to lead to shared memory: the compiler then needs no generic access.
+template <class T> __device__ __forceinline__ T *inShared(T *p) { return static_cast<T *>(sharedPointer(p)); }
+
 // --- bf16 -------------------------------------------------------------------
 
 __device__ __forceinline__ float bf16Low(u32 pair) { return __uint_as_float(pair << 16); }
@@ -14,6 +17,12 @@ __device__ __forceinline__ float bf16ToFloat(u16 bits) { return __uint_as_float(
 
 __device__ __forceinline__ u16 floatToBf16(float v) { return (u16)packBf16(v, 0.0f); }
 __device__ __forceinline__ float roundBf16(float v) { return bf16Low(packBf16(v, 0.0f)); }
+
+/// Neither NaN nor infinite, all eight.
+__device__ __forceinline__ bool allFinite(Words4 words) {
+  const auto finite = [](u32 pair) { return (pair & 0x7f80u) != 0x7f80u && (pair & 0x7f800000u) != 0x7f800000u; };
+  return finite(words.x) && finite(words.y) && finite(words.z) && finite(words.w);
+}
 
 // --- N floats of one row, at N columns --------------------------------------
 

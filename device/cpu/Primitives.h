@@ -90,6 +90,11 @@ Words4 loadConstWords(const void *p) {
 // --- the CTA ----------------------------------------------------------------------
 
 char *dynamicShared() { return cpu::kernel::shared(); }
+void *sharedPointer(const void *p) { return const_cast<void *>(p); }
+Words4 loadShared4(const void *p, int bytes) {
+  return *reinterpret_cast<const Words4 *>(static_cast<const char *>(p) + bytes);
+}
+void fenceCta() { cpu::kernel::fence(cpu::Scope::Cta); }
 void consumerSync() { cpu::kernel::barrier(1, kConsumerThreads); }
 u32 loadFlag(const u32 *p) { return load(p, cpu::Order::Acquire, cpu::Scope::Cta); }
 void storeFlag(u32 *p, u32 value) { atomic(cpu::AtomicOp::Store, p, value, cpu::Order::Release, cpu::Scope::Cta); }
@@ -132,6 +137,7 @@ void barrierArrive(u64 *bar) { cpu::kernel::mbarrierArrive(bar); }
 void barrierArriveExpect(u64 *bar, u32 bytes) { cpu::kernel::mbarrierArriveExpect(bar, bytes); }
 bool barrierTest(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
 bool barrierPeek(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
+void fenceAsync() { cpu::kernel::proxyFence(); }
 void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) { cpu::kernel::copyBulk(to, from, bytes, bar); }
 void copyAsync(void *to, const void *from) { cpu::kernel::copyAsync(to, from); }
 void copyAsyncArrive(u64 *bar) { cpu::kernel::copyAsyncArrive(bar); }

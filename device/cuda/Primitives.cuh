@@ -52,12 +52,29 @@ Words4 loadConstWords(const void *p) {
 
 // --- the CTA ----------------------------------------------------------------------
 
-__device__ __forceinline__ u32 sharedAddress(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+__device__ __forceinline__ u32 sharedAddress(const void *p) {
+  u32 address;
+  asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(address) : "l"(p));
+  return address;
+}
 
 char *dynamicShared() {
   extern __shared__ __align__(128) char bytes[];
   return bytes;
 }
+// Reached from the array itself, so that the compiler sees what it is.
+void *sharedPointer(const void *p) {
+  char *base = dynamicShared();
+  return base + (int)(sharedAddress(p) - sharedAddress(base));
+}
+Words4 loadShared4(const void *p, int bytes) {
+  Words4 w;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+               : "r"(sharedAddress(p) + bytes));
+  return w;
+}
+void fenceCta() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
 void consumerSync() { asm volatile("bar.sync 1, %0;" ::"n"(kConsumerThreads) : "memory"); }
 u32 loadFlag(const u32 *p) {
   u32 v;
@@ -160,6 +177,11 @@ bool barrierPeek(u64 *bar, u32 parity) {
                : "r"(sharedAddress(bar)), "r"(parity)
                : "memory");
   return ok;
+}
+void fenceAsync() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+#endif
 }
 void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) {
 #if __CUDA_ARCH__ >= 900

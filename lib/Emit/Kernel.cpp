@@ -60,6 +60,9 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("Control control; // of CTA 0");
   }
   w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.sharedBytes);
+  w.line("static_assert(AttentionShape<{}>::scratchBytes <= sizeof(Shared::operands) + sizeof(Shared::scratch), \"attention "
+         "takes both\");",
+         pool);
   w.line();
   w.comment("The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run the "
             "passes together; warp 8 of each streams weights.");
@@ -76,14 +79,16 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   w.line();
   {
     auto producer = w.scope("if (warpId() == kConsumerWarps)", "producer");
+    w.line("if (laneId() >= Producer<WeightRing>::lanes)");
+    w.line("  return;");
     w.line("Producer<WeightRing> producer{{shared.ring, &shared.sync}};");
     {
-      auto loop = w.scope(fmt::format("while (!producer.leaving() && stream{}(p, producer))",
+      auto loop = w.scope(fmt::format("while (!producer.leaving() && stream{}(p, pass, producer))",
                                       typeName(plan.segments[0].name)));
       if (plan.segments.size() == 1)
         w.line("producer.headFollows();");
       for (size_t i = 1; i < plan.segments.size(); ++i) {
-        w.line("if (producer.headFollows() && !stream{}(p, producer))", typeName(plan.segments[i].name));
+        w.line("if (producer.headFollows() && !stream{}(p, pass, producer))", typeName(plan.segments[i].name));
         w.line("  break;");
       }
     }
@@ -102,6 +107,8 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("if (blockIdx.x == 0)");
     w.line("  controlBeforePass(control);");
     stamp("End", 0);
+    w.line("if (threadIdx.x == 0)");
+    w.line("  awaitPlanRead(shared.sync);");
     w.line("if (!gridEdge(grid, 0))");
     w.line("  break;");
     w.line("loadPass<{}, sizeof(Request)>(pass, p, tick);", pool);
@@ -114,13 +121,14 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
       w.line("  planRanges<{}>(pass);", pool);
       w.line("consumerSync();");
       w.line("if (threadIdx.x == 0)");
-      w.line("  planHead(shared.sync, pass.wantLogits);");
+      w.line("  announcePlan(shared.sync, pass.wantLogits);");
       w.line("if (!{})", pass(plan.segments[0].name));
       w.line("  break;");
       if (plan.segments.size() > 1) {
         w.line("if (pass.wantLogits && !{})", pass(plan.segments[1].name));
         w.line("  break;");
       }
+      w.line("fenceAsync(); // the next pass copies keys and values that this one stored");
       if (plan.knobs.edges == "words") {
         w.line("clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes, pass.rowsBefore * Buffers::rowBytes);");
         w.line("if (!gridEdge(grid, {})) // before control turns to what the pass still reads", plan.passEdge);

@@ -53,7 +53,7 @@ static bool isReserved(llvm::StringRef word) {
       // functions and types
       "Beside", "Best", "Bf", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "PassContext", "PassShared",
       "Request", "Rope", "Shared", "Stream", "Tiles", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
-      "consumerSync", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent",
+      "AttentionShape", "consumerSync", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent", "inShared",
       "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "partnerColumn",
       "publishBest", "reciprocalSqrt", "relu", "rotatePair", "rotated", "sigmoid", "silu", "softplus", "spreadRows",
       "storeLogits", "streamProduct", "sub", "toBf", "u", "warpId", "warpMax", "warpSum", "weightAt"};

@@ -75,7 +75,7 @@ private:
            model.getInt("head_dim"));
     w.line("static constexpr int layers = {}, pages = {}, pageTokens = {};", model.getInt("kv_layers"),
            pool ? pool->getInt("pages") : 0, pool ? pool->getInt("page_tokens") : 1);
-    w.line("static constexpr int mostUnits = {};", plan.mostUnits);
+    w.line("static constexpr int rows = {}, mostUnits = {};", plan.rowsPerPass, plan.mostUnits);
     w.line("static constexpr long long sums = {};", plan.sumsOffset);
   }
 
@@ -155,7 +155,8 @@ private:
       const std::string stamp = stampIndex(plan, phase);
       if (!stamp.empty())
         w.line("stampBegin(context.grid, {});", stamp);
-      w.line("{}<Tiles>(context{});", functions.at(&phase), layers ? ", layer" : "");
+      w.line("{}{}(context{});", functions.at(&phase), phase.kind == plan::Phase::Stream ? "<Tiles>" : "",
+             layers ? ", layer" : "");
       if (!stamp.empty())
         w.line("stampEnd(context.grid, {});", stamp);
       if (plan.edges[phase.edge].lowering != plan::Edge::Barrier)
@@ -170,12 +171,13 @@ private:
     const std::string &name = functions.at(&phase);
     w.line();
     emitPhaseComment(phase);
-    w.line("template <int Tiles>");
+    if (phase.kind == plan::Phase::Stream)
+      w.line("template <int Tiles>");
     auto fn = w.scope(fmt::format("__device__ __noinline__ void {}(PassContext &context{})", name,
                                   layers ? ", int layer" : ""),
                       name);
     w.line("const abi::LaunchParams &p = context.p;");
-    w.line("PassShared &pass = context.pass;");
+    w.line("PassShared &pass = *inShared(&context.pass);");
     w.line("const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};");
     w.line("const int numRows = pass.numRows;");
     std::set<int64_t> ropes;
@@ -237,22 +239,16 @@ private:
   void emitAttention(const plan::Phase &phase) {
     const Operation &op = *phase.op;
     const std::string layer = inLayers ? "layer" : "0";
-    std::string own = "InPool{}";
-    if (words()) {
-      const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
-      w.line("const auto own = inRows({}, {});", placeExpr(plan, {plan.newKeys, instance}),
-             placeExpr(plan, {plan.newValues, instance}));
-      own = "own";
-    }
+    const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
+    w.line("const auto own = ownRows({}, {});", placeExpr(plan, {plan.newKeys, instance}),
+           placeExpr(plan, {plan.newValues, instance}));
     w.line("const auto query = {};", placeExpr(plan, plan.placeOf.at(op.operands[0].id)));
     w.line("const auto out = {};", placeExpr(plan, plan.placeOf.at(op.result().id)));
     at(op.loc); // of each line: directives count on from the last one
-    w.line("attend<{}Kv>(context.grid, {}, pass, {}, {}, context.stream.scratch, {},", typeName(plan.model), phase.edge, layer,
-           floatLiteral(op.getFloat("scale")), own);
+    w.line("attend<{}Kv>(context.grid, {}, pass, {}, {}, context.stream, own, query,", typeName(plan.model), phase.edge, layer,
+           floatLiteral(op.getFloat("scale")));
     at(op.loc);
-    w.line("    [&](int row, int c) { return query.load(row, c).v[0]; },");
-    at(op.loc);
-    w.line("    [&](int row, int c, float v) { out.storeOne(row, c, {{v}}); });");
+    w.line("    [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });");
     ours();
   }
 
@@ -322,7 +318,7 @@ private:
     Value value = group.def(m.ranges[0].product)->operands[0];
     auto slice = group.slice(value);
     const Value source = sourceOf(group, value, slice, m);
-    w.line("const auto operand = operandOf<{}, Tiles>(context.stream, pass, {});", types[phase.matrix],
+    w.line("auto operand = operandOf<{}, Tiles>(context.stream, pass, {});", types[phase.matrix],
            source ? placeExpr(plan, plan.placeOf.at(source.id)) : "NoSource{}");
     auto scalars = emitReductions(group, slice, source, m);
     emitSinkDeclarations(group, m);
@@ -424,11 +420,9 @@ private:
       if (inner.op == Op::KvAppend) {
         out.push_back({inner.operands[0], "keys", false, inner.loc});
         out.push_back({inner.operands[1], "values", false, inner.loc});
-        if (words()) {
-          const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
-          out.push_back({inner.operands[0], placeExpr(plan, {plan.newKeys, instance}), false, inner.loc});
-          out.push_back({inner.operands[1], placeExpr(plan, {plan.newValues, instance}), false, inner.loc});
-        }
+        const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
+        out.push_back({inner.operands[0], placeExpr(plan, {plan.newKeys, instance}), false, inner.loc});
+        out.push_back({inner.operands[1], placeExpr(plan, {plan.newValues, instance}), false, inner.loc});
       }
       if (inner.op == Op::ArgMax)
         out.push_back({inner.operands[0], "", true, inner.loc});
@@ -768,24 +762,34 @@ void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &pla
     if (&segment != &plan.segments.front())
       w.line();
     std::string name = "stream" + typeName(segment.name);
-    auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}(const abi::LaunchParams &p, Producer<WeightRing> &producer)", name),
+    auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}(const abi::LaunchParams &p, const PassShared &pass, Producer<WeightRing> &home)", name),
                       name);
-    auto phases = [&](const std::vector<plan::Phase> &list) {
+    auto phases = [&](const std::vector<plan::Phase> &list, bool inLayers) {
       for (const plan::Phase &phase : list)
-        if (phase.matrix >= 0) {
+        if (phase.kind == plan::Phase::Attention) {
+          w.line("if (!streamKv<{}Kv>(producer, p, pass, {}))", typeName(plan.model), inLayers ? "layer" : "0");
+          w.line("  return false;");
+        } else if (phase.matrix >= 0) {
           const std::string &type = types[phase.matrix];
           std::string layer = plan.matrices[phase.matrix].layers ? fmt::format(" + layer * {}::layerBytes", type) : "";
           w.line("if (!streamWeights<{0}>(producer, p.stream + {0}::offset{1}))", type, layer);
           w.line("  return false;");
         }
     };
-    phases(segment.before);
-    if (segment.repeatCount) {
-      auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount), "layer");
-      phases(segment.repeated);
+    w.line("Producer<WeightRing> producer = home; // in registers meanwhile");
+    {
+      auto lambda = w.record("const auto stream = [&]");
+      phases(segment.before, false);
+      if (segment.repeatCount) {
+        auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount), "layer");
+        phases(segment.repeated, true);
+      }
+      phases(segment.after, false);
+      w.line("return true;");
     }
-    phases(segment.after);
-    w.line("return true;");
+    w.line("const bool whole = stream();");
+    w.line("home = producer;");
+    w.line("return whole;");
   }
 }
 

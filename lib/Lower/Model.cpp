@@ -187,7 +187,7 @@ private:
       attention.set("kv_heads", model.kvHeads);
       attention.set("dim", model.headDim);
       attention.set("scale", node.value);
-      attention.set("tree", std::string("radix8"));
+      attention.set("tree", std::string("rounds8"));
       return round(attention.result(), node.hint);
     }
     case Node::Number:

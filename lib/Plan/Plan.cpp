@@ -56,6 +56,7 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
   } integers[] = {{"ctas", &knobs.ctas, 1, 1024},
                   {"ring", &knobs.ring, 2, 16},
                   {"flight", &knobs.flight, 1, 16},
+                  {"operands", &knobs.operands, 4096, 131072},
                   {"chunk", &knobs.chunk, 4096, 65536},
                   {"stamps", &knobs.stamps, 0, 1}};
   for (auto &entry : integers)
@@ -69,7 +70,7 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
       *entry.target = number;
       return true;
     }
-  std::vector<std::string> known = {"chunk", "ctas", "edges", "flight", "order", "ring", "stamps"};
+  std::vector<std::string> known = {"chunk", "ctas", "edges", "flight", "operands", "order", "ring", "stamps"};
   diags.report(Diag::UnknownPlanKey, {}, key.str());
   diags.suggest(key, known);
   diags.note("known keys: " + llvm::join(known, ", "));
@@ -85,7 +86,8 @@ int64_t roundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 int64_t controlShared(int64_t slots, int64_t gauges) {
   return 8192 + std::max<int64_t>(128, 72 + 4 * gauges) * slots;
 }
-constexpr int64_t kSumBytes = 2 * 8 * 4 * 16 * 8 * 4; ///< two buffers of Stream.cuh's sums
+constexpr int64_t kMostTiles = 2;                              ///< of a group
+constexpr int64_t kSumBytes = 2 * 8 * kMostTiles * 16 * 8 * 4; ///< two buffers of Stream.cuh's sums
 
 class Planner {
 public:
@@ -252,7 +254,7 @@ private:
       plan.buffers[place.buffer].edge = phase.edge;
       plan.placeOf[result.id] = place;
     }
-    if (plan.knobs.edges == "words" && op.op != Op::Attention)
+    if (op.op != Op::Attention)
       for (const Operation &inner : op.region().ops)
         if (inner.op == Op::KvAppend && !planAppended(inner, phase.edge))
           return false;
@@ -275,11 +277,11 @@ private:
     return blocks;
   }
 
-  /// K and V of the pass's own rows reach its attention as words, too: what stands in the
+  /// K and V of the pass's own rows reach its attention in buffers, too: what stands in the
   /// pool becomes visible with the next tick.
   bool planAppended(const Operation &append, int edge) {
     if (plan.newKeys >= 0)
-      return unsupported(append, "two appends to one KV pool with `--plan edges=words`");
+      return unsupported(append, "two appends to one KV pool");
     const int64_t columns = module.type(append.operands[0]).size, instances = std::max<int64_t>(1, layerCount);
     plan.newKeys = newBuffer("new_keys", Scalar::BF16, columns, instances);
     plan.newValues = newBuffer("new_values", Scalar::BF16, columns, instances);
@@ -395,7 +397,7 @@ private:
     m.blocks = m.kPadded / 256;
     int64_t tiles = pairs / 4, best = INT64_MAX;
     // The group that leaves the slowest CTA the least work; among equals the larger.
-    for (int64_t group = 4; group >= 1; --group) {
+    for (int64_t group = kMostTiles; group >= 1; --group) {
       int64_t work = ((tiles + group - 1) / group + plan.ctas - 1) / plan.ctas * group;
       if (work < best) {
         best = work;
@@ -459,7 +461,8 @@ private:
       least = std::max(least, m.chunkBlocks * 8 * 16 * 64);
       most = std::max(most, 16 * m.kPadded * 2);
     }
-    plan.operandBytes = std::max(least, std::min<int64_t>(most, 32768));
+    const int64_t wanted = plan.knobs.operands ? roundUp(plan.knobs.operands, 4096) : 65536;
+    plan.operandBytes = std::max(least, std::min(most, wanted));
   }
 
   void layOut(const Operation &model) {
@@ -471,6 +474,10 @@ private:
       plan.stageBytes = std::max(plan.stageBytes, m.group * m.chunkBlocks * 4096);
     }
     plan.streamBytes = offset;
+    ir::walk(model.region(), [&](const Operation &op) { // at least the keys of 32 positions
+      if (op.op == Op::Attention)
+        plan.stageBytes = std::max(plan.stageBytes, 64 * op.getInt("dim"));
+    });
     offset = 0;
     for (Buffer &b : plan.buffers) {
       b.offset = offset;
@@ -488,19 +495,19 @@ private:
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention)
         return;
-      int64_t group = op.getInt("heads") / op.getInt("kv_heads"), dim = op.getInt("dim"), together = 1;
-      for (int64_t n = 4; n > 1 && together == 1; --n)
-        if (group % n == 0)
-          together = n;
-      // Four units for each CTA keep them busy alike; a row of one range has no sums to keep.
-      plan.mostUnits = std::max(plan.mostUnits,
-                                std::max(4 * plan.ctas, 2 * plan.rowsPerPass * (op.getInt("heads") / together)));
-      unitBytes = std::max(unitBytes, 8 * together * (dim + 2));
-      attention = std::max(attention, 4 * (together * dim + 8 * together * (dim + 2)));
+      const int64_t group = op.getInt("heads") / op.getInt("kv_heads"), dim = op.getInt("dim");
+      const int64_t tilesOfRows = op.getInt("kv_heads") * ((group + 15) / 16), pieces = (dim + 31) / 32;
+      // Four units for each CTA beside one of each tile (planRanges of Attention.cuh).
+      plan.mostUnits = std::max(plan.mostUnits, 4 * plan.ctas + plan.rowsPerPass * tilesOfRows);
+      unitBytes = std::max(unitBytes, 8 * 16 * (dim + 2));
+      // AttentionShape::scratchBytes: queries, maxima and sums, outputs of the leaves, own rows.
+      attention = std::max(attention, 16 * (pieces * 64 + (pieces % 2 ? 0 : 64)) + 2 * 16 * 8 * 4 + 8 * 8 * 80 * 4 +
+                                          2 * plan.rowsPerPass * 2 * dim);
     });
     plan.taggedBytes = plan.sumsOffset + roundUp(plan.mostUnits * unitBytes, 256);
-    plan.scratchBytes = roundUp(std::max(kSumBytes, attention), 128);
+    plan.scratchBytes = kSumBytes;
     planOperands();
+    plan.operandBytes = std::max(plan.operandBytes, roundUp(attention - kSumBytes, 128)); // attention takes both
     const int64_t beside =
         controlShared(module.param("slots"), module.all(Op::Gauge).size()) + plan.scratchBytes + plan.operandBytes;
     const int64_t room = plan.profile.sharedBytes - beside;

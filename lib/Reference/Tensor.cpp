@@ -340,7 +340,7 @@ struct SoftPart {
   }
 };
 
-/// `radix8`: block number `index`; eight parts of a level make one of the next.
+/// `rounds8`: round number `index`; eight parts of a level make one of the next.
 static void pushPart(std::vector<SoftPart> &open, int64_t index, SoftPart part) {
   for (size_t level = 0;; ++level, index /= 8) {
     if (level == open.size())
@@ -367,24 +367,24 @@ Matrix TensorModel::attention(const Operation &op) {
   int64_t heads = op.getInt("heads"), kvHeads = op.getInt("kv_heads");
   int64_t dim = op.getInt("dim");
   auto scale = static_cast<float>(op.getFloat("scale"));
-  if (op.getString("tree", "radix8") != "radix8")
+  if (op.getString("tree", "rounds8") != "rounds8")
     throw NotExecutable(
         fmt::format("unknown sum tree `{}` of attention", op.getString("tree")));
-  constexpr int64_t block = 16;
+  constexpr int64_t round = 256;
   Matrix out(q.rows, heads * dim);
-  std::vector<float> o(dim);
+  std::vector<float> query(dim), o(dim), ofLeaf(dim), s(round);
+  std::vector<const float *> values(round);
   std::vector<SoftPart> open; // of each level the part that is being put together
   for (int64_t r = 0; r < q.rows; ++r) {
     const Row &row = rows[r];
     for (int64_t h = 0; h < heads; ++h) {
-      const float *query = q.row(r) + h * dim;
+      std::transform(q.row(r) + h * dim, q.row(r) + (h + 1) * dim, query.begin(), roundToBf16);
       int64_t column = h / (heads / kvHeads) * dim;
       float *result = out.row(r) + h * dim;
       open.clear();
-      for (int64_t first = 0; first < row.visible; first += block) {
-        int64_t count = std::min<int64_t>(block, row.visible - first);
-        float s[block], m = -std::numeric_limits<float>::infinity();
-        const float *values[block];
+      for (int64_t first = 0; first < row.visible; first += round) {
+        int64_t count = std::min<int64_t>(round, row.visible - first);
+        float m = -std::numeric_limits<float>::infinity(), z = 0;
         for (int64_t j = 0; j < count; ++j) {
           int32_t page = pageOf(row, first + j);
           int64_t offset = (first + j) % store->pageTokens;
@@ -396,17 +396,22 @@ Matrix TensorModel::attention(const Operation &op) {
           s[j] = dot * scale;
           m = s[j] > m ? s[j] : m;
         }
-        float p[block] = {};
-        for (int64_t j = 0; j < count; ++j)
-          p[j] = roundToBf16(std::exp(s[j] - m));
         std::fill(o.begin(), o.end(), 0.0f);
-        for (int64_t j = 0; j < count; ++j)
+        for (int64_t leaf = 0; leaf < 8; ++leaf) {
+          float sums[4] = {}; // of the positions that a lane of the kernel has
+          std::fill(ofLeaf.begin(), ofLeaf.end(), 0.0f);
+          for (int64_t eight = 8 * leaf; eight < count; eight += 64)
+            for (int64_t j = eight; j < std::min(eight + 8, count); ++j) {
+              const float p = roundToBf16(std::exp(s[j] - m));
+              sums[j % 8 / 2] += p;
+              for (int64_t d = 0; d < dim; ++d)
+                ofLeaf[d] += p * values[j][d];
+            }
+          z += (sums[0] + sums[1]) + (sums[2] + sums[3]);
           for (int64_t d = 0; d < dim; ++d)
-            o[d] += p[j] * values[j][d];
-        for (int64_t distance = block / 2; distance > 0; distance /= 2)
-          for (int64_t j = 0; j < distance; ++j)
-            p[j] += p[j + distance];
-        pushPart(open, first / block, {m, p[0], o});
+            o[d] += ofLeaf[d];
+        }
+        pushPart(open, first / round, {m, z, o});
       }
       const SoftPart sum = totalOf(open);
       for (int64_t d = 0; d < dim; ++d)

@@ -204,23 +204,25 @@ __device__ __noinline__ void controlAfterPass(Control &c) {
 struct TargetKv {
   static constexpr int heads = 8, kvHeads = 4, headDim = 32;
   static constexpr int layers = 6, pages = 4096, pageTokens = 16;
-  static constexpr int mostUnits = 528;
+  static constexpr int rows = 64, mostUnits = 784;
   static constexpr long long sums = 135168;
 };
 
 // Activations of a pass: for each row a record, in which every value has a place of its own.
 struct Buffers {
-  static constexpr long long rowBytes = 21248, setBytes = 1359872;
-  template <int Columns> using Bf16 = Bf16Rows<ByBarrier, Columns, rowBytes>;
-  template <int Columns> using Float = FloatRows<ByBarrier, Columns, rowBytes>;
+  static constexpr long long rowBytes = 24320, setBytes = 1556480;
+  template <int Columns> using Bf16 = Bf16Rows<ByWords, Columns, rowBytes>;
+  template <int Columns> using Float = FloatRows<ByWords, Columns, rowBytes>;
   char *set;
   const GridEdges *grid;
 
   __device__ __forceinline__ auto x(int instance) const { return Bf16<256>{set + 0 + instance * 512, {grid, 6}}; }
   __device__ __forceinline__ auto q(int instance) const { return Bf16<256>{set + 3584 + instance * 512, {grid, 2}}; }
-  __device__ __forceinline__ auto attention(int instance) const { return Bf16<256>{set + 6656 + instance * 512, {grid, 3}}; }
-  __device__ __forceinline__ auto x2(int instance) const { return Bf16<256>{set + 9728 + instance * 512, {grid, 4}}; }
-  __device__ __forceinline__ auto gate_up(int instance) const { return Bf16<704>{set + 12800 + instance * 1408, {grid, 5}}; }
+  __device__ __forceinline__ auto new_keys(int instance) const { return Bf16<128>{set + 6656 + instance * 256, {grid, 2}}; }
+  __device__ __forceinline__ auto new_values(int instance) const { return Bf16<128>{set + 8192 + instance * 256, {grid, 2}}; }
+  __device__ __forceinline__ auto attention(int instance) const { return Bf16<256>{set + 9728 + instance * 512, {grid, 3}}; }
+  __device__ __forceinline__ auto x2(int instance) const { return Bf16<256>{set + 12800 + instance * 512, {grid, 4}}; }
+  __device__ __forceinline__ auto gate_up(int instance) const { return Bf16<704>{set + 15872 + instance * 1408, {grid, 5}}; }
 };
 
 // wq, wk, wv (llama.yaml:37): 64 groups of 1 tiles in 1 rounds of 132 CTAs.
@@ -275,10 +277,9 @@ struct PassContext {
 };
 
 // x (llama.yaml:33): row by row.
-template <int Tiles>
 __device__ __noinline__ void targetBodyX(PassContext &context) {
   const abi::LaunchParams &p = context.p;
-  PassShared &pass = context.pass;
+  PassShared &pass = *inShared(&context.pass);
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
   const WeightRows<256> embed{weightAt(p, 0)};
@@ -286,7 +287,7 @@ __device__ __noinline__ void targetBodyX(PassContext &context) {
     for (int c = laneId() * 8; c < 256; c += 256) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 290 "speculative_lookup.cu"
+#line 291 "speculative_lookup.cu"
     }
   });
 } // targetBodyX
@@ -295,18 +296,18 @@ __device__ __noinline__ void targetBodyX(PassContext &context) {
 template <int Tiles>
 __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
   const abi::LaunchParams &p = context.p;
-  PassShared &pass = context.pass;
+  PassShared &pass = *inShared(&context.pass);
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
   const Rope<32> rope32{p.ropeCosSin};
   const WeightVector<256> attn_norm{weightAt(p, 2 + layer)};
-  const auto operand = operandOf<WqWkWv, Tiles>(context.stream, pass, b.x(layer));
+  auto operand = operandOf<WqWkWv, Tiles>(context.stream, pass, b.x(layer));
   operand.begin();
 #line 36 "pipelines/models/llama.yaml"
   operand.template reduce<false, 256>(0, [&](int row, int c, Words4 words) {
     return mul(unpack8(words), unpack8(words));
   });
-#line 310 "speculative_lookup.cu"
+#line 311 "speculative_lookup.cu"
   const KvRows<TargetKv> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<TargetKv>(layer), &pass};
   const KvRows<TargetKv> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<TargetKv>(layer), &pass};
   const auto finish = [&](int row, int c, Words4 words) -> Words4 {
@@ -315,7 +316,7 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
 #line 36 "pipelines/models/llama.yaml"
     const auto h = toBf16(mul(attn_norm.load8(c), toBf16(mul(unpack8(words), t))));
     return keepBelow<256>(pack8(h), c);
-#line 319 "speculative_lookup.cu"
+#line 320 "speculative_lookup.cu"
   };
   const auto early = [&](int row, int pair) {
     Beside<0, 2> beside = {};
@@ -342,7 +343,7 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 346 "speculative_lookup.cu"
+#line 347 "speculative_lookup.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -352,44 +353,46 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 40 "pipelines/models/llama.yaml"
       keys.storePair(row, c0, c1, toBf16(t2));
-#line 356 "speculative_lookup.cu"
+#line 40 "pipelines/models/llama.yaml"
+      b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
+#line 359 "speculative_lookup.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
 #line 40 "pipelines/models/llama.yaml"
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 362 "speculative_lookup.cu"
+#line 40 "pipelines/models/llama.yaml"
+      b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
+#line 367 "speculative_lookup.cu"
     } // wv
   };
   streamProduct<true>(operand, finish, early, epilogue);
 } // targetBodyWqWkWv
 
 // Attention (llama.yaml:40): 8 heads over 4 KV heads.
-template <int Tiles>
 __device__ __noinline__ void targetBodyAttention(PassContext &context, int layer) {
   const abi::LaunchParams &p = context.p;
-  PassShared &pass = context.pass;
+  PassShared &pass = *inShared(&context.pass);
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
+  const auto own = ownRows(b.new_keys(layer), b.new_values(layer));
   const auto query = b.q(layer);
   const auto out = b.attention(layer);
 #line 40 "pipelines/models/llama.yaml"
-  attend<TargetKv>(context.grid, 3, pass, layer, 0.176776692f, context.stream.scratch, InPool{},
+  attend<TargetKv>(context.grid, 3, pass, layer, 0.176776692f, context.stream, own, query,
 #line 40 "pipelines/models/llama.yaml"
-      [&](int row, int c) { return query.load(row, c).v[0]; },
-#line 40 "pipelines/models/llama.yaml"
-      [&](int row, int c, float v) { out.storeOne(row, c, {{v}}); });
-#line 383 "speculative_lookup.cu"
+      [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
+#line 386 "speculative_lookup.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
 template <int Tiles>
 __device__ __noinline__ void targetBodyWo(PassContext &context, int layer) {
   const abi::LaunchParams &p = context.p;
-  PassShared &pass = context.pass;
+  PassShared &pass = *inShared(&context.pass);
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
-  const auto operand = operandOf<Wo, Tiles>(context.stream, pass, b.attention(layer));
+  auto operand = operandOf<Wo, Tiles>(context.stream, pass, b.attention(layer));
   const auto finish = [&](int row, int c, Words4 words) -> Words4 {
     return keepBelow<256>(pack8(toBf16(unpack8(words))), c);
   };
@@ -408,7 +411,7 @@ __device__ __noinline__ void targetBodyWo(PassContext &context, int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 412 "speculative_lookup.cu"
+#line 415 "speculative_lookup.cu"
     } // wo
   };
   streamProduct<false>(operand, finish, early, epilogue);
@@ -418,24 +421,24 @@ __device__ __noinline__ void targetBodyWo(PassContext &context, int layer) {
 template <int Tiles>
 __device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
   const abi::LaunchParams &p = context.p;
-  PassShared &pass = context.pass;
+  PassShared &pass = *inShared(&context.pass);
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
   const WeightVector<256> mlp_norm{weightAt(p, 32 + layer)};
-  const auto operand = operandOf<GateUp, Tiles>(context.stream, pass, b.x2(layer));
+  auto operand = operandOf<GateUp, Tiles>(context.stream, pass, b.x2(layer));
   operand.begin();
 #line 41 "pipelines/models/llama.yaml"
   operand.template reduce<false, 256>(0, [&](int row, int c, Words4 words) {
     return mul(unpack8(words), unpack8(words));
   });
-#line 432 "speculative_lookup.cu"
+#line 435 "speculative_lookup.cu"
   const auto finish = [&](int row, int c, Words4 words) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
     const auto t = reciprocalSqrt(add(mul(pass.scalars[0][row], 0.00390625f), 9.99999975e-06f));
 #line 41 "pipelines/models/llama.yaml"
     const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(mul(unpack8(words), t))));
     return keepBelow<256>(pack8(h), c);
-#line 439 "speculative_lookup.cu"
+#line 442 "speculative_lookup.cu"
   };
   const auto early = [](int, int) { return Nothing{}; };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
@@ -445,7 +448,7 @@ __device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 449 "speculative_lookup.cu"
+#line 452 "speculative_lookup.cu"
     } // gate, up
   };
   streamProduct<true>(operand, finish, early, epilogue);
@@ -455,10 +458,10 @@ __device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
 template <int Tiles>
 __device__ __noinline__ void targetBodyDown(PassContext &context, int layer) {
   const abi::LaunchParams &p = context.p;
-  PassShared &pass = context.pass;
+  PassShared &pass = *inShared(&context.pass);
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
-  const auto operand = operandOf<Down, Tiles>(context.stream, pass, b.gate_up(layer));
+  auto operand = operandOf<Down, Tiles>(context.stream, pass, b.gate_up(layer));
   const auto finish = [&](int row, int c, Words4 words) -> Words4 {
     return keepBelow<704>(words, c);
   };
@@ -477,7 +480,7 @@ __device__ __noinline__ void targetBodyDown(PassContext &context, int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 481 "speculative_lookup.cu"
+#line 484 "speculative_lookup.cu"
     } // down
   };
   streamProduct<false>(operand, finish, early, epilogue);
@@ -487,25 +490,13 @@ __device__ __noinline__ void targetBodyDown(PassContext &context, int layer) {
 // the kernel stops.
 template <int Tiles>
 __device__ __noinline__ bool targetBody(PassContext &context) {
-  targetBodyX<Tiles>(context);
-  if (!gridEdge(context.grid, 1))
-    return false;
+  targetBodyX(context);
   for (int layer = 0; layer < 6; ++layer) {
     targetBodyWqWkWv<Tiles>(context, layer);
-    if (!gridEdge(context.grid, 2))
-      return false;
-    targetBodyAttention<Tiles>(context, layer);
-    if (!gridEdge(context.grid, 3))
-      return false;
+    targetBodyAttention(context, layer);
     targetBodyWo<Tiles>(context, layer);
-    if (!gridEdge(context.grid, 4))
-      return false;
     targetBodyGateUp<Tiles>(context, layer);
-    if (!gridEdge(context.grid, 5))
-      return false;
     targetBodyDown<Tiles>(context, layer);
-    if (!gridEdge(context.grid, 6))
-      return false;
   } // layer
   return true;
 } // targetBody
@@ -514,23 +505,23 @@ __device__ __noinline__ bool targetBody(PassContext &context) {
 template <int Tiles>
 __device__ __noinline__ void targetHeadHead(PassContext &context) {
   const abi::LaunchParams &p = context.p;
-  PassShared &pass = context.pass;
+  PassShared &pass = *inShared(&context.pass);
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
   const WeightVector<256> norm{weightAt(p, 1)};
-  const auto operand = operandOf<Head, Tiles>(context.stream, pass, b.x(6));
+  auto operand = operandOf<Head, Tiles>(context.stream, pass, b.x(6));
   operand.begin();
 #line 43 "pipelines/models/llama.yaml"
   operand.template reduce<false, 256>(0, [&](int row, int c, Words4 words) {
     return mul(unpack8(words), unpack8(words));
   });
-#line 528 "speculative_lookup.cu"
+#line 519 "speculative_lookup.cu"
   Best best[Tiles];
   const auto finish = [&](int row, int c, Words4 words) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
     const auto t = reciprocalSqrt(add(mul(pass.scalars[0][row], 0.00390625f), 9.99999975e-06f));
     return keepBelow<256>(pack8(toBf16(mul(norm.load8(c), toBf16(mul(unpack8(words), t))))), c);
-#line 534 "speculative_lookup.cu"
+#line 525 "speculative_lookup.cu"
   };
   const auto early = [](int, int) { return Nothing{}; };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
@@ -538,7 +529,7 @@ __device__ __noinline__ void targetHeadHead(PassContext &context) {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 542 "speculative_lookup.cu"
+#line 533 "speculative_lookup.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -560,24 +551,38 @@ __device__ __noinline__ bool targetHead(PassContext &context) {
 } // targetHead
 
 // The order in which each CTA's weights arrive, the same in every pass.
-__device__ __noinline__ bool streamBody(const abi::LaunchParams &p, Producer<WeightRing> &producer) {
-  for (int layer = 0; layer < 6; ++layer) {
-    if (!streamWeights<WqWkWv>(producer, p.stream + WqWkWv::offset + layer * WqWkWv::layerBytes))
-      return false;
-    if (!streamWeights<Wo>(producer, p.stream + Wo::offset + layer * Wo::layerBytes))
-      return false;
-    if (!streamWeights<GateUp>(producer, p.stream + GateUp::offset + layer * GateUp::layerBytes))
-      return false;
-    if (!streamWeights<Down>(producer, p.stream + Down::offset + layer * Down::layerBytes))
-      return false;
-  } // layer
-  return true;
+__device__ __noinline__ bool streamBody(const abi::LaunchParams &p, const PassShared &pass, Producer<WeightRing> &home) {
+  Producer<WeightRing> producer = home; // in registers meanwhile
+  const auto stream = [&] {
+    for (int layer = 0; layer < 6; ++layer) {
+      if (!streamWeights<WqWkWv>(producer, p.stream + WqWkWv::offset + layer * WqWkWv::layerBytes))
+        return false;
+      if (!streamKv<TargetKv>(producer, p, pass, layer))
+        return false;
+      if (!streamWeights<Wo>(producer, p.stream + Wo::offset + layer * Wo::layerBytes))
+        return false;
+      if (!streamWeights<GateUp>(producer, p.stream + GateUp::offset + layer * GateUp::layerBytes))
+        return false;
+      if (!streamWeights<Down>(producer, p.stream + Down::offset + layer * Down::layerBytes))
+        return false;
+    } // layer
+    return true;
+  };
+  const bool whole = stream();
+  home = producer;
+  return whole;
 } // streamBody
 
-__device__ __noinline__ bool streamHead(const abi::LaunchParams &p, Producer<WeightRing> &producer) {
-  if (!streamWeights<Head>(producer, p.stream + Head::offset))
-    return false;
-  return true;
+__device__ __noinline__ bool streamHead(const abi::LaunchParams &p, const PassShared &pass, Producer<WeightRing> &home) {
+  Producer<WeightRing> producer = home; // in registers meanwhile
+  const auto stream = [&] {
+    if (!streamWeights<Head>(producer, p.stream + Head::offset))
+      return false;
+    return true;
+  };
+  const bool whole = stream();
+  home = producer;
+  return whole;
 } // streamHead
 
 // Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output
@@ -653,12 +658,13 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
 struct Shared {
   alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
   alignas(16) char operands[Stream::operandBytes];
-  alignas(16) float scratch[8192];
+  alignas(16) float scratch[4096];
   PassShared pass;
   RingShared sync;
   Control control; // of CTA 0
 };
-static_assert(sizeof(Shared) <= 205824, "the plan reserves this much");
+static_assert(sizeof(Shared) <= 189440, "the plan reserves this much");
+static_assert(AttentionShape<TargetKv>::scratchBytes <= sizeof(Shared::operands) + sizeof(Shared::scratch), "attention takes both");
 
 // The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run
 // the passes together; warp 8 of each streams weights.
@@ -673,9 +679,11 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
   __syncthreads();
 
   if (warpId() == kConsumerWarps) {
+    if (laneId() >= Producer<WeightRing>::lanes)
+      return;
     Producer<WeightRing> producer{{shared.ring, &shared.sync}};
-    while (!producer.leaving() && streamBody(p, producer)) {
-      if (producer.headFollows() && !streamHead(p, producer))
+    while (!producer.leaving() && streamBody(p, pass, producer)) {
+      if (producer.headFollows() && !streamHead(p, pass, producer))
         break;
     }
     producer.drain();
@@ -690,6 +698,8 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     grid.tick = tick;
     if (blockIdx.x == 0)
       controlBeforePass(control);
+    if (threadIdx.x == 0)
+      awaitPlanRead(shared.sync);
     if (!gridEdge(grid, 0))
       break;
     loadPass<TargetKv, sizeof(Request)>(pass, p, tick);
@@ -701,10 +711,14 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
         planRanges<TargetKv>(pass);
       consumerSync();
       if (threadIdx.x == 0)
-        planHead(shared.sync, pass.wantLogits);
+        announcePlan(shared.sync, pass.wantLogits);
       if (!(pass.numRows <= kTileRows ? targetBody<1>(context) : targetBody<4>(context)))
         break;
       if (pass.wantLogits && !(pass.numRows <= kTileRows ? targetHead<1>(context) : targetHead<4>(context)))
+        break;
+      fenceAsync(); // the next pass copies keys and values that this one stored
+      clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes, pass.rowsBefore * Buffers::rowBytes);
+      if (!gridEdge(grid, 8)) // before control turns to what the pass still reads
         break;
       const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + 0);
       if (blockIdx.x == 0 && !finishRows<TargetKv>(grid, 7, pass, best, control.kvHash))

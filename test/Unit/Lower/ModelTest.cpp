@@ -174,7 +174,7 @@ TEST(LowerModel, AttentionAndRopeInARepeat) {
         %6 = add(%2, %5) : [R, 32] f32
         %7 = round(%6) : [R, 32] bf16
         %8 = kv.append(%k, %k) {dim = 16, kv_heads = 1} : kv
-        %9 = attention(%7, %8) {dim = 16, heads = 2, kv_heads = 1, scale = 0.5, tree = "radix8"} : [R, 32] f32
+        %9 = attention(%7, %8) {dim = 16, heads = 2, kv_heads = 1, scale = 0.5, tree = "rounds8"} : [R, 32] f32
         %x_3 = round(%9) : [R, 32] bf16
         yield(%x_3)
       }

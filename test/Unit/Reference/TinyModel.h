@@ -101,7 +101,7 @@ public:
     std::string v = linear("wv", h, kvHeads * dim);
     line("%kv = kv.append({}, {}) {{dim = {}, kv_heads = {}}} : kv", k, v, dim, kvHeads);
     line("%att = attention({}, %kv) {{dim = {}, heads = {}, kv_heads = {}, scale = "
-         "0.3535533905932738, tree = \"radix8\"}} : [R, {}] f32",
+         "0.3535533905932738, tree = \"rounds8\"}} : [R, {}] f32",
          q, dim, heads, kvHeads, heads * dim);
     std::string a = unary("round", "%att", heads * dim, "bf16");
     std::string x1 = fused ? fusedResidual("%x0", a)

@@ -175,7 +175,7 @@ private:
     attention.set("kv_heads", int64_t(1));
     attention.set("dim", int64_t(16));
     attention.set("scale", 0.25);
-    attention.set("tree", std::string("radix8"));
+    attention.set("tree", std::string("rounds8"));
     own.push_back(round(inner, attention.result()));
     grow(inner, own, 2 + pick(10));
     Value last = round(inner, matmul(inner, own.back(), 32));
