@@ -62,7 +62,7 @@ struct GridEdges {
 /// Grid-wide edge number `edge` of the plan: what any CTA wrote before it is
 /// visible to every CTA after it. Arrivals only grow, so no reset races with a
 /// late reader. Returns false when the kernel stops; callers return at once.
-__device__ __noinline__ bool gridEdge(GridEdges &grid, int edge) {
+__device__ __forceinline__ bool gridEdge(GridEdges &grid, int edge) {
   consumerSync();
   if (threadIdx.x == 0) {
     const abi::LaunchParams &p = *grid.params;
