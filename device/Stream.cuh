@@ -340,6 +340,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source> &oper
           }
       }
     };
+    const Words4 *weights = nullptr; // of a chunk, which may go on in the next window
 #pragma unroll 1
     for (int first = 0; first < M::blocks; first += operand.window) {
       const int count = min(operand.window, M::blocks - first);
@@ -351,7 +352,6 @@ __device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source> &oper
         else
           wholeChunks(No(), count);
       } else {
-        const Words4 *weights = nullptr;
 #pragma unroll 1
         for (int block = 0; block < count; ++block) {
           const int inChunk = (first + block) % M::chunkBlocks;
