@@ -116,7 +116,6 @@ struct LaunchParams {
   char *tagged;                ///< words that carry a tick or a pass; zeros before a launch
   unsigned *sync;              ///< grid barrier and stop flag, see Sync.cuh; zeroed before launch
   StopRecord *stop;
-  unsigned launch;             ///< number of the launch: tells this one's tagged words from older ones'
   // results and observation
   long long *metrics;
   Stats *stats;

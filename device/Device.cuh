@@ -16,5 +16,6 @@
 #include "megalith/Ring.cuh"
 #include "megalith/Rows.cuh"
 #include "megalith/Stream.cuh"
+#include "megalith/AttentionPlan.cuh"
 #include "megalith/Attention.cuh"
 #include "megalith/Control.cuh"

@@ -126,13 +126,6 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
     const u32 w = crossing.word(at(row, col & ~1));
     return {{col & 1 ? bf16High(w) : bf16Low(w)}};
   }
-  /// `N` columns that begin at a multiple of N.
-  template <int N> __device__ __forceinline__ Floats<N> loadMany(int row, int col) const {
-    if constexpr (N == 8)
-      return load8(row, col);
-    else
-      return mapFloats<N>([&](int i) { return load(row, col + i).v[0]; });
-  }
   /// Two columns: adjacent ones (even `c0`) in one word, others apart.
   __device__ __forceinline__ Floats<2> loadPair(int row, int c0, int c1) const {
     if (c1 != c0 + 1)

@@ -5,7 +5,7 @@ namespace megalith::device {
 
 constexpr int kRowScalars = 4;
 
-/// A unit of attention (see Attention.cuh): a tile of rows and heads over a range of positions.
+/// A unit of attention (see AttentionPlan.cuh): a tile of rows and heads over a range of positions.
 struct AttentionUnit {
   int unit;               ///< its number; -1: none
   int group;              ///< the tile's rows
@@ -244,8 +244,8 @@ struct Best {
 };
 
 /// Reduces `best` (one per thread and row tile, as streamProduct deals the rows)
-/// over the CTA and writes one entry per row: partial[row][cta]. Entries carry the tick
-/// and the launch, so that no barrier has to tell old ones from new ones.
+/// over the CTA and writes one entry per row: partial[row][cta]. Entries carry the tick, so
+/// that no barrier has to tell old ones from new ones.
 template <int Tiles>
 __device__ __forceinline__ void publishBest(Best (&best)[Tiles], const abi::LaunchParams &p, const PassShared &pass,
                                             float *scratch, Words4 *partial) {
@@ -264,7 +264,7 @@ __device__ __forceinline__ void publishBest(Best (&best)[Tiles], const abi::Laun
       for (int g = 0; g < 4; ++g)
         b.take(entries[g * kTileRows + threadIdx.x].x, __float_as_int(entries[g * kTileRows + threadIdx.x].y));
       storeTagged(partial + (long long)row * gridDim.x + blockIdx.x,
-                  {__float_as_uint(b.value), (u32)b.index, (u32)pass.tick + 1, p.launch});
+                  {__float_as_uint(b.value), (u32)b.index, (u32)pass.tick + 1, 0});
     }
   }
 }
@@ -285,9 +285,9 @@ __device__ __forceinline__ bool awaitEntry(GridEdges &grid, int edge, u32 tick, 
   u64 since = 0;
   for (u32 spin = 1;; ++spin) {
     entry = loadTagged(at);
-    if (entry.z == tick + 1 && entry.w == grid.params->launch)
+    if (entry.z == tick + 1)
       return true;
-    if (spin % 1024 == 0 && grid.givesUp(edge, since))
+    if (grid.stopSeen(edge, spin, since))
       return false;
   }
 }

@@ -264,6 +264,7 @@ struct Nothing {};
 template <bool Reduced, class M, int Tiles, class C, class Source, class Finish, class Early, class Epilogue>
 __device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source> &operand, Finish finish, Early early,
                                               Epilogue epilogue) {
+  static_assert(M::group <= kMostTiles);
   if (!operand.active)
     return;
   C consumer = operand.consumer;

@@ -164,7 +164,6 @@ Outcome<RunOutcome> Engine::run(const std::vector<RunRequest> &requests, const R
   if (!image)
     return image.error;
   abi::LaunchParams &params = image->params;
-  params.launch = ++launches;
   params.weights = reinterpret_cast<const void *const *>(pointers.address());
   params.stream = reinterpret_cast<const char *>(packed.address());
   const auto kept = lastingBuffers(info);

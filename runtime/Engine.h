@@ -64,7 +64,6 @@ private:
   DeviceBuffer raw, pointers, packed;
   std::vector<DeviceBuffer> lasting; ///< of lastingBuffers()
   DeviceBuffer readSource, readSum;  ///< of readBandwidth()
-  unsigned launches = 0;             ///< of the resident kernel
   double loadTime = 0;
 };
 

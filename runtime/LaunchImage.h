@@ -46,7 +46,7 @@ public:
   static Outcome<LaunchImage> build(const Manifest &manifest, const std::vector<RunRequest> &requests,
                                     const RunOptions &options);
 
-  abi::LaunchParams params = {};     ///< all but the pointers and `launch`
+  abi::LaunchParams params = {};     ///< all but the pointers
   std::vector<LaunchBuffer> buffers; ///< without the lasting ones
   const std::vector<RunRequest> &requests() const { return asked; }
   const RunOptions &options() const { return how; }

@@ -497,7 +497,7 @@ private:
         return;
       const int64_t group = op.getInt("heads") / op.getInt("kv_heads"), dim = op.getInt("dim");
       const int64_t tilesOfRows = op.getInt("kv_heads") * ((group + 15) / 16), pieces = (dim + 31) / 32;
-      // Four units for each CTA beside one of each tile (planRanges of Attention.cuh).
+      // Four units for each CTA beside one of each tile (planRanges of AttentionPlan.cuh).
       plan.mostUnits = std::max(plan.mostUnits, 4 * plan.ctas + plan.rowsPerPass * tilesOfRows);
       unitBytes = std::max(unitBytes, 8 * 16 * (dim + 2));
       // AttentionShape::scratchBytes: queries, maxima and sums, outputs of the leaves, own rows.

@@ -203,7 +203,6 @@ Outcome<CpuOutcome> CpuEngine::run(const std::vector<runtime::RunRequest> &reque
   abi::LaunchParams &params = image->params;
   params.weights = fixed.weights;
   params.stream = fixed.stream;
-  params.launch = 1; // nothing of an earlier launch is left
   for (const LaunchBuffer &buffer : lasting)
     buffer.bind(params, place(buffer, how.check));
   for (LaunchBuffer &buffer : image->buffers) {

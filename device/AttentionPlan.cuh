@@ -1,0 +1,188 @@
+//===- AttentionPlan.cuh - which CTA attends to what, and its KV ----------===//
+//
+// Work is dealt to the CTAs in units: a tile (up to 16 pairs of a row of the pass and a query
+// head, of one slot and one KV head) over a range of 8^level rounds of 256 positions. The level
+// follows from the lengths of the pass: ranges as short as keeps the units few. Producer and
+// consumers walk over a CTA's units in the same order; the producer copies the keys and values
+// of committed positions through the ring of the weights.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+/// How an attention `A` (heads, kvHeads, headDim) is cut.
+template <class A> struct AttentionShape {
+  static constexpr int dim = A::headDim;
+  static_assert(dim % 16 == 0 && dim <= 256, "head_dim is a multiple of 16, at most 256");
+  static constexpr int group = A::heads / A::kvHeads;
+  static constexpr int headsOfTile = group < 16 ? group : 16;
+  static constexpr int rowsOfTile = 16 / headsOfTile;
+  static constexpr int slices = (group + headsOfTile - 1) / headsOfTile; ///< of a group's heads
+  static constexpr int tilesOfRows = A::kvHeads * slices;                ///< that the same rows make
+  static constexpr int round = 256, blocks = round / 64;
+  static constexpr int keyPieces = (dim + 31) / 32;  ///< of 32 dims, 8 to a lane
+  static constexpr int valueSlabs = (dim + 63) / 64; ///< of 64 dims, 8 to a lane
+
+  /// Positions whose keys, or values, one stage of the ring takes.
+  __device__ static constexpr int keysOfChunk(int stageBytes) {
+    int keys = round;
+    while (keys * dim * 2 > stageBytes)
+      keys /= 2;
+    return keys;
+  }
+
+  // Scratch, in bytes: queries as bf16, rows apart so that no two lanes meet in a bank; maxima
+  // and sums of the leaves; their scores, and later their outputs, of 8 pairs and 64 dims at a
+  // time, 16 of every 20 floats used; keys and values of the pass's own rows.
+  static constexpr int queryStride = keyPieces * 64 + (keyPieces % 2 ? 0 : 64), rowBytes = 2 * dim;
+  static constexpr int maxima = 16 * queryStride, weights = maxima + 16 * kConsumerWarps * 4;
+  static constexpr int outputs = weights + 16 * kConsumerWarps * 4, outputStride = 80;
+  static constexpr int ownKeys = outputs + kConsumerWarps * 8 * outputStride * 4;
+  static constexpr int ownValues = ownKeys + A::rows * rowBytes, scratchBytes = ownValues + A::rows * rowBytes;
+
+  /// Levels above rounds that the pool's positions can fill.
+  __device__ static constexpr int levels() {
+    int n = 1;
+    for (long long covered = 8ll * round; covered < (long long)A::pages * A::pageTokens; covered *= 8)
+      ++n;
+    return n;
+  }
+};
+
+/// One round of one unit: what producer and consumers walk over in the same order.
+template <class A> struct RoundCursor : AttentionUnit {
+  using S = AttentionShape<A>;
+  __device__ __forceinline__ explicit RoundCursor(const AttentionUnit &unit) : AttentionUnit(unit) {}
+  __device__ __forceinline__ RoundCursor(const PassShared &pass, int first) : AttentionUnit() {
+    unit = first;
+    seek(pass);
+  }
+  /// To the unit `unit`; behind the last it becomes -1.
+  __device__ __forceinline__ void seek(const PassShared &pass) {
+    if (unit >= pass.rangesUpto[pass.groups - 1] * S::tilesOfRows) {
+      unit = -1;
+      return;
+    }
+    const int range = unit / S::tilesOfRows, tile = unit % S::tilesOfRows;
+    while (range >= pass.rangesUpto[group])
+      ++group;
+    const int before = group ? pass.rangesUpto[group - 1] : 0, rounds = 1 << 3 * pass.rangeLevel;
+    whole = pass.rangesUpto[group] - before == 1;
+    kvHead = tile / S::slices;
+    firstHead = kvHead * S::group + tile % S::slices * S::headsOfTile;
+    firstRow = pass.groupFirst[group];
+    rows = pass.groupFirst[group + 1] - firstRow;
+    slot = pass.rows[firstRow].slot;
+    visible = pass.rows[firstRow + rows - 1].visible;
+    ownRow = pass.firstOfSlot[firstRow];
+    ownFrom = pass.rows[ownRow].position;
+    round = (range - before) * rounds;
+    end = min(round + rounds, (visible + S::round - 1) / S::round);
+  }
+  __device__ __forceinline__ bool done() const { return unit < 0; }
+  __device__ __forceinline__ void next(const PassShared &pass) {
+    if (++round < end)
+      return;
+    unit += gridDim.x;
+    seek(pass);
+  }
+  __device__ __forceinline__ int first() const { return round * S::round; }
+  __device__ __forceinline__ int rowOf(int pair) const { return firstRow + pair / S::headsOfTile; }
+  __device__ __forceinline__ int columnOf(int pair) const { return (firstHead + pair % S::headsOfTile) * S::dim; }
+  /// The last slice of a group may have fewer heads than a tile has room for.
+  __device__ __forceinline__ bool has(int pair) const {
+    return pair < rows * S::headsOfTile &&
+           (S::group % S::headsOfTile == 0 || firstHead + pair % S::headsOfTile < (kvHead + 1) * S::group);
+  }
+};
+
+/// Most ranges of a tile: more would not fit where they are put together.
+constexpr int kMostRanges = 256;
+
+/// Deals the pass's attention: which rows share a tile, the level of the ranges, and how many
+/// the tiles before have. Warp 0; the caller synchronises.
+template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
+  using S = AttentionShape<A>;
+  const int lane = laneId(), numRows = pass.numRows;
+  int groups = 0;
+#pragma unroll
+  for (int row = lane; row < kMaxRows; row += 32) {
+    const bool first = row < numRows && (row - pass.firstOfSlot[row]) % S::rowsOfTile == 0;
+    const u32 all = __ballot_sync(~0u, first);
+    if (first)
+      pass.groupFirst[groups + __popc(all & ((1u << lane) - 1))] = row;
+    groups += __popc(all);
+  }
+  if (lane == 0) {
+    pass.groups = groups;
+    pass.groupFirst[groups] = numRows;
+  }
+  __syncwarp();
+  const auto visibleOf = [&](int group) { return group < groups ? pass.rows[pass.groupFirst[group + 1] - 1].visible : 0; };
+  const int low = visibleOf(lane), high = visibleOf(lane + 32);
+  int level = 0, uptoLow, uptoHigh;
+  for (;; ++level) {
+    const int size = S::round << 3 * level;
+    uptoLow = (low + size - 1) / size;
+    uptoHigh = (high + size - 1) / size;
+    const bool tooLong = __any_sync(~0u, uptoLow > kMostRanges || uptoHigh > kMostRanges);
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const int beforeLow = __shfl_up_sync(~0u, uptoLow, d), beforeHigh = __shfl_up_sync(~0u, uptoHigh, d);
+      uptoLow += lane >= d ? beforeLow : 0;
+      uptoHigh += lane >= d ? beforeHigh : 0;
+    }
+    uptoHigh += __shfl_sync(~0u, uptoLow, 31);
+    // A few units for each CTA keep them busy alike.
+    const int more = __shfl_sync(~0u, uptoHigh, 31) - groups;
+    if (level == S::levels() || (!tooLong && more * S::tilesOfRows <= 4 * (int)gridDim.x))
+      break;
+  }
+  pass.rangesUpto[lane] = uptoLow;
+  pass.rangesUpto[lane + 32] = uptoHigh;
+  if (lane == 0)
+    pass.rangeLevel = level;
+  __syncwarp();
+  if (lane == 0) {
+    pass.split = pass.rangesUpto[groups - 1] > groups;
+    RoundCursor<A> at(pass, blockIdx.x);
+    pass.firstUnit = at;
+  }
+}
+
+/// Producer: K and V of the committed positions that this CTA's units see.
+template <class A, class P>
+__device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p, const PassShared &pass, int layer) {
+  using S = AttentionShape<A>;
+  constexpr int keys = S::keysOfChunk(P::stageBytes), rowBytes = S::dim * 2;
+  static_assert(keys >= 32, "a stage is too small for the keys of 32 positions");
+  if (!producer.awaitPlan())
+    return false;
+  for (RoundCursor<A> at(pass.firstUnit); !at.done(); at.next(pass)) {
+    const int first = at.first(), end = min(first + S::round, at.ownFrom);
+    const int firstPage = first / A::pageTokens;
+    if (first < end)
+      producer.lookUp(p, at.slot, firstPage, (end - 1) / A::pageTokens - firstPage + 1);
+    for (int which = 0; which < 2; ++which) {
+      const char *cache = (which ? p.vCache : p.kCache) + kvLayer<A>(layer) * 2;
+      for (int start = first; start < end; start += keys) {
+        const int count = min(keys, end - start);
+        char *target = producer.open(count * rowBytes);
+        if (!target)
+          return false;
+        for (int position = start, next; position < start + count; position = next) {
+          const int place = position % A::pageTokens;
+          next = min(start + count, position - place + A::pageTokens);
+          const long long page = producer.ring.shared->pages[position / A::pageTokens - firstPage];
+          producer.copy(target + (position - start) * rowBytes,
+                        cache + ((page * A::kvHeads + at.kvHead) * A::pageTokens + place) * rowBytes,
+                        (next - position) * rowBytes);
+        }
+        producer.close();
+      }
+    }
+  }
+  return true;
+}
+
+} // namespace megalith::device
