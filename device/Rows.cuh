@@ -28,6 +28,8 @@ struct PassShared {
   int split;                  ///< some group has several ranges
   AttentionUnit firstUnit;    ///< of this CTA
   int rangesUpto[kMaxRows];   ///< ranges of the groups up to this one
+  int blocksAtOnce;           ///< of 32 columns of all rows that fit a warp's part of the operands
+  int rowsLog;                ///< of the rows of the first tile, padded to a power of two
   int set;                    ///< of the workspace that this pass writes
   int rowsLast;               ///< rows of the last pass that had any
   int rowsBefore;             ///< rows of the pass before, whose words are to be turned back
@@ -65,8 +67,8 @@ __device__ __forceinline__ void startPasses(PassShared &pass) {
 }
 
 /// Copies the pass table and resolves pages. One consumer thread per row; the
-/// caller synchronises. `Pool`: kvHeads, pageTokens, headDim.
-template <class Pool, int RequestBytes>
+/// caller synchronises. `Pool`: kvHeads, pageTokens, headDim. `OperandBytes`: of Consumer.
+template <class Pool, int RequestBytes, int OperandBytes>
 __device__ __noinline__ void loadPass(PassShared &pass, const abi::LaunchParams &p, int tick) {
   const abi::PassTable &table = *passTable(p, tick);
   const int row = threadIdx.x;
@@ -79,6 +81,8 @@ __device__ __noinline__ void loadPass(PassShared &pass, const abi::LaunchParams 
       ++pass.number;
     }
     pass.numRows = numRows;
+    pass.blocksAtOnce = OperandBytes / kConsumerWarps / 64 / max(numRows, 1);
+    pass.rowsLog = numRows <= 1 ? 0 : numRows <= 2 ? 1 : numRows <= 4 ? 2 : numRows <= 8 ? 3 : 4;
     pass.wantLogits = (int)loadWord(&table.wantLogits);
     pass.done = (int)loadWord(&table.done);
     pass.tick = (int)loadWord(&table.tick);
@@ -164,25 +168,35 @@ __device__ __forceinline__ const u16 *weightAt(const abi::LaunchParams &p, int i
   return static_cast<const u16 *>(p.weights[index]);
 }
 
+/// Of no values: the sum, or the maximum.
+template <bool Max> __device__ __forceinline__ float noneOf() { return Max ? __int_as_float(0xff800000) : 0.0f; }
+
+template <bool Max> __device__ __forceinline__ float together(float a, float b) {
+  return Max ? fmaxf(a, b) : __fadd_rn(a, b);
+}
+/// Takes in the values at columns c..c+7 of `Columns`.
+template <bool Max, int Columns> __device__ __forceinline__ void takeColumns(float &total, int c, Floats<8> f) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    if (Columns % 8 == 0 || c + i < Columns)
+      total = together<Max>(total, f.v[i]);
+}
+template <bool Max> __device__ __forceinline__ float acrossLanes(float total) {
+#pragma unroll
+  for (int d = 16; d; d >>= 1)
+    total = together<Max>(total, __shfl_xor_sync(~0u, total, d));
+  return total;
+}
+
 /// Columns [first, end) of a row by one warp: values(c) -> Floats<8> at c..c+7. Lane j takes
 /// columns 8j..8j+7, 256+8j.. from `first` on in ascending order; then lanes at distance 16,
 /// 8, 4, 2, 1.
 template <bool Max, int Columns, class Values>
 __device__ __forceinline__ float reduceLanes(int first, int end, Values values) {
-  float total = Max ? __int_as_float(0xff800000) : 0.0f;
-  for (int c = first + laneId() * 8; c < end; c += 256) {
-    const Floats<8> f = values(c);
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-      if (Columns % 8 == 0 || c + i < Columns)
-        total = Max ? fmaxf(total, f.v[i]) : __fadd_rn(total, f.v[i]);
-  }
-#pragma unroll
-  for (int d = 16; d; d >>= 1) {
-    const float other = __shfl_xor_sync(~0u, total, d);
-    total = Max ? fmaxf(total, other) : __fadd_rn(total, other);
-  }
-  return total;
+  float total = noneOf<Max>();
+  for (int c = first + laneId() * 8; c < end; c += 256)
+    takeColumns<Max, Columns>(total, c, values(c));
+  return acrossLanes<Max>(total);
 }
 
 /// Sum tree `lanes32`: all columns by one warp.
@@ -249,20 +263,23 @@ struct Best {
 template <int Tiles>
 __device__ __forceinline__ void publishBest(Best (&best)[Tiles], const abi::LaunchParams &p, const PassShared &pass,
                                             float *scratch, Words4 *partial) {
+  const int rowsLog = Tiles == 1 ? pass.rowsLog : 4, rowsOfWarp = min(8, 1 << rowsLog);
 #pragma unroll
   for (int t = 0; t < Tiles; ++t) {
     best[t].takeLane(1);
     best[t].takeLane(2);
+    for (int d = 4 << rowsLog; d < 32; d *= 2)
+      best[t].takeLane(d);
     consumerSync();
-    Float2 *entries = reinterpret_cast<Float2 *>(scratch);
-    if ((threadIdx.x & 3) == 0)
+    Float2 *entries = reinterpret_cast<Float2 *>(scratch); // [warp][8 rows]
+    if ((laneId() & 3) == 0)
       entries[threadIdx.x >> 2] = {best[t].value, __int_as_float(best[t].index)};
     consumerSync();
-    const int row = t * kTileRows + threadIdx.x;
-    if (threadIdx.x < kTileRows && row < pass.numRows) {
+    const int inTile = threadIdx.x, row = t * kTileRows + inTile;
+    if (inTile < kTileRows && row < pass.numRows) {
       Best b;
-      for (int g = 0; g < 4; ++g)
-        b.take(entries[g * kTileRows + threadIdx.x].x, __float_as_int(entries[g * kTileRows + threadIdx.x].y));
+      for (int w = inTile / rowsOfWarp; w < kConsumerWarps; w += (1 << rowsLog) / rowsOfWarp)
+        b.take(entries[w * 8 + inTile % rowsOfWarp].x, __float_as_int(entries[w * 8 + inTile % rowsOfWarp].y));
       storeTagged(partial + (long long)row * gridDim.x + blockIdx.x,
                   {__float_as_uint(b.value), (u32)b.index, (u32)pass.tick + 1, 0});
     }

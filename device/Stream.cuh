@@ -34,20 +34,30 @@ template <class M> __device__ constexpr long long matrixBytes() {
   return (long long)M::groups * M::blocks * M::group * 4096;
 }
 
-/// The i-th group of tiles of this CTA, or -1 behind the last.
-template <class M> __device__ __forceinline__ int groupOfCta(int i) {
-  int first = (int)blockIdx.x - M::firstCta % (int)gridDim.x;
-  if (first < 0)
-    first += gridDim.x;
-  const int g = first + i * (int)gridDim.x;
-  if (g >= M::groups)
-    return -1;
-  return M::descending ? M::groups - 1 - g : g;
-}
+/// The groups of tiles of this CTA.
+template <class M> struct CtaGroups {
+  int first;
+  __device__ __forceinline__ CtaGroups() {
+    int shift = M::firstCta;
+    while (shift >= (int)gridDim.x) // fewer CTAs than planned: seldom, and a division is slow
+      shift -= gridDim.x;
+    first = (int)blockIdx.x - shift;
+    if (first < 0)
+      first += gridDim.x;
+  }
+  /// The i-th, or -1 behind the last.
+  __device__ __forceinline__ int at(int i) const {
+    const int g = first + i * (int)gridDim.x;
+    if (g >= M::groups)
+      return -1;
+    return M::descending ? M::groups - 1 - g : g;
+  }
+};
 
 /// Producer: streams this CTA's part of a matrix that begins at `base`.
 template <class M, class P> __device__ bool streamWeights(P &producer, const char *base) {
-  for (int i = 0, g; (g = groupOfCta<M>(i)) >= 0; ++i) {
+  const CtaGroups<M> mine;
+  for (int i = 0, g; (g = mine.at(i)) >= 0; ++i) {
     const char *chunk = base + (long long)g * chunksPerGroup<M>() * chunkBytes<M>();
 #pragma unroll 1
     for (int c = 0; c < chunksPerGroup<M>(); ++c, chunk += chunkBytes<M>())
@@ -61,6 +71,8 @@ template <class M, class P> __device__ bool streamWeights(P &producer, const cha
 constexpr int kMostTiles = 2;
 /// 32-bit floats of one of the two cross-warp buffers: 8 warps x tiles x 16 rows x 8.
 constexpr int kSumFloats = kConsumerWarps * kMostTiles * kTileRows * 8;
+/// Groups whose sums are added over the warps together, at most.
+constexpr int kGroupsAtOnce = 4;
 
 /// What a consumer thread carries through a pass.
 ///   OperandBytes   shared memory for the activations of a product, all warps together
@@ -111,27 +123,53 @@ struct NoSource {
   __device__ __forceinline__ void settle(int, int, Words4 &) const {}
 };
 
+/// What finish() needs beside the source: `Count` times 8 bf16 of weight vectors.
+template <int Count> struct Aside {
+  Words4 words[Count];
+};
+struct Nothing {};
+struct NoAside {
+  __device__ __forceinline__ Nothing operator()(int) const { return {}; }
+};
+
 /// The rows that a CTA multiplies with M. Each warp takes its own eighth of the columns:
 /// it waits for no more than that, and keeps it in shared memory in the order of the mma
 /// fragments, [block][row][32 columns]: all of it when the rows fit, else a window of it.
 ///   Source   peek(row, column) and settle(row, column, words): 8 bf16 of a buffer
-///   finish(row, column, words) -> Words4   the operand there, from the source's words
+///   aside(column)   what finish() needs of weights there; of a single row it is on its way
+///            before the wait for the source
+///   finish(row, column, words, aside) -> Words4   the operand there, from the source's words
 /// called for rows below numRows and columns below k. A CTA without tiles of M does nothing.
-template <class M, int Tiles, class C, class Source> struct Operand {
+template <class M, int Tiles, class C, class Source, class AsideOf> struct Operand {
   C &home;    ///< where the consumer's place in the ring is kept between products
   C consumer;
   PassShared &pass;
   Source source;
+  AsideOf aside;
   const int numRows = pass.numRows;
-  const bool active = groupOfCta<M>(0) >= 0;
+  const CtaGroups<M> groups;
+  const bool active = groups.at(0) >= 0;
   char *const staged = consumer.operands + warpId() * (C::operandBytes / kConsumerWarps);
   /// Blocks of 32 columns that fit at a time; of one row tile whole chunks.
   static constexpr int step = Tiles == 1 ? M::chunkBlocks : 1;
-  const int window = min(M::blocks, C::operandBytes / kConsumerWarps / (64 * max(numRows, 1)) / step * step);
+  const int window = min(M::blocks, pass.blocksAtOnce / step * step);
   const bool resident = Tiles == 1 && window == M::blocks; // several row tiles seldom fit
+  /// A lane's share of a row, in 8 columns; a single row stays in registers until it is finished.
+  static constexpr int share = (M::blocks * 4 + 31) / 32;
+  static constexpr bool mayHold = Tiles == 1 && share <= 4 && C::operandBytes >= M::blocks * 64 * kConsumerWarps;
+  const bool single = mayHold && numRows == 1;
+  Words4 held[mayHold ? share : 1] = {};
+  decltype(aside(0)) heldAside[mayHold ? share : 1] = {};
+  float scalars[kRowScalars] = {}; ///< of a single row
 
   __device__ __forceinline__ static int columnOf(int block, int quarter) {
     return (warpId() * M::blocks + block) * 32 + quarter * 8;
+  }
+  /// The lane's `j`th column of a single row.
+  __device__ __forceinline__ static int columnHeld(int j) { return columnOf(0, j * 32 + laneId()); }
+  __device__ __forceinline__ static bool holds(int j) {
+    return (M::blocks % 8 == 0 || j * 32 + laneId() < M::blocks * 4) &&
+           (M::k == M::kPadded || columnHeld(j) < M::k);
   }
   __device__ __forceinline__ Words4 &at(int block, int row, int quarter) const {
     return reinterpret_cast<Words4 *>(staged)[(block * numRows + row) * 4 + quarter];
@@ -149,67 +187,122 @@ template <class M, int Tiles, class C, class Source> struct Operand {
     return words;
   }
 
-  /// Brings blocks [first, first + count) into shared memory; several loads at once.
+  /// Brings blocks [first, first + count) into shared memory; several loads at once: of
+  /// neighbouring columns, or of rows where the columns are few.
   template <class Finish> __device__ __forceinline__ void stage(int first, int count, Finish finish) const {
 #if __CUDA_ARCH__ >= 900
     constexpr int batch = Tiles == 1 ? 4 : 2; // four row tiles leave few registers
 #else
     constexpr int batch = Tiles == 1 ? 4 : 1;
 #endif
+    constexpr int across = share >= batch ? batch : 1, down = batch / across;
     __syncwarp(); // lanes may still read what stands there
-    for (int base = laneId(); base < count * numRows * 4; base += 32 * batch) {
-      Words4 words[batch];
-      int row[batch], column[batch];
+#pragma unroll 1
+    for (int base = laneId(); base < count * 4; base += 32 * across)
+#pragma unroll 1
+      for (int top = 0; top < numRows; top += down) {
+        Words4 words[batch];
 #pragma unroll
-      for (int j = 0; j < batch; ++j) {
-        const int i = base + 32 * j;
-        row[j] = numRows == 1 ? 0 : (i >> 2) % numRows;
-        column[j] = columnOf(first + (numRows == 1 ? i >> 2 : (i >> 2) / numRows), i & 3);
-        if (i >= count * numRows * 4)
-          column[j] = -1;
-        words[j] = {0, 0, 0, 0};
-        if (column[j] >= 0 && column[j] < M::k)
-          words[j] = source.peek(row[j], column[j]);
-      }
-#pragma unroll
-      for (int j = 0; j < batch; ++j) {
-        if (column[j] < 0)
-          continue;
-        if (column[j] < M::k) {
-          source.settle(row[j], column[j], words[j]);
-          words[j] = finish(row[j], column[j], words[j]);
+        for (int j = 0; j < batch; ++j) {
+          const int i = base + j / down * 32, row = top + j % down, column = columnOf(first, i);
+          words[j] = {0, 0, 0, 0};
+          if (i < count * 4 && row < numRows && column < M::k)
+            words[j] = source.peek(row, column);
         }
-        reinterpret_cast<Words4 *>(staged)[base + 32 * j] = words[j];
+#pragma unroll
+        for (int j = 0; j < batch; ++j) {
+          const int i = base + j / down * 32, row = top + j % down, column = columnOf(first, i);
+          if (i >= count * 4 || row >= numRows)
+            continue;
+          if (column < M::k) {
+            source.settle(row, column, words[j]);
+            words[j] = finish(row, column, words[j]);
+          }
+          at(i >> 2, row, i & 3) = words[j];
+        }
       }
-    }
     __syncwarp();
+  }
+  template <class Finish> __device__ __forceinline__ auto finishAt(Finish finish) const {
+    return [=, this](int row, int column, Words4 words) { return finish(row, column, words, aside(column)); };
   }
 
   /// In front of reductions: the source's words, as they are.
-  __device__ __forceinline__ void begin() const {
-    if (active && resident)
+  __device__ __forceinline__ void begin() {
+    if (!active)
+      return;
+    if (single) {
+#pragma unroll
+      for (int j = 0; j < share; ++j)
+        if (holds(j))
+          heldAside[j] = aside(columnHeld(j));
+#pragma unroll
+      for (int j = 0; j < share; ++j)
+        if (holds(j))
+          held[j] = source.peek(0, columnHeld(j));
+#pragma unroll
+      for (int j = 0; j < share; ++j)
+        if (holds(j))
+          source.settle(0, columnHeld(j), held[j]);
+    } else if (resident) {
       stage(0, M::blocks, [](int, int, Words4 words) { return words; });
+    }
   }
   /// Makes the operand of them.
-  template <class Finish> __device__ __forceinline__ void finishStaged(Finish finish) const {
-    for (int i = laneId(); i < M::blocks * numRows * 4; i += 32) {
-      Words4 &words = reinterpret_cast<Words4 *>(staged)[i];
-      const int column = columnOf((i >> 2) / numRows, i & 3);
-      if (column < M::k)
-        words = finish((i >> 2) % numRows, column, words);
+  template <class Finish> __device__ __forceinline__ void finishBegun(Finish finish) const {
+    if (single) {
+      __syncwarp(); // lanes may still read what stands there
+#pragma unroll
+      for (int j = 0; j < share; ++j) {
+        const Words4 words = holds(j) ? finish(0, columnHeld(j), held[j], heldAside[j]) : Words4{0, 0, 0, 0};
+        if (M::blocks % 8 == 0 || j * 32 + laneId() < M::blocks * 4)
+          reinterpret_cast<Words4 *>(staged)[j * 32 + laneId()] = words;
+      }
+    } else if (resident) {
+#pragma unroll 1
+      for (int i = laneId(); i < M::blocks * 4; i += 32) {
+        const int column = columnOf(0, i);
+        if (column >= M::k)
+          break;
+        const auto beside = aside(column);
+#pragma unroll 1
+        for (int row = 0; row < numRows; ++row)
+          at(i >> 2, row, i & 3) = finish(row, column, at(i >> 2, row, i & 3), beside);
+      }
     }
     __syncwarp();
   }
 
-  /// Reduces columns [0, Columns) of every row into pass.scalars[slot]: sums as `parts8`, or
+  /// Reduces columns [0, Columns) of every row into scalarOf(Slot, row): sums as `parts8`, or
   /// maxima. terms(row, column, words) -> Floats<8>. All consumer warps, after begin().
-  template <bool Max, int Columns, class Terms>
-  __device__ __forceinline__ void reduce(int slot, Terms terms) {
+  template <int Slot, bool Max, int Columns, class Terms> __device__ __forceinline__ void reduce(Terms terms) {
     if (!active)
       return;
     constexpr int part = partColumns<Columns>();
     float *sums = consumer.nextScratch(); // [row][warp]
     const int warp = warpId();
+    const auto ofWarps = [&](int row) {
+      const float *mine = sums + row * kConsumerWarps;
+      float total = mine[0];
+#pragma unroll
+      for (int w = 1; w < kConsumerWarps; ++w)
+        total = together<Max>(total, mine[w]);
+      return total;
+    };
+    if (Columns == M::k && single) {
+      float total = noneOf<Max>();
+#pragma unroll
+      for (int j = 0; j < share; ++j)
+        if (holds(j))
+          takeColumns<Max, Columns>(total, columnHeld(j), terms(0, columnHeld(j), held[j]));
+      total = acrossLanes<Max>(total);
+      if (laneId() == 0)
+        sums[warp] = total;
+      consumerSync();
+      scalars[Slot] = ofWarps(0);
+      return;
+    }
+#pragma unroll 1
     for (int row = 0; row < numRows; ++row) {
       const auto values = [&](int c) __attribute__((always_inline)) { // for reports of the CPU executor
         if constexpr (Columns != M::k)
@@ -222,21 +315,21 @@ template <class M, int Tiles, class C, class Source> struct Operand {
         sums[row * kConsumerWarps + warp] = total;
     }
     consumerSync();
-    if (threadIdx.x < numRows) {
-      const float *mine = sums + threadIdx.x * kConsumerWarps;
-      float total = mine[0];
-#pragma unroll
-      for (int w = 1; w < kConsumerWarps; ++w)
-        total = Max ? fmaxf(total, mine[w]) : __fadd_rn(total, mine[w]);
-      pass.scalars[slot][threadIdx.x] = total;
-    }
+    if (threadIdx.x < numRows)
+      pass.scalars[Slot][threadIdx.x] = ofWarps(threadIdx.x);
     consumerSync();
+    if (single)
+      scalars[Slot] = pass.scalars[Slot][0];
+  }
+  __device__ __forceinline__ float scalarOf(int slot, int row) const {
+    return single ? scalars[slot] : pass.scalars[slot][row];
   }
 };
 
-template <class M, int Tiles, class C, class Source>
-__device__ __forceinline__ Operand<M, Tiles, C, Source> operandOf(C &consumer, PassShared &pass, Source source) {
-  return {consumer, consumer.local(), pass, source};
+template <class M, int Tiles, class C, class Source, class AsideOf = NoAside>
+__device__ __forceinline__ Operand<M, Tiles, C, Source, AsideOf> operandOf(C &consumer, PassShared &pass, Source source,
+                                                                          AsideOf aside = {}) {
+  return {consumer, consumer.local(), pass, source, aside};
 }
 
 struct Yes {
@@ -251,7 +344,6 @@ template <int Words, int Values> struct Beside {
   PairWords words[Words > 0 ? Words : 1];
   Floats<2> values[Values > 0 ? Values : 1];
 };
-struct Nothing {};
 
 /// y = a * M^T for all rows of the pass.
 ///   Tiles    row tiles of 16 that this variant handles (1 or 4)
@@ -261,8 +353,8 @@ struct Nothing {};
 ///   epilogue(rowTile, row, pair, y0, y1, what early returned)   one thread holds packed rows 2*pair and
 ///            2*pair+1 of the matrix; rowTile is a compile-time constant after unrolling.
 ///            The four lanes that hold a row's pairs 4i to 4i+3 call it together
-template <bool Reduced, class M, int Tiles, class C, class Source, class Finish, class Early, class Epilogue>
-__device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source> &operand, Finish finish, Early early,
+template <bool Reduced, class M, int Tiles, class C, class Source, class AsideOf, class Finish, class Early, class Epilogue>
+__device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source, AsideOf> &operand, Finish finish, Early early,
                                               Epilogue epilogue) {
   static_assert(M::group <= kMostTiles);
   if (!operand.active)
@@ -271,21 +363,27 @@ __device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source> &oper
   const int numRows = operand.numRows;
   const int warp = warpId(), lane = laneId();
   const int rowInTile = lane >> 2;
-  // What a thread is handed behind a group of tiles: (tile, row, pair); its row stays.
-  const int item = threadIdx.x;
-  const auto rowOf = [&](int tile) { return tile * kTileRows + ((item >> 2) & 15); };
-  const auto pairOf = [&](int group) { return (group * M::group + (item >> 6)) * 4 + (item & 3); };
+  // Sums of several groups are added over the warps together, as many as their rows leave room
+  // for. What a thread is handed then: (tile of these groups, row, pair); its row stays.
+  const int rowsLog = Tiles == 1 ? operand.pass.rowsLog : 4;
+  const int atOnce = Tiles == 1 ? max(1, min(kGroupsAtOnce, (kMostTiles * kTileRows >> rowsLog) / M::group)) : 1;
+  const int item = threadIdx.x, itemTile = item >> (2 + rowsLog), itemRow = (item >> 2) & ((1 << rowsLog) - 1);
+  const auto pairOf = [&](int i) { return (operand.groups.at(i + itemTile / M::group) * M::group + itemTile % M::group) * 4 + (item & 3); };
+  const auto hasItem = [&](int i, int row) {
+    return itemTile < atOnce * M::group && row < numRows && operand.groups.at(i + itemTile / M::group) >= 0;
+  };
   decltype(early(0, 0)) beside[Tiles] = {};
   const auto lookAhead = [&](int i) { // with more row tiles there are no registers for it
-    if (const int g = groupOfCta<M>(i); Tiles == 1 && g >= 0 && item < M::group * 64 && rowOf(0) < numRows)
-      beside[0] = early(rowOf(0), pairOf(g));
+    if (Tiles == 1 && hasItem(i, itemRow))
+      beside[0] = early(itemRow, pairOf(i));
   };
   lookAhead(0);
-  if (operand.resident) {
-    if constexpr (Reduced)
-      operand.finishStaged(finish);
-    else
-      operand.stage(0, M::blocks, finish);
+  if (Tiles == 1 && (Reduced || operand.single)) {
+    if constexpr (!Reduced)
+      operand.begin();
+    operand.finishBegun(finish);
+  } else if (operand.resident) {
+    operand.stage(0, M::blocks, operand.finishAt(finish));
   }
   const bool below = rowInTile < numRows, above = 8 + rowInTile < numRows; // rows of the first tile
   const auto multiply = [&](float (&acc)[M::group][Tiles][2][4], const Words4 (&w)[M::group], int block) {
@@ -302,111 +400,130 @@ __device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source> &oper
       }
     }
   };
+  const auto chunk = [&] {
+    return reinterpret_cast<const Words4 *>(consumer.acquire()) + warp * (M::chunkBlocks * M::group * 32) + lane;
+  };
+  // A warp's sums of row tile t, as the `n`th tile of these that are added together.
+  const auto handIn = [&](float *sums, const float (&even)[4], const float (&odd)[4], int n) {
+    float *at = sums + warp * (kMostTiles * kTileRows * 8) + (n << rowsLog) * 8 + rowInTile * 8 + (lane & 3) * 2;
+    if (rowsLog == 4 || rowInTile >> rowsLog == 0)
+      *reinterpret_cast<Float2 *>(at) = {__fadd_rn(even[0], odd[0]), __fadd_rn(even[1], odd[1])};
+    if (rowsLog == 4)
+      *reinterpret_cast<Float2 *>(at + 64) = {__fadd_rn(even[2], odd[2]), __fadd_rn(even[3], odd[3])};
+  };
+  // Adds them up, a pair of columns to a thread. Two buffers alternate, so one barrier is enough.
+  const auto sumUp = [&](const float *sums) {
+    const Float2 *at = reinterpret_cast<const Float2 *>(sums) + item;
+    Float2 y = at[0];
+#pragma unroll
+    for (int w = 1; w < kConsumerWarps; ++w) {
+      const Float2 s = at[w * (kMostTiles * kTileRows * 4)];
+      y.x = __fadd_rn(y.x, s.x);
+      y.y = __fadd_rn(y.y, s.y);
+    }
+    return y;
+  };
 #pragma unroll 1
-  for (int i = 0, g; (g = groupOfCta<M>(i)) >= 0; ++i) {
-    float acc[M::group][Tiles][2][4] = {};
-
-    const auto chunk = [&] {
-      return reinterpret_cast<const Words4 *>(consumer.acquire()) + warp * (M::chunkBlocks * M::group * 32) + lane;
-    };
-    // All of a chunk's loads are under way together: the release stands behind them.
-    const auto wholeChunks = [&](auto few, int count) {
+  for (int i = 0; operand.groups.at(i) >= 0; i += atOnce) {
+    float *sums = consumer.nextScratch();
 #pragma unroll 1
-      for (int block = 0; block < count; block += M::chunkBlocks) {
-        const Words4 *weights = chunk(), *activations = &operand.at(block, rowInTile, lane & 3);
-        Words4 w[M::chunkBlocks][M::group], a[M::chunkBlocks][2] = {};
+    for (int inFlush = 0; inFlush < atOnce && operand.groups.at(i + inFlush) >= 0; ++inFlush) {
+      float acc[M::group][Tiles][2][4] = {};
+      // All of a chunk's loads are under way together: the release stands behind them.
+      const auto wholeChunks = [&](auto few, int count) {
+#pragma unroll 1
+        for (int block = 0; block < count; block += M::chunkBlocks) {
+          const Words4 *weights = chunk(), *activations = &operand.at(block, rowInTile, lane & 3);
+          Words4 w[M::chunkBlocks][M::group], a[M::chunkBlocks][2] = {};
 #pragma unroll
-        for (int b = 0; b < M::chunkBlocks; ++b) {
+          for (int b = 0; b < M::chunkBlocks; ++b) {
 #pragma unroll
-          for (int n = 0; n < M::group; ++n)
-            w[b][n] = loadShared4(weights, (b * M::group + n) * 512);
-          if (below)
-            a[b][0] = loadShared4(activations, b * numRows * 64);
-          if (!few.value && above)
-            a[b][1] = loadShared4(activations, b * numRows * 64 + 512);
-        }
-        consumer.release();
-#pragma unroll
-        for (int b = 0; b < M::chunkBlocks; ++b)
-#pragma unroll
-          for (int n = 0; n < M::group; ++n) {
-            const Words4 &low = a[b][0], &high = a[b][1], &both = w[b][n];
-            if (few.value) {
-              mma(acc[n][0][0], low.x, low.y, low.z, low.w, both.x, both.y);
-              mma(acc[n][0][1], low.x, low.y, low.z, low.w, both.z, both.w);
-            } else {
-              mma(acc[n][0][0], low.x, high.x, low.z, high.z, both.x, both.y);
-              mma(acc[n][0][1], low.y, high.y, low.w, high.w, both.z, both.w);
-            }
+            for (int n = 0; n < M::group; ++n)
+              w[b][n] = loadShared4(weights, (b * M::group + n) * 512);
+            if (below)
+              a[b][0] = loadShared4(activations, b * numRows * 64);
+            if (!few.value && above)
+              a[b][1] = loadShared4(activations, b * numRows * 64 + 512);
           }
+          consumer.release();
+#pragma unroll
+          for (int b = 0; b < M::chunkBlocks; ++b)
+#pragma unroll
+            for (int n = 0; n < M::group; ++n) {
+              const Words4 &low = a[b][0], &high = a[b][1], &both = w[b][n];
+              if (few.value) {
+                mma(acc[n][0][0], low.x, low.y, low.z, low.w, both.x, both.y);
+                mma(acc[n][0][1], low.x, low.y, low.z, low.w, both.z, both.w);
+              } else {
+                mma(acc[n][0][0], low.x, high.x, low.z, high.z, both.x, both.y);
+                mma(acc[n][0][1], low.y, high.y, low.w, high.w, both.z, both.w);
+              }
+            }
+        }
+      };
+      const Words4 *weights = nullptr; // of a chunk, which may go on in the next window
+#pragma unroll 1
+      for (int first = 0; first < M::blocks; first += operand.window) {
+        const int count = min(operand.window, M::blocks - first);
+        if (!operand.resident)
+          operand.stage(first, count, operand.finishAt(finish));
+        if constexpr (Tiles == 1) {
+          if (numRows <= 8)
+            wholeChunks(Yes(), count);
+          else
+            wholeChunks(No(), count);
+        } else {
+#pragma unroll 1
+          for (int block = 0; block < count; ++block) {
+            const int inChunk = (first + block) % M::chunkBlocks;
+            if (inChunk == 0)
+              weights = chunk();
+            Words4 w[M::group];
+#pragma unroll
+            for (int n = 0; n < M::group; ++n)
+              w[n] = weights[(inChunk * M::group + n) * 32];
+            multiply(acc, w, block);
+            if (inChunk == M::chunkBlocks - 1)
+              consumer.release();
+          }
+        }
       }
-    };
-    const Words4 *weights = nullptr; // of a chunk, which may go on in the next window
-#pragma unroll 1
-    for (int first = 0; first < M::blocks; first += operand.window) {
-      const int count = min(operand.window, M::blocks - first);
-      if (!operand.resident)
-        operand.stage(first, count, finish);
       if constexpr (Tiles == 1) {
-        if (numRows <= 8)
-          wholeChunks(Yes(), count);
-        else
-          wholeChunks(No(), count);
+#pragma unroll
+        for (int n = 0; n < M::group; ++n) {
+          if (numRows <= 8) // the second step's sums stand in the other half
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+              acc[n][0][1][e] = acc[n][0][1][2 + e];
+          handIn(sums, acc[n][0][0], acc[n][0][1], inFlush * M::group + n);
+        }
       } else {
-#pragma unroll 1
-        for (int block = 0; block < count; ++block) {
-          const int inChunk = (first + block) % M::chunkBlocks;
-          if (inChunk == 0)
-            weights = chunk();
-          Words4 w[M::group];
+#pragma unroll
+        for (int t = 0; t < Tiles; ++t) {
+          if (t * kTileRows >= numRows)
+            break;
+          if (t > 0)
+            sums = consumer.nextScratch();
 #pragma unroll
           for (int n = 0; n < M::group; ++n)
-            w[n] = weights[(inChunk * M::group + n) * 32];
-          multiply(acc, w, block);
-          if (inChunk == M::chunkBlocks - 1)
-            consumer.release();
+            handIn(sums, acc[n][t][0], acc[n][t][1], n);
+          consumerSync();
+          if (const int row = t * kTileRows + itemRow; hasItem(i, row)) {
+            const Float2 y = sumUp(sums);
+            beside[t] = early(row, pairOf(i));
+            epilogue(t, row, pairOf(i), y.x, y.y, beside[t]);
+          }
         }
       }
     }
-    if (Tiles == 1 && numRows <= 8) // the second step's sums stand in the other half
-#pragma unroll
-      for (int n = 0; n < M::group; ++n)
-#pragma unroll
-        for (int e = 0; e < 2; ++e)
-          acc[n][0][1][e] = acc[n][0][1][2 + e];
-
-    // Add the eight warps' sums, one row tile at a time, and hand each pair of
-    // columns to a thread. Two buffers alternate, so one barrier is enough.
-#pragma unroll
-    for (int t = 0; t < Tiles; ++t) {
-      if (Tiles > 1 && t * kTileRows >= numRows)
-        break;
-      float *sums = consumer.nextScratch();
-#pragma unroll
-      for (int n = 0; n < M::group; ++n)
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          float *at = sums + ((warp * M::group + n) * kTileRows + h * 8 + rowInTile) * 8 + (lane & 3) * 2;
-          const auto &[even, odd] = acc[n][t];
-          *reinterpret_cast<Float2 *>(at) = {__fadd_rn(even[2 * h], odd[2 * h]), __fadd_rn(even[2 * h + 1], odd[2 * h + 1])};
-        }
+    if constexpr (Tiles == 1) {
       consumerSync();
-      const int row = rowOf(t);
-      if (item < M::group * 64 && row < numRows) {
-        const Float2 *at = reinterpret_cast<const Float2 *>(sums) + item;
-        Float2 y = at[0];
-#pragma unroll
-        for (int w = 1; w < kConsumerWarps; ++w) {
-          const Float2 s = at[w * (M::group * 64)];
-          y.x = __fadd_rn(y.x, s.x);
-          y.y = __fadd_rn(y.y, s.y);
-        }
-        if (Tiles > 1)
-          beside[t] = early(row, pairOf(g));
-        epilogue(t, row, pairOf(g), y.x, y.y, beside[t]);
+      if (hasItem(i, itemRow)) {
+        const Float2 y = sumUp(sums);
+        epilogue(0, itemRow, pairOf(i), y.x, y.y, beside[0]);
       }
+      lookAhead(i + atOnce);
     }
-    lookAhead(i + 1);
   }
   operand.home = consumer;
 }

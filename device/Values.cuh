@@ -137,9 +137,11 @@ template <int Length> struct WeightVector {
   __device__ __forceinline__ Floats<2> loadPair(int c0, int c1) const {
     return {{load(c0).v[0], load(c1).v[0]}};
   }
+  /// Eight columns, as they are; Length is a multiple of 8.
+  __device__ __forceinline__ Words4 words(int col) const { return loadConstWords(base + col % Length); }
   __device__ __forceinline__ Floats<8> load8(int col) const {
     if constexpr (Length % 8 == 0)
-      return unpack8(loadConstWords(base + col % Length));
+      return unpack8(words(col));
     else
       return mapFloats<8>([&](int i) { return load(col + i).v[0]; });
   }

@@ -111,7 +111,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("  awaitPlanRead(shared.sync);");
     w.line("if (!gridEdge(grid, 0))");
     w.line("  break;");
-    w.line("loadPass<{}, sizeof(Request)>(pass, p, tick);", pool);
+    w.line("loadPass<{}, sizeof(Request), Stream::operandBytes>(pass, p, tick);", pool);
     w.line("consumerSync();");
     w.line("if (pass.done)");
     w.line("  break;");

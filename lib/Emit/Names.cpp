@@ -48,10 +48,10 @@ static bool isReserved(llvm::StringRef word) {
       "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unix", "unsigned", "using",
       "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
       // variables
-      "b", "beside", "best", "c", "context", "early", "epilogue", "finish", "grid", "inBlock", "instance", "keys", "layer", "logit", "numRows", "operand", "out", "own", "p", "pair", "part", "partner",
+      "aside", "b", "beside", "best", "c", "context", "early", "epilogue", "finish", "grid", "inBlock", "instance", "keys", "layer", "logit", "numRows", "operand", "out", "own", "p", "pair", "part", "partner",
       "pass", "position", "query", "rope", "row", "set", "shared", "sum", "tile", "unused", "values", "words", "workspace", "y",
       // functions and types
-      "Beside", "Best", "Bf", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "PassContext", "PassShared",
+      "Aside", "Beside", "Best", "Bf", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "PassContext", "PassShared",
       "Request", "Rope", "Shared", "Stream", "Tiles", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
       "AttentionShape", "consumerSync", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent", "inShared",
       "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "partnerColumn",

@@ -143,6 +143,7 @@ private:
     auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}(PassContext &context)", name), name);
     emitCalls(segment.before, false);
     if (segment.repeatCount) {
+      w.line("#pragma unroll 1");
       auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount), "layer");
       emitCalls(segment.repeated, true);
     }
@@ -318,12 +319,16 @@ private:
     Value value = group.def(m.ranges[0].product)->operands[0];
     auto slice = group.slice(value);
     const Value source = sourceOf(group, value, slice, m);
-    w.line("auto operand = operandOf<{}, Tiles>(context.stream, pass, {});", types[phase.matrix],
-           source ? placeExpr(plan, plan.placeOf.at(source.id)) : "NoSource{}");
+    if (source && group.def(value) && group.def(value)->op == Op::Round && group.def(value)->operands[0] == source)
+      value = source; // it is bf16 already
+    const auto aside = emitAside(group, slice, m);
+    w.line("auto operand = operandOf<{}, Tiles>(context.stream, pass, {}{});", types[phase.matrix],
+           source ? placeExpr(plan, plan.placeOf.at(source.id)) : "NoSource{}", aside.empty() ? "" : ", aside");
     auto scalars = emitReductions(group, slice, source, m);
     emitSinkDeclarations(group, m);
     {
-      auto lambda = w.record("const auto finish = [&](int row, int c, Words4 words) -> Words4");
+      const std::string beside = aside.empty() ? "Nothing" : fmt::format("const Aside<{}> &beside", aside.size());
+      auto lambda = w.record(fmt::format("const auto finish = [&](int row, int c, Words4 words, {}) -> Words4", beside));
       if (value == source) {
         w.line("return keepBelow<{}>(words, c);", m.k);
       } else {
@@ -334,6 +339,8 @@ private:
           vectors.bind(source, "unpack8(words)");
         for (auto &[id, expr] : scalars)
           vectors.bind(Value{id}, expr);
+        for (auto [number, weight] : llvm::enumerate(aside))
+          vectors.bind(weight, fmt::format("unpack8(beside.words[{}])", number));
         std::string result = vectors.eval(value);
         w.line("return keepBelow<{}>(pack8({}), c);", m.k, result);
         ours();
@@ -342,6 +349,23 @@ private:
     emitEpilogue(group, phase, m);
     w.line("streamProduct<{}>(operand, finish, early, epilogue);", scalars.empty() ? "false" : "true");
     emitBest(group);
+  }
+
+  /// Weight vectors that the operand's last step needs at its own columns: loaded before the
+  /// wait for the activations.
+  std::vector<Value> emitAside(const Group &group, const std::vector<const Operation *> &slice, const plan::Matrix &m) {
+    std::vector<Value> weights;
+    std::string list;
+    for (const Operation *op : slice) {
+      const bool used = op->op == Op::WeightGet && module.type(op->result()).size % 8 == 0;
+      if (!used)
+        continue;
+      weights.push_back(op->result());
+      list += (list.empty() ? "" : ", ") + identifier(op->name) + ".words(c)";
+    }
+    if (!weights.empty())
+      w.line("const auto aside = [&](int c) {{ return Aside<{}>{{{{{}}}}}; }};", weights.size(), list);
+    return weights;
   }
 
   /// The one bf16 buffer that an operand is computed from, read at the operand's columns.
@@ -378,8 +402,8 @@ private:
       const int64_t columns = module.type(op->operands[0]).size;
       at(op->loc);
       {
-        auto terms = w.lambda(fmt::format("operand.template reduce<{}, {}>({}, [&](int row, int c, Words4 words)",
-                                          op->op == Op::ReduceMax, columns, reduced.size()));
+        auto terms = w.lambda(fmt::format("operand.template reduce<{}, {}, {}>([&](int row, int c, Words4 words)",
+                                          reduced.size(), op->op == Op::ReduceMax, columns));
         const auto inner = group.slice(op->operands[0]);
         declarePosition(inner);
         declarePartner(inner, columns);
@@ -393,7 +417,7 @@ private:
       }
       ours();
       assert(reduced.size() < 4 && "PassShared keeps four scalars per row");
-      reduced[op->result().id] = fmt::format("pass.scalars[{}][row]", reduced.size());
+      reduced[op->result().id] = fmt::format("operand.scalarOf({}, row)", reduced.size());
     }
     return reduced;
   }

@@ -246,22 +246,25 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
   const int numRows = pass.numRows;
   const Rope<32> rope32{p.ropeCosSin};
   const WeightVector<256> attn_norm{weightAt(p, 2 + layer)};
-  auto operand = operandOf<WqWkWv, Tiles>(context.stream, pass, b.x(layer));
+  const auto aside = [&](int c) { return Aside<1>{{attn_norm.words(c)}}; };
+  auto operand = operandOf<WqWkWv, Tiles>(context.stream, pass, b.x(layer), aside);
   operand.begin();
 #line 36 "pipelines/models/llama.yaml"
-  operand.template reduce<false, 256>(0, [&](int row, int c, Words4 words) {
+  operand.template reduce<0, false, 256>([&](int row, int c, Words4 words) {
     return mul(unpack8(words), unpack8(words));
   });
-#line 256 "autoregressive.cu"
+#line 257 "autoregressive.cu"
   const KvRows<TargetKv> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<TargetKv>(layer), &pass};
   const KvRows<TargetKv> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<TargetKv>(layer), &pass};
-  const auto finish = [&](int row, int c, Words4 words) -> Words4 {
+  const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
-    const auto t = reciprocalSqrt(add(mul(pass.scalars[0][row], 0.00390625f), 9.99999975e-06f));
+    const auto t = add(mul(operand.scalarOf(0, row), 0.00390625f), 9.99999975e-06f);
 #line 36 "pipelines/models/llama.yaml"
-    const auto h = toBf16(mul(attn_norm.load8(c), toBf16(mul(unpack8(words), t))));
+    const auto t2 = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), reciprocalSqrt(t))));
+#line 36 "pipelines/models/llama.yaml"
+    const auto h = toBf16(t2);
     return keepBelow<256>(pack8(h), c);
-#line 265 "autoregressive.cu"
+#line 268 "autoregressive.cu"
   };
   const auto early = [&](int row, int pair) {
     Beside<0, 2> beside = {};
@@ -288,7 +291,7 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 292 "autoregressive.cu"
+#line 295 "autoregressive.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -300,7 +303,7 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 304 "autoregressive.cu"
+#line 307 "autoregressive.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -308,7 +311,7 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 312 "autoregressive.cu"
+#line 315 "autoregressive.cu"
     } // wv
   };
   streamProduct<true>(operand, finish, early, epilogue);
@@ -327,7 +330,7 @@ __device__ __noinline__ void targetBodyAttention(PassContext &context, int layer
   attend<TargetKv>(context.grid, 3, pass, layer, 0.176776692f, context.stream, own, query,
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 331 "autoregressive.cu"
+#line 334 "autoregressive.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -338,7 +341,7 @@ __device__ __noinline__ void targetBodyWo(PassContext &context, int layer) {
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
   auto operand = operandOf<Wo, Tiles>(context.stream, pass, b.attention(layer));
-  const auto finish = [&](int row, int c, Words4 words) -> Words4 {
+  const auto finish = [&](int row, int c, Words4 words, Nothing) -> Words4 {
     return keepBelow<256>(pack8(toBf16(unpack8(words))), c);
   };
   const auto early = [&](int row, int pair) {
@@ -356,7 +359,7 @@ __device__ __noinline__ void targetBodyWo(PassContext &context, int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 360 "autoregressive.cu"
+#line 363 "autoregressive.cu"
     } // wo
   };
   streamProduct<false>(operand, finish, early, epilogue);
@@ -370,20 +373,23 @@ __device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
   const WeightVector<256> mlp_norm{weightAt(p, 32 + layer)};
-  auto operand = operandOf<GateUp, Tiles>(context.stream, pass, b.x2(layer));
+  const auto aside = [&](int c) { return Aside<1>{{mlp_norm.words(c)}}; };
+  auto operand = operandOf<GateUp, Tiles>(context.stream, pass, b.x2(layer), aside);
   operand.begin();
 #line 41 "pipelines/models/llama.yaml"
-  operand.template reduce<false, 256>(0, [&](int row, int c, Words4 words) {
+  operand.template reduce<0, false, 256>([&](int row, int c, Words4 words) {
     return mul(unpack8(words), unpack8(words));
   });
-#line 380 "autoregressive.cu"
-  const auto finish = [&](int row, int c, Words4 words) -> Words4 {
+#line 384 "autoregressive.cu"
+  const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
-    const auto t = reciprocalSqrt(add(mul(pass.scalars[0][row], 0.00390625f), 9.99999975e-06f));
+    const auto t = add(mul(operand.scalarOf(0, row), 0.00390625f), 9.99999975e-06f);
 #line 41 "pipelines/models/llama.yaml"
-    const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(mul(unpack8(words), t))));
+    const auto t2 = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), reciprocalSqrt(t))));
+#line 41 "pipelines/models/llama.yaml"
+    const auto h = toBf16(t2);
     return keepBelow<256>(pack8(h), c);
-#line 387 "autoregressive.cu"
+#line 393 "autoregressive.cu"
   };
   const auto early = [](int, int) { return Nothing{}; };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
@@ -393,7 +399,7 @@ __device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 397 "autoregressive.cu"
+#line 403 "autoregressive.cu"
     } // gate, up
   };
   streamProduct<true>(operand, finish, early, epilogue);
@@ -407,7 +413,7 @@ __device__ __noinline__ void targetBodyDown(PassContext &context, int layer) {
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
   auto operand = operandOf<Down, Tiles>(context.stream, pass, b.gate_up(layer));
-  const auto finish = [&](int row, int c, Words4 words) -> Words4 {
+  const auto finish = [&](int row, int c, Words4 words, Nothing) -> Words4 {
     return keepBelow<704>(words, c);
   };
   const auto early = [&](int row, int pair) {
@@ -425,7 +431,7 @@ __device__ __noinline__ void targetBodyDown(PassContext &context, int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 429 "autoregressive.cu"
+#line 435 "autoregressive.cu"
     } // down
   };
   streamProduct<false>(operand, finish, early, epilogue);
@@ -436,6 +442,7 @@ __device__ __noinline__ void targetBodyDown(PassContext &context, int layer) {
 template <int Tiles>
 __device__ __noinline__ bool targetBody(PassContext &context) {
   targetBodyX(context);
+#pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
     targetBodyWqWkWv<Tiles>(context, layer);
     targetBodyAttention(context, layer);
@@ -454,19 +461,22 @@ __device__ __noinline__ void targetHeadHead(PassContext &context) {
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
   const int numRows = pass.numRows;
   const WeightVector<256> norm{weightAt(p, 1)};
-  auto operand = operandOf<Head, Tiles>(context.stream, pass, b.x(6));
+  const auto aside = [&](int c) { return Aside<1>{{norm.words(c)}}; };
+  auto operand = operandOf<Head, Tiles>(context.stream, pass, b.x(6), aside);
   operand.begin();
 #line 43 "pipelines/models/llama.yaml"
-  operand.template reduce<false, 256>(0, [&](int row, int c, Words4 words) {
+  operand.template reduce<0, false, 256>([&](int row, int c, Words4 words) {
     return mul(unpack8(words), unpack8(words));
   });
-#line 464 "autoregressive.cu"
+#line 472 "autoregressive.cu"
   Best best[Tiles];
-  const auto finish = [&](int row, int c, Words4 words) -> Words4 {
+  const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
-    const auto t = reciprocalSqrt(add(mul(pass.scalars[0][row], 0.00390625f), 9.99999975e-06f));
-    return keepBelow<256>(pack8(toBf16(mul(norm.load8(c), toBf16(mul(unpack8(words), t))))), c);
-#line 470 "autoregressive.cu"
+    const auto t = add(mul(operand.scalarOf(0, row), 0.00390625f), 9.99999975e-06f);
+#line 43 "pipelines/models/llama.yaml"
+    const auto t2 = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), reciprocalSqrt(t))));
+    return keepBelow<256>(pack8(toBf16(t2)), c);
+#line 480 "autoregressive.cu"
   };
   const auto early = [](int, int) { return Nothing{}; };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
@@ -474,7 +484,7 @@ __device__ __noinline__ void targetHeadHead(PassContext &context) {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 478 "autoregressive.cu"
+#line 488 "autoregressive.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -647,7 +657,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
       awaitPlanRead(shared.sync);
     if (!gridEdge(grid, 0))
       break;
-    loadPass<TargetKv, sizeof(Request)>(pass, p, tick);
+    loadPass<TargetKv, sizeof(Request), Stream::operandBytes>(pass, p, tick);
     consumerSync();
     if (pass.done)
       break;
