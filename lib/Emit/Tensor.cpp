@@ -75,7 +75,7 @@ private:
            model.getInt("head_dim"));
     w.line("static constexpr int layers = {}, pages = {}, pageTokens = {};", model.getInt("kv_layers"),
            pool ? pool->getInt("pages") : 0, pool ? pool->getInt("page_tokens") : 1);
-    w.line("static constexpr int rows = {}, mostUnits = {};", plan.rowsPerPass, plan.mostUnits);
+    w.line("static constexpr int rows = {};", plan.rowsPerPass);
     w.line("static constexpr long long sums = {};", plan.sumsOffset);
   }
 
