@@ -300,7 +300,7 @@ private:
                                     block ? "inBlock" : "c"));
     if (block)
       w.line("const int c = part * {} + inBlock;", blockColumns);
-    declarePartner(group.slice(op.operands[0]), columns);
+    declarePartner(group.slice(op.operands[0]));
     Vectors vectors(w, group, Vectors::Eight, columns, marker());
     for (auto &[id, expr] : scalars)
       vectors.bind(Value{id}, expr);
@@ -321,14 +321,14 @@ private:
     w.line("auto operand = operandOf<{}, Tiles>(context.stream, pass, {});", types[phase.matrix],
            source ? placeExpr(plan, plan.placeOf.at(source.id)) : "NoSource{}");
     auto scalars = emitReductions(group, slice, source, m);
-    emitSinkDeclarations(group, m);
+    emitSinkDeclarations(group);
     {
       auto lambda = w.record("const auto finish = [&](int row, int c, Words4 words) -> Words4");
       if (value == source) {
         w.line("return keepBelow<{}>(words, c);", m.k);
       } else {
         declarePosition(slice);
-        declarePartner(slice, m.k);
+        declarePartner(slice);
         Vectors vectors(w, group, Vectors::Eight, m.k, marker());
         if (source)
           vectors.bind(source, "unpack8(words)");
@@ -382,7 +382,7 @@ private:
                                           op->op == Op::ReduceMax, columns, reduced.size()));
         const auto inner = group.slice(op->operands[0]);
         declarePosition(inner);
-        declarePartner(inner, columns);
+        declarePartner(inner);
         Vectors vectors(w, group, Vectors::Eight, columns, marker());
         if (source && columns == m.k)
           vectors.bind(source, "unpack8(words)");
@@ -398,7 +398,7 @@ private:
     return reduced;
   }
 
-  void declarePartner(const std::vector<const Operation *> &slice, int64_t) {
+  void declarePartner(const std::vector<const Operation *> &slice) {
     for (const Operation *op : slice)
       if (op->op == Op::RotateHalf) {
         w.line("const int partner = partnerColumn<{}>(c);", op->getInt("dim"));
@@ -435,7 +435,7 @@ private:
     return out;
   }
 
-  void emitSinkDeclarations(const Group &group, const plan::Matrix &) {
+  void emitSinkDeclarations(const Group &group) {
     for (const Operation &inner : group.region.ops) {
       if (inner.op == Op::KvAppend) {
         std::string layer = inLayers ? "layer" : "0", kv = typeName(plan.model) + "Kv";
@@ -460,7 +460,7 @@ private:
   }
 
   /// Opens the code of a range, with the columns that the thread holds.
-  CodeWriter::Scope emitRange(const Group &group, const plan::PairRange &r, const std::vector<Sink> &mine) {
+  CodeWriter::Scope emitRange(const plan::PairRange &r) {
     // Whole tiles: the four lanes of a row store together, padding too.
     const int64_t end = r.pairBegin + (r.pairs + 3) / 4 * 4;
     std::string head = r.pairBegin ? fmt::format("if (pair >= {} && pair < {})", r.pairBegin, end)
@@ -539,10 +539,10 @@ private:
     } else {
       auto lambda = w.record("const auto early = [&](int row, int pair)");
       w.line("Beside<{}, {}> beside = {{}};", words, values);
-      for (auto [r, sinks, list] : llvm::zip(m.ranges, mine, early)) {
+      for (auto [r, list] : llvm::zip(m.ranges, early)) {
         if (list.empty())
           continue;
-        auto range = emitRange(group, r, sinks);
+        auto range = emitRange(r);
         std::vector<const Operation *> ops;
         for (const Early &e : list)
           if (const Operation *op = group.def(e.value))
@@ -566,7 +566,7 @@ private:
                                        words + values ? fmt::format("const Beside<{}, {}> &beside", words, values)
                                                       : std::string("Nothing")));
     for (auto [r, sinks, list] : llvm::zip(m.ranges, mine, early)) {
-      auto range = emitRange(group, r, sinks);
+      auto range = emitRange(r);
       Vectors vectors(w, group, widthOf(r), r.columns, marker());
       if (r.pairing == plan::Pairing::Dual) {
         vectors.bind(r.product, "Floats<1>{{y0}}");
@@ -627,8 +627,7 @@ private:
     const Operation &op = *phase.op;
     Group group(module, plan, op.region());
     declareWeights(group);
-    plan::Matrix none;
-    emitSinkDeclarations(group, none);
+    emitSinkDeclarations(group);
     for (const Sink &sink : sinks(group, op))
       emitMapChain(group, sink);
   }
@@ -681,7 +680,7 @@ private:
     int64_t block = columns / parts;
     auto loop = w.scope(parts > 1 ? fmt::format("for (int c = part * {0} + laneId() * 8; c < (part + 1) * {0}; c += 256)", block)
                                   : fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", columns));
-    declarePartner(slice, columns);
+    declarePartner(slice);
     Vectors vectors(w, group, Vectors::Eight, columns, marker());
     for (auto &[id, expr] : scalars)
       vectors.bind(Value{id}, expr);

@@ -109,7 +109,6 @@ public:
     plan.model = model.name;
     plan.rowsPerPass = module.param("rows_per_pass");
     plan.ctas = plan.knobs.ctas ? plan.knobs.ctas : plan.profile.smCount;
-    uses = ir::countUses(module, module.root.region());
     plan.edges.push_back({"tick plan", {}});
     for (const Operation &segment : model.region().ops)
       if (segment.op == Op::Segment)
@@ -124,7 +123,6 @@ private:
   const ir::Module &module;
   Plan &plan;
   Diagnostics &diags;
-  std::vector<unsigned> uses;
   int64_t nextFirst = 0;
   std::vector<Value> forwarded; ///< body's yields, in order, for the head's arguments
 
