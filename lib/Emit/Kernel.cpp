@@ -129,7 +129,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
         w.line("  break;");
       }
       w.line("fenceAsync(); // the next pass copies keys and values that this one stored");
-      if (plan.knobs.edges == "words") {
+      if (plan.knobs.words) {
         w.line("clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes, pass.rowsBefore * Buffers::rowBytes);");
         w.line("if (!gridEdge(grid, {})) // before control turns to what the pass still reads", plan.passEdge);
         w.line("  break;");

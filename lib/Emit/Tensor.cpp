@@ -79,15 +79,13 @@ private:
     w.line("static constexpr long long sums = {};", plan.sumsOffset);
   }
 
-  bool words() const { return plan.knobs.edges == "words"; }
-
   void emitBuffers() {
     w.line();
     w.comment("Activations of a pass: for each row a record, in which every value has a place of its own.");
     auto s = w.record("struct Buffers");
     w.line("static constexpr long long rowBytes = {}, setBytes = {};", plan.rowBytes, plan.setBytes);
-    w.line("template <int Columns> using Bf16 = Bf16Rows<{}, Columns, rowBytes>;", words() ? "ByWords" : "ByBarrier");
-    w.line("template <int Columns> using Float = FloatRows<{}, Columns, rowBytes>;", words() ? "ByWords" : "ByBarrier");
+    w.line("template <int Columns> using Bf16 = Bf16Rows<{}, Columns, rowBytes>;", plan.knobs.words ? "ByWords" : "ByBarrier");
+    w.line("template <int Columns> using Float = FloatRows<{}, Columns, rowBytes>;", plan.knobs.words ? "ByWords" : "ByBarrier");
     w.line("char *set;");
     w.line("const GridEdges *grid;");
     w.line();
@@ -108,7 +106,7 @@ private:
     w.line("static constexpr int k = {}, kPadded = {}, blocks = {}, chunkBlocks = {};", m.k, m.kPadded, m.blocks,
            m.chunkBlocks);
     w.line("static constexpr int group = {}, groups = {}, firstCta = {};", m.group, m.groups, m.firstCta);
-    w.line("static constexpr bool descending = {};", plan.knobs.order == "descending");
+    w.line("static constexpr bool descending = {};", plan.knobs.descending);
     w.line("static constexpr long long offset = {}, layerBytes = {};", m.offset, m.bytes);
   }
 

@@ -36,17 +36,17 @@ std::vector<std::string> profileNames() {
 bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
   auto [key, value] = setting.split('=');
   struct {
-    const char *name, *first, *second;
-    std::string *target;
-  } words[] = {{"order", "ascending", "descending", &knobs.order}, {"edges", "barrier", "words", &knobs.edges}};
-  for (auto &entry : words)
+    const char *name, *off, *on;
+    bool *target;
+  } choices[] = {{"order", "ascending", "descending", &knobs.descending}, {"edges", "barrier", "words", &knobs.words}};
+  for (auto &entry : choices)
     if (key == entry.name) {
-      if (value != entry.first && value != entry.second) {
+      if (value != entry.off && value != entry.on) {
         diags.report(Diag::BadPlanValue, {}, key.str(), value.str(),
-                     fmt::format("`{}` or `{}`", entry.first, entry.second));
+                     fmt::format("`{}` or `{}`", entry.off, entry.on));
         return false;
       }
-      *entry.target = value.str();
+      *entry.target = value == entry.on;
       return true;
     }
   struct {
@@ -247,7 +247,7 @@ private:
       auto carried = handedOn.find(result.id);
       Place place = carried != handedOn.end() ? Place{carried->second, Place::Next} : newPlace(result, phase.name);
       // One lane stores one value of a block: a bf16 alone is no word.
-      if (plan.knobs.edges == "words" && op.op == Op::Map && type.size == blocksOf(op, op.region().ops.back().operands[number]))
+      if (plan.knobs.words && op.op == Op::Map && type.size == blocksOf(op, op.region().ops.back().operands[number]))
         plan.buffers[place.buffer].dtype = Scalar::F32;
       plan.buffers[place.buffer].edge = phase.edge;
       plan.placeOf[result.id] = place;
@@ -438,7 +438,7 @@ private:
   /// the tick's edge stands before their memory is written again.
   void lowerEdges() {
     plan.bestEdge = plan.edges.size() - 1;
-    if (plan.knobs.edges == "words") {
+    if (plan.knobs.words) {
       for (Edge &edge : llvm::drop_begin(plan.edges))
         edge.lowering = Edge::Words;
       plan.passEdge = newEdge("pass", {});

@@ -36,9 +36,9 @@ struct Knobs {
   int64_t flight = 4;        ///< copies of chunks under way in a CTA, at most
   int64_t chunk = 16384;     ///< bytes of one chunk of the stream, at most
   int64_t stamps = 0;        ///< 1: the kernel takes the time of each phase, when a launch asks for it
-  std::string order = "ascending"; ///< or "descending": in which order a CTA walks its tiles
-  int64_t operands = 0;            ///< bytes of shared memory for activations; 0: chosen
-  std::string edges = "words";     ///< or "barrier": how activations cross from CTA to CTA
+  bool descending = false;   ///< order=descending: a CTA walks its tiles from the last
+  int64_t operands = 0;      ///< bytes of shared memory for activations; 0: chosen
+  bool words = true;         ///< edges=words: activations cross from CTA to CTA without a barrier
 };
 /// Applies `key=value`; reports Diag::UnknownPlanKey or Diag::BadPlanValue.
 bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags);
