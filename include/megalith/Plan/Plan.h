@@ -123,7 +123,7 @@ struct Plan {
   std::vector<Matrix> matrices;
   std::vector<Buffer> buffers;
   std::map<uint32_t, Place> placeOf; ///< by value id
-  int newKeys = -1, newValues = -1; ///< edges by words: buffers of the pass's own K and V
+  int newKeys = -1, newValues = -1; ///< buffers of the pass's own K and V
   std::vector<Segment> segments;    ///< body, head
   std::vector<Edge> edges;          ///< edge 0 stands behind the tick's plan
   int64_t streamBytes;
