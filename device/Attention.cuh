@@ -175,13 +175,12 @@ __device__ __forceinline__ void mergeRanges(const GridEdges &grid, int edge, con
 /// instruction memory, and costs by its length.
 template <class A, class C, class Own, class Query, class Store>
 __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const PassShared &pass, int layer, float scale,
-                                       C &home, Own own, Query query, Store store) {
+                                       C consumer, Own own, Query query, Store store) {
   using S = AttentionShape<A>;
   constexpr int D = S::dim, keys = S::keysOfChunk(C::Ring::stageBytes), chunks = S::round / keys;
   using Part = Soft<2 * S::valueSlabs>; // a thread's two columns of each slab
   if (pass.firstUnit.unit < 0 && !pass.split)
     return;
-  C consumer = home.local();
   char *const scratch = consumer.operands; // and behind it the sums' scratch
   const abi::LaunchParams &p = *grid.params;
   const int warp = warpId(), lane = laneId(), g = lane >> 2, t = lane & 3;
@@ -422,7 +421,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
   if (pass.split)
     mergeRanges<A>(grid, edge, pass, scratch, sums, tag, store);
   consumerSync(); // the next phase's operands come where the scratch is
-  home = consumer;
+  consumer.keep();
 }
 
 } // namespace megalith::device

@@ -74,7 +74,15 @@ constexpr int kSumFloats = kConsumerWarps * kMostTiles * kTileRows * 8;
 /// Groups whose sums are added over the warps together, at most.
 constexpr int kGroupsAtOnce = 4;
 
-/// What a consumer thread carries through a pass.
+/// Where a warp stands in the stream, between two phases. In shared memory: what a thread
+/// keeps in its own is far away when the L1 cache is small.
+struct StreamPlace {
+  int stage;
+  u32 parity;
+  int buffer; ///< of the cross-warp sums: which of the two comes next
+};
+
+/// A consumer warp's side of the stream; during a phase in registers.
 ///   OperandBytes   shared memory for the activations of a product, all warps together
 template <class R, int OperandBytes> struct Consumer {
   using Ring = R;
@@ -82,11 +90,17 @@ template <class R, int OperandBytes> struct Consumer {
   R ring;
   float *scratch;   ///< shared: two buffers of cross-warp sums; attention
   char *operands;   ///< shared
-  int buffer = 0;   ///< which of the two comes next
+  StreamPlace *home;
+  int buffer;
 
-  /// A copy that lives in registers, and whose loads are of shared memory.
-  __device__ __forceinline__ Consumer local() const {
-    return {{inShared(ring.data), inShared(ring.shared), ring.stage, ring.parity}, inShared(scratch), inShared(operands), buffer};
+  __device__ __forceinline__ Consumer(char *stages, RingShared *sync, float *scratch, char *operands, StreamPlace *home)
+      : ring{stages, sync, home->stage, home->parity}, scratch(scratch), operands(operands), home(home),
+        buffer(home->buffer) {}
+  /// At the end of a phase.
+  __device__ __forceinline__ void keep() const {
+    if (laneId() == 0)
+      *home = {ring.stage, ring.parity, buffer};
+    __syncwarp();
   }
 
   /// Of the two buffers the one that was not used last: a barrier of the consumers stands
@@ -103,16 +117,19 @@ template <class R, int OperandBytes> struct Consumer {
     for (u32 spin = 1; !barrierTest(&s.full[ring.stage], ring.parity); ++spin)
       if (stopSeen(s, spin))
         break; // the producer has left; the next edge returns
-    return ring.data + ring.stage * R::stageBytes;
+    const char *chunk = ring.data + ring.stage * R::stageBytes;
+    ring.advance();
+    return chunk;
   }
-  /// The warp has its fragments in registers. The fence keeps the reads before
-  /// the arrival: without it the stage could be refilled under them.
-  __device__ __forceinline__ void release() {
+  /// The warp has its fragments of the last `Count` chunks in registers. The fence keeps the
+  /// reads before the arrivals: without it a stage could be refilled under them.
+  template <int Count = 1> __device__ __forceinline__ void release() {
     fenceCta();
     __syncwarp();
     if (laneId() == 0)
-      barrierArrive(&ring.shared->empty[ring.stage]);
-    ring.advance();
+#pragma unroll
+      for (int back = Count; back > 0; --back)
+        barrierArrive(&ring.shared->empty[ring.before(back).stage]);
   }
 };
 
@@ -132,6 +149,12 @@ struct NoAside {
   __device__ __forceinline__ Nothing operator()(int) const { return {}; }
 };
 
+/// What an epilogue needs beside the products.
+template <int Words, int Values> struct Beside {
+  PairWords words[Words > 0 ? Words : 1];
+  Floats<2> values[Values > 0 ? Values : 1];
+};
+
 /// The rows that a CTA multiplies with M. Each warp takes its own eighth of the columns:
 /// it waits for no more than that, and keeps it in shared memory in the order of the mma
 /// fragments, [block][row][32 columns]: all of it when the rows fit, else a window of it.
@@ -140,18 +163,21 @@ struct NoAside {
 ///            before the wait for the source
 ///   finish(row, column, words, aside) -> Words4   the operand there, from the source's words
 /// called for rows below numRows and columns below k. A CTA without tiles of M does nothing.
-template <class M, int Tiles, class C, class Source, class AsideOf> struct Operand {
-  C &home;    ///< where the consumer's place in the ring is kept between products
+///
+/// Before they wait for the source, the warps take the first chunks of the matrix out of the
+/// ring, so that it goes on filling.
+template <class M, int Tiles, class C, class Source, class AsideOf, class Early> struct Operand {
   C consumer;
   PassShared &pass;
   Source source;
   AsideOf aside;
+  Early early;
   const int numRows = pass.numRows;
   const CtaGroups<M> groups;
   const bool active = groups.at(0) >= 0;
   char *const staged = consumer.operands + warpId() * (C::operandBytes / kConsumerWarps);
   /// Blocks of 32 columns that fit at a time; of one row tile whole chunks.
-  static constexpr int step = Tiles == 1 ? M::chunkBlocks : 1;
+  static constexpr int step = Tiles == 1 ? (chunksPerGroup<M>() % 2 == 0 ? 2 : 1) * M::chunkBlocks : 1;
   const int window = min(M::blocks, pass.blocksAtOnce / step * step);
   const bool resident = Tiles == 1 && window == M::blocks; // several row tiles seldom fit
   /// A lane's share of a row, in 8 columns; a single row stays in registers until it is finished.
@@ -161,6 +187,48 @@ template <class M, int Tiles, class C, class Source, class AsideOf> struct Opera
   Words4 held[mayHold ? share : 1] = {};
   decltype(aside(0)) heldAside[mayHold ? share : 1] = {};
   float scalars[kRowScalars] = {}; ///< of a single row
+
+  /// Chunks of weights that a warp takes at a time, and a lane's share of them.
+  static constexpr int chunksTaken = chunksPerGroup<M>() % 2 == 0 ? 2 : 1;
+  static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
+  Words4 taken[Tiles == 1 ? blocksTaken : 1][M::group] = {};
+
+  /// Sums of several groups are added over the warps together, as many as their rows leave room
+  /// for. What a thread is handed then: (tile of these groups, row, pair); its row stays.
+  const int rowsLog = Tiles == 1 ? pass.rowsLog : 4;
+  const int atOnce = Tiles == 1 ? max(1, min(kGroupsAtOnce, (kMostTiles * kTileRows >> rowsLog) / M::group)) : 1;
+  const int itemTile = (int)threadIdx.x >> (2 + rowsLog), itemRow = ((int)threadIdx.x >> 2) & ((1 << rowsLog) - 1);
+  decltype(early(0, 0)) beside[Tiles] = {};
+
+  __device__ __forceinline__ int pairOf(int i) const {
+    return (groups.at(i + itemTile / M::group) * M::group + itemTile % M::group) * 4 + ((int)threadIdx.x & 3);
+  }
+  __device__ __forceinline__ bool hasItem(int i, int row) const {
+    return itemTile < atOnce * M::group && row < numRows && groups.at(i + itemTile / M::group) >= 0;
+  }
+  /// For the sums of the groups from the i-th of this CTA on.
+  __device__ __forceinline__ void lookAhead(int i) {
+    if (Tiles == 1 && hasItem(i, itemRow)) // with more row tiles there are no registers for it
+      beside[0] = early(itemRow, pairOf(i));
+  }
+
+  /// A warp's part of the next chunk.
+  __device__ __forceinline__ const Words4 *chunk() {
+    return reinterpret_cast<const Words4 *>(consumer.acquire()) + warpId() * (M::chunkBlocks * M::group * 32) + laneId();
+  }
+  /// Takes the next chunks out of the ring. All loads are under way together.
+  __device__ __forceinline__ void take() {
+#pragma unroll
+    for (int c = 0; c < chunksTaken; ++c) {
+      const Words4 *weights = chunk();
+#pragma unroll
+      for (int b = 0; b < M::chunkBlocks; ++b)
+#pragma unroll
+        for (int n = 0; n < M::group; ++n)
+          taken[c * M::chunkBlocks + b][n] = loadShared4(weights, (b * M::group + n) * 512);
+    }
+    consumer.template release<chunksTaken>();
+  }
 
   __device__ __forceinline__ static int columnOf(int block, int quarter) {
     return (warpId() * M::blocks + block) * 32 + quarter * 8;
@@ -227,10 +295,11 @@ template <class M, int Tiles, class C, class Source, class AsideOf> struct Opera
     return [=, this](int row, int column, Words4 words) { return finish(row, column, words, aside(column)); };
   }
 
-  /// In front of reductions: the source's words, as they are.
-  __device__ __forceinline__ void begin() {
+  /// The first of all: what does not depend on the source, then its words as they are.
+  template <bool Reduced> __device__ __forceinline__ void begin() {
     if (!active)
       return;
+    lookAhead(0);
     if (single) {
 #pragma unroll
       for (int j = 0; j < share; ++j)
@@ -240,11 +309,15 @@ template <class M, int Tiles, class C, class Source, class AsideOf> struct Opera
       for (int j = 0; j < share; ++j)
         if (holds(j))
           held[j] = source.peek(0, columnHeld(j));
+    }
+    if constexpr (Tiles == 1)
+      take();
+    if (single) {
 #pragma unroll
       for (int j = 0; j < share; ++j)
         if (holds(j))
           source.settle(0, columnHeld(j), held[j]);
-    } else if (resident) {
+    } else if (Reduced && resident) {
       stage(0, M::blocks, [](int, int, Words4 words) { return words; });
     }
   }
@@ -326,10 +399,10 @@ template <class M, int Tiles, class C, class Source, class AsideOf> struct Opera
   }
 };
 
-template <class M, int Tiles, class C, class Source, class AsideOf = NoAside>
-__device__ __forceinline__ Operand<M, Tiles, C, Source, AsideOf> operandOf(C &consumer, PassShared &pass, Source source,
-                                                                          AsideOf aside = {}) {
-  return {consumer, consumer.local(), pass, source, aside};
+template <class M, int Tiles, class C, class Source, class AsideOf, class Early>
+__device__ __forceinline__ Operand<M, Tiles, C, Source, AsideOf, Early>
+operandOf(C consumer, PassShared &pass, Source source, AsideOf aside, Early early) {
+  return {consumer, pass, source, aside, early};
 }
 
 struct Yes {
@@ -337,12 +410,6 @@ struct Yes {
 };
 struct No {
   static constexpr bool value = false;
-};
-
-/// What an epilogue needs beside the products.
-template <int Words, int Values> struct Beside {
-  PairWords words[Words > 0 ? Words : 1];
-  Floats<2> values[Values > 0 ? Values : 1];
 };
 
 /// y = a * M^T for all rows of the pass.
@@ -353,57 +420,22 @@ template <int Words, int Values> struct Beside {
 ///   epilogue(rowTile, row, pair, y0, y1, what early returned)   one thread holds packed rows 2*pair and
 ///            2*pair+1 of the matrix; rowTile is a compile-time constant after unrolling.
 ///            The four lanes that hold a row's pairs 4i to 4i+3 call it together
-template <bool Reduced, class M, int Tiles, class C, class Source, class AsideOf, class Finish, class Early, class Epilogue>
-__device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source, AsideOf> &operand, Finish finish, Early early,
+template <bool Reduced, class M, int Tiles, class C, class Source, class AsideOf, class Early, class Finish, class Epilogue>
+__device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source, AsideOf, Early> &operand, Finish finish,
                                               Epilogue epilogue) {
   static_assert(M::group <= kMostTiles);
   if (!operand.active)
     return;
-  C consumer = operand.consumer;
-  const int numRows = operand.numRows;
-  const int warp = warpId(), lane = laneId();
-  const int rowInTile = lane >> 2;
-  // Sums of several groups are added over the warps together, as many as their rows leave room
-  // for. What a thread is handed then: (tile of these groups, row, pair); its row stays.
-  const int rowsLog = Tiles == 1 ? operand.pass.rowsLog : 4;
-  const int atOnce = Tiles == 1 ? max(1, min(kGroupsAtOnce, (kMostTiles * kTileRows >> rowsLog) / M::group)) : 1;
-  const int item = threadIdx.x, itemTile = item >> (2 + rowsLog), itemRow = (item >> 2) & ((1 << rowsLog) - 1);
-  const auto pairOf = [&](int i) { return (operand.groups.at(i + itemTile / M::group) * M::group + itemTile % M::group) * 4 + (item & 3); };
-  const auto hasItem = [&](int i, int row) {
-    return itemTile < atOnce * M::group && row < numRows && operand.groups.at(i + itemTile / M::group) >= 0;
-  };
-  decltype(early(0, 0)) beside[Tiles] = {};
-  const auto lookAhead = [&](int i) { // with more row tiles there are no registers for it
-    if (Tiles == 1 && hasItem(i, itemRow))
-      beside[0] = early(itemRow, pairOf(i));
-  };
-  lookAhead(0);
-  if (Tiles == 1 && (Reduced || operand.single)) {
-    if constexpr (!Reduced)
-      operand.begin();
+  C &consumer = operand.consumer;
+  const int numRows = operand.numRows, rowsLog = operand.rowsLog, itemRow = operand.itemRow;
+  const int warp = warpId(), lane = laneId(), rowInTile = lane >> 2;
+  if constexpr (!Reduced)
+    operand.template begin<false>();
+  if (Tiles == 1 && (Reduced || operand.single))
     operand.finishBegun(finish);
-  } else if (operand.resident) {
+  else if (operand.resident)
     operand.stage(0, M::blocks, operand.finishAt(finish));
-  }
-  const bool below = rowInTile < numRows, above = 8 + rowInTile < numRows; // rows of the first tile
-  const auto multiply = [&](float (&acc)[M::group][Tiles][2][4], const Words4 (&w)[M::group], int block) {
-#pragma unroll
-    for (int t = 0; t < Tiles; ++t) {
-      if (Tiles > 1 && t * kTileRows >= numRows)
-        break;
-      const int row = t * kTileRows + rowInTile;
-      const Words4 a[2] = {operand.fragment(block, row, row < numRows), operand.fragment(block, row + 8, row + 8 < numRows)};
-#pragma unroll
-      for (int n = 0; n < M::group; ++n) {
-        mma(acc[n][t][0], a[0].x, a[1].x, a[0].z, a[1].z, w[n].x, w[n].y);
-        mma(acc[n][t][1], a[0].y, a[1].y, a[0].w, a[1].w, w[n].z, w[n].w);
-      }
-    }
-  };
-  const auto chunk = [&] {
-    return reinterpret_cast<const Words4 *>(consumer.acquire()) + warp * (M::chunkBlocks * M::group * 32) + lane;
-  };
-  // A warp's sums of row tile t, as the `n`th tile of these that are added together.
+  // A warp's sums, as the `n`th tile of these that are added together.
   const auto handIn = [&](float *sums, const float (&even)[4], const float (&odd)[4], int n) {
     float *at = sums + warp * (kMostTiles * kTileRows * 8) + (n << rowsLog) * 8 + rowInTile * 8 + (lane & 3) * 2;
     if (rowsLog == 4 || rowInTile >> rowsLog == 0)
@@ -413,7 +445,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source, Aside
   };
   // Adds them up, a pair of columns to a thread. Two buffers alternate, so one barrier is enough.
   const auto sumUp = [&](const float *sums) {
-    const Float2 *at = reinterpret_cast<const Float2 *>(sums) + item;
+    const Float2 *at = reinterpret_cast<const Float2 *>(sums) + threadIdx.x;
     Float2 y = at[0];
 #pragma unroll
     for (int w = 1; w < kConsumerWarps; ++w) {
@@ -423,34 +455,29 @@ __device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source, Aside
     }
     return y;
   };
+  const bool below = rowInTile < numRows, above = 8 + rowInTile < numRows; // rows of the first tile
 #pragma unroll 1
-  for (int i = 0; operand.groups.at(i) >= 0; i += atOnce) {
+  for (int i = 0; operand.groups.at(i) >= 0; i += operand.atOnce) {
     float *sums = consumer.nextScratch();
 #pragma unroll 1
-    for (int inFlush = 0; inFlush < atOnce && operand.groups.at(i + inFlush) >= 0; ++inFlush) {
+    for (int group = i; group < i + operand.atOnce && operand.groups.at(group) >= 0; ++group) {
+      const bool last = operand.groups.at(group + 1) < 0;
       float acc[M::group][Tiles][2][4] = {};
-      // All of a chunk's loads are under way together: the release stands behind them.
-      const auto wholeChunks = [&](auto few, int count) {
+      // `first`: of the blocks in shared memory.
+      const auto takenChunks = [&](auto few, int first, int count) {
 #pragma unroll 1
-        for (int block = 0; block < count; block += M::chunkBlocks) {
-          const Words4 *weights = chunk(), *activations = &operand.at(block, rowInTile, lane & 3);
-          Words4 w[M::chunkBlocks][M::group], a[M::chunkBlocks][2] = {};
+        for (int block = 0; block < count; block += operand.blocksTaken) {
+          const Words4 *activations = &operand.at(block, rowInTile, lane & 3);
 #pragma unroll
-          for (int b = 0; b < M::chunkBlocks; ++b) {
-#pragma unroll
-            for (int n = 0; n < M::group; ++n)
-              w[b][n] = loadShared4(weights, (b * M::group + n) * 512);
+          for (int b = 0; b < operand.blocksTaken; ++b) {
+            Words4 low = {0, 0, 0, 0}, high = {0, 0, 0, 0};
             if (below)
-              a[b][0] = loadShared4(activations, b * numRows * 64);
+              low = loadShared4(activations, b * numRows * 64);
             if (!few.value && above)
-              a[b][1] = loadShared4(activations, b * numRows * 64 + 512);
-          }
-          consumer.release();
-#pragma unroll
-          for (int b = 0; b < M::chunkBlocks; ++b)
+              high = loadShared4(activations, b * numRows * 64 + 512);
 #pragma unroll
             for (int n = 0; n < M::group; ++n) {
-              const Words4 &low = a[b][0], &high = a[b][1], &both = w[b][n];
+              const Words4 &both = operand.taken[b][n];
               if (few.value) {
                 mma(acc[n][0][0], low.x, low.y, low.z, low.w, both.x, both.y);
                 mma(acc[n][0][1], low.x, low.y, low.z, low.w, both.z, both.w);
@@ -459,6 +486,9 @@ __device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source, Aside
                 mma(acc[n][0][1], low.y, high.y, low.w, high.w, both.z, both.w);
               }
             }
+          }
+          if (!last || first + block + operand.blocksTaken < M::blocks)
+            operand.take();
         }
       };
       const Words4 *weights = nullptr; // of a chunk, which may go on in the next window
@@ -469,20 +499,32 @@ __device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source, Aside
           operand.stage(first, count, operand.finishAt(finish));
         if constexpr (Tiles == 1) {
           if (numRows <= 8)
-            wholeChunks(Yes(), count);
+            takenChunks(Yes(), first, count);
           else
-            wholeChunks(No(), count);
+            takenChunks(No(), first, count);
         } else {
 #pragma unroll 1
           for (int block = 0; block < count; ++block) {
             const int inChunk = (first + block) % M::chunkBlocks;
             if (inChunk == 0)
-              weights = chunk();
+              weights = operand.chunk();
             Words4 w[M::group];
 #pragma unroll
             for (int n = 0; n < M::group; ++n)
               w[n] = weights[(inChunk * M::group + n) * 32];
-            multiply(acc, w, block);
+#pragma unroll
+            for (int t = 0; t < Tiles; ++t) {
+              if (t * kTileRows >= numRows)
+                break;
+              const int row = t * kTileRows + rowInTile;
+              const Words4 a[2] = {operand.fragment(block, row, row < numRows),
+                                   operand.fragment(block, row + 8, row + 8 < numRows)};
+#pragma unroll
+              for (int n = 0; n < M::group; ++n) {
+                mma(acc[n][t][0], a[0].x, a[1].x, a[0].z, a[1].z, w[n].x, w[n].y);
+                mma(acc[n][t][1], a[0].y, a[1].y, a[0].w, a[1].w, w[n].z, w[n].w);
+              }
+            }
             if (inChunk == M::chunkBlocks - 1)
               consumer.release();
           }
@@ -495,7 +537,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source, Aside
 #pragma unroll
             for (int e = 0; e < 2; ++e)
               acc[n][0][1][e] = acc[n][0][1][2 + e];
-          handIn(sums, acc[n][0][0], acc[n][0][1], inFlush * M::group + n);
+          handIn(sums, acc[n][0][0], acc[n][0][1], (group - i) * M::group + n);
         }
       } else {
 #pragma unroll
@@ -508,24 +550,24 @@ __device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source, Aside
           for (int n = 0; n < M::group; ++n)
             handIn(sums, acc[n][t][0], acc[n][t][1], n);
           consumerSync();
-          if (const int row = t * kTileRows + itemRow; hasItem(i, row)) {
+          if (const int row = t * kTileRows + itemRow; operand.hasItem(i, row)) {
             const Float2 y = sumUp(sums);
-            beside[t] = early(row, pairOf(i));
-            epilogue(t, row, pairOf(i), y.x, y.y, beside[t]);
+            operand.beside[t] = operand.early(row, operand.pairOf(i));
+            epilogue(t, row, operand.pairOf(i), y.x, y.y, operand.beside[t]);
           }
         }
       }
     }
     if constexpr (Tiles == 1) {
       consumerSync();
-      if (hasItem(i, itemRow)) {
+      if (operand.hasItem(i, itemRow)) {
         const Float2 y = sumUp(sums);
-        epilogue(0, itemRow, pairOf(i), y.x, y.y, beside[0]);
+        epilogue(0, itemRow, operand.pairOf(i), y.x, y.y, operand.beside[0]);
       }
-      lookAhead(i + atOnce);
+      operand.lookAhead(i + operand.atOnce);
     }
   }
-  operand.home = consumer;
+  consumer.keep();
 }
 
 /// Packs one matrix of one layer: `rowOf(packedRow)` is the weight row to take,

@@ -45,36 +45,28 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   };
   auto pass = [&](const std::string &segment) {
     std::string name = model + typeName(segment);
-    return wide ? fmt::format("(pass.numRows <= kTileRows ? {0}<1>(context) : {0}<4>(context))", name)
-                : fmt::format("{}<1>(context)", name);
+    return wide ? fmt::format("(pass.numRows <= kTileRows ? {0}<1>() : {0}<4>())", name)
+                : fmt::format("{}<1>()", name);
   };
-  w.line();
-  w.comment("Shared memory of a CTA.");
-  {
-    auto record = w.record("struct Shared");
-    w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];");
-    w.line("alignas(16) char operands[Stream::operandBytes];");
-    w.line("alignas(16) float scratch[{}];", plan.scratchBytes / 4);
-    w.line("PassShared pass;");
-    w.line("RingShared sync;");
-    w.line("Control control; // of CTA 0");
-  }
-  w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.sharedBytes);
-  w.line("static_assert(AttentionShape<{}>::scratchBytes <= sizeof(Shared::operands) + sizeof(Shared::scratch), \"attention "
-         "takes both\");",
-         pool);
   w.line();
   w.comment("The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run the "
             "passes together; warp 8 of each streams weights.");
   auto fn = w.scope("extern \"C\" __global__ void __launch_bounds__(kCtaThreads, 1)\n"
                     "megalith_run(const __grid_constant__ abi::LaunchParams p)",
                     "megalith_run");
-  w.line("Shared &shared = *reinterpret_cast<Shared *>(dynamicShared());");
+  w.line("Shared &shared = sharedOfCta();");
   w.line("PassShared &pass = shared.pass;");
+  w.line("GridEdges &grid = shared.grid;");
   w.line("Control &control = shared.control;");
   w.line("ringInit<WeightRing::stages>(&shared.sync, p);");
-  w.line("if (threadIdx.x == 0)");
-  w.line("  startPasses(pass);");
+  {
+    auto first = w.scope("if (threadIdx.x == 0)");
+    w.line("shared.params = p;");
+    w.line("grid = {&shared.params, &shared.sync.stopped};");
+    w.line("startPasses(pass);");
+  }
+  w.line("if (threadIdx.x < kConsumerWarps)");
+  w.line("  shared.places[threadIdx.x] = {0, 0, 0};");
   w.line("__syncthreads();");
   w.line();
   {
@@ -83,12 +75,12 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("  return;");
     w.line("Producer<WeightRing> producer{{shared.ring, &shared.sync}};");
     {
-      auto loop = w.scope(fmt::format("while (!producer.leaving() && stream{}(p, pass, producer))",
+      auto loop = w.scope(fmt::format("while (!producer.leaving() && stream{}(producer))",
                                       typeName(plan.segments[0].name)));
       if (plan.segments.size() == 1)
         w.line("producer.headFollows();");
       for (size_t i = 1; i < plan.segments.size(); ++i) {
-        w.line("if (producer.headFollows() && !stream{}(p, pass, producer))", typeName(plan.segments[i].name));
+        w.line("if (producer.headFollows() && !stream{}(producer))", typeName(plan.segments[i].name));
         w.line("  break;");
       }
     }
@@ -96,13 +88,11 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("return;");
   }
   w.line();
-  w.line("GridEdges grid{&p, &shared.sync.stopped};");
-  w.line("Stream stream{{shared.ring, &shared.sync}, shared.scratch, shared.operands};");
-  w.line("PassContext context{p, pass, stream, grid};");
   w.line("startControl(control, p);");
   {
     auto loop = w.scope("for (int tick = 0;; ++tick)", "tick");
-    w.line("grid.tick = tick;");
+    w.line("if (threadIdx.x == 0)");
+    w.line("  grid.tick = tick;");
     stamp("Begin", 0);
     w.line("if (blockIdx.x == 0)");
     w.line("  controlBeforePass(control);");
@@ -129,7 +119,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
         w.line("  break;");
       }
       w.line("fenceAsync(); // the next pass copies keys and values that this one stored");
-      if (plan.knobs.edges == "words") {
+      if (plan.knobs.words) {
         w.line("clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes, pass.rowsBefore * Buffers::rowBytes);");
         w.line("if (!gridEdge(grid, {})) // before control turns to what the pass still reads", plan.passEdge);
         w.line("  break;");

@@ -24,7 +24,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   j["stream_bytes"] = plan.streamBytes;
   j["workspace_bytes"] = plan.workspaceBytes;
   j["workspace_row_bytes"] = plan.rowBytes;
-  j["workspace_ones"] = plan.knobs.edges == "words"; // what a word is before it is written
+  j["workspace_ones"] = plan.knobs.words; // what a word is before it is written
   j["tagged_bytes"] = plan.taggedBytes;
   j["pool"] = {{"pages", pool ? pool->getInt("pages") : 0},
                {"page_tokens", pool ? pool->getInt("page_tokens") : 1},

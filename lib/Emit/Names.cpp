@@ -48,10 +48,10 @@ static bool isReserved(llvm::StringRef word) {
       "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unix", "unsigned", "using",
       "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
       // variables
-      "aside", "b", "beside", "best", "c", "context", "early", "epilogue", "finish", "grid", "inBlock", "instance", "keys", "layer", "logit", "numRows", "operand", "out", "own", "p", "pair", "part", "partner",
+      "aside", "b", "beside", "best", "c", "early", "epilogue", "finish", "grid", "inBlock", "instance", "keys", "layer", "logit", "numRows", "operand", "out", "own", "p", "pair", "part", "partner",
       "pass", "position", "query", "rope", "row", "set", "shared", "sum", "tile", "unused", "values", "words", "workspace", "y",
       // functions and types
-      "Aside", "Beside", "Best", "Bf", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "PassContext", "PassShared",
+      "Aside", "Beside", "Best", "Bf", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "NoAside", "NoSource", "PassShared",
       "Request", "Rope", "Shared", "Stream", "Tiles", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
       "AttentionShape", "consumerSync", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent", "inShared",
       "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "partnerColumn",
@@ -124,7 +124,7 @@ std::string stampIndex(const plan::Plan &plan, const plan::Phase &phase) {
 std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan &plan) {
   std::set<std::string> taken = {"Best", "Bf16Rows", "Buffers", "Config", "Consumer", "Control", "ControlState",
                                  "Float2", "FloatRows", "Floats", "Gauge", "GridEdges", "KvRows", "Metric", "Params",
-                                 "PassContext", "PassShared", "Producer", "Request", "Ring", "RingShared", "Rope", "Shared", "Stream",
+                                 "NoAside", "NoSource", "PassShared", "Producer", "Request", "Ring", "RingShared", "Rope", "Shared", "Stream",
                                  "State", "Turn", "WeightRing", "WeightRows", "WeightVector", "Words4", "",
                                  typeName(plan.model) + "Kv"};
   for (const ir::Operation *state : module.all(ir::Op::State))

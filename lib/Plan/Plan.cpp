@@ -36,17 +36,17 @@ std::vector<std::string> profileNames() {
 bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
   auto [key, value] = setting.split('=');
   struct {
-    const char *name, *first, *second;
-    std::string *target;
-  } words[] = {{"order", "ascending", "descending", &knobs.order}, {"edges", "barrier", "words", &knobs.edges}};
-  for (auto &entry : words)
+    const char *name, *off, *on;
+    bool *target;
+  } choices[] = {{"order", "ascending", "descending", &knobs.descending}, {"edges", "barrier", "words", &knobs.words}};
+  for (auto &entry : choices)
     if (key == entry.name) {
-      if (value != entry.first && value != entry.second) {
+      if (value != entry.off && value != entry.on) {
         diags.report(Diag::BadPlanValue, {}, key.str(), value.str(),
-                     fmt::format("`{}` or `{}`", entry.first, entry.second));
+                     fmt::format("`{}` or `{}`", entry.off, entry.on));
         return false;
       }
-      *entry.target = value.str();
+      *entry.target = value == entry.on;
       return true;
     }
   struct {
@@ -109,7 +109,6 @@ public:
     plan.model = model.name;
     plan.rowsPerPass = module.param("rows_per_pass");
     plan.ctas = plan.knobs.ctas ? plan.knobs.ctas : plan.profile.smCount;
-    uses = ir::countUses(module, module.root.region());
     plan.edges.push_back({"tick plan", {}});
     for (const Operation &segment : model.region().ops)
       if (segment.op == Op::Segment)
@@ -124,7 +123,6 @@ private:
   const ir::Module &module;
   Plan &plan;
   Diagnostics &diags;
-  std::vector<unsigned> uses;
   int64_t nextFirst = 0;
   std::vector<Value> forwarded; ///< body's yields, in order, for the head's arguments
 
@@ -249,7 +247,7 @@ private:
       auto carried = handedOn.find(result.id);
       Place place = carried != handedOn.end() ? Place{carried->second, Place::Next} : newPlace(result, phase.name);
       // One lane stores one value of a block: a bf16 alone is no word.
-      if (plan.knobs.edges == "words" && op.op == Op::Map && type.size == blocksOf(op, op.region().ops.back().operands[number]))
+      if (plan.knobs.words && op.op == Op::Map && type.size == blocksOf(op, op.region().ops.back().operands[number]))
         plan.buffers[place.buffer].dtype = Scalar::F32;
       plan.buffers[place.buffer].edge = phase.edge;
       plan.placeOf[result.id] = place;
@@ -440,7 +438,7 @@ private:
   /// the tick's edge stands before their memory is written again.
   void lowerEdges() {
     plan.bestEdge = plan.edges.size() - 1;
-    if (plan.knobs.edges == "words") {
+    if (plan.knobs.words) {
       for (Edge &edge : llvm::drop_begin(plan.edges))
         edge.lowering = Edge::Words;
       plan.passEdge = newEdge("pass", {});

@@ -70,8 +70,9 @@ struct Fiber {
   Deposits *held = nullptr; ///< result of its last warp operation
   uint64_t wakeAt = 0;
 
-  // What it looked at since it last did something. kSeen places; more make it look busy.
-  static constexpr unsigned kSeen = 8;
+  // What it looked at since it last did something. kSeen places; more make it look busy (the
+  // merge of attention looks at 16 words and a flag).
+  static constexpr unsigned kSeen = 24;
   struct Seen {
     const void *at;
     uint64_t value;

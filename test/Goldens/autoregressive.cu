@@ -149,7 +149,7 @@ __device__ __noinline__ void controlAfterPass(Control &c) {
 struct TargetKv {
   static constexpr int heads = 8, kvHeads = 4, headDim = 32;
   static constexpr int layers = 6, pages = 4096, pageTokens = 16;
-  static constexpr int rows = 64, mostUnits = 784;
+  static constexpr int rows = 64;
   static constexpr long long sums = 135168;
 };
 

@@ -36,9 +36,9 @@ struct Knobs {
   int64_t flight = 4;        ///< copies of chunks under way in a CTA, at most
   int64_t chunk = 16384;     ///< bytes of one chunk of the stream, at most
   int64_t stamps = 0;        ///< 1: the kernel takes the time of each phase, when a launch asks for it
-  std::string order = "ascending"; ///< or "descending": in which order a CTA walks its tiles
-  int64_t operands = 0;            ///< bytes of shared memory for activations; 0: chosen
-  std::string edges = "words";     ///< or "barrier": how activations cross from CTA to CTA
+  bool descending = false;   ///< order=descending: a CTA walks its tiles from the last
+  int64_t operands = 0;      ///< bytes of shared memory for activations; 0: chosen
+  bool words = true;         ///< edges=words: activations cross from CTA to CTA without a barrier
 };
 /// Applies `key=value`; reports Diag::UnknownPlanKey or Diag::BadPlanValue.
 bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags);
@@ -123,7 +123,7 @@ struct Plan {
   std::vector<Matrix> matrices;
   std::vector<Buffer> buffers;
   std::map<uint32_t, Place> placeOf; ///< by value id
-  int newKeys = -1, newValues = -1; ///< edges by words: buffers of the pass's own K and V
+  int newKeys = -1, newValues = -1; ///< buffers of the pass's own K and V
   std::vector<Segment> segments;    ///< body, head
   std::vector<Edge> edges;          ///< edge 0 stands behind the tick's plan
   int64_t streamBytes;

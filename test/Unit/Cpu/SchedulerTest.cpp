@@ -278,6 +278,28 @@ TEST_F(SchedulerTest, Livelock) {
   EXPECT_GE(calls, 10u);
 }
 
+TEST_F(SchedulerTest, WaitersForManyWordsLeaveTheTurnToOthers) {
+  constexpr int kWords = 17; // as where attention's ranges are merged
+  u32 *words = zeros<u32>("words", kWords);
+  options.maxIdleSteps = 1'000'000;
+  options.progress = [] { return 0; };
+  const LaunchResult r = run({2, 64, 0}, [&] {
+    if (cta() == 0) {
+      for (int i = 0; i < 100; ++i)
+        syncThreads();
+      if (thread() < kWords)
+        store(words + thread(), 1u);
+      return;
+    }
+    for (bool absent = true; absent;) {
+      absent = false;
+      for (int i = 0; i < kWords; ++i)
+        absent |= load(words + i) == 0;
+    }
+  });
+  EXPECT_EQ(text(r), "silent");
+}
+
 TEST_F(SchedulerTest, SpinLocksDoNotStarve) {
   u32 *lock = zeros<u32>("lock", 2);
   before = [&] { executor.reset(reinterpret_cast<char *>(lock), Initial::Zero); };

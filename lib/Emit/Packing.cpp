@@ -1,0 +1,100 @@
+#include "Tensor.h"
+#include <algorithm>
+
+namespace megalith::emit {
+
+using ir::Op;
+using ir::Operation;
+
+static void emitWeightRow(CodeWriter &w, const Operation &model, const std::map<std::string, int> &index,
+                          const std::string &weight, const std::string &row, int64_t rows, int64_t k) {
+  bool layered = false;
+  for (const Operation &op : model.region().ops)
+    if (op.op == Op::Weight && op.name == weight)
+      layered = op.getInt("layers") != 0;
+  w.line("return {0} < {1} ? weightAt(p, {2}{3}) + (long long)({0}) * {4} : nullptr;", row, rows, index.at(weight),
+         layered ? " + layer" : "", k);
+}
+
+void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
+  const Operation &model = *module.all(Op::Model)[0];
+  auto index = weightIndices(model);
+  w.comment("Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output "
+            "columns that one thread receives together.");
+  auto fn = w.scope("extern \"C\" __global__ void __launch_bounds__(256)\n"
+                    "megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream)",
+                    "megalith_pack");
+  const auto types = matrixTypes(module, plan);
+  for (size_t i = 0; i < plan.matrices.size(); ++i) {
+    const plan::Matrix &m = plan.matrices[i];
+    const std::string &type = types[i];
+    auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", std::max<int64_t>(1, m.layers)));
+    auto lambda = w.lambda(fmt::format("packMatrix<{0}>(stream + {0}::offset + layer * {0}::layerBytes, "
+                                       "[&](int packedRow) -> const u16 *",
+                                       type));
+    w.line("const int pair = packedRow / 2, odd = packedRow % 2;");
+    for (const plan::PairRange &r : m.ranges) {
+      auto range = w.scope(fmt::format("if (pair >= {} && pair < {})", r.pairBegin, r.pairBegin + r.pairs), r.weight);
+      w.line("const int j = pair - {};", r.pairBegin);
+      switch (r.pairing) {
+      case plan::Pairing::Adjacent:
+        emitWeightRow(w, model, index, r.weight, "2 * j + odd", r.columns, m.k);
+        break;
+      case plan::Pairing::Half:
+        w.line("const int row = j / {0} * {1} + j % {0} + odd * {0};", r.dim / 2, r.dim);
+        emitWeightRow(w, model, index, r.weight, "row", r.columns, m.k);
+        break;
+      case plan::Pairing::Dual: {
+        {
+          auto second = w.scope("if (odd)");
+          emitWeightRow(w, model, index, r.second, "j", r.columns, m.k);
+        }
+        emitWeightRow(w, model, index, r.weight, "j", r.columns, m.k);
+        break;
+      }
+      }
+    }
+    w.line("return nullptr;");
+  }
+}
+
+void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
+  const auto types = matrixTypes(module, plan);
+  for (const plan::Segment &segment : plan.segments) {
+    if (&segment != &plan.segments.front())
+      w.line();
+    std::string name = "stream" + typeName(segment.name);
+    auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}(Producer<WeightRing> &home)", name),
+                      name);
+    auto phases = [&](const std::vector<plan::Phase> &list, bool inLayers) {
+      for (const plan::Phase &phase : list)
+        if (phase.kind == plan::Phase::Attention) {
+          w.line("if (!streamKv<{}Kv>(producer, p, shared.pass, {}))", typeName(plan.model), inLayers ? "layer" : "0");
+          w.line("  return false;");
+        } else if (phase.matrix >= 0) {
+          const std::string &type = types[phase.matrix];
+          std::string layer = plan.matrices[phase.matrix].layers ? fmt::format(" + layer * {}::layerBytes", type) : "";
+          w.line("if (!streamWeights<{0}>(producer, p.stream + {0}::offset{1}))", type, layer);
+          w.line("  return false;");
+        }
+    };
+    w.line("Shared &shared = sharedOfCta();");
+    w.line("const abi::LaunchParams &p = shared.params;");
+    w.line("Producer<WeightRing> producer = home; // in registers meanwhile");
+    {
+      auto lambda = w.record("const auto stream = [&]");
+      phases(segment.before, false);
+      if (segment.repeatCount) {
+        auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount), "layer");
+        phases(segment.repeated, true);
+      }
+      phases(segment.after, false);
+      w.line("return true;");
+    }
+    w.line("const bool whole = stream();");
+    w.line("home = producer;");
+    w.line("return whole;");
+  }
+}
+
+} // namespace megalith::emit

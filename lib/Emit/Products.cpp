@@ -1,0 +1,285 @@
+#include "TensorEmitter.h"
+#include "llvm/ADT/STLExtras.h"
+#include <set>
+
+namespace megalith::emit {
+
+using ir::Op;
+using ir::Operation;
+using ir::Value;
+
+void TensorEmitter::emitStream(const plan::Phase &phase) {
+  const Operation &op = *phase.op;
+  const plan::Matrix &m = plan.matrices[phase.matrix];
+  Group group(module, plan, op.region());
+  declareWeights(group);
+  Value value = group.def(m.ranges[0].product)->operands[0];
+  auto slice = group.slice(value);
+  const Value source = sourceOf(group, value, slice, m);
+  if (source && group.def(value) && group.def(value)->op == Op::Round && group.def(value)->operands[0] == source)
+    value = source; // it is bf16 already
+  const auto aside = emitAside(slice);
+  const auto early = emitEarly(group, phase, m);
+  w.line("auto operand = operandOf<{}, Tiles>(shared.stream(), pass, {}, {}, early);", types[phase.matrix],
+         source ? placeExpr(plan, plan.placeOf.at(source.id)) : "NoSource{}", aside.empty() ? "NoAside{}" : "aside");
+  auto scalars = emitReductions(group, slice, source, m);
+  emitSinkDeclarations(group);
+  {
+    auto lambda = w.record(fmt::format("const auto finish = [&](int row, int c, Words4 words, {}) -> Words4",
+                                       aside.empty() ? "Nothing" : fmt::format("const Aside<{}> &beside", aside.size())));
+    if (value == source) {
+      w.line("return keepBelow<{}>(words, c);", m.k);
+    } else {
+      declarePosition(slice);
+      declarePartner(slice);
+      Vectors vectors(w, group, Vectors::Eight, m.k, marker());
+      if (source)
+        vectors.bind(source, "unpack8(words)");
+      for (auto &[id, expr] : scalars)
+        vectors.bind(Value{id}, expr);
+      for (auto [number, weight] : llvm::enumerate(aside))
+        vectors.bind(weight, fmt::format("unpack8(beside.words[{}])", number));
+      std::string result = vectors.eval(value);
+      w.line("return keepBelow<{}>(pack8({}), c);", m.k, result);
+      ours();
+    }
+  }
+  emitEpilogue(group, phase, m, early);
+  w.line("streamProduct<{}>(operand, finish, epilogue);", scalars.empty() ? "false" : "true");
+  emitBest(group);
+}
+
+std::vector<Value> TensorEmitter::emitAside(const Slice &slice) {
+  std::vector<Value> weights;
+  std::string list;
+  for (const Operation *op : slice) {
+    if (op->op != Op::WeightGet || module.type(op->result()).size % 8)
+      continue;
+    weights.push_back(op->result());
+    list += (list.empty() ? "" : ", ") + identifier(op->name) + ".words(c)";
+  }
+  if (!weights.empty())
+    w.line("const auto aside = [&](int c) {{ return Aside<{}>{{{{{}}}}}; }};", weights.size(), list);
+  return weights;
+}
+
+Value TensorEmitter::sourceOf(const Group &group, Value value, const Slice &slice, const plan::Matrix &m) {
+  std::set<uint32_t> sources;
+  auto add = [&](Value v) {
+    if (auto it = plan.placeOf.find(v.id);
+        it != plan.placeOf.end() && !group.def(v) && plan.buffers[it->second.buffer].columns == m.k)
+      sources.insert(v.id);
+  };
+  add(value);
+  for (const Operation *op : slice) {
+    if (op->op == Op::RotateHalf)
+      return {};
+    for (Value v : op->operands)
+      add(v);
+  }
+  if (sources.size() != 1)
+    return {};
+  Value source{*sources.begin()};
+  return plan.buffers[plan.placeOf.at(source.id).buffer].dtype == ir::Scalar::BF16 ? source : Value();
+}
+
+std::map<uint32_t, std::string> TensorEmitter::emitReductions(const Group &group, const Slice &slice, Value source,
+                                                               const plan::Matrix &m) {
+  std::map<uint32_t, std::string> reduced;
+  for (const Operation *op : slice) {
+    if (!isReduction(op->op))
+      continue;
+    if (reduced.empty())
+      w.line("operand.template begin<true>();");
+    const int64_t columns = module.type(op->operands[0]).size;
+    at(op->loc);
+    {
+      auto terms = w.lambda(fmt::format("operand.template reduce<{}, {}, {}>([&](int row, int c, Words4 words)",
+                                        reduced.size(), op->op == Op::ReduceMax, columns));
+      const auto inner = group.slice(op->operands[0]);
+      declarePosition(inner);
+      declarePartner(inner);
+      Vectors vectors(w, group, Vectors::Eight, columns, marker());
+      if (source && columns == m.k)
+        vectors.bind(source, "unpack8(words)");
+      for (auto &[id, expr] : reduced)
+        vectors.bind(Value{id}, expr);
+      std::string value = vectors.eval(op->operands[0]);
+      w.line("return {};", value);
+    }
+    ours();
+    assert(reduced.size() < 4 && "PassShared keeps four scalars per row");
+    reduced[op->result().id] = fmt::format("operand.scalarOf({}, row)", reduced.size());
+  }
+  return reduced;
+}
+
+std::vector<TensorEmitter::Sink> TensorEmitter::sinksOf(const Group &group, const std::vector<Sink> &all,
+                                                        const plan::PairRange &r) {
+  std::vector<Sink> mine;
+  for (const Sink &sink : all)
+    if (sink.value == r.product || llvm::any_of(group.slice(sink.value), [&](const Operation *op) {
+          return llvm::is_contained(op->results, r.product);
+        }))
+      mine.push_back(sink);
+  return mine;
+}
+
+CodeWriter::Scope TensorEmitter::emitRange(const plan::PairRange &r) {
+  // Whole tiles: the four lanes of a row store together, padding too.
+  const int64_t end = r.pairBegin + (r.pairs + 3) / 4 * 4;
+  std::string head = r.pairBegin ? fmt::format("if (pair >= {} && pair < {})", r.pairBegin, end)
+                                 : fmt::format("if (pair < {})", end);
+  auto range = w.scope(head, r.weight + (r.second.empty() ? "" : ", " + r.second));
+  std::string local = r.pairBegin ? fmt::format("(pair - {})", r.pairBegin) : "pair";
+  switch (r.pairing) {
+  case plan::Pairing::Adjacent:
+    w.line("const int c0 = 2 * {}, c1 = c0 + 1;", local);
+    break;
+  case plan::Pairing::Half:
+    w.line("const int c0 = {0} / {1} * {2} + {0} % {1}, c1 = c0 + {1};", local, r.dim / 2, r.dim);
+    break;
+  case plan::Pairing::Dual:
+    w.line("const int c0 = {};", local);
+    break;
+  }
+  return range;
+}
+
+std::vector<TensorEmitter::Early> TensorEmitter::earlyOf(const Group &group, const std::vector<Sink> &mine,
+                                                         const plan::PairRange &r) {
+  std::vector<Early> found;
+  size_t words = 0, values = 0;
+  auto add = [&](Value v, bool inBuffer) {
+    if (llvm::none_of(found, [&](const Early &e) { return e.value == v; }))
+      found.push_back({v, inBuffer, inBuffer ? words++ : values++});
+  };
+  // Back from the sinks, but not through the products.
+  std::set<uint32_t> needed;
+  for (const Sink &sink : mine)
+    needed.insert(sink.value.id);
+  for (const Operation &inner : llvm::reverse(group.region.ops))
+    if (inner.op != Op::MatMul && llvm::any_of(inner.results, [&](Value v) { return needed.count(v.id); }))
+      for (Value v : inner.operands)
+        needed.insert(v.id);
+  for (const Operation &inner : group.region.ops) {
+    const Operation *op = &inner;
+    if (op->op != Op::MatMul && llvm::any_of(op->results, [&](Value v) { return needed.count(v.id); })) {
+      if (op->op == Op::RopeCos || op->op == Op::RopeSin || op->op == Op::WeightGet)
+        add(op->result(), false);
+      for (Value v : op->operands)
+        if (auto it = plan.placeOf.find(v.id); it != plan.placeOf.end() && !group.def(v) && r.columns > 1 &&
+                                               plan.buffers[it->second.buffer].columns == r.columns)
+          add(v, true);
+    }
+  }
+  return found;
+}
+
+static Vectors::Width widthOf(const plan::PairRange &r) {
+  return r.pairing == plan::Pairing::Dual ? Vectors::One : Vectors::Pair;
+}
+
+static std::string columnsOf(const plan::PairRange &r) { return r.pairing == plan::Pairing::Dual ? "c0" : "c0, c1"; }
+
+TensorEmitter::EarlyLoads TensorEmitter::emitEarly(const Group &group, const plan::Phase &phase, const plan::Matrix &m) {
+  const auto all = sinks(group, *phase.op);
+  EarlyLoads loads;
+  for (const plan::PairRange &r : m.ranges) {
+    loads.ofRange.push_back(earlyOf(group, sinksOf(group, all, r), r));
+    for (const Early &e : loads.ofRange.back())
+      (e.words ? loads.words : loads.values) = std::max(e.words ? loads.words : loads.values, e.at + 1);
+  }
+  if (loads.words + loads.values == 0) {
+    w.line("const auto early = [](int, int) { return Nothing{}; };");
+    return loads;
+  }
+  auto lambda = w.record("const auto early = [&](int row, int pair)");
+  w.line("Beside<{}, {}> beside = {{}};", loads.words, loads.values);
+  for (auto [r, list] : llvm::zip(m.ranges, loads.ofRange)) {
+    if (list.empty())
+      continue;
+    auto range = emitRange(r);
+    Slice ops;
+    for (const Early &e : list)
+      if (const Operation *op = group.def(e.value))
+        ops.push_back(op);
+    declarePosition(ops);
+    for (const Early &e : list)
+      if (e.words) {
+        w.line("beside.words[{}] = {}.peek{}(row, {});", e.at, placeExpr(plan, plan.placeOf.at(e.value.id)),
+               r.pairing == plan::Pairing::Dual ? "One" : "Pair", columnsOf(r));
+      } else {
+        Vectors vectors(w, group, widthOf(r), r.columns, marker());
+        const std::string value = vectors.expression(e.value);
+        w.line("beside.values[{}]{} = {};", e.at, r.pairing == plan::Pairing::Dual ? ".v[0]" : "",
+               value + (r.pairing == plan::Pairing::Dual ? ".v[0]" : ""));
+      }
+  }
+  w.line("return beside;");
+  return loads;
+}
+
+void TensorEmitter::emitEpilogue(const Group &group, const plan::Phase &phase, const plan::Matrix &m,
+                                 const EarlyLoads &early) {
+  const auto all = sinks(group, *phase.op);
+  auto lambda = w.record(fmt::format("const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, {})",
+                                     early.words + early.values
+                                         ? fmt::format("const Beside<{}, {}> &beside", early.words, early.values)
+                                         : std::string("Nothing")));
+  for (auto [r, list] : llvm::zip(m.ranges, early.ofRange)) {
+    auto range = emitRange(r);
+    Vectors vectors(w, group, widthOf(r), r.columns, marker());
+    if (r.pairing == plan::Pairing::Dual) {
+      vectors.bind(r.product, "Floats<1>{{y0}}");
+      vectors.bind(r.secondProduct, "Floats<1>{{y1}}");
+    } else {
+      vectors.bind(r.product, "Floats<2>{{y0, y1}}");
+    }
+    for (const Early &e : list) {
+      const bool one = r.pairing == plan::Pairing::Dual;
+      vectors.bind(e.value, e.words ? fmt::format("{}.take{}(row, {}, beside.words[{}])",
+                                                  placeExpr(plan, plan.placeOf.at(e.value.id)), one ? "One" : "Pair",
+                                                  columnsOf(r), e.at)
+                            : one   ? fmt::format("Floats<1>{{{{beside.values[{}].v[0]}}}}", e.at)
+                                    : fmt::format("beside.values[{}]", e.at));
+    }
+    for (const Sink &sink : sinksOf(group, all, r)) {
+      std::string value = vectors.eval(sink.value);
+      at(sink.loc);
+      if (sink.best)
+        emitTake(value, r);
+      else if (widthOf(r) == Vectors::Pair)
+        w.line("{}.storePair(row, c0, c1, {});", sink.store, value);
+      else
+        w.line("{}.storeOne(row, c0, {});", sink.store, value);
+    }
+    ours();
+  }
+}
+
+void TensorEmitter::emitTake(const std::string &value, const plan::PairRange &r) {
+  w.line("const auto logit = {};", value);
+  ours();
+  std::optional<CodeWriter::Scope> tail;
+  if (r.pairs % 4) // the last tile is not full
+    tail.emplace(w.scope(fmt::format("if (c0 < {})", r.columns)));
+  w.line("best[tile].take(logit.v[0], c0);");
+  std::string second = r.columns % 2 ? fmt::format("if (c1 < {})", r.columns) : "";
+  if (!second.empty()) {
+    auto guard = w.scope(second);
+    w.line("best[tile].take(logit.v[1], c1);");
+  } else {
+    w.line("best[tile].take(logit.v[1], c1);");
+  }
+  w.line("storeLogits(p, pass.logitsOf[row], c0, logit, {});", r.columns);
+}
+
+void TensorEmitter::emitBest(const Group &group) {
+  if (llvm::none_of(group.region.ops, [](const Operation &op) { return op.op == Op::ArgMax; }))
+    return;
+  w.line("publishBest<Tiles>(best, p, pass, shared.scratch,");
+  w.line("                   reinterpret_cast<Words4 *>(p.tagged + {}));", plan.bestOffset);
+}
+
+} // namespace megalith::emit

@@ -1,0 +1,128 @@
+//===- TensorEmitter.h - the parts of the tensor half's writer ------------===//
+//
+// Tensor.cpp writes the structs of constants, the segments and their phases;
+// Groups.cpp what fused groups share, and maps; Products.cpp the streamed products
+// with their epilogues.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_LIB_EMIT_TENSOREMITTER_H
+#define MEGALITH_LIB_EMIT_TENSOREMITTER_H
+
+#include "Vectors.h"
+
+namespace megalith::emit {
+
+class TensorEmitter {
+public:
+  TensorEmitter(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
+                const EmitOptions &options)
+      : w(w), module(module), plan(plan), files(files), options(options),
+        model(*module.all(ir::Op::Model)[0]), weights(weightIndices(model)), types(matrixTypes(module, plan)),
+        functions(phaseFunctions(plan)) {}
+
+  void run();
+
+private:
+  CodeWriter &w;
+  const ir::Module &module;
+  const plan::Plan &plan;
+  const SourceFiles &files;
+  const EmitOptions &options;
+  const ir::Operation &model;
+  std::map<std::string, int> weights;
+  std::vector<std::string> types; ///< of the matrices
+  std::map<const plan::Phase *, std::string> functions;
+  bool inLayers = false;
+
+  using Slice = std::vector<const ir::Operation *>;
+
+  /// The next line is the user's: blame what follows on it.
+  void at(SourceLoc loc) {
+    if (options.lineDirectives && loc)
+      w.sourceLine(loc.line, files.name(loc.file));
+  }
+  void ours() {
+    if (options.lineDirectives)
+      w.resumeLines();
+  }
+  std::function<void(SourceLoc)> marker() {
+    return [this](SourceLoc loc) { at(loc); };
+  }
+  std::string place(SourceLoc loc) const;
+
+  void emitPool();
+  void emitBuffers();
+  void emitMatrix(const plan::Matrix &m, const std::string &type);
+  void emitShared();
+  /// Phases first, each a function of its own: ptxas then gives each the registers
+  /// it needs; in one body the largest would spill for all.
+  void emitSegment(const plan::Segment &segment);
+  void emitCalls(const std::vector<plan::Phase> &phases, bool layers);
+  void emitPhase(const plan::Phase &phase, bool layers);
+  void emitPhaseComment(const plan::Phase &phase);
+  void emitCopy(const plan::Phase &phase);
+  void emitAttention(const plan::Phase &phase);
+
+  // --- groups ---------------------------------------------------------------
+
+  static bool isReduction(ir::Op op) { return op == ir::Op::ReduceSum || op == ir::Op::ReduceMax; }
+
+  /// Weights that a group reads beside its products.
+  void declareWeights(const Group &group);
+  void declarePosition(const Slice &slice);
+  void declarePartner(const Slice &slice);
+
+  /// A value that leaves the group, and how it is stored.
+  struct Sink {
+    ir::Value value;
+    std::string store; ///< prefix such as `b.q` or `keys`
+    bool best = false;
+    SourceLoc loc;
+  };
+  std::vector<Sink> sinks(const Group &group, const ir::Operation &op);
+  void emitSinkDeclarations(const Group &group);
+
+  void emitMap(const plan::Phase &phase);
+  /// One stored value: a warp for each row, or for each block of its columns that
+  /// is reduced on its own.
+  void emitMapChain(const Group &group, const Sink &sink);
+  /// One reduction of columns [0, n) of a row (or of block `part` of a row) by a warp.
+  void emitReduction(const Group &group, const ir::Operation &op, int64_t columns, const std::string &name,
+                     const std::map<uint32_t, std::string> &scalars, bool block);
+
+  // --- products -------------------------------------------------------------
+
+  void emitStream(const plan::Phase &phase);
+  /// The one bf16 buffer that an operand is computed from, read at the operand's columns.
+  /// None when there are several, or at other columns, too.
+  ir::Value sourceOf(const Group &group, ir::Value value, const Slice &slice, const plan::Matrix &m);
+  /// Weight vectors that the operand's last step needs at its own columns: loaded before the
+  /// wait for the activations.
+  std::vector<ir::Value> emitAside(const Slice &slice);
+  /// Per-row values that the operand needs: each CTA reduces its rows for itself.
+  std::map<uint32_t, std::string> emitReductions(const Group &group, const Slice &slice, ir::Value source,
+                                                 const plan::Matrix &m);
+  /// The sinks that take the products of a range.
+  std::vector<Sink> sinksOf(const Group &group, const std::vector<Sink> &all, const plan::PairRange &r);
+  /// Opens the code of a range, with the columns that the thread holds.
+  CodeWriter::Scope emitRange(const plan::PairRange &r);
+
+  /// A value that an epilogue loads: before the products, into words[at] or values[at].
+  struct Early {
+    ir::Value value;
+    bool words;
+    size_t at;
+  };
+  std::vector<Early> earlyOf(const Group &group, const std::vector<Sink> &mine, const plan::PairRange &r);
+  struct EarlyLoads {
+    std::vector<std::vector<Early>> ofRange;
+    size_t words = 0, values = 0; ///< of a range, at most
+  };
+  EarlyLoads emitEarly(const Group &group, const plan::Phase &phase, const plan::Matrix &m);
+  void emitEpilogue(const Group &group, const plan::Phase &phase, const plan::Matrix &m, const EarlyLoads &early);
+  /// The argmax over the logits, and the rows of logits when they are wanted.
+  void emitTake(const std::string &value, const plan::PairRange &r);
+  void emitBest(const Group &group);
+};
+
+} // namespace megalith::emit
+#endif
