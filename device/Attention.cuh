@@ -87,7 +87,7 @@ __device__ __forceinline__ void mergeRanges(const GridEdges &grid, int edge, con
   const int team = threadIdx.x / together, column = threadIdx.x % together * 2;
   float *const nodes = reinterpret_cast<float *>(scratch); // [node][D + 2]: o, m, z
   // The CTAs that had a unit less begin.
-  int item = ((int)blockIdx.x + (int)gridDim.x - units % (int)gridDim.x) % (int)gridDim.x;
+  int item = (unitsFrom() + (int)gridDim.x - units % (int)gridDim.x) % (int)gridDim.x;
   for (int group = 0; group < pass.groups; ++group) {
     const int before = group ? pass.rangesUpto[group - 1] : 0, ranges = pass.rangesUpto[group] - before;
     if (ranges == 1)
@@ -171,13 +171,14 @@ __device__ __forceinline__ void mergeRanges(const GridEdges &grid, int edge, con
 /// layers, pageTokens, pages, and room for the sums of units at byte `sums` of the tagged
 /// words. `edge`: behind this phase.
 ///
-/// Loops are not unrolled without need: what runs once in a layer comes from far away in the
-/// instruction memory, and costs by its length.
+/// A phase with few keys lasts as long as the chain of its instructions: what can be done before
+/// the query is there comes first, and blocks of keys go side by side.
 template <class A, class C, class Own, class Query, class Store>
 __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const PassShared &pass, int layer, float scale,
                                        C consumer, Own own, Query query, Store store) {
   using S = AttentionShape<A>;
-  constexpr int D = S::dim, keys = S::keysOfChunk(C::Ring::stageBytes), chunks = S::round / keys;
+  constexpr int D = S::dim, keys = S::keysOfChunk(C::Ring::stageBytes);
+  static_assert(keys <= 64 * S::batch, "a stage takes no more keys than a batch");
   using Part = Soft<2 * S::valueSlabs>; // a thread's two columns of each slab
   if (pass.firstUnit.unit < 0 && !pass.split)
     return;
@@ -188,7 +189,6 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
   float *const maxima = reinterpret_cast<float *>(scratch + S::maxima); // [pair][warp]
   float *const weights = reinterpret_cast<float *>(scratch + S::weights);
   float *const outputs = reinterpret_cast<float *>(scratch + S::outputs); // [warp][pair % 8][outputStride]
-  Float4 *const scores = reinterpret_cast<Float4 *>(outputs) + threadIdx.x; // [block][thread]
   u64 *sums = reinterpret_cast<u64 *>(p.tagged + A::sums); // [unit][pair][D + 2]: o, m, z
   const u32 tag = pass.number * A::layers + layer + 1;
   // What lane (g, t) takes of a block, as B of the two products: dims 32i + 8t.. of key g, and
@@ -200,7 +200,52 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
   bool fresh = true; // the unit's queries and own rows are not in the scratch yet
   for (RoundCursor<A> at(pass.firstUnit); !at.done(); at.next(pass)) {
     const bool alone = fresh && at.round + 1 == at.end; // the unit's only round
-    consumerSync();                                     // the scratch may still be read
+    const int first = at.first() + 8 * warp;            // position of the warp's first key
+    const bool many = at.rows * S::headsOfTile > 8;
+
+    // Committed keys and values, a batch of blocks at a time: Fn(block of the batch, the stage's
+    // bytes of the warp's first row).
+    const auto fetch = [&](int batch, auto fn) {
+#pragma unroll
+      for (int c = 0; c < S::batch * 64 / keys; ++c) {
+        if (at.first() + batch * S::batch * 64 + c * keys >= at.ownFrom)
+          break;
+        const char *chunk = consumer.acquire();
+        if constexpr (keys >= 64) {
+#pragma unroll
+          for (int block = 0; block < keys / 64; ++block)
+            fn(c * keys / 64 + block, chunk + (64 * block + 8 * warp) * S::rowBytes);
+        } else if (8 * warp / keys == c % 2) {
+          fn(c / 2, chunk + 8 * warp % keys * S::rowBytes);
+        }
+        consumer.release();
+      }
+    };
+    const auto ownRow = [&](int position, int rows) { return scratch + rows + (position - at.ownFrom) * S::rowBytes; };
+    const auto isOwn = [&](int position) { return position >= at.ownFrom && position < at.visible; };
+    Words4 k[S::batch][S::keyPieces] = {}, v[S::batch][2 * S::valueSlabs] = {};
+    const auto fetchKeys = [&](int batch) {
+      fetch(batch, [&](int block, const char *rows) {
+        if (first + 64 * (batch * S::batch + block) + g < at.ownFrom)
+#pragma unroll
+          for (int i = 0; i < S::keyPieces; ++i)
+            k[block][i] = loadShared4(rows + g * S::rowBytes, keyDim(i) * 2);
+      });
+    };
+    const auto fetchValues = [&](int batch) {
+      fetch(batch, [&](int block, const char *rows) {
+#pragma unroll
+        for (int i = 0; i < 2 * S::valueSlabs; ++i)
+          if (first + 64 * (batch * S::batch + block) + 2 * t + i % 2 < at.ownFrom)
+            v[block][i] = loadShared4(rows + (2 * t + i % 2) * S::rowBytes, valueDim(i / 2) * 2);
+      });
+    };
+    // What is there already comes before the wait for the query.
+    fetchKeys(0);
+    if constexpr (S::batches == 1)
+      fetchValues(0);
+
+    consumerSync(); // the scratch may still be read
     if (fresh) {
       const int ownRows = at.end * S::round > at.ownFrom ? at.visible - at.ownFrom : 0;
       const int queries = at.rows * S::headsOfTile * (D / 8);
@@ -226,55 +271,46 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
       }
       consumerSync();
     }
-    const int first = at.first() + 8 * warp;
-    const bool hasLow = at.has(g), hasHigh = at.has(g + 8);
+    const bool hasLow = at.has(g), hasHigh = many && at.has(g + 8);
     const int seenLow = hasLow ? pass.rows[at.rowOf(g)].visible : 0;
     const int seenHigh = hasHigh ? pass.rows[at.rowOf(g + 8)].visible : 0;
-    // Calls fn(block, the stage's bytes of the block's first row) for the warp's blocks.
-    const auto walk = [&](auto fn) {
-#pragma unroll 1
-      for (int c = 0; c < chunks && at.first() + c * keys < at.visible; ++c) {
-        const bool committed = at.first() + c * keys < at.ownFrom;
-        const char *chunk = committed ? consumer.acquire() : nullptr;
-        const int begin = c * keys / 64, end = keys >= 64 ? begin + keys / 64 : begin + (8 * warp / keys == c % 2);
-#pragma unroll 1
-        for (int block = begin; block < end && first + 64 * block < at.visible; ++block)
-          fn(block, chunk + (64 * block + 8 * warp - c * keys) * S::rowBytes);
-        if (committed)
-          consumer.release();
-      }
-    };
-    // A position's key or value: in the ring or, of the pass, in the scratch.
-    const auto rowAt = [&](const char *rows, int inBlock, int position, int ownRows) {
-      return position < at.ownFrom ? rows + inBlock * S::rowBytes
-                                   : scratch + ownRows + (min(position, at.visible - 1) - at.ownFrom) * S::rowBytes;
-    };
 
     // s = q * k
-    float mostLow = nothing, mostHigh = nothing;
-    walk([&](int block, const char *rows) {
-      const int position = first + 64 * block;
-      const char *key = rowAt(rows, g, position + g, S::ownKeys);
-      float s[4] = {};
+    float s[S::blocks][4], mostLow = nothing, mostHigh = nothing;
+    Words4 low[S::keyPieces] = {}, high[S::keyPieces] = {};
 #pragma unroll
-      for (int i = 0; i < S::keyPieces; ++i) {
-        const Words4 k = loadShared4(key, keyDim(i) * 2);
-        Words4 low = {0, 0, 0, 0}, high = {0, 0, 0, 0};
-        const bool inside = D % 32 == 0 || 32 * i + 8 * t < D;
-        if (hasLow && inside)
-          low = loadShared4(scratch, g * S::queryStride + i * 64 + t * 16);
-        if (hasHigh && inside)
-          high = loadShared4(scratch, (g + 8) * S::queryStride + i * 64 + t * 16);
-        mma(s, low.x, high.x, low.y, high.y, k.x, k.y);
-        mma(s, low.z, high.z, low.w, high.w, k.z, k.w);
+    for (int i = 0; i < S::keyPieces; ++i) {
+      const bool inside = D % 32 == 0 || 32 * i + 8 * t < D;
+      if (hasLow && inside)
+        low[i] = loadShared4(scratch, g * S::queryStride + i * 64 + t * 16);
+      if (hasHigh && inside)
+        high[i] = loadShared4(scratch, (g + 8) * S::queryStride + i * 64 + t * 16);
+    }
+#pragma unroll
+    for (int batch = 0; batch < S::batches; ++batch) {
+      if (batch > 0)
+        fetchKeys(batch);
+#pragma unroll
+      for (int inBatch = 0; inBatch < S::batch; ++inBatch) {
+        const int block = batch * S::batch + inBatch, position = first + 64 * block;
+        if (position + 8 > at.ownFrom && isOwn(position + g))
+#pragma unroll
+          for (int i = 0; i < S::keyPieces; ++i)
+            k[inBatch][i] = loadShared4(ownRow(position + g, S::ownKeys), keyDim(i) * 2);
+        float sums[4] = {};
+#pragma unroll
+        for (int i = 0; i < S::keyPieces; ++i) {
+          const Words4 &key = k[inBatch][i];
+          mma(sums, low[i].x, high[i].x, low[i].y, high[i].y, key.x, key.y);
+          mma(sums, low[i].z, high[i].z, low[i].w, high[i].w, key.z, key.w);
+        }
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          s[block][e] = position + 2 * t + e % 2 < (e < 2 ? seenLow : seenHigh) ? __fmul_rn(sums[e], scale) : nothing;
+        mostLow = fmaxf(mostLow, fmaxf(s[block][0], s[block][1]));
+        mostHigh = fmaxf(mostHigh, fmaxf(s[block][2], s[block][3]));
       }
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        s[e] = position + 2 * t + e % 2 < (e < 2 ? seenLow : seenHigh) ? __fmul_rn(s[e], scale) : nothing;
-      mostLow = fmaxf(mostLow, fmaxf(s[0], s[1]));
-      mostHigh = fmaxf(mostHigh, fmaxf(s[2], s[3]));
-      scores[block * kConsumerThreads] = {s[0], s[1], s[2], s[3]};
-    });
+    }
 #pragma unroll
     for (int d = 1; d < 4; d *= 2) {
       mostLow = fmaxf(mostLow, __shfl_xor_sync(~0u, mostLow, d));
@@ -291,59 +327,74 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
       return fmaxf(fmaxf(fmaxf(low.x, low.y), fmaxf(low.z, low.w)), fmaxf(fmaxf(high.x, high.y), fmaxf(high.z, high.w)));
     };
     mostLow = maximumOf(g);
-    mostHigh = maximumOf(g + 8);
+    if (many)
+      mostHigh = maximumOf(g + 8);
 
     // p = exp(s - m), o = p * v
     float o[S::valueSlabs][8][4] = {}, sumLow = 0.0f, sumHigh = 0.0f;
     bool lowLost = false, highLost = false;
-    walk([&](int block, const char *rows) {
-      const int begin = first + 64 * block, position = begin + 2 * t;
-      const char *value[2] = {rowAt(rows, 2 * t, position, S::ownValues), rowAt(rows, 2 * t + 1, position + 1, S::ownValues)};
-      Words4 v[2 * S::valueSlabs];
 #pragma unroll
-      for (int i = 0; i < 2 * S::valueSlabs; ++i)
-        v[i] = loadShared4(value[i % 2], valueDim(i / 2) * 2);
-      // A row must not get 0 * infinity from a later row of its slot: such values become
-      // zeros, and the rows that see them get NaN.
-      if (begin + 8 > at.ownFrom && at.rows > 1) {
-        u32 bad = 0;
+    for (int batch = 0; batch < S::batches; ++batch) {
+      if (S::batches > 1) {
 #pragma unroll
-        for (int i = 0; i < 2 * S::valueSlabs; ++i)
-          bad |= allFinite(v[i]) ? 0 : 1u << (2 * t + i % 2);
-#pragma unroll
-        for (int d = 1; d < 32; d *= 2)
-          bad |= __shfl_xor_sync(~0u, bad, d);
-        if (bad) {
+        for (int inBatch = 0; inBatch < S::batch; ++inBatch)
 #pragma unroll
           for (int i = 0; i < 2 * S::valueSlabs; ++i)
-            if (bad >> (2 * t + i % 2) & 1)
-              v[i] = {0, 0, 0, 0};
-          const int lowest = begin + __ffs(bad) - 1;
-          lowLost |= lowest < seenLow;
-          highLost |= lowest < seenHigh;
-        }
+            v[inBatch][i] = {0, 0, 0, 0}; // what is not there must be finite
+        fetchValues(batch);
       }
-      const Float4 s = scores[block * kConsumerThreads];
-      const auto weigh = [&](float s, int position, int seen, float most) {
-        return position < seen ? roundBf16(expf(s - most)) : 0.0f;
-      };
-      float w[4] = {weigh(s.x, position, seenLow, mostLow), weigh(s.y, position + 1, seenLow, mostLow), 0.0f, 0.0f};
-      if (at.rows * S::headsOfTile > 8) {
-        w[2] = weigh(s.z, position, seenHigh, mostHigh);
-        w[3] = weigh(s.w, position + 1, seenHigh, mostHigh);
-      }
-      sumLow = __fadd_rn(__fadd_rn(sumLow, w[0]), w[1]);
-      sumHigh = __fadd_rn(__fadd_rn(sumHigh, w[2]), w[3]);
-      const u32 low = packBf16(w[0], w[1]), high = packBf16(w[2], w[3]);
 #pragma unroll
-      for (int i = 0; i < S::valueSlabs; ++i)
+      for (int inBatch = 0; inBatch < S::batch; ++inBatch) {
+        const int block = batch * S::batch + inBatch, begin = first + 64 * block, position = begin + 2 * t;
+        if (begin >= at.visible)
+          break;
+        Words4 (&values)[2 * S::valueSlabs] = v[inBatch];
+        if (begin + 8 > at.ownFrom) {
 #pragma unroll
-        for (int c = 0; c < 8; ++c) {
-          const auto word = [&](const Words4 &w) { return c < 2 ? w.x : c < 4 ? w.y : c < 6 ? w.z : w.w; };
-          const u32 x = word(v[2 * i]), y = word(v[2 * i + 1]);
-          mma(o[i][c], low, high, 0, 0, c % 2 ? x >> 16 | (y & 0xffff0000u) : (x & 0xffffu) | y << 16, 0);
+          for (int i = 0; i < 2 * S::valueSlabs; ++i)
+            if (isOwn(position + i % 2))
+              values[i] = loadShared4(ownRow(position + i % 2, S::ownValues), valueDim(i / 2) * 2);
+          // A row must not get 0 * infinity from a later row of its slot: such values become
+          // zeros, and the rows that see them get NaN.
+          u32 bad = 0;
+#pragma unroll
+          for (int i = 0; i < 2 * S::valueSlabs; ++i)
+            bad |= at.rows == 1 || allFinite(values[i]) ? 0 : 1u << (2 * t + i % 2);
+#pragma unroll
+          for (int d = 1; d < 32; d *= 2)
+            bad |= __shfl_xor_sync(~0u, bad, d);
+          if (bad) {
+#pragma unroll
+            for (int i = 0; i < 2 * S::valueSlabs; ++i)
+              if (bad >> (2 * t + i % 2) & 1)
+                values[i] = {0, 0, 0, 0};
+            const int lowest = begin + __ffs(bad) - 1;
+            lowLost |= lowest < seenLow;
+            highLost |= lowest < seenHigh;
+          }
         }
-    });
+        const auto weigh = [&](float s, int position, int seen, float most) {
+          return position < seen ? roundBf16(expf(s - most)) : 0.0f;
+        };
+        float w[4] = {weigh(s[block][0], position, seenLow, mostLow), weigh(s[block][1], position + 1, seenLow, mostLow),
+                      0.0f, 0.0f};
+        if (many) {
+          w[2] = weigh(s[block][2], position, seenHigh, mostHigh);
+          w[3] = weigh(s[block][3], position + 1, seenHigh, mostHigh);
+        }
+        sumLow = __fadd_rn(__fadd_rn(sumLow, w[0]), w[1]);
+        sumHigh = __fadd_rn(__fadd_rn(sumHigh, w[2]), w[3]);
+        const u32 low = packBf16(w[0], w[1]), high = packBf16(w[2], w[3]);
+#pragma unroll
+        for (int i = 0; i < S::valueSlabs; ++i)
+#pragma unroll
+          for (int c = 0; c < 8; ++c) {
+            const auto word = [&](const Words4 &w) { return c < 2 ? w.x : c < 4 ? w.y : c < 6 ? w.z : w.w; };
+            const u32 x = word(values[2 * i]), y = word(values[2 * i + 1]);
+            mma(o[i][c], low, high, 0, 0, c % 2 ? x >> 16 | (y & 0xffff0000u) : (x & 0xffffu) | y << 16, 0);
+          }
+      }
+    }
 #pragma unroll
     for (int d = 1; d < 4; d *= 2) {
       sumLow = __fadd_rn(sumLow, __shfl_xor_sync(~0u, sumLow, d));
@@ -359,14 +410,15 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
     const int leaves = min(kConsumerWarps, (at.visible - at.first() + 7) / 8);
     fresh = at.round + 1 == at.end;
 #pragma unroll 1
-    for (int h = 0; h < 2 && 8 * h < at.rows * S::headsOfTile; ++h) {
+    for (int h = 0; h < (many ? 2 : 1); ++h) {
       const int pair = warp + 8 * h;
       const bool mine = at.has(pair);
       Part sum;
       sum.m = mine ? maximumOf(pair) : nothing;
 #pragma unroll
       for (int i = 0; i < S::valueSlabs; ++i) {
-        consumerSync(); // scores and outputs before these have been read
+        if (h + i > 0)
+          consumerSync(); // the outputs before these have been read
         // Lane (g, t) has dims 16t.. of pairs g and g + 8.
         if (64 * i + 16 * t < D && (h ? hasHigh : hasLow)) {
           Float4 *row = reinterpret_cast<Float4 *>(outputs + (warp * 8 + g) * S::outputStride + t * 20);
@@ -376,16 +428,28 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
                       outputOf(i, c % 2 * 4 + 2, c / 2, h), outputOf(i, c % 2 * 4 + 3, c / 2, h)};
         }
         consumerSync();
-        if (mine && 64 * i + 2 * lane < D)
-#pragma unroll 1
-          for (int w = 0; w < leaves; ++w) {
-            const Float2 leaf = *reinterpret_cast<const Float2 *>(outputs + (w * 8 + warp) * S::outputStride +
-                                                                  lane / 8 * 20 + lane % 8 * 2);
-            sum.o[2 * i] = __fadd_rn(sum.o[2 * i], leaf.x);
-            sum.o[2 * i + 1] = __fadd_rn(sum.o[2 * i + 1], leaf.y);
-            if (i == 0)
-              sum.z = __fadd_rn(sum.z, weights[pair * kConsumerWarps + w]);
+        if (mine && 64 * i + 2 * lane < D) {
+          // Zeros in place of leaves that do not exist change no bit.
+          Float2 leaf[kConsumerWarps];
+          float z[kConsumerWarps];
+#pragma unroll
+          for (int w = 0; w < kConsumerWarps; ++w) {
+            leaf[w] = {0.0f, 0.0f};
+            z[w] = 0.0f;
+            if (w < leaves) {
+              leaf[w] = *reinterpret_cast<const Float2 *>(outputs + (w * 8 + warp) * S::outputStride + lane / 8 * 20 + lane % 8 * 2);
+              if (i == 0)
+                z[w] = weights[pair * kConsumerWarps + w];
+            }
           }
+#pragma unroll
+          for (int w = 0; w < kConsumerWarps; ++w) {
+            sum.o[2 * i] = __fadd_rn(sum.o[2 * i], leaf[w].x);
+            sum.o[2 * i + 1] = __fadd_rn(sum.o[2 * i + 1], leaf[w].y);
+            if (i == 0)
+              sum.z = __fadd_rn(sum.z, z[w]);
+          }
+        }
       }
       if (!mine)
         continue;

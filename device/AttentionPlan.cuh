@@ -20,20 +20,21 @@ template <class A> struct AttentionShape {
   static constexpr int slices = (group + headsOfTile - 1) / headsOfTile; ///< of a group's heads
   static constexpr int tilesOfRows = A::kvHeads * slices;                ///< that the same rows make
   static constexpr int round = 256, blocks = round / 64;
+  static constexpr int batch = dim <= 64 ? 4 : dim <= 128 ? 2 : 1, batches = blocks / batch; ///< of blocks in registers
   static constexpr int keyPieces = (dim + 31) / 32;  ///< of 32 dims, 8 to a lane
   static constexpr int valueSlabs = (dim + 63) / 64; ///< of 64 dims, 8 to a lane
 
   /// Positions whose keys, or values, one stage of the ring takes.
   __device__ static constexpr int keysOfChunk(int stageBytes) {
-    int keys = round;
+    int keys = 64 * batch;
     while (keys * dim * 2 > stageBytes)
       keys /= 2;
     return keys;
   }
 
   // Scratch, in bytes: queries as bf16, rows apart so that no two lanes meet in a bank; maxima
-  // and sums of the leaves; their scores, and later their outputs, of 8 pairs and 64 dims at a
-  // time, 16 of every 20 floats used; keys and values of the pass's own rows.
+  // and sums of the leaves; their outputs, of 8 pairs and 64 dims at a time, 16 of every 20
+  // floats used; keys and values of the pass's own rows.
   static constexpr int queryStride = keyPieces * 64 + (keyPieces % 2 ? 0 : 64), rowBytes = 2 * dim;
   static constexpr int maxima = 16 * queryStride, weights = maxima + 16 * kConsumerWarps * 4;
   static constexpr int outputs = weights + 16 * kConsumerWarps * 4, outputStride = 80;
@@ -96,6 +97,9 @@ template <class A> struct RoundCursor : AttentionUnit {
   }
 };
 
+/// A CTA's first unit: the last CTAs begin, which are dealt the fewest tiles of products.
+__device__ __forceinline__ int unitsFrom() { return (int)gridDim.x - 1 - (int)blockIdx.x; }
+
 /// Most ranges of a tile: more would not fit where they are put together.
 constexpr int kMostRanges = 256;
 
@@ -145,7 +149,7 @@ template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
   __syncwarp();
   if (lane == 0) {
     pass.split = pass.rangesUpto[groups - 1] > groups;
-    RoundCursor<A> at(pass, blockIdx.x);
+    RoundCursor<A> at(pass, unitsFrom());
     pass.firstUnit = at;
   }
 }
