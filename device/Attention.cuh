@@ -173,7 +173,7 @@ __device__ __forceinline__ void mergeRanges(const GridEdges &grid, int edge, con
 ///
 /// A phase with few keys lasts as long as the chain of its instructions: what can be done before
 /// the query is there comes first, and blocks of keys go side by side.
-template <class A, class C, class Own, class Query, class Store>
+template <class A, int Rows, class C, class Own, class Query, class Store>
 __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const PassShared &pass, int layer, float scale,
                                        C consumer, Own own, Query query, Store store) {
   using S = AttentionShape<A>;
@@ -201,7 +201,8 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
   for (RoundCursor<A> at(pass.firstUnit); !at.done(); at.next(pass)) {
     const bool alone = fresh && at.round + 1 == at.end; // the unit's only round
     const int first = at.first() + 8 * warp;            // position of the warp's first key
-    const bool many = at.rows * S::headsOfTile > 8;
+    const int rows = Rows == 1 ? 1 : at.rows; // of the tile
+    const bool many = (Rows > 1 || S::headsOfTile > 8) && rows * S::headsOfTile > 8;
 
     // Committed keys and values, a batch of blocks at a time: Fn(block of the batch, the stage's
     // bytes of the warp's first row).
@@ -248,7 +249,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
     consumerSync(); // the scratch may still be read
     if (fresh) {
       const int ownRows = at.end * S::round > at.ownFrom ? at.visible - at.ownFrom : 0;
-      const int queries = at.rows * S::headsOfTile * (D / 8);
+      const int queries = rows * S::headsOfTile * (D / 8);
 #pragma unroll 1
       for (int i = threadIdx.x; i < queries + ownRows * (D / 4); i += kConsumerThreads) {
         const int item = i - queries, row = (item >> 1) / (D / 8), column = (item >> 1) % (D / 8) * 8;
@@ -291,12 +292,14 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
       if (batch > 0)
         fetchKeys(batch);
 #pragma unroll
-      for (int inBatch = 0; inBatch < S::batch; ++inBatch) {
-        const int block = batch * S::batch + inBatch, position = first + 64 * block;
-        if (position + 8 > at.ownFrom && isOwn(position + g))
+      for (int inBatch = 0; inBatch < S::batch; ++inBatch)
+        if (const int position = first + 64 * (batch * S::batch + inBatch) + g; isOwn(position))
 #pragma unroll
           for (int i = 0; i < S::keyPieces; ++i)
-            k[inBatch][i] = loadShared4(ownRow(position + g, S::ownKeys), keyDim(i) * 2);
+            k[inBatch][i] = loadShared4(ownRow(position, S::ownKeys), keyDim(i) * 2);
+#pragma unroll
+      for (int inBatch = 0; inBatch < S::batch; ++inBatch) {
+        const int block = batch * S::batch + inBatch, position = first + 64 * block;
         float sums[4] = {};
 #pragma unroll
         for (int i = 0; i < S::keyPieces; ++i) {
@@ -345,34 +348,39 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
       }
 #pragma unroll
       for (int inBatch = 0; inBatch < S::batch; ++inBatch) {
-        const int block = batch * S::batch + inBatch, begin = first + 64 * block, position = begin + 2 * t;
-        if (begin >= at.visible)
-          break;
+        const int begin = first + 64 * (batch * S::batch + inBatch);
+        if (begin + 8 <= at.ownFrom || begin >= at.visible)
+          continue;
         Words4 (&values)[2 * S::valueSlabs] = v[inBatch];
-        if (begin + 8 > at.ownFrom) {
+#pragma unroll
+        for (int i = 0; i < 2 * S::valueSlabs; ++i)
+          if (isOwn(begin + 2 * t + i % 2))
+            values[i] = loadShared4(ownRow(begin + 2 * t + i % 2, S::ownValues), valueDim(i / 2) * 2);
+        if (rows == 1)
+          continue;
+        // A row must not get 0 * infinity from a later row of its slot: such values become
+        // zeros, and the rows that see them get NaN.
+        u32 bad = 0;
+#pragma unroll
+        for (int i = 0; i < 2 * S::valueSlabs; ++i)
+          bad |= allFinite(values[i]) ? 0 : 1u << (2 * t + i % 2);
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2)
+          bad |= __shfl_xor_sync(~0u, bad, d);
+        if (bad) {
 #pragma unroll
           for (int i = 0; i < 2 * S::valueSlabs; ++i)
-            if (isOwn(position + i % 2))
-              values[i] = loadShared4(ownRow(position + i % 2, S::ownValues), valueDim(i / 2) * 2);
-          // A row must not get 0 * infinity from a later row of its slot: such values become
-          // zeros, and the rows that see them get NaN.
-          u32 bad = 0;
-#pragma unroll
-          for (int i = 0; i < 2 * S::valueSlabs; ++i)
-            bad |= at.rows == 1 || allFinite(values[i]) ? 0 : 1u << (2 * t + i % 2);
-#pragma unroll
-          for (int d = 1; d < 32; d *= 2)
-            bad |= __shfl_xor_sync(~0u, bad, d);
-          if (bad) {
-#pragma unroll
-            for (int i = 0; i < 2 * S::valueSlabs; ++i)
-              if (bad >> (2 * t + i % 2) & 1)
-                values[i] = {0, 0, 0, 0};
-            const int lowest = begin + __ffs(bad) - 1;
-            lowLost |= lowest < seenLow;
-            highLost |= lowest < seenHigh;
-          }
+            if (bad >> (2 * t + i % 2) & 1)
+              values[i] = {0, 0, 0, 0};
+          const int lowest = begin + __ffs(bad) - 1;
+          lowLost |= lowest < seenLow;
+          highLost |= lowest < seenHigh;
         }
+      }
+#pragma unroll
+      for (int inBatch = 0; inBatch < S::batch; ++inBatch) {
+        const int block = batch * S::batch + inBatch, position = first + 64 * block + 2 * t;
+        const Words4 (&values)[2 * S::valueSlabs] = v[inBatch];
         const auto weigh = [&](float s, int position, int seen, float most) {
           return position < seen ? roundBf16(expf(s - most)) : 0.0f;
         };
@@ -410,7 +418,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
     const int leaves = min(kConsumerWarps, (at.visible - at.first() + 7) / 8);
     fresh = at.round + 1 == at.end;
 #pragma unroll 1
-    for (int h = 0; h < (many ? 2 : 1); ++h) {
+    for (int h = 0; h < (many ? 2 : 1); ++h) { // pairs 0 to 7, 8 to 15
       const int pair = warp + 8 * h;
       const bool mine = at.has(pair);
       Part sum;

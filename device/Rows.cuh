@@ -260,10 +260,10 @@ struct Best {
 /// Reduces `best` (one per thread and row tile, as streamProduct deals the rows)
 /// over the CTA and writes one entry per row: partial[row][cta]. Entries carry the tick, so
 /// that no barrier has to tell old ones from new ones.
-template <int Tiles>
+template <int Rows, int Tiles>
 __device__ __forceinline__ void publishBest(Best (&best)[Tiles], const abi::LaunchParams &p, const PassShared &pass,
                                             float *scratch, Words4 *partial) {
-  const int rowsLog = Tiles == 1 ? pass.rowsLog : 4, rowsOfWarp = min(8, 1 << rowsLog);
+  const int rowsLog = Rows == 1 ? 0 : Tiles == 1 ? pass.rowsLog : 4, rowsOfWarp = min(8, 1 << rowsLog);
 #pragma unroll
   for (int t = 0; t < Tiles; ++t) {
     best[t].takeLane(1);

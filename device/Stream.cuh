@@ -133,6 +133,9 @@ template <class R, int OperandBytes> struct Consumer {
   }
 };
 
+/// Row tiles of 16 that a variant for so many rows handles.
+__device__ constexpr int tilesOf(int rows) { return (rows + kTileRows - 1) / kTileRows; }
+
 /// Where a product's operand comes from when that is not one bf16 buffer: finish() loads.
 struct NoSource {
   static constexpr int columns = 0;
@@ -166,26 +169,26 @@ template <int Words, int Values> struct Beside {
 ///
 /// Before they wait for the source, the warps take the first chunks of the matrix out of the
 /// ring, so that it goes on filling.
-template <class M, int Tiles, class C, class Source, class AsideOf, class Early> struct Operand {
+template <class M, int Rows, class C, class Source, class AsideOf, class Early> struct Operand {
   C consumer;
   PassShared &pass;
   Source source;
   AsideOf aside;
   Early early;
-  const int numRows = pass.numRows;
+  static constexpr int Tiles = tilesOf(Rows);
+  const int numRows = Rows == 1 ? 1 : pass.numRows;
   const CtaGroups<M> groups;
   const bool active = groups.at(0) >= 0;
   char *const staged = consumer.operands + warpId() * (C::operandBytes / kConsumerWarps);
-  /// Blocks of 32 columns that fit at a time; of one row tile whole chunks.
-  static constexpr int step = Tiles == 1 ? (chunksPerGroup<M>() % 2 == 0 ? 2 : 1) * M::chunkBlocks : 1;
-  const int window = min(M::blocks, pass.blocksAtOnce / step * step);
-  const bool resident = Tiles == 1 && window == M::blocks; // several row tiles seldom fit
   /// A lane's share of a row, in 8 columns; a single row stays in registers until it is finished.
   static constexpr int share = (M::blocks * 4 + 31) / 32;
-  static constexpr bool mayHold = Tiles == 1 && share <= 4 && C::operandBytes >= M::blocks * 64 * kConsumerWarps;
-  const bool single = mayHold && numRows == 1;
-  Words4 held[mayHold ? share : 1] = {};
-  decltype(aside(0)) heldAside[mayHold ? share : 1] = {};
+  static constexpr bool single = Rows == 1 && share <= 8 && C::operandBytes >= M::blocks * 64 * kConsumerWarps;
+  /// Blocks of 32 columns that fit at a time; of one row tile whole chunks.
+  static constexpr int step = Tiles == 1 ? (chunksPerGroup<M>() % 2 == 0 ? 2 : 1) * M::chunkBlocks : 1;
+  const int window = single ? M::blocks : min(M::blocks, pass.blocksAtOnce / step * step);
+  const bool resident = single || (Tiles == 1 && window == M::blocks); // several row tiles seldom fit
+  Words4 held[single ? share : 1] = {};
+  decltype(aside(0)) heldAside[single ? share : 1] = {};
   float scalars[kRowScalars] = {}; ///< of a single row
 
   /// Chunks of weights that a warp takes at a time, and a lane's share of them.
@@ -195,7 +198,7 @@ template <class M, int Tiles, class C, class Source, class AsideOf, class Early>
 
   /// Sums of several groups are added over the warps together, as many as their rows leave room
   /// for. What a thread is handed then: (tile of these groups, row, pair); its row stays.
-  const int rowsLog = Tiles == 1 ? pass.rowsLog : 4;
+  const int rowsLog = Rows == 1 ? 0 : Tiles == 1 ? pass.rowsLog : 4;
   const int atOnce = Tiles == 1 ? max(1, min(kGroupsAtOnce, (kMostTiles * kTileRows >> rowsLog) / M::group)) : 1;
   const int itemTile = (int)threadIdx.x >> (2 + rowsLog), itemRow = ((int)threadIdx.x >> 2) & ((1 << rowsLog) - 1);
   decltype(early(0, 0)) beside[Tiles] = {};
@@ -300,7 +303,7 @@ template <class M, int Tiles, class C, class Source, class AsideOf, class Early>
     if (!active)
       return;
     lookAhead(0);
-    if (single) {
+    if constexpr (single) {
 #pragma unroll
       for (int j = 0; j < share; ++j)
         if (holds(j))
@@ -312,7 +315,7 @@ template <class M, int Tiles, class C, class Source, class AsideOf, class Early>
     }
     if constexpr (Tiles == 1)
       take();
-    if (single) {
+    if constexpr (single) {
 #pragma unroll
       for (int j = 0; j < share; ++j)
         if (holds(j))
@@ -323,7 +326,7 @@ template <class M, int Tiles, class C, class Source, class AsideOf, class Early>
   }
   /// Makes the operand of them.
   template <class Finish> __device__ __forceinline__ void finishBegun(Finish finish) const {
-    if (single) {
+    if constexpr (single) {
       __syncwarp(); // lanes may still read what stands there
 #pragma unroll
       for (int j = 0; j < share; ++j) {
@@ -362,7 +365,7 @@ template <class M, int Tiles, class C, class Source, class AsideOf, class Early>
         total = together<Max>(total, mine[w]);
       return total;
     };
-    if (Columns == M::k && single) {
+    if constexpr (Columns == M::k && single) {
       float total = noneOf<Max>();
 #pragma unroll
       for (int j = 0; j < share; ++j)
@@ -373,8 +376,7 @@ template <class M, int Tiles, class C, class Source, class AsideOf, class Early>
         sums[warp] = total;
       consumerSync();
       scalars[Slot] = ofWarps(0);
-      return;
-    }
+    } else {
 #pragma unroll 1
     for (int row = 0; row < numRows; ++row) {
       const auto values = [&](int c) __attribute__((always_inline)) { // for reports of the CPU executor
@@ -393,14 +395,15 @@ template <class M, int Tiles, class C, class Source, class AsideOf, class Early>
     consumerSync();
     if (single)
       scalars[Slot] = pass.scalars[Slot][0];
+    }
   }
   __device__ __forceinline__ float scalarOf(int slot, int row) const {
     return single ? scalars[slot] : pass.scalars[slot][row];
   }
 };
 
-template <class M, int Tiles, class C, class Source, class AsideOf, class Early>
-__device__ __forceinline__ Operand<M, Tiles, C, Source, AsideOf, Early>
+template <class M, int Rows, class C, class Source, class AsideOf, class Early>
+__device__ __forceinline__ Operand<M, Rows, C, Source, AsideOf, Early>
 operandOf(C consumer, PassShared &pass, Source source, AsideOf aside, Early early) {
   return {consumer, pass, source, aside, early};
 }
@@ -413,16 +416,19 @@ struct No {
 };
 
 /// y = a * M^T for all rows of the pass.
-///   Tiles    row tiles of 16 that this variant handles (1 or 4)
+///   Rows     at most so many does this variant handle: 1, 16 or 64. That for one row is short:
+///            code that runs once in a layer comes from far away in the instruction memory
 ///   Reduced  begin() and reductions came before
 ///   early(row, pair)   loads what the epilogue needs beside the products; before them, so
 ///            that it comes meanwhile
 ///   epilogue(rowTile, row, pair, y0, y1, what early returned)   one thread holds packed rows 2*pair and
 ///            2*pair+1 of the matrix; rowTile is a compile-time constant after unrolling.
 ///            The four lanes that hold a row's pairs 4i to 4i+3 call it together
-template <bool Reduced, class M, int Tiles, class C, class Source, class AsideOf, class Early, class Finish, class Epilogue>
-__device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source, AsideOf, Early> &operand, Finish finish,
+template <bool Reduced, class M, int Rows, class C, class Source, class AsideOf, class Early, class Finish, class Epilogue>
+__device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideOf, Early> &operand, Finish finish,
                                               Epilogue epilogue) {
+  constexpr int Tiles = tilesOf(Rows);
+  constexpr bool single = Operand<M, Rows, C, Source, AsideOf, Early>::single;
   static_assert(M::group <= kMostTiles);
   if (!operand.active)
     return;
@@ -431,7 +437,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source, Aside
   const int warp = warpId(), lane = laneId(), rowInTile = lane >> 2;
   if constexpr (!Reduced)
     operand.template begin<false>();
-  if (Tiles == 1 && (Reduced || operand.single))
+  if constexpr (Tiles == 1 && (Reduced || single))
     operand.finishBegun(finish);
   else if (operand.resident)
     operand.stage(0, M::blocks, operand.finishAt(finish));
@@ -495,12 +501,13 @@ __device__ __forceinline__ void streamProduct(Operand<M, Tiles, C, Source, Aside
 #pragma unroll 1
       for (int first = 0; first < M::blocks; first += operand.window) {
         const int count = min(operand.window, M::blocks - first);
-        if (!operand.resident)
-          operand.stage(first, count, operand.finishAt(finish));
+        if constexpr (!single)
+          if (!operand.resident)
+            operand.stage(first, count, operand.finishAt(finish));
         if constexpr (Tiles == 1) {
           if (numRows <= 8)
             takenChunks(Yes(), first, count);
-          else
+          else if constexpr (Rows > 1)
             takenChunks(No(), first, count);
         } else {
 #pragma unroll 1

@@ -73,7 +73,7 @@ void TensorEmitter::emitSinkDeclarations(const Group &group) {
                cache, layer);
     }
     if (inner.op == Op::ArgMax)
-      w.line("Best best[Tiles];");
+      w.line("Best best[tilesOf(Rows)];");
   }
 }
 

@@ -45,8 +45,9 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   };
   auto pass = [&](const std::string &segment) {
     std::string name = model + typeName(segment);
-    return wide ? fmt::format("(pass.numRows <= kTileRows ? {0}<1>() : {0}<4>())", name)
-                : fmt::format("{}<1>()", name);
+    return fmt::format("(pass.numRows == 1 ? {0}<1>() : {1})", name,
+                       wide ? fmt::format("pass.numRows <= kTileRows ? {0}<kTileRows>() : {0}<kMaxRows>()", name)
+                            : name + "<kTileRows>()");
   };
   w.line();
   w.comment("The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run the "

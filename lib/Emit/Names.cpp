@@ -49,10 +49,10 @@ static bool isReserved(llvm::StringRef word) {
       "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
       // variables
       "aside", "b", "beside", "best", "c", "early", "epilogue", "finish", "grid", "inBlock", "instance", "keys", "layer", "logit", "numRows", "operand", "out", "own", "p", "pair", "part", "partner",
-      "pass", "position", "query", "rope", "row", "set", "shared", "sum", "tile", "unused", "values", "words", "workspace", "y",
+      "pass", "position", "query", "rope", "row", "set", "shared", "sum", "tile", "tilesOf", "unused", "values", "words", "workspace", "y",
       // functions and types
       "Aside", "Beside", "Best", "Bf", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "NoAside", "NoSource", "PassShared",
-      "Request", "Rope", "Shared", "Stream", "Tiles", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
+      "Request", "Rope", "Shared", "Stream", "Rows", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
       "AttentionShape", "consumerSync", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent", "inShared",
       "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "partnerColumn",
       "publishBest", "reciprocalSqrt", "relu", "rotatePair", "rotated", "sigmoid", "silu", "softplus", "spreadRows",

@@ -20,7 +20,7 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
     value = source; // it is bf16 already
   const auto aside = emitAside(slice);
   const auto early = emitEarly(group, phase, m);
-  w.line("auto operand = operandOf<{}, Tiles>(shared.stream(), pass, {}, {}, early);", types[phase.matrix],
+  w.line("auto operand = operandOf<{}, Rows>(shared.stream(), pass, {}, {}, early);", types[phase.matrix],
          source ? placeExpr(plan, plan.placeOf.at(source.id)) : "NoSource{}", aside.empty() ? "NoAside{}" : "aside");
   auto scalars = emitReductions(group, slice, source, m);
   emitSinkDeclarations(group);
@@ -278,8 +278,8 @@ void TensorEmitter::emitTake(const std::string &value, const plan::PairRange &r)
 void TensorEmitter::emitBest(const Group &group) {
   if (llvm::none_of(group.region.ops, [](const Operation &op) { return op.op == Op::ArgMax; }))
     return;
-  w.line("publishBest<Tiles>(best, p, pass, shared.scratch,");
-  w.line("                   reinterpret_cast<Words4 *>(p.tagged + {}));", plan.bestOffset);
+  w.line("publishBest<Rows>(best, p, pass, shared.scratch,");
+  w.line("                  reinterpret_cast<Words4 *>(p.tagged + {}));", plan.bestOffset);
 }
 
 } // namespace megalith::emit

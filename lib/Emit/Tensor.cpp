@@ -111,10 +111,10 @@ void TensorEmitter::emitSegment(const plan::Segment &segment) {
   for (const plan::Phase &phase : segment.after)
     emitPhase(phase, false);
   w.line();
-  w.comment(fmt::format("Segment `{}` of model `{}`. Tiles: row tiles of 16 that this variant handles. False "
+  w.comment(fmt::format("Segment `{}` of model `{}`. Rows: at most so many does this variant handle. False "
                         "when the kernel stops.",
                         segment.name, plan.model));
-  w.line("template <int Tiles>");
+  w.line("template <int Rows>");
   auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}()", name), name);
   w.line("Shared &shared = sharedOfCta();");
   emitCalls(segment.before, false);
@@ -132,7 +132,10 @@ void TensorEmitter::emitCalls(const std::vector<plan::Phase> &phases, bool layer
     const std::string stamp = stampIndex(plan, phase);
     if (!stamp.empty())
       w.line("stampBegin(shared.grid, {});", stamp);
-    w.line("{}{}({});", functions.at(&phase), phase.kind == plan::Phase::Stream ? "<Tiles>" : "",
+    w.line("{}{}({});", functions.at(&phase),
+           phase.kind == plan::Phase::Stream      ? "<Rows>"
+           : phase.kind == plan::Phase::Attention ? "<Rows == 1 ? 1 : kMaxRows>"
+                                                  : "",
            layers ? "layer" : "");
     if (!stamp.empty())
       w.line("stampEnd(shared.grid, {});", stamp);
@@ -148,8 +151,8 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
   const std::string &name = functions.at(&phase);
   w.line();
   emitPhaseComment(phase);
-  if (phase.kind == plan::Phase::Stream)
-    w.line("template <int Tiles>");
+  if (phase.kind == plan::Phase::Stream || phase.kind == plan::Phase::Attention)
+    w.line("template <int Rows>");
   auto fn = w.scope(fmt::format("__device__ __noinline__ void {}({})", name, layers ? "int layer" : ""), name);
   w.line("Shared &shared = sharedOfCta();");
   w.line("const abi::LaunchParams &p = shared.params;");
@@ -221,7 +224,7 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
   w.line("const auto query = {};", placeExpr(plan, plan.placeOf.at(op.operands[0].id)));
   w.line("const auto out = {};", placeExpr(plan, plan.placeOf.at(op.result().id)));
   at(op.loc); // of each line: directives count on from the last one
-  w.line("attend<{}Kv>(shared.grid, {}, pass, {}, {}, shared.stream(), own, query,", typeName(plan.model), phase.edge, layer,
+  w.line("attend<{}Kv, Rows>(shared.grid, {}, pass, {}, {}, shared.stream(), own, query,", typeName(plan.model), phase.edge, layer,
          floatLiteral(op.getFloat("scale")));
   at(op.loc);
   w.line("    [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });");
