@@ -193,7 +193,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
   const u32 tag = pass.number * A::layers + layer + 1;
   // What lane (g, t) takes of a block, as B of the two products: dims 32i + 8t.. of key g, and
   // dims 64i + 8g.. of the values 2t and 2t + 1.
-  const auto keyDim = [&](int i) { return D % 32 == 0 || 32 * i + 8 * t < D ? 32 * i + 8 * t : 0; };
+  const auto hasKeyDim = [&](int i) { return D % 32 == 0 || 32 * i + 8 * t < D; }; // others stay zeros
   const auto valueDim = [&](int i) { return D % 64 == 0 || 64 * i + 8 * g < D ? 64 * i + 8 * g : 0; };
 
   SoftTree<S::levels(), 2 * S::valueSlabs> trees[2];
@@ -230,7 +230,8 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
         if (first + 64 * (batch * S::batch + block) + g < at.ownFrom)
 #pragma unroll
           for (int i = 0; i < S::keyPieces; ++i)
-            k[block][i] = loadShared4(rows + g * S::rowBytes, keyDim(i) * 2);
+            if (hasKeyDim(i))
+              k[block][i] = loadShared4(rows + g * S::rowBytes, i * 64 + t * 16);
       });
     };
     const auto fetchValues = [&](int batch) {
@@ -281,10 +282,9 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
     Words4 low[S::keyPieces] = {}, high[S::keyPieces] = {};
 #pragma unroll
     for (int i = 0; i < S::keyPieces; ++i) {
-      const bool inside = D % 32 == 0 || 32 * i + 8 * t < D;
-      if (hasLow && inside)
+      if (hasLow && hasKeyDim(i))
         low[i] = loadShared4(scratch, g * S::queryStride + i * 64 + t * 16);
-      if (hasHigh && inside)
+      if (hasHigh && hasKeyDim(i))
         high[i] = loadShared4(scratch, (g + 8) * S::queryStride + i * 64 + t * 16);
     }
 #pragma unroll
@@ -296,7 +296,8 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
         if (const int position = first + 64 * (batch * S::batch + inBatch) + g; isOwn(position))
 #pragma unroll
           for (int i = 0; i < S::keyPieces; ++i)
-            k[inBatch][i] = loadShared4(ownRow(position, S::ownKeys), keyDim(i) * 2);
+            if (hasKeyDim(i))
+              k[inBatch][i] = loadShared4(ownRow(position, S::ownKeys), i * 64 + t * 16);
 #pragma unroll
       for (int inBatch = 0; inBatch < S::batch; ++inBatch) {
         const int block = batch * S::batch + inBatch, position = first + 64 * block;
