@@ -209,7 +209,8 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
     const auto fetch = [&](int batch, auto fn) {
 #pragma unroll
       for (int c = 0; c < S::batch * 64 / keys; ++c) {
-        if (at.first() + batch * S::batch * 64 + c * keys >= at.ownFrom)
+        const int start = at.first() + batch * S::batch * 64 + c * keys;
+        if (start >= at.ownFrom)
           break;
         const char *chunk = consumer.acquire();
         if constexpr (keys >= 64) {
@@ -219,7 +220,10 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
         } else if (8 * warp / keys == c % 2) {
           fn(c / 2, chunk + 8 * warp % keys * S::rowBytes);
         }
-        consumer.release();
+        if (c % 2)
+          consumer.template release<2>();
+        else if (c + 1 == S::batch * 64 / keys || start + keys >= at.ownFrom)
+          consumer.release();
       }
     };
     const auto ownRow = [&](int position, int rows) { return scratch + rows + (position - at.ownFrom) * S::rowBytes; };

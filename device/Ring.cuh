@@ -161,6 +161,13 @@ template <class R> struct Producer {
     return true;
   }
 
+  /// The consumers will soon read `bytes` bytes there: a few CTAs bring them into the L2 cache.
+  __device__ __forceinline__ void announce(const void *weights, int bytes) {
+    if (blockIdx.x % 8 == 0)
+      for (int i = laneId() * 128; i < bytes; i += lanes * 128)
+        prefetch(static_cast<const char *>(weights) + i);
+  }
+
   /// Waits until this pass is planned. False when the kernel leaves.
   __device__ __forceinline__ bool awaitPlan() {
     if (planned)

@@ -188,6 +188,11 @@ template <bool Max> __device__ __forceinline__ float acrossLanes(float total) {
   return total;
 }
 
+/// A weight vector's copy at byte `offset` of the stream.
+__device__ __forceinline__ const u16 *packedVector(const abi::LaunchParams &p, long long offset) {
+  return reinterpret_cast<const u16 *>(p.stream + offset);
+}
+
 /// Columns [first, end) of a row by one warp: values(c) -> Floats<8> at c..c+7. Lane j takes
 /// columns 8j..8j+7, 256+8j.. from `first` on in ascending order; then lanes at distance 16,
 /// 8, 4, 2, 1.

@@ -606,4 +606,10 @@ template <class M, class RowOf> __device__ void packMatrix(char *target, RowOf r
   }
 }
 
+/// Copies a weight vector behind the matrices. All threads of the grid.
+template <int Length> __device__ void packVector(char *target, const u16 *weights) {
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < Length; i += gridDim.x * blockDim.x)
+    reinterpret_cast<u16 *>(target)[i] = weights[i];
+}
+
 } // namespace megalith::device

@@ -137,6 +137,7 @@ void barrierArrive(u64 *bar) { cpu::kernel::mbarrierArrive(bar); }
 void barrierArriveExpect(u64 *bar, u32 bytes) { cpu::kernel::mbarrierArriveExpect(bar, bytes); }
 bool barrierTest(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
 bool barrierPeek(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
+void prefetch(const void *) {}
 void fenceAsync() { cpu::kernel::proxyFence(); }
 void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) { cpu::kernel::copyBulk(to, from, bytes, bar); }
 void copyAsync(void *to, const void *from) { cpu::kernel::copyAsync(to, from); }

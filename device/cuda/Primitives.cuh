@@ -178,6 +178,7 @@ bool barrierPeek(u64 *bar, u32 parity) {
                : "memory");
   return ok;
 }
+void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 void fenceAsync() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.global;" ::: "memory");

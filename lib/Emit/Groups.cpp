@@ -14,16 +14,15 @@ void TensorEmitter::declareWeights(const Group &group) {
   for (const Operation &op : group.region.ops) {
     if ((op.op != Op::WeightGet && op.op != Op::Embed) || !done.insert(op.name).second)
       continue;
-    const Operation *weight = nullptr;
-    for (const Operation &decl : model.region().ops)
-      if (decl.op == Op::Weight && decl.name == op.name)
-        weight = &decl;
-    std::string index = std::to_string(weights.at(op.name));
-    if (weight->getInt("layers"))
-      index += " + layer";
-    auto shape = weight->getInts("shape");
-    w.line("const {}<{}> {}{{weightAt(p, {})}};", op.op == Op::Embed ? "WeightRows" : "WeightVector",
-           op.op == Op::Embed ? shape[1] : shape[0], identifier(op.name), index);
+    if (op.op == Op::WeightGet) {
+      const plan::Vector &v = plan.vectorOf(op.name);
+      w.line("const WeightVector<{}> {}{{{}}};", v.length, identifier(op.name), vectorAddress(v));
+      continue;
+    }
+    for (const Operation &weight : model.region().ops)
+      if (weight.op == Op::Weight && weight.name == op.name)
+        w.line("const WeightRows<{}> {}{{weightAt(p, {}{})}};", weight.getInts("shape")[1], identifier(op.name),
+               weights.at(op.name), weight.getInt("layers") ? " + layer" : "");
   }
 }
 

@@ -4,6 +4,10 @@
 
 namespace megalith::emit {
 
+std::string vectorAddress(const plan::Vector &v) {
+  return fmt::format("packedVector(p, {}{})", v.offset, v.layers ? fmt::format(" + layer * {}ll", v.bytes) : "");
+}
+
 std::map<std::string, int> weightIndices(const ir::Operation &model) {
   std::map<std::string, int> index;
   int next = 0;
@@ -54,7 +58,7 @@ static bool isReserved(llvm::StringRef word) {
       "Aside", "Beside", "Best", "Bf", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "NoAside", "NoSource", "PassShared",
       "Request", "Rope", "Shared", "Stream", "Rows", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
       "AttentionShape", "consumerSync", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent", "inShared",
-      "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "partnerColumn",
+      "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "packedVector", "partnerColumn",
       "publishBest", "reciprocalSqrt", "relu", "rotatePair", "rotated", "sigmoid", "silu", "softplus", "spreadRows",
       "storeLogits", "streamProduct", "sub", "toBf", "u", "warpId", "warpMax", "warpSum", "weightAt"};
   return words.count(word.rtrim("0123456789_"));

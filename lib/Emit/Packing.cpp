@@ -1,4 +1,5 @@
 #include "Tensor.h"
+#include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
 namespace megalith::emit {
@@ -56,6 +57,23 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
     }
     w.line("return nullptr;");
   }
+  for (const plan::Vector &v : plan.vectors) {
+    auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", std::max<int64_t>(1, v.layers)), v.weight);
+    w.line("packVector<{}>(stream + {} + layer * {}ll, weightAt(p, {}{}));", v.length, v.offset, v.bytes,
+           index.at(v.weight), v.layers ? " + layer" : "");
+  }
+}
+
+/// Vectors that a phase reads.
+static std::vector<const plan::Vector *> vectorsOf(const plan::Plan &plan, const plan::Phase &phase) {
+  std::vector<const plan::Vector *> used;
+  for (const ir::Region &region : phase.op->regions)
+    ir::walk(region, [&](const Operation &op) {
+      if (op.op == Op::WeightGet)
+        if (const plan::Vector *v = &plan.vectorOf(op.name); !llvm::is_contained(used, v))
+          used.push_back(v);
+    });
+  return used;
 }
 
 void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
@@ -73,6 +91,8 @@ void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &pla
           w.line("  return false;");
         } else if (phase.matrix >= 0) {
           const std::string &type = types[phase.matrix];
+          for (const plan::Vector *v : vectorsOf(plan, phase))
+            w.line("producer.announce({}, {});", vectorAddress(*v), v->length * 2);
           std::string layer = plan.matrices[phase.matrix].layers ? fmt::format(" + layer * {}::layerBytes", type) : "";
           w.line("if (!streamWeights<{0}>(producer, p.stream + {0}::offset{1}))", type, layer);
           w.line("  return false;");
@@ -85,6 +105,7 @@ void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &pla
       auto lambda = w.record("const auto stream = [&]");
       phases(segment.before, false);
       if (segment.repeatCount) {
+        w.line("#pragma unroll 1");
         auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount), "layer");
         phases(segment.repeated, true);
       }

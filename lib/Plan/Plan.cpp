@@ -471,6 +471,17 @@ private:
       offset += m.bytes * std::max<int64_t>(1, m.layers);
       plan.stageBytes = std::max(plan.stageBytes, m.group * m.chunkBlocks * 4096);
     }
+    std::set<std::string> done;
+    ir::walk(model.region(), [&](const Operation &op) {
+      if (op.op != Op::WeightGet || !done.insert(op.name).second)
+        return;
+      for (const Operation &weight : model.region().ops)
+        if (weight.op == Op::Weight && weight.name == op.name) {
+          const int64_t length = weight.getInts("shape")[0], layers = weight.getInt("layers");
+          plan.vectors.push_back({op.name, length, layers, offset, roundUp(length * 2, 128)});
+          offset += plan.vectors.back().bytes * std::max<int64_t>(1, layers);
+        }
+    });
     plan.streamBytes = offset;
     ir::walk(model.region(), [&](const Operation &op) { // at least the keys of 32 positions
       if (op.op == Op::Attention)

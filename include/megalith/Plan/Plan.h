@@ -11,6 +11,7 @@
 
 #include "megalith/IR/IR.h"
 #include "megalith/Support/Diagnostics.h"
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -101,6 +102,14 @@ struct Segment {
   int64_t repeatCount = 0;
 };
 
+/// A weight vector that phases read beside their products: a copy of it lies behind the packed
+/// matrices, where its address is known without a look at the weights' table.
+struct Vector {
+  std::string weight;
+  int64_t length, layers;
+  int64_t offset, bytes; ///< in the stream; of one layer
+};
+
 /// Where CTAs wait for what others wrote.
 struct Edge {
   enum Lowering {
@@ -121,12 +130,13 @@ struct Plan {
   int64_t sharedBytes;              ///< of a CTA, all of it
   int64_t rowsPerPass;
   std::vector<Matrix> matrices;
+  std::vector<Vector> vectors;
   std::vector<Buffer> buffers;
   std::map<uint32_t, Place> placeOf; ///< by value id
   int newKeys = -1, newValues = -1; ///< buffers of the pass's own K and V
   std::vector<Segment> segments;    ///< body, head
   std::vector<Edge> edges;          ///< edge 0 stands behind the tick's plan
-  int64_t streamBytes;
+  int64_t streamBytes;              ///< packed matrices and vectors
   int64_t rowBytes, setBytes;       ///< of a row's record, and of the records of all rows
   int64_t workspaceBytes;           ///< two sets, of even and of odd passes
   int bestEdge;                     ///< the logits' maxima
@@ -134,6 +144,10 @@ struct Plan {
   int64_t operandBytes;             ///< shared memory for the operands of a product
   int64_t mostUnits, sumsOffset;    ///< units of attention, and their sums in the tagged words
   int64_t taggedBytes, bestOffset;  ///< memory of tagged words, and the maxima in it
+
+  const Vector &vectorOf(const std::string &weight) const {
+    return *std::find_if(vectors.begin(), vectors.end(), [&](const Vector &v) { return v.weight == weight; });
+  }
 };
 
 /// Lays the module's model over the device. Reports what cannot be planned
