@@ -386,8 +386,8 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
       for (int inBatch = 0; inBatch < S::batch; ++inBatch) {
         const int block = batch * S::batch + inBatch, position = first + 64 * block + 2 * t;
         const Words4 (&values)[2 * S::valueSlabs] = v[inBatch];
-        const auto weigh = [&](float s, int position, int seen, float most) {
-          return position < seen ? roundBf16(expf(s - most)) : 0.0f;
+        const auto weigh = [&](float s, int position, int seen, float most) { // no branches: blocks side by side
+          return roundBf16(expf(position < seen ? s - most : nothing));
         };
         float w[4] = {weigh(s[block][0], position, seenLow, mostLow), weigh(s[block][1], position + 1, seenLow, mostLow),
                       0.0f, 0.0f};
@@ -420,7 +420,6 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
 
     // The leaves' sums, warp by warp of a pair, lane by lane of two columns.
     const auto outputOf = [&](int slab, int tile, int e, int h) { return h ? o[slab][tile][2 + e] : o[slab][tile][e]; };
-    const int leaves = min(kConsumerWarps, (at.visible - at.first() + 7) / 8);
     fresh = at.round + 1 == at.end;
 #pragma unroll 1
     for (int h = 0; h < (many ? 2 : 1); ++h) { // pairs 0 to 7, 8 to 15
@@ -442,18 +441,13 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
         }
         consumerSync();
         if (mine && 64 * i + 2 * lane < D) {
-          // Zeros in place of leaves that do not exist change no bit.
-          Float2 leaf[kConsumerWarps];
+          Float2 leaf[kConsumerWarps]; // zeros, where there are no keys, change no bit
           float z[kConsumerWarps];
 #pragma unroll
           for (int w = 0; w < kConsumerWarps; ++w) {
-            leaf[w] = {0.0f, 0.0f};
-            z[w] = 0.0f;
-            if (w < leaves) {
-              leaf[w] = *reinterpret_cast<const Float2 *>(outputs + (w * 8 + warp) * S::outputStride + lane / 8 * 20 + lane % 8 * 2);
-              if (i == 0)
-                z[w] = weights[pair * kConsumerWarps + w];
-            }
+            leaf[w] = *reinterpret_cast<const Float2 *>(outputs + (w * 8 + warp) * S::outputStride + lane / 8 * 20 + lane % 8 * 2);
+            if (i == 0)
+              z[w] = weights[pair * kConsumerWarps + w];
           }
 #pragma unroll
           for (int w = 0; w < kConsumerWarps; ++w) {

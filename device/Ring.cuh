@@ -72,6 +72,13 @@ __device__ __forceinline__ bool stopSeen(const RingShared &s, u32 spin) {
   return loadFlag(&s.stopped) || (spin % 1024 == 0 && loadRelaxed(s.stopFlag));
 }
 
+/// Waits for a stage. Out of line: many places ask, and mostly it is there.
+__device__ __noinline__ void awaitFull(RingShared &s, int stage, u32 parity) {
+  for (u32 spin = 1; !barrierTest(&s.full[stage], parity); ++spin)
+    if (stopSeen(s, spin))
+      return; // the producer has left; the next edge returns
+}
+
 /// Consumer thread 0: waits until the producer reads nothing more of the last pass's plan.
 __device__ __forceinline__ void awaitPlanRead(const RingShared &s) {
   for (u32 spin = 1; loadFlag(&s.plansRead) != s.passes; ++spin)

@@ -113,10 +113,8 @@ template <class R, int OperandBytes> struct Consumer {
 
   /// Waits for the next chunk; its bytes are valid until release().
   __device__ __forceinline__ const char *acquire() {
-    RingShared &s = *ring.shared;
-    for (u32 spin = 1; !barrierTest(&s.full[ring.stage], ring.parity); ++spin)
-      if (stopSeen(s, spin))
-        break; // the producer has left; the next edge returns
+    if (!barrierTest(&ring.shared->full[ring.stage], ring.parity))
+      awaitFull(*ring.shared, ring.stage, ring.parity);
     const char *chunk = ring.data + ring.stage * R::stageBytes;
     ring.advance();
     return chunk;
