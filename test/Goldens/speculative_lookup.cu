@@ -268,59 +268,52 @@ struct Head {
 using WeightRing = Ring<16, 8192, 4>;
 using Stream = Consumer<WeightRing, 32768>;
 
-// What a consumer thread carries through a pass.
-struct PassContext {
-  const abi::LaunchParams &p;
-  PassShared &pass;
-  Stream &stream;
-  GridEdges &grid;
+// Shared memory of a CTA.
+struct Shared {
+  alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
+  alignas(16) char operands[Stream::operandBytes];
+  alignas(16) float scratch[4096];
+  abi::LaunchParams params; // a copy: it is at hand
+  PassShared pass;
+  RingShared sync;
+  GridEdges grid;
+  StreamPlace places[kConsumerWarps];
+  Control control; // of CTA 0
+
+  __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, operands, &places[warpId()]}; }
 };
+static_assert(sizeof(Shared) <= 189440, "the plan reserves this much");
+static_assert(AttentionShape<TargetKv>::scratchBytes <= sizeof(Shared::operands) + sizeof(Shared::scratch), "attention takes both");
+__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
 
 // x (llama.yaml:33): row by row.
-__device__ __noinline__ void targetBodyX(PassContext &context) {
-  const abi::LaunchParams &p = context.p;
-  PassShared &pass = *inShared(&context.pass);
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
+__device__ __noinline__ void targetBodyX() {
+  Shared &shared = sharedOfCta();
+  const abi::LaunchParams &p = shared.params;
+  PassShared &pass = shared.pass;
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const WeightRows<256> embed{weightAt(p, 0)};
   spreadRows(numRows, 1, [&](int row, int part) {
     for (int c = laneId() * 8; c < 256; c += 256) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 291 "speculative_lookup.cu"
+#line 302 "speculative_lookup.cu"
     }
   });
 } // targetBodyX
 
 // Streams wq_wk_wv (llama.yaml:37) into q.
-template <int Tiles>
-__device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
-  const abi::LaunchParams &p = context.p;
-  PassShared &pass = *inShared(&context.pass);
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
+template <int Rows>
+__device__ __noinline__ void targetBodyWqWkWv(int layer) {
+  Shared &shared = sharedOfCta();
+  const abi::LaunchParams &p = shared.params;
+  PassShared &pass = shared.pass;
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const Rope<32> rope32{p.ropeCosSin};
-  const WeightVector<256> attn_norm{weightAt(p, 2 + layer)};
+  const WeightVector<256> attn_norm{packedVector(p, 9179136 + layer * 512ll)};
   const auto aside = [&](int c) { return Aside<1>{{attn_norm.words(c)}}; };
-  auto operand = operandOf<WqWkWv, Tiles>(context.stream, pass, b.x(layer), aside);
-  operand.begin();
-#line 36 "pipelines/models/llama.yaml"
-  operand.template reduce<0, false, 256>([&](int row, int c, Words4 words) {
-    return mul(unpack8(words), unpack8(words));
-  });
-#line 312 "speculative_lookup.cu"
-  const KvRows<TargetKv> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<TargetKv>(layer), &pass};
-  const KvRows<TargetKv> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<TargetKv>(layer), &pass};
-  const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
-#line 36 "pipelines/models/llama.yaml"
-    const auto t = add(mul(operand.scalarOf(0, row), 0.00390625f), 9.99999975e-06f);
-#line 36 "pipelines/models/llama.yaml"
-    const auto t2 = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), reciprocalSqrt(t))));
-#line 36 "pipelines/models/llama.yaml"
-    const auto h = toBf16(t2);
-    return keepBelow<256>(pack8(h), c);
-#line 323 "speculative_lookup.cu"
-  };
   const auto early = [&](int row, int pair) {
     Beside<0, 2> beside = {};
     if (pair < 128) {
@@ -337,6 +330,25 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
     } // wk
     return beside;
   };
+  auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
+  operand.template begin<true>();
+#line 36 "pipelines/models/llama.yaml"
+  operand.template reduce<0, false, 256>([&](int row, int c, Words4 words) {
+    return mul(unpack8(words), unpack8(words));
+  });
+#line 340 "speculative_lookup.cu"
+  const KvRows<TargetKv> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<TargetKv>(layer), &pass};
+  const KvRows<TargetKv> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<TargetKv>(layer), &pass};
+  const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
+#line 36 "pipelines/models/llama.yaml"
+    const auto t = add(mul(operand.scalarOf(0, row), 0.00390625f), 9.99999975e-06f);
+#line 36 "pipelines/models/llama.yaml"
+    const auto t2 = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), reciprocalSqrt(t))));
+#line 36 "pipelines/models/llama.yaml"
+    const auto h = toBf16(t2);
+    return keepBelow<256>(pack8(h), c);
+#line 351 "speculative_lookup.cu"
+  };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<0, 2> &beside) {
     if (pair < 128) {
       const int c0 = pair / 16 * 32 + pair % 16, c1 = c0 + 16;
@@ -346,7 +358,7 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 350 "speculative_lookup.cu"
+#line 362 "speculative_lookup.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -358,7 +370,7 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 362 "speculative_lookup.cu"
+#line 374 "speculative_lookup.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -366,39 +378,38 @@ __device__ __noinline__ void targetBodyWqWkWv(PassContext &context, int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 370 "speculative_lookup.cu"
+#line 382 "speculative_lookup.cu"
     } // wv
   };
-  streamProduct<true>(operand, finish, early, epilogue);
+  streamProduct<true>(operand, finish, epilogue);
 } // targetBodyWqWkWv
 
 // Attention (llama.yaml:40): 8 heads over 4 KV heads.
-__device__ __noinline__ void targetBodyAttention(PassContext &context, int layer) {
-  const abi::LaunchParams &p = context.p;
-  PassShared &pass = *inShared(&context.pass);
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
+template <int Rows>
+__device__ __noinline__ void targetBodyAttention(int layer) {
+  Shared &shared = sharedOfCta();
+  const abi::LaunchParams &p = shared.params;
+  PassShared &pass = shared.pass;
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto own = ownRows(b.new_keys(layer), b.new_values(layer));
   const auto query = b.q(layer);
   const auto out = b.attention(layer);
 #line 40 "pipelines/models/llama.yaml"
-  attend<TargetKv>(context.grid, 3, pass, layer, 0.176776692f, context.stream, own, query,
+  attend<TargetKv, Rows>(shared.grid, 3, pass, layer, 0.176776692f, shared.stream(), own, query,
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 389 "speculative_lookup.cu"
+#line 403 "speculative_lookup.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
-template <int Tiles>
-__device__ __noinline__ void targetBodyWo(PassContext &context, int layer) {
-  const abi::LaunchParams &p = context.p;
-  PassShared &pass = *inShared(&context.pass);
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
+template <int Rows>
+__device__ __noinline__ void targetBodyWo(int layer) {
+  Shared &shared = sharedOfCta();
+  const abi::LaunchParams &p = shared.params;
+  PassShared &pass = shared.pass;
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  auto operand = operandOf<Wo, Tiles>(context.stream, pass, b.attention(layer));
-  const auto finish = [&](int row, int c, Words4 words, Nothing) -> Words4 {
-    return keepBelow<256>(pack8(toBf16(unpack8(words))), c);
-  };
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
     if (pair < 128) {
@@ -407,6 +418,10 @@ __device__ __noinline__ void targetBodyWo(PassContext &context, int layer) {
     } // wo
     return beside;
   };
+  auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
+  const auto finish = [&](int row, int c, Words4 words, Nothing) -> Words4 {
+    return keepBelow<256>(words, c);
+  };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<1, 0> &beside) {
     if (pair < 128) {
       const int c0 = 2 * pair, c1 = c0 + 1;
@@ -414,28 +429,30 @@ __device__ __noinline__ void targetBodyWo(PassContext &context, int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 418 "speculative_lookup.cu"
+#line 433 "speculative_lookup.cu"
     } // wo
   };
-  streamProduct<false>(operand, finish, early, epilogue);
+  streamProduct<false>(operand, finish, epilogue);
 } // targetBodyWo
 
 // Streams gate_up (llama.yaml:42) into gate_up.
-template <int Tiles>
-__device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
-  const abi::LaunchParams &p = context.p;
-  PassShared &pass = *inShared(&context.pass);
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
+template <int Rows>
+__device__ __noinline__ void targetBodyGateUp(int layer) {
+  Shared &shared = sharedOfCta();
+  const abi::LaunchParams &p = shared.params;
+  PassShared &pass = shared.pass;
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> mlp_norm{weightAt(p, 32 + layer)};
+  const WeightVector<256> mlp_norm{packedVector(p, 9182208 + layer * 512ll)};
   const auto aside = [&](int c) { return Aside<1>{{mlp_norm.words(c)}}; };
-  auto operand = operandOf<GateUp, Tiles>(context.stream, pass, b.x2(layer), aside);
-  operand.begin();
+  const auto early = [](int, int) { return Nothing{}; };
+  auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
+  operand.template begin<true>();
 #line 41 "pipelines/models/llama.yaml"
   operand.template reduce<0, false, 256>([&](int row, int c, Words4 words) {
     return mul(unpack8(words), unpack8(words));
   });
-#line 439 "speculative_lookup.cu"
+#line 456 "speculative_lookup.cu"
   const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
     const auto t = add(mul(operand.scalarOf(0, row), 0.00390625f), 9.99999975e-06f);
@@ -444,9 +461,8 @@ __device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
 #line 41 "pipelines/models/llama.yaml"
     const auto h = toBf16(t2);
     return keepBelow<256>(pack8(h), c);
-#line 448 "speculative_lookup.cu"
+#line 465 "speculative_lookup.cu"
   };
-  const auto early = [](int, int) { return Nothing{}; };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     if (pair < 704) {
       const int c0 = pair;
@@ -454,23 +470,20 @@ __device__ __noinline__ void targetBodyGateUp(PassContext &context, int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 458 "speculative_lookup.cu"
+#line 474 "speculative_lookup.cu"
     } // gate, up
   };
-  streamProduct<true>(operand, finish, early, epilogue);
+  streamProduct<true>(operand, finish, epilogue);
 } // targetBodyGateUp
 
 // Streams down (llama.yaml:42) into x.
-template <int Tiles>
-__device__ __noinline__ void targetBodyDown(PassContext &context, int layer) {
-  const abi::LaunchParams &p = context.p;
-  PassShared &pass = *inShared(&context.pass);
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
+template <int Rows>
+__device__ __noinline__ void targetBodyDown(int layer) {
+  Shared &shared = sharedOfCta();
+  const abi::LaunchParams &p = shared.params;
+  PassShared &pass = shared.pass;
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  auto operand = operandOf<Down, Tiles>(context.stream, pass, b.gate_up(layer));
-  const auto finish = [&](int row, int c, Words4 words, Nothing) -> Words4 {
-    return keepBelow<704>(words, c);
-  };
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
     if (pair < 128) {
@@ -479,6 +492,10 @@ __device__ __noinline__ void targetBodyDown(PassContext &context, int layer) {
     } // down
     return beside;
   };
+  auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
+  const auto finish = [&](int row, int c, Words4 words, Nothing) -> Words4 {
+    return keepBelow<704>(words, c);
+  };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<1, 0> &beside) {
     if (pair < 128) {
       const int c0 = 2 * pair, c1 = c0 + 1;
@@ -486,60 +503,62 @@ __device__ __noinline__ void targetBodyDown(PassContext &context, int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 490 "speculative_lookup.cu"
+#line 507 "speculative_lookup.cu"
     } // down
   };
-  streamProduct<false>(operand, finish, early, epilogue);
+  streamProduct<false>(operand, finish, epilogue);
 } // targetBodyDown
 
-// Segment `body` of model `target`. Tiles: row tiles of 16 that this variant handles. False when
-// the kernel stops.
-template <int Tiles>
-__device__ __noinline__ bool targetBody(PassContext &context) {
-  targetBodyX(context);
+// Segment `body` of model `target`. Rows: at most so many does this variant handle. False when the
+// kernel stops.
+template <int Rows>
+__device__ __noinline__ bool targetBody() {
+  Shared &shared = sharedOfCta();
+  targetBodyX();
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
-    targetBodyWqWkWv<Tiles>(context, layer);
-    targetBodyAttention(context, layer);
-    targetBodyWo<Tiles>(context, layer);
-    targetBodyGateUp<Tiles>(context, layer);
-    targetBodyDown<Tiles>(context, layer);
+    targetBodyWqWkWv<Rows>(layer);
+    targetBodyAttention<Rows == 1 ? 1 : kMaxRows>(layer);
+    targetBodyWo<Rows>(layer);
+    targetBodyGateUp<Rows>(layer);
+    targetBodyDown<Rows>(layer);
   } // layer
   return true;
 } // targetBody
 
 // Streams head (llama.yaml:43).
-template <int Tiles>
-__device__ __noinline__ void targetHeadHead(PassContext &context) {
-  const abi::LaunchParams &p = context.p;
-  PassShared &pass = *inShared(&context.pass);
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &context.grid};
+template <int Rows>
+__device__ __noinline__ void targetHeadHead() {
+  Shared &shared = sharedOfCta();
+  const abi::LaunchParams &p = shared.params;
+  PassShared &pass = shared.pass;
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> norm{weightAt(p, 1)};
+  const WeightVector<256> norm{packedVector(p, 9185280)};
   const auto aside = [&](int c) { return Aside<1>{{norm.words(c)}}; };
-  auto operand = operandOf<Head, Tiles>(context.stream, pass, b.x(6), aside);
-  operand.begin();
+  const auto early = [](int, int) { return Nothing{}; };
+  auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
+  operand.template begin<true>();
 #line 43 "pipelines/models/llama.yaml"
   operand.template reduce<0, false, 256>([&](int row, int c, Words4 words) {
     return mul(unpack8(words), unpack8(words));
   });
-#line 527 "speculative_lookup.cu"
-  Best best[Tiles];
+#line 547 "speculative_lookup.cu"
+  Best best[tilesOf(Rows)];
   const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
     const auto t = add(mul(operand.scalarOf(0, row), 0.00390625f), 9.99999975e-06f);
 #line 43 "pipelines/models/llama.yaml"
     const auto t2 = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), reciprocalSqrt(t))));
     return keepBelow<256>(pack8(toBf16(t2)), c);
-#line 535 "speculative_lookup.cu"
+#line 555 "speculative_lookup.cu"
   };
-  const auto early = [](int, int) { return Nothing{}; };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     if (pair < 132) {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 543 "speculative_lookup.cu"
+#line 562 "speculative_lookup.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -547,30 +566,36 @@ __device__ __noinline__ void targetHeadHead(PassContext &context) {
       }
     } // head
   };
-  streamProduct<true>(operand, finish, early, epilogue);
-  publishBest<Tiles>(best, p, pass, context.stream.scratch,
-                     reinterpret_cast<Words4 *>(p.tagged + 0));
+  streamProduct<true>(operand, finish, epilogue);
+  publishBest<Rows>(best, p, pass, shared.scratch,
+                    reinterpret_cast<Words4 *>(p.tagged + 0));
 } // targetHeadHead
 
-// Segment `head` of model `target`. Tiles: row tiles of 16 that this variant handles. False when
-// the kernel stops.
-template <int Tiles>
-__device__ __noinline__ bool targetHead(PassContext &context) {
-  targetHeadHead<Tiles>(context);
+// Segment `head` of model `target`. Rows: at most so many does this variant handle. False when the
+// kernel stops.
+template <int Rows>
+__device__ __noinline__ bool targetHead() {
+  Shared &shared = sharedOfCta();
+  targetHeadHead<Rows>();
   return true;
 } // targetHead
 
 // The order in which each CTA's weights arrive, the same in every pass.
-__device__ __noinline__ bool streamBody(const abi::LaunchParams &p, const PassShared &pass, Producer<WeightRing> &home) {
+__device__ __noinline__ bool streamBody(Producer<WeightRing> &home) {
+  Shared &shared = sharedOfCta();
+  const abi::LaunchParams &p = shared.params;
   Producer<WeightRing> producer = home; // in registers meanwhile
   const auto stream = [&] {
+#pragma unroll 1
     for (int layer = 0; layer < 6; ++layer) {
+      producer.announce(packedVector(p, 9179136 + layer * 512ll), 512);
       if (!streamWeights<WqWkWv>(producer, p.stream + WqWkWv::offset + layer * WqWkWv::layerBytes))
         return false;
-      if (!streamKv<TargetKv>(producer, p, pass, layer))
+      if (!streamKv<TargetKv>(producer, p, shared.pass, layer))
         return false;
       if (!streamWeights<Wo>(producer, p.stream + Wo::offset + layer * Wo::layerBytes))
         return false;
+      producer.announce(packedVector(p, 9182208 + layer * 512ll), 512);
       if (!streamWeights<GateUp>(producer, p.stream + GateUp::offset + layer * GateUp::layerBytes))
         return false;
       if (!streamWeights<Down>(producer, p.stream + Down::offset + layer * Down::layerBytes))
@@ -583,9 +608,12 @@ __device__ __noinline__ bool streamBody(const abi::LaunchParams &p, const PassSh
   return whole;
 } // streamBody
 
-__device__ __noinline__ bool streamHead(const abi::LaunchParams &p, const PassShared &pass, Producer<WeightRing> &home) {
+__device__ __noinline__ bool streamHead(Producer<WeightRing> &home) {
+  Shared &shared = sharedOfCta();
+  const abi::LaunchParams &p = shared.params;
   Producer<WeightRing> producer = home; // in registers meanwhile
   const auto stream = [&] {
+    producer.announce(packedVector(p, 9185280), 512);
     if (!streamWeights<Head>(producer, p.stream + Head::offset))
       return false;
     return true;
@@ -662,50 +690,51 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
       return nullptr;
     });
   }
+  for (int layer = 0; layer < 6; ++layer) {
+    packVector<256>(stream + 9179136 + layer * 512ll, weightAt(p, 2 + layer));
+  } // attn_norm
+  for (int layer = 0; layer < 6; ++layer) {
+    packVector<256>(stream + 9182208 + layer * 512ll, weightAt(p, 32 + layer));
+  } // mlp_norm
+  for (int layer = 0; layer < 1; ++layer) {
+    packVector<256>(stream + 9185280 + layer * 512ll, weightAt(p, 1));
+  } // norm
 } // megalith_pack
-
-// Shared memory of a CTA.
-struct Shared {
-  alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
-  alignas(16) char operands[Stream::operandBytes];
-  alignas(16) float scratch[4096];
-  PassShared pass;
-  RingShared sync;
-  Control control; // of CTA 0
-};
-static_assert(sizeof(Shared) <= 189440, "the plan reserves this much");
-static_assert(AttentionShape<TargetKv>::scratchBytes <= sizeof(Shared::operands) + sizeof(Shared::scratch), "attention takes both");
 
 // The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run
 // the passes together; warp 8 of each streams weights.
 extern "C" __global__ void __launch_bounds__(kCtaThreads, 1)
 megalith_run(const __grid_constant__ abi::LaunchParams p) {
-  Shared &shared = *reinterpret_cast<Shared *>(dynamicShared());
+  Shared &shared = sharedOfCta();
   PassShared &pass = shared.pass;
+  GridEdges &grid = shared.grid;
   Control &control = shared.control;
   ringInit<WeightRing::stages>(&shared.sync, p);
-  if (threadIdx.x == 0)
+  if (threadIdx.x == 0) {
+    shared.params = p;
+    grid = {&shared.params, &shared.sync.stopped};
     startPasses(pass);
+  }
+  if (threadIdx.x < kConsumerWarps)
+    shared.places[threadIdx.x] = {0, 0, 0};
   __syncthreads();
 
   if (warpId() == kConsumerWarps) {
     if (laneId() >= Producer<WeightRing>::lanes)
       return;
     Producer<WeightRing> producer{{shared.ring, &shared.sync}};
-    while (!producer.leaving() && streamBody(p, pass, producer)) {
-      if (producer.headFollows() && !streamHead(p, pass, producer))
+    while (!producer.leaving() && streamBody(producer)) {
+      if (producer.headFollows() && !streamHead(producer))
         break;
     }
     producer.drain();
     return;
   } // producer
 
-  GridEdges grid{&p, &shared.sync.stopped};
-  Stream stream{{shared.ring, &shared.sync}, shared.scratch, shared.operands};
-  PassContext context{p, pass, stream, grid};
   startControl(control, p);
   for (int tick = 0;; ++tick) {
-    grid.tick = tick;
+    if (threadIdx.x == 0)
+      grid.tick = tick;
     if (blockIdx.x == 0)
       controlBeforePass(control);
     if (threadIdx.x == 0)
@@ -722,9 +751,9 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
       consumerSync();
       if (threadIdx.x == 0)
         announcePlan(shared.sync, pass.wantLogits);
-      if (!(pass.numRows <= kTileRows ? targetBody<1>(context) : targetBody<4>(context)))
+      if (!(pass.numRows == 1 ? targetBody<1>() : pass.numRows <= kTileRows ? targetBody<kTileRows>() : targetBody<kMaxRows>()))
         break;
-      if (pass.wantLogits && !(pass.numRows <= kTileRows ? targetHead<1>(context) : targetHead<4>(context)))
+      if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
         break;
       fenceAsync(); // the next pass copies keys and values that this one stored
       clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes, pass.rowsBefore * Buffers::rowBytes);
