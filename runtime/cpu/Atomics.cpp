@@ -109,13 +109,13 @@ void Machine::acquire(Fiber *f, Store &s, Order order, Scope scope) {
   const bool elsewhere = s.cta != f->pub.cta;
   if (elsewhere && scope == Scope::Cta)
     return;
-  const ClockRef &released = clocks.whole(s.release[elsewhere]);
+  Release &released = s.release[elsewhere];
   if (!released)
     return;
   if (order == Order::Acquire || order == Order::AcquireRelease)
-    learn(f, released);
+    learn(f, clocks.whole(released));
   else
-    f->unfenced[elsewhere] = clocks.join(f->unfenced[elsewhere], released);
+    clocks.collect(f->unfenced[elsewhere], released);
 }
 
 Value Machine::checkedAtomic(Fiber *f, const Reach &r, AtomicOp op, void *at, unsigned bytes, Value operand,
@@ -213,9 +213,10 @@ Value Machine::checkedAtomic(Fiber *f, const Reach &r, AtomicOp op, void *at, un
 void Machine::fence(Fiber *f, Scope scope) {
   if (!check)
     return;
-  learn(f, f->unfenced[0]);
-  if (scope != Scope::Cta)
-    learn(f, f->unfenced[1]);
+  for (int elsewhere = 0; elsewhere <= (scope != Scope::Cta); ++elsewhere) {
+    learn(f, f->unfenced[elsewhere].sum);
+    f->unfenced[elsewhere] = {}; // it is known now
+  }
   f->fenced[0] = releaseOf(f);
   if (scope != Scope::Cta)
     f->fenced[1] = f->fenced[0];

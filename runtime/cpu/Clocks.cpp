@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace megalith::cpu {
 
@@ -84,6 +85,20 @@ const ClockRef &Clocks::whole(Release &release) {
     release.thread = ~0u;
   }
   return release.base;
+}
+
+void Clocks::collect(Pending &to, const Release &release) {
+  const Clock &base = *release.base.get();
+  if (!to.sum) {
+    to.sum = copy(base);
+    to.held[0] = base.serial;
+    to.next = 1;
+  } else if (std::find(std::begin(to.held), std::end(to.held), base.serial) == std::end(to.held)) {
+    raise(*to.sum.get(), base);
+    to.held[to.next++ % std::size(to.held)] = base.serial;
+  }
+  if (release.thread != ~0u)
+    to.sum->at[release.thread] = std::max(to.sum->at[release.thread], release.own);
 }
 
 ClockRef Clocks::gather(const std::vector<Release> &all,

@@ -52,6 +52,13 @@ struct Release {
   explicit operator bool() const { return (bool)base; }
 };
 
+/// Releases that a thread saw and does not know yet: one vector, its own, that grows in place.
+struct Pending {
+  ClockRef sum;
+  uint64_t held[4] = {}; ///< serials of bases that are in it
+  unsigned next = 0;
+};
+
 class Clocks {
 public:
   /// Begins a launch: clocks of `size` components, all `floor`. No ClockRef may be left
@@ -62,6 +69,7 @@ public:
   ClockRef join(const ClockRef &a, const ClockRef &b);
   /// The vector of a release; kept in it.
   const ClockRef &whole(Release &release);
+  void collect(Pending &to, const Release &release);
   /// One vector of all. `more`: further components.
   ClockRef gather(const std::vector<Release> &all,
                   const std::vector<std::pair<uint32_t, uint32_t>> &more = {});

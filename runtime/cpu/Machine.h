@@ -93,7 +93,7 @@ struct Fiber {
   ClockRef base;
   uint32_t own = 0;
   Release fenced[2];           ///< [0]: last fence; [1]: last of GPU scope
-  ClockRef unfenced[2];        ///< of relaxed loads, until a fence: [0] of its CTA, [1] others
+  Pending unfenced[2];         ///< of relaxed loads, until a fence: [0] of its CTA, [1] others
   unsigned late = 0;           ///< old values seen in a row
   uint32_t agent = 0;          ///< of its cp.async copies; 0: none yet
   unsigned copiesInFlight = 0; ///< of cp.async
