@@ -257,30 +257,32 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   }
 
   /// Brings blocks [first, first + count) into shared memory; several loads at once: of
-  /// neighbouring columns, or of rows where the columns are few.
+  /// neighbouring columns of a single row, of several rows otherwise. The lanes that the columns
+  /// do not need take other rows.
   template <class Finish> __device__ __forceinline__ void stage(int first, int count, Finish finish) const {
 #if __CUDA_ARCH__ >= 900
     constexpr int batch = Tiles == 1 ? 4 : 2; // four row tiles leave few registers
 #else
     constexpr int batch = Tiles == 1 ? 4 : 1;
 #endif
-    constexpr int across = share >= batch ? batch : 1, down = batch / across;
+    constexpr int across = Rows == 1 ? batch : 1, down = batch / across;
+    const int wideLog = count <= 1 ? 2 : count <= 2 ? 3 : count <= 4 ? 4 : 5, wide = 1 << wideLog, tall = 32 >> wideLog;
     __syncwarp(); // lanes may still read what stands there
 #pragma unroll 1
-    for (int base = laneId(); base < count * 4; base += 32 * across)
+    for (int base = laneId() & (wide - 1); base < count * 4; base += wide * across)
 #pragma unroll 1
-      for (int top = 0; top < numRows; top += down) {
+      for (int top = laneId() >> wideLog; top < numRows; top += down * tall) {
         Words4 words[batch];
 #pragma unroll
         for (int j = 0; j < batch; ++j) {
-          const int i = base + j / down * 32, row = top + j % down, column = columnOf(first, i);
+          const int i = base + j / down * wide, row = top + j % down * tall, column = columnOf(first, i);
           words[j] = {0, 0, 0, 0};
           if (i < count * 4 && row < numRows && column < M::k)
             words[j] = source.peek(row, column);
         }
 #pragma unroll
         for (int j = 0; j < batch; ++j) {
-          const int i = base + j / down * 32, row = top + j % down, column = columnOf(first, i);
+          const int i = base + j / down * wide, row = top + j % down * tall, column = columnOf(first, i);
           if (i >= count * 4 || row >= numRows)
             continue;
           if (column < M::k) {
