@@ -74,12 +74,12 @@ std::string print(const Plan &plan) {
         out += fmt::format(" (dim {})", r.dim);
       out += fmt::format(", {} columns\n", r.columns);
     }
+  }
   if (!plan.vectors.empty())
     out += "vectors (behind the matrices)\n";
   for (const Vector &v : plan.vectors)
     out += fmt::format("  {:<24} {} columns{}, offset {}\n", v.weight, v.length,
                        v.layers ? fmt::format(", {} layers", v.layers) : "", v.offset);
-  }
   out += fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", plan.rowBytes, plan.rowsPerPass);
   for (const Buffer &b : plan.buffers)
     out += fmt::format("  {:<16} {} [{}, {}] at {}\n", b.name, ir::scalarName(b.dtype).str(), b.instances, b.columns,
