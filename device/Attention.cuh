@@ -12,7 +12,8 @@
 // in ascending order. Eight neighbouring rounds make the next larger part, eight of these the
 // next, and so on: (m, z, o) of the eight, in f32 and ascending order. What lies beyond the
 // row's visible keys adds zeros, which change no bit: a row's bits depend on its own visible
-// keys alone, wherever its parts are computed.
+// keys alone, wherever its parts are computed. (Where a value is infinite or NaN, rows that
+// share a tile with the row it comes from get NaN in all columns, others in some.)
 //
 // AttentionPlan.cuh says how the work is dealt. A tile of several ranges is put together by one
 // CTA for each pair, from words that carry the number of the pass and the layer.

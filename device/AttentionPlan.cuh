@@ -10,6 +10,9 @@
 
 namespace megalith::device {
 
+/// Most ranges of a tile: more would not fit where they are put together.
+constexpr int kMostRanges = 256;
+
 /// How an attention `A` (heads, kvHeads, headDim) is cut.
 template <class A> struct AttentionShape {
   static constexpr int dim = A::headDim;
@@ -39,7 +42,9 @@ template <class A> struct AttentionShape {
   static constexpr int maxima = 16 * queryStride, weights = maxima + 16 * kConsumerWarps * 4;
   static constexpr int outputs = weights + 16 * kConsumerWarps * 4, outputStride = 80;
   static constexpr int ownKeys = outputs + kConsumerWarps * 8 * outputStride * 4;
-  static constexpr int ownValues = ownKeys + A::rows * rowBytes, scratchBytes = ownValues + A::rows * rowBytes;
+  static constexpr int ownValues = ownKeys + A::rows * rowBytes, ownEnd = ownValues + A::rows * rowBytes;
+  static constexpr int nodes = kMostRanges / 8 * (dim + 2) * 4; ///< of mergeRanges, instead of all these
+  static constexpr int scratchBytes = ownEnd > nodes ? ownEnd : nodes;
 
   /// Levels above rounds that the pool's positions can fill.
   __device__ static constexpr int levels() {
@@ -99,9 +104,6 @@ template <class A> struct RoundCursor : AttentionUnit {
 
 /// A CTA's first unit: the last CTAs begin, which are dealt the fewest tiles of products.
 __device__ __forceinline__ int unitsFrom() { return (int)gridDim.x - 1 - (int)blockIdx.x; }
-
-/// Most ranges of a tile: more would not fit where they are put together.
-constexpr int kMostRanges = 256;
 
 /// Deals the pass's attention: which rows share a tile, the level of the ranges, and how many
 /// the tiles before have. Warp 0; the caller synchronises.

@@ -168,6 +168,11 @@ __device__ __forceinline__ const u16 *weightAt(const abi::LaunchParams &p, int i
   return static_cast<const u16 *>(p.weights[index]);
 }
 
+/// A weight vector's copy at byte `offset` of the stream.
+__device__ __forceinline__ const u16 *packedVector(const abi::LaunchParams &p, long long offset) {
+  return reinterpret_cast<const u16 *>(p.stream + offset);
+}
+
 /// Of no values: the sum, or the maximum.
 template <bool Max> __device__ __forceinline__ float noneOf() { return Max ? __int_as_float(0xff800000) : 0.0f; }
 
@@ -186,11 +191,6 @@ template <bool Max> __device__ __forceinline__ float acrossLanes(float total) {
   for (int d = 16; d; d >>= 1)
     total = together<Max>(total, __shfl_xor_sync(~0u, total, d));
   return total;
-}
-
-/// A weight vector's copy at byte `offset` of the stream.
-__device__ __forceinline__ const u16 *packedVector(const abi::LaunchParams &p, long long offset) {
-  return reinterpret_cast<const u16 *>(p.stream + offset);
 }
 
 /// Columns [first, end) of a row by one warp: values(c) -> Floats<8> at c..c+7. Lane j takes

@@ -12,7 +12,8 @@
 //
 // Sum tree `split8`: warp w owns columns [w*kPadded/8, (w+1)*kPadded/8) and adds
 // its products in two chains of mma steps in ascending order, of the even and of the odd
-// pairs of columns; the two are added, and the eight sums in ascending order of w. Neither the number of rows nor the plan changes it.
+// pairs of columns; the two are added, and the eight sums in ascending order of w. Neither the
+// number of rows nor the plan changes it.
 //
 // Packed layout, in the order of consumption:
 //   [group][chunk][warp 8][block chunkBlocks][tile group][row 8][32 columns] bf16
@@ -181,17 +182,19 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// A lane's share of a row, in 8 columns; a single row stays in registers until it is finished.
   static constexpr int share = (M::blocks * 4 + 31) / 32;
   static constexpr bool single = Rows == 1 && share <= 8 && C::operandBytes >= M::blocks * 64 * kConsumerWarps;
-  /// Blocks of 32 columns that fit at a time; of one row tile whole chunks.
-  static constexpr int step = Tiles == 1 ? (chunksPerGroup<M>() % 2 == 0 ? 2 : 1) * M::chunkBlocks : 1;
+  /// Chunks of weights that a warp takes at a time.
+  static constexpr int chunksTaken = chunksPerGroup<M>() % 2 == 0 ? 2 : 1;
+  static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
+  /// Blocks of 32 columns that fit at a time; of one row tile what is taken together.
+  static constexpr int step = Tiles == 1 ? blocksTaken : 1;
+  static_assert(Tiles > 1 || C::operandBytes >= step * kTileRows * 64 * kConsumerWarps, "room for a step");
   const int window = single ? M::blocks : min(M::blocks, pass.blocksAtOnce / step * step);
   const bool resident = single || (Tiles == 1 && window == M::blocks); // several row tiles seldom fit
   Words4 held[single ? share : 1] = {};
   decltype(aside(0)) heldAside[single ? share : 1] = {};
   float scalars[kRowScalars] = {}; ///< of a single row
 
-  /// Chunks of weights that a warp takes at a time, and a lane's share of them.
-  static constexpr int chunksTaken = chunksPerGroup<M>() % 2 == 0 ? 2 : 1;
-  static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
+  /// A lane's share of the chunks that have been taken.
   Words4 taken[Tiles == 1 ? blocksTaken : 1][M::group] = {};
 
   /// Sums of several groups are added over the warps together, as many as their rows leave room
@@ -378,23 +381,23 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
       scalars[Slot] = ofWarps(0);
     } else {
 #pragma unroll 1
-    for (int row = 0; row < numRows; ++row) {
-      const auto values = [&](int c) __attribute__((always_inline)) { // for reports of the CPU executor
-        if constexpr (Columns != M::k)
-          return terms(row, c, Words4{0, 0, 0, 0});
-        const int inPart = c - warp * part;
-        return terms(row, c, resident ? at(inPart / 32, row, inPart % 32 / 8) : load(row, c));
-      };
-      const float total = reducePart<Max, Columns>(warp, values);
-      if (laneId() == 0)
-        sums[row * kConsumerWarps + warp] = total;
-    }
-    consumerSync();
-    if (threadIdx.x < numRows)
-      pass.scalars[Slot][threadIdx.x] = ofWarps(threadIdx.x);
-    consumerSync();
-    if (single)
-      scalars[Slot] = pass.scalars[Slot][0];
+      for (int row = 0; row < numRows; ++row) {
+        const auto values = [&](int c) __attribute__((always_inline)) { // for reports of the CPU executor
+          if constexpr (Columns != M::k)
+            return terms(row, c, Words4{0, 0, 0, 0});
+          const int inPart = c - warp * part;
+          return terms(row, c, resident ? at(inPart / 32, row, inPart % 32 / 8) : load(row, c));
+        };
+        const float total = reducePart<Max, Columns>(warp, values);
+        if (laneId() == 0)
+          sums[row * kConsumerWarps + warp] = total;
+      }
+      consumerSync();
+      if (threadIdx.x < numRows)
+        pass.scalars[Slot][threadIdx.x] = ofWarps(threadIdx.x);
+      consumerSync();
+      if (single)
+        scalars[Slot] = pass.scalars[Slot][0];
     }
   }
   __device__ __forceinline__ float scalarOf(int slot, int row) const {
@@ -419,10 +422,10 @@ struct No {
 ///   Rows     at most so many does this variant handle: 1, 16 or 64. That for one row is short:
 ///            code that runs once in a layer comes from far away in the instruction memory
 ///   Reduced  begin() and reductions came before
-///   early(row, pair)   loads what the epilogue needs beside the products; before them, so
-///            that it comes meanwhile
-///   epilogue(rowTile, row, pair, y0, y1, what early returned)   one thread holds packed rows 2*pair and
-///            2*pair+1 of the matrix; rowTile is a compile-time constant after unrolling.
+///   early(row, pair)   loads what the epilogue needs beside the products; of one row tile
+///            before them, so that it comes meanwhile
+///   epilogue(tile, row, pair, y0, y1, what early returned)   one thread holds packed rows 2*pair and
+///            2*pair+1 of the matrix; the row tile is a compile-time constant after unrolling.
 ///            The four lanes that hold a row's pairs 4i to 4i+3 call it together
 template <bool Reduced, class M, int Rows, class C, class Source, class AsideOf, class Early, class Finish, class Epilogue>
 __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideOf, Early> &operand, Finish finish,

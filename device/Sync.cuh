@@ -14,7 +14,7 @@ __device__ __forceinline__ u32 hash32(u32 x) {
   return x ^ (x >> 16);
 }
 
-/// State of the grid barrier in one CTA. Lives in registers of thread 0.
+/// State of the grid barrier in one CTA, in shared memory. Thread 0 writes it.
 struct GridEdges {
   const abi::LaunchParams *params;
   u32 *stoppedHere; ///< flag in shared memory: 1 once this CTA knows that the kernel stops

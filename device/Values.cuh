@@ -6,9 +6,6 @@ namespace megalith::device {
 __device__ __forceinline__ int laneId() { return threadIdx.x & 31; }
 __device__ __forceinline__ int warpId() { return threadIdx.x >> 5; }
 
-/// `p`, known to lead to shared memory: the compiler then needs no generic access.
-template <class T> __device__ __forceinline__ T *inShared(T *p) { return static_cast<T *>(sharedPointer(p)); }
-
 // --- bf16 -------------------------------------------------------------------
 
 __device__ __forceinline__ float bf16Low(u32 pair) { return __uint_as_float(pair << 16); }

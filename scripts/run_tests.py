@@ -3,7 +3,9 @@
 
 Prints what failed, and at the very end one line `N passed, N failed`.
 """
+import concurrent.futures
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -28,19 +30,22 @@ def unit_tests(scratch):
     programs = sorted(build.glob("test/Unit/*Tests"))
     if not programs:
         count("unit tests", 0, 1, time.time(), f"no test programs in {build}/test/Unit")
-    for program in programs:
+
+    def run(program):
         started, report = time.time(), scratch / (program.name + ".json")
-        run = subprocess.run([program, "--gtest_brief=1", f"--gtest_output=json:{report}"],
-                             capture_output=True, text=True, errors="replace", cwd=scratch)
-        output = run.stdout + run.stderr
+        done = subprocess.run([program, "--gtest_brief=1", f"--gtest_output=json:{report}"],
+                              capture_output=True, text=True, errors="replace", cwd=scratch)
+        output = done.stdout + done.stderr
         try:
             result = json.loads(report.read_text())
         except (OSError, ValueError):  # it crashed before it could write
-            count(program.name, 0, 1, started, output)
-            continue
-        bad = result["failures"] or int(run.returncode != 0)
-        skipped = result["disabled"]
-        count(program.name, max(0, result["tests"] - bad - skipped), bad, started, output)
+            return program.name, 0, 1, started, output
+        bad = result["failures"] or int(done.returncode != 0)
+        return program.name, max(0, result["tests"] - bad - result["disabled"]), bad, started, output
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done in concurrent.futures.as_completed([pool.submit(run, program) for program in programs]):
+            count(*done.result())
 
 
 def lit_tests(scratch):

@@ -90,7 +90,6 @@ Words4 loadConstWords(const void *p) {
 // --- the CTA ----------------------------------------------------------------------
 
 char *dynamicShared() { return cpu::kernel::shared(); }
-void *sharedPointer(const void *p) { return const_cast<void *>(p); }
 Words4 loadShared4(const void *p, int bytes) {
   return *reinterpret_cast<const Words4 *>(static_cast<const char *>(p) + bytes);
 }

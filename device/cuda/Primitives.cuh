@@ -62,11 +62,6 @@ char *dynamicShared() {
   extern __shared__ __align__(128) char bytes[];
   return bytes;
 }
-// Reached from the array itself, so that the compiler sees what it is.
-void *sharedPointer(const void *p) {
-  char *base = dynamicShared();
-  return base + (int)(sharedAddress(p) - sharedAddress(base));
-}
 Words4 loadShared4(const void *p, int bytes) {
   Words4 w;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -84,7 +84,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
 
   // States and functions stand in the scope of the file, which has these names already.
   std::set<std::string> functions = {"main", "abi", "megalith", "Config", "State", "Request", "Metric", "Gauge",
-                                     "Control", "Turn", "Buffers", "WeightRing", "Shared",
+                                     "Control", "Turn", "Buffers", "WeightRing", "Stream", "Shared", "sharedOfCta",
                                      "stampBegin", "stampEnd"};
   for (const Operation *op : states)
     stateNames.push_back(unique(controlName(op->name), functions));

@@ -57,7 +57,7 @@ static bool isReserved(llvm::StringRef word) {
       // functions and types
       "Aside", "Beside", "Best", "Bf", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "NoAside", "NoSource", "PassShared",
       "Request", "Rope", "Shared", "Stream", "Rows", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
-      "AttentionShape", "consumerSync", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent", "inShared",
+      "AttentionShape", "consumerSync", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent",
       "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "packedVector", "partnerColumn",
       "publishBest", "reciprocalSqrt", "relu", "rotatePair", "rotated", "sigmoid", "silu", "softplus", "spreadRows",
       "storeLogits", "streamProduct", "sub", "toBf", "u", "warpId", "warpMax", "warpSum", "weightAt"};

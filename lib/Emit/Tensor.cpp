@@ -90,7 +90,7 @@ void TensorEmitter::emitShared() {
     w.line("PassShared pass;");
     w.line("RingShared sync;");
     w.line("GridEdges grid;");
-    w.line("StreamPlace places[kConsumerWarps];");
+    w.line("StreamPlace places[kConsumerWarps]; // of the warps, between two phases");
     w.line("Control control; // of CTA 0");
     w.line();
     w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, operands, &places[warpId()]}; }");

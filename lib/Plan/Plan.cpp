@@ -451,12 +451,13 @@ private:
       plan.edges[phases.back().edge].lowering = Edge::Tagged;
   }
 
-  /// For each of the 8 warps a chunk's columns of 16 rows, and 32 columns of all rows; no more
-  /// than the longest rows.
+  /// For each of the 8 warps the columns of 16 rows for the chunks that it takes at a time
+  /// (Operand::blocksTaken of Stream.cuh), and 32 columns of all rows; no more than the longest rows.
   void planOperands() {
     int64_t most = 0, least = 8 * 64 * plan.rowsPerPass;
     for (const Matrix &m : plan.matrices) {
-      least = std::max(least, m.chunkBlocks * 8 * 16 * 64);
+      const int64_t taken = m.blocks / m.chunkBlocks % 2 == 0 ? 2 : 1;
+      least = std::max(least, taken * m.chunkBlocks * 8 * 16 * 64);
       most = std::max(most, 16 * m.kPadded * 2);
     }
     const int64_t wanted = plan.knobs.operands ? roundUp(plan.knobs.operands, 4096) : 65536;
@@ -509,9 +510,12 @@ private:
       // Four units for each CTA beside one of each tile (planRanges of AttentionPlan.cuh).
       plan.mostUnits = std::max(plan.mostUnits, 4 * plan.ctas + plan.rowsPerPass * tilesOfRows);
       unitBytes = std::max(unitBytes, 8 * 16 * (dim + 2));
-      // AttentionShape::scratchBytes: queries, maxima and sums, outputs of the leaves, own rows.
-      attention = std::max(attention, 16 * (pieces * 64 + (pieces % 2 ? 0 : 64)) + 2 * 16 * 8 * 4 + 8 * 8 * 80 * 4 +
-                                          2 * plan.rowsPerPass * 2 * dim);
+      // AttentionShape::scratchBytes: queries, maxima and sums, outputs of the leaves, own rows; or
+      // 32 nodes of ranges that are put together.
+      attention = std::max({attention,
+                            16 * (pieces * 64 + (pieces % 2 ? 0 : 64)) + 2 * 16 * 8 * 4 + 8 * 8 * 80 * 4 +
+                                2 * plan.rowsPerPass * 2 * dim,
+                            32 * (dim + 2) * 4});
     });
     plan.taggedBytes = plan.sumsOffset + roundUp(plan.mostUnits * unitBytes, 256);
     plan.scratchBytes = kSumBytes;

@@ -277,7 +277,7 @@ struct Shared {
   PassShared pass;
   RingShared sync;
   GridEdges grid;
-  StreamPlace places[kConsumerWarps];
+  StreamPlace places[kConsumerWarps]; // of the warps, between two phases
   Control control; // of CTA 0
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, operands, &places[warpId()]}; }
