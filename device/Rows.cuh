@@ -269,7 +269,7 @@ template <int Rows, int Tiles>
 __device__ __forceinline__ void publishBest(Best (&best)[Tiles], const abi::LaunchParams &p, const PassShared &pass,
                                             float *scratch, Words4 *partial) {
   const int rowsLog = Rows == 1 ? 0 : Tiles == 1 ? pass.rowsLog : 4, rowsOfWarp = min(8, 1 << rowsLog);
-#pragma unroll
+#pragma unroll 1
   for (int t = 0; t < Tiles; ++t) {
     best[t].takeLane(1);
     best[t].takeLane(2);

@@ -21,9 +21,9 @@
 // 0, 1, 4, 5, 2, 3, 6, 7: one mma step sees the first four of lane t as its k, another
 // the rest.
 //
-// Activations are the operand A. For up to 8 rows one quad of registers serves both
-// steps: its rows 0 to 7 carry the columns of the first, its rows 8 to 15 those of the
-// second; of each step's sums one half counts.
+// Activations are the operand A. Of a single row one quad of registers serves both steps:
+// its rows 0 to 7 carry the columns of the first, its rows 8 to 15 those of the second; of
+// each step's sums one half counts.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -151,6 +151,13 @@ struct NoAside {
   __device__ __forceinline__ Nothing operator()(int) const { return {}; }
 };
 
+/// The finish() of a product whose operand is its source.
+struct Unchanged {
+  __device__ __forceinline__ Words4 operator()(int, int, Words4 words, Nothing) const { return words; }
+};
+template <class Finish> __device__ constexpr bool changes = true;
+template <> __device__ constexpr bool changes<Unchanged> = false;
+
 /// What an epilogue needs beside the products.
 template <int Words, int Values> struct Beside {
   PairWords words[Words > 0 ? Words : 1];
@@ -202,7 +209,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   const int rowsLog = Rows == 1 ? 0 : Tiles == 1 ? pass.rowsLog : 4;
   const int atOnce = Tiles == 1 ? max(1, min(kGroupsAtOnce, (kMostTiles * kTileRows >> rowsLog) / M::group)) : 1;
   const int itemTile = (int)threadIdx.x >> (2 + rowsLog), itemRow = ((int)threadIdx.x >> 2) & ((1 << rowsLog) - 1);
-  decltype(early(0, 0)) beside[Tiles] = {};
+  decltype(early(0, 0)) beside = {}; // of one row tile
 
   __device__ __forceinline__ int pairOf(int i) const {
     return (groups.at(i + itemTile / M::group) * M::group + itemTile % M::group) * 4 + ((int)threadIdx.x & 3);
@@ -213,7 +220,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// For the sums of the groups from the i-th of this CTA on.
   __device__ __forceinline__ void lookAhead(int i) {
     if (Tiles == 1 && hasItem(i, itemRow)) // with more row tiles there are no registers for it
-      beside[0] = early(itemRow, pairOf(i));
+      beside = early(itemRow, pairOf(i));
   }
 
   /// A warp's part of the next chunk.
@@ -255,21 +262,27 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   }
   __device__ __forceinline__ Words4 load(int row, int column) const {
     Words4 words = source.peek(row, column);
-    source.settle(row, column, words);
+    settle(row, column, words);
     return words;
   }
+  __device__ __forceinline__ void settle(int row, int column, Words4 &words) const {
+    source.settle(row, column, words);
+    words = keepBelow<M::k>(words, column);
+  }
+  /// How the lanes share out `count` blocks: so many, as a power of two, stand side by side in a
+  /// row. Those that the columns do not need take other rows.
+  __device__ __forceinline__ static int lanesAcross(int count) { return count <= 1 ? 2 : count <= 2 ? 3 : count <= 4 ? 4 : 5; }
 
-  /// Brings blocks [first, first + count) into shared memory; several loads at once: of
-  /// neighbouring columns of a single row, of several rows otherwise. The lanes that the columns
-  /// do not need take other rows.
-  template <class Finish> __device__ __forceinline__ void stage(int first, int count, Finish finish) const {
+  /// Brings blocks [first, first + count) of the source into shared memory; several loads at
+  /// once: of neighbouring columns of a single row, of several rows otherwise.
+  __device__ __forceinline__ void stage(int first, int count) const {
 #if __CUDA_ARCH__ >= 900
     constexpr int batch = Tiles == 1 ? 4 : 2; // four row tiles leave few registers
 #else
     constexpr int batch = Tiles == 1 ? 4 : 1;
 #endif
     constexpr int across = Rows == 1 ? batch : 1, down = batch / across;
-    const int wideLog = count <= 1 ? 2 : count <= 2 ? 3 : count <= 4 ? 4 : 5, wide = 1 << wideLog, tall = 32 >> wideLog;
+    const int wideLog = lanesAcross(count), wide = 1 << wideLog, tall = 32 >> wideLog;
     __syncwarp(); // lanes may still read what stands there
 #pragma unroll 1
     for (int base = laneId() & (wide - 1); base < count * 4; base += wide * across)
@@ -288,17 +301,27 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
           const int i = base + j / down * wide, row = top + j % down * tall, column = columnOf(first, i);
           if (i >= count * 4 || row >= numRows)
             continue;
-          if (column < M::k) {
-            source.settle(row, column, words[j]);
-            words[j] = finish(row, column, words[j]);
-          }
+          if (column < M::k)
+            settle(row, column, words[j]);
           at(i >> 2, row, i & 3) = words[j];
         }
       }
     __syncwarp();
   }
-  template <class Finish> __device__ __forceinline__ auto finishAt(Finish finish) const {
-    return [=, this](int row, int column, Words4 words) { return finish(row, column, words, aside(column)); };
+  /// Makes the operand of blocks [first, first + count) that stage() brought.
+  template <class Finish> __device__ __forceinline__ void finishStaged(int first, int count, Finish finish) const {
+    const int wideLog = lanesAcross(count), wide = 1 << wideLog, tall = 32 >> wideLog;
+#pragma unroll 1
+    for (int i = laneId() & (wide - 1); i < count * 4; i += wide) {
+      const int column = columnOf(first, i);
+      if (column >= M::k)
+        break;
+      const auto beside = aside(column);
+#pragma unroll 1
+      for (int row = laneId() >> wideLog; row < numRows; row += tall)
+        at(i >> 2, row, i & 3) = finish(row, column, at(i >> 2, row, i & 3), beside);
+    }
+    __syncwarp();
   }
 
   /// The first of all: what does not depend on the source, then its words as they are.
@@ -322,32 +345,19 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
 #pragma unroll
       for (int j = 0; j < share; ++j)
         if (holds(j))
-          source.settle(0, columnHeld(j), held[j]);
+          settle(0, columnHeld(j), held[j]);
     } else if (Reduced && resident) {
-      stage(0, M::blocks, [](int, int, Words4 words) { return words; });
+      stage(0, M::blocks);
     }
   }
-  /// Makes the operand of them.
-  template <class Finish> __device__ __forceinline__ void finishBegun(Finish finish) const {
-    if constexpr (single) {
-      __syncwarp(); // lanes may still read what stands there
+  /// Makes the operand of the single row that begin() brought.
+  template <class Finish> __device__ __forceinline__ void finishHeld(Finish finish) const {
+    __syncwarp(); // lanes may still read what stands there
 #pragma unroll
-      for (int j = 0; j < share; ++j) {
-        const Words4 words = holds(j) ? finish(0, columnHeld(j), held[j], heldAside[j]) : Words4{0, 0, 0, 0};
-        if (M::blocks % 8 == 0 || j * 32 + laneId() < M::blocks * 4)
-          reinterpret_cast<Words4 *>(staged)[j * 32 + laneId()] = words;
-      }
-    } else if (resident) {
-#pragma unroll 1
-      for (int i = laneId(); i < M::blocks * 4; i += 32) {
-        const int column = columnOf(0, i);
-        if (column >= M::k)
-          break;
-        const auto beside = aside(column);
-#pragma unroll 1
-        for (int row = 0; row < numRows; ++row)
-          at(i >> 2, row, i & 3) = finish(row, column, at(i >> 2, row, i & 3), beside);
-      }
+    for (int j = 0; j < share; ++j) {
+      const Words4 words = holds(j) ? finish(0, columnHeld(j), held[j], heldAside[j]) : Words4{0, 0, 0, 0};
+      if (M::blocks % 8 == 0 || j * 32 + laneId() < M::blocks * 4)
+        reinterpret_cast<Words4 *>(staged)[j * 32 + laneId()] = words;
     }
     __syncwarp();
   }
@@ -411,12 +421,16 @@ operandOf(C consumer, PassShared &pass, Source source, AsideOf aside, Early earl
   return {consumer, pass, source, aside, early};
 }
 
-struct Yes {
-  static constexpr bool value = true;
-};
-struct No {
-  static constexpr bool value = false;
-};
+/// The sums of one row tile, without an index that would send all of them to memory.
+template <int Tiles> __device__ __forceinline__ void pick(float (&out)[2][4], const float (&of)[Tiles][2][4], int tile) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    out[i / 4][i % 4] = of[0][i / 4][i % 4];
+#pragma unroll
+    for (int t = 1; t < Tiles; ++t)
+      out[i / 4][i % 4] = tile == t ? of[t][i / 4][i % 4] : out[i / 4][i % 4];
+  }
+}
 
 /// y = a * M^T for all rows of the pass.
 ///   Rows     at most so many does this variant handle: 1, 16 or 64. That for one row is short:
@@ -425,8 +439,7 @@ struct No {
 ///   early(row, pair)   loads what the epilogue needs beside the products; of one row tile
 ///            before them, so that it comes meanwhile
 ///   epilogue(tile, row, pair, y0, y1, what early returned)   one thread holds packed rows 2*pair and
-///            2*pair+1 of the matrix; the row tile is a compile-time constant after unrolling.
-///            The four lanes that hold a row's pairs 4i to 4i+3 call it together
+///            2*pair+1 of the matrix. The four lanes that hold a row's pairs 4i to 4i+3 call it together
 template <bool Reduced, class M, int Rows, class C, class Source, class AsideOf, class Early, class Finish, class Epilogue>
 __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideOf, Early> &operand, Finish finish,
                                               Epilogue epilogue) {
@@ -440,10 +453,9 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
   const int warp = warpId(), lane = laneId(), rowInTile = lane >> 2;
   if constexpr (!Reduced)
     operand.template begin<false>();
-  if constexpr (Tiles == 1 && (Reduced || single))
-    operand.finishBegun(finish);
-  else if (operand.resident)
-    operand.stage(0, M::blocks, operand.finishAt(finish));
+  if constexpr (single)
+    operand.finishHeld(finish);
+  bool staged = operand.resident && Reduced, finished = false; // all blocks, of several rows
   // A warp's sums, as the `n`th tile of these that are added together.
   const auto handIn = [&](float *sums, const float (&even)[4], const float (&odd)[4], int n) {
     float *at = sums + warp * (kMostTiles * kTileRows * 8) + (n << rowsLog) * 8 + rowInTile * 8 + (lane & 3) * 2;
@@ -473,7 +485,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
       const bool last = operand.groups.at(group + 1) < 0;
       float acc[M::group][Tiles][2][4] = {};
       // `first`: of the blocks in shared memory.
-      const auto takenChunks = [&](auto few, int first, int count) {
+      const auto takenChunks = [&](int first, int count) {
 #pragma unroll 1
         for (int block = 0; block < count; block += operand.blocksTaken) {
           const Words4 *activations = &operand.at(block, rowInTile, lane & 3);
@@ -482,12 +494,12 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
             Words4 low = {0, 0, 0, 0}, high = {0, 0, 0, 0};
             if (below)
               low = loadShared4(activations, b * numRows * 64);
-            if (!few.value && above)
+            if (Rows > 1 && above)
               high = loadShared4(activations, b * numRows * 64 + 512);
 #pragma unroll
             for (int n = 0; n < M::group; ++n) {
               const Words4 &both = operand.taken[b][n];
-              if (few.value) {
+              if constexpr (Rows == 1) {
                 mma(acc[n][0][0], low.x, low.y, low.z, low.w, both.x, both.y);
                 mma(acc[n][0][1], low.x, low.y, low.z, low.w, both.z, both.w);
               } else {
@@ -504,14 +516,15 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
 #pragma unroll 1
       for (int first = 0; first < M::blocks; first += operand.window) {
         const int count = min(operand.window, M::blocks - first);
-        if constexpr (!single)
-          if (!operand.resident)
-            operand.stage(first, count, operand.finishAt(finish));
+        if constexpr (!single) {
+          if (!staged)
+            operand.stage(first, count);
+          if (changes<Finish> && !finished)
+            operand.finishStaged(first, count, finish);
+          staged = finished = operand.resident;
+        }
         if constexpr (Tiles == 1) {
-          if (numRows <= 8)
-            takenChunks(Yes(), first, count);
-          else if constexpr (Rows > 1)
-            takenChunks(No(), first, count);
+          takenChunks(first, count);
         } else {
 #pragma unroll 1
           for (int block = 0; block < count; ++block) {
@@ -543,27 +556,27 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
       if constexpr (Tiles == 1) {
 #pragma unroll
         for (int n = 0; n < M::group; ++n) {
-          if (numRows <= 8) // the second step's sums stand in the other half
+          if constexpr (Rows == 1) // the second step's sums stand in the other half
 #pragma unroll
             for (int e = 0; e < 2; ++e)
               acc[n][0][1][e] = acc[n][0][1][2 + e];
           handIn(sums, acc[n][0][0], acc[n][0][1], (group - i) * M::group + n);
         }
       } else {
-#pragma unroll
-        for (int t = 0; t < Tiles; ++t) {
-          if (t * kTileRows >= numRows)
-            break;
+#pragma unroll 1
+        for (int t = 0; t * kTileRows < numRows; ++t) {
           if (t > 0)
             sums = consumer.nextScratch();
 #pragma unroll
-          for (int n = 0; n < M::group; ++n)
-            handIn(sums, acc[n][t][0], acc[n][t][1], n);
+          for (int n = 0; n < M::group; ++n) {
+            float tile[2][4];
+            pick(tile, acc[n], t);
+            handIn(sums, tile[0], tile[1], n);
+          }
           consumerSync();
           if (const int row = t * kTileRows + itemRow; operand.hasItem(i, row)) {
             const Float2 y = sumUp(sums);
-            operand.beside[t] = operand.early(row, operand.pairOf(i));
-            epilogue(t, row, operand.pairOf(i), y.x, y.y, operand.beside[t]);
+            epilogue(t, row, operand.pairOf(i), y.x, y.y, operand.early(row, operand.pairOf(i)));
           }
         }
       }
@@ -572,7 +585,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
       consumerSync();
       if (operand.hasItem(i, itemRow)) {
         const Float2 y = sumUp(sums);
-        epilogue(0, itemRow, operand.pairOf(i), y.x, y.y, operand.beside[0]);
+        epilogue(0, itemRow, operand.pairOf(i), y.x, y.y, operand.beside);
       }
       operand.lookAhead(i + operand.atOnce);
     }

@@ -91,9 +91,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   w.line();
   w.line("startControl(control, p);");
   {
-    auto loop = w.scope("for (int tick = 0;; ++tick)", "tick");
-    w.line("if (threadIdx.x == 0)");
-    w.line("  grid.tick = tick;");
+    auto loop = w.scope("for (;;)", "tick");
     stamp("Begin", 0);
     w.line("if (blockIdx.x == 0)");
     w.line("  controlBeforePass(control);");
@@ -102,7 +100,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("  awaitPlanRead(shared.sync);");
     w.line("if (!gridEdge(grid, 0))");
     w.line("  break;");
-    w.line("loadPass<{}, sizeof(Request), Stream::operandBytes>(pass, p, tick);", pool);
+    w.line("loadPass<{}, sizeof(Request), Stream::operandBytes>(pass, p, grid.tick);", pool);
     w.line("consumerSync();");
     w.line("if (pass.done)");
     w.line("  break;");
@@ -136,6 +134,8 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("if (blockIdx.x == 0)");
     w.line("  controlAfterPass(control);");
     stamp("End", events - 1);
+    w.line("if (threadIdx.x == 0)");
+    w.line("  ++grid.tick;");
   }
   w.line("consumerSync();");
   w.line("if (threadIdx.x == 0)");

@@ -24,25 +24,23 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
          source ? placeExpr(plan, plan.placeOf.at(source.id)) : "NoSource{}", aside.empty() ? "NoAside{}" : "aside");
   auto scalars = emitReductions(group, slice, source, m);
   emitSinkDeclarations(group);
-  {
+  if (value == source) {
+    w.line("const Unchanged finish;");
+  } else {
     auto lambda = w.record(fmt::format("const auto finish = [&](int row, int c, Words4 words, {}) -> Words4",
                                        aside.empty() ? "Nothing" : fmt::format("const Aside<{}> &beside", aside.size())));
-    if (value == source) {
-      w.line("return keepBelow<{}>(words, c);", m.k);
-    } else {
-      declarePosition(slice);
-      declarePartner(slice);
-      Vectors vectors(w, group, Vectors::Eight, m.k, marker());
-      if (source)
-        vectors.bind(source, "unpack8(words)");
-      for (auto &[id, expr] : scalars)
-        vectors.bind(Value{id}, expr);
-      for (auto [number, weight] : llvm::enumerate(aside))
-        vectors.bind(weight, fmt::format("unpack8(beside.words[{}])", number));
-      std::string result = vectors.eval(value);
-      w.line("return keepBelow<{}>(pack8({}), c);", m.k, result);
-      ours();
-    }
+    declarePosition(slice);
+    declarePartner(slice);
+    Vectors vectors(w, group, Vectors::Eight, m.k, marker());
+    if (source)
+      vectors.bind(source, "unpack8(words)");
+    for (auto &[id, expr] : scalars)
+      vectors.bind(Value{id}, expr);
+    for (auto [number, weight] : llvm::enumerate(aside))
+      vectors.bind(weight, fmt::format("unpack8(beside.words[{}])", number));
+    std::string result = vectors.eval(value);
+    w.line("return keepBelow<{}>(pack8({}), c);", m.k, result);
+    ours();
   }
   emitEpilogue(group, phase, m, early);
   w.line("streamProduct<{}>(operand, finish, epilogue);", scalars.empty() ? "false" : "true");
