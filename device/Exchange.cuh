@@ -24,6 +24,8 @@ struct ByBarrier {
   __device__ __forceinline__ u32 word(const void *p) const { return loadWord(p); }
   __device__ __forceinline__ Words4 peek(const void *p, int bytes) const { return loadWordsUpTo(p, bytes); }
   __device__ __forceinline__ void settle(const void *, int, Words4 &) const {}
+  __device__ __forceinline__ bool absent(Words4, int) const { return false; }
+  __device__ __forceinline__ bool await(const void *, int) const { return true; }
   __device__ __forceinline__ u32 peekWord(const void *p) const { return loadWord(p); }
   __device__ __forceinline__ void settleWord(const void *, u32 &) const {}
   __device__ __forceinline__ void storeWord(void *p, u32 word) const { *static_cast<u32 *>(p) = word; }
@@ -73,6 +75,11 @@ struct ByWords {
     if (someAbsent(words, bytes))
       words = awaitWords(*grid, edge, p, bytes);
   }
+  __device__ __forceinline__ bool absent(Words4 words, int bytes) const { return someAbsent(words, bytes); }
+  /// False when the kernel stops before they are there.
+  __device__ __forceinline__ bool await(const void *p, int bytes) const {
+    return !someAbsent(awaitWords(*grid, edge, p, bytes), bytes);
+  }
   __device__ __forceinline__ u32 peekWord(const void *p) const { return loadRelaxed(static_cast<const u32 *>(p)); }
   __device__ __forceinline__ void settleWord(const void *p, u32 &word) const {
     if (word == kAbsent)
@@ -109,9 +116,13 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
   __device__ __forceinline__ Words4 peek(int row, int col) const {
     return crossing.peek(at(row, col), (Columns - col) * 2);
   }
+  /// Of the 16 bytes of 8 columns, those that mean something.
+  __device__ __forceinline__ static int bytesAt(int col) { return Columns % 8 == 0 ? 16 : (Columns - col) * 2; }
   __device__ __forceinline__ void settle(int row, int col, Words4 &words) const {
-    crossing.settle(at(row, col), Columns % 8 == 0 ? 16 : (Columns - col) * 2, words);
+    crossing.settle(at(row, col), bytesAt(col), words);
   }
+  __device__ __forceinline__ bool absent(int col, Words4 words) const { return crossing.absent(words, bytesAt(col)); }
+  __device__ __forceinline__ bool await(int row, int col) const { return crossing.await(at(row, col), bytesAt(col)); }
   __device__ __forceinline__ Words4 words(int row, int col) const {
     Words4 w = peek(row, col);
     settle(row, col, w);
@@ -186,6 +197,37 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
     crossing.storeWord(odd ? at(row, c1 - 1) : at(row, c0), odd ? packBf16(other, f.v[1]) : packBf16(f.v[0], other));
   }
 };
+
+/// Looks for `Count` times 8 columns: for those that are wanted(j), at row rowOf(j) from
+/// columnOf(j) on; the others are zero.
+template <int Count, class Rows, class Wanted, class RowOf, class ColumnOf>
+__device__ __forceinline__ void peekAll(const Rows &source, Words4 (&words)[Count], Wanted wanted, RowOf rowOf,
+                                        ColumnOf columnOf) {
+#pragma unroll
+  for (int j = 0; j < Count; ++j) {
+    words[j] = {0, 0, 0, 0};
+    if (wanted(j))
+      words[j] = source.peek(rowOf(j), columnOf(j));
+  }
+}
+/// Settles them. When some are not there it waits for one of these and then looks for all
+/// again: mostly the others have come meanwhile, and one after the other would take as many
+/// times the way to the L2 cache.
+template <int Count, class Rows, class Wanted, class RowOf, class ColumnOf>
+__device__ __forceinline__ void settleAll(const Rows &source, Words4 (&words)[Count], Wanted wanted, RowOf rowOf,
+                                          ColumnOf columnOf) {
+  if constexpr (Rows::polls)
+    for (;;) {
+      int late = -1;
+#pragma unroll
+      for (int j = 0; j < Count; ++j)
+        if (wanted(j) && source.absent(columnOf(j), words[j]))
+          late = j;
+      if (late < 0 || !source.await(rowOf(late), columnOf(late)))
+        return;
+      peekAll(source, words, wanted, rowOf, columnOf);
+    }
+}
 
 /// The same in f32.
 template <class Crossing, int Columns, long long RowBytes> struct FloatRows {

@@ -138,6 +138,7 @@ __device__ constexpr int tilesOf(int rows) { return (rows + kTileRows - 1) / kTi
 /// Where a product's operand comes from when that is not one bf16 buffer: finish() loads.
 struct NoSource {
   static constexpr int columns = 0;
+  static constexpr bool polls = false;
   __device__ __forceinline__ Words4 peek(int, int) const { return {0, 0, 0, 0}; }
   __device__ __forceinline__ void settle(int, int, Words4 &) const {}
 };
@@ -157,6 +158,11 @@ struct Unchanged {
 };
 template <class Finish> __device__ constexpr bool changes = true;
 template <> __device__ constexpr bool changes<Unchanged> = false;
+
+/// What follows from a reduction's result: that.
+struct AsItIs {
+  __device__ __forceinline__ float operator()(int, float result) const { return result; }
+};
 
 /// What an epilogue needs beside the products.
 template <int Words, int Values> struct Beside {
@@ -189,12 +195,12 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// A lane's share of a row, in 8 columns; a single row stays in registers until it is finished.
   static constexpr int share = (M::blocks * 4 + 31) / 32;
   static constexpr bool single = Rows == 1 && share <= 8 && C::operandBytes >= M::blocks * 64 * kConsumerWarps;
-  /// Chunks of weights that a warp takes at a time.
-  static constexpr int chunksTaken = chunksPerGroup<M>() % 2 == 0 ? 2 : 1;
+  /// Chunks of weights that a warp takes at a time. Several rows need the registers.
+  static constexpr int chunksTaken = Rows == 1 && chunksPerGroup<M>() % 2 == 0 ? 2 : 1;
   static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
   /// Blocks of 32 columns that fit at a time; of one row tile what is taken together.
   static constexpr int step = Tiles == 1 ? blocksTaken : 1;
-  static_assert(Tiles > 1 || C::operandBytes >= step * kTileRows * 64 * kConsumerWarps, "room for a step");
+  static_assert(Tiles > 1 || C::operandBytes >= step * Rows * 64 * kConsumerWarps, "room for a step");
   const int window = single ? M::blocks : min(M::blocks, pass.blocksAtOnce / step * step);
   const bool resident = single || (Tiles == 1 && window == M::blocks); // several row tiles seldom fit
   Words4 held[single ? share : 1] = {};
@@ -262,12 +268,8 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   }
   __device__ __forceinline__ Words4 load(int row, int column) const {
     Words4 words = source.peek(row, column);
-    settle(row, column, words);
-    return words;
-  }
-  __device__ __forceinline__ void settle(int row, int column, Words4 &words) const {
     source.settle(row, column, words);
-    words = keepBelow<M::k>(words, column);
+    return keepBelow<M::k>(words, column);
   }
   /// How the lanes share out `count` blocks: so many, as a power of two, stand side by side in a
   /// row. Those that the columns do not need take other rows.
@@ -276,11 +278,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// Brings blocks [first, first + count) of the source into shared memory; several loads at
   /// once: of neighbouring columns of a single row, of several rows otherwise.
   __device__ __forceinline__ void stage(int first, int count) const {
-#if __CUDA_ARCH__ >= 900
-    constexpr int batch = Tiles == 1 ? 4 : 2; // four row tiles leave few registers
-#else
-    constexpr int batch = Tiles == 1 ? 4 : 1;
-#endif
+    constexpr int batch = Rows > 1 && Tiles == 1 ? 8 : 4; // four row tiles leave few registers
     constexpr int across = Rows == 1 ? batch : 1, down = batch / across;
     const int wideLog = lanesAcross(count), wide = 1 << wideLog, tall = 32 >> wideLog;
     __syncwarp(); // lanes may still read what stands there
@@ -289,22 +287,17 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
 #pragma unroll 1
       for (int top = laneId() >> wideLog; top < numRows; top += down * tall) {
         Words4 words[batch];
+        const auto placeOf = [&](int j) { return base + j / down * wide; };
+        const auto rowOf = [&](int j) { return top + j % down * tall; };
+        const auto column = [&](int j) { return columnOf(first, placeOf(j)); };
+        const auto inside = [&](int j) { return placeOf(j) < count * 4 && rowOf(j) < numRows; };
+        const auto wanted = [&](int j) { return inside(j) && column(j) < M::k; };
+        peekAll(source, words, wanted, rowOf, column);
+        settleAll(source, words, wanted, rowOf, column);
 #pragma unroll
-        for (int j = 0; j < batch; ++j) {
-          const int i = base + j / down * wide, row = top + j % down * tall, column = columnOf(first, i);
-          words[j] = {0, 0, 0, 0};
-          if (i < count * 4 && row < numRows && column < M::k)
-            words[j] = source.peek(row, column);
-        }
-#pragma unroll
-        for (int j = 0; j < batch; ++j) {
-          const int i = base + j / down * wide, row = top + j % down * tall, column = columnOf(first, i);
-          if (i >= count * 4 || row >= numRows)
-            continue;
-          if (column < M::k)
-            settle(row, column, words[j]);
-          at(i >> 2, row, i & 3) = words[j];
-        }
+        for (int j = 0; j < batch; ++j)
+          if (inside(j))
+            at(placeOf(j) >> 2, rowOf(j), placeOf(j) & 3) = keepBelow<M::k>(words[j], column(j));
       }
     __syncwarp();
   }
@@ -334,18 +327,19 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
       for (int j = 0; j < share; ++j)
         if (holds(j))
           heldAside[j] = aside(columnHeld(j));
-#pragma unroll
-      for (int j = 0; j < share; ++j)
-        if (holds(j))
-          held[j] = source.peek(0, columnHeld(j));
     }
+    const auto wanted = [&](int j) { return holds(j); };
+    const auto rowOf = [](int) { return 0; };
+    const auto column = [&](int j) { return columnHeld(j); };
+    if constexpr (single)
+      peekAll(source, held, wanted, rowOf, column);
     if constexpr (Tiles == 1)
       take();
     if constexpr (single) {
+      settleAll(source, held, wanted, rowOf, column);
 #pragma unroll
       for (int j = 0; j < share; ++j)
-        if (holds(j))
-          settle(0, columnHeld(j), held[j]);
+        held[j] = keepBelow<M::k>(held[j], columnHeld(j));
     } else if (Reduced && resident) {
       stage(0, M::blocks);
     }
@@ -362,9 +356,11 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     __syncwarp();
   }
 
-  /// Reduces columns [0, Columns) of every row into scalarOf(Slot, row): sums as `parts8`, or
-  /// maxima. terms(row, column, words) -> Floats<8>. All consumer warps, after begin().
-  template <int Slot, bool Max, int Columns, class Terms> __device__ __forceinline__ void reduce(Terms terms) {
+  /// Reduces columns [0, Columns) of every row: sums as `parts8`, or maxima. terms(row, column,
+  /// words) -> Floats<8>; scalarOf(Slot, row) becomes then(row, the result). All consumer warps,
+  /// after begin().
+  template <int Slot, bool Max, int Columns, class Terms, class Then = AsItIs>
+  __device__ __forceinline__ void reduce(Terms terms, Then then = {}) {
     if (!active)
       return;
     constexpr int part = partColumns<Columns>();
@@ -388,23 +384,47 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
       if (laneId() == 0)
         sums[warp] = total;
       consumerSync();
-      scalars[Slot] = ofWarps(0);
+      scalars[Slot] = then(0, ofWarps(0));
     } else {
+      constexpr int batch = Rows == 1 ? 1 : 4; // rows side by side
 #pragma unroll 1
-      for (int row = 0; row < numRows; ++row) {
-        const auto values = [&](int c) __attribute__((always_inline)) { // for reports of the CPU executor
-          if constexpr (Columns != M::k)
-            return terms(row, c, Words4{0, 0, 0, 0});
-          const int inPart = c - warp * part;
-          return terms(row, c, resident ? at(inPart / 32, row, inPart % 32 / 8) : load(row, c));
-        };
-        const float total = reducePart<Max, Columns>(warp, values);
-        if (laneId() == 0)
-          sums[row * kConsumerWarps + warp] = total;
+      for (int top = 0; top < numRows; top += batch) {
+        float totals[batch];
+#pragma unroll
+        for (int j = 0; j < batch; ++j)
+          totals[j] = noneOf<Max>();
+        const auto wanted = [&](int j) { return top + j < numRows; };
+#pragma unroll 1
+        for (int c = warp * part + laneId() * 8; c < min(Columns, (warp + 1) * part); c += 256) {
+          Words4 words[batch] = {};
+          if (Columns == M::k && !resident) {
+            const auto rowOf = [&](int j) { return top + j; };
+            const auto column = [&](int) { return c; };
+            peekAll(source, words, wanted, rowOf, column);
+            settleAll(source, words, wanted, rowOf, column);
+          }
+#pragma unroll
+          for (int j = 0; j < batch; ++j)
+            if (wanted(j)) {
+              const int inPart = c - warp * part;
+              if (Columns == M::k && resident)
+                words[j] = at(inPart / 32, top + j, inPart % 32 / 8);
+              takeColumns<Max, Columns>(totals[j], c, terms(top + j, c, keepBelow<M::k>(words[j], c)));
+            }
+        }
+#pragma unroll
+        for (int d = 16; d; d >>= 1) // as acrossLanes does
+#pragma unroll
+          for (int j = 0; j < batch; ++j)
+            totals[j] = together<Max>(totals[j], __shfl_xor_sync(~0u, totals[j], d));
+#pragma unroll
+        for (int j = 0; j < batch; ++j)
+          if (laneId() == j && wanted(j))
+            sums[(top + j) * kConsumerWarps + warp] = totals[j];
       }
       consumerSync();
       if (threadIdx.x < numRows)
-        pass.scalars[Slot][threadIdx.x] = ofWarps(threadIdx.x);
+        pass.scalars[Slot][threadIdx.x] = then(threadIdx.x, ofWarps(threadIdx.x));
       consumerSync();
       if (single)
         scalars[Slot] = pass.scalars[Slot][0];

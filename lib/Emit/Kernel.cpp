@@ -106,7 +106,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("  break;");
     {
       auto rows = w.scope("if (pass.numRows > 0)", "pass");
-      w.line("if (warpId() == 0)");
+      w.line("if (threadIdx.x < 32)");
       w.line("  planRanges<{}>(pass);", pool);
       w.line("consumerSync();");
       w.line("if (threadIdx.x == 0)");

@@ -60,7 +60,7 @@ static bool isReserved(llvm::StringRef word) {
       "AttentionShape", "consumerSync", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent",
       "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "packedVector", "partnerColumn",
       "publishBest", "reciprocalSqrt", "relu", "rotatePair", "rotated", "sigmoid", "silu", "softplus", "spreadRows",
-      "storeLogits", "streamProduct", "sub", "toBf", "u", "Unchanged", "warpId", "warpMax", "warpSum", "weightAt"};
+      "storeLogits", "streamProduct", "sub", "terms", "then", "toBf", "u", "Unchanged", "warpId", "warpMax", "warpSum", "weightAt"};
   return words.count(word.rtrim("0123456789_"));
 }
 

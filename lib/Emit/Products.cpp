@@ -81,6 +81,23 @@ Value TensorEmitter::sourceOf(const Group &group, Value value, const Slice &slic
   return plan.buffers[plan.placeOf.at(source.id).buffer].dtype == ir::Scalar::BF16 ? source : Value();
 }
 
+/// What follows from a reduction's result and constants alone: of a chain of values that nobody
+/// else uses, the last. It is computed once for a row.
+Value TensorEmitter::scalarBehind(const Group &group, const Slice &slice, Value result) {
+  for (;;) {
+    const auto user = llvm::find_if(slice, [&](const Operation *op) { return llvm::is_contained(op->operands, result); });
+    if (group.uses[result.id] != 1 || user == slice.end())
+      return result;
+    const Operation &op = **user;
+    if (isReduction(op.op) || op.results.size() != 1 || group.module.type(op.result()).size != 1 ||
+        !llvm::all_of(op.operands, [&](Value v) {
+          return v == result || (group.def(v) && group.def(v)->op == Op::Const);
+        }))
+      return result;
+    result = op.result();
+  }
+}
+
 std::map<uint32_t, std::string> TensorEmitter::emitReductions(const Group &group, const Slice &slice, Value source,
                                                                const plan::Matrix &m) {
   std::map<uint32_t, std::string> reduced;
@@ -90,10 +107,9 @@ std::map<uint32_t, std::string> TensorEmitter::emitReductions(const Group &group
     if (reduced.empty())
       w.line("operand.template begin<true>();");
     const int64_t columns = module.type(op->operands[0]).size;
-    at(op->loc);
+    const std::string number = reduced.empty() ? "" : std::to_string(reduced.size() + 1);
     {
-      auto terms = w.lambda(fmt::format("operand.template reduce<{}, {}, {}>([&](int row, int c, Words4 words)",
-                                        reduced.size(), op->op == Op::ReduceMax, columns));
+      auto terms = w.record(fmt::format("const auto terms{} = [&](int row, int c, Words4 words)", number));
       const auto inner = group.slice(op->operands[0]);
       declarePosition(inner);
       declarePartner(inner);
@@ -103,11 +119,23 @@ std::map<uint32_t, std::string> TensorEmitter::emitReductions(const Group &group
       for (auto &[id, expr] : reduced)
         vectors.bind(Value{id}, expr);
       std::string value = vectors.eval(op->operands[0]);
+      at(op->loc);
       w.line("return {};", value);
+      ours();
     }
-    ours();
-    assert(reduced.size() < 4 && "PassShared keeps four scalars per row");
-    reduced[op->result().id] = fmt::format("operand.scalarOf({}, row)", reduced.size());
+    const Value scalar = scalarBehind(group, slice, op->result());
+    if (scalar != op->result()) {
+      auto then = w.record(fmt::format("const auto then{} = [&](int row, float result)", number));
+      Vectors values(w, group, Vectors::Scalar, 1, marker());
+      values.bind(op->result(), "result");
+      const std::string value = values.eval(scalar);
+      at(group.def(scalar)->loc);
+      w.line("return {};", value);
+      ours();
+    }
+    w.line("operand.template reduce<{}, {}, {}>(terms{}{});", reduced.size(), op->op == Op::ReduceMax, columns, number,
+           scalar != op->result() ? ", then" + number : "");
+    reduced[scalar.id] = fmt::format("operand.scalarOf({}, row)", reduced.size());
   }
   return reduced;
 }

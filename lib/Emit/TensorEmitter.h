@@ -64,6 +64,7 @@ private:
 
   // --- groups ---------------------------------------------------------------
 
+  static ir::Value scalarBehind(const Group &group, const Slice &slice, ir::Value result);
   static bool isReduction(ir::Op op) { return op == ir::Op::ReduceSum || op == ir::Op::ReduceMax; }
 
   /// Weights that a group reads beside its products.

@@ -227,7 +227,7 @@ private:
     phase.op = &op;
     if (op.op == Op::Stream) {
       phase.kind = Phase::Stream;
-      if (!planMatrix(op, model, layers, phase))
+      if (!planMatrix(op, model, layers, phase) || !checkReductions(op))
         return false;
       phase.name = plan.matrices[phase.matrix].name;
     } else {
@@ -284,6 +284,16 @@ private:
     plan.newKeys = newBuffer("new_keys", Scalar::BF16, columns, instances);
     plan.newValues = newBuffer("new_values", Scalar::BF16, columns, instances);
     plan.buffers[plan.newKeys].edge = plan.buffers[plan.newValues].edge = edge;
+    return true;
+  }
+
+  /// PassShared has room for so many results of each row (kRowScalars of Rows.cuh).
+  bool checkReductions(const Operation &op) {
+    constexpr int most = 4;
+    int reductions = 0;
+    for (const Operation &inner : op.region().ops)
+      if ((inner.op == Op::ReduceSum || inner.op == Op::ReduceMax) && ++reductions > most)
+        return unsupported(inner, fmt::format("more than {} norms or reductions in front of one product", most));
     return true;
   }
 
@@ -451,13 +461,12 @@ private:
       plan.edges[phases.back().edge].lowering = Edge::Tagged;
   }
 
-  /// For each of the 8 warps the columns of 16 rows for the chunks that it takes at a time
-  /// (Operand::blocksTaken of Stream.cuh), and 32 columns of all rows; no more than the longest rows.
+  /// For each of the 8 warps the columns of 16 rows for a chunk, and 32 columns of all rows; no
+  /// more than the longest rows.
   void planOperands() {
     int64_t most = 0, least = 8 * 64 * plan.rowsPerPass;
     for (const Matrix &m : plan.matrices) {
-      const int64_t taken = m.blocks / m.chunkBlocks % 2 == 0 ? 2 : 1;
-      least = std::max(least, taken * m.chunkBlocks * 8 * 16 * 64);
+      least = std::max(least, m.chunkBlocks * 8 * 16 * 64);
       most = std::max(most, 16 * m.kPadded * 2);
     }
     const int64_t wanted = plan.knobs.operands ? roundUp(plan.knobs.operands, 4096) : 65536;
