@@ -1,15 +1,16 @@
 //===- Attention.cuh - grouped-query attention over paged KV --------------===//
 //
-// Tensor cores multiply: the rows of a tile are pairs (row of the pass, query head) of one
-// slot and one KV head, at most 16; keys and values are read once for all of them. Those of
-// committed positions come through the ring of the weights, in the same order on both sides;
-// the pass's own come from where it wrote them.
+// A tile is up to 16 pairs (row of the pass, query head) of one slot and one KV head; keys and
+// values are read once for all of them. Those of committed positions come through the ring of
+// the weights, in the same order on both sides; the pass's own come from where it wrote them.
+// Tensor cores multiply, with the keys, or the dims of the values, as the 16 rows of operand A
+// and 8 pairs as the columns of B: a tile mostly has few pairs, and B has half as many columns.
 //
 // Sum tree `rounds8`: keys in rounds of 256 positions from 0, of which warp w of eight takes
 // 8w to 8w+7 of each 64: a leaf. Of a round m is the maximum, p = bf16(exp(s - m)), z = sum of
-// p and o = sum of p * v: of a leaf a chain of mma steps over its eights (o), or the positions
-// of a lane in ascending order and lanes at distance 1, 2 (z); of the round the eight leaves
-// in ascending order. Eight neighbouring rounds make the next larger part, eight of these the
+// p and o = sum of p * v: of a leaf a chain of mma steps over two of its eights each (o), or the
+// key of a lane in each eight in ascending order and lanes at distance 4, 8, 16 (z); of the round
+// the eight leaves in ascending order. Eight neighbouring rounds make the next larger part, eight of these the
 // next, and so on: (m, z, o) of the eight, in f32 and ascending order. What lies beyond the
 // row's visible keys adds zeros, which change no bit: a row's bits depend on its own visible
 // keys alone, wherever its parts are computed. (Where a value is infinite or NaN, rows that
@@ -167,6 +168,13 @@ __device__ __forceinline__ void mergeRanges(const GridEdges &grid, int edge, con
   }
 }
 
+/// Of 8 x 8 bf16 lane (g, t) has row g, columns 2t and 2t + 1: what it has of the transpose.
+__device__ __forceinline__ u32 transposed(u32 words) {
+  const int g = laneId() >> 2, t = laneId() & 3; // from column g of rows 2t and 2t + 1
+  const u32 even = __shfl_sync(~0u, words, 8 * t + g / 2), odd = __shfl_sync(~0u, words, 8 * t + 4 + g / 2);
+  return g & 1 ? even >> 16 | (odd & 0xffff0000u) : (even & 0xffffu) | odd << 16;
+}
+
 /// For each row and query head: store(row, column, two values) with an even column in
 /// [0, heads * headDim). `A`: heads, kvHeads, headDim, rows of a pass at most, the pool's
 /// layers, pageTokens, pages, and room for the sums of units at byte `sums` of the tagged
@@ -192,8 +200,10 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
   float *const outputs = reinterpret_cast<float *>(scratch + S::outputs); // [warp][pair % 8][outputStride]
   u64 *sums = reinterpret_cast<u64 *>(p.tagged + A::sums); // [unit][pair][D + 2]: o, m, z
   const u32 tag = pass.number * A::layers + layer + 1;
-  // What lane (g, t) takes of a block, as B of the two products: dims 32i + 8t.. of key g, and
-  // dims 64i + 8g.. of the values 2t and 2t + 1.
+  // What lane (g, t) takes of a block, as A of the two products: dims 32i + 8t.. of key g, and
+  // dims 64i + 8g.. of the values 2t and 2t + 1. It has scores of pairs 2t, 2t + 1, 2t + 8, 2t + 9.
+  constexpr int aside = S::batch > 1; // a second block stands beside the first
+  const auto pairAt = [&](int e) { return 2 * t + (e & 1) + (e & 2) * 4; };
   const auto hasKeyDim = [&](int i) { return D % 32 == 0 || 32 * i + 8 * t < D; }; // others stay zeros
   const auto valueDim = [&](int i) { return D % 64 == 0 || 64 * i + 8 * g < D ? 64 * i + 8 * g : 0; };
 
@@ -247,9 +257,11 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
             v[block][i] = loadShared4(rows + (2 * t + i % 2) * S::rowBytes, valueDim(i / 2) * 2);
       });
     };
-    // What is there already comes before the wait for the query.
+    // What is there already comes before the wait for the query; for several rows there are no
+    // registers for all of it.
+    constexpr bool valuesToo = S::batches == 1 && Rows == 1;
     fetchKeys(0);
-    if constexpr (S::batches == 1)
+    if constexpr (valuesToo)
       fetchValues(0);
 
     consumerSync(); // the scratch may still be read
@@ -278,18 +290,19 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
       }
       consumerSync();
     }
-    const bool hasLow = at.has(g), hasHigh = many && at.has(g + 8);
-    const int seenLow = hasLow ? pass.rows[at.rowOf(g)].visible : 0;
-    const int seenHigh = hasHigh ? pass.rows[at.rowOf(g + 8)].visible : 0;
+    int seen[4]; // by each of the lane's pairs
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      seen[e] = (e < 2 || many) && at.has(pairAt(e)) ? pass.rows[at.rowOf(pairAt(e))].visible : 0;
 
     // s = q * k
-    float s[S::blocks][4], mostLow = nothing, mostHigh = nothing;
-    Words4 low[S::keyPieces] = {}, high[S::keyPieces] = {};
+    float s[S::blocks][4], most[4] = {nothing, nothing, nothing, nothing};
+    Words4 low[S::keyPieces] = {}, high[S::keyPieces] = {}; // of pairs g and g + 8
 #pragma unroll
     for (int i = 0; i < S::keyPieces; ++i) {
-      if (hasLow && hasKeyDim(i))
+      if (at.has(g) && hasKeyDim(i))
         low[i] = loadShared4(scratch, g * S::queryStride + i * 64 + t * 16);
-      if (hasHigh && hasKeyDim(i))
+      if (many && at.has(g + 8) && hasKeyDim(i))
         high[i] = loadShared4(scratch, (g + 8) * S::queryStride + i * 64 + t * 16);
     }
 #pragma unroll
@@ -304,30 +317,37 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
             if (hasKeyDim(i))
               k[inBatch][i] = loadShared4(ownRow(position, S::ownKeys), i * 64 + t * 16);
 #pragma unroll
-      for (int inBatch = 0; inBatch < S::batch; ++inBatch) {
-        const int block = batch * S::batch + inBatch, position = first + 64 * block;
-        float sums[4] = {};
+      for (int inBatch = 0; inBatch < S::batch; inBatch += 1 + aside) { // two blocks are the rows of A
+        const int block = batch * S::batch + inBatch;
+        float sums[2][4] = {}; // of pairs 0 to 7, 8 to 15: block, and block + 1
 #pragma unroll
         for (int i = 0; i < S::keyPieces; ++i) {
-          const Words4 &key = k[inBatch][i];
-          mma(sums, low[i].x, high[i].x, low[i].y, high[i].y, key.x, key.y);
-          mma(sums, low[i].z, high[i].z, low[i].w, high[i].w, key.z, key.w);
+          const Words4 &key = k[inBatch][i], next = aside ? k[inBatch + aside][i] : Words4{0, 0, 0, 0};
+          mma(sums[0], key.x, next.x, key.y, next.y, low[i].x, low[i].y);
+          mma(sums[0], key.z, next.z, key.w, next.w, low[i].z, low[i].w);
+          if (many) {
+            mma(sums[1], key.x, next.x, key.y, next.y, high[i].x, high[i].y);
+            mma(sums[1], key.z, next.z, key.w, next.w, high[i].z, high[i].w);
+          }
         }
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          s[block][e] = position + 2 * t + e % 2 < (e < 2 ? seenLow : seenHigh) ? __fmul_rn(sums[e], scale) : nothing;
-        mostLow = fmaxf(mostLow, fmaxf(s[block][0], s[block][1]));
-        mostHigh = fmaxf(mostHigh, fmaxf(s[block][2], s[block][3]));
+        for (int b = 0; b < 1 + aside; ++b)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            s[block + b][e] = first + 64 * (block + b) + g < seen[e] ? __fmul_rn(sums[e / 2][2 * b + e % 2], scale) : nothing;
+            most[e] = fmaxf(most[e], s[block + b][e]);
+          }
       }
     }
 #pragma unroll
-    for (int d = 1; d < 4; d *= 2) {
-      mostLow = fmaxf(mostLow, __shfl_xor_sync(~0u, mostLow, d));
-      mostHigh = fmaxf(mostHigh, __shfl_xor_sync(~0u, mostHigh, d));
-    }
-    if (t == 0) {
-      maxima[g * kConsumerWarps + warp] = mostLow;
-      maxima[(g + 8) * kConsumerWarps + warp] = mostHigh;
+    for (int e = 0; e < 4; ++e) {
+      if (e >= 2 && !many)
+        break;
+#pragma unroll
+      for (int d = 4; d < 32; d *= 2)
+        most[e] = fmaxf(most[e], __shfl_xor_sync(~0u, most[e], d));
+      if (g == 0)
+        maxima[pairAt(e) * kConsumerWarps + warp] = most[e];
     }
     consumerSync();
     const auto maximumOf = [&](int pair) {
@@ -335,16 +355,17 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
       const Float4 low = all[0], high = all[1];
       return fmaxf(fmaxf(fmaxf(low.x, low.y), fmaxf(low.z, low.w)), fmaxf(fmaxf(high.x, high.y), fmaxf(high.z, high.w)));
     };
-    mostLow = maximumOf(g);
-    if (many)
-      mostHigh = maximumOf(g + 8);
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      if (e < 2 || many)
+        most[e] = maximumOf(pairAt(e));
 
-    // p = exp(s - m), o = p * v
-    float o[S::valueSlabs][8][4] = {}, sumLow = 0.0f, sumHigh = 0.0f;
-    bool lowLost = false, highLost = false;
+    // p = exp(s - m), o = v * p: [pairs 0 to 7, 8 to 15][two dims of the lane's eight]
+    float o[2][S::valueSlabs][4][4] = {}, z[4] = {};
+    bool lost[4] = {};
 #pragma unroll
     for (int batch = 0; batch < S::batches; ++batch) {
-      if (S::batches > 1) {
+      if constexpr (!valuesToo) {
 #pragma unroll
         for (int inBatch = 0; inBatch < S::batch; ++inBatch)
 #pragma unroll
@@ -379,48 +400,62 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
             if (bad >> (2 * t + i % 2) & 1)
               values[i] = {0, 0, 0, 0};
           const int lowest = begin + __ffs(bad) - 1;
-          lowLost |= lowest < seenLow;
-          highLost |= lowest < seenHigh;
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            lost[e] |= lowest < seen[e];
         }
       }
 #pragma unroll
-      for (int inBatch = 0; inBatch < S::batch; ++inBatch) {
-        const int block = batch * S::batch + inBatch, position = first + 64 * block + 2 * t;
-        const Words4 (&values)[2 * S::valueSlabs] = v[inBatch];
-        const auto weigh = [&](float s, int position, int seen, float most) { // no branches: blocks side by side
-          return roundBf16(expf(position < seen ? s - most : nothing));
-        };
-        float w[4] = {weigh(s[block][0], position, seenLow, mostLow), weigh(s[block][1], position + 1, seenLow, mostLow),
-                      0.0f, 0.0f};
-        if (many) {
-          w[2] = weigh(s[block][2], position, seenHigh, mostHigh);
-          w[3] = weigh(s[block][3], position + 1, seenHigh, mostHigh);
+      for (int inBatch = 0; inBatch < S::batch; inBatch += 1 + aside) {
+        u32 weight[2][2] = {}; // as B: [block, block + 1][pairs 0 to 7, 8 to 15]
+#pragma unroll
+        for (int b = 0; b < 1 + aside; ++b) {
+          const int block = batch * S::batch + inBatch + b;
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            if (half && !many)
+              break;
+            float w[2];
+#pragma unroll
+            for (int e = 0; e < 2; ++e) { // no branches: blocks side by side
+              const int pair = 2 * half + e;
+              w[e] = roundBf16(expf(first + 64 * block + g < seen[pair] ? s[block][pair] - most[pair] : nothing));
+              z[pair] = __fadd_rn(z[pair], w[e]);
+            }
+            weight[b][half] = transposed(packBf16(w[0], w[1]));
+          }
         }
-        sumLow = __fadd_rn(__fadd_rn(sumLow, w[0]), w[1]);
-        sumHigh = __fadd_rn(__fadd_rn(sumHigh, w[2]), w[3]);
-        const u32 low = packBf16(w[0], w[1]), high = packBf16(w[2], w[3]);
 #pragma unroll
         for (int i = 0; i < S::valueSlabs; ++i)
 #pragma unroll
-          for (int c = 0; c < 8; ++c) {
-            const auto word = [&](const Words4 &w) { return c < 2 ? w.x : c < 4 ? w.y : c < 6 ? w.z : w.w; };
-            const u32 x = word(values[2 * i]), y = word(values[2 * i + 1]);
-            mma(o[i][c], low, high, 0, 0, c % 2 ? x >> 16 | (y & 0xffff0000u) : (x & 0xffffu) | y << 16, 0);
+          for (int c = 0; c < 8; c += 2) {
+            // Dims 8g + c and 8g + c + 1 of values 2t and 2t + 1.
+            const auto columns = [&](int block, bool odd) {
+              const auto word = [&](const Words4 &w) { return c < 2 ? w.x : c < 4 ? w.y : c < 6 ? w.z : w.w; };
+              const u32 x = word(v[block][2 * i]), y = word(v[block][2 * i + 1]);
+              return odd ? x >> 16 | (y & 0xffff0000u) : (x & 0xffffu) | y << 16;
+            };
+            const u32 even = columns(inBatch, false), odd = columns(inBatch, true);
+            const u32 nextEven = aside ? columns(inBatch + aside, false) : 0;
+            const u32 nextOdd = aside ? columns(inBatch + aside, true) : 0;
+            mma(o[0][i][c / 2], even, odd, nextEven, nextOdd, weight[0][0], weight[1][0]);
+            if (many)
+              mma(o[1][i][c / 2], even, odd, nextEven, nextOdd, weight[0][1], weight[1][1]);
           }
       }
     }
 #pragma unroll
-    for (int d = 1; d < 4; d *= 2) {
-      sumLow = __fadd_rn(sumLow, __shfl_xor_sync(~0u, sumLow, d));
-      sumHigh = __fadd_rn(sumHigh, __shfl_xor_sync(~0u, sumHigh, d));
-    }
-    if (t == 0) {
-      weights[g * kConsumerWarps + warp] = lowLost ? __int_as_float(0x7fffffff) : sumLow;
-      weights[(g + 8) * kConsumerWarps + warp] = highLost ? __int_as_float(0x7fffffff) : sumHigh;
+    for (int e = 0; e < 4; ++e) {
+      if (e >= 2 && !many)
+        break;
+#pragma unroll
+      for (int d = 4; d < 32; d *= 2)
+        z[e] = __fadd_rn(z[e], __shfl_xor_sync(~0u, z[e], d));
+      if (g == 0)
+        weights[pairAt(e) * kConsumerWarps + warp] = lost[e] ? __int_as_float(0x7fffffff) : z[e];
     }
 
     // The leaves' sums, warp by warp of a pair, lane by lane of two columns.
-    const auto outputOf = [&](int slab, int tile, int e, int h) { return h ? o[slab][tile][2 + e] : o[slab][tile][e]; };
     fresh = at.round + 1 == at.end;
 #pragma unroll 1
     for (int h = 0; h < (many ? 2 : 1); ++h) { // pairs 0 to 7, 8 to 15
@@ -432,30 +467,31 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
       for (int i = 0; i < S::valueSlabs; ++i) {
         if (h + i > 0)
           consumerSync(); // the outputs before these have been read
-        // Lane (g, t) has dims 16t.. of pairs g and g + 8.
-        if (64 * i + 16 * t < D && (h ? hasHigh : hasLow)) {
-          Float4 *row = reinterpret_cast<Float4 *>(outputs + (warp * 8 + g) * S::outputStride + t * 20);
+        // Lane (g, t) has dims 8g.. of pairs 2t and 2t + 1: an mma's two dims lie 2 apart.
 #pragma unroll
-          for (int c = 0; c < 4; ++c)
-            row[c] = {outputOf(i, c % 2 * 4, c / 2, h), outputOf(i, c % 2 * 4 + 1, c / 2, h),
-                      outputOf(i, c % 2 * 4 + 2, c / 2, h), outputOf(i, c % 2 * 4 + 3, c / 2, h)};
-        }
+        for (int e = 0; e < 2; ++e)
+          if (64 * i + 8 * g < D && at.has(pairAt(e + 2 * h))) {
+            const auto out = [&](int c) { return h ? o[1][i][c / 2][c % 2 * 2 + e] : o[0][i][c / 2][c % 2 * 2 + e]; };
+            Float4 *row = reinterpret_cast<Float4 *>(outputs + (warp * 8 + 2 * t + e) * S::outputStride + g / 2 * 20 + g % 2 * 8);
+            row[0] = {out(0), out(1), out(2), out(3)};
+            row[1] = {out(4), out(5), out(6), out(7)};
+          }
         consumerSync();
         if (mine && 64 * i + 2 * lane < D) {
           Float2 leaf[kConsumerWarps]; // zeros, where there are no keys, change no bit
-          float z[kConsumerWarps];
+          float ofWarp[kConsumerWarps];
 #pragma unroll
           for (int w = 0; w < kConsumerWarps; ++w) {
             leaf[w] = *reinterpret_cast<const Float2 *>(outputs + (w * 8 + warp) * S::outputStride + lane / 8 * 20 + lane % 8 * 2);
             if (i == 0)
-              z[w] = weights[pair * kConsumerWarps + w];
+              ofWarp[w] = weights[pair * kConsumerWarps + w];
           }
 #pragma unroll
           for (int w = 0; w < kConsumerWarps; ++w) {
             sum.o[2 * i] = __fadd_rn(sum.o[2 * i], leaf[w].x);
             sum.o[2 * i + 1] = __fadd_rn(sum.o[2 * i + 1], leaf[w].y);
             if (i == 0)
-              sum.z = __fadd_rn(sum.z, z[w]);
+              sum.z = __fadd_rn(sum.z, ofWarp[w]);
           }
         }
       }

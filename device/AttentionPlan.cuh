@@ -164,11 +164,22 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
   static_assert(keys >= 32, "a stage is too small for the keys of 32 positions");
   if (!producer.awaitPlan())
     return false;
-  for (RoundCursor<A> at(pass.firstUnit); !at.done(); at.next(pass)) {
+  RoundCursor<A> at(pass.firstUnit);
+  int number = 0, from = at.first(); // of the CTA's units; the unit's first position
+  for (int unit = at.unit; !at.done(); at.next(pass)) {
+    if (at.unit != unit) {
+      unit = at.unit;
+      ++number;
+      from = at.first();
+    }
     const int first = at.first(), end = min(first + S::round, at.ownFrom);
-    const int firstPage = first / A::pageTokens;
-    if (first < end)
-      producer.lookUp(p, at.slot, firstPage, (end - 1) / A::pageTokens - firstPage + 1);
+    const int *pages = nullptr;
+    if (first < end) {
+      const auto page = [&](int position) { return position / A::pageTokens; };
+      const int last = min(at.end * S::round, at.ownFrom) - 1;
+      pages = producer.pagesOf(p, at.slot, number, page(from), page(last) - page(from) + 1, page(first),
+                               page(end - 1) - page(first) + 1);
+    }
     for (int which = 0; which < 2; ++which) {
       const char *cache = (which ? p.vCache : p.kCache) + kvLayer<A>(layer) * 2;
       for (int start = first; start < end; start += keys) {
@@ -176,13 +187,33 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
         char *target = producer.open(count * rowBytes);
         if (!target)
           return false;
-        for (int position = start, next; position < start + count; position = next) {
-          const int place = position % A::pageTokens;
-          next = min(start + count, position - place + A::pageTokens);
-          const long long page = producer.ring.shared->pages[position / A::pageTokens - firstPage];
-          producer.copy(target + (position - start) * rowBytes,
-                        cache + ((page * A::kvHeads + at.kvHead) * A::pageTokens + place) * rowBytes,
-                        (next - position) * rowBytes);
+        constexpr int pageBytes = A::pageTokens * rowBytes; // of one head
+        const char *ofHead = cache + (long long)at.kvHead * pageBytes;
+        if constexpr (keys % A::pageTokens == 0) {
+          // A chunk begins with a page. One lane asks for all: as few steps as can be.
+          const int *mine = pages + start / A::pageTokens;
+          constexpr int batch = keys / A::pageTokens < 8 ? keys / A::pageTokens : 8;
+          for (int bytes = count * rowBytes; bytes > 0; bytes -= batch * pageBytes) {
+            int page[batch];
+#pragma unroll
+            for (int i = 0; i < batch; ++i)
+              page[i] = i * pageBytes < bytes ? mine[i] : 0;
+#pragma unroll
+            for (int i = 0; i < batch; ++i)
+              if (i * pageBytes < bytes)
+                producer.copy(target + i * pageBytes, ofHead + (long long)page[i] * (A::kvHeads * pageBytes),
+                              min(pageBytes, bytes - i * pageBytes));
+            mine += batch;
+            target += batch * pageBytes;
+          }
+        } else {
+          for (int position = start, next; position < start + count; position = next) {
+            const int place = position % A::pageTokens;
+            next = min(start + count, position - place + A::pageTokens);
+            const long long page = pages[position / A::pageTokens];
+            producer.copy(target + (position - start) * rowBytes,
+                          ofHead + page * (A::kvHeads * pageBytes) + place * rowBytes, (next - position) * rowBytes);
+          }
         }
         producer.close();
       }

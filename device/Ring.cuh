@@ -8,6 +8,9 @@
 
 namespace megalith::device {
 
+/// Units of attention whose pages are looked up once in a pass, and pages of each, at most.
+constexpr int kPageWindows = 4, kPageWindow = 128;
+
 /// Words that consumers and producer of one CTA share.
 struct RingShared {
   u64 full[16], empty[16];
@@ -18,7 +21,9 @@ struct RingShared {
   u32 passes;         ///< planned so far
   const u32 *stopFlag; ///< of the grid: every poll loop looks at it now and then
   u32 plansRead;      ///< flag: of these, that the producer needs no more
-  int pages[256];     ///< the producer's: of the round of attention whose keys it copies
+  /// The producer's page numbers: of the first units of attention, which come again in each layer,
+  /// and of one round of a unit that has no room there.
+  int pages[kPageWindows * kPageWindow + 256];
 };
 
 /// `Stages` slots of `StageBytes` each. At most `Flight` copies are under way at a time: a
@@ -110,7 +115,8 @@ template <class R> struct Producer {
   u32 plannedParity = 0;
   bool planned = false; ///< the pass that is being streamed
   u32 plansRead = 0;
-  int pagesSlot = -1, pagesFrom = 0; ///< whose pages are at hand
+  u32 windows = 0;     ///< bits: the pages of these units are at hand
+  int pagesSlot = -1, pagesFrom = 0; ///< the round whose pages are at hand
   static constexpr int stageBytes = R::stageBytes;
 
   /// Waits for the phase of a barrier. False when the kernel leaves. Votes: no lane may leave
@@ -183,19 +189,34 @@ template <class R> struct Producer {
       return false;
     plannedParity ^= 1;
     planned = true;
+    windows = 0;
     pagesSlot = -1;
     fenceAsync(); // copies read what other CTAs stored to the pool
     return true;
   }
 
-  /// Page numbers of a slot, `count` from `first` on, into shared memory.
-  __device__ __forceinline__ void lookUp(const abi::LaunchParams &p, int slot, int first, int count) {
-    if (slot == pagesSlot && first == pagesFrom)
-      return;
+  /// Page numbers of a slot, those of pages [first, first + count) of the pass's unit number
+  /// `unit`, of which a round needs [roundFirst, roundFirst + roundCount). Where that of page 0
+  /// would stand.
+  __device__ __forceinline__ const int *pagesOf(const abi::LaunchParams &p, int slot, int unit, int first, int count,
+                                                int roundFirst, int roundCount) {
+    if (unit < kPageWindows && count <= kPageWindow) {
+      int *const window = ring.shared->pages + unit * kPageWindow;
+      if (!(windows >> unit & 1))
+        lookUp(window, p, slot, first, count);
+      windows |= 1u << unit;
+      return window - first;
+    }
+    int *const window = ring.shared->pages + kPageWindows * kPageWindow;
+    if (slot != pagesSlot || roundFirst != pagesFrom)
+      lookUp(window, p, slot, roundFirst, roundCount);
     pagesSlot = slot;
-    pagesFrom = first;
+    pagesFrom = roundFirst;
+    return window - roundFirst;
+  }
+  __device__ __noinline__ void lookUp(int *target, const abi::LaunchParams &p, int slot, int first, int count) const {
     const int *table = p.pageTable + (long long)slot * p.pageTableStride + first;
-    constexpr int batch = 8;
+    constexpr int batch = 16;
     if constexpr (lanes > 1)
       __syncwarp(); // the numbers before may still be read
     for (int base = laneId(); base < count; base += batch * lanes) {
@@ -206,7 +227,7 @@ template <class R> struct Producer {
 #pragma unroll
       for (int i = 0; i < batch; ++i)
         if (base + i * lanes < count)
-          ring.shared->pages[base + i * lanes] = (int)pages[i];
+          target[base + i * lanes] = (int)pages[i];
     }
     if constexpr (lanes > 1)
       __syncwarp();

@@ -104,8 +104,11 @@ std::map<uint32_t, std::string> TensorEmitter::emitReductions(const Group &group
   for (const Operation *op : slice) {
     if (!isReduction(op->op))
       continue;
-    if (reduced.empty())
+    if (reduced.empty()) {
+      at(op->loc);
       w.line("operand.template begin<true>();");
+      ours();
+    }
     const int64_t columns = module.type(op->operands[0]).size;
     const std::string number = reduced.empty() ? "" : std::to_string(reduced.size() + 1);
     {
@@ -133,8 +136,10 @@ std::map<uint32_t, std::string> TensorEmitter::emitReductions(const Group &group
       w.line("return {};", value);
       ours();
     }
+    at(op->loc);
     w.line("operand.template reduce<{}, {}, {}>(terms{}{});", reduced.size(), op->op == Op::ReduceMax, columns, number,
            scalar != op->result() ? ", then" + number : "");
+    ours();
     reduced[scalar.id] = fmt::format("operand.scalarOf({}, row)", reduced.size());
   }
   return reduced;

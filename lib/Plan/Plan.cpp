@@ -84,7 +84,7 @@ int64_t roundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 /// Bytes of shared memory beside ring and scratch: the pass table, barriers, and control's state,
 /// of which some words stand for each slot.
 int64_t controlShared(int64_t slots, int64_t gauges) {
-  return 8192 + std::max<int64_t>(128, 72 + 4 * gauges) * slots;
+  return 10240 + std::max<int64_t>(128, 72 + 4 * gauges) * slots;
 }
 constexpr int64_t kMostTiles = 2;                              ///< of a group
 constexpr int64_t kSumBytes = 2 * 8 * kMostTiles * 16 * 8 * 4; ///< two buffers of Stream.cuh's sums

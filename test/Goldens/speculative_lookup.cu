@@ -282,7 +282,7 @@ struct Shared {
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, operands, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 189440, "the plan reserves this much");
+static_assert(sizeof(Shared) <= 191488, "the plan reserves this much");
 static_assert(AttentionShape<TargetKv>::scratchBytes <= sizeof(Shared::operands) + sizeof(Shared::scratch), "attention takes both");
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
 
@@ -331,23 +331,31 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     return beside;
   };
   auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
-  operand.template begin<true>();
 #line 36 "pipelines/models/llama.yaml"
-  operand.template reduce<0, false, 256>([&](int row, int c, Words4 words) {
+  operand.template begin<true>();
+#line 337 "speculative_lookup.cu"
+  const auto terms = [&](int row, int c, Words4 words) {
+#line 36 "pipelines/models/llama.yaml"
     return mul(unpack8(words), unpack8(words));
-  });
-#line 340 "speculative_lookup.cu"
+#line 341 "speculative_lookup.cu"
+  };
+  const auto then = [&](int row, float result) {
+#line 36 "pipelines/models/llama.yaml"
+    return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
+#line 346 "speculative_lookup.cu"
+  };
+#line 36 "pipelines/models/llama.yaml"
+  operand.template reduce<0, false, 256>(terms, then);
+#line 350 "speculative_lookup.cu"
   const KvRows<TargetKv> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<TargetKv>(layer), &pass};
   const KvRows<TargetKv> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<TargetKv>(layer), &pass};
   const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
-    const auto t = add(mul(operand.scalarOf(0, row), 0.00390625f), 9.99999975e-06f);
+    const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
-    const auto t2 = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), reciprocalSqrt(t))));
-#line 36 "pipelines/models/llama.yaml"
-    const auto h = toBf16(t2);
+    const auto h = toBf16(t);
     return keepBelow<256>(pack8(h), c);
-#line 351 "speculative_lookup.cu"
+#line 359 "speculative_lookup.cu"
   };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<0, 2> &beside) {
     if (pair < 128) {
@@ -358,7 +366,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 362 "speculative_lookup.cu"
+#line 370 "speculative_lookup.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -370,7 +378,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 374 "speculative_lookup.cu"
+#line 382 "speculative_lookup.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -378,7 +386,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 382 "speculative_lookup.cu"
+#line 390 "speculative_lookup.cu"
     } // wv
   };
   streamProduct<true>(operand, finish, epilogue);
@@ -399,7 +407,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   attend<TargetKv, Rows>(shared.grid, 3, pass, layer, 0.176776692f, shared.stream(), own, query,
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 403 "speculative_lookup.cu"
+#line 411 "speculative_lookup.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -419,9 +427,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
     return beside;
   };
   auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
-  const auto finish = [&](int row, int c, Words4 words, Nothing) -> Words4 {
-    return keepBelow<256>(words, c);
-  };
+  const Unchanged finish;
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<1, 0> &beside) {
     if (pair < 128) {
       const int c0 = 2 * pair, c1 = c0 + 1;
@@ -429,7 +435,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 433 "speculative_lookup.cu"
+#line 439 "speculative_lookup.cu"
     } // wo
   };
   streamProduct<false>(operand, finish, epilogue);
@@ -447,21 +453,29 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
   const auto aside = [&](int c) { return Aside<1>{{mlp_norm.words(c)}}; };
   const auto early = [](int, int) { return Nothing{}; };
   auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
-  operand.template begin<true>();
 #line 41 "pipelines/models/llama.yaml"
-  operand.template reduce<0, false, 256>([&](int row, int c, Words4 words) {
+  operand.template begin<true>();
+#line 459 "speculative_lookup.cu"
+  const auto terms = [&](int row, int c, Words4 words) {
+#line 41 "pipelines/models/llama.yaml"
     return mul(unpack8(words), unpack8(words));
-  });
-#line 456 "speculative_lookup.cu"
+#line 463 "speculative_lookup.cu"
+  };
+  const auto then = [&](int row, float result) {
+#line 41 "pipelines/models/llama.yaml"
+    return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
+#line 468 "speculative_lookup.cu"
+  };
+#line 41 "pipelines/models/llama.yaml"
+  operand.template reduce<0, false, 256>(terms, then);
+#line 472 "speculative_lookup.cu"
   const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
-    const auto t = add(mul(operand.scalarOf(0, row), 0.00390625f), 9.99999975e-06f);
+    const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
-    const auto t2 = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), reciprocalSqrt(t))));
-#line 41 "pipelines/models/llama.yaml"
-    const auto h = toBf16(t2);
+    const auto h = toBf16(t);
     return keepBelow<256>(pack8(h), c);
-#line 465 "speculative_lookup.cu"
+#line 479 "speculative_lookup.cu"
   };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     if (pair < 704) {
@@ -470,7 +484,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 474 "speculative_lookup.cu"
+#line 488 "speculative_lookup.cu"
     } // gate, up
   };
   streamProduct<true>(operand, finish, epilogue);
@@ -493,9 +507,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
     return beside;
   };
   auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
-  const auto finish = [&](int row, int c, Words4 words, Nothing) -> Words4 {
-    return keepBelow<704>(words, c);
-  };
+  const Unchanged finish;
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<1, 0> &beside) {
     if (pair < 128) {
       const int c0 = 2 * pair, c1 = c0 + 1;
@@ -503,7 +515,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 507 "speculative_lookup.cu"
+#line 519 "speculative_lookup.cu"
     } // down
   };
   streamProduct<false>(operand, finish, epilogue);
@@ -538,27 +550,35 @@ __device__ __noinline__ void targetHeadHead() {
   const auto aside = [&](int c) { return Aside<1>{{norm.words(c)}}; };
   const auto early = [](int, int) { return Nothing{}; };
   auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
-  operand.template begin<true>();
 #line 43 "pipelines/models/llama.yaml"
-  operand.template reduce<0, false, 256>([&](int row, int c, Words4 words) {
+  operand.template begin<true>();
+#line 556 "speculative_lookup.cu"
+  const auto terms = [&](int row, int c, Words4 words) {
+#line 43 "pipelines/models/llama.yaml"
     return mul(unpack8(words), unpack8(words));
-  });
-#line 547 "speculative_lookup.cu"
+#line 560 "speculative_lookup.cu"
+  };
+  const auto then = [&](int row, float result) {
+#line 43 "pipelines/models/llama.yaml"
+    return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
+#line 565 "speculative_lookup.cu"
+  };
+#line 43 "pipelines/models/llama.yaml"
+  operand.template reduce<0, false, 256>(terms, then);
+#line 569 "speculative_lookup.cu"
   Best best[tilesOf(Rows)];
   const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
-    const auto t = add(mul(operand.scalarOf(0, row), 0.00390625f), 9.99999975e-06f);
-#line 43 "pipelines/models/llama.yaml"
-    const auto t2 = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), reciprocalSqrt(t))));
-    return keepBelow<256>(pack8(toBf16(t2)), c);
-#line 555 "speculative_lookup.cu"
+    const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
+    return keepBelow<256>(pack8(toBf16(t)), c);
+#line 575 "speculative_lookup.cu"
   };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     if (pair < 132) {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 562 "speculative_lookup.cu"
+#line 582 "speculative_lookup.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -732,21 +752,19 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
   } // producer
 
   startControl(control, p);
-  for (int tick = 0;; ++tick) {
-    if (threadIdx.x == 0)
-      grid.tick = tick;
+  for (;;) {
     if (blockIdx.x == 0)
       controlBeforePass(control);
     if (threadIdx.x == 0)
       awaitPlanRead(shared.sync);
     if (!gridEdge(grid, 0))
       break;
-    loadPass<TargetKv, sizeof(Request), Stream::operandBytes>(pass, p, tick);
+    loadPass<TargetKv, sizeof(Request), Stream::operandBytes>(pass, p, grid.tick);
     consumerSync();
     if (pass.done)
       break;
     if (pass.numRows > 0) {
-      if (warpId() == 0)
+      if (threadIdx.x < 32)
         planRanges<TargetKv>(pass);
       consumerSync();
       if (threadIdx.x == 0)
@@ -765,6 +783,8 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     } // pass
     if (blockIdx.x == 0)
       controlAfterPass(control);
+    if (threadIdx.x == 0)
+      ++grid.tick;
   } // tick
   consumerSync();
   if (threadIdx.x == 0)
