@@ -16,6 +16,8 @@
 #include "megalith/Ring.cuh"
 #include "megalith/Rows.cuh"
 #include "megalith/Stream.cuh"
+#include "megalith/Operand.cuh"
+#include "megalith/Product.cuh"
 #include "megalith/AttentionPlan.cuh"
 #include "megalith/Attention.cuh"
 #include "megalith/Control.cuh"

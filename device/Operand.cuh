@@ -1,0 +1,319 @@
+//===- Operand.cuh - the activations of a product -------------------------===//
+//
+// What the rows of a pass multiply with a matrix: brought from other CTAs, normalised,
+// and kept in shared memory in the order of the mma fragments.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+/// Row tiles of 16 that a variant for so many rows handles.
+__device__ constexpr int tilesOf(int rows) { return (rows + kTileRows - 1) / kTileRows; }
+
+/// Where a product's operand comes from when that is not one bf16 buffer: finish() loads.
+struct NoSource {
+  static constexpr int columns = 0;
+  static constexpr bool polls = false;
+  __device__ __forceinline__ Words4 peek(int, int) const { return {0, 0, 0, 0}; }
+  __device__ __forceinline__ void settle(int, int, Words4 &) const {}
+};
+
+/// What finish() needs beside the source: `Count` times 8 bf16 of weight vectors.
+template <int Count> struct Aside {
+  Words4 words[Count];
+};
+struct Nothing {};
+struct NoAside {
+  __device__ __forceinline__ Nothing operator()(int) const { return {}; }
+};
+
+/// The finish() of a product whose operand is its source.
+struct Unchanged {
+  __device__ __forceinline__ Words4 operator()(int, int, Words4 words, Nothing) const { return words; }
+};
+template <class Finish> __device__ constexpr bool changes = true;
+template <> __device__ constexpr bool changes<Unchanged> = false;
+
+/// What follows from a reduction's result: that.
+struct AsItIs {
+  __device__ __forceinline__ float operator()(int, float result) const { return result; }
+};
+
+/// What an epilogue needs beside the products.
+template <int Words, int Values> struct Beside {
+  PairWords words[Words > 0 ? Words : 1];
+  Floats<2> values[Values > 0 ? Values : 1];
+};
+
+/// The rows that a CTA multiplies with M. Each warp takes its own eighth of the columns:
+/// it waits for no more than that, and keeps it in shared memory in the order of the mma
+/// fragments, [block][row][32 columns]: all of it when the rows fit, else a window of it.
+///   Source   peek(row, column) and settle(row, column, words): 8 bf16 of a buffer
+///   aside(column)   what finish() needs of weights there; of a single row it is on its way
+///            before the wait for the source
+///   finish(row, column, words, aside) -> Words4   the operand there, from the source's words
+/// called for rows below numRows and columns below k. A CTA without tiles of M does nothing.
+///
+/// Before they wait for the source, the warps take the first chunks of the matrix out of the
+/// ring, so that it goes on filling.
+template <class M, int Rows, class C, class Source, class AsideOf, class Early> struct Operand {
+  C consumer;
+  PassShared &pass;
+  Source source;
+  AsideOf aside;
+  Early early;
+  static constexpr int Tiles = tilesOf(Rows);
+  const int numRows = Rows == 1 ? 1 : pass.numRows;
+  const CtaGroups<M> groups;
+  const bool active = groups.at(0) >= 0;
+  char *const staged = consumer.operands + warpId() * (C::operandBytes / kConsumerWarps);
+  /// A lane's share of a row, in 8 columns; a single row stays in registers until it is finished.
+  static constexpr int share = (M::blocks * 4 + 31) / 32;
+  static constexpr bool single = Rows == 1 && share <= 8 && C::operandBytes >= M::blocks * 64 * kConsumerWarps;
+  /// Chunks of weights that a warp takes at a time. Several rows need the registers.
+  static constexpr int chunksTaken = Rows == 1 && chunksPerGroup<M>() % 2 == 0 ? 2 : 1;
+  static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
+  /// Blocks of 32 columns that fit at a time; of one row tile what is taken together.
+  static constexpr int step = Tiles == 1 ? blocksTaken : 1;
+  static_assert(Tiles > 1 || C::operandBytes >= step * Rows * 64 * kConsumerWarps, "room for a step");
+  const int window = single ? M::blocks : min(M::blocks, pass.blocksAtOnce / step * step);
+  const bool resident = single || (Tiles == 1 && window == M::blocks); // several row tiles seldom fit
+  Words4 held[single ? share : 1] = {};
+  decltype(aside(0)) heldAside[single ? share : 1] = {};
+  float scalars[kRowScalars] = {}; ///< of a single row
+
+  /// A lane's share of the chunks that have been taken.
+  Words4 taken[Tiles == 1 ? blocksTaken : 1][M::group] = {};
+
+  /// Sums of several groups are added over the warps together, as many as their rows leave room
+  /// for. What a thread is handed then: (tile of these groups, row, pair); its row stays.
+  const int rowsLog = Rows == 1 ? 0 : Tiles == 1 ? pass.rowsLog : 4;
+  const int atOnce = Tiles == 1 ? max(1, min(kGroupsAtOnce, (kMostTiles * kTileRows >> rowsLog) / M::group)) : 1;
+  const int itemTile = (int)threadIdx.x >> (2 + rowsLog), itemRow = ((int)threadIdx.x >> 2) & ((1 << rowsLog) - 1);
+  decltype(early(0, 0)) beside = {}; // of one row tile
+
+  __device__ __forceinline__ int pairOf(int i) const {
+    return (groups.at(i + itemTile / M::group) * M::group + itemTile % M::group) * 4 + ((int)threadIdx.x & 3);
+  }
+  __device__ __forceinline__ bool hasItem(int i, int row) const {
+    return itemTile < atOnce * M::group && row < numRows && groups.at(i + itemTile / M::group) >= 0;
+  }
+  /// For the sums of the groups from the i-th of this CTA on.
+  __device__ __forceinline__ void lookAhead(int i) {
+    if (Tiles == 1 && hasItem(i, itemRow)) // with more row tiles there are no registers for it
+      beside = early(itemRow, pairOf(i));
+  }
+
+  /// A warp's part of the next chunk.
+  __device__ __forceinline__ const Words4 *chunk() {
+    return reinterpret_cast<const Words4 *>(consumer.acquire()) + warpId() * (M::chunkBlocks * M::group * 32) + laneId();
+  }
+  /// Takes the next chunks out of the ring. All loads are under way together.
+  __device__ __forceinline__ void take() {
+#pragma unroll
+    for (int c = 0; c < chunksTaken; ++c) {
+      const Words4 *weights = chunk();
+#pragma unroll
+      for (int b = 0; b < M::chunkBlocks; ++b)
+#pragma unroll
+        for (int n = 0; n < M::group; ++n)
+          taken[c * M::chunkBlocks + b][n] = loadShared4(weights, (b * M::group + n) * 512);
+    }
+    consumer.template release<chunksTaken>();
+  }
+
+  __device__ __forceinline__ static int columnOf(int block, int quarter) {
+    return (warpId() * M::blocks + block) * 32 + quarter * 8;
+  }
+  /// The lane's `j`th column of a single row.
+  __device__ __forceinline__ static int columnHeld(int j) { return columnOf(0, j * 32 + laneId()); }
+  __device__ __forceinline__ static bool holds(int j) {
+    return (M::blocks % 8 == 0 || j * 32 + laneId() < M::blocks * 4) &&
+           (M::k == M::kPadded || columnHeld(j) < M::k);
+  }
+  __device__ __forceinline__ Words4 &at(int block, int row, int quarter) const {
+    return reinterpret_cast<Words4 *>(staged)[(block * numRows + row) * 4 + quarter];
+  }
+  /// A lane's part of the mma's operand A.
+  __device__ __forceinline__ Words4 fragment(int block, int row, bool used) const {
+    Words4 words = {0, 0, 0, 0};
+    if (used)
+      words = at(block, row, laneId() & 3);
+    return words;
+  }
+  __device__ __forceinline__ Words4 load(int row, int column) const {
+    Words4 words = source.peek(row, column);
+    source.settle(row, column, words);
+    return keepBelow<M::k>(words, column);
+  }
+  /// How the lanes share out `count` blocks: so many, as a power of two, stand side by side in a
+  /// row. Those that the columns do not need take other rows.
+  __device__ __forceinline__ static int lanesAcross(int count) { return count <= 1 ? 2 : count <= 2 ? 3 : count <= 4 ? 4 : 5; }
+
+  /// Brings blocks [first, first + count) of the source into shared memory; several loads at
+  /// once: of neighbouring columns of a single row, of several rows otherwise.
+  __device__ __forceinline__ void stage(int first, int count) const {
+    constexpr int batch = Rows > 1 && Tiles == 1 && M::k % 8 == 0 ? 8 : 4; // as many as there are registers
+    constexpr int across = Rows == 1 ? batch : 1, down = batch / across;
+    const int wideLog = lanesAcross(count), wide = 1 << wideLog, tall = 32 >> wideLog;
+    __syncwarp(); // lanes may still read what stands there
+#pragma unroll 1
+    for (int base = laneId() & (wide - 1); base < count * 4; base += wide * across)
+#pragma unroll 1
+      for (int top = laneId() >> wideLog; top < numRows; top += down * tall) {
+        Words4 words[batch];
+        const auto placeOf = [&](int j) { return base + j / down * wide; };
+        const auto rowOf = [&](int j) { return top + j % down * tall; };
+        const auto column = [&](int j) { return columnOf(first, placeOf(j)); };
+        const auto inside = [&](int j) { return placeOf(j) < count * 4 && rowOf(j) < numRows; };
+        const auto wanted = [&](int j) { return inside(j) && column(j) < M::k; };
+        peekAll(source, words, wanted, rowOf, column);
+        settleAll(source, words, wanted, rowOf, column);
+#pragma unroll
+        for (int j = 0; j < batch; ++j)
+          if (inside(j))
+            at(placeOf(j) >> 2, rowOf(j), placeOf(j) & 3) = keepBelow<M::k>(words[j], column(j));
+      }
+    __syncwarp();
+  }
+  /// Makes the operand of blocks [first, first + count) that stage() brought.
+  template <class Finish> __device__ __forceinline__ void finishStaged(int first, int count, Finish finish) const {
+    const int wideLog = lanesAcross(count), wide = 1 << wideLog, tall = 32 >> wideLog;
+#pragma unroll 1
+    for (int i = laneId() & (wide - 1); i < count * 4; i += wide) {
+      const int column = columnOf(first, i);
+      if (column >= M::k)
+        break;
+      const auto beside = aside(column);
+#pragma unroll 1
+      for (int row = laneId() >> wideLog; row < numRows; row += tall)
+        at(i >> 2, row, i & 3) = finish(row, column, at(i >> 2, row, i & 3), beside);
+    }
+    __syncwarp();
+  }
+
+  /// The first of all: what does not depend on the source, then its words as they are.
+  template <bool Reduced> __device__ __forceinline__ void begin() {
+    if (!active)
+      return;
+    lookAhead(0);
+    if constexpr (single) {
+#pragma unroll
+      for (int j = 0; j < share; ++j)
+        if (holds(j))
+          heldAside[j] = aside(columnHeld(j));
+    }
+    const auto wanted = [&](int j) { return holds(j); };
+    const auto rowOf = [](int) { return 0; };
+    const auto column = [&](int j) { return columnHeld(j); };
+    if constexpr (single)
+      peekAll(source, held, wanted, rowOf, column);
+    if constexpr (Tiles == 1)
+      take();
+    if constexpr (single) {
+      settleAll(source, held, wanted, rowOf, column);
+#pragma unroll
+      for (int j = 0; j < share; ++j)
+        held[j] = keepBelow<M::k>(held[j], columnHeld(j));
+    } else if (Reduced && resident) {
+      stage(0, M::blocks);
+    }
+  }
+  /// Makes the operand of the single row that begin() brought.
+  template <class Finish> __device__ __forceinline__ void finishHeld(Finish finish) const {
+    __syncwarp(); // lanes may still read what stands there
+#pragma unroll
+    for (int j = 0; j < share; ++j) {
+      const Words4 words = holds(j) ? finish(0, columnHeld(j), held[j], heldAside[j]) : Words4{0, 0, 0, 0};
+      if (M::blocks % 8 == 0 || j * 32 + laneId() < M::blocks * 4)
+        reinterpret_cast<Words4 *>(staged)[j * 32 + laneId()] = words;
+    }
+    __syncwarp();
+  }
+
+  /// Reduces columns [0, Columns) of every row: sums as `parts8`, or maxima. terms(row, column,
+  /// words) -> Floats<8>; scalarOf(Slot, row) becomes then(row, the result). All consumer warps,
+  /// after begin().
+  template <int Slot, bool Max, int Columns, class Terms, class Then = AsItIs>
+  __device__ __forceinline__ void reduce(Terms terms, Then then = {}) {
+    if (!active)
+      return;
+    constexpr int part = partColumns<Columns>();
+    float *sums = consumer.nextScratch(); // [row][warp]
+    const int warp = warpId();
+    const auto ofWarps = [&](int row) {
+      const float *mine = sums + row * kConsumerWarps;
+      float total = mine[0];
+#pragma unroll
+      for (int w = 1; w < kConsumerWarps; ++w)
+        total = together<Max>(total, mine[w]);
+      return total;
+    };
+    if constexpr (Columns == M::k && single) {
+      float total = noneOf<Max>();
+#pragma unroll
+      for (int j = 0; j < share; ++j)
+        if (holds(j))
+          takeColumns<Max, Columns>(total, columnHeld(j), terms(0, columnHeld(j), held[j]));
+      total = acrossLanes<Max>(total);
+      if (laneId() == 0)
+        sums[warp] = total;
+      consumerSync();
+      scalars[Slot] = then(0, ofWarps(0));
+    } else {
+      constexpr int batch = Rows == 1 ? 1 : 4; // rows side by side
+#pragma unroll 1
+      for (int top = 0; top < numRows; top += batch) {
+        float totals[batch];
+#pragma unroll
+        for (int j = 0; j < batch; ++j)
+          totals[j] = noneOf<Max>();
+        const auto wanted = [&](int j) { return top + j < numRows; };
+#pragma unroll 1
+        for (int c = warp * part + laneId() * 8; c < min(Columns, (warp + 1) * part); c += 256) {
+          Words4 words[batch] = {};
+          if (Columns == M::k && !resident) {
+            const auto rowOf = [&](int j) { return top + j; };
+            const auto column = [&](int) { return c; };
+            peekAll(source, words, wanted, rowOf, column);
+            settleAll(source, words, wanted, rowOf, column);
+          }
+#pragma unroll
+          for (int j = 0; j < batch; ++j)
+            if (wanted(j)) {
+              const int inPart = c - warp * part;
+              if (Columns == M::k && resident)
+                words[j] = at(inPart / 32, top + j, inPart % 32 / 8);
+              takeColumns<Max, Columns>(totals[j], c, terms(top + j, c, keepBelow<M::k>(words[j], c)));
+            }
+        }
+#pragma unroll
+        for (int d = 16; d; d >>= 1) // as acrossLanes does
+#pragma unroll
+          for (int j = 0; j < batch; ++j)
+            totals[j] = together<Max>(totals[j], __shfl_xor_sync(~0u, totals[j], d));
+#pragma unroll
+        for (int j = 0; j < batch; ++j)
+          if (laneId() == j && wanted(j))
+            sums[(top + j) * kConsumerWarps + warp] = totals[j];
+      }
+      consumerSync();
+      if (threadIdx.x < numRows)
+        pass.scalars[Slot][threadIdx.x] = then(threadIdx.x, ofWarps(threadIdx.x));
+      consumerSync();
+      if (single)
+        scalars[Slot] = pass.scalars[Slot][0];
+    }
+  }
+  __device__ __forceinline__ float scalarOf(int slot, int row) const {
+    return single ? scalars[slot] : pass.scalars[slot][row];
+  }
+};
+
+template <class M, int Rows, class C, class Source, class AsideOf, class Early>
+__device__ __forceinline__ Operand<M, Rows, C, Source, AsideOf, Early>
+operandOf(C consumer, PassShared &pass, Source source, AsideOf aside, Early early) {
+  return {consumer, pass, source, aside, early};
+}
+
+} // namespace megalith::device

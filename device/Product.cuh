@@ -1,0 +1,181 @@
+//===- Product.cuh - products of activations with streamed weights --------===//
+//
+// See Stream.cuh for the layout of the weights and for the sum tree.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+/// The sums of one row tile, without an index that would send all of them to memory.
+template <int Tiles> __device__ __forceinline__ void pick(float (&out)[2][4], const float (&of)[Tiles][2][4], int tile) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    out[i / 4][i % 4] = of[0][i / 4][i % 4];
+#pragma unroll
+    for (int t = 1; t < Tiles; ++t)
+      out[i / 4][i % 4] = tile == t ? of[t][i / 4][i % 4] : out[i / 4][i % 4];
+  }
+}
+
+/// y = a * M^T for all rows of the pass.
+///   Rows     at most so many does this variant handle: 1, 16 or 64. That for one row is short:
+///            code that runs once in a layer comes from far away in the instruction memory
+///   Reduced  begin() and reductions came before
+///   early(row, pair)   loads what the epilogue needs beside the products; of one row tile
+///            before them, so that it comes meanwhile
+///   epilogue(tile, row, pair, y0, y1, what early returned)   one thread holds packed rows 2*pair and
+///            2*pair+1 of the matrix. The four lanes that hold a row's pairs 4i to 4i+3 call it together
+template <bool Reduced, class M, int Rows, class C, class Source, class AsideOf, class Early, class Finish, class Epilogue>
+__device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideOf, Early> &operand, Finish finish,
+                                              Epilogue epilogue) {
+  constexpr int Tiles = tilesOf(Rows);
+  constexpr bool single = Operand<M, Rows, C, Source, AsideOf, Early>::single;
+  static_assert(M::group <= kMostTiles);
+  if (!operand.active)
+    return;
+  C &consumer = operand.consumer;
+  const int numRows = operand.numRows, rowsLog = operand.rowsLog, itemRow = operand.itemRow;
+  const int warp = warpId(), lane = laneId(), rowInTile = lane >> 2;
+  if constexpr (!Reduced)
+    operand.template begin<false>();
+  if constexpr (single)
+    operand.finishHeld(finish);
+  bool staged = operand.resident && Reduced, finished = false; // all blocks, of several rows
+  // A warp's sums, as the `n`th tile of these that are added together.
+  const auto handIn = [&](float *sums, const float (&even)[4], const float (&odd)[4], int n) {
+    float *at = sums + warp * (kMostTiles * kTileRows * 8) + (n << rowsLog) * 8 + rowInTile * 8 + (lane & 3) * 2;
+    if (rowsLog == 4 || rowInTile >> rowsLog == 0)
+      *reinterpret_cast<Float2 *>(at) = {__fadd_rn(even[0], odd[0]), __fadd_rn(even[1], odd[1])};
+    if (rowsLog == 4)
+      *reinterpret_cast<Float2 *>(at + 64) = {__fadd_rn(even[2], odd[2]), __fadd_rn(even[3], odd[3])};
+  };
+  // Adds them up, a pair of columns to a thread. Two buffers alternate, so one barrier is enough.
+  const auto sumUp = [&](const float *sums) {
+    const Float2 *at = reinterpret_cast<const Float2 *>(sums) + threadIdx.x;
+    Float2 y = at[0];
+#pragma unroll
+    for (int w = 1; w < kConsumerWarps; ++w) {
+      const Float2 s = at[w * (kMostTiles * kTileRows * 4)];
+      y.x = __fadd_rn(y.x, s.x);
+      y.y = __fadd_rn(y.y, s.y);
+    }
+    return y;
+  };
+  const bool below = rowInTile < numRows, above = 8 + rowInTile < numRows; // rows of the first tile
+#pragma unroll 1
+  for (int i = 0; operand.groups.at(i) >= 0; i += operand.atOnce) {
+    float *sums = consumer.nextScratch();
+#pragma unroll 1
+    for (int group = i; group < i + operand.atOnce && operand.groups.at(group) >= 0; ++group) {
+      const bool last = operand.groups.at(group + 1) < 0;
+      float acc[M::group][Tiles][2][4] = {};
+      // `first`: of the blocks in shared memory.
+      const auto takenChunks = [&](int first, int count) {
+#pragma unroll 1
+        for (int block = 0; block < count; block += operand.blocksTaken) {
+          const Words4 *activations = &operand.at(block, rowInTile, lane & 3);
+#pragma unroll
+          for (int b = 0; b < operand.blocksTaken; ++b) {
+            Words4 low = {0, 0, 0, 0}, high = {0, 0, 0, 0};
+            if (below)
+              low = loadShared4(activations, b * numRows * 64);
+            if (Rows > 1 && above)
+              high = loadShared4(activations, b * numRows * 64 + 512);
+#pragma unroll
+            for (int n = 0; n < M::group; ++n) {
+              const Words4 &both = operand.taken[b][n];
+              if constexpr (Rows == 1) {
+                mma(acc[n][0][0], low.x, low.y, low.z, low.w, both.x, both.y);
+                mma(acc[n][0][1], low.x, low.y, low.z, low.w, both.z, both.w);
+              } else {
+                mma(acc[n][0][0], low.x, high.x, low.z, high.z, both.x, both.y);
+                mma(acc[n][0][1], low.y, high.y, low.w, high.w, both.z, both.w);
+              }
+            }
+          }
+          if (!last || first + block + operand.blocksTaken < M::blocks)
+            operand.take();
+        }
+      };
+      const Words4 *weights = nullptr; // of a chunk, which may go on in the next window
+#pragma unroll 1
+      for (int first = 0; first < M::blocks; first += operand.window) {
+        const int count = min(operand.window, M::blocks - first);
+        if constexpr (!single) {
+          if (!staged)
+            operand.stage(first, count);
+          if (changes<Finish> && !finished)
+            operand.finishStaged(first, count, finish);
+          staged = finished = operand.resident;
+        }
+        if constexpr (Tiles == 1) {
+          takenChunks(first, count);
+        } else {
+#pragma unroll 1
+          for (int block = 0; block < count; ++block) {
+            const int inChunk = (first + block) % M::chunkBlocks;
+            if (inChunk == 0)
+              weights = operand.chunk();
+            Words4 w[M::group];
+#pragma unroll
+            for (int n = 0; n < M::group; ++n)
+              w[n] = weights[(inChunk * M::group + n) * 32];
+#pragma unroll
+            for (int t = 0; t < Tiles; ++t) {
+              if (t * kTileRows >= numRows)
+                break;
+              const int row = t * kTileRows + rowInTile;
+              const Words4 a[2] = {operand.fragment(block, row, row < numRows),
+                                   operand.fragment(block, row + 8, row + 8 < numRows)};
+#pragma unroll
+              for (int n = 0; n < M::group; ++n) {
+                mma(acc[n][t][0], a[0].x, a[1].x, a[0].z, a[1].z, w[n].x, w[n].y);
+                mma(acc[n][t][1], a[0].y, a[1].y, a[0].w, a[1].w, w[n].z, w[n].w);
+              }
+            }
+            if (inChunk == M::chunkBlocks - 1)
+              consumer.release();
+          }
+        }
+      }
+      if constexpr (Tiles == 1) {
+#pragma unroll
+        for (int n = 0; n < M::group; ++n) {
+          if constexpr (Rows == 1) // the second step's sums stand in the other half
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+              acc[n][0][1][e] = acc[n][0][1][2 + e];
+          handIn(sums, acc[n][0][0], acc[n][0][1], (group - i) * M::group + n);
+        }
+      } else {
+#pragma unroll 1
+        for (int t = 0; t * kTileRows < numRows; ++t) {
+          if (t > 0)
+            sums = consumer.nextScratch();
+#pragma unroll
+          for (int n = 0; n < M::group; ++n) {
+            float tile[2][4];
+            pick(tile, acc[n], t);
+            handIn(sums, tile[0], tile[1], n);
+          }
+          consumerSync();
+          if (const int row = t * kTileRows + itemRow; operand.hasItem(i, row)) {
+            const Float2 y = sumUp(sums);
+            epilogue(t, row, operand.pairOf(i), y.x, y.y, operand.early(row, operand.pairOf(i)));
+          }
+        }
+      }
+    }
+    if constexpr (Tiles == 1) {
+      consumerSync();
+      if (operand.hasItem(i, itemRow)) {
+        const Float2 y = sumUp(sums);
+        epilogue(0, itemRow, operand.pairOf(i), y.x, y.y, operand.beside);
+      }
+      operand.lookAhead(i + operand.atOnce);
+    }
+  }
+  consumer.keep();
+}
+
+} // namespace megalith::device
