@@ -216,7 +216,10 @@ __device__ __forceinline__ void peekAll(const Rows &source, Words4 (&words)[Coun
 template <int Count, class Rows, class Wanted, class RowOf, class ColumnOf>
 __device__ __forceinline__ void settleAll(const Rows &source, Words4 (&words)[Count], Wanted wanted, RowOf rowOf,
                                           ColumnOf columnOf) {
-  if constexpr (Rows::polls)
+  if constexpr (Count == 1) { // what came is at hand
+    if (wanted(0))
+      source.settle(rowOf(0), columnOf(0), words[0]);
+  } else if constexpr (Rows::polls) {
     for (;;) {
       int late = -1;
 #pragma unroll
@@ -227,6 +230,7 @@ __device__ __forceinline__ void settleAll(const Rows &source, Words4 (&words)[Co
         return;
       peekAll(source, words, wanted, rowOf, columnOf);
     }
+  }
 }
 
 /// The same in f32.
