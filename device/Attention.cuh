@@ -189,15 +189,22 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
   constexpr int D = S::dim, keys = S::keysOfChunk(C::Ring::stageBytes);
   static_assert(keys <= 64 * S::batch, "a stage takes no more keys than a batch");
   using Part = Soft<2 * S::valueSlabs>; // a thread's two columns of each slab
+  consumer.borrow(pass.numRows);
   if (pass.firstUnit.unit < 0 && !pass.split)
     return;
-  char *const scratch = consumer.operands; // and behind it the sums' scratch
+  char *const scratch = reinterpret_cast<char *>(consumer.scratch); // and behind it the operands' room
   const abi::LaunchParams &p = *grid.params;
   const int warp = warpId(), lane = laneId(), g = lane >> 2, t = lane & 3;
   const float nothing = __int_as_float(0xff800000);
-  float *const maxima = reinterpret_cast<float *>(scratch + S::maxima); // [pair][warp]
-  float *const weights = reinterpret_cast<float *>(scratch + S::weights);
-  float *const outputs = reinterpret_cast<float *>(scratch + S::outputs); // [warp][pair % 8][outputStride]
+  constexpr bool deferred = Rows == 1 && S::deferred;
+  int turn = 0; // of two rounds' maxima and sums, where they are deferred
+  const auto maxima = [&] { return reinterpret_cast<float *>(scratch + S::maxima) + turn * S::sumsOfRound; }; // [pair][warp]
+  const auto weights = [&](int turn) { return reinterpret_cast<float *>(scratch + S::weights) + turn * S::sumsOfRound; };
+  // [64 dims][warp][pair][outputStride] of a round, or [warp][pair % 8][outputStride]
+  float *const outputs = reinterpret_cast<float *>(scratch + S::outputs);
+  const auto outputsOf = [&](int turn, int slab) { return outputs + (deferred ? turn * S::outputsOfRound + slab * S::outputsOfRow : 0); };
+  constexpr int pairsOfOutputs = deferred ? S::headsOfTile : 8;
+  constexpr int ownKeys = S::ownKeys(Rows == 1 ? 1 : A::rows), ownValues = S::ownValues(Rows == 1 ? 1 : A::rows);
   u64 *sums = reinterpret_cast<u64 *>(p.tagged + A::sums); // [unit][pair][D + 2]: o, m, z
   const u32 tag = pass.number * A::layers + layer + 1;
   // What lane (g, t) takes of a block, as A of the two products: dims 32i + 8t.. of key g, and
@@ -208,6 +215,32 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
   const auto valueDim = [&](int i) { return D % 64 == 0 || 64 * i + 8 * g < D ? 64 * i + 8 * g : 0; };
 
   SoftTree<S::levels(), 2 * S::valueSlabs> trees[2];
+  // The leaves' sums, warp by warp of a pair, lane by lane of two columns: of dims [64 first, 64 end).
+  const auto addLeaves = [&](int turn, int first, int end, int pair, Part &sum) {
+#pragma unroll
+    for (int i = 0; i < S::valueSlabs; ++i)
+      if (i >= first && i < end) {
+        Float2 leaf[kConsumerWarps] = {}; // zeros, where there are no keys, change no bit
+        float ofWarp[kConsumerWarps];
+#pragma unroll
+        for (int w = 0; w < kConsumerWarps; ++w) {
+          if (64 * i + 2 * lane < D)
+            leaf[w] = *reinterpret_cast<const Float2 *>(outputsOf(turn, i) + (w * pairsOfOutputs + warp) * S::outputStride +
+                                                        lane / 8 * 20 + lane % 8 * 2);
+          if (i == 0)
+            ofWarp[w] = weights(turn)[pair * kConsumerWarps + w];
+        }
+#pragma unroll
+        for (int w = 0; w < kConsumerWarps; ++w) {
+          sum.o[2 * i] = __fadd_rn(sum.o[2 * i], leaf[w].x);
+          sum.o[2 * i + 1] = __fadd_rn(sum.o[2 * i + 1], leaf[w].y);
+          if (i == 0)
+            sum.z = __fadd_rn(sum.z, ofWarp[w]);
+        }
+      }
+  };
+  bool late = false; // the leaves of the round before are still to be added up
+  float lateMost = nothing;
   bool fresh = true; // the unit's queries and own rows are not in the scratch yet
   for (RoundCursor<A> at(pass.firstUnit); !at.done(); at.next(pass)) {
     const bool alone = fresh && at.round + 1 == at.end; // the unit's only round
@@ -264,7 +297,8 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
     if constexpr (valuesToo)
       fetchValues(0);
 
-    consumerSync(); // the scratch may still be read
+    if (fresh || !deferred)
+      consumerSync(); // the scratch may still be read
     if (fresh) {
       const int ownRows = at.end * S::round > at.ownFrom ? at.visible - at.ownFrom : 0;
       const int queries = rows * S::headsOfTile * (D / 8);
@@ -281,10 +315,10 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
           target = scratch + pair * S::queryStride + column * 2;
         } else if (item & 1) {
           words = own.values.words(at.ownRow + row, at.kvHead * D + column);
-          target = scratch + S::ownValues + row * S::rowBytes + column * 2;
+          target = scratch + ownValues + row * S::rowBytes + column * 2;
         } else {
           words = own.keys.words(at.ownRow + row, at.kvHead * D + column);
-          target = scratch + S::ownKeys + row * S::rowBytes + column * 2;
+          target = scratch + ownKeys + row * S::rowBytes + column * 2;
         }
         *reinterpret_cast<Words4 *>(target) = words;
       }
@@ -315,7 +349,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
 #pragma unroll
           for (int i = 0; i < S::keyPieces; ++i)
             if (hasKeyDim(i))
-              k[inBatch][i] = loadShared4(ownRow(position, S::ownKeys), i * 64 + t * 16);
+              k[inBatch][i] = loadShared4(ownRow(position, ownKeys), i * 64 + t * 16);
 #pragma unroll
       for (int inBatch = 0; inBatch < S::batch; inBatch += 1 + aside) { // two blocks are the rows of A
         const int block = batch * S::batch + inBatch;
@@ -347,11 +381,17 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
       for (int d = 4; d < 32; d *= 2)
         most[e] = fmaxf(most[e], __shfl_xor_sync(~0u, most[e], d));
       if (g == 0)
-        maxima[pairAt(e) * kConsumerWarps + warp] = most[e];
+        maxima()[pairAt(e) * kConsumerWarps + warp] = most[e];
     }
     consumerSync();
+    if (deferred && late && at.has(warp)) { // beside what follows
+      Part sum;
+      sum.m = lateMost;
+      addLeaves(turn ^ 1, 0, S::valueSlabs, warp, sum);
+      trees[0].push(0, at.round - 1, sum);
+    }
     const auto maximumOf = [&](int pair) {
-      const Float4 *all = reinterpret_cast<const Float4 *>(maxima + pair * kConsumerWarps);
+      const Float4 *all = reinterpret_cast<const Float4 *>(maxima() + pair * kConsumerWarps);
       const Float4 low = all[0], high = all[1];
       return fmaxf(fmaxf(fmaxf(low.x, low.y), fmaxf(low.z, low.w)), fmaxf(fmaxf(high.x, high.y), fmaxf(high.z, high.w)));
     };
@@ -382,7 +422,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
 #pragma unroll
         for (int i = 0; i < 2 * S::valueSlabs; ++i)
           if (isOwn(begin + 2 * t + i % 2))
-            values[i] = loadShared4(ownRow(begin + 2 * t + i % 2, S::ownValues), valueDim(i / 2) * 2);
+            values[i] = loadShared4(ownRow(begin + 2 * t + i % 2, ownValues), valueDim(i / 2) * 2);
         if (rows == 1)
           continue;
         // A row must not get 0 * infinity from a later row of its slot: such values become
@@ -452,53 +492,57 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
       for (int d = 4; d < 32; d *= 2)
         z[e] = __fadd_rn(z[e], __shfl_xor_sync(~0u, z[e], d));
       if (g == 0)
-        weights[pairAt(e) * kConsumerWarps + warp] = lost[e] ? __int_as_float(0x7fffffff) : z[e];
+        weights(turn)[pairAt(e) * kConsumerWarps + warp] = lost[e] ? __int_as_float(0x7fffffff) : z[e];
     }
 
-    // The leaves' sums, warp by warp of a pair, lane by lane of two columns.
+    // A warp's outputs of pairs 8h to 8h + 7 and dims 64i to 64i + 63: lane (g, t) has dims 8g.. of
+    // pairs 2t and 2t + 1; an mma's two dims lie 2 apart.
+    const auto handIn = [&](int h, int i) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e)
+        if (64 * i + 8 * g < D && at.has(pairAt(e + 2 * h))) {
+          const auto out = [&](int c) { return h ? o[1][i][c / 2][c % 2 * 2 + e] : o[0][i][c / 2][c % 2 * 2 + e]; };
+          Float4 *row = reinterpret_cast<Float4 *>(outputsOf(turn, i) + (warp * pairsOfOutputs + 2 * t + e) * S::outputStride +
+                                                   g / 2 * 20 + g % 2 * 8);
+          row[0] = {out(0), out(1), out(2), out(3)};
+          row[1] = {out(4), out(5), out(6), out(7)};
+        }
+    };
     fresh = at.round + 1 == at.end;
+    if (deferred) {
+#pragma unroll
+      for (int i = 0; i < S::valueSlabs; ++i)
+        handIn(0, i);
+      late = !fresh;
+      if (late) {
+        lateMost = at.has(warp) ? maximumOf(warp) : nothing;
+        turn ^= 1;
+        continue;
+      }
+      consumerSync();
+    }
 #pragma unroll 1
     for (int h = 0; h < (many ? 2 : 1); ++h) { // pairs 0 to 7, 8 to 15
       const int pair = warp + 8 * h;
       const bool mine = at.has(pair);
       Part sum;
       sum.m = mine ? maximumOf(pair) : nothing;
+      if (deferred) {
+        if (mine)
+          addLeaves(turn, 0, S::valueSlabs, pair, sum);
+      } else {
 #pragma unroll
-      for (int i = 0; i < S::valueSlabs; ++i) {
-        if (h + i > 0)
-          consumerSync(); // the outputs before these have been read
-        // Lane (g, t) has dims 8g.. of pairs 2t and 2t + 1: an mma's two dims lie 2 apart.
-#pragma unroll
-        for (int e = 0; e < 2; ++e)
-          if (64 * i + 8 * g < D && at.has(pairAt(e + 2 * h))) {
-            const auto out = [&](int c) { return h ? o[1][i][c / 2][c % 2 * 2 + e] : o[0][i][c / 2][c % 2 * 2 + e]; };
-            Float4 *row = reinterpret_cast<Float4 *>(outputs + (warp * 8 + 2 * t + e) * S::outputStride + g / 2 * 20 + g % 2 * 8);
-            row[0] = {out(0), out(1), out(2), out(3)};
-            row[1] = {out(4), out(5), out(6), out(7)};
-          }
-        consumerSync();
-        if (mine && 64 * i + 2 * lane < D) {
-          Float2 leaf[kConsumerWarps]; // zeros, where there are no keys, change no bit
-          float ofWarp[kConsumerWarps];
-#pragma unroll
-          for (int w = 0; w < kConsumerWarps; ++w) {
-            leaf[w] = *reinterpret_cast<const Float2 *>(outputs + (w * 8 + warp) * S::outputStride + lane / 8 * 20 + lane % 8 * 2);
-            if (i == 0)
-              ofWarp[w] = weights[pair * kConsumerWarps + w];
-          }
-#pragma unroll
-          for (int w = 0; w < kConsumerWarps; ++w) {
-            sum.o[2 * i] = __fadd_rn(sum.o[2 * i], leaf[w].x);
-            sum.o[2 * i + 1] = __fadd_rn(sum.o[2 * i + 1], leaf[w].y);
-            if (i == 0)
-              sum.z = __fadd_rn(sum.z, ofWarp[w]);
-          }
+        for (int i = 0; i < S::valueSlabs; ++i) {
+          if (h + i > 0)
+            consumerSync(); // the outputs before these have been read
+          handIn(h, i);
+          consumerSync();
+          if (mine)
+            addLeaves(0, i, i + 1, pair, sum);
         }
       }
       if (!mine)
         continue;
-      if (D < 64) // lanes without columns need z, too
-        sum.z = __shfl_sync(~0u, sum.z, 0);
       if (!alone) {
         trees[h].push(0, at.round, sum);
         if (!fresh)

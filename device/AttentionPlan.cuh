@@ -36,15 +36,27 @@ template <class A> struct AttentionShape {
   }
 
   // Scratch, in bytes: queries as bf16, rows apart so that no two lanes meet in a bank; maxima
-  // and sums of the leaves; their outputs, of 8 pairs and 64 dims at a time, 16 of every 20
-  // floats used; keys and values of the pass's own rows.
+  // and sums of the leaves, of two rounds; their outputs, 16 of every 20 floats used: of 8 pairs and
+  // 64 dims at a time, or of all pairs and dims of one row and two rounds, where there is room for
+  // that; keys and values of the pass's own rows.
   static constexpr int queryStride = keyPieces * 64 + (keyPieces % 2 ? 0 : 64), rowBytes = 2 * dim;
-  static constexpr int maxima = 16 * queryStride, weights = maxima + 16 * kConsumerWarps * 4;
-  static constexpr int outputs = weights + 16 * kConsumerWarps * 4, outputStride = 80;
-  static constexpr int ownKeys = outputs + kConsumerWarps * 8 * outputStride * 4;
-  static constexpr int ownValues = ownKeys + A::rows * rowBytes, ownEnd = ownValues + A::rows * rowBytes;
+  static constexpr int sumsOfRound = 16 * kConsumerWarps; ///< floats
+  static constexpr int maxima = 16 * queryStride, weights = maxima + 2 * sumsOfRound * 4;
+  static constexpr int outputs = weights + 2 * sumsOfRound * 4, outputStride = 80;
+  static constexpr int outputsOfRow = kConsumerWarps * headsOfTile * outputStride; ///< floats of 64 dims
+  static constexpr int outputsOfRound = valueSlabs * outputsOfRow;
+  /// Of one row the leaves of a round are added up beside the scores of the next one.
+  static constexpr bool deferred = headsOfTile <= 8 && 2 * outputsOfRound * 4 <= 40960;
+  __device__ static constexpr int ownKeys(int rows) {
+    return outputs + (rows == 1 && deferred ? 2 * outputsOfRound : kConsumerWarps * 8 * outputStride) * 4;
+  }
   static constexpr int nodes = kMostRanges / 8 * (dim + 2) * 4; ///< of mergeRanges, instead of all these
-  static constexpr int scratchBytes = ownEnd > nodes ? ownEnd : nodes;
+  /// In a pass of at most `rows` rows.
+  __device__ static constexpr int ownValues(int rows) { return ownKeys(rows) + rows * rowBytes; }
+  __device__ static constexpr int scratchBytes(int rows) {
+    const int end = ownValues(rows) + rows * rowBytes;
+    return end > nodes ? end : nodes;
+  }
 
   /// Levels above rounds that the pool's positions can fill.
   __device__ static constexpr int levels() {
@@ -162,7 +174,7 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
   using S = AttentionShape<A>;
   constexpr int keys = S::keysOfChunk(P::stageBytes), rowBytes = S::dim * 2;
   static_assert(keys >= 32, "a stage is too small for the keys of 32 positions");
-  if (!producer.awaitPlan())
+  if (!producer.awaitPlan() || !producer.lend(pass.numRows))
     return false;
   RoundCursor<A> at(pass.firstUnit);
   int number = 0, from = at.first(); // of the CTA's units; the unit's first position

@@ -66,7 +66,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   const int numRows = Rows == 1 ? 1 : pass.numRows;
   const CtaGroups<M> groups;
   const bool active = groups.at(0) >= 0;
-  char *const staged = consumer.operands + warpId() * (C::operandBytes / kConsumerWarps);
+  char *const staged = consumer.operands + warpId() * consumer.template partBytes<Rows>();
   /// A lane's share of a row, in 8 columns; a single row stays in registers until it is finished.
   static constexpr int share = (M::blocks * 4 + 31) / 32;
   static constexpr bool single = Rows == 1 && share <= 8 && C::operandBytes >= M::blocks * 64 * kConsumerWarps;
@@ -76,7 +76,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// Blocks of 32 columns that fit at a time; of one row tile what is taken together.
   static constexpr int step = Tiles == 1 ? blocksTaken : 1;
   static_assert(Tiles > 1 || C::operandBytes >= step * Rows * 64 * kConsumerWarps, "room for a step");
-  const int window = single ? M::blocks : min(M::blocks, pass.blocksAtOnce / step * step);
+  const int window = single ? M::blocks : min(M::blocks, pass.blocksAtOnce[consumer.ring.first() > 0] / step * step);
   const bool resident = single || (Tiles == 1 && window == M::blocks); // several row tiles seldom fit
   Words4 held[single ? share : 1] = {};
   decltype(aside(0)) heldAside[single ? share : 1] = {};
@@ -196,6 +196,8 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   template <bool Reduced> __device__ __forceinline__ void begin() {
     if (!active)
       return;
+    if constexpr (Tiles == 1)
+      take(); // before loads from afar: release() waits for all of the thread's
     lookAhead(0);
     if constexpr (single) {
 #pragma unroll
@@ -208,8 +210,6 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     const auto column = [&](int j) { return columnHeld(j); };
     if constexpr (single)
       peekAll(source, held, wanted, rowOf, column);
-    if constexpr (Tiles == 1)
-      take();
     if constexpr (single) {
       settleAll(source, held, wanted, rowOf, column);
 #pragma unroll

@@ -29,29 +29,39 @@ struct RingShared {
 /// `Stages` slots of `StageBytes` each. At most `Flight` copies are under way at a time: a
 /// deep queue at the memory delays every word that a CTA waits for. Half as many while
 /// `Flight` chunks lie unread, for then the CTA waits at an edge.
-template <int Stages, int StageBytes, int Flight> struct Ring {
-  static_assert(Stages <= 16);
-  static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight;
+///
+/// A pass of several rows needs more room for its activations than one row does: from its first
+/// attention on, where the producer knows its rows, to its end the first `Lent` stages are that
+/// room, and the ring is the others. The producer lends a stage as if it put an empty chunk there.
+template <int Stages, int StageBytes, int Flight, int Lent> struct Ring {
+  static_assert(Stages <= 16 && Stages - Lent >= 2);
+  static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight, lent = Lent;
   char *data;
   RingShared *shared;
-  int stage = 0;
-  u32 parity = 0;
+  int stage = 0; ///< of the next chunk
+  u32 state = 0; ///< one register: bit s is the parity of the phases of stage s for the next chunk there; from 16 on first()
 
+  /// Stages before it are lent.
+  __device__ __forceinline__ int first() const { return (int)(state >> 16); }
+  __device__ __forceinline__ u32 parity(int of) const { return state >> of & 1; }
+  /// The phases of the last chunk in a stage. Of none before the first one: these count as complete.
+  __device__ __forceinline__ u32 lastParity(int of) const { return parity(of) ^ 1; }
   __device__ __forceinline__ void advance() {
-    if (++stage == Stages) {
-      stage = 0;
-      parity ^= 1;
-    }
+    state ^= 1u << stage;
+    if (++stage == Stages)
+      stage = first();
   }
-  /// Where it stood `count` chunks ago; no more than Stages.
-  __device__ __forceinline__ Ring before(int count) const {
-    Ring then = *this;
-    if ((then.stage -= count) < 0) {
-      then.stage += Stages;
-      then.parity ^= 1;
-    }
-    return then;
+  /// The stage of the chunk that came `count` chunks ago.
+  __device__ __forceinline__ int before(int count) const {
+    const int then = stage - count;
+    return then < first() ? then + Stages - first() : then;
   }
+  /// Goes on behind the empty chunks in the lent stages.
+  __device__ __forceinline__ void leaveLent() {
+    state = (state ^ ((1u << Lent) - 1)) | (u32)Lent << 16;
+    stage = max(stage, Lent);
+  }
+  __device__ __forceinline__ void takeBack() { state &= 0xffff; }
 };
 
 template <int Stages> __device__ void ringInit(RingShared *shared, const abi::LaunchParams &p) {
@@ -77,11 +87,16 @@ __device__ __forceinline__ bool stopSeen(const RingShared &s, u32 spin) {
   return loadFlag(&s.stopped) || (spin % 1024 == 0 && loadRelaxed(s.stopFlag));
 }
 
+/// The producer's look, in a wait that lasts.
+__device__ __noinline__ bool leaves(const RingShared &s, u32 spin) { return loadFlag(&s.leave) || stopSeen(s, spin); }
+
 /// Waits for a stage. Out of line: many places ask, and mostly it is there.
 __device__ __noinline__ void awaitFull(RingShared &s, int stage, u32 parity) {
   for (u32 spin = 1; !barrierTest(&s.full[stage], parity); ++spin)
-    if (stopSeen(s, spin))
-      return; // the producer has left; the next edge returns
+    if (stopSeen(s, spin)) { // the producer has left; the next edge returns
+      noteStop();
+      return;
+    }
 }
 
 /// Consumer thread 0: waits until the producer reads nothing more of the last pass's plan.
@@ -111,7 +126,8 @@ template <class R> struct Producer {
   __device__ __forceinline__ static bool any(bool mine) { return lanes == 1 ? mine : __any_sync(~0u, mine); }
 
   R ring;
-  int filled = 0;    ///< chunks issued, up to Stages: so many may be unread
+  int underWay = 0;  ///< copies, at most
+  int room = 0;      ///< empty stages from the next one on, at least
   u32 plannedParity = 0;
   bool planned = false; ///< the pass that is being streamed
   u32 plansRead = 0;
@@ -123,26 +139,50 @@ template <class R> struct Producer {
   /// while another goes on.
   __device__ __forceinline__ bool await(u64 *bar, u32 parity) {
     for (u32 spin = 1; !all(barrierTest(bar, parity)); ++spin)
-      if (any(loadFlag(&ring.shared->leave) || stopSeen(*ring.shared, spin)))
+      if (any(leaves(*ring.shared, spin)))
         return false;
     return true;
   }
 
-  /// Waits until so few copies are under way that one more may start.
+  /// Limits of awaitFlight: while the CTA waits at an edge, and otherwise. The rest of the ring
+  /// is never shorter.
+  static constexpr int ringLeft = R::stages - R::lent, most = R::flight < ringLeft ? R::flight : ringLeft,
+                       least = (most + 1) / 2;
+  /// Waits until so few copies are under way that one more may start. Looks, and does not wait
+  /// at a barrier: consumers may catch up meanwhile. False when the kernel leaves.
   __device__ __forceinline__ bool awaitFlight() {
-    if (R::flight >= R::stages || filled < R::flight)
-      return true;
-    const R read = ring.before(R::flight);
-    const bool ahead = !all(barrierPeek(&ring.shared->empty[read.stage], read.parity));
-    const R landed = ring.before(ahead ? (R::flight + 1) / 2 : R::flight);
-    return await(&ring.shared->full[landed.stage], landed.parity);
+    for (u32 spin = 1; underWay >= least; ++spin) {
+      const int oldest = ring.before(underWay), unread = ring.before(most);
+      if (all(barrierPeek(&ring.shared->full[oldest], ring.lastParity(oldest))))
+        --underWay;
+      else if (underWay < most && all(barrierPeek(&ring.shared->empty[unread], ring.lastParity(unread))))
+        break;
+      else if (spin % 16 == 0 && any(leaves(*ring.shared, spin)))
+        return false;
+    }
+    return true;
+  }
+  /// Waits until the next stage is empty. Stages empty in their order, but for lent ones: one that
+  /// lies farther on stands for all up to it.
+  __device__ __forceinline__ bool awaitRoom() {
+    if (room == 0) {
+      constexpr int farther = 3;
+      if (!await(&ring.shared->empty[ring.stage], ring.lastParity(ring.stage)))
+        return false;
+      room = 1;
+      if (const int last = ring.stage + farther; ring.stage >= R::lent && last < R::stages)
+        if (all(barrierPeek(&ring.shared->empty[last], ring.lastParity(last))))
+          room += farther;
+    }
+    --room;
+    return true;
   }
 
   /// The next stage, once it is empty, for copies of `bytes` together. Null when the kernel
   /// leaves.
   __device__ __forceinline__ char *open(int bytes) {
     RingShared &s = *ring.shared;
-    if (!awaitFlight() || !await(&s.empty[ring.stage], ring.parity ^ 1))
+    if (!awaitFlight() || !awaitRoom())
       return nullptr;
     if constexpr (lanes == 1)
       barrierArriveExpect(&s.full[ring.stage], bytes);
@@ -160,8 +200,7 @@ template <class R> struct Producer {
   __device__ __forceinline__ void close() {
     if constexpr (lanes > 1)
       copyAsyncArrive(&ring.shared->full[ring.stage]);
-    if (filled < R::stages)
-      ++filled;
+    ++underWay;
     ring.advance();
   }
   /// Copies one chunk into the next stage. False when the kernel leaves.
@@ -247,18 +286,33 @@ template <class R> struct Producer {
     return follows;
   }
 
-  /// The resident loop ended. A CTA without any chunk of its own learns it here only.
-  __device__ __forceinline__ bool leaving() const {
-    return any(loadFlag(&ring.shared->leave) || stopSeen(*ring.shared, 0));
+  /// Lends stages, once in a pass, if that has several rows. False when the kernel leaves.
+  __device__ __forceinline__ bool lend(int numRows) {
+    if (R::lent == 0 || numRows == 1 || ring.first())
+      return true;
+    for (int i = 0; i < R::lent; ++i) {
+      if (!await(&ring.shared->empty[i], ring.lastParity(i)))
+        return false;
+      barrierArrive(&ring.shared->full[i]);
+    }
+    ring.leaveLent();
+    room = 0;
+    return true;
+  }
+
+  /// The next pass, with the whole ring. False when the resident loop ended: a CTA without any
+  /// chunk of its own learns it here only.
+  __device__ __forceinline__ bool nextPass() {
+    ring.takeBack();
+    room = 0;
+    return !any(leaves(*ring.shared, 0));
   }
 
   /// Shared memory must not be given back while a copy is on its way to it.
   __device__ void drain() {
-    for (int i = 0; i < filled; ++i) {
-      ring = ring.before(1);
-      while (!barrierTest(&ring.shared->full[ring.stage], ring.parity)) {
+    for (int i = 0; i < R::stages; ++i)
+      while (!barrierTest(&ring.shared->full[i], ring.lastParity(i))) {
       }
-    }
   }
 };
 

@@ -28,7 +28,7 @@ struct PassShared {
   int split;                  ///< some group has several ranges
   AttentionUnit firstUnit;    ///< of this CTA
   int rangesUpto[kMaxRows];   ///< ranges of the groups up to this one
-  int blocksAtOnce;           ///< of 32 columns of all rows that fit a warp's part of the operands
+  int blocksAtOnce[2];        ///< of 32 columns of all rows that fit a warp's part of the operands; with lent stages
   int rowsLog;                ///< of the rows of the first tile, padded to a power of two
   int set;                    ///< of the workspace that this pass writes
   int rowsLast;               ///< rows of the last pass that had any
@@ -67,8 +67,8 @@ __device__ __forceinline__ void startPasses(PassShared &pass) {
 }
 
 /// Copies the pass table and resolves pages. One consumer thread per row; the
-/// caller synchronises. `Pool`: kvHeads, pageTokens, headDim. `OperandBytes`: of Consumer.
-template <class Pool, int RequestBytes, int OperandBytes>
+/// caller synchronises. `Pool`: kvHeads, pageTokens, headDim. `Stream`: the Consumer.
+template <class Pool, int RequestBytes, class Stream>
 __device__ __noinline__ void loadPass(PassShared &pass, const abi::LaunchParams &p, int tick) {
   const abi::PassTable &table = *passTable(p, tick);
   const int row = threadIdx.x;
@@ -81,7 +81,9 @@ __device__ __noinline__ void loadPass(PassShared &pass, const abi::LaunchParams 
       ++pass.number;
     }
     pass.numRows = numRows;
-    pass.blocksAtOnce = OperandBytes / kConsumerWarps / 64 / max(numRows, 1);
+    const int bytesOfBlock = kConsumerWarps * 64 * max(numRows, 1);
+    pass.blocksAtOnce[0] = Stream::operandBytes / bytesOfBlock;
+    pass.blocksAtOnce[1] = Stream::lentBytes / bytesOfBlock;
     pass.rowsLog = numRows <= 1 ? 0 : numRows <= 2 ? 1 : numRows <= 4 ? 2 : numRows <= 8 ? 3 : 4;
     pass.wantLogits = (int)loadWord(&table.wantLogits);
     pass.done = (int)loadWord(&table.done);
@@ -99,8 +101,11 @@ __device__ __noinline__ void loadPass(PassShared &pass, const abi::LaunchParams 
     pass.firstOfSlot[row] = 63 - __clzll((long long)(starts & ((2ull << row) - 1)));
   }
   if (row < numRows) {
-    const Words4 a = loadWords(&p.rows[row]), b = loadWords(reinterpret_cast<const char *>(&p.rows[row]) + 16);
-    pass.rows[row] = {(int)a.x, (int)a.y, (int)a.z, (int)a.w, (int)b.x, (int)b.y, b.z, (int)b.w};
+    // All but the result, which CTA 0 stores while others may not be behind the pass.
+    const abi::Row &from = p.rows[row];
+    const Words4 a = loadWords(&from);
+    const u32 visible = loadWord(&from.visible), parent = loadWord(&from.parent), flags = loadWord(&from.flags);
+    pass.rows[row] = {(int)a.x, (int)a.y, (int)a.z, (int)a.w, (int)visible, (int)parent, flags, 0};
     const int page = (int)loadWord(p.pageTable + (long long)a.x * p.pageTableStride + (int)a.w / Pool::pageTokens);
     pass.kvBase[row] = ((long long)page * Pool::kvHeads * Pool::pageTokens + (int)a.w % Pool::pageTokens) * Pool::headDim;
     pass.logitsOf[row] = logitsLine<RequestBytes>(p, pass.rows[row], (int)loadWord(&table.firstRow) + row);
@@ -316,13 +321,22 @@ __device__ __forceinline__ bool awaitEntry(GridEdges &grid, int edge, u32 tick, 
 
 /// Edge `edge` of the plan: one warp per row reduces all CTAs' entries (CTA 0 calls this).
 __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, const PassShared &pass, const Words4 *partial) {
+  constexpr int batch = 5; // entries of a lane that are looked for together
   everyRow(pass.numRows, [&](int row) {
     Best b;
     bool complete = true;
-    for (int i = laneId(); i < (int)gridDim.x && complete; i += 32) {
-      Words4 e;
-      complete = awaitEntry(grid, edge, (u32)pass.tick, partial + (long long)row * gridDim.x + i, e);
-      b.take(__uint_as_float(e.x), (int)e.y);
+    const Words4 *entries = partial + (long long)row * gridDim.x;
+    for (int base = laneId(); base < (int)gridDim.x && complete; base += 32 * batch) {
+      Words4 e[batch];
+#pragma unroll
+      for (int i = 0; i < batch; ++i)
+        e[i] = loadTagged(entries + min(base + 32 * i, (int)gridDim.x - 1));
+#pragma unroll
+      for (int i = 0; i < batch; ++i)
+        if (const int cta = base + 32 * i; cta < (int)gridDim.x && complete) {
+          complete = e[i].z == (u32)pass.tick + 1 || awaitEntry(grid, edge, (u32)pass.tick, entries + cta, e[i]);
+          b.take(__uint_as_float(e[i].x), (int)e[i].y);
+        }
     }
 #pragma unroll
     for (int d = 16; d; d >>= 1)
@@ -334,6 +348,14 @@ __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, const Pass
                            : p.replay && number < p.replayRows ? p.replay[number]
                                                                 : b.index;
   });
+}
+/// The rows' results. CTA 0, all consumers; the others do nothing.
+__device__ __forceinline__ void takeResults(GridEdges &grid, int edge, const PassShared &pass, const Words4 *partial) {
+  if (blockIdx.x != 0 || !pass.wantLogits)
+    return;
+  if (threadIdx.x == 0)
+    noteEdge(edge);
+  reduceBest(grid, edge, pass, partial);
 }
 
 /// A hash of the row's K and V in all layers, for the trace: equal bits, equal hash.
@@ -353,24 +375,21 @@ template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::Laun
   return h;
 }
 
-/// CTA 0, at the end of a pass: the rows' results, and their KV hashes when the trace
-/// wants them. False when the kernel stops.
+/// CTA 0, at the end of a pass: the hashes of its rows' K and V, when the trace wants them.
 template <class Pool>
-__device__ __noinline__ bool finishRows(GridEdges &grid, int edge, const PassShared &pass, const Words4 *partial,
-                                        u32 *hashes) {
-  const abi::LaunchParams &p = *grid.params;
-  consumerSync(); // all have left the edge before: the next look at the stop flag may set it
-  if (pass.wantLogits) {
-    if (threadIdx.x == 0)
-      noteEdge(edge);
-    reduceBest(grid, edge, pass, partial);
-  }
+__device__ __noinline__ void hashRows(const abi::LaunchParams &p, const PassShared &pass, u32 *hashes) {
   if (p.kvHash)
     everyRow(pass.numRows, [&](int row) {
       const u32 hash = kvHashOfRow<Pool>(p, pass, row);
       if (laneId() == 0)
         hashes[row] = hash;
     });
+}
+
+/// CTA 0, where no barrier of the grid follows the pass: takes the results. False when the kernel stops.
+__device__ __noinline__ bool finishRows(GridEdges &grid, int edge, const PassShared &pass, const Words4 *partial) {
+  consumerSync(); // all have left the edge before: the next look at the stop flag may set it
+  takeResults(grid, edge, pass, partial);
   consumerSync();
   return loadFlag(grid.stoppedHere) == 0;
 }

@@ -79,15 +79,16 @@ constexpr int kGroupsAtOnce = 4;
 /// keeps in its own is far away when the L1 cache is small.
 struct StreamPlace {
   int stage;
-  u32 parity;
+  u32 state;
   int buffer; ///< of the cross-warp sums: which of the two comes next
 };
 
 /// A consumer warp's side of the stream; during a phase in registers.
-///   OperandBytes   shared memory for the activations of a product, all warps together
+///   OperandBytes   shared memory for the activations of a product, all warps together; lent
+///                  stages lie behind it
 template <class R, int OperandBytes> struct Consumer {
   using Ring = R;
-  static constexpr int operandBytes = OperandBytes;
+  static constexpr int operandBytes = OperandBytes, lentBytes = OperandBytes + R::lent * R::stageBytes;
   R ring;
   float *scratch;   ///< shared: two buffers of cross-warp sums; attention
   char *operands;   ///< shared
@@ -95,13 +96,41 @@ template <class R, int OperandBytes> struct Consumer {
   int buffer;
 
   __device__ __forceinline__ Consumer(char *stages, RingShared *sync, float *scratch, char *operands, StreamPlace *home)
-      : ring{stages, sync, home->stage, home->parity}, scratch(scratch), operands(operands), home(home),
+      : ring{stages, sync, home->stage, home->state}, scratch(scratch), operands(operands), home(home),
         buffer(home->buffer) {}
   /// At the end of a phase.
   __device__ __forceinline__ void keep() const {
     if (laneId() == 0)
-      *home = {ring.stage, ring.parity, buffer};
+      *home = {ring.stage, ring.state, buffer};
     __syncwarp();
+  }
+
+  /// What Producer::lend() lends, and back at the end of the pass. Between two phases.
+  __device__ __forceinline__ void borrow(int numRows) {
+    if (R::lent == 0 || numRows == 1 || ring.first())
+      return;
+    for (int i = 0; i < R::lent; ++i) // empty chunks: all warps have read what stood there
+      if (!barrierTest(&ring.shared->full[i], ring.parity(i)))
+        awaitFull(*ring.shared, i, ring.parity(i));
+    ring.leaveLent();
+    __syncwarp(); // lanes may still read where the warp stood
+    keep();
+  }
+  __device__ __forceinline__ void giveBack() {
+    if (ring.first() == 0)
+      return;
+    fenceAsyncShared(); // the next copies come where activations were stored
+    fenceCta();
+    __syncwarp();
+    if (laneId() == 0)
+      for (int i = 0; i < R::lent; ++i)
+        barrierArrive(&ring.shared->empty[i]);
+    ring.takeBack();
+    keep();
+  }
+  /// Bytes of the activations of one warp.
+  template <int Rows> __device__ __forceinline__ int partBytes() const {
+    return (Rows > 1 && ring.first() ? lentBytes : operandBytes) / kConsumerWarps;
   }
 
   /// Of the two buffers the one that was not used last: a barrier of the consumers stands
@@ -114,8 +143,8 @@ template <class R, int OperandBytes> struct Consumer {
 
   /// Waits for the next chunk; its bytes are valid until release().
   __device__ __forceinline__ const char *acquire() {
-    if (!barrierTest(&ring.shared->full[ring.stage], ring.parity))
-      awaitFull(*ring.shared, ring.stage, ring.parity);
+    if (!barrierTest(&ring.shared->full[ring.stage], ring.parity(ring.stage)))
+      awaitFull(*ring.shared, ring.stage, ring.parity(ring.stage));
     const char *chunk = ring.data + ring.stage * R::stageBytes;
     ring.advance();
     return chunk;
@@ -128,7 +157,7 @@ template <class R, int OperandBytes> struct Consumer {
     if (laneId() == 0)
 #pragma unroll
       for (int back = Count; back > 0; --back)
-        barrierArrive(&ring.shared->empty[ring.before(back).stage]);
+        barrierArrive(&ring.shared->empty[ring.before(back)]);
   }
 };
 

@@ -61,8 +61,9 @@ struct GridEdges {
 
 /// Grid-wide edge number `edge` of the plan: what any CTA wrote before it is
 /// visible to every CTA after it. Arrivals only grow, so no reset races with a
-/// late reader. Returns false when the kernel stops; callers return at once.
-__device__ __forceinline__ bool gridEdge(GridEdges &grid, int edge) {
+/// late reader. Returns false when the kernel stops; callers return at once. `meanwhile`: what
+/// all consumers of a CTA do between its own arrival and that of the last one.
+template <class Meanwhile> __device__ __forceinline__ bool gridEdge(GridEdges &grid, int edge, Meanwhile meanwhile) {
   consumerSync();
   if (threadIdx.x == 0) {
     const abi::LaunchParams &p = *grid.params;
@@ -73,16 +74,22 @@ __device__ __forceinline__ bool gridEdge(GridEdges &grid, int edge) {
       for (u32 i = 0; i < spins; i += 32)
         __nanosleep(32);
     }
-    u32 *counter = p.sync + kGridArrivals;
     // Release: cumulative over what the barrier above ordered before it.
-    addRelease(counter, 1);
+    addRelease(p.sync + kGridArrivals, 1);
+  }
+  meanwhile();
+  if (threadIdx.x == 0) {
     u64 since = 0;
+    const u32 *counter = grid.params->sync + kGridArrivals;
     for (u32 spin = 1; (int)(loadAcquire(counter) - grid.arrivals) < 0; ++spin)
       if (spin % 1024 == 0 && grid.givesUp(edge, since))
         break;
   }
   consumerSync();
   return loadFlag(grid.stoppedHere) == 0;
+}
+__device__ __forceinline__ bool gridEdge(GridEdges &grid, int edge) {
+  return gridEdge(grid, edge, [] {});
 }
 
 } // namespace megalith::device

@@ -84,6 +84,7 @@ struct Host {
   unsigned long long (*nanoseconds)(); ///< %globaltimer
   void (*sleep)(unsigned nanoseconds);
   void (*edge)(int edge); ///< this CTA comes to grid-wide edge `edge` of the plan
+  void (*stops)();        ///< what this CTA reads of its shared memory from now on means nothing
 };
 
 } // namespace megalith::cpu

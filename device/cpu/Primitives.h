@@ -138,6 +138,7 @@ bool barrierTest(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, p
 bool barrierPeek(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
 void prefetch(const void *) {}
 void fenceAsync() { cpu::kernel::proxyFence(); }
+void fenceAsyncShared() { cpu::kernel::proxyFence(); }
 void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) { cpu::kernel::copyBulk(to, from, bytes, bar); }
 void copyAsync(void *to, const void *from) { cpu::kernel::copyAsync(to, from); }
 void copyAsyncArrive(u64 *bar) { cpu::kernel::copyAsyncArrive(bar); }
@@ -146,5 +147,6 @@ void copyAsyncArrive(u64 *bar) { cpu::kernel::copyAsyncArrive(bar); }
 
 u64 nanoseconds() { return cpu::kernel::nanoseconds(); }
 void noteEdge(int edge) { cpu::kernel::edge(edge); }
+void noteStop() { cpu::kernel::stops(); }
 
 } // namespace megalith::device

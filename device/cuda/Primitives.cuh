@@ -53,9 +53,7 @@ Words4 loadConstWords(const void *p) {
 // --- the CTA ----------------------------------------------------------------------
 
 __device__ __forceinline__ u32 sharedAddress(const void *p) {
-  u32 address;
-  asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(address) : "l"(p));
-  return address;
+  return (u32)__cvta_generic_to_shared(p);
 }
 
 char *dynamicShared() {
@@ -179,6 +177,11 @@ void fenceAsync() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
 }
+void fenceAsyncShared() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
 void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
@@ -202,5 +205,6 @@ u64 nanoseconds() {
   return t;
 }
 void noteEdge(int) {}
+void noteStop() {}
 
 } // namespace megalith::device

@@ -76,7 +76,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("  return;");
     w.line("Producer<WeightRing> producer{{shared.ring, &shared.sync}};");
     {
-      auto loop = w.scope(fmt::format("while (!producer.leaving() && stream{}(producer))",
+      auto loop = w.scope(fmt::format("while (producer.nextPass() && stream{}(producer))",
                                       typeName(plan.segments[0].name)));
       if (plan.segments.size() == 1)
         w.line("producer.headFollows();");
@@ -100,7 +100,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("  awaitPlanRead(shared.sync);");
     w.line("if (!gridEdge(grid, 0))");
     w.line("  break;");
-    w.line("loadPass<{}, sizeof(Request), Stream::operandBytes>(pass, p, grid.tick);", pool);
+    w.line("loadPass<{}, sizeof(Request), Stream>(pass, p, grid.tick);", pool);
     w.line("consumerSync();");
     w.line("if (pass.done)");
     w.line("  break;");
@@ -117,17 +117,22 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
         w.line("if (pass.wantLogits && !{})", pass(plan.segments[1].name));
         w.line("  break;");
       }
+      w.line("shared.stream().giveBack();");
       w.line("fenceAsync(); // the next pass copies keys and values that this one stored");
+      w.line("const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + {});", plan.bestOffset);
       if (plan.knobs.words) {
         w.line("clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes, pass.rowsBefore * Buffers::rowBytes);");
-        w.line("if (!gridEdge(grid, {})) // before control turns to what the pass still reads", plan.passEdge);
+        stamp("Begin", events - 2);
+        w.comment("Before control turns to what the pass still reads.");
+        w.line("if (!gridEdge(grid, {}, [&] {{ takeResults(grid, {}, pass, best); }}))", plan.passEdge, plan.bestEdge);
+        w.line("  break;");
+      } else {
+        stamp("Begin", events - 2);
+        w.line("if (blockIdx.x == 0 && !finishRows(grid, {}, pass, best))", plan.bestEdge);
         w.line("  break;");
       }
-      w.line("const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + {});", plan.bestOffset);
-      stamp("Begin", events - 2);
-      w.line("if (blockIdx.x == 0 && !finishRows<{}>(grid, {}, pass, best, control.kvHash))", pool,
-             plan.bestEdge);
-      w.line("  break;");
+      w.line("if (blockIdx.x == 0)");
+      w.line("  hashRows<{}>(p, pass, control.kvHash);", pool);
       stamp("End", events - 2);
     }
     stamp("Begin", events - 1);

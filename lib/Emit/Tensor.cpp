@@ -77,15 +77,15 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &type) {
 
 void TensorEmitter::emitShared() {
   w.line();
-  w.line("using WeightRing = Ring<{}, {}, {}>;", plan.stages, plan.stageBytes, plan.knobs.flight);
+  w.line("using WeightRing = Ring<{}, {}, {}, {}>;", plan.stages, plan.stageBytes, plan.knobs.flight, plan.lentStages);
   w.line("using Stream = Consumer<WeightRing, {}>;", plan.operandBytes);
   w.line();
   w.comment("Shared memory of a CTA.");
   {
     auto record = w.record("struct Shared");
-    w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];");
-    w.line("alignas(16) char operands[Stream::operandBytes];");
-    w.line("alignas(16) float scratch[{}];", plan.scratchBytes / 4);
+    w.line("alignas(128) float scratch[{}];", plan.scratchBytes / 4);
+    w.line("alignas(128) char operands[Stream::operandBytes];");
+    w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes]; // lent stages go on where operands end");
     w.line("abi::LaunchParams params; // a copy: it is at hand");
     w.line("PassShared pass;");
     w.line("RingShared sync;");
@@ -96,8 +96,8 @@ void TensorEmitter::emitShared() {
     w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, operands, &places[warpId()]}; }");
   }
   w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.sharedBytes);
-  w.line("static_assert(AttentionShape<{}Kv>::scratchBytes <= sizeof(Shared::operands) + sizeof(Shared::scratch), "
-         "\"attention takes both\");",
+  w.line("static_assert(AttentionShape<{0}Kv>::scratchBytes(1) <= sizeof(Shared::scratch) + Stream::operandBytes &&", typeName(plan.model));
+  w.line("              AttentionShape<{0}Kv>::scratchBytes({0}Kv::rows) <= sizeof(Shared::scratch) + Stream::lentBytes, \"attention takes both\");",
          typeName(plan.model));
   w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
 }

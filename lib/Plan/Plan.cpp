@@ -461,16 +461,39 @@ private:
       plan.edges[phases.back().edge].lowering = Edge::Tagged;
   }
 
-  /// For each of the 8 warps the columns of 16 rows for a chunk, and 32 columns of all rows; no
-  /// more than the longest rows.
+  /// Bytes that the operands of passes of several rows should have: no more than 16 of the longest rows.
+  int64_t operandsWanted() const {
+    int64_t longest = 0;
+    for (const Matrix &m : plan.matrices)
+      longest = std::max(longest, m.kPadded * 2);
+    return plan.knobs.operands ? roundUp(plan.knobs.operands, 4096) : std::min<int64_t>(16 * longest, 65536);
+  }
+
+  /// Those that are never the ring's: for each of the 8 warps the columns of 16 rows for a chunk, and
+  /// 32 columns of all rows; one row, as far as it stays in registers until it is there
+  /// (Operand::single).
   void planOperands() {
-    int64_t most = 0, least = 8 * 64 * plan.rowsPerPass;
-    for (const Matrix &m : plan.matrices) {
-      least = std::max(least, m.chunkBlocks * 8 * 16 * 64);
-      most = std::max(most, 16 * m.kPadded * 2);
+    plan.operandBytes = 8 * 64 * plan.rowsPerPass;
+    for (const Matrix &m : plan.matrices)
+      plan.operandBytes = std::max({plan.operandBytes, m.chunkBlocks * 8 * 16 * 64,
+                                    m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
+  }
+
+  /// The ring, and how much of it is lent so that operands of several rows have `wanted` bytes: it
+  /// keeps half of them, or two. False when there is no room.
+  bool planRing(int64_t wanted) {
+    const int64_t beside =
+        controlShared(module.param("slots"), module.all(Op::Gauge).size()) + plan.scratchBytes + plan.operandBytes;
+    const int64_t fit = std::min<int64_t>(16, (plan.profile.sharedBytes - beside) / plan.stageBytes);
+    plan.stages = plan.knobs.ring ? plan.knobs.ring : fit;
+    if (plan.stages < 2 || plan.stages > fit) {
+      diags.report(Diag::PlanShared, {}, plan.stages, plan.stageBytes, plan.profile.name, fit);
+      return false;
     }
-    const int64_t wanted = plan.knobs.operands ? roundUp(plan.knobs.operands, 4096) : 65536;
-    plan.operandBytes = std::max(least, std::min(most, wanted));
+    plan.sharedBytes = plan.stages * plan.stageBytes + beside;
+    const int64_t lacking = std::max<int64_t>(0, wanted - plan.operandBytes);
+    plan.lentStages = std::min((lacking + plan.stageBytes - 1) / plan.stageBytes, plan.stages - std::max<int64_t>(2, plan.stages / 2));
+    return true;
   }
 
   void layOut(const Operation &model) {
@@ -510,7 +533,7 @@ private:
     plan.sumsOffset = roundUp(plan.rowsPerPass * plan.ctas * 16, 256);
     plan.mostUnits = 0;
 
-    int64_t attention = 0, unitBytes = 0;
+    int64_t ofOneRow = 0, ofAllRows = 0, unitBytes = 0; // shared memory of attention
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention)
         return;
@@ -521,25 +544,22 @@ private:
       unitBytes = std::max(unitBytes, 8 * 16 * (dim + 2));
       // AttentionShape::scratchBytes: queries, maxima and sums, outputs of the leaves, own rows; or
       // 32 nodes of ranges that are put together.
-      attention = std::max({attention,
-                            16 * (pieces * 64 + (pieces % 2 ? 0 : 64)) + 2 * 16 * 8 * 4 + 8 * 8 * 80 * 4 +
-                                2 * plan.rowsPerPass * 2 * dim,
-                            32 * (dim + 2) * 4});
+      const int64_t beside = 16 * (pieces * 64 + (pieces % 2 ? 0 : 64)) + 4 * 16 * 8 * 4, outputs = 8 * 8 * 80 * 4;
+      const int64_t twoRounds = 2 * ((dim + 63) / 64) * 8 * std::min<int64_t>(group, 16) * 80 * 4;
+      const bool deferred = group <= 8 && twoRounds <= 40960;
+      ofOneRow = std::max({ofOneRow, beside + (deferred ? twoRounds : outputs) + 2 * 2 * dim, 32 * (dim + 2) * 4});
+      ofAllRows = std::max({ofAllRows, beside + outputs + 2 * plan.rowsPerPass * 2 * dim, ofOneRow});
     });
     plan.taggedBytes = plan.sumsOffset + roundUp(plan.mostUnits * unitBytes, 256);
     plan.scratchBytes = kSumBytes;
     planOperands();
-    plan.operandBytes = std::max(plan.operandBytes, roundUp(attention - kSumBytes, 128)); // attention takes both
-    const int64_t beside =
-        controlShared(module.param("slots"), module.all(Op::Gauge).size()) + plan.scratchBytes + plan.operandBytes;
-    const int64_t room = plan.profile.sharedBytes - beside;
-    int64_t fit = std::min<int64_t>(16, room / plan.stageBytes);
-    plan.stages = plan.knobs.ring ? plan.knobs.ring : fit;
-    if (plan.stages < 2 || plan.stages > fit) {
-      diags.report(Diag::PlanShared, {}, plan.stages, plan.stageBytes, plan.profile.name, fit);
-      return;
+    // Attention takes the scratch and the operands.
+    const int64_t allRows = roundUp(ofAllRows - kSumBytes, 128);
+    plan.operandBytes = std::max(plan.operandBytes, roundUp(ofOneRow - kSumBytes, 128));
+    if (planRing(std::max(operandsWanted(), allRows)) && plan.operandBytes + plan.lentStages * plan.stageBytes < allRows) {
+      plan.operandBytes = allRows; // too few stages to lend
+      planRing(operandsWanted());
     }
-    plan.sharedBytes = plan.stages * plan.stageBytes + beside;
   }
 };
 

@@ -76,6 +76,7 @@ LaunchResult Machine::launch(const LaunchShape &newShape, const LaunchOptions &n
     cta.live = shape.threads;
     cta.edge = -1;
     cta.edges = cta.steps = cta.copies = 0;
+    cta.stops = false;
     for (NamedBarrier &b : cta.barriers)
       b.came.clear();
     cta.mbarriers.clear();

@@ -107,6 +107,10 @@ void edge(int number) {
   cta.edge = number;
   ++cta.edges;
 }
+void stops() {
+  Machine &m = *activeMachine;
+  m.ctaOf(m.current).stops = true;
+}
 
 } // namespace
 
@@ -131,6 +135,7 @@ void fillHost(Host &host) {
   host.nanoseconds = nanoseconds;
   host.sleep = sleepFor;
   host.edge = edge;
+  host.stops = stops;
 }
 
 } // namespace megalith::cpu

@@ -47,6 +47,7 @@ struct Cta {
   unsigned long long edges = 0;
   uint64_t steps = 0;
   unsigned copies = 0; ///< pieces in flight to it
+  bool stops = false;  ///< what it reads of its shared memory means nothing
   NamedBarrier barriers[16];
   std::vector<uint32_t> mbarriers; ///< numbers
 };

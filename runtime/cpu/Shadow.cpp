@@ -196,6 +196,8 @@ void Machine::plain(Fiber *f, const void *at, unsigned bytes, bool isWrite, cons
     }
     return;
   }
+  if (r.shared && ctaOf(f).stops) [[unlikely]]
+    return;
   Cell last{~0ull, ~0ull};
   Word read = 0;
   for (; c < end; ++c) {

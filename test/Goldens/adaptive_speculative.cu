@@ -286,14 +286,14 @@ struct Head {
   static constexpr long long offset = 9043968, layerBytes = 135168;
 };
 
-using WeightRing = Ring<16, 8192, 4>;
+using WeightRing = Ring<16, 8192, 6, 0>;
 using Stream = Consumer<WeightRing, 32768>;
 
 // Shared memory of a CTA.
 struct Shared {
-  alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
-  alignas(16) char operands[Stream::operandBytes];
-  alignas(16) float scratch[4096];
+  alignas(128) float scratch[4096];
+  alignas(128) char operands[Stream::operandBytes];
+  alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes]; // lent stages go on where operands end
   abi::LaunchParams params; // a copy: it is at hand
   PassShared pass;
   RingShared sync;
@@ -304,7 +304,8 @@ struct Shared {
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, operands, &places[warpId()]}; }
 };
 static_assert(sizeof(Shared) <= 191488, "the plan reserves this much");
-static_assert(AttentionShape<TargetKv>::scratchBytes <= sizeof(Shared::operands) + sizeof(Shared::scratch), "attention takes both");
+static_assert(AttentionShape<TargetKv>::scratchBytes(1) <= sizeof(Shared::scratch) + Stream::operandBytes &&
+              AttentionShape<TargetKv>::scratchBytes(TargetKv::rows) <= sizeof(Shared::scratch) + Stream::lentBytes, "attention takes both");
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
 
 // x (llama.yaml:33): row by row.
@@ -319,7 +320,7 @@ __device__ __noinline__ void targetBodyX() {
     for (int c = laneId() * 8; c < 256; c += 256) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 323 "adaptive_speculative.cu"
+#line 324 "adaptive_speculative.cu"
     }
   });
 } // targetBodyX
@@ -354,20 +355,20 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
   auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
   operand.template begin<true>();
-#line 358 "adaptive_speculative.cu"
+#line 359 "adaptive_speculative.cu"
   const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
     return mul(unpack8(words), unpack8(words));
-#line 362 "adaptive_speculative.cu"
+#line 363 "adaptive_speculative.cu"
   };
   const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
     return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 367 "adaptive_speculative.cu"
+#line 368 "adaptive_speculative.cu"
   };
 #line 36 "pipelines/models/llama.yaml"
   operand.template reduce<0, false, 256>(terms, then);
-#line 371 "adaptive_speculative.cu"
+#line 372 "adaptive_speculative.cu"
   const KvRows<TargetKv> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<TargetKv>(layer), &pass};
   const KvRows<TargetKv> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<TargetKv>(layer), &pass};
   const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
@@ -376,7 +377,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
 #line 36 "pipelines/models/llama.yaml"
     const auto h = toBf16(t);
     return keepBelow<256>(pack8(h), c);
-#line 380 "adaptive_speculative.cu"
+#line 381 "adaptive_speculative.cu"
   };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<0, 2> &beside) {
     if (pair < 128) {
@@ -387,7 +388,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 391 "adaptive_speculative.cu"
+#line 392 "adaptive_speculative.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -399,7 +400,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 403 "adaptive_speculative.cu"
+#line 404 "adaptive_speculative.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -407,7 +408,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 411 "adaptive_speculative.cu"
+#line 412 "adaptive_speculative.cu"
     } // wv
   };
   streamProduct<true>(operand, finish, epilogue);
@@ -428,7 +429,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   attend<TargetKv, Rows>(shared.grid, 3, pass, layer, 0.176776692f, shared.stream(), own, query,
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 432 "adaptive_speculative.cu"
+#line 433 "adaptive_speculative.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -456,7 +457,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 460 "adaptive_speculative.cu"
+#line 461 "adaptive_speculative.cu"
     } // wo
   };
   streamProduct<false>(operand, finish, epilogue);
@@ -476,27 +477,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
   auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
   operand.template begin<true>();
-#line 480 "adaptive_speculative.cu"
+#line 481 "adaptive_speculative.cu"
   const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
     return mul(unpack8(words), unpack8(words));
-#line 484 "adaptive_speculative.cu"
+#line 485 "adaptive_speculative.cu"
   };
   const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
     return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 489 "adaptive_speculative.cu"
+#line 490 "adaptive_speculative.cu"
   };
 #line 41 "pipelines/models/llama.yaml"
   operand.template reduce<0, false, 256>(terms, then);
-#line 493 "adaptive_speculative.cu"
+#line 494 "adaptive_speculative.cu"
   const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
     const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
     const auto h = toBf16(t);
     return keepBelow<256>(pack8(h), c);
-#line 500 "adaptive_speculative.cu"
+#line 501 "adaptive_speculative.cu"
   };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     if (pair < 704) {
@@ -505,7 +506,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 509 "adaptive_speculative.cu"
+#line 510 "adaptive_speculative.cu"
     } // gate, up
   };
   streamProduct<true>(operand, finish, epilogue);
@@ -536,7 +537,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 540 "adaptive_speculative.cu"
+#line 541 "adaptive_speculative.cu"
     } // down
   };
   streamProduct<false>(operand, finish, epilogue);
@@ -573,33 +574,33 @@ __device__ __noinline__ void targetHeadHead() {
   auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
   operand.template begin<true>();
-#line 577 "adaptive_speculative.cu"
+#line 578 "adaptive_speculative.cu"
   const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
     return mul(unpack8(words), unpack8(words));
-#line 581 "adaptive_speculative.cu"
+#line 582 "adaptive_speculative.cu"
   };
   const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
     return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 586 "adaptive_speculative.cu"
+#line 587 "adaptive_speculative.cu"
   };
 #line 43 "pipelines/models/llama.yaml"
   operand.template reduce<0, false, 256>(terms, then);
-#line 590 "adaptive_speculative.cu"
+#line 591 "adaptive_speculative.cu"
   Best best[tilesOf(Rows)];
   const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
     const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
     return keepBelow<256>(pack8(toBf16(t)), c);
-#line 596 "adaptive_speculative.cu"
+#line 597 "adaptive_speculative.cu"
   };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     if (pair < 132) {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 603 "adaptive_speculative.cu"
+#line 604 "adaptive_speculative.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -764,7 +765,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     if (laneId() >= Producer<WeightRing>::lanes)
       return;
     Producer<WeightRing> producer{{shared.ring, &shared.sync}};
-    while (!producer.leaving() && streamBody(producer)) {
+    while (producer.nextPass() && streamBody(producer)) {
       if (producer.headFollows() && !streamHead(producer))
         break;
     }
@@ -780,7 +781,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
       awaitPlanRead(shared.sync);
     if (!gridEdge(grid, 0))
       break;
-    loadPass<TargetKv, sizeof(Request), Stream::operandBytes>(pass, p, grid.tick);
+    loadPass<TargetKv, sizeof(Request), Stream>(pass, p, grid.tick);
     consumerSync();
     if (pass.done)
       break;
@@ -794,13 +795,15 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
         break;
       if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
         break;
+      shared.stream().giveBack();
       fenceAsync(); // the next pass copies keys and values that this one stored
-      clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes, pass.rowsBefore * Buffers::rowBytes);
-      if (!gridEdge(grid, 8)) // before control turns to what the pass still reads
-        break;
       const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + 0);
-      if (blockIdx.x == 0 && !finishRows<TargetKv>(grid, 7, pass, best, control.kvHash))
+      clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes, pass.rowsBefore * Buffers::rowBytes);
+      // Before control turns to what the pass still reads.
+      if (!gridEdge(grid, 8, [&] { takeResults(grid, 7, pass, best); }))
         break;
+      if (blockIdx.x == 0)
+        hashRows<TargetKv>(p, pass, control.kvHash);
     } // pass
     if (blockIdx.x == 0)
       controlAfterPass(control);

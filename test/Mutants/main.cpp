@@ -104,10 +104,10 @@ public:
     options.models = {{"", modelDir}};
     options.needWeights = true;
     options.profile = "cpu";
-    // Few slots and pages, so that requests wait and pages come back; a ring that turns.
+    // Few slots and pages, so that requests wait and pages come back; a ring that turns, and lends a stage.
     options.sets = {
         {"slots", "3"}, {"kv_pages", "40"}, {"page_tokens", "4"}, {"prefill_chunk", "24"}, {"rows_per_pass", rows}};
-    options.planSettings = {"ctas=3", "ring=3", "edges=" + edges};
+    options.planSettings = {"ctas=3", "ring=3", "operands=40960", "edges=" + edges};
     compiled = driver::compile(options, diags);
     if (!compiled)
       return false;

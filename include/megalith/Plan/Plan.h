@@ -34,11 +34,11 @@ std::vector<std::string> profileNames();
 struct Knobs {
   int64_t ctas = 0;          ///< 0: one per SM
   int64_t ring = 0;          ///< stages; 0: as many as fit
-  int64_t flight = 4;        ///< copies of chunks under way in a CTA, at most
+  int64_t flight = 6;        ///< copies of chunks under way in a CTA, at most
   int64_t chunk = 16384;     ///< bytes of one chunk of the stream, at most
   int64_t stamps = 0;        ///< 1: the kernel takes the time of each phase, when a launch asks for it
   bool descending = false;   ///< order=descending: a CTA walks its tiles from the last
-  int64_t operands = 0;      ///< bytes of shared memory for activations; 0: chosen
+  int64_t operands = 0;      ///< bytes of shared memory for the activations of several rows; 0: chosen
   bool words = true;         ///< edges=words: activations cross from CTA to CTA without a barrier
 };
 /// Applies `key=value`; reports Diag::UnknownPlanKey or Diag::BadPlanValue.
@@ -142,6 +142,7 @@ struct Plan {
   int bestEdge;                     ///< the logits' maxima
   int passEdge = -1;                ///< edges by words: in front of the next tick's control
   int64_t operandBytes;             ///< shared memory for the operands of a product
+  int64_t lentStages;               ///< of the ring, for the operands of passes of several rows (Ring.cuh)
   int64_t mostUnits, sumsOffset;    ///< units of attention, and their sums in the tagged words
   int64_t taggedBytes, bestOffset;  ///< memory of tagged words, and the maxima in it
 
