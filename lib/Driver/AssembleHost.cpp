@@ -20,6 +20,7 @@ std::optional<HostKernel> assembleHost(const std::string &cuda, const std::strin
   request.fileName = fileName;
   request.checked = options.checked;
   request.arch = options.arch;
+  request.quick = options.quick;
   request.extraSources.push_back({"Hooks.cpp", embedded::Hooks_cpp});
 #define DEVICE_HEADER(Name, Symbol) request.headers.push_back({"megalith/" Name, embedded::Symbol});
 #include "CpuHeaders.def"

@@ -92,7 +92,7 @@ std::vector<std::string> HostCompiler::plainOptions(bool checked, int arch) cons
   return options;
 }
 
-std::vector<std::string> HostCompiler::kernelOptions(bool checked, int arch) const {
+std::vector<std::string> HostCompiler::kernelOptions(bool checked, int arch, bool quick) const {
   std::vector<std::string> options = plainOptions(checked, arch);
   auto add = [&](std::initializer_list<const char *> more) {
     options.insert(options.end(), more.begin(), more.end());
@@ -109,7 +109,7 @@ std::vector<std::string> HostCompiler::kernelOptions(bool checked, int arch) con
   }
   // Most of the time goes into the calls before accesses, so that -O2 takes twice as long to
   // compile and runs as long. A jump to memcpy would hide who calls it.
-  add({"-O1", "-fsanitize=thread", "-fno-optimize-sibling-calls"});
+  add({quick ? "-O0" : "-O1", "-fsanitize=thread", "-fno-optimize-sibling-calls"});
   if (clang) {
     // Accesses wider than 16 bytes are not instrumented, and vectorized loops have such.
     add({"-fno-vectorize", "-fno-slp-vectorize"});
@@ -228,7 +228,7 @@ static bool build(const HostCompiler &compiler, const HostCompileRequest &reques
         concat({{compiler.path()}, options, map, {"-x", "c++", "-c", name, "-o", objects.back()}}), process);
   };
   std::vector<std::unique_ptr<Process>> running;
-  running.push_back(compile(sourceName, compiler.kernelOptions(request.checked, request.arch)));
+  running.push_back(compile(sourceName, compiler.kernelOptions(request.checked, request.arch, request.quick)));
   for (const Header &extra : request.extraSources)
     running.push_back(compile(extra.name, compiler.plainOptions(request.checked, request.arch)));
 
@@ -260,7 +260,7 @@ static std::string cacheKey(const HostCompiler &compiler, const HostCompileReque
     for (const Header &file : *files)
       parts.insert(parts.end(), {file.name, file.text});
   }
-  return KernelCache::key(concat({parts, compiler.kernelOptions(request.checked, request.arch),
+  return KernelCache::key(concat({parts, compiler.kernelOptions(request.checked, request.arch, request.quick),
                                   compiler.plainOptions(request.checked, request.arch),
                                   compiler.linkOptions(request.checked)}));
 }

@@ -87,6 +87,7 @@ struct HostKernel {
 struct HostOptions {
   bool checked = false; ///< a checked launch sees every plain access
   int arch = 900;       ///< __CUDA_ARCH__: which of its variants the device code takes
+  bool quick = false;   ///< a checked one that runs a few times: not optimised
   std::function<void(std::vector<jit::Header> &)> edit = nullptr; ///< of the device code, by tests
 };
 
