@@ -2,7 +2,7 @@
 //
 // Work is dealt to the CTAs in units: a tile (up to 16 pairs of a row of the pass and a query
 // head, of one slot and one KV head) over a range of 8^level rounds of 256 positions. The level
-// follows from the lengths of the pass: ranges as short as keeps the units few. Producer and
+// follows from the lengths of the pass: the one that should be done first. Producer and
 // consumers walk over a CTA's units in the same order; the producer copies the keys and values
 // of committed positions through the ring of the weights.
 //===----------------------------------------------------------------------===//
@@ -122,7 +122,7 @@ __device__ __forceinline__ int unitsFrom() { return (int)gridDim.x - 1 - (int)bl
 template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
   using S = AttentionShape<A>;
   const int lane = laneId(), numRows = pass.numRows;
-  int groups = 0;
+  int groups = 0, alone = 1;
 #pragma unroll
   for (int row = lane; row < kMaxRows; row += 32) {
     const bool first = row < numRows && (row - pass.firstOfSlot[row]) % S::rowsOfTile == 0;
@@ -130,20 +130,29 @@ template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
     if (first)
       pass.groupFirst[groups + __popc(all & ((1u << lane) - 1))] = row;
     groups += __popc(all);
+    alone &= row >= numRows || pass.firstOfSlot[row] == row;
   }
+  alone = __all_sync(~0u, alone);
   if (lane == 0) {
     pass.groups = groups;
+    pass.alone = alone;
     pass.groupFirst[groups] = numRows;
   }
   __syncwarp();
   const auto visibleOf = [&](int group) { return group < groups ? pass.rows[pass.groupFirst[group + 1] - 1].visible : 0; };
   const int low = visibleOf(lane), high = visibleOf(lane + 32);
-  int level = 0, uptoLow, uptoHigh;
-  for (;; ++level) {
+  // How long the CTAs should take, in half rounds: on average, and at least a whole unit. A unit
+  // begins and ends, which is one of these; parts are put together in a few.
+  int longest = max(low, high), best = 0x7fffffff, all = 0;
+#pragma unroll
+  for (int d = 16; d; d /= 2)
+    longest = max(longest, __shfl_xor_sync(~0u, longest, d));
+  const int rounds = (longest + S::round - 1) / S::round;
+#pragma unroll 1
+  for (int level = 0;; ++level) {
     const int size = S::round << 3 * level;
-    uptoLow = (low + size - 1) / size;
-    uptoHigh = (high + size - 1) / size;
-    const bool tooLong = __any_sync(~0u, uptoLow > kMostRanges || uptoHigh > kMostRanges);
+    int uptoLow = (low + size - 1) / size, uptoHigh = (high + size - 1) / size;
+    bool tooMany = __any_sync(~0u, uptoLow > kMostRanges || uptoHigh > kMostRanges);
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
       const int beforeLow = __shfl_up_sync(~0u, uptoLow, d), beforeHigh = __shfl_up_sync(~0u, uptoHigh, d);
@@ -151,15 +160,21 @@ template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
       uptoHigh += lane >= d ? beforeHigh : 0;
     }
     uptoHigh += __shfl_sync(~0u, uptoLow, 31);
-    // A few units for each CTA keep them busy alike.
-    const int more = __shfl_sync(~0u, uptoHigh, 31) - groups;
-    if (level == S::levels() || (!tooLong && more * S::tilesOfRows <= 4 * (int)gridDim.x))
+    const int ranges = __shfl_sync(~0u, uptoHigh, 31);
+    all = level ? all : ranges; // of single rounds
+    tooMany |= (ranges - groups) * S::tilesOfRows > 4 * (int)gridDim.x; // there is no room for their sums
+    const int average = ((2 * all + ranges) * S::tilesOfRows + (int)gridDim.x - 1) / (int)gridDim.x;
+    const int time = max(average, 2 * min(1 << 3 * level, rounds) + 1) + (ranges > groups ? 4 : 0);
+    if (time < best && (!tooMany || level == S::levels())) {
+      best = time;
+      pass.rangesUpto[lane] = uptoLow;
+      pass.rangesUpto[lane + 32] = uptoHigh;
+      if (lane == 0)
+        pass.rangeLevel = level;
+    }
+    if (ranges == groups || level == S::levels())
       break;
   }
-  pass.rangesUpto[lane] = uptoLow;
-  pass.rangesUpto[lane + 32] = uptoHigh;
-  if (lane == 0)
-    pass.rangeLevel = level;
   __syncwarp();
   if (lane == 0) {
     pass.split = pass.rangesUpto[groups - 1] > groups;

@@ -131,8 +131,11 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     return (M::blocks % 8 == 0 || j * 32 + laneId() < M::blocks * 4) &&
            (M::k == M::kPadded || columnHeld(j) < M::k);
   }
+  /// Rows of odd blocks stand in pairs the other way round when there are as many as even numbers
+  /// of them: else lanes side by side would meet in half of the banks.
+  __device__ __forceinline__ int rowAt(int block, int row) const { return row ^ (block & ~numRows & 1); }
   __device__ __forceinline__ Words4 &at(int block, int row, int quarter) const {
-    return reinterpret_cast<Words4 *>(staged)[(block * numRows + row) * 4 + quarter];
+    return reinterpret_cast<Words4 *>(staged)[(block * numRows + rowAt(block, row)) * 4 + quarter];
   }
   /// A lane's part of the mma's operand A.
   __device__ __forceinline__ Words4 fragment(int block, int row, bool used) const {
@@ -176,8 +179,9 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
       }
     __syncwarp();
   }
-  /// Makes the operand of blocks [first, first + count) that stage() brought.
+  /// Makes the operand of blocks [first, first + count) that came.
   template <class Finish> __device__ __forceinline__ void finishStaged(int first, int count, Finish finish) const {
+    constexpr int batch = Rows == 1 ? 1 : 2; // rows side by side
     const int wideLog = lanesAcross(count), wide = 1 << wideLog, tall = 32 >> wideLog;
 #pragma unroll 1
     for (int i = laneId() & (wide - 1); i < count * 4; i += wide) {
@@ -186,8 +190,20 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
         break;
       const auto beside = aside(column);
 #pragma unroll 1
-      for (int row = laneId() >> wideLog; row < numRows; row += tall)
-        at(i >> 2, row, i & 3) = finish(row, column, at(i >> 2, row, i & 3), beside);
+      for (int top = laneId() >> wideLog; top < numRows; top += batch * tall) {
+        Words4 words[batch];
+        const auto rowOf = [&](int j) { return top + j * tall < numRows ? top + j * tall : top; }; // its own again
+#pragma unroll
+        for (int j = 0; j < batch; ++j)
+          words[j] = at(i >> 2, rowOf(j), i & 3);
+#pragma unroll
+        for (int j = 0; j < batch; ++j)
+          words[j] = finish(rowOf(j), column, words[j], beside);
+#pragma unroll
+        for (int j = 0; j < batch; ++j)
+          if (top + j * tall < numRows)
+            at(i >> 2, rowOf(j), i & 3) = words[j];
+      }
     }
     __syncwarp();
   }
@@ -197,7 +213,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     if (!active)
       return;
     if constexpr (Tiles == 1)
-      take(); // before loads from afar: release() waits for all of the thread's
+      take();
     lookAhead(0);
     if constexpr (single) {
 #pragma unroll
@@ -215,8 +231,6 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
 #pragma unroll
       for (int j = 0; j < share; ++j)
         held[j] = keepBelow<M::k>(held[j], columnHeld(j));
-    } else if (Reduced && resident) {
-      stage(0, M::blocks);
     }
   }
   /// Makes the operand of the single row that begin() brought.
@@ -242,12 +256,11 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     float *sums = consumer.nextScratch(); // [row][warp]
     const int warp = warpId();
     const auto ofWarps = [&](int row) {
-      const float *mine = sums + row * kConsumerWarps;
-      float total = mine[0];
-#pragma unroll
-      for (int w = 1; w < kConsumerWarps; ++w)
-        total = together<Max>(total, mine[w]);
-      return total;
+      const Float4 *mine = reinterpret_cast<const Float4 *>(sums + row * kConsumerWarps);
+      const Float4 low = mine[0], high = mine[1];
+      float total = together<Max>(together<Max>(together<Max>(low.x, low.y), low.z), low.w);
+      total = together<Max>(together<Max>(total, high.x), high.y);
+      return together<Max>(together<Max>(total, high.z), high.w);
     };
     if constexpr (Columns == M::k && single) {
       float total = noneOf<Max>();
@@ -261,41 +274,43 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
       consumerSync();
       scalars[Slot] = then(0, ofWarps(0));
     } else {
-      constexpr int batch = Rows == 1 ? 1 : 4; // rows side by side
+      constexpr int batch = Rows == 1 ? 1 : Tiles == 1 ? 8 : 4; // rows side by side
+      // The first reduction takes the words as they come to shared memory.
+      const bool asTheyCome = Slot == 0 && Columns == M::k, stay = asTheyCome && resident;
+      if (Slot == 0 && Columns != M::k && resident && !single)
+        stage(0, M::blocks);
 #pragma unroll 1
       for (int top = 0; top < numRows; top += batch) {
         float totals[batch];
 #pragma unroll
         for (int j = 0; j < batch; ++j)
           totals[j] = noneOf<Max>();
-        const auto wanted = [&](int j) { return top + j < numRows; };
 #pragma unroll 1
-        for (int c = warp * part + laneId() * 8; c < min(Columns, (warp + 1) * part); c += 256) {
+        for (int c = warp * part + laneId() * 8; c < (warp + 1) * part; c += 256) {
+          const int inPart = c - warp * part;
+          const auto wanted = [&](int j) { return top + j < numRows && c < Columns; };
           Words4 words[batch] = {};
-          if (Columns == M::k && !resident) {
+          if (Columns == M::k && (asTheyCome || !resident)) {
             const auto rowOf = [&](int j) { return top + j; };
             const auto column = [&](int) { return c; };
             peekAll(source, words, wanted, rowOf, column);
             settleAll(source, words, wanted, rowOf, column);
           }
 #pragma unroll
-          for (int j = 0; j < batch; ++j)
-            if (wanted(j)) {
-              const int inPart = c - warp * part;
-              if (Columns == M::k && resident)
-                words[j] = at(inPart / 32, top + j, inPart % 32 / 8);
-              takeColumns<Max, Columns>(totals[j], c, terms(top + j, c, keepBelow<M::k>(words[j], c)));
-            }
+          for (int j = 0; j < batch; ++j) {
+            if (Columns == M::k && !asTheyCome && resident && wanted(j))
+              words[j] = at(inPart / 32, top + j, inPart % 32 / 8);
+            words[j] = keepBelow<M::k>(words[j], c);
+            if (stay && top + j < numRows)
+              at(inPart / 32, top + j, inPart % 32 / 8) = words[j];
+            if (wanted(j))
+              takeColumns<Max, Columns>(totals[j], c, terms(top + j, c, words[j]));
+          }
         }
-#pragma unroll
-        for (int d = 16; d; d >>= 1) // as acrossLanes does
-#pragma unroll
-          for (int j = 0; j < batch; ++j)
-            totals[j] = together<Max>(totals[j], __shfl_xor_sync(~0u, totals[j], d));
-#pragma unroll
-        for (int j = 0; j < batch; ++j)
-          if (laneId() == j && wanted(j))
-            sums[(top + j) * kConsumerWarps + warp] = totals[j];
+        constexpr int lanes = 32 / batch; // that are left with the same row
+        const float total = acrossLanesOf<Max>(totals);
+        if (const int row = top + laneId() / lanes; laneId() % lanes == 0 && row < numRows)
+          sums[row * kConsumerWarps + warp] = total;
       }
       consumerSync();
       if (threadIdx.x < numRows)

@@ -61,6 +61,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
     }
     return y;
   };
+  const int toOther = (operand.rowAt(1, rowInTile) - rowInTile) * 64; // where the row stands in odd blocks
   const bool below = rowInTile < numRows, above = 8 + rowInTile < numRows; // rows of the first tile
 #pragma unroll 1
   for (int i = 0; operand.groups.at(i) >= 0; i += operand.atOnce) {
@@ -78,9 +79,9 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
           for (int b = 0; b < operand.blocksTaken; ++b) {
             Words4 low = {0, 0, 0, 0}, high = {0, 0, 0, 0};
             if (below)
-              low = loadShared4(activations, b * numRows * 64);
+              low = loadShared4(activations, b * numRows * 64 + b % 2 * toOther);
             if (Rows > 1 && above)
-              high = loadShared4(activations, b * numRows * 64 + 512);
+              high = loadShared4(activations, b * numRows * 64 + b % 2 * toOther + 512);
 #pragma unroll
             for (int n = 0; n < M::group; ++n) {
               const Words4 &both = operand.taken[b][n];

@@ -26,6 +26,7 @@ struct PassShared {
   int groupFirst[kMaxRows + 1];
   int rangeLevel;             ///< of attention
   int split;                  ///< some group has several ranges
+  int alone;                  ///< no slot has two rows
   AttentionUnit firstUnit;    ///< of this CTA
   int rangesUpto[kMaxRows];   ///< ranges of the groups up to this one
   int blocksAtOnce[2];        ///< of 32 columns of all rows that fit a warp's part of the operands; with lent stages
@@ -194,6 +195,25 @@ template <bool Max, int Columns> __device__ __forceinline__ void takeColumns(flo
 template <bool Max> __device__ __forceinline__ float acrossLanes(float total) {
 #pragma unroll
   for (int d = 16; d; d >>= 1)
+    total = together<Max>(total, __shfl_xor_sync(~0u, total, d));
+  return total;
+}
+
+/// The same of `Count` values, a power of two: lane l is left with that of value l / (32 / Count). Each
+/// step halves the values, and adds up what acrossLanes does.
+template <bool Max, int Count> __device__ __forceinline__ float acrossLanesOf(float (&values)[Count]) {
+  int d = 16;
+#pragma unroll
+  for (int half = Count / 2; half; half /= 2, d /= 2)
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const bool upper = laneId() & d;
+      const float mine = upper ? values[i + half] : values[i], other = upper ? values[i] : values[i + half];
+      values[i] = together<Max>(mine, __shfl_xor_sync(~0u, other, d));
+    }
+  float total = values[0];
+#pragma unroll
+  for (; d; d /= 2)
     total = together<Max>(total, __shfl_xor_sync(~0u, total, d));
   return total;
 }

@@ -149,10 +149,9 @@ template <class R, int OperandBytes> struct Consumer {
     ring.advance();
     return chunk;
   }
-  /// The warp has its fragments of the last `Count` chunks in registers. The fence keeps the
-  /// reads before the arrivals: without it a stage could be refilled under them.
+  /// The warp has read the last `Count` chunks: its arrival releases what its lanes did before. No
+  /// fence: that would wait for all that the lanes have asked for elsewhere.
   template <int Count = 1> __device__ __forceinline__ void release() {
-    fenceCta();
     __syncwarp();
     if (laneId() == 0)
 #pragma unroll

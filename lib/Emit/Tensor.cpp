@@ -132,11 +132,11 @@ void TensorEmitter::emitCalls(const std::vector<plan::Phase> &phases, bool layer
     const std::string stamp = stampIndex(plan, phase);
     if (!stamp.empty())
       w.line("stampBegin(shared.grid, {});", stamp);
-    w.line("{}{}({});", functions.at(&phase),
-           phase.kind == plan::Phase::Stream      ? "<Rows>"
-           : phase.kind == plan::Phase::Attention ? "<Rows == 1 ? 1 : kMaxRows>"
-                                                  : "",
-           layers ? "layer" : "");
+    const std::string &name = functions.at(&phase), layer = layers ? "layer" : "";
+    if (phase.kind == plan::Phase::Attention)
+      w.line("Rows == 1 || shared.pass.alone ? {0}<1>({1}) : {0}<kMaxRows>({1});", name, layer);
+    else
+      w.line("{}{}({});", name, phase.kind == plan::Phase::Stream ? "<Rows>" : "", layer);
     if (!stamp.empty())
       w.line("stampEnd(shared.grid, {});", stamp);
     if (plan.edges[phase.edge].lowering != plan::Edge::Barrier)

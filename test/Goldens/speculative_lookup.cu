@@ -4,7 +4,7 @@
 // source   pipelines/speculative_lookup.yaml
 // source   pipelines/models/llama.yaml
 // params   slots = 8, rows_per_pass = 64, block = 8, ngram = 3, prefill_chunk = 64, kv_pages =
-// 4096, page_tokens = 16
+// 1024, page_tokens = 64
 // plan     h200: 132 CTAs of 9 warps, a ring of 16 x 8192 bytes
 //
 // Reading order: the request and its states, one function per stage, the model's segments, and the
@@ -19,8 +19,8 @@ struct Config {
   static constexpr int slots = 8;
   static constexpr int rowsPerPass = 64;
   static constexpr int vocab = 260;
-  static constexpr int pages = 4096;
-  static constexpr int pageTokens = 16;
+  static constexpr int pages = 1024;
+  static constexpr int pageTokens = 64;
   static constexpr int watermark = 100; // percent of the pages
   static constexpr bool failWhenFull = true;
   static constexpr int draftRows = 9; // rows of the largest draft call
@@ -203,7 +203,7 @@ __device__ __noinline__ void controlAfterPass(Control &c) {
 // The KV pool of the model, and the shape of its attention.
 struct TargetKv {
   static constexpr int heads = 8, kvHeads = 4, headDim = 32;
-  static constexpr int layers = 6, pages = 4096, pageTokens = 16;
+  static constexpr int layers = 6, pages = 1024, pageTokens = 64;
   static constexpr int rows = 64;
   static constexpr long long sums = 135168;
 };
@@ -531,7 +531,7 @@ __device__ __noinline__ bool targetBody() {
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
     targetBodyWqWkWv<Rows>(layer);
-    targetBodyAttention<Rows == 1 ? 1 : kMaxRows>(layer);
+    Rows == 1 || shared.pass.alone ? targetBodyAttention<1>(layer) : targetBodyAttention<kMaxRows>(layer);
     targetBodyWo<Rows>(layer);
     targetBodyGateUp<Rows>(layer);
     targetBodyDown<Rows>(layer);

@@ -14,6 +14,8 @@ namespace {
 
 /// Ticks whose stamps a run keeps; of one more only a part is there.
 constexpr int64_t kStampTicks = 17;
+/// Of a run that feeds prompts: with these, whose decode ticks may be all of it.
+int64_t stampTicks(const BenchCommand &command) { return kStampTicks + (command.prefill ? command.tokens : 0); }
 
 bool badOption(Diagnostics &diags, const std::string &option, const std::string &why) {
   diags.report(Diag::BadOption, {}, option, why);
@@ -139,7 +141,7 @@ public:
         llvm::outs() << fmt::format("{}: {}, {} new tokens{}\n{}", engine->device, shape, command.tokens,
                                     engine->manifest().pages && !command.prefill ? ", K and V of the context in place"
                                                                                   : "",
-                                    formatTableHead(!command.cpu));
+                                    formatTableHead(!command.cpu, command.prefill));
       for (const auto &[context, batch] : combinations())
         if (!measure(*engine, context, batch))
           return false;
@@ -162,7 +164,7 @@ private:
   std::string shape, deviceName;
   std::vector<BenchPoint> points;
   std::vector<std::vector<PhaseTime>> phases;
-  std::vector<size_t> firstTicks; ///< of the decode window
+  std::vector<int64_t> firstTicks; ///< of the decode window
 
   runtime::Device *target() { return device ? &*device : nullptr; }
 
@@ -229,7 +231,7 @@ private:
     deviceName = engine.device;
     // The first run of a combination is not counted: caches and clocks get ready.
     const int64_t runs = command.cpu ? 1 : command.repeats + 1;
-    std::vector<double> ms, rates, floors, percents, bandwidths, kernels;
+    std::vector<double> ms, rates, floors, percents, bandwidths, kernels, prompts;
     for (int64_t i = 0; i < runs; ++i) {
       showProgress(fmt::format("context {}, batch {}: run {} of {}", context, batch, i + 1, runs));
       std::optional<double> bandwidth;
@@ -259,13 +261,14 @@ private:
       percents.push_back(100 * floors.back() / ms.back());
       bandwidths.push_back(*bandwidth);
       kernels.push_back(outcome->kernelMs);
+      prompts.push_back(window->before * 1e3);
     }
     if (!command.cpu)
       point.times = {median(ms),       median(rates),      median(floors),
-                     median(percents), median(bandwidths), median(kernels)};
+                     median(percents), median(bandwidths), median(kernels), median(prompts)};
     points.push_back(point);
     if (!command.json) {
-      llvm::outs() << formatTableLine(point);
+      llvm::outs() << formatTableLine(point, command.prefill);
       llvm::outs().flush();
     }
     return true;
@@ -280,17 +283,18 @@ private:
       const BenchPoint &point = points[i];
       const auto requests = makeRequests(point.context, point.batch, command.tokens, engine->manifest().vocab);
       runtime::RunOptions how = options(point.context, point.batch);
-      how.stampTicks = kStampTicks;
+      how.stampTicks = stampTicks(command);
       auto outcome = runOnce(*engine, requests, how);
       if (!outcome)
         return false;
-      phases[i] = phaseTimes(*outcome, engine->manifest(), kStampTicks, firstTicks[i]);
+      const TickRange ticks = command.prefill ? TickRange{0, firstTicks[i]} : TickRange{firstTicks[i], outcome->ticks};
+      phases[i] = phaseTimes(*outcome, engine->manifest(), how.stampTicks, ticks);
       if (command.phases && !command.json)
         llvm::outs() << fmt::format("\ncontext {}, batch {}\n", point.context, point.batch)
                      << formatPhases(phases[i], !command.cpu);
       if (!command.timelineFile.empty() &&
           !writeOutput(command.timelineFile,
-                       formatTimeline(*outcome, engine->manifest(), kStampTicks, firstTicks[i]), diags))
+                       formatTimeline(*outcome, engine->manifest(), how.stampTicks, ticks), diags))
         return false;
     }
     if (!command.phases)

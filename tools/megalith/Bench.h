@@ -34,7 +34,7 @@ std::unique_ptr<BenchEngine> makeBenchEngine(const BenchCommand &command, const 
 /// last token, to the end of the run.
 struct DecodeWindow {
   size_t first = 0;     ///< tick
-  double seconds = 0;
+  double seconds = 0, before = 0; ///< of it, and from the begin of the run to it
   int64_t tokens = 0;   ///< generated in it
   double bytes = 0;     ///< that its passes read at least: weights, K and V
 };
@@ -52,6 +52,7 @@ struct BenchPoint {
     double percent;         ///< floorMs of msPerToken
     double bandwidth;       ///< bytes per second
     double kernelMs;        ///< of the whole kernel
+    double promptMs;        ///< up to the first decode tick: admission, and what is fed of the prompts
   };
   std::optional<Times> times; ///< none on the CPU executor
   int64_t ticks = 0, passes = 0;
@@ -66,19 +67,23 @@ struct PhaseTime {
   double wait;                   ///< from its end to the begin of the next phase
   double share;                  ///< of the tick, with the wait
 };
-/// Of the decode ticks whose stamps were kept; phases of several layers are one.
+/// Ticks from `first` to the one before `end`.
+struct TickRange {
+  int64_t first, end;
+};
+/// Of those of `ticks` whose stamps were kept; phases of several layers are one.
 std::vector<PhaseTime> phaseTimes(const runtime::RunOutcome &outcome, const runtime::Manifest &manifest,
-                                  int64_t stampTicks, size_t firstTick);
+                                  int64_t stampTicks, TickRange ticks);
 /// One such tick for a viewer of Chrome's trace format: a thread per CTA, an event per phase.
 std::string formatTimeline(const runtime::RunOutcome &outcome, const runtime::Manifest &manifest,
-                           int64_t stampTicks, size_t firstTick);
+                           int64_t stampTicks, TickRange ticks);
 
 /// `shape`: for a reader, which model this was.
 std::string formatCsv(const std::vector<BenchPoint> &points, const std::string &shape);
 /// Percent of the floor over the context, or over the batch when only that varies.
 std::string formatPlot(const std::vector<BenchPoint> &points, const std::string &title);
-std::string formatTableHead(bool timed);
-std::string formatTableLine(const BenchPoint &point);
+std::string formatTableHead(bool timed, bool prompts);
+std::string formatTableLine(const BenchPoint &point, bool prompts);
 /// Times are microseconds, or steps of the CPU executor.
 std::string formatPhases(const std::vector<PhaseTime> &phases, bool timed);
 std::string formatJsonLine(const BenchPoint &point, const std::vector<PhaseTime> &phases, const std::string &device,

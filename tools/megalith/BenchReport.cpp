@@ -6,18 +6,19 @@
 
 namespace megalith::tool {
 
-std::string formatTableHead(bool timed) {
-  return timed ? fmt::format("{:>8} {:>6} {:>10} {:>10} {:>10} {:>10} {:>8} {:>10}\n", "context", "batch", "ms/token",
-                             "tokens/s", "floor ms", "% of floor", "GB/s", "kernel ms")
+std::string formatTableHead(bool timed, bool prompts) {
+  return timed ? fmt::format("{:>8} {:>6} {:>10} {:>10} {:>10} {:>10} {:>8} {:>10}{}\n", "context", "batch", "ms/token",
+                             "tokens/s", "floor ms", "% of floor", "GB/s", "kernel ms", prompts ? "  prompt ms" : "")
                : fmt::format("{:>8} {:>6} {:>8} {:>8}\n", "context", "batch", "ticks", "passes");
 }
 
-std::string formatTableLine(const BenchPoint &p) {
+std::string formatTableLine(const BenchPoint &p, bool prompts) {
   if (!p.times)
     return fmt::format("{:>8} {:>6} {:>8} {:>8}\n", p.context, p.batch, p.ticks, p.passes);
   const BenchPoint::Times &t = *p.times;
-  return fmt::format("{:>8} {:>6} {:>10.4f} {:>10.1f} {:>10.4f} {:>10.1f} {:>8.0f} {:>10.2f}\n", p.context, p.batch,
-                     t.msPerToken, t.tokensPerSecond, t.floorMs, t.percent, t.bandwidth / 1e9, t.kernelMs);
+  return fmt::format("{:>8} {:>6} {:>10.4f} {:>10.1f} {:>10.4f} {:>10.1f} {:>8.0f} {:>10.2f}{}\n", p.context, p.batch,
+                     t.msPerToken, t.tokensPerSecond, t.floorMs, t.percent, t.bandwidth / 1e9, t.kernelMs,
+                     prompts ? fmt::format(" {:>10.2f}", t.promptMs) : "");
 }
 
 std::string formatPhases(const std::vector<PhaseTime> &phases, bool timed) {
@@ -53,6 +54,7 @@ std::string formatJsonLine(const BenchPoint &p, const std::vector<PhaseTime> &ph
     j["percent_of_floor"] = significant(p.times->percent);
     j["bandwidth_gb_s"] = significant(p.times->bandwidth / 1e9);
     j["kernel_ms"] = significant(p.times->kernelMs);
+    j["prompt_ms"] = significant(p.times->promptMs);
   }
   j["ticks"] = p.ticks;
   j["passes"] = p.passes;

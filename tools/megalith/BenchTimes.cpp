@@ -24,6 +24,7 @@ std::optional<DecodeWindow> decodeWindow(const runtime::RunOutcome &outcome, con
   for (const TraceRequest &r : outcome.requests)
     window.tokens += r.tokens.size();
   window.tokens -= records[window.first].generated;
+  window.before = double(records[window.first].begin - records.front().begin) * 1e-9;
   window.seconds = double(records.back().begin - records[window.first].begin) * 1e-9;
   for (size_t t = window.first; t + 1 < records.size(); ++t)
     if (records[t].rows > 0) // a new position is read in the pass that writes it
@@ -36,11 +37,11 @@ namespace {
 /// The stamps of a run, by tick.
 class Stamps {
 public:
-  Stamps(const runtime::RunOutcome &outcome, const runtime::Manifest &m, int64_t ticks, size_t firstTick)
-      : words(outcome.stamps), manifest(m), ring(ticks), events(m.stamps.size()) {
+  Stamps(const runtime::RunOutcome &outcome, const runtime::Manifest &m, int64_t kept, TickRange ticks)
+      : words(outcome.stamps), manifest(m), ring(kept), events(m.stamps.size()) {
     // The end of the run began one tick more, which took the place of the oldest.
-    last = outcome.ticks - 1;
-    first = std::max<int64_t>(firstTick, outcome.ticks - ticks + 1);
+    last = ticks.end - 1;
+    first = std::max(ticks.first, outcome.ticks - kept + 1);
   }
   int64_t first, last; ///< ticks whose stamps are all there
 
@@ -79,8 +80,8 @@ private:
 } // namespace
 
 std::vector<PhaseTime> phaseTimes(const runtime::RunOutcome &outcome, const runtime::Manifest &m,
-                                  int64_t stampTicks, size_t firstTick) {
-  const Stamps stamps(outcome, m, stampTicks, firstTick);
+                                  int64_t stampTicks, TickRange ticks) {
+  const Stamps stamps(outcome, m, stampTicks, ticks);
   struct Sums {
     std::vector<double> work; ///< per CTA
     double wait = 0;
@@ -118,9 +119,9 @@ std::vector<PhaseTime> phaseTimes(const runtime::RunOutcome &outcome, const runt
 }
 
 std::string formatTimeline(const runtime::RunOutcome &outcome, const runtime::Manifest &m, int64_t stampTicks,
-                           size_t firstTick) {
+                           TickRange ticks) {
   using nlohmann::ordered_json;
-  const Stamps stamps(outcome, m, stampTicks, firstTick);
+  const Stamps stamps(outcome, m, stampTicks, ticks);
   const int64_t tick = (stamps.first + stamps.last) / 2;
   uint64_t zero = UINT64_MAX;
   for (int64_t cta = 0; cta < m.ctas; ++cta)

@@ -151,7 +151,7 @@ cl::opt<DeviceChoice> benchDevice("device", cl::desc("Where to run (default: cud
                                   BENCH);
 cl::opt<bool> benchPhases("phases", cl::desc("Run once more with stamps, and print how long each phase takes"), BENCH);
 cl::opt<std::string> benchTimeline("timeline", cl::value_desc("file.json"),
-                                   cl::desc("Write one decode tick, a thread per CTA, for chrome://tracing or Perfetto"),
+                                   cl::desc("Write one tick, a thread per CTA, for chrome://tracing or Perfetto"),
                                    BENCH);
 cl::opt<std::string> benchCsv("csv", cl::value_desc("file.csv"), cl::desc("Write a line per combination"), BENCH);
 cl::opt<std::string> benchPlot("plot", cl::value_desc("file.svg"),
