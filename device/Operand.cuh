@@ -156,7 +156,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// Brings blocks [first, first + count) of the source into shared memory; several loads at
   /// once: of neighbouring columns of a single row, of several rows otherwise.
   __device__ __forceinline__ void stage(int first, int count) const {
-    constexpr int batch = Rows > 1 && Tiles == 1 && M::k % 8 == 0 ? 8 : 4; // as many as there are registers
+    constexpr int batch = Rows > 1 && M::k % 8 == 0 ? Tiles == 1 ? 8 : 6 : 4; // as many as there are registers
     constexpr int across = Rows == 1 ? batch : 1, down = batch / across;
     const int wideLog = lanesAcross(count), wide = 1 << wideLog, tall = 32 >> wideLog;
     __syncwarp(); // lanes may still read what stands there
@@ -274,7 +274,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
       consumerSync();
       scalars[Slot] = then(0, ofWarps(0));
     } else {
-      constexpr int batch = Rows == 1 ? 1 : Tiles == 1 ? 8 : 4; // rows side by side
+      constexpr int batch = Rows == 1 ? 1 : 8; // rows side by side
       // The first reduction takes the words as they come to shared memory.
       const bool asTheyCome = Slot == 0 && Columns == M::k, stay = asTheyCome && resident;
       if (Slot == 0 && Columns != M::k && resident && !single)

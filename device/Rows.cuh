@@ -251,6 +251,32 @@ template <int Columns, class Values> __device__ __forceinline__ float rowSum(Val
   return sum;
 }
 
+/// The same by all warps of the CTA, a part each. `sums`: shared.
+template <bool Max, int Columns, class Values> __device__ __forceinline__ float ctaReduce(float *sums, Values values) {
+  consumerSync(); // another phase's may still be read
+  const float mine = reducePart<Max, Columns>(warpId(), values);
+  if (laneId() == 0)
+    sums[warpId()] = mine;
+  consumerSync();
+  float total = sums[0];
+#pragma unroll
+  for (int part = 1; part < kConsumerWarps; ++part)
+    total = together<Max>(total, sums[part]);
+  consumerSync();
+  return total;
+}
+/// The warp's part.
+template <int Columns> __device__ __forceinline__ int partBegin() { return warpId() * partColumns<Columns>(); }
+template <int Columns> __device__ __forceinline__ int partEnd() {
+  return min(Columns, (warpId() + 1) * partColumns<Columns>());
+}
+
+/// A CTA for each row.
+template <class Fn> __device__ __forceinline__ void rowsOfCtas(int numRows, Fn fn) {
+  for (int row = blockIdx.x; row < numRows; row += gridDim.x)
+    fn(row);
+}
+
 /// One warp of this CTA for each row; every CTA does the same rows.
 template <class Fn> __device__ __forceinline__ void everyRow(int numRows, Fn fn) {
   for (int row = warpId(); row < numRows; row += kConsumerWarps)

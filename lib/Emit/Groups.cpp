@@ -85,13 +85,25 @@ void TensorEmitter::emitMap(const plan::Phase &phase) {
     emitMapChain(group, sink);
 }
 
-void TensorEmitter::emitMapChain(const Group &group, const Sink &sink) {
+void TensorEmitter::emitOperand(const plan::Phase &phase) {
+  Group group(module, plan, phase.op->region());
+  declareWeights(group);
+  emitMapChain(group, {operandOf(group, plan.matrices[phase.matrix]), placeExpr(plan, phase.to), false, phase.op->loc}, true);
+}
+
+Value TensorEmitter::operandOf(const Group &group, const plan::Matrix &m) {
+  return group.def(m.ranges[0].product)->operands[0];
+}
+
+void TensorEmitter::emitMapChain(const Group &group, const Sink &sink, bool wholeCta) {
   auto slice = group.slice(sink.value);
   int64_t columns = module.type(sink.value).size, parts = 1;
   for (const Operation *op : slice)
     if (isReduction(op->op))
       parts = std::max(parts, op->getInt("groups", 1));
-  auto rows = w.lambda(fmt::format("spreadRows(numRows, {}, [&](int row, int part)", parts));
+  wholeCta &= parts == 1;
+  auto rows = w.lambda(wholeCta ? "rowsOfCtas(numRows, [&](int row)"
+                                : fmt::format("spreadRows(numRows, {}, [&](int row, int part)", parts));
   declarePosition(slice);
   std::map<uint32_t, std::string> scalars;
   // Reductions, and the scalars that follow from them or from stored ones, in order.
@@ -110,7 +122,7 @@ void TensorEmitter::emitMapChain(const Group &group, const Sink &sink) {
     if (isReduction(op->op)) {
       std::string name = module.hint(r).empty() ? "sum" : identifier(module.hint(r));
       name += scalars.empty() ? "" : std::to_string(scalars.size() + 1);
-      emitReduction(group, *op, module.type(op->operands[0]).size, name, scalars, parts > 1);
+      emitReduction(group, *op, module.type(op->operands[0]).size, name, scalars, parts > 1, wholeCta);
       scalars[r.id] = name;
       scalarValues.bind(r, name);
     } else if (!op->operands.empty() && (module.type(r).size == parts || module.type(r).size == 1) &&
@@ -130,7 +142,8 @@ void TensorEmitter::emitMapChain(const Group &group, const Sink &sink) {
   }
   ours();
   int64_t block = columns / parts;
-  auto loop = w.scope(parts > 1 ? fmt::format("for (int c = part * {0} + laneId() * 8; c < (part + 1) * {0}; c += 256)", block)
+  auto loop = w.scope(wholeCta    ? fmt::format("for (int c = partBegin<{0}>() + laneId() * 8; c < partEnd<{0}>(); c += 256)", columns)
+                      : parts > 1 ? fmt::format("for (int c = part * {0} + laneId() * 8; c < (part + 1) * {0}; c += 256)", block)
                                 : fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", columns));
   declarePartner(slice);
   Vectors vectors(w, group, Vectors::Eight, columns, marker());
@@ -143,14 +156,17 @@ void TensorEmitter::emitMapChain(const Group &group, const Sink &sink) {
 }
 
 void TensorEmitter::emitReduction(const Group &group, const Operation &op, int64_t columns, const std::string &name,
-                                  const std::map<uint32_t, std::string> &scalars, bool block) {
+                                  const std::map<uint32_t, std::string> &scalars, bool block, bool wholeCta) {
+  const bool max = op.op != Op::ReduceSum, byParts = max || op.getString("tree") == "parts8";
   int64_t blockColumns = columns / op.getInt("groups", 1);
   at(op.loc);
-  auto sum = w.lambda(fmt::format("const float {} = {}<{}>([&](int {})", name,
-                                  op.op != Op::ReduceSum                ? "warpMax"
-                                  : op.getString("tree") == "parts8" ? "rowSum"
-                                                                     : "warpSum",
-                                  blockColumns, block ? "inBlock" : "c"));
+  auto sum = w.lambda(wholeCta && byParts
+                          ? fmt::format("const float {} = ctaReduce<{}, {}>(shared.scratch, [&](int c)", name, max, blockColumns)
+                          : fmt::format("const float {} = {}<{}>([&](int {})", name,
+                                        max       ? "warpMax"
+                                        : byParts ? "rowSum"
+                                                  : "warpSum",
+                                        blockColumns, block ? "inBlock" : "c"));
   if (block)
     w.line("const int c = part * {} + inBlock;", blockColumns);
   declarePartner(group.slice(op.operands[0]));

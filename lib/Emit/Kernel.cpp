@@ -121,7 +121,8 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
       w.line("fenceAsync(); // the next pass copies keys and values that this one stored");
       w.line("const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + {});", plan.bestOffset);
       if (plan.knobs.words) {
-        w.line("clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes, pass.rowsBefore * Buffers::rowBytes);");
+        w.line("clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes,");
+        w.line("           pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);");
         stamp("Begin", events - 2);
         w.comment("Before control turns to what the pass still reads.");
         w.line("if (!gridEdge(grid, {}, [&] {{ takeResults(grid, {}, pass, best); }}))", plan.passEdge, plan.bestEdge);

@@ -57,9 +57,9 @@ static bool isReserved(llvm::StringRef word) {
       // functions and types
       "Aside", "Beside", "Best", "Bf", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "NoAside", "NoSource", "PassShared",
       "Request", "Rope", "Shared", "Stream", "Rows", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
-      "AttentionShape", "consumerSync", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent",
+      "AttentionShape", "consumerSync", "ctaReduce", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent",
       "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "packedVector", "partnerColumn",
-      "publishBest", "reciprocalSqrt", "relu", "rotatePair", "rotated", "sigmoid", "silu", "softplus", "spreadRows",
+      "partBegin", "partEnd", "publishBest", "reciprocalSqrt", "relu", "rotatePair", "rotated", "rowsOfCtas", "sigmoid", "silu", "softplus", "spreadRows",
       "storeLogits", "streamProduct", "sub", "terms", "then", "toBf", "u", "Unchanged", "warpId", "warpMax", "warpSum", "weightAt"};
   return words.count(word.rtrim("0123456789_"));
 }

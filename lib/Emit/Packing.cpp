@@ -89,7 +89,7 @@ void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &pla
         if (phase.kind == plan::Phase::Attention) {
           w.line("if (!streamKv<{}Kv>(producer, p, shared.pass, {}))", typeName(plan.model), inLayers ? "layer" : "0");
           w.line("  return false;");
-        } else if (phase.matrix >= 0) {
+        } else if (phase.kind == plan::Phase::Stream) {
           const std::string &type = types[phase.matrix];
           for (const plan::Vector *v : vectorsOf(plan, phase))
             w.line("producer.announce({}, {});", vectorAddress(*v), v->length * 2);

@@ -13,17 +13,34 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
   const plan::Matrix &m = plan.matrices[phase.matrix];
   Group group(module, plan, op.region());
   declareWeights(group);
-  Value value = group.def(m.ranges[0].product)->operands[0];
+  const auto early = emitEarly(group, phase, m);
+  emitSinkDeclarations(group);
+  emitEpilogue(group, phase, m, early);
+  if (phase.operand) {
+    {
+      auto wide = w.scope("if constexpr (Rows > kTileRows)");
+      w.line("auto operand = operandOf<{}, Rows>(shared.stream(), pass, {}, NoAside{{}}, early);", types[phase.matrix],
+             placeExpr(plan, *phase.operand));
+      w.line("streamProduct<false>(operand, Unchanged(), epilogue);");
+    }
+    auto narrow = w.scope("else");
+    emitOwnOperand(group, phase, m);
+  } else {
+    emitOwnOperand(group, phase, m);
+  }
+  emitBest(group);
+}
+
+void TensorEmitter::emitOwnOperand(const Group &group, const plan::Phase &phase, const plan::Matrix &m) {
+  Value value = operandOf(group, m);
   auto slice = group.slice(value);
   const Value source = sourceOf(group, value, slice, m);
   if (source && group.def(value) && group.def(value)->op == Op::Round && group.def(value)->operands[0] == source)
     value = source; // it is bf16 already
   const auto aside = emitAside(slice);
-  const auto early = emitEarly(group, phase, m);
   w.line("auto operand = operandOf<{}, Rows>(shared.stream(), pass, {}, {}, early);", types[phase.matrix],
          source ? placeExpr(plan, plan.placeOf.at(source.id)) : "NoSource{}", aside.empty() ? "NoAside{}" : "aside");
   auto scalars = emitReductions(group, slice, source, m);
-  emitSinkDeclarations(group);
   if (value == source) {
     w.line("const Unchanged finish;");
   } else {
@@ -42,9 +59,7 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
     w.line("return keepBelow<{}>(pack8({}), c);", m.k, result);
     ours();
   }
-  emitEpilogue(group, phase, m, early);
   w.line("streamProduct<{}>(operand, finish, epilogue);", scalars.empty() ? "false" : "true");
-  emitBest(group);
 }
 
 std::vector<Value> TensorEmitter::emitAside(const Slice &slice) {

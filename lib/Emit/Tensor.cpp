@@ -48,7 +48,8 @@ void TensorEmitter::emitBuffers() {
   w.line();
   w.comment("Activations of a pass: for each row a record, in which every value has a place of its own.");
   auto s = w.record("struct Buffers");
-  w.line("static constexpr long long rowBytes = {}, setBytes = {};", plan.rowBytes, plan.setBytes);
+  w.line("static constexpr long long rowBytes = {}, narrowBytes = {}, setBytes = {};", plan.rowBytes, plan.narrowBytes,
+         plan.setBytes);
   w.line("template <int Columns> using Bf16 = Bf16Rows<{}, Columns, rowBytes>;", plan.knobs.words ? "ByWords" : "ByBarrier");
   w.line("template <int Columns> using Float = FloatRows<{}, Columns, rowBytes>;", plan.knobs.words ? "ByWords" : "ByBarrier");
   w.line("char *set;");
@@ -130,6 +131,9 @@ void TensorEmitter::emitSegment(const plan::Segment &segment) {
 void TensorEmitter::emitCalls(const std::vector<plan::Phase> &phases, bool layers) {
   for (const plan::Phase &phase : phases) {
     const std::string stamp = stampIndex(plan, phase);
+    std::optional<CodeWriter::Scope> wide;
+    if (phase.kind == plan::Phase::Operand)
+      wide.emplace(w.scope("if (Rows > kTileRows)"));
     if (!stamp.empty())
       w.line("stampBegin(shared.grid, {});", stamp);
     const std::string &name = functions.at(&phase), layer = layers ? "layer" : "";
@@ -181,6 +185,9 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
   case plan::Phase::Copy:
     emitCopy(phase);
     break;
+  case plan::Phase::Operand:
+    emitOperand(phase);
+    break;
   }
 }
 
@@ -201,6 +208,9 @@ void TensorEmitter::emitPhaseComment(const plan::Phase &phase) {
   case plan::Phase::Attention:
     w.comment(fmt::format("Attention{}: {} heads over {} KV heads.", place(phase.op->loc),
                           phase.op->getInt("heads"), phase.op->getInt("kv_heads")));
+    break;
+  case plan::Phase::Operand:
+    w.comment(fmt::format("{}{}: once, where each CTA would make it for itself.", phase.name, place(phase.op->loc)));
     break;
   case plan::Phase::Copy:
     w.comment(fmt::format("{} moves to where the layers keep it.", plan.buffers[phase.from.buffer].name));

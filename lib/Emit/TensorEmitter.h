@@ -85,14 +85,21 @@ private:
   void emitMap(const plan::Phase &phase);
   /// One stored value: a warp for each row, or for each block of its columns that
   /// is reduced on its own.
-  void emitMapChain(const Group &group, const Sink &sink);
-  /// One reduction of columns [0, n) of a row (or of block `part` of a row) by a warp.
+  void emitMapChain(const Group &group, const Sink &sink, bool wholeCta = false);
+  /// The operand of a stream's products: a CTA for each row.
+  void emitOperand(const plan::Phase &phase);
+  /// One reduction of columns [0, n) of a row (or of block `part` of a row) by a warp, or of a row by
+  /// the CTA.
   void emitReduction(const Group &group, const ir::Operation &op, int64_t columns, const std::string &name,
-                     const std::map<uint32_t, std::string> &scalars, bool block);
+                     const std::map<uint32_t, std::string> &scalars, bool block, bool wholeCta);
 
   // --- products -------------------------------------------------------------
 
+  /// What the products of a stream multiply with their matrix.
+  static ir::Value operandOf(const Group &group, const plan::Matrix &m);
   void emitStream(const plan::Phase &phase);
+  /// Each CTA makes the operand for itself.
+  void emitOwnOperand(const Group &group, const plan::Phase &phase, const plan::Matrix &m);
   /// The one bf16 buffer that an operand is computed from, read at the operand's columns.
   /// None when there are several, or at other columns, too.
   ir::Value sourceOf(const Group &group, ir::Value value, const Slice &slice, const plan::Matrix &m);

@@ -222,6 +222,32 @@ private:
     return true;
   }
 
+  /// Whether a stream computes its operand, beyond rounding what is kept rounded.
+  bool makesOperand(const Operation &op) {
+    const auto definition = [&](Value v) {
+      return llvm::find_if(op.region().ops, [&](const Operation &inner) { return llvm::is_contained(inner.results, v); });
+    };
+    const auto product = llvm::find_if(op.region().ops, [](const Operation &inner) { return inner.op == Op::MatMul; });
+    const auto made = definition(product->operands[0]), none = op.region().ops.end();
+    if (made == none || made->op != Op::Round || definition(made->operands[0]) != none)
+      return made != none;
+    return plan.buffers[plan.placeOf.at(made->operands[0].id).buffer].dtype != Scalar::BF16;
+  }
+
+  /// The phase in front of a stream that makes its operand, once for all CTAs.
+  Phase operandPhase(const Phase &stream) {
+    Phase phase{Phase::Operand, stream.name + " operand"};
+    phase.op = stream.op;
+    phase.matrix = stream.matrix;
+    phase.edge = newEdge(phase.name, stream.op->loc);
+    const int64_t columns = plan.matrices[stream.matrix].k;
+    phase.to = {newBuffer(stream.name + "_operand", Scalar::BF16, columns, std::max<int64_t>(1, layerCount)),
+                layerCount ? Place::Layer : Place::First};
+    plan.buffers[phase.to.buffer].edge = phase.edge;
+    plan.buffers[phase.to.buffer].wide = true;
+    return phase;
+  }
+
   bool planPhase(const Operation &op, const Operation &model, int64_t layers, std::vector<Phase> &phases) {
     Phase phase;
     phase.op = &op;
@@ -230,6 +256,10 @@ private:
       if (!planMatrix(op, model, layers, phase) || !checkReductions(op))
         return false;
       phase.name = plan.matrices[phase.matrix].name;
+      if (plan.rowsPerPass > kTileRows && makesOperand(op)) {
+        phases.push_back(operandPhase(phase));
+        phase.operand = phases.back().to;
+      }
     } else {
       if (op.op == Op::Map && !checkMap(op))
         return false;
@@ -521,10 +551,16 @@ private:
         plan.stageBytes = std::max(plan.stageBytes, 64 * op.getInt("dim"));
     });
     offset = 0;
-    for (Buffer &b : plan.buffers) {
-      b.offset = offset;
-      b.bytes = roundUp(b.stride * (b.dtype == Scalar::F32 ? 4 : 2), 128);
-      offset += b.bytes * b.instances;
+    for (const bool wide : {false, true}) {
+      for (Buffer &b : plan.buffers) {
+        if (b.wide != wide)
+          continue;
+        b.offset = offset;
+        b.bytes = roundUp(b.stride * (b.dtype == Scalar::F32 ? 4 : 2), 128);
+        offset += b.bytes * b.instances;
+      }
+      if (!wide)
+        plan.narrowBytes = offset;
     }
     plan.rowBytes = offset;
     plan.setBytes = plan.rowBytes * plan.rowsPerPass;

@@ -29,15 +29,16 @@ static void printPhases(std::string &out, const Plan &plan, const std::vector<Ph
     const char *kind = phase.kind == Phase::Stream      ? "stream"
                        : phase.kind == Phase::Map       ? "map"
                        : phase.kind == Phase::Attention ? "attention"
+                       : phase.kind == Phase::Operand   ? "operand"
                                                         : "copy";
     std::string results;
-    if (phase.op)
+    if (phase.op && phase.kind != Phase::Operand)
       for (ir::Value v : phase.op->results) {
         auto it = plan.placeOf.find(v.id);
         if (it != plan.placeOf.end())
           results += (results.empty() ? " -> " : ", ") + placeName(plan, it->second);
       }
-    if (phase.kind == Phase::Copy)
+    if (phase.kind == Phase::Copy || phase.kind == Phase::Operand)
       results = " -> " + placeName(plan, phase.to);
     out += fmt::format("{}{:<9} {:<24}{}  edge {}\n", indent, kind, phase.name, results, phase.edge);
   }
@@ -82,8 +83,8 @@ std::string print(const Plan &plan) {
                        v.layers ? fmt::format(", {} layers", v.layers) : "", v.offset);
   out += fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", plan.rowBytes, plan.rowsPerPass);
   for (const Buffer &b : plan.buffers)
-    out += fmt::format("  {:<16} {} [{}, {}] at {}\n", b.name, ir::scalarName(b.dtype).str(), b.instances, b.columns,
-                       b.offset);
+    out += fmt::format("  {:<16} {} [{}, {}] at {}{}\n", b.name, ir::scalarName(b.dtype).str(), b.instances, b.columns,
+                       b.offset, b.wide ? ", of more than 16 rows" : "");
   out += "\nphases\n";
   for (const Segment &s : plan.segments) {
     out += fmt::format("  segment {}\n", s.name);

@@ -166,6 +166,10 @@ private:
     check(*phase.op);
     for (const ir::Region &region : phase.op->regions)
       ir::walk(region, check);
+    if (phase.kind == Phase::Operand)
+      return ok && write(phase.to, kCopied, phase.name, place(phase));
+    if (ok && phase.operand && !written.count(spot(*phase.operand)))
+      return fail(fmt::format("phase `{}` reads its operand, which nothing wrote", phase.name), place(phase));
     for (Value r : phase.op->results)
       if (auto it = plan.placeOf.find(r.id); ok && it != plan.placeOf.end())
         ok = write(it->second, r.id, phase.name, place(phase));

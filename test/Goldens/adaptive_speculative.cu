@@ -231,19 +231,22 @@ struct TargetKv {
 
 // Activations of a pass: for each row a record, in which every value has a place of its own.
 struct Buffers {
-  static constexpr long long rowBytes = 24320, setBytes = 1556480;
+  static constexpr long long rowBytes = 30976, narrowBytes = 24320, setBytes = 1982464;
   template <int Columns> using Bf16 = Bf16Rows<ByWords, Columns, rowBytes>;
   template <int Columns> using Float = FloatRows<ByWords, Columns, rowBytes>;
   char *set;
   const GridEdges *grid;
 
-  __device__ __forceinline__ auto x(int instance) const { return Bf16<256>{set + 0 + instance * 512, {grid, 6}}; }
-  __device__ __forceinline__ auto q(int instance) const { return Bf16<256>{set + 3584 + instance * 512, {grid, 2}}; }
-  __device__ __forceinline__ auto new_keys(int instance) const { return Bf16<128>{set + 6656 + instance * 256, {grid, 2}}; }
-  __device__ __forceinline__ auto new_values(int instance) const { return Bf16<128>{set + 8192 + instance * 256, {grid, 2}}; }
-  __device__ __forceinline__ auto attention(int instance) const { return Bf16<256>{set + 9728 + instance * 512, {grid, 3}}; }
-  __device__ __forceinline__ auto x2(int instance) const { return Bf16<256>{set + 12800 + instance * 512, {grid, 4}}; }
-  __device__ __forceinline__ auto gate_up(int instance) const { return Bf16<704>{set + 15872 + instance * 1408, {grid, 5}}; }
+  __device__ __forceinline__ auto x(int instance) const { return Bf16<256>{set + 0 + instance * 512, {grid, 8}}; }
+  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return Bf16<256>{set + 24320 + instance * 512, {grid, 2}}; }
+  __device__ __forceinline__ auto q(int instance) const { return Bf16<256>{set + 3584 + instance * 512, {grid, 3}}; }
+  __device__ __forceinline__ auto new_keys(int instance) const { return Bf16<128>{set + 6656 + instance * 256, {grid, 3}}; }
+  __device__ __forceinline__ auto new_values(int instance) const { return Bf16<128>{set + 8192 + instance * 256, {grid, 3}}; }
+  __device__ __forceinline__ auto attention(int instance) const { return Bf16<256>{set + 9728 + instance * 512, {grid, 4}}; }
+  __device__ __forceinline__ auto x2(int instance) const { return Bf16<256>{set + 12800 + instance * 512, {grid, 5}}; }
+  __device__ __forceinline__ auto gate_up_operand(int instance) const { return Bf16<256>{set + 27392 + instance * 512, {grid, 6}}; }
+  __device__ __forceinline__ auto gate_up(int instance) const { return Bf16<704>{set + 15872 + instance * 1408, {grid, 7}}; }
+  __device__ __forceinline__ auto head_operand(int instance) const { return Bf16<256>{set + 30464 + instance * 512, {grid, 9}}; }
 };
 
 // wq, wk, wv (llama.yaml:37): 64 groups of 1 tiles in 1 rounds of 132 CTAs.
@@ -320,10 +323,39 @@ __device__ __noinline__ void targetBodyX() {
     for (int c = laneId() * 8; c < 256; c += 256) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 324 "adaptive_speculative.cu"
+#line 327 "adaptive_speculative.cu"
     }
   });
 } // targetBodyX
+
+// wq_wk_wv operand (llama.yaml:37): once, where each CTA would make it for itself.
+__device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
+  Shared &shared = sharedOfCta();
+  const abi::LaunchParams &p = shared.params;
+  PassShared &pass = shared.pass;
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const int numRows = pass.numRows;
+  const Rope<32> rope32{p.ropeCosSin};
+  const WeightVector<256> attn_norm{packedVector(p, 9179136 + layer * 512ll)};
+  rowsOfCtas(numRows, [&](int row) {
+#line 36 "pipelines/models/llama.yaml"
+    const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
+      const auto x = b.x(layer).load8(row, c);
+      return mul(x, x);
+    });
+#line 347 "adaptive_speculative.cu"
+    for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
+      const auto x = b.x(layer).load8(row, c);
+#line 36 "pipelines/models/llama.yaml"
+      const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
+#line 36 "pipelines/models/llama.yaml"
+      const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
+#line 37 "pipelines/models/llama.yaml"
+      b.wq_wk_wv_operand(layer).store8(row, c, h);
+#line 356 "adaptive_speculative.cu"
+    }
+  });
+} // targetBodyWqWkWvOperand
 
 // Streams wq_wk_wv (llama.yaml:37) into q.
 template <int Rows>
@@ -335,7 +367,6 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
   const int numRows = pass.numRows;
   const Rope<32> rope32{p.ropeCosSin};
   const WeightVector<256> attn_norm{packedVector(p, 9179136 + layer * 512ll)};
-  const auto aside = [&](int c) { return Aside<1>{{attn_norm.words(c)}}; };
   const auto early = [&](int row, int pair) {
     Beside<0, 2> beside = {};
     if (pair < 128) {
@@ -352,33 +383,8 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     } // wk
     return beside;
   };
-  auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
-#line 36 "pipelines/models/llama.yaml"
-  operand.template begin<true>();
-#line 359 "adaptive_speculative.cu"
-  const auto terms = [&](int row, int c, Words4 words) {
-#line 36 "pipelines/models/llama.yaml"
-    return mul(unpack8(words), unpack8(words));
-#line 363 "adaptive_speculative.cu"
-  };
-  const auto then = [&](int row, float result) {
-#line 36 "pipelines/models/llama.yaml"
-    return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 368 "adaptive_speculative.cu"
-  };
-#line 36 "pipelines/models/llama.yaml"
-  operand.template reduce<0, false, 256>(terms, then);
-#line 372 "adaptive_speculative.cu"
   const KvRows<TargetKv> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<TargetKv>(layer), &pass};
   const KvRows<TargetKv> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<TargetKv>(layer), &pass};
-  const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
-#line 36 "pipelines/models/llama.yaml"
-    const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
-#line 36 "pipelines/models/llama.yaml"
-    const auto h = toBf16(t);
-    return keepBelow<256>(pack8(h), c);
-#line 381 "adaptive_speculative.cu"
-  };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<0, 2> &beside) {
     if (pair < 128) {
       const int c0 = pair / 16 * 32 + pair % 16, c1 = c0 + 16;
@@ -388,7 +394,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 392 "adaptive_speculative.cu"
+#line 398 "adaptive_speculative.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -400,7 +406,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 404 "adaptive_speculative.cu"
+#line 410 "adaptive_speculative.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -408,10 +414,42 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 412 "adaptive_speculative.cu"
+#line 418 "adaptive_speculative.cu"
     } // wv
   };
-  streamProduct<true>(operand, finish, epilogue);
+  if constexpr (Rows > kTileRows) {
+    auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.wq_wk_wv_operand(layer), NoAside{}, early);
+    streamProduct<false>(operand, Unchanged(), epilogue);
+  }
+  else {
+    const auto aside = [&](int c) { return Aside<1>{{attn_norm.words(c)}}; };
+    auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
+#line 36 "pipelines/models/llama.yaml"
+    operand.template begin<true>();
+#line 430 "adaptive_speculative.cu"
+    const auto terms = [&](int row, int c, Words4 words) {
+#line 36 "pipelines/models/llama.yaml"
+      return mul(unpack8(words), unpack8(words));
+#line 434 "adaptive_speculative.cu"
+    };
+    const auto then = [&](int row, float result) {
+#line 36 "pipelines/models/llama.yaml"
+      return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
+#line 439 "adaptive_speculative.cu"
+    };
+#line 36 "pipelines/models/llama.yaml"
+    operand.template reduce<0, false, 256>(terms, then);
+#line 443 "adaptive_speculative.cu"
+    const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
+#line 36 "pipelines/models/llama.yaml"
+      const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
+#line 36 "pipelines/models/llama.yaml"
+      const auto h = toBf16(t);
+      return keepBelow<256>(pack8(h), c);
+#line 450 "adaptive_speculative.cu"
+    };
+    streamProduct<true>(operand, finish, epilogue);
+  }
 } // targetBodyWqWkWv
 
 // Attention (llama.yaml:40): 8 heads over 4 KV heads.
@@ -426,10 +464,10 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   const auto query = b.q(layer);
   const auto out = b.attention(layer);
 #line 40 "pipelines/models/llama.yaml"
-  attend<TargetKv, Rows>(shared.grid, 3, pass, layer, 0.176776692f, shared.stream(), own, query,
+  attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query,
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 433 "adaptive_speculative.cu"
+#line 471 "adaptive_speculative.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -448,8 +486,6 @@ __device__ __noinline__ void targetBodyWo(int layer) {
     } // wo
     return beside;
   };
-  auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
-  const Unchanged finish;
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<1, 0> &beside) {
     if (pair < 128) {
       const int c0 = 2 * pair, c1 = c0 + 1;
@@ -457,11 +493,41 @@ __device__ __noinline__ void targetBodyWo(int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 461 "adaptive_speculative.cu"
+#line 497 "adaptive_speculative.cu"
     } // wo
   };
+  auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
+  const Unchanged finish;
   streamProduct<false>(operand, finish, epilogue);
 } // targetBodyWo
+
+// gate_up operand (llama.yaml:42): once, where each CTA would make it for itself.
+__device__ __noinline__ void targetBodyGateUpOperand(int layer) {
+  Shared &shared = sharedOfCta();
+  const abi::LaunchParams &p = shared.params;
+  PassShared &pass = shared.pass;
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const int numRows = pass.numRows;
+  const WeightVector<256> mlp_norm{packedVector(p, 9182208 + layer * 512ll)};
+  rowsOfCtas(numRows, [&](int row) {
+#line 41 "pipelines/models/llama.yaml"
+    const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
+      const auto x = b.x2(layer).load8(row, c);
+      return mul(x, x);
+    });
+#line 519 "adaptive_speculative.cu"
+    for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
+      const auto x = b.x2(layer).load8(row, c);
+#line 41 "pipelines/models/llama.yaml"
+      const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
+#line 41 "pipelines/models/llama.yaml"
+      const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
+#line 42 "pipelines/models/llama.yaml"
+      b.gate_up_operand(layer).store8(row, c, h);
+#line 528 "adaptive_speculative.cu"
+    }
+  });
+} // targetBodyGateUpOperand
 
 // Streams gate_up (llama.yaml:42) into gate_up.
 template <int Rows>
@@ -472,33 +538,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const WeightVector<256> mlp_norm{packedVector(p, 9182208 + layer * 512ll)};
-  const auto aside = [&](int c) { return Aside<1>{{mlp_norm.words(c)}}; };
   const auto early = [](int, int) { return Nothing{}; };
-  auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
-#line 41 "pipelines/models/llama.yaml"
-  operand.template begin<true>();
-#line 481 "adaptive_speculative.cu"
-  const auto terms = [&](int row, int c, Words4 words) {
-#line 41 "pipelines/models/llama.yaml"
-    return mul(unpack8(words), unpack8(words));
-#line 485 "adaptive_speculative.cu"
-  };
-  const auto then = [&](int row, float result) {
-#line 41 "pipelines/models/llama.yaml"
-    return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 490 "adaptive_speculative.cu"
-  };
-#line 41 "pipelines/models/llama.yaml"
-  operand.template reduce<0, false, 256>(terms, then);
-#line 494 "adaptive_speculative.cu"
-  const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
-#line 41 "pipelines/models/llama.yaml"
-    const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
-#line 41 "pipelines/models/llama.yaml"
-    const auto h = toBf16(t);
-    return keepBelow<256>(pack8(h), c);
-#line 501 "adaptive_speculative.cu"
-  };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     if (pair < 704) {
       const int c0 = pair;
@@ -506,10 +546,42 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 510 "adaptive_speculative.cu"
+#line 550 "adaptive_speculative.cu"
     } // gate, up
   };
-  streamProduct<true>(operand, finish, epilogue);
+  if constexpr (Rows > kTileRows) {
+    auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.gate_up_operand(layer), NoAside{}, early);
+    streamProduct<false>(operand, Unchanged(), epilogue);
+  }
+  else {
+    const auto aside = [&](int c) { return Aside<1>{{mlp_norm.words(c)}}; };
+    auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
+#line 41 "pipelines/models/llama.yaml"
+    operand.template begin<true>();
+#line 562 "adaptive_speculative.cu"
+    const auto terms = [&](int row, int c, Words4 words) {
+#line 41 "pipelines/models/llama.yaml"
+      return mul(unpack8(words), unpack8(words));
+#line 566 "adaptive_speculative.cu"
+    };
+    const auto then = [&](int row, float result) {
+#line 41 "pipelines/models/llama.yaml"
+      return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
+#line 571 "adaptive_speculative.cu"
+    };
+#line 41 "pipelines/models/llama.yaml"
+    operand.template reduce<0, false, 256>(terms, then);
+#line 575 "adaptive_speculative.cu"
+    const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
+#line 41 "pipelines/models/llama.yaml"
+      const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
+#line 41 "pipelines/models/llama.yaml"
+      const auto h = toBf16(t);
+      return keepBelow<256>(pack8(h), c);
+#line 582 "adaptive_speculative.cu"
+    };
+    streamProduct<true>(operand, finish, epilogue);
+  }
 } // targetBodyGateUp
 
 // Streams down (llama.yaml:42) into x.
@@ -528,8 +600,6 @@ __device__ __noinline__ void targetBodyDown(int layer) {
     } // down
     return beside;
   };
-  auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
-  const Unchanged finish;
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<1, 0> &beside) {
     if (pair < 128) {
       const int c0 = 2 * pair, c1 = c0 + 1;
@@ -537,9 +607,11 @@ __device__ __noinline__ void targetBodyDown(int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 541 "adaptive_speculative.cu"
+#line 611 "adaptive_speculative.cu"
     } // down
   };
+  auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
+  const Unchanged finish;
   streamProduct<false>(operand, finish, epilogue);
 } // targetBodyDown
 
@@ -551,14 +623,46 @@ __device__ __noinline__ bool targetBody() {
   targetBodyX();
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
+    if (Rows > kTileRows) {
+      targetBodyWqWkWvOperand(layer);
+    }
     targetBodyWqWkWv<Rows>(layer);
     Rows == 1 || shared.pass.alone ? targetBodyAttention<1>(layer) : targetBodyAttention<kMaxRows>(layer);
     targetBodyWo<Rows>(layer);
+    if (Rows > kTileRows) {
+      targetBodyGateUpOperand(layer);
+    }
     targetBodyGateUp<Rows>(layer);
     targetBodyDown<Rows>(layer);
   } // layer
   return true;
 } // targetBody
+
+// head operand (llama.yaml:43): once, where each CTA would make it for itself.
+__device__ __noinline__ void targetHeadHeadOperand() {
+  Shared &shared = sharedOfCta();
+  const abi::LaunchParams &p = shared.params;
+  PassShared &pass = shared.pass;
+  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const int numRows = pass.numRows;
+  const WeightVector<256> norm{packedVector(p, 9185280)};
+  rowsOfCtas(numRows, [&](int row) {
+#line 43 "pipelines/models/llama.yaml"
+    const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
+      const auto x = b.x(6).load8(row, c);
+      return mul(x, x);
+    });
+#line 656 "adaptive_speculative.cu"
+    for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
+      const auto x = b.x(6).load8(row, c);
+#line 43 "pipelines/models/llama.yaml"
+      const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
+#line 43 "pipelines/models/llama.yaml"
+      b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
+#line 663 "adaptive_speculative.cu"
+    }
+  });
+} // targetHeadHeadOperand
 
 // Streams head (llama.yaml:43).
 template <int Rows>
@@ -569,38 +673,14 @@ __device__ __noinline__ void targetHeadHead() {
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const WeightVector<256> norm{packedVector(p, 9185280)};
-  const auto aside = [&](int c) { return Aside<1>{{norm.words(c)}}; };
   const auto early = [](int, int) { return Nothing{}; };
-  auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
-#line 43 "pipelines/models/llama.yaml"
-  operand.template begin<true>();
-#line 578 "adaptive_speculative.cu"
-  const auto terms = [&](int row, int c, Words4 words) {
-#line 43 "pipelines/models/llama.yaml"
-    return mul(unpack8(words), unpack8(words));
-#line 582 "adaptive_speculative.cu"
-  };
-  const auto then = [&](int row, float result) {
-#line 43 "pipelines/models/llama.yaml"
-    return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 587 "adaptive_speculative.cu"
-  };
-#line 43 "pipelines/models/llama.yaml"
-  operand.template reduce<0, false, 256>(terms, then);
-#line 591 "adaptive_speculative.cu"
   Best best[tilesOf(Rows)];
-  const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
-#line 43 "pipelines/models/llama.yaml"
-    const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
-    return keepBelow<256>(pack8(toBf16(t)), c);
-#line 597 "adaptive_speculative.cu"
-  };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     if (pair < 132) {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 604 "adaptive_speculative.cu"
+#line 684 "adaptive_speculative.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -608,7 +688,37 @@ __device__ __noinline__ void targetHeadHead() {
       }
     } // head
   };
-  streamProduct<true>(operand, finish, epilogue);
+  if constexpr (Rows > kTileRows) {
+    auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
+    streamProduct<false>(operand, Unchanged(), epilogue);
+  }
+  else {
+    const auto aside = [&](int c) { return Aside<1>{{norm.words(c)}}; };
+    auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
+#line 43 "pipelines/models/llama.yaml"
+    operand.template begin<true>();
+#line 701 "adaptive_speculative.cu"
+    const auto terms = [&](int row, int c, Words4 words) {
+#line 43 "pipelines/models/llama.yaml"
+      return mul(unpack8(words), unpack8(words));
+#line 705 "adaptive_speculative.cu"
+    };
+    const auto then = [&](int row, float result) {
+#line 43 "pipelines/models/llama.yaml"
+      return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
+#line 710 "adaptive_speculative.cu"
+    };
+#line 43 "pipelines/models/llama.yaml"
+    operand.template reduce<0, false, 256>(terms, then);
+#line 714 "adaptive_speculative.cu"
+    const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
+#line 43 "pipelines/models/llama.yaml"
+      const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
+      return keepBelow<256>(pack8(toBf16(t)), c);
+#line 719 "adaptive_speculative.cu"
+    };
+    streamProduct<true>(operand, finish, epilogue);
+  }
   publishBest<Rows>(best, p, pass, shared.scratch,
                     reinterpret_cast<Words4 *>(p.tagged + 0));
 } // targetHeadHead
@@ -618,6 +728,9 @@ __device__ __noinline__ void targetHeadHead() {
 template <int Rows>
 __device__ __noinline__ bool targetHead() {
   Shared &shared = sharedOfCta();
+  if (Rows > kTileRows) {
+    targetHeadHeadOperand();
+  }
   targetHeadHead<Rows>();
   return true;
 } // targetHead
@@ -798,9 +911,10 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
       shared.stream().giveBack();
       fenceAsync(); // the next pass copies keys and values that this one stored
       const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + 0);
-      clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes, pass.rowsBefore * Buffers::rowBytes);
+      clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes,
+                 pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);
       // Before control turns to what the pass still reads.
-      if (!gridEdge(grid, 8, [&] { takeResults(grid, 7, pass, best); }))
+      if (!gridEdge(grid, 11, [&] { takeResults(grid, 10, pass, best); }))
         break;
       if (blockIdx.x == 0)
         hashRows<TargetKv>(p, pass, control.kvHash);

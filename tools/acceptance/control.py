@@ -202,7 +202,7 @@ def faults(suite):
     # hold three of the four requests to their ends.
     requests = suite.prompts("demo", 64, (16, 20, 24, 28))
     base = suite.one(Run("autoregressive", "demo", requests)).tokens()
-    full = suite.one(Run("autoregressive", "demo", requests, sets={"kv_pages": 16}, check=False))
+    full = suite.one(Run("autoregressive", "demo", requests, sets={"kv_pages": 16, "page_tokens": 16}, check=False))
     check_fault(suite, "pool exhausted", full, base, "POOL_EXHAUSTED")
     speculative = Run("speculative_lookup", "demo", requests, check=False,
                       options=("--inject-corrupt=3:r1:draft:1000",))

@@ -72,7 +72,7 @@ TEST_F(BenchKernelTest, AStampedKernelRunsOnRandomWeights) {
   options.models = {{"", dir.write("shape.json", R"({"hidden_size": 32, "num_hidden_layers": 2,
       "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 48,
       "vocab_size": 70, "rms_norm_eps": 1e-5, "rope_theta": 10000.0})")}};
-  options.sets = {{"slots", "2"}, {"kv_pages", "20"}, {"page_tokens", "4"}};
+  options.sets = {{"slots", "2"}, {"kv_pages", "20"}, {"page_tokens", "4"}, {"rows_per_pass", "16"}};
   options.planSettings = {"stamps=1"};
   options.profile = "cpu";
   auto compiled = driver::compile(options, diags);
