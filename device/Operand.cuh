@@ -133,16 +133,9 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   }
   /// Rows of odd blocks stand in pairs the other way round when there are as many as even numbers
   /// of them: else lanes side by side would meet in half of the banks.
-  __device__ __forceinline__ int rowAt(int block, int row) const { return row ^ (block & ~numRows & 1); }
+  __device__ __forceinline__ int rowAt(int block, int row) const { return Tiles > 1 ? row : row ^ (block & ~numRows & 1); }
   __device__ __forceinline__ Words4 &at(int block, int row, int quarter) const {
     return reinterpret_cast<Words4 *>(staged)[(block * numRows + rowAt(block, row)) * 4 + quarter];
-  }
-  /// A lane's part of the mma's operand A.
-  __device__ __forceinline__ Words4 fragment(int block, int row, bool used) const {
-    Words4 words = {0, 0, 0, 0};
-    if (used)
-      words = at(block, row, laneId() & 3);
-    return words;
   }
   __device__ __forceinline__ Words4 load(int row, int column) const {
     Words4 words = source.peek(row, column);

@@ -49,9 +49,10 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
     if (rowsLog == 4)
       *reinterpret_cast<Float2 *>(at + 64) = {__fadd_rn(even[2], odd[2]), __fadd_rn(even[3], odd[3])};
   };
-  // Adds them up, a pair of columns to a thread. Two buffers alternate, so one barrier is enough.
-  const auto sumUp = [&](const float *sums) {
-    const Float2 *at = reinterpret_cast<const Float2 *>(sums) + threadIdx.x;
+  // Adds them up, a pair of columns to a thread. Of one row tile two buffers alternate, so one barrier is
+  // enough.
+  const auto sumUp = [&](const float *sums, int item) {
+    const Float2 *at = reinterpret_cast<const Float2 *>(sums) + item;
     Float2 y = at[0];
 #pragma unroll
     for (int w = 1; w < kConsumerWarps; ++w) {
@@ -121,18 +122,22 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
 #pragma unroll
             for (int n = 0; n < M::group; ++n)
               w[n] = weights[(inChunk * M::group + n) * 32];
+            constexpr int abreast = 2; // tiles: their loads are under way together
 #pragma unroll
-            for (int t = 0; t < Tiles; ++t) {
+            for (int t = 0; t < Tiles; t += abreast) {
               if (t * kTileRows >= numRows)
                 break;
-              const int row = t * kTileRows + rowInTile;
-              const Words4 a[2] = {operand.fragment(block, row, row < numRows),
-                                   operand.fragment(block, row + 8, row + 8 < numRows)};
+              Words4 a[abreast][2];
 #pragma unroll
-              for (int n = 0; n < M::group; ++n) {
-                mma(acc[n][t][0], a[0].x, a[1].x, a[0].z, a[1].z, w[n].x, w[n].y);
-                mma(acc[n][t][1], a[0].y, a[1].y, a[0].w, a[1].w, w[n].z, w[n].w);
-              }
+              for (int i = 0; i < 2 * abreast; ++i) // behind the last row it again: nobody looks at these sums
+                a[i / 2][i % 2] = operand.at(block, min(t * kTileRows + i * 8 + rowInTile, numRows - 1), lane & 3);
+#pragma unroll
+              for (int i = 0; i < abreast; ++i)
+#pragma unroll
+                for (int n = 0; n < M::group; ++n) {
+                  mma(acc[n][t + i][0], a[i][0].x, a[i][1].x, a[i][0].z, a[i][1].z, w[n].x, w[n].y);
+                  mma(acc[n][t + i][1], a[i][0].y, a[i][1].y, a[i][0].w, a[i][1].w, w[n].z, w[n].w);
+                }
             }
             if (inChunk == M::chunkBlocks - 1)
               consumer.release();
@@ -149,28 +154,35 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
           handIn(sums, acc[n][0][0], acc[n][0][1], (group - i) * M::group + n);
         }
       } else {
+        // Two row tiles at a time, one in each buffer; half of the threads add up each.
 #pragma unroll 1
-        for (int t = 0; t * kTileRows < numRows; ++t) {
-          if (t > 0)
-            sums = consumer.nextScratch();
+        for (int t = 0; t * kTileRows < numRows; t += 2) {
+          float *const both[2] = {sums, consumer.nextScratch()};
+          consumerSync(); // they may still be read
 #pragma unroll
-          for (int n = 0; n < M::group; ++n) {
-            float tile[2][4];
-            pick(tile, acc[n], t);
-            handIn(sums, tile[0], tile[1], n);
-          }
+          for (int i = 0; i < 2; ++i)
+#pragma unroll
+            for (int n = 0; n < M::group; ++n) {
+              float tile[2][4];
+              pick(tile, acc[n], t + i);
+              handIn(both[i], tile[0], tile[1], n);
+            }
           consumerSync();
-          if (const int row = t * kTileRows + itemRow; operand.hasItem(i, row)) {
-            const Float2 y = sumUp(sums);
-            epilogue(t, row, operand.pairOf(i), y.x, y.y, operand.early(row, operand.pairOf(i)));
+          const int item = threadIdx.x % (M::group * 64), tile = t + (int)threadIdx.x / (M::group * 64);
+          const int row = tile * kTileRows + (item >> 2) % kTileRows;
+          const int pair = (operand.groups.at(group) * M::group + (item >> 6)) * 4 + (item & 3);
+          if (tile < t + 2 && row < numRows) {
+            const Float2 y = sumUp(both[tile - t], item);
+            epilogue(tile, row, pair, y.x, y.y, operand.early(row, pair));
           }
+          sums = consumer.nextScratch();
         }
       }
     }
     if constexpr (Tiles == 1) {
       consumerSync();
       if (operand.hasItem(i, itemRow)) {
-        const Float2 y = sumUp(sums);
+        const Float2 y = sumUp(sums, threadIdx.x);
         epilogue(0, itemRow, operand.pairOf(i), y.x, y.y, operand.beside);
       }
       operand.lookAhead(i + operand.atOnce);
