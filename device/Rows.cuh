@@ -262,7 +262,6 @@ template <bool Max, int Columns, class Values> __device__ __forceinline__ float 
 #pragma unroll
   for (int part = 1; part < kConsumerWarps; ++part)
     total = together<Max>(total, sums[part]);
-  consumerSync();
   return total;
 }
 /// The warp's part.

@@ -170,6 +170,7 @@ void TensorEmitter::emitReduction(const Group &group, const Operation &op, int64
   if (block)
     w.line("const int c = part * {} + inBlock;", blockColumns);
   declarePartner(group.slice(op.operands[0]));
+  at(op.loc); // of what it loads
   Vectors vectors(w, group, Vectors::Eight, columns, marker());
   for (auto &[id, expr] : scalars)
     vectors.bind(Value{id}, expr);

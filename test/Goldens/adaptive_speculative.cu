@@ -340,10 +340,11 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
   rowsOfCtas(numRows, [&](int row) {
 #line 36 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
+#line 36 "pipelines/models/llama.yaml"
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 347 "adaptive_speculative.cu"
+#line 348 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -352,7 +353,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       b.wq_wk_wv_operand(layer).store8(row, c, h);
-#line 356 "adaptive_speculative.cu"
+#line 357 "adaptive_speculative.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -394,7 +395,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 398 "adaptive_speculative.cu"
+#line 399 "adaptive_speculative.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -406,7 +407,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 410 "adaptive_speculative.cu"
+#line 411 "adaptive_speculative.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -414,7 +415,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 418 "adaptive_speculative.cu"
+#line 419 "adaptive_speculative.cu"
     } // wv
   };
   if constexpr (Rows > kTileRows) {
@@ -426,27 +427,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.template begin<true>();
-#line 430 "adaptive_speculative.cu"
+#line 431 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 434 "adaptive_speculative.cu"
+#line 435 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 439 "adaptive_speculative.cu"
+#line 440 "adaptive_speculative.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 443 "adaptive_speculative.cu"
+#line 444 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 450 "adaptive_speculative.cu"
+#line 451 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -467,7 +468,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query,
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 471 "adaptive_speculative.cu"
+#line 472 "adaptive_speculative.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -493,7 +494,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 497 "adaptive_speculative.cu"
+#line 498 "adaptive_speculative.cu"
     } // wo
   };
   auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
@@ -512,10 +513,11 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
   rowsOfCtas(numRows, [&](int row) {
 #line 41 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
+#line 41 "pipelines/models/llama.yaml"
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 519 "adaptive_speculative.cu"
+#line 521 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -524,7 +526,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 528 "adaptive_speculative.cu"
+#line 530 "adaptive_speculative.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -546,7 +548,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 550 "adaptive_speculative.cu"
+#line 552 "adaptive_speculative.cu"
     } // gate, up
   };
   if constexpr (Rows > kTileRows) {
@@ -558,27 +560,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.template begin<true>();
-#line 562 "adaptive_speculative.cu"
+#line 564 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 566 "adaptive_speculative.cu"
+#line 568 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 571 "adaptive_speculative.cu"
+#line 573 "adaptive_speculative.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 575 "adaptive_speculative.cu"
+#line 577 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 582 "adaptive_speculative.cu"
+#line 584 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -607,7 +609,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 611 "adaptive_speculative.cu"
+#line 613 "adaptive_speculative.cu"
     } // down
   };
   auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
@@ -649,17 +651,18 @@ __device__ __noinline__ void targetHeadHeadOperand() {
   rowsOfCtas(numRows, [&](int row) {
 #line 43 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
+#line 43 "pipelines/models/llama.yaml"
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 656 "adaptive_speculative.cu"
+#line 659 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 663 "adaptive_speculative.cu"
+#line 666 "adaptive_speculative.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -680,7 +683,7 @@ __device__ __noinline__ void targetHeadHead() {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 684 "adaptive_speculative.cu"
+#line 687 "adaptive_speculative.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -697,25 +700,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.template begin<true>();
-#line 701 "adaptive_speculative.cu"
+#line 704 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 705 "adaptive_speculative.cu"
+#line 708 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 710 "adaptive_speculative.cu"
+#line 713 "adaptive_speculative.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 714 "adaptive_speculative.cu"
+#line 717 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 719 "adaptive_speculative.cu"
+#line 722 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

@@ -264,10 +264,11 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
   rowsOfCtas(numRows, [&](int row) {
 #line 36 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
+#line 36 "pipelines/models/llama.yaml"
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 271 "autoregressive.cu"
+#line 272 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -276,7 +277,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       b.wq_wk_wv_operand(layer).store8(row, c, h);
-#line 280 "autoregressive.cu"
+#line 281 "autoregressive.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -318,7 +319,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 322 "autoregressive.cu"
+#line 323 "autoregressive.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -330,7 +331,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 334 "autoregressive.cu"
+#line 335 "autoregressive.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -338,7 +339,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 342 "autoregressive.cu"
+#line 343 "autoregressive.cu"
     } // wv
   };
   if constexpr (Rows > kTileRows) {
@@ -350,27 +351,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.template begin<true>();
-#line 354 "autoregressive.cu"
+#line 355 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 358 "autoregressive.cu"
+#line 359 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 363 "autoregressive.cu"
+#line 364 "autoregressive.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 367 "autoregressive.cu"
+#line 368 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 374 "autoregressive.cu"
+#line 375 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -391,7 +392,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query,
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 395 "autoregressive.cu"
+#line 396 "autoregressive.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -417,7 +418,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 421 "autoregressive.cu"
+#line 422 "autoregressive.cu"
     } // wo
   };
   auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
@@ -436,10 +437,11 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
   rowsOfCtas(numRows, [&](int row) {
 #line 41 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
+#line 41 "pipelines/models/llama.yaml"
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 443 "autoregressive.cu"
+#line 445 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -448,7 +450,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 452 "autoregressive.cu"
+#line 454 "autoregressive.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -470,7 +472,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 474 "autoregressive.cu"
+#line 476 "autoregressive.cu"
     } // gate, up
   };
   if constexpr (Rows > kTileRows) {
@@ -482,27 +484,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.template begin<true>();
-#line 486 "autoregressive.cu"
+#line 488 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 490 "autoregressive.cu"
+#line 492 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 495 "autoregressive.cu"
+#line 497 "autoregressive.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 499 "autoregressive.cu"
+#line 501 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 506 "autoregressive.cu"
+#line 508 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -531,7 +533,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 535 "autoregressive.cu"
+#line 537 "autoregressive.cu"
     } // down
   };
   auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
@@ -573,17 +575,18 @@ __device__ __noinline__ void targetHeadHeadOperand() {
   rowsOfCtas(numRows, [&](int row) {
 #line 43 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
+#line 43 "pipelines/models/llama.yaml"
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 580 "autoregressive.cu"
+#line 583 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 587 "autoregressive.cu"
+#line 590 "autoregressive.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -604,7 +607,7 @@ __device__ __noinline__ void targetHeadHead() {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 608 "autoregressive.cu"
+#line 611 "autoregressive.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -621,25 +624,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.template begin<true>();
-#line 625 "autoregressive.cu"
+#line 628 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 629 "autoregressive.cu"
+#line 632 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 634 "autoregressive.cu"
+#line 637 "autoregressive.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 638 "autoregressive.cu"
+#line 641 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 643 "autoregressive.cu"
+#line 646 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

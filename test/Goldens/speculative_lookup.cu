@@ -319,10 +319,11 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
   rowsOfCtas(numRows, [&](int row) {
 #line 36 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
+#line 36 "pipelines/models/llama.yaml"
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 326 "speculative_lookup.cu"
+#line 327 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -331,7 +332,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       b.wq_wk_wv_operand(layer).store8(row, c, h);
-#line 335 "speculative_lookup.cu"
+#line 336 "speculative_lookup.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -373,7 +374,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 377 "speculative_lookup.cu"
+#line 378 "speculative_lookup.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -385,7 +386,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 389 "speculative_lookup.cu"
+#line 390 "speculative_lookup.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -393,7 +394,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 397 "speculative_lookup.cu"
+#line 398 "speculative_lookup.cu"
     } // wv
   };
   if constexpr (Rows > kTileRows) {
@@ -405,27 +406,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.template begin<true>();
-#line 409 "speculative_lookup.cu"
+#line 410 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 413 "speculative_lookup.cu"
+#line 414 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 418 "speculative_lookup.cu"
+#line 419 "speculative_lookup.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 422 "speculative_lookup.cu"
+#line 423 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 429 "speculative_lookup.cu"
+#line 430 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -446,7 +447,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query,
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 450 "speculative_lookup.cu"
+#line 451 "speculative_lookup.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -472,7 +473,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 476 "speculative_lookup.cu"
+#line 477 "speculative_lookup.cu"
     } // wo
   };
   auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
@@ -491,10 +492,11 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
   rowsOfCtas(numRows, [&](int row) {
 #line 41 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
+#line 41 "pipelines/models/llama.yaml"
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 498 "speculative_lookup.cu"
+#line 500 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -503,7 +505,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 507 "speculative_lookup.cu"
+#line 509 "speculative_lookup.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -525,7 +527,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 529 "speculative_lookup.cu"
+#line 531 "speculative_lookup.cu"
     } // gate, up
   };
   if constexpr (Rows > kTileRows) {
@@ -537,27 +539,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.template begin<true>();
-#line 541 "speculative_lookup.cu"
+#line 543 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 545 "speculative_lookup.cu"
+#line 547 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 550 "speculative_lookup.cu"
+#line 552 "speculative_lookup.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 554 "speculative_lookup.cu"
+#line 556 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 561 "speculative_lookup.cu"
+#line 563 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -586,7 +588,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 590 "speculative_lookup.cu"
+#line 592 "speculative_lookup.cu"
     } // down
   };
   auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
@@ -628,17 +630,18 @@ __device__ __noinline__ void targetHeadHeadOperand() {
   rowsOfCtas(numRows, [&](int row) {
 #line 43 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
+#line 43 "pipelines/models/llama.yaml"
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 635 "speculative_lookup.cu"
+#line 638 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 642 "speculative_lookup.cu"
+#line 645 "speculative_lookup.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -659,7 +662,7 @@ __device__ __noinline__ void targetHeadHead() {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 663 "speculative_lookup.cu"
+#line 666 "speculative_lookup.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -676,25 +679,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.template begin<true>();
-#line 680 "speculative_lookup.cu"
+#line 683 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 684 "speculative_lookup.cu"
+#line 687 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 689 "speculative_lookup.cu"
+#line 692 "speculative_lookup.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 693 "speculative_lookup.cu"
+#line 696 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 698 "speculative_lookup.cu"
+#line 701 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
