@@ -1,4 +1,4 @@
-#include "megalith/Plan/Plan.h"
+#include "Layout.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include <set>
@@ -79,16 +79,6 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
 
 namespace {
 
-int64_t roundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
-/// Bytes of shared memory beside ring and scratch: the pass table, barriers, and control's state,
-/// of which some words stand for each slot.
-int64_t controlShared(int64_t slots, int64_t gauges) {
-  return 10240 + std::max<int64_t>(128, 72 + 4 * gauges) * slots;
-}
-constexpr int64_t kMostTiles = 2;                              ///< of a group
-constexpr int64_t kSumBytes = 2 * 8 * kMostTiles * 16 * 8 * 4; ///< two buffers of Stream.cuh's sums
-
 class Planner {
 public:
   Planner(const ir::Module &module, Plan &plan, Diagnostics &diags)
@@ -115,7 +105,7 @@ public:
         if (!planSegment(segment, model))
           return false;
     lowerEdges();
-    layOut(model);
+    layOut(plan, module, model, diags);
     return !diags.hasErrors();
   }
 
@@ -491,112 +481,6 @@ private:
       plan.edges[phases.back().edge].lowering = Edge::Tagged;
   }
 
-  /// Bytes that the operands of passes of several rows should have: no more than 16 of the longest rows.
-  int64_t operandsWanted() const {
-    int64_t longest = 0;
-    for (const Matrix &m : plan.matrices)
-      longest = std::max(longest, m.kPadded * 2);
-    return plan.knobs.operands ? roundUp(plan.knobs.operands, 4096) : std::min<int64_t>(16 * longest, 65536);
-  }
-
-  /// Those that are never the ring's: for each of the 8 warps the columns of 16 rows for a chunk, and
-  /// 32 columns of all rows; one row, as far as it stays in registers until it is there
-  /// (Operand::single).
-  void planOperands() {
-    plan.operandBytes = 8 * 64 * plan.rowsPerPass;
-    for (const Matrix &m : plan.matrices)
-      plan.operandBytes = std::max({plan.operandBytes, m.chunkBlocks * 8 * 16 * 64,
-                                    m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
-  }
-
-  /// The ring, and how much of it is lent so that operands of several rows have `wanted` bytes: it
-  /// keeps half of them, or two. False when there is no room.
-  bool planRing(int64_t wanted) {
-    const int64_t beside =
-        controlShared(module.param("slots"), module.all(Op::Gauge).size()) + plan.scratchBytes + plan.operandBytes;
-    const int64_t fit = std::min<int64_t>(16, (plan.profile.sharedBytes - beside) / plan.stageBytes);
-    plan.stages = plan.knobs.ring ? plan.knobs.ring : fit;
-    if (plan.stages < 2 || plan.stages > fit) {
-      diags.report(Diag::PlanShared, {}, plan.stages, plan.stageBytes, plan.profile.name, fit);
-      return false;
-    }
-    plan.sharedBytes = plan.stages * plan.stageBytes + beside;
-    const int64_t lacking = std::max<int64_t>(0, wanted - plan.operandBytes);
-    plan.lentStages = std::min((lacking + plan.stageBytes - 1) / plan.stageBytes, plan.stages - std::max<int64_t>(2, plan.stages / 2));
-    return true;
-  }
-
-  void layOut(const Operation &model) {
-    int64_t offset = 0;
-    plan.stageBytes = 4096;
-    for (Matrix &m : plan.matrices) {
-      m.offset = offset;
-      offset += m.bytes * std::max<int64_t>(1, m.layers);
-      plan.stageBytes = std::max(plan.stageBytes, m.group * m.chunkBlocks * 4096);
-    }
-    std::set<std::string> done;
-    ir::walk(model.region(), [&](const Operation &op) {
-      if (op.op != Op::WeightGet || !done.insert(op.name).second)
-        return;
-      for (const Operation &weight : model.region().ops)
-        if (weight.op == Op::Weight && weight.name == op.name) {
-          const int64_t length = weight.getInts("shape")[0], layers = weight.getInt("layers");
-          plan.vectors.push_back({op.name, length, layers, offset, roundUp(length * 2, 128)});
-          offset += plan.vectors.back().bytes * std::max<int64_t>(1, layers);
-        }
-    });
-    plan.streamBytes = offset;
-    ir::walk(model.region(), [&](const Operation &op) { // at least the keys of 32 positions
-      if (op.op == Op::Attention)
-        plan.stageBytes = std::max(plan.stageBytes, 64 * op.getInt("dim"));
-    });
-    offset = 0;
-    for (const bool wide : {false, true}) {
-      for (Buffer &b : plan.buffers) {
-        if (b.wide != wide)
-          continue;
-        b.offset = offset;
-        b.bytes = roundUp(b.stride * (b.dtype == Scalar::F32 ? 4 : 2), 128);
-        offset += b.bytes * b.instances;
-      }
-      if (!wide)
-        plan.narrowBytes = offset;
-    }
-    plan.rowBytes = offset;
-    plan.setBytes = plan.rowBytes * plan.rowsPerPass;
-    plan.workspaceBytes = 2 * plan.setBytes;
-    plan.bestOffset = 0;
-    plan.sumsOffset = roundUp(plan.rowsPerPass * plan.ctas * 16, 256);
-    plan.mostUnits = 0;
-
-    int64_t ofOneRow = 0, ofAllRows = 0, unitBytes = 0; // shared memory of attention
-    ir::walk(model.region(), [&](const Operation &op) {
-      if (op.op != Op::Attention)
-        return;
-      const int64_t group = op.getInt("heads") / op.getInt("kv_heads"), dim = op.getInt("dim");
-      const int64_t tilesOfRows = op.getInt("kv_heads") * ((group + 15) / 16), pieces = (dim + 31) / 32;
-      // Four units for each CTA beside one of each tile (planRanges of AttentionPlan.cuh).
-      plan.mostUnits = std::max(plan.mostUnits, 4 * plan.ctas + plan.rowsPerPass * tilesOfRows);
-      unitBytes = std::max(unitBytes, 8 * 16 * (dim + 2));
-      // AttentionShape::scratchBytes: queries, maxima and sums, outputs of the leaves, own rows; or
-      // 32 nodes of ranges that are put together.
-      const int64_t beside = 16 * (pieces * 64 + (pieces % 2 ? 0 : 64)) + 4 * 16 * 8 * 4, outputs = 8 * 8 * 80 * 4;
-      const int64_t twoRounds = 2 * ((dim + 63) / 64) * 8 * std::min<int64_t>(group, 16) * 80 * 4;
-      const bool deferred = group <= 8 && twoRounds <= 40960;
-      ofOneRow = std::max({ofOneRow, beside + (deferred ? twoRounds : outputs) + 2 * 2 * dim, 32 * (dim + 2) * 4});
-      ofAllRows = std::max({ofAllRows, beside + outputs + 2 * plan.rowsPerPass * 2 * dim, ofOneRow});
-    });
-    plan.taggedBytes = plan.sumsOffset + roundUp(plan.mostUnits * unitBytes, 256);
-    plan.scratchBytes = kSumBytes;
-    planOperands();
-    // Attention takes the scratch and the operands.
-    const int64_t allRows = roundUp(ofAllRows - kSumBytes, 128);
-    plan.operandBytes = std::max(plan.operandBytes, roundUp(ofOneRow - kSumBytes, 128));
-    if (planRing(std::max(operandsWanted(), allRows)) && plan.operandBytes + plan.lentStages * plan.stageBytes < allRows) {
-      plan.operandBytes = allRows; // too few stages to lend
-      planRing(operandsWanted());
-    }
-  }
 };
 
 } // namespace
