@@ -178,7 +178,7 @@ __device__ __forceinline__ u32 transposed(u32 words) {
 /// For each row and query head: store(row, column, two values) with an even column in
 /// [0, heads * headDim). `A`: heads, kvHeads, headDim, rows of a pass at most, the pool's
 /// layers, pageTokens, pages, and room for the sums of units at byte `sums` of the tagged
-/// words. `edge`: behind this phase.
+/// words. `edge`: behind this phase. `Rows` 1: no slot has two rows in the pass.
 ///
 /// A phase with few keys lasts as long as the chain of its instructions: what can be done before
 /// the query is there comes first, and blocks of keys go side by side.

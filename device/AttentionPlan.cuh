@@ -122,7 +122,7 @@ __device__ __forceinline__ int unitsFrom() { return (int)gridDim.x - 1 - (int)bl
 template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
   using S = AttentionShape<A>;
   const int lane = laneId(), numRows = pass.numRows;
-  int groups = 0, alone = 1;
+  int groups = 0, oneRowEach = 1;
 #pragma unroll
   for (int row = lane; row < kMaxRows; row += 32) {
     const bool first = row < numRows && (row - pass.firstOfSlot[row]) % S::rowsOfTile == 0;
@@ -130,12 +130,12 @@ template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
     if (first)
       pass.groupFirst[groups + __popc(all & ((1u << lane) - 1))] = row;
     groups += __popc(all);
-    alone &= row >= numRows || pass.firstOfSlot[row] == row;
+    oneRowEach &= row >= numRows || pass.firstOfSlot[row] == row;
   }
-  alone = __all_sync(~0u, alone);
+  oneRowEach = __all_sync(~0u, oneRowEach);
   if (lane == 0) {
     pass.groups = groups;
-    pass.alone = alone;
+    pass.oneRowEach = oneRowEach;
     pass.groupFirst[groups] = numRows;
   }
   __syncwarp();

@@ -202,7 +202,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   }
 
   /// The first of all: what does not depend on the source, then its words as they are.
-  template <bool Reduced> __device__ __forceinline__ void begin() {
+  __device__ __forceinline__ void begin() {
     if (!active)
       return;
     if constexpr (Tiles == 1)
@@ -213,13 +213,10 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
       for (int j = 0; j < share; ++j)
         if (holds(j))
           heldAside[j] = aside(columnHeld(j));
-    }
-    const auto wanted = [&](int j) { return holds(j); };
-    const auto rowOf = [](int) { return 0; };
-    const auto column = [&](int j) { return columnHeld(j); };
-    if constexpr (single)
+      const auto wanted = [&](int j) { return holds(j); };
+      const auto rowOf = [](int) { return 0; };
+      const auto column = [&](int j) { return columnHeld(j); };
       peekAll(source, held, wanted, rowOf, column);
-    if constexpr (single) {
       settleAll(source, held, wanted, rowOf, column);
 #pragma unroll
       for (int j = 0; j < share; ++j)

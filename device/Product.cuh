@@ -30,6 +30,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
                                               Epilogue epilogue) {
   constexpr int Tiles = tilesOf(Rows);
   constexpr bool single = Operand<M, Rows, C, Source, AsideOf, Early>::single;
+  constexpr int abreast = 2; // row tiles, where there are several
   static_assert(M::group <= kMostTiles);
   if (!operand.active)
     return;
@@ -37,7 +38,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
   const int numRows = operand.numRows, rowsLog = operand.rowsLog, itemRow = operand.itemRow;
   const int warp = warpId(), lane = laneId(), rowInTile = lane >> 2;
   if constexpr (!Reduced)
-    operand.template begin<false>();
+    operand.begin();
   if constexpr (single)
     operand.finishHeld(finish);
   bool staged = operand.resident && Reduced, finished = false; // all blocks, of several rows
@@ -49,8 +50,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
     if (rowsLog == 4)
       *reinterpret_cast<Float2 *>(at + 64) = {__fadd_rn(even[2], odd[2]), __fadd_rn(even[3], odd[3])};
   };
-  // Adds them up, a pair of columns to a thread. Of one row tile two buffers alternate, so one barrier is
-  // enough.
+  // Adds them up, a pair of columns to a thread.
   const auto sumUp = [&](const float *sums, int item) {
     const Float2 *at = reinterpret_cast<const Float2 *>(sums) + item;
     Float2 y = at[0];
@@ -66,7 +66,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
   const bool below = rowInTile < numRows, above = 8 + rowInTile < numRows; // rows of the first tile
 #pragma unroll 1
   for (int i = 0; operand.groups.at(i) >= 0; i += operand.atOnce) {
-    float *sums = consumer.nextScratch();
+    float *const sums = Tiles == 1 ? consumer.nextScratch() : nullptr; // the two alternate: one barrier is enough
 #pragma unroll 1
     for (int group = i; group < i + operand.atOnce && operand.groups.at(group) >= 0; ++group) {
       const bool last = operand.groups.at(group + 1) < 0;
@@ -122,7 +122,6 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
 #pragma unroll
             for (int n = 0; n < M::group; ++n)
               w[n] = weights[(inChunk * M::group + n) * 32];
-            constexpr int abreast = 2; // tiles: their loads are under way together
 #pragma unroll
             for (int t = 0; t < Tiles; t += abreast) {
               if (t * kTileRows >= numRows)
@@ -154,28 +153,26 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
           handIn(sums, acc[n][0][0], acc[n][0][1], (group - i) * M::group + n);
         }
       } else {
-        // Two row tiles at a time, one in each buffer; half of the threads add up each.
+        // One row tile in each buffer; half of the threads add up each.
 #pragma unroll 1
-        for (int t = 0; t * kTileRows < numRows; t += 2) {
-          float *const both[2] = {sums, consumer.nextScratch()};
+        for (int t = 0; t * kTileRows < numRows; t += abreast) {
           consumerSync(); // they may still be read
 #pragma unroll
-          for (int i = 0; i < 2; ++i)
+          for (int of = 0; of < abreast; ++of)
 #pragma unroll
             for (int n = 0; n < M::group; ++n) {
               float tile[2][4];
-              pick(tile, acc[n], t + i);
-              handIn(both[i], tile[0], tile[1], n);
+              pick(tile, acc[n], t + of);
+              handIn(consumer.scratch + of * kSumFloats, tile[0], tile[1], n);
             }
           consumerSync();
           const int item = threadIdx.x % (M::group * 64), tile = t + (int)threadIdx.x / (M::group * 64);
           const int row = tile * kTileRows + (item >> 2) % kTileRows;
           const int pair = (operand.groups.at(group) * M::group + (item >> 6)) * 4 + (item & 3);
-          if (tile < t + 2 && row < numRows) {
-            const Float2 y = sumUp(both[tile - t], item);
+          if (tile < t + abreast && row < numRows) {
+            const Float2 y = sumUp(consumer.scratch + (tile - t) * kSumFloats, item);
             epilogue(tile, row, pair, y.x, y.y, operand.early(row, pair));
           }
-          sums = consumer.nextScratch();
         }
       }
     }

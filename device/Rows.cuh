@@ -26,7 +26,7 @@ struct PassShared {
   int groupFirst[kMaxRows + 1];
   int rangeLevel;             ///< of attention
   int split;                  ///< some group has several ranges
-  int alone;                  ///< no slot has two rows
+  int oneRowEach;             ///< no slot has two rows
   AttentionUnit firstUnit;    ///< of this CTA
   int rangesUpto[kMaxRows];   ///< ranges of the groups up to this one
   int blocksAtOnce[2];        ///< of 32 columns of all rows that fit a warp's part of the operands; with lent stages
@@ -394,6 +394,7 @@ __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, const Pass
                                                                 : b.index;
   });
 }
+
 /// The rows' results. CTA 0, all consumers; the others do nothing.
 __device__ __forceinline__ void takeResults(GridEdges &grid, int edge, const PassShared &pass, const Words4 *partial) {
   if (blockIdx.x != 0 || !pass.wantLogits)

@@ -37,7 +37,7 @@ static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan
 
 static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   std::string pool = typeName(plan.model) + "Kv", model = identifier(plan.model);
-  const bool wide = plan.rowsPerPass > 16;
+  const bool wide = plan.rowsPerPass > plan::kTileRows;
   const size_t events = stampEvents(plan).size();
   auto stamp = [&](const char *what, size_t event) {
     if (plan.knobs.stamps)

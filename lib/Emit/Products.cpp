@@ -121,7 +121,7 @@ std::map<uint32_t, std::string> TensorEmitter::emitReductions(const Group &group
       continue;
     if (reduced.empty()) {
       at(op->loc);
-      w.line("operand.template begin<true>();");
+      w.line("operand.begin();");
       ours();
     }
     const int64_t columns = module.type(op->operands[0]).size;

@@ -138,7 +138,7 @@ void TensorEmitter::emitCalls(const std::vector<plan::Phase> &phases, bool layer
       w.line("stampBegin(shared.grid, {});", stamp);
     const std::string &name = functions.at(&phase), layer = layers ? "layer" : "";
     if (phase.kind == plan::Phase::Attention)
-      w.line("Rows == 1 || shared.pass.alone ? {0}<1>({1}) : {0}<kMaxRows>({1});", name, layer);
+      w.line("Rows == 1 || shared.pass.oneRowEach ? {0}<1>({1}) : {0}<kMaxRows>({1});", name, layer);
     else
       w.line("{}{}({});", name, phase.kind == plan::Phase::Stream ? "<Rows>" : "", layer);
     if (!stamp.empty())

@@ -84,7 +84,7 @@ std::string print(const Plan &plan) {
   out += fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", plan.rowBytes, plan.rowsPerPass);
   for (const Buffer &b : plan.buffers)
     out += fmt::format("  {:<16} {} [{}, {}] at {}{}\n", b.name, ir::scalarName(b.dtype).str(), b.instances, b.columns,
-                       b.offset, b.wide ? ", of more than 16 rows" : "");
+                       b.offset, b.wide ? fmt::format(", of more than {} rows", kTileRows) : "");
   out += "\nphases\n";
   for (const Segment &s : plan.segments) {
     out += fmt::format("  segment {}\n", s.name);

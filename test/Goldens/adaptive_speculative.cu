@@ -426,7 +426,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     const auto aside = [&](int c) { return Aside<1>{{attn_norm.words(c)}}; };
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
-    operand.template begin<true>();
+    operand.begin();
 #line 431 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
@@ -559,7 +559,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     const auto aside = [&](int c) { return Aside<1>{{mlp_norm.words(c)}}; };
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
-    operand.template begin<true>();
+    operand.begin();
 #line 564 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
@@ -629,7 +629,7 @@ __device__ __noinline__ bool targetBody() {
       targetBodyWqWkWvOperand(layer);
     }
     targetBodyWqWkWv<Rows>(layer);
-    Rows == 1 || shared.pass.alone ? targetBodyAttention<1>(layer) : targetBodyAttention<kMaxRows>(layer);
+    Rows == 1 || shared.pass.oneRowEach ? targetBodyAttention<1>(layer) : targetBodyAttention<kMaxRows>(layer);
     targetBodyWo<Rows>(layer);
     if (Rows > kTileRows) {
       targetBodyGateUpOperand(layer);
@@ -699,7 +699,7 @@ __device__ __noinline__ void targetHeadHead() {
     const auto aside = [&](int c) { return Aside<1>{{norm.words(c)}}; };
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
-    operand.template begin<true>();
+    operand.begin();
 #line 704 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"

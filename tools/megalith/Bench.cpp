@@ -42,6 +42,8 @@ bool checkOptions(const BenchCommand &command, Diagnostics &diags) {
     return badOption(diags, "--plot", "the CPU executor has no times; a plot needs a GPU");
   if (!command.timelineFile.empty() && command.contexts.size() * command.batches.size() > 1)
     return badOption(diags, "--timeline", "it shows one tick; give one context and one batch");
+  if (command.prefill && (command.phases || !command.timelineFile.empty()) && llvm::is_contained(command.contexts, 1))
+    return badOption(diags, "--context 1", "`--prefill` shows the ticks that feed all but the last token of the prompts, and there are none");
   for (const std::string &setting : command.compile.planSettings)
     if (llvm::StringRef(setting).starts_with("stamps="))
       return badOption(diags, "--plan " + setting, "`--phases` and `--timeline` choose that");

@@ -83,14 +83,14 @@ static std::string quoted(const std::string &text) {
 }
 
 std::string formatCsv(const std::vector<BenchPoint> &points, const std::string &shape) {
-  std::string out = "shape,context,batch,ms_per_token,tokens_per_s,floor_ms,percent_of_floor,bandwidth_gb_s\n";
+  std::string out = "shape,context,batch,ms_per_token,tokens_per_s,floor_ms,percent_of_floor,bandwidth_gb_s,prompt_ms\n";
   for (const BenchPoint &p : points) {
     out += fmt::format("{},{},{}", quoted(shape), p.context, p.batch);
     if (p.times)
-      out += fmt::format(",{:.6g},{:.6g},{:.6g},{:.6g},{:.6g}\n", p.times->msPerToken, p.times->tokensPerSecond,
-                         p.times->floorMs, p.times->percent, p.times->bandwidth / 1e9);
+      out += fmt::format(",{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g}\n", p.times->msPerToken, p.times->tokensPerSecond,
+                         p.times->floorMs, p.times->percent, p.times->bandwidth / 1e9, p.times->promptMs);
     else
-      out += ",,,,,\n";
+      out += ",,,,,,\n";
   }
   return out;
 }
