@@ -189,10 +189,9 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
   constexpr int D = S::dim, keys = S::keysOfChunk(C::Ring::stageBytes);
   static_assert(keys <= 64 * S::batch, "a stage takes no more keys than a batch");
   using Part = Soft<2 * S::valueSlabs>; // a thread's two columns of each slab
-  consumer.borrow(pass.numRows);
   if (pass.firstUnit.unit < 0 && !pass.split)
     return;
-  char *const scratch = reinterpret_cast<char *>(consumer.scratch); // and behind it the operands' room
+  char *const scratch = reinterpret_cast<char *>(consumer.scratch); // all of it
   const abi::LaunchParams &p = *grid.params;
   const int warp = warpId(), lane = laneId(), g = lane >> 2, t = lane & 3;
   const float nothing = __int_as_float(0xff800000);
@@ -226,7 +225,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
         for (int w = 0; w < kConsumerWarps; ++w) {
           if (64 * i + 2 * lane < D)
             leaf[w] = *reinterpret_cast<const Float2 *>(outputsOf(turn, i) + (w * pairsOfOutputs + warp) * S::outputStride +
-                                                        lane / 8 * 20 + lane % 8 * 2);
+                                                        S::outputPlace(lane / 2, warp) + lane % 2 * 2);
           if (i == 0)
             ofWarp[w] = weights(turn)[pair * kConsumerWarps + w];
         }
@@ -502,10 +501,10 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
       for (int e = 0; e < 2; ++e)
         if (64 * i + 8 * g < D && at.has(pairAt(e + 2 * h))) {
           const auto out = [&](int c) { return h ? o[1][i][c / 2][c % 2 * 2 + e] : o[0][i][c / 2][c % 2 * 2 + e]; };
-          Float4 *row = reinterpret_cast<Float4 *>(outputsOf(turn, i) + (warp * pairsOfOutputs + 2 * t + e) * S::outputStride +
-                                                   g / 2 * 20 + g % 2 * 8);
-          row[0] = {out(0), out(1), out(2), out(3)};
-          row[1] = {out(4), out(5), out(6), out(7)};
+          float *row = outputsOf(turn, i) + (warp * pairsOfOutputs + 2 * t + e) * S::outputStride;
+          const auto at = [&](int four) { return reinterpret_cast<Float4 *>(row + S::outputPlace(2 * g + four, 2 * t + e)); };
+          *at(0) = {out(0), out(1), out(2), out(3)};
+          *at(1) = {out(4), out(5), out(6), out(7)};
         }
     };
     fresh = at.round + 1 == at.end;

@@ -36,17 +36,17 @@ template <class A> struct AttentionShape {
   }
 
   // Scratch, in bytes: queries as bf16, rows apart so that no two lanes meet in a bank; maxima
-  // and sums of the leaves, of two rounds; their outputs, 16 of every 20 floats used: of 8 pairs and
-  // 64 dims at a time, or of all pairs and dims of one row and two rounds, where there is room for
-  // that; keys and values of the pass's own rows.
+  // and sums of the leaves, of two rounds; their outputs: of 8 pairs and 64 dims at a time, or of
+  // all pairs and dims of one row and two rounds, where that is not much; keys and values of the
+  // pass's own rows.
   static constexpr int queryStride = keyPieces * 64 + (keyPieces % 2 ? 0 : 64), rowBytes = 2 * dim;
   static constexpr int sumsOfRound = 16 * kConsumerWarps; ///< floats
   static constexpr int maxima = 16 * queryStride, weights = maxima + 2 * sumsOfRound * 4;
-  static constexpr int outputs = weights + 2 * sumsOfRound * 4, outputStride = 80;
+  static constexpr int outputs = weights + 2 * sumsOfRound * 4, outputStride = 64;
   static constexpr int outputsOfRow = kConsumerWarps * headsOfTile * outputStride; ///< floats of 64 dims
   static constexpr int outputsOfRound = valueSlabs * outputsOfRow;
   /// Of one row the leaves of a round are added up beside the scores of the next one.
-  static constexpr bool deferred = headsOfTile <= 8 && 2 * outputsOfRound * 4 <= 40960;
+  static constexpr bool deferred = headsOfTile <= 8 && 2 * outputsOfRound * 4 <= 20480;
   __device__ static constexpr int ownKeys(int rows) {
     return outputs + (rows == 1 && deferred ? 2 * outputsOfRound : kConsumerWarps * 8 * outputStride) * 4;
   }
@@ -57,6 +57,9 @@ template <class A> struct AttentionShape {
     const int end = ownValues(rows) + rows * rowBytes;
     return end > nodes ? end : nodes;
   }
+
+  /// Where four dims of a pair's outputs stand, in fours: so that no two lanes meet in a bank.
+  __device__ static int outputPlace(int four, int pair) { return (four ^ (pair >> 1 & 1) ^ (pair & 4)) * 4; }
 
   /// Levels above rounds that the pool's positions can fill.
   __device__ static constexpr int levels() {
@@ -189,7 +192,7 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
   using S = AttentionShape<A>;
   constexpr int keys = S::keysOfChunk(P::stageBytes), rowBytes = S::dim * 2;
   static_assert(keys >= 32, "a stage is too small for the keys of 32 positions");
-  if (!producer.awaitPlan() || !producer.lend(pass.numRows))
+  if (!producer.awaitPlan())
     return false;
   RoundCursor<A> at(pass.firstUnit);
   int number = 0, from = at.first(); // of the CTA's units; the unit's first position

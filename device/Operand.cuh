@@ -66,17 +66,17 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   const int numRows = Rows == 1 ? 1 : pass.numRows;
   const CtaGroups<M> groups;
   const bool active = groups.at(0) >= 0;
-  char *const staged = consumer.operands + warpId() * consumer.template partBytes<Rows>();
+  char *const staged = consumer.template operands<Rows>();
   /// A lane's share of a row, in 8 columns; a single row stays in registers until it is finished.
   static constexpr int share = (M::blocks * 4 + 31) / 32;
-  static constexpr bool single = Rows == 1 && share <= 8 && C::operandBytes >= M::blocks * 64 * kConsumerWarps;
+  static constexpr bool single = Rows == 1 && share <= 8 && C::operandBytes(1) >= M::blocks * 64 * kConsumerWarps;
   /// Chunks of weights that a warp takes at a time. Several rows need the registers.
-  static constexpr int chunksTaken = Rows == 1 && chunksPerGroup<M>() % 2 == 0 ? 2 : 1;
+  static constexpr int chunksTaken = Rows > 1 ? 1 : chunksPerGroup<M>() % 4 == 0 ? 4 : chunksPerGroup<M>() % 2 == 0 ? 2 : 1;
   static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
   /// Blocks of 32 columns that fit at a time; of one row tile what is taken together.
   static constexpr int step = Tiles == 1 ? blocksTaken : 1;
-  static_assert(Tiles > 1 || C::operandBytes >= step * Rows * 64 * kConsumerWarps, "room for a step");
-  const int window = single ? M::blocks : min(M::blocks, pass.blocksAtOnce[consumer.ring.first() > 0] / step * step);
+  static_assert(Tiles > 1 || C::operandBytes(Rows) >= step * Rows * 64 * kConsumerWarps, "room for a step");
+  const int window = single ? M::blocks : min(M::blocks, (Rows == 1 ? C::operandBytes(1) / (64 * kConsumerWarps) : pass.blocksAtOnce) / step * step);
   const bool resident = single || (Tiles == 1 && window == M::blocks); // several row tiles seldom fit
   Words4 held[single ? share : 1] = {};
   decltype(aside(0)) heldAside[single ? share : 1] = {};
@@ -243,7 +243,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     if (!active)
       return;
     constexpr int part = partColumns<Columns>();
-    float *sums = consumer.nextScratch(); // [row][warp]
+    float *sums = consumer.template nextSums<Rows>(); // [row][warp]
     const int warp = warpId();
     const auto ofWarps = [&](int row) {
       const Float4 *mine = reinterpret_cast<const Float4 *>(sums + row * kConsumerWarps);

@@ -44,7 +44,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
   bool staged = operand.resident && Reduced, finished = false; // all blocks, of several rows
   // A warp's sums, as the `n`th tile of these that are added together.
   const auto handIn = [&](float *sums, const float (&even)[4], const float (&odd)[4], int n) {
-    float *at = sums + warp * (kMostTiles * kTileRows * 8) + (n << rowsLog) * 8 + rowInTile * 8 + (lane & 3) * 2;
+    float *at = sums + warp * sumFloats(Rows) + (n << rowsLog) * 8 + rowInTile * 8 + (lane & 3) * 2;
     if (rowsLog == 4 || rowInTile >> rowsLog == 0)
       *reinterpret_cast<Float2 *>(at) = {__fadd_rn(even[0], odd[0]), __fadd_rn(even[1], odd[1])};
     if (rowsLog == 4)
@@ -56,7 +56,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
     Float2 y = at[0];
 #pragma unroll
     for (int w = 1; w < kConsumerWarps; ++w) {
-      const Float2 s = at[w * (kMostTiles * kTileRows * 4)];
+      const Float2 s = at[w * (sumFloats(Rows) / 2)];
       y.x = __fadd_rn(y.x, s.x);
       y.y = __fadd_rn(y.y, s.y);
     }
@@ -66,7 +66,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
   const bool below = rowInTile < numRows, above = 8 + rowInTile < numRows; // rows of the first tile
 #pragma unroll 1
   for (int i = 0; operand.groups.at(i) >= 0; i += operand.atOnce) {
-    float *const sums = Tiles == 1 ? consumer.nextScratch() : nullptr; // the two alternate: one barrier is enough
+    float *const sums = Tiles == 1 ? consumer.template nextSums<Rows>() : nullptr; // the two alternate: one barrier is enough
 #pragma unroll 1
     for (int group = i; group < i + operand.atOnce && operand.groups.at(group) >= 0; ++group) {
       const bool last = operand.groups.at(group + 1) < 0;
@@ -163,14 +163,14 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
             for (int n = 0; n < M::group; ++n) {
               float tile[2][4];
               pick(tile, acc[n], t + of);
-              handIn(consumer.scratch + of * kSumFloats, tile[0], tile[1], n);
+              handIn(consumer.scratch + of * kConsumerWarps * sumFloats(Rows), tile[0], tile[1], n);
             }
           consumerSync();
           const int item = threadIdx.x % (M::group * 64), tile = t + (int)threadIdx.x / (M::group * 64);
           const int row = tile * kTileRows + (item >> 2) % kTileRows;
           const int pair = (operand.groups.at(group) * M::group + (item >> 6)) * 4 + (item & 3);
           if (tile < t + abreast && row < numRows) {
-            const Float2 y = sumUp(consumer.scratch + (tile - t) * kSumFloats, item);
+            const Float2 y = sumUp(consumer.scratch + (tile - t) * kConsumerWarps * sumFloats(Rows), item);
             epilogue(tile, row, pair, y.x, y.y, operand.early(row, pair));
           }
         }

@@ -14,8 +14,9 @@ constexpr int kPageWindows = 4, kPageWindow = 128;
 /// Words that consumers and producer of one CTA share.
 struct RingShared {
   u64 full[16], empty[16];
-  u64 planned;        ///< completes once per pass, when `runHead` and the pass table are valid
+  u64 planned;        ///< completes once per pass, when what follows and the pass table are valid
   u32 runHead;        ///< this pass needs logits
+  u32 severalRows;    ///< this pass has more than one row
   u32 leave;          ///< flag: the resident loop ended or stopped
   u32 stopped;        ///< flag: GridEdges::stoppedHere
   u32 passes;         ///< planned so far
@@ -30,9 +31,9 @@ struct RingShared {
 /// deep queue at the memory delays every word that a CTA waits for. Half as many while
 /// `Flight` chunks lie unread, for then the CTA waits at an edge.
 ///
-/// A pass of several rows needs more room for its activations than one row does: from its first
-/// attention on, where the producer knows its rows, to its end the first `Lent` stages are that
-/// room, and the ring is the others. The producer lends a stage as if it put an empty chunk there.
+/// A pass of several rows needs more room for its activations than one row does: the first `Lent`
+/// stages are that room, and the ring is the others. A pass begins behind them, and the producer
+/// comes to them only when it knows that the pass has one row.
 template <int Stages, int StageBytes, int Flight, int Lent> struct Ring {
   static_assert(Stages <= 16 && Stages - Lent >= 2);
   static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight, lent = Lent;
@@ -56,12 +57,16 @@ template <int Stages, int StageBytes, int Flight, int Lent> struct Ring {
     const int then = stage - count;
     return then < first() ? then + Stages - first() : then;
   }
-  /// Goes on behind the empty chunks in the lent stages.
-  __device__ __forceinline__ void leaveLent() {
-    state = (state ^ ((1u << Lent) - 1)) | (u32)Lent << 16;
+  /// The first chunk of a pass has its place behind the stages that may be lent.
+  __device__ __forceinline__ void beginPass() {
+    state &= 0xffff;
+    stage = Lent;
+  }
+  /// To the end of the pass.
+  __device__ __forceinline__ void lend() {
+    state |= (u32)Lent << 16;
     stage = max(stage, Lent);
   }
-  __device__ __forceinline__ void takeBack() { state &= 0xffff; }
 };
 
 template <int Stages> __device__ void ringInit(RingShared *shared, const abi::LaunchParams &p) {
@@ -75,7 +80,7 @@ template <int Stages> __device__ void ringInit(RingShared *shared, const abi::La
       barrierInit(&shared->empty[i], kConsumerWarps);
     }
     barrierInit(&shared->planned, 1);
-    shared->runHead = shared->leave = shared->stopped = 0;
+    shared->runHead = shared->severalRows = shared->leave = shared->stopped = 0;
     shared->passes = shared->plansRead = 0;
     shared->stopFlag = p.sync + kStopFlag;
     barriersReady();
@@ -106,10 +111,11 @@ __device__ __forceinline__ void awaitPlanRead(const RingShared &s) {
       return;
 }
 
-/// Consumer thread 0, once per pass, when its table is in shared memory: tells the producer,
-/// and whether the head follows.
-__device__ __forceinline__ void announcePlan(RingShared &s, bool wanted) {
+/// Consumer thread 0, once per pass, when its table is in shared memory: tells the producer, and
+/// how many rows there are, and whether the head follows.
+__device__ __forceinline__ void announcePlan(RingShared &s, int numRows, bool wanted) {
   s.passes = s.passes + 1;
+  s.severalRows = numRows > 1;
   s.runHead = wanted;
   barrierArrive(&s.planned);
 }
@@ -162,15 +168,15 @@ template <class R> struct Producer {
     }
     return true;
   }
-  /// Waits until the next stage is empty. Stages empty in their order, but for lent ones: one that
-  /// lies farther on stands for all up to it.
+  /// Waits until the next stage is empty. In a pass they become so in their order, and those of the
+  /// pass before are: one that lies farther on stands for all up to it.
   __device__ __forceinline__ bool awaitRoom() {
     if (room == 0) {
       constexpr int farther = 3;
       if (!await(&ring.shared->empty[ring.stage], ring.lastParity(ring.stage)))
         return false;
       room = 1;
-      if (const int last = ring.stage + farther; ring.stage >= R::lent && last < R::stages)
+      if (const int last = ring.stage + farther; planned && last < R::stages)
         if (all(barrierPeek(&ring.shared->empty[last], ring.lastParity(last))))
           room += farther;
     }
@@ -181,11 +187,12 @@ template <class R> struct Producer {
   /// The next stage, once it is empty, for copies of `bytes` together. Null when the kernel
   /// leaves.
   __device__ __forceinline__ char *open(int bytes) {
-    RingShared &s = *ring.shared;
+    if (ring.stage < R::lent && !awaitPlan()) // it may be lent
+      return nullptr;
     if (!awaitFlight() || !awaitRoom())
       return nullptr;
     if constexpr (lanes == 1)
-      barrierArriveExpect(&s.full[ring.stage], bytes);
+      barrierArriveExpect(&ring.shared->full[ring.stage], bytes);
     return ring.data + ring.stage * R::stageBytes;
   }
   /// Copies into the open stage.
@@ -230,6 +237,8 @@ template <class R> struct Producer {
     planned = true;
     windows = 0;
     pagesSlot = -1;
+    if (R::lent > 0 && ring.shared->severalRows)
+      ring.lend();
     fenceAsync(); // copies read what other CTAs stored to the pool
     return true;
   }
@@ -277,7 +286,6 @@ template <class R> struct Producer {
     RingShared &s = *ring.shared;
     if (!awaitPlan())
       return false;
-    planned = false;
     const bool follows = s.runHead != 0;
     if constexpr (lanes > 1)
       __syncwarp();
@@ -286,25 +294,12 @@ template <class R> struct Producer {
     return follows;
   }
 
-  /// Lends stages, once in a pass, if that has several rows. False when the kernel leaves.
-  __device__ __forceinline__ bool lend(int numRows) {
-    if (R::lent == 0 || numRows == 1 || ring.first())
-      return true;
-    for (int i = 0; i < R::lent; ++i) {
-      if (!await(&ring.shared->empty[i], ring.lastParity(i)))
-        return false;
-      barrierArrive(&ring.shared->full[i]);
-    }
-    ring.leaveLent();
-    room = 0;
-    return true;
-  }
-
-  /// The next pass, with the whole ring. False when the resident loop ended: a CTA without any
-  /// chunk of its own learns it here only.
+  /// The next pass. False when the resident loop ended: a CTA without any chunk of its own learns
+  /// it here only.
   __device__ __forceinline__ bool nextPass() {
-    ring.takeBack();
+    ring.beginPass();
     room = 0;
+    planned = false;
     return !any(leaves(*ring.shared, 0));
   }
 

@@ -29,7 +29,7 @@ struct PassShared {
   int oneRowEach;             ///< no slot has two rows
   AttentionUnit firstUnit;    ///< of this CTA
   int rangesUpto[kMaxRows];   ///< ranges of the groups up to this one
-  int blocksAtOnce[2];        ///< of 32 columns of all rows that fit a warp's part of the operands; with lent stages
+  int blocksAtOnce;           ///< of 32 columns of all rows that fit a warp's part of the operands; of several rows
   int rowsLog;                ///< of the rows of the first tile, padded to a power of two
   int set;                    ///< of the workspace that this pass writes
   int rowsLast;               ///< rows of the last pass that had any
@@ -82,9 +82,7 @@ __device__ __noinline__ void loadPass(PassShared &pass, const abi::LaunchParams 
       ++pass.number;
     }
     pass.numRows = numRows;
-    const int bytesOfBlock = kConsumerWarps * 64 * max(numRows, 1);
-    pass.blocksAtOnce[0] = Stream::operandBytes / bytesOfBlock;
-    pass.blocksAtOnce[1] = Stream::lentBytes / bytesOfBlock;
+    pass.blocksAtOnce = Stream::operandBytes(kMaxRows) / (kConsumerWarps * 64 * max(numRows, 1));
     pass.rowsLog = numRows <= 1 ? 0 : numRows <= 2 ? 1 : numRows <= 4 ? 2 : numRows <= 8 ? 3 : 4;
     pass.wantLogits = (int)loadWord(&table.wantLogits);
     pass.done = (int)loadWord(&table.done);

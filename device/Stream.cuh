@@ -70,10 +70,13 @@ template <class M, class P> __device__ bool streamWeights(P &producer, const cha
 
 /// Tiles of a group, at most.
 constexpr int kMostTiles = 2;
-/// 32-bit floats of one of the two cross-warp buffers: 8 warps x tiles x 16 rows x 8.
-constexpr int kSumFloats = kConsumerWarps * kMostTiles * kTileRows * 8;
 /// Groups whose sums are added over the warps together, at most.
 constexpr int kGroupsAtOnce = 4;
+/// 32-bit floats of a warp in one of the two cross-warp buffers, in the variant for so many rows:
+/// tiles x rows x 8.
+__device__ constexpr int sumFloats(int rows) {
+  return (rows == 1 ? kGroupsAtOnce * kMostTiles : kMostTiles * kTileRows) * 8;
+}
 
 /// Where a warp stands in the stream, between two phases. In shared memory: what a thread
 /// keeps in its own is far away when the L1 cache is small.
@@ -84,20 +87,26 @@ struct StreamPlace {
 };
 
 /// A consumer warp's side of the stream; during a phase in registers.
-///   OperandBytes   shared memory for the activations of a product, all warps together; lent
-///                  stages lie behind it
-template <class R, int OperandBytes> struct Consumer {
+///   ScratchBytes   shared memory for cross-warp sums and the activations of a product; in a pass
+///                  of several rows lent stages lie behind it
+template <class R, int ScratchBytes> struct Consumer {
   using Ring = R;
-  static constexpr int operandBytes = OperandBytes, lentBytes = OperandBytes + R::lent * R::stageBytes;
   R ring;
-  float *scratch;   ///< shared: two buffers of cross-warp sums; attention
-  char *operands;   ///< shared
+  float *scratch;   ///< shared: two buffers of sums, and operands; attention
   StreamPlace *home;
   int buffer;
 
-  __device__ __forceinline__ Consumer(char *stages, RingShared *sync, float *scratch, char *operands, StreamPlace *home)
-      : ring{stages, sync, home->stage, home->state}, scratch(scratch), operands(operands), home(home),
-        buffer(home->buffer) {}
+  __device__ __forceinline__ Consumer(char *stages, RingShared *sync, float *scratch, StreamPlace *home)
+      : ring{stages, sync, home->stage, home->state}, scratch(scratch), home(home), buffer(home->buffer) {}
+  /// Bytes for the activations of a product, of all warps together.
+  __device__ static constexpr int operandBytes(int rows) {
+    return ScratchBytes + (rows > 1 ? R::lent * R::stageBytes : 0) - 2 * kConsumerWarps * sumFloats(rows) * 4;
+  }
+  /// Those of this warp.
+  template <int Rows> __device__ __forceinline__ char *operands() const {
+    return reinterpret_cast<char *>(scratch + 2 * kConsumerWarps * sumFloats(Rows)) +
+           warpId() * (operandBytes(Rows) / kConsumerWarps);
+  }
   /// At the end of a phase.
   __device__ __forceinline__ void keep() const {
     if (laneId() == 0)
@@ -105,38 +114,23 @@ template <class R, int OperandBytes> struct Consumer {
     __syncwarp();
   }
 
-  /// What Producer::lend() lends, and back at the end of the pass. Between two phases.
-  __device__ __forceinline__ void borrow(int numRows) {
-    if (R::lent == 0 || numRows == 1 || ring.first())
-      return;
-    for (int i = 0; i < R::lent; ++i) // empty chunks: all warps have read what stood there
-      if (!barrierTest(&ring.shared->full[i], ring.parity(i)))
-        awaitFull(*ring.shared, i, ring.parity(i));
-    ring.leaveLent();
+  /// Before the first phase of a pass, and behind its last.
+  __device__ __forceinline__ void beginPass(int numRows) {
+    ring.beginPass();
+    if (numRows > 1)
+      ring.lend();
     __syncwarp(); // lanes may still read where the warp stood
     keep();
   }
-  __device__ __forceinline__ void giveBack() {
-    if (ring.first() == 0)
-      return;
-    fenceAsyncShared(); // the next copies come where activations were stored
-    fenceCta();
-    __syncwarp();
-    if (laneId() == 0)
-      for (int i = 0; i < R::lent; ++i)
-        barrierArrive(&ring.shared->empty[i]);
-    ring.takeBack();
-    keep();
-  }
-  /// Bytes of the activations of one warp.
-  template <int Rows> __device__ __forceinline__ int partBytes() const {
-    return (Rows > 1 && ring.first() ? lentBytes : operandBytes) / kConsumerWarps;
+  __device__ __forceinline__ void endPass() const {
+    if (ring.first() > 0)
+      fenceAsyncShared(); // the next pass copies where activations were stored
   }
 
   /// Of the two buffers the one that was not used last: a barrier of the consumers stands
   /// between two uses of one.
-  __device__ __forceinline__ float *nextScratch() {
-    float *sums = scratch + buffer * kSumFloats;
+  template <int Rows> __device__ __forceinline__ float *nextSums() {
+    float *sums = scratch + buffer * kConsumerWarps * sumFloats(Rows);
     buffer ^= 1;
     return sums;
   }

@@ -110,14 +110,15 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
       w.line("  planRanges<{}>(pass);", pool);
       w.line("consumerSync();");
       w.line("if (threadIdx.x == 0)");
-      w.line("  announcePlan(shared.sync, pass.wantLogits);");
+      w.line("  announcePlan(shared.sync, pass.numRows, pass.wantLogits);");
+      w.line("shared.stream().beginPass(pass.numRows);");
       w.line("if (!{})", pass(plan.segments[0].name));
       w.line("  break;");
       if (plan.segments.size() > 1) {
         w.line("if (pass.wantLogits && !{})", pass(plan.segments[1].name));
         w.line("  break;");
       }
-      w.line("shared.stream().giveBack();");
+      w.line("shared.stream().endPass();");
       w.line("fenceAsync(); // the next pass copies keys and values that this one stored");
       w.line("const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + {});", plan.bestOffset);
       if (plan.knobs.words) {

@@ -79,14 +79,13 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &type) {
 void TensorEmitter::emitShared() {
   w.line();
   w.line("using WeightRing = Ring<{}, {}, {}, {}>;", plan.stages, plan.stageBytes, plan.knobs.flight, plan.lentStages);
-  w.line("using Stream = Consumer<WeightRing, {}>;", plan.operandBytes);
+  w.line("using Stream = Consumer<WeightRing, {}>;", plan.scratchBytes);
   w.line();
   w.comment("Shared memory of a CTA.");
   {
     auto record = w.record("struct Shared");
-    w.line("alignas(128) float scratch[{}];", plan.scratchBytes / 4);
-    w.line("alignas(128) char operands[Stream::operandBytes];");
-    w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes]; // lent stages go on where operands end");
+    w.line("alignas(128) float scratch[{}]; // lent stages go on where it ends", plan.scratchBytes / 4);
+    w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];");
     w.line("abi::LaunchParams params; // a copy: it is at hand");
     w.line("PassShared pass;");
     w.line("RingShared sync;");
@@ -94,12 +93,13 @@ void TensorEmitter::emitShared() {
     w.line("StreamPlace places[kConsumerWarps]; // of the warps, between two phases");
     w.line("Control control; // of CTA 0");
     w.line();
-    w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, operands, &places[warpId()]}; }");
+    w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }");
   }
   w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.sharedBytes);
-  w.line("static_assert(AttentionShape<{0}Kv>::scratchBytes(1) <= sizeof(Shared::scratch) + Stream::operandBytes &&", typeName(plan.model));
-  w.line("              AttentionShape<{0}Kv>::scratchBytes({0}Kv::rows) <= sizeof(Shared::scratch) + Stream::lentBytes, \"attention takes both\");",
+  w.line("static_assert(AttentionShape<{0}Kv>::scratchBytes(1) <= sizeof(Shared::scratch) &&", typeName(plan.model));
+  w.line("              AttentionShape<{0}Kv>::scratchBytes({0}Kv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,",
          typeName(plan.model));
+  w.line("              \"room for attention\");");
   w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
 }
 

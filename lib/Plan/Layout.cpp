@@ -14,7 +14,8 @@ namespace {
 int64_t controlShared(int64_t slots, int64_t gauges) {
   return 10240 + std::max<int64_t>(128, 72 + 4 * gauges) * slots;
 }
-constexpr int64_t kSumBytes = 2 * 8 * kMostTiles * kTileRows * 8 * 4; ///< two buffers of Stream.cuh's sums
+/// Two buffers of Stream.cuh's sums: of one row for four groups of tiles, of several for one.
+constexpr int64_t kSumBytesOfOne = 2 * 8 * 4 * kMostTiles * 8 * 4, kSumBytes = 2 * 8 * kMostTiles * kTileRows * 8 * 4;
 
 class Layout {
 public:
@@ -74,22 +75,14 @@ public:
       unitBytes = std::max(unitBytes, 8 * 16 * (dim + 2));
       // AttentionShape::scratchBytes: queries, maxima and sums, outputs of the leaves, own rows; or
       // 32 nodes of ranges that are put together.
-      const int64_t beside = 16 * (pieces * 64 + (pieces % 2 ? 0 : 64)) + 4 * 16 * 8 * 4, outputs = 8 * 8 * 80 * 4;
-      const int64_t twoRounds = 2 * ((dim + 63) / 64) * 8 * std::min<int64_t>(group, 16) * 80 * 4;
-      const bool deferred = group <= 8 && twoRounds <= 40960;
+      const int64_t beside = 16 * (pieces * 64 + (pieces % 2 ? 0 : 64)) + 4 * 16 * 8 * 4, outputs = 8 * 8 * 64 * 4;
+      const int64_t twoRounds = 2 * ((dim + 63) / 64) * 8 * std::min<int64_t>(group, 16) * 64 * 4;
+      const bool deferred = group <= 8 && twoRounds <= 20480;
       ofOneRow = std::max({ofOneRow, beside + (deferred ? twoRounds : outputs) + 2 * 2 * dim, 32 * (dim + 2) * 4});
       ofAllRows = std::max({ofAllRows, beside + outputs + 2 * plan.rowsPerPass * 2 * dim, ofOneRow});
     });
     plan.taggedBytes = plan.sumsOffset + roundUp(plan.mostUnits * unitBytes, 256);
-    plan.scratchBytes = kSumBytes;
-    planOperands();
-    // Attention takes the scratch and the operands.
-    const int64_t allRows = roundUp(ofAllRows - kSumBytes, 128);
-    plan.operandBytes = std::max(plan.operandBytes, roundUp(ofOneRow - kSumBytes, 128));
-    if (planRing(std::max(operandsWanted(), allRows)) && plan.operandBytes + plan.lentStages * plan.stageBytes < allRows) {
-      plan.operandBytes = allRows; // too few stages to lend
-      planRing(operandsWanted());
-    }
+    planScratch(ofOneRow, ofAllRows);
   }
 
 private:
@@ -105,21 +98,30 @@ private:
     return plan.knobs.operands ? roundUp(plan.knobs.operands, 4096) : std::min<int64_t>(16 * longest, 65536);
   }
 
-  /// Those that are never the ring's: for each of the 8 warps the columns of 16 rows for a chunk, and
-  /// 32 columns of all rows; one row, as far as it stays in registers until it is there
-  /// (Operand::single).
-  void planOperands() {
-    plan.operandBytes = 8 * 64 * plan.rowsPerPass;
-    for (const Matrix &m : plan.matrices)
-      plan.operandBytes = std::max({plan.operandBytes, m.chunkBlocks * 8 * 16 * 64,
-                                    m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
+  /// What a pass of one row needs: its operand as far as it stays in registers until it is there
+  /// (Operand::single), or what is taken of the stream at a time. Several rows need at least a chunk's
+  /// columns of 16, and 32 columns of all.
+  void planScratch(int64_t attentionOfOne, int64_t attentionOfAll) {
+    int64_t ofOne = 0, ofSeveral = 8 * 64 * plan.rowsPerPass;
+    for (const Matrix &m : plan.matrices) {
+      const int64_t chunks = m.blocks / m.chunkBlocks, taken = chunks % 4 == 0 ? 4 : chunks % 2 == 0 ? 2 : 1;
+      ofOne = std::max({ofOne, taken * m.chunkBlocks * 8 * 64, m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
+      ofSeveral = std::max(ofSeveral, m.chunkBlocks * 8 * 64 * 16);
+    }
+    ofOne = roundUp(std::max(kSumBytesOfOne + ofOne, attentionOfOne), 128);
+    ofSeveral = roundUp(std::max(kSumBytes + ofSeveral, attentionOfAll), 128);
+    plan.scratchBytes = ofOne;
+    if (planRing(std::max(kSumBytes + operandsWanted(), ofSeveral)) && plan.scratchBytes + plan.lentStages * plan.stageBytes < ofSeveral) {
+      plan.scratchBytes = std::max(ofOne, ofSeveral); // too few stages to lend
+      planRing(kSumBytes + operandsWanted());
+    }
   }
 
-  /// The ring, and how much of it is lent so that operands of several rows have `wanted` bytes: it
+  /// The ring, and how much of it is lent so that several rows have `wanted` bytes of scratch: it
   /// keeps half of them, or two. False when there is no room.
   bool planRing(int64_t wanted) {
     const int64_t beside =
-        controlShared(module.param("slots"), module.all(Op::Gauge).size()) + plan.scratchBytes + plan.operandBytes;
+        controlShared(module.param("slots"), module.all(Op::Gauge).size()) + plan.scratchBytes;
     const int64_t fit = std::min<int64_t>(16, (plan.profile.sharedBytes - beside) / plan.stageBytes);
     plan.stages = plan.knobs.ring ? plan.knobs.ring : fit;
     if (plan.stages < 2 || plan.stages > fit) {
@@ -127,7 +129,7 @@ private:
       return false;
     }
     plan.sharedBytes = plan.stages * plan.stageBytes + beside;
-    const int64_t lacking = std::max<int64_t>(0, wanted - plan.operandBytes);
+    const int64_t lacking = std::max<int64_t>(0, wanted - plan.scratchBytes);
     plan.lentStages = std::min((lacking + plan.stageBytes - 1) / plan.stageBytes, plan.stages - std::max<int64_t>(2, plan.stages / 2));
     return true;
   }

@@ -289,14 +289,13 @@ struct Head {
   static constexpr long long offset = 9043968, layerBytes = 135168;
 };
 
-using WeightRing = Ring<16, 8192, 6, 0>;
-using Stream = Consumer<WeightRing, 32768>;
+using WeightRing = Ring<16, 8192, 6, 5>;
+using Stream = Consumer<WeightRing, 11392>;
 
 // Shared memory of a CTA.
 struct Shared {
-  alignas(128) float scratch[4096];
-  alignas(128) char operands[Stream::operandBytes];
-  alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes]; // lent stages go on where operands end
+  alignas(128) float scratch[2848]; // lent stages go on where it ends
+  alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
   abi::LaunchParams params; // a copy: it is at hand
   PassShared pass;
   RingShared sync;
@@ -304,11 +303,12 @@ struct Shared {
   StreamPlace places[kConsumerWarps]; // of the warps, between two phases
   Control control; // of CTA 0
 
-  __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, operands, &places[warpId()]}; }
+  __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 191488, "the plan reserves this much");
-static_assert(AttentionShape<TargetKv>::scratchBytes(1) <= sizeof(Shared::scratch) + Stream::operandBytes &&
-              AttentionShape<TargetKv>::scratchBytes(TargetKv::rows) <= sizeof(Shared::scratch) + Stream::lentBytes, "attention takes both");
+static_assert(sizeof(Shared) <= 153728, "the plan reserves this much");
+static_assert(AttentionShape<TargetKv>::scratchBytes(1) <= sizeof(Shared::scratch) &&
+              AttentionShape<TargetKv>::scratchBytes(TargetKv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
+              "room for attention");
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
 
 // x (llama.yaml:33): row by row.
@@ -906,12 +906,13 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
         planRanges<TargetKv>(pass);
       consumerSync();
       if (threadIdx.x == 0)
-        announcePlan(shared.sync, pass.wantLogits);
+        announcePlan(shared.sync, pass.numRows, pass.wantLogits);
+      shared.stream().beginPass(pass.numRows);
       if (!(pass.numRows == 1 ? targetBody<1>() : pass.numRows <= kTileRows ? targetBody<kTileRows>() : targetBody<kMaxRows>()))
         break;
       if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
         break;
-      shared.stream().giveBack();
+      shared.stream().endPass();
       fenceAsync(); // the next pass copies keys and values that this one stored
       const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + 0);
       clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes,

@@ -133,7 +133,8 @@ struct Plan {
   DeviceProfile profile;
   Knobs knobs;
   std::string model;
-  int64_t ctas, stages, stageBytes, scratchBytes;
+  int64_t ctas, stages, stageBytes;
+  int64_t scratchBytes;             ///< of shared memory: sums and operands of a product; attention
   int64_t sharedBytes;              ///< of a CTA, all of it
   int64_t rowsPerPass;
   std::vector<Matrix> matrices;
@@ -149,8 +150,7 @@ struct Plan {
   int64_t workspaceBytes;           ///< two sets, of even and of odd passes
   int bestEdge;                     ///< the logits' maxima
   int passEdge = -1;                ///< edges by words: in front of the next tick's control
-  int64_t operandBytes;             ///< shared memory for the operands of a product
-  int64_t lentStages;               ///< of the ring, for the operands of passes of several rows (Ring.cuh)
+  int64_t lentStages;               ///< of the ring, that passes of several rows have as scratch too (Ring.cuh)
   int64_t mostUnits, sumsOffset;    ///< units of attention, and their sums in the tagged words
   int64_t taggedBytes, bestOffset;  ///< memory of tagged words, and the maxima in it
 
