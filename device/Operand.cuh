@@ -45,6 +45,17 @@ template <int Words, int Values> struct Beside {
   Floats<2> values[Values > 0 ? Values : 1];
 };
 
+/// Chunks of the stream that one row's warps take out of the ring at a time, at most: so many wait in
+/// registers while activations are awaited.
+constexpr int kChunksTaken = 4;
+/// Those of one group with `chunks` chunks: all of them, or a part that divides them.
+__device__ constexpr int takenOfGroup(int chunks) {
+  int taken = kChunksTaken;
+  while (chunks % taken != 0)
+    --taken;
+  return taken;
+}
+
 /// The rows that a CTA multiplies with M. Each warp takes its own eighth of the columns:
 /// it waits for no more than that, and keeps it in shared memory in the order of the mma
 /// fragments, [block][row][32 columns]: all of it when the rows fit, else a window of it.
@@ -70,9 +81,11 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// A lane's share of a row, in 8 columns; a single row stays in registers until it is finished.
   static constexpr int share = (M::blocks * 4 + 31) / 32;
   static constexpr bool single = Rows == 1 && share <= 8 && C::operandBytes(1) >= M::blocks * 64 * kConsumerWarps;
-  /// Chunks of weights that a warp takes at a time. Several rows need the registers.
-  static constexpr int chunksTaken = Rows > 1 ? 1 : chunksPerGroup<M>() % 4 == 0 ? 4 : chunksPerGroup<M>() % 2 == 0 ? 2 : 1;
+  /// Chunks of weights that a warp takes of a group at a time, and of how many groups. Several rows need
+  /// the registers.
+  static constexpr int chunksTaken = Rows > 1 ? 1 : takenOfGroup(chunksPerGroup<M>());
   static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
+  static constexpr int groupsTaken = Rows > 1 || chunksTaken < chunksPerGroup<M>() ? 1 : kChunksTaken / chunksTaken;
   /// Blocks of 32 columns that fit at a time; of one row tile what is taken together.
   static constexpr int step = Tiles == 1 ? blocksTaken : 1;
   static_assert(Tiles > 1 || C::operandBytes(Rows) >= step * Rows * 64 * kConsumerWarps, "room for a step");
@@ -83,7 +96,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   float scalars[kRowScalars] = {}; ///< of a single row
 
   /// A lane's share of the chunks that have been taken.
-  Words4 taken[Tiles == 1 ? blocksTaken : 1][M::group] = {};
+  Words4 taken[groupsTaken][Tiles == 1 ? blocksTaken : 1][M::group] = {};
 
   /// Sums of several groups are added over the warps together, as many as their rows leave room
   /// for. What a thread is handed then: (tile of these groups, row, pair); its row stays.
@@ -108,18 +121,24 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   __device__ __forceinline__ const Words4 *chunk() {
     return reinterpret_cast<const Words4 *>(consumer.acquire()) + warpId() * (M::chunkBlocks * M::group * 32) + laneId();
   }
-  /// Takes the next chunks out of the ring. All loads are under way together.
-  __device__ __forceinline__ void take() {
+  /// Takes the next chunks out of the ring, from this CTA's group number `group` on. All loads are under
+  /// way together.
+  __device__ __forceinline__ void take(int group) {
 #pragma unroll
-    for (int c = 0; c < chunksTaken; ++c) {
-      const Words4 *weights = chunk();
+    for (int g = 0; g < groupsTaken; ++g) {
+      if (g > 0 && groups.at(group + g) < 0)
+        break;
 #pragma unroll
-      for (int b = 0; b < M::chunkBlocks; ++b)
+      for (int c = 0; c < chunksTaken; ++c) {
+        const Words4 *weights = chunk();
 #pragma unroll
-        for (int n = 0; n < M::group; ++n)
-          taken[c * M::chunkBlocks + b][n] = loadShared4(weights, (b * M::group + n) * 512);
+        for (int b = 0; b < M::chunkBlocks; ++b)
+#pragma unroll
+          for (int n = 0; n < M::group; ++n)
+            taken[g][c * M::chunkBlocks + b][n] = loadShared4(weights, (b * M::group + n) * 512);
+      }
+      consumer.template release<chunksTaken>();
     }
-    consumer.template release<chunksTaken>();
   }
 
   __device__ __forceinline__ static int columnOf(int block, int quarter) {
@@ -206,7 +225,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     if (!active)
       return;
     if constexpr (Tiles == 1)
-      take();
+      take(0);
     lookAhead(0);
     if constexpr (single) {
 #pragma unroll

@@ -30,6 +30,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
                                               Epilogue epilogue) {
   constexpr int Tiles = tilesOf(Rows);
   constexpr bool single = Operand<M, Rows, C, Source, AsideOf, Early>::single;
+  constexpr int groupsTaken = Operand<M, Rows, C, Source, AsideOf, Early>::groupsTaken;
   constexpr int abreast = 2; // row tiles, where there are several
   static_assert(M::group <= kMostTiles);
   if (!operand.active)
@@ -68,7 +69,12 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
   for (int i = 0; operand.groups.at(i) >= 0; i += operand.atOnce) {
     float *const sums = Tiles == 1 ? consumer.template nextSums<Rows>() : nullptr; // the two alternate: one barrier is enough
 #pragma unroll 1
-    for (int group = i; group < i + operand.atOnce && operand.groups.at(group) >= 0; ++group) {
+    for (int pair = i; pair < i + operand.atOnce && operand.groups.at(pair) >= 0; pair += groupsTaken)
+#pragma unroll
+    for (int g = 0; g < groupsTaken; ++g) {
+      const int group = pair + g;
+      if (g > 0 && operand.groups.at(group) < 0)
+        break;
       const bool last = operand.groups.at(group + 1) < 0;
       float acc[M::group][Tiles][2][4] = {};
       // `first`: of the blocks in shared memory.
@@ -85,7 +91,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
               high = loadShared4(activations, b * numRows * 64 + b % 2 * toOther + 512);
 #pragma unroll
             for (int n = 0; n < M::group; ++n) {
-              const Words4 &both = operand.taken[b][n];
+              const Words4 &both = operand.taken[g][b][n];
               if constexpr (Rows == 1) {
                 mma(acc[n][0][0], low.x, low.y, low.z, low.w, both.x, both.y);
                 mma(acc[n][0][1], low.x, low.y, low.z, low.w, both.z, both.w);
@@ -95,8 +101,8 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
               }
             }
           }
-          if (!last || first + block + operand.blocksTaken < M::blocks)
-            operand.take();
+          if (g + 1 == groupsTaken && (!last || first + block + operand.blocksTaken < M::blocks))
+            operand.take(group + 1);
         }
       };
       const Words4 *weights = nullptr; // of a chunk, which may go on in the next window

@@ -104,8 +104,7 @@ private:
   void planScratch(int64_t attentionOfOne, int64_t attentionOfAll) {
     int64_t ofOne = 0, ofSeveral = 8 * 64 * plan.rowsPerPass;
     for (const Matrix &m : plan.matrices) {
-      const int64_t chunks = m.blocks / m.chunkBlocks, taken = chunks % 4 == 0 ? 4 : chunks % 2 == 0 ? 2 : 1;
-      ofOne = std::max({ofOne, taken * m.chunkBlocks * 8 * 64, m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
+      ofOne = std::max({ofOne, std::min<int64_t>(4, m.blocks / m.chunkBlocks) * m.chunkBlocks * 8 * 64, m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
       ofSeveral = std::max(ofSeveral, m.chunkBlocks * 8 * 64 * 16);
     }
     ofOne = roundUp(std::max(kSumBytesOfOne + ofOne, attentionOfOne), 128);
