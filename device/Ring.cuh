@@ -28,8 +28,8 @@ struct RingShared {
 };
 
 /// `Stages` slots of `StageBytes` each. At most `Flight` copies are under way at a time: a
-/// deep queue at the memory delays every word that a CTA waits for. Half as many while
-/// `Flight` chunks lie unread, for then the CTA waits at an edge.
+/// deep queue at the memory delays every word that a CTA waits for. Half as many while two thirds
+/// of the ring lie unread, for then the CTA waits at an edge.
 ///
 /// A pass of several rows needs more room for its activations than one row does: the first `Lent`
 /// stages are that room, and the ring is the others. A pass begins behind them, and the producer
@@ -154,11 +154,12 @@ template <class R> struct Producer {
   /// is never shorter.
   static constexpr int ringLeft = R::stages - R::lent, most = R::flight < ringLeft ? R::flight : ringLeft,
                        least = (most + 1) / 2;
+  __device__ static constexpr int twoThirds(int stages) { return (2 * stages + 2) / 3; }
   /// Waits until so few copies are under way that one more may start. Looks, and does not wait
   /// at a barrier: consumers may catch up meanwhile. False when the kernel leaves.
   __device__ __forceinline__ bool awaitFlight() {
     for (u32 spin = 1; underWay >= least; ++spin) {
-      const int oldest = ring.before(underWay), unread = ring.before(most);
+      const int oldest = ring.before(underWay), unread = ring.before(ring.first() ? twoThirds(ringLeft) : twoThirds(R::stages));
       if (all(barrierPeek(&ring.shared->full[oldest], ring.lastParity(oldest))))
         --underWay;
       else if (underWay < most && all(barrierPeek(&ring.shared->empty[unread], ring.lastParity(unread))))

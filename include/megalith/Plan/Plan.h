@@ -34,7 +34,7 @@ std::vector<std::string> profileNames();
 struct Knobs {
   int64_t ctas = 0;          ///< 0: one per SM
   int64_t ring = 0;          ///< stages; 0: as many as fit
-  int64_t flight = 6;        ///< copies of chunks under way in a CTA, at most
+  int64_t flight = 5;        ///< copies of chunks under way in a CTA, at most
   int64_t chunk = 16384;     ///< bytes of one chunk of the stream, at most
   int64_t stamps = 0;        ///< 1: the kernel takes the time of each phase, when a launch asks for it
   bool descending = false;   ///< order=descending: a CTA walks its tiles from the last
