@@ -121,7 +121,7 @@ template <class A> struct RoundCursor : AttentionUnit {
 __device__ __forceinline__ int unitsFrom() { return (int)gridDim.x - 1 - (int)blockIdx.x; }
 
 /// Deals the pass's attention: which rows share a tile, the level of the ranges, and how many
-/// the tiles before have. Warp 0; the caller synchronises.
+/// the tiles before have. One warp; the caller synchronises.
 template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
   using S = AttentionShape<A>;
   const int lane = laneId(), numRows = pass.numRows;
@@ -184,6 +184,7 @@ template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
     RoundCursor<A> at(pass, unitsFrom());
     pass.firstUnit = at;
   }
+  __syncwarp();
 }
 
 /// Producer: K and V of the committed positions that this CTA's units see.

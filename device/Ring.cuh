@@ -111,7 +111,7 @@ __device__ __forceinline__ void awaitPlanRead(const RingShared &s) {
       return;
 }
 
-/// Consumer thread 0, once per pass, when its table is in shared memory: tells the producer, and
+/// One consumer thread, once per pass, when its table is in shared memory: tells the producer, and
 /// how many rows there are, and whether the head follows.
 __device__ __forceinline__ void announcePlan(RingShared &s, int numRows, bool wanted) {
   s.passes = s.passes + 1;

@@ -106,11 +106,12 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("  break;");
     {
       auto rows = w.scope("if (pass.numRows > 0)", "pass");
-      w.line("if (threadIdx.x < 32)");
-      w.line("  planRanges<{}>(pass);", pool);
-      w.line("consumerSync();");
-      w.line("if (threadIdx.x == 0)");
-      w.line("  announcePlan(shared.sync, pass.numRows, pass.wantLogits);");
+      {
+        auto planner = w.scope("if (warpId() == kConsumerWarps - 1)", "the others go on meanwhile");
+        w.line("planRanges<{}>(pass);", pool);
+        w.line("if (laneId() == 0)");
+        w.line("  announcePlan(shared.sync, pass.numRows, pass.wantLogits);");
+      }
       w.line("shared.stream().beginPass(pass.numRows);");
       w.line("if (!{})", pass(plan.segments[0].name));
       w.line("  break;");

@@ -119,6 +119,8 @@ void TensorEmitter::emitSegment(const plan::Segment &segment) {
   auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}()", name), name);
   w.line("Shared &shared = sharedOfCta();");
   emitCalls(segment.before, false);
+  if (&segment == &plan.segments[0])
+    w.line("consumerSync(); // attention is planned");
   if (segment.repeatCount) {
     w.line("#pragma unroll 1");
     auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount), "layer");

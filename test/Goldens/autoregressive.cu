@@ -213,7 +213,7 @@ struct Head {
   static constexpr long long offset = 9043968, layerBytes = 135168;
 };
 
-using WeightRing = Ring<16, 8192, 6, 5>;
+using WeightRing = Ring<16, 8192, 5, 5>;
 using Stream = Consumer<WeightRing, 11392>;
 
 // Shared memory of a CTA.
@@ -547,6 +547,7 @@ template <int Rows>
 __device__ __noinline__ bool targetBody() {
   Shared &shared = sharedOfCta();
   targetBodyX();
+  consumerSync(); // attention is planned
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
     if (Rows > kTileRows) {
@@ -579,14 +580,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 583 "autoregressive.cu"
+#line 584 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 590 "autoregressive.cu"
+#line 591 "autoregressive.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -607,7 +608,7 @@ __device__ __noinline__ void targetHeadHead() {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 611 "autoregressive.cu"
+#line 612 "autoregressive.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -624,25 +625,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 628 "autoregressive.cu"
+#line 629 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 632 "autoregressive.cu"
+#line 633 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 637 "autoregressive.cu"
+#line 638 "autoregressive.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 641 "autoregressive.cu"
+#line 642 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 646 "autoregressive.cu"
+#line 647 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -826,11 +827,11 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     if (pass.done)
       break;
     if (pass.numRows > 0) {
-      if (threadIdx.x < 32)
+      if (warpId() == kConsumerWarps - 1) {
         planRanges<TargetKv>(pass);
-      consumerSync();
-      if (threadIdx.x == 0)
-        announcePlan(shared.sync, pass.numRows, pass.wantLogits);
+        if (laneId() == 0)
+          announcePlan(shared.sync, pass.numRows, pass.wantLogits);
+      } // the others go on meanwhile
       shared.stream().beginPass(pass.numRows);
       if (!(pass.numRows == 1 ? targetBody<1>() : pass.numRows <= kTileRows ? targetBody<kTileRows>() : targetBody<kMaxRows>()))
         break;

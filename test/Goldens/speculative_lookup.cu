@@ -268,7 +268,7 @@ struct Head {
   static constexpr long long offset = 9043968, layerBytes = 135168;
 };
 
-using WeightRing = Ring<16, 8192, 6, 5>;
+using WeightRing = Ring<16, 8192, 5, 5>;
 using Stream = Consumer<WeightRing, 11392>;
 
 // Shared memory of a CTA.
@@ -602,6 +602,7 @@ template <int Rows>
 __device__ __noinline__ bool targetBody() {
   Shared &shared = sharedOfCta();
   targetBodyX();
+  consumerSync(); // attention is planned
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
     if (Rows > kTileRows) {
@@ -634,14 +635,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 638 "speculative_lookup.cu"
+#line 639 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 645 "speculative_lookup.cu"
+#line 646 "speculative_lookup.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -662,7 +663,7 @@ __device__ __noinline__ void targetHeadHead() {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 666 "speculative_lookup.cu"
+#line 667 "speculative_lookup.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -679,25 +680,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 683 "speculative_lookup.cu"
+#line 684 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 687 "speculative_lookup.cu"
+#line 688 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 692 "speculative_lookup.cu"
+#line 693 "speculative_lookup.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 696 "speculative_lookup.cu"
+#line 697 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 701 "speculative_lookup.cu"
+#line 702 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -881,11 +882,11 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     if (pass.done)
       break;
     if (pass.numRows > 0) {
-      if (threadIdx.x < 32)
+      if (warpId() == kConsumerWarps - 1) {
         planRanges<TargetKv>(pass);
-      consumerSync();
-      if (threadIdx.x == 0)
-        announcePlan(shared.sync, pass.numRows, pass.wantLogits);
+        if (laneId() == 0)
+          announcePlan(shared.sync, pass.numRows, pass.wantLogits);
+      } // the others go on meanwhile
       shared.stream().beginPass(pass.numRows);
       if (!(pass.numRows == 1 ? targetBody<1>() : pass.numRows <= kTileRows ? targetBody<kTileRows>() : targetBody<kMaxRows>()))
         break;
