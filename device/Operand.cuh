@@ -48,9 +48,10 @@ template <int Words, int Values> struct Beside {
 /// Chunks of the stream that one row's warps take out of the ring at a time, at most: so many wait in
 /// registers while activations are awaited.
 constexpr int kChunksTaken = 4;
-/// Those of one group with `chunks` chunks: all of them, or a part that divides them.
-__device__ constexpr int takenOfGroup(int chunks) {
-  int taken = kChunksTaken;
+/// Those of one group with `chunks` chunks: all of them, or a part that divides them. No more than the
+/// ring's stages, for none is released before the last has come.
+__device__ constexpr int takenOfGroup(int chunks, int stages) {
+  int taken = stages < kChunksTaken ? stages : kChunksTaken;
   while (chunks % taken != 0)
     --taken;
   return taken;
@@ -83,7 +84,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   static constexpr bool single = Rows == 1 && share <= 8 && C::operandBytes(1) >= M::blocks * 64 * kConsumerWarps;
   /// Chunks of weights that a warp takes of a group at a time, and of how many groups. Several rows need
   /// the registers.
-  static constexpr int chunksTaken = Rows > 1 ? 1 : takenOfGroup(chunksPerGroup<M>());
+  static constexpr int chunksTaken = Rows > 1 ? 1 : takenOfGroup(chunksPerGroup<M>(), C::Ring::stages);
   static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
   static constexpr int groupsTaken = Rows > 1 || chunksTaken < chunksPerGroup<M>() ? 1 : kChunksTaken / chunksTaken;
   /// Blocks of 32 columns that fit at a time; of one row tile what is taken together.
