@@ -502,9 +502,9 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
         if (64 * i + 8 * g < D && at.has(pairAt(e + 2 * h))) {
           const auto out = [&](int c) { return h ? o[1][i][c / 2][c % 2 * 2 + e] : o[0][i][c / 2][c % 2 * 2 + e]; };
           float *row = outputsOf(turn, i) + (warp * pairsOfOutputs + 2 * t + e) * S::outputStride;
-          const auto at = [&](int four) { return reinterpret_cast<Float4 *>(row + S::outputPlace(2 * g + four, 2 * t + e)); };
-          *at(0) = {out(0), out(1), out(2), out(3)};
-          *at(1) = {out(4), out(5), out(6), out(7)};
+          const auto place = [&](int four) { return reinterpret_cast<Float4 *>(row + S::outputPlace(2 * g + four, 2 * t + e)); };
+          *place(0) = {out(0), out(1), out(2), out(3)};
+          *place(1) = {out(4), out(5), out(6), out(7)};
         }
     };
     fresh = at.round + 1 == at.end;

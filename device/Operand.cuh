@@ -90,7 +90,8 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// Blocks of 32 columns that fit at a time; of one row tile what is taken together.
   static constexpr int step = Tiles == 1 ? blocksTaken : 1;
   static_assert(Tiles > 1 || C::operandBytes(Rows) >= step * Rows * 64 * kConsumerWarps, "room for a step");
-  const int window = single ? M::blocks : min(M::blocks, (Rows == 1 ? C::operandBytes(1) / (64 * kConsumerWarps) : pass.blocksAtOnce) / step * step);
+  const int fit = Rows == 1 ? C::operandBytes(1) / (64 * kConsumerWarps) : pass.blocksAtOnce;
+  const int window = single ? M::blocks : min(M::blocks, fit / step * step);
   const bool resident = single || (Tiles == 1 && window == M::blocks); // several row tiles seldom fit
   Words4 held[single ? share : 1] = {};
   decltype(aside(0)) heldAside[single ? share : 1] = {};

@@ -31,7 +31,8 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
   constexpr int Tiles = tilesOf(Rows);
   constexpr bool single = Operand<M, Rows, C, Source, AsideOf, Early>::single;
   constexpr int groupsTaken = Operand<M, Rows, C, Source, AsideOf, Early>::groupsTaken;
-  constexpr int abreast = 2; // row tiles, where there are several
+  static_assert(kGroupsAtOnce % groupsTaken == 0);
+  constexpr int abreast = 2; // row tiles, where there are several: one for each buffer of sums
   static_assert(M::group <= kMostTiles);
   if (!operand.active)
     return;
@@ -69,115 +70,116 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
   for (int i = 0; operand.groups.at(i) >= 0; i += operand.atOnce) {
     float *const sums = Tiles == 1 ? consumer.template nextSums<Rows>() : nullptr; // the two alternate: one barrier is enough
 #pragma unroll 1
-    for (int pair = i; pair < i + operand.atOnce && operand.groups.at(pair) >= 0; pair += groupsTaken)
+    for (int from = i; from < i + operand.atOnce && operand.groups.at(from) >= 0; from += groupsTaken) {
 #pragma unroll
-    for (int g = 0; g < groupsTaken; ++g) {
-      const int group = pair + g;
-      if (g > 0 && operand.groups.at(group) < 0)
-        break;
-      const bool last = operand.groups.at(group + 1) < 0;
-      float acc[M::group][Tiles][2][4] = {};
-      // `first`: of the blocks in shared memory.
-      const auto takenChunks = [&](int first, int count) {
+      for (int g = 0; g < groupsTaken; ++g) {
+        const int group = from + g;
+        if (g > 0 && operand.groups.at(group) < 0)
+          break;
+        const bool last = operand.groups.at(group + 1) < 0;
+        float acc[M::group][Tiles][2][4] = {};
+        // `first`: of the blocks in shared memory.
+        const auto takenChunks = [&](int first, int count) {
 #pragma unroll 1
-        for (int block = 0; block < count; block += operand.blocksTaken) {
-          const Words4 *activations = &operand.at(block, rowInTile, lane & 3);
+          for (int block = 0; block < count; block += operand.blocksTaken) {
+            const Words4 *activations = &operand.at(block, rowInTile, lane & 3);
 #pragma unroll
-          for (int b = 0; b < operand.blocksTaken; ++b) {
-            Words4 low = {0, 0, 0, 0}, high = {0, 0, 0, 0};
-            if (below)
-              low = loadShared4(activations, b * numRows * 64 + b % 2 * toOther);
-            if (Rows > 1 && above)
-              high = loadShared4(activations, b * numRows * 64 + b % 2 * toOther + 512);
+            for (int b = 0; b < operand.blocksTaken; ++b) {
+              Words4 low = {0, 0, 0, 0}, high = {0, 0, 0, 0};
+              if (below)
+                low = loadShared4(activations, b * numRows * 64 + b % 2 * toOther);
+              if (Rows > 1 && above)
+                high = loadShared4(activations, b * numRows * 64 + b % 2 * toOther + 512);
 #pragma unroll
-            for (int n = 0; n < M::group; ++n) {
-              const Words4 &both = operand.taken[g][b][n];
-              if constexpr (Rows == 1) {
-                mma(acc[n][0][0], low.x, low.y, low.z, low.w, both.x, both.y);
-                mma(acc[n][0][1], low.x, low.y, low.z, low.w, both.z, both.w);
-              } else {
-                mma(acc[n][0][0], low.x, high.x, low.z, high.z, both.x, both.y);
-                mma(acc[n][0][1], low.y, high.y, low.w, high.w, both.z, both.w);
+              for (int n = 0; n < M::group; ++n) {
+                const Words4 &both = operand.taken[g][b][n];
+                if constexpr (Rows == 1) {
+                  mma(acc[n][0][0], low.x, low.y, low.z, low.w, both.x, both.y);
+                  mma(acc[n][0][1], low.x, low.y, low.z, low.w, both.z, both.w);
+                } else {
+                  mma(acc[n][0][0], low.x, high.x, low.z, high.z, both.x, both.y);
+                  mma(acc[n][0][1], low.y, high.y, low.w, high.w, both.z, both.w);
+                }
               }
             }
+            if (g + 1 == groupsTaken && (!last || first + block + operand.blocksTaken < M::blocks))
+              operand.take(group + 1);
           }
-          if (g + 1 == groupsTaken && (!last || first + block + operand.blocksTaken < M::blocks))
-            operand.take(group + 1);
-        }
-      };
-      const Words4 *weights = nullptr; // of a chunk, which may go on in the next window
+        };
+        const Words4 *weights = nullptr; // of a chunk, which may go on in the next window
 #pragma unroll 1
-      for (int first = 0; first < M::blocks; first += operand.window) {
-        const int count = min(operand.window, M::blocks - first);
-        if constexpr (!single) {
-          if (!staged)
-            operand.stage(first, count);
-          if (changes<Finish> && !finished)
-            operand.finishStaged(first, count, finish);
-          staged = finished = operand.resident;
+        for (int first = 0; first < M::blocks; first += operand.window) {
+          const int count = min(operand.window, M::blocks - first);
+          if constexpr (!single) {
+            if (!staged)
+              operand.stage(first, count);
+            if (changes<Finish> && !finished)
+              operand.finishStaged(first, count, finish);
+            staged = finished = operand.resident;
+          }
+          if constexpr (Tiles == 1) {
+            takenChunks(first, count);
+          } else {
+#pragma unroll 1
+            for (int block = 0; block < count; ++block) {
+              const int inChunk = (first + block) % M::chunkBlocks;
+              if (inChunk == 0)
+                weights = operand.chunk();
+              Words4 w[M::group];
+#pragma unroll
+              for (int n = 0; n < M::group; ++n)
+                w[n] = weights[(inChunk * M::group + n) * 32];
+#pragma unroll
+              for (int t = 0; t < Tiles; t += abreast) {
+                if (t * kTileRows >= numRows)
+                  break;
+                Words4 a[abreast][2];
+#pragma unroll
+                for (int i = 0; i < 2 * abreast; ++i) // behind the last row it again: nobody looks at these sums
+                  a[i / 2][i % 2] = operand.at(block, min(t * kTileRows + i * 8 + rowInTile, numRows - 1), lane & 3);
+#pragma unroll
+                for (int i = 0; i < abreast; ++i)
+#pragma unroll
+                  for (int n = 0; n < M::group; ++n) {
+                    mma(acc[n][t + i][0], a[i][0].x, a[i][1].x, a[i][0].z, a[i][1].z, w[n].x, w[n].y);
+                    mma(acc[n][t + i][1], a[i][0].y, a[i][1].y, a[i][0].w, a[i][1].w, w[n].z, w[n].w);
+                  }
+              }
+              if (inChunk == M::chunkBlocks - 1)
+                consumer.release();
+            }
+          }
         }
         if constexpr (Tiles == 1) {
-          takenChunks(first, count);
-        } else {
-#pragma unroll 1
-          for (int block = 0; block < count; ++block) {
-            const int inChunk = (first + block) % M::chunkBlocks;
-            if (inChunk == 0)
-              weights = operand.chunk();
-            Words4 w[M::group];
 #pragma unroll
-            for (int n = 0; n < M::group; ++n)
-              w[n] = weights[(inChunk * M::group + n) * 32];
+          for (int n = 0; n < M::group; ++n) {
+            if constexpr (Rows == 1) // the second step's sums stand in the other half
 #pragma unroll
-            for (int t = 0; t < Tiles; t += abreast) {
-              if (t * kTileRows >= numRows)
-                break;
-              Words4 a[abreast][2];
-#pragma unroll
-              for (int i = 0; i < 2 * abreast; ++i) // behind the last row it again: nobody looks at these sums
-                a[i / 2][i % 2] = operand.at(block, min(t * kTileRows + i * 8 + rowInTile, numRows - 1), lane & 3);
-#pragma unroll
-              for (int i = 0; i < abreast; ++i)
-#pragma unroll
-                for (int n = 0; n < M::group; ++n) {
-                  mma(acc[n][t + i][0], a[i][0].x, a[i][1].x, a[i][0].z, a[i][1].z, w[n].x, w[n].y);
-                  mma(acc[n][t + i][1], a[i][0].y, a[i][1].y, a[i][0].w, a[i][1].w, w[n].z, w[n].w);
-                }
-            }
-            if (inChunk == M::chunkBlocks - 1)
-              consumer.release();
+              for (int e = 0; e < 2; ++e)
+                acc[n][0][1][e] = acc[n][0][1][2 + e];
+            handIn(sums, acc[n][0][0], acc[n][0][1], (group - i) * M::group + n);
           }
-        }
-      }
-      if constexpr (Tiles == 1) {
-#pragma unroll
-        for (int n = 0; n < M::group; ++n) {
-          if constexpr (Rows == 1) // the second step's sums stand in the other half
-#pragma unroll
-            for (int e = 0; e < 2; ++e)
-              acc[n][0][1][e] = acc[n][0][1][2 + e];
-          handIn(sums, acc[n][0][0], acc[n][0][1], (group - i) * M::group + n);
-        }
-      } else {
-        // One row tile in each buffer; half of the threads add up each.
+        } else {
+          // One row tile in each buffer; half of the threads add up each.
 #pragma unroll 1
-        for (int t = 0; t * kTileRows < numRows; t += abreast) {
-          consumerSync(); // they may still be read
+          for (int t = 0; t * kTileRows < numRows; t += abreast) {
+            consumerSync(); // they may still be read
 #pragma unroll
-          for (int of = 0; of < abreast; ++of)
+            for (int of = 0; of < abreast; ++of)
 #pragma unroll
-            for (int n = 0; n < M::group; ++n) {
-              float tile[2][4];
-              pick(tile, acc[n], t + of);
-              handIn(consumer.scratch + of * kConsumerWarps * sumFloats(Rows), tile[0], tile[1], n);
+              for (int n = 0; n < M::group; ++n) {
+                float tile[2][4];
+                pick(tile, acc[n], t + of);
+                handIn(consumer.scratch + of * kConsumerWarps * sumFloats(Rows), tile[0], tile[1], n);
+              }
+            consumerSync();
+            const int item = threadIdx.x % (M::group * 64), tile = t + (int)threadIdx.x / (M::group * 64);
+            const int row = tile * kTileRows + (item >> 2) % kTileRows;
+            const int pair = (operand.groups.at(group) * M::group + (item >> 6)) * 4 + (item & 3);
+            if (tile < t + abreast && row < numRows) {
+              const Float2 y = sumUp(consumer.scratch + (tile - t) * kConsumerWarps * sumFloats(Rows), item);
+              epilogue(tile, row, pair, y.x, y.y, operand.early(row, pair));
             }
-          consumerSync();
-          const int item = threadIdx.x % (M::group * 64), tile = t + (int)threadIdx.x / (M::group * 64);
-          const int row = tile * kTileRows + (item >> 2) % kTileRows;
-          const int pair = (operand.groups.at(group) * M::group + (item >> 6)) * 4 + (item & 3);
-          if (tile < t + abreast && row < numRows) {
-            const Float2 y = sumUp(consumer.scratch + (tile - t) * kConsumerWarps * sumFloats(Rows), item);
-            epilogue(tile, row, pair, y.x, y.y, operand.early(row, pair));
           }
         }
       }

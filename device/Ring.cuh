@@ -14,7 +14,7 @@ constexpr int kPageWindows = 4, kPageWindow = 128;
 /// Words that consumers and producer of one CTA share.
 struct RingShared {
   u64 full[16], empty[16];
-  u64 planned;        ///< completes once per pass, when what follows and the pass table are valid
+  u64 planned;        ///< completes once per pass, when runHead, severalRows and the pass table are valid
   u32 runHead;        ///< this pass needs logits
   u32 severalRows;    ///< this pass has more than one row
   u32 leave;          ///< flag: the resident loop ended or stopped
@@ -29,7 +29,8 @@ struct RingShared {
 
 /// `Stages` slots of `StageBytes` each. At most `Flight` copies are under way at a time: a
 /// deep queue at the memory delays every word that a CTA waits for. Half as many while two thirds
-/// of the ring lie unread, for then the CTA waits at an edge.
+/// of the ring lie unread, for then the CTA waits at an edge. (Where a pass begins in another stage than
+/// the last one ended, a few more may start.)
 ///
 /// A pass of several rows needs more room for its activations than one row does: the first `Lent`
 /// stages are that room, and the ring is the others. A pass begins behind them, and the producer
@@ -159,7 +160,8 @@ template <class R> struct Producer {
   /// at a barrier: consumers may catch up meanwhile. False when the kernel leaves.
   __device__ __forceinline__ bool awaitFlight() {
     for (u32 spin = 1; underWay >= least; ++spin) {
-      const int oldest = ring.before(underWay), unread = ring.before(ring.first() ? twoThirds(ringLeft) : twoThirds(R::stages));
+      const int soon = ring.first() ? twoThirds(ringLeft) : twoThirds(R::stages);
+      const int oldest = ring.before(underWay), unread = ring.before(soon);
       if (all(barrierPeek(&ring.shared->full[oldest], ring.lastParity(oldest))))
         --underWay;
       else if (underWay < most && all(barrierPeek(&ring.shared->empty[unread], ring.lastParity(unread))))

@@ -29,7 +29,7 @@ struct PassShared {
   int oneRowEach;             ///< no slot has two rows
   AttentionUnit firstUnit;    ///< of this CTA
   int rangesUpto[kMaxRows];   ///< ranges of the groups up to this one
-  int blocksAtOnce;           ///< of 32 columns of all rows that fit a warp's part of the operands; of several rows
+  int blocksAtOnce;           ///< of 32 columns of all rows that fit a warp's part of the operands, in passes of several rows
   int rowsLog;                ///< of the rows of the first tile, padded to a power of two
   int set;                    ///< of the workspace that this pass writes
   int rowsLast;               ///< rows of the last pass that had any

@@ -93,7 +93,6 @@ char *dynamicShared() { return cpu::kernel::shared(); }
 Words4 loadShared4(const void *p, int bytes) {
   return *reinterpret_cast<const Words4 *>(static_cast<const char *>(p) + bytes);
 }
-void fenceCta() { cpu::kernel::fence(cpu::Scope::Cta); }
 void consumerSync() { cpu::kernel::barrier(1, kConsumerThreads); }
 u32 loadFlag(const u32 *p) { return load(p, cpu::Order::Acquire, cpu::Scope::Cta); }
 void storeFlag(u32 *p, u32 value) { atomic(cpu::AtomicOp::Store, p, value, cpu::Order::Release, cpu::Scope::Cta); }

@@ -67,7 +67,6 @@ Words4 loadShared4(const void *p, int bytes) {
                : "r"(sharedAddress(p) + bytes));
   return w;
 }
-void fenceCta() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
 void consumerSync() { asm volatile("bar.sync 1, %0;" ::"n"(kConsumerThreads) : "memory"); }
 u32 loadFlag(const u32 *p) {
   u32 v;

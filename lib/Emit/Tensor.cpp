@@ -100,6 +100,8 @@ void TensorEmitter::emitShared() {
   w.line("              AttentionShape<{0}Kv>::scratchBytes({0}Kv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,",
          typeName(plan.model));
   w.line("              \"room for attention\");");
+  w.line("static_assert(Stream::operandBytes(kMaxRows) >= {}Kv::rows * 64 * kConsumerWarps, \"room for 32 columns of all rows\");",
+         typeName(plan.model));
   w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
 }
 

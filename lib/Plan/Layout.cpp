@@ -14,8 +14,11 @@ namespace {
 int64_t controlShared(int64_t slots, int64_t gauges) {
   return 10240 + std::max<int64_t>(128, 72 + 4 * gauges) * slots;
 }
-/// Two buffers of Stream.cuh's sums: of one row for four groups of tiles, of several for one.
-constexpr int64_t kSumBytesOfOne = 2 * 8 * 4 * kMostTiles * 8 * 4, kSumBytes = 2 * 8 * kMostTiles * kTileRows * 8 * 4;
+constexpr int64_t kGroupsAtOnce = 4; ///< of Stream.cuh
+constexpr int64_t kChunksTaken = 4;  ///< of Operand.cuh
+/// Two buffers of Stream.cuh's sums: of one row for several groups of tiles, of several rows for one.
+constexpr int64_t kSumBytesOfOne = 2 * 8 * kGroupsAtOnce * kMostTiles * 8 * 4;
+constexpr int64_t kSumBytes = 2 * 8 * kMostTiles * kTileRows * 8 * 4;
 
 class Layout {
 public:
@@ -104,7 +107,8 @@ private:
   void planScratch(int64_t attentionOfOne, int64_t attentionOfAll) {
     int64_t ofOne = 0, ofSeveral = 8 * 64 * plan.rowsPerPass;
     for (const Matrix &m : plan.matrices) {
-      ofOne = std::max({ofOne, std::min<int64_t>(4, m.blocks / m.chunkBlocks) * m.chunkBlocks * 8 * 64, m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
+      const int64_t taken = std::min(kChunksTaken, m.blocks / m.chunkBlocks) * m.chunkBlocks * 8 * 64;
+      ofOne = std::max({ofOne, taken, m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
       ofSeveral = std::max(ofSeveral, m.chunkBlocks * 8 * 64 * 16);
     }
     ofOne = roundUp(std::max(kSumBytesOfOne + ofOne, attentionOfOne), 128);
