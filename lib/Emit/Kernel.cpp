@@ -107,7 +107,8 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     {
       auto rows = w.scope("if (pass.numRows > 0)", "pass");
       {
-        auto planner = w.scope("if (warpId() == kConsumerWarps - 1)"); // the others go on meanwhile
+        w.comment("The others go on meanwhile.");
+        auto planner = w.scope("if (warpId() == kConsumerWarps - 1)");
         w.line("planRanges<{}>(pass);", pool);
         w.line("if (laneId() == 0)");
         w.line("  announcePlan(shared.sync, pass.numRows, pass.wantLogits);");

@@ -828,6 +828,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     if (pass.done)
       break;
     if (pass.numRows > 0) {
+      // The others go on meanwhile.
       if (warpId() == kConsumerWarps - 1) {
         planRanges<TargetKv>(pass);
         if (laneId() == 0)
