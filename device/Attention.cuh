@@ -191,7 +191,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
   using Part = Soft<2 * S::valueSlabs>; // a thread's two columns of each slab
   if (pass.firstUnit.unit < 0 && !pass.split)
     return;
-  char *const scratch = reinterpret_cast<char *>(consumer.scratch); // all of it
+  char *const scratch = reinterpret_cast<char *>(consumer.scratch); // the sums' and operands' room
   const abi::LaunchParams &p = *grid.params;
   const int warp = warpId(), lane = laneId(), g = lane >> 2, t = lane & 3;
   const float nothing = __int_as_float(0xff800000);

@@ -123,8 +123,7 @@ private:
   /// The ring, and how much of it is lent so that several rows have `wanted` bytes of scratch: it
   /// keeps half of them, or two. False when there is no room.
   bool planRing(int64_t wanted) {
-    const int64_t beside =
-        controlShared(module.param("slots"), module.all(Op::Gauge).size()) + plan.scratchBytes;
+    const int64_t beside = controlShared(module.param("slots"), module.all(Op::Gauge).size()) + plan.scratchBytes;
     const int64_t fit = std::min<int64_t>(16, (plan.profile.sharedBytes - beside) / plan.stageBytes);
     plan.stages = plan.knobs.ring ? plan.knobs.ring : fit;
     if (plan.stages < 2 || plan.stages > fit) {

@@ -480,7 +480,6 @@ private:
     if (llvm::any_of(phases.back().op->region().ops, [](const Operation &op) { return op.op == Op::ArgMax; }))
       plan.edges[phases.back().edge].lowering = Edge::Tagged;
   }
-
 };
 
 } // namespace
