@@ -8,7 +8,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 3;
+constexpr int kAbiVersion = 4;
 
 /// One row of a pass; the same eight words as megalith::Row.
 struct Row {
@@ -48,15 +48,6 @@ struct RequestHeader {
 struct Slot {
   int request;   ///< -1: free
   int heldPages;
-};
-
-/// Written by control before a pass, read by every CTA after the grid barrier.
-struct PassTable {
-  int numRows;
-  int wantLogits; ///< any row wants logits: the head segment runs
-  int done;       ///< leave the resident loop
-  int tick;
-  int firstRow;   ///< rows of all passes before
 };
 
 /// First error that stopped the kernel; written once (watchdog).
@@ -110,11 +101,9 @@ struct LaunchParams {
   int admitMaxPages;           ///< pages of the pool (KV_TOO_LARGE above it)
   char *kCache, *vCache;       ///< bf16 [layers][pages][kvHeads][pageTokens][headDim]
   // pass
-  PassTable *pass;             ///< [2], of even and of odd ticks
-  Row *rows;                   ///< [rowsPerPass]
   char *workspace;             ///< activations; offsets are constants of the source
-  char *tagged;                ///< words that carry a tick or a pass; zeros before a launch
-  unsigned *sync;              ///< grid barrier and stop flag, see Sync.cuh; zeroed before launch
+  char *tagged;                ///< words that carry a tick or a pass, those of Pass.cuh first; zeros before a launch
+  unsigned *sync;              ///< counters of the grid, stop flag, see Sync.cuh; zeroed before launch
   StopRecord *stop;
   // results and observation
   long long *metrics;

@@ -187,6 +187,17 @@ template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
   __syncwarp();
 }
 
+/// What a CTA has to know of a pass beside its rows, for itself and for its producer. One warp; a barrier
+/// of the CTA follows.
+template <class A, class Stream> __device__ __noinline__ void planPass(PassShared &pass) {
+  findSlots(pass);
+  planRanges<A>(pass);
+  if (laneId() == 0)
+    planProducts<Stream>(pass);
+  findPlaces<A>(pass);
+  __syncwarp();
+}
+
 /// Producer: K and V of the committed positions that this CTA's units see.
 template <class A, class P>
 __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p, const PassShared &pass, int layer) {
@@ -194,6 +205,10 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
   constexpr int keys = S::keysOfChunk(P::stageBytes), rowBytes = S::dim * 2;
   static_assert(keys >= 32, "a stage is too small for the keys of 32 positions");
   if (!producer.awaitPlan())
+    return false;
+  if (pass.firstUnit.unit < 0)
+    return true;
+  if (!producer.awaitTables(p))
     return false;
   RoundCursor<A> at(pass.firstUnit);
   int number = 0, from = at.first(); // of the CTA's units; the unit's first position
@@ -215,9 +230,9 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
       const char *cache = (which ? p.vCache : p.kCache) + kvLayer<A>(layer) * 2;
       for (int start = first; start < end; start += keys) {
         const int count = min(keys, end - start);
-        char *target = producer.open(count * rowBytes);
-        if (!target)
+        if (!producer.open(count * rowBytes))
           return false;
+        char *target = producer.target();
         constexpr int pageBytes = A::pageTokens * rowBytes; // of one head
         const char *ofHead = cache + (long long)at.kvHead * pageBytes;
         if constexpr (keys % A::pageTokens == 0) {

@@ -26,12 +26,13 @@ enum FaultCode : int {
   kTokenRange = 8,
 };
 
-/// Ticks without a row or a change of state after which the loop ends: the grid's
-/// barriers still move then, so the watchdog would never stop it.
+/// Ticks without a row or a change of state after which the loop ends: ticks still move
+/// then, so the watchdog would never stop it.
 constexpr int kIdleTicks = 1 << 20;
 
 /// Row flags; also what a waiting call wants of its rows.
 enum RowFlag : u32 { kWantsLogits = 1, kDraft = 2 };
+
 
 /// The control plane's working state, in shared memory of CTA 0. The slot tables
 /// mirror LaunchParams::slots. While a request holds a slot its descriptor lives here
@@ -41,7 +42,8 @@ template <class ConfigType, class RequestType> struct ControlState {
   using Request = RequestType;
   static_assert(Config::states <= 64 && Config::gauges <= 32, "flags are bits of one word");
 
-  abi::LaunchParams params; ///< a copy: no load from global memory stands before another
+  PassShared *pass;         ///< of CTA 0
+  long long passesDone, rowsDone; ///< what Stats counts
   int tick;
   int done;           ///< leave the resident loop
   int openRequests;   ///< not in a terminal state
@@ -51,18 +53,27 @@ template <class ConfigType, class RequestType> struct ControlState {
   int live, pressure; ///< snapshot of the pool
   int changes;        ///< of state in this tick
   int idle;           ///< ticks in a row in which nothing moved
+  int alone;          ///< the last tick had no rows: no other CTA took part
   int waiting, served; ///< calls when the pass was formed
   int numRows, wantLogits;
 
+  /// Tokens of a slot that are kept where control needs them, of each kind: a way to the L2 cache and back takes
+  /// longer than what is computed with them.
+  static constexpr int atHand = Config::slots <= 64 ? 8 : 1, eosAtHand = Config::slots <= 64 ? 4 : 1;
+
   // per slot
-  static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= 2048;
+  static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= 1792;
   Request seats[seatsAreShared ? Config::slots : 1];
   int request[Config::slots]; ///< -1: free
   int held[Config::slots];    ///< pages
+  int lastPage[Config::slots]; ///< of these
   int callChunk[Config::slots];
   u32 callFlags[Config::slots];
   int badRow[Config::slots];  ///< first row of the call that must not be fed
   int badCode[Config::slots]; ///< and the fault it is
+  int newest[Config::slots];  ///< the request's last token
+  int callStart[Config::slots][atHand]; ///< first tokens of the call
+  int eos[Config::slots][eosAtHand];     ///< the request's first EOS tokens
   u32 gaugesSet[Config::slots];
   u32 gauges[Config::slots][Config::gauges > 0 ? Config::gauges : 1];
 
@@ -74,13 +85,10 @@ template <class ConfigType, class RequestType> struct ControlState {
   int rowBegin[Config::slots];
   int newPages[Config::slots], pageTop[Config::slots];
 
-  /// Hash of each row's K and V. With LaunchParams::kvHash the tensor side fills
-  /// it before the tick ends.
-  u32 kvHash[kMaxRows];
-
+  __device__ static const abi::LaunchParams &params() { return paramsOfCta(); }
   /// The host's table. Of a seated request only `slot` is up to date there.
   __device__ Request &tableEntry(int number) const {
-    return reinterpret_cast<Request *>(params.requests)[number];
+    return reinterpret_cast<Request *>(params().requests)[number];
   }
   __device__ Request &seated(int slot) {
     if constexpr (seatsAreShared)
@@ -109,8 +117,18 @@ template <class ConfigType, class RequestType> struct ControlState {
     return (tokens + Config::pageTokens - 1) / Config::pageTokens;
   }
 
+  /// Where the caller's dump keeps the logits of a row in `slot`, the `number`th of the run: with the
+  /// position they predict. Rejected drafts write positions that are fed again later. -1: not wanted.
+  __device__ __noinline__ int logitsLine(int slot, int position, u32 flags, long long number) {
+    const abi::LaunchParams &p = params();
+    if (!(flags & kWantsLogits))
+      return -1;
+    const long long line = p.replay ? number : position + 1 - seated(slot).promptLen;
+    return line < 0 || line >= p.logitsRows ? -1 : int(p.replay ? line : request[slot] * p.logitsRows + line);
+  }
+
   /// Whether the descriptor of a request in `slot` (-1: none) can be trusted.
-  __device__ bool wellFormed(const Request &r, int slot) const {
+  __device__ __noinline__ bool wellFormed(const Request &r, int slot) const {
     const int room = slot < 0 ? 0 : held[slot] * Config::pageTokens;
     return isState(r.state) && r.slot == slot && (slot >= 0 || !holdsSlot(r.state)) && r.fieldsInRange() &&
            r.kvLen >= 0 && r.kvLen <= r.kvEnd && r.kvEnd <= room && r.generated >= 0 &&
@@ -126,7 +144,7 @@ template <class ConfigType, class RequestType> struct ControlState {
   }
 
   /// Moves a request to another state and ends its call. One thread.
-  __device__ void move(Request &r, int state, int fault = 0) {
+  __device__ __noinline__ void move(Request &r, int state, int fault = 0) {
     if (r.state != state)
       atomicAdd(&changes, 1);
     if (!isTerminal(r.state) && isTerminal(state)) {
@@ -140,7 +158,19 @@ template <class ConfigType, class RequestType> struct ControlState {
     r.served = 0;
   }
   __device__ void fail(Request &r, int code) { move(r, Config::faultState, code); }
+  /// The same, by the request's warp.
+  __device__ __noinline__ void failTurn(Request &r, int code) {
+    __syncwarp();
+    if (laneId() == 0)
+      fail(r, code);
+    __syncwarp();
+  }
 };
+
+/// CTA 0's, behind the parameters: an address that the compiler knows takes less code than one that is handed on.
+template <class Control> __device__ __forceinline__ Control &controlOfCta() {
+  return *reinterpret_cast<Control *>(dynamicShared() + sizeof(abi::LaunchParams));
+}
 
 /// A request's turn in a part: what stages do, to their own request only. The
 /// whole warp holds it, with the same values in every lane. After a fault the
@@ -157,15 +187,18 @@ template <class Control> struct TurnOf {
   int fault = 0;  ///< first fault of this turn
 
   __device__ TurnOf(Control &c, int number, int slot)
-      : c(c), p(c.params), r(slot < 0 ? c.tableEntry(number) : c.seated(slot)), number(number), slot(slot) {}
+      : c(c), p(c.params()), r(slot < 0 ? c.tableEntry(number) : c.seated(slot)), number(number), slot(slot) {}
 
   // --- where the request stands
   __device__ bool in(int state) const { return r.state == state && r.waitingSite < 0; }
   template <class Call> __device__ bool resumes() const { return r.served && r.waitingSite == Call::site; }
 
   // --- what stages read
-  __device__ Span tokens() const { return {p.tokens + r.tokenBegin, r.numTokens}; }
-  __device__ Results results() const { return {p.rows + c.rowBegin[slot], c.taken[slot]}; }
+  __device__ Span tokens() const {
+    const int *items = p.tokens + r.tokenBegin;
+    return slot < 0 ? Span{items, r.numTokens} : Span{items, r.numTokens, r.numTokens - 1, c.newest[slot]};
+  }
+  __device__ Results results() const { return {c.pass->rows + c.rowBegin[slot], c.taken[slot]}; }
   __device__ int budget() const { return r.maxNewTokens - r.generated; }
   __device__ bool finished() const { return r.eosSeen || r.generated >= r.maxNewTokens; }
   __device__ int kvLag() const { return r.numTokens - r.kvLen; }
@@ -194,6 +227,7 @@ template <class Control> struct TurnOf {
     if (p.oracle) {
       const int first = r.generated;
       found.injected = p.oracle + (long long)number * p.oracleStride + first;
+#pragma unroll 1
       while (found.count < width && first + found.count < p.oracleStride && found.injected[found.count] >= 0)
         ++found.count;
       return found;
@@ -245,16 +279,20 @@ template <class Control> struct TurnOf {
     int *end = p.tokens + r.tokenBegin + r.numTokens;
     int count = 0;
     bool stopped = false;
+#pragma unroll 1
     while (count < most && !stopped) {
       const int i = count + laneId();
       const int token = i < most ? view[i] : 0;
       bool ends = false;
+#pragma unroll 1
       for (int e = 0; e < r.eosCount; ++e)
-        ends = ends || p.eos[r.eosBegin + e] == token;
+        ends = ends || (e < Control::eosAtHand ? c.eos[slot][e] : p.eos[r.eosBegin + e]) == token;
       const u32 stops = __ballot_sync(~0u, i < most && ends);
       const int next = stops ? count + __ffs(stops) : min(count + 32, most);
       if (i < next)
         end[i] = token;
+      if (i == next - 1)
+        c.newest[slot] = token;
       stopped = stops != 0;
       count = next;
     }
@@ -303,14 +341,17 @@ template <class Control> struct TurnOf {
     const int size = view.size(), wanted = Call::chunk > 0 ? min(size, Call::chunk) : size;
     // The tokens do not change while the call waits: what it may not feed is known now.
     int *fed = p.callTokens + slot * Config::rowsPerPass;
-    const int *known = p.tokens + r.tokenBegin;
+    const Span known = tokens();
     const int count = min(wanted, Config::rowsPerPass);
     int badRow = Config::rowsPerPass, badCode = 0;
+#pragma unroll 1
     for (int base = 0; base < count; base += 32) {
       const int i = base + laneId(), position = r.kvLen + i;
       int code = 0;
       if (i < count) {
         const int token = fed[i] = view[i];
+        if (i < Control::atHand)
+          c.callStart[slot][i] = token;
         if (token < 0 || token >= Config::vocab)
           code = kTokenRange;
         else if (position < r.numTokens && known[position] != token)
@@ -354,12 +395,7 @@ template <class Control> struct TurnOf {
       takeSlot();
   }
 
-  __device__ void fail(int code) {
-    __syncwarp();
-    if (laneId() == 0)
-      c.fail(r, code);
-    __syncwarp();
-  }
+  __device__ void fail(int code) { c.failTurn(r, code); }
 
 private:
   /// For measurements: the first `count` positions count as fed. Their pages leave the
@@ -371,8 +407,12 @@ private:
       return;
     }
     int *table = p.pageTable + (long long)seat * p.pageTableStride;
-    for (int i = laneId(); i < pages; i += 32)
-      table[i] = p.freeList[c.freePages - 1 - i];
+#pragma unroll 1
+    for (int i = laneId(); i < pages; i += 32) {
+      const int page = table[i] = p.freeList[c.freePages - 1 - i];
+      if (i == pages - 1)
+        c.lastPage[seat] = page;
+    }
     __syncwarp();
     if (laneId() == 0) {
       c.held[seat] = p.slots[seat].heldPages = pages;
@@ -398,6 +438,9 @@ private:
         r.slot = seat;
         --c.freeSlots;
         --c.unseated;
+        c.newest[seat] = r.numTokens > 0 ? p.tokens[r.tokenBegin + r.numTokens - 1] : 0;
+        for (int e = 0; e < min(r.eosCount, Control::eosAtHand); ++e)
+          c.eos[seat][e] = p.eos[r.eosBegin + e];
       }
       __syncwarp();
       if (p.kvInPlace > 0)

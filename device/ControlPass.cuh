@@ -1,4 +1,4 @@
-//===- ControlPass.cuh - from waiting calls to a row table and back -------===//
+//===- ControlPass.cuh - from waiting calls to the rows of a pass and back -------===//
 #pragma once
 
 namespace megalith::device {
@@ -42,9 +42,10 @@ template <class Control> __device__ void serveAll(Control &c) {
 
 /// Rows and pages when not everything fits: the calls in their order take rows, then
 /// the slots in ascending order take pages. Returns the number of calls served. One thread.
-template <class Control> __device__ int serveSome(Control &c, int waiting) {
+template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
   using Config = typename Control::Config;
   int left = Config::rowsPerPass;
+#pragma unroll 1
   for (int k = 0; k < waiting; ++k) {
     const int s = c.order[k], wanted = c.wanted[s];
     const int takes = c.callChunk[s] > 0 ? min(wanted, left) : wanted;
@@ -54,6 +55,7 @@ template <class Control> __device__ int serveSome(Control &c, int waiting) {
     }
   }
   int rows = 0, served = 0, freePages = c.freePages;
+#pragma unroll 1
   for (int s = 0; s < Config::slots; ++s) {
     const int takes = c.taken[s];
     if (takes < 0)
@@ -78,13 +80,34 @@ template <class Control> __device__ int serveSome(Control &c, int waiting) {
   return served;
 }
 
+/// The same, by warp 0.
+template <class Control> __device__ __noinline__ int serveSome(Control &c, int waiting) {
+  using Config = typename Control::Config;
+#pragma unroll 1
+  for (int s = laneId(); s < Config::slots; s += 32) {
+    if (c.wanted[s] < 0)
+      continue;
+    int rank = 0;
+#pragma unroll 1
+    for (int other = 0; other < Config::slots; ++other)
+      rank += c.wanted[other] >= 0 && goesFirst(c, other, s);
+    c.order[rank] = s;
+  }
+  __syncwarp();
+  int served = 0;
+  if (laneId() == 0)
+    served = serveInOrder(c, waiting);
+  return __shfl_sync(~0u, served, 0);
+}
+
 /// Decides which calls the pass serves, how many rows each gets, and their rows
 /// and pages in ascending slot order. Warp 0.
 template <class Control> __device__ void chooseCalls(Control &c) {
   using Config = typename Control::Config;
-  const abi::LaunchParams &p = c.params;
+  const abi::LaunchParams &p = c.params();
   int waiting = 0, rows = 0, needs = 0;
   bool fits = true;
+#pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32) {
     c.taken[s] = c.wanted[s] = -1;
     if (c.request[s] < 0 || c.seated(s).waitingSite < 0)
@@ -106,25 +129,14 @@ template <class Control> __device__ void chooseCalls(Control &c) {
   waiting = warpTotal(waiting);
   fits = __all_sync(~0u, fits) && warpTotal(rows) <= Config::rowsPerPass && warpTotal(needs) <= c.freePages;
   int served = waiting;
-  if (fits) {
+  if (fits)
     serveAll(c);
-  } else {
-    for (int s = laneId(); s < Config::slots; s += 32) {
-      if (c.wanted[s] < 0)
-        continue;
-      int rank = 0;
-      for (int other = 0; other < Config::slots; ++other)
-        rank += c.wanted[other] >= 0 && goesFirst(c, other, s);
-      c.order[rank] = s;
-    }
-    __syncwarp();
-    if (laneId() == 0)
-      served = serveSome(c, waiting);
-    served = __shfl_sync(~0u, served, 0);
-  }
+  else
+    served = serveSome(c, waiting);
   __syncwarp();
   rows = needs = 0;
   bool wantLogits = false;
+#pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32)
     if (c.taken[s] >= 0) {
       rows += c.taken[s];
@@ -141,14 +153,16 @@ template <class Control> __device__ void chooseCalls(Control &c) {
     *p.freeCount = c.freePages;
     c.numRows = rows;
     c.wantLogits = wantLogits;
-    *passTable(p, c.tick) = {rows, wantLogits, 0, c.tick, (int)p.stats->rows};
+    if (rows > 0)
+      openPass(*c.pass, p, rows, wantLogits ? kRunsHead : 0, c.tick, (int)c.rowsDone);
   }
 }
 
-/// Writes the row table and the page tables. One warp per slot.
+/// Tells the CTAs the pass's rows, and writes the page tables. One warp per slot.
 template <class Control> __device__ void fillRows(Control &c) {
   using Config = typename Control::Config;
-  const abi::LaunchParams &p = c.params;
+  const abi::LaunchParams &p = c.params();
+#pragma unroll 1
   for (int s = warpId(); s < Config::slots; s += kConsumerWarps) {
     const int count = c.taken[s];
     if (count < 0)
@@ -156,14 +170,25 @@ template <class Control> __device__ void fillRows(Control &c) {
     auto &r = c.seated(s);
     const int begin = c.rowBegin[s], kvLen = c.kvLen[s], held = c.held[s], added = c.newPages[s];
     const u32 flags = c.callFlags[s];
+    int *table = p.pageTable + (long long)s * p.pageTableStride;
+    const int *stack = p.freeList + c.pageTop[s] - 1; // downwards
+#pragma unroll 1
     for (int i = laneId(); i < count; i += 32) {
       const int position = kvLen + i, parent = i > 0 ? begin + i - 1 : -1;
-      const int token = p.callTokens[s * Config::rowsPerPass + i];
-      p.rows[begin + i] = {s, token, position, position, position + 1, parent, flags, -1};
+      const int token = i < Control::atHand ? c.callStart[s][i] : p.callTokens[s * Config::rowsPerPass + i];
+      const int number = position / Config::pageTokens;
+      const int page = number == held - 1 ? c.lastPage[s] : number < held ? table[number] : stack[held - number];
+      openRow(*c.pass, p, begin + i, {s, token, position, position, position + 1, parent, flags, -1},
+              page * Config::pageTokens + position % Config::pageTokens,
+              p.logits ? c.logitsLine(s, position, flags, c.rowsDone + begin + i) : -1);
     }
-    int *table = p.pageTable + (long long)s * p.pageTableStride + held;
-    for (int i = laneId(); i < added; i += 32)
-      table[i] = p.freeList[c.pageTop[s] - 1 - i];
+    __syncwarp(); // all have seen the last page
+#pragma unroll 1
+    for (int i = laneId(); i < added; i += 32) {
+      const int page = table[held + i] = stack[-i];
+      if (i == added - 1)
+        c.lastPage[s] = page;
+    }
     __syncwarp();
     if (laneId() == 0) {
       c.held[s] = held + added;
@@ -179,7 +204,7 @@ template <class Control> __device__ void fillRows(Control &c) {
 }
 
 /// Forms the pass of the waiting calls; `c.numRows` says whether the model runs.
-/// A barrier of the CTA must follow before others read the row table.
+/// A barrier of the CTA must follow before others read its rows.
 template <class Control> __device__ void formPass(Control &c) {
   consumerSync();
   if (warpId() == 0)
@@ -196,6 +221,7 @@ template <class Control> __device__ void completeCall(TurnOf<Control> &t) {
     return;
   const Results results = t.results();
   bool nan = false;
+#pragma unroll 1
   for (int i = laneId(); i < results.size(); i += 32)
     nan = nan || results[i] == -2;
   const int end = r.kvLen + results.size();

@@ -4,26 +4,21 @@
 namespace megalith::device {
 
 __device__ __forceinline__ int warpTotal(int mine) {
-#pragma unroll
-  for (int distance = 16; distance; distance >>= 1)
-    mine += __shfl_xor_sync(~0u, mine, distance);
-  return mine;
+  return __reduce_add_sync(~0u, mine);
 }
 
 /// Counts requests that are not in a terminal state, and those of them without a
 /// slot. Warp 0.
-template <class Control> __device__ void countRequests(Control &c) {
+template <class Control> __device__ __noinline__ void countRequests(Control &c) {
   int open = 0, unseated = 0;
-  for (int i = laneId(); i < c.params.numRequests; i += 32) {
+#pragma unroll 1
+  for (int i = laneId(); i < c.params().numRequests; i += 32) {
     const auto &r = c.anywhere(i);
     open += !Control::isTerminal(r.state);
     unseated += !Control::isTerminal(r.state) && r.slot < 0;
   }
-#pragma unroll
-  for (int distance = 16; distance; distance >>= 1) {
-    open += __shfl_xor_sync(~0u, open, distance);
-    unseated += __shfl_xor_sync(~0u, unseated, distance);
-  }
+  open = warpTotal(open);
+  unseated = warpTotal(unseated);
   __syncwarp();
   if (laneId() == 0) {
     c.openRequests = open;
@@ -34,13 +29,14 @@ template <class Control> __device__ void countRequests(Control &c) {
 
 /// Reads what the host prepared, once: no request holds a slot yet. All consumer
 /// threads; only CTA 0 controls.
-template <class Control> __device__ void startControl(Control &c, const abi::LaunchParams &p) {
+template <class Control> __device__ void startControl(Control &c, const abi::LaunchParams &p, PassShared &pass) {
   using Config = typename Control::Config;
   if (blockIdx.x != 0)
     return;
   if (threadIdx.x == 0) {
-    c.params = p;
-    c.tick = c.done = c.idle = 0;
+    c.pass = &pass;
+    c.passesDone = c.rowsDone = 0;
+    c.tick = c.done = c.idle = c.alone = 0;
     c.freePages = *p.freeCount;
     c.freeSlots = Config::slots;
     for (int s = 0; s < Config::slots; ++s) {
@@ -58,10 +54,8 @@ template <class Control> __device__ void startControl(Control &c, const abi::Lau
 }
 
 /// Test hook: overwrites words of descriptors of requests that have not ended. Warp 0.
-template <class Control> __device__ void applyCorruptions(Control &c) {
-  const abi::LaunchParams &p = c.params;
-  if (p.numCorruptions == 0)
-    return;
+template <class Control> __device__ __noinline__ void applyCorruptions(Control &c) {
+  const abi::LaunchParams &p = c.params();
   if (laneId() == 0)
     for (int i = 0; i < p.numCorruptions; ++i) {
       const abi::Corruption &hook = p.corruptions[i];
@@ -77,7 +71,7 @@ template <class Control> __device__ void applyCorruptions(Control &c) {
 }
 
 /// Writes the descriptor of the request in `slot` back to the host's table.
-template <class Control> __device__ void leaveSeat(Control &c, int slot) {
+template <class Control> __device__ __noinline__ void leaveSeat(Control &c, int slot) {
   Control::copy(c.seated(slot), c.tableEntry(c.request[slot]));
 }
 
@@ -86,7 +80,7 @@ template <class Control> __device__ void leaveSeat(Control &c, int slot) {
 /// lane per slot, a scan gives each its place on the free stack. Warp 0.
 template <class Control> __device__ void reclaim(Control &c) {
   using Config = typename Control::Config;
-  const abi::LaunchParams &p = c.params;
+  const abi::LaunchParams &p = c.params();
   for (int base = 0; base < Config::slots; base += 32) {
     const int s = base + laneId();
     const int number = s < Config::slots ? c.request[s] : -1;
@@ -109,10 +103,14 @@ template <class Control> __device__ void reclaim(Control &c) {
     }
     const int *table = p.pageTable + (long long)s * p.pageTableStride;
     int *stack = p.freeList + c.freePages + end - freed;
+#pragma unroll 1
     for (int i = 0; i < freed; ++i)
       stack[i] = table[held - 1 - i];
-    if (freed > 0)
+    if (freed > 0) {
       c.held[s] = p.slots[s].heldPages = kept;
+      if (kept > 0)
+        c.lastPage[s] = table[kept - 1];
+    }
     if (leaves) {
       auto &r = c.seated(s);
       r.slot = r.waitingSite = -1;
@@ -124,6 +122,7 @@ template <class Control> __device__ void reclaim(Control &c) {
     }
     const int total = __shfl_sync(~0u, end, 31);
     if (Control::seatsAreShared)
+#pragma unroll 1
       for (u32 left = __ballot_sync(~0u, leaves); left; left &= left - 1)
         leaveSeat(c, base + __ffs(left) - 1);
     __syncwarp();
@@ -136,9 +135,10 @@ template <class Control> __device__ void reclaim(Control &c) {
 }
 
 /// For measurements: what the tick finds. Warp 0.
-template <class Control> __device__ void recordTick(Control &c) {
+template <class Control> __device__ __noinline__ void recordTick(Control &c) {
   using Config = typename Control::Config;
   int prompts = 0, generated = 0, kvTokens = 0;
+#pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32)
     if (c.request[s] >= 0) {
       const auto &r = c.seated(s);
@@ -150,26 +150,28 @@ template <class Control> __device__ void recordTick(Control &c) {
   generated = warpTotal(generated);
   kvTokens = warpTotal(kvTokens);
   if (laneId() == 0)
-    c.params.ticks[c.tick] = {nanoseconds(), c.openRequests, prompts + c.unseated, generated, kvTokens, 0};
+    c.params().ticks[c.tick] = {nanoseconds(), c.openRequests, prompts + c.unseated, generated, kvTokens, 0};
 }
 
 /// Reclaim, snapshot, stop. `c.done` says whether the resident loop ends here.
 template <class Control> __device__ void beginTick(Control &c) {
   using Config = typename Control::Config;
-  const abi::LaunchParams &p = c.params;
+  const abi::LaunchParams &p = c.params();
   if (warpId() == 0) {
     if (laneId() == 0)
       c.changes = c.waiting = c.served = c.numRows = c.wantLogits = 0;
     __syncwarp();
-    applyCorruptions(c);
+    if (p.numCorruptions > 0)
+      applyCorruptions(c);
     reclaim(c);
     if (laneId() == 0) {
       c.live = Config::pages - c.freePages;
       c.pressure = 100ll * c.live > (long long)Config::watermark * Config::pages;
-      c.done = c.openRequests == 0 || (p.maxTicks > 0 && c.tick >= p.maxTicks) || c.idle >= kIdleTicks;
+      c.done = c.openRequests == 0 || (p.maxTicks > 0 && c.tick >= p.maxTicks) || c.idle >= kIdleTicks ||
+               (c.alone && loadRelaxed(p.sync + kStopFlag));
       if (c.done) {
         *p.freeCount = c.freePages;
-        *passTable(p, c.tick) = {0, 0, 1, c.tick, 0};
+        openPass(*c.pass, p, 0, kNoPass, c.tick, 0);
       }
     }
     __syncwarp();
@@ -184,44 +186,48 @@ template <class Control> __device__ void beginTick(Control &c) {
 }
 
 /// Runs `stage` for the requests in `state`, by (priority descending, number
-/// ascending), while a slot is free.
-template <class Control, class Stage> __device__ void admission(Control &c, int state, Stage stage) {
+/// ascending), while a slot is free. Warp 0.
+template <class Control, class Stage> __device__ __noinline__ void admitRequests(Control &c, int state, Stage stage) {
   using Config = typename Control::Config;
-  const abi::LaunchParams &p = c.params;
-  consumerSync();
-  if (warpId() == 0 && c.unseated > 0) {
-    // Requests before `next` in that order have been visited in this tick.
-    u64 next = 0;
-    while (c.freeSlots > 0) {
-      u64 first = ~0ull;
-      for (int i = laneId(); i < p.numRequests; i += 32) {
-        const auto &r = c.tableEntry(i);
-        const u64 rank = (u64)(~(u32)r.priority ^ 0x80000000u) << 32 | (u32)i;
-        if (r.state == state && r.slot < 0 && rank >= next && rank < first)
-          first = rank;
-      }
-#pragma unroll
-      for (int distance = 16; distance; distance >>= 1) {
-        const u64 other = __shfl_xor_sync(~0u, first, distance);
-        first = other < first ? other : first;
-      }
-      if (first == ~0ull)
-        break;
-      next = first + 1;
-      TurnOf<Control> t(c, int(first & 0xffffffffu), -1);
-      const long long most = (long long)t.r.promptLen + t.r.maxNewTokens + Config::draftRows;
-      if ((most + Config::pageTokens - 1) / Config::pageTokens > p.admitMaxPages)
-        t.fail(kKvTooLarge);
-      else
-        stage(t);
+  const abi::LaunchParams &p = c.params();
+  // Requests before `next` in that order have been visited in this tick.
+  u64 next = 0;
+  while (c.freeSlots > 0) {
+    u64 first = ~0ull;
+#pragma unroll 1
+    for (int i = laneId(); i < p.numRequests; i += 32) {
+      const auto &r = c.tableEntry(i);
+      const u64 rank = (u64)(~(u32)r.priority ^ 0x80000000u) << 32 | (u32)i;
+      if (r.state == state && r.slot < 0 && rank >= next && rank < first)
+        first = rank;
     }
+#pragma unroll
+    for (int distance = 16; distance; distance >>= 1) {
+      const u64 other = __shfl_xor_sync(~0u, first, distance);
+      first = other < first ? other : first;
+    }
+    if (first == ~0ull)
+      break;
+    next = first + 1;
+    TurnOf<Control> t(c, int(first & 0xffffffffu), -1);
+    const long long most = (long long)t.r.promptLen + t.r.maxNewTokens + Config::draftRows;
+    if ((most + Config::pageTokens - 1) / Config::pageTokens > p.admitMaxPages)
+      t.fail(kKvTooLarge);
+    else
+      stage(t);
   }
+}
+template <class Control, class Stage> __device__ __forceinline__ void admission(Control &c, int state, Stage stage) {
+  consumerSync();
+  if (warpId() == 0 && c.unseated > 0)
+    admitRequests(c, state, stage);
   consumerSync();
 }
 
 /// Runs the parts for every slot that holds a request. Slots do not see each
 /// other, so nothing is synchronised.
 template <class Control, class Parts> __device__ void everySlot(Control &c, Parts parts) {
+#pragma unroll 1
   for (int s = warpId(); s < Control::Config::slots; s += kConsumerWarps)
     if (c.request[s] >= 0) {
       TurnOf<Control> t(c, c.request[s], s);
@@ -232,7 +238,7 @@ template <class Control, class Parts> __device__ void everySlot(Control &c, Part
 /// Writes the record of one request at `out`. Its layout stands in Abi.h.
 template <class Control> __device__ void traceRequest(Control &c, int number, int slot, u32 *out) {
   using Config = typename Control::Config;
-  const abi::LaunchParams &p = c.params;
+  const abi::LaunchParams &p = c.params();
   auto &r = slot < 0 ? c.tableEntry(number) : c.seated(slot);
   const int pages = slot < 0 ? 0 : c.held[slot];
   const u32 set = slot < 0 ? 0 : c.gaugesSet[slot];
@@ -253,31 +259,34 @@ template <class Control> __device__ void traceRequest(Control &c, int number, in
         gauge += 2;
       }
   }
+#pragma unroll 1
   for (int i = laneId(); i < pages; i += 32)
     out[abi::kTraceRequestWords + i] = u32(p.pageTable[(long long)slot * p.pageTableStride + i]);
 }
 
 /// Whether request `number` changed state in this tick without holding a slot.
 template <class Control> __device__ bool changedUnseated(Control &c, int number) {
-  if (number >= c.params.numRequests)
+  if (number >= c.params().numRequests)
     return false;
   const auto &r = c.tableEntry(number);
   return r.slot < 0 && r.state != r.stateBefore;
 }
 
 /// Appends the record of this tick, or counts it as dropped. Warp 0.
-template <class Control> __device__ void traceTick(Control &c) {
+template <class Control> __device__ __noinline__ void traceTick(Control &c) {
   using Config = typename Control::Config;
-  const abi::LaunchParams &p = c.params;
+  const abi::LaunchParams &p = c.params();
   const int rowWords = p.kvHash ? 9 : 8;
   const bool anyUnseated = c.changes > 0;
   int records = 0;
   long long words = abi::kTraceTickWords + (long long)c.numRows * rowWords;
+#pragma unroll 1
   for (int s = 0; s < Config::slots; ++s)
     if (c.request[s] >= 0) {
       ++records;
       words += abi::kTraceRequestWords + c.held[s] + 2 * __popc(c.gaugesSet[s]);
     }
+#pragma unroll 1
   for (int base = 0; anyUnseated && base < p.numRequests; base += 32) {
     const int found = __popc(__ballot_sync(~0u, changedUnseated(c, base + laneId())));
     records += found;
@@ -298,16 +307,19 @@ template <class Control> __device__ void traceTick(Control &c) {
       out[6] = u32(records);
     }
     out += abi::kTraceTickWords;
+#pragma unroll 1
     for (int i = laneId(); i < c.numRows * rowWords; i += 32) {
       const int row = i / rowWords, word = i % rowWords;
-      out[i] = word == 8 ? c.kvHash[row] : reinterpret_cast<const u32 *>(p.rows + row)[word];
+      out[i] = word == 8 ? __float_as_uint(c.pass->scalars[0][row]) : reinterpret_cast<const u32 *>(c.pass->rows + row)[word];
     }
     out += c.numRows * rowWords;
+#pragma unroll 1
     for (int s = 0; s < Config::slots; ++s)
       if (c.request[s] >= 0) {
         traceRequest(c, c.request[s], s, out);
         out += abi::kTraceRequestWords + c.held[s] + 2 * __popc(c.gaugesSet[s]);
       }
+#pragma unroll 1
     for (int base = 0; anyUnseated && base < p.numRequests; base += 32)
       for (u32 found = __ballot_sync(~0u, changedUnseated(c, base + laneId())); found; found &= found - 1) {
         traceRequest(c, base + __ffs(found) - 1, -1, out);
@@ -315,11 +327,13 @@ template <class Control> __device__ void traceTick(Control &c) {
       }
   }
   __syncwarp();
+#pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32)
     if (c.request[s] >= 0) {
       c.gaugesSet[s] = 0;
       c.seated(s).stateBefore = c.seated(s).state;
     }
+#pragma unroll 1
   for (int i = laneId(); anyUnseated && i < p.numRequests; i += 32)
     c.tableEntry(i).stateBefore = c.tableEntry(i).state;
   if (laneId() == 0) {
@@ -334,7 +348,7 @@ template <class Control> __device__ void traceTick(Control &c) {
 /// Ends the tick. When nothing moved in it and nothing can free a page any more, the
 /// request that waits longest makes room for the others.
 template <class Control> __device__ void endTick(Control &c) {
-  const abi::LaunchParams &p = c.params;
+  const abi::LaunchParams &p = c.params();
   consumerSync();
   if (warpId() == 0) {
     if (laneId() == 0 && c.waiting > 0 && c.served == 0 && c.changes == 0)
@@ -348,9 +362,12 @@ template <class Control> __device__ void endTick(Control &c) {
       ++c.tick;
       c.idle = c.numRows > 0 || c.changes > 0 ? 0 : c.idle + 1;
       p.stats->ticks = c.tick;
-      if (c.numRows > 0) {
-        ++p.stats->passes;
-        p.stats->rows += c.numRows;
+      c.alone = c.numRows == 0;
+      if (c.alone) {
+        storeFresh(p.sync + kTicksAlone, (u32)c.tick);
+      } else {
+        p.stats->passes = ++c.passesDone;
+        p.stats->rows = c.rowsDone += c.numRows;
       }
     }
     __syncwarp();

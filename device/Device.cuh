@@ -14,6 +14,7 @@
 #include "megalith/Exchange.cuh"
 #include "megalith/Stamps.cuh"
 #include "megalith/Ring.cuh"
+#include "megalith/Pass.cuh"
 #include "megalith/Rows.cuh"
 #include "megalith/Stream.cuh"
 #include "megalith/Operand.cuh"

@@ -9,7 +9,7 @@
 //               the news of it cross in one access
 //
 // Two sets of the workspace alternate from pass to pass. A pass turns the words of the
-// pass before back to ones: the tick's barrier stands between that and both their last
+// pass before back to ones: the end of a pass stands between that and both their last
 // reader and their next writer.
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -41,7 +41,7 @@ __device__ __forceinline__ bool someAbsent(Words4 w, int bytes) {
 }
 
 /// Polls until the words are there. When the kernel stops, whatever is: the CTA goes on to
-/// the tick's edge and leaves there.
+/// the end of the pass and leaves there.
 __device__ __noinline__ Words4 awaitWords(const GridEdges &grid, int edge, const void *p, int bytes) {
   u64 since = 0;
   for (u32 spin = 1;; ++spin) {

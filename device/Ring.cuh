@@ -63,6 +63,7 @@ template <int Stages, int StageBytes, int Flight, int Lent> struct Ring {
     state &= 0xffff;
     stage = Lent;
   }
+  __device__ __forceinline__ int behind(int of) const { return of + 1 == Stages ? first() : of + 1; }
   /// To the end of the pass.
   __device__ __forceinline__ void lend() {
     state |= (u32)Lent << 16;
@@ -134,11 +135,12 @@ template <class R> struct Producer {
 
   R ring;
   int underWay = 0;  ///< copies, at most
+  int oldest = 0;    ///< of these: its stage
   int room = 0;      ///< empty stages from the next one on, at least
   u32 plannedParity = 0;
   bool planned = false; ///< the pass that is being streamed
   u32 plansRead = 0;
-  u32 windows = 0;     ///< bits: the pages of these units are at hand
+  u32 windows = 0;     ///< bits: the pages of these units are at hand; the last: tables can be read
   int pagesSlot = -1, pagesFrom = 0; ///< the round whose pages are at hand
   static constexpr int stageBytes = R::stageBytes;
 
@@ -159,45 +161,48 @@ template <class R> struct Producer {
   /// Waits until so few copies are under way that one more may start. Looks, and does not wait
   /// at a barrier: consumers may catch up meanwhile. False when the kernel leaves.
   __device__ __forceinline__ bool awaitFlight() {
+    const int soon = ring.first() ? twoThirds(ringLeft) : twoThirds(R::stages), unread = ring.before(soon);
     for (u32 spin = 1; underWay >= least; ++spin) {
-      const int soon = ring.first() ? twoThirds(ringLeft) : twoThirds(R::stages);
-      const int oldest = ring.before(underWay), unread = ring.before(soon);
-      if (all(barrierPeek(&ring.shared->full[oldest], ring.lastParity(oldest))))
+      const bool landed = all(barrierPeek(&ring.shared->full[oldest], ring.lastParity(oldest)));
+      const bool read = underWay < most && all(barrierPeek(&ring.shared->empty[unread], ring.lastParity(unread)));
+      if (landed) {
         --underWay;
-      else if (underWay < most && all(barrierPeek(&ring.shared->empty[unread], ring.lastParity(unread))))
+        oldest = ring.behind(oldest);
+      } else if (read) {
         break;
-      else if (spin % 16 == 0 && any(leaves(*ring.shared, spin)))
+      } else if (spin % 16 == 0 && any(leaves(*ring.shared, spin))) {
         return false;
+      }
     }
     return true;
   }
   /// Waits until the next stage is empty. In a pass they become so in their order, and those of the
   /// pass before are: one that lies farther on stands for all up to it.
   __device__ __forceinline__ bool awaitRoom() {
-    if (room == 0) {
-      constexpr int farther = 3;
-      if (!await(&ring.shared->empty[ring.stage], ring.lastParity(ring.stage)))
-        return false;
-      room = 1;
-      if (const int last = ring.stage + farther; planned && last < R::stages)
-        if (all(barrierPeek(&ring.shared->empty[last], ring.lastParity(last))))
-          room += farther;
-    }
-    --room;
+    if (ring.stage < R::lent && !awaitPlan()) // it may be lent
+      return false;
+    constexpr int farther = 3;
+    const int last = ring.stage + farther;
+    room = 1;
+    if (planned && last < R::stages && all(barrierPeek(&ring.shared->empty[last], ring.lastParity(last))))
+      room += farther;
+    else if (!await(&ring.shared->empty[ring.stage], ring.lastParity(ring.stage)))
+      return false;
     return true;
   }
 
-  /// The next stage, once it is empty, for copies of `bytes` together. Null when the kernel
-  /// leaves.
-  __device__ __forceinline__ char *open(int bytes) {
-    if (ring.stage < R::lent && !awaitPlan()) // it may be lent
-      return nullptr;
-    if (!awaitFlight() || !awaitRoom())
-      return nullptr;
+  /// Waits for the next stage, for copies of `bytes` together. False when the kernel leaves.
+  __device__ __forceinline__ bool open(int bytes) {
+    if (underWay >= least && !awaitFlight())
+      return false;
+    if (room == 0 && !awaitRoom())
+      return false;
+    --room;
     if constexpr (lanes == 1)
       barrierArriveExpect(&ring.shared->full[ring.stage], bytes);
-    return ring.data + ring.stage * R::stageBytes;
+    return true;
   }
+  __device__ __forceinline__ char *target() const { return ring.data + ring.stage * R::stageBytes; }
   /// Copies into the open stage.
   __device__ __forceinline__ void copy(char *target, const char *source, int bytes) {
     if constexpr (lanes == 1) {
@@ -215,17 +220,20 @@ template <class R> struct Producer {
   }
   /// Copies one chunk into the next stage. False when the kernel leaves.
   __device__ __forceinline__ bool push(const char *source, int bytes) {
-    char *target = open(bytes);
-    if (!target)
+    if (!open(bytes))
       return false;
-    copy(target, source, bytes);
+    copy(target(), source, bytes);
     close();
     return true;
   }
 
   /// The consumers will soon read `bytes` bytes there: a few CTAs bring them into the L2 cache.
   __device__ __forceinline__ void announce(const void *weights, int bytes) {
-    if (blockIdx.x % 8 == 0)
+    if (blockIdx.x % 8 != 0)
+      return;
+    if constexpr (lanes == 1)
+      prefetchBulk(weights, bytes);
+    else
       for (int i = laneId() * 128; i < bytes; i += lanes * 128)
         prefetch(static_cast<const char *>(weights) + i);
   }
@@ -240,9 +248,22 @@ template <class R> struct Producer {
     planned = true;
     windows = 0;
     pagesSlot = -1;
-    if (R::lent > 0 && ring.shared->severalRows)
+    if (R::lent > 0 && ring.shared->severalRows) {
       ring.lend();
-    fenceAsync(); // copies read what other CTAs stored to the pool
+      oldest = max(oldest, R::lent);
+    }
+    return true;
+  }
+
+  /// Waits until page tables, keys and values of the passes before can be read. False when the kernel leaves.
+  __device__ __forceinline__ bool awaitTables(const abi::LaunchParams &p) {
+    if (windows >> 31)
+      return true;
+    for (u32 spin = 1; !all((int)(loadAcquire(p.sync + kPassesTold) - ring.shared->passes) >= 0); ++spin)
+      if (any(leaves(*ring.shared, spin)))
+        return false;
+    windows |= 1u << 31;
+    fenceAsync();
     return true;
   }
 
@@ -289,19 +310,19 @@ template <class R> struct Producer {
     RingShared &s = *ring.shared;
     if (!awaitPlan())
       return false;
-    const bool follows = s.runHead != 0;
-    if constexpr (lanes > 1)
-      __syncwarp();
-    if (laneId() == 0)
-      storeFlag(&s.plansRead, ++plansRead);
-    return follows;
+    return s.runHead != 0;
   }
 
   /// The next pass. False when the resident loop ended: a CTA without any chunk of its own learns
   /// it here only.
   __device__ __forceinline__ bool nextPass() {
     ring.beginPass();
-    room = 0;
+    room = underWay = 0; // more may be: none of them long
+    oldest = ring.stage;
+    if constexpr (lanes > 1)
+      __syncwarp();
+    if (planned && laneId() == 0)
+      storeFlag(&ring.shared->plansRead, ++plansRead);
     planned = false;
     return !any(leaves(*ring.shared, 0));
   }

@@ -3,114 +3,6 @@
 
 namespace megalith::device {
 
-constexpr int kRowScalars = 4;
-
-/// A unit of attention (see AttentionPlan.cuh): a tile of rows and heads over a range of positions.
-struct AttentionUnit {
-  int unit;               ///< its number; -1: none
-  int group;              ///< the tile's rows
-  int round, end;         ///< of positions: the next one, and the one behind the unit's last
-  int kvHead, firstHead;
-  int firstRow, rows, slot;
-  int visible;            ///< positions that the tile's last row sees
-  int ownFrom, ownRow;    ///< positions from `ownFrom` on are rows of this pass, from `ownRow` on
-  int whole;              ///< the tile has no other range
-};
-
-/// What every CTA keeps of the pass table in shared memory.
-struct PassShared {
-  int numRows, wantLogits, done, tick, firstRow;
-  abi::Row rows[kMaxRows];
-  u32 number;                 ///< of the pass, of those with rows
-  int groups;                 ///< of rows that attention takes together, see planRanges
-  int groupFirst[kMaxRows + 1];
-  int rangeLevel;             ///< of attention
-  int split;                  ///< some group has several ranges
-  int oneRowEach;             ///< no slot has two rows
-  AttentionUnit firstUnit;    ///< of this CTA
-  int rangesUpto[kMaxRows];   ///< ranges of the groups up to this one
-  int blocksAtOnce;           ///< of 32 columns of all rows that fit a warp's part of the operands, in passes of several rows
-  int rowsLog;                ///< of the rows of the first tile, padded to a power of two
-  int set;                    ///< of the workspace that this pass writes
-  int rowsLast;               ///< rows of the last pass that had any
-  int rowsBefore;             ///< rows of the pass before, whose words are to be turned back
-  int firstOfSlot[kMaxRows];  ///< the row's slot begins in this row of the pass
-  long long kvBase[kMaxRows]; ///< element offset of the row's K and V: page and place in it, head 0
-  int logitsOf[kMaxRows];     ///< line of LaunchParams::logits for the row's logits; -1: none
-  float scalars[kRowScalars][kMaxRows]; ///< per-row values of prologues
-};
-
-/// Where the caller's dump keeps the logits of a row, the `number`th of the run: with the
-/// position they predict. Rejected drafts write positions that are fed again later. -1: not wanted.
-template <int RequestBytes>
-__device__ __forceinline__ int logitsLine(const abi::LaunchParams &p, const abi::Row &row, int number) {
-  if (!p.logits || !(row.flags & 1))
-    return -1;
-  if (p.replay)
-    return number < p.logitsRows ? number : -1;
-  const int request = (int)loadWord(&p.slots[row.slot].request);
-  const abi::RequestHeader &r =
-      *reinterpret_cast<const abi::RequestHeader *>(p.requests + (long long)request * RequestBytes);
-  const int index = row.position + 1 - (int)loadWord(&r.promptLen);
-  return index < 0 || index >= p.logitsRows ? -1 : request * (int)p.logitsRows + index;
-}
-
-/// The pass table of a tick. Two alternate: when a tick has no rows, CTA 0 writes the next
-/// one's while other CTAs still read this one's.
-__device__ __forceinline__ abi::PassTable *passTable(const abi::LaunchParams &p, int tick) {
-  return p.pass + (tick & 1);
-}
-
-/// Before the first pass. One thread; the caller synchronises.
-__device__ __forceinline__ void startPasses(PassShared &pass) {
-  pass.number = 0;
-  pass.set = pass.rowsLast = pass.rowsBefore = 0;
-}
-
-/// Copies the pass table and resolves pages. One consumer thread per row; the
-/// caller synchronises. `Pool`: kvHeads, pageTokens, headDim. `Stream`: the Consumer.
-template <class Pool, int RequestBytes, class Stream>
-__device__ __noinline__ void loadPass(PassShared &pass, const abi::LaunchParams &p, int tick) {
-  const abi::PassTable &table = *passTable(p, tick);
-  const int row = threadIdx.x;
-  const int numRows = (int)loadWord(&table.numRows);
-  if (row == 0) {
-    if (numRows > 0) {
-      pass.rowsBefore = pass.rowsLast;
-      pass.rowsLast = numRows;
-      pass.set ^= 1;
-      ++pass.number;
-    }
-    pass.numRows = numRows;
-    pass.blocksAtOnce = Stream::operandBytes(kMaxRows) / (kConsumerWarps * 64 * max(numRows, 1));
-    pass.rowsLog = numRows <= 1 ? 0 : numRows <= 2 ? 1 : numRows <= 4 ? 2 : numRows <= 8 ? 3 : 4;
-    pass.wantLogits = (int)loadWord(&table.wantLogits);
-    pass.done = (int)loadWord(&table.done);
-    pass.tick = (int)loadWord(&table.tick);
-    pass.firstRow = (int)loadWord(&table.firstRow);
-  }
-  if (row < kMaxRows) { // the rows of a slot follow each other
-    const int lane = laneId();
-    const int low = lane < numRows ? (int)loadWord(&p.rows[lane].slot) : -1;
-    const int high = lane + 32 < numRows ? (int)loadWord(&p.rows[lane + 32].slot) : -1;
-    const int beforeLow = __shfl_up_sync(~0u, low, 1), lastLow = __shfl_sync(~0u, low, 31);
-    const int beforeHigh = __shfl_up_sync(~0u, high, 1);
-    const u64 starts = __ballot_sync(~0u, lane == 0 || low != beforeLow) |
-                       (u64)__ballot_sync(~0u, high != (lane == 0 ? lastLow : beforeHigh)) << 32;
-    pass.firstOfSlot[row] = 63 - __clzll((long long)(starts & ((2ull << row) - 1)));
-  }
-  if (row < numRows) {
-    // All but the result, which CTA 0 stores while others may not be behind the pass.
-    const abi::Row &from = p.rows[row];
-    const Words4 a = loadWords(&from);
-    const u32 visible = loadWord(&from.visible), parent = loadWord(&from.parent), flags = loadWord(&from.flags);
-    pass.rows[row] = {(int)a.x, (int)a.y, (int)a.z, (int)a.w, (int)visible, (int)parent, flags, 0};
-    const int page = (int)loadWord(p.pageTable + (long long)a.x * p.pageTableStride + (int)a.w / Pool::pageTokens);
-    pass.kvBase[row] = ((long long)page * Pool::kvHeads * Pool::pageTokens + (int)a.w % Pool::pageTokens) * Pool::headDim;
-    pass.logitsOf[row] = logitsLine<RequestBytes>(p, pass.rows[row], (int)loadWord(&table.firstRow) + row);
-  }
-}
-
 /// Element offset of layer `layer` in a KV cache.
 template <class Pool> __device__ __forceinline__ long long kvLayer(int layer) {
   return (long long)layer * Pool::pages * Pool::kvHeads * Pool::pageTokens * Pool::headDim;
@@ -281,9 +173,19 @@ template <class Fn> __device__ __forceinline__ void everyRow(int numRows, Fn fn)
 }
 
 /// One warp of the grid for each (row, part): the work is spread over the CTAs.
+/// The first are CTA 0's, which knows the pass before the others do.
 template <class Fn> __device__ __forceinline__ void spreadRows(int numRows, int parts, Fn fn) {
-  for (int i = blockIdx.x + gridDim.x * warpId(); i < numRows * parts; i += gridDim.x * kConsumerWarps)
+  for (int i = blockIdx.x * kConsumerWarps + warpId(); i < numRows * parts; i += gridDim.x * kConsumerWarps)
     fn(i / parts, i % parts);
+}
+
+/// Column 8j of each eight in quarter `part` of a row. What fn(c) loads is on its way together.
+template <int Columns, class Fn> __device__ __forceinline__ void quarterOfRow(int part, Fn fn) {
+  constexpr int each = (Columns + 1023) / 1024;
+#pragma unroll
+  for (int i = 0; i < each; ++i)
+    if (const int c = (part * each + i) * 256 + laneId() * 8; c < Columns)
+      fn(c);
 }
 
 // --- argmax -------------------------------------------------------------------
@@ -351,7 +253,7 @@ __device__ __forceinline__ void storeLogits(const abi::LaunchParams &p, int line
 }
 
 /// One entry of another CTA, once it is of this pass. False when the kernel stops.
-__device__ __forceinline__ bool awaitEntry(GridEdges &grid, int edge, u32 tick, const Words4 *at, Words4 &entry) {
+__device__ __noinline__ bool awaitEntry(GridEdges &grid, int edge, u32 tick, const Words4 *at, Words4 &entry) {
   u64 since = 0;
   for (u32 spin = 1;; ++spin) {
     entry = loadTagged(at);
@@ -363,7 +265,7 @@ __device__ __forceinline__ bool awaitEntry(GridEdges &grid, int edge, u32 tick, 
 }
 
 /// Edge `edge` of the plan: one warp per row reduces all CTAs' entries (CTA 0 calls this).
-__device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, const PassShared &pass, const Words4 *partial) {
+__device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared &pass, const Words4 *partial) {
   constexpr int batch = 5; // entries of a lane that are looked for together
   everyRow(pass.numRows, [&](int row) {
     Best b;
@@ -387,20 +289,12 @@ __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, const Pass
     const abi::LaunchParams &p = *grid.params;
     const long long number = pass.firstRow + row;
     if (laneId() == 0)
-      p.rows[row].result = !(pass.rows[row].flags & 1)            ? -1
+      pass.rows[row].result = !(pass.rows[row].flags & 1)            ? -1
                            : p.replay && number < p.replayRows ? p.replay[number]
                                                                 : b.index;
   });
 }
 
-/// The rows' results. CTA 0, all consumers; the others do nothing.
-__device__ __forceinline__ void takeResults(GridEdges &grid, int edge, const PassShared &pass, const Words4 *partial) {
-  if (blockIdx.x != 0 || !pass.wantLogits)
-    return;
-  if (threadIdx.x == 0)
-    noteEdge(edge);
-  reduceBest(grid, edge, pass, partial);
-}
 
 /// A hash of the row's K and V in all layers, for the trace: equal bits, equal hash.
 template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::LaunchParams &p, const PassShared &pass, int row) {
@@ -419,22 +313,33 @@ template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::Laun
   return h;
 }
 
-/// CTA 0, at the end of a pass: the hashes of its rows' K and V, when the trace wants them.
+/// CTA 0, at the end of a pass: the hashes of its rows' K and V.
 template <class Pool>
-__device__ __noinline__ void hashRows(const abi::LaunchParams &p, const PassShared &pass, u32 *hashes) {
-  if (p.kvHash)
-    everyRow(pass.numRows, [&](int row) {
-      const u32 hash = kvHashOfRow<Pool>(p, pass, row);
-      if (laneId() == 0)
-        hashes[row] = hash;
-    });
+__device__ __noinline__ void hashRows(const abi::LaunchParams &p, PassShared &pass) {
+  everyRow(pass.numRows, [&](int row) {
+    const u32 hash = kvHashOfRow<Pool>(p, pass, row);
+    if (laneId() == 0)
+      pass.scalars[0][row] = __uint_as_float(hash);
+  });
 }
 
-/// CTA 0, where no barrier of the grid follows the pass: takes the results. False when the kernel stops.
-__device__ __noinline__ bool finishRows(GridEdges &grid, int edge, const PassShared &pass, const Words4 *partial) {
-  consumerSync(); // all have left the edge before: the next look at the stop flag may set it
-  takeResults(grid, edge, pass, partial);
+/// CTA 0, all consumers: takes the rows' results, from the tagged words at byte `best`, and waits until all CTAs have left the pass. False when
+/// the kernel stops. Control goes on meanwhile when the others are told.
+template <class Pool> __device__ __noinline__ bool finishPass(GridEdges &grid, int edge, int bestEdge, PassShared &pass, long long best) {
+  if (threadIdx.x == kConsumerThreads - 32)
+    awaitLeft(grid, edge);
+  if (pass.wantLogits) {
+    if (threadIdx.x == 0)
+      noteEdge(bestEdge);
+    reduceBest(grid, bestEdge, pass, reinterpret_cast<const Words4 *>(grid.params->tagged + best));
+  }
   consumerSync();
+  if (grid.params->kvHash) {
+    hashRows<Pool>(*grid.params, pass);
+    consumerSync();
+  }
+  if (threadIdx.x == kConsumerThreads - 32)
+    tellLeft(grid);
   return loadFlag(grid.stoppedHere) == 0;
 }
 

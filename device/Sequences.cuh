@@ -22,8 +22,9 @@ template <int Capacity> struct Sequence {
 struct Span {
   const int *items;
   int count;
+  int known = -1, value = 0; ///< item `known` is `value`: it is at hand
   __device__ int size() const { return count; }
-  __device__ int operator[](int i) const { return items[i]; }
+  __device__ int operator[](int i) const { return i == known ? value : items[i]; }
 };
 
 /// A few computed tokens.
@@ -167,6 +168,7 @@ template <int Ngram, class View> __device__ int findSuffix(const View &view) {
 /// Number of leading i in [0, count) for which test(i) holds; one lane per i. A
 /// fault that test() raises for an i behind the first failure did not happen.
 template <class Turn, class Test> __device__ int prefixWhile(Turn &t, int count, Test test) {
+#pragma unroll 1
   for (int base = 0; base < count; base += 32) {
     const int i = base + laneId(), earlier = t.fault;
     const bool holds = i < count && test(i);
@@ -184,6 +186,7 @@ template <class Turn, class Test> __device__ int prefixWhile(Turn &t, int count,
 /// Number of i in [0, count) for which test(i) holds; one lane per i.
 template <class Turn, class Test> __device__ int countIf(Turn &t, int count, Test test) {
   int total = 0;
+#pragma unroll 1
   for (int base = 0; base < count; base += 32) {
     const int i = base + laneId(), earlier = t.fault;
     total += __popc(__ballot_sync(~0u, i < count && test(i)));
@@ -196,12 +199,14 @@ template <class Turn, class Test> __device__ int countIf(Turn &t, int count, Tes
 /// The same for a test that uses the whole warp itself: one i after the other.
 template <class Test> __device__ int prefixWhileInTurn(int count, Test test) {
   int i = 0;
+#pragma unroll 1
   while (i < count && test(i))
     ++i;
   return i;
 }
 template <class Test> __device__ int countIfInTurn(int count, Test test) {
   int total = 0;
+#pragma unroll 1
   for (int i = 0; i < count; ++i)
     total += test(i) ? 1 : 0;
   return total;

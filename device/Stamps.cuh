@@ -8,18 +8,18 @@
 
 namespace megalith::device {
 
-__device__ __forceinline__ void stampWord(const GridEdges &grid, int word) {
+__device__ __forceinline__ void stampWord(const GridEdges &grid, int word, u64 time) {
   const abi::LaunchParams &p = *grid.params;
   if (threadIdx.x == 0 && p.stamps)
-    p.stamps[((long long)(grid.tick % p.stampTicks) * gridDim.x + blockIdx.x) * p.stampWords + word] = nanoseconds();
+    p.stamps[((long long)(grid.tick % p.stampTicks) * gridDim.x + blockIdx.x) * p.stampWords + word] = time;
 }
 
-__device__ __forceinline__ void stampBegin(const GridEdges &grid, int event) { stampWord(grid, 2 * event); }
+__device__ __forceinline__ void stampBegin(const GridEdges &grid, int event) { stampWord(grid, 2 * event, nanoseconds()); }
 
 /// All consumer threads: what ends is the work of the whole CTA.
 __device__ __forceinline__ void stampEnd(const GridEdges &grid, int event) {
   consumerSync();
-  stampWord(grid, 2 * event + 1);
+  stampWord(grid, 2 * event + 1, nanoseconds());
 }
 
 } // namespace megalith::device

@@ -35,17 +35,17 @@ template <class M> __device__ constexpr long long matrixBytes() {
   return (long long)M::groups * M::blocks * M::group * 4096;
 }
 
+/// The first group of tiles of this CTA, where CTA `firstCta` has group 0.
+__device__ __forceinline__ int firstGroup(int firstCta) {
+  while (firstCta >= (int)gridDim.x) // fewer CTAs than planned: seldom, and a division is slow
+    firstCta -= gridDim.x;
+  const int first = (int)blockIdx.x - firstCta;
+  return first < 0 ? first + (int)gridDim.x : first;
+}
+
 /// The groups of tiles of this CTA.
 template <class M> struct CtaGroups {
-  int first;
-  __device__ __forceinline__ CtaGroups() {
-    int shift = M::firstCta;
-    while (shift >= (int)gridDim.x) // fewer CTAs than planned: seldom, and a division is slow
-      shift -= gridDim.x;
-    first = (int)blockIdx.x - shift;
-    if (first < 0)
-      first += gridDim.x;
-  }
+  int first = firstGroup(M::firstCta);
   /// The i-th, or -1 behind the last.
   __device__ __forceinline__ int at(int i) const {
     const int g = first + i * (int)gridDim.x;
@@ -55,17 +55,62 @@ template <class M> struct CtaGroups {
   }
 };
 
-/// Producer: streams this CTA's part of a matrix that begins at `base`.
-template <class M, class P> __device__ bool streamWeights(P &producer, const char *base) {
-  const CtaGroups<M> mine;
-  for (int i = 0, g; (g = mine.at(i)) >= 0; ++i) {
-    const char *chunk = base + (long long)g * chunksPerGroup<M>() * chunkBytes<M>();
+/// What the producer does at one point of its order: a matrix, keys and values, or a vector that
+/// consumers will read. In layers the second one lies `layerBytes` behind the first.
+struct StreamStep {
+  long long offset, layerBytes; ///< in LaunchParams::stream
+  int chunkBytes;               ///< 0: keys and values; of a vector all of it
+  int chunks;                   ///< of a group; 0: a vector
+  int groups, firstCta, descending;
+};
+template <class M> __device__ constexpr StreamStep matrixStep(bool inLayers) {
+  return {M::offset, inLayers ? M::layerBytes : 0, chunkBytes<M>(), chunksPerGroup<M>(), M::groups, M::firstCta,
+          M::descending};
+}
+__device__ constexpr StreamStep vectorStep(long long offset, long long layerBytes, int bytes) {
+  return {offset, layerBytes, bytes, 0, 0, 0, 0};
+}
+__device__ constexpr StreamStep kvStep() { return {0, 0, 0, 0, 0, 0, 0}; }
+
+/// What streams keys and values of a layer, of a model that has none.
+struct NoKv {
+  template <class P> __device__ __forceinline__ bool operator()(P &, int) const { return true; }
+};
+
+/// Producer: a segment's steps, of which [first, end) are done `layers` times. One loop for all
+/// matrices, and its state in registers: an edge is as long as it takes to ask for the next chunks. False when the kernel
+/// leaves.
+template <class P, class Kv>
+__device__ __forceinline__ bool streamSteps(P &home, const StreamStep *steps, int count, int first, int end, int layers,
+                                            const char *stream, Kv kv) {
+  P producer = home;
+  bool whole = true;
+  int layer = 0;
 #pragma unroll 1
-    for (int c = 0; c < chunksPerGroup<M>(); ++c, chunk += chunkBytes<M>())
-      if (!producer.push(chunk, chunkBytes<M>()))
-        return false;
+  for (int i = 0; whole && i < count;) {
+    const StreamStep &step = steps[i];
+    const char *base = stream + step.offset + layer * step.layerBytes;
+    if (step.chunkBytes == 0) {
+      whole = kv(producer, layer);
+    } else if (step.chunks == 0) {
+      producer.announce(base, step.chunkBytes);
+    } else {
+      const int bytes = step.chunkBytes, chunks = step.chunks, groups = step.groups;
+#pragma unroll 1
+      for (int g = firstGroup(step.firstCta); whole && g < groups; g += gridDim.x) {
+        const char *chunk = base + (long long)(step.descending ? groups - 1 - g : g) * (chunks * bytes);
+#pragma unroll 1
+        for (int c = 0; whole && c < chunks; ++c, chunk += bytes)
+          whole = producer.push(chunk, bytes);
+      }
+    }
+    if (++i == end && ++layer < layers)
+      i = first;
+    else if (i == end)
+      layer = 0;
   }
-  return true;
+  home = producer;
+  return whole;
 }
 
 /// Tiles of a group, at most.

@@ -4,7 +4,14 @@
 namespace megalith::device {
 
 /// Words of LaunchParams::sync. Each stands in its own 128-byte line.
-enum SyncWord { kGridArrivals = 0, kStopFlag = 32, kSyncWords = 64 };
+enum SyncWord {
+  kGridArrivals = 0, ///< of CTAs, at edges and at the ends of passes
+  kStopFlag = 32,
+  kPassesTold = 64,  ///< passes whose tables CTA 0 has written
+  kPassesLeft = 96,  ///< passes that all CTAs have left
+  kTicksAlone = 128, ///< the last tick that had no rows
+  kSyncWords = 160
+};
 
 __device__ __forceinline__ u32 hash32(u32 x) {
   x ^= x >> 16;
@@ -12,6 +19,19 @@ __device__ __forceinline__ u32 hash32(u32 x) {
   x ^= x >> 15;
   x *= 0x846ca68bu;
   return x ^ (x >> 16);
+}
+
+/// The kernel's parameters, at the beginning of each CTA's shared memory: at hand, where constants that no
+/// code has used for a while are not.
+__device__ __forceinline__ abi::LaunchParams &paramsOfCta() { return *reinterpret_cast<abi::LaunchParams *>(dynamicShared()); }
+
+/// A test hook: lets other CTAs run ahead by up to 8 us.
+__device__ __forceinline__ void delayCta(const abi::LaunchParams &p, u32 number) {
+  if (p.delaySeed) {
+    const u32 spins = hash32(p.delaySeed ^ hash32(blockIdx.x ^ hash32(number))) & 8191;
+    for (u32 i = 0; i < spins; i += 32)
+      __nanosleep(32);
+  }
 }
 
 /// State of the grid barrier in one CTA, in shared memory. Thread 0 writes it.
@@ -37,59 +57,54 @@ struct GridEdges {
     atomicExch(params->sync + kStopFlag, 1u);
   }
 
-  /// For a wait at edge `edge` that has lasted a while: whether the kernel stops, asked for
-  /// by another CTA or, when nothing moved for too long, by this one. `since`: 0 at first.
-  __device__ bool givesUp(int edge, u64 &since) const {
+  static constexpr u64 kStops = ~0ull;
+  /// For a wait at edge `edge` that has lasted a while: kStops when the kernel stops, asked for
+  /// by another CTA or, when nothing moved for too long, by this one; else since when nothing has. `since`: the
+  /// same of the last call, 0 at first.
+  __device__ __noinline__ u64 givesUp(int edge, u64 since) const {
     if (stopRequested()) {
       storeFlag(stoppedHere, 1);
-      return true;
+      return kStops;
     }
     if (params->watchdogNs > 0) {
       const u64 now = nanoseconds();
       if (since == 0)
-        since = now;
-      else if (now - since > (u64)params->watchdogNs)
+        return now;
+      if (now - since > (u64)params->watchdogNs)
         requestStop(1, edge);
     }
-    return false;
+    return since;
   }
-  /// The same for any thread of the CTA, in its `spin`th look.
+  /// The same for any thread of the CTA, in its `spin`th look: whether the kernel stops.
   __device__ __forceinline__ bool stopSeen(int edge, u32 spin, u64 &since) const {
-    return (spin % 64 == 1 && loadFlag(stoppedHere)) || (spin % 1024 == 0 && givesUp(edge, since));
+    if (spin % 64 == 1 && loadFlag(stoppedHere))
+      return true;
+    if (spin % 1024 == 0)
+      since = givesUp(edge, since);
+    return since == kStops;
   }
 };
 
 /// Grid-wide edge number `edge` of the plan: what any CTA wrote before it is
 /// visible to every CTA after it. Arrivals only grow, so no reset races with a
-/// late reader. Returns false when the kernel stops; callers return at once. `meanwhile`: what
-/// all consumers of a CTA do between its own arrival and that of the last one.
-template <class Meanwhile> __device__ __forceinline__ bool gridEdge(GridEdges &grid, int edge, Meanwhile meanwhile) {
+/// late reader. Returns false when the kernel stops; callers return at once.
+__device__ __forceinline__ bool gridEdge(GridEdges &grid, int edge) {
   consumerSync();
   if (threadIdx.x == 0) {
     const abi::LaunchParams &p = *grid.params;
     noteEdge(edge);
     grid.arrivals += gridDim.x;
-    if (p.delaySeed) { // a test hook: let other CTAs run ahead by up to 8 us
-      const u32 spins = hash32(p.delaySeed ^ hash32(blockIdx.x ^ hash32(grid.arrivals))) & 8191;
-      for (u32 i = 0; i < spins; i += 32)
-        __nanosleep(32);
-    }
+    delayCta(p, grid.arrivals);
     // Release: cumulative over what the barrier above ordered before it.
     addRelease(p.sync + kGridArrivals, 1);
-  }
-  meanwhile();
-  if (threadIdx.x == 0) {
     u64 since = 0;
-    const u32 *counter = grid.params->sync + kGridArrivals;
+    const u32 *counter = p.sync + kGridArrivals;
     for (u32 spin = 1; (int)(loadAcquire(counter) - grid.arrivals) < 0; ++spin)
-      if (spin % 1024 == 0 && grid.givesUp(edge, since))
+      if (spin % 1024 == 0 && (since = grid.givesUp(edge, since)) == GridEdges::kStops)
         break;
   }
   consumerSync();
   return loadFlag(grid.stoppedHere) == 0;
-}
-__device__ __forceinline__ bool gridEdge(GridEdges &grid, int edge) {
-  return gridEdge(grid, edge, [] {});
 }
 
 } // namespace megalith::device

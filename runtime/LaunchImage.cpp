@@ -149,12 +149,10 @@ void LaunchImage::addPool() {
   add(MEMBER(pageTable), manifest->slots * params.pageTableStride * sizeof(int), LaunchBuffer::Unwritten);
   addImage(MEMBER(freeList), pages, LaunchBuffer::Image);
   addImage(MEMBER(freeCount), std::vector<int>{static_cast<int>(manifest->pages)}, LaunchBuffer::Image);
-  add(MEMBER(pass), 2 * sizeof(abi::PassTable), LaunchBuffer::Unwritten);
-  add(MEMBER(rows), manifest->rowsPerPass * sizeof(abi::Row), LaunchBuffer::Unwritten);
 }
 
 void LaunchImage::addResults() {
-  add(MEMBER(sync), 64 * sizeof(unsigned), LaunchBuffer::Zero);
+  add(MEMBER(sync), 160 * sizeof(unsigned), LaunchBuffer::Zero);
   add(MEMBER(stop), sizeof(abi::StopRecord), LaunchBuffer::Zero).fetch = true;
   add(MEMBER(metrics), std::max<size_t>(1, manifest->metrics.size()) * sizeof(long long), LaunchBuffer::Zero).fetch =
       true;

@@ -30,6 +30,7 @@ __attribute__((visibility("hidden"), const)) char *shared();
 } // namespace megalith::cpu::kernel
 
 #define __device__
+#define __constant__ const
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
@@ -147,6 +148,12 @@ template <class T> inline T __shfl_up_sync(unsigned mask, T value, int distance)
 template <class T> inline T __shfl_down_sync(unsigned mask, T value, int distance) {
   const int lane = int(threadIdx.x & 31);
   return megalithCpuShuffle(mask, value, lane + distance < 32 ? lane + distance : lane);
+}
+
+inline int __reduce_add_sync(unsigned mask, int value) {
+  for (int distance = 16; distance; distance >>= 1)
+    value += __shfl_xor_sync(mask, value, distance);
+  return value;
 }
 
 /// Bit i: what lane i said.

@@ -240,21 +240,27 @@ private:
     assert(llvm::count_if(parts, [](const Operation &op) { return op.op == Op::Pass; }) <= 1 && "one model");
     const size_t split = pass - parts.begin();
     w.line();
-    w.comment("A tick up to the model's pass. `c.done`: the loop ends; `c.numRows`: the model runs.");
+    w.comment("The rest of a tick, behind the model's pass.");
     {
-      const auto scope = w.scope("__device__ __noinline__ void controlBeforePass(Control &c)", "controlBeforePass");
-      w.line("beginTick(c);");
-      w.line("if (c.done)");
-      w.line("  return;");
-      range(0, split, false);
-      if (split < parts.size())
-        w.line("formPass(c);");
+      const auto scope = w.scope("__device__ __noinline__ void controlAfterPass()", "controlAfterPass");
+      w.line("Control &c = controlOfCta<Control>();");
+      range(split, parts.size(), split < parts.size());
+      w.line("endTick(c);");
     }
     w.line();
-    w.comment("The rest of the tick.");
-    const auto scope = w.scope("__device__ __noinline__ void controlAfterPass(Control &c)", "controlAfterPass");
-    range(split, parts.size(), split < parts.size());
-    w.line("endTick(c);");
+    w.comment("Ticks up to the model's next pass, or to the end of the loop.");
+    const auto scope = w.scope("__device__ __noinline__ void controlBeforePass()", "controlBeforePass");
+    w.line("Control &c = controlOfCta<Control>();");
+    const auto loop = w.scope("for (;;)", "tick");
+    w.line("beginTick(c);");
+    w.line("if (c.done)");
+    w.line("  return;");
+    range(0, split, false);
+    if (split < parts.size())
+      w.line("formPass(c);");
+    w.line("if (c.numRows > 0)");
+    w.line("  return;");
+    w.line("controlAfterPass(); // a tick without rows: no other CTA hears of it");
   }
 
   /// Parts [first, last) of the list; neighbours that run on slots share one loop.

@@ -102,8 +102,9 @@ void TensorEmitter::emitMapChain(const Group &group, const Sink &sink, bool whol
     if (isReduction(op->op))
       parts = std::max(parts, op->getInt("groups", 1));
   wholeCta &= parts == 1;
+  const bool quarters = !wholeCta && columns != parts && llvm::none_of(slice, [](const Operation *op) { return isReduction(op->op); });
   auto rows = w.lambda(wholeCta ? "rowsOfCtas(numRows, [&](int row)"
-                                : fmt::format("spreadRows(numRows, {}, [&](int row, int part)", parts));
+                                : fmt::format("spreadRows(numRows, {}, [&](int row, int part)", quarters ? 4 : parts));
   declarePosition(slice);
   std::map<uint32_t, std::string> scalars;
   // Reductions, and the scalars that follow from them or from stored ones, in order.
@@ -142,9 +143,11 @@ void TensorEmitter::emitMapChain(const Group &group, const Sink &sink, bool whol
   }
   ours();
   int64_t block = columns / parts;
-  auto loop = w.scope(wholeCta    ? fmt::format("for (int c = partBegin<{0}>() + laneId() * 8; c < partEnd<{0}>(); c += 256)", columns)
-                      : parts > 1 ? fmt::format("for (int c = part * {0} + laneId() * 8; c < (part + 1) * {0}; c += 256)", block)
-                                : fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", columns));
+  auto loop = quarters ? w.lambda(fmt::format("quarterOfRow<{}>(part, [&](int c)", columns))
+              : wholeCta
+                  ? w.scope(fmt::format("for (int c = partBegin<{0}>() + laneId() * 8; c < partEnd<{0}>(); c += 256)", columns))
+              : parts > 1 ? w.scope(fmt::format("for (int c = part * {0} + laneId() * 8; c < (part + 1) * {0}; c += 256)", block))
+                          : w.scope(fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", columns));
   declarePartner(slice);
   Vectors vectors(w, group, Vectors::Eight, columns, marker());
   for (auto &[id, expr] : scalars)

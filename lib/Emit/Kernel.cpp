@@ -89,62 +89,58 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     w.line("return;");
   }
   w.line();
-  w.line("startControl(control, p);");
+  w.line("startControl(control, p, pass);");
   {
     auto loop = w.scope("for (;;)", "tick");
-    stamp("Begin", 0);
-    w.line("if (blockIdx.x == 0)");
-    w.line("  controlBeforePass(control);");
-    stamp("End", 0);
+    if (plan.knobs.stamps)
+      w.line("const u64 began = nanoseconds(); // which tick it is shows later");
     w.line("if (threadIdx.x == 0)");
     w.line("  awaitPlanRead(shared.sync);");
-    w.line("if (!gridEdge(grid, 0))");
-    w.line("  break;");
-    w.line("loadPass<{}, sizeof(Request), Stream>(pass, p, grid.tick);", pool);
+    w.line("if (blockIdx.x == 0)");
+    w.line("  controlBeforePass();");
+    w.line("else");
+    w.line("  awaitPass(grid, 0, pass);");
     w.line("consumerSync();");
     w.line("if (pass.done)");
     w.line("  break;");
+    w.line("if (threadIdx.x == 0)");
+    w.line("  grid.tick = pass.tick;");
+    if (plan.knobs.stamps)
+      w.line("stampWord(grid, 0, began);");
+    stamp("End", 0);
+    w.line("if (blockIdx.x == 0 && threadIdx.x == kConsumerThreads / 2)");
+    w.line("  tellTables(grid);");
     {
-      auto rows = w.scope("if (pass.numRows > 0)", "pass");
-      {
-        w.comment("The others go on meanwhile.");
-        auto planner = w.scope("if (warpId() == kConsumerWarps - 1)");
-        w.line("planRanges<{}>(pass);", pool);
-        w.line("if (laneId() == 0)");
-        w.line("  announcePlan(shared.sync, pass.numRows, pass.wantLogits);");
-      }
-      w.line("shared.stream().beginPass(pass.numRows);");
-      w.line("if (!{})", pass(plan.segments[0].name));
-      w.line("  break;");
-      if (plan.segments.size() > 1) {
-        w.line("if (pass.wantLogits && !{})", pass(plan.segments[1].name));
-        w.line("  break;");
-      }
-      w.line("shared.stream().endPass();");
-      w.line("fenceAsync(); // the next pass copies keys and values that this one stored");
-      w.line("const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + {});", plan.bestOffset);
-      if (plan.knobs.words) {
-        w.line("clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes,");
-        w.line("           pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);");
-        stamp("Begin", events - 2);
-        w.comment("Before control turns to what the pass still reads.");
-        w.line("if (!gridEdge(grid, {}, [&] {{ takeResults(grid, {}, pass, best); }}))", plan.passEdge, plan.bestEdge);
-        w.line("  break;");
-      } else {
-        stamp("Begin", events - 2);
-        w.line("if (blockIdx.x == 0 && !finishRows(grid, {}, pass, best))", plan.bestEdge);
-        w.line("  break;");
-      }
-      w.line("if (blockIdx.x == 0)");
-      w.line("  hashRows<{}>(p, pass, control.kvHash);", pool);
-      stamp("End", events - 2);
+      w.comment("The others go on meanwhile.");
+      auto planner = w.scope("if (warpId() == kConsumerWarps - 1)");
+      w.line("planPass<{}, Stream>(pass);", pool);
+      w.line("if (laneId() == 0)");
+      w.line("  announcePlan(shared.sync, pass.numRows, pass.wantLogits);");
     }
+    w.line("shared.stream().beginPass(pass.numRows);");
+    w.line("if (!{})", pass(plan.segments[0].name));
+    w.line("  break;");
+    w.line("fenceAsync(); // the next pass copies keys and values that this one stored");
+    if (plan.knobs.words) {
+      w.line("clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes,");
+      w.line("           pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);");
+    }
+    if (plan.segments.size() > 1) {
+      w.line("if (pass.wantLogits && !{})", pass(plan.segments[1].name));
+      w.line("  break;");
+    }
+    w.line("shared.stream().endPass();");
+    w.line("leavePass(grid);");
+    stamp("Begin", events - 2);
+    {
+      w.line("if (blockIdx.x == 0 && !finishPass<{}>(grid, {}, {}, pass, {}))", pool, plan.passEdge, plan.bestEdge, plan.bestOffset);
+      w.line("  break;");
+    }
+    stamp("End", events - 2);
     stamp("Begin", events - 1);
     w.line("if (blockIdx.x == 0)");
-    w.line("  controlAfterPass(control);");
+    w.line("  controlAfterPass();");
     stamp("End", events - 1);
-    w.line("if (threadIdx.x == 0)");
-    w.line("  ++grid.tick;");
   }
   w.line("consumerSync();");
   w.line("if (threadIdx.x == 0)");

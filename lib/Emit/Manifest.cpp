@@ -12,7 +12,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   const ir::Operation &model = *module.all(Op::Model)[0];
   const ir::Operation *pool = module.find(Op::Pool, plan.model);
   ordered_json j;
-  j["abi"] = 3;
+  j["abi"] = 4;
   j["pipeline"] = module.root.name;
   j["launch"] = {{"ctas", plan.ctas},
                  {"threads", 288},

@@ -81,40 +81,40 @@ void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &pla
   for (const plan::Segment &segment : plan.segments) {
     if (&segment != &plan.segments.front())
       w.line();
-    std::string name = "stream" + typeName(segment.name);
-    auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}(Producer<WeightRing> &home)", name),
-                      name);
-    auto phases = [&](const std::vector<plan::Phase> &list, bool inLayers) {
-      for (const plan::Phase &phase : list)
-        if (phase.kind == plan::Phase::Attention) {
-          w.line("if (!streamKv<{}Kv>(producer, p, shared.pass, {}))", typeName(plan.model), inLayers ? "layer" : "0");
-          w.line("  return false;");
-        } else if (phase.kind == plan::Phase::Stream) {
-          const std::string &type = types[phase.matrix];
-          for (const plan::Vector *v : vectorsOf(plan, phase))
-            w.line("producer.announce({}, {});", vectorAddress(*v), v->length * 2);
-          std::string layer = plan.matrices[phase.matrix].layers ? fmt::format(" + layer * {}::layerBytes", type) : "";
-          w.line("if (!streamWeights<{0}>(producer, p.stream + {0}::offset{1}))", type, layer);
-          w.line("  return false;");
-        }
-    };
+    const std::string type = typeName(segment.name), steps = "k" + type + "Steps";
+    int count = 0;
+    bool attends = false;
+    std::pair<int, int> repeats;
+    {
+      auto list = w.record(fmt::format("__constant__ StreamStep {}[] =", steps));
+      auto phases = [&](const std::vector<plan::Phase> &of) {
+        for (const plan::Phase &phase : of)
+          if (phase.kind == plan::Phase::Attention) {
+            w.line("kvStep(),");
+            attends = true;
+            ++count;
+          } else if (phase.kind == plan::Phase::Stream) {
+            for (const plan::Vector *v : vectorsOf(plan, phase)) {
+              w.line("vectorStep({}, {}, {}), // {}", v->offset, v->layers ? v->bytes : 0, v->bytes, v->weight);
+              ++count;
+            }
+            w.line("matrixStep<{}>({}),", types[phase.matrix], plan.matrices[phase.matrix].layers ? "true" : "false");
+            ++count;
+          }
+        return count;
+      };
+      const int first = phases(segment.before), end = segment.repeatCount ? phases(segment.repeated) : first;
+      phases(segment.after);
+      repeats = {first, end};
+    }
+    auto fn = w.scope(fmt::format("__device__ __noinline__ bool stream{}(Producer<WeightRing> &producer)", type), "stream" + type);
     w.line("Shared &shared = sharedOfCta();");
     w.line("const abi::LaunchParams &p = shared.params;");
-    w.line("Producer<WeightRing> producer = home; // in registers meanwhile");
-    {
-      auto lambda = w.record("const auto stream = [&]");
-      phases(segment.before, false);
-      if (segment.repeatCount) {
-        w.line("#pragma unroll 1");
-        auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount), "layer");
-        phases(segment.repeated, true);
-      }
-      phases(segment.after, false);
-      w.line("return true;");
-    }
-    w.line("const bool whole = stream();");
-    w.line("home = producer;");
-    w.line("return whole;");
+    if (attends)
+      w.line("const auto kv = [&](Producer<WeightRing> &inner, int layer) {{ return streamKv<{}Kv>(inner, p, shared.pass, layer); }};",
+             typeName(plan.model));
+    w.line("return streamSteps(producer, {}, {}, {}, {}, {}, p.stream, {});", steps, count, repeats.first, repeats.second,
+           std::max<int64_t>(1, segment.repeatCount), attends ? "kv" : "NoKv()");
   }
 }
 

@@ -84,14 +84,14 @@ void TensorEmitter::emitShared() {
   w.comment("Shared memory of a CTA.");
   {
     auto record = w.record("struct Shared");
+    w.line("abi::LaunchParams params; // here paramsOfCta() finds them");
+    w.line("Control control; // of CTA 0; here controlOfCta() finds it");
     w.line("alignas(128) float scratch[{}]; // lent stages go on where it ends", plan.scratchBytes / 4);
     w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];");
-    w.line("abi::LaunchParams params; // a copy: it is at hand");
     w.line("PassShared pass;");
     w.line("RingShared sync;");
     w.line("GridEdges grid;");
     w.line("StreamPlace places[kConsumerWarps]; // of the warps, between two phases");
-    w.line("Control control; // of CTA 0");
     w.line();
     w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }");
   }
@@ -120,9 +120,15 @@ void TensorEmitter::emitSegment(const plan::Segment &segment) {
   w.line("template <int Rows>");
   auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}()", name), name);
   w.line("Shared &shared = sharedOfCta();");
-  emitCalls(segment.before, false);
-  if (&segment == &plan.segments[0])
-    w.line("consumerSync(); // attention is planned");
+  // What reads weights alone need not wait for the tables.
+  size_t early = 0;
+  if (&segment == &plan.segments[0]) {
+    if (!segment.before.empty() && readsWeightsAlone(segment.before[0]))
+      early = 1;
+    emitCalls(llvm::ArrayRef(segment.before).take_front(early), false);
+    w.line("consumerSync(); // the pass is planned");
+  }
+  emitCalls(llvm::ArrayRef(segment.before).drop_front(early), false);
   if (segment.repeatCount) {
     w.line("#pragma unroll 1");
     auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount), "layer");
@@ -132,7 +138,12 @@ void TensorEmitter::emitSegment(const plan::Segment &segment) {
   w.line("return true;");
 }
 
-void TensorEmitter::emitCalls(const std::vector<plan::Phase> &phases, bool layers) {
+bool TensorEmitter::readsWeightsAlone(const plan::Phase &phase) const {
+  return phase.kind == plan::Phase::Map &&
+         llvm::none_of(phase.op->operands, [&](Value v) { return plan.placeOf.count(v.id) != 0; });
+}
+
+void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
   for (const plan::Phase &phase : phases) {
     const std::string stamp = stampIndex(plan, phase);
     std::optional<CodeWriter::Scope> wide;
@@ -224,8 +235,8 @@ void TensorEmitter::emitPhaseComment(const plan::Phase &phase) {
 
 void TensorEmitter::emitCopy(const plan::Phase &phase) {
   const plan::Buffer &from = plan.buffers[phase.from.buffer];
-  auto rows = w.lambda("spreadRows(numRows, 1, [&](int row, int)");
-  auto loop = w.scope(fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", from.columns));
+  auto rows = w.lambda("spreadRows(numRows, 4, [&](int row, int part)");
+  auto columns = w.lambda(fmt::format("quarterOfRow<{}>(part, [&](int c)", from.columns));
   w.line("{}.store8(row, c, {}.load8(row, c));", placeExpr(plan, phase.to), placeExpr(plan, phase.from));
 }
 

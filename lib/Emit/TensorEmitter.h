@@ -56,7 +56,9 @@ private:
   /// Phases first, each a function of its own: ptxas then gives each the registers
   /// it needs; in one body the largest would spill for all.
   void emitSegment(const plan::Segment &segment);
-  void emitCalls(const std::vector<plan::Phase> &phases, bool layers);
+  void emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers);
+  /// Whether a phase needs nothing that another one, or another CTA, wrote.
+  bool readsWeightsAlone(const plan::Phase &phase) const;
   void emitPhase(const plan::Phase &phase, bool layers);
   void emitPhaseComment(const plan::Phase &phase);
   void emitCopy(const plan::Phase &phase);

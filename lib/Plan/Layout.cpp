@@ -12,7 +12,8 @@ namespace {
 /// Bytes of shared memory beside ring and scratch: the pass table, barriers, and control's state,
 /// of which some words stand for each slot.
 int64_t controlShared(int64_t slots, int64_t gauges) {
-  return 10240 + std::max<int64_t>(128, 72 + 4 * gauges) * slots;
+  const int64_t ofSlot = (slots <= 64 ? 124 : 84) + 4 * std::max<int64_t>(1, gauges); // ControlState::atHand
+  return 10576 + ofSlot * slots;
 }
 constexpr int64_t kGroupsAtOnce = 4; ///< of Stream.cuh
 constexpr int64_t kChunksTaken = 4;  ///< of Operand.cuh
@@ -63,8 +64,8 @@ public:
     plan.rowBytes = offset;
     plan.setBytes = plan.rowBytes * plan.rowsPerPass;
     plan.workspaceBytes = 2 * plan.setBytes;
-    plan.bestOffset = 0;
-    plan.sumsOffset = roundUp(plan.rowsPerPass * plan.ctas * 16, 256);
+    plan.bestOffset = roundUp((1 + 2 * plan.rowsPerPass) * 16, 256); // the words of Pass.cuh
+    plan.sumsOffset = plan.bestOffset + roundUp(plan.rowsPerPass * plan.ctas * 16, 256);
     plan.mostUnits = 0;
 
     int64_t ofOneRow = 0, ofAllRows = 0, unitBytes = 0; // shared memory of attention

@@ -99,7 +99,7 @@ public:
     plan.model = model.name;
     plan.rowsPerPass = module.param("rows_per_pass");
     plan.ctas = plan.knobs.ctas ? plan.knobs.ctas : plan.profile.smCount;
-    plan.edges.push_back({"tick plan", {}});
+    plan.edges.push_back({"tick plan", {}, Edge::Tagged});
     for (const Operation &segment : model.region().ops)
       if (segment.op == Op::Segment)
         if (!planSegment(segment, model))
@@ -464,15 +464,15 @@ private:
     return true;
   }
 
-  /// The last edge is tagged words when only maxima cross it: CTA 0 alone reads these, and
-  /// the tick's edge stands before their memory is written again.
+  /// The last edge of the model is tagged words when only maxima cross it: CTA 0 alone reads these, and
+  /// the next pass begins behind that.
   void lowerEdges() {
     plan.bestEdge = plan.edges.size() - 1;
-    if (plan.knobs.words) {
+    if (plan.knobs.words)
       for (Edge &edge : llvm::drop_begin(plan.edges))
         edge.lowering = Edge::Words;
-      plan.passEdge = newEdge("pass", {});
-    }
+    plan.passEdge = newEdge("pass", {});
+    plan.edges[plan.passEdge].lowering = Edge::Leave;
     const Segment &last = plan.segments.back();
     const std::vector<Phase> &phases = !last.after.empty() || last.repeatCount ? last.after : last.before;
     if (phases.empty() || phases.back().kind != Phase::Stream || phases.back().edge != plan.bestEdge)

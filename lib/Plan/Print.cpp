@@ -8,7 +8,17 @@ static const char *pairingName(Pairing p) {
 }
 
 static const char *loweringName(Edge::Lowering lowering) {
-  return lowering == Edge::Barrier ? "grid barrier" : lowering == Edge::Words ? "words" : "tagged words";
+  switch (lowering) {
+  case Edge::Barrier:
+    return "grid barrier";
+  case Edge::Words:
+    return "words";
+  case Edge::Tagged:
+    return "tagged words";
+  case Edge::Leave:
+    return "a count, for CTA 0";
+  }
+  llvm_unreachable("an edge");
 }
 
 /// `x`, or which of its instances: `x[layer + 1]`.

@@ -118,23 +118,9 @@ __device__ void decodeResume(Turn &t) {
 #line 119 "autoregressive.cu"
 } // decodeResume
 
-// A tick up to the model's pass. `c.done`: the loop ends; `c.numRows`: the model runs.
-__device__ __noinline__ void controlBeforePass(Control &c) {
-  beginTick(c);
-  if (c.done)
-    return;
-  admission(c, QUEUED, [&](Turn &t) { admit(t); });
-  everySlot(c, [&](Turn &t) {
-    if (t.in(PREFILL))
-      prefillIssue(t);
-    if (t.in(DECODE))
-      decodeIssue(t);
-  });
-  formPass(c);
-} // controlBeforePass
-
-// The rest of the tick.
-__device__ __noinline__ void controlAfterPass(Control &c) {
+// The rest of a tick, behind the model's pass.
+__device__ __noinline__ void controlAfterPass() {
+  Control &c = controlOfCta<Control>();
   everySlot(c, [&](Turn &t) {
     completeCall(t);
     if (t.resumes<PrefillCall>())
@@ -145,12 +131,33 @@ __device__ __noinline__ void controlAfterPass(Control &c) {
   endTick(c);
 } // controlAfterPass
 
+// Ticks up to the model's next pass, or to the end of the loop.
+__device__ __noinline__ void controlBeforePass() {
+  Control &c = controlOfCta<Control>();
+  for (;;) {
+    beginTick(c);
+    if (c.done)
+      return;
+    admission(c, QUEUED, [&](Turn &t) { admit(t); });
+    everySlot(c, [&](Turn &t) {
+      if (t.in(PREFILL))
+        prefillIssue(t);
+      if (t.in(DECODE))
+        decodeIssue(t);
+    });
+    formPass(c);
+    if (c.numRows > 0)
+      return;
+    controlAfterPass(); // a tick without rows: no other CTA hears of it
+  } // tick
+} // controlBeforePass
+
 // The KV pool of the model, and the shape of its attention.
 struct TargetKv {
   static constexpr int heads = 8, kvHeads = 4, headDim = 32;
   static constexpr int layers = 6, pages = 1024, pageTokens = 64;
   static constexpr int rows = 64;
-  static constexpr long long sums = 135168;
+  static constexpr long long sums = 137472;
 };
 
 // Activations of a pass: for each row a record, in which every value has a place of its own.
@@ -213,11 +220,12 @@ struct Head {
   static constexpr long long offset = 9043968, layerBytes = 135168;
 };
 
-using WeightRing = Ring<16, 8192, 5, 5>;
+using WeightRing = Ring<16, 8192, 4, 5>;
 using Stream = Consumer<WeightRing, 11392>;
 
 // Shared memory of a CTA.
 struct Shared {
+  Control control; // of CTA 0; here controlOfCta() finds it
   alignas(128) float scratch[2848]; // lent stages go on where it ends
   alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
   abi::LaunchParams params; // a copy: it is at hand
@@ -225,11 +233,10 @@ struct Shared {
   RingShared sync;
   GridEdges grid;
   StreamPlace places[kConsumerWarps]; // of the warps, between two phases
-  Control control; // of CTA 0
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 153728, "the plan reserves this much");
+static_assert(sizeof(Shared) <= 154880, "the plan reserves this much");
 static_assert(AttentionShape<TargetKv>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<TargetKv>::scratchBytes(TargetKv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
@@ -244,12 +251,12 @@ __device__ __noinline__ void targetBodyX() {
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const WeightRows<256> embed{weightAt(p, 0)};
-  spreadRows(numRows, 1, [&](int row, int part) {
-    for (int c = laneId() * 8; c < 256; c += 256) {
+  spreadRows(numRows, 4, [&](int row, int part) {
+    quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 252 "autoregressive.cu"
-    }
+#line 259 "autoregressive.cu"
+    });
   });
 } // targetBodyX
 
@@ -269,7 +276,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 273 "autoregressive.cu"
+#line 280 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -278,7 +285,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       b.wq_wk_wv_operand(layer).store8(row, c, h);
-#line 282 "autoregressive.cu"
+#line 289 "autoregressive.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -320,7 +327,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 324 "autoregressive.cu"
+#line 331 "autoregressive.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -332,7 +339,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 336 "autoregressive.cu"
+#line 343 "autoregressive.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -340,7 +347,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 344 "autoregressive.cu"
+#line 351 "autoregressive.cu"
     } // wv
   };
   if constexpr (Rows > kTileRows) {
@@ -352,27 +359,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 356 "autoregressive.cu"
+#line 363 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 360 "autoregressive.cu"
+#line 367 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 365 "autoregressive.cu"
+#line 372 "autoregressive.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 369 "autoregressive.cu"
+#line 376 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 376 "autoregressive.cu"
+#line 383 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -393,7 +400,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query,
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 397 "autoregressive.cu"
+#line 404 "autoregressive.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -419,7 +426,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 423 "autoregressive.cu"
+#line 430 "autoregressive.cu"
     } // wo
   };
   auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
@@ -442,7 +449,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 446 "autoregressive.cu"
+#line 453 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -451,7 +458,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 455 "autoregressive.cu"
+#line 462 "autoregressive.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -473,7 +480,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 477 "autoregressive.cu"
+#line 484 "autoregressive.cu"
     } // gate, up
   };
   if constexpr (Rows > kTileRows) {
@@ -485,27 +492,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 489 "autoregressive.cu"
+#line 496 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 493 "autoregressive.cu"
+#line 500 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 498 "autoregressive.cu"
+#line 505 "autoregressive.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 502 "autoregressive.cu"
+#line 509 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 509 "autoregressive.cu"
+#line 516 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -534,7 +541,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 538 "autoregressive.cu"
+#line 545 "autoregressive.cu"
     } // down
   };
   auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
@@ -548,7 +555,7 @@ template <int Rows>
 __device__ __noinline__ bool targetBody() {
   Shared &shared = sharedOfCta();
   targetBodyX();
-  consumerSync(); // attention is planned
+  consumerSync(); // the pass is planned
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
     if (Rows > kTileRows) {
@@ -581,14 +588,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 585 "autoregressive.cu"
+#line 592 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 592 "autoregressive.cu"
+#line 599 "autoregressive.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -609,7 +616,7 @@ __device__ __noinline__ void targetHeadHead() {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 613 "autoregressive.cu"
+#line 620 "autoregressive.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -626,30 +633,30 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 630 "autoregressive.cu"
+#line 637 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 634 "autoregressive.cu"
+#line 641 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 639 "autoregressive.cu"
+#line 646 "autoregressive.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 643 "autoregressive.cu"
+#line 650 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 648 "autoregressive.cu"
+#line 655 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
   publishBest<Rows>(best, p, pass, shared.scratch,
-                    reinterpret_cast<Words4 *>(p.tagged + 0));
+                    reinterpret_cast<Words4 *>(p.tagged + 2304));
 } // targetHeadHead
 
 // Segment `head` of model `target`. Rows: at most so many does this variant handle. False when the
@@ -665,46 +672,30 @@ __device__ __noinline__ bool targetHead() {
 } // targetHead
 
 // The order in which each CTA's weights arrive, the same in every pass.
-__device__ __noinline__ bool streamBody(Producer<WeightRing> &home) {
+__constant__ StreamStep kBodySteps[] = {
+  vectorStep(9179136, 512, 512), // attn_norm
+  matrixStep<WqWkWv>(true),
+  kvStep(),
+  matrixStep<Wo>(true),
+  vectorStep(9182208, 512, 512), // mlp_norm
+  matrixStep<GateUp>(true),
+  matrixStep<Down>(true),
+};
+__device__ __noinline__ bool streamBody(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
-  Producer<WeightRing> producer = home; // in registers meanwhile
-  const auto stream = [&] {
-#pragma unroll 1
-    for (int layer = 0; layer < 6; ++layer) {
-      producer.announce(packedVector(p, 9179136 + layer * 512ll), 512);
-      if (!streamWeights<WqWkWv>(producer, p.stream + WqWkWv::offset + layer * WqWkWv::layerBytes))
-        return false;
-      if (!streamKv<TargetKv>(producer, p, shared.pass, layer))
-        return false;
-      if (!streamWeights<Wo>(producer, p.stream + Wo::offset + layer * Wo::layerBytes))
-        return false;
-      producer.announce(packedVector(p, 9182208 + layer * 512ll), 512);
-      if (!streamWeights<GateUp>(producer, p.stream + GateUp::offset + layer * GateUp::layerBytes))
-        return false;
-      if (!streamWeights<Down>(producer, p.stream + Down::offset + layer * Down::layerBytes))
-        return false;
-    } // layer
-    return true;
-  };
-  const bool whole = stream();
-  home = producer;
-  return whole;
+  const auto kv = [&](Producer<WeightRing> &inner, int layer) { return streamKv<TargetKv>(inner, p, shared.pass, layer); };
+  return streamSteps(producer, kBodySteps, 7, 0, 7, 6, p.stream, kv);
 } // streamBody
 
-__device__ __noinline__ bool streamHead(Producer<WeightRing> &home) {
+__constant__ StreamStep kHeadSteps[] = {
+  vectorStep(9185280, 0, 512), // norm
+  matrixStep<Head>(false),
+};
+__device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
-  Producer<WeightRing> producer = home; // in registers meanwhile
-  const auto stream = [&] {
-    producer.announce(packedVector(p, 9185280), 512);
-    if (!streamWeights<Head>(producer, p.stream + Head::offset))
-      return false;
-    return true;
-  };
-  const bool whole = stream();
-  home = producer;
-  return whole;
+  return streamSteps(producer, kHeadSteps, 2, 2, 2, 1, p.stream, NoKv());
 } // streamHead
 
 // Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output
@@ -815,45 +806,45 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     return;
   } // producer
 
-  startControl(control, p);
+  startControl(control, p, pass);
   for (;;) {
-    if (blockIdx.x == 0)
-      controlBeforePass(control);
     if (threadIdx.x == 0)
       awaitPlanRead(shared.sync);
-    if (!gridEdge(grid, 0))
-      break;
-    loadPass<TargetKv, sizeof(Request), Stream>(pass, p, grid.tick);
+    if (blockIdx.x == 0)
+      controlBeforePass();
+    else
+      awaitPass(grid, 0, pass);
     consumerSync();
     if (pass.done)
       break;
-    if (pass.numRows > 0) {
-      // The others go on meanwhile.
-      if (warpId() == kConsumerWarps - 1) {
-        planRanges<TargetKv>(pass);
-        if (laneId() == 0)
-          announcePlan(shared.sync, pass.numRows, pass.wantLogits);
-      }
-      shared.stream().beginPass(pass.numRows);
-      if (!(pass.numRows == 1 ? targetBody<1>() : pass.numRows <= kTileRows ? targetBody<kTileRows>() : targetBody<kMaxRows>()))
-        break;
-      if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
-        break;
-      shared.stream().endPass();
-      fenceAsync(); // the next pass copies keys and values that this one stored
-      const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + 0);
-      clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes,
-                 pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);
-      // Before control turns to what the pass still reads.
-      if (!gridEdge(grid, 11, [&] { takeResults(grid, 10, pass, best); }))
-        break;
-      if (blockIdx.x == 0)
-        hashRows<TargetKv>(p, pass, control.kvHash);
-    } // pass
-    if (blockIdx.x == 0)
-      controlAfterPass(control);
     if (threadIdx.x == 0)
-      ++grid.tick;
+      grid.tick = pass.tick;
+    if (blockIdx.x == 0 && threadIdx.x == kConsumerThreads / 2)
+      tellTables(grid);
+    // The others go on meanwhile.
+    if (warpId() == kConsumerWarps - 1) {
+      planPass<TargetKv, sizeof(Request), Stream>(pass, grid, 0);
+      if (laneId() == 0)
+        announcePlan(shared.sync, pass.numRows, pass.wantLogits);
+    }
+    shared.stream().beginPass(pass.numRows);
+    if (!(pass.numRows == 1 ? targetBody<1>() : pass.numRows <= kTileRows ? targetBody<kTileRows>() : targetBody<kMaxRows>()))
+      break;
+    fenceAsync(); // the next pass copies keys and values that this one stored
+    clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes,
+               pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);
+    if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
+      break;
+    shared.stream().endPass();
+    leavePass(grid);
+    if (blockIdx.x == 0) {
+      const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + 2304);
+      if (!finishPass(grid, 11, 10, pass, best))
+        break;
+      hashRows<TargetKv>(p, pass, control.kvHash);
+    }
+    if (blockIdx.x == 0)
+      controlAfterPass();
   } // tick
   consumerSync();
   if (threadIdx.x == 0)

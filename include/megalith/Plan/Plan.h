@@ -34,7 +34,7 @@ std::vector<std::string> profileNames();
 struct Knobs {
   int64_t ctas = 0;          ///< 0: one per SM
   int64_t ring = 0;          ///< stages; 0: as many as fit
-  int64_t flight = 5;        ///< copies of chunks under way in a CTA, at most
+  int64_t flight = 4;        ///< copies of chunks under way in a CTA, at most
   int64_t chunk = 16384;     ///< bytes of one chunk of the stream, at most
   int64_t stamps = 0;        ///< 1: the kernel takes the time of each phase, when a launch asks for it
   bool descending = false;   ///< order=descending: a CTA walks its tiles from the last
@@ -122,7 +122,8 @@ struct Edge {
   enum Lowering {
     Barrier, ///< of the grid: an arrival counter that only grows
     Words,   ///< readers poll the words themselves: all ones until they are written
-    Tagged,  ///< words that carry the tick: the logits' maxima, read by CTA 0 alone
+    Tagged,  ///< words that carry the pass: what it is, and the logits' maxima, which CTA 0 alone reads
+    Leave,   ///< all CTAs count themselves out, CTA 0 waits for them
   };
   std::string name;
   SourceLoc loc;
@@ -149,7 +150,7 @@ struct Plan {
   int64_t narrowBytes;              ///< of a row's record, as far as passes of one row tile write it
   int64_t workspaceBytes;           ///< two sets, of even and of odd passes
   int bestEdge;                     ///< the logits' maxima
-  int passEdge = -1;                ///< edges by words: in front of the next tick's control
+  int passEdge;                     ///< the end of a pass
   int64_t lentStages;               ///< of the ring, that passes of several rows have as scratch too (Ring.cuh)
   int64_t mostUnits, sumsOffset;    ///< units of attention, and their sums in the tagged words
   int64_t taggedBytes, bestOffset;  ///< memory of tagged words, and the maxima in it

@@ -161,7 +161,7 @@ TEST_F(LaunchImageTest, EveryPointerIsBound) {
   std::map<std::string, const void *> members;
 #define ADD(name) members[#name] = image.params.name;
   ADD(ropeCosSin) ADD(requests) ADD(tokens) ADD(eos) ADD(slots) ADD(callTokens) ADD(pageTable) ADD(freeList)
-  ADD(freeCount) ADD(kCache) ADD(vCache) ADD(pass) ADD(rows) ADD(workspace) ADD(tagged) ADD(sync) ADD(stop) ADD(metrics)
+  ADD(freeCount) ADD(kCache) ADD(vCache) ADD(workspace) ADD(tagged) ADD(sync) ADD(stop) ADD(metrics)
   ADD(stats) ADD(trace) ADD(logits) ADD(replay) ADD(oracle)
   ADD(corruptions) ADD(ticks) ADD(stamps)
 #undef ADD

@@ -1,0 +1,216 @@
+//===- Pass.cuh - how CTAs come to a pass of the model, and leave it ------===//
+//
+// CTA 0 forms a pass, and tells the others in words that carry the pass's number: how many rows,
+// and of each row what the CTAs' consumers need. A CTA that has done its part of a pass counts itself
+// out and waits for the next one; when all have, CTA 0 goes on. So two ways through the L2 cache lie
+// between two passes. What takes longer goes beside that: that all have left the pass, so that what they wrote
+// is there, and the page tables, for the producers. A tick without rows is CTA 0's alone.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+constexpr int kRowScalars = 4;
+
+/// A unit of attention (see AttentionPlan.cuh): a tile of rows and heads over a range of positions.
+struct AttentionUnit {
+  int unit;               ///< its number; -1: none
+  int group;              ///< the tile's rows
+  int round, end;         ///< of positions: the next one, and the one behind the unit's last
+  int kvHead, firstHead;
+  int firstRow, rows, slot;
+  int visible;            ///< positions that the tile's last row sees
+  int ownFrom, ownRow;    ///< positions from `ownFrom` on are rows of this pass, from `ownRow` on
+  int whole;              ///< the tile has no other range
+};
+
+/// What every CTA keeps of the pass in shared memory.
+struct PassShared {
+  int numRows, wantLogits, tick;
+  int done;                   ///< no pass follows
+  int firstRow;               ///< rows of all passes before
+  abi::Row rows[kMaxRows];
+  u32 number;                 ///< of the pass
+  int groups;                 ///< of rows that attention takes together, see planRanges
+  int groupFirst[kMaxRows + 1];
+  int rangeLevel;             ///< of attention
+  int split;                  ///< some group has several ranges
+  int oneRowEach;             ///< no slot has two rows
+  AttentionUnit firstUnit;    ///< of this CTA
+  int rangesUpto[kMaxRows];   ///< ranges of the groups up to this one
+  int blocksAtOnce;           ///< of 32 columns of all rows that fit a warp's part of the operands, in passes of several rows
+  int rowsLog;                ///< of the rows of the first tile, padded to a power of two
+  int set;                    ///< of the workspace that this pass writes
+  int rowsLast;               ///< rows of the last pass that had any
+  int rowsBefore;             ///< rows of the pass before, whose words are to be turned back
+  int firstOfSlot[kMaxRows];  ///< the row's slot begins in this row of the pass
+  long long kvBase[kMaxRows]; ///< of the row's K and V: the place, page * page_tokens + position in it; from findPlaces on the element offset, head 0
+  int logitsOf[kMaxRows];     ///< line of LaunchParams::logits for the row's logits; -1: none
+  float scalars[kRowScalars][kMaxRows]; ///< per-row values of prologues; behind a pass that is traced, first the hashes of its rows' K and V
+};
+
+/// At the beginning of LaunchParams::tagged stand a word of the pass and two of each row. In the first one,
+/// beside the number of rows:
+enum PassFlag : u32 { kRunsHead = 1, kNoPass = 2 };
+
+/// Before the first pass. One thread; the caller synchronises.
+__device__ __forceinline__ void startPasses(PassShared &pass) {
+  pass.number = 0;
+  pass.set = pass.rowsLast = pass.rowsBefore = 0;
+}
+
+/// One thread: a pass begins, of which `plan` is the first word.
+__device__ __forceinline__ void enterPass(PassShared &pass, Words4 plan) {
+  pass.numRows = (int)(plan.x >> 8);
+  pass.wantLogits = (plan.x & kRunsHead) != 0;
+  pass.done = (plan.x & kNoPass) != 0;
+  pass.tick = (int)plan.y;
+  pass.firstRow = (int)plan.z;
+  pass.number = plan.w;
+  pass.rowsBefore = pass.rowsLast;
+  pass.rowsLast = pass.numRows;
+  pass.set ^= 1;
+}
+
+/// One thread of CTA 0: begins a pass, and tells the others.
+__device__ __forceinline__ void openPass(PassShared &pass, const abi::LaunchParams &p, int numRows, u32 flags, int tick,
+                                         int firstRow) {
+  const Words4 plan = {(u32)numRows << 8 | flags, (u32)tick, (u32)firstRow, pass.number + 1};
+  enterPass(pass, plan);
+  Words4 *words = reinterpret_cast<Words4 *>(p.tagged);
+  storeTagged(words, plan);
+  if (numRows == 0) // the others wait for a row's words, too
+    for (int i = 1; i < 3; ++i)
+      storeTagged(words + i, {0, 0, 0, plan.w});
+}
+
+/// CTA 0: one of its rows, whose K and V go to `place`, and logits to the line `line`. Any thread.
+__device__ __forceinline__ void openRow(PassShared &pass, const abi::LaunchParams &p, int number, const abi::Row &row,
+                                        int place, int line) {
+  pass.rows[number] = row;
+  pass.logitsOf[number] = line;
+  pass.kvBase[number] = place;
+  Words4 *words = reinterpret_cast<Words4 *>(p.tagged) + 1 + 2 * number;
+  storeTagged(words, {(u32)row.slot, (u32)row.token, (u32)row.position, pass.number});
+  storeTagged(words + 1, {(u32)place, (u32)row.visible, (u32)(line + 1) << 2 | row.flags, pass.number});
+}
+
+/// Another CTA waits for the next pass, or for the news that none follows. All consumers; a barrier
+/// of the CTA follows.
+__device__ __noinline__ void awaitPass(GridEdges &grid, int edge, PassShared &pass) {
+  if (warpId() != 0)
+    return;
+  const abi::LaunchParams &p = *grid.params;
+  const Words4 *words = reinterpret_cast<const Words4 *>(p.tagged);
+  const u32 number = pass.number + 1;
+  const int lane = laneId();
+  if (lane == 0) {
+    noteEdge(edge);
+    delayCta(p, number);
+    u64 since = 0;
+    for (u32 spin = 1; (int)(loadAcquire(p.sync + kPassesLeft) - pass.number) < 0 && !grid.stopSeen(edge, spin, since); ++spin) {
+    }
+  }
+  __syncwarp();
+  Words4 w = {0, 0, 0, 0};
+  bool there = true;
+  const auto await = [&](int at) {
+    u64 since = 0;
+    u32 ticks = 0;
+    for (u32 spin = 1; (w = loadTagged(words + at)).w != number; ++spin) {
+      if (spin % 1024 == 0) // ticks without rows are progress, too
+        if (const u32 now = loadRelaxed(p.sync + kTicksAlone); now != ticks) {
+          ticks = now;
+          since = 0;
+        }
+      if (grid.stopSeen(edge, spin, since)) {
+        there = false;
+        return;
+      }
+    }
+  };
+  // The words of a pass of one row, together. More than these would delay the one that is waited for.
+  if (lane < 3)
+    await(lane);
+  const u32 first = __shfl_sync(~0u, w.x, 0);
+  const int count = __all_sync(~0u, there) ? 1 + 2 * (int)(first >> 8) : 1;
+  if (lane == 0)
+    enterPass(pass, there ? w : Words4{kNoPass, (u32)grid.tick, 0, number});
+  for (int at = lane; at < count && there; at += 32) {
+    if (at >= 3)
+      await(at);
+    const int number = (at - 1) / 2;
+    abi::Row &row = pass.rows[number];
+    if (at % 2) {
+      row.slot = (int)w.x;
+      row.token = (int)w.y;
+      row.position = (int)w.z;
+    } else if (at > 0) {
+      pass.kvBase[number] = (int)w.x;
+      row.visible = (int)w.y;
+      row.flags = w.z & 3;
+      pass.logitsOf[number] = (int)(w.z >> 2) - 1;
+    }
+  }
+  const bool all = __all_sync(~0u, there);
+  if (lane == 0 && !all)
+    pass.done = 1;
+}
+
+/// CTA 0, one thread behind a barrier of the CTA: whatever it wrote is there for producers, who wait for it (Producer::awaitTables).
+__device__ __forceinline__ void tellTables(const GridEdges &grid) { addRelease(grid.params->sync + kPassesTold, 1); }
+
+/// Where the rows of each slot begin: they follow each other. One warp.
+__device__ __forceinline__ void findSlots(PassShared &pass) {
+  const int lane = laneId(), numRows = pass.numRows;
+  const int low = lane < numRows ? pass.rows[lane].slot : -1, high = lane + 32 < numRows ? pass.rows[lane + 32].slot : -1;
+  const int beforeLow = __shfl_up_sync(~0u, low, 1), lastLow = __shfl_sync(~0u, low, 31);
+  const int beforeHigh = __shfl_up_sync(~0u, high, 1);
+  const u64 starts = __ballot_sync(~0u, lane == 0 || low != beforeLow) |
+                     (u64)__ballot_sync(~0u, high != (lane == 0 ? lastLow : beforeHigh)) << 32;
+#pragma unroll
+  for (int row = lane; row < kMaxRows; row += 32)
+    pass.firstOfSlot[row] = 63 - __clzll((long long)(starts & ((2ull << row) - 1)));
+  __syncwarp();
+}
+
+/// Where the rows' keys and values go. One warp. `Pool`: kvHeads, pageTokens, headDim.
+template <class Pool> __device__ __forceinline__ void findPlaces(PassShared &pass) {
+  for (int row = laneId(); row < pass.numRows; row += 32) {
+    const int place = (int)pass.kvBase[row], page = place / Pool::pageTokens, inPage = place % Pool::pageTokens;
+    pass.kvBase[row] = ((long long)page * Pool::kvHeads * Pool::pageTokens + inPage) * Pool::headDim;
+  }
+}
+
+/// Plans the products of the pass's rows. One lane. `Stream`: the Consumer.
+template <class Stream> __device__ __forceinline__ void planProducts(PassShared &pass) {
+  const int numRows = pass.numRows;
+  pass.blocksAtOnce = Stream::operandBytes(kMaxRows) / (kConsumerWarps * 64 * numRows);
+  pass.rowsLog = numRows <= 1 ? 0 : numRows <= 2 ? 1 : numRows <= 4 ? 2 : numRows <= 8 ? 3 : 4;
+}
+
+/// The CTA has read and written what it will in this pass. All consumers.
+__device__ __noinline__ void leavePass(GridEdges &grid) {
+  if (threadIdx.x == 0)
+    grid.arrivals += gridDim.x;
+  consumerSync();
+  if (threadIdx.x == kConsumerThreads - 32) {
+    delayCta(*grid.params, grid.arrivals);
+    // Release: cumulative over what the barrier above ordered before it.
+    addRelease(grid.params->sync + kGridArrivals, 1);
+  }
+}
+
+/// CTA 0, one thread: until all have left.
+__device__ __forceinline__ void awaitLeft(GridEdges &grid, int edge) {
+  noteEdge(edge);
+  u64 since = 0;
+  for (u32 spin = 1; (int)(loadAcquire(grid.params->sync + kGridArrivals) - grid.arrivals) < 0; ++spin)
+    if (spin % 1024 == 0 && (since = grid.givesUp(edge, since)) == GridEdges::kStops)
+      return;
+}
+/// CTA 0, one thread behind a barrier of the CTA: tells the others that all have left. What any CTA wrote before is there
+/// for all from then on.
+__device__ __forceinline__ void tellLeft(const GridEdges &grid) { addRelease(grid.params->sync + kPassesLeft, 1); }
+
+} // namespace megalith::device
