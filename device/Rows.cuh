@@ -252,15 +252,15 @@ __device__ __forceinline__ void storeLogits(const abi::LaunchParams &p, int line
     at[1] = logits.v[1];
 }
 
-/// One entry of another CTA, once it is of this pass. False when the kernel stops.
-__device__ __noinline__ bool awaitEntry(GridEdges &grid, int edge, u32 tick, const Words4 *at, Words4 &entry) {
+/// One entry of another CTA, once it is of this pass; when the kernel stops, whatever is there.
+__device__ __noinline__ Words4 awaitEntry(GridEdges &grid, int edge, u32 tick, const Words4 *at) {
   u64 since = 0;
   for (u32 spin = 1;; ++spin) {
-    entry = loadTagged(at);
+    const Words4 entry = loadTagged(at);
     if (entry.z == tick + 1)
-      return true;
+      return entry;
     if (grid.stopSeen(edge, spin, since))
-      return false;
+      return entry;
   }
 }
 
@@ -279,7 +279,9 @@ __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared
 #pragma unroll
       for (int i = 0; i < batch; ++i)
         if (const int cta = base + 32 * i; cta < (int)gridDim.x && complete) {
-          complete = e[i].z == (u32)pass.tick + 1 || awaitEntry(grid, edge, (u32)pass.tick, entries + cta, e[i]);
+          if (e[i].z != (u32)pass.tick + 1)
+            e[i] = awaitEntry(grid, edge, (u32)pass.tick, entries + cta);
+          complete = e[i].z == (u32)pass.tick + 1;
           b.take(__uint_as_float(e[i].x), (int)e[i].y);
         }
     }
@@ -334,13 +336,15 @@ template <class Pool> __device__ __noinline__ bool finishPass(GridEdges &grid, i
     reduceBest(grid, bestEdge, pass, reinterpret_cast<const Words4 *>(grid.params->tagged + best));
   }
   consumerSync();
+  if (loadFlag(grid.stoppedHere) != 0)
+    return false;
   if (grid.params->kvHash) {
     hashRows<Pool>(*grid.params, pass);
     consumerSync();
   }
   if (threadIdx.x == kConsumerThreads - 32)
     tellLeft(grid);
-  return loadFlag(grid.stoppedHere) == 0;
+  return true;
 }
 
 } // namespace megalith::device

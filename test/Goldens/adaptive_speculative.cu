@@ -301,10 +301,10 @@ using Stream = Consumer<WeightRing, 11392>;
 
 // Shared memory of a CTA.
 struct Shared {
+  abi::LaunchParams params; // here paramsOfCta() finds them
   Control control; // of CTA 0; here controlOfCta() finds it
   alignas(128) float scratch[2848]; // lent stages go on where it ends
   alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
-  abi::LaunchParams params; // a copy: it is at hand
   PassShared pass;
   RingShared sync;
   GridEdges grid;
@@ -312,7 +312,7 @@ struct Shared {
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 154912, "the plan reserves this much");
+static_assert(sizeof(Shared) <= 154064, "the plan reserves this much");
 static_assert(AttentionShape<TargetKv>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<TargetKv>::scratchBytes(TargetKv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
@@ -899,7 +899,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
       tellTables(grid);
     // The others go on meanwhile.
     if (warpId() == kConsumerWarps - 1) {
-      planPass<TargetKv, sizeof(Request), Stream>(pass, grid, 0);
+      planPass<TargetKv, Stream>(pass);
       if (laneId() == 0)
         announcePlan(shared.sync, pass.numRows, pass.wantLogits);
     }
@@ -913,12 +913,8 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
       break;
     shared.stream().endPass();
     leavePass(grid);
-    if (blockIdx.x == 0) {
-      const Words4 *best = reinterpret_cast<const Words4 *>(p.tagged + 2304);
-      if (!finishPass(grid, 11, 10, pass, best))
-        break;
-      hashRows<TargetKv>(p, pass, control.kvHash);
-    }
+    if (blockIdx.x == 0 && !finishPass<TargetKv>(grid, 11, 10, pass, 2304))
+      break;
     if (blockIdx.x == 0)
       controlAfterPass();
   } // tick
