@@ -180,7 +180,7 @@ TEST_F(CpuEngineTest, EnginesShareACode) {
 
 /// A checked run finds what only zeroed memory hides, and gives the counts so far.
 TEST_F(CpuEngineTest, ReadsNothingThatNobodyWrote) {
-  for (const char *buffer : {"pass", "rows", "callTokens", "pageTable", "kCache", "vCache", "workspace"}) {
+  for (const char *buffer : {"callTokens", "pageTable", "kCache", "vCache", "workspace"}) {
     auto engine = load(kernel("void megalith_run(abi::LaunchParams p) {\n"
                               "  if (!first()) return;\n"
                               "  p.stats->ticks = 6;\n"

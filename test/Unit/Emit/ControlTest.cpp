@@ -311,16 +311,24 @@ TEST(EmitControl, BranchesKeepTheirStatements) {
 
 TEST(EmitControl, PartsRunInTheOrderOfTheTick) {
   const std::string text = emitted({});
-  EXPECT_EQ(bodyOf(text, "controlBeforePass"), "  beginTick(c);\n"
-                                               "  if (c.done)\n"
-                                               "    return;\n"
-                                               "  admission(c, QUEUED, [&](Turn &t) { admit(t); });\n"
-                                               "  everySlot(c, [&](Turn &t) {\n"
-                                               "    if (t.in(VERIFY))\n"
-                                               "      verifyIssue(t);\n"
-                                               "  });\n"
-                                               "  formPass(c);\n");
-  EXPECT_EQ(bodyOf(text, "controlAfterPass"), "  everySlot(c, [&](Turn &t) {\n"
+  EXPECT_EQ(bodyOf(text, "controlBeforePass"),
+            "  Control &c = controlOfCta<Control>();\n"
+            "  for (;;) {\n"
+            "    beginTick(c);\n"
+            "    if (c.done)\n"
+            "      return;\n"
+            "    admission(c, QUEUED, [&](Turn &t) { admit(t); });\n"
+            "    everySlot(c, [&](Turn &t) {\n"
+            "      if (t.in(VERIFY))\n"
+            "        verifyIssue(t);\n"
+            "    });\n"
+            "    formPass(c);\n"
+            "    if (c.numRows > 0)\n"
+            "      return;\n"
+            "    controlAfterPass(); // a tick without rows: no other CTA hears of it\n"
+            "  } // tick\n");
+  EXPECT_EQ(bodyOf(text, "controlAfterPass"), "  Control &c = controlOfCta<Control>();\n"
+                                              "  everySlot(c, [&](Turn &t) {\n"
                                               "    completeCall(t);\n"
                                               "    if (t.resumes<VerifyCall>())\n"
                                               "      verifyResume(t);\n"

@@ -117,10 +117,9 @@ TEST_F(LaunchImageTest, SaysWhoWritesWhat) {
   EXPECT_EQ(kinds[LaunchBuffer::Const], (Names{"ropeCosSin", "eos", "oracle", "corruptions"}));
   EXPECT_EQ(kinds[LaunchBuffer::Image], (Names{"requests", "tokens", "slots", "freeList", "freeCount"}));
   EXPECT_EQ(kinds[LaunchBuffer::Zero], (Names{"sync", "stop", "metrics", "stats"}));
-  EXPECT_EQ(kinds[LaunchBuffer::Unwritten], (Names{"callTokens", "pageTable", "pass", "rows", "trace", "logits"}));
+  EXPECT_EQ(kinds[LaunchBuffer::Unwritten], (Names{"callTokens", "pageTable", "trace", "logits"}));
   EXPECT_EQ(bytes["callTokens"], 2u * 8 * 4);
   EXPECT_EQ(bytes["pageTable"], 2u * 4 * 4);
-  EXPECT_EQ(bytes["rows"], 8 * sizeof(abi::Row));
   EXPECT_EQ(bytes["metrics"], 16u);
   EXPECT_EQ(bytes["trace"], 1000u);
   EXPECT_EQ(bytes["logits"], 2u * 4 * 5 * 4);
