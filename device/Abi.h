@@ -79,6 +79,9 @@ struct TickRecord {
   int rows;                 ///< of the tick's pass
 };
 
+/// Words of LaunchParams::sync.
+constexpr int kSyncWords = 128;
+
 /// The kernel's one parameter.
 struct LaunchParams {
   // model

@@ -208,8 +208,6 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
     return false;
   if (pass.firstUnit.unit < 0)
     return true;
-  if (!producer.awaitTables(p))
-    return false;
   RoundCursor<A> at(pass.firstUnit);
   int number = 0, from = at.first(); // of the CTA's units; the unit's first position
   for (int unit = at.unit; !at.done(); at.next(pass)) {

@@ -413,6 +413,7 @@ private:
       if (i == pages - 1)
         c.lastPage[seat] = page;
     }
+    __threadfence(); // read in this pass already, see awaitPass
     __syncwarp();
     if (laneId() == 0) {
       c.held[seat] = p.slots[seat].heldPages = pages;

@@ -1,4 +1,4 @@
-//===- ControlPass.cuh - from waiting calls to the rows of a pass and back -------===//
+//===- ControlPass.cuh - from waiting calls to a pass and back ------------===//
 #pragma once
 
 namespace megalith::device {

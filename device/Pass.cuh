@@ -3,8 +3,8 @@
 // CTA 0 forms a pass, and tells the others in words that carry the pass's number: how many rows,
 // and of each row what the CTAs' consumers need. A CTA that has done its part of a pass counts itself
 // out and waits for the next one; when all have, CTA 0 goes on. So two ways through the L2 cache lie
-// between two passes. What takes longer goes beside that: that all have left the pass, so that what they wrote
-// is there, and the page tables, for the producers. A tick without rows is CTA 0's alone.
+// between two passes. What takes longer goes beside that: that all have left the pass, so that what they and control
+// wrote until then is there, keys, values and page tables among it. A tick without rows is CTA 0's alone.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -139,26 +139,25 @@ __device__ __noinline__ void awaitPass(GridEdges &grid, int edge, PassShared &pa
   for (int at = lane; at < count && there; at += 32) {
     if (at >= 3)
       await(at);
-    const int number = (at - 1) / 2;
-    abi::Row &row = pass.rows[number];
+    const int rowNumber = (at - 1) / 2;
+    abi::Row &row = pass.rows[rowNumber];
     if (at % 2) {
       row.slot = (int)w.x;
       row.token = (int)w.y;
       row.position = (int)w.z;
     } else if (at > 0) {
-      pass.kvBase[number] = (int)w.x;
+      pass.kvBase[rowNumber] = (int)w.x;
       row.visible = (int)w.y;
       row.flags = w.z & 3;
-      pass.logitsOf[number] = (int)(w.z >> 2) - 1;
+      pass.logitsOf[rowNumber] = (int)(w.z >> 2) - 1;
     }
   }
+  if (p.kvInPlace > 0)
+    __threadfence(); // page tables of this pass
   const bool all = __all_sync(~0u, there);
   if (lane == 0 && !all)
     pass.done = 1;
 }
-
-/// CTA 0, one thread behind a barrier of the CTA: whatever it wrote is there for producers, who wait for it (Producer::awaitTables).
-__device__ __forceinline__ void tellTables(const GridEdges &grid) { addRelease(grid.params->sync + kPassesTold, 1); }
 
 /// Where the rows of each slot begin: they follow each other. One warp.
 __device__ __forceinline__ void findSlots(PassShared &pass) {

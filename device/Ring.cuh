@@ -140,7 +140,7 @@ template <class R> struct Producer {
   u32 plannedParity = 0;
   bool planned = false; ///< the pass that is being streamed
   u32 plansRead = 0;
-  u32 windows = 0;     ///< bits: the pages of these units are at hand; the last: tables can be read
+  u32 windows = 0;      ///< bits: the pages of these units are at hand
   int pagesSlot = -1, pagesFrom = 0; ///< the round whose pages are at hand
   static constexpr int stageBytes = R::stageBytes;
 
@@ -246,24 +246,13 @@ template <class R> struct Producer {
       return false;
     plannedParity ^= 1;
     planned = true;
+    fenceAsync(); // page tables, keys and values of the passes before are read from here on
     windows = 0;
     pagesSlot = -1;
     if (R::lent > 0 && ring.shared->severalRows) {
       ring.lend();
       oldest = max(oldest, R::lent);
     }
-    return true;
-  }
-
-  /// Waits until page tables, keys and values of the passes before can be read. False when the kernel leaves.
-  __device__ __forceinline__ bool awaitTables(const abi::LaunchParams &p) {
-    if (windows >> 31)
-      return true;
-    for (u32 spin = 1; !all((int)(loadAcquire(p.sync + kPassesTold) - ring.shared->passes) >= 0); ++spin)
-      if (any(leaves(*ring.shared, spin)))
-        return false;
-    windows |= 1u << 31;
-    fenceAsync();
     return true;
   }
 

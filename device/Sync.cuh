@@ -7,11 +7,10 @@ namespace megalith::device {
 enum SyncWord {
   kGridArrivals = 0, ///< of CTAs, at edges and at the ends of passes
   kStopFlag = 32,
-  kPassesTold = 64,  ///< passes whose tables CTA 0 has written
-  kPassesLeft = 96,  ///< passes that all CTAs have left
-  kTicksAlone = 128, ///< the last tick that had no rows
-  kSyncWords = 160
+  kPassesLeft = 64, ///< passes that all CTAs have left
+  kTicksAlone = 96  ///< the last tick that had no rows
 };
+static_assert(kTicksAlone + 32 <= abi::kSyncWords);
 
 __device__ __forceinline__ u32 hash32(u32 x) {
   x ^= x >> 16;

@@ -152,7 +152,7 @@ void LaunchImage::addPool() {
 }
 
 void LaunchImage::addResults() {
-  add(MEMBER(sync), 160 * sizeof(unsigned), LaunchBuffer::Zero);
+  add(MEMBER(sync), abi::kSyncWords * sizeof(unsigned), LaunchBuffer::Zero);
   add(MEMBER(stop), sizeof(abi::StopRecord), LaunchBuffer::Zero).fetch = true;
   add(MEMBER(metrics), std::max<size_t>(1, manifest->metrics.size()) * sizeof(long long), LaunchBuffer::Zero).fetch =
       true;

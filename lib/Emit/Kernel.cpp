@@ -108,8 +108,6 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     if (plan.knobs.stamps)
       w.line("stampWord(grid, 0, began);");
     stamp("End", 0);
-    w.line("if (blockIdx.x == 0 && threadIdx.x == kConsumerThreads / 2)");
-    w.line("  tellTables(grid);");
     {
       w.comment("The others go on meanwhile.");
       auto planner = w.scope("if (warpId() == kConsumerWarps - 1)");

@@ -59,7 +59,7 @@ static bool isReserved(llvm::StringRef word) {
       "Request", "Rope", "Shared", "Stream", "Rows", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
       "AttentionShape", "consumerSync", "ctaReduce", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent",
       "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "packedVector", "partnerColumn",
-      "partBegin", "partEnd", "publishBest", "reciprocalSqrt", "relu", "rotatePair", "rotated", "rowsOfCtas", "sigmoid", "silu", "softplus", "spreadRows",
+      "partBegin", "partEnd", "publishBest", "quarterOfRow", "reciprocalSqrt", "relu", "rotatePair", "rotated", "rowsOfCtas", "sigmoid", "silu", "softplus", "spreadRows",
       "storeLogits", "streamProduct", "sub", "terms", "then", "toBf", "u", "Unchanged", "warpId", "warpMax", "warpSum", "weightAt"};
   return words.count(word.rtrim("0123456789_"));
 }

@@ -9,8 +9,9 @@ using ir::Scalar;
 
 namespace {
 
-/// Bytes of shared memory beside ring and scratch: the pass table, barriers, and control's state,
-/// of which some words stand for each slot.
+/// Bytes of shared memory beside ring and scratch: the launch's parameters, PassShared, RingShared, GridEdges and the
+/// warps' places (8.5 KB), seats of up to 1,792 bytes, and control's state, of which some words stand for each slot. The
+/// emitted source asserts that it suffices.
 int64_t controlShared(int64_t slots, int64_t gauges) {
   const int64_t ofSlot = (slots <= 64 ? 124 : 84) + 4 * std::max<int64_t>(1, gauges); // ControlState::atHand
   return 10576 + ofSlot * slots;

@@ -895,8 +895,6 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
       break;
     if (threadIdx.x == 0)
       grid.tick = pass.tick;
-    if (blockIdx.x == 0 && threadIdx.x == kConsumerThreads / 2)
-      tellTables(grid);
     // The others go on meanwhile.
     if (warpId() == kConsumerWarps - 1) {
       planPass<TargetKv, Stream>(pass);
