@@ -36,6 +36,7 @@ struct PassShared {
   int rangeLevel;             ///< of attention
   int split;                  ///< some group has several ranges
   int oneRowEach;             ///< no slot has two rows
+  u32 widePasses, wideHeads;  ///< of more than one row tile, this one among them; and with logits
   AttentionUnit firstUnit;    ///< of this CTA
   int rangesUpto[kMaxRows];   ///< ranges of the groups up to this one
   int blocksAtOnce;           ///< of 32 columns of all rows that fit a warp's part of the operands, in passes of several rows
@@ -55,7 +56,7 @@ enum PassFlag : u32 { kRunsHead = 1, kNoPass = 2 };
 
 /// Before the first pass. One thread; the caller synchronises.
 __device__ __forceinline__ void startPasses(PassShared &pass) {
-  pass.number = 0;
+  pass.number = pass.widePasses = pass.wideHeads = 0;
   pass.set = pass.rowsLast = pass.rowsBefore = 0;
 }
 
@@ -64,6 +65,8 @@ __device__ __forceinline__ void enterPass(PassShared &pass, Words4 plan) {
   pass.numRows = (int)(plan.x >> 8);
   pass.wantLogits = (plan.x & kRunsHead) != 0;
   pass.done = (plan.x & kNoPass) != 0;
+  pass.widePasses += pass.numRows > kTileRows;
+  pass.wideHeads += pass.numRows > kTileRows && pass.wantLogits;
   pass.tick = (int)plan.y;
   pass.firstRow = (int)plan.z;
   pass.number = plan.w;

@@ -14,9 +14,9 @@ constexpr int kPageWindows = 4, kPageWindow = 128;
 /// Words that consumers and producer of one CTA share.
 struct RingShared {
   u64 full[16], empty[16];
-  u64 planned;        ///< completes once per pass, when runHead, severalRows and the pass table are valid
+  u64 planned;        ///< completes once per pass, when runHead, numRows and the pass table are valid
   u32 runHead;        ///< this pass needs logits
-  u32 severalRows;    ///< this pass has more than one row
+  u32 numRows;        ///< of this pass
   u32 leave;          ///< flag: the resident loop ended or stopped
   u32 stopped;        ///< flag: GridEdges::stoppedHere
   u32 passes;         ///< planned so far
@@ -82,7 +82,7 @@ template <int Stages> __device__ void ringInit(RingShared *shared, const abi::La
       barrierInit(&shared->empty[i], kConsumerWarps);
     }
     barrierInit(&shared->planned, 1);
-    shared->runHead = shared->severalRows = shared->leave = shared->stopped = 0;
+    shared->runHead = shared->numRows = shared->leave = shared->stopped = 0;
     shared->passes = shared->plansRead = 0;
     shared->stopFlag = p.sync + kStopFlag;
     barriersReady();
@@ -117,7 +117,7 @@ __device__ __forceinline__ void awaitPlanRead(const RingShared &s) {
 /// how many rows there are, and whether the head follows.
 __device__ __forceinline__ void announcePlan(RingShared &s, int numRows, bool wanted) {
   s.passes = s.passes + 1;
-  s.severalRows = numRows > 1;
+  s.numRows = numRows;
   s.runHead = wanted;
   barrierArrive(&s.planned);
 }
@@ -143,6 +143,9 @@ template <class R> struct Producer {
   u32 windows = 0;      ///< bits: the pages of these units are at hand
   int pagesSlot = -1, pagesFrom = 0; ///< the round whose pages are at hand
   static constexpr int stageBytes = R::stageBytes;
+
+  /// Whether it is known that the pass has more than one row tile.
+  __device__ __forceinline__ bool wide() const { return planned && ring.shared->numRows > (u32)kTileRows; }
 
   /// Waits for the phase of a barrier. False when the kernel leaves. Votes: no lane may leave
   /// while another goes on.
@@ -238,7 +241,8 @@ template <class R> struct Producer {
         prefetch(static_cast<const char *>(weights) + i);
   }
 
-  /// Waits until this pass is planned. False when the kernel leaves.
+  /// Waits until this pass is planned. False when the kernel leaves; and once when the pass turns out to be one of more than
+  /// one row tile, whose chunks come in another order (streamSegment).
   __device__ __forceinline__ bool awaitPlan() {
     if (planned)
       return true;
@@ -249,11 +253,11 @@ template <class R> struct Producer {
     fenceAsync(); // page tables, keys and values of the passes before are read from here on
     windows = 0;
     pagesSlot = -1;
-    if (R::lent > 0 && ring.shared->severalRows) {
+    if (R::lent > 0 && ring.shared->numRows > 1) {
       ring.lend();
       oldest = max(oldest, R::lent);
     }
-    return true;
+    return !wide();
   }
 
   /// Page numbers of a slot, those of pages [first, first + count) of the pass's unit number
@@ -294,12 +298,9 @@ template <class R> struct Producer {
       __syncwarp();
   }
 
-  /// The end of a model's body. True: the head's weights follow.
+  /// Behind a model's body. True: the head's weights follow.
   __device__ __forceinline__ bool headFollows() {
-    RingShared &s = *ring.shared;
-    if (!awaitPlan())
-      return false;
-    return s.runHead != 0;
+    return ring.shared->runHead != 0;
   }
 
   /// The next pass. False when the resident loop ended: a CTA without any chunk of its own learns

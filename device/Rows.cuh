@@ -212,15 +212,19 @@ struct Best {
   }
 };
 
-/// Reduces `best` (one per thread and row tile, as streamProduct deals the rows)
+/// What a thread keeps of the logits of a variant for so many rows: one for each tile that an epilogue names.
+__device__ constexpr int bestsOf(int rows) { return rows <= kTileRows ? 1 : rows / 8; }
+
+/// Reduces `best` (of the rows that streamProduct or wideProduct deals to a thread)
 /// over the CTA and writes one entry per row: partial[row][cta]. Entries carry the tick, so
 /// that no barrier has to tell old ones from new ones.
-template <int Rows, int Tiles>
-__device__ __forceinline__ void publishBest(Best (&best)[Tiles], const abi::LaunchParams &p, const PassShared &pass,
+template <int Rows>
+__device__ __forceinline__ void publishBest(Best (&best)[bestsOf(Rows)], const abi::LaunchParams &p, const PassShared &pass,
                                             float *scratch, Words4 *partial) {
-  const int rowsLog = Rows == 1 ? 0 : Tiles == 1 ? pass.rowsLog : 4, rowsOfWarp = min(8, 1 << rowsLog);
+  constexpr int tile = Rows <= kTileRows ? kTileRows : 8;
+  const int rowsLog = Rows == 1 ? 0 : Rows <= kTileRows ? pass.rowsLog : 3, rowsOfWarp = min(8, 1 << rowsLog);
 #pragma unroll 1
-  for (int t = 0; t < Tiles; ++t) {
+  for (int t = 0; t < bestsOf(Rows); ++t) {
     best[t].takeLane(1);
     best[t].takeLane(2);
     for (int d = 4 << rowsLog; d < 32; d *= 2)
@@ -230,8 +234,8 @@ __device__ __forceinline__ void publishBest(Best (&best)[Tiles], const abi::Laun
     if ((laneId() & 3) == 0)
       entries[threadIdx.x >> 2] = {best[t].value, __int_as_float(best[t].index)};
     consumerSync();
-    const int inTile = threadIdx.x, row = t * kTileRows + inTile;
-    if (inTile < kTileRows && row < pass.numRows) {
+    const int inTile = threadIdx.x, row = t * tile + inTile;
+    if (inTile < tile && row < pass.numRows) {
       Best b;
       for (int w = inTile / rowsOfWarp; w < kConsumerWarps; w += (1 << rowsLog) / rowsOfWarp)
         b.take(entries[w * 8 + inTile % rowsOfWarp].x, __float_as_int(entries[w * 8 + inTile % rowsOfWarp].y));

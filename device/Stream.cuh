@@ -62,15 +62,21 @@ struct StreamStep {
   int chunkBytes;               ///< 0: keys and values; of a vector all of it
   int chunks;                   ///< of a group; 0: a vector
   int groups, firstCta, descending;
+  int unitParts, firstUnitCta; ///< of passes of more than one row tile, see WideProduct.cuh
 };
 template <class M> __device__ constexpr StreamStep matrixStep(bool inLayers) {
-  return {M::offset, inLayers ? M::layerBytes : 0, chunkBytes<M>(), chunksPerGroup<M>(), M::groups, M::firstCta,
-          M::descending};
+  StreamStep step = {M::offset, inLayers ? M::layerBytes : 0, chunkBytes<M>(), chunksPerGroup<M>(), M::groups,
+                     M::firstCta, M::descending};
+  if constexpr (requires { M::unitParts; }) {
+    step.unitParts = M::unitParts;
+    step.firstUnitCta = M::firstUnitCta;
+  }
+  return step;
 }
 __device__ constexpr StreamStep vectorStep(long long offset, long long layerBytes, int bytes) {
-  return {offset, layerBytes, bytes, 0, 0, 0, 0};
+  return {offset, layerBytes, bytes};
 }
-__device__ constexpr StreamStep kvStep() { return {0, 0, 0, 0, 0, 0, 0}; }
+__device__ constexpr StreamStep kvStep() { return {}; }
 
 /// What streams keys and values of a layer, of a model that has none.
 struct NoKv {
@@ -147,6 +153,8 @@ template <class R, int ScratchBytes> struct Consumer {
   __device__ static constexpr int operandBytes(int rows) {
     return ScratchBytes + (rows > 1 ? R::lent * R::stageBytes : 0) - 2 * kConsumerWarps * sumFloats(rows) * 4;
   }
+  /// Of a pass of more than one row tile: for all that a product needs.
+  __device__ static constexpr int wideBytes() { return ScratchBytes + R::lent * R::stageBytes; }
   /// Those of this warp.
   template <int Rows> __device__ __forceinline__ char *operands() const {
     return reinterpret_cast<char *>(scratch + 2 * kConsumerWarps * sumFloats(Rows)) +

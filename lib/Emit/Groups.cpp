@@ -72,7 +72,7 @@ void TensorEmitter::emitSinkDeclarations(const Group &group) {
                cache, layer);
     }
     if (inner.op == Op::ArgMax)
-      w.line("Best best[tilesOf(Rows)];");
+      w.line("Best best[bestsOf(Rows)];");
   }
 }
 

@@ -78,8 +78,6 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     {
       auto loop = w.scope(fmt::format("while (producer.nextPass() && stream{}(producer))",
                                       typeName(plan.segments[0].name)));
-      if (plan.segments.size() == 1)
-        w.line("producer.headFollows();");
       for (size_t i = 1; i < plan.segments.size(); ++i) {
         w.line("if (producer.headFollows() && !stream{}(producer))", typeName(plan.segments[i].name));
         w.line("  break;");

@@ -53,14 +53,14 @@ static bool isReserved(llvm::StringRef word) {
       "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
       // variables
       "aside", "b", "beside", "best", "c", "early", "epilogue", "finish", "grid", "inBlock", "instance", "keys", "layer", "logit", "numRows", "operand", "out", "own", "p", "pair", "part", "partner",
-      "pass", "position", "query", "rope", "row", "set", "shared", "sum", "tile", "tilesOf", "unused", "values", "words", "workspace", "y",
+      "pass", "position", "query", "rope", "row", "set", "shared", "sum", "tile", "bestsOf", "unused", "values", "words", "workspace", "y",
       // functions and types
       "Aside", "Beside", "Best", "Bf", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "NoAside", "NoSource", "PassShared",
       "Request", "Rope", "Shared", "Stream", "Rows", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
       "AttentionShape", "consumerSync", "ctaReduce", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent",
       "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "packedVector", "partnerColumn",
       "partBegin", "partEnd", "publishBest", "quarterOfRow", "reciprocalSqrt", "relu", "rotatePair", "rotated", "rowsOfCtas", "sigmoid", "silu", "softplus", "spreadRows",
-      "storeLogits", "streamProduct", "sub", "terms", "then", "toBf", "u", "Unchanged", "warpId", "warpMax", "warpSum", "weightAt"};
+      "storeLogits", "streamProduct", "sub", "wideProduct", "terms", "then", "toBf", "u", "Unchanged", "warpId", "warpMax", "warpSum", "weightAt"};
   return words.count(word.rtrim("0123456789_"));
 }
 

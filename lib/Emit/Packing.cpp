@@ -113,8 +113,9 @@ void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &pla
     if (attends)
       w.line("const auto kv = [&](Producer<WeightRing> &inner, int layer) {{ return streamKv<{}Kv>(inner, p, shared.pass, layer); }};",
              typeName(plan.model));
-    w.line("return streamSteps(producer, {}, {}, {}, {}, {}, p.stream, {});", steps, count, repeats.first, repeats.second,
-           std::max<int64_t>(1, segment.repeatCount), attends ? "kv" : "NoKv()");
+    const bool wide = plan.rowsPerPass > plan::kTileRows, planned = &segment != &plan.segments.front();
+    w.line("return {}(producer, {}, {}, {}, {}, {}, p.stream, {}){};", wide ? "streamSegment" : "streamSteps", steps, count, repeats.first, repeats.second,
+           std::max<int64_t>(1, segment.repeatCount), attends ? "kv" : "NoKv()", wide || planned ? "" : " && producer.awaitPlan()");
   }
 }
 

@@ -16,12 +16,13 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
   const auto early = emitEarly(group, phase, m);
   emitSinkDeclarations(group);
   emitEpilogue(group, phase, m, early);
-  if (phase.operand) {
+  if (m.unitParts) {
     {
       auto wide = w.scope("if constexpr (Rows > kTileRows)");
-      w.line("auto operand = operandOf<{}, Rows>(shared.stream(), pass, {}, NoAside{{}}, early);", types[phase.matrix],
-             placeExpr(plan, *phase.operand));
-      w.line("streamProduct<false>(operand, Unchanged(), epilogue);");
+      const Value value = operandOf(group, m);
+      const plan::Place source = phase.operand ? *phase.operand : plan.placeOf.at(sourceOf(group, value, group.slice(value), m).id);
+      w.line("wideProduct<{}>(shared.stream(), pass, shared.grid, {}, {}, early, epilogue);", types[phase.matrix],
+             inLayers ? wideUse : widePass, placeExpr(plan, source));
     }
     auto narrow = w.scope("else");
     emitOwnOperand(group, phase, m);

@@ -73,6 +73,13 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &type) {
          m.chunkBlocks);
   w.line("static constexpr int group = {}, groups = {}, firstCta = {};", m.group, m.groups, m.firstCta);
   w.line("static constexpr bool descending = {};", plan.knobs.descending);
+  if (m.unitParts)
+    w.line("static constexpr int unitParts = {}, firstUnitCta = {}; // of more than {} rows", m.unitParts, m.firstUnitCta,
+           plan::kTileRows);
+  if (m.unitParts == 1) {
+    w.line("static constexpr int partsEdge = {};", m.partsEdge);
+    w.line("static constexpr long long parts = {}, partsDone = {};", m.partsOffset, m.partsDone);
+  }
   w.line("static constexpr long long offset = {}, layerBytes = {};", m.offset, m.bytes);
 }
 
@@ -100,13 +107,16 @@ void TensorEmitter::emitShared() {
   w.line("              AttentionShape<{0}Kv>::scratchBytes({0}Kv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,",
          typeName(plan.model));
   w.line("              \"room for attention\");");
-  w.line("static_assert(Stream::operandBytes(kMaxRows) >= {}Kv::rows * 64 * kConsumerWarps, \"room for 32 columns of all rows\");",
-         typeName(plan.model));
+  if (plan.rowsPerPass > plan::kTileRows)
+    w.line("static_assert(wideWindow<Stream>() > 0, \"room for 32 columns of all rows, twice\");");
   w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
 }
 
 void TensorEmitter::emitSegment(const plan::Segment &segment) {
   const std::string name = identifier(plan.model) + typeName(segment.name);
+  const char *passes = &segment == &plan.segments[0] ? "pass.widePasses" : "pass.wideHeads";
+  widePass = fmt::format("{} - 1", passes);
+  wideUse = fmt::format("({} - 1) * {} + layer", passes, segment.repeatCount);
   for (const plan::Phase &phase : segment.before)
     emitPhase(phase, false);
   for (const plan::Phase &phase : segment.repeated)
@@ -127,6 +137,10 @@ void TensorEmitter::emitSegment(const plan::Segment &segment) {
       early = 1;
     emitCalls(llvm::ArrayRef(segment.before).take_front(early), false);
     w.line("consumerSync(); // the pass is planned");
+    if (plan.rowsPerPass > plan::kTileRows) {
+      w.line("if (Rows > kTileRows) // what the producer copies before it knows that");
+      w.line("  dropAhead(shared.stream(), {});", chunksAhead(segment));
+    }
   }
   emitCalls(llvm::ArrayRef(segment.before).drop_front(early), false);
   if (segment.repeatCount) {
@@ -136,6 +150,29 @@ void TensorEmitter::emitSegment(const plan::Segment &segment) {
   }
   emitCalls(segment.after, false);
   w.line("return true;");
+}
+
+std::string TensorEmitter::chunksAhead(const plan::Segment &segment) const {
+  // Up to the first attention, for whose keys and values the producer has to know the pass.
+  bool attends = false;
+  const auto chunks = [&](const std::vector<plan::Phase> &phases) {
+    std::string sum;
+    for (const plan::Phase &phase : phases) {
+      attends = attends || phase.kind == plan::Phase::Attention;
+      if (!attends && phase.kind == plan::Phase::Stream)
+        sum += (sum.empty() ? "" : " + ") + fmt::format("chunksOf<{}>()", types[phase.matrix]);
+    }
+    return sum;
+  };
+  const std::string before = chunks(segment.before), repeated = chunks(segment.repeated);
+  const bool once = attends;
+  const std::string after = chunks(segment.after);
+  std::string sum = before;
+  if (!repeated.empty())
+    sum += (sum.empty() ? "" : " + ") + (once ? repeated : fmt::format("{} * ({})", segment.repeatCount, repeated));
+  if (!after.empty())
+    sum += (sum.empty() ? "" : " + ") + after;
+  return sum.empty() ? "0" : sum;
 }
 
 bool TensorEmitter::readsWeightsAlone(const plan::Phase &phase) const {

@@ -59,6 +59,9 @@ private:
   void emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers);
   /// Whether a phase needs nothing that another one, or another CTA, wrote.
   bool readsWeightsAlone(const plan::Phase &phase) const;
+  std::string widePass, wideUse; ///< how often a product was made before in passes of more than one row tile: outside the layers, and in them
+  /// Chunks of the body that a CTA's producer copies before it knows the pass, at most.
+  std::string chunksAhead(const plan::Segment &segment) const;
   void emitPhase(const plan::Phase &phase, bool layers);
   void emitPhaseComment(const plan::Phase &phase);
   void emitCopy(const plan::Phase &phase);

@@ -113,7 +113,7 @@ private:
   const ir::Module &module;
   Plan &plan;
   Diagnostics &diags;
-  int64_t nextFirst = 0;
+  int64_t nextFirst = 0, nextFirstUnit = 0;
   std::vector<Value> forwarded; ///< body's yields, in order, for the head's arguments
 
   bool unsupported(const Operation &op, std::string what) {
@@ -439,9 +439,20 @@ private:
     m.bytes = m.groups * m.blocks * m.group * 4096;
     m.firstCta = nextFirst;
     nextFirst = (nextFirst + m.groups) % plan.ctas;
+    if (plan.rowsPerPass > kTileRows)
+      planUnits(m);
     phase.matrix = plan.matrices.size();
     plan.matrices.push_back(std::move(m));
     return true;
+  }
+
+  /// All columns in a unit when that leaves no CTA much more to do than eighths of them would: their sums go
+  /// through memory.
+  void planUnits(Matrix &m) {
+    const auto rounds = [&](int64_t units) { return (units + plan.ctas - 1) / plan.ctas; };
+    m.unitParts = rounds(m.sets()) * 8 * 3 <= rounds(m.sets() * 8) * 4 ? 8 : 1;
+    m.firstUnitCta = nextFirstUnit;
+    nextFirstUnit = (nextFirstUnit + m.units()) % plan.ctas;
   }
 
   bool planSegment(const Operation &op, const Operation &model) {
@@ -473,6 +484,11 @@ private:
         edge.lowering = Edge::Words;
     plan.passEdge = newEdge("pass", {});
     plan.edges[plan.passEdge].lowering = Edge::Leave;
+    for (Matrix &m : plan.matrices)
+      if (m.unitParts == 1) {
+        m.partsEdge = newEdge("parts of " + m.name, m.loc);
+        plan.edges[m.partsEdge].lowering = Edge::Count;
+      }
     const Segment &last = plan.segments.back();
     const std::vector<Phase> &phases = !last.after.empty() || last.repeatCount ? last.after : last.before;
     if (phases.empty() || phases.back().kind != Phase::Stream || phases.back().edge != plan.bestEdge)

@@ -17,6 +17,8 @@ static const char *loweringName(Edge::Lowering lowering) {
     return "tagged words";
   case Edge::Leave:
     return "a count, for CTA 0";
+  case Edge::Count:
+    return "a count for each set of groups";
   }
   llvm_unreachable("an edge");
 }
@@ -76,6 +78,10 @@ std::string print(const Plan &plan) {
     if (m.layers)
       out += fmt::format(", {} layers", m.layers);
     out += fmt::format(", offset {}\n", m.offset);
+    if (m.unitParts)
+      out += fmt::format("    of more than {} rows: {} units of {} groups and {}, first cta {}, balance {:.1f} %\n", kTileRows,
+                         m.units(), 8, m.unitParts == 8 ? "all columns" : "an eighth of the columns", m.firstUnitCta,
+                         100.0 * m.units() / ((m.units() + plan.ctas - 1) / plan.ctas * plan.ctas));
     for (const PairRange &r : m.ranges) {
       out += fmt::format("    pairs {}..{} {} of {}", r.pairBegin, r.pairBegin + r.pairs, pairingName(r.pairing),
                          r.weight);

@@ -52,6 +52,7 @@ private:
   }
 
   bool checkMatrices() {
+    int64_t lastParts = plan.sumsOffset;
     for (const Matrix &m : plan.matrices) {
       if (m.group * m.chunkBlocks * 4096 > plan.stageBytes || m.blocks % m.chunkBlocks)
         return fail(fmt::format("chunks of `{}` do not fit the ring", m.name), m.loc);
@@ -63,6 +64,12 @@ private:
       }
       if (pairs > m.groups * m.group * 4)
         return fail(fmt::format("`{}` has more rows than its tiles", m.name), m.loc);
+      if ((m.unitParts != 0) != (plan.rowsPerPass > kTileRows) || (m.unitParts == 1) != (m.partsEdge >= 0))
+        return fail(fmt::format("`{}` has no units for the rows of a pass", m.name), m.loc);
+      if (m.unitParts == 1 && (m.partsOffset < lastParts || m.partsDone < m.partsOffset + m.units() * 8 * m.group * kMaxRows * 32))
+        return fail(fmt::format("the sums of `{}` overlap others", m.name), m.loc);
+      if (m.unitParts == 1)
+        lastParts = m.partsDone + m.sets() * 4;
     }
     return true;
   }

@@ -64,6 +64,14 @@ struct Matrix {
   int64_t offset, bytes;      ///< in the packed stream; bytes of one layer
   std::vector<PairRange> ranges;
   SourceLoc loc;
+  /// Of passes of more than one row tile, see device/WideProduct.cuh: eighths of the columns that a unit takes (0: the
+  /// plan has no such passes), where the sums of units of one eighth and the counters of their sets stand in the tagged
+  /// words, and the edge that they are.
+  int64_t unitParts = 0, firstUnitCta = 0, partsOffset = 0, partsDone = 0;
+  int partsEdge = -1;
+
+  int64_t sets() const { return (groups + 7) / 8; } ///< of eight groups
+  int64_t units() const { return unitParts ? sets() * (8 / unitParts) : 0; }
 };
 
 /// Where the rows of a value stand. Within a pass every place is written once: there is
@@ -85,8 +93,8 @@ struct Place {
   Instance instance;
 };
 
-/// Rows of a tile: operand A of an mma step.
-constexpr int64_t kTileRows = 16;
+/// Rows of a tile: operand A of an mma step; of a pass, at most.
+constexpr int64_t kTileRows = 16, kMaxRows = 64;
 
 /// One step of all CTAs, with the grid edge behind it. A stream makes the operand of its products
 /// from what others stored, each CTA for itself. For more than one row tile that takes longer than
@@ -124,6 +132,7 @@ struct Edge {
     Words,   ///< readers poll the words themselves: all ones until they are written
     Tagged,  ///< words that carry the pass: what it is, and the logits' maxima, which CTA 0 alone reads
     Leave,   ///< all CTAs count themselves out, CTA 0 waits for them
+    Count,   ///< the units that share a set of groups count themselves
   };
   std::string name;
   SourceLoc loc;
@@ -153,7 +162,7 @@ struct Plan {
   int passEdge;                     ///< the end of a pass
   int64_t lentStages;               ///< of the ring, that passes of several rows have as scratch too (Ring.cuh)
   int64_t mostUnits, sumsOffset;    ///< units of attention, and their sums in the tagged words
-  int64_t taggedBytes, bestOffset;  ///< memory of tagged words, and the maxima in it
+  int64_t taggedBytes, bestOffset;  ///< memory of tagged words and of counters, and the maxima in it
 
   const Vector &vectorOf(const std::string &weight) const {
     return *std::find_if(vectors.begin(), vectors.end(), [&](const Vector &v) { return v.weight == weight; });

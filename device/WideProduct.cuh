@@ -1,0 +1,380 @@
+//===- WideProduct.cuh - products of more rows than one tile --------------===//
+//
+// With more than 16 rows it is the activations that a CTA reads most of: were they brought for each group of tiles,
+// they would cross from the L2 cache as often as there are groups. So in such a pass a CTA takes the groups by
+// eights, a group to each warp: the activations come once for all of them, as windows of columns in two
+// alternating buffers, and a warp adds up the eighths of its columns in the order of the sum tree (Stream.cuh).
+//
+// A matrix with too few such sets of eight groups is cut by its columns as well. What a CTA does in one go is a unit:
+//
+//   M::unitParts 8   all eighths of the columns for a set of eight groups
+//   M::unitParts 1   one eighth. Its sums go to memory, at M::parts; when those of all eighths are there, the unit of
+//                    eighth p adds them up for group p of the set
+//
+// The weights lie as they are packed for fewer rows. A stage takes a piece of each of the eight groups: the bytes that
+// one warp would take of a chunk.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+/// Eighths of a matrix's columns; groups of a set.
+constexpr int kParts = 8;
+static_assert(kParts == kConsumerWarps);
+
+__device__ constexpr int setsOf(int groups) { return (groups + kParts - 1) / kParts; }
+__device__ constexpr int unitsOf(int groups, int unitParts) { return setsOf(groups) * (kParts / unitParts); }
+
+/// Group number `number` of a set, or -1.
+__device__ __forceinline__ int groupOfSet(int groups, bool descending, int set, int number) {
+  const int g = set * kParts + number;
+  return g >= groups ? -1 : descending ? groups - 1 - g : g;
+}
+
+/// Producer: the chunks of a matrix in the order of wideProduct. False when the kernel leaves.
+template <class P>
+__device__ __forceinline__ bool streamUnits(P &producer, const StreamStep &step, const char *base) {
+  const int perSet = kParts / step.unitParts, units = unitsOf(step.groups, step.unitParts);
+  const int bytes = step.chunkBytes, piece = bytes / kParts, chunks = step.chunks, parts = step.unitParts;
+  const long long ofGroup = (long long)chunks * bytes, toNext = step.descending ? -ofGroup : ofGroup;
+#pragma unroll 1
+  for (int unit = firstGroup(step.firstUnitCta); unit < units; unit += gridDim.x) {
+    const int set = unit / perSet, groups = min(kParts, step.groups - set * kParts);
+    const char *part = base + groupOfSet(step.groups, step.descending, set, 0) * ofGroup + unit % perSet * piece;
+#pragma unroll 1
+    for (int p = 0; p < parts; ++p, part += piece) {
+      const char *chunk = part;
+#pragma unroll 1
+      for (int c = 0; c < chunks; ++c, chunk += bytes) {
+        if (!producer.open(groups * piece))
+          return false;
+        char *target = producer.target();
+        const char *source = chunk;
+#pragma unroll
+        for (int i = 0; i < kParts; ++i, target += piece, source += toNext)
+          if (i < groups)
+            producer.copy(target, source, piece);
+        producer.close();
+      }
+    }
+  }
+  return true;
+}
+
+/// Producer: streamSteps of a pass of more than one row tile. Out of line: one row's code is to be short.
+template <class P, class Kv>
+__device__ __noinline__ bool streamWideSteps(P &home, const StreamStep *steps, int count, int first, int end,
+                                             int layers, const char *stream, Kv kv) {
+  P producer = home; // in registers
+  bool whole = true;
+  int layer = 0;
+#pragma unroll 1
+  for (int i = 0; whole && i < count;) {
+    const StreamStep &step = steps[i];
+    const char *base = stream + step.offset + layer * step.layerBytes;
+    if (step.chunkBytes == 0)
+      whole = kv(producer, layer);
+    else if (step.chunks == 0)
+      producer.announce(base, step.chunkBytes);
+    else
+      whole = streamUnits(producer, step, base);
+    if (++i == end && ++layer < layers)
+      i = first;
+    else if (i == end)
+      layer = 0;
+  }
+  home = producer;
+  return whole;
+}
+
+/// Producer: a segment, in whichever order the pass asks for. Before it knows the pass it takes the order of few
+/// rows; what it has copied then, consumers drop (chunksAhead) when there are many. False when the kernel leaves.
+template <class P, class Kv>
+__device__ __forceinline__ bool streamSegment(P &producer, const StreamStep *steps, int count, int first, int end,
+                                              int layers, const char *stream, Kv kv) {
+  if (!producer.wide() && streamSteps(producer, steps, count, first, end, layers, stream, kv) && producer.awaitPlan())
+    return true;
+  return producer.wide() && streamWideSteps(producer, steps, count, first, end, layers, stream, kv);
+}
+
+/// Chunks of M that this CTA takes in a pass of few rows.
+template <class M> __device__ __forceinline__ int chunksOf() {
+  int chunks = 0;
+  for (int g = firstGroup(M::firstCta); g < M::groups; g += gridDim.x)
+    chunks += chunksPerGroup<M>();
+  return chunks;
+}
+/// The same of all matrices in front of the first place where the producer waits for its plan, as far as it has copied
+/// them by then.
+template <class C> __device__ __forceinline__ void dropAhead(C consumer, int chunks) {
+  using R = typename C::Ring;
+  if (R::lent > 0)
+    chunks = min(chunks, R::stages - R::lent);
+#pragma unroll 1
+  for (int i = 0; i < chunks; ++i) {
+    consumer.acquire();
+    consumer.release();
+  }
+  consumer.keep();
+}
+
+/// Of a lane, of one tile of 16 rows and 8 columns.
+struct alignas(16) TileSums {
+  float v[4];
+};
+/// Bytes of the warps' sums of a unit, behind the two buffers.
+constexpr int kUnitSumBytes = kConsumerWarps * kMostTiles * 8 * kMaxRows * 4;
+/// 32-column blocks of all rows' activations in one of the two buffers.
+template <class C> __device__ constexpr int wideWindow() {
+  const int fit = (C::wideBytes() - kUnitSumBytes) / (2 * kMaxRows * 64);
+  return fit < 4 ? fit : 4;
+}
+
+/// A number that is a type.
+template <int N> struct Constant {
+  __device__ constexpr operator int() const { return N; }
+};
+
+/// Waits until `counter` is at least `least`; when the kernel stops, no longer.
+__device__ __noinline__ void awaitCount(GridEdges &grid, int edge, const u32 *counter, u32 least) {
+  noteEdge(edge);
+  u64 since = 0;
+  for (u32 spin = 1; (int)(loadAcquire(counter) - least) < 0 && !grid.stopSeen(edge, spin, since); ++spin) {
+  }
+}
+
+/// A unit of M, one of its eighths of the columns, and a window of that.
+template <class M> struct UnitCursor {
+  static constexpr int perSet = kParts / M::unitParts, units = unitsOf(M::groups, M::unitParts);
+  int unit, part, block = 0;
+  __device__ __forceinline__ static int partOf(int unit) { return unit % perSet * M::unitParts; }
+  __device__ __forceinline__ explicit UnitCursor(int unit) : unit(unit), part(partOf(unit)) {}
+  __device__ __forceinline__ bool done() const { return unit >= units; }
+  __device__ __forceinline__ int group(int number) const {
+    return groupOfSet(M::groups, M::descending, unit / perSet, number);
+  }
+  __device__ __forceinline__ bool endsPart(int window) const { return block + window >= M::blocks; }
+  __device__ __forceinline__ bool endsUnit(int window) const {
+    return endsPart(window) && part + 1 == partOf(unit) + M::unitParts;
+  }
+  __device__ __forceinline__ void next(int window) {
+    if (!endsPart(window)) {
+      block += window;
+      return;
+    }
+    const bool last = endsUnit(window);
+    block = 0;
+    ++part;
+    if (last) {
+      unit += gridDim.x;
+      part = partOf(unit);
+    }
+  }
+};
+
+/// Where a unit of one eighth of the columns puts its sums of group number `number` of its set: of the four pairs of columns
+/// of tile `n` of that, one.
+template <class M>
+__device__ __forceinline__ Float2 *partsAt(const abi::LaunchParams &p, int unit, int number, int n, int row, int pair) {
+  return reinterpret_cast<Float2 *>(p.tagged + M::parts) +
+         ((((long long)unit * kParts + number) * M::group + n) * kMaxRows + row) * 4 + pair;
+}
+
+/// Thread i looks after unit number i of the CTA. The counter of its set, which counts the set's units in each use: once
+/// when they have stored their sums, and once when they have read those of their group. Null: there is no such unit.
+template <class M> __device__ __forceinline__ u32 *counterOfThread(const abi::LaunchParams &p) {
+  const int unit = firstGroup(M::firstUnitCta) + (int)threadIdx.x * (int)gridDim.x;
+  return unit < UnitCursor<M>::units ? reinterpret_cast<u32 *>(p.tagged + M::partsDone) + unit / kParts : nullptr;
+}
+
+/// y = a * M^T for all rows of a pass of more than one row tile.
+///   use       of the matrix, in passes of more than one row tile: how many came before
+///   source    the activations: bf16 rows in memory
+///   early, epilogue   as of streamProduct; its `tile` is one of eight rows
+template <class M, class C, class Source, class Early, class Epilogue>
+__device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEdges &grid, u32 use, Source source,
+                                            Early early, Epilogue epilogue) {
+  constexpr int tiles = kMaxRows / kTileRows;
+  constexpr int window = wideWindow<C>(), windowBytes = window * kMaxRows * 64;
+  constexpr int loads = 4; // of a lane: windows of four blocks
+  constexpr bool split = M::unitParts < kParts;
+  static_assert(M::unitParts == kParts || M::unitParts == 1);
+  using Cursor = UnitCursor<M>;
+  const int firstUnit = firstGroup(M::firstUnitCta);
+  if (firstUnit >= Cursor::units)
+    return;
+  const int numRows = pass.numRows, warp = warpId(), lane = laneId();
+  char *const staged = reinterpret_cast<char *>(consumer.scratch);
+  // A lane's sums of the eighths so far: four of each tile.
+  TileSums *const sums = reinterpret_cast<TileSums *>(staged + 2 * windowBytes) + warp * (M::group * tiles * 32) + lane;
+
+  // A window's activations stand in shared memory as [block][row tile][step 2][lane] words of mma fragments. A warp
+  // brings one block of two row tiles: a lane the same columns of rows 0 to 7 and of rows 8 to 15 of a tile.
+  const int blockOf = warp % 4;
+  const auto tileOf = [&](int j) { return warp / 4 + j / 2 * 2; };
+  const auto rowOf = [&](int j) { return tileOf(j) * kTileRows + j % 2 * 8 + (lane >> 2); };
+  Words4 held[tiles];
+  Cursor at(firstUnit); // whose activations are on their way
+  const auto columnOf = [&](int) { return (at.part * M::blocks + at.block + blockOf) * 32 + (lane & 3) * 8; };
+  const auto wanted = [&](int j) {
+    return rowOf(j) < numRows && blockOf < min(window, M::blocks - at.block) && columnOf(j) < M::k;
+  };
+  peekAll(source, held, wanted, rowOf, columnOf);
+
+  if constexpr (split)
+    if (const u32 *counter = counterOfThread<M>(*grid.params)) // the sums of the last use have been read
+      awaitCount(grid, M::partsEdge, counter, 2 * kParts * use);
+
+  float acc[M::group][tiles][2][4] = {};
+  const Words4 *weights = nullptr; // of a chunk, which may go on in the next window
+  int buffer = 0;
+  consumerSync(); // scratch may still be read
+#pragma unroll 1
+  while (!at.done()) {
+    settleAll(source, held, wanted, rowOf, columnOf);
+    Words4 *const activations = reinterpret_cast<Words4 *>(staged + buffer * windowBytes) + lane;
+    if (blockOf < window) {
+#pragma unroll
+      for (int j = 0; j < tiles; j += 2) {
+        const Words4 low = keepBelow<M::k>(held[j], columnOf(j)), high = keepBelow<M::k>(held[j + 1], columnOf(j));
+        Words4 *const fragment = activations + (blockOf * tiles + tileOf(j)) * 64;
+        fragment[0] = {low.x, high.x, low.z, high.z};
+        fragment[32] = {low.y, high.y, low.w, high.w};
+      }
+    }
+    buffer ^= 1;
+    consumerSync();
+    const Cursor now = at;
+    at.next(window);
+    if (!at.done())
+      peekAll(source, held, wanted, rowOf, columnOf);
+
+    const int group = now.group(warp), count = min(window, M::blocks - now.block);
+    const auto multiply = [&](auto tilesUsed) {
+#pragma unroll 1
+      for (int block = 0; block < count; ++block) {
+        const int inChunk = (now.block + block) % M::chunkBlocks;
+        if (inChunk == 0)
+          weights = reinterpret_cast<const Words4 *>(consumer.acquire()) + warp * (M::chunkBlocks * M::group * 32) + lane;
+        if (group >= 0) {
+          constexpr int used = tilesUsed;
+          Words4 w[M::group];
+#pragma unroll
+          for (int n = 0; n < M::group; ++n)
+            w[n] = weights[(inChunk * M::group + n) * 32];
+#pragma unroll
+          for (int t = 0; t < used; ++t) {
+            const Words4 *const a = activations + (block * tiles + t) * 64;
+            const Words4 first = a[0], second = a[32];
+#pragma unroll
+            for (int n = 0; n < M::group; ++n) {
+              mma(acc[n][t][0], first.x, first.y, first.z, first.w, w[n].x, w[n].y);
+              mma(acc[n][t][1], second.x, second.y, second.z, second.w, w[n].z, w[n].w);
+            }
+          }
+        }
+        if (inChunk == M::chunkBlocks - 1)
+          consumer.release();
+      }
+    };
+    if (numRows > 2 * kTileRows)
+      multiply(Constant<tiles>());
+    else
+      multiply(Constant<2>());
+    if (!now.endsPart(window) || group < 0)
+      continue;
+
+#pragma unroll
+    for (int t = 0; t < tiles; ++t) {
+      if (t * kTileRows >= numRows)
+        break;
+#pragma unroll
+      for (int n = 0; n < M::group; ++n) {
+        TileSums part;
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          part.v[e] = __fadd_rn(acc[n][t][0][e], acc[n][t][1][e]);
+          acc[n][t][0][e] = acc[n][t][1][e] = 0;
+        }
+        if constexpr (split) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half)
+            if (const int row = t * kTileRows + half * 8 + (lane >> 2); row < numRows)
+              *partsAt<M>(*grid.params, now.unit, warp, n, row, lane & 3) = {part.v[2 * half], part.v[2 * half + 1]};
+        } else {
+          TileSums &sum = sums[(t * M::group + n) * 32];
+          if (now.part > 0) {
+            const TileSums before = sum;
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              part.v[e] = __fadd_rn(before.v[e], part.v[e]);
+          }
+          sum = part;
+        }
+      }
+    }
+    if constexpr (!split) {
+      if (!now.endsUnit(window))
+        continue;
+      const auto pairOf = [&](int n) { return (group * M::group + n) * 4 + (lane & 3); };
+#pragma unroll 1
+      for (int t = 0; t * kTileRows < numRows; ++t) {
+        decltype(early(0, 0)) beside[M::group][2];
+#pragma unroll
+        for (int i = 0; i < 2 * M::group; ++i)
+          if (const int row = t * kTileRows + i % 2 * 8 + (lane >> 2); row < numRows)
+            beside[i / 2][i % 2] = early(row, pairOf(i / 2));
+#pragma unroll
+        for (int n = 0; n < M::group; ++n) {
+          const TileSums y = sums[(t * M::group + n) * 32];
+#pragma unroll
+          for (int half = 0; half < 2; ++half)
+            if (const int row = t * kTileRows + half * 8 + (lane >> 2); row < numRows)
+              epilogue(row / 8, row, pairOf(n), y.v[2 * half], y.v[2 * half + 1], beside[n][half]);
+        }
+      }
+    }
+  }
+
+  if constexpr (split) {
+    consumerSync();
+    if (u32 *counter = counterOfThread<M>(*grid.params)) {
+      addRelease(counter, 1);
+      awaitCount(grid, M::partsEdge, counter, 2 * kParts * use + kParts);
+    }
+    consumerSync();
+    static_assert(kMaxRows * 4 == kConsumerThreads, "a pair of each row to a thread");
+    const int row = threadIdx.x >> 2, pair = threadIdx.x & 3;
+#pragma unroll 1
+    for (int unit = firstUnit; unit < Cursor::units; unit += gridDim.x) {
+      const int number = unit % kParts, group = Cursor(unit).group(number);
+      if (group < 0 || row >= numRows)
+        continue;
+      Float2 parts[M::group][kParts];
+      decltype(early(0, 0)) beside[M::group];
+#pragma unroll
+      for (int n = 0; n < M::group; ++n) {
+#pragma unroll
+        for (int part = 0; part < kParts; ++part)
+          parts[n][part] = *partsAt<M>(*grid.params, unit - number + part, number, n, row, pair);
+        beside[n] = early(row, (group * M::group + n) * 4 + pair);
+      }
+#pragma unroll
+      for (int n = 0; n < M::group; ++n) {
+        Float2 y = parts[n][0];
+#pragma unroll
+        for (int part = 1; part < kParts; ++part) {
+          y.x = __fadd_rn(y.x, parts[n][part].x);
+          y.y = __fadd_rn(y.y, parts[n][part].y);
+        }
+        epilogue(row / 8, row, (group * M::group + n) * 4 + pair, y.x, y.y, beside[n]);
+      }
+    }
+    consumerSync();
+    if (u32 *counter = counterOfThread<M>(*grid.params))
+      addRelease(counter, 1);
+  }
+  consumer.keep();
+}
+
+} // namespace megalith::device
