@@ -130,11 +130,6 @@ template <class C> __device__ constexpr int wideWindow() {
   return fit < 4 ? fit : 4;
 }
 
-/// A number that is a type.
-template <int N> struct Constant {
-  __device__ constexpr operator int() const { return N; }
-};
-
 /// Waits until `counter` is at least `least`; when the kernel stops, no longer.
 __device__ __noinline__ void awaitCount(GridEdges &grid, int edge, const u32 *counter, u32 least) {
   noteEdge(edge);
@@ -185,6 +180,58 @@ __device__ __forceinline__ Float2 *partsAt(const abi::LaunchParams &p, int unit,
 template <class M> __device__ __forceinline__ u32 *counterOfThread(const abi::LaunchParams &p) {
   const int unit = firstGroup(M::firstUnitCta) + (int)threadIdx.x * (int)gridDim.x;
   return unit < UnitCursor<M>::units ? reinterpret_cast<u32 *>(p.tagged + M::partsDone) + unit / kParts : nullptr;
+}
+
+/// A warp's products of `count` blocks of 32 columns from number `first` of an eighth on, for the first `Tiles` row tiles;
+/// of none it only lets the chunks go. `weights`: of a chunk, which may go on in the next window.
+template <class M, int Tiles, class C>
+__device__ __forceinline__ void multiplyWindow(C &consumer, float (&acc)[M::group][kMaxRows / kTileRows][2][4],
+                                               const Words4 *activations, int first, int count,
+                                               const Words4 *&weights) {
+  constexpr int half = Tiles / 2;
+  Words4 w[M::group], next[M::group], a[2][half > 0 ? 2 * half : 1];
+  // What comes next is loaded while there is something to multiply: half of the row tiles, or a block's weights.
+  const auto loadWeights = [&](int block) {
+    const int inChunk = (first + block) % M::chunkBlocks;
+    if (inChunk == 0)
+      weights = reinterpret_cast<const Words4 *>(consumer.acquire()) + warpId() * (M::chunkBlocks * M::group * 32) + laneId();
+    if constexpr (Tiles > 0)
+#pragma unroll
+      for (int n = 0; n < M::group; ++n)
+        next[n] = weights[(inChunk * M::group + n) * 32];
+    if (inChunk == M::chunkBlocks - 1)
+      consumer.release();
+  };
+  const auto loadHalf = [&](int block, int which) {
+#pragma unroll
+    for (int i = 0; i < 2 * half; ++i)
+      a[which][i] = activations[(block * (kMaxRows / kTileRows) * 2 + which * 2 * half + i) * 32];
+  };
+  const auto multiplyHalf = [&](int which) {
+#pragma unroll
+    for (int t = 0; t < half; ++t)
+#pragma unroll
+      for (int n = 0; n < M::group; ++n) {
+        const Words4 &one = a[which][2 * t], &two = a[which][2 * t + 1];
+        mma(acc[n][which * half + t][0], one.x, one.y, one.z, one.w, w[n].x, w[n].y);
+        mma(acc[n][which * half + t][1], two.x, two.y, two.z, two.w, w[n].z, w[n].w);
+      }
+  };
+  loadHalf(0, 0);
+  loadWeights(0);
+#pragma unroll 1
+  for (int block = 0; block < count; ++block) {
+#pragma unroll
+    for (int n = 0; n < M::group; ++n)
+      w[n] = next[n];
+    loadHalf(block, 1);
+    multiplyHalf(0);
+    if (block + 1 < count) {
+      loadHalf(block + 1, 0);
+      loadWeights(block + 1);
+    }
+    multiplyHalf(1);
+  }
 }
 
 /// y = a * M^T for all rows of a pass of more than one row tile.
@@ -250,37 +297,12 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
       peekAll(source, held, wanted, rowOf, columnOf);
 
     const int group = now.group(warp), count = min(window, M::blocks - now.block);
-    const auto multiply = [&](auto tilesUsed) {
-#pragma unroll 1
-      for (int block = 0; block < count; ++block) {
-        const int inChunk = (now.block + block) % M::chunkBlocks;
-        if (inChunk == 0)
-          weights = reinterpret_cast<const Words4 *>(consumer.acquire()) + warp * (M::chunkBlocks * M::group * 32) + lane;
-        if (group >= 0) {
-          constexpr int used = tilesUsed;
-          Words4 w[M::group];
-#pragma unroll
-          for (int n = 0; n < M::group; ++n)
-            w[n] = weights[(inChunk * M::group + n) * 32];
-#pragma unroll
-          for (int t = 0; t < used; ++t) {
-            const Words4 *const a = activations + (block * tiles + t) * 64;
-            const Words4 first = a[0], second = a[32];
-#pragma unroll
-            for (int n = 0; n < M::group; ++n) {
-              mma(acc[n][t][0], first.x, first.y, first.z, first.w, w[n].x, w[n].y);
-              mma(acc[n][t][1], second.x, second.y, second.z, second.w, w[n].z, w[n].w);
-            }
-          }
-        }
-        if (inChunk == M::chunkBlocks - 1)
-          consumer.release();
-      }
-    };
-    if (numRows > 2 * kTileRows)
-      multiply(Constant<tiles>());
+    if (group >= 0 && numRows > 2 * kTileRows)
+      multiplyWindow<M, tiles>(consumer, acc, activations, now.block, count, weights);
+    else if (group >= 0)
+      multiplyWindow<M, 2>(consumer, acc, activations, now.block, count, weights);
     else
-      multiply(Constant<2>());
+      multiplyWindow<M, 0>(consumer, acc, activations, now.block, count, weights);
     if (!now.endsPart(window) || group < 0)
       continue;
 
