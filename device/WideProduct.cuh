@@ -50,10 +50,9 @@ __device__ __forceinline__ bool streamUnits(P &producer, const StreamStep &step,
           return false;
         char *target = producer.target();
         const char *source = chunk;
-#pragma unroll
-        for (int i = 0; i < kParts; ++i, target += piece, source += toNext)
-          if (i < groups)
-            producer.copy(target, source, piece);
+#pragma unroll 1
+        for (int i = 0; i < groups; ++i, target += piece, source += toNext)
+          producer.copy(target, source, piece);
         producer.close();
       }
     }
@@ -182,55 +181,49 @@ template <class M> __device__ __forceinline__ u32 *counterOfThread(const abi::La
   return unit < UnitCursor<M>::units ? reinterpret_cast<u32 *>(p.tagged + M::partsDone) + unit / kParts : nullptr;
 }
 
-/// A warp's products of `count` blocks of 32 columns from number `first` of an eighth on, for the first `Tiles` row tiles;
-/// of none it only lets the chunks go. `weights`: of a chunk, which may go on in the next window.
+/// A warp's products of `count` blocks of 32 columns, whole chunks, for the first `Tiles` row tiles; of none it only
+/// lets the chunks go.
 template <class M, int Tiles, class C>
 __device__ __forceinline__ void multiplyWindow(C &consumer, float (&acc)[M::group][kMaxRows / kTileRows][2][4],
-                                               const Words4 *activations, int first, int count,
-                                               const Words4 *&weights) {
-  constexpr int half = Tiles / 2;
-  Words4 w[M::group], next[M::group], a[2][half > 0 ? 2 * half : 1];
-  // What comes next is loaded while there is something to multiply: half of the row tiles, or a block's weights.
-  const auto loadWeights = [&](int block) {
-    const int inChunk = (first + block) % M::chunkBlocks;
-    if (inChunk == 0)
-      weights = reinterpret_cast<const Words4 *>(consumer.acquire()) + warpId() * (M::chunkBlocks * M::group * 32) + laneId();
-    if constexpr (Tiles > 0)
-#pragma unroll
-      for (int n = 0; n < M::group; ++n)
-        next[n] = weights[(inChunk * M::group + n) * 32];
-    if (inChunk == M::chunkBlocks - 1)
-      consumer.release();
-  };
-  const auto loadHalf = [&](int block, int which) {
+                                               const Words4 *activations, int count) {
+  constexpr int half = Tiles / 2, step = M::chunkBlocks < 2 ? M::chunkBlocks : 2; // blocks whose weights are loaded together
+  Words4 w[step][M::group], a[2][half > 0 ? 2 * half : 1];
+  // Half of the row tiles comes while the other is multiplied.
+  const auto load = [&](int block, int which) {
 #pragma unroll
     for (int i = 0; i < 2 * half; ++i)
       a[which][i] = activations[(block * (kMaxRows / kTileRows) * 2 + which * 2 * half + i) * 32];
   };
-  const auto multiplyHalf = [&](int which) {
-#pragma unroll
-    for (int t = 0; t < half; ++t)
-#pragma unroll
-      for (int n = 0; n < M::group; ++n) {
-        const Words4 &one = a[which][2 * t], &two = a[which][2 * t + 1];
-        mma(acc[n][which * half + t][0], one.x, one.y, one.z, one.w, w[n].x, w[n].y);
-        mma(acc[n][which * half + t][1], two.x, two.y, two.z, two.w, w[n].z, w[n].w);
-      }
-  };
-  loadHalf(0, 0);
-  loadWeights(0);
+  load(0, 0);
 #pragma unroll 1
-  for (int block = 0; block < count; ++block) {
+  for (int first = 0; first < count; first += M::chunkBlocks, activations += M::chunkBlocks * kMaxRows * 4) {
+    const Words4 *weights = reinterpret_cast<const Words4 *>(consumer.acquire()) + warpId() * (M::chunkBlocks * M::group * 32) + laneId();
 #pragma unroll
-    for (int n = 0; n < M::group; ++n)
-      w[n] = next[n];
-    loadHalf(block, 1);
-    multiplyHalf(0);
-    if (block + 1 < count) {
-      loadHalf(block + 1, 0);
-      loadWeights(block + 1);
+    for (int block = 0; block < M::chunkBlocks; ++block) {
+      if constexpr (Tiles > 0) {
+        if (block % step == 0)
+#pragma unroll
+          for (int i = 0; i < step * M::group; ++i)
+            w[i / M::group][i % M::group] = weights[(block * M::group + i) * 32];
+      }
+      if (block + step == M::chunkBlocks)
+        consumer.release();
+#pragma unroll
+      for (int which = 0; which < 2; ++which) {
+        if (which == 0)
+          load(block, 1);
+        else if (block + 1 < M::chunkBlocks || first + M::chunkBlocks < count)
+          load(block + 1, 0);
+#pragma unroll
+        for (int t = 0; t < half; ++t)
+#pragma unroll
+          for (int n = 0; n < M::group; ++n) {
+            const Words4 &one = a[which][2 * t], &two = a[which][2 * t + 1], &both = w[block % step][n];
+            mma(acc[n][which * half + t][0], one.x, one.y, one.z, one.w, both.x, both.y);
+            mma(acc[n][which * half + t][1], two.x, two.y, two.z, two.w, both.z, both.w);
+          }
+      }
     }
-    multiplyHalf(1);
   }
 }
 
@@ -242,7 +235,8 @@ template <class M, class C, class Source, class Early, class Epilogue>
 __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEdges &grid, u32 use, Source source,
                                             Early early, Epilogue epilogue) {
   constexpr int tiles = kMaxRows / kTileRows;
-  constexpr int window = wideWindow<C>(), windowBytes = window * kMaxRows * 64;
+  constexpr int window = wideWindow<C>() / M::chunkBlocks * M::chunkBlocks, windowBytes = window * kMaxRows * 64;
+  static_assert(window > 0, "room for the columns of a chunk");
   constexpr int loads = 4; // of a lane: windows of four blocks
   constexpr bool split = M::unitParts < kParts;
   static_assert(M::unitParts == kParts || M::unitParts == 1);
@@ -273,7 +267,6 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
       awaitCount(grid, M::partsEdge, counter, 2 * kParts * use);
 
   float acc[M::group][tiles][2][4] = {};
-  const Words4 *weights = nullptr; // of a chunk, which may go on in the next window
   int buffer = 0;
   consumerSync(); // scratch may still be read
 #pragma unroll 1
@@ -298,11 +291,11 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
 
     const int group = now.group(warp), count = min(window, M::blocks - now.block);
     if (group >= 0 && numRows > 2 * kTileRows)
-      multiplyWindow<M, tiles>(consumer, acc, activations, now.block, count, weights);
+      multiplyWindow<M, tiles>(consumer, acc, activations, count);
     else if (group >= 0)
-      multiplyWindow<M, 2>(consumer, acc, activations, now.block, count, weights);
+      multiplyWindow<M, 2>(consumer, acc, activations, count);
     else
-      multiplyWindow<M, 0>(consumer, acc, activations, now.block, count, weights);
+      multiplyWindow<M, 0>(consumer, acc, activations, count);
     if (!now.endsPart(window) || group < 0)
       continue;
 
@@ -342,18 +335,24 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
 #pragma unroll 1
       for (int t = 0; t * kTileRows < numRows; ++t) {
         decltype(early(0, 0)) beside[M::group][2];
+        const auto finish = [&](int rows) {
 #pragma unroll
-        for (int i = 0; i < 2 * M::group; ++i)
-          if (const int row = t * kTileRows + i % 2 * 8 + (lane >> 2); row < numRows)
-            beside[i / 2][i % 2] = early(row, pairOf(i / 2));
+          for (int i = 0; i < 2 * M::group; ++i)
+            if (const int row = i % 2 * 8 + (lane >> 2); row < rows)
+              beside[i / 2][i % 2] = early(t * kTileRows + row, pairOf(i / 2));
 #pragma unroll
-        for (int n = 0; n < M::group; ++n) {
-          const TileSums y = sums[(t * M::group + n) * 32];
+          for (int n = 0; n < M::group; ++n) {
+            const TileSums y = sums[(t * M::group + n) * 32];
 #pragma unroll
-          for (int half = 0; half < 2; ++half)
-            if (const int row = t * kTileRows + half * 8 + (lane >> 2); row < numRows)
-              epilogue(row / 8, row, pairOf(n), y.v[2 * half], y.v[2 * half + 1], beside[n][half]);
-        }
+            for (int half = 0; half < 2; ++half)
+              if (const int row = half * 8 + (lane >> 2); row < rows)
+                epilogue(2 * t + half, t * kTileRows + row, pairOf(n), y.v[2 * half], y.v[2 * half + 1], beside[n][half]);
+          }
+        };
+        if ((t + 1) * kTileRows <= numRows)
+          finish(kTileRows); // no branch parts what can be done side by side
+        else
+          finish(numRows - t * kTileRows);
       }
     }
   }

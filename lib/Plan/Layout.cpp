@@ -111,17 +111,17 @@ private:
 
   /// What a pass of one row needs: its operand as far as it stays in registers until it is there
   /// (Operand::single), or what is taken of the stream at a time. Several rows need at least a chunk's
-  /// columns of 16; more than one row tile the sums of a unit and two windows of 32 columns (WideProduct.cuh).
+  /// columns of 16; more than one row tile the sums of a unit and two windows of a chunk's columns (WideProduct.cuh).
   void planScratch(int64_t attentionOfOne, int64_t attentionOfAll) {
-    int64_t ofOne = 0, ofSeveral = 8 * 64 * kTileRows;
+    int64_t ofOne = 0, ofSeveral = 8 * 64 * kTileRows, ofWide = 0;
     for (const Matrix &m : plan.matrices) {
       const int64_t taken = std::min(kChunksTaken, m.blocks / m.chunkBlocks) * m.chunkBlocks * 8 * 64;
       ofOne = std::max({ofOne, taken, m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
       ofSeveral = std::max(ofSeveral, m.chunkBlocks * 8 * 64 * 16);
+      ofWide = std::max(ofWide, kMaxRows * (8 * kMostTiles * 8 * 4 + 2 * m.chunkBlocks * 64));
     }
     ofOne = roundUp(std::max(kSumBytesOfOne + ofOne, attentionOfOne), 128);
-    const int64_t ofWide = plan.rowsPerPass > kTileRows ? kMaxRows * (8 * kMostTiles * 8 * 4 + 2 * 64) : 0;
-    ofSeveral = roundUp(std::max({kSumBytes + ofSeveral, attentionOfAll, ofWide}), 128);
+    ofSeveral = roundUp(std::max({kSumBytes + ofSeveral, attentionOfAll, plan.rowsPerPass > kTileRows ? ofWide : 0}), 128);
     plan.scratchBytes = ofOne;
     if (planRing(std::max(kSumBytes + operandsWanted(), ofSeveral)) && plan.scratchBytes + plan.lentStages * plan.stageBytes < ofSeveral) {
       plan.scratchBytes = std::max(ofOne, ofSeveral); // too few stages to lend
