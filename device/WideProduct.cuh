@@ -50,9 +50,15 @@ __device__ __forceinline__ bool streamUnits(P &producer, const StreamStep &step,
           return false;
         char *target = producer.target();
         const char *source = chunk;
+        if (groups == kParts) {
+#pragma unroll
+          for (int i = 0; i < kParts; ++i, target += piece, source += toNext)
+            producer.copy(target, source, piece);
+        } else {
 #pragma unroll 1
-        for (int i = 0; i < groups; ++i, target += piece, source += toNext)
-          producer.copy(target, source, piece);
+          for (int i = 0; i < groups; ++i, target += piece, source += toNext)
+            producer.copy(target, source, piece);
+        }
         producer.close();
       }
     }
@@ -147,6 +153,10 @@ template <class M> struct UnitCursor {
   __device__ __forceinline__ int group(int number) const {
     return groupOfSet(M::groups, M::descending, unit / perSet, number);
   }
+  /// What a warp takes of the set's chunks; one without a group does what the last one with a group does, for nothing.
+  __device__ __forceinline__ int piece(int warp) const {
+    return M::groups % kParts == 0 ? warp : min(warp, M::groups - unit / perSet * kParts - 1);
+  }
   __device__ __forceinline__ bool endsPart(int window) const { return block + window >= M::blocks; }
   __device__ __forceinline__ bool endsUnit(int window) const {
     return endsPart(window) && part + 1 == partOf(unit) + M::unitParts;
@@ -181,48 +191,62 @@ template <class M> __device__ __forceinline__ u32 *counterOfThread(const abi::La
   return unit < UnitCursor<M>::units ? reinterpret_cast<u32 *>(p.tagged + M::partsDone) + unit / kParts : nullptr;
 }
 
-/// A warp's products of `count` blocks of 32 columns, whole chunks, for the first `Tiles` row tiles; of none it only
-/// lets the chunks go.
+/// A warp's share of the weights, a block ahead of what it multiplies.
+template <class M> struct BlockWeights {
+  const Words4 *chunk;
+  Words4 words[2][M::group]; ///< of even and of odd blocks of a chunk
+  __device__ __forceinline__ void load(int block) {
+#pragma unroll
+    for (int n = 0; n < M::group; ++n)
+      words[block % 2][n] = chunk[(block * M::group + n) * 32];
+  }
+  /// The first block of the next chunk, of its piece number `piece`.
+  template <class C> __device__ __forceinline__ void acquire(C &consumer, int piece) {
+    chunk = reinterpret_cast<const Words4 *>(consumer.acquire()) + piece * (M::chunkBlocks * M::group * 32) + laneId();
+    load(0);
+    if (M::chunkBlocks == 1)
+      consumer.release();
+  }
+};
+
+/// A warp's products of `count` blocks of 32 columns, whole chunks, for the first `Tiles` row tiles. The weights of the
+/// first block are there; those of the block behind the last come, too, if there is `more`: of piece number `next`, where
+/// `piece` is that of the others.
 template <class M, int Tiles, class C>
 __device__ __forceinline__ void multiplyWindow(C &consumer, float (&acc)[M::group][kMaxRows / kTileRows][2][4],
-                                               const Words4 *activations, int count) {
-  constexpr int half = Tiles / 2, step = M::chunkBlocks < 2 ? M::chunkBlocks : 2; // blocks whose weights are loaded together
-  Words4 w[step][M::group], a[2][half > 0 ? 2 * half : 1];
-  // Half of the row tiles comes while the other is multiplied.
-  const auto load = [&](int block, int which) {
+                                               BlockWeights<M> &weights, const Words4 *activations, int count, int piece, int next,
+                                               bool more) {
+  constexpr int blocks = M::chunkBlocks, steps = blocks * Tiles, slots = steps % 4 == 0 ? 4 : 2, ahead = slots - 1;
+  Words4 a[slots][2]; // row tiles, loaded ahead of their products
+  const auto load = [&](int step) {
 #pragma unroll
-    for (int i = 0; i < 2 * half; ++i)
-      a[which][i] = activations[(block * (kMaxRows / kTileRows) * 2 + which * 2 * half + i) * 32];
+    for (int i = 0; i < 2; ++i)
+      a[step % slots][i] = activations[((step / Tiles * (kMaxRows / kTileRows) + step % Tiles) * 2 + i) * 32];
   };
-  load(0, 0);
+#pragma unroll
+  for (int step = 0; step < ahead; ++step)
+    if (step / Tiles < blocks || step / Tiles < count)
+      load(step);
 #pragma unroll 1
-  for (int first = 0; first < count; first += M::chunkBlocks, activations += M::chunkBlocks * kMaxRows * 4) {
-    const Words4 *weights = reinterpret_cast<const Words4 *>(consumer.acquire()) + warpId() * (M::chunkBlocks * M::group * 32) + laneId();
+  for (int first = 0; first < count; first += blocks, activations += blocks * kMaxRows * 4) {
 #pragma unroll
-    for (int block = 0; block < M::chunkBlocks; ++block) {
-      if constexpr (Tiles > 0) {
-        if (block % step == 0)
-#pragma unroll
-          for (int i = 0; i < step * M::group; ++i)
-            w[i / M::group][i % M::group] = weights[(block * M::group + i) * 32];
+    for (int step = 0; step < steps; ++step) {
+      const int block = step / Tiles, t = step % Tiles;
+      if ((step + ahead) / Tiles < blocks || first + (step + ahead) / Tiles < count)
+        load(step + ahead);
+      if (t == Tiles / 2 && block + 1 < blocks) {
+        weights.load(block + 1);
+        if (block + 2 == blocks)
+          consumer.release();
       }
-      if (block + step == M::chunkBlocks)
-        consumer.release();
 #pragma unroll
-      for (int which = 0; which < 2; ++which) {
-        if (which == 0)
-          load(block, 1);
-        else if (block + 1 < M::chunkBlocks || first + M::chunkBlocks < count)
-          load(block + 1, 0);
-#pragma unroll
-        for (int t = 0; t < half; ++t)
-#pragma unroll
-          for (int n = 0; n < M::group; ++n) {
-            const Words4 &one = a[which][2 * t], &two = a[which][2 * t + 1], &both = w[block % step][n];
-            mma(acc[n][which * half + t][0], one.x, one.y, one.z, one.w, both.x, both.y);
-            mma(acc[n][which * half + t][1], two.x, two.y, two.z, two.w, both.z, both.w);
-          }
+      for (int n = 0; n < M::group; ++n) {
+        const Words4 &one = a[step % slots][0], &two = a[step % slots][1], &both = weights.words[block % 2][n];
+        mma(acc[n][t][0], one.x, one.y, one.z, one.w, both.x, both.y);
+        mma(acc[n][t][1], two.x, two.y, two.z, two.w, both.z, both.w);
       }
+      if (block + 1 == blocks && t == (blocks > 1 ? Tiles / 2 : Tiles - 1) && (first + blocks < count || more))
+        weights.acquire(consumer, first + blocks < count ? piece : next);
     }
   }
 }
@@ -267,6 +291,8 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
       awaitCount(grid, M::partsEdge, counter, 2 * kParts * use);
 
   float acc[M::group][tiles][2][4] = {};
+  BlockWeights<M> weights;
+  weights.acquire(consumer, at.piece(warp));
   int buffer = 0;
   consumerSync(); // scratch may still be read
 #pragma unroll 1
@@ -290,12 +316,11 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
       peekAll(source, held, wanted, rowOf, columnOf);
 
     const int group = now.group(warp), count = min(window, M::blocks - now.block);
-    if (group >= 0 && numRows > 2 * kTileRows)
-      multiplyWindow<M, tiles>(consumer, acc, activations, count);
-    else if (group >= 0)
-      multiplyWindow<M, 2>(consumer, acc, activations, count);
+    const int piece = now.piece(warp), next = at.piece(warp);
+    if (numRows > 2 * kTileRows)
+      multiplyWindow<M, tiles>(consumer, acc, weights, activations, count, piece, next, !at.done());
     else
-      multiplyWindow<M, 0>(consumer, acc, activations, count);
+      multiplyWindow<M, 2>(consumer, acc, weights, activations, count, piece, next, !at.done());
     if (!now.endsPart(window) || group < 0)
       continue;
 
