@@ -7,9 +7,6 @@
 
 namespace megalith::device {
 
-/// Row tiles of 16 that a variant for so many rows handles.
-__device__ constexpr int tilesOf(int rows) { return (rows + kTileRows - 1) / kTileRows; }
-
 /// Where a product's operand comes from when that is not one bf16 buffer: finish() loads.
 struct NoSource {
   static constexpr int columns = 0;
@@ -74,7 +71,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   Source source;
   AsideOf aside;
   Early early;
-  static constexpr int Tiles = tilesOf(Rows);
+  static_assert(Rows <= kTileRows);
   const int numRows = Rows == 1 ? 1 : pass.numRows;
   const CtaGroups<M> groups;
   const bool active = groups.at(0) >= 0;
@@ -87,25 +84,24 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   static constexpr int chunksTaken = Rows > 1 ? 1 : takenOfGroup(chunksPerGroup<M>(), C::Ring::stages);
   static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
   static constexpr int groupsTaken = Rows > 1 || chunksTaken < chunksPerGroup<M>() ? 1 : kChunksTaken / chunksTaken;
-  /// Blocks of 32 columns that fit at a time; of one row tile what is taken together.
-  static constexpr int step = Tiles == 1 ? blocksTaken : 1;
-  static_assert(Tiles > 1 || C::operandBytes(Rows) >= step * Rows * 64 * kConsumerWarps, "room for a step");
+  static_assert(C::operandBytes(Rows) >= blocksTaken * Rows * 64 * kConsumerWarps, "room for what is taken together");
+  /// Blocks of 32 columns that fit at a time.
   const int fit = Rows == 1 ? C::operandBytes(1) / (64 * kConsumerWarps) : pass.blocksAtOnce;
-  const int window = single ? M::blocks : min(M::blocks, fit / step * step);
-  const bool resident = single || (Tiles == 1 && window == M::blocks); // several row tiles seldom fit
+  const int window = single ? M::blocks : min(M::blocks, fit / blocksTaken * blocksTaken);
+  const bool resident = single || window == M::blocks;
   Words4 held[single ? share : 1] = {};
   decltype(aside(0)) heldAside[single ? share : 1] = {};
   float scalars[kRowScalars] = {}; ///< of a single row
 
   /// A lane's share of the chunks that have been taken.
-  Words4 taken[groupsTaken][Tiles == 1 ? blocksTaken : 1][M::group] = {};
+  Words4 taken[groupsTaken][blocksTaken][M::group] = {};
 
   /// Sums of several groups are added over the warps together, as many as their rows leave room
   /// for. What a thread is handed then: (tile of these groups, row, pair); its row stays.
-  const int rowsLog = Rows == 1 ? 0 : Tiles == 1 ? pass.rowsLog : 4;
-  const int atOnce = Tiles == 1 ? max(1, min(kGroupsAtOnce, (kMostTiles * kTileRows >> rowsLog) / M::group)) : 1;
+  const int rowsLog = Rows == 1 ? 0 : pass.rowsLog;
+  const int atOnce = max(1, min(kGroupsAtOnce, (kMostTiles * kTileRows >> rowsLog) / M::group));
   const int itemTile = (int)threadIdx.x >> (2 + rowsLog), itemRow = ((int)threadIdx.x >> 2) & ((1 << rowsLog) - 1);
-  decltype(early(0, 0)) beside = {}; // of one row tile
+  decltype(early(0, 0)) beside = {};
 
   __device__ __forceinline__ int pairOf(int i) const {
     return (groups.at(i + itemTile / M::group) * M::group + itemTile % M::group) * 4 + ((int)threadIdx.x & 3);
@@ -115,7 +111,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   }
   /// For the sums of the groups from the i-th of this CTA on.
   __device__ __forceinline__ void lookAhead(int i) {
-    if (Tiles == 1 && hasItem(i, itemRow)) // with more row tiles there are no registers for it
+    if (hasItem(i, itemRow))
       beside = early(itemRow, pairOf(i));
   }
 
@@ -154,7 +150,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   }
   /// Rows of odd blocks stand in pairs the other way round when there are as many as even numbers
   /// of them: else lanes side by side would meet in half of the banks.
-  __device__ __forceinline__ int rowAt(int block, int row) const { return Tiles > 1 ? row : row ^ (block & ~numRows & 1); }
+  __device__ __forceinline__ int rowAt(int block, int row) const { return row ^ (block & ~numRows & 1); }
   __device__ __forceinline__ Words4 &at(int block, int row, int quarter) const {
     return reinterpret_cast<Words4 *>(staged)[(block * numRows + rowAt(block, row)) * 4 + quarter];
   }
@@ -170,7 +166,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// Brings blocks [first, first + count) of the source into shared memory; several loads at
   /// once: of neighbouring columns of a single row, of several rows otherwise.
   __device__ __forceinline__ void stage(int first, int count) const {
-    constexpr int batch = Rows > 1 && M::k % 8 == 0 ? Tiles == 1 ? 8 : 6 : 4; // as many as there are registers
+    constexpr int batch = Rows > 1 && M::k % 8 == 0 ? 8 : 4; // as many as there are registers
     constexpr int across = Rows == 1 ? batch : 1, down = batch / across;
     const int wideLog = lanesAcross(count), wide = 1 << wideLog, tall = 32 >> wideLog;
     __syncwarp(); // lanes may still read what stands there
@@ -226,8 +222,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   __device__ __forceinline__ void begin() {
     if (!active)
       return;
-    if constexpr (Tiles == 1)
-      take(0);
+    take(0);
     lookAhead(0);
     if constexpr (single) {
 #pragma unroll

@@ -39,7 +39,7 @@ struct PassShared {
   u32 widePasses, wideHeads;  ///< of more than one row tile, this one among them; and with logits
   AttentionUnit firstUnit;    ///< of this CTA
   int rangesUpto[kMaxRows];   ///< ranges of the groups up to this one
-  int blocksAtOnce;           ///< of 32 columns of all rows that fit a warp's part of the operands, in passes of several rows
+  int blocksAtOnce;           ///< of 32 columns of all rows that fit a warp's part of the operands, in passes of several rows and one row tile
   int rowsLog;                ///< of the rows of the first tile, padded to a power of two
   int set;                    ///< of the workspace that this pass writes
   int rowsLast;               ///< rows of the last pass that had any
@@ -187,7 +187,7 @@ template <class Pool> __device__ __forceinline__ void findPlaces(PassShared &pas
 /// Plans the products of the pass's rows. One lane. `Stream`: the Consumer.
 template <class Stream> __device__ __forceinline__ void planProducts(PassShared &pass) {
   const int numRows = pass.numRows;
-  pass.blocksAtOnce = Stream::operandBytes(kMaxRows) / (kConsumerWarps * 64 * numRows);
+  pass.blocksAtOnce = Stream::operandBytes(kTileRows) / (kConsumerWarps * 64 * numRows);
   pass.rowsLog = numRows <= 1 ? 0 : numRows <= 2 ? 1 : numRows <= 4 ? 2 : numRows <= 8 ? 3 : 4;
 }
 

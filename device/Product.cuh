@@ -6,33 +6,20 @@
 
 namespace megalith::device {
 
-/// The sums of one row tile, without an index that would send all of them to memory.
-template <int Tiles> __device__ __forceinline__ void pick(float (&out)[2][4], const float (&of)[Tiles][2][4], int tile) {
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    out[i / 4][i % 4] = of[0][i / 4][i % 4];
-#pragma unroll
-    for (int t = 1; t < Tiles; ++t)
-      out[i / 4][i % 4] = tile == t ? of[t][i / 4][i % 4] : out[i / 4][i % 4];
-  }
-}
-
-/// y = a * M^T for all rows of the pass.
-///   Rows     at most so many does this variant handle: 1, 16 or 64. That for one row is short:
+/// y = a * M^T for all rows of a pass of one row tile.
+///   Rows     at most so many does this variant handle: 1 or 16. That for one row is short:
 ///            code that runs once in a layer comes from far away in the instruction memory
 ///   Reduced  begin() and reductions came before
-///   early(row, pair)   loads what the epilogue needs beside the products; of one row tile
-///            before them, so that it comes meanwhile
+///   early(row, pair)   loads what the epilogue needs beside the products, before them, so that it comes meanwhile
 ///   epilogue(tile, row, pair, y0, y1, what early returned)   one thread holds packed rows 2*pair and
 ///            2*pair+1 of the matrix. The four lanes that hold a row's pairs 4i to 4i+3 call it together
 template <bool Reduced, class M, int Rows, class C, class Source, class AsideOf, class Early, class Finish, class Epilogue>
 __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideOf, Early> &operand, Finish finish,
                                               Epilogue epilogue) {
-  constexpr int Tiles = tilesOf(Rows);
+  static_assert(Rows <= kTileRows, "see WideProduct.cuh");
   constexpr bool single = Operand<M, Rows, C, Source, AsideOf, Early>::single;
   constexpr int groupsTaken = Operand<M, Rows, C, Source, AsideOf, Early>::groupsTaken;
   static_assert(kGroupsAtOnce % groupsTaken == 0);
-  constexpr int abreast = 2; // row tiles, where there are several: one for each buffer of sums
   static_assert(M::group <= kMostTiles);
   if (!operand.active)
     return;
@@ -68,7 +55,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
   const bool below = rowInTile < numRows, above = 8 + rowInTile < numRows; // rows of the first tile
 #pragma unroll 1
   for (int i = 0; operand.groups.at(i) >= 0; i += operand.atOnce) {
-    float *const sums = Tiles == 1 ? consumer.template nextSums<Rows>() : nullptr; // the two alternate: one barrier is enough
+    float *const sums = consumer.template nextSums<Rows>(); // the two alternate: one barrier is enough
 #pragma unroll 1
     for (int from = i; from < i + operand.atOnce && operand.groups.at(from) >= 0; from += groupsTaken) {
 #pragma unroll
@@ -77,9 +64,17 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
         if (g > 0 && operand.groups.at(group) < 0)
           break;
         const bool last = operand.groups.at(group + 1) < 0;
-        float acc[M::group][Tiles][2][4] = {};
-        // `first`: of the blocks in shared memory.
-        const auto takenChunks = [&](int first, int count) {
+        float acc[M::group][2][4] = {};
+#pragma unroll 1
+        for (int first = 0; first < M::blocks; first += operand.window) {
+          const int count = min(operand.window, M::blocks - first);
+          if constexpr (!single) {
+            if (!staged)
+              operand.stage(first, count);
+            if (changes<Finish> && !finished)
+              operand.finishStaged(first, count, finish);
+            staged = finished = operand.resident;
+          }
 #pragma unroll 1
           for (int block = 0; block < count; block += operand.blocksTaken) {
             const Words4 *activations = &operand.at(block, rowInTile, lane & 3);
@@ -94,104 +89,34 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
               for (int n = 0; n < M::group; ++n) {
                 const Words4 &both = operand.taken[g][b][n];
                 if constexpr (Rows == 1) {
-                  mma(acc[n][0][0], low.x, low.y, low.z, low.w, both.x, both.y);
-                  mma(acc[n][0][1], low.x, low.y, low.z, low.w, both.z, both.w);
+                  mma(acc[n][0], low.x, low.y, low.z, low.w, both.x, both.y);
+                  mma(acc[n][1], low.x, low.y, low.z, low.w, both.z, both.w);
                 } else {
-                  mma(acc[n][0][0], low.x, high.x, low.z, high.z, both.x, both.y);
-                  mma(acc[n][0][1], low.y, high.y, low.w, high.w, both.z, both.w);
+                  mma(acc[n][0], low.x, high.x, low.z, high.z, both.x, both.y);
+                  mma(acc[n][1], low.y, high.y, low.w, high.w, both.z, both.w);
                 }
               }
             }
             if (g + 1 == groupsTaken && (!last || first + block + operand.blocksTaken < M::blocks))
               operand.take(group + 1);
           }
-        };
-        const Words4 *weights = nullptr; // of a chunk, which may go on in the next window
-#pragma unroll 1
-        for (int first = 0; first < M::blocks; first += operand.window) {
-          const int count = min(operand.window, M::blocks - first);
-          if constexpr (!single) {
-            if (!staged)
-              operand.stage(first, count);
-            if (changes<Finish> && !finished)
-              operand.finishStaged(first, count, finish);
-            staged = finished = operand.resident;
-          }
-          if constexpr (Tiles == 1) {
-            takenChunks(first, count);
-          } else {
-#pragma unroll 1
-            for (int block = 0; block < count; ++block) {
-              const int inChunk = (first + block) % M::chunkBlocks;
-              if (inChunk == 0)
-                weights = operand.chunk();
-              Words4 w[M::group];
-#pragma unroll
-              for (int n = 0; n < M::group; ++n)
-                w[n] = weights[(inChunk * M::group + n) * 32];
-#pragma unroll
-              for (int t = 0; t < Tiles; t += abreast) {
-                if (t * kTileRows >= numRows)
-                  break;
-                Words4 a[abreast][2];
-#pragma unroll
-                for (int i = 0; i < 2 * abreast; ++i) // behind the last row it again: nobody looks at these sums
-                  a[i / 2][i % 2] = operand.at(block, min(t * kTileRows + i * 8 + rowInTile, numRows - 1), lane & 3);
-#pragma unroll
-                for (int i = 0; i < abreast; ++i)
-#pragma unroll
-                  for (int n = 0; n < M::group; ++n) {
-                    mma(acc[n][t + i][0], a[i][0].x, a[i][1].x, a[i][0].z, a[i][1].z, w[n].x, w[n].y);
-                    mma(acc[n][t + i][1], a[i][0].y, a[i][1].y, a[i][0].w, a[i][1].w, w[n].z, w[n].w);
-                  }
-              }
-              if (inChunk == M::chunkBlocks - 1)
-                consumer.release();
-            }
-          }
         }
-        if constexpr (Tiles == 1) {
 #pragma unroll
-          for (int n = 0; n < M::group; ++n) {
-            if constexpr (Rows == 1) // the second step's sums stand in the other half
+        for (int n = 0; n < M::group; ++n) {
+          if constexpr (Rows == 1) // the second step's sums stand in the other half
 #pragma unroll
-              for (int e = 0; e < 2; ++e)
-                acc[n][0][1][e] = acc[n][0][1][2 + e];
-            handIn(sums, acc[n][0][0], acc[n][0][1], (group - i) * M::group + n);
-          }
-        } else {
-          // One row tile in each buffer; half of the threads add up each.
-#pragma unroll 1
-          for (int t = 0; t * kTileRows < numRows; t += abreast) {
-            consumerSync(); // they may still be read
-#pragma unroll
-            for (int of = 0; of < abreast; ++of)
-#pragma unroll
-              for (int n = 0; n < M::group; ++n) {
-                float tile[2][4];
-                pick(tile, acc[n], t + of);
-                handIn(consumer.scratch + of * kConsumerWarps * sumFloats(Rows), tile[0], tile[1], n);
-              }
-            consumerSync();
-            const int item = threadIdx.x % (M::group * 64), tile = t + (int)threadIdx.x / (M::group * 64);
-            const int row = tile * kTileRows + (item >> 2) % kTileRows;
-            const int pair = (operand.groups.at(group) * M::group + (item >> 6)) * 4 + (item & 3);
-            if (tile < t + abreast && row < numRows) {
-              const Float2 y = sumUp(consumer.scratch + (tile - t) * kConsumerWarps * sumFloats(Rows), item);
-              epilogue(tile, row, pair, y.x, y.y, operand.early(row, pair));
-            }
-          }
+            for (int e = 0; e < 2; ++e)
+              acc[n][1][e] = acc[n][1][2 + e];
+          handIn(sums, acc[n][0], acc[n][1], (group - i) * M::group + n);
         }
       }
     }
-    if constexpr (Tiles == 1) {
-      consumerSync();
-      if (operand.hasItem(i, itemRow)) {
-        const Float2 y = sumUp(sums, threadIdx.x);
-        epilogue(0, itemRow, operand.pairOf(i), y.x, y.y, operand.beside);
-      }
-      operand.lookAhead(i + operand.atOnce);
+    consumerSync();
+    if (operand.hasItem(i, itemRow)) {
+      const Float2 y = sumUp(sums, threadIdx.x);
+      epilogue(0, itemRow, operand.pairOf(i), y.x, y.y, operand.beside);
     }
+    operand.lookAhead(i + operand.atOnce);
   }
   consumer.keep();
 }

@@ -216,24 +216,22 @@ template <class M, int Tiles, class C>
 __device__ __forceinline__ void multiplyWindow(C &consumer, float (&acc)[M::group][kMaxRows / kTileRows][2][4],
                                                BlockWeights<M> &weights, const Words4 *activations, int count, int piece, int next,
                                                bool more) {
-  constexpr int blocks = M::chunkBlocks, steps = blocks * Tiles, slots = steps % 4 == 0 ? 4 : 2, ahead = slots - 1;
-  Words4 a[slots][2]; // row tiles, loaded ahead of their products
+  constexpr int blocks = M::chunkBlocks, steps = blocks * Tiles;
+  static_assert(Tiles % 2 == 0);
+  Words4 a[2][2]; // a row tile is loaded before the products of the last one
   const auto load = [&](int step) {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      a[step % slots][i] = activations[((step / Tiles * (kMaxRows / kTileRows) + step % Tiles) * 2 + i) * 32];
+      a[step % 2][i] = activations[((step / Tiles * (kMaxRows / kTileRows) + step % Tiles) * 2 + i) * 32];
   };
-#pragma unroll
-  for (int step = 0; step < ahead; ++step)
-    if (step / Tiles < blocks || step / Tiles < count)
-      load(step);
+  load(0);
 #pragma unroll 1
   for (int first = 0; first < count; first += blocks, activations += blocks * kMaxRows * 4) {
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
       const int block = step / Tiles, t = step % Tiles;
-      if ((step + ahead) / Tiles < blocks || first + (step + ahead) / Tiles < count)
-        load(step + ahead);
+      if (step + 1 < steps || first + blocks < count)
+        load(step + 1);
       if (t == Tiles / 2 && block + 1 < blocks) {
         weights.load(block + 1);
         if (block + 2 == blocks)
@@ -241,7 +239,7 @@ __device__ __forceinline__ void multiplyWindow(C &consumer, float (&acc)[M::grou
       }
 #pragma unroll
       for (int n = 0; n < M::group; ++n) {
-        const Words4 &one = a[step % slots][0], &two = a[step % slots][1], &both = weights.words[block % 2][n];
+        const Words4 &one = a[step % 2][0], &two = a[step % 2][1], &both = weights.words[block % 2][n];
         mma(acc[n][t][0], one.x, one.y, one.z, one.w, both.x, both.y);
         mma(acc[n][t][1], two.x, two.y, two.z, two.w, both.z, both.w);
       }
