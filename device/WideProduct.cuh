@@ -135,6 +135,9 @@ template <class C> __device__ constexpr int wideWindow() {
   return fit < 4 ? fit : 4;
 }
 
+/// The kernel stops, and a wait of this CTA may have ended early. What it waited for may not be there.
+__device__ __forceinline__ bool stops(const GridEdges &grid) { return loadFlag(grid.stoppedHere) != 0; }
+
 /// Waits until `counter` is at least `least`; when the kernel stops, no longer.
 __device__ __noinline__ void awaitCount(GridEdges &grid, int edge, const u32 *counter, u32 least) {
   noteEdge(edge);
@@ -191,7 +194,7 @@ template <class M> __device__ __forceinline__ u32 *counterOfThread(const abi::La
   return unit < UnitCursor<M>::units ? reinterpret_cast<u32 *>(p.tagged + M::partsDone) + unit / kParts : nullptr;
 }
 
-/// A warp's share of the weights, a block ahead of what it multiplies.
+/// A warp's share of the weights, in a chunk a block ahead of what it multiplies.
 template <class M> struct BlockWeights {
   const Words4 *chunk;
   Words4 words[2][M::group]; ///< of even and of odd blocks of a chunk
@@ -204,8 +207,6 @@ template <class M> struct BlockWeights {
   template <class C> __device__ __forceinline__ void acquire(C &consumer, int piece) {
     chunk = reinterpret_cast<const Words4 *>(consumer.acquire()) + piece * (M::chunkBlocks * M::group * 32) + laneId();
     load(0);
-    if (M::chunkBlocks == 1)
-      consumer.release();
   }
 };
 
@@ -232,18 +233,20 @@ __device__ __forceinline__ void multiplyWindow(C &consumer, float (&acc)[M::grou
       const int block = step / Tiles, t = step % Tiles;
       if (step + 1 < steps || first + blocks < count)
         load(step + 1);
-      if (t == Tiles / 2 && block + 1 < blocks) {
+      if (t == Tiles / 2 && block + 1 < blocks)
         weights.load(block + 1);
-        if (block + 2 == blocks)
-          consumer.release();
-      }
 #pragma unroll
       for (int n = 0; n < M::group; ++n) {
         const Words4 &one = a[step % 2][0], &two = a[step % 2][1], &both = weights.words[block % 2][n];
         mma(acc[n][t][0], one.x, one.y, one.z, one.w, both.x, both.y);
         mma(acc[n][t][1], two.x, two.y, two.z, two.w, both.z, both.w);
       }
-      if (block + 1 == blocks && t == (blocks > 1 ? Tiles / 2 : Tiles - 1) && (first + blocks < count || more))
+      if (step + 1 < steps)
+        continue;
+      // Behind the products, which wait for the loads: given back right behind these, stages were copied to before they
+      // had been read.
+      consumer.release();
+      if (first + blocks < count || more)
         weights.acquire(consumer, first + blocks < count ? piece : next);
     }
   }
@@ -335,6 +338,8 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
           acc[n][t][0][e] = acc[n][t][1][e] = 0;
         }
         if constexpr (split) {
+          if (stops(grid)) // others may still read what stands there
+            break;
 #pragma unroll
           for (int half = 0; half < 2; ++half)
             if (const int row = t * kTileRows + half * 8 + (lane >> 2); row < numRows)
@@ -382,7 +387,7 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
 
   if constexpr (split) {
     consumerSync();
-    if (u32 *counter = counterOfThread<M>(*grid.params)) {
+    if (u32 *counter = counterOfThread<M>(*grid.params); counter && !stops(grid)) {
       addRelease(counter, 1);
       awaitCount(grid, M::partsEdge, counter, 2 * kParts * use + kParts);
     }
@@ -392,7 +397,9 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
 #pragma unroll 1
     for (int unit = firstUnit; unit < Cursor::units; unit += gridDim.x) {
       const int number = unit % kParts, group = Cursor(unit).group(number);
-      if (group < 0 || row >= numRows)
+      if (group < 0 || __any_sync(~0u, stops(grid)))
+        break; // of a set's groups the last ones are missing, and of the sets the last
+      if (row >= numRows)
         continue;
       Float2 parts[M::group][kParts];
       decltype(early(0, 0)) beside[M::group];
@@ -415,7 +422,7 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
       }
     }
     consumerSync();
-    if (u32 *counter = counterOfThread<M>(*grid.params))
+    if (u32 *counter = counterOfThread<M>(*grid.params); counter && !stops(grid))
       addRelease(counter, 1);
   }
   consumer.keep();

@@ -261,6 +261,9 @@ struct WqWkWv {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
   static constexpr int group = 1, groups = 64, firstCta = 0;
   static constexpr bool descending = false;
+  static constexpr int unitParts = 1, firstUnitCta = 0; // of more than 16 rows
+  static constexpr int partsEdge = 12;
+  static constexpr long long parts = 3549440, partsDone = 4598016;
   static constexpr long long offset = 0, layerBytes = 262144;
 };
 
@@ -269,6 +272,9 @@ struct Wo {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
   static constexpr int group = 1, groups = 32, firstCta = 64;
   static constexpr bool descending = false;
+  static constexpr int unitParts = 1, firstUnitCta = 64; // of more than 16 rows
+  static constexpr int partsEdge = 13;
+  static constexpr long long parts = 4598272, partsDone = 5122560;
   static constexpr long long offset = 1572864, layerBytes = 131072;
 };
 
@@ -277,6 +283,9 @@ struct GateUp {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
   static constexpr int group = 2, groups = 88, firstCta = 96;
   static constexpr bool descending = false;
+  static constexpr int unitParts = 1, firstUnitCta = 96; // of more than 16 rows
+  static constexpr int partsEdge = 14;
+  static constexpr long long parts = 5122816, partsDone = 8006400;
   static constexpr long long offset = 2359296, layerBytes = 720896;
 };
 
@@ -285,6 +294,9 @@ struct Down {
   static constexpr int k = 704, kPadded = 768, blocks = 3, chunkBlocks = 1;
   static constexpr int group = 1, groups = 32, firstCta = 52;
   static constexpr bool descending = false;
+  static constexpr int unitParts = 1, firstUnitCta = 52; // of more than 16 rows
+  static constexpr int partsEdge = 15;
+  static constexpr long long parts = 8006656, partsDone = 8530944;
   static constexpr long long offset = 6684672, layerBytes = 393216;
 };
 
@@ -293,10 +305,13 @@ struct Head {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
   static constexpr int group = 1, groups = 33, firstCta = 84;
   static constexpr bool descending = false;
+  static constexpr int unitParts = 1, firstUnitCta = 84; // of more than 16 rows
+  static constexpr int partsEdge = 16;
+  static constexpr long long parts = 8531200, partsDone = 9186560;
   static constexpr long long offset = 9043968, layerBytes = 135168;
 };
 
-using WeightRing = Ring<16, 8192, 4, 5>;
+using WeightRing = Ring<16, 8192, 4, 4>;
 using Stream = Consumer<WeightRing, 11392>;
 
 // Shared memory of a CTA.
@@ -316,7 +331,7 @@ static_assert(sizeof(Shared) <= 154064, "the plan reserves this much");
 static_assert(AttentionShape<TargetKv>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<TargetKv>::scratchBytes(TargetKv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
-static_assert(Stream::operandBytes(kMaxRows) >= TargetKv::rows * 64 * kConsumerWarps, "room for 32 columns of all rows");
+static_assert(wideWindow<Stream>() > 0, "room for 32 columns of all rows, twice");
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
 
 // x (llama.yaml:33): row by row.
@@ -331,7 +346,7 @@ __device__ __noinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 335 "adaptive_speculative.cu"
+#line 350 "adaptive_speculative.cu"
     });
   });
 } // targetBodyX
@@ -352,7 +367,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 356 "adaptive_speculative.cu"
+#line 371 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -361,7 +376,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       b.wq_wk_wv_operand(layer).store8(row, c, h);
-#line 365 "adaptive_speculative.cu"
+#line 380 "adaptive_speculative.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -403,7 +418,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 407 "adaptive_speculative.cu"
+#line 422 "adaptive_speculative.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -415,7 +430,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 419 "adaptive_speculative.cu"
+#line 434 "adaptive_speculative.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -423,39 +438,38 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 427 "adaptive_speculative.cu"
+#line 442 "adaptive_speculative.cu"
     } // wv
   };
   if constexpr (Rows > kTileRows) {
-    auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.wq_wk_wv_operand(layer), NoAside{}, early);
-    streamProduct<false>(operand, Unchanged(), epilogue);
+    wideProduct<WqWkWv>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.wq_wk_wv_operand(layer), early, epilogue);
   }
   else {
     const auto aside = [&](int c) { return Aside<1>{{attn_norm.words(c)}}; };
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 439 "adaptive_speculative.cu"
+#line 453 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 443 "adaptive_speculative.cu"
+#line 457 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 448 "adaptive_speculative.cu"
+#line 462 "adaptive_speculative.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 452 "adaptive_speculative.cu"
+#line 466 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 459 "adaptive_speculative.cu"
+#line 473 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -476,7 +490,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query,
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 480 "adaptive_speculative.cu"
+#line 494 "adaptive_speculative.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -502,12 +516,17 @@ __device__ __noinline__ void targetBodyWo(int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 506 "adaptive_speculative.cu"
+#line 520 "adaptive_speculative.cu"
     } // wo
   };
-  auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
-  const Unchanged finish;
-  streamProduct<false>(operand, finish, epilogue);
+  if constexpr (Rows > kTileRows) {
+    wideProduct<Wo>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.attention(layer), early, epilogue);
+  }
+  else {
+    auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
+    const Unchanged finish;
+    streamProduct<false>(operand, finish, epilogue);
+  }
 } // targetBodyWo
 
 // gate_up operand (llama.yaml:42): once, where each CTA would make it for itself.
@@ -525,7 +544,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 529 "adaptive_speculative.cu"
+#line 548 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -534,7 +553,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 538 "adaptive_speculative.cu"
+#line 557 "adaptive_speculative.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -556,39 +575,38 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 560 "adaptive_speculative.cu"
+#line 579 "adaptive_speculative.cu"
     } // gate, up
   };
   if constexpr (Rows > kTileRows) {
-    auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.gate_up_operand(layer), NoAside{}, early);
-    streamProduct<false>(operand, Unchanged(), epilogue);
+    wideProduct<GateUp>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up_operand(layer), early, epilogue);
   }
   else {
     const auto aside = [&](int c) { return Aside<1>{{mlp_norm.words(c)}}; };
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 572 "adaptive_speculative.cu"
+#line 590 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 576 "adaptive_speculative.cu"
+#line 594 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 581 "adaptive_speculative.cu"
+#line 599 "adaptive_speculative.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 585 "adaptive_speculative.cu"
+#line 603 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 592 "adaptive_speculative.cu"
+#line 610 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -617,12 +635,17 @@ __device__ __noinline__ void targetBodyDown(int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 621 "adaptive_speculative.cu"
+#line 639 "adaptive_speculative.cu"
     } // down
   };
-  auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
-  const Unchanged finish;
-  streamProduct<false>(operand, finish, epilogue);
+  if constexpr (Rows > kTileRows) {
+    wideProduct<Down>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up(layer), early, epilogue);
+  }
+  else {
+    auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
+    const Unchanged finish;
+    streamProduct<false>(operand, finish, epilogue);
+  }
 } // targetBodyDown
 
 // Segment `body` of model `target`. Rows: at most so many does this variant handle. False when the
@@ -632,6 +655,8 @@ __device__ __noinline__ bool targetBody() {
   Shared &shared = sharedOfCta();
   targetBodyX();
   consumerSync(); // the pass is planned
+  if (Rows > kTileRows) // what the producer copies before it knows that
+    dropAhead(shared.stream(), chunksOf<WqWkWv>());
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
     if (Rows > kTileRows) {
@@ -664,14 +689,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 668 "adaptive_speculative.cu"
+#line 693 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 675 "adaptive_speculative.cu"
+#line 700 "adaptive_speculative.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -686,13 +711,13 @@ __device__ __noinline__ void targetHeadHead() {
   const int numRows = pass.numRows;
   const WeightVector<256> norm{packedVector(p, 9185280)};
   const auto early = [](int, int) { return Nothing{}; };
-  Best best[tilesOf(Rows)];
+  Best best[bestsOf(Rows)];
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     if (pair < 132) {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 696 "adaptive_speculative.cu"
+#line 721 "adaptive_speculative.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -701,33 +726,32 @@ __device__ __noinline__ void targetHeadHead() {
     } // head
   };
   if constexpr (Rows > kTileRows) {
-    auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
-    streamProduct<false>(operand, Unchanged(), epilogue);
+    wideProduct<Head>(shared.stream(), pass, shared.grid, pass.wideHeads - 1, b.head_operand(0), early, epilogue);
   }
   else {
     const auto aside = [&](int c) { return Aside<1>{{norm.words(c)}}; };
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 713 "adaptive_speculative.cu"
+#line 737 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 717 "adaptive_speculative.cu"
+#line 741 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 722 "adaptive_speculative.cu"
+#line 746 "adaptive_speculative.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 726 "adaptive_speculative.cu"
+#line 750 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 731 "adaptive_speculative.cu"
+#line 755 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -761,7 +785,7 @@ __device__ __noinline__ bool streamBody(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   const auto kv = [&](Producer<WeightRing> &inner, int layer) { return streamKv<TargetKv>(inner, p, shared.pass, layer); };
-  return streamSteps(producer, kBodySteps, 7, 0, 7, 6, p.stream, kv);
+  return streamSegment(producer, kBodySteps, 7, 0, 7, 6, p.stream, kv);
 } // streamBody
 
 __constant__ StreamStep kHeadSteps[] = {
@@ -771,7 +795,7 @@ __constant__ StreamStep kHeadSteps[] = {
 __device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
-  return streamSteps(producer, kHeadSteps, 2, 2, 2, 1, p.stream, NoKv());
+  return streamSegment(producer, kHeadSteps, 2, 2, 2, 1, p.stream, NoKv());
 } // streamHead
 
 // Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output

@@ -240,6 +240,9 @@ struct WqWkWv {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
   static constexpr int group = 1, groups = 64, firstCta = 0;
   static constexpr bool descending = false;
+  static constexpr int unitParts = 1, firstUnitCta = 0; // of more than 16 rows
+  static constexpr int partsEdge = 12;
+  static constexpr long long parts = 3549440, partsDone = 4598016;
   static constexpr long long offset = 0, layerBytes = 262144;
 };
 
@@ -248,6 +251,9 @@ struct Wo {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
   static constexpr int group = 1, groups = 32, firstCta = 64;
   static constexpr bool descending = false;
+  static constexpr int unitParts = 1, firstUnitCta = 64; // of more than 16 rows
+  static constexpr int partsEdge = 13;
+  static constexpr long long parts = 4598272, partsDone = 5122560;
   static constexpr long long offset = 1572864, layerBytes = 131072;
 };
 
@@ -256,6 +262,9 @@ struct GateUp {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
   static constexpr int group = 2, groups = 88, firstCta = 96;
   static constexpr bool descending = false;
+  static constexpr int unitParts = 1, firstUnitCta = 96; // of more than 16 rows
+  static constexpr int partsEdge = 14;
+  static constexpr long long parts = 5122816, partsDone = 8006400;
   static constexpr long long offset = 2359296, layerBytes = 720896;
 };
 
@@ -264,6 +273,9 @@ struct Down {
   static constexpr int k = 704, kPadded = 768, blocks = 3, chunkBlocks = 1;
   static constexpr int group = 1, groups = 32, firstCta = 52;
   static constexpr bool descending = false;
+  static constexpr int unitParts = 1, firstUnitCta = 52; // of more than 16 rows
+  static constexpr int partsEdge = 15;
+  static constexpr long long parts = 8006656, partsDone = 8530944;
   static constexpr long long offset = 6684672, layerBytes = 393216;
 };
 
@@ -272,10 +284,13 @@ struct Head {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
   static constexpr int group = 1, groups = 33, firstCta = 84;
   static constexpr bool descending = false;
+  static constexpr int unitParts = 1, firstUnitCta = 84; // of more than 16 rows
+  static constexpr int partsEdge = 16;
+  static constexpr long long parts = 8531200, partsDone = 9186560;
   static constexpr long long offset = 9043968, layerBytes = 135168;
 };
 
-using WeightRing = Ring<16, 8192, 4, 5>;
+using WeightRing = Ring<16, 8192, 4, 4>;
 using Stream = Consumer<WeightRing, 11392>;
 
 // Shared memory of a CTA.
@@ -295,7 +310,7 @@ static_assert(sizeof(Shared) <= 154064, "the plan reserves this much");
 static_assert(AttentionShape<TargetKv>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<TargetKv>::scratchBytes(TargetKv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
-static_assert(Stream::operandBytes(kMaxRows) >= TargetKv::rows * 64 * kConsumerWarps, "room for 32 columns of all rows");
+static_assert(wideWindow<Stream>() > 0, "room for 32 columns of all rows, twice");
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
 
 // x (llama.yaml:33): row by row.
@@ -310,7 +325,7 @@ __device__ __noinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 314 "speculative_lookup.cu"
+#line 329 "speculative_lookup.cu"
     });
   });
 } // targetBodyX
@@ -331,7 +346,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 335 "speculative_lookup.cu"
+#line 350 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -340,7 +355,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       b.wq_wk_wv_operand(layer).store8(row, c, h);
-#line 344 "speculative_lookup.cu"
+#line 359 "speculative_lookup.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -382,7 +397,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 386 "speculative_lookup.cu"
+#line 401 "speculative_lookup.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -394,7 +409,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 398 "speculative_lookup.cu"
+#line 413 "speculative_lookup.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -402,39 +417,38 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 406 "speculative_lookup.cu"
+#line 421 "speculative_lookup.cu"
     } // wv
   };
   if constexpr (Rows > kTileRows) {
-    auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.wq_wk_wv_operand(layer), NoAside{}, early);
-    streamProduct<false>(operand, Unchanged(), epilogue);
+    wideProduct<WqWkWv>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.wq_wk_wv_operand(layer), early, epilogue);
   }
   else {
     const auto aside = [&](int c) { return Aside<1>{{attn_norm.words(c)}}; };
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 418 "speculative_lookup.cu"
+#line 432 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 422 "speculative_lookup.cu"
+#line 436 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 427 "speculative_lookup.cu"
+#line 441 "speculative_lookup.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 431 "speculative_lookup.cu"
+#line 445 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 438 "speculative_lookup.cu"
+#line 452 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -455,7 +469,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query,
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 459 "speculative_lookup.cu"
+#line 473 "speculative_lookup.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -481,12 +495,17 @@ __device__ __noinline__ void targetBodyWo(int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 485 "speculative_lookup.cu"
+#line 499 "speculative_lookup.cu"
     } // wo
   };
-  auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
-  const Unchanged finish;
-  streamProduct<false>(operand, finish, epilogue);
+  if constexpr (Rows > kTileRows) {
+    wideProduct<Wo>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.attention(layer), early, epilogue);
+  }
+  else {
+    auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
+    const Unchanged finish;
+    streamProduct<false>(operand, finish, epilogue);
+  }
 } // targetBodyWo
 
 // gate_up operand (llama.yaml:42): once, where each CTA would make it for itself.
@@ -504,7 +523,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 508 "speculative_lookup.cu"
+#line 527 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -513,7 +532,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 517 "speculative_lookup.cu"
+#line 536 "speculative_lookup.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -535,39 +554,38 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 539 "speculative_lookup.cu"
+#line 558 "speculative_lookup.cu"
     } // gate, up
   };
   if constexpr (Rows > kTileRows) {
-    auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.gate_up_operand(layer), NoAside{}, early);
-    streamProduct<false>(operand, Unchanged(), epilogue);
+    wideProduct<GateUp>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up_operand(layer), early, epilogue);
   }
   else {
     const auto aside = [&](int c) { return Aside<1>{{mlp_norm.words(c)}}; };
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 551 "speculative_lookup.cu"
+#line 569 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 555 "speculative_lookup.cu"
+#line 573 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 560 "speculative_lookup.cu"
+#line 578 "speculative_lookup.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 564 "speculative_lookup.cu"
+#line 582 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 571 "speculative_lookup.cu"
+#line 589 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -596,12 +614,17 @@ __device__ __noinline__ void targetBodyDown(int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 600 "speculative_lookup.cu"
+#line 618 "speculative_lookup.cu"
     } // down
   };
-  auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
-  const Unchanged finish;
-  streamProduct<false>(operand, finish, epilogue);
+  if constexpr (Rows > kTileRows) {
+    wideProduct<Down>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up(layer), early, epilogue);
+  }
+  else {
+    auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
+    const Unchanged finish;
+    streamProduct<false>(operand, finish, epilogue);
+  }
 } // targetBodyDown
 
 // Segment `body` of model `target`. Rows: at most so many does this variant handle. False when the
@@ -611,6 +634,8 @@ __device__ __noinline__ bool targetBody() {
   Shared &shared = sharedOfCta();
   targetBodyX();
   consumerSync(); // the pass is planned
+  if (Rows > kTileRows) // what the producer copies before it knows that
+    dropAhead(shared.stream(), chunksOf<WqWkWv>());
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
     if (Rows > kTileRows) {
@@ -643,14 +668,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 647 "speculative_lookup.cu"
+#line 672 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 654 "speculative_lookup.cu"
+#line 679 "speculative_lookup.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -665,13 +690,13 @@ __device__ __noinline__ void targetHeadHead() {
   const int numRows = pass.numRows;
   const WeightVector<256> norm{packedVector(p, 9185280)};
   const auto early = [](int, int) { return Nothing{}; };
-  Best best[tilesOf(Rows)];
+  Best best[bestsOf(Rows)];
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     if (pair < 132) {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 675 "speculative_lookup.cu"
+#line 700 "speculative_lookup.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -680,33 +705,32 @@ __device__ __noinline__ void targetHeadHead() {
     } // head
   };
   if constexpr (Rows > kTileRows) {
-    auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
-    streamProduct<false>(operand, Unchanged(), epilogue);
+    wideProduct<Head>(shared.stream(), pass, shared.grid, pass.wideHeads - 1, b.head_operand(0), early, epilogue);
   }
   else {
     const auto aside = [&](int c) { return Aside<1>{{norm.words(c)}}; };
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 692 "speculative_lookup.cu"
+#line 716 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 696 "speculative_lookup.cu"
+#line 720 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 701 "speculative_lookup.cu"
+#line 725 "speculative_lookup.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 705 "speculative_lookup.cu"
+#line 729 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 710 "speculative_lookup.cu"
+#line 734 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -740,7 +764,7 @@ __device__ __noinline__ bool streamBody(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   const auto kv = [&](Producer<WeightRing> &inner, int layer) { return streamKv<TargetKv>(inner, p, shared.pass, layer); };
-  return streamSteps(producer, kBodySteps, 7, 0, 7, 6, p.stream, kv);
+  return streamSegment(producer, kBodySteps, 7, 0, 7, 6, p.stream, kv);
 } // streamBody
 
 __constant__ StreamStep kHeadSteps[] = {
@@ -750,7 +774,7 @@ __constant__ StreamStep kHeadSteps[] = {
 __device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
-  return streamSteps(producer, kHeadSteps, 2, 2, 2, 1, p.stream, NoKv());
+  return streamSegment(producer, kHeadSteps, 2, 2, 2, 1, p.stream, NoKv());
 } // streamHead
 
 // Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output
