@@ -175,8 +175,8 @@ template <class R, int ScratchBytes> struct Consumer {
     __syncwarp(); // lanes may still read where the warp stood
     keep();
   }
-  __device__ __forceinline__ void endPass() const {
-    if (ring.first() > 0)
+  __device__ __forceinline__ static void endPass(int numRows) {
+    if (R::lent > 0 && numRows > 1)
       fenceAsyncShared(); // the next pass copies where activations were stored
   }
 

@@ -93,7 +93,7 @@ __device__ __noinline__ bool streamWideSteps(P &home, const StreamStep *steps, i
 }
 
 /// Producer: a segment, in whichever order the pass asks for. Before it knows the pass it takes the order of few
-/// rows; what it has copied then, consumers drop (chunksAhead) when there are many. False when the kernel leaves.
+/// rows; what it has copied then, consumers drop (dropAhead) when there are many. False when the kernel leaves.
 template <class P, class Kv>
 __device__ __forceinline__ bool streamSegment(P &producer, const StreamStep *steps, int count, int first, int end,
                                               int layers, const char *stream, Kv kv) {
@@ -262,7 +262,6 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
   constexpr int tiles = kMaxRows / kTileRows;
   constexpr int window = wideWindow<C>() / M::chunkBlocks * M::chunkBlocks, windowBytes = window * kMaxRows * 64;
   static_assert(window > 0, "room for the columns of a chunk");
-  constexpr int loads = 4; // of a lane: windows of four blocks
   constexpr bool split = M::unitParts < kParts;
   static_assert(M::unitParts == kParts || M::unitParts == 1);
   using Cursor = UnitCursor<M>;

@@ -113,7 +113,6 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
       w.line("if (laneId() == 0)");
       w.line("  announcePlan(shared.sync, pass.numRows, pass.wantLogits);");
     }
-    w.line("shared.stream().beginPass(pass.numRows);");
     w.line("if (!{})", pass(plan.segments[0].name));
     w.line("  break;");
     w.line("fenceAsync(); // the next pass copies keys and values that this one stored");
@@ -125,7 +124,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
       w.line("if (pass.wantLogits && !{})", pass(plan.segments[1].name));
       w.line("  break;");
     }
-    w.line("shared.stream().endPass();");
+    w.line("Stream::endPass(pass.numRows);");
     w.line("leavePass(grid);");
     stamp("Begin", events - 2);
     {

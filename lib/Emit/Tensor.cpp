@@ -133,6 +133,7 @@ void TensorEmitter::emitSegment(const plan::Segment &segment) {
   // What reads weights alone need not wait for the tables.
   size_t early = 0;
   if (&segment == &plan.segments[0]) {
+    w.line("shared.stream().beginPass(shared.pass.numRows);");
     if (!segment.before.empty() && readsWeightsAlone(segment.before[0]))
       early = 1;
     emitCalls(llvm::ArrayRef(segment.before).take_front(early), false);

@@ -653,6 +653,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
 template <int Rows>
 __device__ __noinline__ bool targetBody() {
   Shared &shared = sharedOfCta();
+  shared.stream().beginPass(shared.pass.numRows);
   targetBodyX();
   consumerSync(); // the pass is planned
   if (Rows > kTileRows) // what the producer copies before it knows that
@@ -689,14 +690,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 693 "adaptive_speculative.cu"
+#line 694 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 700 "adaptive_speculative.cu"
+#line 701 "adaptive_speculative.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -717,7 +718,7 @@ __device__ __noinline__ void targetHeadHead() {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 721 "adaptive_speculative.cu"
+#line 722 "adaptive_speculative.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -733,25 +734,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 737 "adaptive_speculative.cu"
+#line 738 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 741 "adaptive_speculative.cu"
+#line 742 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 746 "adaptive_speculative.cu"
+#line 747 "adaptive_speculative.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 750 "adaptive_speculative.cu"
+#line 751 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 755 "adaptive_speculative.cu"
+#line 756 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -925,7 +926,6 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
       if (laneId() == 0)
         announcePlan(shared.sync, pass.numRows, pass.wantLogits);
     }
-    shared.stream().beginPass(pass.numRows);
     if (!(pass.numRows == 1 ? targetBody<1>() : pass.numRows <= kTileRows ? targetBody<kTileRows>() : targetBody<kMaxRows>()))
       break;
     fenceAsync(); // the next pass copies keys and values that this one stored
@@ -933,7 +933,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
                pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);
     if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
       break;
-    shared.stream().endPass();
+    Stream::endPass(pass.numRows);
     leavePass(grid);
     if (blockIdx.x == 0 && !finishPass<TargetKv>(grid, 11, 10, pass, 2304))
       break;

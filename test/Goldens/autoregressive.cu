@@ -577,6 +577,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
 template <int Rows>
 __device__ __noinline__ bool targetBody() {
   Shared &shared = sharedOfCta();
+  shared.stream().beginPass(shared.pass.numRows);
   targetBodyX();
   consumerSync(); // the pass is planned
   if (Rows > kTileRows) // what the producer copies before it knows that
@@ -613,14 +614,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 617 "autoregressive.cu"
+#line 618 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 624 "autoregressive.cu"
+#line 625 "autoregressive.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -641,7 +642,7 @@ __device__ __noinline__ void targetHeadHead() {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 645 "autoregressive.cu"
+#line 646 "autoregressive.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -657,25 +658,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 661 "autoregressive.cu"
+#line 662 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 665 "autoregressive.cu"
+#line 666 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 670 "autoregressive.cu"
+#line 671 "autoregressive.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 674 "autoregressive.cu"
+#line 675 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 679 "autoregressive.cu"
+#line 680 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -849,7 +850,6 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
       if (laneId() == 0)
         announcePlan(shared.sync, pass.numRows, pass.wantLogits);
     }
-    shared.stream().beginPass(pass.numRows);
     if (!(pass.numRows == 1 ? targetBody<1>() : pass.numRows <= kTileRows ? targetBody<kTileRows>() : targetBody<kMaxRows>()))
       break;
     fenceAsync(); // the next pass copies keys and values that this one stored
@@ -857,7 +857,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
                pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);
     if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
       break;
-    shared.stream().endPass();
+    Stream::endPass(pass.numRows);
     leavePass(grid);
     if (blockIdx.x == 0 && !finishPass<TargetKv>(grid, 11, 10, pass, 2304))
       break;
