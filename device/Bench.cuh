@@ -67,6 +67,7 @@ megalith_read(const char *source, unsigned chunks, unsigned passes, unsigned sta
       while (!barrierTest(&full[stage], parity)) {
       }
       total += *reinterpret_cast<const u32 *>(slot);
+      fenceAsyncShared(); // the slot is copied to next
     }
     if (n < count) {
       barrierArriveExpect(&full[stage], kReadChunk);

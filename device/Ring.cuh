@@ -141,7 +141,7 @@ template <class R> struct Producer {
   bool planned = false; ///< the pass that is being streamed
   u32 plansRead = 0;
   u32 windows = 0;      ///< bits: the pages of these units are at hand
-  int pagesSlot = -1, pagesFrom = 0; ///< the round whose pages are at hand
+  int pagesSlot = -1, pagesFrom = 0, pagesCount = 0; ///< the round whose pages are at hand
   static constexpr int stageBytes = R::stageBytes;
 
   /// Whether it is known that the pass has more than one row tile.
@@ -189,8 +189,12 @@ template <class R> struct Producer {
     room = 1;
     if (planned && last < R::stages && all(barrierPeek(&ring.shared->empty[last], ring.lastParity(last))))
       room += farther;
-    else if (!await(&ring.shared->empty[ring.stage], ring.lastParity(ring.stage)))
+    else if (u64 *const next = &ring.shared->empty[ring.stage];
+             !all(barrierPeek(next, ring.lastParity(ring.stage))) && !await(next, ring.lastParity(ring.stage)))
       return false;
+    // The consumers' arrivals order their loads before this thread, not before its copies: without this fence some came
+    // too early.
+    fenceAsyncShared();
     return true;
   }
 
@@ -250,7 +254,7 @@ template <class R> struct Producer {
       return false;
     plannedParity ^= 1;
     planned = true;
-    fenceAsync(); // page tables, keys and values of the passes before are read from here on
+    fenceAsync(); // keys and values that the passes before stored are copied from here on
     windows = 0;
     pagesSlot = -1;
     if (R::lent > 0 && ring.shared->numRows > 1) {
@@ -273,10 +277,11 @@ template <class R> struct Producer {
       return window - first;
     }
     int *const window = ring.shared->pages + kPageWindows * kPageWindow;
-    if (slot != pagesSlot || roundFirst != pagesFrom)
+    if (slot != pagesSlot || roundFirst != pagesFrom || roundCount != pagesCount)
       lookUp(window, p, slot, roundFirst, roundCount);
     pagesSlot = slot;
     pagesFrom = roundFirst;
+    pagesCount = roundCount;
     return window - roundFirst;
   }
   __device__ __noinline__ void lookUp(int *target, const abi::LaunchParams &p, int slot, int first, int count) const {

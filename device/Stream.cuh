@@ -167,17 +167,13 @@ template <class R, int ScratchBytes> struct Consumer {
     __syncwarp();
   }
 
-  /// Before the first phase of a pass, and behind its last.
+  /// Before the first phase of a pass.
   __device__ __forceinline__ void beginPass(int numRows) {
     ring.beginPass();
     if (numRows > 1)
       ring.lend();
     __syncwarp(); // lanes may still read where the warp stood
     keep();
-  }
-  __device__ __forceinline__ static void endPass(int numRows) {
-    if (R::lent > 0 && numRows > 1)
-      fenceAsyncShared(); // the next pass copies where activations were stored
   }
 
   /// Of the two buffers the one that was not used last: a barrier of the consumers stands
@@ -197,7 +193,7 @@ template <class R, int ScratchBytes> struct Consumer {
     return chunk;
   }
   /// The warp has read the last `Count` chunks: its arrival releases what its lanes did before. No
-  /// fence: that would wait for all that the lanes have asked for elsewhere.
+  /// fence: that would wait for all that the lanes have asked for elsewhere. The producer has one.
   template <int Count = 1> __device__ __forceinline__ void release() {
     __syncwarp();
     if (laneId() == 0)

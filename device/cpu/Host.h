@@ -15,7 +15,7 @@
 namespace megalith::cpu {
 
 /// Counts up with any change here.
-constexpr int kHostVersion = 1;
+constexpr int kHostVersion = 2;
 
 /// Who runs. Stays the same while a thread of the grid lives.
 struct Thread {
@@ -37,6 +37,7 @@ constexpr unsigned kLaneBytes = 48;
 enum class AtomicOp : int { Load, Store, Add, And, Or, Min, Max, Exchange, CompareExchange };
 enum class Order : int { Relaxed, Acquire, Release, AcquireRelease };
 enum class Scope : int { Cta, Gpu, System };
+enum class Space : int { Shared, Global };
 
 struct Host {
   int version; ///< kHostVersion
@@ -68,8 +69,9 @@ struct Host {
 
   // --- mbarriers, of shared memory, and asynchronous copies
   void (*mbarrierInit)(unsigned long long *bar, unsigned count);
-  /// Makes inits, and plain writes of shared memory, of this thread known to asynchronous copies.
-  void (*proxyFence)();
+  /// fence.proxy.async: inits of this thread, and accesses of `space` that it knows of, come before the bulk copies
+  /// that follow it.
+  void (*proxyFence)(Space space);
   void (*mbarrierArrive)(unsigned long long *bar);                        ///< release, CTA
   void (*mbarrierArriveExpect)(unsigned long long *bar, unsigned bytes);  ///< release, CTA
   bool (*mbarrierTest)(unsigned long long *bar, unsigned parity);         ///< acquire, CTA

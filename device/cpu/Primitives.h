@@ -90,6 +90,9 @@ Words4 loadConstWords(const void *p) {
 // --- the CTA ----------------------------------------------------------------------
 
 char *dynamicShared() { return cpu::kernel::shared(); }
+u32 loadShared(const void *p, int bytes) {
+  return *reinterpret_cast<const u32 *>(static_cast<const char *>(p) + bytes);
+}
 Words4 loadShared4(const void *p, int bytes) {
   return *reinterpret_cast<const Words4 *>(static_cast<const char *>(p) + bytes);
 }
@@ -130,15 +133,15 @@ void storeFresh4(void *p, Words4 w) {
 // --- barriers and asynchronous copies -----------------------------------------------
 
 void barrierInit(u64 *bar, u32 count) { cpu::kernel::mbarrierInit(bar, count); }
-void barriersReady() { cpu::kernel::proxyFence(); }
+void barriersReady() { cpu::kernel::proxyFence(cpu::Space::Shared); }
 void barrierArrive(u64 *bar) { cpu::kernel::mbarrierArrive(bar); }
 void barrierArriveExpect(u64 *bar, u32 bytes) { cpu::kernel::mbarrierArriveExpect(bar, bytes); }
 bool barrierTest(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
 bool barrierPeek(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
 void prefetch(const void *) {}
 void prefetchBulk(const void *, u32) {}
-void fenceAsync() { cpu::kernel::proxyFence(); }
-void fenceAsyncShared() { cpu::kernel::proxyFence(); }
+void fenceAsync() { cpu::kernel::proxyFence(cpu::Space::Global); }
+void fenceAsyncShared() { cpu::kernel::proxyFence(cpu::Space::Shared); }
 void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) { cpu::kernel::copyBulk(to, from, bytes, bar); }
 void copyAsync(void *to, const void *from) { cpu::kernel::copyAsync(to, from); }
 void copyAsyncArrive(u64 *bar) { cpu::kernel::copyAsyncArrive(bar); }

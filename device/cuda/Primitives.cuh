@@ -60,6 +60,11 @@ char *dynamicShared() {
   extern __shared__ __align__(128) char bytes[];
   return bytes;
 }
+u32 loadShared(const void *p, int bytes) {
+  u32 w;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(sharedAddress(p) + bytes) : "memory");
+  return w;
+}
 Words4 loadShared4(const void *p, int bytes) {
   Words4 w;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -115,7 +115,6 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
     }
     w.line("if (!{})", pass(plan.segments[0].name));
     w.line("  break;");
-    w.line("fenceAsync(); // the next pass copies keys and values that this one stored");
     if (plan.knobs.words) {
       w.line("clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes,");
       w.line("           pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);");
@@ -124,7 +123,6 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
       w.line("if (pass.wantLogits && !{})", pass(plan.segments[1].name));
       w.line("  break;");
     }
-    w.line("Stream::endPass(pass.numRows);");
     w.line("leavePass(grid);");
     stamp("Begin", events - 2);
     {

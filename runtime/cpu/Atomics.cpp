@@ -188,7 +188,7 @@ Value Machine::checkedAtomic(Fiber *f, const Reach &r, AtomicOp op, void *at, un
     for (int i = 0; i < 2; ++i) {
       Release &from = before.release[i == 0 ? elsewhere : 1];
       if (from)
-        s.release[i] = {clocks.join(clocks.whole(from), clocks.whole(s.release[i])), ~0u, 0};
+        s.release[i] = {clocks.join(clocks.whole(from), clocks.whole(s.release[i])), ~0u, 0, {}};
     }
   }
   if (l->count == Location::kStores)

@@ -101,6 +101,24 @@ void Clocks::collect(Pending &to, const Release &release) {
     to.sum->at[release.thread] = std::max(to.sum->at[release.thread], release.own);
 }
 
+void Clocks::join(Proxied &to, const Proxied &more) {
+  for (int space = 0; space < 2; ++space)
+    to.of[space] = join(to.of[space], more.of[space]);
+}
+
+Proxied Clocks::gatherProxied(const std::vector<Release> &all) {
+  Proxied result;
+  for (const Release &r : all)
+    join(result, r.proxied);
+  return result;
+}
+
+ClockRef Clocks::beside(const ClockRef &proxied, const ClockRef &base, size_t threads) {
+  ClockRef result = copy(*base.get());
+  std::memcpy(result->at, (proxied ? proxied : first)->at, threads * sizeof(uint32_t));
+  return result;
+}
+
 ClockRef Clocks::gather(const std::vector<Release> &all,
                         const std::vector<std::pair<uint32_t, uint32_t>> &more) {
   ClockRef result;

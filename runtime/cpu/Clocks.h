@@ -45,10 +45,17 @@ public:
   explicit operator bool() const { return clock; }
 };
 
+/// Of what a thread knows that which lies before a proxy fence, of shared and of global memory. Null: nothing of
+/// this launch.
+struct Proxied {
+  ClockRef of[2];
+};
+
 /// What a thread knew when it released: `base`, and its own clock.
 struct Release {
   ClockRef base;
   uint32_t thread = ~0u, own = 0; ///< ~0u: it is in `base`
+  Proxied proxied;
   explicit operator bool() const { return (bool)base; }
 };
 
@@ -70,6 +77,10 @@ public:
   /// The vector of a release; kept in it.
   const ClockRef &whole(Release &release);
   void collect(Pending &to, const Release &release);
+  void join(Proxied &to, const Proxied &more);
+  Proxied gatherProxied(const std::vector<Release> &all);
+  /// What the first `threads` did as `proxied` knows it, and what others did as `base` does.
+  ClockRef beside(const ClockRef &proxied, const ClockRef &base, size_t threads);
   /// One vector of all. `more`: further components.
   ClockRef gather(const std::vector<Release> &all,
                   const std::vector<std::pair<uint32_t, uint32_t>> &more = {});

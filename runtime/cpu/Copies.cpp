@@ -73,6 +73,8 @@ void Machine::copyBulk(Fiber *f, void *to, const void *from, unsigned bytes, uns
   p.issuer = f->index;
   p.pc = pcNumber(f->pc);
   p.base = f->base;
+  for (int space = 0; space < 2; ++space)
+    p.known[space] = clocks.beside(f->proxied.of[space], f->base, fibers.size());
   p.own = f->own++; // what the thread does from here on is not ordered before
   p.agent = b.agent;
   p.agentClock = tickAgent(b.agent, f->index);
@@ -110,7 +112,7 @@ void Machine::copyAsync(Fiber *f, void *to, const void *from) {
   p.bytes = 16;
   p.issuer = f->index;
   p.pc = pcNumber(f->pc);
-  p.base = f->base;
+  p.base = p.known[0] = p.known[1] = f->base;
   p.own = f->own++;
   p.agent = f->agent;
   p.agentClock = agentState[f->agent - fibers.size()].clock;
@@ -162,7 +164,7 @@ void Machine::land() {
     Mbarrier &b = mbarriers[p.mbarrier];
     b.landed.push_back({p.agent, p.agentClock});
     // Who knows of the copy knows what was before it was issued.
-    b.arrivals.push_back({p.base, p.issuer, p.own});
+    b.arrivals.push_back({p.base, p.issuer, p.own, {}});
     completeBytes(b, p.bytes);
     return;
   }

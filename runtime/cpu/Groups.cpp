@@ -14,13 +14,15 @@ void Machine::joinAll(const uint32_t *who, size_t count) {
   joining.clear();
   for (size_t i = 0; i < count; ++i) {
     Fiber &f = fibers[who[i]];
-    joining.push_back({f.base, f.index, f.own});
+    joining.push_back({f.base, f.index, f.own, f.proxied});
   }
   const ClockRef all = clocks.gather(joining);
+  const Proxied proxied = clocks.gatherProxied(joining);
   joining.clear();
   for (size_t i = 0; i < count; ++i) {
     Fiber &f = fibers[who[i]];
     f.base = all;
+    f.proxied = proxied;
     ++f.own;
   }
 }

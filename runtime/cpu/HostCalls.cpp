@@ -63,9 +63,9 @@ void mbarrierInit(unsigned long long *bar, unsigned count) {
   ENTER;
   m.mbarrierInit(f, bar, count);
 }
-void proxyFence() {
+void proxyFence(Space space) {
   ENTER;
-  m.proxyFence(f);
+  m.proxyFence(f, space);
 }
 void mbarrierArrive(unsigned long long *bar) {
   ENTER;

@@ -93,6 +93,7 @@ struct Fiber {
   // Memory model.
   ClockRef base;
   uint32_t own = 0;
+  Proxied proxied;
   Release fenced[2];           ///< [0]: last fence; [1]: last of GPU scope
   Pending unfenced[2];         ///< of relaxed loads, until a fence: [0] of its CTA, [1] others
   unsigned late = 0;           ///< old values seen in a row
@@ -114,6 +115,7 @@ struct Mbarrier {
   std::vector<Release> arrivals;                     ///< of this phase
   std::vector<std::pair<uint32_t, uint32_t>> landed; ///< agents' clocks
   ClockRef done;                                     ///< of the phase before
+  Proxied proxied;                                   ///< of that, too
   std::vector<uint32_t> waiters, lagging;            ///< failed tests in this phase, and in the one before
 };
 
@@ -126,6 +128,7 @@ struct Piece {
   uint32_t agent, agentClock;
   uint32_t mbarrier; ///< ~0u: cp.async
   ClockRef base;
+  ClockRef known[2]; ///< what must be known of the target and of the source: of threads what lies before a proxy fence, if it needs one
   bool operator<(const Piece &o) const { return due != o.due ? due > o.due : number > o.number; }
 };
 
@@ -358,13 +361,13 @@ struct Machine {
   void acquire(Fiber *f, Store &s, Order order, Scope scope);
   void fence(Fiber *f, Scope scope);
   void learn(Fiber *f, const ClockRef &what) { f->base = clocks.join(f->base, what); }
-  Release releaseOf(Fiber *f) { return {f->base, f->index, f->own++}; }
+  Release releaseOf(Fiber *f) { return {f->base, f->index, f->own++, f->proxied}; }
 
   // --- Mbarriers.cpp
   std::vector<Mbarrier> mbarriers;
   Mbarrier &findMbarrier(Fiber *f, unsigned long long *bar, const char *use);
   void mbarrierInit(Fiber *f, unsigned long long *bar, unsigned count);
-  void proxyFence(Fiber *f);
+  void proxyFence(Fiber *f, Space space);
   void mbarrierArrive(Fiber *f, Mbarrier &b, unsigned expect);
   void arriveOnce(Mbarrier &b, const Release &release);
   void completeBytes(Mbarrier &b, unsigned bytes);

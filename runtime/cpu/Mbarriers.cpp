@@ -64,13 +64,16 @@ void Machine::mbarrierInit(Fiber *f, unsigned long long *bar, unsigned count) {
   noteChange();
 }
 
-void Machine::proxyFence(Fiber *f) {
-  if (check)
-    for (const uint32_t number : ctaOf(f).mbarriers) {
-      Mbarrier &b = mbarriers[number];
-      if (b.initThread == f->index && b.fenceClock == 0)
-        b.fenceClock = f->own;
-    }
+void Machine::proxyFence(Fiber *f, Space space) {
+  if (!check)
+    return;
+  for (const uint32_t number : ctaOf(f).mbarriers) {
+    Mbarrier &b = mbarriers[number];
+    if (b.initThread == f->index && b.fenceClock == 0)
+      b.fenceClock = f->own;
+  }
+  Release all = releaseOf(f);
+  f->proxied.of[(int)space] = clocks.whole(all);
 }
 
 /// The phase is over when nothing is missing.
@@ -89,6 +92,7 @@ void Machine::settle(Mbarrier &b) {
         stop(Ending::Found);
       }
     b.done = clocks.gather(b.arrivals, b.landed);
+    b.proxied = clocks.gatherProxied(b.arrivals);
     b.arrivals.clear();
     b.landed.clear();
     b.lagging.swap(b.waiters);
@@ -142,6 +146,7 @@ bool Machine::mbarrierTest(Fiber *f, unsigned long long *bar, unsigned parity) {
   if ((b.phase & 1) != parity) {
     if (check) {
       learn(f, b.done);
+      clocks.join(f->proxied, b.proxied);
       if (f->waitBarrier == number)
         f->waitBarrier = ~0u;
     }

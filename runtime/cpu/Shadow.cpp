@@ -36,6 +36,7 @@ void Machine::startMemory() {
   sets.start(floorClock, launchNumber, fibers.size() + agents);
   for (Fiber &f : fibers) {
     f.base = clocks.root();
+    f.proxied = {};
     f.own = floorClock + 1;
   }
 }
@@ -287,10 +288,16 @@ void Machine::atomicTouch(Fiber *f, const Reach &r, size_t offset, unsigned byte
   }
 }
 
-/// A piece of an asynchronous copy lands: it knows what its issuer knew at that time.
+/// A piece of an asynchronous copy lands: it knows what its issuer knew at that time; a bulk copy, of what threads did,
+/// only what lies before a proxy fence.
 void Machine::copyTouch(const Piece &p) {
-  const Actor who{p.base.get(), p.issuer, p.own};
+  const bool bulk = p.mbarrier != ~0u;
+  const Actor issuer{p.base.get(), p.issuer, p.own};
+  const auto knows = [&](Space space) { return bulk ? Actor{p.known[(int)space].get(), kMark, 0} : issuer; };
   const Word mine = epochWord(p.agentClock, p.agent, p.pc, false);
+  const auto role = [](bool isWrite) {
+    return isWrite ? "asynchronous copy (writes)" : "asynchronous copy (reads)";
+  };
   const auto check = [&](Word word, size_t offset, bool isWrite, bool otherWrites) {
     if (threadOf(word) == kMark) {
       if (!sets.old(word)) {
@@ -300,9 +307,15 @@ void Machine::copyTouch(const Piece &p) {
              {{"asynchronous copy", placeOf(mine), 1}});
         stop(Ending::Found);
       }
-    } else if (const Word other = sets.unknown(word, who)) {
-      race({isWrite ? "asynchronous copy (writes)" : "asynchronous copy (reads)", placeOf(mine), 1}, isWrite,
-           false, offset, p.bytes, other, otherWrites);
+    } else if (const Word racing = sets.unknown(word, issuer)) {
+      race({role(isWrite), placeOf(mine), 1}, isWrite, false, offset, p.bytes, racing, otherWrites);
+    } else if (const Word other = sets.unknown(word, knows(isWrite ? Space::Shared : Space::Global))) {
+      note(FindingKind::CopyMisuse,
+           std::to_string(p.bytes) + " bytes at " + where(arena.base + offset) + " are " +
+               (isWrite ? "overwritten" : "read") + " by a bulk copy, they were " + (otherWrites ? "written" : "read") +
+               " before, and no proxy fence lies between",
+           {{role(isWrite), placeOf(mine), 1}, {otherWrites ? "earlier write" : "earlier read", placeOf(other), 1}});
+      stop(Ending::Found);
     }
   };
   size_t offset = p.from - arena.base;
@@ -321,7 +334,7 @@ void Machine::copyTouch(const Piece &p) {
                {{"asynchronous copy (reads)", placeOf(mine), 1}});
           stop(Ending::Found);
         }
-        read = sets.add(c->read, mine, who);
+        read = sets.add(c->read, mine, issuer);
       }
       install(c->read, read, (c - cells) * 2);
     }

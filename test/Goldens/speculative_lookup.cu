@@ -907,12 +907,10 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     }
     if (!(pass.numRows == 1 ? targetBody<1>() : pass.numRows <= kTileRows ? targetBody<kTileRows>() : targetBody<kMaxRows>()))
       break;
-    fenceAsync(); // the next pass copies keys and values that this one stored
     clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes,
                pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);
     if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
       break;
-    Stream::endPass(pass.numRows);
     leavePass(grid);
     if (blockIdx.x == 0 && !finishPass<TargetKv>(grid, 11, 10, pass, 2304))
       break;

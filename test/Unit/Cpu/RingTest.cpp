@@ -7,6 +7,9 @@ namespace {
 struct Bug {
   bool swapParity = false, noRelease = false, earlyRelease = false, noProxyFence = false, noWait = false;
   bool noSyncAfterInit = false, asyncCopies = false, consumerForgetsFull = false;
+  /// Between the loads of a stage and the next copy to it: fences of the producer, of all consumers, of each warp's lane 0
+  /// behind its __syncwarp, or none that counts.
+  enum { Producer, Consumers, OneLane, Early, None } fence = Producer;
   int arrivals = 0, bytes = 0;
 };
 
@@ -35,7 +38,7 @@ struct RingTest : CpuTest {
         h.mbarrierInit(bar(Empty, s), 2 + bug.arrivals);
       }
       if (!bug.noProxyFence)
-        h.proxyFence();
+        h.proxyFence(Space::Shared);
     }
     if (!bug.noSyncAfterInit)
       syncThreads();
@@ -59,6 +62,8 @@ struct RingTest : CpuTest {
           h.copyAsync(to + i, weights + c * kStageBytes + i);
         h.copyAsyncArrive(bar(Full, stage));
       } else if (thread() % 32 == 0) {
+        if (bug.fence == Bug::Producer)
+          h.proxyFence(Space::Shared);
         h.mbarrierArriveExpect(bar(Full, stage), kStageBytes + bug.bytes);
         h.copyBulk(to, weights + c * kStageBytes, kStageBytes, bar(Full, stage));
       }
@@ -77,14 +82,21 @@ struct RingTest : CpuTest {
     for (u32 c = 0; c < kChunks; ++c) {
       const u32 stage = c % kStages;
       const auto release = [&] {
+        if (bug.fence == Bug::Consumers)
+          h.proxyFence(Space::Shared);
         syncWarp();
-        if (thread() % 32 == 0)
+        if (thread() % 32 == 0) {
+          if (bug.fence == Bug::OneLane)
+            h.proxyFence(Space::Shared);
           h.mbarrierArrive(bar(Empty, stage));
+        }
       };
       while (!bug.consumerForgetsFull && !h.mbarrierTest(bar(Full, stage), c / kStages & 1)) {
       }
       if (bug.earlyRelease)
         release();
+      if (bug.fence == Bug::Early)
+        h.proxyFence(Space::Shared);
       const u32 *chunk = shared<u32>(Data + stage * kStageBytes);
       sum += read(chunk + thread() % 64);
       if (!bug.earlyRelease && !bug.noRelease)
@@ -132,6 +144,59 @@ TEST_F(RingTest, AsyncCopies) {
   expectSilent(kShape, ring(with), checkSums());
   options.check = false;
   expectSilent(kShape, ring(with), checkSums(), 20);
+}
+
+// What lies between plain loads and a bulk copy over them: a proxy fence, on either side of the arrival.
+TEST_F(RingTest, LoadsBeforeACopy) {
+  expectSilent(kShape, ring({.fence = Bug::Consumers}), checkSums());
+  expectSilent(kShape, ring({.fence = Bug::OneLane}), checkSums());
+  Bug async{.fence = Bug::None}; // these are no bulk copies
+  async.asyncCopies = true;
+  expectSilent(kShape, ring(async), checkSums());
+  expectFound({FindingKind::CopyMisuse}, ring({.fence = Bug::Early}), 3);
+  expectFound({FindingKind::CopyMisuse}, ring({.fence = Bug::None}), 3);
+  before();
+  const LaunchResult r = run(kShape, ring({.fence = Bug::None}));
+  ASSERT_TRUE(r.finding);
+  EXPECT_EQ(r.finding->what, "256 bytes at shared memory of CTA 0 + 1024 are overwritten by a bulk copy, they were read "
+                             "before, and no proxy fence lies between");
+}
+
+// A fence that another thread had is known through barriers; through atomics it is not.
+TEST_F(RingTest, FenceOfAnother) {
+  u32 *flag = zeros<u32>("flag", 1);
+  before = [&] { executor.reset(reinterpret_cast<char *>(flag), Initial::Zero); };
+  const auto kernel = [&](bool fenced, bool byBarrier, Space space) {
+    return [=, this] {
+      if (thread() == 0) {
+        h.mbarrierInit(bar(Full), 1);
+        h.proxyFence(Space::Shared);
+      }
+      syncThreads();
+      if (thread() == 32) {
+        write(shared<u32>(Data), 7u);
+        if (fenced)
+          h.proxyFence(space);
+        h.atomic(AtomicOp::Store, flag, 4, 1, 0, Order::Release, Scope::Cta);
+      }
+      if (byBarrier)
+        syncThreads();
+      if (thread() == 0) {
+        while (h.atomic(AtomicOp::Load, flag, 4, 0, 0, Order::Acquire, Scope::Cta) == 0) {
+        }
+        h.mbarrierArriveExpect(bar(Full), 16);
+        h.copyBulk(shared<char>(Data), weights, 16, bar(Full));
+        while (!h.mbarrierTest(bar(Full), 0)) {
+        }
+      }
+    };
+  };
+  const LaunchShape shape{1, 64, 4096};
+  expectSilent(
+      shape, kernel(true, true, Space::Shared), [] {}, 10);
+  expectAlways(FindingKind::CopyMisuse, shape, kernel(false, true, Space::Shared), 5);
+  expectAlways(FindingKind::CopyMisuse, shape, kernel(true, true, Space::Global), 5);
+  expectAlways(FindingKind::CopyMisuse, shape, kernel(true, false, Space::Shared), 5);
 }
 
 TEST_F(RingTest, SwappedParity) {
@@ -191,10 +256,11 @@ TEST_F(RingTest, ReadBeforeItLanded) {
       write(shared<u32>(Data) + thread(), 5u);
     if (thread() == 0) {
       h.mbarrierInit(bar(Full), 1);
-      h.proxyFence();
+      h.proxyFence(Space::Shared);
     }
     syncThreads();
     if (thread() == 0) {
+      h.proxyFence(Space::Shared);
       h.mbarrierArriveExpect(bar(Full), 16);
       h.copyBulk(shared<char>(Data), weights, 16, bar(Full));
       while (!h.mbarrierTest(bar(Full), 0)) {
@@ -219,11 +285,12 @@ TEST_F(RingTest, WrongSlot) {
     if (thread() == 0) {
       h.mbarrierInit(bar(Full, 0), 1);
       h.mbarrierInit(bar(Full, 1), 1);
-      h.proxyFence();
+      h.proxyFence(Space::Shared);
     }
     syncThreads();
     if (thread() == 0)
       for (u32 s = 0; s < 2; ++s) {
+        h.proxyFence(Space::Shared);
         h.mbarrierArriveExpect(bar(Full, s), 16);
         h.copyBulk(shared<char>(Data + 16 * s), weights, 16, bar(Full, s));
       }
@@ -383,7 +450,7 @@ TEST_F(RingTest, CopyMisuse) {
                  if (thread() != 0)
                    return;
                  h.mbarrierInit(bar(Full), 1);
-                 h.proxyFence();
+                 h.proxyFence(Space::Shared);
                  h.mbarrierArriveExpect(bar(Full), bytes);
                  h.copyBulk(to == ~0u ? (char *)sums : shared<char>(to), from, bytes, bar(Full));
                  while (!h.mbarrierTest(bar(Full), 0)) {
@@ -411,7 +478,7 @@ TEST_F(RingTest, CtaEndsUnderACopy) {
   const auto found = expectSometimes(FindingKind::CopyMisuse, {1, 64, 4096}, [&] {
     if (thread() == 0) {
       h.mbarrierInit(bar(Full), 1);
-      h.proxyFence();
+      h.proxyFence(Space::Shared);
       h.mbarrierArriveExpect(bar(Full), 1024);
       h.copyBulk(shared<char>(Data), weights, 1024, bar(Full));
     }
@@ -423,18 +490,20 @@ TEST_F(RingTest, CtaEndsUnderACopy) {
 TEST_F(RingTest, SourceOfACopy) {
   char *made = executor.allocate("made", 64, Initial::Unwritten);
   before = [&] { executor.reset(made, Initial::Unwritten); };
-  const auto kernel = [&](bool writes, bool ordered, bool overwrites) {
+  const auto kernel = [&](bool writes, bool ordered, bool overwrites, bool fenced = true) {
     return [=, this] {
       if (thread() == 32 && writes)
         for (u32 i = 0; i < 4; ++i)
           write(reinterpret_cast<u32 *>(made) + i, i);
       if (thread() == 0) {
         h.mbarrierInit(bar(Full), 1);
-        h.proxyFence();
+        h.proxyFence(Space::Shared);
       }
       if (ordered)
         syncThreads();
       if (thread() == 0) {
+        if (fenced)
+          h.proxyFence(Space::Global);
         h.mbarrierArriveExpect(bar(Full), 16);
         h.copyBulk(shared<char>(Data), made, 16, bar(Full));
         if (overwrites)
@@ -449,6 +518,8 @@ TEST_F(RingTest, SourceOfACopy) {
   expectSilent(
       {1, 64, 4096}, kernel(true, true, false), [] {}, 100);
   expectAlways(FindingKind::UnwrittenRead, {1, 64, 4096}, kernel(false, true, false));
+  const auto found = expectAlways(FindingKind::CopyMisuse, {1, 64, 4096}, kernel(true, true, false, false));
+  EXPECT_EQ(found.what, "16 bytes at `made` + 0 are read by a bulk copy, they were written before, and no proxy fence lies between");
   expectAlways(FindingKind::DataRace, {1, 64, 4096}, kernel(true, true, true));
   bool race = false;
   for (u32 seed = 0; seed < 50; ++seed) {
