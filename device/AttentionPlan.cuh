@@ -102,8 +102,10 @@ template <class A> struct RoundCursor : AttentionUnit {
   }
   __device__ __forceinline__ bool done() const { return unit < 0; }
   __device__ __forceinline__ void next(const PassShared &pass) {
-    if (++round < end)
-      return;
+    if (++round >= end)
+      toNextUnit(pass);
+  }
+  __device__ __forceinline__ void toNextUnit(const PassShared &pass) {
     unit += gridDim.x;
     seek(pass);
   }
@@ -198,69 +200,70 @@ template <class A, class Stream> __device__ __noinline__ void planPass(PassShare
   __syncwarp();
 }
 
+/// Producer: the next chunk, keys or values of positions [start, start + count) of one head. `head`: those of page 0;
+/// `pages`: the number of page 0, in shared memory. False when the kernel leaves.
+template <class A, int Keys, class P>
+__device__ __forceinline__ bool pushPositions(P &producer, const char *head, const int *pages, int start, int count) {
+  constexpr int rowBytes = A::headDim * 2, pageBytes = A::pageTokens * rowBytes; // of one head
+  constexpr long long stride = (long long)A::kvHeads * pageBytes;
+  constexpr int whole = Keys % A::pageTokens == 0 ? Keys / A::pageTokens : 0;
+  if constexpr (whole > 0 && whole <= 16) { // a chunk begins with a page
+    if (count == Keys) { // one lane asks for all: as few steps as can be
+      u32 page[whole];
+#pragma unroll
+      for (int i = 0; i < whole; ++i)
+        page[i] = loadShared(pages + start / A::pageTokens, i * 4);
+      if (!producer.open(Keys * rowBytes))
+        return false;
+#pragma unroll
+      for (int i = 0; i < whole; ++i)
+        producer.copy(producer.target() + i * pageBytes, head + page[i] * stride, pageBytes);
+      producer.close();
+      return true;
+    }
+  }
+  if (!producer.open(count * rowBytes))
+    return false;
+#pragma unroll 1
+  for (int position = start, next; position < start + count; position = next) {
+    const int place = position % A::pageTokens;
+    next = min(start + count, position - place + A::pageTokens);
+    const u32 page = loadShared(pages + position / A::pageTokens, 0);
+    producer.copy(producer.target() + (position - start) * rowBytes, head + page * stride + place * rowBytes,
+                  (next - position) * rowBytes);
+  }
+  producer.close();
+  return true;
+}
+
 /// Producer: K and V of the committed positions that this CTA's units see.
 template <class A, class P>
 __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p, const PassShared &pass, int layer) {
   using S = AttentionShape<A>;
-  constexpr int keys = S::keysOfChunk(P::stageBytes), rowBytes = S::dim * 2;
+  constexpr int keys = S::keysOfChunk(P::stageBytes);
   static_assert(keys >= 32, "a stage is too small for the keys of 32 positions");
   if (!producer.awaitPlan())
     return false;
   if (pass.firstUnit.unit < 0)
     return true;
   RoundCursor<A> at(pass.firstUnit);
-  int number = 0, from = at.first(); // of the CTA's units; the unit's first position
-  for (int unit = at.unit; !at.done(); at.next(pass)) {
-    if (at.unit != unit) {
-      unit = at.unit;
-      ++number;
-      from = at.first();
-    }
-    const int first = at.first(), end = min(first + S::round, at.ownFrom);
-    const int *pages = nullptr;
-    if (first < end) {
-      const auto page = [&](int position) { return position / A::pageTokens; };
-      const int last = min(at.end * S::round, at.ownFrom) - 1;
-      pages = producer.pagesOf(p, at.slot, number, page(from), page(last) - page(from) + 1, page(first),
-                               page(end - 1) - page(first) + 1);
-    }
-    for (int which = 0; which < 2; ++which) {
-      const char *cache = (which ? p.vCache : p.kCache) + kvLayer<A>(layer) * 2;
-      for (int start = first; start < end; start += keys) {
-        const int count = min(keys, end - start);
-        if (!producer.open(count * rowBytes))
-          return false;
-        char *target = producer.target();
-        constexpr int pageBytes = A::pageTokens * rowBytes; // of one head
-        const char *ofHead = cache + (long long)at.kvHead * pageBytes;
-        if constexpr (keys % A::pageTokens == 0) {
-          // A chunk begins with a page. One lane asks for all: as few steps as can be.
-          const int *mine = pages + start / A::pageTokens;
-          constexpr int batch = keys / A::pageTokens < 8 ? keys / A::pageTokens : 8;
-          for (int bytes = count * rowBytes; bytes > 0; bytes -= batch * pageBytes) {
-            int page[batch];
+  const long long ofLayer = kvLayer<A>(layer) * 2;
+  for (int number = 0; !at.done(); ++number, at.toNextUnit(pass)) { // of the CTA's units
+    const int begin = at.first(), upto = min(at.end * S::round, at.ownFrom);
+    const long long head = ofLayer + (long long)at.kvHead * (A::pageTokens * S::dim * 2);
+    const char *const cache[2] = {p.kCache + head, p.vCache + head};
+    const auto page = [](int position) { return position / A::pageTokens; };
+#pragma unroll 1
+    for (int first = begin; first < upto; first += S::round) {
+      const int end = min(first + S::round, upto);
+      const int *pages = producer.pagesOf(p, at.slot, number, page(begin), page(upto - 1) - page(begin) + 1, page(first),
+                                          page(end - 1) - page(first) + 1);
 #pragma unroll
-            for (int i = 0; i < batch; ++i)
-              page[i] = i * pageBytes < bytes ? mine[i] : 0;
-#pragma unroll
-            for (int i = 0; i < batch; ++i)
-              if (i * pageBytes < bytes)
-                producer.copy(target + i * pageBytes, ofHead + (long long)page[i] * (A::kvHeads * pageBytes),
-                              min(pageBytes, bytes - i * pageBytes));
-            mine += batch;
-            target += batch * pageBytes;
-          }
-        } else {
-          for (int position = start, next; position < start + count; position = next) {
-            const int place = position % A::pageTokens;
-            next = min(start + count, position - place + A::pageTokens);
-            const long long page = pages[position / A::pageTokens];
-            producer.copy(target + (position - start) * rowBytes,
-                          ofHead + page * (A::kvHeads * pageBytes) + place * rowBytes, (next - position) * rowBytes);
-          }
-        }
-        producer.close();
-      }
+      for (int which = 0; which < 2; ++which)
+#pragma unroll 1
+        for (int start = first; start < end; start += keys)
+          if (!pushPositions<A, keys>(producer, cache[which], pages, start, min(keys, end - start)))
+            return false;
     }
   }
   return true;

@@ -243,8 +243,7 @@ __device__ __forceinline__ void multiplyWindow(C &consumer, float (&acc)[M::grou
       }
       if (step + 1 < steps)
         continue;
-      // Behind the products, which wait for the loads: given back right behind these, stages were copied to before they
-      // had been read.
+      // Behind the products: between them the compiler keeps more in registers than there are.
       consumer.release();
       if (first + blocks < count || more)
         weights.acquire(consumer, first + blocks < count ? piece : next);
