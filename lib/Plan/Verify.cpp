@@ -70,6 +70,8 @@ private:
         return fail(fmt::format("the sums of `{}` overlap others", m.name), m.loc);
       if (m.unitParts == 1)
         lastParts = m.partsDone + m.sets() * 4;
+      if (lastParts > plan.taggedBytes)
+        return fail(fmt::format("the sums of `{}` leave the tagged words", m.name), m.loc);
     }
     return true;
   }

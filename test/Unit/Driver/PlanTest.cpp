@@ -126,4 +126,39 @@ TEST_F(PlanTest, matricesAreLaidOutInTiles) {
   EXPECT_TRUE(contains(verify(), "are not laid out in tiles [plan-invalid]")) << verify();
 }
 
+TEST_F(PlanTest, tilesHoldAllRows) {
+  plan.matrices[0].groups -= 1;
+  EXPECT_TRUE(contains(verify(), "has more rows than its tiles [plan-invalid]")) << verify();
+}
+
+TEST_F(PlanTest, passesOfManyRowsHaveUnits) {
+  const auto broken = [&](auto breakIt) {
+    plan::Matrix before = plan.matrices[0];
+    breakIt(plan.matrices[0]);
+    EXPECT_TRUE(contains(verify(), "has no units for the rows of a pass [plan-invalid]")) << verify();
+    plan.matrices[0] = before;
+  };
+  ASSERT_EQ(verify(), "");
+  broken([](plan::Matrix &m) { m.unitParts = 0; });
+  broken([](plan::Matrix &m) { m.unitParts = m.unitParts == 1 ? 8 : 1; }); // with the edge of the other
+}
+
+TEST_F(PlanTest, sumsOfUnitsDoNotOverlap) {
+  std::vector<plan::Matrix *> split;
+  for (plan::Matrix &m : plan.matrices)
+    if (m.unitParts == 1)
+      split.push_back(&m);
+  ASSERT_GE(split.size(), 2u);
+  const auto broken = [&](int64_t &offset, int64_t by) {
+    offset += by;
+    EXPECT_TRUE(contains(verify(), "the sums of")) << verify();
+    EXPECT_TRUE(contains(verify(), "overlap others [plan-invalid]")) << verify();
+    offset -= by;
+  };
+  broken(split[1]->partsOffset, -256);
+  broken(split[0]->partsDone, -256);
+  plan.taggedBytes = split.back()->partsDone;
+  EXPECT_TRUE(contains(verify(), "leave the tagged words [plan-invalid]")) << verify();
+}
+
 } // namespace
