@@ -207,7 +207,7 @@ __device__ __forceinline__ bool pushPositions(P &producer, const char *head, con
   constexpr int rowBytes = A::headDim * 2, pageBytes = A::pageTokens * rowBytes; // of one head
   constexpr long long stride = (long long)A::kvHeads * pageBytes;
   constexpr int whole = Keys % A::pageTokens == 0 ? Keys / A::pageTokens : 0;
-  if constexpr (whole > 0 && whole <= 16) { // a chunk begins with a page
+  if constexpr (whole > 0 && whole <= 16) { // a chunk begins with a page; more would be too many registers
     if (count == Keys) { // one lane asks for all: as few steps as can be
       u32 page[whole];
 #pragma unroll

@@ -192,8 +192,8 @@ template <class R> struct Producer {
     else if (u64 *const next = &ring.shared->empty[ring.stage];
              !all(barrierPeek(next, ring.lastParity(ring.stage))) && !await(next, ring.lastParity(ring.stage)))
       return false;
-    // The consumers' arrivals order their loads before this thread, not before its copies: without this fence some came
-    // too early.
+    // The consumers' arrivals order their loads before what this thread does, but copies are of another proxy: without
+    // this fence some came too early.
     fenceAsyncShared();
     return true;
   }

@@ -243,7 +243,7 @@ __device__ __forceinline__ void multiplyWindow(C &consumer, float (&acc)[M::grou
       }
       if (step + 1 < steps)
         continue;
-      // Behind the products: between them the compiler keeps more in registers than there are.
+      // Behind the products, where no registers are short. The loads were done long ago.
       consumer.release();
       if (first + blocks < count || more)
         weights.acquire(consumer, first + blocks < count ? piece : next);

@@ -69,8 +69,8 @@ struct Host {
 
   // --- mbarriers, of shared memory, and asynchronous copies
   void (*mbarrierInit)(unsigned long long *bar, unsigned count);
-  /// fence.proxy.async: inits of this thread, and accesses of `space` that it knows of, come before the bulk copies
-  /// that follow it.
+  /// fence.proxy.async: accesses of `space` that this thread knows of, of shared memory also its inits, come before the
+  /// bulk copies that follow it.
   void (*proxyFence)(Space space);
   void (*mbarrierArrive)(unsigned long long *bar);                        ///< release, CTA
   void (*mbarrierArriveExpect)(unsigned long long *bar, unsigned bytes);  ///< release, CTA

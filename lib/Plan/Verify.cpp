@@ -68,8 +68,9 @@ private:
         return fail(fmt::format("`{}` has no units for the rows of a pass", m.name), m.loc);
       if (m.unitParts == 1 && (m.partsOffset < lastParts || m.partsDone < m.partsOffset + m.units() * 8 * m.group * kMaxRows * 32))
         return fail(fmt::format("the sums of `{}` overlap others", m.name), m.loc);
-      if (m.unitParts == 1)
-        lastParts = m.partsDone + m.sets() * 4;
+      if (m.unitParts != 1)
+        continue;
+      lastParts = m.partsDone + m.sets() * 4;
       if (lastParts > plan.taggedBytes)
         return fail(fmt::format("the sums of `{}` leave the tagged words", m.name), m.loc);
     }

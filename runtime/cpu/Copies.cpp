@@ -112,7 +112,7 @@ void Machine::copyAsync(Fiber *f, void *to, const void *from) {
   p.bytes = 16;
   p.issuer = f->index;
   p.pc = pcNumber(f->pc);
-  p.base = p.known[0] = p.known[1] = f->base;
+  p.base = f->base;
   p.own = f->own++;
   p.agent = f->agent;
   p.agentClock = agentState[f->agent - fibers.size()].clock;

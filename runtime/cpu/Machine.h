@@ -128,7 +128,7 @@ struct Piece {
   uint32_t agent, agentClock;
   uint32_t mbarrier; ///< ~0u: cp.async
   ClockRef base;
-  ClockRef known[2]; ///< what must be known of the target and of the source: of threads what lies before a proxy fence, if it needs one
+  ClockRef known[2]; ///< of a bulk copy: of `base`, what it may rely on in shared and in global memory
   bool operator<(const Piece &o) const { return due != o.due ? due > o.due : number > o.number; }
 };
 

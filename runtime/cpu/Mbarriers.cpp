@@ -67,11 +67,12 @@ void Machine::mbarrierInit(Fiber *f, unsigned long long *bar, unsigned count) {
 void Machine::proxyFence(Fiber *f, Space space) {
   if (!check)
     return;
-  for (const uint32_t number : ctaOf(f).mbarriers) {
-    Mbarrier &b = mbarriers[number];
-    if (b.initThread == f->index && b.fenceClock == 0)
-      b.fenceClock = f->own;
-  }
+  if (space == Space::Shared)
+    for (const uint32_t number : ctaOf(f).mbarriers) {
+      Mbarrier &b = mbarriers[number];
+      if (b.initThread == f->index && b.fenceClock == 0)
+        b.fenceClock = f->own;
+    }
   Release all = releaseOf(f);
   f->proxied.of[(int)space] = clocks.whole(all);
 }

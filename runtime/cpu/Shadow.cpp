@@ -291,9 +291,7 @@ void Machine::atomicTouch(Fiber *f, const Reach &r, size_t offset, unsigned byte
 /// A piece of an asynchronous copy lands: it knows what its issuer knew at that time; a bulk copy, of what threads did,
 /// only what lies before a proxy fence.
 void Machine::copyTouch(const Piece &p) {
-  const bool bulk = p.mbarrier != ~0u;
   const Actor issuer{p.base.get(), p.issuer, p.own};
-  const auto knows = [&](Space space) { return bulk ? Actor{p.known[(int)space].get(), kMark, 0} : issuer; };
   const Word mine = epochWord(p.agentClock, p.agent, p.pc, false);
   const auto role = [](bool isWrite) {
     return isWrite ? "asynchronous copy (writes)" : "asynchronous copy (reads)";
@@ -307,9 +305,14 @@ void Machine::copyTouch(const Piece &p) {
              {{"asynchronous copy", placeOf(mine), 1}});
         stop(Ending::Found);
       }
-    } else if (const Word racing = sets.unknown(word, issuer)) {
+      return;
+    }
+    if (const Word racing = sets.unknown(word, issuer))
       race({role(isWrite), placeOf(mine), 1}, isWrite, false, offset, p.bytes, racing, otherWrites);
-    } else if (const Word other = sets.unknown(word, knows(isWrite ? Space::Shared : Space::Global))) {
+    if (p.mbarrier == ~0u) // cp.async is of the same proxy as plain accesses
+      return;
+    const Space space = isWrite ? Space::Shared : Space::Global;
+    if (const Word other = sets.unknown(word, {p.known[(int)space].get(), kMark, 0})) {
       note(FindingKind::CopyMisuse,
            std::to_string(p.bytes) + " bytes at " + where(arena.base + offset) + " are " +
                (isWrite ? "overwritten" : "read") + " by a bulk copy, they were " + (otherWrites ? "written" : "read") +

@@ -249,6 +249,10 @@ private:
 
 int main(int argc, char **argv) {
   cl::ParseCommandLineOptions(argc, argv, "Broken kernels that the CPU executor must catch\n");
+  if (llvm::none_of(mutants, [](const Mutant &mutant) { return llvm::StringRef(mutant.name).contains(only); })) {
+    llvm::errs() << fmt::format("error: no mutant of test/Mutants/Mutants.def has `{}` in its name\n", only.getValue());
+    return 1;
+  }
   SourceFiles files;
   Diagnostics diags(files);
   Bench narrow(diags, "barrier", "16"), wide(diags, "barrier", "64"), words(diags, "words", "64");

@@ -6,7 +6,7 @@ namespace {
 /// What a ring does wrong.
 struct Bug {
   bool swapParity = false, noRelease = false, earlyRelease = false, noProxyFence = false, noWait = false;
-  bool noSyncAfterInit = false, asyncCopies = false, consumerForgetsFull = false;
+  bool noSyncAfterInit = false, asyncCopies = false, consumerForgetsFull = false, fenceOfGlobal = false;
   /// Between the loads of a stage and the next copy to it: fences of the producer, of all consumers, of each warp's lane 0
   /// behind its __syncwarp, or none that counts.
   enum { Producer, Consumers, OneLane, Early, None } fence = Producer;
@@ -38,7 +38,7 @@ struct RingTest : CpuTest {
         h.mbarrierInit(bar(Empty, s), 2 + bug.arrivals);
       }
       if (!bug.noProxyFence)
-        h.proxyFence(Space::Shared);
+        h.proxyFence(bug.fenceOfGlobal ? Space::Global : Space::Shared);
     }
     if (!bug.noSyncAfterInit)
       syncThreads();
@@ -304,6 +304,7 @@ TEST_F(RingTest, WrongSlot) {
 
 TEST_F(RingTest, ProxyFence) {
   expectFound({FindingKind::CopyMisuse}, ring({.noProxyFence = true}));
+  expectFound({FindingKind::CopyMisuse}, ring({.fenceOfGlobal = true}));
   Bug cp;
   cp.noProxyFence = cp.asyncCopies = true; // cp.async goes the way of plain accesses
   expectSilent(kShape, ring(cp), checkSums(), 10);
