@@ -128,7 +128,7 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
     settle(row, col, w);
     return w;
   }
-  __device__ __forceinline__ Floats<8> load8(int row, int col) const { return unpack8(words(row, col)); }
+  __device__ __forceinline__ Bf16Floats<8> load8(int row, int col) const { return unpack8(words(row, col)); }
   __device__ __forceinline__ Floats<1> load(int row, int col) const {
     if (Columns % 8 != 0 && col >= Columns)
       return {{0.0f}};
@@ -172,7 +172,7 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
     return col & 1 ? bf16High(word) : bf16Low(word);
   }
 
-  __device__ __forceinline__ void store8(int row, int col, Floats<8> f) const {
+  template <class Values> __device__ __forceinline__ void store8(int row, int col, Values f) const {
     crossing.storeWords(at(row, col), pack8(f));
   }
   __device__ __forceinline__ void store(int row, int col, Floats<1> f) const {

@@ -38,6 +38,27 @@ template <int N> __device__ __forceinline__ Floats<N> splat(float s) {
   return mapFloats<N>([&](int) { return s; });
 }
 
+/// Each is a bf16; a NaN may be any.
+template <int N> struct Bf16Floats : Floats<N> {};
+/// What rounding gave: a NaN is the one that packBf16 makes.
+template <int N> struct RoundedFloats : Bf16Floats<N> {};
+
+/// Values 2i and 2i + 1 in a word. The compiler sees that this undoes bf16Low and bf16High.
+template <int N> __device__ __forceinline__ u32 wordOf(const Bf16Floats<N> &f, int i) {
+  return __float_as_uint(f.v[2 * i]) >> 16 | (__float_as_uint(f.v[2 * i + 1]) & 0xffff0000u);
+}
+/// The values of N/2 words: wordAt(i).
+template <class Values, class WordAt> __device__ __forceinline__ Values fromWords(WordAt wordAt) {
+  Values values;
+#pragma unroll
+  for (int i = 0; i < int(sizeof(values.v) / 8); ++i) {
+    const u32 word = wordAt(i);
+    values.v[2 * i] = bf16Low(word);
+    values.v[2 * i + 1] = bf16High(word);
+  }
+  return values;
+}
+
 // Every operation is rounded once: contraction would change the bits from one
 // fusion to another.
 #define MEGALITH_BINARY(Name, Expr)                                                                \
@@ -57,6 +78,19 @@ template <int N> __device__ __forceinline__ Floats<N> splat(float s) {
 MEGALITH_BINARY(add, __fadd_rn(x, y))
 MEGALITH_BINARY(sub, __fsub_rn(x, y))
 MEGALITH_BINARY(mul, __fmul_rn(x, y))
+/// Products of bf16: exact, so that rounding them is one step for two (toBf16).
+template <int N> struct Bf16Products : Floats<N> {
+  Bf16Floats<N> a, b;
+};
+template <int N> __device__ __forceinline__ Bf16Products<N> mul(Bf16Floats<N> a, Bf16Floats<N> b) {
+  Bf16Products<N> products;
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    products.v[i] = __fmul_rn(a.v[i], b.v[i]);
+  products.a = a;
+  products.b = b;
+  return products;
+}
 MEGALITH_BINARY(div, __fdiv_rn(x, y))
 MEGALITH_BINARY(maximum, fmaxf(x, y))
 MEGALITH_BINARY(minimum, fminf(x, y))
@@ -68,7 +102,6 @@ MEGALITH_BINARY(minimum, fminf(x, y))
     return mapFloats<N>([&](int i) { return Name(a.v[i]); });                                      \
   }
 MEGALITH_UNARY(neg, -x)
-MEGALITH_UNARY(toBf16, roundBf16(x))
 MEGALITH_UNARY(sigmoid, __fdiv_rn(1.0f, __fadd_rn(1.0f, expf(-x))))
 MEGALITH_UNARY(silu, __fdiv_rn(x, __fadd_rn(1.0f, expf(-x))))
 MEGALITH_UNARY(relu, fmaxf(x, 0.0f))
@@ -83,6 +116,25 @@ MEGALITH_UNARY(geluTanh,
                                                          __fadd_rn(x, __fmul_rn(0.044715f, __fmul_rn(x, __fmul_rn(x, x)))))))))
 #undef MEGALITH_UNARY
 
+__device__ __forceinline__ float toBf16(float x) { return roundBf16(x); }
+template <int N> __device__ __forceinline__ RoundedFloats<N> toBf16(Floats<N> f) {
+  if constexpr (N % 2 == 0) {
+    return fromWords<RoundedFloats<N>>([&](int i) { return packBf16(f.v[2 * i], f.v[2 * i + 1]); });
+  } else {
+    RoundedFloats<N> rounded;
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      rounded.v[i] = roundBf16(f.v[i]);
+    return rounded;
+  }
+}
+template <int N> __device__ __forceinline__ RoundedFloats<N> toBf16(Bf16Products<N> products) {
+  if constexpr (N % 2 == 0)
+    return fromWords<RoundedFloats<N>>([&](int i) { return mulBf16(wordOf(products.a, i), wordOf(products.b, i)); });
+  else
+    return toBf16(Floats<N>(products));
+}
+
 /// rotate_half on a pair of columns (j, j + dim/2) held by one thread.
 __device__ __forceinline__ Floats<2> rotatePair(Floats<2> a) { return {{-a.v[1], a.v[0]}}; }
 
@@ -90,10 +142,10 @@ __device__ __forceinline__ Floats<2> rotatePair(Floats<2> a) { return {{-a.v[1],
 // Activations are written by one CTA and read by another: loads bypass L1
 // (`.cg`). Weights never change during a launch: `.nc`.
 
-__device__ __forceinline__ Floats<8> unpack8(Words4 w) {
-  return {{bf16Low(w.x), bf16High(w.x), bf16Low(w.y), bf16High(w.y), bf16Low(w.z), bf16High(w.z),
-           bf16Low(w.w), bf16High(w.w)}};
+__device__ __forceinline__ Bf16Floats<8> unpack8(Words4 w) {
+  return fromWords<Bf16Floats<8>>([&](int i) { return i == 0 ? w.x : i == 1 ? w.y : i == 2 ? w.z : w.w; });
 }
+__device__ __forceinline__ Words4 pack8(RoundedFloats<8> f) { return {wordOf(f, 0), wordOf(f, 1), wordOf(f, 2), wordOf(f, 3)}; }
 __device__ __forceinline__ Words4 pack8(Floats<8> f) {
   return {packBf16(f.v[0], f.v[1]), packBf16(f.v[2], f.v[3]), packBf16(f.v[4], f.v[5]),
           packBf16(f.v[6], f.v[7])};
@@ -116,12 +168,12 @@ template <int K> __device__ __forceinline__ Words4 keepBelow(Words4 words, int c
 /// A weight matrix read row by row (an embedding table).
 template <int Columns> struct WeightRows {
   const u16 *base;
-  __device__ __forceinline__ Floats<8> load8(int row, int col) const {
+  __device__ __forceinline__ Bf16Floats<8> load8(int row, int col) const {
     const u16 *at = base + (long long)row * Columns + col;
     if constexpr (Columns % 8 == 0)
       return unpack8(loadConstWords(at));
     else
-      return mapFloats<8>([&](int i) { return col + i < Columns ? bf16ToFloat(__ldg(at + i)) : 0.0f; });
+      return {mapFloats<8>([&](int i) { return col + i < Columns ? bf16ToFloat(__ldg(at + i)) : 0.0f; })};
   }
 };
 
@@ -136,11 +188,11 @@ template <int Length> struct WeightVector {
   }
   /// Eight columns, as they are; Length is a multiple of 8.
   __device__ __forceinline__ Words4 words(int col) const { return loadConstWords(base + col % Length); }
-  __device__ __forceinline__ Floats<8> load8(int col) const {
+  __device__ __forceinline__ Bf16Floats<8> load8(int col) const {
     if constexpr (Length % 8 == 0)
       return unpack8(words(col));
     else
-      return mapFloats<8>([&](int i) { return load(col + i).v[0]; });
+      return {mapFloats<8>([&](int i) { return load(col + i).v[0]; })};
   }
 };
 

@@ -24,6 +24,11 @@ u32 packBf16(float low, float high) {
   return round(low) | round(high) << 16;
 }
 
+u32 mulBf16(u32 a, u32 b) {
+  return packBf16(__uint_as_float(a << 16) * __uint_as_float(b << 16),
+                  __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u));
+}
+
 /// What each lane brings to an mma; the sums are replaced.
 struct MmaLane {
   float c[4];

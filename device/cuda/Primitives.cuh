@@ -14,6 +14,12 @@ u32 packBf16(float low, float high) {
   return word;
 }
 
+u32 mulBf16(u32 a, u32 b) {
+  u32 word; // sm_80 has no mul; minus zero is what changes no product
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "r"(0x80008000u));
+  return word;
+}
+
 void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
