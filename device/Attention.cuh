@@ -23,6 +23,10 @@
 
 namespace megalith::device {
 
+template <bool Value> struct Flag {
+  static constexpr bool value = Value;
+};
+
 /// (m, z, o) of N columns of one pair over some keys.
 template <int N> struct Soft {
   float m = __int_as_float(0xff800000), z = 0.0f, o[N] = {};
@@ -194,7 +198,14 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
   char *const scratch = reinterpret_cast<char *>(consumer.scratch); // the sums' and operands' room
   const abi::LaunchParams &p = *grid.params;
   const int warp = warpId(), lane = laneId(), g = lane >> 2, t = lane & 3;
-  const float nothing = __int_as_float(0xff800000);
+  const float nothing = __int_as_float(0xff800000), lowest = __int_as_float(0xff7fffff);
+  const auto clear = [](auto &blocks) {
+#pragma unroll
+    for (auto &block : blocks)
+#pragma unroll
+      for (Words4 &words : block)
+        words = {0, 0, 0, 0};
+  };
   constexpr bool deferred = Rows == 1 && S::deferred;
   int turn = 0; // of two rounds' maxima and sums, where they are deferred
   const auto maxima = [&] { return reinterpret_cast<float *>(scratch + S::maxima) + turn * S::sumsOfRound; }; // [pair][warp]
@@ -245,15 +256,16 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
     const bool alone = fresh && at.round + 1 == at.end; // the unit's only round
     const int first = at.first() + 8 * warp;            // position of the warp's first key
     const int rows = Rows == 1 ? 1 : at.rows; // of the tile
+    const bool full = at.first() + S::round <= at.ownFrom; // nothing is missing or the pass's own
     const bool many = (Rows > 1 || S::headsOfTile > 8) && rows * S::headsOfTile > 8;
 
     // Committed keys and values, a batch of blocks at a time: Fn(block of the batch, the stage's
     // bytes of the warp's first row).
-    const auto fetch = [&](int batch, auto fn) {
+    const auto fetch = [&](auto whole, int batch, auto fn) {
 #pragma unroll
       for (int c = 0; c < S::batch * 64 / keys; ++c) {
         const int start = at.first() + batch * S::batch * 64 + c * keys;
-        if (start >= at.ownFrom)
+        if (!whole.value && start >= at.ownFrom)
           break;
         const char *chunk = consumer.acquire();
         if constexpr (keys >= 64) {
@@ -265,28 +277,49 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
         }
         if (c % 2)
           consumer.template release<2>();
-        else if (c + 1 == S::batch * 64 / keys || start + keys >= at.ownFrom)
+        else if (c + 1 == S::batch * 64 / keys || (!whole.value && start + keys >= at.ownFrom))
           consumer.release();
       }
     };
     const auto ownRow = [&](int position, int rows) { return scratch + rows + (position - at.ownFrom) * S::rowBytes; };
     const auto isOwn = [&](int position) { return position >= at.ownFrom && position < at.visible; };
-    Words4 k[S::batch][S::keyPieces] = {}, v[S::batch][2 * S::valueSlabs] = {};
+    Words4 k[S::batch][S::keyPieces], v[S::batch][2 * S::valueSlabs];
     const auto fetchKeys = [&](int batch) {
-      fetch(batch, [&](int block, const char *rows) {
-        if (first + 64 * (batch * S::batch + block) + g < at.ownFrom)
+      const auto load = [&](int block, const char *rows) {
 #pragma unroll
-          for (int i = 0; i < S::keyPieces; ++i)
-            if (hasKeyDim(i))
-              k[block][i] = loadShared4(rows + g * S::rowBytes, i * 64 + t * 16);
-      });
+        for (int i = 0; i < S::keyPieces; ++i)
+          if (hasKeyDim(i))
+            k[block][i] = loadShared4(rows + g * S::rowBytes, i * 64 + t * 16);
+      };
+      if (!full || D % 32 != 0 || keys < 64)
+        clear(k); // what is not loaded
+      if (full)
+        fetch(Flag<true>(), batch, load);
+      else
+        fetch(Flag<false>(), batch, [&](int block, const char *rows) {
+          if (first + 64 * (batch * S::batch + block) + g < at.ownFrom)
+            load(block, rows);
+        });
     };
     const auto fetchValues = [&](int batch) {
-      fetch(batch, [&](int block, const char *rows) {
+      const auto load = [&](int block, const char *rows, int i) {
+        v[block][i] = loadShared4(rows + (2 * t + i % 2) * S::rowBytes, valueDim(i / 2) * 2);
+      };
+      if (!full || keys < 64)
+        clear(v); // what is not there must be finite
+      if (full) {
+        fetch(Flag<true>(), batch, [&](int block, const char *rows) {
+#pragma unroll
+          for (int i = 0; i < 2 * S::valueSlabs; ++i)
+            load(block, rows, i);
+        });
+        return;
+      }
+      fetch(Flag<false>(), batch, [&](int block, const char *rows) {
 #pragma unroll
         for (int i = 0; i < 2 * S::valueSlabs; ++i)
           if (first + 64 * (batch * S::batch + block) + 2 * t + i % 2 < at.ownFrom)
-            v[block][i] = loadShared4(rows + (2 * t + i % 2) * S::rowBytes, valueDim(i / 2) * 2);
+            load(block, rows, i);
       });
     };
     // What is there already comes before the wait for the query; for several rows there are no
@@ -343,7 +376,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
       if (batch > 0)
         fetchKeys(batch);
 #pragma unroll
-      for (int inBatch = 0; inBatch < S::batch; ++inBatch)
+      for (int inBatch = 0; inBatch < S::batch && !full; ++inBatch)
         if (const int position = first + 64 * (batch * S::batch + inBatch) + g; isOwn(position))
 #pragma unroll
           for (int i = 0; i < S::keyPieces; ++i)
@@ -397,23 +430,17 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       if (e < 2 || many)
-        most[e] = maximumOf(pairAt(e));
+        most[e] = fmaxf(maximumOf(pairAt(e)), lowest); // of none it is minus infinity
 
     // p = exp(s - m), o = v * p: [pairs 0 to 7, 8 to 15][two dims of the lane's eight]
     float o[2][S::valueSlabs][4][4] = {}, z[4] = {};
     bool lost[4] = {};
 #pragma unroll
     for (int batch = 0; batch < S::batches; ++batch) {
-      if constexpr (!valuesToo) {
-#pragma unroll
-        for (int inBatch = 0; inBatch < S::batch; ++inBatch)
-#pragma unroll
-          for (int i = 0; i < 2 * S::valueSlabs; ++i)
-            v[inBatch][i] = {0, 0, 0, 0}; // what is not there must be finite
+      if constexpr (!valuesToo)
         fetchValues(batch);
-      }
 #pragma unroll
-      for (int inBatch = 0; inBatch < S::batch; ++inBatch) {
+      for (int inBatch = 0; inBatch < S::batch && !full; ++inBatch) {
         const int begin = first + 64 * (batch * S::batch + inBatch);
         if (begin + 8 <= at.ownFrom || begin >= at.visible)
           continue;
@@ -438,10 +465,10 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
           for (int i = 0; i < 2 * S::valueSlabs; ++i)
             if (bad >> (2 * t + i % 2) & 1)
               values[i] = {0, 0, 0, 0};
-          const int lowest = begin + __ffs(bad) - 1;
+          const int position = begin + __ffs(bad) - 1;
 #pragma unroll
           for (int e = 0; e < 4; ++e)
-            lost[e] |= lowest < seen[e];
+            lost[e] |= position < seen[e];
         }
       }
 #pragma unroll
@@ -458,7 +485,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
 #pragma unroll
             for (int e = 0; e < 2; ++e) { // no branches: blocks side by side
               const int pair = 2 * half + e;
-              w[e] = roundBf16(expf(first + 64 * block + g < seen[pair] ? s[block][pair] - most[pair] : nothing));
+              w[e] = roundBf16(expOfScore(__fsub_rn(s[block][pair], most[pair])));
               z[pair] = __fadd_rn(z[pair], w[e]);
             }
             weight[b][half] = transposed(packBf16(w[0], w[1]));

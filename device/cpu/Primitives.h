@@ -24,6 +24,7 @@ u32 packBf16(float low, float high) {
   return round(low) | round(high) << 16;
 }
 
+float expOfScore(float x) { return expf(x); }
 u32 mulBf16(u32 a, u32 b) {
   return packBf16(__uint_as_float(a << 16) * __uint_as_float(b << 16),
                   __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u));

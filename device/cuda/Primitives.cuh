@@ -14,6 +14,11 @@ u32 packBf16(float low, float high) {
   return word;
 }
 
+float expOfScore(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmul_rn(x, 1.44269504f)));
+  return y;
+}
 u32 mulBf16(u32 a, u32 b) {
   u32 word; // sm_80 has no mul; minus zero is what changes no product
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "r"(0x80008000u));
