@@ -172,13 +172,6 @@ __device__ __forceinline__ void mergeRanges(const GridEdges &grid, int edge, con
   }
 }
 
-/// Of 8 x 8 bf16 lane (g, t) has row g, columns 2t and 2t + 1: what it has of the transpose.
-__device__ __forceinline__ u32 transposed(u32 words) {
-  const int g = laneId() >> 2, t = laneId() & 3; // from column g of rows 2t and 2t + 1
-  const u32 even = __shfl_sync(~0u, words, 8 * t + g / 2), odd = __shfl_sync(~0u, words, 8 * t + 4 + g / 2);
-  return g & 1 ? even >> 16 | (odd & 0xffff0000u) : (even & 0xffffu) | odd << 16;
-}
-
 /// For each row and query head: store(row, column, two values) with an even column in
 /// [0, heads * headDim). `A`: heads, kvHeads, headDim, rows of a pass at most, the pool's
 /// layers, pageTokens, pages, and room for the sums of units at byte `sums` of the tagged
@@ -481,14 +474,11 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
           for (int half = 0; half < 2; ++half) {
             if (half && !many)
               break;
-            float w[2];
-#pragma unroll
-            for (int e = 0; e < 2; ++e) { // no branches: blocks side by side
-              const int pair = 2 * half + e;
-              w[e] = roundBf16(expOfScore(__fsub_rn(s[block][pair], most[pair])));
-              z[pair] = __fadd_rn(z[pair], w[e]);
-            }
-            weight[b][half] = transposed(packBf16(w[0], w[1]));
+            const auto weightOf = [&](int pair) { return expOfScore(__fsub_rn(s[block][pair], most[pair])); };
+            const u32 words = packBf16(weightOf(2 * half), weightOf(2 * half + 1));
+            z[2 * half] = __fadd_rn(z[2 * half], bf16Low(words));
+            z[2 * half + 1] = __fadd_rn(z[2 * half + 1], bf16High(words));
+            weight[b][half] = transposed(words);
           }
         }
 #pragma unroll
@@ -499,7 +489,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
             const auto columns = [&](int block, bool odd) {
               const auto word = [&](const Words4 &w) { return c < 2 ? w.x : c < 4 ? w.y : c < 6 ? w.z : w.w; };
               const u32 x = word(v[block][2 * i]), y = word(v[block][2 * i + 1]);
-              return odd ? x >> 16 | (y & 0xffff0000u) : (x & 0xffffu) | y << 16;
+              return odd ? highHalves(x, y) : lowHalves(x, y);
             };
             const u32 even = columns(inBatch, false), odd = columns(inBatch, true);
             const u32 nextEven = aside ? columns(inBatch + aside, false) : 0;

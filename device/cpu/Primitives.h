@@ -25,6 +25,13 @@ u32 packBf16(float low, float high) {
 }
 
 float expOfScore(float x) { return expf(x); }
+u32 lowHalves(u32 low, u32 high) { return (low & 0xffffu) | high << 16; }
+u32 highHalves(u32 low, u32 high) { return low >> 16 | (high & 0xffff0000u); }
+u32 transposed(u32 words) {
+  const int i = (int)(threadIdx.x & 31) >> 2, j = (int)threadIdx.x & 3; // from column i of rows 2j and 2j + 1
+  const u32 even = __shfl_sync(~0u, words, 8 * j + i / 2), odd = __shfl_sync(~0u, words, 8 * j + 4 + i / 2);
+  return i & 1 ? highHalves(even, odd) : lowHalves(even, odd);
+}
 u32 mulBf16(u32 a, u32 b) {
   return packBf16(__uint_as_float(a << 16) * __uint_as_float(b << 16),
                   __uint_as_float(a & 0xffff0000u) * __uint_as_float(b & 0xffff0000u));

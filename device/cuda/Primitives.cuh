@@ -19,6 +19,21 @@ float expOfScore(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmul_rn(x, 1.44269504f)));
   return y;
 }
+u32 lowHalves(u32 low, u32 high) {
+  u32 word;
+  asm("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(word) : "r"(low), "r"(high));
+  return word;
+}
+u32 highHalves(u32 low, u32 high) {
+  u32 word;
+  asm("prmt.b32 %0, %1, %2, 0x7632;" : "=r"(word) : "r"(low), "r"(high));
+  return word;
+}
+u32 transposed(u32 words) {
+  u32 result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(words));
+  return result;
+}
 u32 mulBf16(u32 a, u32 b) {
   u32 word; // sm_80 has no mul; minus zero is what changes no product
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "r"(0x80008000u));
