@@ -35,7 +35,7 @@ template <int N> struct Soft {
   __device__ __forceinline__ void take(const Soft &part) {
     if (part.empty())
       return;
-    const float larger = fmaxf(m, part.m), before = expf(m - larger), now = expf(part.m - larger);
+    const float larger = fmaxf(m, part.m), before = expOfScore(__fsub_rn(m, larger)), now = expOfScore(__fsub_rn(part.m, larger));
     z = __fadd_rn(__fmul_rn(z, before), __fmul_rn(part.z, now));
 #pragma unroll
     for (int i = 0; i < N; ++i)
