@@ -23,6 +23,7 @@
 
 namespace megalith::device {
 
+/// A constant that a function takes.
 template <bool Value> struct Flag {
   static constexpr bool value = Value;
 };
