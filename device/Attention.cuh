@@ -7,7 +7,7 @@
 // and 8 pairs as the columns of B: a tile mostly has few pairs, and B has half as many columns.
 //
 // Sum tree `rounds8`: keys in rounds of 256 positions from 0, of which warp w of eight takes
-// 8w to 8w+7 of each 64: a leaf. Of a round m is the maximum, p = bf16(exp(s - m)), z = sum of
+// 8w to 8w+7 of each 64: a leaf. Of a round m is the maximum, p = bf16(exp(s - m)) with expOfScore, z = sum of
 // p and o = sum of p * v: of a leaf a chain of mma steps over two of its eights each (o), or the
 // key of a lane in each eight in ascending order and lanes at distance 4, 8, 16 (z); of the round
 // the eight leaves in ascending order. Eight neighbouring rounds make the next larger part, eight of these the
@@ -286,7 +286,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
             k[block][i] = loadShared4(rows + g * S::rowBytes, i * 64 + t * 16);
       };
       if (!full || D % 32 != 0 || keys < 64)
-        clear(k); // what is not loaded
+        clear(k); // what is not loaded; in a whole round of small chunks ptxas does not see that all is
       if (full)
         fetch(Flag<true>(), batch, load);
       else
@@ -300,7 +300,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
         v[block][i] = loadShared4(rows + (2 * t + i % 2) * S::rowBytes, valueDim(i / 2) * 2);
       };
       if (!full || keys < 64)
-        clear(v); // what is not there must be finite
+        clear(v); // what is not there must be finite; small chunks: as above
       if (full) {
         fetch(Flag<true>(), batch, [&](int block, const char *rows) {
 #pragma unroll
@@ -424,7 +424,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       if (e < 2 || many)
-        most[e] = fmaxf(maximumOf(pairAt(e)), lowest); // of none it is minus infinity
+        most[e] = fmaxf(maximumOf(pairAt(e)), lowest); // where no score is above minus infinity, s - m would be NaN
 
     // p = exp(s - m), o = v * p: [pairs 0 to 7, 8 to 15][two dims of the lane's eight]
     float o[2][S::valueSlabs][4][4] = {}, z[4] = {};

@@ -172,7 +172,7 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
     return col & 1 ? bf16High(word) : bf16Low(word);
   }
 
-  template <class Values> __device__ __forceinline__ void store8(int row, int col, Values f) const {
+  __device__ __forceinline__ void store8(int row, int col, Floats<8> f) const {
     crossing.storeWords(at(row, col), pack8(f));
   }
   __device__ __forceinline__ void store(int row, int col, Floats<1> f) const {

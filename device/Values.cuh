@@ -38,9 +38,10 @@ template <int N> __device__ __forceinline__ Floats<N> splat(float s) {
   return mapFloats<N>([&](int) { return s; });
 }
 
-/// Each is a bf16; a NaN may be any.
+/// Each is a bf16.
 template <int N> struct Bf16Floats : Floats<N> {};
-/// What rounding gave: a NaN is the one that packBf16 makes.
+/// What rounding gave: it may be packed as it is for the CTA's own use. (What crosses to other CTAs is rounded again, for a NaN may be any,
+/// and two in a word must not be all ones: Exchange.cuh.)
 template <int N> struct RoundedFloats : Bf16Floats<N> {};
 
 /// Values 2i and 2i + 1 in a word. The compiler sees that this undoes bf16Low and bf16High.
@@ -78,7 +79,7 @@ template <class Values, class WordAt> __device__ __forceinline__ Values fromWord
 MEGALITH_BINARY(add, __fadd_rn(x, y))
 MEGALITH_BINARY(sub, __fsub_rn(x, y))
 MEGALITH_BINARY(mul, __fmul_rn(x, y))
-/// Products of bf16: exact, so that rounding them is one step for two (toBf16).
+/// Products of bf16: an f32 holds them, or they round to the same bf16; so rounding them is one step for two (toBf16).
 template <int N> struct Bf16Products : Floats<N> {
   Bf16Floats<N> a, b;
 };

@@ -326,11 +326,15 @@ struct SoftPart {
   float m = -std::numeric_limits<float>::infinity(), z = 0;
   std::vector<float> o;
 
+  /// No key in it has a score above minus infinity.
+  bool empty() const { return m == -std::numeric_limits<float>::infinity() && z == 0; }
   void take(const SoftPart &other) {
-    if (o.empty()) {
+    if (o.empty() || empty()) {
       *this = other;
       return;
     }
+    if (other.empty())
+      return;
     const float larger = other.m > m ? other.m : m;
     const float before = std::exp(m - larger), now = std::exp(other.m - larger);
     z = z * before + other.z * now;
@@ -398,16 +402,16 @@ Matrix TensorModel::attention(const Operation &op) {
         }
         std::fill(o.begin(), o.end(), 0.0f);
         for (int64_t leaf = 0; leaf < 8; ++leaf) {
-          float sums[4] = {}; // of the positions that a lane of the kernel has
+          float sums[8] = {}; // of the positions that a lane of the kernel has
           std::fill(ofLeaf.begin(), ofLeaf.end(), 0.0f);
           for (int64_t eight = 8 * leaf; eight < count; eight += 64)
             for (int64_t j = eight; j < std::min(eight + 8, count); ++j) {
-              const float p = roundToBf16(std::exp(s[j] - m));
-              sums[j % 8 / 2] += p;
+              const float p = roundToBf16(std::exp(s[j] - std::max(m, std::numeric_limits<float>::lowest())));
+              sums[j % 8] += p;
               for (int64_t d = 0; d < dim; ++d)
                 ofLeaf[d] += p * values[j][d];
             }
-          z += (sums[0] + sums[1]) + (sums[2] + sums[3]);
+          z += ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
           for (int64_t d = 0; d < dim; ++d)
             o[d] += ofLeaf[d];
         }
