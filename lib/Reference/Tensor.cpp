@@ -402,16 +402,16 @@ Matrix TensorModel::attention(const Operation &op) {
         }
         std::fill(o.begin(), o.end(), 0.0f);
         for (int64_t leaf = 0; leaf < 8; ++leaf) {
-          float sums[8] = {}; // of the positions that a lane of the kernel has
+          float sums[4] = {};
           std::fill(ofLeaf.begin(), ofLeaf.end(), 0.0f);
           for (int64_t eight = 8 * leaf; eight < count; eight += 64)
             for (int64_t j = eight; j < std::min(eight + 8, count); ++j) {
               const float p = roundToBf16(std::exp(s[j] - std::max(m, std::numeric_limits<float>::lowest())));
-              sums[j % 8] += p;
+              sums[j % 8 / 2] += p;
               for (int64_t d = 0; d < dim; ++d)
                 ofLeaf[d] += p * values[j][d];
             }
-          z += ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+          z += (sums[0] + sums[1]) + (sums[2] + sums[3]);
           for (int64_t d = 0; d < dim; ++d)
             o[d] += ofLeaf[d];
         }
