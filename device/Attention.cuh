@@ -253,8 +253,8 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
     const bool full = at.first() + S::round <= at.ownFrom; // nothing is missing or the pass's own
     const bool many = (Rows > 1 || S::headsOfTile > 8) && rows * S::headsOfTile > 8;
 
-    // Committed keys and values, a batch of blocks at a time: Fn(block of the batch, the stage's
-    // bytes of the warp's first row).
+    // Committed keys and values, a batch of blocks at a time, of which `whole` says that none is missing:
+    // fn(whole, block of the batch, the stage's bytes of the warp's first row).
     const auto fetch = [&](auto whole, int batch, auto fn) {
 #pragma unroll
       for (int c = 0; c < S::batch * 64 / keys; ++c) {
@@ -265,9 +265,9 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
         if constexpr (keys >= 64) {
 #pragma unroll
           for (int block = 0; block < keys / 64; ++block)
-            fn(c * keys / 64 + block, chunk + (64 * block + 8 * warp) * S::rowBytes);
+            fn(whole, c * keys / 64 + block, chunk + (64 * block + 8 * warp) * S::rowBytes);
         } else if (8 * warp / keys == c % 2) {
-          fn(c / 2, chunk + 8 * warp % keys * S::rowBytes);
+          fn(whole, c / 2, chunk + 8 * warp % keys * S::rowBytes);
         }
         if (c % 2)
           consumer.template release<2>();
@@ -278,42 +278,31 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
     const auto ownRow = [&](int position, int rows) { return scratch + rows + (position - at.ownFrom) * S::rowBytes; };
     const auto isOwn = [&](int position) { return position >= at.ownFrom && position < at.visible; };
     Words4 k[S::batch][S::keyPieces], v[S::batch][2 * S::valueSlabs];
-    const auto fetchKeys = [&](int batch) {
-      const auto load = [&](int block, const char *rows) {
-#pragma unroll
-        for (int i = 0; i < S::keyPieces; ++i)
-          if (hasKeyDim(i))
-            k[block][i] = loadShared4(rows + g * S::rowBytes, i * 64 + t * 16);
-      };
-      if (!full || D % 32 != 0 || keys < 64)
-        clear(k); // what is not loaded; in a whole round of small chunks ptxas does not see that all is
+    // The same into `blocks`; what is not loaded is zero.
+    const auto fill = [&](auto &blocks, bool partly, int batch, auto load) {
+      if (!full || partly)
+        clear(blocks);
       if (full)
         fetch(Flag<true>(), batch, load);
       else
-        fetch(Flag<false>(), batch, [&](int block, const char *rows) {
-          if (first + 64 * (batch * S::batch + block) + g < at.ownFrom)
-            load(block, rows);
-        });
+        fetch(Flag<false>(), batch, load);
     };
-    const auto fetchValues = [&](int batch) {
-      const auto load = [&](int block, const char *rows, int i) {
-        v[block][i] = loadShared4(rows + (2 * t + i % 2) * S::rowBytes, valueDim(i / 2) * 2);
-      };
-      if (!full || keys < 64)
-        clear(v); // what is not there must be finite; small chunks: as above
-      if (full) {
-        fetch(Flag<true>(), batch, [&](int block, const char *rows) {
+    constexpr bool small = keys < 64; // a whole round is loaded, too, but ptxas does not see that
+    const auto fetchKeys = [&](int batch) {
+      fill(k, D % 32 != 0 || small, batch, [&](auto whole, int block, const char *rows) {
+        if (whole.value || first + 64 * (batch * S::batch + block) + g < at.ownFrom)
 #pragma unroll
-          for (int i = 0; i < 2 * S::valueSlabs; ++i)
-            load(block, rows, i);
-        });
-        return;
-      }
-      fetch(Flag<false>(), batch, [&](int block, const char *rows) {
+          for (int i = 0; i < S::keyPieces; ++i)
+            if (hasKeyDim(i))
+              k[block][i] = loadShared4(rows + g * S::rowBytes, i * 64 + t * 16);
+      });
+    };
+    const auto fetchValues = [&](int batch) { // zeros where nothing is: finite
+      fill(v, small, batch, [&](auto whole, int block, const char *rows) {
 #pragma unroll
         for (int i = 0; i < 2 * S::valueSlabs; ++i)
-          if (first + 64 * (batch * S::batch + block) + 2 * t + i % 2 < at.ownFrom)
-            load(block, rows, i);
+          if (whole.value || first + 64 * (batch * S::batch + block) + 2 * t + i % 2 < at.ownFrom)
+            v[block][i] = loadShared4(rows + (2 * t + i % 2) * S::rowBytes, valueDim(i / 2) * 2);
       });
     };
     // What is there already comes before the wait for the query; for several rows there are no
