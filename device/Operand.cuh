@@ -74,7 +74,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   static_assert(Rows <= kTileRows);
   const int numRows = Rows == 1 ? 1 : pass.numRows;
   const CtaGroups<M> groups;
-  const bool active = groups.at(0) >= 0;
+  const bool active = groups.has(0);
   char *const staged = consumer.template operands<Rows>();
   /// A lane's share of a row, in 8 columns; a single row stays in registers until it is finished.
   static constexpr int share = (M::blocks * 4 + 31) / 32;
@@ -107,7 +107,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     return (groups.at(i + itemTile / M::group) * M::group + itemTile % M::group) * 4 + ((int)threadIdx.x & 3);
   }
   __device__ __forceinline__ bool hasItem(int i, int row) const {
-    return itemTile < atOnce * M::group && row < numRows && groups.at(i + itemTile / M::group) >= 0;
+    return itemTile < atOnce * M::group && row < numRows && groups.has(i + itemTile / M::group);
   }
   /// For the sums of the groups from the i-th of this CTA on.
   __device__ __forceinline__ void lookAhead(int i) {
@@ -124,7 +124,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   __device__ __forceinline__ void take(int group) {
 #pragma unroll
     for (int g = 0; g < groupsTaken; ++g) {
-      if (g > 0 && groups.at(group + g) < 0)
+      if (g > 0 && !groups.has(group + g))
         break;
 #pragma unroll
       for (int c = 0; c < chunksTaken; ++c) {

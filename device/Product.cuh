@@ -54,16 +54,16 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
   const int toOther = (operand.rowAt(1, rowInTile) - rowInTile) * 64; // where the row stands in odd blocks
   const bool below = rowInTile < numRows, above = 8 + rowInTile < numRows; // rows of the first tile
 #pragma unroll 1
-  for (int i = 0; operand.groups.at(i) >= 0; i += operand.atOnce) {
+  for (int i = 0; operand.groups.has(i); i += operand.atOnce) {
     float *const sums = consumer.template nextSums<Rows>(); // the two alternate: one barrier is enough
 #pragma unroll 1
-    for (int from = i; from < i + operand.atOnce && operand.groups.at(from) >= 0; from += groupsTaken) {
+    for (int from = i; from < i + operand.atOnce && operand.groups.has(from); from += groupsTaken) {
 #pragma unroll
       for (int g = 0; g < groupsTaken; ++g) {
         const int group = from + g;
-        if (g > 0 && operand.groups.at(group) < 0)
+        if (g > 0 && !operand.groups.has(group))
           break;
-        const bool last = operand.groups.at(group + 1) < 0;
+        const bool last = !operand.groups.has(group + 1);
         float acc[M::group][2][4] = {};
 #pragma unroll 1
         for (int first = 0; first < M::blocks; first += operand.window) {

@@ -7,7 +7,8 @@
 //   blocks         kPadded / 256: blocks of 32 columns that one warp owns
 //   chunkBlocks    blocks of a warp in one chunk of the stream
 //   group          8-row tiles in one chunk
-//   groups         groups of tiles, dealt to the CTAs round robin from firstCta
+//   groups         groups of tiles, dealt to the CTAs round robin
+//   ctas           CTAs of the grid
 //   descending     walk the groups from the last one
 //
 // Sum tree `split8`: warp w owns columns [w*kPadded/8, (w+1)*kPadded/8) and adds
@@ -35,23 +36,23 @@ template <class M> __device__ constexpr long long matrixBytes() {
   return (long long)M::groups * M::blocks * M::group * 4096;
 }
 
-/// The first group of tiles of this CTA, where CTA `firstCta` has group 0.
-__device__ __forceinline__ int firstGroup(int firstCta) {
-  while (firstCta >= (int)gridDim.x) // fewer CTAs than planned: seldom, and a division is slow
-    firstCta -= gridDim.x;
-  const int first = (int)blockIdx.x - firstCta;
-  return first < 0 ? first + (int)gridDim.x : first;
-}
-
-/// The groups of tiles of this CTA.
+/// The groups of tiles of this CTA. Every matrix is dealt from CTA 0 on, so that of each the same CTAs have a group
+/// less, the last ones: attention is dealt from the last one on.
 template <class M> struct CtaGroups {
-  int first = firstGroup(M::firstCta);
-  /// The i-th, or -1 behind the last.
+  /// How many.
+  const int count = (int)gridDim.x == M::ctas ? M::groups / M::ctas + ((int)blockIdx.x < M::groups % M::ctas)
+                                              : countOfGrid();
+  __device__ __forceinline__ bool has(int i) const { return i < count; }
+  /// The i-th, from 0 on.
   __device__ __forceinline__ int at(int i) const {
-    const int g = first + i * (int)gridDim.x;
-    if (g >= M::groups)
-      return -1;
+    const int g = (int)blockIdx.x + i * (int)gridDim.x;
     return M::descending ? M::groups - 1 - g : g;
+  }
+
+private:
+  /// With another number of CTAs than planned: a division is slow.
+  __device__ __noinline__ static int countOfGrid() {
+    return M::groups / (int)gridDim.x + ((int)blockIdx.x < M::groups % (int)gridDim.x);
   }
 };
 
@@ -61,12 +62,12 @@ struct StreamStep {
   long long offset, layerBytes; ///< in LaunchParams::stream
   int chunkBytes;               ///< 0: keys and values; of a vector all of it
   int chunks;                   ///< of a group; 0: a vector
-  int groups, firstCta, descending;
+  int groups, descending;
   int unitParts, firstUnitCta; ///< of passes of more than one row tile, see WideProduct.cuh
 };
 template <class M> __device__ constexpr StreamStep matrixStep(bool inLayers) {
   StreamStep step = {M::offset, inLayers ? M::layerBytes : 0, chunkBytes<M>(), chunksPerGroup<M>(), M::groups,
-                     M::firstCta, M::descending};
+                     M::descending};
   if constexpr (requires { M::unitParts; }) {
     step.unitParts = M::unitParts;
     step.firstUnitCta = M::firstUnitCta;
@@ -103,7 +104,7 @@ __device__ __forceinline__ bool streamSteps(P &home, const StreamStep *steps, in
     } else {
       const int bytes = step.chunkBytes, chunks = step.chunks, groups = step.groups;
 #pragma unroll 1
-      for (int g = firstGroup(step.firstCta); whole && g < groups; g += gridDim.x) {
+      for (int g = blockIdx.x; whole && g < groups; g += gridDim.x) {
         const char *chunk = base + (long long)(step.descending ? groups - 1 - g : g) * (chunks * bytes);
 #pragma unroll 1
         for (int c = 0; whole && c < chunks; ++c, chunk += bytes)

@@ -31,6 +31,14 @@ __device__ __forceinline__ int groupOfSet(int groups, bool descending, int set, 
   return g >= groups ? -1 : descending ? groups - 1 - g : g;
 }
 
+/// The first unit of this CTA, where CTA `firstCta` has unit 0.
+__device__ __forceinline__ int firstUnit(int firstCta) {
+  while (firstCta >= (int)gridDim.x) // fewer CTAs than planned: seldom, and a division is slow
+    firstCta -= gridDim.x;
+  const int first = (int)blockIdx.x - firstCta;
+  return first < 0 ? first + (int)gridDim.x : first;
+}
+
 /// Producer: the chunks of a matrix in the order of wideProduct. False when the kernel leaves.
 template <class P>
 __device__ __forceinline__ bool streamUnits(P &producer, const StreamStep &step, const char *base) {
@@ -38,7 +46,7 @@ __device__ __forceinline__ bool streamUnits(P &producer, const StreamStep &step,
   const int bytes = step.chunkBytes, piece = bytes / kParts, chunks = step.chunks, parts = step.unitParts;
   const long long ofGroup = (long long)chunks * bytes, toNext = step.descending ? -ofGroup : ofGroup;
 #pragma unroll 1
-  for (int unit = firstGroup(step.firstUnitCta); unit < units; unit += gridDim.x) {
+  for (int unit = firstUnit(step.firstUnitCta); unit < units; unit += gridDim.x) {
     const int set = unit / perSet, groups = min(kParts, step.groups - set * kParts);
     const char *part = base + groupOfSet(step.groups, step.descending, set, 0) * ofGroup + unit % perSet * piece;
 #pragma unroll 1
@@ -104,10 +112,7 @@ __device__ __forceinline__ bool streamSegment(P &producer, const StreamStep *ste
 
 /// Chunks of M that this CTA takes in a pass of few rows.
 template <class M> __device__ __forceinline__ int chunksOf() {
-  int chunks = 0;
-  for (int g = firstGroup(M::firstCta); g < M::groups; g += gridDim.x)
-    chunks += chunksPerGroup<M>();
-  return chunks;
+  return CtaGroups<M>().count * chunksPerGroup<M>();
 }
 /// The same of all matrices in front of the first place where the producer waits for its plan, as far as it has copied
 /// them by then.
@@ -120,6 +125,7 @@ template <class C> __device__ __forceinline__ void dropAhead(C consumer, int chu
     consumer.acquire();
     consumer.release();
   }
+  __syncwarp(); // of none: lanes may still read where the warp stood
   consumer.keep();
 }
 
@@ -190,7 +196,7 @@ __device__ __forceinline__ Float2 *partsAt(const abi::LaunchParams &p, int unit,
 /// Thread i looks after unit number i of the CTA. The counter of its set, which counts the set's units in each use: once
 /// when they have stored their sums, and once when they have read those of their group. Null: there is no such unit.
 template <class M> __device__ __forceinline__ u32 *counterOfThread(const abi::LaunchParams &p) {
-  const int unit = firstGroup(M::firstUnitCta) + (int)threadIdx.x * (int)gridDim.x;
+  const int unit = firstUnit(M::firstUnitCta) + (int)threadIdx.x * (int)gridDim.x;
   return unit < UnitCursor<M>::units ? reinterpret_cast<u32 *>(p.tagged + M::partsDone) + unit / kParts : nullptr;
 }
 
@@ -264,8 +270,8 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
   constexpr bool split = M::unitParts < kParts;
   static_assert(M::unitParts == kParts || M::unitParts == 1);
   using Cursor = UnitCursor<M>;
-  const int firstUnit = firstGroup(M::firstUnitCta);
-  if (firstUnit >= Cursor::units)
+  const int first = firstUnit(M::firstUnitCta);
+  if (first >= Cursor::units)
     return;
   const int numRows = pass.numRows, warp = warpId(), lane = laneId();
   char *const staged = reinterpret_cast<char *>(consumer.scratch);
@@ -278,7 +284,7 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
   const auto tileOf = [&](int j) { return warp / 4 + j / 2 * 2; };
   const auto rowOf = [&](int j) { return tileOf(j) * kTileRows + j % 2 * 8 + (lane >> 2); };
   Words4 held[tiles];
-  Cursor at(firstUnit); // whose activations are on their way
+  Cursor at(first); // whose activations are on their way
   const auto columnOf = [&](int) { return (at.part * M::blocks + at.block + blockOf) * 32 + (lane & 3) * 8; };
   const auto wanted = [&](int j) {
     return rowOf(j) < numRows && blockOf < min(window, M::blocks - at.block) && columnOf(j) < M::k;
@@ -393,7 +399,7 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
     static_assert(kMaxRows * 4 == kConsumerThreads, "a pair of each row to a thread");
     const int row = threadIdx.x >> 2, pair = threadIdx.x & 3;
 #pragma unroll 1
-    for (int unit = firstUnit; unit < Cursor::units; unit += gridDim.x) {
+    for (int unit = first; unit < Cursor::units; unit += gridDim.x) {
       const int number = unit % kParts, group = Cursor(unit).group(number);
       if (group < 0 || __any_sync(~0u, stops(grid)))
         break; // of a set's groups the last ones are missing, and of the sets the last

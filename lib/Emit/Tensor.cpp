@@ -71,7 +71,7 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &type) {
   auto s = w.record("struct " + type);
   w.line("static constexpr int k = {}, kPadded = {}, blocks = {}, chunkBlocks = {};", m.k, m.kPadded, m.blocks,
          m.chunkBlocks);
-  w.line("static constexpr int group = {}, groups = {}, firstCta = {};", m.group, m.groups, m.firstCta);
+  w.line("static constexpr int group = {}, groups = {}, ctas = {};", m.group, m.groups, plan.ctas);
   w.line("static constexpr bool descending = {};", plan.knobs.descending);
   if (m.unitParts)
     w.line("static constexpr int unitParts = {}, firstUnitCta = {}; // of more than {} rows", m.unitParts, m.firstUnitCta,

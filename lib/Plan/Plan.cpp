@@ -113,7 +113,7 @@ private:
   const ir::Module &module;
   Plan &plan;
   Diagnostics &diags;
-  int64_t nextFirst = 0, nextFirstUnit = 0;
+  int64_t nextFirstUnit = 0;
   std::vector<Value> forwarded; ///< body's yields, in order, for the head's arguments
 
   bool unsupported(const Operation &op, std::string what) {
@@ -437,8 +437,6 @@ private:
     while (m.chunkBlocks < 4 && m.chunkBlocks * 2 * m.group * 4096 <= plan.knobs.chunk && m.blocks % (m.chunkBlocks * 2) == 0)
       m.chunkBlocks *= 2;
     m.bytes = m.groups * m.blocks * m.group * 4096;
-    m.firstCta = nextFirst;
-    nextFirst = (nextFirst + m.groups) % plan.ctas;
     if (plan.rowsPerPass > kTileRows)
       planUnits(m);
     phase.matrix = plan.matrices.size();

@@ -71,9 +71,9 @@ std::string print(const Plan &plan) {
     int64_t tiles = m.groups * m.group;
     int64_t rounds = (m.groups + plan.ctas - 1) / plan.ctas;
     out += fmt::format("  {:<24} k {} (padded {}), {} groups of {} tiles, {} chunks of {} bytes each, "
-                       "first cta {}, balance {:.1f} %",
+                       "balance {:.1f} %",
                        m.name, m.k, m.kPadded, m.groups, m.group, m.blocks / m.chunkBlocks,
-                       m.group * m.chunkBlocks * 4096, m.firstCta,
+                       m.group * m.chunkBlocks * 4096,
                        100.0 * tiles / (rounds * m.group * plan.ctas));
     if (m.layers)
       out += fmt::format(", {} layers", m.layers);

@@ -183,7 +183,7 @@ struct Buffers {
 // wq, wk, wv (llama.yaml:37): 64 groups of 1 tiles in 1 rounds of 132 CTAs.
 struct WqWkWv {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
-  static constexpr int group = 1, groups = 64, firstCta = 0;
+  static constexpr int group = 1, groups = 64, ctas = 132;
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 0; // of more than 16 rows
   static constexpr int partsEdge = 12;
@@ -194,7 +194,7 @@ struct WqWkWv {
 // wo (llama.yaml:40): 32 groups of 1 tiles in 1 rounds of 132 CTAs.
 struct Wo {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
-  static constexpr int group = 1, groups = 32, firstCta = 64;
+  static constexpr int group = 1, groups = 32, ctas = 132;
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 64; // of more than 16 rows
   static constexpr int partsEdge = 13;
@@ -205,7 +205,7 @@ struct Wo {
 // gate with up (llama.yaml:42): 88 groups of 2 tiles in 1 rounds of 132 CTAs.
 struct GateUp {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
-  static constexpr int group = 2, groups = 88, firstCta = 96;
+  static constexpr int group = 2, groups = 88, ctas = 132;
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 96; // of more than 16 rows
   static constexpr int partsEdge = 14;
@@ -216,7 +216,7 @@ struct GateUp {
 // down (llama.yaml:42): 32 groups of 1 tiles in 1 rounds of 132 CTAs.
 struct Down {
   static constexpr int k = 704, kPadded = 768, blocks = 3, chunkBlocks = 1;
-  static constexpr int group = 1, groups = 32, firstCta = 52;
+  static constexpr int group = 1, groups = 32, ctas = 132;
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 52; // of more than 16 rows
   static constexpr int partsEdge = 15;
@@ -227,7 +227,7 @@ struct Down {
 // head (llama.yaml:43): 33 groups of 1 tiles in 1 rounds of 132 CTAs.
 struct Head {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
-  static constexpr int group = 1, groups = 33, firstCta = 84;
+  static constexpr int group = 1, groups = 33, ctas = 132;
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 84; // of more than 16 rows
   static constexpr int partsEdge = 16;

@@ -59,7 +59,7 @@ struct PairRange {
 /// A matrix as it is packed and streamed; see device/Stream.cuh.
 struct Matrix {
   std::string name;           ///< its weights, joined
-  int64_t k, kPadded, blocks, chunkBlocks, group, groups, firstCta;
+  int64_t k, kPadded, blocks, chunkBlocks, group, groups;
   int64_t layers;             ///< 0: outside the repeated layers
   int64_t offset, bytes;      ///< in the packed stream; bytes of one layer
   std::vector<PairRange> ranges;
