@@ -45,6 +45,14 @@ Outcome<std::unique_ptr<CpuEngine>> CpuEngine::create(const std::string &sharedO
   if (!info)
     return info.error;
   engine->info = std::move(*info);
+  const runtime::Manifest &m = engine->info;
+  if (const unsigned most = Executor::mostCtas(static_cast<unsigned>(m.threads));
+      m.ctas > most || static_cast<size_t>(m.sharedBytes) > Executor::mostShared())
+    return RuntimeError{"plan-mismatch", "the kernel was planned for " + std::to_string(m.ctas) + " CTAs with " +
+                                             std::to_string(m.sharedBytes) + " bytes of shared memory (`" + m.profile +
+                                             "`), but the CPU executor has room for " + std::to_string(most) + " and " +
+                                             std::to_string(Executor::mostShared()) + " bytes; compile with `--plan ctas=" +
+                                             std::to_string(most) + "` or another `--device-profile`"};
   engine->lasting = runtime::lastingBuffers(engine->info);
   if (Failure failure = engine->open(sharedObject))
     return *failure;

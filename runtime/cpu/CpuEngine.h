@@ -27,8 +27,8 @@ struct CpuOutcome {
 
 class CpuEngine {
 public:
-  /// Loads a shared object that lib/Jit/HostCompiler made. `cpu-kernel` when it is none,
-  /// was made for another version of the executor, or its packing fails;
+  /// Loads a shared object that lib/Jit/HostCompiler made. `plan-mismatch` when the executor
+  /// has no room for its grid, `cpu-kernel` when it is none, was made for another version of the executor, or its packing fails;
   /// `weight-missing` when a tensor is absent.
   static runtime::Outcome<std::unique_ptr<CpuEngine>> load(const std::string &sharedObject,
                                                            const std::string &manifest,

@@ -53,8 +53,7 @@ LaunchResult Machine::launch(const LaunchShape &newShape, const LaunchOptions &n
   kernel = &newKernel;
   check = options.check;
   const size_t count = (size_t)shape.ctas * shape.threads;
-  if (count == 0 || shape.ctas > Arena::kMostCtas || count > kMostThreads - 1 ||
-      shape.sharedBytes > Arena::kSharedSlot - Arena::kPage) {
+  if (count == 0 || shape.ctas > Executor::mostCtas(shape.threads) || shape.sharedBytes > Executor::mostShared()) {
     std::fprintf(stderr, "the CPU executor cannot run %u CTAs of %u threads and %zu bytes of shared memory\n",
                  shape.ctas, shape.threads, shape.sharedBytes);
     std::abort();
@@ -168,6 +167,12 @@ void Executor::reset(char *memory, Initial initial, const void *image) {
     std::memcpy(memory, image, bytes);
   }
 }
+
+unsigned Executor::mostCtas(unsigned threads) {
+  return std::min<unsigned>(Arena::kMostCtas, (kMostThreads - 1) / std::max(1u, threads));
+}
+
+size_t Executor::mostShared() { return Arena::kSharedSlot - Arena::kPage; }
 
 LaunchResult Executor::launch(const LaunchShape &shape, const LaunchOptions &options,
                               const std::function<void()> &kernel) {

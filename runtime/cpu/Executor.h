@@ -105,9 +105,11 @@ public:
   /// Gives memory its first content again, before another launch.
   void reset(char *memory, Initial initial, const void *image = nullptr);
 
+  /// What a launch has room for: CTAs of so many threads, and bytes of shared memory of each.
+  static unsigned mostCtas(unsigned threads);
+  static size_t mostShared();
   /// Runs `kernel` on every thread of the grid until all have returned or something
-  /// was found. One launch at a time. Up to 1024 CTAs, 64,000 threads and 508 KB of
-  /// shared memory; beyond that the process ends with a message.
+  /// was found. One launch at a time. Where there is no room the process ends with a message.
   LaunchResult launch(const LaunchShape &shape, const LaunchOptions &options, const std::function<void()> &kernel);
 
   /// What kernels are bound to; stays at its place.
