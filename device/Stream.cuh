@@ -8,7 +8,7 @@
 //   chunkBlocks    blocks of a warp in one chunk of the stream
 //   group          8-row tiles in one chunk
 //   groups         groups of tiles, dealt to the CTAs round robin
-//   ctas           CTAs of the plan
+//   ctas           CTAs of the grid
 //   descending     walk the groups from the last one
 //
 // Sum tree `split8`: warp w owns columns [w*kPadded/8, (w+1)*kPadded/8) and adds
@@ -39,20 +39,12 @@ template <class M> __device__ constexpr long long matrixBytes() {
 /// The groups of tiles of this CTA. Every matrix is dealt from CTA 0 on, so that of each the same CTAs have a group
 /// less, the last ones: attention is dealt from the last one on.
 template <class M> struct CtaGroups {
-  /// How many.
-  const int count = (int)gridDim.x == M::ctas ? M::groups / M::ctas + ((int)blockIdx.x < M::groups % M::ctas)
-                                              : countOfGrid();
+  const int count = M::groups / M::ctas + ((int)blockIdx.x < M::groups % M::ctas);
   __device__ __forceinline__ bool has(int i) const { return i < count; }
   /// The i-th, from 0 on.
   __device__ __forceinline__ int at(int i) const {
-    const int g = (int)blockIdx.x + i * (int)gridDim.x;
+    const int g = (int)blockIdx.x + i * M::ctas;
     return M::descending ? M::groups - 1 - g : g;
-  }
-
-private:
-  /// With another number of CTAs than planned: a division is slow.
-  __device__ __noinline__ static int countOfGrid() {
-    return M::groups / (int)gridDim.x + ((int)blockIdx.x < M::groups % (int)gridDim.x);
   }
 };
 

@@ -33,8 +33,6 @@ __device__ __forceinline__ int groupOfSet(int groups, bool descending, int set, 
 
 /// The first unit of this CTA, where CTA `firstCta` has unit 0.
 __device__ __forceinline__ int firstUnit(int firstCta) {
-  while (firstCta >= (int)gridDim.x) // fewer CTAs than planned: seldom, and a division is slow
-    firstCta -= gridDim.x;
   const int first = (int)blockIdx.x - firstCta;
   return first < 0 ? first + (int)gridDim.x : first;
 }
