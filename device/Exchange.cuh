@@ -80,6 +80,8 @@ struct ByWords {
   __device__ __forceinline__ bool await(const void *p, int bytes) const {
     return !someAbsent(awaitWords(*grid, edge, p, bytes), bytes);
   }
+  /// In a caller's own loop of looks: whether the kernel stops.
+  __device__ __forceinline__ bool stops(u32 spin, u64 &since) const { return grid->stopSeen(edge, spin, since); }
   __device__ __forceinline__ u32 peekWord(const void *p) const { return loadRelaxed(static_cast<const u32 *>(p)); }
   __device__ __forceinline__ void settleWord(const void *p, u32 &word) const {
     if (word == kAbsent)
@@ -123,6 +125,7 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
   }
   __device__ __forceinline__ bool absent(int col, Words4 words) const { return crossing.absent(words, bytesAt(col)); }
   __device__ __forceinline__ bool await(int row, int col) const { return crossing.await(at(row, col), bytesAt(col)); }
+  __device__ __forceinline__ bool stops(u32 spin, u64 &since) const { return crossing.stops(spin, since); }
   __device__ __forceinline__ Words4 words(int row, int col) const {
     Words4 w = peek(row, col);
     settle(row, col, w);
@@ -212,21 +215,25 @@ __device__ __forceinline__ void peekAll(const Rows &source, Words4 (&words)[Coun
 }
 /// Settles them. When some are not there it waits for one of these and then looks for all
 /// again: mostly the others have come meanwhile, and one after the other would take as many
-/// times the way to the L2 cache.
+/// times the way to the L2 cache. `eager`, of one or two words: it looks for both until they are there, a way less. More
+/// looks than that would delay what they look for.
 template <int Count, class Rows, class Wanted, class RowOf, class ColumnOf>
 __device__ __forceinline__ void settleAll(const Rows &source, Words4 (&words)[Count], Wanted wanted, RowOf rowOf,
-                                          ColumnOf columnOf) {
+                                          ColumnOf columnOf, bool eager = false) {
   if constexpr (Count == 1) { // what came is at hand
     if (wanted(0))
       source.settle(rowOf(0), columnOf(0), words[0]);
   } else if constexpr (Rows::polls) {
-    for (;;) {
+    u64 since = 0;
+    for (u32 spin = 1;; ++spin) {
       int late = -1;
 #pragma unroll
       for (int j = 0; j < Count; ++j)
         if (wanted(j) && source.absent(columnOf(j), words[j]))
           late = j;
-      if (late < 0 || !source.await(rowOf(late), columnOf(late)))
+      if (late < 0)
+        return;
+      if (eager ? source.stops(spin, since) : !source.await(rowOf(late), columnOf(late)))
         return;
       peekAll(source, words, wanted, rowOf, columnOf);
     }

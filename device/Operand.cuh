@@ -45,6 +45,8 @@ template <int Words, int Values> struct Beside {
 /// Chunks of the stream that one row's warps take out of the ring at a time, at most: so many wait in
 /// registers while activations are awaited.
 constexpr int kChunksTaken = 4;
+/// So many rows of an operand fill half an mma tile: the other half serves the second step, as of a single row.
+constexpr int kFewRows = kTileRows / 2;
 /// Those of one group with `chunks` chunks: all of them, or a part that divides them. No more than the
 /// ring's stages, for none is released before the last has come.
 __device__ constexpr int takenOfGroup(int chunks, int stages) {
@@ -73,6 +75,8 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   Early early;
   static_assert(Rows <= kTileRows);
   const int numRows = Rows == 1 ? 1 : pass.numRows;
+  const bool few = Rows == 1 || numRows <= kFewRows;
+  const bool eager = Rows > 1 && numRows <= 2; ///< of a lane's looks, see settleAll
   const CtaGroups<M> groups;
   const bool active = groups.has(0);
   char *const staged = consumer.template operands<Rows>();
@@ -181,7 +185,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
         const auto inside = [&](int j) { return placeOf(j) < count * 4 && rowOf(j) < numRows; };
         const auto wanted = [&](int j) { return inside(j) && column(j) < M::k; };
         peekAll(source, words, wanted, rowOf, column);
-        settleAll(source, words, wanted, rowOf, column);
+        settleAll(source, words, wanted, rowOf, column, eager);
 #pragma unroll
         for (int j = 0; j < batch; ++j)
           if (inside(j))
@@ -293,14 +297,14 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
           totals[j] = noneOf<Max>();
 #pragma unroll 1
         for (int c = warp * part + laneId() * 8; c < (warp + 1) * part; c += 256) {
-          const int inPart = c - warp * part;
+          const u32 inPart = c - warp * part;
           const auto wanted = [&](int j) { return top + j < numRows && c < Columns; };
           Words4 words[batch] = {};
           if (Columns == M::k && (asTheyCome || !resident)) {
             const auto rowOf = [&](int j) { return top + j; };
             const auto column = [&](int) { return c; };
             peekAll(source, words, wanted, rowOf, column);
-            settleAll(source, words, wanted, rowOf, column);
+            settleAll(source, words, wanted, rowOf, column, eager);
           }
 #pragma unroll
           for (int j = 0; j < batch; ++j) {
@@ -309,9 +313,17 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
             words[j] = keepBelow<M::k>(words[j], c);
             if (stay && top + j < numRows)
               at(inPart / 32, top + j, inPart % 32 / 8) = words[j];
-            if (wanted(j))
-              takeColumns<Max, Columns>(totals[j], c, terms(top + j, c, words[j]));
           }
+          // Of words that are at hand, in place of a row that is not there another one, for nothing: with a branch for
+          // each no two would be added up side by side.
+          constexpr bool atHand = Source::columns != 0 && Columns == M::k;
+          constexpr int abreast = !atHand || batch < 4 ? 1 : 4;
+#pragma unroll
+          for (int begin = 0; begin < batch; begin += abreast)
+            if (top + begin < numRows && c < Columns)
+#pragma unroll
+              for (int j = begin; j < begin + abreast; ++j)
+                takeColumns<Max, Columns>(totals[j], c, terms(top + j < numRows ? top + j : top, c, words[j]));
         }
         constexpr int lanes = 32 / batch; // that are left with the same row
         const float total = acrossLanesOf<Max>(totals);

@@ -52,7 +52,6 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
     return y;
   };
   const int toOther = (operand.rowAt(1, rowInTile) - rowInTile) * 64; // where the row stands in odd blocks
-  const bool below = rowInTile < numRows, above = 8 + rowInTile < numRows; // rows of the first tile
 #pragma unroll 1
   for (int i = 0; operand.groups.has(i); i += operand.atOnce) {
     float *const sums = consumer.template nextSums<Rows>(); // the two alternate: one barrier is enough
@@ -78,22 +77,31 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
 #pragma unroll 1
           for (int block = 0; block < count; block += operand.blocksTaken) {
             const Words4 *activations = &operand.at(block, rowInTile, lane & 3);
+            if (operand.few) {
 #pragma unroll
-            for (int b = 0; b < operand.blocksTaken; ++b) {
-              Words4 low = {0, 0, 0, 0}, high = {0, 0, 0, 0};
-              if (below)
-                low = loadShared4(activations, b * numRows * 64 + b % 2 * toOther);
-              if (Rows > 1 && above)
-                high = loadShared4(activations, b * numRows * 64 + b % 2 * toOther + 512);
+              for (int b = 0; b < operand.blocksTaken; ++b) {
+                Words4 both = {0, 0, 0, 0};
+                if (rowInTile < numRows)
+                  both = loadShared4(activations, b * numRows * 64 + b % 2 * toOther);
 #pragma unroll
-              for (int n = 0; n < M::group; ++n) {
-                const Words4 &both = operand.taken[g][b][n];
-                if constexpr (Rows == 1) {
-                  mma(acc[n][0], low.x, low.y, low.z, low.w, both.x, both.y);
-                  mma(acc[n][1], low.x, low.y, low.z, low.w, both.z, both.w);
-                } else {
-                  mma(acc[n][0], low.x, high.x, low.z, high.z, both.x, both.y);
-                  mma(acc[n][1], low.y, high.y, low.w, high.w, both.z, both.w);
+                for (int n = 0; n < M::group; ++n) {
+                  const Words4 &weights = operand.taken[g][b][n];
+                  mma(acc[n][0], both.x, both.y, both.z, both.w, weights.x, weights.y);
+                  mma(acc[n][1], both.x, both.y, both.z, both.w, weights.z, weights.w);
+                }
+              }
+            } else {
+#pragma unroll
+              for (int b = 0; b < operand.blocksTaken; ++b) {
+                const Words4 low = loadShared4(activations, b * numRows * 64 + b % 2 * toOther);
+                Words4 high = {0, 0, 0, 0};
+                if (8 + rowInTile < numRows)
+                  high = loadShared4(activations, b * numRows * 64 + b % 2 * toOther + 512);
+#pragma unroll
+                for (int n = 0; n < M::group; ++n) {
+                  const Words4 &weights = operand.taken[g][b][n];
+                  mma(acc[n][0], low.x, high.x, low.z, high.z, weights.x, weights.y);
+                  mma(acc[n][1], low.y, high.y, low.w, high.w, weights.z, weights.w);
                 }
               }
             }
@@ -103,7 +111,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
         }
 #pragma unroll
         for (int n = 0; n < M::group; ++n) {
-          if constexpr (Rows == 1) // the second step's sums stand in the other half
+          if (operand.few) // the second step's sums stand in the other half
 #pragma unroll
             for (int e = 0; e < 2; ++e)
               acc[n][1][e] = acc[n][1][2 + e];

@@ -11,8 +11,20 @@ namespace megalith::device {
 /// Units of attention whose pages are looked up once in a pass, and pages of each, at most.
 constexpr int kPageWindows = 4, kPageWindow = 128;
 
+struct StreamStep;
+/// What a pass of few rows begins with: the steps of its first segment.
+struct StreamBegin {
+  const StreamStep *steps;
+  int count;
+  const char *stream;
+};
+/// Of this CTA's chunks there, asks for those behind the first `skip` to be in the L2 cache soon: some of the first layer
+/// only. See Stream.cuh.
+__device__ void bringAhead(const StreamBegin &begin, int skip);
+
 /// Words that consumers and producer of one CTA share.
 struct RingShared {
+  StreamBegin begin;
   u64 full[16], empty[16];
   u64 planned;        ///< completes once per pass, when runHead, numRows and the pass table are valid
   u32 runHead;        ///< this pass needs logits
@@ -122,14 +134,25 @@ __device__ __forceinline__ void announcePlan(RingShared &s, int numRows, bool wa
   barrierArrive(&s.planned);
 }
 
-/// The producer warp's side. All its lanes call it together; where one lane copies whole
-/// chunks there is but one.
-template <class R> struct Producer {
+/// Lanes of the producer warp; where one lane copies whole chunks there is but one.
 #if __CUDA_ARCH__ >= 900
-  static constexpr int lanes = 1;
+constexpr int kProducerLanes = 1;
 #else
-  static constexpr int lanes = 32;
+constexpr int kProducerLanes = 32;
 #endif
+
+/// Asks for these bytes to be in the L2 cache soon.
+__device__ __forceinline__ void bringNear(const char *bytes, int count) {
+  if constexpr (kProducerLanes == 1)
+    prefetchBulk(bytes, count);
+  else
+    for (int i = laneId() * 128; i < count; i += kProducerLanes * 128)
+      prefetch(bytes + i);
+}
+
+/// The producer warp's side. All its lanes call it together.
+template <class R> struct Producer {
+  static constexpr int lanes = kProducerLanes;
   __device__ __forceinline__ static bool all(bool mine) { return lanes == 1 ? mine : __all_sync(~0u, mine); }
   __device__ __forceinline__ static bool any(bool mine) { return lanes == 1 ? mine : __any_sync(~0u, mine); }
 
@@ -139,6 +162,7 @@ template <class R> struct Producer {
   int room = 0;      ///< empty stages from the next one on, at least
   u32 plannedParity = 0;
   bool planned = false; ///< the pass that is being streamed
+  bool fewBefore = true; ///< the pass before was of one row tile: so may this one be
   u32 plansRead = 0;
   u32 windows = 0;      ///< bits: the pages of these units are at hand
   int pagesSlot = -1, pagesFrom = 0, pagesCount = 0; ///< the round whose pages are at hand
@@ -238,11 +262,7 @@ template <class R> struct Producer {
   __device__ __forceinline__ void announce(const void *weights, int bytes) {
     if (blockIdx.x % 8 != 0)
       return;
-    if constexpr (lanes == 1)
-      prefetchBulk(weights, bytes);
-    else
-      for (int i = laneId() * 128; i < bytes; i += lanes * 128)
-        prefetch(static_cast<const char *>(weights) + i);
+    bringNear(static_cast<const char *>(weights), bytes);
   }
 
   /// Waits until this pass is planned. False when the kernel leaves; and once when the pass turns out to be one of more than
@@ -250,6 +270,8 @@ template <class R> struct Producer {
   __device__ __forceinline__ bool awaitPlan() {
     if (planned)
       return true;
+    if (fewBefore && !all(barrierPeek(&ring.shared->planned, plannedParity)))
+      bringAhead(ring.shared->begin, (ring.stage - R::lent + R::stages) % R::stages);
     if (!await(&ring.shared->planned, plannedParity))
       return false;
     plannedParity ^= 1;
@@ -311,6 +333,8 @@ template <class R> struct Producer {
   /// The next pass. False when the resident loop ended: a CTA without any chunk of its own learns
   /// it here only.
   __device__ __forceinline__ bool nextPass() {
+    if (planned)
+      fewBefore = !wide();
     ring.beginPass();
     room = underWay = 0; // more may be: none of them long
     oldest = ring.stage;

@@ -22,7 +22,7 @@
 // 0, 1, 4, 5, 2, 3, 6, 7: one mma step sees the first four of lane t as its k, another
 // the rest.
 //
-// Activations are the operand A. Of a single row one quad of registers serves both steps:
+// Activations are the operand A. Of up to eight rows one quad of registers serves both steps:
 // its rows 0 to 7 carry the columns of the first, its rows 8 to 15 those of the second; of
 // each step's sums one half counts.
 //===----------------------------------------------------------------------===//
@@ -36,7 +36,7 @@ template <class M> __device__ constexpr long long matrixBytes() {
   return (long long)M::groups * M::blocks * M::group * 4096;
 }
 
-/// The groups of tiles of this CTA. Every matrix is dealt from CTA 0 on, so that of each the same CTAs have a group
+/// The groups of tiles of this CTA; the runtime starts as many CTAs as were planned. Every matrix is dealt from CTA 0 on, so that of each the same CTAs have a group
 /// less, the last ones: attention is dealt from the last one on.
 template <class M> struct CtaGroups {
   const int count = M::groups / M::ctas + ((int)blockIdx.x < M::groups % M::ctas);
@@ -75,6 +75,35 @@ __device__ constexpr StreamStep kvStep() { return {}; }
 struct NoKv {
   template <class P> __device__ __forceinline__ bool operator()(P &, int) const { return true; }
 };
+
+/// One thread, before the first pass: with these steps passes of few rows begin.
+template <int Count>
+__device__ __forceinline__ void startStream(RingShared &shared, const StreamStep (&steps)[Count], const char *stream) {
+  shared.begin.steps = steps;
+  shared.begin.count = Count;
+  shared.begin.stream = stream;
+}
+
+/// Chunks that a CTA asks for while it waits for a pass's plan, and has no stage for: the memory would rest then. More of
+/// them would come no sooner than the ring asks for them, and delay the words that control waits for.
+constexpr int kChunksAhead = 8;
+
+__device__ __noinline__ void bringAhead(const StreamBegin &begin, int skip) {
+  int left = kChunksAhead;
+#pragma unroll 1
+  for (int i = 0; i < begin.count && left > 0; ++i) {
+    const StreamStep &step = begin.steps[i];
+#pragma unroll 1
+    for (int g = blockIdx.x; step.chunks > 0 && g < step.groups && left > 0; g += gridDim.x) {
+      const long long group = step.descending ? step.groups - 1 - g : g;
+      const int from = min(skip, step.chunks), count = min(left, step.chunks - from);
+      if (count > 0)
+        bringNear(begin.stream + step.offset + (group * step.chunks + from) * step.chunkBytes, count * step.chunkBytes);
+      skip -= from;
+      left -= count;
+    }
+  }
+}
 
 /// Producer: a segment's steps, of which [first, end) are done `layers` times. One loop for all
 /// matrices, and its state in registers: an edge is as long as it takes to ask for the next chunks. False when the kernel

@@ -77,6 +77,8 @@ struct Host {
   bool (*mbarrierTest)(unsigned long long *bar, unsigned parity);         ///< acquire, CTA
   /// cp.async.bulk global -> shared; 16-byte aligned; ends with complete_tx on `bar`.
   void (*copyBulk)(void *to, const void *from, unsigned bytes, unsigned long long *bar);
+  /// cp.async.bulk.prefetch of global memory: does nothing, but has the same limits.
+  void (*prefetchBulk)(const void *from, unsigned bytes);
   /// cp.async of 16 bytes, and the arrival on `bar` of all such copies of this thread
   /// so far, once they have landed (noinc).
   void (*copyAsync)(void *to, const void *from);

@@ -152,7 +152,7 @@ void barrierArriveExpect(u64 *bar, u32 bytes) { cpu::kernel::mbarrierArriveExpec
 bool barrierTest(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
 bool barrierPeek(u64 *bar, u32 parity) { return cpu::kernel::mbarrierTest(bar, parity); }
 void prefetch(const void *) {}
-void prefetchBulk(const void *, u32) {}
+void prefetchBulk(const void *p, u32 bytes) { cpu::kernel::prefetchBulk(p, bytes); }
 void fenceAsync() { cpu::kernel::proxyFence(cpu::Space::Global); }
 void fenceAsyncShared() { cpu::kernel::proxyFence(cpu::Space::Shared); }
 void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) { cpu::kernel::copyBulk(to, from, bytes, bar); }

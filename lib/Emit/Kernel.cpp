@@ -63,6 +63,7 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   {
     auto first = w.scope("if (threadIdx.x == 0)");
     w.line("shared.params = p;");
+    w.line("startStream(shared.sync, k{}Steps, p.stream);", typeName(plan.segments[0].name));
     w.line("grid = {&shared.params, &shared.sync.stopped};");
     w.line("startPasses(pass);");
   }

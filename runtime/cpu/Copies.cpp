@@ -95,6 +95,15 @@ void Machine::copyBulk(Fiber *f, void *to, const void *from, unsigned bytes, uns
   noteChange();
 }
 
+void Machine::prefetchBulk(Fiber *f, const void *from, unsigned bytes) {
+  if (!check)
+    return;
+  if (bytes == 0 || bytes % 16 || (uintptr_t)from % 16)
+    fail(FindingKind::CopyMisuse, "prefetches", "a bulk prefetch is of %u bytes from %s: not of multiples of 16", bytes,
+         where(from).c_str());
+  reachOf(f, from, bytes, false);
+}
+
 void Machine::copyAsync(Fiber *f, void *to, const void *from) {
   act(f);
   if (!check) {

@@ -83,6 +83,10 @@ void copyBulk(void *to, const void *from, unsigned bytes, unsigned long long *ba
   ENTER;
   m.copyBulk(f, to, from, bytes, bar);
 }
+void prefetchBulk(const void *from, unsigned bytes) {
+  ENTER;
+  m.prefetchBulk(f, from, bytes);
+}
 void copyAsync(void *to, const void *from) {
   ENTER;
   m.copyAsync(f, to, from);
@@ -130,6 +134,7 @@ void fillHost(Host &host) {
   host.mbarrierArriveExpect = mbarrierArriveExpect;
   host.mbarrierTest = mbarrierTest;
   host.copyBulk = copyBulk;
+  host.prefetchBulk = prefetchBulk;
   host.copyAsync = copyAsync;
   host.copyAsyncArrive = copyAsyncArrive;
   host.nanoseconds = nanoseconds;

@@ -379,6 +379,7 @@ struct Machine {
   std::vector<LateArrival> lateArrivals;
   uint64_t pieceNumber = 0;
   void copyBulk(Fiber *f, void *to, const void *from, unsigned bytes, unsigned long long *bar);
+  void prefetchBulk(Fiber *f, const void *from, unsigned bytes);
   void copyAsync(Fiber *f, void *to, const void *from);
   void copyAsyncArrive(Fiber *f, unsigned long long *bar);
   void checkCopy(Fiber *f, void *to, const void *from, unsigned bytes);

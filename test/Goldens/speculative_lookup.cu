@@ -867,6 +867,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
   ringInit<WeightRing::stages>(&shared.sync, p);
   if (threadIdx.x == 0) {
     shared.params = p;
+    startStream(shared.sync, kBodySteps, p.stream);
     grid = {&shared.params, &shared.sync.stopped};
     startPasses(pass);
   }
