@@ -1,0 +1,99 @@
+//===- ModelGraph.h - checks a model's graph ------------------------------===//
+//
+// One pass over the statements of a model file. It makes the nodes of the graph, with their shapes, and reports what is
+// wrong. Statements stand in ModelGraph.cpp, expressions in ModelNodes.cpp.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_LIB_SEMA_MODELGRAPH_H
+#define MEGALITH_LIB_SEMA_MODELGRAPH_H
+
+#include "ModelConfig.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
+
+namespace megalith {
+
+struct ElementwiseInfo; // of ModelNodes.cpp
+
+/// None: what was wrong has been reported.
+using MaybeNode = std::optional<graph::NodeId>;
+
+class GraphChecker {
+public:
+  GraphChecker(const ast::ModelFile &file, CheckedModel &model, Diagnostics &diags)
+      : file(file), model(model), g(model.graph), diags(diags), weightUsed(model.weights.size()) {}
+
+  bool run();
+
+private:
+  using Node = graph::Node;
+  using NodeId = graph::NodeId;
+  using Shape = graph::Shape;
+  using WeightId = graph::WeightId;
+
+  /// One assignment of a name.
+  struct Definition {
+    std::string name;
+    NodeId node;
+    SourceLoc loc;
+    bool used = false;
+  };
+
+  //===--- statements -----------------------------------------------------===//
+
+  void checkAssign(const ast::Stmt &s);
+  void checkRepeat(const ast::Stmt &s, llvm::ArrayRef<ast::Stmt> rest);
+  void checkEnd();
+
+  //===--- expressions ----------------------------------------------------===//
+
+  MaybeNode eval(const ast::Expr &e);
+  MaybeNode number(const ast::Expr &e, const ConfigValue &value);
+  MaybeNode evalPath(const ast::Expr &e);
+  /// Reports each name once.
+  void reportUnknown(const ast::Expr &e);
+  MaybeNode evalEmbed(const ast::Expr &e);
+  MaybeNode evalCall(const ast::Expr &e);
+  MaybeNode evalElementwise(const ast::Expr &e, const ElementwiseInfo &info);
+  MaybeNode evalMatmul(const ast::Expr &e, const ast::Expr *bias);
+  MaybeNode evalNorm(const ast::Expr &e, Node::Kind kind);
+  MaybeNode evalRope(const ast::Expr &e);
+  MaybeNode evalAttention(const ast::Expr &e);
+
+  //===--- arguments ------------------------------------------------------===//
+
+  MaybeNode evalRows(const ast::Expr &e, llvm::StringRef user);
+  MaybeNode evalNumber(const ast::Expr &e, const std::string &what);
+  std::optional<WeightId> findWeight(llvm::StringRef name) const;
+  /// The weight that `e` names, which must have `rank` dimensions.
+  std::optional<WeightId> useWeight(const ast::Expr &e, size_t rank, const std::string &user);
+  bool isMatmul(const ast::Expr &e) const;
+  bool isVectorWeight(const ast::Expr &e) const;
+  /// Reports a wrong `head_dim` at its first use only.
+  bool checkHeadDim(const ast::Expr &e);
+  bool checkHeadColumns(const ast::Expr &e, llvm::StringRef what, const Shape &shape);
+  bool checkRopeConfig(const ast::Expr &e);
+
+  //===--- nodes ----------------------------------------------------------===//
+
+  NodeId add(Node node);
+  void define(const std::string &name, NodeId node, SourceLoc loc, bool used = false);
+
+  static constexpr NodeId Broken = UINT32_MAX;
+
+  const ast::ModelFile &file;
+  CheckedModel &model;
+  graph::Graph &g;
+  Diagnostics &diags;
+  std::vector<bool> weightUsed;
+  std::vector<NodeId> *block = nullptr;
+  bool inRepeat = false;
+  SourceLoc attentionLoc;
+  std::vector<Definition> definitions;
+  llvm::StringMap<size_t> environment; ///< name -> its latest definition
+  llvm::StringSet<> insideNames;       ///< assigned somewhere inside the repeat
+  llvm::StringSet<> unknownNames;      ///< already reported
+  bool headDimReported = false, ropeReported = false;
+};
+
+} // namespace megalith
+#endif

@@ -1,0 +1,462 @@
+#include "ModelGraph.h"
+#include "megalith/Syntax/Parse.h"
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <utility>
+
+namespace megalith {
+
+using namespace graph;
+
+namespace {
+struct FunctionInfo {
+  const char *name;
+  size_t min, max;
+  const char *arguments;
+};
+
+const FunctionInfo graphFunctions[] = {
+#define GRAPH_FUNCTION(Id, Name, Min, Max, Arguments) {Name, Min, Max, Arguments},
+#include "megalith/Sema/ModelFunctions.def"
+};
+} // namespace
+
+struct ElementwiseInfo {
+  graph::Elementwise id;
+  const char *name;
+  size_t arity;
+};
+
+static const ElementwiseInfo elementwiseTable[] = {
+#define ELEMENTWISE(Id, Name, Arity) {graph::Elementwise::Id, Name, Arity},
+#include "megalith/Sema/ModelFunctions.def"
+};
+
+static const ElementwiseInfo *findElementwise(llvm::StringRef name) {
+  for (const ElementwiseInfo &info : elementwiseTable)
+    if (name == info.name)
+      return &info;
+  return nullptr;
+}
+
+//===--- expressions ------------------------------------------------------===//
+
+MaybeNode GraphChecker::eval(const ast::Expr &e) {
+  // `hidden / heads` is an integer division with its own checks.
+  if (e.kind != ast::Expr::Path && isConstant(e, model.config)) {
+    auto value = evaluateConstant(e, model.config, diags);
+    if (!value)
+      return std::nullopt;
+    return number(e, *value);
+  }
+  switch (e.kind) {
+  case ast::Expr::Path:
+    return evalPath(e);
+  case ast::Expr::Index:
+    return evalEmbed(e);
+  case ast::Expr::Call:
+    return evalCall(e);
+  case ast::Expr::Unary:
+    if (e.text == "-")
+      return evalElementwise(e, *findElementwise("neg"));
+    break;
+  case ast::Expr::Binary: {
+    if (e.text == "+") {
+      // A linear layer with bias is one operation: its product is rounded once,
+      // after the addition.
+      if (isMatmul(*e.args[0]) && isVectorWeight(*e.args[1]))
+        return evalMatmul(*e.args[0], e.args[1].get());
+      if (isMatmul(*e.args[1]) && isVectorWeight(*e.args[0]))
+        return evalMatmul(*e.args[1], e.args[0].get());
+    }
+    if (const ElementwiseInfo *info = findElementwise(e.text))
+      return evalElementwise(e, *info);
+    break;
+  }
+  default:
+    break;
+  }
+  diags.report(Diag::GraphExpression, e.loc);
+  return std::nullopt;
+}
+
+MaybeNode GraphChecker::number(const ast::Expr &e, const ConfigValue &value) {
+  if (auto v = asNumber(value))
+    return add({.kind = Node::Number, .value = *v, .shape = {}, .loc = e.loc});
+  diags.report(Diag::ConstantType, e.loc, "a graph", "a number", describe(value));
+  return std::nullopt;
+}
+
+MaybeNode GraphChecker::evalPath(const ast::Expr &e) {
+  if (auto local = environment.find(e.text); local != environment.end()) {
+    Definition &definition = definitions[local->second];
+    definition.used = true;
+    return definition.node == Broken ? MaybeNode() : definition.node;
+  }
+  if (auto value = model.config.find(e.text); value != model.config.end())
+    return number(e, value->second);
+  if (findWeight(e.text)) {
+    std::optional<WeightId> w = useWeight(e, 1, "an operator");
+    if (!w)
+      return std::nullopt;
+    return add({.kind = Node::Vector,
+                .weights = {*w},
+                .shape = {Shape::Vector, model.weights[*w].shape[0]},
+                .loc = e.loc});
+  }
+  if (e.text == "tokens" || e.text == "position")
+    diags.report(Diag::MisplacedName, e.loc, e.text,
+                 e.text == "tokens" ? "`weight[tokens]`" : "`rope(x, position)`");
+  else if (!insideNames.contains(e.text))
+    reportUnknown(e);
+  else if (unknownNames.insert(e.text).second)
+    diags.report(Diag::LoopLocal, e.loc, e.text);
+  return std::nullopt;
+}
+
+void GraphChecker::reportUnknown(const ast::Expr &e) {
+  if (!unknownNames.insert(e.text).second)
+    return;
+  diags.report(Diag::UnknownGraphName, e.loc, e.text);
+  std::vector<std::string> names;
+  for (const Definition &d : definitions)
+    names.push_back(d.name);
+  for (const CheckedWeight &w : model.weights)
+    names.push_back(w.name);
+  for (const auto &[name, value] : model.config)
+    names.push_back(name);
+  diags.suggest(e.text, names);
+}
+
+MaybeNode GraphChecker::evalEmbed(const ast::Expr &e) {
+  if (e.args.size() != 2 || e.args[1]->kind != ast::Expr::Path || e.args[1]->text != "tokens") {
+    diags.report(Diag::GraphExpression, e.loc);
+    return std::nullopt;
+  }
+  std::optional<WeightId> w = useWeight(*e.args[0], 2, "[tokens]");
+  if (!w)
+    return std::nullopt;
+  return add({.kind = Node::Embed,
+              .weights = {*w},
+              .shape = {Shape::Rows, model.weights[*w].shape[1]},
+              .loc = e.args[0]->loc});
+}
+
+MaybeNode GraphChecker::evalCall(const ast::Expr &e) {
+  if (const ElementwiseInfo *info = findElementwise(e.text))
+    return evalElementwise(e, *info);
+  std::vector<std::string> names;
+  for (const FunctionInfo &info : graphFunctions) {
+    names.push_back(info.name);
+    if (e.text != info.name)
+      continue;
+    bool scaled = e.text == "attention" && e.named.size() == 1 &&
+                  e.named[0].first.text == "scale";
+    if (e.text == "attention" && !e.named.empty() && !scaled) {
+      const auto &[name, value] = e.named[0].first.text == "scale" ? e.named[1] : e.named[0];
+      diags.report(Diag::UnknownArgument, name.loc, e.text, name.text);
+      diags.suggest(name.text, std::vector<std::string>{"scale"});
+      return std::nullopt;
+    }
+    if (e.args.size() < info.min || e.args.size() > info.max || (!e.named.empty() && !scaled)) {
+      diags.report(Diag::GraphArguments, e.loc, e.text, info.arguments,
+                   e.args.size() + e.named.size());
+      return std::nullopt;
+    }
+    if (e.text == "matmul")
+      return evalMatmul(e, nullptr);
+    if (e.text == "rope")
+      return evalRope(e);
+    if (e.text == "attention")
+      return evalAttention(e);
+    return evalNorm(e, e.text == "rms_norm" ? Node::RmsNorm : Node::LayerNorm);
+  }
+  for (const ElementwiseInfo &info : elementwiseTable)
+    names.push_back(info.name);
+  diags.report(Diag::UnknownGraphFunction, e.loc, e.text);
+  diags.suggest(e.text, names);
+  return std::nullopt;
+}
+
+MaybeNode GraphChecker::evalElementwise(const ast::Expr &e, const ElementwiseInfo &info) {
+  if (e.args.size() != info.arity || !e.named.empty()) {
+    diags.report(Diag::GraphArguments, e.loc, e.text, info.arity == 1 ? "x" : "x, y",
+                 e.args.size() + e.named.size());
+    return std::nullopt;
+  }
+  std::vector<NodeId> inputs;
+  for (const ast::ExprPtr &arg : e.args)
+    if (MaybeNode input = eval(*arg))
+      inputs.push_back(*input);
+  if (inputs.size() != info.arity)
+    return std::nullopt;
+  Shape shape{Shape::Number, 1};
+  bool matches = true;
+  for (NodeId input : inputs) {
+    const Shape &other = g.nodes[input].shape;
+    if (other.kind != Shape::Rows)
+      continue;
+    if (shape.kind == Shape::Rows && shape.columns != other.columns)
+      matches &= shape.columns == 1 || other.columns == 1;
+    shape = {Shape::Rows, std::max(shape.columns, other.columns)};
+  }
+  for (NodeId input : inputs)
+    if (g.nodes[input].shape.kind == Shape::Vector && shape.kind == Shape::Rows)
+      matches &= shape.columns % g.nodes[input].shape.columns == 0;
+  if (!matches) {
+    diags.report(Diag::ElementwiseShape, e.loc, e.text, g.nodes[inputs[0]].shape.str(),
+                 g.nodes[inputs[1]].shape.str());
+    return std::nullopt;
+  }
+  if (shape.kind != Shape::Rows) {
+    const Shape &found = g.nodes[inputs[0]].shape;
+    diags.report(Diag::NeedsRows, e.loc, e.text,
+                 found.kind == Shape::Vector || inputs.size() == 1
+                     ? found.str()
+                     : g.nodes[inputs[1]].shape.str());
+    return std::nullopt;
+  }
+  return add({.kind = Node::Elementwise,
+              .function = info.id,
+              .inputs = std::move(inputs),
+              .shape = shape,
+              .loc = e.loc});
+}
+
+MaybeNode GraphChecker::evalMatmul(const ast::Expr &e, const ast::Expr *bias) {
+  if (e.args.size() != 2 || !e.named.empty()) {
+    diags.report(Diag::GraphArguments, e.loc, e.text, "x, weight",
+                 e.args.size() + e.named.size());
+    return std::nullopt;
+  }
+  MaybeNode x = evalRows(*e.args[0], "matmul");
+  std::optional<WeightId> w = useWeight(*e.args[1], 2, "matmul");
+  if (!x || !w)
+    return std::nullopt;
+  const CheckedWeight &weight = model.weights[*w];
+  const Node &input = g.nodes[*x];
+  if (input.shape.columns != weight.shape[1]) {
+    diags.report(Diag::MatmulShape, e.loc, ast::print(*e.args[0]), input.shape.str(), weight.name,
+                 fmt::format("{}", weight.shape), weight.shape[1]);
+    diags.note(weight.loc, "the weight is declared here");
+    return std::nullopt;
+  }
+  Node node{.kind = Node::MatMul,
+            .inputs = {*x},
+            .weights = {*w},
+            .shape = {Shape::Rows, weight.shape[0]},
+            .loc = e.loc};
+  if (bias) {
+    std::optional<WeightId> b = useWeight(*bias, 1, "+");
+    if (!b)
+      return std::nullopt;
+    Shape shape{Shape::Vector, model.weights[*b].shape[0]};
+    if (node.shape.columns % shape.columns != 0) {
+      diags.report(Diag::ElementwiseShape, bias->loc, "+", node.shape.str(), shape.str());
+      return std::nullopt;
+    }
+    node.weights.push_back(*b);
+  }
+  return add(std::move(node));
+}
+
+MaybeNode GraphChecker::evalNorm(const ast::Expr &e, Node::Kind kind) {
+  MaybeNode x = evalRows(*e.args[0], e.text);
+  std::vector<WeightId> weights;
+  for (size_t i = 1; i + 1 < e.args.size(); ++i)
+    if (std::optional<WeightId> w = useWeight(*e.args[i], 1, e.text))
+      weights.push_back(*w);
+  MaybeNode eps = evalNumber(*e.args.back(), "eps of `" + e.text + "`");
+  if (!x || !eps || weights.size() + 2 != e.args.size())
+    return std::nullopt;
+  Shape shape = g.nodes[*x].shape;
+  for (WeightId w : weights) {
+    const CheckedWeight &weight = model.weights[w];
+    // The first weight's length is the length of a block; its bias has the same.
+    bool fits = w == weights[0] ? shape.columns % weight.shape[0] == 0
+                                : weight.shape == model.weights[weights[0]].shape;
+    if (fits)
+      continue;
+    diags.report(Diag::NormShape, e.loc, shape.columns, e.text, weight.shape[0], weight.name);
+    return std::nullopt;
+  }
+  return add({.kind = kind,
+              .inputs = {*x},
+              .weights = std::move(weights),
+              .value = g.nodes[*eps].value,
+              .shape = shape,
+              .loc = e.loc});
+}
+
+MaybeNode GraphChecker::evalRope(const ast::Expr &e) {
+  MaybeNode x = evalRows(*e.args[0], "rope");
+  if (e.args[1]->kind != ast::Expr::Path || e.args[1]->text != "position") {
+    diags.report(Diag::GraphArguments, e.args[1]->loc, "rope", "x, position", e.args.size());
+    diags.note("the second argument is the word `position`");
+    return std::nullopt;
+  }
+  if (!checkHeadDim(e) || !checkRopeConfig(e) || !x)
+    return std::nullopt;
+  Shape shape = g.nodes[*x].shape;
+  if (!checkHeadColumns(e, "the operand", shape))
+    return std::nullopt;
+  return add({.kind = Node::Rope, .inputs = {*x}, .shape = shape, .loc = e.loc});
+}
+
+MaybeNode GraphChecker::evalAttention(const ast::Expr &e) {
+  MaybeNode q = evalRows(*e.args[0], "attention"), k = evalRows(*e.args[1], "attention"),
+            v = evalRows(*e.args[2], "attention");
+  double scale = 0;
+  if (!e.named.empty()) {
+    MaybeNode value = evalNumber(*e.named[0].second, "scale of `attention`");
+    if (!value)
+      return std::nullopt;
+    scale = g.nodes[*value].value;
+  }
+  if (attentionLoc) {
+    diags.report(Diag::AttentionCount, e.loc);
+    diags.note(attentionLoc, "the other one");
+    return std::nullopt;
+  }
+  attentionLoc = e.loc;
+  if (!checkHeadDim(e) || !q || !k || !v)
+    return std::nullopt;
+  Shape qs = g.nodes[*q].shape, ks = g.nodes[*k].shape, vs = g.nodes[*v].shape;
+  if (!checkHeadColumns(e, "q", qs) || !checkHeadColumns(e, "k", ks))
+    return std::nullopt;
+  if (!(ks == vs)) {
+    diags.report(Diag::AttentionKv, e.loc, ks.str(), vs.str());
+    return std::nullopt;
+  }
+  model.heads = qs.columns / model.headDim;
+  model.kvHeads = ks.columns / model.headDim;
+  model.kvLayers = inRepeat ? model.layers : 1;
+  if (model.heads % model.kvHeads != 0) {
+    diags.report(Diag::AttentionHeads, e.loc, model.heads, model.kvHeads);
+    return std::nullopt;
+  }
+  if (e.named.empty())
+    scale = 1.0 / std::sqrt(static_cast<double>(model.headDim));
+  return add({.kind = Node::Attention,
+              .inputs = {*q, *k, *v},
+              .value = scale,
+              .shape = qs,
+              .loc = e.loc});
+}
+
+//===--- arguments --------------------------------------------------------===//
+
+MaybeNode GraphChecker::evalRows(const ast::Expr &e, llvm::StringRef user) {
+  MaybeNode value = eval(e);
+  if (!value || g.nodes[*value].shape.kind == Shape::Rows)
+    return value;
+  diags.report(Diag::NeedsRows, e.loc, user.str(), g.nodes[*value].shape.str());
+  return std::nullopt;
+}
+
+MaybeNode GraphChecker::evalNumber(const ast::Expr &e, const std::string &what) {
+  MaybeNode value = eval(e);
+  if (!value || g.nodes[*value].kind == Node::Number)
+    return value;
+  diags.report(Diag::ConstantType, e.loc, what, "a number", g.nodes[*value].shape.str());
+  return std::nullopt;
+}
+
+std::optional<WeightId> GraphChecker::findWeight(llvm::StringRef name) const {
+  for (size_t i = 0; i < model.weights.size(); ++i)
+    if (name == model.weights[i].name)
+      return i;
+  return std::nullopt;
+}
+
+std::optional<WeightId> GraphChecker::useWeight(const ast::Expr &e, size_t rank, const std::string &user) {
+  std::optional<WeightId> w;
+  if (e.kind == ast::Expr::Path)
+    w = findWeight(e.text);
+  if (!w) {
+    bool known = e.kind != ast::Expr::Path || environment.count(e.text) ||
+                 model.config.count(e.text);
+    if (known)
+      diags.report(Diag::NotAWeight, e.loc, user);
+    else
+      reportUnknown(e);
+    return std::nullopt;
+  }
+  const CheckedWeight &weight = model.weights[*w];
+  weightUsed[*w] = true;
+  if (weight.shape.size() != rank) {
+    diags.report(Diag::WeightUse, e.loc, weight.name, fmt::format("{}", weight.shape),
+                 rank == 1 ? "a vector" : "a matrix");
+    diags.note(weight.loc, "the weight is declared here");
+    return std::nullopt;
+  }
+  if (weight.perLayer && !inRepeat) {
+    diags.report(Diag::LayerWeightOutside, e.loc, weight.name);
+    return std::nullopt;
+  }
+  return w;
+}
+
+bool GraphChecker::isMatmul(const ast::Expr &e) const {
+  return e.kind == ast::Expr::Call && e.text == "matmul";
+}
+
+bool GraphChecker::isVectorWeight(const ast::Expr &e) const {
+  if (e.kind != ast::Expr::Path || environment.count(e.text))
+    return false;
+  std::optional<WeightId> w = findWeight(e.text);
+  return w && model.weights[*w].shape.size() == 1;
+}
+
+bool GraphChecker::checkHeadDim(const ast::Expr &e) {
+  auto found = model.config.find("head_dim");
+  auto *dim = found == model.config.end() ? nullptr : std::get_if<int64_t>(&found->second);
+  if (dim && *dim > 0 && *dim % 16 == 0 && *dim <= 256) {
+    model.headDim = *dim;
+    return true;
+  }
+  if (!std::exchange(headDimReported, true)) {
+    if (dim)
+      diags.report(Diag::HeadDimSize, e.loc, *dim);
+    else
+      diags.report(Diag::HeadDimMissing, e.loc, e.text);
+  }
+  return false;
+}
+
+bool GraphChecker::checkHeadColumns(const ast::Expr &e, llvm::StringRef what, const Shape &shape) {
+  if (shape.columns % model.headDim == 0)
+    return true;
+  diags.report(Diag::HeadColumns, e.loc, what.str(), e.text, shape.columns, model.headDim);
+  return false;
+}
+
+bool GraphChecker::checkRopeConfig(const ast::Expr &e) {
+  if (model.rope || ropeReported)
+    return model.rope.has_value();
+  auto theta = model.config.find("rope.theta");
+  std::optional<double> value;
+  if (theta != model.config.end())
+    value = asNumber(theta->second);
+  if (!value) {
+    diags.report(Diag::RopeMissing, e.loc);
+    ropeReported = true;
+    return false;
+  }
+  Result<RopeParams> rope = model.file.rope(model.headDim);
+  if (rope) {
+    model.rope = *rope;
+  } else if (!model.file.find("rope_parameters.rope_theta") &&
+             !model.file.find("rope_scaling.rope_type")) {
+    // Theta is a default of the model file or stands under a key of its own.
+    model.rope = RopeParams{.theta = *value, .headDim = static_cast<int>(model.headDim)};
+  } else {
+    diags.report(Diag::RopeConfig, e.loc, model.file.path(), rope.error.message);
+    ropeReported = true;
+    return false;
+  }
+  return true;
+}
+
+} // namespace megalith
