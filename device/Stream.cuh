@@ -36,8 +36,8 @@ template <class M> __device__ constexpr long long matrixBytes() {
   return (long long)M::groups * M::blocks * M::group * 4096;
 }
 
-/// The groups of tiles of this CTA; the runtime starts as many CTAs as were planned. Every matrix is dealt from CTA 0 on, so that of each the same CTAs have a group
-/// less, the last ones: attention is dealt from the last one on.
+/// The groups of tiles of this CTA; the runtime starts as many CTAs as were planned. Every matrix is dealt from CTA 0
+/// on, so that of each the same CTAs have a group less, the last ones: attention is dealt from the last one on.
 template <class M> struct CtaGroups {
   const int count = M::groups / M::ctas + ((int)blockIdx.x < M::groups % M::ctas);
   __device__ __forceinline__ bool has(int i) const { return i < count; }

@@ -1,4 +1,4 @@
-#include "ModelGraph.h"
+#include "GraphChecker.h"
 #include <cassert>
 
 namespace megalith {

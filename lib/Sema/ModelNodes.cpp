@@ -1,4 +1,4 @@
-#include "ModelGraph.h"
+#include "GraphChecker.h"
 #include "megalith/Syntax/Parse.h"
 #include <cmath>
 #include <fmt/format.h>

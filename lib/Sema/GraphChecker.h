@@ -1,10 +1,10 @@
-//===- ModelGraph.h - checks a model's graph ------------------------------===//
+//===- GraphChecker.h - checks a model's graph ----------------------------===//
 //
 // One pass over the statements of a model file. It makes the nodes of the graph, with their shapes, and reports what is
 // wrong. Statements stand in ModelGraph.cpp, expressions in ModelNodes.cpp.
 //===----------------------------------------------------------------------===//
-#ifndef MEGALITH_LIB_SEMA_MODELGRAPH_H
-#define MEGALITH_LIB_SEMA_MODELGRAPH_H
+#ifndef MEGALITH_LIB_SEMA_GRAPHCHECKER_H
+#define MEGALITH_LIB_SEMA_GRAPHCHECKER_H
 
 #include "ModelConfig.h"
 #include "llvm/ADT/StringMap.h"
