@@ -128,7 +128,7 @@ template <class ConfigType, class RequestType> struct ControlState {
   }
 
   /// Whether the descriptor of a request in `slot` (-1: none) can be trusted.
-  __device__ __noinline__ bool wellFormed(const Request &r, int slot) const {
+  __device__ __forceinline__ bool wellFormed(const Request &r, int slot) const {
     const int room = slot < 0 ? 0 : held[slot] * Config::pageTokens;
     return isState(r.state) && r.slot == slot && (slot >= 0 || !holdsSlot(r.state)) && r.fieldsInRange() &&
            r.kvLen >= 0 && r.kvLen <= r.kvEnd && r.kvEnd <= room && r.generated >= 0 &&
@@ -144,7 +144,7 @@ template <class ConfigType, class RequestType> struct ControlState {
   }
 
   /// Moves a request to another state and ends its call. One thread.
-  __device__ __noinline__ void move(Request &r, int state, int fault = 0) {
+  __device__ __forceinline__ void move(Request &r, int state, int fault = 0) {
     if (r.state != state)
       atomicAdd(&changes, 1);
     if (!isTerminal(r.state) && isTerminal(state)) {
@@ -157,8 +157,21 @@ template <class ConfigType, class RequestType> struct ControlState {
     r.waitingSite = -1;
     r.served = 0;
   }
-  __device__ void fail(Request &r, int code) { move(r, Config::faultState, code); }
-  /// The same, by the request's warp.
+  __device__ __noinline__ void fail(Request &r, int code) { move(r, Config::faultState, code); }
+  /// Ends a turn, by the request's warp: moves the request to `state`, or fails it when `fault` says so, or when it is
+  /// not as it should be. Returns the fault. One call: code that runs once in a tick comes from far away.
+  __device__ __noinline__ int endTurn(Request &r, int slot, int state, int fault) {
+    if (!fault && r.kvLen > max(0, r.numTokens - 1))
+      fault = kKvInvariant;
+    if (!fault && !wellFormed(r, slot))
+      fault = kCorruptField;
+    __syncwarp();
+    if (laneId() == 0)
+      move(r, fault ? Config::faultState : state, fault);
+    __syncwarp();
+    return fault;
+  }
+  /// fail(), by the request's warp.
   __device__ __noinline__ void failTurn(Request &r, int code) {
     __syncwarp();
     if (laneId() == 0)
@@ -379,19 +392,8 @@ template <class Control> struct TurnOf {
 
   /// Ends a stage: checks the request, then moves it.
   __device__ void goTo(int state) {
-    if (!fault && r.kvLen > max(0, r.numTokens - 1))
-      fault = kKvInvariant;
-    if (!fault && !c.wellFormed(r, slot))
-      fault = kCorruptField;
-    if (fault) {
-      fail(fault);
-      return;
-    }
-    __syncwarp();
-    if (laneId() == 0)
-      c.move(r, state);
-    __syncwarp();
-    if (slot < 0 && Control::holdsSlot(state))
+    fault = c.endTurn(r, slot, state, fault);
+    if (slot < 0 && !fault && Control::holdsSlot(state))
       takeSlot();
   }
 

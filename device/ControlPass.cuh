@@ -127,24 +127,29 @@ template <class Control> __device__ void chooseCalls(Control &c) {
   }
   __syncwarp();
   waiting = warpTotal(waiting);
-  fits = __all_sync(~0u, fits) && warpTotal(rows) <= Config::rowsPerPass && warpTotal(needs) <= c.freePages;
+  rows = warpTotal(rows);
+  needs = warpTotal(needs);
   int served = waiting;
-  if (fits)
+  if (__all_sync(~0u, fits) && rows <= Config::rowsPerPass && needs <= c.freePages) {
     serveAll(c);
-  else
+  } else {
     served = serveSome(c, waiting);
+    __syncwarp();
+    rows = needs = 0;
+#pragma unroll 1
+    for (int s = laneId(); s < Config::slots; s += 32)
+      if (c.taken[s] >= 0) {
+        rows += c.taken[s];
+        needs += c.newPages[s];
+      }
+    rows = warpTotal(rows);
+    needs = warpTotal(needs);
+  }
   __syncwarp();
-  rows = needs = 0;
   bool wantLogits = false;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32)
-    if (c.taken[s] >= 0) {
-      rows += c.taken[s];
-      needs += c.newPages[s];
-      wantLogits = wantLogits || (c.taken[s] > 0 && (c.callFlags[s] & kWantsLogits));
-    }
-  rows = warpTotal(rows);
-  needs = warpTotal(needs);
+    wantLogits = wantLogits || (c.taken[s] > 0 && (c.callFlags[s] & kWantsLogits));
   wantLogits = __any_sync(~0u, wantLogits);
   if (laneId() == 0) {
     c.waiting = waiting;

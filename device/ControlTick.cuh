@@ -95,6 +95,8 @@ template <class Control> __device__ void reclaim(Control &c) {
       kept = leaves ? 0 : min(held, Control::pagesFor(r.kvEnd));
     }
     const int freed = held - kept;
+    if (!__any_sync(~0u, freed > 0 || leaves))
+      continue;
     int end = freed; // inclusive scan
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -135,7 +137,7 @@ template <class Control> __device__ void reclaim(Control &c) {
 }
 
 /// For measurements: what the tick finds. Warp 0.
-template <class Control> __device__ __noinline__ void recordTick(Control &c) {
+template <class Control> __device__ __forceinline__ void recordTick(Control &c) {
   using Config = typename Control::Config;
   int prompts = 0, generated = 0, kvTokens = 0;
 #pragma unroll 1
@@ -218,8 +220,11 @@ template <class Control, class Stage> __device__ __noinline__ void admitRequests
   }
 }
 template <class Control, class Stage> __device__ __forceinline__ void admission(Control &c, int state, Stage stage) {
+  // Warp 0 alone changes this, between two barriers.
+  if (c.unseated == 0)
+    return;
   consumerSync();
-  if (warpId() == 0 && c.unseated > 0)
+  if (warpId() == 0)
     admitRequests(c, state, stage);
   consumerSync();
 }

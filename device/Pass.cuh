@@ -192,7 +192,7 @@ template <class Stream> __device__ __forceinline__ void planProducts(PassShared 
 }
 
 /// The CTA has read and written what it will in this pass. All consumers.
-__device__ __noinline__ void leavePass(GridEdges &grid) {
+__device__ __forceinline__ void leavePass(GridEdges &grid) {
   if (threadIdx.x == 0)
     grid.arrivals += gridDim.x;
   consumerSync();

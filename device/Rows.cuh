@@ -190,26 +190,26 @@ template <int Columns, class Fn> __device__ __forceinline__ void quarterOfRow(in
 
 // --- argmax -------------------------------------------------------------------
 
-/// The greatest value so far and the lowest index that has it; index -2 once a
-/// NaN was seen.
+/// The greatest value so far and the lowest index that has it, as one number that is greater for a greater value, and
+/// of equal values for a lower index: which of two is better needs no branch.
 struct Best {
-  float value = __int_as_float(0xff800000);
-  int index = 0x7fffffff;
+  static constexpr u64 kNan = ~0ull; ///< one was seen
+  u64 key = 0;                       ///< of nothing: below all others
+
+  __device__ __forceinline__ void take(u64 other) { key = other > key ? other : key; }
   __device__ __forceinline__ void take(float v, int i) {
-    if (index == -2)
-      return;
-    if (v != v || i == -2)
-      index = -2;
-    else if (v > value || (v == value && i < index)) {
-      value = v;
-      index = i;
-    }
+    const u32 bits = __float_as_uint(__fadd_rn(v, 0.0f)); // of the zeros one
+    const u32 ordered = bits ^ ((u32)((int)bits >> 31) | 0x80000000u);
+    take(v != v ? kNan : (u64)ordered << 32 | ~(u32)i);
   }
-  __device__ __forceinline__ void takeLane(int distance) {
-    const float v = __shfl_xor_sync(~0u, value, distance);
-    const int i = __shfl_xor_sync(~0u, index, distance);
-    take(v, i);
+  __device__ __forceinline__ void takeLane(int distance) { take(__shfl_xor_sync(~0u, key, distance)); }
+  /// The best of all lanes.
+  __device__ __forceinline__ void takeLanes() {
+    const u32 high = (u32)(key >> 32), highest = __reduce_max_sync(~0u, high);
+    key = (u64)highest << 32 | __reduce_max_sync(~0u, high == highest ? (u32)key : 0u);
   }
+  /// The index, -2 once a NaN was seen.
+  __device__ __forceinline__ int index() const { return key == kNan ? -2 : (int)~(u32)key; }
 };
 
 /// What a thread keeps of the logits of a variant for so many rows: one for each tile that an epilogue names.
@@ -221,8 +221,20 @@ __device__ constexpr int bestsOf(int rows) { return rows <= kTileRows ? 1 : rows
 template <int Rows>
 __device__ __forceinline__ void publishBest(Best (&best)[bestsOf(Rows)], const abi::LaunchParams &p, const PassShared &pass,
                                             float *scratch, Words4 *partial) {
+  const auto publish = [&](int row, Best b) {
+    storeTagged(partial + (long long)row * gridDim.x + blockIdx.x,
+                {(u32)b.key, (u32)(b.key >> 32), (u32)pass.tick + 1, 0});
+  };
+  if constexpr (Rows == 1) {
+    if (warpId() != 0) // which has all pairs of columns
+      return;
+    best[0].takeLanes();
+    if (laneId() == 0)
+      publish(0, best[0]);
+    return;
+  }
   constexpr int tile = Rows <= kTileRows ? kTileRows : 8;
-  const int rowsLog = Rows == 1 ? 0 : Rows <= kTileRows ? pass.rowsLog : 3, rowsOfWarp = min(8, 1 << rowsLog);
+  const int rowsLog = Rows <= kTileRows ? pass.rowsLog : 3, rowsOfWarp = min(8, 1 << rowsLog);
 #pragma unroll 1
   for (int t = 0; t < bestsOf(Rows); ++t) {
     best[t].takeLane(1);
@@ -230,17 +242,16 @@ __device__ __forceinline__ void publishBest(Best (&best)[bestsOf(Rows)], const a
     for (int d = 4 << rowsLog; d < 32; d *= 2)
       best[t].takeLane(d);
     consumerSync();
-    Float2 *entries = reinterpret_cast<Float2 *>(scratch); // [warp][8 rows]
+    u64 *entries = reinterpret_cast<u64 *>(scratch); // [warp][8 rows]
     if ((laneId() & 3) == 0)
-      entries[threadIdx.x >> 2] = {best[t].value, __int_as_float(best[t].index)};
+      entries[threadIdx.x >> 2] = best[t].key;
     consumerSync();
     const int inTile = threadIdx.x, row = t * tile + inTile;
     if (inTile < tile && row < pass.numRows) {
       Best b;
       for (int w = inTile / rowsOfWarp; w < kConsumerWarps; w += (1 << rowsLog) / rowsOfWarp)
-        b.take(entries[w * 8 + inTile % rowsOfWarp].x, __float_as_int(entries[w * 8 + inTile % rowsOfWarp].y));
-      storeTagged(partial + (long long)row * gridDim.x + blockIdx.x,
-                  {__float_as_uint(b.value), (u32)b.index, (u32)pass.tick + 1, 0});
+        b.take(entries[w * 8 + inTile % rowsOfWarp]);
+      publish(row, b);
     }
   }
 }
@@ -256,48 +267,58 @@ __device__ __forceinline__ void storeLogits(const abi::LaunchParams &p, int line
     at[1] = logits.v[1];
 }
 
-/// One entry of another CTA, once it is of this pass; when the kernel stops, whatever is there.
-__device__ __noinline__ Words4 awaitEntry(GridEdges &grid, int edge, u32 tick, const Words4 *at) {
-  u64 since = 0;
-  for (u32 spin = 1;; ++spin) {
-    const Words4 entry = loadTagged(at);
-    if (entry.z == tick + 1)
-      return entry;
-    if (grid.stopSeen(edge, spin, since))
-      return entry;
-  }
-}
+/// Where a pass looks up its tokens: a table of so many rows of so many bytes.
+struct TokenTable {
+  const void *table;
+  int rowBytes, rows;
+};
 
-/// Edge `edge` of the plan: one warp per row reduces all CTAs' entries (CTA 0 calls this).
-__device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared &pass, const Words4 *partial) {
+/// Edge `edge` of the plan: one warp per row reduces all CTAs' entries (CTA 0 calls this). The next pass looks up
+/// most of the results in `next`: these rows come nearer meanwhile.
+__device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared &pass, const Words4 *partial,
+                                           TokenTable next) {
   constexpr int batch = 5; // entries of a lane that are looked for together
+  const u32 tag = (u32)pass.tick + 1;
   everyRow(pass.numRows, [&](int row) {
     Best b;
-    bool complete = true;
     const Words4 *entries = partial + (long long)row * gridDim.x;
-    for (int base = laneId(); base < (int)gridDim.x && complete; base += 32 * batch) {
+    u64 since = 0;
+#pragma unroll 1
+    for (int base = laneId(); base < (int)gridDim.x; base += 32 * batch) {
       Words4 e[batch];
 #pragma unroll
       for (int i = 0; i < batch; ++i)
-        e[i] = loadTagged(entries + min(base + 32 * i, (int)gridDim.x - 1));
+        e[i] = {0, 0, tag - 1, 0};
+      // Until those of all are of this pass; when the kernel stops, whatever is there. Each round looks for all that
+      // were not: one behind the other they would cost a way to the L2 cache each.
+#pragma unroll 1
+      for (u32 spin = 1;; ++spin) {
+#pragma unroll
+        for (int i = 0; i < batch; ++i)
+          if (e[i].z != tag)
+            e[i] = loadTagged(entries + min(base + 32 * i, (int)gridDim.x - 1));
+        bool all = true;
+#pragma unroll
+        for (int i = 0; i < batch; ++i)
+          all = all && e[i].z == tag;
+        if (all || grid.stopSeen(edge, spin, since))
+          break;
+      }
 #pragma unroll
       for (int i = 0; i < batch; ++i)
-        if (const int cta = base + 32 * i; cta < (int)gridDim.x && complete) {
-          if (e[i].z != (u32)pass.tick + 1)
-            e[i] = awaitEntry(grid, edge, (u32)pass.tick, entries + cta);
-          complete = e[i].z == (u32)pass.tick + 1;
-          b.take(__uint_as_float(e[i].x), (int)e[i].y);
-        }
+        b.take((u64)e[i].y << 32 | e[i].x);
     }
-#pragma unroll
-    for (int d = 16; d; d >>= 1)
-      b.takeLane(d);
+    __syncwarp();
+    b.takeLanes();
+    if ((u32)b.index() < (u32)next.rows)
+      for (int i = laneId() * 128; i < next.rowBytes; i += 32 * 128)
+        prefetch(static_cast<const char *>(next.table) + (long long)b.index() * next.rowBytes + i);
     const abi::LaunchParams &p = *grid.params;
     const long long number = pass.firstRow + row;
     if (laneId() == 0)
       pass.rows[row].result = !(pass.rows[row].flags & 1)            ? -1
                            : p.replay && number < p.replayRows ? p.replay[number]
-                                                                : b.index;
+                                                                : b.index();
   });
 }
 
@@ -329,15 +350,18 @@ __device__ __noinline__ void hashRows(const abi::LaunchParams &p, PassShared &pa
   });
 }
 
-/// CTA 0, all consumers: takes the rows' results, from the tagged words at byte `best`, and waits until all CTAs have left the pass. False when
-/// the kernel stops. Control goes on meanwhile when the others are told.
-template <class Pool> __device__ __noinline__ bool finishPass(GridEdges &grid, int edge, int bestEdge, PassShared &pass, long long best) {
+/// CTA 0, all consumers: takes the rows' results, from the tagged words at byte `best`, and waits until all CTAs have
+/// left the pass. False when the kernel stops. Control goes on meanwhile when the others are told. `next`: as of
+/// reduceBest. In line, like what follows it: code that is called once in a tick comes from far away.
+template <class Pool>
+__device__ __forceinline__ bool finishPass(GridEdges &grid, int edge, int bestEdge, PassShared &pass, long long best,
+                                           TokenTable next) {
   if (threadIdx.x == kConsumerThreads - 32)
     awaitLeft(grid, edge);
   if (pass.wantLogits) {
     if (threadIdx.x == 0)
       noteEdge(bestEdge);
-    reduceBest(grid, bestEdge, pass, reinterpret_cast<const Words4 *>(grid.params->tagged + best));
+    reduceBest(grid, bestEdge, pass, reinterpret_cast<const Words4 *>(grid.params->tagged + best), next);
   }
   consumerSync();
   if (loadFlag(grid.stoppedHere) != 0)

@@ -150,6 +150,7 @@ constexpr int kGroupsAtOnce = 4;
 __device__ constexpr int sumFloats(int rows) {
   return (rows == 1 ? kGroupsAtOnce * kMostTiles : kMostTiles * kTileRows) * 8;
 }
+static_assert(sumFloats(1) / 2 <= 32, "of one row, warp 0 has all pairs of columns: see publishBest");
 
 /// Where a warp stands in the stream, between two phases. In shared memory: what a thread
 /// keeps in its own is far away when the L1 cache is small.

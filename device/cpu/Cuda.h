@@ -155,6 +155,13 @@ inline int __reduce_add_sync(unsigned mask, int value) {
     value += __shfl_xor_sync(mask, value, distance);
   return value;
 }
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
+  for (int distance = 16; distance; distance >>= 1) {
+    const unsigned other = __shfl_xor_sync(mask, value, distance);
+    value = other > value ? other : value;
+  }
+  return value;
+}
 
 /// Bit i: what lane i said.
 MEGALITH_CPU_PLAIN inline unsigned __ballot_sync(unsigned mask, int predicate) {

@@ -50,7 +50,9 @@ static std::string directoryFor(const CompileOptions &options, const std::string
 static std::optional<LoadedModel> loadModel(const CompileOptions &options, const ast::ModelRef &ref,
                                             const std::string &pipelinePath, std::string &printed,
                                             Diagnostics &diags) {
-  llvm::SmallString<256> path(llvm::sys::path::parent_path(pipelinePath));
+  llvm::SmallString<256> path;
+  if (!llvm::sys::path::is_absolute(ref.graph.text))
+    path = llvm::sys::path::parent_path(pipelinePath);
   llvm::sys::path::append(path, ref.graph.text);
   auto file = openSource(diags, std::string(path), ref.graph.loc);
   if (!file)

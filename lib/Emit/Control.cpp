@@ -240,18 +240,16 @@ private:
     assert(llvm::count_if(parts, [](const Operation &op) { return op.op == Op::Pass; }) <= 1 && "one model");
     const size_t split = pass - parts.begin();
     w.line();
-    w.comment("The rest of a tick, behind the model's pass.");
+    w.comment("Ticks up to the model's next pass, or to the end of the loop. Behind a pass: first the rest of its "
+              "tick.");
+    const auto scope = w.scope("__device__ __noinline__ void controlTicks(bool behindPass)", "controlTicks");
+    w.line("Control &c = controlOfCta<Control>();");
+    const auto loop = w.scope("for (;; behindPass = true)", "tick");
     {
-      const auto scope = w.scope("__device__ __noinline__ void controlAfterPass()", "controlAfterPass");
-      w.line("Control &c = controlOfCta<Control>();");
+      const auto rest = w.scope("if (behindPass)");
       range(split, parts.size(), split < parts.size());
       w.line("endTick(c);");
     }
-    w.line();
-    w.comment("Ticks up to the model's next pass, or to the end of the loop.");
-    const auto scope = w.scope("__device__ __noinline__ void controlBeforePass()", "controlBeforePass");
-    w.line("Control &c = controlOfCta<Control>();");
-    const auto loop = w.scope("for (;;)", "tick");
     w.line("beginTick(c);");
     w.line("if (c.done)");
     w.line("  return;");
@@ -260,7 +258,7 @@ private:
       w.line("formPass(c);");
     w.line("if (c.numRows > 0)");
     w.line("  return;");
-    w.line("controlAfterPass(); // a tick without rows: no other CTA hears of it");
+    w.comment("A tick without rows: no other CTA hears of it.");
   }
 
   /// Parts [first, last) of the list; neighbours that run on slots share one loop.

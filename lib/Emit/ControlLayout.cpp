@@ -85,8 +85,8 @@ ControlLayout::ControlLayout(const ir::Module &module)
   // States and functions stand in the scope of the file, which has these names already.
   std::set<std::string> functions = {"main", "abi", "megalith", "Config", "State", "Request", "Metric", "Gauge",
                                      "Control", "Turn", "Buffers", "WeightRing", "Stream", "Shared", "sharedOfCta",
-                                     "stampBegin", "stampEnd", "kBodySteps", "kHeadSteps", "controlBeforePass",
-                                     "controlAfterPass", "controlOfCta"};
+                                     "stampBegin", "stampEnd", "kBodySteps", "kHeadSteps", "controlTicks",
+                                     "controlOfCta"};
   for (const Operation *op : states)
     stateNames.push_back(unique(controlName(op->name), functions));
   std::set<std::string> takenMetrics, takenGauges;

@@ -35,7 +35,24 @@ static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan
   w.line();
 }
 
-static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
+/// Where a pass looks up its tokens: a TokenTable.
+static std::string tokenTable(const ir::Module &module, const plan::Plan &plan) {
+  const ir::Operation &model = *module.all(ir::Op::Model)[0];
+  for (const plan::Phase &phase : plan.segments[0].before) {
+    if (phase.kind != plan::Phase::Map)
+      continue;
+    for (const ir::Operation &op : phase.op->region().ops)
+      if (op.op == ir::Op::Embed)
+        for (const ir::Operation &weight : model.region().ops)
+          if (weight.op == ir::Op::Weight && weight.name == op.name) {
+            const auto shape = weight.getInts("shape");
+            return fmt::format("{{weightAt(p, {}), {}, {}}}", weightIndices(model).at(op.name), shape[1] * 2, shape[0]);
+          }
+  }
+  return "{}";
+}
+
+static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
   std::string pool = typeName(plan.model) + "Kv", model = identifier(plan.model);
   const bool wide = plan.rowsPerPass > plan::kTileRows;
   const size_t events = stampEvents(plan).size();
@@ -90,13 +107,13 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
   w.line();
   w.line("startControl(control, p, pass);");
   {
-    auto loop = w.scope("for (;;)", "tick");
+    auto loop = w.scope("for (bool behindPass = false;; behindPass = true)", "tick");
     if (plan.knobs.stamps)
       w.line("const u64 began = nanoseconds(); // which tick it is shows later");
     w.line("if (threadIdx.x == 0)");
     w.line("  awaitPlanRead(shared.sync);");
     w.line("if (blockIdx.x == 0)");
-    w.line("  controlBeforePass();");
+    w.line("  controlTicks(behindPass);");
     w.line("else");
     w.line("  awaitPass(grid, 0, pass);");
     w.line("consumerSync();");
@@ -125,15 +142,12 @@ static void emitLoop(CodeWriter &w, const plan::Plan &plan) {
       w.line("  break;");
     }
     w.line("leavePass(grid);");
-    stamp("Begin", events - 2);
+    stamp("Begin", events - 1);
     {
-      w.line("if (blockIdx.x == 0 && !finishPass<{}>(grid, {}, {}, pass, {}))", pool, plan.passEdge, plan.bestEdge, plan.bestOffset);
+      w.line("if (blockIdx.x == 0 && !finishPass<{}>(grid, {}, {}, pass, {}, {}))", pool, plan.passEdge, plan.bestEdge,
+             plan.bestOffset, tokenTable(module, plan));
       w.line("  break;");
     }
-    stamp("End", events - 2);
-    stamp("Begin", events - 1);
-    w.line("if (blockIdx.x == 0)");
-    w.line("  controlAfterPass();");
     stamp("End", events - 1);
   }
   w.line("consumerSync();");
@@ -156,7 +170,7 @@ std::string emitCuda(const ir::Module &module, const plan::Plan &plan, const Sou
   emitProducer(w, module, plan);
   w.line();
   emitPack(w, module, plan);
-  emitLoop(w, plan);
+  emitLoop(w, module, plan);
   return w.text();
 }
 

@@ -101,7 +101,6 @@ std::vector<StampEvent> stampEvents(const plan::Plan &plan) {
       events.push_back({phase.name, -1});
   }
   events.push_back({"results", -1});
-  events.push_back({"control behind the pass", -1});
   return events;
 }
 

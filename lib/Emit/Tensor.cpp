@@ -210,7 +210,9 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
   emitPhaseComment(phase);
   if (phase.kind == plan::Phase::Stream || phase.kind == plan::Phase::Attention)
     w.line("template <int Rows>");
-  auto fn = w.scope(fmt::format("__device__ __noinline__ void {}({})", name, layers ? "int layer" : ""), name);
+  // What is short and runs once in a pass is not called: a call to code that is not near costs more than the code.
+  const char *const inlined = phase.kind == plan::Phase::Map && !layers ? "__forceinline__" : "__noinline__";
+  auto fn = w.scope(fmt::format("__device__ {} void {}({})", inlined, name, layers ? "int layer" : ""), name);
   w.line("Shared &shared = sharedOfCta();");
   w.line("const abi::LaunchParams &p = shared.params;");
   w.line("PassShared &pass = shared.pass;");

@@ -190,25 +190,23 @@ __device__ void commit(Turn &t) {
 #line 191 "adaptive_speculative.cu"
 } // commit
 
-// The rest of a tick, behind the model's pass.
-__device__ __noinline__ void controlAfterPass() {
+// Ticks up to the model's next pass, or to the end of the loop. Behind a pass: first the rest of
+// its tick.
+__device__ __noinline__ void controlTicks(bool behindPass) {
   Control &c = controlOfCta<Control>();
-  everySlot(c, [&](Turn &t) {
-    completeCall(t);
-    if (t.resumes<PrefillCall>())
-      prefillResume(t);
-    if (t.resumes<VerifyCall>())
-      verifyResume(t);
-    if (t.in(COMMIT))
-      commit(t);
-  });
-  endTick(c);
-} // controlAfterPass
-
-// Ticks up to the model's next pass, or to the end of the loop.
-__device__ __noinline__ void controlBeforePass() {
-  Control &c = controlOfCta<Control>();
-  for (;;) {
+  for (;; behindPass = true) {
+    if (behindPass) {
+      everySlot(c, [&](Turn &t) {
+        completeCall(t);
+        if (t.resumes<PrefillCall>())
+          prefillResume(t);
+        if (t.resumes<VerifyCall>())
+          verifyResume(t);
+        if (t.in(COMMIT))
+          commit(t);
+      });
+      endTick(c);
+    }
     beginTick(c);
     if (c.done)
       return;
@@ -224,9 +222,9 @@ __device__ __noinline__ void controlBeforePass() {
     formPass(c);
     if (c.numRows > 0)
       return;
-    controlAfterPass(); // a tick without rows: no other CTA hears of it
+    // A tick without rows: no other CTA hears of it.
   } // tick
-} // controlBeforePass
+} // controlTicks
 
 // The KV pool of the model, and the shape of its attention.
 struct TargetKv {
@@ -335,7 +333,7 @@ static_assert(wideWindow<Stream>() > 0, "room for 32 columns of all rows, twice"
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
 
 // x (llama.yaml:33): row by row.
-__device__ __noinline__ void targetBodyX() {
+__device__ __forceinline__ void targetBodyX() {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
@@ -346,7 +344,7 @@ __device__ __noinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 350 "adaptive_speculative.cu"
+#line 348 "adaptive_speculative.cu"
     });
   });
 } // targetBodyX
@@ -367,7 +365,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 371 "adaptive_speculative.cu"
+#line 369 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -376,7 +374,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       b.wq_wk_wv_operand(layer).store8(row, c, h);
-#line 380 "adaptive_speculative.cu"
+#line 378 "adaptive_speculative.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -418,7 +416,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 422 "adaptive_speculative.cu"
+#line 420 "adaptive_speculative.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -430,7 +428,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 434 "adaptive_speculative.cu"
+#line 432 "adaptive_speculative.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -438,7 +436,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 442 "adaptive_speculative.cu"
+#line 440 "adaptive_speculative.cu"
     } // wv
   };
   if constexpr (Rows > kTileRows) {
@@ -449,27 +447,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 453 "adaptive_speculative.cu"
+#line 451 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 457 "adaptive_speculative.cu"
+#line 455 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 462 "adaptive_speculative.cu"
+#line 460 "adaptive_speculative.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 466 "adaptive_speculative.cu"
+#line 464 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 473 "adaptive_speculative.cu"
+#line 471 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -490,7 +488,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query,
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 494 "adaptive_speculative.cu"
+#line 492 "adaptive_speculative.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -516,7 +514,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 520 "adaptive_speculative.cu"
+#line 518 "adaptive_speculative.cu"
     } // wo
   };
   if constexpr (Rows > kTileRows) {
@@ -544,7 +542,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 548 "adaptive_speculative.cu"
+#line 546 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -553,7 +551,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 557 "adaptive_speculative.cu"
+#line 555 "adaptive_speculative.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -575,7 +573,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 579 "adaptive_speculative.cu"
+#line 577 "adaptive_speculative.cu"
     } // gate, up
   };
   if constexpr (Rows > kTileRows) {
@@ -586,27 +584,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 590 "adaptive_speculative.cu"
+#line 588 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 594 "adaptive_speculative.cu"
+#line 592 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 599 "adaptive_speculative.cu"
+#line 597 "adaptive_speculative.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 603 "adaptive_speculative.cu"
+#line 601 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 610 "adaptive_speculative.cu"
+#line 608 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -635,7 +633,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 639 "adaptive_speculative.cu"
+#line 637 "adaptive_speculative.cu"
     } // down
   };
   if constexpr (Rows > kTileRows) {
@@ -690,14 +688,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 694 "adaptive_speculative.cu"
+#line 692 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 701 "adaptive_speculative.cu"
+#line 699 "adaptive_speculative.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -718,7 +716,7 @@ __device__ __noinline__ void targetHeadHead() {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 722 "adaptive_speculative.cu"
+#line 720 "adaptive_speculative.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -734,25 +732,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 738 "adaptive_speculative.cu"
+#line 736 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 742 "adaptive_speculative.cu"
+#line 740 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 747 "adaptive_speculative.cu"
+#line 745 "adaptive_speculative.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 751 "adaptive_speculative.cu"
+#line 749 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 756 "adaptive_speculative.cu"
+#line 754 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -909,11 +907,11 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
   } // producer
 
   startControl(control, p, pass);
-  for (;;) {
+  for (bool behindPass = false;; behindPass = true) {
     if (threadIdx.x == 0)
       awaitPlanRead(shared.sync);
     if (blockIdx.x == 0)
-      controlBeforePass();
+      controlTicks(behindPass);
     else
       awaitPass(grid, 0, pass);
     consumerSync();
@@ -934,10 +932,8 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
       break;
     leavePass(grid);
-    if (blockIdx.x == 0 && !finishPass<TargetKv>(grid, 11, 10, pass, 2304))
+    if (blockIdx.x == 0 && !finishPass<TargetKv>(grid, 11, 10, pass, 2304, {weightAt(p, 0), 512, 260}))
       break;
-    if (blockIdx.x == 0)
-      controlAfterPass();
   } // tick
   consumerSync();
   if (threadIdx.x == 0)

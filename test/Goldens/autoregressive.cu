@@ -118,23 +118,21 @@ __device__ void decodeResume(Turn &t) {
 #line 119 "autoregressive.cu"
 } // decodeResume
 
-// The rest of a tick, behind the model's pass.
-__device__ __noinline__ void controlAfterPass() {
+// Ticks up to the model's next pass, or to the end of the loop. Behind a pass: first the rest of
+// its tick.
+__device__ __noinline__ void controlTicks(bool behindPass) {
   Control &c = controlOfCta<Control>();
-  everySlot(c, [&](Turn &t) {
-    completeCall(t);
-    if (t.resumes<PrefillCall>())
-      prefillResume(t);
-    if (t.resumes<DecodeCall>())
-      decodeResume(t);
-  });
-  endTick(c);
-} // controlAfterPass
-
-// Ticks up to the model's next pass, or to the end of the loop.
-__device__ __noinline__ void controlBeforePass() {
-  Control &c = controlOfCta<Control>();
-  for (;;) {
+  for (;; behindPass = true) {
+    if (behindPass) {
+      everySlot(c, [&](Turn &t) {
+        completeCall(t);
+        if (t.resumes<PrefillCall>())
+          prefillResume(t);
+        if (t.resumes<DecodeCall>())
+          decodeResume(t);
+      });
+      endTick(c);
+    }
     beginTick(c);
     if (c.done)
       return;
@@ -148,9 +146,9 @@ __device__ __noinline__ void controlBeforePass() {
     formPass(c);
     if (c.numRows > 0)
       return;
-    controlAfterPass(); // a tick without rows: no other CTA hears of it
+    // A tick without rows: no other CTA hears of it.
   } // tick
-} // controlBeforePass
+} // controlTicks
 
 // The KV pool of the model, and the shape of its attention.
 struct TargetKv {
@@ -259,7 +257,7 @@ static_assert(wideWindow<Stream>() > 0, "room for 32 columns of all rows, twice"
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
 
 // x (llama.yaml:33): row by row.
-__device__ __noinline__ void targetBodyX() {
+__device__ __forceinline__ void targetBodyX() {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
@@ -270,7 +268,7 @@ __device__ __noinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 274 "autoregressive.cu"
+#line 272 "autoregressive.cu"
     });
   });
 } // targetBodyX
@@ -291,7 +289,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 295 "autoregressive.cu"
+#line 293 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -300,7 +298,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       b.wq_wk_wv_operand(layer).store8(row, c, h);
-#line 304 "autoregressive.cu"
+#line 302 "autoregressive.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -342,7 +340,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 346 "autoregressive.cu"
+#line 344 "autoregressive.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -354,7 +352,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 358 "autoregressive.cu"
+#line 356 "autoregressive.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -362,7 +360,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 366 "autoregressive.cu"
+#line 364 "autoregressive.cu"
     } // wv
   };
   if constexpr (Rows > kTileRows) {
@@ -373,27 +371,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 377 "autoregressive.cu"
+#line 375 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 381 "autoregressive.cu"
+#line 379 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 386 "autoregressive.cu"
+#line 384 "autoregressive.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 390 "autoregressive.cu"
+#line 388 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 397 "autoregressive.cu"
+#line 395 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -414,7 +412,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query,
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 418 "autoregressive.cu"
+#line 416 "autoregressive.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -440,7 +438,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 444 "autoregressive.cu"
+#line 442 "autoregressive.cu"
     } // wo
   };
   if constexpr (Rows > kTileRows) {
@@ -468,7 +466,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 472 "autoregressive.cu"
+#line 470 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -477,7 +475,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 481 "autoregressive.cu"
+#line 479 "autoregressive.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -499,7 +497,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 503 "autoregressive.cu"
+#line 501 "autoregressive.cu"
     } // gate, up
   };
   if constexpr (Rows > kTileRows) {
@@ -510,27 +508,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 514 "autoregressive.cu"
+#line 512 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 518 "autoregressive.cu"
+#line 516 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 523 "autoregressive.cu"
+#line 521 "autoregressive.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 527 "autoregressive.cu"
+#line 525 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 534 "autoregressive.cu"
+#line 532 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -559,7 +557,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 563 "autoregressive.cu"
+#line 561 "autoregressive.cu"
     } // down
   };
   if constexpr (Rows > kTileRows) {
@@ -614,14 +612,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 618 "autoregressive.cu"
+#line 616 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 625 "autoregressive.cu"
+#line 623 "autoregressive.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -642,7 +640,7 @@ __device__ __noinline__ void targetHeadHead() {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 646 "autoregressive.cu"
+#line 644 "autoregressive.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -658,25 +656,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 662 "autoregressive.cu"
+#line 660 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 666 "autoregressive.cu"
+#line 664 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 671 "autoregressive.cu"
+#line 669 "autoregressive.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 675 "autoregressive.cu"
+#line 673 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 680 "autoregressive.cu"
+#line 678 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -833,11 +831,11 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
   } // producer
 
   startControl(control, p, pass);
-  for (;;) {
+  for (bool behindPass = false;; behindPass = true) {
     if (threadIdx.x == 0)
       awaitPlanRead(shared.sync);
     if (blockIdx.x == 0)
-      controlBeforePass();
+      controlTicks(behindPass);
     else
       awaitPass(grid, 0, pass);
     consumerSync();
@@ -858,10 +856,8 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
       break;
     leavePass(grid);
-    if (blockIdx.x == 0 && !finishPass<TargetKv>(grid, 11, 10, pass, 2304))
+    if (blockIdx.x == 0 && !finishPass<TargetKv>(grid, 11, 10, pass, 2304, {weightAt(p, 0), 512, 260}))
       break;
-    if (blockIdx.x == 0)
-      controlAfterPass();
   } // tick
   consumerSync();
   if (threadIdx.x == 0)
