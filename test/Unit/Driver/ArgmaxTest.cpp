@@ -72,8 +72,8 @@ TEST(ArgmaxTest, TheLowestIndexOfTheGreatestValue) {
     cpu::Executor executor;
     bind(executor.host());
     const int count = static_cast<int>(c.values.size());
-    const auto *values =
-        reinterpret_cast<const float *>(executor.allocate("values", c.values.size() * 4, cpu::Initial::Const, c.values.data()));
+    const auto *values = reinterpret_cast<const float *>(
+        executor.allocate("values", c.values.size() * 4, cpu::Initial::Const, c.values.data()));
     auto *out = reinterpret_cast<int *>(executor.allocate("out", 16, cpu::Initial::Zero));
     cpu::LaunchOptions how;
     how.check = true;
