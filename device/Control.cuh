@@ -171,13 +171,6 @@ template <class ConfigType, class RequestType> struct ControlState {
     __syncwarp();
     return fault;
   }
-  /// fail(), by the request's warp.
-  __device__ __noinline__ void failTurn(Request &r, int code) {
-    __syncwarp();
-    if (laneId() == 0)
-      fail(r, code);
-    __syncwarp();
-  }
 };
 
 /// CTA 0's, behind the parameters: an address that the compiler knows takes less code than one that is handed on.
@@ -397,7 +390,7 @@ template <class Control> struct TurnOf {
       takeSlot();
   }
 
-  __device__ void fail(int code) { c.failTurn(r, code); }
+  __device__ void fail(int code) { c.endTurn(r, slot, Config::faultState, code); }
 
 private:
   /// For measurements: the first `count` positions count as fed. Their pages leave the

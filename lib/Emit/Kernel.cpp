@@ -35,21 +35,12 @@ static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan
   w.line();
 }
 
-/// Where a pass looks up its tokens: a TokenTable.
 static std::string tokenTable(const ir::Module &module, const plan::Plan &plan) {
-  const ir::Operation &model = *module.all(ir::Op::Model)[0];
-  for (const plan::Phase &phase : plan.segments[0].before) {
-    if (phase.kind != plan::Phase::Map)
-      continue;
-    for (const ir::Operation &op : phase.op->region().ops)
-      if (op.op == ir::Op::Embed)
-        for (const ir::Operation &weight : model.region().ops)
-          if (weight.op == ir::Op::Weight && weight.name == op.name) {
-            const auto shape = weight.getInts("shape");
-            return fmt::format("{{weightAt(p, {}), {}, {}}}", weightIndices(model).at(op.name), shape[1] * 2, shape[0]);
-          }
-  }
-  return "{}";
+  if (!plan.tokenTable)
+    return "{}";
+  const auto indices = weightIndices(*module.all(ir::Op::Model)[0]);
+  return fmt::format("{{weightAt(p, {}), {}, {}}}", indices.at(plan.tokenTable->weight), plan.tokenTable->rowBytes,
+                     plan.tokenTable->rows);
 }
 
 static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {

@@ -46,6 +46,15 @@ public:
         }
     });
     plan.streamBytes = offset;
+    ir::walk(model.region(), [&](const Operation &op) {
+      if (op.op != Op::Embed || plan.tokenTable)
+        return;
+      for (const Operation &weight : model.region().ops)
+        if (weight.op == Op::Weight && weight.name == op.name && !weight.getInt("layers")) {
+          const auto shape = weight.getInts("shape");
+          plan.tokenTable = {op.name, shape[0], shape[1] * 2};
+        }
+    });
     ir::walk(model.region(), [&](const Operation &op) { // at least the keys of 32 positions
       if (op.op == Op::Attention)
         plan.stageBytes = std::max(plan.stageBytes, 64 * op.getInt("dim"));

@@ -97,6 +97,9 @@ std::string print(const Plan &plan) {
   for (const Vector &v : plan.vectors)
     out += fmt::format("  {:<24} {} columns{}, offset {}\n", v.weight, v.length,
                        v.layers ? fmt::format(", {} layers", v.layers) : "", v.offset);
+  if (plan.tokenTable)
+    out += fmt::format("token table {}: {} rows of {} bytes\n", plan.tokenTable->weight, plan.tokenTable->rows,
+                       plan.tokenTable->rowBytes);
   out += fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", plan.rowBytes, plan.rowsPerPass);
   for (const Buffer &b : plan.buffers)
     out += fmt::format("  {:<16} {} [{}, {}] at {}{}\n", b.name, ir::scalarName(b.dtype).str(), b.instances, b.columns,

@@ -117,6 +117,13 @@ struct Segment {
   int64_t repeatCount = 0;
 };
 
+/// The weight that a pass looks its tokens up in, as it lies in the checkpoint. The kernel asks for the row of a result,
+/// which is mostly what the next pass looks up, as soon as it has it.
+struct TokenTable {
+  std::string weight;
+  int64_t rows, rowBytes;
+};
+
 /// A weight vector that phases read beside their products: a copy of it lies behind the packed
 /// matrices, where its address is known without a look at the weights' table.
 struct Vector {
@@ -149,6 +156,7 @@ struct Plan {
   int64_t rowsPerPass;
   std::vector<Matrix> matrices;
   std::vector<Vector> vectors;
+  std::optional<TokenTable> tokenTable;
   std::vector<Buffer> buffers;
   std::map<uint32_t, Place> placeOf; ///< by value id
   int newKeys = -1, newValues = -1; ///< buffers of the pass's own K and V
