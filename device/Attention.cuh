@@ -201,14 +201,14 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
         words = {0, 0, 0, 0};
   };
   constexpr bool deferred = Rows == 1 && S::deferred;
+  constexpr typename S::Scratch begins = S::scratch(Rows == 1 ? 1 : A::rows);
   int turn = 0; // of two rounds' maxima and sums, where they are deferred
-  const auto maxima = [&] { return reinterpret_cast<float *>(scratch + S::maxima) + turn * S::sumsOfRound; }; // [pair][warp]
-  const auto weights = [&](int turn) { return reinterpret_cast<float *>(scratch + S::weights) + turn * S::sumsOfRound; };
+  const auto maxima = [&] { return reinterpret_cast<float *>(scratch + begins.maxima) + turn * begins.sumsOfRound; }; // [pair][warp]
+  const auto weights = [&](int turn) { return reinterpret_cast<float *>(scratch + begins.weights) + turn * begins.sumsOfRound; };
   // [64 dims][warp][pair][outputStride] of a round, or [warp][pair % 8][outputStride]
-  float *const outputs = reinterpret_cast<float *>(scratch + S::outputs);
+  float *const outputs = reinterpret_cast<float *>(scratch + begins.outputs);
   const auto outputsOf = [&](int turn, int slab) { return outputs + (deferred ? turn * S::outputsOfRound + slab * S::outputsOfRow : 0); };
   constexpr int pairsOfOutputs = deferred ? S::headsOfTile : 8;
-  constexpr int ownKeys = S::ownKeys(Rows == 1 ? 1 : A::rows), ownValues = S::ownValues(Rows == 1 ? 1 : A::rows);
   u64 *sums = reinterpret_cast<u64 *>(p.tagged + A::sums); // [unit][pair][D + 2]: o, m, z
   const u32 tag = pass.number * A::layers + layer + 1;
   // What lane (g, t) takes of a block, as A of the two products: dims 32i + 8t.. of key g, and
@@ -245,7 +245,9 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
   };
   bool late = false; // the leaves of the round before are still to be added up
   float lateMost = nothing;
-  bool fresh = true; // the unit's queries and own rows are not in the scratch yet
+  bool fresh = true; // the unit's first round
+  constexpr int together = deferred ? S::together : 1; // units whose queries and own rows come together
+  int nth = 0;                                         // of these
   for (RoundCursor<A> at(pass.firstUnit); !at.done(); at.next(pass)) {
     const bool alone = fresh && at.round + 1 == at.end; // the unit's only round
     const int first = at.first() + 8 * warp;            // position of the warp's first key
@@ -275,7 +277,8 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
           consumer.release();
       }
     };
-    const auto ownRow = [&](int position, int rows) { return scratch + rows + (position - at.ownFrom) * S::rowBytes; };
+    const char *const queries = scratch + nth * S::headsOfTile * S::queryStride;
+    const auto ownRow = [&](int position, int rows) { return scratch + rows + (nth + position - at.ownFrom) * S::rowBytes; };
     const auto isOwn = [&](int position) { return position >= at.ownFrom && position < at.visible; };
     Words4 k[S::batch][S::keyPieces], v[S::batch][2 * S::valueSlabs];
     // The same into `blocks`; what is not loaded is zero.
@@ -312,30 +315,43 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
     if constexpr (valuesToo)
       fetchValues(0);
 
-    if (fresh || !deferred)
+    const bool bring = fresh && nth == 0;
+    if (bring || !deferred)
       consumerSync(); // the scratch may still be read
-    if (fresh) {
-      const int ownRows = at.end * S::round > at.ownFrom ? at.visible - at.ownFrom : 0;
-      const int queries = rows * S::headsOfTile * (D / 8);
+    if (bring) {
+      RoundCursor<A> of = at;
 #pragma unroll 1
-      for (int i = threadIdx.x; i < queries + ownRows * (D / 4); i += kConsumerThreads) {
-        const int item = i - queries, row = (item >> 1) / (D / 8), column = (item >> 1) % (D / 8) * 8;
-        Words4 words;
-        char *target;
-        if (item < 0) {
-          const int pair = i / (D / 8), column = i % (D / 8) * 8;
-          if (!at.has(pair))
-            continue;
-          words = query.words(at.rowOf(pair), at.columnOf(pair) + column);
-          target = scratch + pair * S::queryStride + column * 2;
-        } else if (item & 1) {
-          words = own.values.words(at.ownRow + row, at.kvHead * D + column);
-          target = scratch + ownValues + row * S::rowBytes + column * 2;
-        } else {
-          words = own.keys.words(at.ownRow + row, at.kvHead * D + column);
-          target = scratch + ownKeys + row * S::rowBytes + column * 2;
+      for (int unit = 0;;) { // other threads for each
+        const int ownRows = of.end * S::round > of.ownFrom ? of.visible - of.ownFrom : 0;
+        const int pieces = rows * S::headsOfTile * (D / 8);
+        int i = threadIdx.x;
+        if (together > 1)
+          i = (i - unit * (S::headsOfTile * (D / 8) + D / 4)) & (kConsumerThreads - 1);
+#pragma unroll 1
+        for (; i < pieces + ownRows * (D / 4); i += kConsumerThreads) {
+          const int item = i - pieces, row = (item >> 1) / (D / 8), column = (item >> 1) % (D / 8) * 8;
+          Words4 words;
+          char *target;
+          if (item < 0) {
+            const int pair = i / (D / 8), column = i % (D / 8) * 8;
+            if (!of.has(pair))
+              continue;
+            words = query.words(of.rowOf(pair), of.columnOf(pair) + column);
+            target = scratch + (unit * S::headsOfTile + pair) * S::queryStride + column * 2;
+          } else if (item & 1) {
+            words = own.values.words(of.ownRow + row, of.kvHead * D + column);
+            target = scratch + begins.ownValues + (unit + row) * S::rowBytes + column * 2;
+          } else {
+            words = own.keys.words(of.ownRow + row, of.kvHead * D + column);
+            target = scratch + begins.ownKeys + (unit + row) * S::rowBytes + column * 2;
+          }
+          *reinterpret_cast<Words4 *>(target) = words;
         }
-        *reinterpret_cast<Words4 *>(target) = words;
+        if (++unit >= together)
+          break;
+        of.toNextUnit(pass);
+        if (of.done())
+          break;
       }
       consumerSync();
     }
@@ -350,9 +366,9 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
 #pragma unroll
     for (int i = 0; i < S::keyPieces; ++i) {
       if (at.has(g) && hasKeyDim(i))
-        low[i] = loadShared4(scratch, g * S::queryStride + i * 64 + t * 16);
+        low[i] = loadShared4(queries, g * S::queryStride + i * 64 + t * 16);
       if (many && at.has(g + 8) && hasKeyDim(i))
-        high[i] = loadShared4(scratch, (g + 8) * S::queryStride + i * 64 + t * 16);
+        high[i] = loadShared4(queries, (g + 8) * S::queryStride + i * 64 + t * 16);
     }
 #pragma unroll
     for (int batch = 0; batch < S::batches; ++batch) {
@@ -364,7 +380,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
 #pragma unroll
           for (int i = 0; i < S::keyPieces; ++i)
             if (hasKeyDim(i))
-              k[inBatch][i] = loadShared4(ownRow(position, ownKeys), i * 64 + t * 16);
+              k[inBatch][i] = loadShared4(ownRow(position, begins.ownKeys), i * 64 + t * 16);
 #pragma unroll
       for (int inBatch = 0; inBatch < S::batch; inBatch += 1 + aside) { // two blocks are the rows of A
         const int block = batch * S::batch + inBatch;
@@ -431,7 +447,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
 #pragma unroll
         for (int i = 0; i < 2 * S::valueSlabs; ++i)
           if (isOwn(begin + 2 * t + i % 2))
-            values[i] = loadShared4(ownRow(begin + 2 * t + i % 2, ownValues), valueDim(i / 2) * 2);
+            values[i] = loadShared4(ownRow(begin + 2 * t + i % 2, begins.ownValues), valueDim(i / 2) * 2);
         if (rows == 1)
           continue;
         // A row must not get 0 * infinity from a later row of its slot: such values become
@@ -574,6 +590,10 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
           storeTagged2(to + D + 1, __float_as_uint(sum.z), tag);
         }
       }
+    }
+    if (deferred) { // the next unit may begin while these leaves are still read
+      turn ^= 1;
+      nth = (nth + 1) % together;
     }
   }
   if (pass.split)

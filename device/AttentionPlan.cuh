@@ -35,26 +35,36 @@ template <class A> struct AttentionShape {
     return keys;
   }
 
-  // Scratch, in bytes: queries as bf16, rows apart so that no two lanes meet in a bank; maxima
-  // and sums of the leaves, of two rounds; their outputs: of 8 pairs and 64 dims at a time, or of
-  // all pairs and dims of one row and two rounds, where that is not much; keys and values of the
-  // pass's own rows.
-  static constexpr int queryStride = keyPieces * 64 + (keyPieces % 2 ? 0 : 64), rowBytes = 2 * dim;
-  static constexpr int sumsOfRound = 16 * kConsumerWarps; ///< floats
-  static constexpr int maxima = 16 * queryStride, weights = maxima + 2 * sumsOfRound * 4;
-  static constexpr int outputs = weights + 2 * sumsOfRound * 4, outputStride = 64;
+  // Scratch: queries as bf16, rows apart so that no two lanes meet in a bank; maxima and sums of the leaves, of two
+  // rounds; their outputs: of 8 pairs and 64 dims at a time, or of all pairs and dims of one row and two rounds, where
+  // that is not much; keys and values of the pass's own rows.
+  static constexpr int queryStride = keyPieces * 64 + (keyPieces % 2 ? 0 : 64), rowBytes = 2 * dim, outputStride = 64;
   static constexpr int outputsOfRow = kConsumerWarps * headsOfTile * outputStride; ///< floats of 64 dims
   static constexpr int outputsOfRound = valueSlabs * outputsOfRow;
-  /// Of one row the leaves of a round are added up beside the scores of the next one.
+  /// Of one row the leaves of a round are added up beside the scores of the next one, and so many units get their queries
+  /// and own rows together: between two of them no CTA waits for what is far away.
   static constexpr bool deferred = headsOfTile <= 8 && 2 * outputsOfRound * 4 <= 20480;
-  __device__ static constexpr int ownKeys(int rows) {
-    return outputs + (rows == 1 && deferred ? 2 * outputsOfRound : kConsumerWarps * 8 * outputStride) * 4;
+  static constexpr int together = headsOfTile <= 4 ? 4 : 2;
+  /// Where these begin, in bytes, in a pass of at most `rows` rows.
+  struct Scratch {
+    int sumsOfRound; ///< floats
+    int maxima, weights, outputs, ownKeys, ownValues, end;
+  };
+  __device__ static constexpr Scratch scratch(int rows) {
+    const bool one = rows == 1 && deferred;
+    Scratch s{};
+    s.sumsOfRound = (one ? 8 : 16) * kConsumerWarps;
+    s.maxima = (one ? together * headsOfTile : 16) * queryStride;
+    s.weights = s.maxima + 2 * s.sumsOfRound * 4;
+    s.outputs = s.weights + 2 * s.sumsOfRound * 4;
+    s.ownKeys = s.outputs + (one ? 2 * outputsOfRound : kConsumerWarps * 8 * outputStride) * 4;
+    s.ownValues = s.ownKeys + (one ? together : rows) * rowBytes;
+    s.end = s.ownValues + (one ? together : rows) * rowBytes;
+    return s;
   }
   static constexpr int nodes = kMostRanges / 8 * (dim + 2) * 4; ///< of mergeRanges, instead of all these
-  /// In a pass of at most `rows` rows.
-  __device__ static constexpr int ownValues(int rows) { return ownKeys(rows) + rows * rowBytes; }
   __device__ static constexpr int scratchBytes(int rows) {
-    const int end = ownValues(rows) + rows * rowBytes;
+    const int end = scratch(rows).end;
     return end > nodes ? end : nodes;
   }
 
@@ -206,18 +216,20 @@ template <class A, int Keys, class P>
 __device__ __forceinline__ bool pushPositions(P &producer, const char *head, const int *pages, int start, int count) {
   constexpr int rowBytes = A::headDim * 2, pageBytes = A::pageTokens * rowBytes; // of one head
   constexpr long long stride = (long long)A::kvHeads * pageBytes;
-  constexpr int whole = Keys % A::pageTokens == 0 ? Keys / A::pageTokens : 0;
-  if constexpr (whole > 0 && whole <= 16) { // a chunk begins with a page; more would be too many registers
+  // A chunk is some whole pages, or one of the equal parts of a page; more pages would be too many registers.
+  constexpr int part = Keys < A::pageTokens ? Keys : A::pageTokens, parts = Keys / part;
+  if constexpr (Keys % part == 0 && A::pageTokens % part == 0 && parts <= 16) {
     if (count == Keys) { // one lane asks for all: as few steps as can be
-      u32 page[whole];
+      u32 page[parts];
 #pragma unroll
-      for (int i = 0; i < whole; ++i)
+      for (int i = 0; i < parts; ++i)
         page[i] = loadShared(pages + start / A::pageTokens, i * 4);
       if (!producer.open(Keys * rowBytes))
         return false;
+      const char *const source = head + (Keys < A::pageTokens ? start % A::pageTokens * rowBytes : 0);
 #pragma unroll
-      for (int i = 0; i < whole; ++i)
-        producer.copy(producer.target() + i * pageBytes, head + page[i] * stride, pageBytes);
+      for (int i = 0; i < parts; ++i)
+        producer.copy(producer.target() + i * part * rowBytes, source + page[i] * stride, part * rowBytes);
       producer.close();
       return true;
     }
@@ -251,18 +263,18 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
   for (int number = 0; !at.done(); ++number, at.toNextUnit(pass)) { // of the CTA's units
     const int begin = at.first(), upto = min(at.end * S::round, at.ownFrom);
     const long long head = ofLayer + (long long)at.kvHead * (A::pageTokens * S::dim * 2);
-    const char *const cache[2] = {p.kCache + head, p.vCache + head};
+    const char *const cache = p.kCache + head, *const values = p.vCache + head;
     const auto page = [](int position) { return position / A::pageTokens; };
 #pragma unroll 1
     for (int first = begin; first < upto; first += S::round) {
       const int end = min(first + S::round, upto);
       const int *pages = producer.pagesOf(p, at.slot, number, page(begin), page(upto - 1) - page(begin) + 1, page(first),
                                           page(end - 1) - page(first) + 1);
-#pragma unroll
+#pragma unroll 1
       for (int which = 0; which < 2; ++which)
 #pragma unroll 1
         for (int start = first; start < end; start += keys)
-          if (!pushPositions<A, keys>(producer, cache[which], pages, start, min(keys, end - start)))
+          if (!pushPositions<A, keys>(producer, which ? values : cache, pages, start, min(keys, end - start)))
             return false;
     }
   }

@@ -85,7 +85,7 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &type) {
 
 void TensorEmitter::emitShared() {
   w.line();
-  w.line("using WeightRing = Ring<{}, {}, {}, {}>;", plan.stages, plan.stageBytes, plan.knobs.flight, plan.lentStages);
+  w.line("using WeightRing = Ring<{}, {}, {}, {}>;", plan.stages, plan.stageBytes, plan.flight, plan.lentStages);
   w.line("using Stream = Consumer<WeightRing, {}>;", plan.scratchBytes);
   w.line();
   w.comment("Shared memory of a CTA.");

@@ -89,11 +89,15 @@ public:
       unitBytes = std::max(unitBytes, 8 * 16 * (dim + 2));
       // AttentionShape::scratchBytes: queries, maxima and sums, outputs of the leaves, own rows; or
       // 32 nodes of ranges that are put together.
-      const int64_t beside = 16 * (pieces * 64 + (pieces % 2 ? 0 : 64)) + 4 * 16 * 8 * 4, outputs = 8 * 8 * 64 * 4;
-      const int64_t twoRounds = 2 * ((dim + 63) / 64) * 8 * std::min<int64_t>(group, 16) * 64 * 4;
-      const bool deferred = group <= 8 && twoRounds <= 20480;
-      ofOneRow = std::max({ofOneRow, beside + (deferred ? twoRounds : outputs) + 2 * 2 * dim, 32 * (dim + 2) * 4});
-      ofAllRows = std::max({ofAllRows, beside + outputs + 2 * plan.rowsPerPass * 2 * dim, ofOneRow});
+      const int64_t outputs = 8 * 8 * 64 * 4, twoRounds = 2 * ((dim + 63) / 64) * 8 * std::min<int64_t>(group, 16) * 64 * 4;
+      const auto scratch = [&](int64_t queries, int64_t pairs, int64_t outputs, int64_t ownRows) {
+        return queries * (pieces * 64 + (pieces % 2 ? 0 : 64)) + 4 * pairs * 8 * 4 + outputs + 2 * ownRows * 2 * dim;
+      };
+      const int64_t together = group <= 4 ? 4 : 2;
+      ofOneRow = std::max({ofOneRow, 32 * (dim + 2) * 4,
+                           group <= 8 && twoRounds <= 20480 ? scratch(together * group, 8, twoRounds, together)
+                                                            : scratch(16, 16, outputs, 1)});
+      ofAllRows = std::max({ofAllRows, scratch(16, 16, outputs, plan.rowsPerPass), ofOneRow});
     });
     plan.taggedBytes = plan.sumsOffset + roundUp(plan.mostUnits * unitBytes, 256);
     for (Matrix &m : plan.matrices)
@@ -103,6 +107,7 @@ public:
         plan.taggedBytes = m.partsDone + roundUp(m.sets() * 4, 256);
       }
     planScratch(ofOneRow, ofAllRows);
+    planFlight();
   }
 
 private:
@@ -136,6 +141,16 @@ private:
       plan.scratchBytes = std::max(ofOne, ofSeveral); // too few stages to lend
       planRing(kSumBytes + operandsWanted());
     }
+  }
+
+  /// More copies under way bring more, but each of them delays the words that CTAs wait for: they are worth it where a
+  /// layer fills the rings twice or more.
+  void planFlight() {
+    int64_t ofLayer = 0;
+    for (const Matrix &m : plan.matrices)
+      ofLayer += m.layers ? m.bytes : 0;
+    const bool longLayers = ofLayer >= 2 * plan.stages * plan.stageBytes * plan.ctas;
+    plan.flight = plan.knobs.flight ? plan.knobs.flight : longLayers ? 5 : 4;
   }
 
   /// The ring, and how much of it is lent so that several rows have `wanted` bytes of scratch: it

@@ -62,7 +62,7 @@ std::string print(const Plan &plan) {
                      plan.profile.smCount, plan.profile.sharedBytes);
   out += fmt::format("  ctas {}, threads 288, rows per pass {}\n", plan.ctas, plan.rowsPerPass);
   out += fmt::format("  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, shared {} bytes, order {}\n", plan.stages,
-                     plan.stageBytes, plan.knobs.flight, plan.lentStages, plan.scratchBytes, plan.sharedBytes,
+                     plan.stageBytes, plan.flight, plan.lentStages, plan.scratchBytes, plan.sharedBytes,
                      plan.knobs.descending ? "descending" : "ascending");
   out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n\n", plan.streamBytes,
                      plan.workspaceBytes, plan.taggedBytes);

@@ -3,7 +3,7 @@
 // model    target (llama)
 // source   pipelines/autoregressive.yaml
 // source   pipelines/models/llama.yaml
-// params   slots = 8, rows_per_pass = 64, prefill_chunk = 64, kv_pages = 1024, page_tokens = 64
+// params   slots = 8, rows_per_pass = 64, prefill_chunk = 64, kv_pages = 512, page_tokens = 128
 // plan     h200: 132 CTAs of 9 warps, a ring of 16 x 8192 bytes
 //
 // Reading order: the request and its states, one function per stage, the model's segments, and the
@@ -18,8 +18,8 @@ struct Config {
   static constexpr int slots = 8;
   static constexpr int rowsPerPass = 64;
   static constexpr int vocab = 260;
-  static constexpr int pages = 1024;
-  static constexpr int pageTokens = 64;
+  static constexpr int pages = 512;
+  static constexpr int pageTokens = 128;
   static constexpr int watermark = 100; // percent of the pages
   static constexpr bool failWhenFull = true;
   static constexpr int draftRows = 0; // rows of the largest draft call
@@ -153,7 +153,7 @@ __device__ __noinline__ void controlTicks(bool behindPass) {
 // The KV pool of the model, and the shape of its attention.
 struct TargetKv {
   static constexpr int heads = 8, kvHeads = 4, headDim = 32;
-  static constexpr int layers = 6, pages = 1024, pageTokens = 64;
+  static constexpr int layers = 6, pages = 512, pageTokens = 128;
   static constexpr int rows = 64;
   static constexpr long long sums = 137472;
 };
@@ -234,13 +234,13 @@ struct Head {
 };
 
 using WeightRing = Ring<16, 8192, 4, 4>;
-using Stream = Consumer<WeightRing, 11392>;
+using Stream = Consumer<WeightRing, 10240>;
 
 // Shared memory of a CTA.
 struct Shared {
   abi::LaunchParams params; // here paramsOfCta() finds them
   Control control; // of CTA 0; here controlOfCta() finds it
-  alignas(128) float scratch[2848]; // lent stages go on where it ends
+  alignas(128) float scratch[2560]; // lent stages go on where it ends
   alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
   PassShared pass;
   RingShared sync;
@@ -249,7 +249,7 @@ struct Shared {
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 154064, "the plan reserves this much");
+static_assert(sizeof(Shared) <= 152912, "the plan reserves this much");
 static_assert(AttentionShape<TargetKv>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<TargetKv>::scratchBytes(TargetKv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");

@@ -34,7 +34,7 @@ std::vector<std::string> profileNames();
 struct Knobs {
   int64_t ctas = 0;          ///< 0: one per SM
   int64_t ring = 0;          ///< stages; 0: as many as fit
-  int64_t flight = 4;        ///< copies of chunks under way in a CTA, at most
+  int64_t flight = 0;        ///< copies of chunks under way in a CTA, at most; 0: chosen
   int64_t chunk = 16384;     ///< bytes of one chunk of the stream, at most
   int64_t stamps = 0;        ///< 1: the kernel takes the time of each phase, when a launch asks for it
   bool descending = false;   ///< order=descending: a CTA walks its tiles from the last
@@ -151,6 +151,7 @@ struct Plan {
   Knobs knobs;
   std::string model;
   int64_t ctas, stages, stageBytes;
+  int64_t flight;                   ///< copies of chunks under way in a CTA, at most
   int64_t scratchBytes;             ///< of shared memory: sums and operands of a product; attention
   int64_t sharedBytes;              ///< of a CTA, all of it
   int64_t rowsPerPass;
