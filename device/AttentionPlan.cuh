@@ -263,7 +263,7 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
   for (int number = 0; !at.done(); ++number, at.toNextUnit(pass)) { // of the CTA's units
     const int begin = at.first(), upto = min(at.end * S::round, at.ownFrom);
     const long long head = ofLayer + (long long)at.kvHead * (A::pageTokens * S::dim * 2);
-    const char *const cache = p.kCache + head, *const values = p.vCache + head;
+    const char *const ofKeys = p.kCache + head, *const ofValues = p.vCache + head;
     const auto page = [](int position) { return position / A::pageTokens; };
 #pragma unroll 1
     for (int first = begin; first < upto; first += S::round) {
@@ -274,7 +274,7 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
       for (int which = 0; which < 2; ++which)
 #pragma unroll 1
         for (int start = first; start < end; start += keys)
-          if (!pushPositions<A, keys>(producer, which ? values : cache, pages, start, min(keys, end - start)))
+          if (!pushPositions<A, keys>(producer, which ? ofValues : ofKeys, pages, start, min(keys, end - start)))
             return false;
     }
   }
