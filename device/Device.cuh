@@ -21,5 +21,6 @@
 #include "megalith/Product.cuh"
 #include "megalith/WideProduct.cuh"
 #include "megalith/AttentionPlan.cuh"
+#include "megalith/AttentionParts.cuh"
 #include "megalith/Attention.cuh"
 #include "megalith/Control.cuh"
