@@ -126,7 +126,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
     }
     operand.lookAhead(i + operand.atOnce);
   }
-  consumer.keep();
+  consumer.template keep<true>();
 }
 
 } // namespace megalith::device

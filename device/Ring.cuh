@@ -308,7 +308,7 @@ template <class R> struct Producer {
   }
   __device__ __noinline__ void lookUp(int *target, const abi::LaunchParams &p, int slot, int first, int count) const {
     const int *table = p.pageTable + (long long)slot * p.pageTableStride + first;
-    constexpr int batch = 16;
+    constexpr int batch = lanes == 1 ? 16 : 2; // 16 lanes of 32 find most of them at once
     if constexpr (lanes > 1)
       __syncwarp(); // the numbers before may still be read
     for (int base = laneId(); base < count; base += batch * lanes) {

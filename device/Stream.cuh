@@ -183,10 +183,14 @@ template <class R, int ScratchBytes> struct Consumer {
     return reinterpret_cast<char *>(scratch + 2 * kConsumerWarps * sumFloats(Rows)) +
            warpId() * (operandBytes(Rows) / kConsumerWarps);
   }
-  /// At the end of a phase.
-  __device__ __forceinline__ void keep() const {
-    if (laneId() == 0)
-      *home = {ring.stage, ring.state, buffer};
+  /// At the end of a phase; of one that took sums, their buffer, too.
+  template <bool Sums = false> __device__ __forceinline__ void keep() const {
+    if (laneId() == 0) {
+      home->stage = ring.stage;
+      home->state = ring.state;
+      if (Sums)
+        home->buffer = buffer;
+    }
     __syncwarp();
   }
 

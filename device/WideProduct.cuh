@@ -56,7 +56,7 @@ __device__ __forceinline__ bool streamUnits(P &producer, const StreamStep &step,
           return false;
         char *target = producer.target();
         const char *source = chunk;
-        if (groups == kParts) {
+        if (P::lanes == 1 && groups == kParts) { // of several lanes each copy is a loop of its own
 #pragma unroll
           for (int i = 0; i < kParts; ++i, target += piece, source += toNext)
             producer.copy(target, source, piece);
@@ -324,7 +324,7 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
       multiplyWindow<M, tiles>(consumer, acc, weights, activations, count, piece, next, !at.done());
     else
       multiplyWindow<M, 2>(consumer, acc, weights, activations, count, piece, next, !at.done());
-    if (!now.endsPart(window) || group < 0)
+    if (!now.endsPart(window) || group < 0 || (split && stops(grid))) // others may still read what stands in memory
       continue;
 
 #pragma unroll
@@ -340,8 +340,6 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
           acc[n][t][0][e] = acc[n][t][1][e] = 0;
         }
         if constexpr (split) {
-          if (stops(grid)) // others may still read what stands there
-            break;
 #pragma unroll
           for (int half = 0; half < 2; ++half)
             if (const int row = t * kTileRows + half * 8 + (lane >> 2); row < numRows)
