@@ -78,7 +78,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   const bool few = Rows == 1 || numRows <= kFewRows;
   const bool eager = Rows > 1 && numRows <= 2; ///< of a lane's looks, see settleAll
   const CtaGroups<M> groups;
-  const bool active = groups.has(0);
+  const bool active = groups.some();
   char *const staged = consumer.template operands<Rows>();
   /// A lane's share of a row, in 8 columns; a single row stays in registers until it is finished.
   static constexpr int share = (M::blocks * 4 + 31) / 32;

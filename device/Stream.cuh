@@ -8,7 +8,7 @@
 //   chunkBlocks    blocks of a warp in one chunk of the stream
 //   group          8-row tiles in one chunk
 //   groups         groups of tiles, dealt to the CTAs round robin
-//   ctas           CTAs of the grid
+//   firstCta, ctas the CTAs that have groups: the first, and how many
 //   descending     walk the groups from the last one
 //
 // Sum tree `split8`: warp w owns columns [w*kPadded/8, (w+1)*kPadded/8) and adds
@@ -36,14 +36,16 @@ template <class M> __device__ constexpr long long matrixBytes() {
   return (long long)M::groups * M::blocks * M::group * 4096;
 }
 
-/// The groups of tiles of this CTA; the runtime starts as many CTAs as were planned. Every matrix is dealt from CTA 0
-/// on, so that of each the same CTAs have a group less, the last ones: attention is dealt from the last one on.
+/// The groups of tiles of this CTA; the runtime starts as many CTAs as were planned. Every matrix is dealt from the first
+/// CTAs on, so that of each the same ones have a group less, the last ones: attention is dealt from the last one on.
 template <class M> struct CtaGroups {
-  const int count = M::groups / M::ctas + ((int)blockIdx.x < M::groups % M::ctas);
+  const int number = (int)blockIdx.x - M::firstCta; ///< of the CTA, among those that may have some
+  const int count = M::groups / M::ctas + (number < M::groups % M::ctas); ///< if it has some
+  __device__ __forceinline__ bool some() const { return (M::firstCta == 0 || number >= 0) && count > 0; }
   __device__ __forceinline__ bool has(int i) const { return i < count; }
   /// The i-th, from 0 on.
   __device__ __forceinline__ int at(int i) const {
-    const int g = (int)blockIdx.x + i * M::ctas;
+    const int g = number + i * M::ctas;
     return M::descending ? M::groups - 1 - g : g;
   }
 };
@@ -55,11 +57,12 @@ struct StreamStep {
   int chunkBytes;               ///< 0: keys and values; of a vector all of it
   int chunks;                   ///< of a group; 0: a vector
   int groups, descending;
+  int firstCta;                 ///< of those that have groups
   int unitParts, firstUnitCta; ///< of passes of more than one row tile, see WideProduct.cuh
 };
 template <class M> __device__ constexpr StreamStep matrixStep(bool inLayers) {
   StreamStep step = {M::offset, inLayers ? M::layerBytes : 0, chunkBytes<M>(), chunksPerGroup<M>(), M::groups,
-                     M::descending};
+                     M::descending, M::firstCta};
   if constexpr (requires { M::unitParts; }) {
     step.unitParts = M::unitParts;
     step.firstUnitCta = M::firstUnitCta;
@@ -84,6 +87,12 @@ __device__ __forceinline__ void startStream(RingShared &shared, const StreamStep
   shared.begin.stream = stream;
 }
 
+/// The first of this CTA's groups, or none of them.
+__device__ __forceinline__ int firstGroup(const StreamStep &step) {
+  const int number = (int)blockIdx.x - step.firstCta;
+  return number < 0 ? step.groups : number;
+}
+
 /// Chunks that a CTA asks for while it waits for a pass's plan, and has no stage for: the memory would rest then. More of
 /// them would come no sooner than the ring asks for them, and delay the words that control waits for.
 constexpr int kChunksAhead = 8;
@@ -94,7 +103,7 @@ __device__ __noinline__ void bringAhead(const StreamBegin &begin, int skip) {
   for (int i = 0; i < begin.count && left > 0; ++i) {
     const StreamStep &step = begin.steps[i];
 #pragma unroll 1
-    for (int g = blockIdx.x; step.chunks > 0 && g < step.groups && left > 0; g += gridDim.x) {
+    for (int g = firstGroup(step); step.chunks > 0 && g < step.groups && left > 0; g += gridDim.x - step.firstCta) {
       const long long group = step.descending ? step.groups - 1 - g : g;
       const int from = min(skip, step.chunks), count = min(left, step.chunks - from);
       if (count > 0)
@@ -123,9 +132,9 @@ __device__ __forceinline__ bool streamSteps(P &home, const StreamStep *steps, in
     } else if (step.chunks == 0) {
       producer.announce(base, step.chunkBytes);
     } else {
-      const int bytes = step.chunkBytes, chunks = step.chunks, groups = step.groups;
+      const int bytes = step.chunkBytes, chunks = step.chunks, groups = step.groups, ctas = gridDim.x - step.firstCta;
 #pragma unroll 1
-      for (int g = blockIdx.x; whole && g < groups; g += gridDim.x) {
+      for (int g = firstGroup(step); whole && g < groups; g += ctas) {
         const char *chunk = base + (long long)(step.descending ? groups - 1 - g : g) * (chunks * bytes);
 #pragma unroll 1
         for (int c = 0; whole && c < chunks; ++c, chunk += bytes)

@@ -110,7 +110,8 @@ __device__ __forceinline__ bool streamSegment(P &producer, const StreamStep *ste
 
 /// Chunks of M that this CTA takes in a pass of few rows.
 template <class M> __device__ __forceinline__ int chunksOf() {
-  return CtaGroups<M>().count * chunksPerGroup<M>();
+  const CtaGroups<M> groups;
+  return groups.some() ? groups.count * chunksPerGroup<M>() : 0;
 }
 /// The same of all matrices in front of the first place where the producer waits for its plan, as far as it has copied
 /// them by then.

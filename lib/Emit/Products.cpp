@@ -33,6 +33,15 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
 }
 
 void TensorEmitter::emitOwnOperand(const Group &group, const plan::Phase &phase, const plan::Matrix &m) {
+  // Where some CTA has none, the others' code is shorter when that is known from here on. With reductions in front, of
+  // several rows, it would need more registers.
+  const auto has = [&](auto... kinds) {
+    return llvm::any_of(phase.op->region().ops, [&](const Operation &op) { return ((op.op == kinds) || ...); });
+  };
+  if ((m.firstCta || m.groups < plan.ctas) && !has(Op::ArgMax)) {
+    w.line("if ({}!CtaGroups<{}>().some())", has(Op::ReduceSum, Op::ReduceMax) ? "Rows == 1 && " : "", types[phase.matrix]);
+    w.line("  return;");
+  }
   Value value = operandOf(group, m);
   auto slice = group.slice(value);
   const Value source = sourceOf(group, value, slice, m);

@@ -65,13 +65,13 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &type) {
   std::string what;
   for (const plan::PairRange &r : m.ranges)
     what += (what.empty() ? "" : ", ") + r.weight + (r.second.empty() ? "" : " with " + r.second);
-  int64_t rounds = (m.groups + plan.ctas - 1) / plan.ctas;
+  const int64_t ctas = plan.ctas - m.firstCta, rounds = (m.groups + ctas - 1) / ctas;
   w.comment(fmt::format("{}{}: {} groups of {} tiles in {} rounds of {} CTAs.", what, place(m.loc), m.groups,
-                        m.group, rounds, plan.ctas));
+                        m.group, rounds, ctas));
   auto s = w.record("struct " + type);
   w.line("static constexpr int k = {}, kPadded = {}, blocks = {}, chunkBlocks = {};", m.k, m.kPadded, m.blocks,
          m.chunkBlocks);
-  w.line("static constexpr int group = {}, groups = {}, ctas = {};", m.group, m.groups, plan.ctas);
+  w.line("static constexpr int group = {}, groups = {}, firstCta = {}, ctas = {};", m.group, m.groups, m.firstCta, ctas);
   w.line("static constexpr bool descending = {};", plan.knobs.descending);
   if (m.unitParts)
     w.line("static constexpr int unitParts = {}, firstUnitCta = {}; // of more than {} rows", m.unitParts, m.firstUnitCta,

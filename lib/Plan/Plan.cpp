@@ -58,6 +58,7 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
                   {"flight", &knobs.flight, 1, 16},
                   {"operands", &knobs.operands, 4096, 131072},
                   {"chunk", &knobs.chunk, 4096, 65536},
+                  {"spare", &knobs.spare, 0, 1},
                   {"stamps", &knobs.stamps, 0, 1}};
   for (auto &entry : integers)
     if (key == entry.name) {
@@ -70,7 +71,7 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
       *entry.target = number;
       return true;
     }
-  std::vector<std::string> known = {"chunk", "ctas", "edges", "flight", "operands", "order", "ring", "stamps"};
+  std::vector<std::string> known = {"chunk", "ctas", "edges", "flight", "operands", "order", "ring", "spare", "stamps"};
   diags.report(Diag::UnknownPlanKey, {}, key.str());
   diags.suggest(key, known);
   diags.note("known keys: " + llvm::join(known, ", "));
@@ -104,6 +105,7 @@ public:
       if (segment.op == Op::Segment)
         if (!planSegment(segment, model))
           return false;
+    spareControl();
     lowerEdges();
     layOut(plan, module, model, diags);
     return !diags.hasErrors();
@@ -471,6 +473,17 @@ private:
     forwarded.assign(yield.operands.begin(), yield.operands.end());
     plan.segments.push_back(std::move(segment));
     return true;
+  }
+
+  /// CTA 0 comes last to a pass's first layer, from control, with the layers' code far away. Where the others then have no
+  /// more groups than they had, at most, it has none in the layers: nobody waits for it there.
+  void spareControl() {
+    const auto rounds = [](const Matrix &m, int64_t ctas) { return (m.groups + ctas - 1) / ctas; };
+    const bool spared = plan.ctas > 1 && llvm::all_of(plan.matrices, [&](const Matrix &m) {
+      return !m.layers || rounds(m, plan.ctas - 1) == rounds(m, plan.ctas);
+    });
+    for (Matrix &m : plan.matrices)
+      m.firstCta = plan.knobs.spare && spared && m.layers;
   }
 
   /// The last edge of the model is tagged words when only maxima cross it: CTA 0 alone reads these, and

@@ -1,4 +1,5 @@
 #include "megalith/Plan/Plan.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
 namespace megalith::plan {
@@ -60,7 +61,9 @@ std::string print(const Plan &plan) {
   std::string out;
   out += fmt::format("plan for {} ({} SMs, {} bytes of shared memory)\n", plan.profile.name,
                      plan.profile.smCount, plan.profile.sharedBytes);
-  out += fmt::format("  ctas {}, threads 288, rows per pass {}\n", plan.ctas, plan.rowsPerPass);
+  const bool spared = llvm::any_of(plan.matrices, [](const Matrix &m) { return m.firstCta > 0; });
+  out += fmt::format("  ctas {}{}, threads 288, rows per pass {}\n", plan.ctas, spared ? " (CTA 0 without tiles of the layers)" : "",
+                     plan.rowsPerPass);
   out += fmt::format("  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, shared {} bytes, order {}\n", plan.stages,
                      plan.stageBytes, plan.flight, plan.lentStages, plan.scratchBytes, plan.sharedBytes,
                      plan.knobs.descending ? "descending" : "ascending");
@@ -69,12 +72,12 @@ std::string print(const Plan &plan) {
   out += "matrices (in stream order)\n";
   for (const Matrix &m : plan.matrices) {
     int64_t tiles = m.groups * m.group;
-    int64_t rounds = (m.groups + plan.ctas - 1) / plan.ctas;
+    const int64_t ctas = plan.ctas - m.firstCta, rounds = (m.groups + ctas - 1) / ctas;
     out += fmt::format("  {:<24} k {} (padded {}), {} groups of {} tiles, {} chunks of {} bytes each, "
                        "balance {:.1f} %",
                        m.name, m.k, m.kPadded, m.groups, m.group, m.blocks / m.chunkBlocks,
                        m.group * m.chunkBlocks * 4096,
-                       100.0 * tiles / (rounds * m.group * plan.ctas));
+                       100.0 * tiles / (rounds * m.group * ctas));
     if (m.layers)
       out += fmt::format(", {} layers", m.layers);
     out += fmt::format(", offset {}\n", m.offset);

@@ -233,10 +233,10 @@ struct Buffers {
   __device__ __forceinline__ auto head_operand(int instance) const { return Bf16<256>{set + 30464 + instance * 512, {grid, 9}}; }
 };
 
-// wq, wk, wv (llama.yaml:37): 64 groups of 1 tiles in 1 rounds of 132 CTAs.
+// wq, wk, wv (llama.yaml:37): 64 groups of 1 tiles in 1 rounds of 131 CTAs.
 struct WqWkWv {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
-  static constexpr int group = 1, groups = 64, ctas = 132;
+  static constexpr int group = 1, groups = 64, firstCta = 1, ctas = 131;
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 0; // of more than 16 rows
   static constexpr int partsEdge = 12;
@@ -244,10 +244,10 @@ struct WqWkWv {
   static constexpr long long offset = 0, layerBytes = 262144;
 };
 
-// wo (llama.yaml:40): 32 groups of 1 tiles in 1 rounds of 132 CTAs.
+// wo (llama.yaml:40): 32 groups of 1 tiles in 1 rounds of 131 CTAs.
 struct Wo {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
-  static constexpr int group = 1, groups = 32, ctas = 132;
+  static constexpr int group = 1, groups = 32, firstCta = 1, ctas = 131;
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 64; // of more than 16 rows
   static constexpr int partsEdge = 13;
@@ -255,10 +255,10 @@ struct Wo {
   static constexpr long long offset = 1572864, layerBytes = 131072;
 };
 
-// gate with up (llama.yaml:42): 88 groups of 2 tiles in 1 rounds of 132 CTAs.
+// gate with up (llama.yaml:42): 88 groups of 2 tiles in 1 rounds of 131 CTAs.
 struct GateUp {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
-  static constexpr int group = 2, groups = 88, ctas = 132;
+  static constexpr int group = 2, groups = 88, firstCta = 1, ctas = 131;
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 96; // of more than 16 rows
   static constexpr int partsEdge = 14;
@@ -266,10 +266,10 @@ struct GateUp {
   static constexpr long long offset = 2359296, layerBytes = 720896;
 };
 
-// down (llama.yaml:42): 32 groups of 1 tiles in 1 rounds of 132 CTAs.
+// down (llama.yaml:42): 32 groups of 1 tiles in 1 rounds of 131 CTAs.
 struct Down {
   static constexpr int k = 704, kPadded = 768, blocks = 3, chunkBlocks = 1;
-  static constexpr int group = 1, groups = 32, ctas = 132;
+  static constexpr int group = 1, groups = 32, firstCta = 1, ctas = 131;
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 52; // of more than 16 rows
   static constexpr int partsEdge = 15;
@@ -280,7 +280,7 @@ struct Down {
 // head (llama.yaml:43): 33 groups of 1 tiles in 1 rounds of 132 CTAs.
 struct Head {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
-  static constexpr int group = 1, groups = 33, ctas = 132;
+  static constexpr int group = 1, groups = 33, firstCta = 0, ctas = 132;
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 84; // of more than 16 rows
   static constexpr int partsEdge = 16;
@@ -422,31 +422,33 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     wideProduct<WqWkWv>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.wq_wk_wv_operand(layer), early, epilogue);
   }
   else {
+    if (Rows == 1 && !CtaGroups<WqWkWv>().some())
+      return;
     const auto aside = [&](int c) { return Aside<1>{{attn_norm.words(c)}}; };
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 430 "speculative_lookup.cu"
+#line 432 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 434 "speculative_lookup.cu"
+#line 436 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 439 "speculative_lookup.cu"
+#line 441 "speculative_lookup.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 443 "speculative_lookup.cu"
+#line 445 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 450 "speculative_lookup.cu"
+#line 452 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -467,7 +469,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query,
 #line 40 "pipelines/models/llama.yaml"
       [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 471 "speculative_lookup.cu"
+#line 473 "speculative_lookup.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -493,13 +495,15 @@ __device__ __noinline__ void targetBodyWo(int layer) {
       const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 497 "speculative_lookup.cu"
+#line 499 "speculative_lookup.cu"
     } // wo
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Wo>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.attention(layer), early, epilogue);
   }
   else {
+    if (!CtaGroups<Wo>().some())
+      return;
     auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
     const Unchanged finish;
     streamProduct<false>(operand, finish, epilogue);
@@ -521,7 +525,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 525 "speculative_lookup.cu"
+#line 529 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -530,7 +534,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 534 "speculative_lookup.cu"
+#line 538 "speculative_lookup.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -552,38 +556,40 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
       const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 556 "speculative_lookup.cu"
+#line 560 "speculative_lookup.cu"
     } // gate, up
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<GateUp>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up_operand(layer), early, epilogue);
   }
   else {
+    if (Rows == 1 && !CtaGroups<GateUp>().some())
+      return;
     const auto aside = [&](int c) { return Aside<1>{{mlp_norm.words(c)}}; };
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 567 "speculative_lookup.cu"
+#line 573 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 571 "speculative_lookup.cu"
+#line 577 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 576 "speculative_lookup.cu"
+#line 582 "speculative_lookup.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 580 "speculative_lookup.cu"
+#line 586 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 587 "speculative_lookup.cu"
+#line 593 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -612,13 +618,15 @@ __device__ __noinline__ void targetBodyDown(int layer) {
       const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
       b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 616 "speculative_lookup.cu"
+#line 622 "speculative_lookup.cu"
     } // down
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Down>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up(layer), early, epilogue);
   }
   else {
+    if (!CtaGroups<Down>().some())
+      return;
     auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
     const Unchanged finish;
     streamProduct<false>(operand, finish, epilogue);
@@ -667,14 +675,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 671 "speculative_lookup.cu"
+#line 679 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 678 "speculative_lookup.cu"
+#line 686 "speculative_lookup.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -695,7 +703,7 @@ __device__ __noinline__ void targetHeadHead() {
       const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
       const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 699 "speculative_lookup.cu"
+#line 707 "speculative_lookup.cu"
       if (c0 < 260) {
         best[tile].take(logit.v[0], c0);
         best[tile].take(logit.v[1], c1);
@@ -711,25 +719,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 715 "speculative_lookup.cu"
+#line 723 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 719 "speculative_lookup.cu"
+#line 727 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 724 "speculative_lookup.cu"
+#line 732 "speculative_lookup.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 728 "speculative_lookup.cu"
+#line 736 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 733 "speculative_lookup.cu"
+#line 741 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

@@ -37,6 +37,7 @@ struct Knobs {
   int64_t flight = 0;        ///< copies of chunks under way in a CTA, at most; 0: chosen
   int64_t chunk = 16384;     ///< bytes of one chunk of the stream, at most
   int64_t stamps = 0;        ///< 1: the kernel takes the time of each phase, when a launch asks for it
+  int64_t spare = 1;         ///< 1: CTA 0 may be left to control, see Matrix::firstCta
   bool descending = false;   ///< order=descending: a CTA walks its tiles from the last
   int64_t operands = 0;      ///< bytes of shared memory for the activations of several rows; 0: chosen
   bool words = true;         ///< edges=words: activations cross from CTA to CTA without a barrier
@@ -61,6 +62,7 @@ struct Matrix {
   std::string name;           ///< its weights, joined
   int64_t k, kPadded, blocks, chunkBlocks, group, groups;
   int64_t layers;             ///< 0: outside the repeated layers
+  int64_t firstCta = 0;       ///< that has groups: 1 where CTA 0 runs control, and no tiles of the layers
   int64_t offset, bytes;      ///< in the packed stream; bytes of one layer
   std::vector<PairRange> ranges;
   SourceLoc loc;
