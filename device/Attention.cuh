@@ -40,9 +40,9 @@ template <class Rows> __device__ __forceinline__ OwnRows<Rows> ownRows(Rows keys
 ///
 /// A phase with few keys lasts as long as the chain of its instructions: what can be done before
 /// the query is there comes first, and blocks of keys go side by side.
-template <class A, int Rows, class C, class Own, class Query, class Store>
+template <class A, int Rows, class C, class Own, class Query, class Out>
 __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const PassShared &pass, int layer, float scale,
-                                       C consumer, Own own, Query query, Store store) {
+                                       C consumer, Own own, Query query, Out out) {
   using S = AttentionShape<A>;
   constexpr int D = S::dim, keys = S::keysOfChunk(C::Ring::stageBytes);
   static_assert(keys <= 64 * S::batch, "a stage takes no more keys than a batch");
@@ -438,7 +438,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
         if (d >= D)
           continue;
         if (at.whole) {
-          store(at.rowOf(pair), at.columnOf(pair) + d,
+          out.storePair(at.rowOf(pair), at.columnOf(pair) + d, at.columnOf(pair) + d + 1,
                 Floats<2>{{__fdiv_rn(sum.o[2 * i], sum.z), __fdiv_rn(sum.o[2 * i + 1], sum.z)}});
           continue;
         }
@@ -457,7 +457,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
     }
   }
   if (pass.split)
-    mergeRanges<A>(grid, edge, pass, scratch, sums, tag, store);
+    mergeRanges<A>(grid, edge, pass, scratch, sums, tag, out);
   consumerSync(); // the next phase's operands come where the scratch is
   consumer.keep();
 }

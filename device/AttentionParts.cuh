@@ -57,9 +57,9 @@ template <int Levels, int N> struct SoftTree {
 };
 
 /// Tiles of several ranges: a CTA for each pair.
-template <class A, class Store>
-__device__ __forceinline__ void mergeRanges(const GridEdges &grid, int edge, const PassShared &pass, char *scratch,
-                                            const u64 *sums, u32 tag, Store store) {
+template <class A, class Out>
+__device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const PassShared &pass, char *scratch,
+                                            const u64 *sums, u32 tag, Out out) {
   using S = AttentionShape<A>;
   constexpr int D = S::dim;
   constexpr int together = (D / 2 + 31) / 32 * 32; // threads that take two columns each
@@ -139,7 +139,7 @@ __device__ __forceinline__ void mergeRanges(const GridEdges &grid, int edge, con
           tree.push(0, node, sum);
         }
         const Soft<2> total = tree.total();
-        store(firstRow + pair / S::headsOfTile, head * D + column,
+        out.storePair(firstRow + pair / S::headsOfTile, head * D + column, head * D + column + 1,
               Floats<2>{{__fdiv_rn(total.o[0], total.z), __fdiv_rn(total.o[1], total.z)}});
       }
     }

@@ -101,6 +101,14 @@ __device__ __noinline__ void clearWords(char *words, long long bytes) {
 /// The four lanes that hold neighbouring columns of one row (see streamProduct).
 __device__ __forceinline__ u32 lanesOfRow() { return 0xfu << (laneId() & 28); }
 
+/// A row for which the lanes of a warp store together: all of them, `mine` or not. So they exchange values without asking who
+/// else does.
+struct RowOfWarp {
+  int row;
+  bool mine; ///< false: nothing is stored
+  __device__ __forceinline__ operator int() const { return row; }
+};
+
 /// A pair of values on its way: first looked for, later taken.
 struct PairWords {
   u32 first, second;
@@ -186,6 +194,11 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
   __device__ __forceinline__ void storeOne(int row, int col, Floats<1> f) const {
     const float next = __shfl_xor_sync(lanesOfRow(), f.v[0], 1);
     if (laneId() % 2 == 0)
+      crossing.storeWord(at(row, col), packBf16(f.v[0], next));
+  }
+  __device__ __forceinline__ void storeOne(RowOfWarp row, int col, Floats<1> f) const {
+    const float next = __shfl_xor_sync(~0u, f.v[0], 1);
+    if (laneId() % 2 == 0 && row.mine)
       crossing.storeWord(at(row, col), packBf16(f.v[0], next));
   }
   /// The four lanes of a row store neighbouring pairs: (c0, c0 + 1), or (c0, c1) apart with
@@ -292,6 +305,10 @@ template <class Crossing, int Columns, long long RowBytes> struct FloatRows {
                           {present(f.v[i]), present(f.v[i + 1]), present(f.v[i + 2]), present(f.v[i + 3])});
   }
   __device__ __forceinline__ void storeOne(int row, int col, Floats<1> f) const { store(row, col, f); }
+  __device__ __forceinline__ void storeOne(RowOfWarp row, int col, Floats<1> f) const {
+    if (row.mine)
+      store(row, col, f);
+  }
   __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {
     store(row, c0, {{f.v[0]}});
     store(row, c1, {{f.v[1]}});

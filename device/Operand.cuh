@@ -45,6 +45,8 @@ template <int Words, int Values> struct Beside {
 /// Chunks of the stream that one row's warps take out of the ring at a time, at most: so many wait in
 /// registers while activations are awaited.
 constexpr int kChunksTaken = 4;
+/// Reductions in front of a product, at most.
+constexpr int kRowScalars = 4;
 /// So many rows of an operand fill half an mma tile: the other half serves the second step, as of a single row.
 constexpr int kFewRows = kTileRows / 2;
 /// Those of one group with `chunks` chunks: all of them, or a part that divides them. No more than the
@@ -91,8 +93,9 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   static_assert(C::operandBytes(Rows) >= blocksTaken * Rows * 64 * kConsumerWarps, "room for what is taken together");
   /// Blocks of 32 columns that fit at a time.
   const int fit = Rows == 1 ? C::operandBytes(1) / (64 * kConsumerWarps) : pass.blocksAtOnce;
-  const int window = single ? M::blocks : min(M::blocks, fit / blocksTaken * blocksTaken);
-  const bool resident = single || window == M::blocks;
+  static constexpr bool alwaysFits = single || C::operandBytes(Rows) >= M::blocks * Rows * 64 * kConsumerWarps;
+  const int window = alwaysFits ? M::blocks : min(M::blocks, fit / blocksTaken * blocksTaken);
+  const bool resident = alwaysFits || window == M::blocks;
   Words4 held[single ? share : 1] = {};
   decltype(aside(0)) heldAside[single ? share : 1] = {};
   float scalars[kRowScalars] = {}; ///< of a single row
@@ -193,31 +196,16 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
       }
     __syncwarp();
   }
-  /// Makes the operand of blocks [first, first + count) that came.
+  /// Makes the operand of blocks [first, first + count) of a single row that came.
   template <class Finish> __device__ __forceinline__ void finishStaged(int first, int count, Finish finish) const {
-    constexpr int batch = Rows == 1 ? 1 : 2; // rows side by side
-    const int wideLog = lanesAcross(count), wide = 1 << wideLog, tall = 32 >> wideLog;
+    static_assert(Rows == 1, "of several rows a phase in front makes it");
 #pragma unroll 1
-    for (int i = laneId() & (wide - 1); i < count * 4; i += wide) {
+    for (int i = laneId(); i < count * 4; i += 32) {
       const int column = columnOf(first, i);
       if (column >= M::k)
         break;
-      const auto beside = aside(column);
-#pragma unroll 1
-      for (int top = laneId() >> wideLog; top < numRows; top += batch * tall) {
-        Words4 words[batch];
-        const auto rowOf = [&](int j) { return top + j * tall < numRows ? top + j * tall : top; }; // its own again
-#pragma unroll
-        for (int j = 0; j < batch; ++j)
-          words[j] = at(i >> 2, rowOf(j), i & 3);
-#pragma unroll
-        for (int j = 0; j < batch; ++j)
-          words[j] = finish(rowOf(j), column, words[j], beside);
-#pragma unroll
-        for (int j = 0; j < batch; ++j)
-          if (top + j * tall < numRows)
-            at(i >> 2, rowOf(j), i & 3) = words[j];
-      }
+      Words4 &words = at(i >> 2, 0, i & 3);
+      words = finish(0, column, words, aside(column));
     }
     __syncwarp();
   }
@@ -255,92 +243,51 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     __syncwarp();
   }
 
-  /// Reduces columns [0, Columns) of every row: sums as `parts8`, or maxima. terms(row, column,
+  /// Reduces columns [0, Columns) of a single row: the sum as `parts8`, or the maximum. terms(row, column,
   /// words) -> Floats<8>; scalarOf(Slot, row) becomes then(row, the result). All consumer warps,
   /// after begin().
   template <int Slot, bool Max, int Columns, class Terms, class Then = AsItIs>
   __device__ __forceinline__ void reduce(Terms terms, Then then = {}) {
     if (!active)
       return;
-    constexpr int part = partColumns<Columns>();
-    float *sums = consumer.template nextSums<Rows>(); // [row][warp]
+    static_assert(Rows == 1, "of several rows a phase in front does");
+    float *sums = consumer.template nextSums<Rows>(); // of the warps
     const int warp = warpId();
-    const auto ofWarps = [&](int row) {
-      const Float4 *mine = reinterpret_cast<const Float4 *>(sums + row * kConsumerWarps);
-      const Float4 low = mine[0], high = mine[1];
-      float total = together<Max>(together<Max>(together<Max>(low.x, low.y), low.z), low.w);
-      total = together<Max>(together<Max>(total, high.x), high.y);
-      return together<Max>(together<Max>(total, high.z), high.w);
-    };
+    float total = noneOf<Max>();
     if constexpr (Columns == M::k && single) {
-      float total = noneOf<Max>();
 #pragma unroll
       for (int j = 0; j < share; ++j)
         if (holds(j))
           takeColumns<Max, Columns>(total, columnHeld(j), terms(0, columnHeld(j), held[j]));
-      total = acrossLanes<Max>(total);
-      if (laneId() == 0)
-        sums[warp] = total;
-      consumerSync();
-      scalars[Slot] = then(0, ofWarps(0));
     } else {
-      constexpr int batch = Rows == 1 ? 1 : 8; // rows side by side
       // The first reduction takes the words as they come to shared memory.
+      constexpr int part = partColumns<Columns>();
       const bool asTheyCome = Slot == 0 && Columns == M::k, stay = asTheyCome && resident;
       if (Slot == 0 && Columns != M::k && resident && !single)
         stage(0, M::blocks);
 #pragma unroll 1
-      for (int top = 0; top < numRows; top += batch) {
-        float totals[batch];
-#pragma unroll
-        for (int j = 0; j < batch; ++j)
-          totals[j] = noneOf<Max>();
-#pragma unroll 1
-        for (int c = warp * part + laneId() * 8; c < (warp + 1) * part; c += 256) {
-          const u32 inPart = c - warp * part;
-          const auto wanted = [&](int j) { return top + j < numRows && c < Columns; };
-          Words4 words[batch] = {};
-          if (Columns == M::k && (asTheyCome || !resident)) {
-            const auto rowOf = [&](int j) { return top + j; };
-            const auto column = [&](int) { return c; };
-            peekAll(source, words, wanted, rowOf, column);
-            settleAll(source, words, wanted, rowOf, column, eager);
-          }
-#pragma unroll
-          for (int j = 0; j < batch; ++j) {
-            if (Columns == M::k && !asTheyCome && resident && wanted(j))
-              words[j] = at(inPart / 32, top + j, inPart % 32 / 8);
-            words[j] = keepBelow<M::k>(words[j], c);
-            if (stay && top + j < numRows)
-              at(inPart / 32, top + j, inPart % 32 / 8) = words[j];
-          }
-          // Of words that are at hand, in place of a row that is not there another one, for nothing: with a branch for
-          // each no two would be added up side by side.
-          constexpr bool atHand = Source::columns != 0 && Columns == M::k;
-          constexpr int abreast = !atHand || batch < 4 ? 1 : 4;
-#pragma unroll
-          for (int begin = 0; begin < batch; begin += abreast)
-            if (top + begin < numRows && c < Columns)
-#pragma unroll
-              for (int j = begin; j < begin + abreast; ++j)
-                takeColumns<Max, Columns>(totals[j], c, terms(top + j < numRows ? top + j : top, c, words[j]));
-        }
-        constexpr int lanes = 32 / batch; // that are left with the same row
-        const float total = acrossLanesOf<Max>(totals);
-        if (const int row = top + laneId() / lanes; laneId() % lanes == 0 && row < numRows)
-          sums[row * kConsumerWarps + warp] = total;
+      for (int c = warp * part + laneId() * 8; c < (warp + 1) * part; c += 256) {
+        const u32 inPart = c - warp * part;
+        Words4 words = {0, 0, 0, 0};
+        if (Columns == M::k && c < Columns)
+          words = asTheyCome || !resident ? load(0, c) : keepBelow<M::k>(at(inPart / 32, 0, inPart % 32 / 8), c);
+        if (stay)
+          at(inPart / 32, 0, inPart % 32 / 8) = words;
+        if (c < Columns)
+          takeColumns<Max, Columns>(total, c, terms(0, c, words));
       }
-      consumerSync();
-      if (threadIdx.x < numRows)
-        pass.scalars[Slot][threadIdx.x] = then(threadIdx.x, ofWarps(threadIdx.x));
-      consumerSync();
-      if (single)
-        scalars[Slot] = pass.scalars[Slot][0];
     }
+    total = acrossLanes<Max>(total);
+    if (laneId() == 0)
+      sums[warp] = total;
+    consumerSync();
+    const Float4 low = reinterpret_cast<const Float4 *>(sums)[0], high = reinterpret_cast<const Float4 *>(sums)[1];
+    total = together<Max>(together<Max>(together<Max>(low.x, low.y), low.z), low.w);
+    total = together<Max>(together<Max>(total, high.x), high.y);
+    total = together<Max>(together<Max>(total, high.z), high.w);
+    scalars[Slot] = then(0, total);
   }
-  __device__ __forceinline__ float scalarOf(int slot, int row) const {
-    return single ? scalars[slot] : pass.scalars[slot][row];
-  }
+  __device__ __forceinline__ float scalarOf(int slot, int) const { return scalars[slot]; }
 };
 
 template <class M, int Rows, class C, class Source, class AsideOf, class Early>

@@ -10,8 +10,6 @@
 
 namespace megalith::device {
 
-constexpr int kRowScalars = 4;
-
 /// A unit of attention (see AttentionPlan.cuh): a tile of rows and heads over a range of positions.
 struct AttentionUnit {
   int unit;               ///< its number; -1: none
@@ -47,7 +45,7 @@ struct PassShared {
   int firstOfSlot[kMaxRows];  ///< the row's slot begins in this row of the pass
   long long kvBase[kMaxRows]; ///< of the row's K and V: the place, page * page_tokens + position in it; from findPlaces on the element offset, head 0
   int logitsOf[kMaxRows];     ///< line of LaunchParams::logits for the row's logits; -1: none
-  float scalars[kRowScalars][kMaxRows]; ///< per-row values of prologues; behind a pass that is traced, first the hashes of its rows' K and V
+  u32 kvHash[kMaxRows];       ///< behind a pass that is traced: of the row's K and V
 };
 
 /// At the beginning of LaunchParams::tagged stand a word of the pass and two of each row. In the first one,

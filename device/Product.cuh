@@ -6,13 +6,25 @@
 
 namespace megalith::device {
 
+/// The epilogue takes a RowOfWarp: all lanes of a warp call it together.
+template <class Epilogue, class Beside>
+constexpr bool kByWarps = !requires(Epilogue epilogue, Beside beside) { epilogue(0, 0, 0, 0.0f, 0.0f, beside); };
+/// What it takes.
+template <bool ByWarps> __device__ __forceinline__ auto rowOfEpilogue(int row, bool mine) {
+  if constexpr (ByWarps)
+    return RowOfWarp{row, mine};
+  else
+    return row;
+}
+
 /// y = a * M^T for all rows of a pass of one row tile.
 ///   Rows     at most so many does this variant handle: 1 or 16. That for one row is short:
 ///            code that runs once in a layer comes from far away in the instruction memory
 ///   Reduced  begin() and reductions came before
 ///   early(row, pair)   loads what the epilogue needs beside the products, before them, so that it comes meanwhile
 ///   epilogue(tile, row, pair, y0, y1, what early returned)   one thread holds packed rows 2*pair and
-///            2*pair+1 of the matrix. The four lanes that hold a row's pairs 4i to 4i+3 call it together
+///            2*pair+1 of the matrix. The four lanes that hold a row's pairs 4i to 4i+3 call it together, or all of a warp
+///            (kByWarps)
 template <bool Reduced, class M, int Rows, class C, class Source, class AsideOf, class Early, class Finish, class Epilogue>
 __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideOf, Early> &operand, Finish finish,
                                               Epilogue epilogue) {
@@ -70,8 +82,9 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
           if constexpr (!single) {
             if (!staged)
               operand.stage(first, count);
-            if (changes<Finish> && !finished)
-              operand.finishStaged(first, count, finish);
+            if constexpr (changes<Finish>)
+              if (!finished)
+                operand.finishStaged(first, count, finish);
             staged = finished = operand.resident;
           }
 #pragma unroll 1
@@ -120,9 +133,11 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
       }
     }
     consumerSync();
-    if (operand.hasItem(i, itemRow)) {
-      const Float2 y = sumUp(sums, threadIdx.x);
-      epilogue(0, itemRow, operand.pairOf(i), y.x, y.y, operand.beside);
+    constexpr bool byWarps = kByWarps<Epilogue, decltype(operand.beside)>;
+    const bool mine = operand.hasItem(i, itemRow);
+    if (byWarps ? __any_sync(~0u, mine) : mine) {
+      const Float2 y = !byWarps || mine ? sumUp(sums, threadIdx.x) : Float2{0.0f, 0.0f};
+      epilogue(0, rowOfEpilogue<byWarps>(itemRow, mine), operand.pairOf(i), y.x, y.y, operand.beside);
     }
     operand.lookAhead(i + operand.atOnce);
   }

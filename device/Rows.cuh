@@ -89,25 +89,6 @@ template <bool Max> __device__ __forceinline__ float acrossLanes(float total) {
   return total;
 }
 
-/// The same of `Count` values, a power of two: lane l is left with that of value l / (32 / Count). Each
-/// step halves the values, and adds up what acrossLanes does.
-template <bool Max, int Count> __device__ __forceinline__ float acrossLanesOf(float (&values)[Count]) {
-  int d = 16;
-#pragma unroll
-  for (int half = Count / 2; half; half /= 2, d /= 2)
-#pragma unroll
-    for (int i = 0; i < half; ++i) {
-      const bool upper = laneId() & d;
-      const float mine = upper ? values[i + half] : values[i], other = upper ? values[i] : values[i + half];
-      values[i] = together<Max>(mine, __shfl_xor_sync(~0u, other, d));
-    }
-  float total = values[0];
-#pragma unroll
-  for (; d; d /= 2)
-    total = together<Max>(total, __shfl_xor_sync(~0u, total, d));
-  return total;
-}
-
 /// Columns [first, end) of a row by one warp: values(c) -> Floats<8> at c..c+7. Lane j takes
 /// columns 8j..8j+7, 256+8j.. from `first` on in ascending order; then lanes at distance 16,
 /// 8, 4, 2, 1.
@@ -152,6 +133,7 @@ template <bool Max, int Columns, class Values> __device__ __forceinline__ float 
 #pragma unroll
   for (int part = 1; part < kConsumerWarps; ++part)
     total = together<Max>(total, sums[part]);
+  consumerSync(); // the next phase may write there
   return total;
 }
 /// The warp's part.
@@ -346,7 +328,7 @@ __device__ __noinline__ void hashRows(const abi::LaunchParams &p, PassShared &pa
   everyRow(pass.numRows, [&](int row) {
     const u32 hash = kvHashOfRow<Pool>(p, pass, row);
     if (laneId() == 0)
-      pass.scalars[0][row] = __uint_as_float(hash);
+      pass.kvHash[row] = hash;
   });
 }
 

@@ -103,8 +103,8 @@ MEGALITH_BINARY(minimum, fminf(x, y))
     return mapFloats<N>([&](int i) { return Name(a.v[i]); });                                      \
   }
 MEGALITH_UNARY(neg, -x)
-MEGALITH_UNARY(sigmoid, __fdiv_rn(1.0f, __fadd_rn(1.0f, expf(-x))))
-MEGALITH_UNARY(silu, __fdiv_rn(x, __fadd_rn(1.0f, expf(-x))))
+MEGALITH_UNARY(sigmoid, quotient(1.0f, __fadd_rn(1.0f, expf(-x))))
+MEGALITH_UNARY(silu, quotient(x, __fadd_rn(1.0f, expf(-x))))
 MEGALITH_UNARY(relu, fmaxf(x, 0.0f))
 MEGALITH_UNARY(softplus, __fadd_rn(fmaxf(x, 0.0f), log1pf(expf(-fabsf(x)))))
 MEGALITH_UNARY(exponential, expf(x))

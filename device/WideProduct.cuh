@@ -268,6 +268,7 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
   static_assert(window > 0, "room for the columns of a chunk");
   constexpr bool split = M::unitParts < kParts;
   static_assert(M::unitParts == kParts || M::unitParts == 1);
+  constexpr bool byWarps = kByWarps<Epilogue, decltype(early(0, 0))>;
   using Cursor = UnitCursor<M>;
   const int first = firstUnit(M::firstUnitCta);
   if (first >= Cursor::units)
@@ -374,11 +375,12 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
             const TileSums y = sums[(t * M::group + n) * 32];
 #pragma unroll
             for (int half = 0; half < 2; ++half)
-              if (const int row = half * 8 + (lane >> 2); row < rows)
-                epilogue(2 * t + half, t * kTileRows + row, pairOf(n), y.v[2 * half], y.v[2 * half + 1], beside[n][half]);
+              if (const int row = half * 8 + (lane >> 2); byWarps || row < rows)
+                epilogue(2 * t + half, rowOfEpilogue<byWarps>(t * kTileRows + row, t * kTileRows + row < numRows), pairOf(n),
+                         y.v[2 * half], y.v[2 * half + 1], beside[n][half]);
           }
         };
-        if ((t + 1) * kTileRows <= numRows)
+        if (byWarps || (t + 1) * kTileRows <= numRows)
           finish(kTileRows); // no branch parts what can be done side by side
         else
           finish(numRows - t * kTileRows);
@@ -400,7 +402,7 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
       const int number = unit % kParts, group = Cursor(unit).group(number);
       if (group < 0 || __any_sync(~0u, stops(grid)))
         break; // of a set's groups the last ones are missing, and of the sets the last
-      if (row >= numRows)
+      if (byWarps ? __all_sync(~0u, row >= numRows) : row >= numRows)
         continue;
       Float2 parts[M::group][kParts];
       decltype(early(0, 0)) beside[M::group];
@@ -408,7 +410,8 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
       for (int n = 0; n < M::group; ++n) {
 #pragma unroll
         for (int part = 0; part < kParts; ++part)
-          parts[n][part] = *partsAt<M>(*grid.params, unit - number + part, number, n, row, pair);
+          parts[n][part] = !byWarps || row < numRows ? *partsAt<M>(*grid.params, unit - number + part, number, n, row, pair)
+                                                     : Float2{0.0f, 0.0f};
         beside[n] = early(row, (group * M::group + n) * 4 + pair);
       }
 #pragma unroll
@@ -419,7 +422,7 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
           y.x = __fadd_rn(y.x, parts[n][part].x);
           y.y = __fadd_rn(y.y, parts[n][part].y);
         }
-        epilogue(row / 8, row, (group * M::group + n) * 4 + pair, y.x, y.y, beside[n]);
+        epilogue(row / 8, rowOfEpilogue<byWarps>(row, row < numRows), (group * M::group + n) * 4 + pair, y.x, y.y, beside[n]);
       }
     }
     consumerSync();

@@ -25,6 +25,7 @@ u32 packBf16(float low, float high) {
 }
 
 float expOfScore(float x) { return expf(x); }
+float quotient(float n, float d) { return n / d; }
 u32 lowHalves(u32 low, u32 high) { return (low & 0xffffu) | high << 16; }
 u32 highHalves(u32 low, u32 high) { return low >> 16 | (high & 0xffff0000u); }
 u32 transposed(u32 words) {

@@ -16,32 +16,43 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
   const auto early = emitEarly(group, phase, m);
   emitSinkDeclarations(group);
   emitEpilogue(group, phase, m, early);
+  std::string otherwise;
   if (m.unitParts) {
-    {
-      auto wide = w.scope("if constexpr (Rows > kTileRows)");
-      const Value value = operandOf(group, m);
-      const plan::Place source = phase.operand ? *phase.operand : plan.placeOf.at(sourceOf(group, value, group.slice(value), m).id);
-      w.line("wideProduct<{}>(shared.stream(), pass, shared.grid, {}, {}, early, epilogue);", types[phase.matrix],
-             inLayers ? wideUse : widePass, placeExpr(plan, source));
-    }
-    auto narrow = w.scope("else");
-    emitOwnOperand(group, phase, m);
-  } else {
+    auto wide = w.scope("if constexpr (Rows > kTileRows)");
+    const Value value = operandOf(group, m);
+    const plan::Place source = phase.operand ? *phase.operand : plan.placeOf.at(sourceOf(group, value, group.slice(value), m).id);
+    w.line("wideProduct<{}>(shared.stream(), pass, shared.grid, {}, {}, early, epilogue);", types[phase.matrix],
+           inLayers ? wideUse : widePass, placeExpr(plan, source));
+    otherwise = "else ";
+  }
+  if (phase.operand) {
+    auto several = w.scope(otherwise + "if constexpr (Rows > 1)");
+    emitLeave(phase, m);
+    w.line("auto operand = operandOf<{}, Rows>(shared.stream(), pass, {}, NoAside{{}}, early);", types[phase.matrix],
+           placeExpr(plan, *phase.operand));
+    w.line("const Unchanged finish;");
+    w.line("streamProduct<false>(operand, finish, epilogue);");
+    otherwise = "else ";
+  }
+  {
+    std::optional<CodeWriter::Scope> rest;
+    if (!otherwise.empty())
+      rest.emplace(w.scope("else"));
+    emitLeave(phase, m);
     emitOwnOperand(group, phase, m);
   }
   emitBest(group);
 }
 
+void TensorEmitter::emitLeave(const plan::Phase &phase, const plan::Matrix &m) {
+  const bool best = llvm::any_of(phase.op->region().ops, [](const Operation &op) { return op.op == Op::ArgMax; });
+  if ((!m.firstCta && m.groups >= plan.ctas) || best)
+    return;
+  w.line("if (!CtaGroups<{}>().some())", types[phase.matrix]);
+  w.line("  return;");
+}
+
 void TensorEmitter::emitOwnOperand(const Group &group, const plan::Phase &phase, const plan::Matrix &m) {
-  // Where some CTA has none, the others' code is shorter when that is known from here on. With reductions in front, of
-  // several rows, it would need more registers.
-  const auto has = [&](auto... kinds) {
-    return llvm::any_of(phase.op->region().ops, [&](const Operation &op) { return ((op.op == kinds) || ...); });
-  };
-  if ((m.firstCta || m.groups < plan.ctas) && !has(Op::ArgMax)) {
-    w.line("if ({}!CtaGroups<{}>().some())", has(Op::ReduceSum, Op::ReduceMax) ? "Rows == 1 && " : "", types[phase.matrix]);
-    w.line("  return;");
-  }
   Value value = operandOf(group, m);
   auto slice = group.slice(value);
   const Value source = sourceOf(group, value, slice, m);
@@ -181,12 +192,19 @@ std::vector<TensorEmitter::Sink> TensorEmitter::sinksOf(const Group &group, cons
   return mine;
 }
 
-CodeWriter::Scope TensorEmitter::emitRange(const plan::PairRange &r) {
-  // Whole tiles: the four lanes of a row store together, padding too.
-  const int64_t end = r.pairBegin + (r.pairs + 3) / 4 * 4;
-  std::string head = r.pairBegin ? fmt::format("if (pair >= {} && pair < {})", r.pairBegin, end)
-                                 : fmt::format("if (pair < {})", end);
-  auto range = w.scope(head, r.weight + (r.second.empty() ? "" : ", " + r.second));
+/// Of a range that begins with the matrix: behind its last tile. Whole tiles: the four lanes of a row store together, padding too.
+static int64_t endOf(const plan::PairRange &r) { return r.pairBegin + (r.pairs + 3) / 4 * 4; }
+
+static bool isAllOf(const plan::PairRange &r, const plan::Matrix &m) {
+  return r.pairBegin == 0 && endOf(r) == m.groups * m.group * 4;
+}
+
+std::optional<CodeWriter::Scope> TensorEmitter::emitRange(const plan::PairRange &r, const plan::Matrix &m) {
+  std::optional<CodeWriter::Scope> range;
+  if (!isAllOf(r, m))
+    range.emplace(w.scope(r.pairBegin ? fmt::format("if (pair >= {} && pair < {})", r.pairBegin, endOf(r))
+                                      : fmt::format("if (pair < {})", endOf(r)),
+                          r.weight + (r.second.empty() ? "" : ", " + r.second)));
   std::string local = r.pairBegin ? fmt::format("(pair - {})", r.pairBegin) : "pair";
   switch (r.pairing) {
   case plan::Pairing::Adjacent:
@@ -255,7 +273,7 @@ TensorEmitter::EarlyLoads TensorEmitter::emitEarly(const Group &group, const pla
   for (auto [r, list] : llvm::zip(m.ranges, loads.ofRange)) {
     if (list.empty())
       continue;
-    auto range = emitRange(r);
+    auto range = emitRange(r, m);
     Slice ops;
     for (const Early &e : list)
       if (const Operation *op = group.def(e.value))
@@ -279,12 +297,16 @@ TensorEmitter::EarlyLoads TensorEmitter::emitEarly(const Group &group, const pla
 void TensorEmitter::emitEpilogue(const Group &group, const plan::Phase &phase, const plan::Matrix &m,
                                  const EarlyLoads &early) {
   const auto all = sinks(group, *phase.op);
-  auto lambda = w.record(fmt::format("const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, {})",
+  // Where a lane has one value, two lanes' make a word: the exchange is short when all lanes of a warp take part.
+  const bool byWarps = m.ranges[0].pairing == plan::Pairing::Dual && isAllOf(m.ranges[0], m) && early.words + early.values == 0 &&
+                       llvm::none_of(group.region.ops, [](const Operation &inner) { return inner.op == Op::ArgMax || inner.op == Op::KvAppend; });
+  auto lambda = w.record(fmt::format("const auto epilogue = [&](int tile, {} row, int pair, float y0, float y1, {})",
+                                     byWarps ? "RowOfWarp" : "int",
                                      early.words + early.values
                                          ? fmt::format("const Beside<{}, {}> &beside", early.words, early.values)
                                          : std::string("Nothing")));
   for (auto [r, list] : llvm::zip(m.ranges, early.ofRange)) {
-    auto range = emitRange(r);
+    auto range = emitRange(r, m);
     Vectors vectors(w, group, widthOf(r), r.columns, marker());
     if (r.pairing == plan::Pairing::Dual) {
       vectors.bind(r.product, "Floats<1>{{y0}}");

@@ -184,9 +184,9 @@ bool TensorEmitter::readsWeightsAlone(const plan::Phase &phase) const {
 void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
   for (const plan::Phase &phase : phases) {
     const std::string stamp = stampIndex(plan, phase);
-    std::optional<CodeWriter::Scope> wide;
+    std::optional<CodeWriter::Scope> several;
     if (phase.kind == plan::Phase::Operand)
-      wide.emplace(w.scope("if (Rows > kTileRows)"));
+      several.emplace(w.scope("if (Rows > 1)"));
     if (!stamp.empty())
       w.line("stampBegin(shared.grid, {});", stamp);
     const std::string &name = functions.at(&phase), layer = layers ? "layer" : "";
@@ -289,10 +289,8 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
   w.line("const auto query = {};", placeExpr(plan, plan.placeOf.at(op.operands[0].id)));
   w.line("const auto out = {};", placeExpr(plan, plan.placeOf.at(op.result().id)));
   at(op.loc); // of each line: directives count on from the last one
-  w.line("attend<{}Kv, Rows>(shared.grid, {}, pass, {}, {}, shared.stream(), own, query,", typeName(plan.model), phase.edge, layer,
+  w.line("attend<{}Kv, Rows>(shared.grid, {}, pass, {}, {}, shared.stream(), own, query, out);", typeName(plan.model), phase.edge, layer,
          floatLiteral(op.getFloat("scale")));
-  at(op.loc);
-  w.line("    [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });");
   ours();
 }
 

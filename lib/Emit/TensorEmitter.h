@@ -103,7 +103,9 @@ private:
   /// What the products of a stream multiply with their matrix.
   static ir::Value operandOf(const Group &group, const plan::Matrix &m);
   void emitStream(const plan::Phase &phase);
-  /// Each CTA makes the operand for itself.
+  /// Where some CTA has no tiles of the matrix, the others' code is shorter when that is known from here on.
+  void emitLeave(const plan::Phase &phase, const plan::Matrix &m);
+  /// Each CTA makes the operand for itself: of one row, or where there is nothing to make.
   void emitOwnOperand(const Group &group, const plan::Phase &phase, const plan::Matrix &m);
   /// The one bf16 buffer that an operand is computed from, read at the operand's columns.
   /// None when there are several, or at other columns, too.
@@ -117,7 +119,7 @@ private:
   /// The sinks that take the products of a range.
   std::vector<Sink> sinksOf(const Group &group, const std::vector<Sink> &all, const plan::PairRange &r);
   /// Opens the code of a range, with the columns that the thread holds.
-  CodeWriter::Scope emitRange(const plan::PairRange &r);
+  std::optional<CodeWriter::Scope> emitRange(const plan::PairRange &r, const plan::Matrix &m);
 
   /// A value that an epilogue loads: before the products, into words[at] or values[at].
   struct Early {

@@ -60,15 +60,15 @@ public:
         plan.stageBytes = std::max(plan.stageBytes, 64 * op.getInt("dim"));
     });
     offset = 0;
-    for (const bool wide : {false, true}) {
+    for (const bool several : {false, true}) {
       for (Buffer &b : plan.buffers) {
-        if (b.wide != wide)
+        if (b.several != several)
           continue;
         b.offset = offset;
         b.bytes = roundUp(b.stride * (b.dtype == Scalar::F32 ? 4 : 2), 128);
         offset += b.bytes * b.instances;
       }
-      if (!wide)
+      if (!several)
         plan.narrowBytes = offset;
     }
     plan.rowBytes = offset;

@@ -236,7 +236,7 @@ private:
     phase.to = {newBuffer(stream.name + "_operand", Scalar::BF16, columns, std::max<int64_t>(1, layerCount)),
                 layerCount ? Place::Layer : Place::First};
     plan.buffers[phase.to.buffer].edge = phase.edge;
-    plan.buffers[phase.to.buffer].wide = true;
+    plan.buffers[phase.to.buffer].several = true;
     return phase;
   }
 
@@ -248,7 +248,7 @@ private:
       if (!planMatrix(op, model, layers, phase) || !checkReductions(op))
         return false;
       phase.name = plan.matrices[phase.matrix].name;
-      if (plan.rowsPerPass > kTileRows && makesOperand(op)) {
+      if (makesOperand(op)) {
         phases.push_back(operandPhase(phase));
         phase.operand = phases.back().to;
       }
@@ -309,7 +309,7 @@ private:
     return true;
   }
 
-  /// PassShared has room for so many results of each row (kRowScalars of Rows.cuh).
+  /// A thread keeps so many results of a row (kRowScalars of Operand.cuh).
   bool checkReductions(const Operation &op) {
     constexpr int most = 4;
     int reductions = 0;

@@ -106,7 +106,7 @@ std::string print(const Plan &plan) {
   out += fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", plan.rowBytes, plan.rowsPerPass);
   for (const Buffer &b : plan.buffers)
     out += fmt::format("  {:<16} {} [{}, {}] at {}{}\n", b.name, ir::scalarName(b.dtype).str(), b.instances, b.columns,
-                       b.offset, b.wide ? fmt::format(", of more than {} rows", kTileRows) : "");
+                       b.offset, b.several ? ", of more than one row" : "");
   out += "\nphases\n";
   for (const Segment &s : plan.segments) {
     out += fmt::format("  segment {}\n", s.name);

@@ -442,34 +442,41 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
   if constexpr (Rows > kTileRows) {
     wideProduct<WqWkWv>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.wq_wk_wv_operand(layer), early, epilogue);
   }
+  else if constexpr (Rows > 1) {
+    if (!CtaGroups<WqWkWv>().some())
+      return;
+    auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.wq_wk_wv_operand(layer), NoAside{}, early);
+    const Unchanged finish;
+    streamProduct<false>(operand, finish, epilogue);
+  }
   else {
-    if (Rows == 1 && !CtaGroups<WqWkWv>().some())
+    if (!CtaGroups<WqWkWv>().some())
       return;
     const auto aside = [&](int c) { return Aside<1>{{attn_norm.words(c)}}; };
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 453 "adaptive_speculative.cu"
+#line 460 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 457 "adaptive_speculative.cu"
+#line 464 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 462 "adaptive_speculative.cu"
+#line 469 "adaptive_speculative.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 466 "adaptive_speculative.cu"
+#line 473 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 473 "adaptive_speculative.cu"
+#line 480 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -487,10 +494,8 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   const auto query = b.q(layer);
   const auto out = b.attention(layer);
 #line 40 "pipelines/models/llama.yaml"
-  attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query,
-#line 40 "pipelines/models/llama.yaml"
-      [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 494 "adaptive_speculative.cu"
+  attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
+#line 499 "adaptive_speculative.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -503,21 +508,17 @@ __device__ __noinline__ void targetBodyWo(int layer) {
   const int numRows = pass.numRows;
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
-    if (pair < 128) {
-      const int c0 = 2 * pair, c1 = c0 + 1;
-      beside.words[0] = b.x(layer).peekPair(row, c0, c1);
-    } // wo
+    const int c0 = 2 * pair, c1 = c0 + 1;
+    beside.words[0] = b.x(layer).peekPair(row, c0, c1);
     return beside;
   };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<1, 0> &beside) {
-    if (pair < 128) {
-      const int c0 = 2 * pair, c1 = c0 + 1;
+    const int c0 = 2 * pair, c1 = c0 + 1;
 #line 40 "pipelines/models/llama.yaml"
-      const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
+    const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
-      b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 520 "adaptive_speculative.cu"
-    } // wo
+    b.x2(layer).storePair(row, c0, c1, toBf16(t));
+#line 522 "adaptive_speculative.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Wo>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.attention(layer), early, epilogue);
@@ -546,7 +547,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 550 "adaptive_speculative.cu"
+#line 551 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -555,7 +556,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 559 "adaptive_speculative.cu"
+#line 560 "adaptive_speculative.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -570,47 +571,52 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
   const int numRows = pass.numRows;
   const WeightVector<256> mlp_norm{packedVector(p, 9182208 + layer * 512ll)};
   const auto early = [](int, int) { return Nothing{}; };
-  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
-    if (pair < 704) {
-      const int c0 = pair;
+  const auto epilogue = [&](int tile, RowOfWarp row, int pair, float y0, float y1, Nothing) {
+    const int c0 = pair;
 #line 42 "pipelines/models/llama.yaml"
-      const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
+    const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
-      b.gate_up(layer).storeOne(row, c0, toBf16(t));
+    b.gate_up(layer).storeOne(row, c0, toBf16(t));
 #line 581 "adaptive_speculative.cu"
-    } // gate, up
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<GateUp>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up_operand(layer), early, epilogue);
   }
+  else if constexpr (Rows > 1) {
+    if (!CtaGroups<GateUp>().some())
+      return;
+    auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.gate_up_operand(layer), NoAside{}, early);
+    const Unchanged finish;
+    streamProduct<false>(operand, finish, epilogue);
+  }
   else {
-    if (Rows == 1 && !CtaGroups<GateUp>().some())
+    if (!CtaGroups<GateUp>().some())
       return;
     const auto aside = [&](int c) { return Aside<1>{{mlp_norm.words(c)}}; };
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 594 "adaptive_speculative.cu"
+#line 600 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 598 "adaptive_speculative.cu"
+#line 604 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 603 "adaptive_speculative.cu"
+#line 609 "adaptive_speculative.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 607 "adaptive_speculative.cu"
+#line 613 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 614 "adaptive_speculative.cu"
+#line 620 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -626,21 +632,17 @@ __device__ __noinline__ void targetBodyDown(int layer) {
   const int numRows = pass.numRows;
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
-    if (pair < 128) {
-      const int c0 = 2 * pair, c1 = c0 + 1;
-      beside.words[0] = b.x2(layer).peekPair(row, c0, c1);
-    } // down
+    const int c0 = 2 * pair, c1 = c0 + 1;
+    beside.words[0] = b.x2(layer).peekPair(row, c0, c1);
     return beside;
   };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<1, 0> &beside) {
-    if (pair < 128) {
-      const int c0 = 2 * pair, c1 = c0 + 1;
+    const int c0 = 2 * pair, c1 = c0 + 1;
 #line 42 "pipelines/models/llama.yaml"
-      const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
+    const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
-      b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 643 "adaptive_speculative.cu"
-    } // down
+    b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
+#line 646 "adaptive_speculative.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Down>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up(layer), early, epilogue);
@@ -666,13 +668,13 @@ __device__ __noinline__ bool targetBody() {
     dropAhead(shared.stream(), chunksOf<WqWkWv>());
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
-    if (Rows > kTileRows) {
+    if (Rows > 1) {
       targetBodyWqWkWvOperand(layer);
     }
     targetBodyWqWkWv<Rows>(layer);
     Rows == 1 || shared.pass.oneRowEach ? targetBodyAttention<1>(layer) : targetBodyAttention<kMaxRows>(layer);
     targetBodyWo<Rows>(layer);
-    if (Rows > kTileRows) {
+    if (Rows > 1) {
       targetBodyGateUpOperand(layer);
     }
     targetBodyGateUp<Rows>(layer);
@@ -696,14 +698,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 700 "adaptive_speculative.cu"
+#line 702 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 707 "adaptive_speculative.cu"
+#line 709 "adaptive_speculative.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -720,45 +722,48 @@ __device__ __noinline__ void targetHeadHead() {
   const auto early = [](int, int) { return Nothing{}; };
   Best best[bestsOf(Rows)];
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
-    if (pair < 132) {
-      const int c0 = 2 * pair, c1 = c0 + 1;
+    const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
-      const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 728 "adaptive_speculative.cu"
-      if (c0 < 260) {
-        best[tile].take(logit.v[0], c0);
-        best[tile].take(logit.v[1], c1);
-        storeLogits(p, pass.logitsOf[row], c0, logit, 260);
-      }
-    } // head
+    const auto logit = toBf16(Floats<2>{{y0, y1}});
+#line 729 "adaptive_speculative.cu"
+    if (c0 < 260) {
+      best[tile].take(logit.v[0], c0);
+      best[tile].take(logit.v[1], c1);
+      storeLogits(p, pass.logitsOf[row], c0, logit, 260);
+    }
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Head>(shared.stream(), pass, shared.grid, pass.wideHeads - 1, b.head_operand(0), early, epilogue);
+  }
+  else if constexpr (Rows > 1) {
+    auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
+    const Unchanged finish;
+    streamProduct<false>(operand, finish, epilogue);
   }
   else {
     const auto aside = [&](int c) { return Aside<1>{{norm.words(c)}}; };
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 744 "adaptive_speculative.cu"
+#line 749 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 748 "adaptive_speculative.cu"
+#line 753 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 753 "adaptive_speculative.cu"
+#line 758 "adaptive_speculative.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 757 "adaptive_speculative.cu"
+#line 762 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 762 "adaptive_speculative.cu"
+#line 767 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -771,7 +776,7 @@ __device__ __noinline__ void targetHeadHead() {
 template <int Rows>
 __device__ __noinline__ bool targetHead() {
   Shared &shared = sharedOfCta();
-  if (Rows > kTileRows) {
+  if (Rows > 1) {
     targetHeadHeadOperand();
   }
   targetHeadHead<Rows>();

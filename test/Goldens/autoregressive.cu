@@ -366,34 +366,41 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
   if constexpr (Rows > kTileRows) {
     wideProduct<WqWkWv>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.wq_wk_wv_operand(layer), early, epilogue);
   }
+  else if constexpr (Rows > 1) {
+    if (!CtaGroups<WqWkWv>().some())
+      return;
+    auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.wq_wk_wv_operand(layer), NoAside{}, early);
+    const Unchanged finish;
+    streamProduct<false>(operand, finish, epilogue);
+  }
   else {
-    if (Rows == 1 && !CtaGroups<WqWkWv>().some())
+    if (!CtaGroups<WqWkWv>().some())
       return;
     const auto aside = [&](int c) { return Aside<1>{{attn_norm.words(c)}}; };
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 377 "autoregressive.cu"
+#line 384 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 381 "autoregressive.cu"
+#line 388 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 386 "autoregressive.cu"
+#line 393 "autoregressive.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 390 "autoregressive.cu"
+#line 397 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 397 "autoregressive.cu"
+#line 404 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -411,10 +418,8 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   const auto query = b.q(layer);
   const auto out = b.attention(layer);
 #line 40 "pipelines/models/llama.yaml"
-  attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query,
-#line 40 "pipelines/models/llama.yaml"
-      [&](int row, int c, Floats<2> v) { out.storePair(row, c, c + 1, v); });
-#line 418 "autoregressive.cu"
+  attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
+#line 423 "autoregressive.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -427,21 +432,17 @@ __device__ __noinline__ void targetBodyWo(int layer) {
   const int numRows = pass.numRows;
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
-    if (pair < 128) {
-      const int c0 = 2 * pair, c1 = c0 + 1;
-      beside.words[0] = b.x(layer).peekPair(row, c0, c1);
-    } // wo
+    const int c0 = 2 * pair, c1 = c0 + 1;
+    beside.words[0] = b.x(layer).peekPair(row, c0, c1);
     return beside;
   };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<1, 0> &beside) {
-    if (pair < 128) {
-      const int c0 = 2 * pair, c1 = c0 + 1;
+    const int c0 = 2 * pair, c1 = c0 + 1;
 #line 40 "pipelines/models/llama.yaml"
-      const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
+    const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
-      b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 444 "autoregressive.cu"
-    } // wo
+    b.x2(layer).storePair(row, c0, c1, toBf16(t));
+#line 446 "autoregressive.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Wo>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.attention(layer), early, epilogue);
@@ -470,7 +471,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 474 "autoregressive.cu"
+#line 475 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -479,7 +480,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 483 "autoregressive.cu"
+#line 484 "autoregressive.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -494,47 +495,52 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
   const int numRows = pass.numRows;
   const WeightVector<256> mlp_norm{packedVector(p, 9182208 + layer * 512ll)};
   const auto early = [](int, int) { return Nothing{}; };
-  const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
-    if (pair < 704) {
-      const int c0 = pair;
+  const auto epilogue = [&](int tile, RowOfWarp row, int pair, float y0, float y1, Nothing) {
+    const int c0 = pair;
 #line 42 "pipelines/models/llama.yaml"
-      const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
+    const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
-      b.gate_up(layer).storeOne(row, c0, toBf16(t));
+    b.gate_up(layer).storeOne(row, c0, toBf16(t));
 #line 505 "autoregressive.cu"
-    } // gate, up
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<GateUp>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up_operand(layer), early, epilogue);
   }
+  else if constexpr (Rows > 1) {
+    if (!CtaGroups<GateUp>().some())
+      return;
+    auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.gate_up_operand(layer), NoAside{}, early);
+    const Unchanged finish;
+    streamProduct<false>(operand, finish, epilogue);
+  }
   else {
-    if (Rows == 1 && !CtaGroups<GateUp>().some())
+    if (!CtaGroups<GateUp>().some())
       return;
     const auto aside = [&](int c) { return Aside<1>{{mlp_norm.words(c)}}; };
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 518 "autoregressive.cu"
+#line 524 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 522 "autoregressive.cu"
+#line 528 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 527 "autoregressive.cu"
+#line 533 "autoregressive.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 531 "autoregressive.cu"
+#line 537 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 538 "autoregressive.cu"
+#line 544 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -550,21 +556,17 @@ __device__ __noinline__ void targetBodyDown(int layer) {
   const int numRows = pass.numRows;
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
-    if (pair < 128) {
-      const int c0 = 2 * pair, c1 = c0 + 1;
-      beside.words[0] = b.x2(layer).peekPair(row, c0, c1);
-    } // down
+    const int c0 = 2 * pair, c1 = c0 + 1;
+    beside.words[0] = b.x2(layer).peekPair(row, c0, c1);
     return beside;
   };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<1, 0> &beside) {
-    if (pair < 128) {
-      const int c0 = 2 * pair, c1 = c0 + 1;
+    const int c0 = 2 * pair, c1 = c0 + 1;
 #line 42 "pipelines/models/llama.yaml"
-      const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
+    const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
-      b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 567 "autoregressive.cu"
-    } // down
+    b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
+#line 570 "autoregressive.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Down>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up(layer), early, epilogue);
@@ -590,13 +592,13 @@ __device__ __noinline__ bool targetBody() {
     dropAhead(shared.stream(), chunksOf<WqWkWv>());
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
-    if (Rows > kTileRows) {
+    if (Rows > 1) {
       targetBodyWqWkWvOperand(layer);
     }
     targetBodyWqWkWv<Rows>(layer);
     Rows == 1 || shared.pass.oneRowEach ? targetBodyAttention<1>(layer) : targetBodyAttention<kMaxRows>(layer);
     targetBodyWo<Rows>(layer);
-    if (Rows > kTileRows) {
+    if (Rows > 1) {
       targetBodyGateUpOperand(layer);
     }
     targetBodyGateUp<Rows>(layer);
@@ -620,14 +622,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 624 "autoregressive.cu"
+#line 626 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 631 "autoregressive.cu"
+#line 633 "autoregressive.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -644,45 +646,48 @@ __device__ __noinline__ void targetHeadHead() {
   const auto early = [](int, int) { return Nothing{}; };
   Best best[bestsOf(Rows)];
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
-    if (pair < 132) {
-      const int c0 = 2 * pair, c1 = c0 + 1;
+    const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
-      const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 652 "autoregressive.cu"
-      if (c0 < 260) {
-        best[tile].take(logit.v[0], c0);
-        best[tile].take(logit.v[1], c1);
-        storeLogits(p, pass.logitsOf[row], c0, logit, 260);
-      }
-    } // head
+    const auto logit = toBf16(Floats<2>{{y0, y1}});
+#line 653 "autoregressive.cu"
+    if (c0 < 260) {
+      best[tile].take(logit.v[0], c0);
+      best[tile].take(logit.v[1], c1);
+      storeLogits(p, pass.logitsOf[row], c0, logit, 260);
+    }
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Head>(shared.stream(), pass, shared.grid, pass.wideHeads - 1, b.head_operand(0), early, epilogue);
+  }
+  else if constexpr (Rows > 1) {
+    auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
+    const Unchanged finish;
+    streamProduct<false>(operand, finish, epilogue);
   }
   else {
     const auto aside = [&](int c) { return Aside<1>{{norm.words(c)}}; };
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 668 "autoregressive.cu"
+#line 673 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 672 "autoregressive.cu"
+#line 677 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 677 "autoregressive.cu"
+#line 682 "autoregressive.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 681 "autoregressive.cu"
+#line 686 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 686 "autoregressive.cu"
+#line 691 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -695,7 +700,7 @@ __device__ __noinline__ void targetHeadHead() {
 template <int Rows>
 __device__ __noinline__ bool targetHead() {
   Shared &shared = sharedOfCta();
-  if (Rows > kTileRows) {
+  if (Rows > 1) {
     targetHeadHeadOperand();
   }
   targetHeadHead<Rows>();

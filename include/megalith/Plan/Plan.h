@@ -85,7 +85,7 @@ struct Buffer {
   int64_t instances;
   int64_t offset, bytes;      ///< in the record of a row; bytes of one instance
   int edge = 0;               ///< behind the phase that writes it (of two, the one in the layers)
-  bool wide = false;          ///< only passes of more than one row tile write it
+  bool several = false;       ///< only passes of more than one row write it
 };
 
 /// Which instance of a buffer a value is: a fixed one, the layer's, or the one behind.
@@ -99,7 +99,7 @@ struct Place {
 constexpr int64_t kTileRows = 16, kMaxRows = 64;
 
 /// One step of all CTAs, with the grid edge behind it. A stream makes the operand of its products
-/// from what others stored, each CTA for itself. For more than one row tile that takes longer than
+/// from what others stored, each CTA for itself. For more than one row that takes longer than
 /// the products: an `Operand` phase in front makes it once.
 struct Phase {
   enum Kind { Stream, Map, Attention, Copy, Operand } kind;
@@ -107,7 +107,7 @@ struct Phase {
   const ir::Operation *op = nullptr;
   int matrix = -1;            ///< Stream, Operand
   Place from = {}, to = {};   ///< Copy; Operand: to
-  std::optional<Place> operand = {}; ///< Stream: its operand in passes of more than one row tile, when that is made in front
+  std::optional<Place> operand = {}; ///< Stream: its operand in passes of more than one row, when that is made in front
   int edge = -1;
 };
 
@@ -167,7 +167,7 @@ struct Plan {
   std::vector<Edge> edges;          ///< edge 0 stands behind the tick's plan
   int64_t streamBytes;              ///< packed matrices and vectors
   int64_t rowBytes, setBytes;       ///< of a row's record, and of the records of all rows
-  int64_t narrowBytes;              ///< of a row's record, as far as passes of one row tile write it
+  int64_t narrowBytes;              ///< of a row's record, as far as passes of one row write it
   int64_t workspaceBytes;           ///< two sets, of even and of odd passes
   int bestEdge;                     ///< the logits' maxima
   int passEdge;                     ///< the end of a pass
