@@ -60,6 +60,9 @@ template <int Levels, int N> struct SoftTree {
 template <class A, class Out>
 __device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const PassShared &pass, char *scratch,
                                             const u64 *sums, u32 tag, Out out) {
+  assumeShared(&grid);
+  assumeShared(&pass);
+  assumeShared(scratch);
   using S = AttentionShape<A>;
   constexpr int D = S::dim;
   constexpr int together = (D / 2 + 31) / 32 * 32; // threads that take two columns each

@@ -43,6 +43,7 @@ __device__ __forceinline__ bool someAbsent(Words4 w, int bytes) {
 /// Polls until the words are there. When the kernel stops, whatever is: the CTA goes on to
 /// the end of the pass and leaves there.
 __device__ __noinline__ Words4 awaitWords(const GridEdges &grid, int edge, const void *p, int bytes) {
+  assumeShared(&grid);
   u64 since = 0;
   for (u32 spin = 1;; ++spin) {
     const Words4 w = loadFresh4(p);
@@ -51,6 +52,7 @@ __device__ __noinline__ Words4 awaitWords(const GridEdges &grid, int edge, const
   }
 }
 __device__ __noinline__ u32 awaitWord(const GridEdges &grid, int edge, const void *p) {
+  assumeShared(&grid);
   u64 since = 0;
   for (u32 spin = 1;; ++spin) {
     const u32 w = loadRelaxed(static_cast<const u32 *>(p));

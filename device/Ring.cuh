@@ -111,6 +111,7 @@ __device__ __noinline__ bool leaves(const RingShared &s, u32 spin) { return load
 
 /// Waits for a stage. Out of line: many places ask, and mostly it is there.
 __device__ __noinline__ void awaitFull(RingShared &s, int stage, u32 parity) {
+  assumeShared(&s);
   for (u32 spin = 1; !barrierTest(&s.full[stage], parity); ++spin)
     if (stopSeen(s, spin)) { // the producer has left; the next edge returns
       noteStop();
@@ -172,10 +173,11 @@ template <class R> struct Producer {
   __device__ __forceinline__ bool wide() const { return planned && ring.shared->numRows > (u32)kTileRows; }
 
   /// Waits for the phase of a barrier. False when the kernel leaves. Votes: no lane may leave
-  /// while another goes on.
-  __device__ __forceinline__ bool await(u64 *bar, u32 parity) {
+  /// while another goes on. Out of line, for the producer's own loop is to be short.
+  __device__ __noinline__ static bool await(const RingShared &shared, u64 *bar, u32 parity) {
+    assumeShared(&shared);
     for (u32 spin = 1; !all(barrierTest(bar, parity)); ++spin)
-      if (any(leaves(*ring.shared, spin)))
+      if (any(leaves(shared, spin)))
         return false;
     return true;
   }
@@ -206,7 +208,7 @@ template <class R> struct Producer {
   /// Waits until the next stage is empty. In a pass they become so in their order, and those of the
   /// pass before are: one that lies farther on stands for all up to it.
   __device__ __forceinline__ bool awaitRoom() {
-    if (ring.stage < R::lent && !awaitPlan()) // it may be lent
+    if (!planned && ring.stage < R::lent && !awaitPlan()) // it may be lent
       return false;
     constexpr int farther = 3;
     const int last = ring.stage + farther;
@@ -214,7 +216,7 @@ template <class R> struct Producer {
     if (planned && last < R::stages && all(barrierPeek(&ring.shared->empty[last], ring.lastParity(last))))
       room += farther;
     else if (u64 *const next = &ring.shared->empty[ring.stage];
-             !all(barrierPeek(next, ring.lastParity(ring.stage))) && !await(next, ring.lastParity(ring.stage)))
+             !all(barrierPeek(next, ring.lastParity(ring.stage))) && !await(*ring.shared, next, ring.lastParity(ring.stage)))
       return false;
     // The consumers' arrivals order their loads before what this thread does, but copies are of another proxy: without
     // this fence some came too early.
@@ -272,7 +274,7 @@ template <class R> struct Producer {
       return true;
     if (fewBefore && !all(barrierPeek(&ring.shared->planned, plannedParity)))
       bringAhead(ring.shared->begin, (ring.stage - R::lent + R::stages) % R::stages);
-    if (!await(&ring.shared->planned, plannedParity))
+    if (!await(*ring.shared, &ring.shared->planned, plannedParity))
       return false;
     plannedParity ^= 1;
     planned = true;

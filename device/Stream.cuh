@@ -98,6 +98,7 @@ __device__ __forceinline__ int firstGroup(const StreamStep &step) {
 constexpr int kChunksAhead = 8;
 
 __device__ __noinline__ void bringAhead(const StreamBegin &begin, int skip) {
+  assumeShared(&begin);
   int left = kChunksAhead;
 #pragma unroll 1
   for (int i = 0; i < begin.count && left > 0; ++i) {
@@ -120,6 +121,7 @@ __device__ __noinline__ void bringAhead(const StreamBegin &begin, int skip) {
 template <class P, class Kv>
 __device__ __forceinline__ bool streamSteps(P &home, const StreamStep *steps, int count, int first, int end, int layers,
                                             const char *stream, Kv kv) {
+  assumeLocal(&home);
   P producer = home;
   bool whole = true;
   int layer = 0;

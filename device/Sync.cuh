@@ -61,6 +61,7 @@ struct GridEdges {
   /// by another CTA or, when nothing moved for too long, by this one; else since when nothing has. `since`: the
   /// same of the last call, 0 at first.
   __device__ __noinline__ u64 givesUp(int edge, u64 since) const {
+    assumeShared(this);
     if (stopRequested()) {
       storeFlag(stoppedHere, 1);
       return kStops;

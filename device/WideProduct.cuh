@@ -76,6 +76,7 @@ __device__ __forceinline__ bool streamUnits(P &producer, const StreamStep &step,
 template <class P, class Kv>
 __device__ __noinline__ bool streamWideSteps(P &home, const StreamStep *steps, int count, int first, int end,
                                              int layers, const char *stream, Kv kv) {
+  assumeLocal(&home);
   P producer = home; // in registers
   bool whole = true;
   int layer = 0;
@@ -103,6 +104,7 @@ __device__ __noinline__ bool streamWideSteps(P &home, const StreamStep *steps, i
 template <class P, class Kv>
 __device__ __forceinline__ bool streamSegment(P &producer, const StreamStep *steps, int count, int first, int end,
                                               int layers, const char *stream, Kv kv) {
+  assumeLocal(&producer);
   if (!producer.wide() && streamSteps(producer, steps, count, first, end, layers, stream, kv) && producer.awaitPlan())
     return true;
   return producer.wide() && streamWideSteps(producer, steps, count, first, end, layers, stream, kv);
@@ -145,6 +147,7 @@ __device__ __forceinline__ bool stops(const GridEdges &grid) { return loadFlag(g
 
 /// Waits until `counter` is at least `least`; when the kernel stops, no longer.
 __device__ __noinline__ void awaitCount(GridEdges &grid, int edge, const u32 *counter, u32 least) {
+  assumeShared(&grid);
   noteEdge(edge);
   u64 since = 0;
   for (u32 spin = 1; (int)(loadAcquire(counter) - least) < 0 && !grid.stopSeen(edge, spin, since); ++spin) {

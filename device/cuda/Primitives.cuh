@@ -97,6 +97,8 @@ char *dynamicShared() {
   extern __shared__ __align__(128) char bytes[];
   return bytes;
 }
+void assumeShared(const void *p) { __builtin_assume(__isShared(p)); }
+void assumeLocal(const void *p) { __builtin_assume(__isLocal(p)); }
 u32 loadShared(const void *p, int bytes) {
   u32 w;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(sharedAddress(p) + bytes) : "memory");

@@ -219,12 +219,18 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
   w.line("const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};");
   w.line("const int numRows = pass.numRows;");
   std::set<int64_t> ropes;
-  if (phase.op)
+  const auto noteRope = [&](const Operation &op) {
+    if (op.op == Op::RopeCos || op.op == Op::RopeSin)
+      ropes.insert(op.getInt("dim"));
+  };
+  if (phase.kind == plan::Phase::Operand) {
+    Group group(module, plan, phase.op->region());
+    for (const Operation *op : group.slice(operandOf(group, plan.matrices[phase.matrix])))
+      noteRope(*op);
+  } else if (phase.op) {
     for (const Region &region : phase.op->regions)
-      ir::walk(region, [&](const Operation &op) {
-        if (op.op == Op::RopeCos || op.op == Op::RopeSin)
-          ropes.insert(op.getInt("dim"));
-      });
+      ir::walk(region, noteRope);
+  }
   for (int64_t dim : ropes)
     w.line("const Rope<{0}> rope{0}{{p.ropeCosSin}};", dim);
   switch (phase.kind) {

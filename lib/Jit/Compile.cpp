@@ -5,7 +5,7 @@ namespace megalith::jit {
 
 std::vector<std::string> defaultOptions(llvm::StringRef arch) {
   return {"--gpu-architecture=" + arch.str(), "--std=c++20", "-default-device",
-          "--generate-line-info", "--ptxas-options=-v"};
+          "--generate-line-info", "--ptxas-options=-v", "--split-compile=8"};
 }
 
 /// One of NVRTC's outputs, which all come as a size and a copy.

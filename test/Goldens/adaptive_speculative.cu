@@ -356,7 +356,6 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
   PassShared &pass = shared.pass;
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const Rope<32> rope32{p.ropeCosSin};
   const WeightVector<256> attn_norm{packedVector(p, 9179136 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
 #line 36 "pipelines/models/llama.yaml"
@@ -365,7 +364,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 369 "adaptive_speculative.cu"
+#line 368 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -374,7 +373,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       b.wq_wk_wv_operand(layer).store8(row, c, h);
-#line 378 "adaptive_speculative.cu"
+#line 377 "adaptive_speculative.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -416,7 +415,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 420 "adaptive_speculative.cu"
+#line 419 "adaptive_speculative.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -428,7 +427,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 432 "adaptive_speculative.cu"
+#line 431 "adaptive_speculative.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -436,7 +435,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 440 "adaptive_speculative.cu"
+#line 439 "adaptive_speculative.cu"
     } // wv
   };
   if constexpr (Rows > kTileRows) {
@@ -456,27 +455,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 460 "adaptive_speculative.cu"
+#line 459 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 464 "adaptive_speculative.cu"
+#line 463 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 469 "adaptive_speculative.cu"
+#line 468 "adaptive_speculative.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 473 "adaptive_speculative.cu"
+#line 472 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 480 "adaptive_speculative.cu"
+#line 479 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -495,7 +494,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   const auto out = b.attention(layer);
 #line 40 "pipelines/models/llama.yaml"
   attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
-#line 499 "adaptive_speculative.cu"
+#line 498 "adaptive_speculative.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -518,7 +517,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 522 "adaptive_speculative.cu"
+#line 521 "adaptive_speculative.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Wo>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.attention(layer), early, epilogue);
@@ -547,7 +546,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 551 "adaptive_speculative.cu"
+#line 550 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -556,7 +555,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 560 "adaptive_speculative.cu"
+#line 559 "adaptive_speculative.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -577,7 +576,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 581 "adaptive_speculative.cu"
+#line 580 "adaptive_speculative.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<GateUp>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up_operand(layer), early, epilogue);
@@ -596,27 +595,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 600 "adaptive_speculative.cu"
+#line 599 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 604 "adaptive_speculative.cu"
+#line 603 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 609 "adaptive_speculative.cu"
+#line 608 "adaptive_speculative.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 613 "adaptive_speculative.cu"
+#line 612 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 620 "adaptive_speculative.cu"
+#line 619 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -642,7 +641,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 646 "adaptive_speculative.cu"
+#line 645 "adaptive_speculative.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Down>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up(layer), early, epilogue);
@@ -698,14 +697,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 702 "adaptive_speculative.cu"
+#line 701 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 709 "adaptive_speculative.cu"
+#line 708 "adaptive_speculative.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -725,7 +724,7 @@ __device__ __noinline__ void targetHeadHead() {
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 729 "adaptive_speculative.cu"
+#line 728 "adaptive_speculative.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -745,25 +744,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 749 "adaptive_speculative.cu"
+#line 748 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 753 "adaptive_speculative.cu"
+#line 752 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 758 "adaptive_speculative.cu"
+#line 757 "adaptive_speculative.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 762 "adaptive_speculative.cu"
+#line 761 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 767 "adaptive_speculative.cu"
+#line 766 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

@@ -280,7 +280,6 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
   PassShared &pass = shared.pass;
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const Rope<32> rope32{p.ropeCosSin};
   const WeightVector<256> attn_norm{packedVector(p, 9179136 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
 #line 36 "pipelines/models/llama.yaml"
@@ -289,7 +288,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 293 "autoregressive.cu"
+#line 292 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -298,7 +297,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       b.wq_wk_wv_operand(layer).store8(row, c, h);
-#line 302 "autoregressive.cu"
+#line 301 "autoregressive.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -340,7 +339,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 344 "autoregressive.cu"
+#line 343 "autoregressive.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -352,7 +351,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 356 "autoregressive.cu"
+#line 355 "autoregressive.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -360,7 +359,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 364 "autoregressive.cu"
+#line 363 "autoregressive.cu"
     } // wv
   };
   if constexpr (Rows > kTileRows) {
@@ -380,27 +379,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 384 "autoregressive.cu"
+#line 383 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 388 "autoregressive.cu"
+#line 387 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 393 "autoregressive.cu"
+#line 392 "autoregressive.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 397 "autoregressive.cu"
+#line 396 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 404 "autoregressive.cu"
+#line 403 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -419,7 +418,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   const auto out = b.attention(layer);
 #line 40 "pipelines/models/llama.yaml"
   attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
-#line 423 "autoregressive.cu"
+#line 422 "autoregressive.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -442,7 +441,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 446 "autoregressive.cu"
+#line 445 "autoregressive.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Wo>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.attention(layer), early, epilogue);
@@ -471,7 +470,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 475 "autoregressive.cu"
+#line 474 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -480,7 +479,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 484 "autoregressive.cu"
+#line 483 "autoregressive.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -501,7 +500,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 505 "autoregressive.cu"
+#line 504 "autoregressive.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<GateUp>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up_operand(layer), early, epilogue);
@@ -520,27 +519,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 524 "autoregressive.cu"
+#line 523 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 528 "autoregressive.cu"
+#line 527 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 533 "autoregressive.cu"
+#line 532 "autoregressive.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 537 "autoregressive.cu"
+#line 536 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 544 "autoregressive.cu"
+#line 543 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -566,7 +565,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 570 "autoregressive.cu"
+#line 569 "autoregressive.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Down>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up(layer), early, epilogue);
@@ -622,14 +621,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 626 "autoregressive.cu"
+#line 625 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 633 "autoregressive.cu"
+#line 632 "autoregressive.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -649,7 +648,7 @@ __device__ __noinline__ void targetHeadHead() {
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 653 "autoregressive.cu"
+#line 652 "autoregressive.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -669,25 +668,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 673 "autoregressive.cu"
+#line 672 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 677 "autoregressive.cu"
+#line 676 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 682 "autoregressive.cu"
+#line 681 "autoregressive.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 686 "autoregressive.cu"
+#line 685 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 691 "autoregressive.cu"
+#line 690 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

@@ -335,7 +335,6 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
   PassShared &pass = shared.pass;
   const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const Rope<32> rope32{p.ropeCosSin};
   const WeightVector<256> attn_norm{packedVector(p, 9179136 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
 #line 36 "pipelines/models/llama.yaml"
@@ -344,7 +343,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 348 "speculative_lookup.cu"
+#line 347 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -353,7 +352,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       b.wq_wk_wv_operand(layer).store8(row, c, h);
-#line 357 "speculative_lookup.cu"
+#line 356 "speculative_lookup.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -395,7 +394,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 399 "speculative_lookup.cu"
+#line 398 "speculative_lookup.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -407,7 +406,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 411 "speculative_lookup.cu"
+#line 410 "speculative_lookup.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -415,7 +414,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 419 "speculative_lookup.cu"
+#line 418 "speculative_lookup.cu"
     } // wv
   };
   if constexpr (Rows > kTileRows) {
@@ -435,27 +434,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 439 "speculative_lookup.cu"
+#line 438 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 443 "speculative_lookup.cu"
+#line 442 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 448 "speculative_lookup.cu"
+#line 447 "speculative_lookup.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 452 "speculative_lookup.cu"
+#line 451 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 459 "speculative_lookup.cu"
+#line 458 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -474,7 +473,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   const auto out = b.attention(layer);
 #line 40 "pipelines/models/llama.yaml"
   attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
-#line 478 "speculative_lookup.cu"
+#line 477 "speculative_lookup.cu"
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -497,7 +496,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 501 "speculative_lookup.cu"
+#line 500 "speculative_lookup.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Wo>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.attention(layer), early, epilogue);
@@ -526,7 +525,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 530 "speculative_lookup.cu"
+#line 529 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -535,7 +534,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 539 "speculative_lookup.cu"
+#line 538 "speculative_lookup.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -556,7 +555,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 560 "speculative_lookup.cu"
+#line 559 "speculative_lookup.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<GateUp>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up_operand(layer), early, epilogue);
@@ -575,27 +574,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 579 "speculative_lookup.cu"
+#line 578 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 583 "speculative_lookup.cu"
+#line 582 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 588 "speculative_lookup.cu"
+#line 587 "speculative_lookup.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 592 "speculative_lookup.cu"
+#line 591 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 599 "speculative_lookup.cu"
+#line 598 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -621,7 +620,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 625 "speculative_lookup.cu"
+#line 624 "speculative_lookup.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Down>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up(layer), early, epilogue);
@@ -677,14 +676,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 681 "speculative_lookup.cu"
+#line 680 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 688 "speculative_lookup.cu"
+#line 687 "speculative_lookup.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -704,7 +703,7 @@ __device__ __noinline__ void targetHeadHead() {
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 708 "speculative_lookup.cu"
+#line 707 "speculative_lookup.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -724,25 +723,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 728 "speculative_lookup.cu"
+#line 727 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 732 "speculative_lookup.cu"
+#line 731 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 737 "speculative_lookup.cu"
+#line 736 "speculative_lookup.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 741 "speculative_lookup.cu"
+#line 740 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 746 "speculative_lookup.cu"
+#line 745 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

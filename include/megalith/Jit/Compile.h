@@ -55,6 +55,8 @@ struct CompileResult {
 /// Options of every compilation: C++20, unannotated functions are device
 /// functions, line information, ptxas' resource report. Multiply-add contraction
 /// stays on, NVRTC's default: arithmetic whose rounding matters uses intrinsics.
+/// Functions are optimised side by side, in a fixed number of threads: the code is the
+/// same on any machine.
 std::vector<std::string> defaultOptions(llvm::StringRef arch);
 
 /// Compiles; on failure reports each error as `cuda-compile` (see reportErrors).
