@@ -218,44 +218,55 @@ template <class M> struct BlockWeights {
   }
 };
 
-/// A warp's products of `count` blocks of 32 columns, whole chunks, for the first `Tiles` row tiles. The weights of the
+/// A warp's products of `count` blocks of 32 columns, whole chunks, for all row tiles or for half of them. The weights of the
 /// first block are there; those of the block behind the last come, too, if there is `more`: of piece number `next`, where
 /// `piece` is that of the others.
-template <class M, int Tiles, class C>
+template <class M, class C>
 __device__ __forceinline__ void multiplyWindow(C &consumer, float (&acc)[M::group][kMaxRows / kTileRows][2][4],
                                                BlockWeights<M> &weights, const Words4 *activations, int count, int piece, int next,
-                                               bool more) {
-  constexpr int blocks = M::chunkBlocks, steps = blocks * Tiles;
-  static_assert(Tiles % 2 == 0);
+                                               bool more, bool all) {
+  constexpr int blocks = M::chunkBlocks, tiles = kMaxRows / kTileRows;
+  static_assert(tiles % 4 == 0);
   Words4 a[2][2]; // a row tile is loaded before the products of the last one
-  const auto load = [&](int step) {
+  const auto load = [&](int block, int tile) {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      a[step % 2][i] = activations[((step / Tiles * (kMaxRows / kTileRows) + step % Tiles) * 2 + i) * 32];
+      a[tile % 2][i] = activations[((block * tiles + tile) * 2 + i) * 32];
   };
-  load(0);
+  load(0, 0);
 #pragma unroll 1
   for (int first = 0; first < count; first += blocks, activations += blocks * kMaxRows * 4) {
 #pragma unroll
-    for (int step = 0; step < steps; ++step) {
-      const int block = step / Tiles, t = step % Tiles;
-      if (step + 1 < steps || first + blocks < count)
-        load(step + 1);
-      if (t == Tiles / 2 && block + 1 < blocks)
-        weights.load(block + 1);
+    for (int block = 0; block < blocks; ++block) {
+      const auto multiply = [&](int tile) {
 #pragma unroll
-      for (int n = 0; n < M::group; ++n) {
-        const Words4 &one = a[step % 2][0], &two = a[step % 2][1], &both = weights.words[block % 2][n];
-        mma(acc[n][t][0], one.x, one.y, one.z, one.w, both.x, both.y);
-        mma(acc[n][t][1], two.x, two.y, two.z, two.w, both.z, both.w);
+        for (int n = 0; n < M::group; ++n) {
+          const Words4 &one = a[tile % 2][0], &two = a[tile % 2][1], &both = weights.words[block % 2][n];
+          mma(acc[n][tile][0], one.x, one.y, one.z, one.w, both.x, both.y);
+          mma(acc[n][tile][1], two.x, two.y, two.z, two.w, both.z, both.w);
+        }
+      };
+#pragma unroll
+      for (int tile = 0; tile < tiles / 2; ++tile) {
+        load(block, tile + 1);
+        multiply(tile);
       }
-      if (step + 1 < steps)
-        continue;
-      // Behind the products, where no registers are short. The loads were done long ago.
-      consumer.release();
-      if (first + blocks < count || more)
-        weights.acquire(consumer, first + blocks < count ? piece : next);
+      if (block + 1 < blocks)
+        weights.load(block + 1);
+      if (all)
+#pragma unroll
+        for (int tile = tiles / 2; tile < tiles; ++tile) {
+          if (tile + 1 < tiles)
+            load(block, tile + 1);
+          multiply(tile);
+        }
+      if (block + 1 < blocks || first + blocks < count)
+        load(block + 1, 0);
     }
+    // Behind the products, where no registers are short. The loads were done long ago.
+    consumer.release();
+    if (first + blocks < count || more)
+      weights.acquire(consumer, first + blocks < count ? piece : next);
   }
 }
 
@@ -325,10 +336,7 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
 
     const int group = now.group(warp), count = min(window, M::blocks - now.block);
     const int piece = now.piece(warp), next = at.piece(warp);
-    if (numRows > 2 * kTileRows)
-      multiplyWindow<M, tiles>(consumer, acc, weights, activations, count, piece, next, !at.done());
-    else
-      multiplyWindow<M, 2>(consumer, acc, weights, activations, count, piece, next, !at.done());
+    multiplyWindow<M>(consumer, acc, weights, activations, count, piece, next, !at.done(), numRows > kMaxRows / 2);
     if (!now.endsPart(window) || group < 0 || (split && stops(grid))) // others may still read what stands in memory
       continue;
 
