@@ -1,9 +1,9 @@
 //===- AttentionPlan.cuh - which CTA attends to what, and its KV ----------===//
 //
 // Work is dealt to the CTAs in units: a tile (up to 16 pairs of a row of the pass and a query
-// head, of one slot and one KV head) over a range of 8^level rounds of 256 positions. The level
-// follows from the lengths of the pass: the one that should be done first. Producer and
-// consumers walk over a CTA's units in the same order; the producer copies the keys and values
+// head, of one slot and one KV head; in a wide tile, see WideAttention.cuh, 128) over a range of
+// 8^level rounds of 256 positions. Tiles and level follow from the lengths of the pass: those that should
+// be done first. Producer and consumers walk over a CTA's units in the same order; the producer copies the keys and values
 // of committed positions through the ring of the weights.
 //===----------------------------------------------------------------------===//
 #pragma once
@@ -12,6 +12,8 @@ namespace megalith::device {
 
 /// Most ranges of a tile: more would not fit where they are put together.
 constexpr int kMostRanges = 256;
+/// Pairs of a tile of WideAttention.cuh: an mma tile's rows for each warp.
+constexpr int kWidePairs = 16 * kConsumerWarps;
 
 /// How an attention `A` (heads, kvHeads, headDim) is cut.
 template <class A> struct AttentionShape {
@@ -26,6 +28,7 @@ template <class A> struct AttentionShape {
   static constexpr int batch = dim <= 64 ? 4 : dim <= 128 ? 2 : 1, batches = blocks / batch; ///< of blocks in registers
   static constexpr int keyPieces = (dim + 31) / 32;  ///< of 32 dims, 8 to a lane
   static constexpr int valueSlabs = (dim + 63) / 64; ///< of 64 dims, 8 to a lane
+  static constexpr int rowsOfWideTile = kWidePairs / headsOfTile < kMaxRows ? kWidePairs / headsOfTile : kMaxRows;
 
   /// Positions whose keys, or values, one stage of the ring takes.
   __device__ static constexpr int keysOfChunk(int stageBytes) {
@@ -132,37 +135,36 @@ template <class A> struct RoundCursor : AttentionUnit {
 /// A CTA's first unit: the last CTAs begin, which are dealt the fewest tiles of products.
 __device__ __forceinline__ int unitsFrom() { return (int)gridDim.x - 1 - (int)blockIdx.x; }
 
-/// Deals the pass's attention: which rows share a tile, the level of the ranges, and how many
-/// the tiles before have. One warp; the caller synchronises.
-template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
+/// There is no room for the sums of wide tiles' ranges.
+constexpr int kNoTime = 0x7fffffff;
+/// Deals the pass's attention, in wide tiles or not: which rows share a tile, the level of the ranges, and how many
+/// the tiles before have. One warp. How long it should take, in tenths of half a round of a tile of 16 pairs; or kNoTime.
+template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, bool wide) {
   using S = AttentionShape<A>;
-  const int lane = laneId(), numRows = pass.numRows;
-  int groups = 0, oneRowEach = 1;
+  const int lane = laneId(), numRows = pass.numRows, rowsOfTile = wide ? S::rowsOfWideTile : S::rowsOfTile;
+  int groups = 0;
 #pragma unroll
   for (int row = lane; row < kMaxRows; row += 32) {
-    const bool first = row < numRows && (row - pass.firstOfSlot[row]) % S::rowsOfTile == 0;
+    const bool first = row < numRows && (row - pass.firstOfSlot[row]) % rowsOfTile == 0;
     const u32 all = __ballot_sync(~0u, first);
     if (first)
       pass.groupFirst[groups + __popc(all & ((1u << lane) - 1))] = row;
     groups += __popc(all);
-    oneRowEach &= row >= numRows || pass.firstOfSlot[row] == row;
   }
-  oneRowEach = __all_sync(~0u, oneRowEach);
   if (lane == 0) {
     pass.groups = groups;
-    pass.oneRowEach = oneRowEach;
     pass.groupFirst[groups] = numRows;
   }
   __syncwarp();
   const auto visibleOf = [&](int group) { return group < groups ? pass.rows[pass.groupFirst[group + 1] - 1].visible : 0; };
   const int low = visibleOf(lane), high = visibleOf(lane + 32);
-  // How long the CTAs should take, in half rounds: on average, and at least a whole unit. A unit
-  // begins and ends, which is one of these; parts are put together in a few.
-  int longest = max(low, high), best = 0x7fffffff, all = 0;
+  // How long the CTAs should take: on average, and at least a whole unit. A unit begins and ends, which is half a round; parts
+  // are put together in a few of these. Wide tiles take longer, as was measured: for a round, for a unit, and for the parts.
+  int longest = max(low, high), best = kNoTime, all = 0;
 #pragma unroll
   for (int d = 16; d; d /= 2)
     longest = max(longest, __shfl_xor_sync(~0u, longest, d));
-  const int rounds = (longest + S::round - 1) / S::round;
+  const int rounds = (longest + S::round - 1) / S::round, levels = wide ? A::wideLevels : S::levels();
 #pragma unroll 1
   for (int level = 0;; ++level) {
     const int size = S::round << 3 * level;
@@ -175,24 +177,53 @@ template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
       uptoHigh += lane >= d ? beforeHigh : 0;
     }
     uptoHigh += __shfl_sync(~0u, uptoLow, 31);
-    const int ranges = __shfl_sync(~0u, uptoHigh, 31);
+    const int ranges = __shfl_sync(~0u, uptoHigh, 31), ctas = gridDim.x;
     all = level ? all : ranges; // of single rounds
-    tooMany |= (ranges - groups) * S::tilesOfRows > 4 * (int)gridDim.x; // there is no room for their sums
-    const int average = ((2 * all + ranges) * S::tilesOfRows + (int)gridDim.x - 1) / (int)gridDim.x;
-    const int time = max(average, 2 * min(1 << 3 * level, rounds) + 1) + (ranges > groups ? 4 : 0);
-    if (time < best && (!tooMany || level == S::levels())) {
+    // There is no room for their sums.
+    tooMany |= wide ? ranges * S::tilesOfRows > A::wideUnits : (ranges - groups) * S::tilesOfRows > 4 * ctas;
+    const int average = ((2 * all + ranges) * S::tilesOfRows + ctas - 1) / ctas, ofUnit = min(1 << 3 * level, rounds);
+    const int time = wide ? (ranges * S::tilesOfRows + ctas - 1) / ctas * (55 * ofUnit + 22) + 40
+                          : 10 * (max(average, 2 * ofUnit + 1) + (ranges > groups ? 4 : 0));
+    if (time < best && (!tooMany || (!wide && level == levels))) {
       best = time;
       pass.rangesUpto[lane] = uptoLow;
       pass.rangesUpto[lane + 32] = uptoHigh;
       if (lane == 0)
         pass.rangeLevel = level;
     }
-    if (ranges == groups || level == S::levels())
+    if (ranges == groups || level == levels)
       break;
   }
   __syncwarp();
+  return best;
+}
+
+/// The same, and this CTA's first unit. One warp; the caller synchronises.
+template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
+  const int lane = laneId();
+  int oneRowEach = 1;
+#pragma unroll
+  for (int row = lane; row < kMaxRows; row += 32)
+    oneRowEach &= row >= pass.numRows || pass.firstOfSlot[row] == row;
+  oneRowEach = __all_sync(~0u, oneRowEach);
+  // Once as wide tiles, once as others, and if that takes longer once more as wide ones.
+  const bool mayBeWide = A::wideUnits > 0 && pass.numRows > kTileRows && !oneRowEach;
+  bool wide = mayBeWide;
+  int ofWide = 0;
+#pragma unroll 1
+  for (int turn = 0;; ++turn) {
+    const int time = dealRanges<A>(pass, wide);
+    if (turn == 0)
+      ofWide = time;
+    constexpr bool always = requires { A::alwaysWide; };
+    if (!mayBeWide || turn == 2 || (turn == 1 ? time <= ofWide : always && time != kNoTime))
+      break;
+    wide = turn == 1;
+  }
   if (lane == 0) {
-    pass.split = pass.rangesUpto[groups - 1] > groups;
+    pass.oneRowEach = oneRowEach;
+    pass.wideTiles = wide;
+    pass.split = pass.rangesUpto[pass.groups - 1] > pass.groups;
     RoundCursor<A> at(pass, unitsFrom());
     pass.firstUnit = at;
   }

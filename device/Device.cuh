@@ -23,4 +23,5 @@
 #include "megalith/AttentionPlan.cuh"
 #include "megalith/AttentionParts.cuh"
 #include "megalith/Attention.cuh"
+#include "megalith/WideAttention.cuh"
 #include "megalith/Control.cuh"

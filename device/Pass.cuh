@@ -34,6 +34,7 @@ struct PassShared {
   int rangeLevel;             ///< of attention
   int split;                  ///< some group has several ranges
   int oneRowEach;             ///< no slot has two rows
+  int wideTiles;              ///< attention is that of WideAttention.cuh
   u32 widePasses, wideHeads;  ///< of more than one row tile, this one among them; and with logits
   AttentionUnit firstUnit;    ///< of this CTA
   int rangesUpto[kMaxRows];   ///< ranges of the groups up to this one

@@ -239,6 +239,14 @@ template <class R, int ScratchBytes> struct Consumer {
       for (int back = Count; back > 0; --back)
         barrierArrive(&ring.shared->empty[ring.before(back)]);
   }
+  /// The chunk that came `count` chunks ago.
+  __device__ __forceinline__ const char *earlier(int count) const { return ring.data + ring.before(count) * R::stageBytes; }
+  /// Releases that one alone.
+  __device__ __forceinline__ void releaseEarlier(int count) {
+    __syncwarp();
+    if (laneId() == 0)
+      barrierArrive(&ring.shared->empty[ring.before(count)]);
+  }
 };
 
 /// Packs one matrix of one layer: `rowOf(packedRow)` is the weight row to take,

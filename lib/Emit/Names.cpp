@@ -56,7 +56,7 @@ static bool isReserved(llvm::StringRef word) {
       "pass", "position", "query", "rope", "row", "set", "shared", "sum", "tile", "bestsOf", "unused", "values", "words", "workspace", "y",
       // functions and types
       "Aside", "Beside", "Best", "Bf", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "NoAside", "NoSource", "PassShared",
-      "Request", "Rope", "Shared", "Stream", "Rows", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend",
+      "Request", "Rope", "Shared", "Stream", "Rows", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend", "attendWide", "mergeWide",
       "AttentionShape", "consumerSync", "ctaReduce", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent",
       "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "packedVector", "partnerColumn",
       "partBegin", "partEnd", "publishBest", "quarterOfRow", "reciprocalSqrt", "relu", "rotatePair", "rotated", "rowsOfCtas", "sigmoid", "silu", "softplus", "spreadRows",

@@ -42,6 +42,12 @@ void TensorEmitter::emitPool() {
          pool ? pool->getInt("pages") : 0, pool ? pool->getInt("page_tokens") : 1);
   w.line("static constexpr int rows = {};", plan.rowsPerPass);
   w.line("static constexpr long long sums = {};", plan.sumsOffset);
+  w.line("static constexpr int wideUnits = {}, wideLevels = {}; // of attention of many rows of a slot", plan.wideUnits,
+         plan.wideLevels);
+  if (plan.wideUnits)
+    w.line("static constexpr long long wideSums = {};", plan.wideSumsOffset);
+  if (plan.wideUnits && plan.knobs.wide > 1)
+    w.line("static constexpr bool alwaysWide = true; // --plan wide=2");
 }
 
 void TensorEmitter::emitBuffers() {
@@ -190,8 +196,13 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
     if (!stamp.empty())
       w.line("stampBegin(shared.grid, {});", stamp);
     const std::string &name = functions.at(&phase), layer = layers ? "layer" : "";
+    if (phase.kind == plan::Phase::Attention && plan.wideUnits) {
+      w.line("if (Rows > kTileRows && shared.pass.wideTiles)");
+      w.line("  {}<kMaxRows>({});", name, layer);
+      w.line("else");
+    }
     if (phase.kind == plan::Phase::Attention)
-      w.line("Rows == 1 || shared.pass.oneRowEach ? {0}<1>({1}) : {0}<kMaxRows>({1});", name, layer);
+      w.line("{0}Rows == 1 || shared.pass.oneRowEach ? {1}<1>({2}) : {1}<kTileRows>({2});", plan.wideUnits ? "  " : "", name, layer);
     else
       w.line("{}{}({});", name, phase.kind == plan::Phase::Stream ? "<Rows>" : "", layer);
     if (!stamp.empty())
@@ -293,10 +304,26 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
   w.line("const auto own = ownRows({}, {});", placeExpr(plan, {plan.newKeys, instance}),
          placeExpr(plan, {plan.newValues, instance}));
   w.line("const auto query = {};", placeExpr(plan, plan.placeOf.at(op.operands[0].id)));
-  w.line("const auto out = {};", placeExpr(plan, plan.placeOf.at(op.result().id)));
-  at(op.loc); // of each line: directives count on from the last one
-  w.line("attend<{}Kv, Rows>(shared.grid, {}, pass, {}, {}, shared.stream(), own, query, out);", typeName(plan.model), phase.edge, layer,
-         floatLiteral(op.getFloat("scale")));
+  const std::string kv = typeName(plan.model) + "Kv", out = placeExpr(plan, plan.placeOf.at(op.result().id)),
+                    scale = floatLiteral(op.getFloat("scale"));
+  std::optional<CodeWriter::Scope> several;
+  if (plan.wideUnits) {
+    {
+      auto wide = w.scope("if constexpr (Rows > kTileRows)"); // a tile has many rows of a slot
+      at(op.loc); // of each line: directives count on from the last one
+      w.line("attendWide<{}>(shared.grid, pass, {}, {}, shared.stream(), own, query);", kv, layer, scale);
+      ours();
+      w.line("// Again: no register is kept for it until here.");
+      w.line("const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};");
+      at(op.loc);
+      w.line("mergeWide<{}>(shared.grid, {}, pass, {}, {});", kv, phase.edge, layer, out);
+      ours();
+    }
+    several.emplace(w.scope("else"));
+  }
+  w.line("const auto out = {};", out);
+  at(op.loc);
+  w.line("attend<{}, Rows>(shared.grid, {}, pass, {}, {}, shared.stream(), own, query, out);", kv, phase.edge, layer, scale);
   ours();
 }
 

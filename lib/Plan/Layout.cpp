@@ -99,6 +99,8 @@ public:
                                                             : scratch(16, 16, outputs, 1)});
       ofAllRows = std::max({ofAllRows, scratch(16, 16, outputs, plan.rowsPerPass), ofOneRow});
     });
+    planScratch(ofOneRow, ofAllRows);
+    planFlight();
     plan.taggedBytes = plan.sumsOffset + roundUp(plan.mostUnits * unitBytes, 256);
     for (Matrix &m : plan.matrices)
       if (m.unitParts == 1) {
@@ -106,14 +108,39 @@ public:
         m.partsDone = m.partsOffset + m.units() * 8 * m.group * kMaxRows * 8 * 4;
         plan.taggedBytes = m.partsDone + roundUp(m.sets() * 4, 256);
       }
-    planScratch(ofOneRow, ofAllRows);
-    planFlight();
+    planWideAttention(model);
   }
 
 private:
   Plan &plan;
   const ir::Module &module;
   Diagnostics &diags;
+
+  /// Attention of many rows of a slot, where a thread has registers for it, and shared memory has room for the keys of a
+  /// round and the values of a leaf: the conditions of WideTile (device/WideAttention.cuh). Eight units for each CTA, or as
+  /// many as the pool's positions make.
+  void planWideAttention(const Operation &model) {
+    ir::walk(model.region(), [&](const Operation &op) {
+      if (op.op != Op::Attention || plan.rowsPerPass <= kTileRows || !plan.knobs.wide)
+        return;
+      constexpr int64_t round = 256, warps = 8;
+      const int64_t dim = op.getInt("dim"), pieces = (dim + 31) / 32, slabs = (dim + 63) / 64;
+      int64_t keys = round; // of a chunk
+      while (keys * dim * 2 > plan.stageBytes)
+        keys /= 2;
+      const int64_t left = plan.stages - plan.lentStages, room = plan.scratchBytes + plan.lentStages * plan.stageBytes;
+      const int64_t least = round / 8 * pieces * 512 + warps * 4 + slabs * 4096;
+      if (dim > 64 || keys < 64 || round / keys > left || room < least)
+        return;
+      plan.wideLevels = room >= least + warps * 32 * 2 * (4 * slabs + 1) * 16; // of a thread's sums, in a unit of several rounds
+      const int64_t tilesOfRows = op.getInt("kv_heads") * ((op.getInt("heads") / op.getInt("kv_heads") + 15) / 16);
+      const Operation *pool = module.find(Op::Pool, model.name);
+      const int64_t rounds = pool ? (pool->getInt("pages") * pool->getInt("page_tokens") + round - 1) / round : 1;
+      plan.wideUnits = std::min(8 * plan.ctas, tilesOfRows * plan.rowsPerPass * rounds);
+      plan.wideSumsOffset = plan.taggedBytes;
+      plan.taggedBytes += plan.wideUnits * warps * slabs * 8192; // kWideWords of each lane
+    });
+  }
 
   /// Bytes that the operands of passes of several rows should have: no more than 16 of the longest rows.
   int64_t operandsWanted() const {

@@ -59,7 +59,8 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
                   {"operands", &knobs.operands, 4096, 131072},
                   {"chunk", &knobs.chunk, 4096, 65536},
                   {"spare", &knobs.spare, 0, 1},
-                  {"stamps", &knobs.stamps, 0, 1}};
+                  {"stamps", &knobs.stamps, 0, 1},
+                  {"wide", &knobs.wide, 0, 2}};
   for (auto &entry : integers)
     if (key == entry.name) {
       int64_t number;
@@ -71,7 +72,7 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
       *entry.target = number;
       return true;
     }
-  std::vector<std::string> known = {"chunk", "ctas", "edges", "flight", "operands", "order", "ring", "spare", "stamps"};
+  std::vector<std::string> known = {"chunk", "ctas", "edges", "flight", "operands", "order", "ring", "spare", "stamps", "wide"};
   diags.report(Diag::UnknownPlanKey, {}, key.str());
   diags.suggest(key, known);
   diags.note("known keys: " + llvm::join(known, ", "));

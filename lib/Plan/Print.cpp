@@ -67,8 +67,12 @@ std::string print(const Plan &plan) {
   out += fmt::format("  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, shared {} bytes, order {}\n", plan.stages,
                      plan.stageBytes, plan.flight, plan.lentStages, plan.scratchBytes, plan.sharedBytes,
                      plan.knobs.descending ? "descending" : "ascending");
-  out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n\n", plan.streamBytes,
+  out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n", plan.streamBytes,
                      plan.workspaceBytes, plan.taggedBytes);
+  if (plan.wideUnits)
+    out += fmt::format("  attention of many rows of a slot: up to {} units of 128 pairs and {} positions\n", plan.wideUnits,
+                       plan.wideLevels ? "256 or 2048" : "256");
+  out += "\n";
   out += "matrices (in stream order)\n";
   for (const Matrix &m : plan.matrices) {
     int64_t tiles = m.groups * m.group;

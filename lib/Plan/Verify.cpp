@@ -74,6 +74,8 @@ private:
       if (lastParts > plan.taggedBytes)
         return fail(fmt::format("the sums of `{}` leave the tagged words", m.name), m.loc);
     }
+    if (plan.wideUnits && plan.wideSumsOffset < lastParts)
+      return fail("the sums of attention of many rows overlap others", {});
     return true;
   }
 

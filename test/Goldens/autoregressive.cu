@@ -156,6 +156,8 @@ struct TargetKv {
   static constexpr int layers = 6, pages = 512, pageTokens = 128;
   static constexpr int rows = 64;
   static constexpr long long sums = 137472;
+  static constexpr int wideUnits = 1056, wideLevels = 0; // of attention of many rows of a slot
+  static constexpr long long wideSums = 9186816;
 };
 
 // Activations of a pass: for each row a record, in which every value has a place of its own.
@@ -268,7 +270,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 272 "autoregressive.cu"
+#line 274 "autoregressive.cu"
     });
   });
 } // targetBodyX
@@ -288,7 +290,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 292 "autoregressive.cu"
+#line 294 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -297,7 +299,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       b.wq_wk_wv_operand(layer).store8(row, c, h);
-#line 301 "autoregressive.cu"
+#line 303 "autoregressive.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -339,7 +341,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 343 "autoregressive.cu"
+#line 345 "autoregressive.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -351,7 +353,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 355 "autoregressive.cu"
+#line 357 "autoregressive.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -359,7 +361,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 363 "autoregressive.cu"
+#line 365 "autoregressive.cu"
     } // wv
   };
   if constexpr (Rows > kTileRows) {
@@ -379,27 +381,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 383 "autoregressive.cu"
+#line 385 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 387 "autoregressive.cu"
+#line 389 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 392 "autoregressive.cu"
+#line 394 "autoregressive.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 396 "autoregressive.cu"
+#line 398 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 403 "autoregressive.cu"
+#line 405 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -415,10 +417,22 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   const int numRows = pass.numRows;
   const auto own = ownRows(b.new_keys(layer), b.new_values(layer));
   const auto query = b.q(layer);
-  const auto out = b.attention(layer);
+  if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
-  attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
-#line 422 "autoregressive.cu"
+    attendWide<TargetKv>(shared.grid, pass, layer, 0.176776692f, shared.stream(), own, query);
+#line 424 "autoregressive.cu"
+    // Again: no register is kept for it until here.
+    const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+#line 40 "pipelines/models/llama.yaml"
+    mergeWide<TargetKv>(shared.grid, 4, pass, layer, b.attention(layer));
+#line 429 "autoregressive.cu"
+  }
+  else {
+    const auto out = b.attention(layer);
+#line 40 "pipelines/models/llama.yaml"
+    attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
+#line 435 "autoregressive.cu"
+  }
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -441,7 +455,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 445 "autoregressive.cu"
+#line 459 "autoregressive.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Wo>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.attention(layer), early, epilogue);
@@ -470,7 +484,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 474 "autoregressive.cu"
+#line 488 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -479,7 +493,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 483 "autoregressive.cu"
+#line 497 "autoregressive.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -500,7 +514,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 504 "autoregressive.cu"
+#line 518 "autoregressive.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<GateUp>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up_operand(layer), early, epilogue);
@@ -519,27 +533,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 523 "autoregressive.cu"
+#line 537 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 527 "autoregressive.cu"
+#line 541 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 532 "autoregressive.cu"
+#line 546 "autoregressive.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 536 "autoregressive.cu"
+#line 550 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 543 "autoregressive.cu"
+#line 557 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -565,7 +579,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 569 "autoregressive.cu"
+#line 583 "autoregressive.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Down>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up(layer), early, epilogue);
@@ -595,7 +609,10 @@ __device__ __noinline__ bool targetBody() {
       targetBodyWqWkWvOperand(layer);
     }
     targetBodyWqWkWv<Rows>(layer);
-    Rows == 1 || shared.pass.oneRowEach ? targetBodyAttention<1>(layer) : targetBodyAttention<kMaxRows>(layer);
+    if (Rows > kTileRows && shared.pass.wideTiles)
+      targetBodyAttention<kMaxRows>(layer);
+    else
+      Rows == 1 || shared.pass.oneRowEach ? targetBodyAttention<1>(layer) : targetBodyAttention<kTileRows>(layer);
     targetBodyWo<Rows>(layer);
     if (Rows > 1) {
       targetBodyGateUpOperand(layer);
@@ -621,14 +638,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 625 "autoregressive.cu"
+#line 642 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 632 "autoregressive.cu"
+#line 649 "autoregressive.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -648,7 +665,7 @@ __device__ __noinline__ void targetHeadHead() {
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 652 "autoregressive.cu"
+#line 669 "autoregressive.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -668,25 +685,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 672 "autoregressive.cu"
+#line 689 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 676 "autoregressive.cu"
+#line 693 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 681 "autoregressive.cu"
+#line 698 "autoregressive.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 685 "autoregressive.cu"
+#line 702 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 690 "autoregressive.cu"
+#line 707 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

@@ -211,6 +211,8 @@ struct TargetKv {
   static constexpr int layers = 6, pages = 512, pageTokens = 128;
   static constexpr int rows = 64;
   static constexpr long long sums = 137472;
+  static constexpr int wideUnits = 1056, wideLevels = 0; // of attention of many rows of a slot
+  static constexpr long long wideSums = 9186816;
 };
 
 // Activations of a pass: for each row a record, in which every value has a place of its own.
@@ -323,7 +325,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 327 "speculative_lookup.cu"
+#line 329 "speculative_lookup.cu"
     });
   });
 } // targetBodyX
@@ -343,7 +345,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 347 "speculative_lookup.cu"
+#line 349 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -352,7 +354,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       b.wq_wk_wv_operand(layer).store8(row, c, h);
-#line 356 "speculative_lookup.cu"
+#line 358 "speculative_lookup.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -394,7 +396,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 398 "speculative_lookup.cu"
+#line 400 "speculative_lookup.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -406,7 +408,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 410 "speculative_lookup.cu"
+#line 412 "speculative_lookup.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -414,7 +416,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 418 "speculative_lookup.cu"
+#line 420 "speculative_lookup.cu"
     } // wv
   };
   if constexpr (Rows > kTileRows) {
@@ -434,27 +436,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 438 "speculative_lookup.cu"
+#line 440 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 442 "speculative_lookup.cu"
+#line 444 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 447 "speculative_lookup.cu"
+#line 449 "speculative_lookup.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 451 "speculative_lookup.cu"
+#line 453 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 458 "speculative_lookup.cu"
+#line 460 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -470,10 +472,22 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   const int numRows = pass.numRows;
   const auto own = ownRows(b.new_keys(layer), b.new_values(layer));
   const auto query = b.q(layer);
-  const auto out = b.attention(layer);
+  if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
-  attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
-#line 477 "speculative_lookup.cu"
+    attendWide<TargetKv>(shared.grid, pass, layer, 0.176776692f, shared.stream(), own, query);
+#line 479 "speculative_lookup.cu"
+    // Again: no register is kept for it until here.
+    const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+#line 40 "pipelines/models/llama.yaml"
+    mergeWide<TargetKv>(shared.grid, 4, pass, layer, b.attention(layer));
+#line 484 "speculative_lookup.cu"
+  }
+  else {
+    const auto out = b.attention(layer);
+#line 40 "pipelines/models/llama.yaml"
+    attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
+#line 490 "speculative_lookup.cu"
+  }
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
@@ -496,7 +510,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 500 "speculative_lookup.cu"
+#line 514 "speculative_lookup.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Wo>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.attention(layer), early, epilogue);
@@ -525,7 +539,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 529 "speculative_lookup.cu"
+#line 543 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -534,7 +548,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       b.gate_up_operand(layer).store8(row, c, h);
-#line 538 "speculative_lookup.cu"
+#line 552 "speculative_lookup.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -555,7 +569,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 559 "speculative_lookup.cu"
+#line 573 "speculative_lookup.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<GateUp>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up_operand(layer), early, epilogue);
@@ -574,27 +588,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 578 "speculative_lookup.cu"
+#line 592 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 582 "speculative_lookup.cu"
+#line 596 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 587 "speculative_lookup.cu"
+#line 601 "speculative_lookup.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 591 "speculative_lookup.cu"
+#line 605 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 598 "speculative_lookup.cu"
+#line 612 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -620,7 +634,7 @@ __device__ __noinline__ void targetBodyDown(int layer) {
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 624 "speculative_lookup.cu"
+#line 638 "speculative_lookup.cu"
   };
   if constexpr (Rows > kTileRows) {
     wideProduct<Down>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up(layer), early, epilogue);
@@ -650,7 +664,10 @@ __device__ __noinline__ bool targetBody() {
       targetBodyWqWkWvOperand(layer);
     }
     targetBodyWqWkWv<Rows>(layer);
-    Rows == 1 || shared.pass.oneRowEach ? targetBodyAttention<1>(layer) : targetBodyAttention<kMaxRows>(layer);
+    if (Rows > kTileRows && shared.pass.wideTiles)
+      targetBodyAttention<kMaxRows>(layer);
+    else
+      Rows == 1 || shared.pass.oneRowEach ? targetBodyAttention<1>(layer) : targetBodyAttention<kTileRows>(layer);
     targetBodyWo<Rows>(layer);
     if (Rows > 1) {
       targetBodyGateUpOperand(layer);
@@ -676,14 +693,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 680 "speculative_lookup.cu"
+#line 697 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 687 "speculative_lookup.cu"
+#line 704 "speculative_lookup.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -703,7 +720,7 @@ __device__ __noinline__ void targetHeadHead() {
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 707 "speculative_lookup.cu"
+#line 724 "speculative_lookup.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -723,25 +740,25 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 727 "speculative_lookup.cu"
+#line 744 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 731 "speculative_lookup.cu"
+#line 748 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 736 "speculative_lookup.cu"
+#line 753 "speculative_lookup.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 740 "speculative_lookup.cu"
+#line 757 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 745 "speculative_lookup.cu"
+#line 762 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

@@ -107,7 +107,7 @@ public:
     // Few slots and pages, so that requests wait and pages come back; a ring that turns, and lends a stage.
     options.sets = {
         {"slots", "3"}, {"kv_pages", "40"}, {"page_tokens", "4"}, {"prefill_chunk", "24"}, {"rows_per_pass", rows}};
-    options.planSettings = {"ctas=3", "ring=3", "operands=40960", "edges=" + edges};
+    options.planSettings = {"ctas=3", "ring=3", "operands=40960", "wide=2", "edges=" + edges};
     compiled = driver::compile(options, diags);
     if (!compiled)
       return false;

@@ -33,7 +33,7 @@ cl::list<std::string> modelDirs("model", cl::value_desc("[NAME=]DIR"),
 cl::list<std::string> sets("set", cl::value_desc("param=value"), cl::desc("Give a param of the file another value"),
                            EVERY);
 cl::list<std::string> planSettings("plan", cl::value_desc("key=value"),
-                                   cl::desc("Tune the plan: ctas, ring, flight, chunk, operands, order, edges, stamps; never changes a result"), EVERY);
+                                   cl::desc("Tune the plan: ctas, ring, flight, chunk, operands, order, edges, stamps, wide; never changes a result"), EVERY);
 cl::opt<std::string> profile("device-profile", cl::value_desc("name"),
                              cl::desc("Device to plan for: h200, h100, a100, b200, cpu (compile: h200; run: the GPU "
                                       "that is there, or cpu)"),

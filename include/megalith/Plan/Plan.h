@@ -38,6 +38,7 @@ struct Knobs {
   int64_t chunk = 16384;     ///< bytes of one chunk of the stream, at most
   int64_t stamps = 0;        ///< 1: the kernel takes the time of each phase, when a launch asks for it
   int64_t spare = 1;         ///< 1: CTA 0 may be left to control, see Matrix::firstCta
+  int64_t wide = 1;          ///< tiles of many rows of a slot in attention: 0 never, 1 where they should take less time, 2 always
   bool descending = false;   ///< order=descending: a CTA walks its tiles from the last
   int64_t operands = 0;      ///< bytes of shared memory for the activations of several rows; 0: chosen
   bool words = true;         ///< edges=words: activations cross from CTA to CTA without a barrier
@@ -173,6 +174,8 @@ struct Plan {
   int passEdge;                     ///< the end of a pass
   int64_t lentStages;               ///< of the ring, that passes of several rows have as scratch too (Ring.cuh)
   int64_t mostUnits, sumsOffset;    ///< units of attention, and their sums in the tagged words
+  int64_t wideUnits = 0, wideSumsOffset = 0; ///< the same of device/WideAttention.cuh; 0: the plan has no such attention
+  int64_t wideLevels = 0;           ///< above rounds, that its ranges may have
   int64_t taggedBytes, bestOffset;  ///< memory of tagged words and of counters, and the maxima in it
 
   const Vector &vectorOf(const std::string &weight) const {

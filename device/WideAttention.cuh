@@ -1,0 +1,434 @@
+//===- WideAttention.cuh - attention of many rows of a slot ---------------===//
+//
+// In a pass of more than one row tile in which some slot has several rows (a prompt's, mostly) a tile is up to 128 pairs
+// of a row and a query head, 16 to each warp. Keys and values of a round of 256 positions come to shared memory once for
+// all of them, as fragments of the mma steps, and a warp goes through the round alone: it looks for the maxima of its
+// pairs first, and then takes leaf after leaf of keys once more, for their weights, and of values. Between two rounds
+// nothing but a thread's own sums is kept.
+//
+// The pairs are the 16 rows of operand A here, keys and dims of the values the columns of B: each mma step has the same
+// keys, or dims, in the same places as in Attention.cuh, so the sum tree is the same one, and with it the bits.
+//
+// A unit is a range of one round, or of eight where shared memory has room for their sums. Parts of a tile of several ranges
+// cross as words of 16 bytes: two dims, m (of even words) or z (of odd ones), and the number of the pass and the layer.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+/// How attention `A` is cut for many rows. `C`: the Consumer, whose scratch has room for the keys of a round and for the
+/// values of some of its leaves.
+template <class A, class C> struct WideTile {
+  using S = AttentionShape<A>;
+  static constexpr int keys = S::keysOfChunk(C::Ring::stageBytes); ///< of a chunk; a round's values are held together
+  static_assert(S::dim <= 64 && keys >= 64 && S::round / keys <= C::Ring::stages - C::Ring::lent,
+                "of a long head, or in a short ring, attention of many rows is not planned");
+  static constexpr int keyBytes = S::round / 8 * S::keyPieces * 512; ///< [eight keys][32 dims][lane]
+  static constexpr int leafBytes = 2 * S::valueSlabs * 4 * 512;      ///< [step 2][64 dims][two columns of B, of four][lane]
+  /// A thread's outputs of each of its two pairs: dims 64i + 16t to 64i + 16t + 15 of slab i.
+  static constexpr int outputs = 16 * S::valueSlabs;
+  /// Of a unit of several rounds: what a thread has of the rounds before for each pair, in words of 16 bytes.
+  static constexpr int kept = outputs / 4 + 1, stateBytes = A::wideLevels > 0 ? kConsumerThreads * 2 * kept * 16 : 0;
+  static constexpr int room = C::wideBytes() - keyBytes - kConsumerWarps * 4 - stateBytes;
+  static constexpr int leaves = room >= 8 * leafBytes ? 8 : room >= 4 * leafBytes ? 4 : room >= 2 * leafBytes ? 2 : 1;
+  static_assert(room >= leafBytes, "room for keys and values as fragments");
+  static constexpr int begin = keyBytes + leaves * leafBytes + kConsumerWarps * 4; ///< of what is kept of the rounds before
+};
+
+/// Words of a lane in a unit's parts: [pair 2][slab][eight dims 2][two dims 4].
+template <class A> constexpr int kWideWords = 16 * AttentionShape<A>::valueSlabs;
+/// The lane's word number `word`: those of a warp's lanes stand side by side.
+template <class A> __device__ __forceinline__ Words4 *wideWord(const GridEdges &grid, long long unit, int warp, int word) {
+  Words4 *const words = reinterpret_cast<Words4 *>(grid.params->tagged + A::wideSums);
+  return words + ((unit * kConsumerWarps + warp) * kWideWords<A> + word) * 32 + laneId();
+}
+template <class A> __device__ __forceinline__ u32 wideTag(const PassShared &pass, int layer) {
+  return pass.number * A::layers + layer + 1;
+}
+
+/// Behind attendWide: puts the ranges of tiles together. A lane takes four dims of a pair that a lane of the same number had.
+template <class A, class Out>
+__device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const PassShared &pass, int layer, Out out) {
+  assumeShared(&grid);
+  assumeShared(&pass);
+  const u32 tag = wideTag<A>(pass, layer);
+  using S = AttentionShape<A>;
+  constexpr int perWarp = kWideWords<A> / 2, perTile = kConsumerWarps * perWarp, ahead = 4;
+  const int g = laneId() >> 2, t = laneId() & 3;
+  int item = unitsFrom() * kConsumerWarps + warpId(); // of a warp
+  for (int group = 0; group < pass.groups; ++group) {
+    const int before = group ? pass.rangesUpto[group - 1] : 0, ranges = pass.rangesUpto[group] - before;
+    const int firstRow = pass.groupFirst[group], pairs = (pass.groupFirst[group + 1] - firstRow) * S::headsOfTile;
+#pragma unroll 1
+    for (; item < S::tilesOfRows * perTile; item += gridDim.x * kConsumerWarps) {
+      const int tile = item / perTile, warp = item % perTile / perWarp, words = item % perWarp * 2; // and the next
+      const int pair = 16 * warp + words / (8 * S::valueSlabs) * 8 + g;
+      const int dims = words / 8 % S::valueSlabs * 64 + 16 * t + words % 8 * 2;
+      const int head = tile / S::slices * S::group + tile % S::slices * S::headsOfTile + pair % S::headsOfTile;
+      if (pair >= pairs || head >= (tile / S::slices + 1) * S::group || dims >= S::dim)
+        continue;
+      const auto from = [&](int range) {
+        return wideWord<A>(grid, (long long)(before + range) * S::tilesOfRows + tile, warp, words);
+      };
+      SoftTree<S::levels(), 4> tree;
+#pragma unroll 1
+      for (int begin = 0; begin < ranges; begin += ahead) {
+        Words4 part[ahead][2];
+        u64 since = 0;
+        bool absent = true;
+#pragma unroll 1
+        for (u32 spin = 1; absent; ++spin) {
+          absent = false;
+#pragma unroll
+          for (int k = 0; k < ahead; ++k)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              part[k][i] = loadTagged(from(min(begin + k, ranges - 1)) + i * 32);
+              absent |= part[k][i].w != tag;
+            }
+          absent = absent && !grid.stopSeen(edge, spin, since);
+        }
+#pragma unroll
+        for (int k = 0; k < ahead; ++k)
+          if (begin + k < ranges) {
+            Soft<4> one;
+            one.o[0] = __uint_as_float(part[k][0].x);
+            one.o[1] = __uint_as_float(part[k][0].y);
+            one.o[2] = __uint_as_float(part[k][1].x);
+            one.o[3] = __uint_as_float(part[k][1].y);
+            one.m = __uint_as_float(part[k][0].z);
+            one.z = __uint_as_float(part[k][1].z);
+            tree.push(0, begin + k, one);
+          }
+      }
+      const Soft<4> total = tree.total();
+      const int row = firstRow + pair / S::headsOfTile, column = head * S::dim + dims;
+#pragma unroll
+      for (int i = 0; i < 4; i += 2)
+        out.storePair(row, column + i, column + i + 1,
+                      Floats<2>{{quotient(total.o[i], total.z), quotient(total.o[i + 1], total.z)}});
+    }
+    item -= S::tilesOfRows * perTile;
+  }
+}
+
+constexpr int kNoPosition = 0x7fffffff;
+
+/// Values of leaves [leaf, leaf + W::leaves) of the round that begins at position `first`, from chunks, of which `chunk` is
+/// the first, and from the pass's own rows, of which `own` begins with the one at `ownFrom`: a warp takes 64 dims of both, or
+/// one, of a leaf's steps. A row must not get 0 * infinity from a later row of its slot: such values become zeros, and
+/// the rows that see them get NaN. The lowest of these positions that the warp has seen, or kNoPosition. Out of line: it needs
+/// few of the registers that the sums leave.
+template <class A, class C, class Rows>
+__device__ __noinline__ int bringWideValues(char *to, const char *chunk, const char *ringEnd, Rows own, int first,
+                                            int ownFrom, int last, int leaf) {
+  assumeShared(to);
+  assumeShared(chunk);
+  using S = AttentionShape<A>;
+  using W = WideTile<A, C>;
+  constexpr int D = S::dim, slabs = S::valueSlabs, items = 2 * W::leaves * slabs;
+  const int lane = laneId(), g = lane >> 2, t = lane & 3;
+  const auto rowOf = [&](int key) { // chunks follow each other, around the end of the ring
+    const char *const at = chunk + key / W::keys * C::Ring::stageBytes;
+    return (at < ringEnd ? at : at - C::Ring::stageBytes * (C::Ring::stages - C::Ring::lent)) + key % W::keys * S::rowBytes;
+  };
+  int bad = kNoPosition;
+#pragma unroll 1
+  for (int item = warpId(); item < items; item += kConsumerWarps) {
+    const int ofLeaf = item / (2 * slabs), slab = item % slabs, step = item / slabs % 2; // of two blocks of 64 keys
+    const int dims = 64 * slab + 8 * g, eight = 128 * step + 8 * (leaf + ofLeaf); // of the first block
+    Words4 v[2][2] = {}; // keys 2t and 2t + 1 of both
+    if (D % 64 == 0 || dims < D) {
+      if (first + eight + 64 + 8 <= ownFrom) {
+#pragma unroll
+        for (int b = 0; b < 2; ++b) {
+          const char *const rows = rowOf(eight + 64 * b + 2 * t);
+          v[b][0] = loadShared4(rows, dims * 2);
+          v[b][1] = loadShared4(rows, S::rowBytes + dims * 2);
+        }
+      } else {
+#pragma unroll
+        for (int b = 0; b < 2; ++b)
+#pragma unroll
+          for (int j = 0; j < 2; ++j)
+            if (const int key = eight + 64 * b + 2 * t + j; first + key < ownFrom)
+              v[b][j] = loadShared4(rowOf(key), dims * 2);
+            else if (first + key <= last)
+              v[b][j] = own.peek(first + key - ownFrom, dims);
+      }
+    }
+    if (first + eight + 64 + 8 > ownFrom) {
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        u32 lost = 0; // of the eight
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+          lost |= first + eight + 64 * b + 2 * t + j < ownFrom || allFinite(v[b][j]) ? 0 : 1u << (2 * t + j);
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2)
+          lost |= __shfl_xor_sync(~0u, lost, d);
+        if (lost) {
+          bad = min(bad, first + eight + 64 * b + __ffs(lost) - 1);
+#pragma unroll
+          for (int j = 0; j < 2; ++j)
+            if (lost >> (2 * t + j) & 1)
+              v[b][j] = {0, 0, 0, 0};
+        }
+      }
+    }
+    Words4 *const target = reinterpret_cast<Words4 *>(to) + ((ofLeaf * 2 + step) * slabs + slab) * 128 + lane;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const auto word = [&](const Words4 &w) { return j == 0 ? w.x : j == 1 ? w.y : j == 2 ? w.z : w.w; };
+      const u32 a = word(v[0][0]), b = word(v[0][1]), c = word(v[1][0]), d = word(v[1][1]);
+      target[j * 32] = {lowHalves(a, b), lowHalves(c, d), highHalves(a, b), highHalves(c, d)};
+    }
+  }
+  return bad;
+}
+
+/// As attend(), where the pass has wideTiles, up to the parts: mergeWide follows. `A::wideSums`: byte of the tagged words where
+/// the parts begin. Few registers are left beside the sums: what is at hand in shared memory is looked up where it is needed.
+template <class A, class C, class Own, class Query>
+__device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShared &pass, int layer, float scale, C consumer,
+                                           Own own, Query query) {
+  using S = AttentionShape<A>;
+  using W = WideTile<A, C>;
+  constexpr int D = S::dim, keys = W::keys, pieces = S::keyPieces, slabs = S::valueSlabs;
+  char *const scratch = reinterpret_cast<char *>(consumer.scratch);
+  Words4 *const keysAt = reinterpret_cast<Words4 *>(scratch), *const valuesAt = keysAt + W::keyBytes / 16;
+  int *const spoiled = reinterpret_cast<int *>(scratch + W::keyBytes + W::leaves * W::leafBytes); // of each warp
+  const int warp = warpId(), lane = laneId(), g = lane >> 2, t = lane & 3;
+  const float nothing = __int_as_float(0xff800000), lowest = __int_as_float(0xff7fffff);
+  const auto hasKeyDim = [&](int i) { return D % 32 == 0 || 32 * i + 8 * t < D; };
+  const auto pairOf = [&](int h) { return 16 * warp + 8 * h + g; }; // the lane's two
+
+  u32 a[pieces][2][4] = {}; // queries of both, as A of two steps: dims 32i + 8t..
+  for (RoundCursor<A> at(pass.firstUnit); !at.done(); at.next(pass)) {
+    const int first = at.first(), last = at.visible - 1, committed = min(S::round, at.ownFrom - first);
+    const bool fresh = at.round % (1 << 3 * pass.rangeLevel) == 0; // the unit's first round
+    const bool full = first + S::round <= at.ownFrom; // all rows see all of it, and none of it is the pass's own
+    const auto rowOfOwn = [&](int position) { return at.ownRow + position - at.ownFrom; };
+
+    // The unit's own rows are waited for here, once: where they are used there are no registers for a call.
+    if (fresh && at.end * S::round > at.ownFrom)
+#pragma unroll 1
+      for (int i = threadIdx.x; i < (last + 1 - at.ownFrom) * (D / 4); i += kConsumerThreads) {
+        const int row = at.ownRow + i / (D / 4), column = at.kvHead * D + i % (D / 8) * 8;
+        const auto rows = i / (D / 8) % 2 ? own.values : own.keys;
+        Words4 words = rows.peek(row, column);
+        rows.settle(row, column, words);
+      }
+
+    // The round's keys: of each block of 64 a warp takes an eight.
+    consumerSync(); // what stands there may still be read
+    const char *chunk = scratch;
+#pragma unroll 1
+    for (int block = 0; block < 4; ++block) {
+      const int from = 64 * block, eight = from + 8 * warp + g, position = first + eight;
+      if (from % keys == 0 && from < committed)
+        chunk = consumer.acquire();
+      Words4 words[pieces] = {};
+#pragma unroll
+      for (int i = 0; i < pieces; ++i)
+        if (hasKeyDim(i)) {
+          if (position < at.ownFrom)
+            words[i] = loadShared4(chunk + eight % keys * S::rowBytes, i * 64 + t * 16);
+          else if (position <= last)
+            words[i] = own.keys.peek(rowOfOwn(position), at.kvHead * D + 32 * i + 8 * t);
+        }
+      Words4 *const target = keysAt + (8 * block + warp) * pieces * 32 + lane;
+#pragma unroll
+      for (int i = 0; i < pieces; ++i)
+        target[i * 32] = words[i];
+      if ((from + 64) % keys == 0 && from / keys * keys < committed)
+        consumer.release();
+    }
+    int held = 0; // chunks of values
+#pragma unroll 1
+    for (; held * keys < committed; ++held)
+      consumer.acquire();
+    auto ownValues = own.values;
+    ownValues.base = own.values.at(at.ownRow, at.kvHead * D);
+    const auto values = [&](int leaf) {
+      const char *const ringEnd = consumer.ring.data + C::Ring::stages * C::Ring::stageBytes;
+      const int bad = bringWideValues<A, C>(scratch + W::keyBytes, consumer.earlier(held), ringEnd, ownValues, first, at.ownFrom,
+                                            last, leaf);
+      if (lane == 0)
+        spoiled[warp] = leaf > 0 ? min(bad, spoiled[warp]) : bad;
+      if (leaf + W::leaves == kConsumerWarps)
+        for (int back = held; back > 0; --back)
+          consumer.releaseEarlier(back);
+    };
+    int seen[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      seen[h] = at.has(pairOf(h)) ? pass.rows[at.rowOf(pairOf(h))].visible : 0;
+    // Scores of keys 2t and 2t + 1 of two eights, which are `step` apart: of the first pair, of the second.
+    const auto scores = [&](int eight, int step, float (&s)[2][4]) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        s[0][e] = s[1][e] = 0.0f;
+#pragma unroll
+      for (int i = 0; i < pieces; ++i) {
+        const Words4 one = loadShared4(keysAt + eight * (pieces * 32) + lane, i * 512),
+                     two = loadShared4(keysAt + eight * (pieces * 32) + lane, (step * pieces + i) * 512);
+        mma(s[0], a[i][0][0], a[i][0][1], a[i][0][2], a[i][0][3], one.x, one.y);
+        mma(s[1], a[i][0][0], a[i][0][1], a[i][0][2], a[i][0][3], two.x, two.y);
+        mma(s[0], a[i][1][0], a[i][1][1], a[i][1][2], a[i][1][3], one.z, one.w);
+        mma(s[1], a[i][1][0], a[i][1][1], a[i][1][2], a[i][1][3], two.z, two.w);
+      }
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          s[n][e] = __fmul_rn(s[n][e], scale);
+      if (full)
+        return;
+#pragma unroll
+      for (int n = 0; n < 2; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (first + 8 * (eight + n * step) + 2 * t + e % 2 >= seen[e / 2])
+            s[n][e] = nothing;
+    };
+    Soft<W::outputs> sum[2]; // of the round
+    float most[2] = {};      // where no score is above minus infinity, s - m would be NaN
+#pragma unroll 1
+    for (int part = 0; part < kConsumerWarps; part += W::leaves) {
+      if (part > 0)
+        consumerSync(); // the values before have been read
+      values(part);
+      if (part == 0 && fresh) {
+        const auto pairOfWord = [&](int j) { return pairOf(j / pieces); };
+        const auto wanted = [&](int j) { return at.has(pairOfWord(j)) && hasKeyDim(j % pieces); };
+        const auto rowOf = [&](int j) { return at.rowOf(pairOfWord(j)); };
+        const auto columnOf = [&](int j) { return at.columnOf(pairOfWord(j)) + 32 * (j % pieces) + 8 * t; };
+        Words4 q[2 * pieces];
+        peekAll(query, q, wanted, rowOf, columnOf);
+        settleAll(query, q, wanted, rowOf, columnOf);
+#pragma unroll
+        for (int i = 0; i < pieces; ++i) {
+          const Words4 &one = q[i], &other = q[pieces + i];
+          const u32 words[2][4] = {{one.x, other.x, one.y, other.y}, {one.z, other.z, one.w, other.w}};
+          // A lane's own word: but ptxas does not know, and keeps the four side by side, as mma takes them.
+#pragma unroll
+          for (int j = 0; j < 8; ++j)
+            a[i][j / 4][j % 4] = __shfl_sync(~0u, words[j / 4][j % 4], lane);
+        }
+      }
+      consumerSync();
+      if (part == 0) {
+        const int eights = min(S::round / 8, (last - first) / 8 + 1);
+#pragma unroll 1
+        for (int eight = 0; eight < eights; eight += 2) {
+          float s[2][4];
+          scores(eight, 1, s);
+#pragma unroll
+          for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              sum[e / 2].m = fmaxf(sum[e / 2].m, s[n][e]);
+        }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+#pragma unroll
+          for (int d = 1; d < 4; d *= 2)
+            sum[h].m = fmaxf(sum[h].m, __shfl_xor_sync(~0u, sum[h].m, d));
+          most[h] = fmaxf(sum[h].m, lowest);
+        }
+      }
+#pragma unroll 1
+      for (int leaf = part; leaf < part + W::leaves; ++leaf) {
+        u32 weight[4][2];   // p = exp(s - m) as A: [block of 64][pair]
+        float z[2][2] = {}; // of keys 2t and 2t + 1
+#pragma unroll
+        for (int block = 0; block < 4; block += 2) {
+          float s[2][4];
+          scores(8 * block + leaf, 8, s);
+#pragma unroll
+          for (int n = 0; n < 2; ++n)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              u32 &both = weight[block + n][h];
+              both = packBf16(expOfScore(__fsub_rn(s[n][2 * h], most[h])), expOfScore(__fsub_rn(s[n][2 * h + 1], most[h])));
+              z[h][0] = __fadd_rn(z[h][0], bf16Low(both));
+              z[h][1] = __fadd_rn(z[h][1], bf16High(both));
+            }
+        }
+        // o = p * v
+        const Words4 *const ofLeaf = valuesAt + leaf % W::leaves * (W::leafBytes / 16) + lane;
+#pragma unroll
+        for (int n = 0; n < 4 * slabs; ++n) {
+          const Words4 one = loadShared4(ofLeaf, n * 512), two = loadShared4(ofLeaf, (4 * slabs + n) * 512);
+          float even[4] = {}, odd[4] = {};
+          mma(even, weight[0][0], weight[0][1], weight[1][0], weight[1][1], one.x, one.y);
+          mma(odd, weight[0][0], weight[0][1], weight[1][0], weight[1][1], one.z, one.w);
+          mma(even, weight[2][0], weight[2][1], weight[3][0], weight[3][1], two.x, two.y);
+          mma(odd, weight[2][0], weight[2][1], weight[3][0], weight[3][1], two.z, two.w);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) { // the eights 2t and 2t + 1 of the slab's dims, of the first pair and the second
+            float *const o = sum[e / 2].o + 16 * (n / 4) + e % 2 * 8 + 2 * (n % 4);
+            o[0] = __fadd_rn(o[0], even[e]);
+            o[1] = __fadd_rn(o[1], odd[e]);
+          }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          float ofKeys = __fadd_rn(z[h][0], z[h][1]);
+#pragma unroll
+          for (int d = 1; d < 4; d *= 2)
+            ofKeys = __fadd_rn(ofKeys, __shfl_xor_sync(~0u, ofKeys, d));
+          sum[h].z = __fadd_rn(sum[h].z, ofKeys);
+        }
+      }
+    }
+    if (first + S::round > at.ownFrom) {
+      int lowestBad = kNoPosition;
+#pragma unroll
+      for (int w = 0; w < kConsumerWarps; ++w)
+        lowestBad = min(lowestBad, spoiled[w]);
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        if (lowestBad < seen[h])
+          sum[h].z = __int_as_float(0x7fffffff);
+    }
+
+    const bool end = at.round + 1 == at.end;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      if constexpr (W::stateBytes > 0) {
+        Float4 *const kept = reinterpret_cast<Float4 *>(scratch + W::begin) + h * W::kept * kConsumerThreads + threadIdx.x;
+        Soft<W::outputs> unit;
+        if (!fresh) {
+          unit.m = kept[0].x;
+          unit.z = kept[0].y;
+#pragma unroll
+          for (int i = 0; i < W::outputs; i += 4) {
+            const Float4 four = kept[(i / 4 + 1) * kConsumerThreads];
+            unit.o[i] = four.x, unit.o[i + 1] = four.y, unit.o[i + 2] = four.z, unit.o[i + 3] = four.w;
+          }
+        }
+        unit.take(sum[h]);
+        if (!end) {
+          kept[0] = {unit.m, unit.z, 0, 0};
+#pragma unroll
+          for (int i = 0; i < W::outputs; i += 4)
+            kept[(i / 4 + 1) * kConsumerThreads] = {unit.o[i], unit.o[i + 1], unit.o[i + 2], unit.o[i + 3]};
+          continue;
+        }
+        sum[h] = unit;
+      }
+      // Of a tile with a single range, too: the quotients are a lot of code.
+#pragma unroll
+      for (int word = 0; word < kWideWords<A> / 2; ++word)
+        storeTagged(wideWord<A>(grid, at.unit, warp, h * kWideWords<A> / 2 + word),
+                    {__float_as_uint(sum[h].o[2 * word]), __float_as_uint(sum[h].o[2 * word + 1]),
+                     __float_as_uint(word % 2 ? sum[h].z : sum[h].m), wideTag<A>(pass, layer)});
+    }
+  }
+  consumerSync(); // the next phase's operands come where the scratch is
+  consumer.keep();
+}
+
+} // namespace megalith::device
