@@ -1,16 +1,17 @@
 //===- WideAttention.cuh - attention of many rows of a slot ---------------===//
 //
-// In a pass of more than one row tile in which some slot has several rows (a prompt's, mostly) a tile is up to 128 pairs
-// of a row and a query head, 16 to each warp. Keys and values of a round of 256 positions come to shared memory once for
-// all of them, as fragments of the mma steps, and a warp goes through the round alone: it looks for the maxima of its
-// pairs first, and then takes leaf after leaf of keys once more, for their weights, and of values. Between two rounds
-// nothing but a thread's own sums is kept.
+// In a pass of more than one row tile in which some slot has several rows (a prompt's, mostly) a tile may be up to 128 pairs
+// of a row and a query head, 16 to each warp: where planRanges expects that to take less time, and there is room. Keys and
+// values of a round of 256 positions come to shared memory once for all of them, as fragments of the mma steps, and a warp
+// goes through the round alone: it looks for the maxima of its pairs first, and then takes leaf after leaf of keys once
+// more, for their weights, and of values.
 //
 // The pairs are the 16 rows of operand A here, keys and dims of the values the columns of B: each mma step has the same
 // keys, or dims, in the same places as in Attention.cuh, so the sum tree is the same one, and with it the bits.
 //
-// A unit is a range of one round, or of eight where shared memory has room for their sums. Parts of a tile of several ranges
-// cross as words of 16 bytes: two dims, m (of even words) or z (of odd ones), and the number of the pass and the layer.
+// A unit is a range of one round, or of eight where shared memory has room for a thread's sums of the rounds before. The parts
+// of a tile's ranges, of a single one, too, cross as words of 16 bytes: two dims, m (of even words) or z (of odd ones), and
+// the number of the pass and the layer.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -24,9 +25,8 @@ template <class A, class C> struct WideTile {
   static_assert(S::dim <= 64 && keys >= 64 && S::round / keys <= C::Ring::stages - C::Ring::lent,
                 "of a long head, or in a short ring, attention of many rows is not planned");
   static constexpr int keyBytes = S::round / 8 * S::keyPieces * 512; ///< [eight keys][32 dims][lane]
-  static constexpr int leafBytes = 2 * S::valueSlabs * 4 * 512;      ///< [step 2][64 dims][two columns of B, of four][lane]
-  /// A thread's outputs of each of its two pairs: dims 64i + 16t to 64i + 16t + 15 of slab i.
-  static constexpr int outputs = 16 * S::valueSlabs;
+  static constexpr int leafBytes = 2 * 4 * 512;                      ///< [step 2][two columns of B, of eight][lane]
+  static constexpr int outputs = 16; ///< of a thread, of each of its two pairs: dims 16t to 16t + 15
   /// Of a unit of several rounds: what a thread has of the rounds before for each pair, in words of 16 bytes.
   static constexpr int kept = outputs / 4 + 1, stateBytes = A::wideLevels > 0 ? kConsumerThreads * 2 * kept * 16 : 0;
   static constexpr int room = C::wideBytes() - keyBytes - kConsumerWarps * 4 - stateBytes;
@@ -35,12 +35,12 @@ template <class A, class C> struct WideTile {
   static constexpr int begin = keyBytes + leaves * leafBytes + kConsumerWarps * 4; ///< of what is kept of the rounds before
 };
 
-/// Words of a lane in a unit's parts: [pair 2][slab][eight dims 2][two dims 4].
-template <class A> constexpr int kWideWords = 16 * AttentionShape<A>::valueSlabs;
+/// Words of a lane in a unit's parts: [pair 2][two dims 8].
+constexpr int kWideWords = 16;
 /// The lane's word number `word`: those of a warp's lanes stand side by side.
 template <class A> __device__ __forceinline__ Words4 *wideWord(const GridEdges &grid, long long unit, int warp, int word) {
   Words4 *const words = reinterpret_cast<Words4 *>(grid.params->tagged + A::wideSums);
-  return words + ((unit * kConsumerWarps + warp) * kWideWords<A> + word) * 32 + laneId();
+  return words + ((unit * kConsumerWarps + warp) * kWideWords + word) * 32 + laneId();
 }
 template <class A> __device__ __forceinline__ u32 wideTag(const PassShared &pass, int layer) {
   return pass.number * A::layers + layer + 1;
@@ -53,7 +53,7 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
   assumeShared(&pass);
   const u32 tag = wideTag<A>(pass, layer);
   using S = AttentionShape<A>;
-  constexpr int perWarp = kWideWords<A> / 2, perTile = kConsumerWarps * perWarp, ahead = 4;
+  constexpr int perWarp = kWideWords / 2, perTile = kConsumerWarps * perWarp, ahead = 4;
   const int g = laneId() >> 2, t = laneId() & 3;
   int item = unitsFrom() * kConsumerWarps + warpId(); // of a warp
   for (int group = 0; group < pass.groups; ++group) {
@@ -62,8 +62,7 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
 #pragma unroll 1
     for (; item < S::tilesOfRows * perTile; item += gridDim.x * kConsumerWarps) {
       const int tile = item / perTile, warp = item % perTile / perWarp, words = item % perWarp * 2; // and the next
-      const int pair = 16 * warp + words / (8 * S::valueSlabs) * 8 + g;
-      const int dims = words / 8 % S::valueSlabs * 64 + 16 * t + words % 8 * 2;
+      const int pair = 16 * warp + words / 8 * 8 + g, dims = 16 * t + words % 8 * 2;
       const int head = tile / S::slices * S::group + tile % S::slices * S::headsOfTile + pair % S::headsOfTile;
       if (pair >= pairs || head >= (tile / S::slices + 1) * S::group || dims >= S::dim)
         continue;
@@ -106,7 +105,7 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
 #pragma unroll
       for (int i = 0; i < 4; i += 2)
         out.storePair(row, column + i, column + i + 1,
-                      Floats<2>{{quotient(total.o[i], total.z), quotient(total.o[i + 1], total.z)}});
+                      Floats<2>{{__fdiv_rn(total.o[i], total.z), __fdiv_rn(total.o[i + 1], total.z)}});
     }
     item -= S::tilesOfRows * perTile;
   }
@@ -115,10 +114,10 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
 constexpr int kNoPosition = 0x7fffffff;
 
 /// Values of leaves [leaf, leaf + W::leaves) of the round that begins at position `first`, from chunks, of which `chunk` is
-/// the first, and from the pass's own rows, of which `own` begins with the one at `ownFrom`: a warp takes 64 dims of both, or
-/// one, of a leaf's steps. A row must not get 0 * infinity from a later row of its slot: such values become zeros, and
-/// the rows that see them get NaN. The lowest of these positions that the warp has seen, or kNoPosition. Out of line: it needs
-/// few of the registers that the sums leave.
+/// the first, and from the pass's own rows, of which `own` begins with the one at `ownFrom`: a warp takes one of a leaf's two
+/// steps at a time. A row must not get 0 * infinity from a later row of its slot: in eights that end behind `ownFrom` such
+/// values become zeros, and the rows that see them get NaN. The lowest of these positions that the warp has seen, or
+/// kNoPosition. Out of line: it needs few of the registers that the sums leave.
 template <class A, class C, class Rows>
 __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const char *ringEnd, Rows own, int first,
                                             int ownFrom, int last, int leaf) {
@@ -126,8 +125,8 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
   assumeShared(chunk);
   using S = AttentionShape<A>;
   using W = WideTile<A, C>;
-  constexpr int D = S::dim, slabs = S::valueSlabs, items = 2 * W::leaves * slabs;
-  const int lane = laneId(), g = lane >> 2, t = lane & 3;
+  constexpr int items = 2 * W::leaves;
+  const int lane = laneId(), g = lane >> 2, t = lane & 3, dims = 8 * g;
   const auto rowOf = [&](int key) { // chunks follow each other, around the end of the ring
     const char *const at = chunk + key / W::keys * C::Ring::stageBytes;
     return (at < ringEnd ? at : at - C::Ring::stageBytes * (C::Ring::stages - C::Ring::lent)) + key % W::keys * S::rowBytes;
@@ -135,10 +134,10 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
   int bad = kNoPosition;
 #pragma unroll 1
   for (int item = warpId(); item < items; item += kConsumerWarps) {
-    const int ofLeaf = item / (2 * slabs), slab = item % slabs, step = item / slabs % 2; // of two blocks of 64 keys
-    const int dims = 64 * slab + 8 * g, eight = 128 * step + 8 * (leaf + ofLeaf); // of the first block
+    const int ofLeaf = item / 2, step = item % 2;            // of two blocks of 64 keys
+    const int eight = 128 * step + 8 * (leaf + ofLeaf);      // of the first block
     Words4 v[2][2] = {}; // keys 2t and 2t + 1 of both
-    if (D % 64 == 0 || dims < D) {
+    if (dims < S::dim) {
       if (first + eight + 64 + 8 <= ownFrom) {
 #pragma unroll
         for (int b = 0; b < 2; ++b) {
@@ -163,7 +162,7 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
         u32 lost = 0; // of the eight
 #pragma unroll
         for (int j = 0; j < 2; ++j)
-          lost |= first + eight + 64 * b + 2 * t + j < ownFrom || allFinite(v[b][j]) ? 0 : 1u << (2 * t + j);
+          lost |= first + eight + 64 * b + 8 <= ownFrom || allFinite(v[b][j]) ? 0 : 1u << (2 * t + j);
 #pragma unroll
         for (int d = 1; d < 32; d *= 2)
           lost |= __shfl_xor_sync(~0u, lost, d);
@@ -176,7 +175,7 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
         }
       }
     }
-    Words4 *const target = reinterpret_cast<Words4 *>(to) + ((ofLeaf * 2 + step) * slabs + slab) * 128 + lane;
+    Words4 *const target = reinterpret_cast<Words4 *>(to) + item * 128 + lane;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const auto word = [&](const Words4 &w) { return j == 0 ? w.x : j == 1 ? w.y : j == 2 ? w.z : w.w; };
@@ -194,7 +193,7 @@ __device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShar
                                            Own own, Query query) {
   using S = AttentionShape<A>;
   using W = WideTile<A, C>;
-  constexpr int D = S::dim, keys = W::keys, pieces = S::keyPieces, slabs = S::valueSlabs;
+  constexpr int D = S::dim, keys = W::keys, pieces = S::keyPieces;
   char *const scratch = reinterpret_cast<char *>(consumer.scratch);
   Words4 *const keysAt = reinterpret_cast<Words4 *>(scratch), *const valuesAt = keysAt + W::keyBytes / 16;
   int *const spoiled = reinterpret_cast<int *>(scratch + W::keyBytes + W::leaves * W::leafBytes); // of each warp
@@ -252,8 +251,8 @@ __device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShar
     ownValues.base = own.values.at(at.ownRow, at.kvHead * D);
     const auto values = [&](int leaf) {
       const char *const ringEnd = consumer.ring.data + C::Ring::stages * C::Ring::stageBytes;
-      const int bad = bringWideValues<A, C>(scratch + W::keyBytes, consumer.earlier(held), ringEnd, ownValues, first, at.ownFrom,
-                                            last, leaf);
+      const int bad = bringWideValues<A, C>(scratch + W::keyBytes, consumer.earlier(held), ringEnd, ownValues, first,
+                                            at.ownFrom, last, leaf);
       if (lane == 0)
         spoiled[warp] = leaf > 0 ? min(bad, spoiled[warp]) : bad;
       if (leaf + W::leaves == kConsumerWarps)
@@ -359,16 +358,16 @@ __device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShar
         // o = p * v
         const Words4 *const ofLeaf = valuesAt + leaf % W::leaves * (W::leafBytes / 16) + lane;
 #pragma unroll
-        for (int n = 0; n < 4 * slabs; ++n) {
-          const Words4 one = loadShared4(ofLeaf, n * 512), two = loadShared4(ofLeaf, (4 * slabs + n) * 512);
+        for (int n = 0; n < 4; ++n) {
+          const Words4 one = loadShared4(ofLeaf, n * 512), two = loadShared4(ofLeaf, (4 + n) * 512);
           float even[4] = {}, odd[4] = {};
           mma(even, weight[0][0], weight[0][1], weight[1][0], weight[1][1], one.x, one.y);
           mma(odd, weight[0][0], weight[0][1], weight[1][0], weight[1][1], one.z, one.w);
           mma(even, weight[2][0], weight[2][1], weight[3][0], weight[3][1], two.x, two.y);
           mma(odd, weight[2][0], weight[2][1], weight[3][0], weight[3][1], two.z, two.w);
 #pragma unroll
-          for (int e = 0; e < 4; ++e) { // the eights 2t and 2t + 1 of the slab's dims, of the first pair and the second
-            float *const o = sum[e / 2].o + 16 * (n / 4) + e % 2 * 8 + 2 * (n % 4);
+          for (int e = 0; e < 4; ++e) { // the eights 2t and 2t + 1 of the dims, of the first pair and the second
+            float *const o = sum[e / 2].o + e % 2 * 8 + 2 * n;
             o[0] = __fadd_rn(o[0], even[e]);
             o[1] = __fadd_rn(o[1], odd[e]);
           }
@@ -419,10 +418,9 @@ __device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShar
         }
         sum[h] = unit;
       }
-      // Of a tile with a single range, too: the quotients are a lot of code.
 #pragma unroll
-      for (int word = 0; word < kWideWords<A> / 2; ++word)
-        storeTagged(wideWord<A>(grid, at.unit, warp, h * kWideWords<A> / 2 + word),
+      for (int word = 0; word < kWideWords / 2; ++word)
+        storeTagged(wideWord<A>(grid, at.unit, warp, h * kWideWords / 2 + word),
                     {__float_as_uint(sum[h].o[2 * word]), __float_as_uint(sum[h].o[2 * word + 1]),
                      __float_as_uint(word % 2 ? sum[h].z : sum[h].m), wideTag<A>(pass, layer)});
     }

@@ -202,7 +202,8 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
       w.line("else");
     }
     if (phase.kind == plan::Phase::Attention)
-      w.line("{0}Rows == 1 || shared.pass.oneRowEach ? {1}<1>({2}) : {1}<kTileRows>({2});", plan.wideUnits ? "  " : "", name, layer);
+      w.line("{0}Rows == 1 || shared.pass.oneRowEach ? {1}<1>({2}) : {1}<kTileRows>({2});", plan.wideUnits ? "  " : "", name,
+             layer);
     else
       w.line("{}{}({});", name, phase.kind == plan::Phase::Stream ? "<Rows>" : "", layer);
     if (!stamp.empty())

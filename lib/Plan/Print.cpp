@@ -70,7 +70,7 @@ std::string print(const Plan &plan) {
   out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n", plan.streamBytes,
                      plan.workspaceBytes, plan.taggedBytes);
   if (plan.wideUnits)
-    out += fmt::format("  attention of many rows of a slot: up to {} units of 128 pairs and {} positions\n", plan.wideUnits,
+    out += fmt::format("  attention of many rows of a slot: up to {} units of at most 128 pairs and {} positions\n", plan.wideUnits,
                        plan.wideLevels ? "256 or 2048" : "256");
   out += "\n";
   out += "matrices (in stream order)\n";

@@ -38,7 +38,8 @@ struct Knobs {
   int64_t chunk = 16384;     ///< bytes of one chunk of the stream, at most
   int64_t stamps = 0;        ///< 1: the kernel takes the time of each phase, when a launch asks for it
   int64_t spare = 1;         ///< 1: CTA 0 may be left to control, see Matrix::firstCta
-  int64_t wide = 1;          ///< tiles of many rows of a slot in attention: 0 never, 1 where they should take less time, 2 always
+  int64_t wide = 1;          ///< tiles of many rows of a slot in attention: 0 never, 1 where they should take less time, 2
+                             ///< wherever there is room for their sums
   bool descending = false;   ///< order=descending: a CTA walks its tiles from the last
   int64_t operands = 0;      ///< bytes of shared memory for the activations of several rows; 0: chosen
   bool words = true;         ///< edges=words: activations cross from CTA to CTA without a barrier
@@ -98,6 +99,8 @@ struct Place {
 
 /// Rows of a tile: operand A of an mma step; of a pass, at most.
 constexpr int64_t kTileRows = 16, kMaxRows = 64;
+/// Sums of a unit of attention of many rows of a slot (kWideWords of device/WideAttention.cuh, of 256 threads).
+constexpr int64_t kWideUnitBytes = 256 * 16 * 16;
 
 /// One step of all CTAs, with the grid edge behind it. A stream makes the operand of its products
 /// from what others stored, each CTA for itself. For more than one row that takes longer than
