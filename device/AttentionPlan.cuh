@@ -87,8 +87,10 @@ template <class A> struct AttentionShape {
 template <class A> struct RoundCursor : AttentionUnit {
   using S = AttentionShape<A>;
   __device__ __forceinline__ explicit RoundCursor(const AttentionUnit &unit) : AttentionUnit(unit) {}
-  __device__ __forceinline__ RoundCursor(const PassShared &pass, int first) : AttentionUnit() {
+  /// `group`: the unit's, or one before.
+  __device__ __forceinline__ RoundCursor(const PassShared &pass, int first, int group = 0) : AttentionUnit() {
     unit = first;
+    this->group = group;
     seek(pass);
   }
   /// To the unit `unit`; behind the last it becomes -1.

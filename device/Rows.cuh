@@ -26,9 +26,10 @@ template <class Pool> struct KvRows {
   __device__ __forceinline__ void storeOne(int row, int c, Floats<1> f) const {
     cache[at(row, c)] = floatToBf16(f.v[0]);
   }
-  __device__ __forceinline__ void store8(int row, int c, Floats<8> f) const {
-    *reinterpret_cast<Words4 *>(cache + at(row, c)) = pack8(f);
+  __device__ __forceinline__ void storeWords(int row, int c, Words4 words) const {
+    *reinterpret_cast<Words4 *>(cache + at(row, c)) = words;
   }
+  __device__ __forceinline__ void store8(int row, int c, Floats<8> f) const { storeWords(row, c, pack8(f)); }
 };
 
 /// cos and sin of the rope angle of frequency `i` below Dim/2, rounded to bf16.
@@ -37,11 +38,18 @@ template <int Dim> struct Rope {
   __device__ __forceinline__ float at(int position, int col, int which) const {
     return __ldg(table + ((long long)position * (Dim / 2) + col % (Dim / 2)) * 2 + which);
   }
-  template <int N> __device__ __forceinline__ Floats<N> cosAt(int position, int col) const {
-    return mapFloats<N>([&](int i) { return at(position, col + i, 0); });
-  }
-  template <int N> __device__ __forceinline__ Floats<N> sinAt(int position, int col) const {
-    return mapFloats<N>([&](int i) { return at(position, col + i, 1); });
+  template <int N> __device__ __forceinline__ Bf16Floats<N> cosAt(int position, int col) const { return valuesAt<N, 0>(position, col); }
+  template <int N> __device__ __forceinline__ Bf16Floats<N> sinAt(int position, int col) const { return valuesAt<N, 1>(position, col); }
+  template <int N, int Which> __device__ __forceinline__ Bf16Floats<N> valuesAt(int position, int col) const {
+    if constexpr (N == 8 && Dim % 16 == 0) { // side by side
+      const float *const first = table + ((long long)position * (Dim / 2) + col % (Dim / 2)) * 2;
+      return fromWords<Bf16Floats<N>>([&](int i) {
+        const Words4 two = loadConstWords(first + 4 * i);
+        return Which ? highHalves(two.y, two.w) : highHalves(two.x, two.z);
+      });
+    } else {
+      return {mapFloats<N>([&](int i) { return at(position, col + i, Which); })};
+    }
   }
   __device__ __forceinline__ Floats<2> cosPair(int position, int c0, int c1) const {
     return {{at(position, c0, 0), at(position, c1, 0)}};
@@ -57,6 +65,9 @@ template <int Dim> __device__ __forceinline__ int partnerColumn(int col) {
 }
 template <int Dim, int N> __device__ __forceinline__ Floats<N> rotated(int col, Floats<N> partner) {
   return col % Dim < Dim / 2 ? neg(partner) : partner;
+}
+template <int Dim, int N> __device__ __forceinline__ Bf16Floats<N> rotated(int col, Bf16Floats<N> partner) {
+  return col % Dim < Dim / 2 ? Bf16Floats<N>{neg(Floats<N>(partner))} : partner;
 }
 
 /// Weight number `index` of the manifest (of a layer: its first number plus the layer).
@@ -106,6 +117,34 @@ template <int Columns, class Values> __device__ __forceinline__ float warpSum(Va
 }
 template <int Columns, class Values> __device__ __forceinline__ float warpMax(Values values) {
   return reduceLanes<true, Columns>(0, Columns, values);
+}
+
+/// A block of up to 256 columns, say a head, that a warp holds at once: lane j has columns 8j..8j+7 of it. Lanes behind the
+/// last ones do as these.
+template <int Columns> __device__ __forceinline__ int columnOfLane() {
+  static_assert(Columns % 8 == 0 && Columns <= 256, "eight columns for each lane of a warp, at most");
+  return min(laneId() * 8, Columns - 8);
+}
+template <int Columns> __device__ __forceinline__ bool isLaneOfBlock() { return laneId() * 8 < Columns; }
+/// `lanes32` of such a block, or the maximum, of the values that the lanes have.
+template <bool Max, int Columns> __device__ __forceinline__ float blockReduce(Floats<8> f) {
+  float total = noneOf<Max>();
+  if (isLaneOfBlock<Columns>())
+    takeColumns<Max, Columns>(total, laneId() * 8, f);
+  return acrossLanes<Max>(total);
+}
+/// What the lane has that holds partnerColumn<Dim>(c), where this one holds column c.
+template <int Dim> __device__ __forceinline__ int partnerLane(int c) {
+  static_assert(Dim % 16 == 0, "half of them are whole lanes'");
+  return (laneId() + (partnerColumn<Dim>(c) - c) / 8) & 31;
+}
+template <int Dim> __device__ __forceinline__ Floats<8> ofPartner(int c, Floats<8> f) {
+  const int lane = partnerLane<Dim>(c);
+  return mapFloats<8>([&](int i) { return __shfl_sync(~0u, f.v[i], lane); });
+}
+template <int Dim> __device__ __forceinline__ Bf16Floats<8> ofPartner(int c, Bf16Floats<8> f) {
+  const int lane = partnerLane<Dim>(c);
+  return fromWords<Bf16Floats<8>>([&](int i) { return __shfl_sync(~0u, wordOf(f, i), lane); });
 }
 
 /// Sum tree `parts8`: the columns, padded to a multiple of 256, in 8 parts; each part as

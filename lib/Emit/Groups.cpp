@@ -1,5 +1,6 @@
 #include "TensorEmitter.h"
 #include "llvm/ADT/STLExtras.h"
+#include <algorithm>
 #include <set>
 
 namespace megalith::emit {
@@ -24,6 +25,22 @@ void TensorEmitter::declareWeights(const Group &group) {
         w.line("const WeightRows<{}> {}{{weightAt(p, {}{})}};", weight.getInts("shape")[1], identifier(op.name),
                weights.at(op.name), weight.getInt("layers") ? " + layer" : "");
   }
+}
+
+void TensorEmitter::declareRopes(const Slice &slice) {
+  std::set<int64_t> dims;
+  for (const Operation *op : slice)
+    if (op->op == Op::RopeCos || op->op == Op::RopeSin)
+      dims.insert(op->getInt("dim"));
+  for (int64_t dim : dims)
+    w.line("const Rope<{0}> rope{0}{{p.ropeCosSin}};", dim);
+}
+
+void TensorEmitter::declareRopes(const Operation &op) {
+  Slice all;
+  for (const ir::Region &region : op.regions)
+    ir::walk(region, [&](const Operation &inner) { all.push_back(&inner); });
+  declareRopes(all);
 }
 
 void TensorEmitter::declarePosition(const Slice &slice) {
@@ -81,27 +98,40 @@ void TensorEmitter::emitMap(const plan::Phase &phase) {
   Group group(module, plan, op.region());
   declareWeights(group);
   emitSinkDeclarations(group);
-  for (const Sink &sink : sinks(group, op))
-    emitMapChain(group, sink);
+  std::vector<Sink> open = sinks(group, op);
+  while (!open.empty()) { // what is stored in several places is made once
+    const auto others = std::stable_partition(open.begin(), open.end(), [&](const Sink &s) { return s.value == open[0].value; });
+    emitMapChain(group, llvm::ArrayRef(open).take_front(others - open.begin()));
+    open.erase(open.begin(), others);
+  }
 }
 
 void TensorEmitter::emitOperand(const plan::Phase &phase) {
   Group group(module, plan, phase.op->region());
   declareWeights(group);
-  emitMapChain(group, {operandOf(group, plan.matrices[phase.matrix]), placeExpr(plan, phase.to), false, phase.op->loc}, true);
+  emitMapChain(group, Sink{operandOf(group, plan.matrices[phase.matrix]), placeExpr(plan, phase.to), false, phase.op->loc}, true);
 }
 
 Value TensorEmitter::operandOf(const Group &group, const plan::Matrix &m) {
   return group.def(m.ranges[0].product)->operands[0];
 }
 
-void TensorEmitter::emitMapChain(const Group &group, const Sink &sink, bool wholeCta) {
-  auto slice = group.slice(sink.value);
-  int64_t columns = module.type(sink.value).size, parts = 1;
+void TensorEmitter::emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks, bool wholeCta) {
+  const Value value = sinks[0].value;
+  auto slice = group.slice(value);
+  int64_t columns = module.type(value).size, parts = 1;
   for (const Operation *op : slice)
     if (isReduction(op->op))
       parts = std::max(parts, op->getInt("groups", 1));
   wholeCta &= parts == 1;
+  if (parts > 1 && columns != parts && fitsLanes(slice, columns / parts)) {
+    auto rows = w.lambda(fmt::format("spreadRows(numRows, {}, [&](int row, int part)", parts));
+    const std::string made = emitBlock(group, value, parts);
+    w.line("const auto made = {};", made);
+    auto mine = w.scope(fmt::format("if (isLaneOfBlock<{}>())", columns / parts));
+    emitStores(sinks, "store8", "c", "made");
+    return;
+  }
   const bool quarters = !wholeCta && columns != parts && llvm::none_of(slice, [](const Operation *op) { return isReduction(op->op); });
   auto rows = w.lambda(wholeCta ? "rowsOfCtas(numRows, [&](int row)"
                                 : fmt::format("spreadRows(numRows, {}, [&](int row, int part)", quarters ? 4 : parts));
@@ -132,13 +162,9 @@ void TensorEmitter::emitMapChain(const Group &group, const Sink &sink, bool whol
     }
   }
   if (columns == parts) {
-    std::string value = scalarValues.eval(sink.value);
-    at(sink.loc);
-    {
-      auto lane = w.scope("if (laneId() == 0)");
-      w.line("{}.store(row, part, {{{{{}}}}});", sink.store, value);
-    }
-    ours();
+    const std::string made = scalarValues.eval(value);
+    auto lane = w.scope("if (laneId() == 0)");
+    emitStores(sinks, "store", "part", fmt::format("{{{{{}}}}}", made));
     return;
   }
   ours();
@@ -152,10 +178,57 @@ void TensorEmitter::emitMapChain(const Group &group, const Sink &sink, bool whol
   Vectors vectors(w, group, Vectors::Eight, columns, marker());
   for (auto &[id, expr] : scalars)
     vectors.bind(Value{id}, expr);
-  std::string value = vectors.eval(sink.value);
-  at(sink.loc);
-  w.line("{}.store8(row, c, {});", sink.store, value);
+  emitStores(sinks, "store8", "c", vectors.eval(value));
+}
+
+void TensorEmitter::emitStores(llvm::ArrayRef<Sink> sinks, const char *method, const char *column, std::string value) {
+  if (sinks.size() > 1 && value != "made") {
+    at(sinks[0].loc);
+    w.line("const auto made = {};", value);
+    value = "made";
+  }
+  for (const Sink &sink : sinks) {
+    at(sink.loc);
+    w.line("{}.{}(row, {}, {});", sink.store, method, column, value);
+  }
   ours();
+}
+
+bool TensorEmitter::fitsLanes(const Slice &slice, int64_t block) {
+  return block % 8 == 0 && block <= 256 && llvm::all_of(slice, [&](const Operation *op) {
+    return op->op != Op::RotateHalf || (op->getInt("dim") % 16 == 0 && block % op->getInt("dim") == 0);
+  });
+}
+
+std::string TensorEmitter::emitBlock(const Group &group, Value value, int64_t parts) {
+  const auto slice = group.slice(value);
+  const int64_t columns = module.type(value).size, block = columns / parts;
+  w.line("const int c = part * {0} + columnOfLane<{0}>();", block);
+  declarePosition(slice);
+  Vectors vectors(w, group, Vectors::Eight, columns, marker());
+  vectors.byLanes();
+  for (const Operation *op : slice) // on their way while the others are waited for
+    if (op->op == Op::RopeCos || op->op == Op::RopeSin || (op->op == Op::WeightGet && module.type(op->result()).size % block == 0))
+      vectors.hold(op->result());
+  Vectors scalars(w, group, Vectors::Scalar, parts, marker());
+  std::set<uint32_t> scalar; // one for the block
+  for (const Operation *op : slice) {
+    const Value r = op->result();
+    if (isReduction(op->op)) {
+      const std::string terms = vectors.eval(op->operands[0]);
+      const std::string name = (module.hint(r).empty() ? "sum" : identifier(module.hint(r))) + (scalar.empty() ? "" : std::to_string(scalar.size() + 1));
+      at(op->loc);
+      w.line("const float {} = blockReduce<{}, {}>({});", name, op->op == Op::ReduceMax, block, terms);
+      scalars.bind(r, name);
+    } else if (op->operands.empty() || module.type(r).size == columns) {
+      continue;
+    }
+    vectors.bind(r, scalars.eval(r));
+    scalar.insert(r.id);
+  }
+  std::string result = vectors.eval(value);
+  ours();
+  return result;
 }
 
 void TensorEmitter::emitReduction(const Group &group, const Operation &op, int64_t columns, const std::string &name,

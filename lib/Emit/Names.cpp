@@ -52,10 +52,10 @@ static bool isReserved(llvm::StringRef word) {
       "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unix", "unsigned", "using",
       "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
       // variables
-      "aside", "b", "beside", "best", "c", "early", "epilogue", "finish", "grid", "inBlock", "instance", "keys", "layer", "logit", "numRows", "operand", "out", "own", "p", "pair", "part", "partner",
+      "aside", "b", "beside", "best", "c", "early", "epilogue", "finish", "grid", "inBlock", "instance", "keys", "keep", "layer", "logit", "made", "numRows", "operand", "out", "own", "p", "pair", "part", "partner",
       "pass", "position", "query", "rope", "row", "set", "shared", "sum", "tile", "bestsOf", "unused", "values", "words", "workspace", "y",
       // functions and types
-      "Aside", "Beside", "Best", "Bf", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "NoAside", "NoSource", "PassShared",
+      "Aside", "Beside", "Best", "Bf", "blockReduce", "columnOfLane", "isLaneOfBlock", "Made", "madeRows", "ofPartner", "ownRows", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "NoAside", "NoSource", "PassShared",
       "Request", "Rope", "Shared", "Stream", "Rows", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend", "attendWide", "mergeWide",
       "AttentionShape", "consumerSync", "ctaReduce", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent",
       "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "packedVector", "partnerColumn",
@@ -74,6 +74,8 @@ std::string identifier(llvm::StringRef name) {
   return isReserved(out) ? out + "_" : out;
 }
 
+std::string madeFunction(const std::string &attention) { return attention + "Made"; }
+
 std::map<const plan::Phase *, std::string> phaseFunctions(const plan::Plan &plan) {
   std::map<const plan::Phase *, std::string> functions;
   std::set<std::string> taken;
@@ -82,8 +84,11 @@ std::map<const plan::Phase *, std::string> phaseFunctions(const plan::Plan &plan
       for (const plan::Phase &phase : *phases) {
         const std::string base = identifier(plan.model) + typeName(segment.name) + typeName(phase.name);
         std::string name = base;
-        for (int n = 2; !taken.insert(name).second; ++n)
+        for (int n = 2; taken.count(name) || (phase.makes && taken.count(madeFunction(name))); ++n)
           name = base + std::to_string(n);
+        taken.insert(name);
+        if (phase.makes)
+          taken.insert(madeFunction(name));
         functions[&phase] = name;
       }
   return functions;

@@ -193,6 +193,8 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
     std::optional<CodeWriter::Scope> several;
     if (phase.kind == plan::Phase::Operand)
       several.emplace(w.scope("if (Rows > 1)"));
+    if (phase.several)
+      several.emplace(w.scope("if (Rows > 1 && !shared.pass.oneRowEach)"));
     if (!stamp.empty())
       w.line("stampBegin(shared.grid, {});", stamp);
     const std::string &name = functions.at(&phase), layer = layers ? "layer" : "";
@@ -215,9 +217,18 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
   }
 }
 
+void TensorEmitter::emitPhaseBegin() {
+  w.line("Shared &shared = sharedOfCta();");
+  w.line("const abi::LaunchParams &p = shared.params;");
+  w.line("PassShared &pass = shared.pass;");
+  w.line("const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};");
+}
+
 void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
   inLayers = layers;
   const std::string &name = functions.at(&phase);
+  if (phase.makes)
+    emitMadeRows(phase, madeFunction(name));
   w.line();
   emitPhaseComment(phase);
   if (phase.kind == plan::Phase::Stream || phase.kind == plan::Phase::Attention)
@@ -225,26 +236,14 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
   // What is short and runs once in a pass is not called: a call to code that is not near costs more than the code.
   const char *const inlined = phase.kind == plan::Phase::Map && !layers ? "__forceinline__" : "__noinline__";
   auto fn = w.scope(fmt::format("__device__ {} void {}({})", inlined, name, layers ? "int layer" : ""), name);
-  w.line("Shared &shared = sharedOfCta();");
-  w.line("const abi::LaunchParams &p = shared.params;");
-  w.line("PassShared &pass = shared.pass;");
-  w.line("const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};");
+  emitPhaseBegin();
   w.line("const int numRows = pass.numRows;");
-  std::set<int64_t> ropes;
-  const auto noteRope = [&](const Operation &op) {
-    if (op.op == Op::RopeCos || op.op == Op::RopeSin)
-      ropes.insert(op.getInt("dim"));
-  };
   if (phase.kind == plan::Phase::Operand) {
     Group group(module, plan, phase.op->region());
-    for (const Operation *op : group.slice(operandOf(group, plan.matrices[phase.matrix])))
-      noteRope(*op);
+    declareRopes(group.slice(operandOf(group, plan.matrices[phase.matrix])));
   } else if (phase.op) {
-    for (const Region &region : phase.op->regions)
-      ir::walk(region, noteRope);
+    declareRopes(*phase.op);
   }
-  for (int64_t dim : ropes)
-    w.line("const Rope<{0}> rope{0}{{p.ropeCosSin}};", dim);
   switch (phase.kind) {
   case plan::Phase::Stream:
     emitStream(phase);
@@ -298,15 +297,69 @@ void TensorEmitter::emitCopy(const plan::Phase &phase) {
   w.line("{}.store8(row, c, {}.load8(row, c));", placeExpr(plan, phase.to), placeExpr(plan, phase.from));
 }
 
+void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &name) {
+  const Operation &map = *phase.makes, &attention = *phase.op;
+  w.line();
+  w.comment(fmt::format("What attention takes{}: head `part` of row `row`, eight columns to a lane. The pool gets keys and values, too, to `keep`.",
+                        place(map.loc)));
+  auto fn = w.scope(fmt::format("__device__ __forceinline__ Words4 {}({}Made what, int row, int part, bool keep)", name,
+                                inLayers ? "int layer, " : ""),
+                    name);
+  emitPhaseBegin();
+  declareRopes(map);
+  Group group(module, plan, map.region());
+  declareWeights(group);
+  emitSinkDeclarations(group);
+  const auto emitMade = [&](Value value, int64_t heads, const char *pool, SourceLoc loc) {
+    w.line("const auto made = {};", emitBlock(group, value, heads));
+    if (pool) {
+      w.line("if (keep && isLaneOfBlock<{}>())", module.type(value).size / heads);
+      at(loc);
+      w.line("  {}.store8(row, c, made);", pool);
+      ours();
+    }
+    w.line("return pack8(made);");
+  };
+  for (auto [result, value] : llvm::zip(map.results, map.region().ops.back().operands))
+    if (result == attention.operands[0]) {
+      auto query = w.scope("if (what == Made::Query)");
+      emitMade(value, attention.getInt("heads"), nullptr, {});
+    }
+  for (const Operation &op : map.region().ops)
+    if (op.op == Op::KvAppend) {
+      {
+        auto key = w.scope("if (what == Made::Key)");
+        emitMade(op.operands[0], attention.getInt("kv_heads"), "keys", op.loc);
+      }
+      emitMade(op.operands[1], attention.getInt("kv_heads"), "values", op.loc);
+    }
+}
+
 void TensorEmitter::emitAttention(const plan::Phase &phase) {
   const Operation &op = *phase.op;
   const std::string layer = inLayers ? "layer" : "0";
   const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
+  const std::string kv = typeName(plan.model) + "Kv", out = placeExpr(plan, plan.placeOf.at(op.result().id)),
+                    scale = floatLiteral(op.getFloat("scale"));
+  const auto attend = [&](const char *query) {
+    w.line("const auto out = {};", out);
+    at(op.loc);
+    w.line("attend<{}, Rows>(shared.grid, {}, pass, {}, {}, shared.stream(), own, {}, out);", kv, phase.edge, layer, scale, query);
+    ours();
+  };
+  std::optional<CodeWriter::Scope> others;
+  if (phase.makes) {
+    {
+      auto one = w.scope("if constexpr (Rows == 1)"); // of each slot
+      w.line("const auto own = madeRows([{}](Made what, int row, int head, bool keep) {{ return {}({}what, row, head, keep); }});",
+             inLayers ? "layer" : "", madeFunction(functions.at(&phase)), inLayers ? "layer, " : "");
+      attend("Nothing()");
+    }
+    others.emplace(w.scope("else"));
+  }
   w.line("const auto own = ownRows({}, {});", placeExpr(plan, {plan.newKeys, instance}),
          placeExpr(plan, {plan.newValues, instance}));
   w.line("const auto query = {};", placeExpr(plan, plan.placeOf.at(op.operands[0].id)));
-  const std::string kv = typeName(plan.model) + "Kv", out = placeExpr(plan, plan.placeOf.at(op.result().id)),
-                    scale = floatLiteral(op.getFloat("scale"));
   std::optional<CodeWriter::Scope> several;
   if (plan.wideUnits) {
     {
@@ -322,10 +375,7 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
     }
     several.emplace(w.scope("else"));
   }
-  w.line("const auto out = {};", out);
-  at(op.loc);
-  w.line("attend<{}, Rows>(shared.grid, {}, pass, {}, {}, shared.stream(), own, query, out);", kv, phase.edge, layer, scale);
-  ours();
+  attend("query");
 }
 
 void emitTensor(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,

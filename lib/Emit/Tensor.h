@@ -23,6 +23,8 @@ std::string identifier(llvm::StringRef name);
 std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan &plan);
 /// The function of each phase; no two are equal.
 std::map<const plan::Phase *, std::string> phaseFunctions(const plan::Plan &plan);
+/// The function of what the attention of that name makes for itself.
+std::string madeFunction(const std::string &attention);
 /// The rows of a value: `b.x(layer + 1)`.
 std::string placeExpr(const plan::Plan &plan, const plan::Place &place);
 /// What a kernel with `--plan stamps=1` takes the time of in each tick, in this order:

@@ -63,9 +63,13 @@ private:
   /// Chunks of the body that a CTA's producer copies before it knows the pass, at most.
   std::string chunksAhead(const plan::Segment &segment) const;
   void emitPhase(const plan::Phase &phase, bool layers);
+  /// What all functions of the tensor half begin with.
+  void emitPhaseBegin();
   void emitPhaseComment(const plan::Phase &phase);
   void emitCopy(const plan::Phase &phase);
   void emitAttention(const plan::Phase &phase);
+  /// A function for the queries, and for the pass's own keys and values, that attention makes.
+  void emitMadeRows(const plan::Phase &phase, const std::string &name);
 
   // --- groups ---------------------------------------------------------------
 
@@ -74,6 +78,8 @@ private:
 
   /// Weights that a group reads beside its products.
   void declareWeights(const Group &group);
+  void declareRopes(const Slice &slice);
+  void declareRopes(const ir::Operation &op);
   void declarePosition(const Slice &slice);
   void declarePartner(const Slice &slice);
 
@@ -88,9 +94,14 @@ private:
   void emitSinkDeclarations(const Group &group);
 
   void emitMap(const plan::Phase &phase);
-  /// One stored value: a warp for each row, or for each block of its columns that
+  /// One value, which is stored in one place or in several: a warp for each row, or for each block of its columns that
   /// is reduced on its own.
-  void emitMapChain(const Group &group, const Sink &sink, bool wholeCta = false);
+  void emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks, bool wholeCta = false);
+  void emitStores(llvm::ArrayRef<Sink> sinks, const char *method, const char *column, std::string value);
+  /// Whether a warp can hold a block of so many columns at once, and partners stand in other lanes.
+  static bool fitsLanes(const Slice &slice, int64_t block);
+  /// The same for block `part` of `row`: an expression for the lane's eight columns `c` of it.
+  std::string emitBlock(const Group &group, ir::Value value, int64_t parts);
   /// The operand of a stream's products: a CTA for each row.
   void emitOperand(const plan::Phase &phase);
   /// One reduction of columns [0, n) of a row (or of block `part` of a row) by a warp, or of a row by

@@ -127,6 +127,8 @@ std::string Vectors::compute(const Operation &op, bool partner) {
   case Op::RotateHalf:
     if (width == Pair)
       return fmt::format("rotatePair({})", eval(op.operands[0]));
+    if (lanes)
+      return fmt::format("rotated<{0}>(c, ofPartner<{0}>(c, {1}))", op.getInt("dim"), eval(op.operands[0]));
     assert(!partner && "rotate_half of rotate_half is not formed into a map");
     return fmt::format("rotated<{}>(c, {})", op.getInt("dim"), eval(op.operands[0], true));
   default:
@@ -134,7 +136,7 @@ std::string Vectors::compute(const Operation &op, bool partner) {
   }
 }
 
-std::string Vectors::eval(Value v, bool partner) {
+std::string Vectors::eval(Value v, bool partner, bool held) {
   auto key = std::make_pair(v.id, partner);
   if (auto it = names.find(key); it != names.end())
     return it->second;
@@ -148,7 +150,7 @@ std::string Vectors::eval(Value v, bool partner) {
   std::string expr = op ? compute(*op, partner) : load(v, partner);
   bool inlined = op && op->op == Op::Const;
   inlined |= group.uses[v.id] <= 1 && expr.size() < 64;
-  if (!inlined) {
+  if (!inlined || held) {
     std::string name = fresh(v, partner);
     if (op)
       at(op->loc);

@@ -41,7 +41,12 @@ public:
   /// `expr` are then no names for new ones.
   void bind(ir::Value v, std::string expr);
   /// An expression for `v`; `partner`: at the column rotate_half takes from.
-  std::string eval(ir::Value v, bool partner = false);
+  std::string eval(ir::Value v, bool partner = false) { return eval(v, partner, false); }
+  /// The same with a variable for it, here.
+  void hold(ir::Value v) { eval(v, false, true); }
+
+  /// From here on the lanes of a warp have a block of columns at once, and a partner's value comes from its lane.
+  void byLanes() { lanes = true; }
 
   /// The same without a variable for it: of what needs no other values.
   std::string expression(ir::Value v) { return compute(*group.def(v), false); }
@@ -54,7 +59,9 @@ private:
   std::function<void(SourceLoc)> at;
   std::map<std::pair<uint32_t, bool>, std::string> names;
   std::set<std::string> taken;
+  bool lanes = false;
 
+  std::string eval(ir::Value v, bool partner, bool held);
   std::string column(bool partner) const;
   std::string load(ir::Value v, bool partner);
   std::string compute(const ir::Operation &op, bool partner);

@@ -15,5 +15,9 @@ constexpr int64_t kMostTiles = 2;
 /// record, tagged words, and a CTA's shared memory. Reports Diag::PlanShared when that has no room.
 void layOut(Plan &plan, const ir::Module &module, const ir::Operation &model, Diagnostics &diags);
 
+/// Whether all that `map` makes is for `attention`, and that can make it head by head (HeadMaps.cpp). What the map reads
+/// has its place in `plan`.
+bool isMadeByAttention(const Plan &plan, const ir::Module &module, const ir::Operation &map, const ir::Operation &attention);
+
 } // namespace megalith::plan
 #endif

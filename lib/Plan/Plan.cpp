@@ -262,6 +262,9 @@ private:
                    : op.op == Op::Map                   ? "map"
                                                         : "attention";
     }
+    if (op.op == Op::Attention && !phases.empty() && phases.back().kind == Phase::Map &&
+        isMadeByAttention(plan, module, *phases.back().op, op))
+      leaveToAttention(phases.back(), phase);
     phase.edge = newEdge(phase.name, op.loc);
     for (auto [number, result] : llvm::enumerate(op.results)) {
       const ir::Type &type = module.type(result);
@@ -281,6 +284,15 @@ private:
           return false;
     phases.push_back(std::move(phase));
     return true;
+  }
+
+  void leaveToAttention(Phase &map, Phase &attention) {
+    map.several = true;
+    attention.makes = map.op;
+    for (Value v : map.op->results)
+      if (auto place = plan.placeOf.find(v.id); place != plan.placeOf.end())
+        plan.buffers[place->second.buffer].several = true;
+    plan.buffers[plan.newKeys].several = plan.buffers[plan.newValues].several = true;
   }
 
   /// The blocks of columns that are reduced, each on its own, for a value of `op`'s region.

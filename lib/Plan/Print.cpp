@@ -53,7 +53,8 @@ static void printPhases(std::string &out, const Plan &plan, const std::vector<Ph
       }
     if (phase.kind == Phase::Copy || phase.kind == Phase::Operand)
       results = " -> " + placeName(plan, phase.to);
-    out += fmt::format("{}{:<9} {:<24}{}  edge {}\n", indent, kind, phase.name, results, phase.edge);
+    out += fmt::format("{}{:<9} {:<24}{}  edge {}{}\n", indent, kind, phase.name, results, phase.edge,
+                       phase.several ? ", where a slot has several rows; else attention makes them" : "");
   }
 }
 

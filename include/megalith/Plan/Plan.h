@@ -87,7 +87,7 @@ struct Buffer {
   int64_t instances;
   int64_t offset, bytes;      ///< in the record of a row; bytes of one instance
   int edge = 0;               ///< behind the phase that writes it (of two, the one in the layers)
-  bool several = false;       ///< only passes of more than one row write it
+  bool several = false;       ///< passes of one row do not write it
 };
 
 /// Which instance of a buffer a value is: a fixed one, the layer's, or the one behind.
@@ -104,7 +104,8 @@ constexpr int64_t kWideUnitBytes = 256 * 16 * 16;
 
 /// One step of all CTAs, with the grid edge behind it. A stream makes the operand of its products
 /// from what others stored, each CTA for itself. For more than one row that takes longer than
-/// the products: an `Operand` phase in front makes it once.
+/// the products: an `Operand` phase in front makes it once. Attention makes its queries, keys and values in the same
+/// way where it can and no slot has two rows in the pass: otherwise the `Map` in front does.
 struct Phase {
   enum Kind { Stream, Map, Attention, Copy, Operand } kind;
   std::string name;
@@ -112,6 +113,8 @@ struct Phase {
   int matrix = -1;            ///< Stream, Operand
   Place from = {}, to = {};   ///< Copy; Operand: to
   std::optional<Place> operand = {}; ///< Stream: its operand in passes of more than one row, when that is made in front
+  const ir::Operation *makes = nullptr; ///< Attention: the map in front that it can do without
+  bool several = false;       ///< Map: only passes in which a slot has several rows need it
   int edge = -1;
 };
 
