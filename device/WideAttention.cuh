@@ -9,6 +9,9 @@
 // The pairs are the 16 rows of operand A here, keys and dims of the values the columns of B: each mma step has the same
 // keys, or dims, in the same places as in Attention.cuh, so the sum tree is the same one, and with it the bits.
 //
+// Of heads of more than 64 dims a warp takes 64 dims of the values at a time, and computes the weights anew for each: the sums of all
+// dims would leave it no registers.
+//
 // A unit is a range of one round, or of eight where shared memory has room for a thread's sums of the rounds before. The parts
 // of a tile's ranges, of a single one, too, cross as words of 16 bytes: two dims, m (of even words) or z (of odd ones), and
 // the number of the pass and the layer.
@@ -22,25 +25,27 @@ namespace megalith::device {
 template <class A, class C> struct WideTile {
   using S = AttentionShape<A>;
   static constexpr int keys = S::keysOfChunk(C::Ring::stageBytes); ///< of a chunk; a round's values are held together
-  static_assert(S::dim <= 64 && keys >= 64 && S::round / keys <= C::Ring::stages - C::Ring::lent,
+  static_assert(S::dim <= 128 && keys >= 64 && S::round / keys <= C::Ring::stages - C::Ring::lent,
                 "of a long head, or in a short ring, attention of many rows is not planned");
   static constexpr int keyBytes = S::round / 8 * S::keyPieces * 512; ///< [eight keys][32 dims][lane]
-  static constexpr int leafBytes = 2 * 4 * 512;                      ///< [step 2][two columns of B, of eight][lane]
-  static constexpr int outputs = 16; ///< of a thread, of each of its two pairs: dims 16t to 16t + 15
+  /// Of more than 64 dims a slab of 64 at a time is summed up, with the weights computed anew: others leave no registers.
+  static constexpr int slabs = S::valueSlabs;
+  static constexpr int leafBytes = 2 * 4 * 512; ///< of a slab: [step 2][two columns of B, of eight][lane]
+  static constexpr int outputs = 16;            ///< of a thread, of each of its two pairs: dims 16t to 16t + 15 of a slab
   /// Of a unit of several rounds: what a thread has of the rounds before for each pair, in words of 16 bytes.
-  static constexpr int kept = outputs / 4 + 1, stateBytes = A::wideLevels > 0 ? kConsumerThreads * 2 * kept * 16 : 0;
+  static constexpr int kept = outputs / 4 + 1, stateBytes = A::wideLevels > 0 ? slabs * kConsumerThreads * 2 * kept * 16 : 0;
   static constexpr int room = C::wideBytes() - keyBytes - kConsumerWarps * 4 - stateBytes;
   static constexpr int leaves = room >= 8 * leafBytes ? 8 : room >= 4 * leafBytes ? 4 : room >= 2 * leafBytes ? 2 : 1;
   static_assert(room >= leafBytes, "room for keys and values as fragments");
   static constexpr int begin = keyBytes + leaves * leafBytes + kConsumerWarps * 4; ///< of what is kept of the rounds before
 };
 
-/// Words of a lane in a unit's parts: [pair 2][two dims 8].
+/// Words of a lane in a unit's parts, of a slab: [pair 2][two dims 8].
 constexpr int kWideWords = 16;
 /// The lane's word number `word`: those of a warp's lanes stand side by side.
 template <class A> __device__ __forceinline__ Words4 *wideWord(const GridEdges &grid, long long unit, int warp, int word) {
   Words4 *const words = reinterpret_cast<Words4 *>(grid.params->tagged + A::wideSums);
-  return words + ((unit * kConsumerWarps + warp) * kWideWords + word) * 32 + laneId();
+  return words + ((unit * kConsumerWarps + warp) * (kWideWords * AttentionShape<A>::valueSlabs) + word) * 32 + laneId();
 }
 template <class A> __device__ __forceinline__ u32 wideTag(const PassShared &pass, int layer) {
   return pass.number * A::layers + layer + 1;
@@ -53,7 +58,7 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
   assumeShared(&pass);
   const u32 tag = wideTag<A>(pass, layer);
   using S = AttentionShape<A>;
-  constexpr int perWarp = kWideWords / 2, perTile = kConsumerWarps * perWarp, ahead = 4;
+  constexpr int perWarp = S::valueSlabs * kWideWords / 2, perTile = kConsumerWarps * perWarp, ahead = 4;
   const int g = laneId() >> 2, t = laneId() & 3;
   int item = unitsFrom() * kConsumerWarps + warpId(); // of a warp
   for (int group = 0; group < pass.groups; ++group) {
@@ -62,7 +67,7 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
 #pragma unroll 1
     for (; item < S::tilesOfRows * perTile; item += gridDim.x * kConsumerWarps) {
       const int tile = item / perTile, warp = item % perTile / perWarp, words = item % perWarp * 2; // and the next
-      const int pair = 16 * warp + words / 8 * 8 + g, dims = 16 * t + words % 8 * 2;
+      const int pair = 16 * warp + words % kWideWords / 8 * 8 + g, dims = words / kWideWords * 64 + 16 * t + words % 8 * 2;
       const int head = tile / S::slices * S::group + tile % S::slices * S::headsOfTile + pair % S::headsOfTile;
       if (pair >= pairs || head >= (tile / S::slices + 1) * S::group || dims >= S::dim)
         continue;
@@ -113,10 +118,10 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
 
 constexpr int kNoPosition = 0x7fffffff;
 
-/// Values of leaves [leaf, leaf + W::leaves) of the round that begins at position `first`, from chunks, of which `chunk` is
-/// the first, and from the pass's own rows, of which `own` begins with the one at `ownFrom`: a warp takes one of a leaf's two
-/// steps at a time. A row must not get 0 * infinity from a later row of its slot: in eights that end behind `ownFrom` such
-/// values become zeros, and the rows that see them get NaN. The lowest of these positions that the warp has seen, or
+/// Values of leaves [leaf, leaf + W::leaves), counted from slab to slab, of the round that begins at position `first`, from chunks, of which
+/// `chunk` is the first, and from the pass's own rows, of which `own` begins with the one at `ownFrom`: a warp takes one of a leaf's
+/// two steps at a time. A row must not get 0 * infinity from a later row of its slot: in eights that end behind `ownFrom` such
+/// values become zeros, and the rows that see them get NaN in these dims. The lowest of these positions that the warp has seen, or
 /// kNoPosition. Out of line: it needs few of the registers that the sums leave.
 template <class A, class C, class Rows>
 __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const char *ringEnd, Rows own, int first,
@@ -126,7 +131,7 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
   using S = AttentionShape<A>;
   using W = WideTile<A, C>;
   constexpr int items = 2 * W::leaves;
-  const int lane = laneId(), g = lane >> 2, t = lane & 3, dims = 8 * g;
+  const int lane = laneId(), g = lane >> 2, t = lane & 3, dims = (W::slabs > 1 ? leaf / kConsumerWarps * 64 : 0) + 8 * g;
   const auto rowOf = [&](int key) { // chunks follow each other, around the end of the ring
     const char *const at = chunk + key / W::keys * C::Ring::stageBytes;
     return (at < ringEnd ? at : at - C::Ring::stageBytes * (C::Ring::stages - C::Ring::lent)) + key % W::keys * S::rowBytes;
@@ -134,8 +139,8 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
   int bad = kNoPosition;
 #pragma unroll 1
   for (int item = warpId(); item < items; item += kConsumerWarps) {
-    const int ofLeaf = item / 2, step = item % 2;            // of two blocks of 64 keys
-    const int eight = 128 * step + 8 * (leaf + ofLeaf);      // of the first block
+    const int ofLeaf = item / 2, step = item % 2;                        // of two blocks of 64 keys
+    const int eight = 128 * step + 8 * (leaf % kConsumerWarps + ofLeaf); // of the first block
     Words4 v[2][2] = {}; // keys 2t and 2t + 1 of both
     if (dims < S::dim) {
       if (first + eight + 64 + 8 <= ownFrom) {
@@ -249,13 +254,13 @@ __device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShar
       consumer.acquire();
     auto ownValues = own.values;
     ownValues.base = own.values.at(at.ownRow, at.kvHead * D);
-    const auto values = [&](int leaf) {
+    const auto values = [&](int leaf, int slab) {
       const char *const ringEnd = consumer.ring.data + C::Ring::stages * C::Ring::stageBytes;
       const int bad = bringWideValues<A, C>(scratch + W::keyBytes, consumer.earlier(held), ringEnd, ownValues, first,
-                                            at.ownFrom, last, leaf);
+                                            at.ownFrom, last, slab * kConsumerWarps + leaf);
       if (lane == 0)
         spoiled[warp] = leaf > 0 ? min(bad, spoiled[warp]) : bad;
-      if (leaf + W::leaves == kConsumerWarps)
+      if (leaf + W::leaves == kConsumerWarps && slab + 1 == W::slabs)
         for (int back = held; back > 0; --back)
           consumer.releaseEarlier(back);
     };
@@ -291,138 +296,146 @@ __device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShar
           if (first + 8 * (eight + n * step) + 2 * t + e % 2 >= seen[e / 2])
             s[n][e] = nothing;
     };
-    Soft<W::outputs> sum[2]; // of the round
+    Soft<W::outputs> sum[2]; // of the round, of a slab
     float most[2] = {};      // where no score is above minus infinity, s - m would be NaN
 #pragma unroll 1
-    for (int part = 0; part < kConsumerWarps; part += W::leaves) {
-      if (part > 0)
-        consumerSync(); // the values before have been read
-      values(part);
-      if (part == 0 && fresh) {
-        const auto pairOfWord = [&](int j) { return pairOf(j / pieces); };
-        const auto wanted = [&](int j) { return at.has(pairOfWord(j)) && hasKeyDim(j % pieces); };
-        const auto rowOf = [&](int j) { return at.rowOf(pairOfWord(j)); };
-        const auto columnOf = [&](int j) { return at.columnOf(pairOfWord(j)) + 32 * (j % pieces) + 8 * t; };
-        Words4 q[2 * pieces];
-        peekAll(query, q, wanted, rowOf, columnOf);
-        settleAll(query, q, wanted, rowOf, columnOf);
-#pragma unroll
-        for (int i = 0; i < pieces; ++i) {
-          const Words4 &one = q[i], &other = q[pieces + i];
-          const u32 words[2][4] = {{one.x, other.x, one.y, other.y}, {one.z, other.z, one.w, other.w}};
-          // A lane's own word: but ptxas does not know, and keeps the four side by side, as mma takes them.
-#pragma unroll
-          for (int j = 0; j < 8; ++j)
-            a[i][j / 4][j % 4] = __shfl_sync(~0u, words[j / 4][j % 4], lane);
-        }
-      }
-      consumerSync();
-      if (part == 0) {
-        const int eights = min(S::round / 8, (last - first) / 8 + 1);
+    for (int slab = 0; slab < W::slabs; ++slab) {
 #pragma unroll 1
-        for (int eight = 0; eight < eights; eight += 2) {
-          float s[2][4];
-          scores(eight, 1, s);
+      for (int part = 0; part < kConsumerWarps; part += W::leaves) {
+        if (part > 0 || slab > 0)
+          consumerSync(); // the values before have been read
+        values(part, slab);
+        if (part == 0 && slab == 0 && fresh) {
+          const auto pairOfWord = [&](int j) { return pairOf(j / pieces); };
+          const auto wanted = [&](int j) { return at.has(pairOfWord(j)) && hasKeyDim(j % pieces); };
+          const auto rowOf = [&](int j) { return at.rowOf(pairOfWord(j)); };
+          const auto columnOf = [&](int j) { return at.columnOf(pairOfWord(j)) + 32 * (j % pieces) + 8 * t; };
+          Words4 q[2 * pieces];
+          peekAll(query, q, wanted, rowOf, columnOf);
+          settleAll(query, q, wanted, rowOf, columnOf);
 #pragma unroll
-          for (int n = 0; n < 2; ++n)
+          for (int i = 0; i < pieces; ++i) {
+            const Words4 &one = q[i], &other = q[pieces + i];
+            const u32 words[2][4] = {{one.x, other.x, one.y, other.y}, {one.z, other.z, one.w, other.w}};
+            // A lane's own word: but ptxas does not know, and keeps the four side by side, as mma takes them.
 #pragma unroll
-            for (int e = 0; e < 4; ++e)
-              sum[e / 2].m = fmaxf(sum[e / 2].m, s[n][e]);
+            for (int j = 0; j < 8; ++j)
+              a[i][j / 4][j % 4] = __shfl_sync(~0u, words[j / 4][j % 4], lane);
+          }
         }
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-#pragma unroll
-          for (int d = 1; d < 4; d *= 2)
-            sum[h].m = fmaxf(sum[h].m, __shfl_xor_sync(~0u, sum[h].m, d));
-          most[h] = fmaxf(sum[h].m, lowest);
-        }
-      }
+        consumerSync();
+        if (part == 0 && slab == 0) {
+          const int eights = min(S::round / 8, (last - first) / 8 + 1);
 #pragma unroll 1
-      for (int leaf = part; leaf < part + W::leaves; ++leaf) {
-        u32 weight[4][2];   // p = exp(s - m) as A: [block of 64][pair]
-        float z[2][2] = {}; // of keys 2t and 2t + 1
+          for (int eight = 0; eight < eights; eight += 2) {
+            float s[2][4];
+            scores(eight, 1, s);
 #pragma unroll
-        for (int block = 0; block < 4; block += 2) {
-          float s[2][4];
-          scores(8 * block + leaf, 8, s);
+            for (int n = 0; n < 2; ++n)
 #pragma unroll
-          for (int n = 0; n < 2; ++n)
+              for (int e = 0; e < 4; ++e)
+                sum[e / 2].m = fmaxf(sum[e / 2].m, s[n][e]);
+          }
 #pragma unroll
-            for (int h = 0; h < 2; ++h) {
-              u32 &both = weight[block + n][h];
-              both = packBf16(expOfScore(__fsub_rn(s[n][2 * h], most[h])), expOfScore(__fsub_rn(s[n][2 * h + 1], most[h])));
-              z[h][0] = __fadd_rn(z[h][0], bf16Low(both));
-              z[h][1] = __fadd_rn(z[h][1], bf16High(both));
+          for (int h = 0; h < 2; ++h) {
+#pragma unroll
+            for (int d = 1; d < 4; d *= 2)
+              sum[h].m = fmaxf(sum[h].m, __shfl_xor_sync(~0u, sum[h].m, d));
+            most[h] = fmaxf(sum[h].m, lowest);
+          }
+        }
+#pragma unroll 1
+        for (int leaf = part; leaf < part + W::leaves; ++leaf) {
+          u32 weight[4][2];   // p = exp(s - m) as A: [block of 64][pair]
+          float z[2][2] = {}; // of keys 2t and 2t + 1
+#pragma unroll
+          for (int block = 0; block < 4; block += 2) {
+            float s[2][4];
+            scores(8 * block + leaf, 8, s);
+#pragma unroll
+            for (int n = 0; n < 2; ++n)
+#pragma unroll
+              for (int h = 0; h < 2; ++h) {
+                u32 &both = weight[block + n][h];
+                both = packBf16(expOfScore(__fsub_rn(s[n][2 * h], most[h])), expOfScore(__fsub_rn(s[n][2 * h + 1], most[h])));
+                z[h][0] = __fadd_rn(z[h][0], bf16Low(both));
+                z[h][1] = __fadd_rn(z[h][1], bf16High(both));
+              }
+          }
+          // o = p * v
+          const Words4 *const ofLeaf = valuesAt + leaf % W::leaves * (W::leafBytes / 16) + lane;
+#pragma unroll
+          for (int n = 0; n < 4; ++n) {
+            const Words4 one = loadShared4(ofLeaf, n * 512), two = loadShared4(ofLeaf, (4 + n) * 512);
+            float even[4] = {}, odd[4] = {};
+            mma(even, weight[0][0], weight[0][1], weight[1][0], weight[1][1], one.x, one.y);
+            mma(odd, weight[0][0], weight[0][1], weight[1][0], weight[1][1], one.z, one.w);
+            mma(even, weight[2][0], weight[2][1], weight[3][0], weight[3][1], two.x, two.y);
+            mma(odd, weight[2][0], weight[2][1], weight[3][0], weight[3][1], two.z, two.w);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) { // the eights 2t and 2t + 1 of the dims, of the first pair and the second
+              float *const o = sum[e / 2].o + e % 2 * 8 + 2 * n;
+              o[0] = __fadd_rn(o[0], even[e]);
+              o[1] = __fadd_rn(o[1], odd[e]);
             }
-        }
-        // o = p * v
-        const Words4 *const ofLeaf = valuesAt + leaf % W::leaves * (W::leafBytes / 16) + lane;
+          }
 #pragma unroll
-        for (int n = 0; n < 4; ++n) {
-          const Words4 one = loadShared4(ofLeaf, n * 512), two = loadShared4(ofLeaf, (4 + n) * 512);
-          float even[4] = {}, odd[4] = {};
-          mma(even, weight[0][0], weight[0][1], weight[1][0], weight[1][1], one.x, one.y);
-          mma(odd, weight[0][0], weight[0][1], weight[1][0], weight[1][1], one.z, one.w);
-          mma(even, weight[2][0], weight[2][1], weight[3][0], weight[3][1], two.x, two.y);
-          mma(odd, weight[2][0], weight[2][1], weight[3][0], weight[3][1], two.z, two.w);
+          for (int h = 0; h < 2; ++h) {
+            float ofKeys = __fadd_rn(z[h][0], z[h][1]);
 #pragma unroll
-          for (int e = 0; e < 4; ++e) { // the eights 2t and 2t + 1 of the dims, of the first pair and the second
-            float *const o = sum[e / 2].o + e % 2 * 8 + 2 * n;
-            o[0] = __fadd_rn(o[0], even[e]);
-            o[1] = __fadd_rn(o[1], odd[e]);
+            for (int d = 1; d < 4; d *= 2)
+              ofKeys = __fadd_rn(ofKeys, __shfl_xor_sync(~0u, ofKeys, d));
+            sum[h].z = __fadd_rn(sum[h].z, ofKeys);
           }
         }
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          float ofKeys = __fadd_rn(z[h][0], z[h][1]);
-#pragma unroll
-          for (int d = 1; d < 4; d *= 2)
-            ofKeys = __fadd_rn(ofKeys, __shfl_xor_sync(~0u, ofKeys, d));
-          sum[h].z = __fadd_rn(sum[h].z, ofKeys);
-        }
       }
-    }
-    if (first + S::round > at.ownFrom) {
-      int lowestBad = kNoPosition;
+      if (first + S::round > at.ownFrom) {
+        int lowestBad = kNoPosition;
 #pragma unroll
-      for (int w = 0; w < kConsumerWarps; ++w)
-        lowestBad = min(lowestBad, spoiled[w]);
+        for (int w = 0; w < kConsumerWarps; ++w)
+          lowestBad = min(lowestBad, spoiled[w]);
 #pragma unroll
-      for (int h = 0; h < 2; ++h)
-        if (lowestBad < seen[h])
-          sum[h].z = __int_as_float(0x7fffffff);
-    }
+        for (int h = 0; h < 2; ++h)
+          if (lowestBad < seen[h])
+            sum[h].z = __int_as_float(0x7fffffff);
+      }
 
-    const bool end = at.round + 1 == at.end;
+      const bool end = at.round + 1 == at.end;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      if constexpr (W::stateBytes > 0) {
-        Float4 *const kept = reinterpret_cast<Float4 *>(scratch + W::begin) + h * W::kept * kConsumerThreads + threadIdx.x;
-        Soft<W::outputs> unit;
-        if (!fresh) {
-          unit.m = kept[0].x;
-          unit.z = kept[0].y;
+      for (int h = 0; h < 2; ++h) {
+        const float ofRound = sum[h].m;
+        if constexpr (W::stateBytes > 0) {
+          Float4 *const kept = reinterpret_cast<Float4 *>(scratch + W::begin) + (slab * 2 + h) * W::kept * kConsumerThreads + threadIdx.x;
+          Soft<W::outputs> unit;
+          if (!fresh) {
+            unit.m = kept[0].x;
+            unit.z = kept[0].y;
 #pragma unroll
-          for (int i = 0; i < W::outputs; i += 4) {
-            const Float4 four = kept[(i / 4 + 1) * kConsumerThreads];
-            unit.o[i] = four.x, unit.o[i + 1] = four.y, unit.o[i + 2] = four.z, unit.o[i + 3] = four.w;
+            for (int i = 0; i < W::outputs; i += 4) {
+              const Float4 four = kept[(i / 4 + 1) * kConsumerThreads];
+              unit.o[i] = four.x, unit.o[i + 1] = four.y, unit.o[i + 2] = four.z, unit.o[i + 3] = four.w;
+            }
           }
-        }
-        unit.take(sum[h]);
-        if (!end) {
-          kept[0] = {unit.m, unit.z, 0, 0};
+          unit.take(sum[h]);
+          if (!end) {
+            kept[0] = {unit.m, unit.z, 0, 0};
 #pragma unroll
-          for (int i = 0; i < W::outputs; i += 4)
-            kept[(i / 4 + 1) * kConsumerThreads] = {unit.o[i], unit.o[i + 1], unit.o[i + 2], unit.o[i + 3]};
-          continue;
+            for (int i = 0; i < W::outputs; i += 4)
+              kept[(i / 4 + 1) * kConsumerThreads] = {unit.o[i], unit.o[i + 1], unit.o[i + 2], unit.o[i + 3]};
+            continue;
+          }
+          sum[h] = unit;
         }
-        sum[h] = unit;
+#pragma unroll
+        for (int word = 0; word < kWideWords / 2; ++word)
+          storeTagged(wideWord<A>(grid, at.unit, warp, slab * kWideWords + h * kWideWords / 2 + word),
+                      {__float_as_uint(sum[h].o[2 * word]), __float_as_uint(sum[h].o[2 * word + 1]),
+                       __float_as_uint(word % 2 ? sum[h].z : sum[h].m), wideTag<A>(pass, layer)});
+        if constexpr (W::slabs > 1) { // the maximum is that of the next slab, too
+          sum[h] = {};
+          sum[h].m = ofRound;
+        }
       }
-#pragma unroll
-      for (int word = 0; word < kWideWords / 2; ++word)
-        storeTagged(wideWord<A>(grid, at.unit, warp, h * kWideWords / 2 + word),
-                    {__float_as_uint(sum[h].o[2 * word]), __float_as_uint(sum[h].o[2 * word + 1]),
-                     __float_as_uint(word % 2 ? sum[h].z : sum[h].m), wideTag<A>(pass, layer)});
     }
   }
   consumerSync(); // the next phase's operands come where the scratch is

@@ -124,21 +124,22 @@ private:
       if (op.op != Op::Attention || plan.rowsPerPass <= kTileRows || !plan.knobs.wide)
         return;
       constexpr int64_t round = 256, threads = 256, leaf = 4096, spoiled = 32;
-      const int64_t dim = op.getInt("dim"), pieces = (dim + 31) / 32;
+      const int64_t dim = op.getInt("dim"), pieces = (dim + 31) / 32, slabs = (dim + 63) / 64;
       int64_t keys = round; // of a chunk
       while (keys * dim * 2 > plan.stageBytes)
         keys /= 2;
       const int64_t left = plan.stages - plan.lentStages, room = plan.scratchBytes + plan.lentStages * plan.stageBytes;
       const int64_t least = round / 8 * pieces * 512 + spoiled + leaf;
-      if (dim > 64 || keys < 64 || round / keys > left || room < least)
+      if (dim > 128 || keys < 64 || round / keys > left || room < least)
         return;
-      plan.wideLevels = room >= least + threads * 2 * 5 * 16; // what a thread keeps of two pairs
+      plan.wideLevels = room >= least + slabs * threads * 2 * 5 * 16; // what a thread keeps of two pairs
       const int64_t tilesOfRows = op.getInt("kv_heads") * ((op.getInt("heads") / op.getInt("kv_heads") + 15) / 16);
       const Operation *pool = module.find(Op::Pool, model.name);
       const int64_t rounds = pool ? (pool->getInt("pages") * pool->getInt("page_tokens") + round - 1) / round : 1;
       plan.wideUnits = std::min(8 * plan.ctas, tilesOfRows * plan.rowsPerPass * rounds);
       plan.wideSumsOffset = plan.taggedBytes;
-      plan.taggedBytes += plan.wideUnits * kWideUnitBytes;
+      plan.wideUnitBytes = slabs * kWideUnitBytes;
+      plan.taggedBytes += plan.wideUnits * plan.wideUnitBytes;
     });
   }
 

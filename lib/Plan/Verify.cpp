@@ -75,7 +75,7 @@ private:
         return fail(fmt::format("the sums of `{}` leave the tagged words", m.name), m.loc);
     }
     if (plan.wideUnits && (plan.wideSumsOffset < lastParts || plan.wideSumsOffset <= plan.sumsOffset ||
-                           plan.wideSumsOffset + plan.wideUnits * kWideUnitBytes > plan.taggedBytes))
+                           plan.wideSumsOffset + plan.wideUnits * plan.wideUnitBytes > plan.taggedBytes))
       return fail("the sums of attention of many rows overlap others, or leave the tagged words", {});
     return true;
   }

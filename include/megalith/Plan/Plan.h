@@ -99,7 +99,7 @@ struct Place {
 
 /// Rows of a tile: operand A of an mma step; of a pass, at most.
 constexpr int64_t kTileRows = 16, kMaxRows = 64;
-/// Sums of a unit of attention of many rows of a slot (kWideWords of device/WideAttention.cuh, of 256 threads).
+/// Sums of a unit of attention of many rows of a slot (kWideWords of device/WideAttention.cuh, of 256 threads), for 64 dims.
 constexpr int64_t kWideUnitBytes = 256 * 16 * 16;
 
 /// One step of all CTAs, with the grid edge behind it. A stream makes the operand of its products
@@ -181,6 +181,7 @@ struct Plan {
   int64_t lentStages;               ///< of the ring, that passes of several rows have as scratch too (Ring.cuh)
   int64_t mostUnits, sumsOffset;    ///< units of attention, and their sums in the tagged words
   int64_t wideUnits = 0, wideSumsOffset = 0; ///< the same of device/WideAttention.cuh; 0: the plan has no such attention
+  int64_t wideUnitBytes = 0;        ///< of a unit
   int64_t wideLevels = 0;           ///< above rounds, that its ranges may have
   int64_t taggedBytes, bestOffset;  ///< memory of tagged words and of counters, and the maxima in it
 
