@@ -218,15 +218,15 @@ template <class M> struct BlockWeights {
   }
 };
 
-/// A warp's products of `count` blocks of 32 columns, whole chunks, for all row tiles or for half of them. The weights of the
+/// A warp's products of `count` blocks of 32 columns, whole chunks, for `All` row tiles or for half of them. The weights of the
 /// first block are there; those of the block behind the last come, too, if there is `more`: of piece number `next`, where
 /// `piece` is that of the others.
-template <class M, class C>
+template <class M, bool All, class C>
 __device__ __forceinline__ void multiplyWindow(C &consumer, float (&acc)[M::group][kMaxRows / kTileRows][2][4],
                                                BlockWeights<M> &weights, const Words4 *activations, int count, int piece, int next,
-                                               bool more, bool all) {
-  constexpr int blocks = M::chunkBlocks, tiles = kMaxRows / kTileRows;
-  static_assert(tiles % 4 == 0);
+                                               bool more) {
+  constexpr int blocks = M::chunkBlocks, tiles = kMaxRows / kTileRows, some = All ? tiles : tiles / 2;
+  static_assert(some % 2 == 0);
   Words4 a[2][2]; // a row tile is loaded before the products of the last one
   const auto load = [&](int block, int tile) {
 #pragma unroll
@@ -247,21 +247,15 @@ __device__ __forceinline__ void multiplyWindow(C &consumer, float (&acc)[M::grou
         }
       };
 #pragma unroll
-      for (int tile = 0; tile < tiles / 2; ++tile) {
-        load(block, tile + 1); // of the other half, too, needed or not: a condition here costs spills on sm_80
+      for (int tile = 0; tile < some; ++tile) {
+        if (tile + 1 < some)
+          load(block, tile + 1);
+        else if (block + 1 < blocks || first + blocks < count)
+          load(block + 1, 0);
+        if (tile == some / 2 && block + 1 < blocks)
+          weights.load(block + 1);
         multiply(tile);
       }
-      if (block + 1 < blocks)
-        weights.load(block + 1);
-      if (all)
-#pragma unroll
-        for (int tile = tiles / 2; tile < tiles; ++tile) {
-          if (tile + 1 < tiles)
-            load(block, tile + 1);
-          multiply(tile);
-        }
-      if (block + 1 < blocks || first + blocks < count)
-        load(block + 1, 0);
     }
     // Behind the products, where no registers are short. The loads were done long ago.
     consumer.release();
@@ -296,12 +290,14 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
   // brings one block of two row tiles: a lane the same columns of rows 0 to 7 and of rows 8 to 15 of a tile.
   const int blockOf = warp % 4;
   const auto tileOf = [&](int j) { return warp / 4 + j / 2 * 2; };
-  const auto rowOf = [&](int j) { return tileOf(j) * kTileRows + j % 2 * 8 + (lane >> 2); };
+  // Behind the last row comes that one again.
+  const auto rowOf = [&](int j) { return min(tileOf(j) * kTileRows + j % 2 * 8 + (lane >> 2), numRows - 1); };
   Words4 held[tiles];
   Cursor at(first); // whose activations are on their way
   const auto columnOf = [&](int) { return (at.part * M::blocks + at.block + blockOf) * 32 + (lane & 3) * 8; };
   const auto wanted = [&](int j) {
-    return rowOf(j) < numRows && blockOf < min(window, M::blocks - at.block) && columnOf(j) < M::k;
+    return (M::blocks % window == 0 && window == 4 || blockOf < min(window, M::blocks - at.block)) &&
+           (M::k == M::kPadded || columnOf(j) < M::k);
   };
   peekAll(source, held, wanted, rowOf, columnOf);
 
@@ -336,7 +332,10 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
 
     const int group = now.group(warp), count = min(window, M::blocks - now.block);
     const int piece = now.piece(warp), next = at.piece(warp);
-    multiplyWindow<M>(consumer, acc, weights, activations, count, piece, next, !at.done(), numRows > kMaxRows / 2);
+    if (numRows > kMaxRows / 2)
+      multiplyWindow<M, true>(consumer, acc, weights, activations, count, piece, next, !at.done());
+    else
+      multiplyWindow<M, false>(consumer, acc, weights, activations, count, piece, next, !at.done());
     if (!now.endsPart(window) || group < 0 || (split && stops(grid))) // others may still read what stands in memory
       continue;
 
