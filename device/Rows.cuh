@@ -26,10 +26,9 @@ template <class Pool> struct KvRows {
   __device__ __forceinline__ void storeOne(int row, int c, Floats<1> f) const {
     cache[at(row, c)] = floatToBf16(f.v[0]);
   }
-  __device__ __forceinline__ void storeWords(int row, int c, Words4 words) const {
-    *reinterpret_cast<Words4 *>(cache + at(row, c)) = words;
+  __device__ __forceinline__ void store8(int row, int c, Floats<8> f) const {
+    *reinterpret_cast<Words4 *>(cache + at(row, c)) = pack8(f);
   }
-  __device__ __forceinline__ void store8(int row, int c, Floats<8> f) const { storeWords(row, c, pack8(f)); }
 };
 
 /// cos and sin of the rope angle of frequency `i` below Dim/2, rounded to bf16.

@@ -12,7 +12,8 @@
 // Of heads of more than 64 dims a warp takes 64 dims of the values at a time, and computes the weights anew for each: the sums of all
 // dims would leave it no registers.
 //
-// A unit is a range of one round, or of eight where shared memory has room for a thread's sums of the rounds before. The parts
+// A unit is a range of one round, or of eight where a head has no more than 64 dims and shared memory has room for a thread's sums of
+// the rounds before. The parts
 // of a tile's ranges, of a single one, too, cross as words of 16 bytes: two dims, m (of even words) or z (of odd ones), and
 // the number of the pass and the layer.
 //===----------------------------------------------------------------------===//
@@ -28,12 +29,12 @@ template <class A, class C> struct WideTile {
   static_assert(S::dim <= 128 && keys >= 64 && S::round / keys <= C::Ring::stages - C::Ring::lent,
                 "of a long head, or in a short ring, attention of many rows is not planned");
   static constexpr int keyBytes = S::round / 8 * S::keyPieces * 512; ///< [eight keys][32 dims][lane]
-  /// Of more than 64 dims a slab of 64 at a time is summed up, with the weights computed anew: others leave no registers.
-  static constexpr int slabs = S::valueSlabs;
+  static constexpr int slabs = S::valueSlabs; ///< of 64 dims, one after the other
   static constexpr int leafBytes = 2 * 4 * 512; ///< of a slab: [step 2][two columns of B, of eight][lane]
   static constexpr int outputs = 16;            ///< of a thread, of each of its two pairs: dims 16t to 16t + 15 of a slab
   /// Of a unit of several rounds: what a thread has of the rounds before for each pair, in words of 16 bytes.
-  static constexpr int kept = outputs / 4 + 1, stateBytes = A::wideLevels > 0 ? slabs * kConsumerThreads * 2 * kept * 16 : 0;
+  static constexpr int kept = outputs / 4 + 1, stateBytes = A::wideLevels > 0 ? kConsumerThreads * 2 * kept * 16 : 0;
+  static_assert(slabs == 1 || stateBytes == 0, "of a longer head a unit is one round");
   static constexpr int room = C::wideBytes() - keyBytes - kConsumerWarps * 4 - stateBytes;
   static constexpr int leaves = room >= 8 * leafBytes ? 8 : room >= 4 * leafBytes ? 4 : room >= 2 * leafBytes ? 2 : 1;
   static_assert(room >= leafBytes, "room for keys and values as fragments");
@@ -405,7 +406,7 @@ __device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShar
       for (int h = 0; h < 2; ++h) {
         const float ofRound = sum[h].m;
         if constexpr (W::stateBytes > 0) {
-          Float4 *const kept = reinterpret_cast<Float4 *>(scratch + W::begin) + (slab * 2 + h) * W::kept * kConsumerThreads + threadIdx.x;
+          Float4 *const kept = reinterpret_cast<Float4 *>(scratch + W::begin) + h * W::kept * kConsumerThreads + threadIdx.x;
           Soft<W::outputs> unit;
           if (!fresh) {
             unit.m = kept[0].x;

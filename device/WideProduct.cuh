@@ -296,7 +296,7 @@ __device__ __forceinline__ void wideProduct(C consumer, PassShared &pass, GridEd
   Cursor at(first); // whose activations are on their way
   const auto columnOf = [&](int) { return (at.part * M::blocks + at.block + blockOf) * 32 + (lane & 3) * 8; };
   const auto wanted = [&](int j) {
-    return (M::blocks % window == 0 && window == 4 || blockOf < min(window, M::blocks - at.block)) &&
+    return ((M::blocks % window == 0 && window == 4) || blockOf < min(window, M::blocks - at.block)) &&
            (M::k == M::kPadded || columnOf(j) < M::k);
   };
   peekAll(source, held, wanted, rowOf, columnOf);

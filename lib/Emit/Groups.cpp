@@ -124,12 +124,11 @@ void TensorEmitter::emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks,
     if (isReduction(op->op))
       parts = std::max(parts, op->getInt("groups", 1));
   wholeCta &= parts == 1;
-  if (parts > 1 && columns != parts && fitsLanes(slice, columns / parts)) {
+  if (parts > 1 && columns != parts && plan::fitsLanes(module, slice, columns, parts)) {
     auto rows = w.lambda(fmt::format("spreadRows(numRows, {}, [&](int row, int part)", parts));
-    const std::string made = emitBlock(group, value, parts);
-    w.line("const auto made = {};", made);
+    const std::string made = nameMade(emitBlock(group, value, parts), sinks[0].loc);
     auto mine = w.scope(fmt::format("if (isLaneOfBlock<{}>())", columns / parts));
-    emitStores(sinks, "store8", "c", "made");
+    emitStores(sinks, "store8", "c", made);
     return;
   }
   const bool quarters = !wholeCta && columns != parts && llvm::none_of(slice, [](const Operation *op) { return isReduction(op->op); });
@@ -164,7 +163,7 @@ void TensorEmitter::emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks,
   if (columns == parts) {
     const std::string made = scalarValues.eval(value);
     auto lane = w.scope("if (laneId() == 0)");
-    emitStores(sinks, "store", "part", fmt::format("{{{{{}}}}}", made));
+    emitStores(sinks, "store", "part", fmt::format("Floats<1>{{{{{}}}}}", made));
     return;
   }
   ours();
@@ -178,26 +177,23 @@ void TensorEmitter::emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks,
   Vectors vectors(w, group, Vectors::Eight, columns, marker());
   for (auto &[id, expr] : scalars)
     vectors.bind(Value{id}, expr);
-  emitStores(sinks, "store8", "c", vectors.eval(value));
+  const std::string made = vectors.eval(value);
+  emitStores(sinks, "store8", "c", sinks.size() > 1 ? nameMade(made, sinks[0].loc) : made);
 }
 
-void TensorEmitter::emitStores(llvm::ArrayRef<Sink> sinks, const char *method, const char *column, std::string value) {
-  if (sinks.size() > 1 && value != "made") {
-    at(sinks[0].loc);
-    w.line("const auto made = {};", value);
-    value = "made";
-  }
+std::string TensorEmitter::nameMade(const std::string &value, SourceLoc loc) {
+  at(loc);
+  w.line("const auto made = {};", value);
+  ours();
+  return "made";
+}
+
+void TensorEmitter::emitStores(llvm::ArrayRef<Sink> sinks, const char *method, const char *column, const std::string &value) {
   for (const Sink &sink : sinks) {
     at(sink.loc);
     w.line("{}.{}(row, {}, {});", sink.store, method, column, value);
   }
   ours();
-}
-
-bool TensorEmitter::fitsLanes(const Slice &slice, int64_t block) {
-  return block % 8 == 0 && block <= 256 && llvm::all_of(slice, [&](const Operation *op) {
-    return op->op != Op::RotateHalf || (op->getInt("dim") % 16 == 0 && block % op->getInt("dim") == 0);
-  });
 }
 
 std::string TensorEmitter::emitBlock(const Group &group, Value value, int64_t parts) {
@@ -210,13 +206,13 @@ std::string TensorEmitter::emitBlock(const Group &group, Value value, int64_t pa
   for (const Operation *op : slice) // on their way while the others are waited for
     if (op->op == Op::RopeCos || op->op == Op::RopeSin || (op->op == Op::WeightGet && module.type(op->result()).size % block == 0))
       vectors.hold(op->result());
-  Vectors scalars(w, group, Vectors::Scalar, parts, marker());
-  std::set<uint32_t> scalar; // one for the block
+  Vectors scalars(w, group, Vectors::Scalar, parts, marker()); // one value for the block
+  scalars.shareNames(vectors);
   for (const Operation *op : slice) {
     const Value r = op->result();
     if (isReduction(op->op)) {
       const std::string terms = vectors.eval(op->operands[0]);
-      const std::string name = (module.hint(r).empty() ? "sum" : identifier(module.hint(r))) + (scalar.empty() ? "" : std::to_string(scalar.size() + 1));
+      const std::string name = vectors.claim(module.hint(r).empty() ? "sum" : identifier(module.hint(r)));
       at(op->loc);
       w.line("const float {} = blockReduce<{}, {}>({});", name, op->op == Op::ReduceMax, block, terms);
       scalars.bind(r, name);
@@ -224,7 +220,6 @@ std::string TensorEmitter::emitBlock(const Group &group, Value value, int64_t pa
       continue;
     }
     vectors.bind(r, scalars.eval(r));
-    scalar.insert(r.id);
   }
   std::string result = vectors.eval(value);
   ours();

@@ -53,7 +53,7 @@ static bool isReserved(llvm::StringRef word) {
       "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
       // variables
       "aside", "b", "beside", "best", "c", "early", "epilogue", "finish", "grid", "inBlock", "instance", "keys", "keep", "layer", "logit", "made", "numRows", "operand", "out", "own", "p", "pair", "part", "partner",
-      "pass", "position", "query", "rope", "row", "set", "shared", "sum", "tile", "bestsOf", "unused", "values", "words", "workspace", "y",
+      "pass", "position", "query", "rope", "row", "set", "shared", "sum", "tile", "bestsOf", "unused", "values", "what", "words", "workspace", "y",
       // functions and types
       "Aside", "Beside", "Best", "Bf", "blockReduce", "columnOfLane", "isLaneOfBlock", "Made", "madeRows", "ofPartner", "ownRows", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "NoAside", "NoSource", "PassShared",
       "Request", "Rope", "Shared", "Stream", "Rows", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend", "attendWide", "mergeWide",

@@ -311,19 +311,19 @@ void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &na
   declareWeights(group);
   emitSinkDeclarations(group);
   const auto emitMade = [&](Value value, int64_t heads, const char *pool, SourceLoc loc) {
-    w.line("const auto made = {};", emitBlock(group, value, heads));
+    const std::string made = nameMade(emitBlock(group, value, heads), loc);
     if (pool) {
       w.line("if (keep && isLaneOfBlock<{}>())", module.type(value).size / heads);
       at(loc);
-      w.line("  {}.store8(row, c, made);", pool);
+      w.line("  {}.store8(row, c, {});", pool, made);
       ours();
     }
-    w.line("return pack8(made);");
+    w.line("return pack8({});", made);
   };
   for (auto [result, value] : llvm::zip(map.results, map.region().ops.back().operands))
     if (result == attention.operands[0]) {
       auto query = w.scope("if (what == Made::Query)");
-      emitMade(value, attention.getInt("heads"), nullptr, {});
+      emitMade(value, attention.getInt("heads"), nullptr, map.loc);
     }
   for (const Operation &op : map.region().ops)
     if (op.op == Op::KvAppend) {

@@ -97,10 +97,10 @@ private:
   /// One value, which is stored in one place or in several: a warp for each row, or for each block of its columns that
   /// is reduced on its own.
   void emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks, bool wholeCta = false);
-  void emitStores(llvm::ArrayRef<Sink> sinks, const char *method, const char *column, std::string value);
-  /// Whether a warp can hold a block of so many columns at once, and partners stand in other lanes.
-  static bool fitsLanes(const Slice &slice, int64_t block);
-  /// The same for block `part` of `row`: an expression for the lane's eight columns `c` of it.
+  /// A variable for it: what is stored in several places is computed once.
+  std::string nameMade(const std::string &value, SourceLoc loc);
+  void emitStores(llvm::ArrayRef<Sink> sinks, const char *method, const char *column, const std::string &value);
+  /// The same for block `part` of `row`, where plan::fitsLanes: an expression for the lane's eight columns `c` of it.
   std::string emitBlock(const Group &group, ir::Value value, int64_t parts);
   /// The operand of a stream's products: a CTA for each row.
   void emitOperand(const plan::Phase &phase);

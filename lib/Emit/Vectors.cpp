@@ -59,7 +59,7 @@ void Vectors::bind(Value v, std::string expr) {
     if (llvm::isAlnum(c) || c == '_')
       word += c;
     else if (!word.empty())
-      taken.insert(std::exchange(word, ""));
+      taken->insert(std::exchange(word, ""));
   }
   names[{v.id, false}] = std::move(expr);
 }
@@ -72,8 +72,12 @@ std::string Vectors::fresh(Value v, bool partner) {
   };
   if (llvm::any_of(group.region.ops, isWeight))
     base += "Values";
+  return claim(base);
+}
+
+std::string Vectors::claim(const std::string &base) {
   std::string name = base;
-  for (int n = 2; !taken.insert(name).second; ++n)
+  for (int n = 2; !taken->insert(name).second; ++n)
     name = base + std::to_string(n);
   return name;
 }

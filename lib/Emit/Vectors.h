@@ -4,6 +4,7 @@
 
 #include "Tensor.h"
 #include <functional>
+#include <memory>
 #include <set>
 
 namespace megalith::emit {
@@ -45,6 +46,11 @@ public:
   /// The same with a variable for it, here.
   void hold(ir::Value v) { eval(v, false, true); }
 
+  /// Both write into one scope: no name is given twice.
+  void shareNames(const Vectors &other) { taken = other.taken; }
+  /// `base`, with a number if there is such a name.
+  std::string claim(const std::string &base);
+
   /// From here on the lanes of a warp have a block of columns at once, and a partner's value comes from its lane.
   void byLanes() { lanes = true; }
 
@@ -58,7 +64,7 @@ private:
   int64_t columns;
   std::function<void(SourceLoc)> at;
   std::map<std::pair<uint32_t, bool>, std::string> names;
-  std::set<std::string> taken;
+  std::shared_ptr<std::set<std::string>> taken = std::make_shared<std::set<std::string>>();
   bool lanes = false;
 
   std::string eval(ir::Value v, bool partner, bool held);

@@ -3,6 +3,9 @@
 // it takes them, and the map and the edge behind it fall away.
 #include "Layout.h"
 #include "llvm/ADT/STLExtras.h"
+#include <map>
+#include <set>
+#include <vector>
 
 namespace megalith::plan {
 
@@ -16,16 +19,15 @@ namespace {
 /// Whether a warp can make the `heads` heads of `value`, each from the same columns of what is stored.
 bool isMadeByHeads(const Plan &plan, const ir::Module &module, const ir::Region &region, Value value, int64_t heads) {
   const int64_t columns = module.type(value).size, dim = columns / heads;
-  if (columns % heads || dim % 8 || dim > 256) // a lane's eight columns
-    return false;
   std::map<Value, const Operation *> defs;
   for (const Operation &op : region.ops)
     for (Value v : op.results)
       defs[v] = &op;
   std::vector<Value> open = {value};
-  while (!open.empty()) {
-    const Value v = open.back();
-    open.pop_back();
+  std::set<Value> seen = {value};
+  std::vector<const Operation *> slice;
+  for (size_t next = 0; next < open.size(); ++next) {
+    const Value v = open[next];
     const ir::Type &type = module.type(v);
     const auto def = defs.find(v);
     if (def == defs.end()) { // stored
@@ -35,32 +37,43 @@ bool isMadeByHeads(const Plan &plan, const ir::Module &module, const ir::Region 
       continue;
     }
     const Operation &op = *def->second;
-    switch (op.op) {
-    case Op::Embed:
+    slice.push_back(&op);
+    if (op.op == Op::Embed || (op.op == Op::WeightGet && type.size != dim && type.size != columns)) // a weight repeats from head to head
       return false;
-    case Op::WeightGet: // repeats from head to head, or has all columns
-      if (type.size != dim && type.size != columns)
-        return false;
-      break;
-    case Op::ReduceSum:
-    case Op::ReduceMax:
-      if (op.getInt("groups", 1) != heads || module.type(op.operands[0]).size != columns)
-        return false;
-      break;
-    case Op::RotateHalf:
-      if (op.getInt("dim") % 16 || dim % op.getInt("dim"))
-        return false;
-      break;
-    default:
-      if (type.kind == ir::Type::Rows && type.size != columns && type.size != heads)
-        return false;
-    }
-    open.insert(open.end(), op.operands.begin(), op.operands.end());
+    for (Value operand : op.operands)
+      if (seen.insert(operand).second)
+        open.push_back(operand);
   }
-  return true;
+  return fitsLanes(module, slice, columns, heads);
 }
 
 } // namespace
+
+bool fitsLanes(const ir::Module &module, llvm::ArrayRef<const Operation *> slice, int64_t columns, int64_t parts) {
+  const int64_t block = columns / parts;
+  if (columns % parts || block % 8 || block > 256)
+    return false;
+  return llvm::all_of(slice, [&](const Operation *op) {
+    if (op->results.empty())
+      return true;
+    switch (op->op) {
+    case Op::Const:
+    case Op::WeightGet:
+    case Op::Embed:
+      return true;
+    case Op::ReduceSum:
+    case Op::ReduceMax:
+      return op->getInt("groups", 1) == parts && module.type(op->operands[0]).size == columns &&
+             (op->op == Op::ReduceMax || op->getString("tree") == "lanes32");
+    case Op::RotateHalf:
+      return op->getInt("dim") % 16 == 0 && block % op->getInt("dim") == 0;
+    default: { // of all columns, or one value for the block
+      const ir::Type &type = module.type(op->result());
+      return type.kind == ir::Type::Rows && (type.size == columns || type.size == parts || type.size == 1);
+    }
+    }
+  });
+}
 
 bool isMadeByAttention(const Plan &plan, const ir::Module &module, const Operation &map, const Operation &attention) {
   const ir::Region &region = map.region();

@@ -132,7 +132,7 @@ private:
       const int64_t least = round / 8 * pieces * 512 + spoiled + leaf;
       if (dim > 128 || keys < 64 || round / keys > left || room < least)
         return;
-      plan.wideLevels = room >= least + slabs * threads * 2 * 5 * 16; // what a thread keeps of two pairs
+      plan.wideLevels = slabs == 1 && room >= least + threads * 2 * 5 * 16; // what a thread keeps of two pairs
       const int64_t tilesOfRows = op.getInt("kv_heads") * ((op.getInt("heads") / op.getInt("kv_heads") + 15) / 16);
       const Operation *pool = module.find(Op::Pool, model.name);
       const int64_t rounds = pool ? (pool->getInt("pages") * pool->getInt("page_tokens") + round - 1) / round : 1;

@@ -155,7 +155,25 @@ private:
   }
 
   bool checkPhases(const std::vector<Phase> &phases) {
-    return llvm::all_of(phases, [&](const Phase &phase) { return checkPhase(phase); });
+    for (size_t i = 0; i < phases.size(); ++i) {
+      const Phase &phase = phases[i];
+      // What attention makes itself in some passes nobody else may read.
+      const bool made = phase.kind == Phase::Attention && phase.makes && i > 0 && phases[i - 1].several && phases[i - 1].op == phase.makes;
+      if (phase.makes && !made)
+        return fail(fmt::format("phase `{}` makes what no map in front of it makes", phase.name), place(phase));
+      if (phase.several && (i + 1 == phases.size() || phases[i + 1].makes != phase.op))
+        return fail(fmt::format("phase `{}` does not run in all passes, and nothing behind it makes what it makes", phase.name), place(phase));
+      if (phase.several)
+        ofSeveral.insert(phase.op);
+      if (!checkPhase(phase))
+        return false;
+    }
+    return true;
+  }
+
+  std::set<const Operation *> ofSeveral; ///< maps that do not run in all passes
+  bool isOfSeveral(Value v) const {
+    return llvm::any_of(ofSeveral, [&](const Operation *map) { return llvm::is_contained(map->results, v); });
   }
 
   static constexpr uint32_t kCopied = ~0u;
@@ -174,7 +192,9 @@ private:
         inside.insert(r.id);
       for (Value v : op.operands)
         if (ok && !inside.count(v.id) && plan.placeOf.count(v.id))
-          ok = checkRead(v, fmt::format("phase `{}`", phase.name), op.loc);
+          ok = checkRead(v, fmt::format("phase `{}`", phase.name), op.loc) &&
+               (phase.makes || !isOfSeveral(v) ||
+                fail(fmt::format("phase `{}` reads what is not made in all passes", phase.name), op.loc));
     };
     check(*phase.op);
     for (const ir::Region &region : phase.op->regions)

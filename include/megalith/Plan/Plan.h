@@ -10,6 +10,7 @@
 #define MEGALITH_PLAN_PLAN_H
 
 #include "megalith/IR/IR.h"
+#include "llvm/ADT/ArrayRef.h"
 #include "megalith/Support/Diagnostics.h"
 #include <algorithm>
 #include <map>
@@ -199,6 +200,10 @@ std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &prof
 /// twice in a pass, that every phase has an edge and every matrix fits the stream and
 /// the ring. Reports Diag::PlanInvalid.
 bool verify(const Plan &plan, const ir::Module &module, Diagnostics &diags);
+
+/// Whether a warp can hold a block of the `parts` of `columns` columns at once, eight to a lane, through all of `slice`: its
+/// reductions are those of the blocks, by the tree of a warp (`lanes32`), and partners of rotate_half stand in other lanes.
+bool fitsLanes(const ir::Module &module, llvm::ArrayRef<const ir::Operation *> slice, int64_t columns, int64_t parts);
 
 /// The readable form (`--emit=plan`).
 std::string print(const Plan &plan);

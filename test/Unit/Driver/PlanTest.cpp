@@ -1,5 +1,6 @@
 // The plan's verifier, on plans of a shipped pipeline in which one thing is broken.
 #include "megalith/Driver/Compilation.h"
+#include <filesystem>
 #include <gtest/gtest.h>
 
 using namespace megalith;
@@ -159,6 +160,50 @@ TEST_F(PlanTest, sumsOfUnitsDoNotOverlap) {
   broken(split[0]->partsDone, -256);
   plan.taggedBytes = split.back()->partsDone;
   EXPECT_TRUE(contains(verify(), "leave the tagged words [plan-invalid]")) << verify();
+}
+
+/// The same with norms over each head: attention makes what the map `q` makes.
+class HeadsPlanTest : public PlanTest {
+protected:
+  void SetUp() override {
+    const std::filesystem::path root(MEGALITH_SOURCE_DIR), dir = std::filesystem::path(::testing::TempDir()) / "megalith-heads";
+    std::filesystem::remove_all(dir);
+    std::filesystem::copy(root / "pipelines", dir, std::filesystem::copy_options::recursive);
+    std::filesystem::copy_file(dir / "models/qwen3.yaml", dir / "models/llama.yaml", std::filesystem::copy_options::overwrite_existing);
+    options.file = (dir / "autoregressive.yaml").string();
+    options.models = {{"", MEGALITH_SOURCE_DIR "/test/Emit/Inputs/small"}};
+    compiled = driver::compile(options, diags);
+    ASSERT_TRUE(compiled) << diags.render();
+    auto made = driver::makePlan(compiled->module, options, diags);
+    ASSERT_TRUE(made) << diags.render();
+    plan = std::move(*made);
+    ASSERT_TRUE(phase("q").several && phase("attention").makes == phase("q").op);
+  }
+};
+
+TEST_F(HeadsPlanTest, isValidAsMade) { EXPECT_EQ(verify(), ""); }
+
+TEST_F(HeadsPlanTest, whatIsNotAlwaysMadeIsMadeBehind) {
+  phase("attention").makes = nullptr;
+  EXPECT_TRUE(contains(verify(), "phase `q` does not run in all passes, and nothing behind it makes what it makes [plan-invalid]"))
+      << verify();
+}
+
+TEST_F(HeadsPlanTest, attentionMakesWhatTheMapInFrontMakes) {
+  phase("attention").makes = phase("wo").op;
+  phase("q").several = false;
+  EXPECT_TRUE(contains(verify(), "phase `attention` makes what no map in front of it makes [plan-invalid]")) << verify();
+}
+
+TEST_F(HeadsPlanTest, nobodyElseReadsIt) {
+  const ir::Operation &attention = *phase("attention").op;
+  ir::walk(compiled->module.root.region(), [&](ir::Operation &op) {
+    if (&op != &attention)
+      for (ir::Value &v : op.operands)
+        if (v == attention.result())
+          v = attention.operands[0];
+  });
+  EXPECT_TRUE(contains(verify(), "phase `wo` reads what is not made in all passes [plan-invalid]")) << verify();
 }
 
 } // namespace
