@@ -12,6 +12,9 @@ protected:
   void SetUp() override {
     options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";
     options.models = {{"", MEGALITH_SOURCE_DIR "/models/demo"}};
+    makePlan();
+  }
+  void makePlan() {
     compiled = driver::compile(options, diags);
     ASSERT_TRUE(compiled) << diags.render();
     auto made = driver::makePlan(compiled->module, options, diags);
@@ -172,12 +175,8 @@ protected:
     std::filesystem::copy_file(dir / "models/qwen3.yaml", dir / "models/llama.yaml", std::filesystem::copy_options::overwrite_existing);
     options.file = (dir / "autoregressive.yaml").string();
     options.models = {{"", MEGALITH_SOURCE_DIR "/test/Emit/Inputs/small"}};
-    compiled = driver::compile(options, diags);
-    ASSERT_TRUE(compiled) << diags.render();
-    auto made = driver::makePlan(compiled->module, options, diags);
-    ASSERT_TRUE(made) << diags.render();
-    plan = std::move(*made);
-    ASSERT_TRUE(phase("q").several && phase("attention").makes == phase("q").op);
+    makePlan();
+    ASSERT_TRUE(!HasFailure() && phase("q").several && phase("attention").makes == phase("q").op);
   }
 };
 
