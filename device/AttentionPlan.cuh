@@ -145,24 +145,29 @@ template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, b
   using S = AttentionShape<A>;
   const int lane = laneId(), numRows = pass.numRows, rowsOfTile = wide ? S::rowsOfWideTile : S::rowsOfTile;
   int groups = 0;
-#pragma unroll
-  for (int row = lane; row < kMaxRows; row += 32) {
+#pragma unroll 1
+  for (int base = 0; base < numRows; base += 32) {
+    const int row = base + lane;
     const bool first = row < numRows && (row - pass.firstOfSlot[row]) % rowsOfTile == 0;
     const u32 all = __ballot_sync(~0u, first);
     if (first)
-      pass.groupFirst[groups + __popc(all & ((1u << lane) - 1))] = row;
+      pass.groupFirst[groups + __popc(all & ((1u << lane) - 1))] = (short)row;
     groups += __popc(all);
   }
   if (lane == 0) {
     pass.groups = groups;
-    pass.groupFirst[groups] = numRows;
+    pass.groupFirst[groups] = (short)numRows;
   }
   __syncwarp();
   const auto visibleOf = [&](int group) { return group < groups ? pass.rows[pass.groupFirst[group + 1] - 1].visible : 0; };
-  const int low = visibleOf(lane), high = visibleOf(lane + 32);
+  constexpr int ofLane = kMaxRows / 32; // groups
+  int visible[ofLane], longest = 0;
+#pragma unroll
+  for (int i = 0; i < ofLane; ++i)
+    longest = max(longest, visible[i] = 32 * i < groups ? visibleOf(32 * i + lane) : 0);
   // How long the CTAs should take: on average, and at least a whole unit. A unit begins and ends, which is half a round; parts
   // are put together in a few of these. Wide tiles take longer, as was measured: for a round, for a unit, and for the parts.
-  int longest = max(low, high), best = kNoTime, all = 0;
+  int best = kNoTime, all = 0;
 #pragma unroll
   for (int d = 16; d; d /= 2)
     longest = max(longest, __shfl_xor_sync(~0u, longest, d));
@@ -172,16 +177,24 @@ template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, b
 #pragma unroll 1
   for (int level = 0;; ++level) {
     const int size = S::round << 3 * level;
-    int uptoLow = (low + size - 1) / size, uptoHigh = (high + size - 1) / size;
-    bool tooMany = __any_sync(~0u, uptoLow > kMostRanges || uptoHigh > kMostRanges);
+    int upto[ofLane], ranges = 0;
+    bool tooMany = false;
 #pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-      const int beforeLow = __shfl_up_sync(~0u, uptoLow, d), beforeHigh = __shfl_up_sync(~0u, uptoHigh, d);
-      uptoLow += lane >= d ? beforeLow : 0;
-      uptoHigh += lane >= d ? beforeHigh : 0;
+    for (int i = 0; i < ofLane; ++i) {
+      upto[i] = ranges;
+      if (32 * i >= groups)
+        continue;
+      int sum = (visible[i] + size - 1) / size;
+      tooMany |= __any_sync(~0u, sum > kMostRanges) != 0;
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {
+        const int before = __shfl_up_sync(~0u, sum, d);
+        sum += lane >= d ? before : 0;
+      }
+      upto[i] += sum;
+      ranges += __shfl_sync(~0u, sum, 31);
     }
-    uptoHigh += __shfl_sync(~0u, uptoLow, 31);
-    const int ranges = __shfl_sync(~0u, uptoHigh, 31), ctas = gridDim.x;
+    const int ctas = gridDim.x;
     all = level ? all : ranges; // of single rounds
     // There is no room for their sums.
     tooMany |= wide ? ranges * S::tilesOfRows > A::wideUnits : (ranges - groups) * S::tilesOfRows > 4 * ctas;
@@ -190,8 +203,10 @@ template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, b
                           : 10 * (max(average, 2 * ofUnit + 1) + (ranges > groups ? 4 : 0));
     if (time < best && (!tooMany || (!wide && level == levels))) {
       best = time;
-      pass.rangesUpto[lane] = uptoLow;
-      pass.rangesUpto[lane + 32] = uptoHigh;
+#pragma unroll
+      for (int i = 0; i < ofLane; ++i)
+        if (32 * i < groups)
+          pass.rangesUpto[32 * i + lane] = (u16)upto[i];
       if (lane == 0)
         pass.rangeLevel = level;
     }
@@ -206,9 +221,9 @@ template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, b
 template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
   const int lane = laneId();
   int oneRowEach = 1;
-#pragma unroll
-  for (int row = lane; row < kMaxRows; row += 32)
-    oneRowEach &= row >= pass.numRows || pass.firstOfSlot[row] == row;
+#pragma unroll 1
+  for (int row = lane; row < pass.numRows; row += 32)
+    oneRowEach &= pass.firstOfSlot[row] == row;
   oneRowEach = __all_sync(~0u, oneRowEach);
   // Once as wide tiles, once as others, and if that takes longer once more as wide ones.
   const bool mayBeWide = A::wideUnits > 0 && pass.numRows > kTileRows && !oneRowEach;

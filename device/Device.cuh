@@ -19,6 +19,7 @@
 #include "megalith/Stream.cuh"
 #include "megalith/Operand.cuh"
 #include "megalith/Product.cuh"
+#include "megalith/Windows.cuh"
 #include "megalith/WideProduct.cuh"
 #include "megalith/AttentionPlan.cuh"
 #include "megalith/AttentionParts.cuh"

@@ -30,31 +30,37 @@ struct PassShared {
   abi::Row rows[kMaxRows];
   u32 number;                 ///< of the pass
   int groups;                 ///< of rows that attention takes together, see planRanges
-  int groupFirst[kMaxRows + 1];
+  short groupFirst[kMaxRows + 1];
   int rangeLevel;             ///< of attention
   int split;                  ///< some group has several ranges
   int oneRowEach;             ///< no slot has two rows
   int wideTiles;              ///< attention is that of WideAttention.cuh
   u32 widePasses, wideHeads;  ///< of more than one row tile, this one among them; and with logits
   AttentionUnit firstUnit;    ///< of this CTA
-  int rangesUpto[kMaxRows];   ///< ranges of the groups up to this one
   int blocksAtOnce;           ///< of 32 columns of all rows that fit a warp's part of the operands, in passes of several rows and one row tile
   int rowsLog;                ///< of the rows of the first tile, padded to a power of two
+  int lent, lentBefore;       ///< stages of the ring that this pass lends if it has several rows; and the one before
   int set;                    ///< of the workspace that this pass writes
   int rowsLast;               ///< rows of the last pass that had any
   int rowsBefore;             ///< rows of the pass before, whose words are to be turned back
-  int firstOfSlot[kMaxRows];  ///< the row's slot begins in this row of the pass
   long long kvBase[kMaxRows]; ///< of the row's K and V: the place, page * page_tokens + position in it; from findPlaces on the element offset, head 0
   int logitsOf[kMaxRows];     ///< line of LaunchParams::logits for the row's logits; -1: none
-  u32 kvHash[kMaxRows];       ///< behind a pass that is traced: of the row's K and V
+  union {
+    struct {
+      u16 rangesUpto[kMaxRows];    ///< ranges of the groups up to this one
+      short firstOfSlot[kMaxRows]; ///< the row's slot begins in this row of the pass
+    };
+    u32 kvHash[kMaxRows]; ///< behind a pass that is traced, when nobody attends: of the row's K and V
+  };
 };
 
 /// At the beginning of LaunchParams::tagged stand a word of the pass and two of each row. In the first one,
 /// beside the number of rows:
 enum PassFlag : u32 { kRunsHead = 1, kNoPass = 2 };
 
-/// Before the first pass. One thread; the caller synchronises.
-__device__ __forceinline__ void startPasses(PassShared &pass) {
+/// Before the first pass. One thread; the caller synchronises. `lent`: stages that a pass of several rows may lend, at least.
+__device__ __forceinline__ void startPasses(PassShared &pass, int lent) {
+  pass.lent = lent;
   pass.number = pass.widePasses = pass.wideHeads = 0;
   pass.set = pass.rowsLast = pass.rowsBefore = 0;
 }
@@ -69,6 +75,7 @@ __device__ __forceinline__ void enterPass(PassShared &pass, Words4 plan) {
   pass.tick = (int)plan.y;
   pass.firstRow = (int)plan.z;
   pass.number = plan.w;
+  pass.lentBefore = pass.lent;
   pass.rowsBefore = pass.rowsLast;
   pass.rowsLast = pass.numRows;
   pass.set ^= 1;
@@ -164,14 +171,15 @@ __device__ __noinline__ void awaitPass(GridEdges &grid, int edge, PassShared &pa
 /// Where the rows of each slot begin: they follow each other. One warp.
 __device__ __forceinline__ void findSlots(PassShared &pass) {
   const int lane = laneId(), numRows = pass.numRows;
-  const int low = lane < numRows ? pass.rows[lane].slot : -1, high = lane + 32 < numRows ? pass.rows[lane + 32].slot : -1;
-  const int beforeLow = __shfl_up_sync(~0u, low, 1), lastLow = __shfl_sync(~0u, low, 31);
-  const int beforeHigh = __shfl_up_sync(~0u, high, 1);
-  const u64 starts = __ballot_sync(~0u, lane == 0 || low != beforeLow) |
-                     (u64)__ballot_sync(~0u, high != (lane == 0 ? lastLow : beforeHigh)) << 32;
-#pragma unroll
-  for (int row = lane; row < kMaxRows; row += 32)
-    pass.firstOfSlot[row] = 63 - __clzll((long long)(starts & ((2ull << row) - 1)));
+  int last = -1, begun = 0; // the slot of the row before, and where it begins
+#pragma unroll 1
+  for (int base = 0; base < numRows; base += 32) {
+    const int slot = base + lane < numRows ? pass.rows[base + lane].slot : -1, before = __shfl_up_sync(~0u, slot, 1);
+    const u32 starts = __ballot_sync(~0u, slot != (lane == 0 ? last : before)), upto = starts & ((2u << lane) - 1);
+    pass.firstOfSlot[base + lane] = (short)(upto ? base + 63 - __clzll(upto) : begun);
+    last = __shfl_sync(~0u, slot, 31);
+    begun = starts ? base + 63 - __clzll(starts) : begun;
+  }
   __syncwarp();
 }
 
@@ -186,6 +194,7 @@ template <class Pool> __device__ __forceinline__ void findPlaces(PassShared &pas
 /// Plans the products of the pass's rows. One lane. `Stream`: the Consumer.
 template <class Stream> __device__ __forceinline__ void planProducts(PassShared &pass) {
   const int numRows = pass.numRows;
+  pass.lent = Stream::Ring::lentTo(numRows, pass.wideTiles);
   pass.blocksAtOnce = Stream::operandBytes(kTileRows) / (kConsumerWarps * 64 * numRows);
   pass.rowsLog = numRows <= 1 ? 0 : numRows <= 2 ? 1 : numRows <= 4 ? 2 : numRows <= 8 ? 3 : 4;
 }

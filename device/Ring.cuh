@@ -11,6 +11,9 @@ namespace megalith::device {
 /// Units of attention whose pages are looked up once in a pass, and pages of each, at most.
 constexpr int kPageWindows = 4, kPageWindow = 128;
 
+/// Windows of activations in shared memory, at most (Windows.cuh).
+constexpr int kMostWindows = 4;
+
 struct StreamStep;
 /// What a pass of few rows begins with: the steps of its first segment.
 struct StreamBegin {
@@ -22,16 +25,28 @@ struct StreamBegin {
 /// only. See Stream.cuh.
 __device__ void bringAhead(const StreamBegin &begin, int skip);
 
+/// Of a pass of more than one row tile, what the window warp needs: as in PassShared, which the end of a kernel that stops may
+/// write while that warp has not seen it.
+struct WidePlan {
+  int numRows;
+  u32 widePasses, wideHeads;
+  int wantLogits;
+};
+
 /// Words that consumers and producer of one CTA share.
 struct RingShared {
   StreamBegin begin;
   u64 full[16], empty[16];
   u64 planned;        ///< completes once per pass, when runHead, numRows and the pass table are valid
+  u64 wideBegun, wideWindows; ///< the same of passes of more than one row tile, and when the window warp has done its part of it
+  u64 opened;         ///< completes once per product of such a pass that the CTA has units of: scratch is free for windows
+  u64 windowFull[kMostWindows], windowEmpty[kMostWindows];
   u32 runHead;        ///< this pass needs logits
-  u32 numRows;        ///< of this pass
+  u32 numRows, lent;  ///< of this pass; stages that it lends if it has several rows
   u32 leave;          ///< flag: the resident loop ended or stopped
   u32 stopped;        ///< flag: GridEdges::stoppedHere
-  u32 passes;         ///< planned so far
+  u32 passes, widePasses; ///< planned so far; of these, of more than one row tile
+  WidePlan wide;
   const u32 *stopFlag; ///< of the grid: every poll loop looks at it now and then
   u32 plansRead;      ///< flag: of these, that the producer needs no more
   /// The producer's page numbers: of the first units of attention, which come again in each layer,
@@ -46,10 +61,11 @@ struct RingShared {
 ///
 /// A pass of several rows needs more room for its activations than one row does: the first `Lent`
 /// stages are that room, and the ring is the others. A pass begins behind them, and the producer
-/// comes to them only when it knows that the pass has one row.
-template <int Stages, int StageBytes, int Flight, int Lent> struct Ring {
-  static_assert(Stages <= 16 && Stages - Lent >= 2);
-  static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight, lent = Lent;
+/// comes to them only when it knows that the pass has one row. One of more than `Many` rows takes `WideLent`, as does one with attention
+/// in wide tiles, and the pass behind it begins behind these, for then they may still be in use.
+template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent, int Many = kTileRows> struct Ring {
+  static_assert(Stages <= 16 && Stages - WideLent >= 2 && WideLent >= Lent);
+  static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight, lent = Lent, wideLent = WideLent, many = Many;
   char *data;
   RingShared *shared;
   int stage = 0; ///< of the next chunk
@@ -70,16 +86,18 @@ template <int Stages, int StageBytes, int Flight, int Lent> struct Ring {
     const int then = stage - count;
     return then < first() ? then + Stages - first() : then;
   }
-  /// The first chunk of a pass has its place behind the stages that may be lent.
-  __device__ __forceinline__ void beginPass() {
+  /// The place of the first chunk of a pass.
+  __device__ __forceinline__ void beginPass(int lentBefore) {
     state &= 0xffff;
-    stage = Lent;
+    stage = lentBefore;
   }
+  /// Stages that a pass takes, or may take.
+  __device__ __forceinline__ static int lentTo(int rows, bool wideTiles) { return rows > Many || wideTiles ? WideLent : Lent; }
   __device__ __forceinline__ int behind(int of) const { return of + 1 == Stages ? first() : of + 1; }
   /// To the end of the pass.
-  __device__ __forceinline__ void lend() {
-    state |= (u32)Lent << 16;
-    stage = max(stage, Lent);
+  __device__ __forceinline__ void lend(int count) {
+    state = (state & 0xffff) | (u32)count << 16;
+    stage = max(stage, count);
   }
 };
 
@@ -94,8 +112,19 @@ template <int Stages> __device__ void ringInit(RingShared *shared, const abi::La
       barrierInit(&shared->empty[i], kConsumerWarps);
     }
     barrierInit(&shared->planned, 1);
+    barrierInit(&shared->wideBegun, 1);
+    barrierInit(&shared->wideWindows, 1);
+    barrierInit(&shared->opened, kConsumerWarps);
+    for (int i = 0; i < kMostWindows; ++i) {
+#if __CUDA_ARCH__ >= 900
+      barrierInit(&shared->windowFull[i], 1);
+#else
+      barrierInit(&shared->windowFull[i], 32);
+#endif
+      barrierInit(&shared->windowEmpty[i], kConsumerWarps);
+    }
     shared->runHead = shared->numRows = shared->leave = shared->stopped = 0;
-    shared->passes = shared->plansRead = 0;
+    shared->passes = shared->plansRead = shared->widePasses = 0;
     shared->stopFlag = p.sync + kStopFlag;
     barriersReady();
   }
@@ -119,20 +148,30 @@ __device__ __noinline__ void awaitFull(RingShared &s, int stage, u32 parity) {
     }
 }
 
-/// Consumer thread 0: waits until the producer reads nothing more of the last pass's plan.
-__device__ __forceinline__ void awaitPlanRead(const RingShared &s) {
+/// Consumer thread 0: waits until producer and window warp read nothing more of the last pass's plan.
+__device__ __forceinline__ void awaitPlanRead(RingShared &s) {
   for (u32 spin = 1; loadFlag(&s.plansRead) != s.passes; ++spin)
     if (stopSeen(s, spin))
       return;
+  if (s.numRows > (u32)kTileRows) // else it is done with those before
+    for (u32 spin = 1; !barrierTest(&s.wideWindows, (s.widePasses - 1) & 1); ++spin)
+      if (stopSeen(s, spin))
+        return;
 }
 
 /// One consumer thread, once per pass, when its table is in shared memory: tells the producer, and
 /// how many rows there are, and whether the head follows.
-__device__ __forceinline__ void announcePlan(RingShared &s, int numRows, bool wanted) {
+template <class Pass> __device__ __forceinline__ void announcePlan(RingShared &s, const Pass &pass) {
   s.passes = s.passes + 1;
-  s.numRows = numRows;
-  s.runHead = wanted;
+  s.numRows = pass.numRows;
+  s.lent = pass.lent;
+  s.runHead = pass.wantLogits;
   barrierArrive(&s.planned);
+  if (pass.numRows > kTileRows) {
+    s.widePasses = s.widePasses + 1;
+    s.wide = {pass.numRows, pass.widePasses, pass.wideHeads, pass.wantLogits};
+    barrierArrive(&s.wideBegun);
+  }
 }
 
 /// Lanes of the producer warp; where one lane copies whole chunks there is but one.
@@ -158,12 +197,15 @@ template <class R> struct Producer {
   __device__ __forceinline__ static bool any(bool mine) { return lanes == 1 ? mine : __any_sync(~0u, mine); }
 
   R ring;
+  __device__ static constexpr int twoThirds(int stages) { return (2 * stages + 2) / 3; }
+  int soon = twoThirds(R::stages); ///< of the ring that the pass has
   int underWay = 0;  ///< copies, at most
   int oldest = 0;    ///< of these: its stage
   int room = 0;      ///< empty stages from the next one on, at least
   u32 plannedParity = 0;
   bool planned = false; ///< the pass that is being streamed
   bool fewBefore = true; ///< the pass before was of one row tile: so may this one be
+  int lentBefore = R::lent; ///< by the pass before, at least
   u32 plansRead = 0;
   u32 windows = 0;      ///< bits: the pages of these units are at hand
   int pagesSlot = -1, pagesFrom = 0, pagesCount = 0; ///< the round whose pages are at hand
@@ -184,13 +226,12 @@ template <class R> struct Producer {
 
   /// Limits of awaitFlight: while the CTA waits at an edge, and otherwise. The rest of the ring
   /// is never shorter.
-  static constexpr int ringLeft = R::stages - R::lent, most = R::flight < ringLeft ? R::flight : ringLeft,
+  static constexpr int shortest = R::stages - R::wideLent, most = R::flight < shortest ? R::flight : shortest,
                        least = (most + 1) / 2;
-  __device__ static constexpr int twoThirds(int stages) { return (2 * stages + 2) / 3; }
   /// Waits until so few copies are under way that one more may start. Looks, and does not wait
   /// at a barrier: consumers may catch up meanwhile. False when the kernel leaves.
   __device__ __forceinline__ bool awaitFlight() {
-    const int soon = ring.first() ? twoThirds(ringLeft) : twoThirds(R::stages), unread = ring.before(soon);
+    const int unread = ring.before(soon);
     for (u32 spin = 1; underWay >= least; ++spin) {
       const bool landed = all(barrierPeek(&ring.shared->full[oldest], ring.lastParity(oldest)));
       const bool read = underWay < most && all(barrierPeek(&ring.shared->empty[unread], ring.lastParity(unread)));
@@ -208,7 +249,7 @@ template <class R> struct Producer {
   /// Waits until the next stage is empty. In a pass they become so in their order, and those of the
   /// pass before are: one that lies farther on stands for all up to it.
   __device__ __forceinline__ bool awaitRoom() {
-    if (!planned && ring.stage < R::lent && !awaitPlan()) // it may be lent
+    if (!planned && ring.stage < lentBefore && !awaitPlan()) // it may be lent
       return false;
     constexpr int farther = 3;
     const int last = ring.stage + farther;
@@ -281,9 +322,10 @@ template <class R> struct Producer {
     fenceAsync(); // keys and values that the passes before stored are copied from here on
     windows = 0;
     pagesSlot = -1;
-    if (R::lent > 0 && ring.shared->numRows > 1) {
-      ring.lend();
-      oldest = max(oldest, R::lent);
+    if (R::wideLent > 0 && ring.shared->numRows > 1) {
+      ring.lend((int)ring.shared->lent);
+      oldest = max(oldest, ring.first());
+      soon = twoThirds(R::stages - ring.first());
     }
     return !wide();
   }
@@ -336,8 +378,9 @@ template <class R> struct Producer {
   /// it here only.
   __device__ __forceinline__ bool nextPass() {
     if (planned)
-      fewBefore = !wide();
-    ring.beginPass();
+      fewBefore = !wide(), lentBefore = (int)ring.shared->lent;
+    ring.beginPass(lentBefore);
+    soon = twoThirds(R::stages);
     room = underWay = 0; // more may be: none of them long
     oldest = ring.stage;
     if constexpr (lanes > 1)

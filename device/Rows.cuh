@@ -188,7 +188,7 @@ template <class Fn> __device__ __forceinline__ void rowsOfCtas(int numRows, Fn f
 
 /// One warp of this CTA for each row; every CTA does the same rows.
 template <class Fn> __device__ __forceinline__ void everyRow(int numRows, Fn fn) {
-  for (int row = warpId(); row < numRows; row += kConsumerWarps)
+  for (int row = (int)threadAgain() / 32; row < numRows; row += kConsumerWarps) // the warp's number is asked for long before as well
     fn(row);
 }
 

@@ -169,13 +169,42 @@ struct StreamPlace {
   int stage;
   u32 state;
   int buffer; ///< of the cross-warp sums: which of the two comes next
+  int window; ///< the next window of activations; of odd phases, behind all those of even ones (Windows.cuh)
+  // Of products of many rows (WideProduct.cuh): their sums leave no registers for what others need behind them.
+  int layer;
+  int unit, part;
+  u32 use;
+  char *sums;  ///< where those of an eighth go
+};
+
+/// The layer that a pass is in. Of more than one row it stands in shared memory `S`, see StreamPlace.
+template <int Rows, class S> struct Layer {
+  int number = 0;
+  __device__ __forceinline__ Layer() { set(0); }
+  __device__ __forceinline__ operator int() const { return Rows > 1 ? place().layer : number; }
+  __device__ __forceinline__ void operator++() { set(*this + 1); }
+
+private:
+  __device__ __forceinline__ static StreamPlace &place() { return reinterpret_cast<S *>(dynamicShared())->places[threadAgain() / 32]; }
+  __device__ __forceinline__ void set(int layer) {
+    if constexpr (Rows > 1) {
+      __syncwarp();
+      if (laneId() == 0)
+        place().layer = layer;
+      __syncwarp();
+    } else {
+      number = layer;
+    }
+  }
 };
 
 /// A consumer warp's side of the stream; during a phase in registers.
 ///   ScratchBytes   shared memory for cross-warp sums and the activations of a product; in a pass
 ///                  of several rows lent stages lie behind it
-template <class R, int ScratchBytes> struct Consumer {
+///   WideRows       rows that a product of more than one row tile takes at a time (WideProduct.cuh)
+template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
   using Ring = R;
+  static constexpr int wideRows = WideRows;
   R ring;
   float *scratch;   ///< shared: two buffers of sums, and operands; attention
   StreamPlace *home;
@@ -187,8 +216,8 @@ template <class R, int ScratchBytes> struct Consumer {
   __device__ static constexpr int operandBytes(int rows) {
     return ScratchBytes + (rows > 1 ? R::lent * R::stageBytes : 0) - 2 * kConsumerWarps * sumFloats(rows) * 4;
   }
-  /// Of a pass of more than one row tile: for all that a product needs.
-  __device__ static constexpr int wideBytes() { return ScratchBytes + R::lent * R::stageBytes; }
+  /// Of a pass of more than one row tile: for all that a product of so many rows needs, or attention in wide tiles.
+  __device__ static constexpr int wideBytes(int rows = kMaxRows) { return ScratchBytes + (rows > R::many ? R::wideLent : R::lent) * R::stageBytes; }
   /// Those of this warp.
   template <int Rows> __device__ __forceinline__ char *operands() const {
     return reinterpret_cast<char *>(scratch + 2 * kConsumerWarps * sumFloats(Rows)) +
@@ -206,10 +235,10 @@ template <class R, int ScratchBytes> struct Consumer {
   }
 
   /// Before the first phase of a pass.
-  __device__ __forceinline__ void beginPass(int numRows) {
-    ring.beginPass();
+  __device__ __forceinline__ void beginPass(int numRows, int lentBefore) {
+    ring.beginPass(lentBefore);
     if (numRows > 1)
-      ring.lend();
+      ring.lend(R::lent); // of many rows more: dropAhead
     __syncwarp(); // lanes may still read where the warp stood
     keep();
   }

@@ -152,18 +152,18 @@ __device__ __forceinline__ Words4 pack8(Floats<8> f) {
           packBf16(f.v[6], f.v[7])};
 }
 
-/// `words` with the columns from K on replaced by zero: padding may hold anything.
-template <int K> __device__ __forceinline__ Words4 keepBelow(Words4 words, int column) {
-  if constexpr (K % 8 != 0) {
-    if (column + 8 > K) {
-      u32 w[4] = {words.x, words.y, words.z, words.w};
+/// `words` with the columns from k on replaced by zero: padding may hold anything.
+__device__ __forceinline__ Words4 keepBelow(Words4 words, int column, int k) {
+  if (column + 8 <= k)
+    return words;
+  u32 w[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        w[i] = column + 2 * i >= K ? 0 : column + 2 * i + 1 >= K ? w[i] & 0xffffu : w[i];
-      return {w[0], w[1], w[2], w[3]};
-    }
-  }
-  return words;
+  for (int i = 0; i < 4; ++i)
+    w[i] = column + 2 * i >= k ? 0 : column + 2 * i + 1 >= k ? w[i] & 0xffffu : w[i];
+  return {w[0], w[1], w[2], w[3]};
+}
+template <int K> __device__ __forceinline__ Words4 keepBelow(Words4 words, int column) {
+  return K % 8 == 0 ? words : keepBelow(words, column, K);
 }
 
 /// A weight matrix read row by row (an embedding table).

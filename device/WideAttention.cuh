@@ -26,7 +26,7 @@ namespace megalith::device {
 template <class A, class C> struct WideTile {
   using S = AttentionShape<A>;
   static constexpr int keys = S::keysOfChunk(C::Ring::stageBytes); ///< of a chunk; a round's values are held together
-  static_assert(S::dim <= 128 && keys >= 64 && S::round / keys <= C::Ring::stages - C::Ring::lent,
+  static_assert(S::dim <= 128 && keys >= 64 && S::round / keys <= C::Ring::stages - C::Ring::wideLent,
                 "of a long head, or in a short ring, attention of many rows is not planned");
   static constexpr int keyBytes = S::round / 8 * S::keyPieces * 512; ///< [eight keys][32 dims][lane]
   static constexpr int slabs = S::valueSlabs; ///< of 64 dims, one after the other
@@ -125,7 +125,7 @@ constexpr int kNoPosition = 0x7fffffff;
 /// values become zeros, and the rows that see them get NaN in these dims. The lowest of these positions that the warp has seen, or
 /// kNoPosition. Out of line: it needs few of the registers that the sums leave.
 template <class A, class C, class Rows>
-__device__ __noinline__ int bringWideValues(char *to, const char *chunk, const char *ringEnd, Rows own, int first,
+__device__ __noinline__ int bringWideValues(char *to, const char *chunk, const char *ringEnd, int ringBytes, Rows own, int first,
                                             int ownFrom, int last, int leaf) {
   assumeShared(to);
   assumeShared(chunk);
@@ -135,7 +135,7 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
   const int lane = laneId(), g = lane >> 2, t = lane & 3, dims = (W::slabs > 1 ? leaf / kConsumerWarps * 64 : 0) + 8 * g;
   const auto rowOf = [&](int key) { // chunks follow each other, around the end of the ring
     const char *const at = chunk + key / W::keys * C::Ring::stageBytes;
-    return (at < ringEnd ? at : at - C::Ring::stageBytes * (C::Ring::stages - C::Ring::lent)) + key % W::keys * S::rowBytes;
+    return (at < ringEnd ? at : at - ringBytes) + key % W::keys * S::rowBytes;
   };
   int bad = kNoPosition;
 #pragma unroll 1
@@ -257,7 +257,8 @@ __device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShar
     ownValues.base = own.values.at(at.ownRow, at.kvHead * D);
     const auto values = [&](int leaf, int slab) {
       const char *const ringEnd = consumer.ring.data + C::Ring::stages * C::Ring::stageBytes;
-      const int bad = bringWideValues<A, C>(scratch + W::keyBytes, consumer.earlier(held), ringEnd, ownValues, first,
+      const int ringBytes = (C::Ring::stages - consumer.ring.first()) * C::Ring::stageBytes;
+      const int bad = bringWideValues<A, C>(scratch + W::keyBytes, consumer.earlier(held), ringEnd, ringBytes, ownValues, first,
                                             at.ownFrom, last, slab * kConsumerWarps + leaf);
       if (lane == 0)
         spoiled[warp] = leaf > 0 ? min(bad, spoiled[warp]) : bad;

@@ -83,6 +83,8 @@ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
     c[i] = result.c[i];
 }
 
+constexpr bool kAsyncMma = false;
+
 // --- plain loads: the compiler's instrumentation sees them ----------------------
 
 u16 loadHalfWord(const void *p) { return *static_cast<const u16 *>(p); }
@@ -106,6 +108,7 @@ Words4 loadConstWords(const void *p) {
 char *dynamicShared() { return cpu::kernel::shared(); }
 void assumeShared(const void *) {}
 void assumeLocal(const void *) {}
+u32 threadAgain() { return threadIdx.x; }
 u32 loadShared(const void *p, int bytes) {
   return *reinterpret_cast<const u32 *>(static_cast<const char *>(p) + bytes);
 }

@@ -99,6 +99,11 @@ char *dynamicShared() {
 }
 void assumeShared(const void *p) { __builtin_assume(__isShared(p)); }
 void assumeLocal(const void *p) { __builtin_assume(__isLocal(p)); }
+u32 threadAgain() {
+  u32 thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
 u32 loadShared(const void *p, int bytes) {
   u32 w;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(sharedAddress(p) + bytes) : "memory");
@@ -119,6 +124,99 @@ u32 loadFlag(const u32 *p) {
 }
 void storeFlag(u32 *p, u32 value) {
   asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(sharedAddress(p)), "r"(value) : "memory");
+}
+
+// --- asynchronous products --------------------------------------------------------
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define MEGALITH_ASYNC_MMA 1
+#else
+#define MEGALITH_ASYNC_MMA 0
+#endif
+constexpr bool kAsyncMma = MEGALITH_ASYNC_MMA;
+/// The descriptor of a matrix in shared memory without a swizzle: eight columns lie 128 bytes from the next eight.
+__device__ __forceinline__ u64 columnsInShared(const char *b, int stride) {
+  return (u64)((sharedAddress(b) & 0x3ffff) >> 4) | (u64)(stride >> 4) << 16 | (u64)(128 >> 4) << 32;
+}
+void asyncMmaBegin() {
+#if MEGALITH_ASYNC_MMA
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+void asyncMmaEnd() {
+#if MEGALITH_ASYNC_MMA
+  asm volatile("wgmma.commit_group.sync.aligned;\n\twgmma.wait_group.sync.aligned 0;" ::: "memory");
+#endif
+}
+void asyncMma(float (&c)[2][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b, int stride) {
+#if MEGALITH_ASYNC_MMA
+  asm volatile("wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
+               "%0, %1, %2, %3, %4, %5, %6, %7}, "
+               "{%8, %9, %10, %11}, %12, 1, 1, 1, 0;"
+               : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]),
+                 "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3])
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(columnsInShared(b, stride))
+               : "memory");
+#endif
+}
+void asyncMma(float (&c)[4][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b, int stride) {
+#if MEGALITH_ASYNC_MMA
+  asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+               "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
+               : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]),
+                 "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]),
+                 "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+                 "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3])
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(columnsInShared(b, stride))
+               : "memory");
+#endif
+}
+void asyncMma(float (&c)[8][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b, int stride) {
+#if MEGALITH_ASYNC_MMA
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+               "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
+               : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]),
+                 "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]),
+                 "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+                 "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]),
+                 "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]),
+                 "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+                 "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]),
+                 "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3])
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(columnsInShared(b, stride))
+               : "memory");
+#endif
+}
+void asyncMma(float (&c)[16][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b, int stride) {
+#if MEGALITH_ASYNC_MMA
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+               "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+               "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+               "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
+               : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]),
+                 "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]),
+                 "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+                 "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]),
+                 "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]),
+                 "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+                 "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]),
+                 "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3]),
+                 "+f"(c[8][0]), "+f"(c[8][1]), "+f"(c[8][2]), "+f"(c[8][3]),
+                 "+f"(c[9][0]), "+f"(c[9][1]), "+f"(c[9][2]), "+f"(c[9][3]),
+                 "+f"(c[10][0]), "+f"(c[10][1]), "+f"(c[10][2]), "+f"(c[10][3]),
+                 "+f"(c[11][0]), "+f"(c[11][1]), "+f"(c[11][2]), "+f"(c[11][3]),
+                 "+f"(c[12][0]), "+f"(c[12][1]), "+f"(c[12][2]), "+f"(c[12][3]),
+                 "+f"(c[13][0]), "+f"(c[13][1]), "+f"(c[13][2]), "+f"(c[13][3]),
+                 "+f"(c[14][0]), "+f"(c[14][1]), "+f"(c[14][2]), "+f"(c[14][3]),
+                 "+f"(c[15][0]), "+f"(c[15][1]), "+f"(c[15][2]), "+f"(c[15][3])
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(columnsInShared(b, stride))
+               : "memory");
+#endif
 }
 
 // --- the grid ---------------------------------------------------------------------

@@ -75,7 +75,7 @@ std::vector<TensorEmitter::Sink> TensorEmitter::sinks(const Group &group, const 
   for (auto [result, yielded] : llvm::zip(op.results, group.region.ops.back().operands)) {
     auto it = plan.placeOf.find(result.id);
     if (it != plan.placeOf.end())
-      out.push_back({yielded, placeExpr(plan, it->second), false, op.loc});
+      out.push_back({yielded, storeExpr(it->second), false, op.loc});
   }
   return out;
 }
@@ -109,7 +109,7 @@ void TensorEmitter::emitMap(const plan::Phase &phase) {
 void TensorEmitter::emitOperand(const plan::Phase &phase) {
   Group group(module, plan, phase.op->region());
   declareWeights(group);
-  emitMapChain(group, Sink{operandOf(group, plan.matrices[phase.matrix]), placeExpr(plan, phase.to), false, phase.op->loc}, true);
+  emitMapChain(group, Sink{operandOf(group, plan.matrices[phase.matrix]), storeExpr(phase.to), false, phase.op->loc}, true);
 }
 
 Value TensorEmitter::operandOf(const Group &group, const plan::Matrix &m) {

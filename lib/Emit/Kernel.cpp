@@ -22,7 +22,7 @@ static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan
                                                      : std::to_string(std::get<int64_t>(value)));
   }
   w.comment("params   " + params);
-  w.comment(fmt::format("plan     {}: {} CTAs of 9 warps, a ring of {} x {} bytes", plan.profile.name, plan.ctas,
+  w.comment(fmt::format("plan     {}: {} CTAs of {} warps, a ring of {} x {} bytes", plan.profile.name, plan.ctas, plan::kCtaThreads / 32,
                         plan.stages, plan.stageBytes));
   w.line("//");
   w.comment("Reading order: the request and its states, one function per stage, the model's segments, and the "
@@ -59,7 +59,7 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
   };
   w.line();
   w.comment("The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run the "
-            "passes together; warp 8 of each streams weights.");
+            "passes together; warp 8 of each streams weights, and warp 9 brings the activations of passes of many rows.");
   auto fn = w.scope("extern \"C\" __global__ void __launch_bounds__(kCtaThreads, 1)\n"
                     "megalith_run(const __grid_constant__ abi::LaunchParams p)",
                     "megalith_run");
@@ -73,7 +73,7 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
     w.line("shared.params = p;");
     w.line("startStream(shared.sync, k{}Steps, p.stream);", typeName(plan.segments[0].name));
     w.line("grid = {&shared.params, &shared.sync.stopped};");
-    w.line("startPasses(pass);");
+    w.line("startPasses(pass, WeightRing::lent);");
   }
   w.line("if (threadIdx.x < kConsumerWarps)");
   w.line("  shared.places[threadIdx.x] = {0, 0, 0};");
@@ -93,6 +93,25 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
       }
     }
     w.line("producer.drain();");
+    w.line("return;");
+  }
+  {
+    auto windowWarp = w.scope("if (warpId() > kConsumerWarps)", "windows");
+    if (wide) {
+      w.line("if (laneId() >= WindowProducer<Stream>::lanes)");
+      w.line("  return;");
+      w.line("WindowProducer<Stream> windows(&shared.sync, &grid, shared.scratch);");
+      const auto windows = [&](size_t i) { return fmt::format("{}{}Windows(windows)", model, typeName(plan.segments[i].name)); };
+      {
+        auto loop = w.scope(fmt::format("while (windows.nextPass() && {})", windows(0)));
+        for (size_t i = 1; i < plan.segments.size(); ++i) {
+          w.line("if (shared.sync.wide.wantLogits && !{})", windows(i));
+          w.line("  break;");
+        }
+        w.line("windows.finishPass();");
+      }
+      w.line("windows.drain();");
+    }
     w.line("return;");
   }
   w.line();
@@ -120,7 +139,7 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
       auto planner = w.scope("if (warpId() == kConsumerWarps - 1)");
       w.line("planPass<{}, Stream>(pass);", pool);
       w.line("if (laneId() == 0)");
-      w.line("  announcePlan(shared.sync, pass.numRows, pass.wantLogits);");
+      w.line("  announcePlan(shared.sync, pass);");
     }
     w.line("if (!{})", pass(plan.segments[0].name));
     w.line("  break;");

@@ -15,7 +15,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   j["abi"] = 4;
   j["pipeline"] = module.root.name;
   j["launch"] = {{"ctas", plan.ctas},
-                 {"threads", 288},
+                 {"threads", plan::kCtaThreads},
                  {"shared_bytes", plan.sharedBytes},
                  {"profile", plan.profile.name},
                  {"sm_count", plan.profile.smCount}};

@@ -114,7 +114,7 @@ void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &pla
       w.line("const auto kv = [&](Producer<WeightRing> &inner, int layer) {{ return streamKv<{}Kv>(inner, p, shared.pass, layer); }};",
              typeName(plan.model));
     const bool wide = plan.rowsPerPass > plan::kTileRows, planned = &segment != &plan.segments.front();
-    w.line("return {}(producer, {}, {}, {}, {}, {}, p.stream, {}){};", wide ? "streamSegment" : "streamSteps", steps, count, repeats.first, repeats.second,
+    w.line("return {}(producer, {}, {}, {}, {}, {}, p.stream, {}){};", wide ? "streamSegment<Stream::wideRows>" : "streamSteps", steps, count, repeats.first, repeats.second,
            std::max<int64_t>(1, segment.repeatCount), attends ? "kv" : "NoKv()", wide || planned ? "" : " && producer.awaitPlan()");
   }
 }

@@ -18,11 +18,20 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
   emitEpilogue(group, phase, m, early);
   std::string otherwise;
   if (m.unitParts) {
-    auto wide = w.scope("if constexpr (Rows > kTileRows)");
-    const Value value = operandOf(group, m);
-    const plan::Place source = phase.operand ? *phase.operand : plan.placeOf.at(sourceOf(group, value, group.slice(value), m).id);
-    w.line("wideProduct<{}>(shared.stream(), pass, shared.grid, {}, {}, early, epilogue);", types[phase.matrix],
-           inLayers ? wideUse : widePass, placeExpr(plan, source));
+    const std::string type = types[phase.matrix], use = inLayers ? wideUse : widePass;
+    if (keepsBest(phase)) { // in registers, from unit to unit
+      auto wide = w.scope("if constexpr (Rows > kTileRows)");
+      w.line("const auto end = [&](int, int unit, int firstRow) {{ endOfUnit<{}>(shared, unit, firstRow, early, epilogue); }};", type);
+      w.line("wideProduct<{}>(shared, {}, {}, end);", type, inLayers ? "layer" : "0", use);
+    } else {
+      {
+        auto end = w.scope("if constexpr (Rows == kUnitEnd)");
+        w.line("endOfUnit<{}>(shared, unit, firstRow, early, epilogue);", type);
+      }
+      auto wide = w.scope("else if constexpr (Rows > kTileRows)");
+      w.line("wideProduct<{}>(shared, {}, {}, [](int {}, int unit, int firstRow) {{ {}<kUnitEnd>({}unit, firstRow); }});", type,
+             inLayers ? "layer" : "0", use, inLayers ? "layer" : "", functions.at(&phase), inLayers ? "layer, " : "");
+    }
     otherwise = "else ";
   }
   if (phase.operand) {
@@ -44,9 +53,12 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
   emitBest(group);
 }
 
+bool TensorEmitter::keepsBest(const plan::Phase &phase) {
+  return llvm::any_of(phase.op->region().ops, [](const Operation &op) { return op.op == Op::ArgMax; });
+}
+
 void TensorEmitter::emitLeave(const plan::Phase &phase, const plan::Matrix &m) {
-  const bool best = llvm::any_of(phase.op->region().ops, [](const Operation &op) { return op.op == Op::ArgMax; });
-  if ((!m.firstCta && m.groups >= plan.ctas) || best)
+  if ((!m.firstCta && m.groups >= plan.ctas) || keepsBest(phase))
     return;
   w.line("if (!CtaGroups<{}>().some())", types[phase.matrix]);
   w.line("  return;");

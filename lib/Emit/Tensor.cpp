@@ -91,8 +91,10 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &type) {
 
 void TensorEmitter::emitShared() {
   w.line();
-  w.line("using WeightRing = Ring<{}, {}, {}, {}>;", plan.stages, plan.stageBytes, plan.flight, plan.lentStages);
-  w.line("using Stream = Consumer<WeightRing, {}>;", plan.scratchBytes);
+  const std::string wideLent = plan.wideRows ? fmt::format(", {}, {}", plan.wideLentStages, plan.manyRows) : "",
+                    wideRows = plan.wideRows ? fmt::format(", {}", plan.wideRows) : "";
+  w.line("using WeightRing = Ring<{}, {}, {}, {}{}>;", plan.stages, plan.stageBytes, plan.flight, plan.lentStages, wideLent);
+  w.line("using Stream = Consumer<WeightRing, {}{}>;", plan.scratchBytes, wideRows);
   w.line();
   w.comment("Shared memory of a CTA.");
   {
@@ -113,8 +115,17 @@ void TensorEmitter::emitShared() {
   w.line("              AttentionShape<{0}Kv>::scratchBytes({0}Kv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,",
          typeName(plan.model));
   w.line("              \"room for attention\");");
-  if (plan.rowsPerPass > plan::kTileRows)
-    w.line("static_assert(wideWindow<Stream>() > 0, \"room for 32 columns of all rows, twice\");");
+  if (plan.wideRows) {
+    w.line();
+    w.comment(fmt::format("Operands of products in passes of more than {} rows, in the tagged words.", plan::kTileRows));
+    auto images = w.record("struct Images");
+    w.line("char *tagged;");
+    w.line("int numRows; // of the pass");
+    for (const plan::Buffer &b : plan.buffers)
+      if (b.windows)
+        w.line("__device__ __forceinline__ auto {}(int instance) const {{ return OperandImage<{}, Stream>(tagged + {} + instance * {}ll, numRows); }}",
+               identifier(b.name), b.columns, b.imageOffset, b.imageBytes);
+  }
   w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
 }
 
@@ -123,12 +134,18 @@ void TensorEmitter::emitSegment(const plan::Segment &segment) {
   const char *passes = &segment == &plan.segments[0] ? "pass.widePasses" : "pass.wideHeads";
   widePass = fmt::format("{} - 1", passes);
   wideUse = fmt::format("({} - 1) * {} + layer", passes, segment.repeatCount);
+  for (const auto *phases : {&segment.before, &segment.repeated, &segment.after})
+    for (const plan::Phase &phase : *phases)
+      for (const plan::Buffer *image : imagesOf(phase))
+        writes[image] = widePass;
   for (const plan::Phase &phase : segment.before)
     emitPhase(phase, false);
   for (const plan::Phase &phase : segment.repeated)
     emitPhase(phase, true);
   for (const plan::Phase &phase : segment.after)
     emitPhase(phase, false);
+  if (plan.wideRows)
+    emitWindows(segment);
   w.line();
   w.comment(fmt::format("Segment `{}` of model `{}`. Rows: at most so many does this variant handle. False "
                         "when the kernel stops.",
@@ -139,23 +156,89 @@ void TensorEmitter::emitSegment(const plan::Segment &segment) {
   // What reads weights alone need not wait for the tables.
   size_t early = 0;
   if (&segment == &plan.segments[0]) {
-    w.line("shared.stream().beginPass(shared.pass.numRows);");
+    w.line("shared.stream().beginPass(shared.pass.numRows, shared.pass.lentBefore);");
     if (!segment.before.empty() && readsWeightsAlone(segment.before[0]))
       early = 1;
     emitCalls(llvm::ArrayRef(segment.before).take_front(early), false);
     w.line("consumerSync(); // the pass is planned");
     if (plan.rowsPerPass > plan::kTileRows) {
       w.line("if (Rows > kTileRows) // what the producer copies before it knows that");
-      w.line("  dropAhead(shared.stream(), {});", chunksAhead(segment));
+      w.line("  dropAhead(shared.stream(), {}, shared.pass.lent, shared.pass.lentBefore);", chunksAhead(segment));
     }
   }
   emitCalls(llvm::ArrayRef(segment.before).drop_front(early), false);
   if (segment.repeatCount) {
     w.line("#pragma unroll 1");
-    auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount), "layer");
+    auto loop = w.scope(plan.wideRows ? fmt::format("for (Layer<Rows, Shared> layer; layer < {}; ++layer)", segment.repeatCount)
+                                      : fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount),
+                        "layer");
     emitCalls(segment.repeated, true);
   }
   emitCalls(segment.after, false);
+  w.line("return true;");
+}
+
+std::string TensorEmitter::storeExpr(const plan::Place &place) const {
+  const plan::Buffer &buffer = plan.buffers[place.buffer];
+  const std::string rows = placeExpr(plan, place);
+  return buffer.windows ? fmt::format("forRows<Rows>({}, {})", rows, imageExpr(place)) : rows;
+}
+
+std::string TensorEmitter::imageExpr(const plan::Place &place) const {
+  return "Images{p.tagged, pass.numRows}" + placeExpr(plan, place).substr(1); // that of `b`
+}
+
+std::string TensorEmitter::counterExpr(const plan::Buffer &buffer, const char *params) const {
+  return fmt::format("counterAt({}, {}{})", params, buffer.counterOffset,
+                     buffer.instances > 1 ? fmt::format(" + layer * {}ll", plan::kCounterBytes) : "");
+}
+
+std::vector<const plan::Buffer *> TensorEmitter::imagesOf(const plan::Phase &phase) const {
+  std::vector<const plan::Buffer *> images;
+  const auto add = [&](const plan::Place &place) {
+    if (plan.buffers[place.buffer].windows)
+      images.push_back(&plan.buffers[place.buffer]);
+  };
+  if (phase.kind == plan::Phase::Operand || phase.kind == plan::Phase::Copy) {
+    add(phase.to);
+    return images;
+  }
+  for (Value v : phase.op->results)
+    if (auto it = plan.placeOf.find(v.id); it != plan.placeOf.end())
+      add(it->second);
+  return images;
+}
+
+void TensorEmitter::emitWindows(const plan::Segment &segment) {
+  w.line();
+  w.comment(fmt::format("The window warp: the operands of the products of segment `{}`, in a pass of more than {} rows.", segment.name,
+                        plan::kTileRows));
+  const std::string name = identifier(plan.model) + typeName(segment.name) + "Windows";
+  auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}(WindowProducer<Stream> &producer)", name), name);
+  w.line("const abi::LaunchParams &p = sharedOfCta().params;");
+  w.line("const WidePlan &pass = sharedOfCta().sync.wide;");
+  const auto bring = [&](const std::vector<plan::Phase> &phases) {
+    for (const plan::Phase &phase : phases) {
+      if (phase.kind != plan::Phase::Stream)
+        continue;
+      Group group(module, plan, phase.op->region());
+      const Value value = operandOf(group, plan.matrices[phase.matrix]);
+      const plan::Place source =
+          phase.operand ? *phase.operand
+                        : plan.placeOf.at(sourceOf(group, value, group.slice(value), plan.matrices[phase.matrix]).id);
+      const plan::Buffer &buffer = plan.buffers[source.buffer];
+      w.line("if (!producer.bring(windowSteps<{}>({}, {}, {}, {})))", types[phase.matrix], imageExpr(source), counterExpr(buffer),
+             writes.at(&buffer), buffer.edge);
+      w.line("  return false;");
+    }
+  };
+  bring(segment.before);
+  if (segment.repeatCount) {
+    w.line("#pragma unroll 1");
+    auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount), "layer");
+    bring(segment.repeated);
+  }
+  bring(segment.after);
   w.line("return true;");
 }
 
@@ -207,9 +290,13 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
       w.line("{0}Rows == 1 || shared.pass.oneRowEach ? {1}<1>({2}) : {1}<kTileRows>({2});", plan.wideUnits ? "  " : "", name,
              layer);
     else
-      w.line("{}{}({});", name, phase.kind == plan::Phase::Stream ? "<Rows>" : "", layer);
+      w.line("{}{}({});", name, phase.kind == plan::Phase::Stream || !imagesOf(phase).empty() ? "<Rows>" : "", layer);
     if (!stamp.empty())
       w.line("stampEnd(shared.grid, {});", stamp);
+    for (const plan::Buffer *image : imagesOf(phase)) {
+      w.line("if (Rows > kTileRows)");
+      w.line("  countOperand({});", counterExpr(*image, "shared.params"));
+    }
     if (plan.edges[phase.edge].lowering != plan::Edge::Barrier)
       continue; // who reads the words waits for them
     w.line("if (!gridEdge(shared.grid, {}))", phase.edge);
@@ -231,11 +318,13 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
     emitMadeRows(phase, madeFunction(name));
   w.line();
   emitPhaseComment(phase);
-  if (phase.kind == plan::Phase::Stream || phase.kind == plan::Phase::Attention)
+  if (phase.kind == plan::Phase::Stream || phase.kind == plan::Phase::Attention || !imagesOf(phase).empty())
     w.line("template <int Rows>");
   // What is short and runs once in a pass is not called: a call to code that is not near costs more than the code.
   const char *const inlined = phase.kind == plan::Phase::Map && !layers ? "__forceinline__" : "__noinline__";
-  auto fn = w.scope(fmt::format("__device__ {} void {}({})", inlined, name, layers ? "int layer" : ""), name);
+  const bool units = phase.kind == plan::Phase::Stream && plan.wideRows && !keepsBest(phase);
+  const std::string ofUnit = units ? std::string(layers ? ", " : "") + "int unit = 0, int firstRow = 0" : "";
+  auto fn = w.scope(fmt::format("__device__ {} void {}({}{})", inlined, name, layers ? "int layer" : "", ofUnit), name);
   emitPhaseBegin();
   w.line("const int numRows = pass.numRows;");
   if (phase.kind == plan::Phase::Operand) {
@@ -294,7 +383,7 @@ void TensorEmitter::emitCopy(const plan::Phase &phase) {
   const plan::Buffer &from = plan.buffers[phase.from.buffer];
   auto rows = w.lambda("spreadRows(numRows, 4, [&](int row, int part)");
   auto columns = w.lambda(fmt::format("quarterOfRow<{}>(part, [&](int c)", from.columns));
-  w.line("{}.store8(row, c, {}.load8(row, c));", placeExpr(plan, phase.to), placeExpr(plan, phase.from));
+  w.line("{}.store8(row, c, {}.load8(row, c));", storeExpr(phase.to), placeExpr(plan, phase.from));
 }
 
 void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &name) {
@@ -339,10 +428,20 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
   const Operation &op = *phase.op;
   const std::string layer = inLayers ? "layer" : "0";
   const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
-  const std::string kv = typeName(plan.model) + "Kv", out = placeExpr(plan, plan.placeOf.at(op.result().id)),
+  const plan::Place result = plan.placeOf.at(op.result().id);
+  const bool windows = plan.buffers[result.buffer].windows; // of passes with a row of each slot, too
+  const std::string kv = typeName(plan.model) + "Kv", rows = placeExpr(plan, result),
                     scale = floatLiteral(op.getFloat("scale"));
   const auto attend = [&](const char *query) {
-    w.line("const auto out = {};", out);
+    if (windows) {
+      auto make = w.lambda(fmt::format("const auto out = lateRows([{}]", inLayers ? "layer" : ""));
+      w.line("const abi::LaunchParams &p = sharedOfCta().params;");
+      w.line("const PassShared &pass = sharedOfCta().pass;");
+      w.line("const Buffers b{p.workspace + pass.set * Buffers::setBytes, &sharedOfCta().grid};");
+      w.line("return rowsOrImage({}, {}, pass.numRows);", rows, imageExpr(result));
+    } else {
+      w.line("const auto out = {};", rows);
+    }
     at(op.loc);
     w.line("attend<{}, Rows>(shared.grid, {}, pass, {}, {}, shared.stream(), own, {}, out);", kv, phase.edge, layer, scale, query);
     ours();
@@ -370,7 +469,7 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
       w.line("// Again: no register is kept for it until here.");
       w.line("const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};");
       at(op.loc);
-      w.line("mergeWide<{}>(shared.grid, {}, pass, {}, {});", kv, phase.edge, layer, out);
+      w.line("mergeWide<{}>(shared.grid, {}, pass, {}, {});", kv, phase.edge, layer, windows ? imageExpr(result) : rows);
       ours();
     }
     several.emplace(w.scope("else"));

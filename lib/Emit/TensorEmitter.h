@@ -56,6 +56,14 @@ private:
   /// Phases first, each a function of its own: ptxas then gives each the registers
   /// it needs; in one body the largest would spill for all.
   void emitSegment(const plan::Segment &segment);
+  void emitWindows(const plan::Segment &segment);
+  /// Where a phase stores a value: of a variant for many rows in its image, when it has one.
+  std::string storeExpr(const plan::Place &place) const;
+  std::string imageExpr(const plan::Place &place) const;
+  std::string counterExpr(const plan::Buffer &buffer, const char *params = "p") const;
+  /// Buffers that the phase writes and that have images.
+  std::vector<const plan::Buffer *> imagesOf(const plan::Phase &phase) const;
+  std::map<const plan::Buffer *, std::string> writes; ///< in how many passes of more than one row tile before this one
   void emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers);
   /// Whether a phase needs nothing that another one, or another CTA, wrote.
   bool readsWeightsAlone(const plan::Phase &phase) const;
@@ -114,6 +122,8 @@ private:
   /// What the products of a stream multiply with their matrix.
   static ir::Value operandOf(const Group &group, const plan::Matrix &m);
   void emitStream(const plan::Phase &phase);
+  /// A thread keeps the best logit that it has seen.
+  static bool keepsBest(const plan::Phase &phase);
   /// Where some CTA has no tiles of the matrix, the others' code is shorter when that is known from here on.
   void emitLeave(const plan::Phase &phase, const plan::Matrix &m);
   /// Each CTA makes the operand for itself: of one row, or where there is nothing to make.

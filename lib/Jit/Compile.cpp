@@ -1,5 +1,7 @@
 #include "megalith/Jit/Compile.h"
 #include <chrono>
+#include <cstdio>
+#include <unistd.h>
 
 namespace megalith::jit {
 
@@ -37,6 +39,39 @@ static std::string whyWithoutError(const std::string &log, const char *code) {
   return fmt::format("{}: {}", code, log);
 }
 
+namespace {
+
+/// ptxas writes some remarks about speed (C7510, C7520: `wgmma` in a function that is called) to the process's stderr, past NVRTC's
+/// log. They are for who writes device code, not for who runs it: while this lives they are caught, and all else comes out behind it.
+class WithoutRemarks {
+public:
+  WithoutRemarks() : text(std::tmpfile()), before(text ? dup(STDERR_FILENO) : -1) {
+    if (before >= 0)
+      dup2(fileno(text), STDERR_FILENO);
+  }
+  ~WithoutRemarks() {
+    if (before >= 0) {
+      dup2(before, STDERR_FILENO);
+      close(before);
+      std::rewind(text);
+      char line[4096];
+      while (std::fgets(line, sizeof line, text))
+        if (!llvm::StringRef(line).starts_with("ptxas info"))
+          std::fputs(line, stderr);
+    }
+    if (text)
+      std::fclose(text);
+  }
+  WithoutRemarks(const WithoutRemarks &) = delete;
+  WithoutRemarks &operator=(const WithoutRemarks &) = delete;
+
+private:
+  FILE *text;
+  int before;
+};
+
+} // namespace
+
 std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileRequest &request,
                                          Diagnostics &diags) {
   auto start = std::chrono::steady_clock::now();
@@ -57,7 +92,10 @@ std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileReques
     diags.report(Diag::CudaCompile, SourceLoc(), nvrtc.nvrtcGetErrorString(rc));
     return std::nullopt;
   }
-  rc = nvrtc.nvrtcCompileProgram(program, options.size(), options.data());
+  {
+    WithoutRemarks quiet;
+    rc = nvrtc.nvrtcCompileProgram(program, options.size(), options.data());
+  }
 
   CompileResult result;
   result.log = textOutput(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog);

@@ -10,11 +10,11 @@ using ir::Scalar;
 namespace {
 
 /// Bytes of shared memory beside ring and scratch: the launch's parameters, PassShared, RingShared, GridEdges and the
-/// warps' places (8.5 KB), seats of up to 1,792 bytes, and control's state, of which some words stand for each slot. The
+/// warps' places (10.8 KB), seats of up to 1,792 bytes, and control's state, of which some words stand for each slot. The
 /// emitted source asserts that it suffices.
 int64_t controlShared(int64_t slots, int64_t gauges) {
   const int64_t ofSlot = (slots <= 64 ? 124 : 84) + 4 * std::max<int64_t>(1, gauges); // ControlState::atHand
-  return 10576 + ofSlot * slots;
+  return 12672 + ofSlot * slots;
 }
 constexpr int64_t kGroupsAtOnce = 4; ///< of Stream.cuh
 constexpr int64_t kChunksTaken = 4;  ///< of Operand.cuh
@@ -109,6 +109,13 @@ public:
         plan.taggedBytes = m.partsDone + roundUp(m.sets() * 4, 256);
       }
     planWideAttention(model);
+    for (Buffer &b : plan.buffers)
+      if (b.windows) {
+        b.counterOffset = roundUp(plan.taggedBytes, 256);
+        b.imageOffset = b.counterOffset + roundUp(b.instances * kCounterBytes, 256);
+        b.imageBytes = roundUp(b.columns, 256) * 2 * kMaxRows * (b.columns % 256 ? 2 : 1); // OperandImage
+        plan.taggedBytes = b.imageOffset + b.instances * b.imageBytes;
+      }
   }
 
 private:
@@ -128,7 +135,7 @@ private:
       int64_t keys = round; // of a chunk
       while (keys * dim * 2 > plan.stageBytes)
         keys /= 2;
-      const int64_t left = plan.stages - plan.lentStages, room = plan.scratchBytes + plan.lentStages * plan.stageBytes;
+      const int64_t left = plan.stages - plan.wideLentStages, room = plan.scratchBytes + plan.wideLentStages * plan.stageBytes;
       const int64_t least = round / 8 * pieces * 512 + spoiled + leaf;
       if (dim > 128 || keys < 64 || round / keys > left || room < least)
         return;
@@ -153,22 +160,48 @@ private:
 
   /// What a pass of one row needs: its operand as far as it stays in registers until it is there
   /// (Operand::single), or what is taken of the stream at a time. Several rows need at least a chunk's
-  /// columns of 16; more than one row tile the sums of a unit and two windows of a chunk's columns (WideProduct.cuh).
+  /// columns of 16.
   void planScratch(int64_t attentionOfOne, int64_t attentionOfAll) {
-    int64_t ofOne = 0, ofSeveral = 8 * 64 * kTileRows, ofWide = 0;
+    int64_t ofOne = 0, ofSeveral = 8 * 64 * kTileRows;
     for (const Matrix &m : plan.matrices) {
       const int64_t taken = std::min(kChunksTaken, m.blocks / m.chunkBlocks) * m.chunkBlocks * 8 * 64;
       ofOne = std::max({ofOne, taken, m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
       ofSeveral = std::max(ofSeveral, m.chunkBlocks * 8 * 64 * 16);
-      ofWide = std::max(ofWide, kMaxRows * (8 * kMostTiles * 8 * 4 + 2 * m.chunkBlocks * 64));
     }
     ofOne = roundUp(std::max(kSumBytesOfOne + ofOne, attentionOfOne), 128);
-    ofSeveral = roundUp(std::max({kSumBytes + ofSeveral, attentionOfAll, plan.rowsPerPass > kTileRows ? ofWide : 0}), 128);
+    ofSeveral = roundUp(std::max({kSumBytes + ofSeveral, attentionOfAll}), 128);
     plan.scratchBytes = ofOne;
     if (planRing(std::max(kSumBytes + operandsWanted(), ofSeveral)) && plan.scratchBytes + plan.lentStages * plan.stageBytes < ofSeveral) {
       plan.scratchBytes = std::max(ofOne, ofSeveral); // too few stages to lend
       planRing(kSumBytes + operandsWanted());
     }
+    if (plan.rowsPerPass > kTileRows)
+      planWide();
+  }
+
+  /// Passes of more than one row tile: as many of their rows at a time as leave the ring half of its stages, for the sums of a unit
+  /// and three windows of activations, or two (device/Windows.cuh).
+  void planWide() {
+    const auto bytes = [](int64_t rows, int64_t windows) { return rows * (8 * kMostTiles * 8 * 4 + windows * 2 * 64); };
+    const int64_t spare = plan.profile.sharedBytes - plan.sharedBytes; // where the ring has all stages that it may have
+    const int64_t most = std::max(plan.lentStages, plan.stages - std::max<int64_t>(2, plan.stages / 2)) * plan.stageBytes;
+    plan.wideRows = 32;
+    while (plan.wideRows < plan.rowsPerPass && plan.wideRows < plan.profile.wideRows)
+      plan.wideRows *= 2;
+    while (plan.wideRows > 32 && bytes(plan.wideRows, 3) > plan.scratchBytes + most + spare)
+      plan.wideRows /= 2;
+    const int64_t least = bytes(plan.wideRows, 2), wanted = std::max(least, std::min(bytes(plan.wideRows, 3), plan.scratchBytes + most + spare));
+    const int64_t more = roundUp(std::max<int64_t>(0, wanted - plan.scratchBytes - most), 128);
+    if (more > spare) {
+      plan.scratchBytes = roundUp(least, 128);
+      planRing(least);
+    } else {
+      plan.scratchBytes += more;
+      plan.sharedBytes += more;
+    }
+    while (plan.manyRows < plan.wideRows && bytes(std::max<int64_t>(32, plan.manyRows * 2), 3) <= plan.scratchBytes + plan.lentStages * plan.stageBytes)
+      plan.manyRows = std::max<int64_t>(32, plan.manyRows * 2);
+    plan.wideLentStages = std::max(plan.lentStages, (std::max<int64_t>(0, wanted - plan.scratchBytes) + plan.stageBytes - 1) / plan.stageBytes);
   }
 
   /// More copies under way bring more, but each of them delays the words that CTAs wait for: they are worth it where a

@@ -14,8 +14,8 @@ using ir::Value;
 static const DeviceProfile profiles[] = {
     {"h200", 132, 232448, 4800},
     {"h100", 132, 232448, 3350},
-    {"a100", 108, 166912, 1555},
-    {"b200", 148, 232448, 8000},
+    {"a100", 108, 166912, 1555, 64},
+    {"b200", 148, 232448, 8000, 64},
     {"cpu", 4, 232448, 20}, // the CPU executor: as many CTAs as show how they work together
 };
 
@@ -227,6 +227,30 @@ private:
     return plan.buffers[plan.placeOf.at(made->operands[0].id).buffer].dtype != Scalar::BF16;
   }
 
+  /// What a stream that does not make its operand takes as such.
+  static Value takenBy(const Operation &op) {
+    const auto product = llvm::find_if(op.region().ops, [](const Operation &inner) { return inner.op == Op::MatMul; });
+    const Value operand = product->operands[0];
+    for (const Operation &inner : op.region().ops)
+      if (llvm::is_contained(inner.results, operand))
+        return inner.operands[0]; // rounded
+    return operand;
+  }
+  /// Whether nobody reads `v` but products, as it is.
+  bool onlyMultiplied(Value v) {
+    bool only = true;
+    std::set<uint32_t> rounded;
+    ir::walk(module.root.region(), [&](const Operation &op) {
+      for (auto [number, operand] : llvm::enumerate(op.operands)) {
+        if (operand == v && op.op == Op::Round)
+          rounded.insert(op.result().id);
+        else if (operand == v || rounded.count(operand.id))
+          only &= op.op == Op::Stream || (op.op == Op::MatMul && number == 0);
+      }
+    });
+    return only;
+  }
+
   /// The phase in front of a stream that makes its operand, once for all CTAs.
   Phase operandPhase(const Phase &stream) {
     Phase phase{Phase::Operand, stream.name + " operand"};
@@ -238,6 +262,7 @@ private:
                 layerCount ? Place::Layer : Place::First};
     plan.buffers[phase.to.buffer].edge = phase.edge;
     plan.buffers[phase.to.buffer].several = true;
+    plan.buffers[phase.to.buffer].windows = plan.rowsPerPass > kTileRows;
     return phase;
   }
 
@@ -249,9 +274,12 @@ private:
       if (!planMatrix(op, model, layers, phase) || !checkReductions(op))
         return false;
       phase.name = plan.matrices[phase.matrix].name;
-      if (makesOperand(op)) {
+      const bool wide = plan.rowsPerPass > kTileRows, makes = makesOperand(op);
+      if (makes || (wide && !onlyMultiplied(takenBy(op)))) {
         phases.push_back(operandPhase(phase));
         phase.operand = phases.back().to;
+      } else if (wide) {
+        plan.buffers[plan.placeOf.at(takenBy(op).id).buffer].windows = true;
       }
     } else {
       if (op.op == Op::Map && !checkMap(op))

@@ -63,13 +63,15 @@ std::string print(const Plan &plan) {
   out += fmt::format("plan for {} ({} SMs, {} bytes of shared memory)\n", plan.profile.name,
                      plan.profile.smCount, plan.profile.sharedBytes);
   const bool spared = llvm::any_of(plan.matrices, [](const Matrix &m) { return m.firstCta > 0; });
-  out += fmt::format("  ctas {}{}, threads 288, rows per pass {}\n", plan.ctas, spared ? " (CTA 0 without tiles of the layers)" : "",
-                     plan.rowsPerPass);
+  out += fmt::format("  ctas {}{}, threads {}, rows per pass {}\n", plan.ctas, spared ? " (CTA 0 without tiles of the layers)" : "",
+                     kCtaThreads, plan.rowsPerPass);
   out += fmt::format("  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, shared {} bytes, order {}\n", plan.stages,
                      plan.stageBytes, plan.flight, plan.lentStages, plan.scratchBytes, plan.sharedBytes,
                      plan.knobs.descending ? "descending" : "ascending");
   out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n", plan.streamBytes,
                      plan.workspaceBytes, plan.taggedBytes);
+  if (plan.wideRows)
+    out += fmt::format("  products of more than {} rows: {} at a time, {} stages lent to them\n", kTileRows, plan.wideRows, plan.wideLentStages);
   if (plan.wideUnits)
     out += fmt::format("  attention of many rows of a slot: up to {} units of at most 128 pairs and {} positions\n", plan.wideUnits,
                        plan.wideLevels ? "256 or 2048" : "256");

@@ -74,6 +74,9 @@ private:
       if (lastParts > plan.taggedBytes)
         return fail(fmt::format("the sums of `{}` leave the tagged words", m.name), m.loc);
     }
+    for (const Buffer &b : plan.buffers)
+      if (b.windows && (b.counterOffset < lastParts || b.imageOffset < b.counterOffset + b.instances * kCounterBytes || b.imageOffset + b.instances * b.imageBytes > plan.taggedBytes))
+        return fail(fmt::format("the image of `{}` overlaps others, or leaves the tagged words", b.name), {});
     if (plan.wideUnits && (plan.wideSumsOffset < lastParts || plan.wideSumsOffset <= plan.sumsOffset ||
                            plan.wideSumsOffset + plan.wideUnits * plan.wideUnitBytes > plan.taggedBytes))
       return fail("the sums of attention of many rows overlap others, or leave the tagged words", {});

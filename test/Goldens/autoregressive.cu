@@ -3,8 +3,8 @@
 // model    target (llama)
 // source   pipelines/autoregressive.yaml
 // source   pipelines/models/llama.yaml
-// params   slots = 8, rows_per_pass = 64, prefill_chunk = 64, kv_pages = 512, page_tokens = 128
-// plan     h200: 132 CTAs of 9 warps, a ring of 16 x 8192 bytes
+// params   slots = 8, rows_per_pass = 128, prefill_chunk = 128, kv_pages = 512, page_tokens = 128
+// plan     h200: 132 CTAs of 10 warps, a ring of 16 x 8192 bytes
 //
 // Reading order: the request and its states, one function per stage, the model's segments, and the
 // resident loop last.
@@ -16,7 +16,7 @@ using namespace megalith::device;
 
 struct Config {
   static constexpr int slots = 8;
-  static constexpr int rowsPerPass = 64;
+  static constexpr int rowsPerPass = 128;
   static constexpr int vocab = 260;
   static constexpr int pages = 512;
   static constexpr int pageTokens = 128;
@@ -55,7 +55,7 @@ enum class Metric : int { tokens_committed };
 
 // Stage prefill calls the model.
 struct PrefillCall {
-  static constexpr int site = 0, chunk = 64;
+  static constexpr int site = 0, chunk = 128;
   static constexpr bool draft = false, wantsLogits = false;
 };
 // Stage decode calls the model.
@@ -154,15 +154,15 @@ __device__ __noinline__ void controlTicks(bool behindPass) {
 struct TargetKv {
   static constexpr int heads = 8, kvHeads = 4, headDim = 32;
   static constexpr int layers = 6, pages = 512, pageTokens = 128;
-  static constexpr int rows = 64;
-  static constexpr long long sums = 137472;
-  static constexpr int wideUnits = 1056, wideLevels = 0; // of attention of many rows of a slot
-  static constexpr long long wideSums = 9186816;
+  static constexpr int rows = 128;
+  static constexpr long long sums = 274688;
+  static constexpr int wideUnits = 1056, wideLevels = 1; // of attention of many rows of a slot
+  static constexpr long long wideSums = 16074240;
 };
 
 // Activations of a pass: for each row a record, in which every value has a place of its own.
 struct Buffers {
-  static constexpr long long rowBytes = 30976, narrowBytes = 24320, setBytes = 1982464;
+  static constexpr long long rowBytes = 30976, narrowBytes = 24320, setBytes = 3964928;
   template <int Columns> using Bf16 = Bf16Rows<ByWords, Columns, rowBytes>;
   template <int Columns> using Float = FloatRows<ByWords, Columns, rowBytes>;
   char *set;
@@ -187,7 +187,7 @@ struct WqWkWv {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 0; // of more than 16 rows
   static constexpr int partsEdge = 12;
-  static constexpr long long parts = 3549440, partsDone = 4598016;
+  static constexpr long long parts = 4800768, partsDone = 6897920;
   static constexpr long long offset = 0, layerBytes = 262144;
 };
 
@@ -198,7 +198,7 @@ struct Wo {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 64; // of more than 16 rows
   static constexpr int partsEdge = 13;
-  static constexpr long long parts = 4598272, partsDone = 5122560;
+  static constexpr long long parts = 6898176, partsDone = 7946752;
   static constexpr long long offset = 1572864, layerBytes = 131072;
 };
 
@@ -209,7 +209,7 @@ struct GateUp {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 96; // of more than 16 rows
   static constexpr int partsEdge = 14;
-  static constexpr long long parts = 5122816, partsDone = 8006400;
+  static constexpr long long parts = 7947008, partsDone = 13714176;
   static constexpr long long offset = 2359296, layerBytes = 720896;
 };
 
@@ -220,7 +220,7 @@ struct Down {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 52; // of more than 16 rows
   static constexpr int partsEdge = 15;
-  static constexpr long long parts = 8006656, partsDone = 8530944;
+  static constexpr long long parts = 13714432, partsDone = 14763008;
   static constexpr long long offset = 6684672, layerBytes = 393216;
 };
 
@@ -231,18 +231,18 @@ struct Head {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 84; // of more than 16 rows
   static constexpr int partsEdge = 16;
-  static constexpr long long parts = 8531200, partsDone = 9186560;
+  static constexpr long long parts = 14763264, partsDone = 16073984;
   static constexpr long long offset = 9043968, layerBytes = 135168;
 };
 
-using WeightRing = Ring<16, 8192, 4, 4>;
-using Stream = Consumer<WeightRing, 10240>;
+using WeightRing = Ring<16, 8192, 4, 4, 8, 64>;
+using Stream = Consumer<WeightRing, 49152, 128>;
 
 // Shared memory of a CTA.
 struct Shared {
   abi::LaunchParams params; // here paramsOfCta() finds them
   Control control; // of CTA 0; here controlOfCta() finds it
-  alignas(128) float scratch[2560]; // lent stages go on where it ends
+  alignas(128) float scratch[12288]; // lent stages go on where it ends
   alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
   PassShared pass;
   RingShared sync;
@@ -251,11 +251,21 @@ struct Shared {
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 152912, "the plan reserves this much");
+static_assert(sizeof(Shared) <= 193920, "the plan reserves this much");
 static_assert(AttentionShape<TargetKv>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<TargetKv>::scratchBytes(TargetKv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
-static_assert(wideWindow<Stream>() > 0, "room for 32 columns of all rows, twice");
+
+// Operands of products in passes of more than 16 rows, in the tagged words.
+struct Images {
+  char *tagged;
+  int numRows; // of the pass
+  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return OperandImage<256, Stream>(tagged + 85281024 + instance * 65536ll, numRows); }
+  __device__ __forceinline__ auto attention(int instance) const { return OperandImage<256, Stream>(tagged + 85675008 + instance * 65536ll, numRows); }
+  __device__ __forceinline__ auto gate_up_operand(int instance) const { return OperandImage<256, Stream>(tagged + 86068992 + instance * 65536ll, numRows); }
+  __device__ __forceinline__ auto gate_up(int instance) const { return OperandImage<704, Stream>(tagged + 86462976 + instance * 393216ll, numRows); }
+  __device__ __forceinline__ auto head_operand(int instance) const { return OperandImage<256, Stream>(tagged + 88822528 + instance * 65536ll, numRows); }
+};
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
 
 // x (llama.yaml:33): row by row.
@@ -270,12 +280,13 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 274 "autoregressive.cu"
+#line 284 "autoregressive.cu"
     });
   });
 } // targetBodyX
 
 // wq_wk_wv operand (llama.yaml:37): once, where each CTA would make it for itself.
+template <int Rows>
 __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
@@ -290,7 +301,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 294 "autoregressive.cu"
+#line 305 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -298,15 +309,15 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
-      b.wq_wk_wv_operand(layer).store8(row, c, h);
-#line 303 "autoregressive.cu"
+      forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h);
+#line 314 "autoregressive.cu"
     }
   });
 } // targetBodyWqWkWvOperand
 
 // Streams wq_wk_wv (llama.yaml:37) into q.
 template <int Rows>
-__device__ __noinline__ void targetBodyWqWkWv(int layer) {
+__device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int firstRow = 0) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
@@ -341,7 +352,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 345 "autoregressive.cu"
+#line 356 "autoregressive.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -353,7 +364,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 357 "autoregressive.cu"
+#line 368 "autoregressive.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -361,11 +372,14 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 365 "autoregressive.cu"
+#line 376 "autoregressive.cu"
     } // wv
   };
-  if constexpr (Rows > kTileRows) {
-    wideProduct<WqWkWv>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.wq_wk_wv_operand(layer), early, epilogue);
+  if constexpr (Rows == kUnitEnd) {
+    endOfUnit<WqWkWv>(shared, unit, firstRow, early, epilogue);
+  }
+  else if constexpr (Rows > kTileRows) {
+    wideProduct<WqWkWv>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWqWkWv<kUnitEnd>(layer, unit, firstRow); });
   }
   else if constexpr (Rows > 1) {
     if (!CtaGroups<WqWkWv>().some())
@@ -381,27 +395,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer) {
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 385 "autoregressive.cu"
+#line 399 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 389 "autoregressive.cu"
+#line 403 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 394 "autoregressive.cu"
+#line 408 "autoregressive.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 398 "autoregressive.cu"
+#line 412 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 405 "autoregressive.cu"
+#line 419 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -420,24 +434,29 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
     attendWide<TargetKv>(shared.grid, pass, layer, 0.176776692f, shared.stream(), own, query);
-#line 424 "autoregressive.cu"
+#line 438 "autoregressive.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
-    mergeWide<TargetKv>(shared.grid, 4, pass, layer, b.attention(layer));
-#line 429 "autoregressive.cu"
+    mergeWide<TargetKv>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
+#line 443 "autoregressive.cu"
   }
   else {
-    const auto out = b.attention(layer);
+    const auto out = lateRows([layer] {
+      const abi::LaunchParams &p = sharedOfCta().params;
+      const PassShared &pass = sharedOfCta().pass;
+      const Buffers b{p.workspace + pass.set * Buffers::setBytes, &sharedOfCta().grid};
+      return rowsOrImage(b.attention(layer), Images{p.tagged, pass.numRows}.attention(layer), pass.numRows);
+    });
 #line 40 "pipelines/models/llama.yaml"
     attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
-#line 435 "autoregressive.cu"
+#line 454 "autoregressive.cu"
   }
 } // targetBodyAttention
 
 // Streams wo (llama.yaml:40) into x2.
 template <int Rows>
-__device__ __noinline__ void targetBodyWo(int layer) {
+__device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow = 0) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
@@ -455,10 +474,13 @@ __device__ __noinline__ void targetBodyWo(int layer) {
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 459 "autoregressive.cu"
+#line 478 "autoregressive.cu"
   };
-  if constexpr (Rows > kTileRows) {
-    wideProduct<Wo>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.attention(layer), early, epilogue);
+  if constexpr (Rows == kUnitEnd) {
+    endOfUnit<Wo>(shared, unit, firstRow, early, epilogue);
+  }
+  else if constexpr (Rows > kTileRows) {
+    wideProduct<Wo>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWo<kUnitEnd>(layer, unit, firstRow); });
   }
   else {
     if (!CtaGroups<Wo>().some())
@@ -470,6 +492,7 @@ __device__ __noinline__ void targetBodyWo(int layer) {
 } // targetBodyWo
 
 // gate_up operand (llama.yaml:42): once, where each CTA would make it for itself.
+template <int Rows>
 __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
@@ -484,7 +507,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 488 "autoregressive.cu"
+#line 511 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -492,15 +515,15 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
-      b.gate_up_operand(layer).store8(row, c, h);
-#line 497 "autoregressive.cu"
+      forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h);
+#line 520 "autoregressive.cu"
     }
   });
 } // targetBodyGateUpOperand
 
 // Streams gate_up (llama.yaml:42) into gate_up.
 template <int Rows>
-__device__ __noinline__ void targetBodyGateUp(int layer) {
+__device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int firstRow = 0) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
@@ -513,11 +536,14 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
 #line 42 "pipelines/models/llama.yaml"
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
-    b.gate_up(layer).storeOne(row, c0, toBf16(t));
-#line 518 "autoregressive.cu"
+    forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
+#line 541 "autoregressive.cu"
   };
-  if constexpr (Rows > kTileRows) {
-    wideProduct<GateUp>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up_operand(layer), early, epilogue);
+  if constexpr (Rows == kUnitEnd) {
+    endOfUnit<GateUp>(shared, unit, firstRow, early, epilogue);
+  }
+  else if constexpr (Rows > kTileRows) {
+    wideProduct<GateUp>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyGateUp<kUnitEnd>(layer, unit, firstRow); });
   }
   else if constexpr (Rows > 1) {
     if (!CtaGroups<GateUp>().some())
@@ -533,27 +559,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 537 "autoregressive.cu"
+#line 563 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 541 "autoregressive.cu"
+#line 567 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 546 "autoregressive.cu"
+#line 572 "autoregressive.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 550 "autoregressive.cu"
+#line 576 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 557 "autoregressive.cu"
+#line 583 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -561,7 +587,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer) {
 
 // Streams down (llama.yaml:42) into x.
 template <int Rows>
-__device__ __noinline__ void targetBodyDown(int layer) {
+__device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRow = 0) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
@@ -579,10 +605,13 @@ __device__ __noinline__ void targetBodyDown(int layer) {
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 583 "autoregressive.cu"
+#line 609 "autoregressive.cu"
   };
-  if constexpr (Rows > kTileRows) {
-    wideProduct<Down>(shared.stream(), pass, shared.grid, (pass.widePasses - 1) * 6 + layer, b.gate_up(layer), early, epilogue);
+  if constexpr (Rows == kUnitEnd) {
+    endOfUnit<Down>(shared, unit, firstRow, early, epilogue);
+  }
+  else if constexpr (Rows > kTileRows) {
+    wideProduct<Down>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyDown<kUnitEnd>(layer, unit, firstRow); });
   }
   else {
     if (!CtaGroups<Down>().some())
@@ -593,37 +622,64 @@ __device__ __noinline__ void targetBodyDown(int layer) {
   }
 } // targetBodyDown
 
+// The window warp: the operands of the products of segment `body`, in a pass of more than 16 rows.
+__device__ __noinline__ bool targetBodyWindows(WindowProducer<Stream> &producer) {
+  const abi::LaunchParams &p = sharedOfCta().params;
+  const WidePlan &pass = sharedOfCta().sync.wide;
+#pragma unroll 1
+  for (int layer = 0; layer < 6; ++layer) {
+    if (!producer.bring(windowSteps<WqWkWv>(Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, 85280256 + layer * 128ll), pass.widePasses - 1, 2)))
+      return false;
+    if (!producer.bring(windowSteps<Wo>(Images{p.tagged, pass.numRows}.attention(layer), counterAt(p, 85674240 + layer * 128ll), pass.widePasses - 1, 4)))
+      return false;
+    if (!producer.bring(windowSteps<GateUp>(Images{p.tagged, pass.numRows}.gate_up_operand(layer), counterAt(p, 86068224 + layer * 128ll), pass.widePasses - 1, 6)))
+      return false;
+    if (!producer.bring(windowSteps<Down>(Images{p.tagged, pass.numRows}.gate_up(layer), counterAt(p, 86462208 + layer * 128ll), pass.widePasses - 1, 7)))
+      return false;
+  } // layer
+  return true;
+} // targetBodyWindows
+
 // Segment `body` of model `target`. Rows: at most so many does this variant handle. False when the
 // kernel stops.
 template <int Rows>
 __device__ __noinline__ bool targetBody() {
   Shared &shared = sharedOfCta();
-  shared.stream().beginPass(shared.pass.numRows);
+  shared.stream().beginPass(shared.pass.numRows, shared.pass.lentBefore);
   targetBodyX();
   consumerSync(); // the pass is planned
   if (Rows > kTileRows) // what the producer copies before it knows that
-    dropAhead(shared.stream(), chunksOf<WqWkWv>());
+    dropAhead(shared.stream(), chunksOf<WqWkWv>(), shared.pass.lent, shared.pass.lentBefore);
 #pragma unroll 1
-  for (int layer = 0; layer < 6; ++layer) {
+  for (Layer<Rows, Shared> layer; layer < 6; ++layer) {
     if (Rows > 1) {
-      targetBodyWqWkWvOperand(layer);
+      targetBodyWqWkWvOperand<Rows>(layer);
+      if (Rows > kTileRows)
+        countOperand(counterAt(shared.params, 85280256 + layer * 128ll));
     }
     targetBodyWqWkWv<Rows>(layer);
     if (Rows > kTileRows && shared.pass.wideTiles)
       targetBodyAttention<kMaxRows>(layer);
     else
       Rows == 1 || shared.pass.oneRowEach ? targetBodyAttention<1>(layer) : targetBodyAttention<kTileRows>(layer);
+    if (Rows > kTileRows)
+      countOperand(counterAt(shared.params, 85674240 + layer * 128ll));
     targetBodyWo<Rows>(layer);
     if (Rows > 1) {
-      targetBodyGateUpOperand(layer);
+      targetBodyGateUpOperand<Rows>(layer);
+      if (Rows > kTileRows)
+        countOperand(counterAt(shared.params, 86068224 + layer * 128ll));
     }
     targetBodyGateUp<Rows>(layer);
+    if (Rows > kTileRows)
+      countOperand(counterAt(shared.params, 86462208 + layer * 128ll));
     targetBodyDown<Rows>(layer);
   } // layer
   return true;
 } // targetBody
 
 // head operand (llama.yaml:43): once, where each CTA would make it for itself.
+template <int Rows>
 __device__ __noinline__ void targetHeadHeadOperand() {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
@@ -638,14 +694,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 642 "autoregressive.cu"
+#line 698 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
-      b.head_operand(0).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 649 "autoregressive.cu"
+      forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
+#line 705 "autoregressive.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -665,7 +721,7 @@ __device__ __noinline__ void targetHeadHead() {
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 669 "autoregressive.cu"
+#line 725 "autoregressive.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -673,7 +729,8 @@ __device__ __noinline__ void targetHeadHead() {
     }
   };
   if constexpr (Rows > kTileRows) {
-    wideProduct<Head>(shared.stream(), pass, shared.grid, pass.wideHeads - 1, b.head_operand(0), early, epilogue);
+    const auto end = [&](int, int unit, int firstRow) { endOfUnit<Head>(shared, unit, firstRow, early, epilogue); };
+    wideProduct<Head>(shared, 0, pass.wideHeads - 1, end);
   }
   else if constexpr (Rows > 1) {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
@@ -685,31 +742,40 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 689 "autoregressive.cu"
+#line 746 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 693 "autoregressive.cu"
+#line 750 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 698 "autoregressive.cu"
+#line 755 "autoregressive.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 702 "autoregressive.cu"
+#line 759 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 707 "autoregressive.cu"
+#line 764 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
   publishBest<Rows>(best, p, pass, shared.scratch,
-                    reinterpret_cast<Words4 *>(p.tagged + 2304));
+                    reinterpret_cast<Words4 *>(p.tagged + 4352));
 } // targetHeadHead
+
+// The window warp: the operands of the products of segment `head`, in a pass of more than 16 rows.
+__device__ __noinline__ bool targetHeadWindows(WindowProducer<Stream> &producer) {
+  const abi::LaunchParams &p = sharedOfCta().params;
+  const WidePlan &pass = sharedOfCta().sync.wide;
+  if (!producer.bring(windowSteps<Head>(Images{p.tagged, pass.numRows}.head_operand(0), counterAt(p, 88822272), pass.wideHeads - 1, 9)))
+    return false;
+  return true;
+} // targetHeadWindows
 
 // Segment `head` of model `target`. Rows: at most so many does this variant handle. False when the
 // kernel stops.
@@ -717,7 +783,9 @@ template <int Rows>
 __device__ __noinline__ bool targetHead() {
   Shared &shared = sharedOfCta();
   if (Rows > 1) {
-    targetHeadHeadOperand();
+    targetHeadHeadOperand<Rows>();
+    if (Rows > kTileRows)
+      countOperand(counterAt(shared.params, 88822272));
   }
   targetHeadHead<Rows>();
   return true;
@@ -737,7 +805,7 @@ __device__ __noinline__ bool streamBody(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   const auto kv = [&](Producer<WeightRing> &inner, int layer) { return streamKv<TargetKv>(inner, p, shared.pass, layer); };
-  return streamSegment(producer, kBodySteps, 7, 0, 7, 6, p.stream, kv);
+  return streamSegment<Stream::wideRows>(producer, kBodySteps, 7, 0, 7, 6, p.stream, kv);
 } // streamBody
 
 __constant__ StreamStep kHeadSteps[] = {
@@ -747,7 +815,7 @@ __constant__ StreamStep kHeadSteps[] = {
 __device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
-  return streamSegment(producer, kHeadSteps, 2, 2, 2, 1, p.stream, NoKv());
+  return streamSegment<Stream::wideRows>(producer, kHeadSteps, 2, 2, 2, 1, p.stream, NoKv());
 } // streamHead
 
 // Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output
@@ -829,7 +897,8 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
 } // megalith_pack
 
 // The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run
-// the passes together; warp 8 of each streams weights.
+// the passes together; warp 8 of each streams weights, and warp 9 brings the activations of passes
+// of many rows.
 extern "C" __global__ void __launch_bounds__(kCtaThreads, 1)
 megalith_run(const __grid_constant__ abi::LaunchParams p) {
   Shared &shared = sharedOfCta();
@@ -841,7 +910,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     shared.params = p;
     startStream(shared.sync, kBodySteps, p.stream);
     grid = {&shared.params, &shared.sync.stopped};
-    startPasses(pass);
+    startPasses(pass, WeightRing::lent);
   }
   if (threadIdx.x < kConsumerWarps)
     shared.places[threadIdx.x] = {0, 0, 0};
@@ -858,6 +927,18 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     producer.drain();
     return;
   } // producer
+  if (warpId() > kConsumerWarps) {
+    if (laneId() >= WindowProducer<Stream>::lanes)
+      return;
+    WindowProducer<Stream> windows(&shared.sync, &grid, shared.scratch);
+    while (windows.nextPass() && targetBodyWindows(windows)) {
+      if (shared.sync.wide.wantLogits && !targetHeadWindows(windows))
+        break;
+      windows.finishPass();
+    }
+    windows.drain();
+    return;
+  } // windows
 
   startControl(control, p, pass);
   for (bool behindPass = false;; behindPass = true) {
@@ -876,7 +957,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     if (warpId() == kConsumerWarps - 1) {
       planPass<TargetKv, Stream>(pass);
       if (laneId() == 0)
-        announcePlan(shared.sync, pass.numRows, pass.wantLogits);
+        announcePlan(shared.sync, pass);
     }
     if (!(pass.numRows == 1 ? targetBody<1>() : pass.numRows <= kTileRows ? targetBody<kTileRows>() : targetBody<kMaxRows>()))
       break;
@@ -885,7 +966,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
       break;
     leavePass(grid);
-    if (blockIdx.x == 0 && !finishPass<TargetKv>(grid, 11, 10, pass, 2304, {weightAt(p, 0), 512, 260}))
+    if (blockIdx.x == 0 && !finishPass<TargetKv>(grid, 11, 10, pass, 4352, {weightAt(p, 0), 512, 260}))
       break;
   } // tick
   consumerSync();

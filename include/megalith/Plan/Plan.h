@@ -26,6 +26,8 @@ struct DeviceProfile {
   int smCount = 0;
   int64_t sharedBytes = 0; ///< shared memory that one CTA may opt in to
   double bandwidth = 0;    ///< GB/s of device memory, by the vendor's data sheet
+  int64_t wideRows = 128;  ///< rows of a product of more than one row tile that a CTA takes at a time, at most: without `wgmma` more sums would not stay
+                           ///< in registers
 };
 /// h200, h100, a100, b200; null for an unknown name.
 const DeviceProfile *findProfile(llvm::StringRef name);
@@ -89,6 +91,10 @@ struct Buffer {
   int64_t offset, bytes;      ///< in the record of a row; bytes of one instance
   int edge = 0;               ///< behind the phase that writes it (of two, the one in the layers)
   bool several = false;       ///< passes of one row do not write it
+  /// It is the operand of products, and read by them alone: passes of more than one row tile write an image of it instead, whose
+  /// instances, each with a counter of the CTAs that have written it, stand in the tagged words (device/Windows.cuh).
+  bool windows = false;
+  int64_t imageOffset = 0, imageBytes = 0, counterOffset = 0; ///< bytes of one instance
 };
 
 /// Which instance of a buffer a value is: a fixed one, the layer's, or the one behind.
@@ -98,8 +104,12 @@ struct Place {
   Instance instance;
 };
 
+/// Of a counter of CTAs: a line of its own.
+constexpr int64_t kCounterBytes = 128;
 /// Rows of a tile: operand A of an mma step; of a pass, at most.
-constexpr int64_t kTileRows = 16, kMaxRows = 64;
+constexpr int64_t kTileRows = 16, kMaxRows = 128;
+/// Of a CTA: eight warps that consume, one that streams weights, one that brings activations (device/Types.cuh).
+constexpr int64_t kCtaThreads = 320;
 /// Sums of a unit of attention of many rows of a slot (kWideWords of device/WideAttention.cuh, of 256 threads), for 64 dims.
 constexpr int64_t kWideUnitBytes = 256 * 16 * 16;
 
@@ -180,6 +190,9 @@ struct Plan {
   int bestEdge;                     ///< the logits' maxima
   int passEdge;                     ///< the end of a pass
   int64_t lentStages;               ///< of the ring, that passes of several rows have as scratch too (Ring.cuh)
+  int64_t wideRows = 0;             ///< that a product of more than one row tile takes at a time; 0: the plan has no such passes
+  int64_t manyRows = kTileRows;     ///< passes of more rows lend wideLentStages of the ring, others lentStages
+  int64_t wideLentStages = 0;
   int64_t mostUnits, sumsOffset;    ///< units of attention, and their sums in the tagged words
   int64_t wideUnits = 0, wideSumsOffset = 0; ///< the same of device/WideAttention.cuh; 0: the plan has no such attention
   int64_t wideUnitBytes = 0;        ///< of a unit

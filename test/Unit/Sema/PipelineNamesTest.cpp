@@ -45,12 +45,12 @@ p.yaml:7:3: note: the param's default has that type
 }
 
 TEST(PipelineNames, RowsPerPassTooLarge) {
-  Check c = check({{"rows_per_pass: 16", "rows_per_pass: 65"}});
+  Check c = check({{"rows_per_pass: 16", "rows_per_pass: 129"}});
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
-      R"(p.yaml:5:3: error: param `rows_per_pass` is 65, but must be from 1 to 64 [param-range]
-    5 |   rows_per_pass: 65
+      R"(p.yaml:5:3: error: param `rows_per_pass` is 129, but must be from 1 to 128 [param-range]
+    5 |   rows_per_pass: 129
       |   ^~~~~~~~~~~~~
 )");
 }
