@@ -14,6 +14,8 @@
 #include "runtime/cpu/Explorer.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/raw_ostream.h"
 #include <chrono>
 #include <fmt/format.h>
@@ -35,7 +37,8 @@ namespace {
 
 struct Mutant {
   std::string name, what, file, find, replace, reports;
-  enum Kind { Plain, Stalled, Words } kind; ///< Stalled: one CTA stands still; Words: of the kernel with `edges=words`
+  /// Stalled: one CTA stands still; Words: of the kernel with `edges=words`; Parallel: the same of parallel.yaml.
+  enum Kind { Plain, Stalled, Words, Parallel } kind;
 };
 
 const Mutant mutants[] = {
@@ -43,6 +46,8 @@ const Mutant mutants[] = {
 #define STALLED_MUTANT(Name, What, File, Find, Replace, Reports)                                                       \
   {Name, What, File, Find, Replace, Reports, Mutant::Stalled},
 #define WORDS_MUTANT(Name, What, File, Find, Replace, Reports) {Name, What, File, Find, Replace, Reports, Mutant::Words},
+#define PARALLEL_MUTANT(Name, What, File, Find, Replace, Reports)                                                      \
+  {Name, What, File, Find, Replace, Reports, Mutant::Parallel},
 #include "Mutants.def"
 };
 
@@ -63,6 +68,27 @@ bool apply(const Mutant &mutant, std::string &text) {
   text.replace(at, mutant.find.size(), mutant.replace);
   return true;
 }
+
+/// The shipped adaptive pipeline with another model file, as long as this lives.
+class PipelineFile {
+public:
+  explicit PipelineFile(const std::string &modelFile) {
+    const auto original = llvm::MemoryBuffer::getFile(shipped);
+    if (!original || llvm::sys::fs::createTemporaryFile("mutants", "yaml", path))
+      return;
+    std::string text = (*original)->getBuffer().str();
+    const std::string_view named = "models/llama.yaml";
+    if (size_t at = text.find(named); at != std::string::npos)
+      text.replace(at, named.size(), modelFile);
+    std::error_code failed;
+    llvm::raw_fd_ostream(path, failed) << text;
+  }
+  PipelineFile(const PipelineFile &) = delete;
+  ~PipelineFile() { llvm::sys::fs::remove(path); }
+
+  static constexpr const char *shipped = MEGALITH_SOURCE_DIR "/pipelines/adaptive_speculative.yaml";
+  llvm::SmallString<128> path;
+};
 
 /// Prompts short and long, so that passes of both variants of the code come up.
 std::vector<runtime::RunRequest> someRequests() {
@@ -96,11 +122,11 @@ runtime::RunOptions someOptions() {
 class Bench {
 public:
   /// `edges`: a value of `--plan edges=`; `rows`: one of `--set rows_per_pass=`.
-  Bench(Diagnostics &diags, std::string edges, std::string rows)
-      : diags(diags), edges(std::move(edges)), rows(std::move(rows)) {}
+  Bench(Diagnostics &diags, std::string file, std::string edges, std::string rows)
+      : diags(diags), file(std::move(file)), edges(std::move(edges)), rows(std::move(rows)) {}
 
   bool prepare() {
-    options.file = MEGALITH_SOURCE_DIR "/pipelines/adaptive_speculative.yaml";
+    options.file = file;
     options.models = {{"", modelDir}};
     options.needWeights = true;
     options.profile = "cpu";
@@ -171,7 +197,7 @@ public:
 
 private:
   Diagnostics &diags;
-  std::string edges, rows;
+  std::string file, edges, rows;
   driver::CompileOptions options;
   std::optional<driver::Compilation> compiled;
   driver::Source source;
@@ -255,8 +281,10 @@ int main(int argc, char **argv) {
   }
   SourceFiles files;
   Diagnostics diags(files);
-  Bench narrow(diags, "barrier", "16"), wide(diags, "barrier", "64"), words(diags, "words", "64");
-  for (Bench *bench : {&narrow, &wide, &words})
+  const PipelineFile ofParallel(MEGALITH_SOURCE_DIR "/test/Mutants/parallel.yaml");
+  Bench narrow(diags, PipelineFile::shipped, "barrier", "16"), wide(diags, PipelineFile::shipped, "barrier", "64"),
+      words(diags, PipelineFile::shipped, "words", "64"), parallel(diags, ofParallel.path.str().str(), "words", "64");
+  for (Bench *bench : {&narrow, &wide, &words, &parallel})
     if (!bench->prepare() || !bench->runUnbroken()) {
       llvm::errs() << diags.render();
       return 1;
@@ -267,11 +295,15 @@ int main(int argc, char **argv) {
     work.push_back({"(unbroken, a CTA stands still)", [&] { return narrow.examine(nullptr, true); }});
     work.push_back({"(unbroken, words)", [&] { return words.examine(nullptr, false); }});
     work.push_back({"(unbroken, words, one stands)", [&] { return words.examine(nullptr, true); }});
+    work.push_back({"(unbroken, parallel)", [&] { return parallel.examine(nullptr, false); }});
   }
   for (const Mutant &mutant : mutants)
     if (llvm::StringRef(mutant.name).contains(only))
       work.push_back({mutant.name, [&] {
-                        Bench &bench = mutant.kind == Mutant::Words ? words : isWide(mutant) ? wide : narrow;
+                        Bench &bench = mutant.kind == Mutant::Parallel ? parallel
+                                       : mutant.kind == Mutant::Words  ? words
+                                       : isWide(mutant)                ? wide
+                                                                       : narrow;
                         return bench.examine(&mutant, mutant.kind == Mutant::Stalled);
                       }});
 
