@@ -12,16 +12,24 @@ using ir::Scalar;
 using ir::Value;
 
 static const DeviceProfile profiles[] = {
-    {"h200", 132, 232448, 4800},
-    {"h100", 132, 232448, 3350},
-    {"a100", 108, 166912, 1555, 64},
-    {"b200", 148, 232448, 8000, 64},
-    {"cpu", 4, 232448, 20}, // the CPU executor: as many CTAs as show how they work together
+    {"h200", "sm_90a", 132, 232448, 4800},
+    {"h100", "sm_90a", 132, 232448, 3350},
+    {"a100", "sm_80", 108, 166912, 1555, 64},
+    {"b200", "sm_100a", 148, 232448, 8000, 64},
+    {"cpu", "", 4, 232448, 20}, // the CPU executor: as many CTAs as show how they work together
 };
 
 const DeviceProfile *findProfile(llvm::StringRef name) {
   for (const DeviceProfile &p : profiles)
     if (name == p.name)
+      return &p;
+  return nullptr;
+}
+
+const DeviceProfile *findProfileOfArch(llvm::StringRef arch) {
+  const auto capability = [](llvm::StringRef of) { return of.rtrim("af"); };
+  for (const DeviceProfile &p : profiles)
+    if (!p.arch.empty() && capability(arch) == capability(p.arch))
       return &p;
   return nullptr;
 }

@@ -35,8 +35,8 @@ cl::list<std::string> sets("set", cl::value_desc("param=value"), cl::desc("Give 
 cl::list<std::string> planSettings("plan", cl::value_desc("key=value"),
                                    cl::desc("Tune the plan: ctas, ring, flight, chunk, operands, order, edges, stamps, wide; never changes a result"), EVERY);
 cl::opt<std::string> profile("device-profile", cl::value_desc("name"),
-                             cl::desc("Device to plan for: h200, h100, a100, b200, cpu (compile: h200; run: the GPU "
-                                      "that is there, or cpu)"),
+                             cl::desc("Device to plan for: h200, h100, a100, b200, cpu (compile: one of --arch, or h200; run: "
+                                      "the GPU that is there, or cpu)"),
                              EVERY);
 cl::opt<std::string> irFile("ir", cl::value_desc("file"),
                             cl::desc("Start from this IR, printed by --stop-after and edited, in place of the YAML's"),
@@ -226,6 +226,8 @@ bool compileMain(Diagnostics &diags) {
   CompileCommand command;
   if (!fillCommon(command.compile, diags))
     return false;
+  if (const plan::DeviceProfile *ofArch = profile.empty() ? plan::findProfileOfArch(arch) : nullptr)
+    command.compile.profile = ofArch->name;
   command.compile.stopAfter = stopAfter;
   command.emit = emitLevel;
   command.emitGiven = emitLevel.getNumOccurrences() > 0;

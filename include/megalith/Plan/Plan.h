@@ -23,14 +23,17 @@ namespace megalith::plan {
 /// What a plan needs to know of a GPU.
 struct DeviceProfile {
   std::string name;
+  std::string arch;        ///< its `--arch`; empty: of no GPU
   int smCount = 0;
   int64_t sharedBytes = 0; ///< shared memory that one CTA may opt in to
   double bandwidth = 0;    ///< GB/s of device memory, by the vendor's data sheet
   int64_t wideRows = 128;  ///< rows of a product of more than one row tile that a CTA takes at a time, at most: without `wgmma` more sums would not stay
                            ///< in registers
 };
-/// h200, h100, a100, b200; null for an unknown name.
+/// h200, h100, a100, b200, cpu; null for an unknown name.
 const DeviceProfile *findProfile(llvm::StringRef name);
+/// The first one of a compute capability, `sm_90` as `sm_90a`; null when none has it.
+const DeviceProfile *findProfileOfArch(llvm::StringRef arch);
 std::vector<std::string> profileNames();
 
 /// `--plan key=value`.
