@@ -315,7 +315,7 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
 #pragma unroll 1
     for (int i = laneId(); i < c.numRows * rowWords; i += 32) {
       const int row = i / rowWords, word = i % rowWords;
-      out[i] = word == 8 ? c.pass->kvHash[row] : reinterpret_cast<const u32 *>(c.pass->rows + row)[word];
+      out[i] = word == 8 ? (u32)c.pass->kvBase[row] : reinterpret_cast<const u32 *>(c.pass->rows + row)[word];
     }
     out += c.numRows * rowWords;
 #pragma unroll 1

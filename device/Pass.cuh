@@ -43,15 +43,11 @@ struct PassShared {
   int set;                    ///< of the workspace that this pass writes
   int rowsLast;               ///< rows of the last pass that had any
   int rowsBefore;             ///< rows of the pass before, whose words are to be turned back
-  long long kvBase[kMaxRows]; ///< of the row's K and V: the place, page * page_tokens + position in it; from findPlaces on the element offset, head 0
+  long long kvBase[kMaxRows]; ///< of the row's K and V: the place, page * page_tokens + position in it; from findPlaces on the element offset, head 0.
+                              ///< Behind a traced pass, when nobody looks for places: in CTA 0 a hash of both
   int logitsOf[kMaxRows];     ///< line of LaunchParams::logits for the row's logits; -1: none
-  union {
-    struct {
-      u16 rangesUpto[kMaxRows];    ///< ranges of the groups up to this one
-      short firstOfSlot[kMaxRows]; ///< the row's slot begins in this row of the pass
-    };
-    u32 kvHash[kMaxRows]; ///< behind a pass that is traced, when nobody attends: of the row's K and V
-  };
+  u16 rangesUpto[kMaxRows];    ///< ranges of the groups up to this one
+  short firstOfSlot[kMaxRows]; ///< the row's slot begins in this row of the pass
 };
 
 /// At the beginning of LaunchParams::tagged stand a word of the pass and two of each row. In the first one,
@@ -218,6 +214,9 @@ __device__ __forceinline__ void awaitLeft(GridEdges &grid, int edge) {
   for (u32 spin = 1; (int)(loadAcquire(grid.params->sync + kGridArrivals) - grid.arrivals) < 0; ++spin)
     if (spin % 1024 == 0 && (since = grid.givesUp(edge, since)) == GridEdges::kStops)
       return;
+  // What they left may be none: whoever sees that the kernel stops goes on without what it waited for.
+  if (grid.stopRequested())
+    storeFlag(grid.stoppedHere, 1);
 }
 /// CTA 0, one thread behind a barrier of the CTA: tells the others that all have left. What any CTA wrote before is there
 /// for all from then on.

@@ -365,8 +365,9 @@ template <class Pool>
 __device__ __noinline__ void hashRows(const abi::LaunchParams &p, PassShared &pass) {
   everyRow(pass.numRows, [&](int row) {
     const u32 hash = kvHashOfRow<Pool>(p, pass, row);
+    __syncwarp(); // all lanes know where the row stands
     if (laneId() == 0)
-      pass.kvHash[row] = hash;
+      pass.kvBase[row] = hash;
   });
 }
 
@@ -383,8 +384,8 @@ __device__ __forceinline__ bool finishPass(GridEdges &grid, int edge, int bestEd
       noteEdge(bestEdge);
     reduceBest(grid, bestEdge, pass, reinterpret_cast<const Words4 *>(grid.params->tagged + best), next);
   }
-  consumerSync();
-  if (loadFlag(grid.stoppedHere) != 0)
+  // All threads are to find the same: the flag may be set meanwhile.
+  if (consumerSyncAny(loadFlag(grid.stoppedHere) != 0))
     return false;
   if (grid.params->kvHash) {
     hashRows<Pool>(*grid.params, pass);

@@ -103,8 +103,8 @@ __device__ __forceinline__ bool gridEdge(GridEdges &grid, int edge) {
       if (spin % 1024 == 0 && (since = grid.givesUp(edge, since)) == GridEdges::kStops)
         break;
   }
-  consumerSync();
-  return loadFlag(grid.stoppedHere) == 0;
+  // All threads are to find the same: the flag may be set meanwhile.
+  return !consumerSyncAny(loadFlag(grid.stoppedHere) != 0);
 }
 
 } // namespace megalith::device

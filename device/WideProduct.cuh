@@ -240,6 +240,7 @@ __device__ __noinline__ void multiplyEighth(int chunks) {
       awaitFull(shared.sync, ring.stage, ring.parity(ring.stage));
     if (!windowThere)
       awaitWindow(shared.sync, windowAt(), windowNext >= W::count);
+    __syncwarp(); // lanes look one by one, and multiply together
   };
   float even[eights][4] = {}, odd[eights][4] = {}; // chains
   await(true, true);
@@ -306,8 +307,8 @@ __device__ __noinline__ void multiplyEighth(int chunks) {
   }
 }
 
-/// What follows from a unit of M, and from the window of rows that begins with row `firstRow`; of units of one eighth, `unit` is the CTA's first, and
-/// all of them end together. A function of its own calls it: nothing that it needs is to be in registers while others multiply.
+/// What follows from a unit of M, and from the window of rows that begins with row `firstRow`; of units of one eighth
+/// all that the CTA has end together, and both mean nothing. A function of its own calls it: nothing that it needs is to be in registers while others multiply.
 ///   early, epilogue   as of streamProduct; its `tile` is one of eight rows
 template <class M, class S, class Early, class Epilogue>
 __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Early early, Epilogue epilogue) {
@@ -332,6 +333,7 @@ __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Ear
 #pragma unroll 1
     for (int base = firstEight; base < firstEight + Share::eights(steps) && base * 8 < left; base += atOnce) {
       constexpr int count = 2 * atOnce;
+      __syncwarp(); // lanes may have waited for words one by one
       Float2 y[count];
       decltype(early(0, 0)) beside[count];
       const auto rowOf = [&](int i) { return (base + i / 2) * 8 + (lane >> 2); };
@@ -359,7 +361,7 @@ __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Ear
     }
   } else {
 #pragma unroll 1
-    for (; unit < units; unit += gridDim.x) {
+    for (unit = firstUnit(M::firstUnitCta); unit < units; unit += gridDim.x) {
       const int ofSet = unit % kParts;
       if (pairOf(unit, ofSet, 0) < 0)
         return; // of a set's groups the last ones are missing, and of the sets the last
@@ -383,6 +385,7 @@ __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Ear
           y.x = __fadd_rn(y.x, parts[part].x);
           y.y = __fadd_rn(y.y, parts[part].y);
         }
+        __syncwarp(); // lanes may have waited for words one by one
         y = turned(y);
         if (byWarps || row < numRows)
           epilogue(eight, rowOfEpilogue<byWarps>(row, row < numRows), pair, y.x, y.y, beside);
@@ -424,7 +427,10 @@ template <class M, class S, class End> __device__ __forceinline__ void wideProdu
       set(home());
     __syncwarp();
   };
-  keep([&](StreamPlace &place) { place.layer = layer, place.use = use, place.unit = firstUnit(M::firstUnitCta); });
+  keep([&](StreamPlace &place) {
+    place.layer = layer, place.use = use, place.unit = firstUnit(M::firstUnitCta);
+    place.sums = reinterpret_cast<char *>(shared.scratch);
+  });
   consumerSync(); // scratch may still be read
   if (laneId() == 0)
     barrierArrive(&shared.sync.opened);
@@ -441,10 +447,10 @@ template <class M, class S, class End> __device__ __forceinline__ void wideProdu
       keep([](StreamPlace &place) { place.part = 0; });
 #pragma unroll 1
       while (home().part < M::unitParts) {
-        char *sums = reinterpret_cast<char *>(shared.scratch);
-        if constexpr (split) // when the kernel stops, others may still read what stands in memory
-          sums = stops(shared.grid) ? nullptr : partsOf<M, C>(shared.params, home().unit, firstRow);
-        keep([&](StreamPlace &place) { place.sums = sums; });
+        if constexpr (split) { // when the kernel stops, others may still read what stands in memory
+          char *const sums = stops(shared.grid) ? nullptr : partsOf<M, C>(shared.params, home().unit, firstRow);
+          keep([&](StreamPlace &place) { place.sums = sums; });
+        }
         const int steps = W::stepsOfPass(shared.pass.numRows);
         if (W::steps >= 4 && steps == 4)
           multiplyEighth<M::group, M::chunkBlocks, (W::steps >= 4 ? 4 : 1), S>(chunksPerGroup<M>());
@@ -457,13 +463,13 @@ template <class M, class S, class End> __device__ __forceinline__ void wideProdu
       if constexpr (!split)
         end(home().layer, home().unit, firstRow);
     }
-    keep([](StreamPlace &place) { place.unit += gridDim.x; });
+    keep([](StreamPlace &place) { place.unit += (int)ctasAgain(); });
   }
 
   if constexpr (split) {
     countUnits<M>(shared, 2 * kParts * home().use + kParts);
     if (!__any_sync(~0u, stops(shared.grid)))
-      end(home().layer, firstUnit(M::firstUnitCta), 0);
+      end(home().layer, 0, 0);
     countUnits<M>(shared, 0);
   }
 }

@@ -219,7 +219,7 @@ template <class C> struct WindowProducer {
       return false;
     p.opened ^= 1;
     awaitCount(*p.grid, steps.edge, steps.counter, steps.least);
-    if (lanes > 1 ? __any_sync(~0u, leaves(shared, 0)) : leaves(shared, 0))
+    if (lanes > 1 ? __any_sync(~0u, leaves(shared, 1)) : leaves(shared, 1)) // the wait has looked at the flag in memory
       return false;
     fenceAsync(); // it was stored by others' ordinary stores
     const int numRows = shared.wide.numRows, perSet = kParts / steps.unitParts, ofRows = steps.blocks * kParts, ofBlock = W::blockBytes(steps.rowSteps);
@@ -239,7 +239,7 @@ template <class C> struct WindowProducer {
           char *const target = p.scratch + W::sumBytes(steps.rowSteps) + p.window * W::bytes;
           if constexpr (lanes == 1) {
             barrierArriveExpect(full, bytes);
-            copyBulk(target, source, bytes, full);
+            copyBulkAgain(target, source, bytes, full);
           } else {
             for (int i = laneId() * 16; i < bytes; i += 512)
               copyAsync(target + i, source + i);

@@ -15,7 +15,7 @@
 namespace megalith::cpu {
 
 /// Counts up with any change here.
-constexpr int kHostVersion = 2;
+constexpr int kHostVersion = 3;
 
 /// Who runs. Stays the same while a thread of the grid lives.
 struct Thread {
@@ -54,6 +54,8 @@ struct Host {
   // --- threads of a CTA and of a warp
   /// bar.sync: waits until `threads` threads of the CTA have come to barrier `id`.
   void (*barrier)(unsigned id, unsigned threads);
+  /// bar.red.or: the same; whether `mine` is true of any of them.
+  bool (*barrierAny)(unsigned id, unsigned threads, bool mine);
   /// Waits for all lanes of `mask` and gives their 32 deposits, kLaneBytes apart.
   /// The lane that comes last calls `combine` on them, when given, before any returns.
   /// The deposits stay as they are until the lane's next warp operation.

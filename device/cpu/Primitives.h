@@ -109,6 +109,7 @@ char *dynamicShared() { return cpu::kernel::shared(); }
 void assumeShared(const void *) {}
 void assumeLocal(const void *) {}
 u32 threadAgain() { return threadIdx.x; }
+u32 ctasAgain() { return gridDim.x; }
 u32 loadShared(const void *p, int bytes) {
   return *reinterpret_cast<const u32 *>(static_cast<const char *>(p) + bytes);
 }
@@ -116,6 +117,7 @@ Words4 loadShared4(const void *p, int bytes) {
   return *reinterpret_cast<const Words4 *>(static_cast<const char *>(p) + bytes);
 }
 void consumerSync() { cpu::kernel::barrier(1, kConsumerThreads); }
+bool consumerSyncAny(bool mine) { return cpu::kernel::barrierAny(1, kConsumerThreads, mine); }
 u32 loadFlag(const u32 *p) { return load(p, cpu::Order::Acquire, cpu::Scope::Cta); }
 void storeFlag(u32 *p, u32 value) { atomic(cpu::AtomicOp::Store, p, value, cpu::Order::Release, cpu::Scope::Cta); }
 
@@ -162,6 +164,7 @@ void prefetchBulk(const void *p, u32 bytes) { cpu::kernel::prefetchBulk(p, bytes
 void fenceAsync() { cpu::kernel::proxyFence(cpu::Space::Global); }
 void fenceAsyncShared() { cpu::kernel::proxyFence(cpu::Space::Shared); }
 void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) { cpu::kernel::copyBulk(to, from, bytes, bar); }
+void copyBulkAgain(void *to, const void *from, u32 bytes, u64 *bar) { cpu::kernel::copyBulk(to, from, bytes, bar); }
 void copyAsync(void *to, const void *from) { cpu::kernel::copyAsync(to, from); }
 void copyAsyncArrive(u64 *bar) { cpu::kernel::copyAsyncArrive(bar); }
 

@@ -104,6 +104,11 @@ u32 threadAgain() {
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   return thread;
 }
+u32 ctasAgain() {
+  u32 ctas;
+  asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(ctas));
+  return ctas;
+}
 u32 loadShared(const void *p, int bytes) {
   u32 w;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(sharedAddress(p) + bytes) : "memory");
@@ -117,6 +122,19 @@ Words4 loadShared4(const void *p, int bytes) {
   return w;
 }
 void consumerSync() { asm volatile("bar.sync 1, %0;" ::"n"(kConsumerThreads) : "memory"); }
+bool consumerSyncAny(bool mine) {
+  u32 any;
+  asm volatile("{\n"
+               "  .reg .pred mine, any;\n"
+               "  setp.ne.u32 mine, %1, 0;\n"
+               "  bar.red.or.pred any, 1, %2, mine;\n"
+               "  selp.u32 %0, 1, 0, any;\n"
+               "}"
+               : "=r"(any)
+               : "r"((u32)mine), "n"(kConsumerThreads)
+               : "memory");
+  return any;
+}
 u32 loadFlag(const u32 *p) {
   u32 v;
   asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(sharedAddress(p)) : "memory");
@@ -333,6 +351,13 @@ void copyBulk(void *to, const void *from, u32 bytes, u64 *bar) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
                "[%0], [%1], %2, [%3], %4;" ::"r"(sharedAddress(to)),
                "l"(from), "r"(bytes), "r"(sharedAddress(bar)), "l"(0x12F0000000000000ull) // evict first
+               : "memory");
+#endif
+}
+void copyBulkAgain(void *to, const void *from, u32 bytes, u64 *bar) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(sharedAddress(to)),
+               "l"(from), "r"(bytes), "r"(sharedAddress(bar))
                : "memory");
 #endif
 }

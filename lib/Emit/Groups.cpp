@@ -88,8 +88,15 @@ void TensorEmitter::emitSinkDeclarations(const Group &group) {
         w.line("const KvRows<{0}> {1}{{reinterpret_cast<u16 *>(p.{2}) + kvLayer<{0}>({3}), &pass}};", kv, name,
                cache, layer);
     }
-    if (inner.op == Op::ArgMax)
+    if (inner.op == Op::ArgMax && !plan.wideRows) {
       w.line("Best best[bestsOf(Rows)];");
+    } else if (inner.op == Op::ArgMax) { // the end of a unit has those of its caller
+      w.line("Best own[bestsOf(Rows)];");
+      w.line("if constexpr (Rows == kUnitEnd)");
+      w.line("  assumeLocal(best);");
+      w.line("else");
+      w.line("  best = own;");
+    }
   }
 }
 

@@ -144,8 +144,13 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
     w.line("if (!{})", pass(plan.segments[0].name));
     w.line("  break;");
     if (plan.knobs.words) {
-      w.line("clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes,");
-      w.line("           pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);");
+      w.line("char *const last = p.workspace + (pass.set ^ 1) * Buffers::setBytes;");
+      if (plan.wideRows) {
+        w.line("if (pass.rowsBefore > kTileRows) // the rest they have as images");
+        w.line("  clearRecords<Buffers::rowBytes, Buffers::wideBegin, Buffers::wideEnd>(last, pass.rowsBefore);");
+        w.line("else");
+      }
+      w.line("{}clearWords(last, pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);", plan.wideRows ? "  " : "");
     }
     if (plan.segments.size() > 1) {
       w.line("if (pass.wantLogits && !{})", pass(plan.segments[1].name));

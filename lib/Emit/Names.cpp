@@ -51,16 +51,28 @@ static bool isReserved(llvm::StringRef word) {
       "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this",
       "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unix", "unsigned", "using",
       "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
-      // variables
-      "aside", "b", "beside", "best", "c", "early", "epilogue", "finish", "grid", "inBlock", "instance", "keys", "keep", "layer", "logit", "made", "numRows", "operand", "out", "own", "p", "pair", "part", "partner",
-      "pass", "position", "query", "rope", "row", "set", "shared", "sum", "tile", "bestsOf", "unused", "values", "what", "words", "workspace", "y",
-      // functions and types
-      "Aside", "Beside", "Best", "Bf", "blockReduce", "columnOfLane", "isLaneOfBlock", "Made", "madeRows", "ofPartner", "ownRows", "Buffers", "ByBarrier", "ByWords", "Float", "FloatRows", "Floats", "GridEdges", "Nothing", "KvRows", "NoAside", "NoSource", "PassShared",
-      "Request", "Rope", "Shared", "Stream", "Rows", "WeightRing", "WeightRows", "WeightVector", "Words", "abi", "add", "attend", "attendWide", "mergeWide",
-      "AttentionShape", "consumerSync", "ctaReduce", "div", "everyRow", "exponential", "gelu", "geluTanh", "gridEdge", "hyperbolicTangent",
-      "keepBelow", "kvLayer", "laneId", "maximum", "megalith", "minimum", "mul", "neg", "pack", "packedVector", "partnerColumn",
-      "partBegin", "partEnd", "publishBest", "quarterOfRow", "reciprocalSqrt", "relu", "rotatePair", "rotated", "rowsOfCtas", "sigmoid", "silu", "softplus", "spreadRows",
-      "storeLogits", "streamProduct", "sub", "wideProduct", "terms", "then", "toBf", "u", "Unchanged", "warpId", "warpMax", "warpSum", "weightAt"};
+      // of the emitted code
+      "abi", "add", "aside", "attend", "attendWide", "b", "beside", "best", "bestsOf", "blockReduce", "c", "chunksOf",
+      "columnOfLane", "consumerSync", "control", "countOperand", "counterAt", "ctaReduce", "div", "dropAhead",
+      "dynamicShared", "early", "end", "endOfUnit", "epilogue", "everyRow", "exponential", "finish", "firstRow",
+      "forRows", "gelu", "geluTanh", "grid", "gridEdge", "hyperbolicTangent", "inBlock", "inner", "instance",
+      "isLaneOfBlock", "kBodySteps", "kConsumerWarps", "kHeadSteps", "kMaxRows", "kTileRows", "kUnitEnd", "keep",
+      "keepBelow", "keys", "kv", "kvLayer", "kvStep", "laneId", "lateRows", "layer", "lent", "logit", "made",
+      "madeRows", "matrixStep", "maximum", "megalith", "mergeWide", "minimum", "mul", "neg", "numRows", "ofPartner",
+      "operand", "operandOf", "out", "own", "ownRows", "p", "pack", "packedVector", "pair", "params", "part",
+      "partBegin", "partEnd", "partner", "partnerColumn", "pass", "places", "position", "producer", "publishBest",
+      "quarterOfRow", "query", "reciprocalSqrt", "reduce", "relu", "result", "ring", "rope", "rotatePair", "rotated",
+      "row", "rowBytes", "rows", "rowsOfCtas", "rowsOrImage", "scratch", "scratchBytes", "set", "setBytes", "shared",
+      "sharedOfCta", "sigmoid", "silu", "softplus", "spreadRows", "stageBytes", "stages", "storeLogits", "stream",
+      "streamBody", "streamHead", "streamKv", "streamProduct", "streamSegment", "sub", "sum", "sync", "tagged",
+      "terms", "then", "tile", "toBf", "u", "unit", "unpack", "unused", "values", "vectorStep", "warpId", "warpMax",
+      "warpSum", "weightAt", "what", "wideProduct", "wideRows", "windowSteps", "words", "workspace", "y",
+      "Aside", "AttentionShape", "Beside", "Best", "Bf", "Bf16Rows", "Buffers", "ByBarrier", "ByWords", "Columns",
+      "Config", "Consumer", "Control", "ControlState", "CtaGroups", "Float", "FloatRows", "Floats", "Gauge",
+      "GridEdges", "Images", "KvRows", "LaunchParams", "Layer", "Made", "Metric", "NoAside", "NoKv", "NoSource",
+      "Nothing", "OperandImage", "Params", "PassShared", "Producer", "Request", "Ring", "RingShared", "Rope",
+      "RowOfWarp", "Rows", "Shared", "State", "Stream", "StreamPlace", "StreamStep", "Turn", "Unchanged",
+      "WeightRing", "WeightRows", "WeightVector", "WidePlan", "WindowProducer", "Words"};
   return words.count(word.rtrim("0123456789_"));
 }
 
@@ -130,11 +142,7 @@ std::string stampIndex(const plan::Plan &plan, const plan::Phase &phase) {
 }
 
 std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan &plan) {
-  std::set<std::string> taken = {"Best", "Bf16Rows", "Buffers", "Config", "Consumer", "Control", "ControlState",
-                                 "Float2", "FloatRows", "Floats", "Gauge", "GridEdges", "KvRows", "Metric", "Params",
-                                 "NoAside", "NoSource", "PassShared", "Producer", "Request", "Ring", "RingShared", "Rope", "Shared", "Stream",
-                                 "State", "Turn", "WeightRing", "WeightRows", "WeightVector", "Words4", "",
-                                 typeName(plan.model) + "Kv"};
+  std::set<std::string> taken = {"", typeName(plan.model) + "Kv"};
   for (const ir::Operation *state : module.all(ir::Op::State))
     taken.insert(state->name);
   for (const ir::Operation *model : module.all(ir::Op::Model))
@@ -144,7 +152,7 @@ std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan 
   std::vector<std::string> types;
   for (const plan::Matrix &m : plan.matrices) {
     std::string base = typeName(m.name), type = base;
-    for (int n = 1; !taken.insert(type).second || llvm::isDigit(type[0]); ++n)
+    for (int n = 1; isReserved(type) || llvm::isDigit(type[0]) || !taken.insert(type).second; ++n)
       type = base + "Matrix" + (n == 1 ? "" : std::to_string(n));
     types.push_back(type);
   }

@@ -19,19 +19,14 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
   std::string otherwise;
   if (m.unitParts) {
     const std::string type = types[phase.matrix], use = inLayers ? wideUse : widePass;
-    if (keepsBest(phase)) { // in registers, from unit to unit
-      auto wide = w.scope("if constexpr (Rows > kTileRows)");
-      w.line("const auto end = [&](int, int unit, int firstRow) {{ endOfUnit<{}>(shared, unit, firstRow, early, epilogue); }};", type);
-      w.line("wideProduct<{}>(shared, {}, {}, end);", type, inLayers ? "layer" : "0", use);
-    } else {
-      {
-        auto end = w.scope("if constexpr (Rows == kUnitEnd)");
-        w.line("endOfUnit<{}>(shared, unit, firstRow, early, epilogue);", type);
-      }
-      auto wide = w.scope("else if constexpr (Rows > kTileRows)");
-      w.line("wideProduct<{}>(shared, {}, {}, [](int {}, int unit, int firstRow) {{ {}<kUnitEnd>({}unit, firstRow); }});", type,
-             inLayers ? "layer" : "0", use, inLayers ? "layer" : "", functions.at(&phase), inLayers ? "layer, " : "");
+    {
+      auto end = w.scope("if constexpr (Rows == kUnitEnd)");
+      w.line("endOfUnit<{}>(shared, unit, firstRow, early, epilogue);", type);
     }
+    auto wide = w.scope("else if constexpr (Rows > kTileRows)");
+    w.line("wideProduct<{}>(shared, {}, {}, [{}](int{}, int unit, int firstRow) {{ {}<kUnitEnd>({}unit, firstRow{}); }});", type,
+           inLayers ? "layer" : "0", use, keepsBest(phase) ? "&own" : "", inLayers ? " layer" : "", functions.at(&phase),
+           inLayers ? "layer, " : "", keepsBest(phase) ? ", own" : "");
     otherwise = "else ";
   }
   if (phase.operand) {
@@ -368,8 +363,10 @@ void TensorEmitter::emitTake(const std::string &value, const plan::PairRange &r)
 void TensorEmitter::emitBest(const Group &group) {
   if (llvm::none_of(group.region.ops, [](const Operation &op) { return op.op == Op::ArgMax; }))
     return;
-  w.line("publishBest<Rows>(best, p, pass, shared.scratch,");
-  w.line("                  reinterpret_cast<Words4 *>(p.tagged + {}));", plan.bestOffset);
+  std::optional<CodeWriter::Scope> once;
+  if (plan.wideRows)
+    once.emplace(w.scope("if constexpr (Rows != kUnitEnd)"));
+  w.line("publishBest<Rows>({}, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + {}));", plan.wideRows ? "own" : "best", plan.bestOffset);
 }
 
 } // namespace megalith::emit

@@ -56,6 +56,9 @@ void TensorEmitter::emitBuffers() {
   auto s = w.record("struct Buffers");
   w.line("static constexpr long long rowBytes = {}, narrowBytes = {}, setBytes = {};", plan.rowBytes, plan.narrowBytes,
          plan.setBytes);
+  if (plan.wideRows && plan.knobs.words)
+    w.line("static constexpr int wideBegin = {}, wideEnd = {}; // of a record, what passes of more than {} rows write there", plan.wideBegin,
+           plan.wideEnd, plan::kTileRows);
   w.line("template <int Columns> using Bf16 = Bf16Rows<{}, Columns, rowBytes>;", plan.knobs.words ? "ByWords" : "ByBarrier");
   w.line("template <int Columns> using Float = FloatRows<{}, Columns, rowBytes>;", plan.knobs.words ? "ByWords" : "ByBarrier");
   w.line("char *set;");
@@ -322,8 +325,8 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
     w.line("template <int Rows>");
   // What is short and runs once in a pass is not called: a call to code that is not near costs more than the code.
   const char *const inlined = phase.kind == plan::Phase::Map && !layers ? "__forceinline__" : "__noinline__";
-  const bool units = phase.kind == plan::Phase::Stream && plan.wideRows && !keepsBest(phase);
-  const std::string ofUnit = units ? std::string(layers ? ", " : "") + "int unit = 0, int firstRow = 0" : "";
+  const bool units = phase.kind == plan::Phase::Stream && plan.wideRows;
+  const std::string ofUnit = units ? std::string(layers ? ", " : "") + "int unit = 0, int firstRow = 0" + (keepsBest(phase) ? ", Best *best = nullptr" : "") : "";
   auto fn = w.scope(fmt::format("__device__ {} void {}({}{})", inlined, name, layers ? "int layer" : "", ofUnit), name);
   emitPhaseBegin();
   w.line("const int numRows = pass.numRows;");

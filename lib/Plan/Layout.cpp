@@ -60,17 +60,21 @@ public:
         plan.stageBytes = std::max(plan.stageBytes, 64 * op.getInt("dim"));
     });
     offset = 0;
-    for (const bool several : {false, true}) {
+    const auto place = [&](bool windows, bool several) {
       for (Buffer &b : plan.buffers) {
-        if (b.several != several)
+        if (b.windows != windows || b.several != several)
           continue;
         b.offset = offset;
         b.bytes = roundUp(b.stride * (b.dtype == Scalar::F32 ? 4 : 2), 128);
         offset += b.bytes * b.instances;
       }
-      if (!several)
-        plan.narrowBytes = offset;
-    }
+      return offset;
+    };
+    // What passes of one row write lies together, and so does what those of more than one row tile write.
+    plan.wideBegin = place(true, false);
+    plan.narrowBytes = place(false, false);
+    plan.wideEnd = place(false, true);
+    place(true, true);
     plan.rowBytes = offset;
     plan.setBytes = plan.rowBytes * plan.rowsPerPass;
     plan.workspaceBytes = 2 * plan.setBytes;
@@ -101,7 +105,8 @@ public:
     });
     planScratch(ofOneRow, ofAllRows);
     planFlight();
-    plan.taggedBytes = plan.sumsOffset + roundUp(plan.mostUnits * unitBytes, 256);
+    plan.sumsBytes = plan.mostUnits * unitBytes;
+    plan.taggedBytes = plan.sumsOffset + roundUp(plan.sumsBytes, 256);
     for (Matrix &m : plan.matrices)
       if (m.unitParts == 1) {
         m.partsOffset = plan.taggedBytes;
@@ -199,8 +204,10 @@ private:
       plan.scratchBytes += more;
       plan.sharedBytes += more;
     }
-    while (plan.manyRows < plan.wideRows && bytes(std::max<int64_t>(32, plan.manyRows * 2), 3) <= plan.scratchBytes + plan.lentStages * plan.stageBytes)
-      plan.manyRows = std::max<int64_t>(32, plan.manyRows * 2);
+    // Windows are as large in a pass of fewer rows, which have more columns there; but a unit has fewer sums.
+    const int64_t ofFew = plan.scratchBytes + plan.lentStages * plan.stageBytes, windows = bytes(plan.wideRows, 3) - bytes(plan.wideRows, 0);
+    for (int64_t rows = 32; rows <= plan.wideRows && bytes(rows, 0) + windows <= ofFew; rows *= 2)
+      plan.manyRows = rows;
     plan.wideLentStages = std::max(plan.lentStages, (std::max<int64_t>(0, wanted - plan.scratchBytes) + plan.stageBytes - 1) / plan.stageBytes);
   }
 

@@ -244,9 +244,13 @@ private:
         return inner.operands[0]; // rounded
     return operand;
   }
-  /// Whether nobody reads `v` but products, as it is.
+  /// Whether nobody reads `v` but products, as it is, in the region that makes it: what goes from region to region shares its buffer
+  /// with other values.
   bool onlyMultiplied(Value v) {
-    bool only = true;
+    bool only = false;
+    ir::walk(module.root.region(), [&](const Operation &op) {
+      only |= llvm::is_contained(op.results, v) && (op.op == Op::Stream || op.op == Op::Map || op.op == Op::Attention);
+    });
     std::set<uint32_t> rounded;
     ir::walk(module.root.region(), [&](const Operation &op) {
       for (auto [number, operand] : llvm::enumerate(op.operands)) {

@@ -15,7 +15,7 @@ public:
   Verifier(const Plan &plan, const ir::Module &module, Diagnostics &diags)
       : plan(plan), module(module), diags(diags) {}
 
-  bool run() { return checkEdges() && checkBuffers() && checkMatrices() && checkValues(); }
+  bool run() { return checkEdges() && checkBuffers() && checkMatrices() && checkTagged() && checkWindows() && checkValues(); }
 
 private:
   const Plan &plan;
@@ -52,7 +52,6 @@ private:
   }
 
   bool checkMatrices() {
-    int64_t lastParts = plan.sumsOffset;
     for (const Matrix &m : plan.matrices) {
       if (m.group * m.chunkBlocks * 4096 > plan.stageBytes || m.blocks % m.chunkBlocks)
         return fail(fmt::format("chunks of `{}` do not fit the ring", m.name), m.loc);
@@ -64,22 +63,60 @@ private:
       }
       if (pairs > m.groups * m.group * 4)
         return fail(fmt::format("`{}` has more rows than its tiles", m.name), m.loc);
-      if ((m.unitParts != 0) != (plan.rowsPerPass > kTileRows) || (m.unitParts == 1) != (m.partsEdge >= 0))
+      if ((m.unitParts != 0) != (plan.rowsPerPass > kTileRows) || (m.unitParts == 1) != (m.partsEdge >= 0) ||
+          (m.unitParts != 0 && m.unitParts != 1 && m.unitParts != 8) || m.firstUnitCta >= plan.ctas)
         return fail(fmt::format("`{}` has no units for the rows of a pass", m.name), m.loc);
-      if (m.unitParts == 1 && (m.partsOffset < lastParts || m.partsDone < m.partsOffset + m.units() * 8 * m.group * kMaxRows * 32))
-        return fail(fmt::format("the sums of `{}` overlap others", m.name), m.loc);
-      if (m.unitParts != 1)
-        continue;
-      lastParts = m.partsDone + m.sets() * 4;
-      if (lastParts > plan.taggedBytes)
-        return fail(fmt::format("the sums of `{}` leave the tagged words", m.name), m.loc);
     }
+    return true;
+  }
+
+  /// What stands in the tagged words, each in a place of its own.
+  bool checkTagged() {
+    struct Range {
+      int64_t begin, bytes, alignment;
+      std::string what;
+    };
+    std::vector<Range> ranges = {{plan.bestOffset, plan.rowsPerPass * plan.ctas * 16, 16, "the logits' maxima"},
+                                 {plan.sumsOffset, plan.sumsBytes, 16, "the sums of attention"},
+                                 {plan.wideSumsOffset, plan.wideUnits * plan.wideUnitBytes, 16, "the sums of attention of many rows of a slot"}};
+    for (const Matrix &m : plan.matrices)
+      if (m.unitParts == 1) {
+        ranges.push_back({m.partsOffset, m.units() * 8 * m.group * kMaxRows * 32, 16, fmt::format("the sums of `{}`", m.name)});
+        ranges.push_back({m.partsDone, m.sets() * 4, 4, fmt::format("the counters of `{}`", m.name)});
+      }
     for (const Buffer &b : plan.buffers)
-      if (b.windows && (b.counterOffset < lastParts || b.imageOffset < b.counterOffset + b.instances * kCounterBytes || b.imageOffset + b.instances * b.imageBytes > plan.taggedBytes))
-        return fail(fmt::format("the image of `{}` overlaps others, or leaves the tagged words", b.name), {});
-    if (plan.wideUnits && (plan.wideSumsOffset < lastParts || plan.wideSumsOffset <= plan.sumsOffset ||
-                           plan.wideSumsOffset + plan.wideUnits * plan.wideUnitBytes > plan.taggedBytes))
-      return fail("the sums of attention of many rows overlap others, or leave the tagged words", {});
+      if (b.windows) {
+        const int64_t least = (b.columns + 255) / 256 * 512 * kMaxRows * (b.columns % 256 ? 2 : 1);
+        if (b.imageBytes < least)
+          return fail(fmt::format("the image of `{}` has {} bytes of {}", b.name, b.imageBytes, least), {});
+        ranges.push_back({b.imageOffset, b.instances * b.imageBytes, 128, fmt::format("the images of `{}`", b.name)});
+        ranges.push_back({b.counterOffset, b.instances * kCounterBytes, kCounterBytes, fmt::format("the counters of `{}`", b.name)});
+      }
+    llvm::erase_if(ranges, [](const Range &r) { return r.bytes == 0; });
+    llvm::sort(ranges, [](const Range &a, const Range &b) { return a.begin < b.begin; });
+    int64_t end = (1 + 2 * plan.rowsPerPass) * 16; // words of the pass and its rows
+    std::string before = "the words of the pass";
+    for (const Range &r : ranges) {
+      if (r.begin < end)
+        return fail(fmt::format("in the tagged words {} and {} overlap", before, r.what), {});
+      if (r.begin % r.alignment)
+        return fail(fmt::format("byte {} of the tagged words, where {} begin, is no multiple of {}", r.begin, r.what, r.alignment), {});
+      if (r.begin + r.bytes > plan.taggedBytes)
+        return fail(fmt::format("{} leave the tagged words", r.what), {});
+      end = r.begin + r.bytes;
+      before = r.what;
+    }
+    return true;
+  }
+
+  /// Room for a unit's sums and two windows behind them in a pass of any number of rows: as of Windows of device/Windows.cuh.
+  bool checkWindows() {
+    for (int64_t rows = 32; rows <= plan.wideRows; rows *= 2) {
+      const int64_t lent = rows > plan.manyRows ? plan.wideLentStages : plan.lentStages;
+      const int64_t room = plan.scratchBytes + lent * plan.stageBytes - 8 * kMostTiles * 8 * 4 * rows;
+      if (room < 2 * 2 * 64 * plan.wideRows)
+        return fail(fmt::format("passes of {} rows have {} bytes for windows of {} rows", rows, room, plan.wideRows), {});
+    }
     return true;
   }
 
@@ -148,6 +185,14 @@ private:
                 loc);
   }
 
+  /// What has an image is there for products alone.
+  bool checkImage(Value v, const Phase &phase, const Operation &reader) {
+    const Buffer &buffer = plan.buffers[plan.placeOf.at(v.id).buffer];
+    if (!buffer.windows || (phase.kind == Phase::Stream && (reader.op == Op::Stream || reader.op == Op::MatMul || reader.op == Op::Round)))
+      return true;
+    return fail(fmt::format("phase `{}` reads buffer `{}`, of which passes of many rows have an image only", phase.name, buffer.name), reader.loc);
+  }
+
   bool write(const Place &place, uint32_t value, const std::string &phase, SourceLoc loc) {
     const Buffer &buffer = plan.buffers[place.buffer];
     if (spot(place).second >= buffer.instances)
@@ -195,7 +240,7 @@ private:
         inside.insert(r.id);
       for (Value v : op.operands)
         if (ok && !inside.count(v.id) && plan.placeOf.count(v.id))
-          ok = checkRead(v, fmt::format("phase `{}`", phase.name), op.loc) &&
+          ok = checkRead(v, fmt::format("phase `{}`", phase.name), op.loc) && checkImage(v, phase, op) &&
                (phase.makes || !isOfSeveral(v) ||
                 fail(fmt::format("phase `{}` reads what is not made in all passes", phase.name), op.loc));
     };

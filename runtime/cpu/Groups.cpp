@@ -2,6 +2,7 @@
 #include "runtime/cpu/Machine.h"
 
 #include <cstring>
+#include <utility>
 
 namespace megalith::cpu {
 
@@ -27,7 +28,7 @@ void Machine::joinAll(const uint32_t *who, size_t count) {
   }
 }
 
-void Machine::barrier(Fiber *f, unsigned id, unsigned threads) {
+bool Machine::barrier(Fiber *f, unsigned id, unsigned threads, bool mine) {
   act(f);
   if (id >= 16)
     fail(FindingKind::BarrierMisuse, "comes", "barrier %u does not exist: a CTA has 16", id);
@@ -46,19 +47,24 @@ void Machine::barrier(Fiber *f, unsigned id, unsigned threads) {
   }
   b.threads = threads;
   b.came.push_back(f->index);
+  b.any |= mine;
   if (b.came.size() < threads) {
     f->barrier = id;
     f->state = Fiber::AtBarrier;
     block();
-    return;
+    return f->anyOfBarrier;
   }
   if (check)
     joinAll(b.came.data(), b.came.size());
   noteChange();
-  for (uint32_t i : b.came)
+  const bool any = std::exchange(b.any, false);
+  for (uint32_t i : b.came) {
+    fibers[i].anyOfBarrier = any;
     if (i != f->index)
       makeReady(&fibers[i]);
+  }
   b.came.clear();
+  return any;
 }
 
 const char *Machine::warpMeet(Fiber *f, WarpOp op, unsigned mask, const void *in, unsigned bytes,

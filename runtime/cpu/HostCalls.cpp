@@ -30,7 +30,11 @@ void readOnly(const void *at, unsigned bytes) {
 
 void barrier(unsigned id, unsigned threads) {
   ENTER;
-  m.barrier(f, id, threads);
+  m.barrier(f, id, threads, false);
+}
+bool barrierAny(unsigned id, unsigned threads, bool mine) {
+  ENTER;
+  return m.barrier(f, id, threads, mine);
 }
 const char *warp(WarpOp op, unsigned mask, const void *in, unsigned bytes, void (*combine)(char *)) {
   ENTER;
@@ -123,6 +127,7 @@ void fillHost(Host &host) {
   host.access = access;
   host.readOnly = readOnly;
   host.barrier = barrier;
+  host.barrierAny = barrierAny;
   host.warp = warp;
   host.atomic = atomic;
   host.load16 = load16;

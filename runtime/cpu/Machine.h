@@ -38,6 +38,7 @@ struct Warp {
 
 struct NamedBarrier {
   unsigned threads = 0;
+  bool any = false;           ///< what those that came brought
   std::vector<uint32_t> came; ///< numbers of fibers
 };
 
@@ -68,6 +69,7 @@ struct Fiber {
 
   // What it waits for.
   unsigned barrier = 0;
+  bool anyOfBarrier = false; ///< result of its last barrier
   Deposits *held = nullptr; ///< result of its last warp operation
   uint64_t wakeAt = 0;
 
@@ -285,7 +287,7 @@ struct Machine {
   bool idleFiber(const Fiber *f) const;
 
   // --- Groups.cpp
-  void barrier(Fiber *f, unsigned id, unsigned threads);
+  bool barrier(Fiber *f, unsigned id, unsigned threads, bool mine);
   const char *warpMeet(Fiber *f, WarpOp op, unsigned mask, const void *in, unsigned bytes,
                        void (*combine)(char *));
   void leaveGroups(Fiber *f);

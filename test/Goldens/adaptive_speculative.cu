@@ -239,20 +239,21 @@ struct TargetKv {
 // Activations of a pass: for each row a record, in which every value has a place of its own.
 struct Buffers {
   static constexpr long long rowBytes = 30976, narrowBytes = 24320, setBytes = 3964928;
+  static constexpr int wideBegin = 11520, wideEnd = 24320; // of a record, what passes of more than 16 rows write there
   template <int Columns> using Bf16 = Bf16Rows<ByWords, Columns, rowBytes>;
   template <int Columns> using Float = FloatRows<ByWords, Columns, rowBytes>;
   char *set;
   const GridEdges *grid;
 
-  __device__ __forceinline__ auto x(int instance) const { return Bf16<256>{set + 0 + instance * 512, {grid, 8}}; }
+  __device__ __forceinline__ auto x(int instance) const { return Bf16<256>{set + 11520 + instance * 512, {grid, 8}}; }
   __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return Bf16<256>{set + 24320 + instance * 512, {grid, 2}}; }
-  __device__ __forceinline__ auto q(int instance) const { return Bf16<256>{set + 3584 + instance * 512, {grid, 3}}; }
-  __device__ __forceinline__ auto new_keys(int instance) const { return Bf16<128>{set + 6656 + instance * 256, {grid, 3}}; }
-  __device__ __forceinline__ auto new_values(int instance) const { return Bf16<128>{set + 8192 + instance * 256, {grid, 3}}; }
-  __device__ __forceinline__ auto attention(int instance) const { return Bf16<256>{set + 9728 + instance * 512, {grid, 4}}; }
-  __device__ __forceinline__ auto x2(int instance) const { return Bf16<256>{set + 12800 + instance * 512, {grid, 5}}; }
+  __device__ __forceinline__ auto q(int instance) const { return Bf16<256>{set + 15104 + instance * 512, {grid, 3}}; }
+  __device__ __forceinline__ auto new_keys(int instance) const { return Bf16<128>{set + 18176 + instance * 256, {grid, 3}}; }
+  __device__ __forceinline__ auto new_values(int instance) const { return Bf16<128>{set + 19712 + instance * 256, {grid, 3}}; }
+  __device__ __forceinline__ auto attention(int instance) const { return Bf16<256>{set + 0 + instance * 512, {grid, 4}}; }
+  __device__ __forceinline__ auto x2(int instance) const { return Bf16<256>{set + 21248 + instance * 512, {grid, 5}}; }
   __device__ __forceinline__ auto gate_up_operand(int instance) const { return Bf16<256>{set + 27392 + instance * 512, {grid, 6}}; }
-  __device__ __forceinline__ auto gate_up(int instance) const { return Bf16<704>{set + 15872 + instance * 1408, {grid, 7}}; }
+  __device__ __forceinline__ auto gate_up(int instance) const { return Bf16<704>{set + 3072 + instance * 1408, {grid, 7}}; }
   __device__ __forceinline__ auto head_operand(int instance) const { return Bf16<256>{set + 30464 + instance * 512, {grid, 9}}; }
 };
 
@@ -356,7 +357,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 360 "adaptive_speculative.cu"
+#line 361 "adaptive_speculative.cu"
     });
   });
 } // targetBodyX
@@ -377,7 +378,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 381 "adaptive_speculative.cu"
+#line 382 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -386,7 +387,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h);
-#line 390 "adaptive_speculative.cu"
+#line 391 "adaptive_speculative.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -428,7 +429,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 432 "adaptive_speculative.cu"
+#line 433 "adaptive_speculative.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -440,7 +441,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 444 "adaptive_speculative.cu"
+#line 445 "adaptive_speculative.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -448,7 +449,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 452 "adaptive_speculative.cu"
+#line 453 "adaptive_speculative.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -471,27 +472,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 475 "adaptive_speculative.cu"
+#line 476 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 479 "adaptive_speculative.cu"
+#line 480 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 484 "adaptive_speculative.cu"
+#line 485 "adaptive_speculative.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 488 "adaptive_speculative.cu"
+#line 489 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 495 "adaptive_speculative.cu"
+#line 496 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -510,12 +511,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
     attendWide<TargetKv>(shared.grid, pass, layer, 0.176776692f, shared.stream(), own, query);
-#line 514 "adaptive_speculative.cu"
+#line 515 "adaptive_speculative.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
     mergeWide<TargetKv>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 519 "adaptive_speculative.cu"
+#line 520 "adaptive_speculative.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -526,7 +527,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 40 "pipelines/models/llama.yaml"
     attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
-#line 530 "adaptive_speculative.cu"
+#line 531 "adaptive_speculative.cu"
   }
 } // targetBodyAttention
 
@@ -550,7 +551,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 554 "adaptive_speculative.cu"
+#line 555 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<Wo>(shared, unit, firstRow, early, epilogue);
@@ -583,7 +584,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 587 "adaptive_speculative.cu"
+#line 588 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -592,7 +593,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h);
-#line 596 "adaptive_speculative.cu"
+#line 597 "adaptive_speculative.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -613,7 +614,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 617 "adaptive_speculative.cu"
+#line 618 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<GateUp>(shared, unit, firstRow, early, epilogue);
@@ -635,27 +636,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 639 "adaptive_speculative.cu"
+#line 640 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 643 "adaptive_speculative.cu"
+#line 644 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 648 "adaptive_speculative.cu"
+#line 649 "adaptive_speculative.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 652 "adaptive_speculative.cu"
+#line 653 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 659 "adaptive_speculative.cu"
+#line 660 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -681,7 +682,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 685 "adaptive_speculative.cu"
+#line 686 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<Down>(shared, unit, firstRow, early, epilogue);
@@ -770,21 +771,21 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 774 "adaptive_speculative.cu"
+#line 775 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 781 "adaptive_speculative.cu"
+#line 782 "adaptive_speculative.cu"
     }
   });
 } // targetHeadHeadOperand
 
 // Streams head (llama.yaml:43).
 template <int Rows>
-__device__ __noinline__ void targetHeadHead() {
+__device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best *best = nullptr) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
@@ -792,21 +793,27 @@ __device__ __noinline__ void targetHeadHead() {
   const int numRows = pass.numRows;
   const WeightVector<256> norm{packedVector(p, 9185280)};
   const auto early = [](int, int) { return Nothing{}; };
-  Best best[bestsOf(Rows)];
+  Best own[bestsOf(Rows)];
+  if constexpr (Rows == kUnitEnd)
+    assumeLocal(best);
+  else
+    best = own;
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 801 "adaptive_speculative.cu"
+#line 806 "adaptive_speculative.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
       storeLogits(p, pass.logitsOf[row], c0, logit, 260);
     }
   };
-  if constexpr (Rows > kTileRows) {
-    const auto end = [&](int, int unit, int firstRow) { endOfUnit<Head>(shared, unit, firstRow, early, epilogue); };
-    wideProduct<Head>(shared, 0, pass.wideHeads - 1, end);
+  if constexpr (Rows == kUnitEnd) {
+    endOfUnit<Head>(shared, unit, firstRow, early, epilogue);
+  }
+  else if constexpr (Rows > kTileRows) {
+    wideProduct<Head>(shared, 0, pass.wideHeads - 1, [&own](int, int unit, int firstRow) { targetHeadHead<kUnitEnd>(unit, firstRow, own); });
   }
   else if constexpr (Rows > 1) {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
@@ -818,30 +825,31 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 822 "adaptive_speculative.cu"
+#line 829 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 826 "adaptive_speculative.cu"
+#line 833 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 831 "adaptive_speculative.cu"
+#line 838 "adaptive_speculative.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 835 "adaptive_speculative.cu"
+#line 842 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 840 "adaptive_speculative.cu"
+#line 847 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
-  publishBest<Rows>(best, p, pass, shared.scratch,
-                    reinterpret_cast<Words4 *>(p.tagged + 4352));
+  if constexpr (Rows != kUnitEnd) {
+    publishBest<Rows>(own, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + 4352));
+  }
 } // targetHeadHead
 
 // The window warp: the operands of the products of segment `head`, in a pass of more than 16 rows.
@@ -1037,8 +1045,11 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     }
     if (!(pass.numRows == 1 ? targetBody<1>() : pass.numRows <= kTileRows ? targetBody<kTileRows>() : targetBody<kMaxRows>()))
       break;
-    clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes,
-               pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);
+    char *const last = p.workspace + (pass.set ^ 1) * Buffers::setBytes;
+    if (pass.rowsBefore > kTileRows) // the rest they have as images
+      clearRecords<Buffers::rowBytes, Buffers::wideBegin, Buffers::wideEnd>(last, pass.rowsBefore);
+    else
+      clearWords(last, pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);
     if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
       break;
     leavePass(grid);

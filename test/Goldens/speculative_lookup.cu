@@ -218,20 +218,21 @@ struct TargetKv {
 // Activations of a pass: for each row a record, in which every value has a place of its own.
 struct Buffers {
   static constexpr long long rowBytes = 30976, narrowBytes = 24320, setBytes = 3964928;
+  static constexpr int wideBegin = 11520, wideEnd = 24320; // of a record, what passes of more than 16 rows write there
   template <int Columns> using Bf16 = Bf16Rows<ByWords, Columns, rowBytes>;
   template <int Columns> using Float = FloatRows<ByWords, Columns, rowBytes>;
   char *set;
   const GridEdges *grid;
 
-  __device__ __forceinline__ auto x(int instance) const { return Bf16<256>{set + 0 + instance * 512, {grid, 8}}; }
+  __device__ __forceinline__ auto x(int instance) const { return Bf16<256>{set + 11520 + instance * 512, {grid, 8}}; }
   __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return Bf16<256>{set + 24320 + instance * 512, {grid, 2}}; }
-  __device__ __forceinline__ auto q(int instance) const { return Bf16<256>{set + 3584 + instance * 512, {grid, 3}}; }
-  __device__ __forceinline__ auto new_keys(int instance) const { return Bf16<128>{set + 6656 + instance * 256, {grid, 3}}; }
-  __device__ __forceinline__ auto new_values(int instance) const { return Bf16<128>{set + 8192 + instance * 256, {grid, 3}}; }
-  __device__ __forceinline__ auto attention(int instance) const { return Bf16<256>{set + 9728 + instance * 512, {grid, 4}}; }
-  __device__ __forceinline__ auto x2(int instance) const { return Bf16<256>{set + 12800 + instance * 512, {grid, 5}}; }
+  __device__ __forceinline__ auto q(int instance) const { return Bf16<256>{set + 15104 + instance * 512, {grid, 3}}; }
+  __device__ __forceinline__ auto new_keys(int instance) const { return Bf16<128>{set + 18176 + instance * 256, {grid, 3}}; }
+  __device__ __forceinline__ auto new_values(int instance) const { return Bf16<128>{set + 19712 + instance * 256, {grid, 3}}; }
+  __device__ __forceinline__ auto attention(int instance) const { return Bf16<256>{set + 0 + instance * 512, {grid, 4}}; }
+  __device__ __forceinline__ auto x2(int instance) const { return Bf16<256>{set + 21248 + instance * 512, {grid, 5}}; }
   __device__ __forceinline__ auto gate_up_operand(int instance) const { return Bf16<256>{set + 27392 + instance * 512, {grid, 6}}; }
-  __device__ __forceinline__ auto gate_up(int instance) const { return Bf16<704>{set + 15872 + instance * 1408, {grid, 7}}; }
+  __device__ __forceinline__ auto gate_up(int instance) const { return Bf16<704>{set + 3072 + instance * 1408, {grid, 7}}; }
   __device__ __forceinline__ auto head_operand(int instance) const { return Bf16<256>{set + 30464 + instance * 512, {grid, 9}}; }
 };
 
@@ -335,7 +336,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 339 "speculative_lookup.cu"
+#line 340 "speculative_lookup.cu"
     });
   });
 } // targetBodyX
@@ -356,7 +357,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 360 "speculative_lookup.cu"
+#line 361 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -365,7 +366,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h);
-#line 369 "speculative_lookup.cu"
+#line 370 "speculative_lookup.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -407,7 +408,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 411 "speculative_lookup.cu"
+#line 412 "speculative_lookup.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -419,7 +420,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 423 "speculative_lookup.cu"
+#line 424 "speculative_lookup.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -427,7 +428,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 431 "speculative_lookup.cu"
+#line 432 "speculative_lookup.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -450,27 +451,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 454 "speculative_lookup.cu"
+#line 455 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 458 "speculative_lookup.cu"
+#line 459 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 463 "speculative_lookup.cu"
+#line 464 "speculative_lookup.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 467 "speculative_lookup.cu"
+#line 468 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 474 "speculative_lookup.cu"
+#line 475 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -489,12 +490,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
     attendWide<TargetKv>(shared.grid, pass, layer, 0.176776692f, shared.stream(), own, query);
-#line 493 "speculative_lookup.cu"
+#line 494 "speculative_lookup.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
     mergeWide<TargetKv>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 498 "speculative_lookup.cu"
+#line 499 "speculative_lookup.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -505,7 +506,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 40 "pipelines/models/llama.yaml"
     attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
-#line 509 "speculative_lookup.cu"
+#line 510 "speculative_lookup.cu"
   }
 } // targetBodyAttention
 
@@ -529,7 +530,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 533 "speculative_lookup.cu"
+#line 534 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<Wo>(shared, unit, firstRow, early, epilogue);
@@ -562,7 +563,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 566 "speculative_lookup.cu"
+#line 567 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -571,7 +572,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h);
-#line 575 "speculative_lookup.cu"
+#line 576 "speculative_lookup.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -592,7 +593,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 596 "speculative_lookup.cu"
+#line 597 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<GateUp>(shared, unit, firstRow, early, epilogue);
@@ -614,27 +615,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 618 "speculative_lookup.cu"
+#line 619 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 622 "speculative_lookup.cu"
+#line 623 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 627 "speculative_lookup.cu"
+#line 628 "speculative_lookup.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 631 "speculative_lookup.cu"
+#line 632 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 638 "speculative_lookup.cu"
+#line 639 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -660,7 +661,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 664 "speculative_lookup.cu"
+#line 665 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<Down>(shared, unit, firstRow, early, epilogue);
@@ -749,21 +750,21 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 753 "speculative_lookup.cu"
+#line 754 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 760 "speculative_lookup.cu"
+#line 761 "speculative_lookup.cu"
     }
   });
 } // targetHeadHeadOperand
 
 // Streams head (llama.yaml:43).
 template <int Rows>
-__device__ __noinline__ void targetHeadHead() {
+__device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best *best = nullptr) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
@@ -771,21 +772,27 @@ __device__ __noinline__ void targetHeadHead() {
   const int numRows = pass.numRows;
   const WeightVector<256> norm{packedVector(p, 9185280)};
   const auto early = [](int, int) { return Nothing{}; };
-  Best best[bestsOf(Rows)];
+  Best own[bestsOf(Rows)];
+  if constexpr (Rows == kUnitEnd)
+    assumeLocal(best);
+  else
+    best = own;
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 780 "speculative_lookup.cu"
+#line 785 "speculative_lookup.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
       storeLogits(p, pass.logitsOf[row], c0, logit, 260);
     }
   };
-  if constexpr (Rows > kTileRows) {
-    const auto end = [&](int, int unit, int firstRow) { endOfUnit<Head>(shared, unit, firstRow, early, epilogue); };
-    wideProduct<Head>(shared, 0, pass.wideHeads - 1, end);
+  if constexpr (Rows == kUnitEnd) {
+    endOfUnit<Head>(shared, unit, firstRow, early, epilogue);
+  }
+  else if constexpr (Rows > kTileRows) {
+    wideProduct<Head>(shared, 0, pass.wideHeads - 1, [&own](int, int unit, int firstRow) { targetHeadHead<kUnitEnd>(unit, firstRow, own); });
   }
   else if constexpr (Rows > 1) {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
@@ -797,30 +804,31 @@ __device__ __noinline__ void targetHeadHead() {
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 801 "speculative_lookup.cu"
+#line 808 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 805 "speculative_lookup.cu"
+#line 812 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 810 "speculative_lookup.cu"
+#line 817 "speculative_lookup.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 814 "speculative_lookup.cu"
+#line 821 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 819 "speculative_lookup.cu"
+#line 826 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
-  publishBest<Rows>(best, p, pass, shared.scratch,
-                    reinterpret_cast<Words4 *>(p.tagged + 4352));
+  if constexpr (Rows != kUnitEnd) {
+    publishBest<Rows>(own, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + 4352));
+  }
 } // targetHeadHead
 
 // The window warp: the operands of the products of segment `head`, in a pass of more than 16 rows.
@@ -1016,8 +1024,11 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     }
     if (!(pass.numRows == 1 ? targetBody<1>() : pass.numRows <= kTileRows ? targetBody<kTileRows>() : targetBody<kMaxRows>()))
       break;
-    clearWords(p.workspace + (pass.set ^ 1) * Buffers::setBytes,
-               pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);
+    char *const last = p.workspace + (pass.set ^ 1) * Buffers::setBytes;
+    if (pass.rowsBefore > kTileRows) // the rest they have as images
+      clearRecords<Buffers::rowBytes, Buffers::wideBegin, Buffers::wideEnd>(last, pass.rowsBefore);
+    else
+      clearWords(last, pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);
     if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
       break;
     leavePass(grid);

@@ -189,6 +189,7 @@ struct Plan {
   int64_t streamBytes;              ///< packed matrices and vectors
   int64_t rowBytes, setBytes;       ///< of a row's record, and of the records of all rows
   int64_t narrowBytes;              ///< of a row's record, as far as passes of one row write it
+  int64_t wideBegin, wideEnd;       ///< the same of passes of more than one row tile: the rest they write as images
   int64_t workspaceBytes;           ///< two sets, of even and of odd passes
   int bestEdge;                     ///< the logits' maxima
   int passEdge;                     ///< the end of a pass
@@ -196,7 +197,7 @@ struct Plan {
   int64_t wideRows = 0;             ///< that a product of more than one row tile takes at a time; 0: the plan has no such passes
   int64_t manyRows = kTileRows;     ///< passes of more rows lend wideLentStages of the ring, others lentStages
   int64_t wideLentStages = 0;
-  int64_t mostUnits, sumsOffset;    ///< units of attention, and their sums in the tagged words
+  int64_t mostUnits, sumsOffset, sumsBytes; ///< units of attention, and their sums in the tagged words
   int64_t wideUnits = 0, wideSumsOffset = 0; ///< the same of device/WideAttention.cuh; 0: the plan has no such attention
   int64_t wideUnitBytes = 0;        ///< of a unit
   int64_t wideLevels = 0;           ///< above rounds, that its ranges may have

@@ -18,6 +18,20 @@ TEST_F(GroupsTest, BarrierOrdersItsThreads) {
   });
 }
 
+TEST_F(GroupsTest, BarrierTellsAllWhatAnyBrought) {
+  expectSilent({2, 96, 4096}, [&] {
+    if (thread() >= 64)
+      return;
+    for (u32 round = 0; round < 8; ++round) {
+      write(shared<u32>() + thread(), round);
+      const bool any = h.barrierAny(3, 64, round % 2 && thread() == 8 * round);
+      EXPECT_EQ(any, round % 2 == 1);
+      EXPECT_EQ(read(shared<u32>() + 63 - thread()), round);
+      h.barrier(3, 64);
+    }
+  });
+}
+
 TEST_F(GroupsTest, BarrierDoesNotOrderOthers) {
   expectSometimes(FindingKind::DataRace, {1, 96, 4096}, [&] {
     if (thread() == 0)

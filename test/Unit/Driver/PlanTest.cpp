@@ -155,14 +155,51 @@ TEST_F(PlanTest, sumsOfUnitsDoNotOverlap) {
   ASSERT_GE(split.size(), 2u);
   const auto broken = [&](int64_t &offset, int64_t by) {
     offset += by;
-    EXPECT_TRUE(contains(verify(), "the sums of")) << verify();
-    EXPECT_TRUE(contains(verify(), "overlap others [plan-invalid]")) << verify();
+    EXPECT_TRUE(contains(verify(), "error: the plan is not valid: in the tagged words the ")) << verify();
+    EXPECT_TRUE(contains(verify(), " overlap [plan-invalid]")) << verify();
     offset -= by;
   };
+  broken(split[0]->partsOffset, -256); // sums of attention stand in front
   broken(split[1]->partsOffset, -256);
   broken(split[0]->partsDone, -256);
-  plan.taggedBytes = split.back()->partsDone;
-  EXPECT_TRUE(contains(verify(), "leave the tagged words [plan-invalid]")) << verify();
+  ASSERT_EQ(verify(), "");
+  split[0]->firstUnitCta = plan.ctas;
+  EXPECT_TRUE(contains(verify(), "has no units for the rows of a pass [plan-invalid]")) << verify();
+}
+
+TEST_F(PlanTest, imagesHavePlacesOfTheirOwn) {
+  std::vector<plan::Buffer *> images;
+  for (plan::Buffer &b : plan.buffers)
+    if (b.windows)
+      images.push_back(&b);
+  ASSERT_EQ(images.size(), 5u); // operands of wq_wk_wv, gate_up and head, outputs of attention and gate_up
+  const auto broken = [&](int64_t &what, int64_t value, const char *message) {
+    const int64_t before = std::exchange(what, value);
+    EXPECT_TRUE(contains(verify(), message)) << verify();
+    what = before;
+  };
+  broken(images[0]->imageOffset, images[1]->imageOffset, "overlap [plan-invalid]");
+  broken(images[0]->counterOffset, images[0]->imageOffset, "overlap [plan-invalid]");
+  broken(images[1]->counterOffset, images[1]->counterOffset - 64, "[plan-invalid]");
+  broken(images[2]->imageBytes, images[2]->imageBytes - 16, "the image of `");
+  broken(images[0]->counterOffset, plan.taggedBytes + 4, "is no multiple of 128 [plan-invalid]");
+  broken(plan.taggedBytes, plan.taggedBytes - 256, "leave the tagged words [plan-invalid]");
+  EXPECT_EQ(verify(), "");
+}
+
+TEST_F(PlanTest, imagesAreForProducts) {
+  plan.buffers[buffer("x")].windows = true;
+  plan.buffers[buffer("x")].imageBytes = 1 << 20;
+  plan.buffers[buffer("x")].imageOffset = plan.taggedBytes;
+  plan.buffers[buffer("x")].counterOffset = plan.taggedBytes + (8 << 20);
+  plan.taggedBytes += 9 << 20;
+  EXPECT_TRUE(contains(verify(), "reads buffer `x`, of which passes of many rows have an image only [plan-invalid]")) << verify();
+}
+
+TEST_F(PlanTest, windowsHaveRoom) {
+  plan.manyRows = plan.wideRows; // of which no more stages are lent than for fewer
+  EXPECT_TRUE(contains(verify(), "error: the plan is not valid: passes of ")) << verify();
+  EXPECT_TRUE(contains(verify(), " bytes for windows of ")) << verify();
 }
 
 /// The same with norms over each head: attention makes what the map `q` makes.
