@@ -74,6 +74,8 @@ def lit_tests(scratch):
     count("lit", good, bad or int(good == 0), started, wrong)
     for name in skipped:
         print(f"  skipped: {name}")
+    for test in sorted(tests, key=lambda test: -test.get("elapsed", 0))[:5]:
+        print(f"  {test['elapsed']:6.1f} s  {test['name']}", flush=True)
 
 
 def source_checks():

@@ -1,6 +1,7 @@
 #include "megalith/Jit/Compile.h"
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <unistd.h>
 
 namespace megalith::jit {
@@ -54,10 +55,12 @@ public:
       dup2(before, STDERR_FILENO);
       close(before);
       std::rewind(text);
-      char line[4096];
-      while (std::fgets(line, sizeof line, text))
+      char *line = nullptr; // names in it may be long
+      size_t room = 0;
+      while (getline(&line, &room, text) >= 0)
         if (!llvm::StringRef(line).starts_with("ptxas info"))
           std::fputs(line, stderr);
+      std::free(line);
     }
     if (text)
       std::fclose(text);

@@ -281,7 +281,7 @@ int main(int argc, char **argv) {
   }
   SourceFiles files;
   Diagnostics diags(files);
-  const PipelineFile ofParallel(MEGALITH_SOURCE_DIR "/test/Mutants/parallel.yaml");
+  const PipelineFile ofParallel(MEGALITH_SOURCE_DIR "/test/Mutants/Inputs/parallel.yaml");
   Bench narrow(diags, PipelineFile::shipped, "barrier", "16"), wide(diags, PipelineFile::shipped, "barrier", "64"),
       words(diags, PipelineFile::shipped, "words", "64"), parallel(diags, ofParallel.path.str().str(), "words", "64");
   for (Bench *bench : {&narrow, &wide, &words, &parallel})
