@@ -51,6 +51,8 @@ static bool isReserved(llvm::StringRef word) {
       "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this",
       "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unix", "unsigned", "using",
       "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
+      // macros and variables of CUDA and its headers
+      "EOF", "NULL", "assert", "blockDim", "blockIdx", "gridDim", "threadIdx", "warpSize",
       // of the emitted code
       "abi", "add", "aside", "assumeLocal", "attend", "attendWide", "b", "beside", "best", "bestsOf", "blockReduce",
       "c", "chunksOf", "columnOfLane", "consumerSync", "control", "countOperand", "counterAt", "ctaReduce", "div",
@@ -73,7 +75,7 @@ static bool isReserved(llvm::StringRef word) {
       "Nothing", "OperandImage", "Params", "PassShared", "Producer", "Request", "Ring", "RingShared", "Rope",
       "RowOfWarp", "Rows", "Shared", "State", "Stream", "StreamPlace", "StreamStep", "Turn", "Unchanged",
       "WeightRing", "WeightRows", "WeightVector", "WidePlan", "WindowProducer", "Words"};
-  return words.count(word.rtrim("0123456789_"));
+  return words.count(word.rtrim("0123456789_")) || word.starts_with("__"); // the compilers' own
 }
 
 std::string identifier(llvm::StringRef name) {

@@ -31,13 +31,14 @@ void TensorEmitter::emitPool() {
   w.comment("The KV pool of the model, and the shape of its attention.");
   auto s = w.record(fmt::format("struct {}Kv", typeName(plan.model)));
   const Operation *pool = module.find(Op::Pool, plan.model);
-  int64_t heads = model.getInt("kv_heads");
+  // Of a model without attention the numbers mean nothing, but code that plans passes divides by them.
+  const int64_t kvHeads = std::max<int64_t>(1, model.getInt("kv_heads")), headDim = std::max<int64_t>(16, model.getInt("head_dim"));
+  int64_t heads = kvHeads;
   ir::walk(model.region(), [&](const Operation &op) {
     if (op.op == Op::Attention)
       heads = op.getInt("heads");
   });
-  w.line("static constexpr int heads = {}, kvHeads = {}, headDim = {};", heads, model.getInt("kv_heads"),
-         model.getInt("head_dim"));
+  w.line("static constexpr int heads = {}, kvHeads = {}, headDim = {};", heads, kvHeads, headDim);
   w.line("static constexpr int layers = {}, pages = {}, pageTokens = {};", model.getInt("kv_layers"),
          pool ? pool->getInt("pages") : 0, pool ? pool->getInt("page_tokens") : 1);
   w.line("static constexpr int rows = {};", plan.rowsPerPass);

@@ -33,7 +33,7 @@ cl::list<std::string> modelDirs("model", cl::value_desc("[NAME=]DIR"),
 cl::list<std::string> sets("set", cl::value_desc("param=value"), cl::desc("Give a param of the file another value"),
                            EVERY);
 cl::list<std::string> planSettings("plan", cl::value_desc("key=value"),
-                                   cl::desc("Tune the plan: ctas, ring, flight, chunk, operands, order, edges, stamps, wide; never changes a result"), EVERY);
+                                   cl::desc("Tune the plan: ctas, ring, flight, chunk, operands, order, edges, spare, stamps, wide; never changes a result"), EVERY);
 cl::opt<std::string> profile("device-profile", cl::value_desc("name"),
                              cl::desc("Device to plan for: h200, h100, a100, b200, cpu (compile: one of --arch, or h200; run: "
                                       "the GPU that is there, or cpu)"),
@@ -226,6 +226,11 @@ bool compileMain(Diagnostics &diags) {
   CompileCommand command;
   if (!fillCommon(command.compile, diags))
     return false;
+  if (archNumber(arch) < 800) {
+    diags.report(Diag::BadOption, {}, "--arch " + arch,
+                 archNumber(arch) ? "the kernel needs compute capability 8.0 or more" : "expected sm_80, sm_90a or the like");
+    return false;
+  }
   if (const plan::DeviceProfile *ofArch = profile.empty() ? plan::findProfileOfArch(arch) : nullptr)
     command.compile.profile = ofArch->name;
   command.compile.stopAfter = stopAfter;

@@ -50,6 +50,11 @@ TEST(Names, WhatTheKernelSaysItselfIsReserved) {
   }
 }
 
+TEST(Names, MacrosAndKeywordsAreReserved) {
+  for (const char *name : {"assert", "EOF", "NULL", "blockIdx", "gridDim", "threadIdx", "__restrict__", "class", "float", "float4"})
+    EXPECT_NE(emit::identifier(name), name);
+}
+
 TEST(Names, OthersStay) {
   for (const char *name : {"x", "q", "w_down", "attn_norm", "tokens2", "hidden"})
     EXPECT_EQ(emit::identifier(name), name);
