@@ -103,9 +103,10 @@ __device__ __noinline__ void clearWords(char *words, long long bytes) {
 /// The same of bytes [Begin, End) of the first `rows` records of RowBytes bytes.
 template <int RowBytes, int Begin, int End> __device__ __noinline__ void clearRecords(char *words, int rows) {
   constexpr int ofRow = (End - Begin) / 16;
-  static_assert(Begin % 16 == 0 && End % 16 == 0 && Begin < End && End <= RowBytes);
-  for (int i = blockIdx.x * kConsumerThreads + threadIdx.x; i < rows * ofRow; i += gridDim.x * kConsumerThreads)
-    storeFresh4(words + (long long)(i / ofRow) * RowBytes + Begin + i % ofRow * 16, {kAbsent, kAbsent, kAbsent, kAbsent});
+  static_assert(Begin % 16 == 0 && End % 16 == 0 && Begin <= End && End <= RowBytes);
+  if constexpr (ofRow > 0) // else all that there is are operands
+    for (int i = blockIdx.x * kConsumerThreads + threadIdx.x; i < rows * ofRow; i += gridDim.x * kConsumerThreads)
+      storeFresh4(words + (long long)(i / ofRow) * RowBytes + Begin + i % ofRow * 16, {kAbsent, kAbsent, kAbsent, kAbsent});
 }
 
 /// The four lanes that hold neighbouring columns of one row (see streamProduct).
