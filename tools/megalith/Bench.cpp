@@ -47,7 +47,7 @@ bool checkOptions(const BenchCommand &command, Diagnostics &diags) {
   for (const std::string &setting : command.compile.planSettings)
     if (llvm::StringRef(setting).starts_with("stamps="))
       return badOption(diags, "--plan " + setting, "`--phases` and `--timeline` choose that");
-  return true;
+  return mayWrite(command.csvFile, diags) && mayWrite(command.plotFile, diags) && mayWrite(command.timelineFile, diags);
 }
 
 /// The front half, with room for the largest combination. nullopt after an error.

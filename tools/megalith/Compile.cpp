@@ -2,9 +2,27 @@
 #include "megalith/IR/Text.h"
 #include "megalith/Plan/Plan.h"
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 
 namespace megalith::tool {
+
+bool mayWrite(const std::string &path, Diagnostics &diags) {
+  using namespace llvm::sys;
+  if (path.empty() || path == "-")
+    return true;
+  const llvm::StringRef parent = path::parent_path(path);
+  std::error_code error;
+  if (fs::is_directory(path))
+    error = std::make_error_code(std::errc::is_a_directory);
+  else if (fs::exists(path))
+    error = fs::access(path, fs::AccessMode::Write);
+  else
+    error = fs::access(parent.empty() ? "." : parent, fs::AccessMode::Write);
+  if (error)
+    diags.report(Diag::CannotWriteFile, {}, path, error.message());
+  return !error;
+}
 
 bool writeOutput(const std::string &path, llvm::StringRef data, Diagnostics &diags) {
   if (path == "-") {

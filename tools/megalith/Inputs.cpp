@@ -115,6 +115,20 @@ static void checkFits(const ir::Module &module, const RunInputs &inputs, Diagnos
   }
 }
 
+/// Behind the positions that a model was made for its angles mean nothing.
+static void checkPositions(const driver::Compilation &compiled, const RunInputs &inputs, Diagnostics &diags) {
+  for (const driver::LoadedModel &model : compiled.models) {
+    const auto limit = model.checked.configNumber("max_position_embeddings");
+    for (size_t i = 0; limit && i < inputs.requests.size(); ++i) {
+      const Request &r = inputs.requests[i];
+      const __int128 tokens = __int128(r.tokens.size()) + r.maxNewTokens;
+      if (double(tokens) > *limit)
+        diags.report(Diag::RequestTooLong, inputs.place(diags.sources(), i), r.id, int64_t(tokens), int64_t(*limit),
+                     model.checked.file.path());
+    }
+  }
+}
+
 constexpr const char *exampleName = "<made-up requests>";
 
 /// Prompts short and long that repeat themselves, so that looking up finds drafts.
@@ -158,6 +172,8 @@ std::optional<RunInputs> readInputs(const RunCommand &command, const driver::Com
     inputs.file = diags.sources().add(exampleName, madeUp);
   }
   checkFits(compiled.module, inputs, diags);
+  if (!diags.hasErrors())
+    checkPositions(compiled, inputs, diags);
   if (!command.draftsFile.empty() && !readDrafts(command.draftsFile, inputs, diags))
     return std::nullopt;
   for (const std::string &text : command.corruptions)

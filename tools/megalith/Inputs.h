@@ -27,7 +27,7 @@ struct RunInputs {
 };
 
 /// Reads the requests (without a file: some small ones) and the hooks, and checks that each request can ever fit
-/// its pools (`request-too-large`). nullopt after an error.
+/// its pools (`request-too-large`) and the models' positions (`request-too-long`). nullopt after an error.
 std::optional<RunInputs> readInputs(const RunCommand &command, const driver::Compilation &compiled,
                                     Diagnostics &diags);
 

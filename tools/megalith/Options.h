@@ -76,6 +76,8 @@ bool runCommand(const RunCommand &command, Diagnostics &diags);
 bool exploreCommand(const ExploreCommand &command, Diagnostics &diags);
 bool benchCommand(const BenchCommand &command, Diagnostics &diags);
 
+/// Whether a file can be written there, asked before what takes long; reports `cannot-write-file`.
+bool mayWrite(const std::string &path, Diagnostics &diags);
 /// Writes `data` to `path` ("-": the standard output); reports `cannot-write-file`.
 bool writeOutput(const std::string &path, llvm::StringRef data, Diagnostics &diags);
 

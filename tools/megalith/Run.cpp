@@ -32,7 +32,7 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
   for (const auto &rule : rules)
     if (rule.wrong)
       diags.report(Diag::BadOption, {}, rule.option, rule.why);
-  return !diags.hasErrors();
+  return !diags.hasErrors() && mayWrite(command.traceFile, diags) && mayWrite(command.logitsFile, diags);
 }
 
 /// The GPU to run on: null means an executor on the CPU. False after an error.

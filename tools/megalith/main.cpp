@@ -366,6 +366,12 @@ int main(int argc, char **argv) {
   cl::HideUnrelatedOptions(category, exploreSub);
   cl::HideUnrelatedOptions(category, benchSub);
   cl::SetVersionPrinter([](raw_ostream &os) { os << "megalith " MEGALITH_VERSION "\n"; });
+  // With `--help` behind it LLVM would take a command that is none for a question.
+  if (argc > 1 && argv[1][0] != '-' &&
+      llvm::none_of(cl::getRegisteredSubcommands(), [&](cl::SubCommand *known) { return known->getName() == argv[1]; })) {
+    errs() << "megalith: unknown command `" << argv[1] << "`; there are compile, run, explore and bench\n";
+    return 1;
+  }
   cl::ParseCommandLineOptions(argc, argv,
                               "megalith turns a YAML description of an LLM inference pipeline into one\n"
                               "persistent CUDA kernel, and runs it. `megalith run --help` has examples.\n");
