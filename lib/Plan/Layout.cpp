@@ -1,4 +1,5 @@
 #include "Layout.h"
+#include <cmath>
 #include <set>
 
 namespace megalith::plan {
@@ -211,14 +212,18 @@ private:
     plan.wideLentStages = std::max(plan.lentStages, (std::max<int64_t>(0, wanted - plan.scratchBytes) + plan.stageBytes - 1) / plan.stageBytes);
   }
 
-  /// More copies under way bring more, but each of them delays the words that CTAs wait for: they are worth it where a
-  /// layer fills the rings twice or more.
+  /// What is under way is what the memory brings in the time that a copy takes (Little's law): fewer copies bring less, and each one more
+  /// delays the words that CTAs wait for. Where a layer fills the rings twice or more the stream counts for more than the words. Both times are
+  /// those of chunks of 16 KB on an H200 (5 and 4 copies) and an H100 (3 and 2): docs/performance-log.md. Too few cost more than too many.
   void planFlight() {
     int64_t ofLayer = 0;
     for (const Matrix &m : plan.matrices)
       ofLayer += m.layers ? m.bytes : 0;
     const bool longLayers = ofLayer >= 2 * plan.stages * plan.stageBytes * plan.ctas;
-    plan.flight = plan.knobs.flight ? plan.knobs.flight : longLayers ? 5 : 4;
+    const double ns = longLayers ? 2250 : 1600;
+    const int64_t copies = std::lround(plan.profile.bandwidth * ns / double(plan.profile.smCount * 16384)); // GB/s are bytes per ns
+    const int64_t least = plan.stageBytes < 16384 ? 4 : longLayers ? 3 : 2;
+    plan.flight = plan.knobs.flight ? plan.knobs.flight : std::max(least, copies);
   }
 
   /// The ring, and how much of it is lent so that several rows have `wanted` bytes of scratch: it
