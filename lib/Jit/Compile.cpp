@@ -1,7 +1,11 @@
 #include "megalith/Jit/Compile.h"
+#include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
+#include <tuple>
 #include <unistd.h>
 
 namespace megalith::jit {
@@ -42,35 +46,73 @@ static std::string whyWithoutError(const std::string &log, const char *code) {
 
 namespace {
 
-/// ptxas writes some remarks about speed (C7510, C7520: `wgmma` in a function that is called) to the process's stderr, past NVRTC's
-/// log. They are for who writes device code, not for who runs it: while this lives they are caught, and all else comes out behind it.
-class WithoutRemarks {
+/// While NVRTC compiles. ptxas writes some remarks about speed (C7510, C7520: `wgmma` in a function that is called) to the process's
+/// stderr, past NVRTC's log. They are for who writes device code, not for who runs it: they are caught here, and all else comes out behind them.
+/// And there is code on which ptxas gives up by ending the process: what it said comes out then, too, and the process ends as after an error.
+class Compiling {
 public:
-  WithoutRemarks() : text(std::tmpfile()), before(text ? dup(STDERR_FILENO) : -1) {
-    if (before >= 0)
-      dup2(fileno(text), STDERR_FILENO);
+  Compiling() : text(std::tmpfile()), before(text ? dup(STDERR_FILENO) : -1) {
+    if (before < 0)
+      return;
+    dup2(fileno(text), STDERR_FILENO);
+    caught = fileno(text), console = before;
+    struct sigaction action = {};
+    action.sa_handler = brokeDown;
+    action.sa_flags = int(SA_RESETHAND);
+    for (size_t i = 0; i < std::size(signals); ++i)
+      sigaction(signals[i], &action, &handlers[i]);
   }
-  ~WithoutRemarks() {
+  ~Compiling() {
     if (before >= 0) {
+      for (size_t i = 0; i < std::size(signals); ++i)
+        sigaction(signals[i], &handlers[i], nullptr);
       dup2(before, STDERR_FILENO);
       close(before);
       std::rewind(text);
       char *line = nullptr; // names in it may be long
       size_t room = 0;
       while (getline(&line, &room, text) >= 0)
-        if (!llvm::StringRef(line).starts_with("ptxas info"))
+        if (!llvm::StringRef(line).starts_with(remark))
           std::fputs(line, stderr);
       std::free(line);
     }
     if (text)
       std::fclose(text);
   }
-  WithoutRemarks(const WithoutRemarks &) = delete;
-  WithoutRemarks &operator=(const WithoutRemarks &) = delete;
+  Compiling(const Compiling &) = delete;
+  Compiling &operator=(const Compiling &) = delete;
 
 private:
+  static constexpr int signals[] = {SIGABRT, SIGSEGV};
+  static constexpr llvm::StringLiteral remark = "ptxas info";
+  static inline int caught = -1, console = -1; ///< descriptors: for the handler
   FILE *text;
   int before;
+  struct sigaction handlers[std::size(signals)];
+
+  static void print(llvm::StringRef what) {
+    for (ssize_t written; !what.empty() && (written = write(console, what.data(), what.size())) > 0;)
+      what = what.drop_front(size_t(written));
+  }
+  /// In any of NVRTC's threads, which may have left anything half done: system calls only.
+  static void brokeDown(int) {
+    static char said[1 << 16];
+    const ssize_t size = pread(caught, said, sizeof said, 0);
+    print("error: the CUDA compiler broke down on the code [cuda-compile]\n");
+    bool words = false;
+    for (llvm::StringRef rest(said, size_t(std::max<ssize_t>(0, size))), line; !rest.empty();) {
+      std::tie(line, rest) = rest.split('\n');
+      if (line.empty() || line.starts_with(remark))
+        continue;
+      words = true;
+      print("note: it said: ");
+      print(line);
+      print("\n");
+    }
+    if (!words)
+      print("note: it said nothing; other numbers with `--plan` or `--set`, or another NVRTC (`MEGALITH_NVRTC`) may go around it\n");
+    _exit(1);
+  }
 };
 
 } // namespace
@@ -96,7 +138,7 @@ std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileReques
     return std::nullopt;
   }
   {
-    WithoutRemarks quiet;
+    Compiling compiling;
     rc = nvrtc.nvrtcCompileProgram(program, options.size(), options.data());
   }
 
