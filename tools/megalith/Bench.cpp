@@ -70,7 +70,7 @@ std::optional<driver::Compilation> compileFor(const BenchCommand &command, Diagn
   }
   const int64_t positions = most(command.contexts) + command.tokens;
   for (const driver::LoadedModel &model : compiled->models)
-    if (auto limit = model.checked.configNumber("max_position_embeddings"); limit && double(positions) > *limit) {
+    if (auto limit = model.positions(); limit && double(positions) > *limit) {
       badOption(diags, fmt::format("--context {}", most(command.contexts)),
                 fmt::format("with {} new tokens these are more than the {:.0f} positions of `{}` "
                             "(`max_position_embeddings`)",

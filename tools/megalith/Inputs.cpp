@@ -115,18 +115,15 @@ static void checkFits(const ir::Module &module, const RunInputs &inputs, Diagnos
   }
 }
 
-/// Behind the positions that a model was made for its angles mean nothing.
 static void checkPositions(const driver::Compilation &compiled, const RunInputs &inputs, Diagnostics &diags) {
-  for (const driver::LoadedModel &model : compiled.models) {
-    const auto limit = model.checked.configNumber("max_position_embeddings");
-    for (size_t i = 0; limit && i < inputs.requests.size(); ++i) {
-      const Request &r = inputs.requests[i];
-      const __int128 tokens = __int128(r.tokens.size()) + r.maxNewTokens;
-      if (double(tokens) > *limit)
-        diags.report(Diag::RequestTooLong, inputs.place(diags.sources(), i), r.id, int64_t(tokens), int64_t(*limit),
-                     model.checked.file.path());
-    }
-  }
+  for (const driver::LoadedModel &model : compiled.models)
+    if (const auto limit = model.positions())
+      for (size_t i = 0; i < inputs.requests.size(); ++i) {
+        const Request &r = inputs.requests[i];
+        const uint64_t tokens = r.tokens.size() + uint64_t(r.maxNewTokens); // no budget is negative
+        if (double(tokens) > *limit)
+          diags.report(Diag::RequestTooLong, inputs.place(diags.sources(), i), r.id, tokens, int64_t(*limit), model.checked.file.path());
+      }
 }
 
 constexpr const char *exampleName = "<made-up requests>";

@@ -39,6 +39,8 @@ struct LoadedModel {
   std::string name, directory;
   CheckedModel checked;
   std::optional<SafetensorsFile> weights; ///< when needWeights
+  /// Positions that it was made for (`max_position_embeddings`): behind them its angles mean nothing. nullopt: it does not say.
+  std::optional<double> positions() const { return checked.configNumber("max_position_embeddings"); }
 };
 
 /// Results of the front half: everything up to the passed module.
