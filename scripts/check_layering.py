@@ -14,22 +14,23 @@ root = pathlib.Path(__file__).resolve().parent.parent
 ROW, FAULTS, ABI = "IR/Row.h", "IR/Faults.def", "device/Abi.h"
 HOST = "device/cpu/Host.h"
 ALLOWED = {
-    "Support": [],
-    "Checkpoint": [ROW],
-    "Syntax": ["Support"],
-    "Sema": ["Syntax", "Checkpoint", "Support"],
-    "IR": ["Support"],
-    "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support"],
-    "Transforms": ["IR", "Support"],
-    "Plan": ["IR", "Support"],
-    "Emit": ["Plan", "IR", "Support"],
-    "Reference": ["IR", "Checkpoint", "Support"],
-    "Jit": ["Support"],
-    "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support"],
-    "runtime": ["Checkpoint", ROW, FAULTS, ABI, HOST],
+    "Text": [],
+    "Support": ["Text"],
+    "Checkpoint": ["Text", ROW],
+    "Syntax": ["Support", "Text"],
+    "Sema": ["Syntax", "Checkpoint", "Support", "Text"],
+    "IR": ["Support", "Text"],
+    "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
+    "Transforms": ["IR", "Support", "Text"],
+    "Plan": ["IR", "Support", "Text"],
+    "Emit": ["Plan", "IR", "Support", "Text"],
+    "Reference": ["IR", "Checkpoint", "Support", "Text"],
+    "Jit": ["Support", "Text"],
+    "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text"],
+    "runtime": ["Checkpoint", "Text", ROW, FAULTS, ABI, HOST],
     "device": [],
     "tools": ["Driver", "Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Reference",
-              "Checkpoint", "IR", "Support", "runtime", ABI],
+              "Checkpoint", "IR", "Support", "Text", "runtime", ABI],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 SUFFIXES = {".h", ".cpp", ".def", ".cuh", ".c"}
