@@ -8,7 +8,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 4;
+constexpr int kAbiVersion = 5;
 
 /// One row of a pass; the same eight words as megalith::Row.
 struct Row {
@@ -95,7 +95,7 @@ struct LaunchParams {
   int *tokens;                 ///< arena of all requests' tokens
   const int *eos;
   Slot *slots;
-  int *callTokens;             ///< [slots][rowsPerPass]
+  int *callTokens;             ///< [slots][callTokens]: what the calls of a stage feed
   // pool
   int *pageTable;              ///< [slots][pageTableStride]
   int *freeList;               ///< stack of free page ids

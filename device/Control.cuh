@@ -53,13 +53,18 @@ template <class ConfigType, class RequestType> struct ControlState {
   int live, pressure; ///< snapshot of the pool
   int changes;        ///< of state in this tick
   int idle;           ///< ticks in a row in which nothing moved
+  int still;          ///< ticks in a row in which calls waited and nothing moved
   int alone;          ///< the last tick had no rows: no other CTA took part
+  int unpromised;     ///< free pages that no request in a slot was promised
+  int refused;        ///< a request found no pages to reserve in this tick
   int waiting, served; ///< calls when the pass was formed
   int numRows, wantLogits;
 
   /// Tokens of a slot that are kept where control needs them, of each kind: a way to the L2 cache and back takes
   /// longer than what is computed with them.
-  static constexpr int atHand = Config::slots <= 64 ? 8 : 1, eosAtHand = Config::slots <= 64 ? 4 : 1;
+  static constexpr int atHand = Config::slots <= 64 ? 9 : 1, eosAtHand = Config::slots <= 64 ? 4 : 1;
+
+  static constexpr bool reserves = !Config::failWhenFull;
 
   // per slot
   static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= 1792;
@@ -72,7 +77,10 @@ template <class ConfigType, class RequestType> struct ControlState {
   int badRow[Config::slots];  ///< first row of the call that must not be fed
   int badCode[Config::slots]; ///< and the fault it is
   int newest[Config::slots];  ///< the request's last token
-  int callStart[Config::slots][atHand]; ///< first tokens of the call
+  int callStart[Config::slots][atHand]; ///< first ones of the slot's fed tokens, see fedToken
+  int fedFrom[Config::slots]; ///< position of the first of them
+  int known[Config::slots];   ///< leading positions of the KV that were fed the request's own tokens
+  int promised[reserves ? Config::slots : 1]; ///< pages that admission reserved, held ones among them
   int eos[Config::slots][eosAtHand];     ///< the request's first EOS tokens
   u32 gaugesSet[Config::slots];
   u32 gauges[Config::slots][Config::gauges > 0 ? Config::gauges : 1];
@@ -115,6 +123,25 @@ template <class ConfigType, class RequestType> struct ControlState {
   }
   __device__ static int pagesFor(int tokens) {
     return (tokens + Config::pageTokens - 1) / Config::pageTokens;
+  }
+
+  /// The most positions that a request can come to write.
+  __device__ static long long mostPositions(const Request &r) {
+    return (long long)r.promptLen + r.maxNewTokens + Config::rowsBeyond;
+  }
+  /// Pages to reserve for a request that gains a slot. Its most positions fit into the pool.
+  __device__ static int pagesToPromise(const Request &r) {
+    const int worst = pagesFor(int(mostPositions(r)));
+    return Config::reserve < 0 ? worst : min(worst, pagesFor(r.numTokens + Config::reserve + Config::rowsBeyond));
+  }
+  /// What is left of a slot's promise.
+  __device__ int promiseLeft(int slot) const { return reserves ? max(0, promised[slot] - held[slot]) : 0; }
+
+  /// The token that was fed, or waits to be, at a position from fedFrom on: a slot keeps those that may not be
+  /// tokens of the request yet, of all calls of a stage.
+  __device__ int fedToken(int slot, int position) const {
+    const int i = position - fedFrom[slot];
+    return i < atHand ? callStart[slot][i] : params().callTokens[slot * Config::callTokens + i];
   }
 
   /// Where the caller's dump keeps the logits of a row in `slot`, the `number`th of the run: with the
@@ -161,7 +188,7 @@ template <class ConfigType, class RequestType> struct ControlState {
   /// Ends a turn, by the request's warp: moves the request to `state`, or fails it when `fault` says so, or when it is
   /// not as it should be. Returns the fault. One call: code that runs once in a tick comes from far away.
   __device__ __noinline__ int endTurn(Request &r, int slot, int state, int fault) {
-    if (!fault && r.kvLen > max(0, r.numTokens - 1))
+    if (!fault && (r.kvLen > max(0, r.numTokens - 1) || (slot >= 0 && r.kvLen > known[slot])))
       fault = kKvInvariant;
     if (!fault && !wellFormed(r, slot))
       fault = kCorruptField;
@@ -292,13 +319,14 @@ template <class Control> struct TurnOf {
       bool ends = false;
 #pragma unroll 1
       for (int e = 0; e < r.eosCount; ++e)
-        ends = ends || (e < Control::eosAtHand ? c.eos[slot][e] : p.eos[r.eosBegin + e]) == token;
+        ends = ends || (slot >= 0 && e < Control::eosAtHand ? c.eos[slot][e] : p.eos[r.eosBegin + e]) == token;
       const u32 stops = __ballot_sync(~0u, i < most && ends);
       const int next = stops ? count + __ffs(stops) : min(count + 32, most);
       if (i < next)
         end[i] = token;
-      if (i == next - 1)
+      if (i == next - 1 && slot >= 0)
         c.newest[slot] = token;
+      confirmFed(r.numTokens + count, next - count, token);
       stopped = stops != 0;
       count = next;
     }
@@ -317,8 +345,10 @@ template <class Control> struct TurnOf {
   __device__ void keepKv(int count) {
     const int kept = max(0, min(r.kvEnd, count));
     __syncwarp();
-    if (laneId() == 0 && !fault)
+    if (laneId() == 0 && !fault) {
       r.kvLen = r.kvEnd = kept;
+      c.known[slot] = min(c.known[slot], kept);
+    }
     __syncwarp();
   }
 
@@ -345,8 +375,11 @@ template <class Control> struct TurnOf {
     }
     const auto view = asView(sequence);
     const int size = view.size(), wanted = Call::chunk > 0 ? min(size, Call::chunk) : size;
+    // What an earlier call of this stage fed may still have to be compared with what is appended.
+    const int from = Config::callTokens > Config::rowsPerPass && c.known[slot] < r.kvLen ? c.fedFrom[slot] : r.kvLen;
+    const int before = r.kvLen - from;
     // The tokens do not change while the call waits: what it may not feed is known now.
-    int *fed = p.callTokens + slot * Config::rowsPerPass;
+    int *fed = p.callTokens + slot * Config::callTokens + before;
     const Span known = tokens();
     const int count = min(wanted, Config::rowsPerPass);
     int badRow = Config::rowsPerPass, badCode = 0;
@@ -356,8 +389,8 @@ template <class Control> struct TurnOf {
       int code = 0;
       if (i < count) {
         const int token = fed[i] = view[i];
-        if (i < Control::atHand)
-          c.callStart[slot][i] = token;
+        if (before + i < Control::atHand)
+          c.callStart[slot][before + i] = token;
         if (token < 0 || token >= Config::vocab)
           code = kTokenRange;
         else if (position < r.numTokens && known[position] != token)
@@ -375,6 +408,7 @@ template <class Control> struct TurnOf {
       r.waitingSince = c.tick;
       r.served = 0;
       r.callCount = wanted;
+      c.fedFrom[slot] = from;
       c.badRow[slot] = badRow;
       c.badCode[slot] = badCode;
       c.callChunk[slot] = Call::chunk;
@@ -393,6 +427,20 @@ template <class Control> struct TurnOf {
   __device__ void fail(int code) { c.endTurn(r, slot, Config::faultState, code); }
 
 private:
+  /// Of `count` tokens appended from position `first` on, of which this lane has one: counts those that were
+  /// fed there. What was fed there and is another token stays unknown.
+  __device__ void confirmFed(int first, int count, int token) {
+    if (slot < 0 || r.kvEnd <= first || c.known[slot] != first)
+      return;
+    const int position = first + laneId();
+    const bool same = laneId() < count && position < r.kvEnd && c.fedToken(slot, position) == token;
+    const u32 others = __ballot_sync(~0u, !same);
+    __syncwarp();
+    if (laneId() == 0)
+      c.known[slot] = first + (others ? __ffs(others) - 1 : 32);
+    __syncwarp();
+  }
+
   /// For measurements: the first `count` positions count as fed. Their pages leave the
   /// free stack as if they had been.
   __device__ void takeKv(int seat, int count) {
@@ -413,7 +461,7 @@ private:
     if (laneId() == 0) {
       c.held[seat] = p.slots[seat].heldPages = pages;
       c.freePages -= pages;
-      r.kvLen = r.kvEnd = count;
+      r.kvLen = r.kvEnd = c.known[seat] = count;
     }
     __syncwarp();
   }
@@ -431,6 +479,11 @@ private:
         c.request[seat] = p.slots[seat].request = number;
         c.held[seat] = p.slots[seat].heldPages = 0;
         c.gaugesSet[seat] = 0;
+        c.known[seat] = c.fedFrom[seat] = 0;
+        if (Control::reserves) {
+          c.promised[seat] = Control::pagesToPromise(r);
+          c.unpromised -= c.promised[seat];
+        }
         r.slot = seat;
         --c.freeSlots;
         --c.unseated;

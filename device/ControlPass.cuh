@@ -15,68 +15,80 @@ template <class Control> __device__ bool goesFirst(const Control &c, int a, int 
   return c.request[a] < c.request[b];
 }
 
-/// Rows and pages of the calls when all can be served in full: two scans in slot
-/// order. Warp 0.
-template <class Control> __device__ void serveAll(Control &c) {
+/// Rows and pages of the calls when all can be served in full: rows by a scan in slot order, pages in the
+/// order of serving, which `inTurn` says whether it matters. Warp 0.
+template <class Control> __device__ void serveAll(Control &c, bool inTurn) {
   using Config = typename Control::Config;
-  u32 before = 0; // pages << 8 | rows
+  int before = 0;
   for (int base = 0; base < Config::slots; base += 32) {
     const int s = base + laneId();
     const bool waits = s < Config::slots && c.wanted[s] >= 0;
-    const u32 mine = waits ? u32(c.newPages[s]) << 8 | u32(c.wanted[s]) : 0;
-    u32 end = mine; // inclusive scan
+    const int mine = waits ? c.wanted[s] : 0;
+    int end = mine; // inclusive scan
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
-      const u32 below = __shfl_up_sync(~0u, end, distance);
+      const int below = __shfl_up_sync(~0u, end, distance);
       end += laneId() >= distance ? below : 0;
     }
     if (waits) {
-      const u32 start = before + end - mine;
-      c.taken[s] = c.wanted[s];
-      c.rowBegin[s] = int(start & 255);
-      c.pageTop[s] = c.freePages - int(start >> 8);
+      c.taken[s] = mine;
+      c.rowBegin[s] = before + end - mine;
+      int above = 0;
+      if (inTurn && c.newPages[s] > 0)
+#pragma unroll 1
+        for (int other = 0; other < Config::slots; ++other)
+          above += c.wanted[other] >= 0 && c.newPages[other] > 0 && goesFirst(c, other, s) ? c.newPages[other] : 0;
+      c.pageTop[s] = c.freePages - above;
     }
     before += __shfl_sync(~0u, end, 31);
   }
 }
 
-/// Rows and pages when not everything fits: the calls in their order take rows, then
-/// the slots in ascending order take pages. Returns the number of calls served. One thread.
+/// Rows and pages when not everything fits: each call in turn takes both or neither, so that those behind one
+/// that finds no page can have its rows. Returns the number of calls served. One thread.
 template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
   using Config = typename Control::Config;
-  int left = Config::rowsPerPass;
+  int left = Config::rowsPerPass, freePages = c.freePages, unpromised = c.unpromised, served = 0;
+  bool blocked = false; // a call waits for pages
 #pragma unroll 1
   for (int k = 0; k < waiting; ++k) {
     const int s = c.order[k], wanted = c.wanted[s];
     const int takes = c.callChunk[s] > 0 ? min(wanted, left) : wanted;
-    if (wanted == 0 || (takes > 0 && takes <= left)) {
-      c.taken[s] = takes;
-      left -= takes;
-    }
-  }
-  int rows = 0, served = 0, freePages = c.freePages;
-#pragma unroll 1
-  for (int s = 0; s < Config::slots; ++s) {
-    const int takes = c.taken[s];
-    if (takes < 0)
+    if (wanted > 0 && (takes < 1 || takes > left))
       continue;
-    const int needs = max(0, Control::pagesFor(c.kvLen[s] + takes) - c.held[s]);
     if (c.badRow[s] < takes) {
       c.fail(c.seated(s), c.badCode[s]);
-      c.taken[s] = -1;
-    } else if (needs > freePages) {
-      if (Config::failWhenFull)
-        c.fail(c.seated(s), kPoolExhausted);
-      c.taken[s] = -1;
-    } else {
-      c.rowBegin[s] = rows;
-      c.newPages[s] = needs;
-      c.pageTop[s] = freePages;
-      freePages -= needs;
-      rows += takes;
-      ++served;
+      continue;
     }
+    const int needs = max(0, Control::pagesFor(c.kvLen[s] + takes) - c.held[s]);
+    if (Config::failWhenFull && needs > freePages) {
+      c.fail(c.seated(s), kPoolExhausted);
+      continue;
+    }
+    if (Control::reserves) {
+      // What was promised is there. Beyond that nobody takes a page behind one who waits for some.
+      const int beyond = max(0, needs - c.promiseLeft(s));
+      if (beyond > 0 && (blocked || beyond > unpromised)) {
+        blocked = true;
+        continue;
+      }
+      unpromised -= beyond;
+    }
+    c.taken[s] = takes;
+    c.newPages[s] = needs;
+    c.pageTop[s] = freePages;
+    freePages -= needs;
+    left -= takes;
+    ++served;
   }
+  c.unpromised = unpromised;
+  int rows = 0;
+#pragma unroll 1
+  for (int s = 0; s < Config::slots; ++s)
+    if (c.taken[s] >= 0) {
+      c.rowBegin[s] = rows;
+      rows += c.taken[s];
+    }
   return served;
 }
 
@@ -100,12 +112,12 @@ template <class Control> __device__ __noinline__ int serveSome(Control &c, int w
   return __shfl_sync(~0u, served, 0);
 }
 
-/// Decides which calls the pass serves, how many rows each gets, and their rows
-/// and pages in ascending slot order. Warp 0.
+/// Decides which calls the pass serves, and their pages, in the order of serving; their rows stand in
+/// ascending slot order. Warp 0.
 template <class Control> __device__ void chooseCalls(Control &c) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
-  int waiting = 0, rows = 0, needs = 0;
+  int waiting = 0, rows = 0, needs = 0, needy = 0;
   bool fits = true;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32) {
@@ -123,15 +135,17 @@ template <class Control> __device__ void chooseCalls(Control &c) {
     ++waiting;
     rows += wanted;
     needs += c.newPages[s];
-    fits = fits && c.badRow[s] >= wanted;
+    needy += c.newPages[s] > 0;
+    fits = fits && c.badRow[s] >= wanted && (!Control::reserves || c.newPages[s] <= c.promiseLeft(s));
   }
   __syncwarp();
   waiting = warpTotal(waiting);
   rows = warpTotal(rows);
   needs = warpTotal(needs);
+  needy = warpTotal(needy);
   int served = waiting;
   if (__all_sync(~0u, fits) && rows <= Config::rowsPerPass && needs <= c.freePages) {
-    serveAll(c);
+    serveAll(c, needy > 1);
   } else {
     served = serveSome(c, waiting);
     __syncwarp();
@@ -180,7 +194,7 @@ template <class Control> __device__ void fillRows(Control &c) {
 #pragma unroll 1
     for (int i = laneId(); i < count; i += 32) {
       const int position = kvLen + i, parent = i > 0 ? begin + i - 1 : -1;
-      const int token = i < Control::atHand ? c.callStart[s][i] : p.callTokens[s * Config::rowsPerPass + i];
+      const int token = c.fedToken(s, position);
       const int number = position / Config::pageTokens;
       const int page = number == held - 1 ? c.lastPage[s] : number < held ? table[number] : stack[held - number];
       openRow(*c.pass, p, begin + i, {s, token, position, position, position + 1, parent, flags, -1},
@@ -232,6 +246,8 @@ template <class Control> __device__ void completeCall(TurnOf<Control> &t) {
   const int end = r.kvLen + results.size();
   __syncwarp();
   if (laneId() == 0) {
+    if (t.c.known[t.slot] >= r.kvLen)
+      t.c.known[t.slot] = min(end, r.numTokens); // what was fed below that was compared
     r.kvEnd = end;
     if (!(t.c.callFlags[t.slot] & kDraft))
       r.kvLen = end;

@@ -36,7 +36,7 @@ template <class Control> __device__ void startControl(Control &c, const abi::Lau
   if (threadIdx.x == 0) {
     c.pass = &pass;
     c.passesDone = c.rowsDone = 0;
-    c.tick = c.done = c.idle = c.alone = 0;
+    c.tick = c.done = c.idle = c.still = c.alone = 0;
     c.freePages = *p.freeCount;
     c.freeSlots = Config::slots;
     for (int s = 0; s < Config::slots; ++s) {
@@ -136,6 +136,21 @@ template <class Control> __device__ void reclaim(Control &c) {
   }
 }
 
+/// Counts the free pages that nobody was promised. Warp 0.
+template <class Control> __device__ void countUnpromised(Control &c) {
+  using Config = typename Control::Config;
+  int promised = 0;
+#pragma unroll 1
+  for (int s = laneId(); s < Config::slots; s += 32)
+    promised += c.request[s] >= 0 ? c.promiseLeft(s) : 0;
+  promised = warpTotal(promised);
+  if (laneId() == 0) {
+    c.unpromised = c.freePages - promised;
+    c.refused = 0;
+  }
+  __syncwarp();
+}
+
 /// For measurements: what the tick finds. Warp 0.
 template <class Control> __device__ __forceinline__ void recordTick(Control &c) {
   using Config = typename Control::Config;
@@ -166,6 +181,8 @@ template <class Control> __device__ void beginTick(Control &c) {
     if (p.numCorruptions > 0)
       applyCorruptions(c);
     reclaim(c);
+    if (Control::reserves)
+      countUnpromised(c);
     if (laneId() == 0) {
       c.live = Config::pages - c.freePages;
       c.pressure = 100ll * c.live > (long long)Config::watermark * Config::pages;
@@ -188,7 +205,7 @@ template <class Control> __device__ void beginTick(Control &c) {
 }
 
 /// Runs `stage` for the requests in `state`, by (priority descending, number
-/// ascending), while a slot is free. Warp 0.
+/// ascending), while a slot is free and each finds the pages to reserve. Warp 0.
 template <class Control, class Stage> __device__ __noinline__ void admitRequests(Control &c, int state, Stage stage) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
@@ -212,16 +229,22 @@ template <class Control, class Stage> __device__ __noinline__ void admitRequests
       break;
     next = first + 1;
     TurnOf<Control> t(c, int(first & 0xffffffffu), -1);
-    const long long most = (long long)t.r.promptLen + t.r.maxNewTokens + Config::draftRows;
-    if ((most + Config::pageTokens - 1) / Config::pageTokens > p.admitMaxPages)
+    if (Control::mostPositions(t.r) > (long long)p.admitMaxPages * Config::pageTokens) {
       t.fail(kKvTooLarge);
-    else
-      stage(t);
+      continue;
+    }
+    // Nobody overtakes a request that waits for pages.
+    if (Control::reserves && Control::pagesToPromise(t.r) > c.unpromised) {
+      if (laneId() == 0)
+        c.refused = 1;
+      break;
+    }
+    stage(t);
   }
 }
 template <class Control, class Stage> __device__ __forceinline__ void admission(Control &c, int state, Stage stage) {
   // Warp 0 alone changes this, between two barriers.
-  if (c.unseated == 0)
+  if (c.unseated == 0 || (Control::reserves && c.refused))
     return;
   consumerSync();
   if (warpId() == 0)
@@ -350,14 +373,19 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
   __syncwarp();
 }
 
-/// Ends the tick. When nothing moved in it and nothing can free a page any more, the
-/// request that waits longest makes room for the others.
+/// Ends the tick. When calls wait and nothing moved in it and in the one before, nothing
+/// can free a page any more: the request that waits longest makes room for the others.
 template <class Control> __device__ void endTick(Control &c) {
   const abi::LaunchParams &p = c.params();
   consumerSync();
   if (warpId() == 0) {
-    if (laneId() == 0 && c.waiting > 0 && c.served == 0 && c.changes == 0)
-      c.fail(c.seated(c.order[0]), kPoolExhausted);
+    if (laneId() == 0) {
+      c.still = c.waiting > 0 && c.served == 0 && c.changes == 0 ? c.still + 1 : 0;
+      if (c.still == 2) {
+        c.still = 0;
+        c.fail(c.seated(c.order[0]), kPoolExhausted);
+      }
+    }
     __syncwarp();
     if (p.trace)
       traceTick(c);

@@ -137,7 +137,7 @@ void LaunchImage::addRequests() {
   addImage(MEMBER(tokens), tokens, LaunchBuffer::Image).fetch = true;
   addImage(MEMBER(eos), eos, LaunchBuffer::Const);
   addImage(MEMBER(slots), std::vector<abi::Slot>(manifest->slots, abi::Slot{-1, 0}), LaunchBuffer::Image);
-  add(MEMBER(callTokens), manifest->slots * manifest->rowsPerPass * sizeof(int), LaunchBuffer::Unwritten);
+  add(MEMBER(callTokens), manifest->slots * manifest->callTokens * sizeof(int), LaunchBuffer::Unwritten);
 }
 
 void LaunchImage::addPool() {

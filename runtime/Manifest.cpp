@@ -26,7 +26,8 @@ Outcome<Manifest> Manifest::parse(const std::string &text) {
     m.workspaceBytes = j.at("workspace_bytes");
     m.workspaceOnes = j.at("workspace_ones");
     m.taggedBytes = j.at("tagged_bytes");
-    m.draftRows = j.at("draft_rows");
+    m.rowsBeyond = j.at("rows_beyond");
+    m.callTokens = j.at("call_tokens");
     m.extraRows = j.at("extra_rows");
     m.model = j.at("model").at("name");
     m.vocab = j.at("model").at("vocab");

@@ -38,7 +38,7 @@ struct Manifest {
   };
   std::string pipeline, profile, model;
   int64_t ctas, threads, sharedBytes, smCount;
-  int64_t slots, rowsPerPass, streamBytes, workspaceBytes, taggedBytes, vocab, draftRows;
+  int64_t slots, rowsPerPass, streamBytes, workspaceBytes, taggedBytes, vocab, rowsBeyond, callTokens;
   bool workspaceOnes; ///< all bits of the workspace are set before a launch
   int64_t extraRows; ///< positions that calls may write behind a request's last token
   int64_t pages, pageTokens, kvLayers, kvHeads, headDim;

@@ -54,9 +54,16 @@ private:
     constant("pages", pool ? pool->getInt("pages") : 0);
     constant("pageTokens", pool ? pool->getInt("page_tokens", 1) : 1);
     constant("watermark", pool ? pool->getInt("watermark", 100) : 100, "percent of the pages");
-    w.line("static constexpr bool failWhenFull = {};",
-           !pool || pool->getString("on_full", "fail") == "fail" ? "true" : "false");
-    constant("draftRows", layout.draftRows, "rows of the largest draft call");
+    const bool fails = !pool || pool->getString("on_full", "fail") == "fail";
+    w.line("static constexpr bool failWhenFull = {};", fails);
+    if (fails)
+      constant("reserve", 0, "a pool that fails reserves nothing");
+    else if (pool->has("reserve"))
+      constant("reserve", pool->getInt("reserve"), "tokens that admission reserves pages for, beyond those there are");
+    else
+      constant("reserve", -1, "admission reserves pages for the whole budget");
+    constant("rowsBeyond", pool ? pool->getInt("rows_beyond") : 0, "that calls write behind all of a request's tokens");
+    constant("callTokens", layout.callsPerStage * param("rows_per_pass", 64), "that the calls of one stage feed");
     constant("states", layout.states.size());
     constant("faultState", layout.stateIndex(module.root.getString("fault")), module.root.getString("fault"));
     mask("slotStates", "slot");

@@ -128,12 +128,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
     site.draft = issue.getString("kv") == "draft";
     site.wantsLogits = !issue.getStrings("reduce").empty();
     sites.push_back(site);
-    if (site.draft) {
-      int64_t most = module.type(issue.operands[0]).size;
-      if (site.chunk > 0 && (most == 0 || site.chunk < most))
-        most = site.chunk;
-      draftRows = std::max(draftRows, most);
-    }
+    callsPerStage = std::max<int64_t>(callsPerStage, calls[stage]);
   }
   llvm::sort(sites, [](const CallSite &a, const CallSite &b) { return a.site < b.site; });
 }

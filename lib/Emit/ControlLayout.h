@@ -44,7 +44,7 @@ struct ControlLayout {
   std::vector<CallSite> sites;                   ///< by site number
   /// C++ name of each part by its position in the tick.
   std::vector<std::string> partNames;
-  int64_t draftRows = 0; ///< most rows of a call with `kv = "draft"`
+  int64_t callsPerStage = 1; ///< most calls of one stage
 
   const RequestField &field(llvm::StringRef irName) const;
   int64_t stateIndex(llvm::StringRef name) const;

@@ -12,7 +12,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   const ir::Operation &model = *module.all(Op::Model)[0];
   const ir::Operation *pool = module.find(Op::Pool, plan.model);
   ordered_json j;
-  j["abi"] = 4;
+  j["abi"] = 5;
   j["pipeline"] = module.root.name;
   j["launch"] = {{"ctas", plan.ctas},
                  {"threads", plan::kCtaThreads},
@@ -38,18 +38,16 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                {"high", model.getFloat("rope_high", 4)},
                {"original", model.getInt("rope_original")}};
   j["model"] = {{"name", model.name}, {"vocab", model.getInt("vocab")}};
-  // The largest call that is never cut: KV of that many drafts must fit behind a request.
-  int64_t draftRows = 0, extraRows = 0;
+  int64_t extraRows = 0;
   ir::walk(module.root.region(), [&](const ir::Operation &op) {
     if (op.op != Op::Issue)
       return;
     const int64_t size = module.type(op.operands[0]).size;
-    if (op.getString("kv") == "draft")
-      draftRows = std::max(draftRows, size);
     // A call may commit more than the request has tokens until its stage ends.
     extraRows += size > 0 ? std::min(size, plan.rowsPerPass) : plan.rowsPerPass;
   });
-  j["draft_rows"] = draftRows;
+  j["rows_beyond"] = pool ? pool->getInt("rows_beyond") : 0;
+  j["call_tokens"] = ControlLayout(module).callsPerStage * plan.rowsPerPass;
   j["extra_rows"] = extraRows;
   j["weights"] = ordered_json::array();
   auto index = weightIndices(model);

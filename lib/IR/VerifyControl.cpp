@@ -162,7 +162,10 @@ bool Verifier::checkDeclaration(const Operation &op) {
     return true;
   case Op::Pool:
     return positive("pages") && positive("page_tokens") &&
-           (!op.has("on_full") || oneOf(op, "on_full", {"fail", "wait"}));
+           (!op.has("on_full") || oneOf(op, "on_full", {"fail", "wait"})) && require(op, {"rows_beyond"}) &&
+           (op.getInt("rows_beyond") >= 0 || fail(op, "`rows_beyond` must not be negative")) &&
+           (!op.has("reserve") || (op.getInt("reserve") >= 0 && op.getString("on_full") == "wait") ||
+            fail(op, "`reserve` is a number of tokens, of a pool with `on_full = \"wait\"`"));
   case Op::Stage:
     return require(op, {"on"}) && declared(op, Op::State, op.getString("on"));
   case Op::Tick:

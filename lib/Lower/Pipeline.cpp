@@ -1,5 +1,7 @@
 #include "megalith/Lower/Pipeline.h"
 #include "StageBody.h"
+#include <set>
+#include <utility>
 
 namespace megalith {
 
@@ -39,6 +41,8 @@ public:
       o.set("page_tokens", p.pageTokens);
       o.set("watermark", p.watermark);
       o.set("on_full", p.onFull);
+      if (p.reserve)
+        o.set("reserve", *p.reserve);
     }
     for (const auto &[name, loc] : pipeline.metrics)
       add(Op::Metric, name, loc);
@@ -50,9 +54,38 @@ public:
       for (size_t i = 0; i < s.on.size(); ++i)
         // A stage on several states is one stage on each, with call sites of its own.
         stage(s, s.on[i], i == 0 ? s.name : s.name + "." + s.on[i]);
+    for (const CheckedPool &p : pipeline.pools) {
+      int64_t most = 0;
+      for (const Operation *stage : std::as_const(module).all(Op::Stage))
+        most = std::max(most, rowsBeyond(stage->region(), p.name));
+      module.find(Op::Pool, p.name)->set("rows_beyond", most);
+    }
   }
 
 private:
+  /// How many rows the calls of one run of a stage can write behind the last token that the
+  /// request may come to have: what a pool needs beside prompt and budget.
+  int64_t rowsBeyond(const Region &stage, const std::string &pool) const {
+    std::set<Value> views; // of the request's tokens
+    int64_t written = 0, most = 0;
+    for (const Operation &op : stage.ops) { // a call stands in no inner region
+      if (op.op == Op::Tokens || (op.op == Op::SeqSlice && views.count(op.operands[0])))
+        views.insert(op.result());
+      if (op.op != Op::Call || op.name != pool)
+        continue;
+      int64_t rows = module.type(op.operands[0]).size;
+      if (const int64_t chunk = op.getInt("chunk"); chunk > 0 && (rows == 0 || chunk < rows))
+        rows = chunk;
+      if (op.getString("kv") == "draft") {
+        most = std::max(most, written + rows);
+      } else if (!views.count(op.operands[0])) { // what the request has is counted already
+        written += rows;
+        most = std::max(most, written - 1); // the first is its last token
+      }
+    }
+    return most;
+  }
+
   Operation &add(Op op, const std::string &name, SourceLoc loc) {
     return addTo(module.root.region(), op, name, loc);
   }

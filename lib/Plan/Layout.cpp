@@ -14,8 +14,8 @@ namespace {
 /// warps' places (10.8 KB), seats of up to 1,792 bytes, and control's state, of which some words stand for each slot. The
 /// emitted source asserts that it suffices.
 int64_t controlShared(int64_t slots, int64_t gauges) {
-  const int64_t ofSlot = (slots <= 64 ? 124 : 84) + 4 * std::max<int64_t>(1, gauges); // ControlState::atHand
-  return 12672 + ofSlot * slots;
+  const int64_t ofSlot = (slots <= 64 ? 140 : 96) + 4 * std::max<int64_t>(1, gauges); // ControlState::atHand
+  return 12688 + ofSlot * slots;
 }
 constexpr int64_t kGroupsAtOnce = 4; ///< of Stream.cuh
 constexpr int64_t kChunksTaken = 4;  ///< of Operand.cuh

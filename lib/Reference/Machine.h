@@ -25,6 +25,8 @@ struct FaultSignal {
 struct KvShare {
   int64_t len = 0, end = 0;
   std::vector<int32_t> pages;
+  int64_t promised = 0;     ///< pages that admission reserved, held ones among them
+  std::vector<int32_t> fed; ///< the token of each position that was written
 };
 
 /// A call that suspended its stage, until the part behind it runs.
@@ -96,7 +98,11 @@ private:
   bool allTerminal() const;
   void admit(const PartInfo &part);
   void runSlots(const PartInfo &part);
+  int64_t worstPages(const Request &r, const PoolInfo &pool) const;
+  int64_t pagesToPromise(const Request &r, const PoolInfo &pool) const;
   bool fits(const Request &r) const;
+  bool canPromise(const Request &r) const;
+  bool keepsForeignKv(const Request &r) const;
   void runPart(const PartInfo &part, Request &r);
   void moveTo(Request &r, int state);
   void fail(Request &r, Fault fault);
@@ -105,10 +111,11 @@ private:
 
   // Pass.cpp
   void runPass(int pool);
-  std::vector<Request *> takeRows(int pool, std::map<int32_t, int64_t> &taken);
+  std::vector<Request *> waitingFor(int pool) const;
+  int64_t unpromised(int pool) const;
+  void takeRows(Request &r, int pool, int64_t &left, bool &blocked, std::map<int32_t, int64_t> &taken);
   void serve(Request &r, std::vector<int32_t> results);
   Fault checkFeed(const Request &r, int pool, int64_t rows) const;
-  bool allocate(Request &r, int pool, int64_t rows);
   void runRows(int pool, const std::map<int32_t, int64_t> &taken);
   void replayResults(TracePass &pass, const PassOutput &output);
 
@@ -122,6 +129,8 @@ private:
   RunResult out;
   TraceTick current;
   bool progress = false; ///< a call was served, a row ran or a state changed
+  bool refused = false;  ///< a request found no pages to reserve in this tick
+  int still = 0;         ///< ticks in a row in which calls waited and nothing moved
   bool replaying = false;
 };
 

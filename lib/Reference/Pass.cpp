@@ -14,50 +14,71 @@ bool Machine::waitsBefore(const Request *a, const Request *b) {
 
 void Machine::runPass(int pool) {
   std::map<int32_t, int64_t> taken; // rows by slot, ascending
-  for (Request *r : takeRows(pool, taken)) {
-    r->kv[pool].end = r->kv[pool].len;
-    serve(*r, {});
-  }
-  for (auto it = taken.begin(); it != taken.end();) {
-    Request &r = *slots[it->first];
-    Fault fault = checkFeed(r, pool, it->second);
-    bool runs = fault == Fault::None;
-    if (!runs)
-      fail(r, fault);
-    else if (!allocate(r, pool, it->second)) {
-      runs = false;
-      if (!program.pools[pool].wait)
-        fail(r, Fault::PoolExhausted);
-    }
-    it = runs ? std::next(it) : taken.erase(it);
-  }
+  int64_t left = program.rowsPerPass;
+  bool blocked = false; // a call waits for pages
+  for (Request *r : waitingFor(pool))
+    takeRows(*r, pool, left, blocked, taken);
   if (!taken.empty())
     runRows(pool, taken);
 }
 
-/// Divides the pass's rows among the calls that wait; returns those of 0 rows,
-/// which need none.
-std::vector<Request *> Machine::takeRows(int pool, std::map<int32_t, int64_t> &taken) {
-  std::vector<Request *> waiting, empty;
+/// The requests whose call waits for a pass of the model, in the order of serving.
+std::vector<Request *> Machine::waitingFor(int pool) const {
+  std::vector<Request *> waiting;
   for (Request *r : slots)
     if (r && r->call.op && !r->call.served && r->call.pool == pool)
       waiting.push_back(r);
   std::sort(waiting.begin(), waiting.end(), waitsBefore);
-  int64_t left = program.rowsPerPass;
-  for (Request *r : waiting) {
-    auto n = static_cast<int64_t>(r->call.feed.size());
-    if (n == 0) {
-      empty.push_back(r);
-      continue;
-    }
-    if (r->call.op->has("chunk"))
-      n = std::min({n, r->call.op->getInt("chunk"), left});
-    if (n < 1 || n > left)
-      continue;
-    taken[r->slot] = n;
-    left -= n;
+  return waiting;
+}
+
+/// Free pages that no request in a slot was promised.
+int64_t Machine::unpromised(int pool) const {
+  auto pages = static_cast<int64_t>(pools[pool].free.size());
+  for (const Request *r : slots)
+    if (r)
+      pages -= std::max<int64_t>(0, r->kv[pool].promised - static_cast<int64_t>(r->kv[pool].pages.size()));
+  return pages;
+}
+
+/// Serves one call: gives it rows, of which `left` are left in the pass, and the pages for
+/// them. A call that cannot have both gets neither, so that those behind it can.
+void Machine::takeRows(Request &r, int pool, int64_t &left, bool &blocked,
+                       std::map<int32_t, int64_t> &taken) {
+  KvShare &kv = r.kv[pool];
+  const PoolInfo &info = program.pools[pool];
+  auto rows = static_cast<int64_t>(r.call.feed.size());
+  if (rows == 0) { // needs no pass
+    kv.end = kv.len;
+    serve(r, {});
+    return;
   }
-  return empty;
+  if (r.call.op->has("chunk"))
+    rows = std::min({rows, r.call.op->getInt("chunk"), left});
+  if (rows < 1 || rows > left)
+    return;
+  if (Fault fault = checkFeed(r, pool, rows); fault != Fault::None)
+    return fail(r, fault);
+
+  std::vector<int32_t> &free = pools[pool].free;
+  auto held = static_cast<int64_t>(kv.pages.size());
+  int64_t need = (kv.len + rows + info.pageTokens - 1) / info.pageTokens - held;
+  if (info.wait) {
+    // What was promised is there. Beyond that nobody takes a page behind one who waits for some.
+    int64_t beyond = need - std::max<int64_t>(0, kv.promised - held);
+    if (beyond > 0 && (blocked || beyond > unpromised(pool))) {
+      blocked = true;
+      return;
+    }
+  } else if (need > static_cast<int64_t>(free.size())) {
+    return fail(r, Fault::PoolExhausted);
+  }
+  for (; need > 0; --need) {
+    kv.pages.push_back(free.back());
+    free.pop_back();
+  }
+  taken[r.slot] = rows;
+  left -= rows;
 }
 
 /// Every row must lie in the vocabulary and, below the end of the request's
@@ -72,23 +93,6 @@ Fault Machine::checkFeed(const Request &r, int pool, int64_t rows) const {
       return Fault::FeedMismatch;
   }
   return Fault::None;
-}
-
-/// Pages for the positions up to len + rows; false when too few are free, and
-/// then none is taken.
-bool Machine::allocate(Request &r, int pool, int64_t rows) {
-  KvShare &kv = r.kv[pool];
-  int64_t pageTokens = program.pools[pool].pageTokens;
-  int64_t need = (kv.len + rows + pageTokens - 1) / pageTokens -
-                 static_cast<int64_t>(kv.pages.size());
-  std::vector<int32_t> &free = pools[pool].free;
-  if (need > static_cast<int64_t>(free.size()))
-    return false;
-  for (; need > 0; --need) {
-    kv.pages.push_back(free.back());
-    free.pop_back();
-  }
-  return true;
 }
 
 /// Hands the call its results; `argmax` has one element per fed row.
@@ -143,7 +147,10 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
   line = 0;
   for (auto [slot, rows] : taken) {
     Request &r = *slots[slot];
-    r.kv[pool].end = r.kv[pool].len + rows;
+    KvShare &kv = r.kv[pool];
+    kv.end = kv.len + rows;
+    kv.fed.resize(kv.len);
+    kv.fed.insert(kv.fed.end(), r.call.feed.begin(), r.call.feed.begin() + rows);
     ++r.result.passes;
     r.result.rows += rows;
     std::vector<int32_t> argmax;

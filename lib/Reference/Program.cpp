@@ -52,7 +52,6 @@ Program::Program(const ir::Module &module) : module(module) {
     derivePartsFromStages();
   else
     readTick(*ticks.front());
-  findLargestDrafts();
 }
 
 void Program::readDeclarations() {
@@ -76,7 +75,8 @@ void Program::readDeclarations() {
       throw NotExecutable(fmt::format("pool `{}`: unknown `on_full = \"{}\"`",
                                       op->name, onFull));
     pools.push_back({op->name, op->getInt("pages"), op->getInt("page_tokens", 1),
-                     op->getInt("watermark", 100), onFull == "wait", 0});
+                     op->getInt("watermark", 100), onFull == "wait", op->getInt("rows_beyond"),
+                     op->getInt("reserve", -1)});
   }
   slots = module.param("slots");
   rowsPerPass = module.find(Op::Param, "rows_per_pass")
@@ -166,16 +166,4 @@ void Program::derivePartsFromStages() {
       if (items[j].afterPool == called)
         parts.push_back(items[j].part);
   }
-}
-
-void Program::findLargestDrafts() {
-  ir::walk(module.root.region(), [&](const Operation &op) {
-    if ((op.op != Op::Call && op.op != Op::Issue) || op.getString("kv") != "draft")
-      return;
-    int64_t rows = module.type(op.operands[0]).size;
-    if (op.has("chunk") && (rows == 0 || op.getInt("chunk") < rows))
-      rows = op.getInt("chunk");
-    PoolInfo &info = pools[pool(op.name)];
-    info.rowsMax = std::max(info.rowsMax, rows);
-  });
 }

@@ -37,8 +37,9 @@ struct StateInfo {
 struct PoolInfo {
   std::string name; ///< of the model, too
   int64_t pages = 0, pageTokens = 1, watermark = 100;
-  bool wait = false;   ///< `on_full: wait`
-  int64_t rowsMax = 0; ///< most rows of a `kv = "draft"` call of the model
+  bool wait = false;      ///< `on_full: wait`
+  int64_t rowsBeyond = 0; ///< that calls of a stage can write behind all of a request's tokens
+  int64_t reserve = -1;   ///< tokens to reserve pages for, beyond those there are; -1: the budget
 };
 
 /// An entry of the tick's list: a pass, or operations of a region from `first` on.
@@ -73,7 +74,6 @@ private:
   void readDeclarations();
   void readTick(const ir::Operation &tick);
   void derivePartsFromStages();
-  void findLargestDrafts();
 
   Index fieldIndex, stateIndex, poolIndex;
 };

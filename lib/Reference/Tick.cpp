@@ -76,7 +76,7 @@ RunResult Machine::run() {
 bool Machine::tick() {
   current = {};
   current.tick = out.ticks;
-  progress = false;
+  progress = refused = false;
   for (Request &r : requests) {
     r.before = program.states[r.state].name;
     r.gauges.clear();
@@ -96,8 +96,7 @@ bool Machine::tick() {
     else
       runPass(part.pool);
   }
-  if (!progress)
-    breakStandstill();
+  breakStandstill();
   publish();
   return true;
 }
@@ -152,7 +151,7 @@ void Machine::reclaim() {
     for (size_t i = 0; i < r.kv.size(); ++i) {
       KvShare &kv = r.kv[i];
       if (leaves)
-        kv.len = kv.end = 0;
+        kv.len = kv.end = kv.promised = 0;
       // Up to `end`, not `len`: drafts may wait for their `kv.keep`.
       shrink(kv, static_cast<int>(i), ceilDiv(kv.end, program.pools[i].pageTokens));
     }
@@ -180,14 +179,35 @@ bool Machine::allTerminal() const {
   });
 }
 
+/// The most pages that the request can come to hold.
+int64_t Machine::worstPages(const Request &r, const PoolInfo &pool) const {
+  int64_t tokens = static_cast<int64_t>(r.input->tokens.size()) + r.input->maxNewTokens;
+  return ceilDiv(tokens + pool.rowsBeyond, pool.pageTokens);
+}
+
+/// The pages that are reserved for the request while it holds a slot.
+int64_t Machine::pagesToPromise(const Request &r, const PoolInfo &pool) const {
+  if (!pool.wait)
+    return 0;
+  if (pool.reserve < 0)
+    return worstPages(r, pool);
+  int64_t tokens = static_cast<int64_t>(r.tokens.size()) + pool.reserve;
+  return std::min(worstPages(r, pool), ceilDiv(tokens + pool.rowsBeyond, pool.pageTokens));
+}
+
 /// Whether the pools could hold the request if it were alone.
 bool Machine::fits(const Request &r) const {
-  return std::all_of(
-      program.pools.begin(), program.pools.end(), [&](const PoolInfo &pool) {
-        int64_t tokens = static_cast<int64_t>(r.input->tokens.size()) +
-                         r.input->maxNewTokens + pool.rowsMax;
-        return ceilDiv(tokens, pool.pageTokens) <= pool.pages;
-      });
+  return std::all_of(program.pools.begin(), program.pools.end(),
+                     [&](const PoolInfo &pool) { return worstPages(r, pool) <= pool.pages; });
+}
+
+/// Whether each pool can still reserve what the request needs.
+bool Machine::canPromise(const Request &r) const {
+  for (size_t i = 0; i < program.pools.size(); ++i)
+    if (program.pools[i].wait &&
+        pagesToPromise(r, program.pools[i]) > unpromised(static_cast<int>(i)))
+      return false;
+  return true;
 }
 
 void Machine::admit(const PartInfo &part) {
@@ -200,16 +220,23 @@ void Machine::admit(const PartInfo &part) {
   });
   for (Request *r : queue) {
     auto free = std::find(slots.begin(), slots.end(), nullptr);
-    if (free == slots.end())
+    // Nobody overtakes a request that waits for pages.
+    if (free == slots.end() || refused)
       return;
     if (!fits(*r)) {
       fail(*r, Fault::KvTooLarge);
       continue;
     }
+    if (!canPromise(*r)) {
+      refused = true;
+      return;
+    }
     runPart(part, *r);
     if (program.states[r->state].slot) {
       r->slot = static_cast<int32_t>(free - slots.begin());
       *free = r;
+      for (size_t i = 0; i < r->kv.size(); ++i)
+        r->kv[i].promised = pagesToPromise(*r, program.pools[i]);
     } else {
       r->env = {};
     }
@@ -240,13 +267,21 @@ void Machine::runPart(const PartInfo &part, Request &r) {
     if (target < 0)
       return;
     r.call = {};
-    for (const KvShare &kv : r.kv)
-      if (kv.len > std::max<int64_t>(0, static_cast<int64_t>(r.tokens.size()) - 1))
-        throw FaultSignal{Fault::KvInvariant};
+    if (keepsForeignKv(r))
+      throw FaultSignal{Fault::KvInvariant};
     moveTo(r, target);
   } catch (const FaultSignal &signal) {
     fail(r, signal.fault);
   }
+}
+
+/// Whether a position that counts as valid is not one of the request's tokens before its
+/// last, or was fed another token than stands there now.
+bool Machine::keepsForeignKv(const Request &r) const {
+  return std::any_of(r.kv.begin(), r.kv.end(), [&](const KvShare &kv) {
+    return kv.len > std::max<int64_t>(0, static_cast<int64_t>(r.tokens.size()) - 1) ||
+           !std::equal(kv.fed.begin(), kv.fed.begin() + kv.len, r.tokens.begin());
+  });
 }
 
 void Machine::moveTo(Request &r, int state) {
@@ -263,15 +298,19 @@ void Machine::fail(Request &r, Fault fault) {
   current.faults.push_back({r.number, faultName(fault)});
 }
 
-/// Nothing happened in this tick and nothing can: the request that waits longest
-/// makes room for the others.
+/// Calls wait, and nothing happened in this tick and the one before: nothing can. The
+/// request that waits longest makes room for the others. (One tick is not enough: pages
+/// that were let go in it are free in the next.)
 void Machine::breakStandstill() {
   Request *first = nullptr;
   for (Request *r : slots)
     if (r && r->call.op && !r->call.served && (!first || waitsBefore(r, first)))
       first = r;
-  if (first)
-    fail(*first, Fault::PoolExhausted);
+  still = first && !progress ? still + 1 : 0;
+  if (still < 2)
+    return;
+  still = 0;
+  fail(*first, Fault::PoolExhausted);
 }
 
 void Machine::publish() {

@@ -24,7 +24,7 @@ Weights::Weights(const ir::Operation &model, WeightSource &source) {
       if (size_t at = from.find("{i}"); op.has("layers") && at != from.npos)
         from.replace(at, 3, std::to_string(layer));
       Tensor tensor;
-      tensor.data = source.find(from, tensor.shape);
+      tensor.data = source.find(model.name, from, tensor.shape);
       if (!tensor.data)
         throw NotExecutable(fmt::format("the checkpoint has no tensor `{}`", from));
       if (tensor.shape != expected)

@@ -166,6 +166,16 @@ void Checker::checkPools() {
         diags.suggest(pool.onFull, {"fail", "wait"});
       }
     }
+    if (decl.reserve && pool.onFull != "wait")
+      diags.report(Diag::BadPool, decl.reserve->loc, "reserve", pool.name,
+                   "left out unless `on_full: wait`: a pool that fails reserves nothing");
+    else if (decl.reserve && !(decl.reserve->kind == ast::Expr::Path && decl.reserve->text == "budget"))
+      if (auto tokens = constantInt(*decl.reserve, "`reserve`")) {
+        pool.reserve = tokens;
+        if (*tokens < 0 || *tokens > mostTokens)
+          diags.report(Diag::BadPool, decl.reserve->loc, "reserve", pool.name,
+                       fmt::format("`budget`, or a number of tokens from 0 to {}, is {}", mostTokens, *tokens));
+      }
     out.pools.push_back(std::move(pool));
   }
   for (const ast::ModelRef &m : in.models) {

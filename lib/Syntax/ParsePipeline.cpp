@@ -112,7 +112,7 @@ private:
     PoolDecl pool;
     pool.name = entry.key;
     std::vector<KeyValue> keys = entries(*entry.value, what);
-    checkKeys(keys, what, {"pages", "page_tokens", "watermark", "on_full"});
+    checkKeys(keys, what, {"pages", "page_tokens", "watermark", "on_full", "reserve"});
     if (entry.value->kind == YamlNode::Map)
       requireKeys(keys, what, entry.key.loc, {"pages", "page_tokens"});
     auto expression = [&](const char *key, ExprPtr &value) {
@@ -122,6 +122,7 @@ private:
     expression("pages", pool.pages);
     expression("page_tokens", pool.pageTokens);
     expression("watermark", pool.watermark);
+    expression("reserve", pool.reserve);
     if (const YamlNode *onFull = find(keys, "on_full"))
       pool.onFull = readName(*onFull, "`on_full` of " + what,
                              "`fail`, `wait` or `preempt`");

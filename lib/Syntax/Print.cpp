@@ -170,6 +170,8 @@ static std::string describePool(const PoolDecl &pool) {
       text += name + print(**expr);
   if (!pool.onFull.text.empty())
     text += " on_full=" + pool.onFull.text;
+  if (pool.reserve)
+    text += " reserve=" + print(*pool.reserve);
   return text;
 }
 

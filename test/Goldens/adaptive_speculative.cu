@@ -24,7 +24,9 @@ struct Config {
   static constexpr int pageTokens = 128;
   static constexpr int watermark = 85; // percent of the pages
   static constexpr bool failWhenFull = true;
-  static constexpr int draftRows = 9; // rows of the largest draft call
+  static constexpr int reserve = 0; // a pool that fails reserves nothing
+  static constexpr int rowsBeyond = 9; // that calls write behind all of a request's tokens
+  static constexpr int callTokens = 128; // that the calls of one stage feed
   static constexpr int states = 7;
   static constexpr int faultState = 6; // FAILED
   static constexpr unsigned long long slotStates = 0x1e; // PREFILL PROPOSE VERIFY COMMIT
@@ -86,7 +88,7 @@ __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 56 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? COMPLETE : PREFILL);
-#line 90 "adaptive_speculative.cu"
+#line 92 "adaptive_speculative.cu"
 } // admit
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), up to its call.
@@ -97,7 +99,7 @@ __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 61 "pipelines/adaptive_speculative.yaml"
   t.issue<PrefillCall>(slice(tokens, r.kvLen, tokens.size() - 1));
-#line 101 "adaptive_speculative.cu"
+#line 103 "adaptive_speculative.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (adaptive_speculative.yaml:64).
@@ -114,7 +116,7 @@ __device__ void propose(Turn &t) {
   // goto: VERIFY
 #line 68 "pipelines/adaptive_speculative.yaml"
   t.goTo(VERIFY);
-#line 118 "adaptive_speculative.cu"
+#line 120 "adaptive_speculative.cu"
 } // propose
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), up to its call.
@@ -125,7 +127,7 @@ __device__ void verifyIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 73 "pipelines/adaptive_speculative.yaml"
   t.issue<VerifyCall>(concat(list(t.at(tokens, tokens.size() - 1)), r.draft));
-#line 129 "adaptive_speculative.cu"
+#line 131 "adaptive_speculative.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), behind its call.
@@ -133,7 +135,7 @@ __device__ void prefillResume(Turn &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 62 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.kvLag() == 1 ? PROPOSE : PREFILL);
-#line 137 "adaptive_speculative.cu"
+#line 139 "adaptive_speculative.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), behind its call.
@@ -157,7 +159,7 @@ __device__ void verifyResume(Turn &t) {
   // goto: COMMIT
 #line 78 "pipelines/adaptive_speculative.yaml"
   t.goTo(COMMIT);
-#line 161 "adaptive_speculative.cu"
+#line 163 "adaptive_speculative.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (adaptive_speculative.yaml:80).
@@ -187,7 +189,7 @@ __device__ void commit(Turn &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 89 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? COMPLETE : PROPOSE);
-#line 191 "adaptive_speculative.cu"
+#line 193 "adaptive_speculative.cu"
 } // commit
 
 // Ticks up to the model's next pass, or to the end of the loop. Behind a pass: first the rest of
@@ -328,7 +330,7 @@ struct Shared {
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 193920, "the plan reserves this much");
+static_assert(sizeof(Shared) <= 194064, "the plan reserves this much");
 static_assert(AttentionShape<TargetKv>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<TargetKv>::scratchBytes(TargetKv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
@@ -357,7 +359,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 361 "adaptive_speculative.cu"
+#line 363 "adaptive_speculative.cu"
     });
   });
 } // targetBodyX
@@ -378,7 +380,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 382 "adaptive_speculative.cu"
+#line 384 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -387,7 +389,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h);
-#line 391 "adaptive_speculative.cu"
+#line 393 "adaptive_speculative.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -429,7 +431,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 433 "adaptive_speculative.cu"
+#line 435 "adaptive_speculative.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -441,7 +443,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 445 "adaptive_speculative.cu"
+#line 447 "adaptive_speculative.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -449,7 +451,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 453 "adaptive_speculative.cu"
+#line 455 "adaptive_speculative.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -472,27 +474,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 476 "adaptive_speculative.cu"
+#line 478 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 480 "adaptive_speculative.cu"
+#line 482 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 485 "adaptive_speculative.cu"
+#line 487 "adaptive_speculative.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 489 "adaptive_speculative.cu"
+#line 491 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 496 "adaptive_speculative.cu"
+#line 498 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -511,12 +513,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
     attendWide<TargetKv>(shared.grid, pass, layer, 0.176776692f, shared.stream(), own, query);
-#line 515 "adaptive_speculative.cu"
+#line 517 "adaptive_speculative.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
     mergeWide<TargetKv>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 520 "adaptive_speculative.cu"
+#line 522 "adaptive_speculative.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -527,7 +529,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 40 "pipelines/models/llama.yaml"
     attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
-#line 531 "adaptive_speculative.cu"
+#line 533 "adaptive_speculative.cu"
   }
 } // targetBodyAttention
 
@@ -551,7 +553,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 555 "adaptive_speculative.cu"
+#line 557 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<Wo>(shared, unit, firstRow, early, epilogue);
@@ -584,7 +586,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 588 "adaptive_speculative.cu"
+#line 590 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -593,7 +595,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h);
-#line 597 "adaptive_speculative.cu"
+#line 599 "adaptive_speculative.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -614,7 +616,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 618 "adaptive_speculative.cu"
+#line 620 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<GateUp>(shared, unit, firstRow, early, epilogue);
@@ -636,27 +638,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 640 "adaptive_speculative.cu"
+#line 642 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 644 "adaptive_speculative.cu"
+#line 646 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 649 "adaptive_speculative.cu"
+#line 651 "adaptive_speculative.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 653 "adaptive_speculative.cu"
+#line 655 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 660 "adaptive_speculative.cu"
+#line 662 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -682,7 +684,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 686 "adaptive_speculative.cu"
+#line 688 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<Down>(shared, unit, firstRow, early, epilogue);
@@ -771,14 +773,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 775 "adaptive_speculative.cu"
+#line 777 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 782 "adaptive_speculative.cu"
+#line 784 "adaptive_speculative.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -802,7 +804,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 806 "adaptive_speculative.cu"
+#line 808 "adaptive_speculative.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -825,25 +827,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 829 "adaptive_speculative.cu"
+#line 831 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 833 "adaptive_speculative.cu"
+#line 835 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 838 "adaptive_speculative.cu"
+#line 840 "adaptive_speculative.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 842 "adaptive_speculative.cu"
+#line 844 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 847 "adaptive_speculative.cu"
+#line 849 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

@@ -22,7 +22,9 @@ struct Config {
   static constexpr int pageTokens = 128;
   static constexpr int watermark = 100; // percent of the pages
   static constexpr bool failWhenFull = true;
-  static constexpr int draftRows = 0; // rows of the largest draft call
+  static constexpr int reserve = 0; // a pool that fails reserves nothing
+  static constexpr int rowsBeyond = 0; // that calls write behind all of a request's tokens
+  static constexpr int callTokens = 128; // that the calls of one stage feed
   static constexpr int states = 5;
   static constexpr int faultState = 4; // FAILED
   static constexpr unsigned long long slotStates = 0x6; // PREFILL DECODE
@@ -72,7 +74,7 @@ __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 28 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? COMPLETE : PREFILL);
-#line 76 "autoregressive.cu"
+#line 78 "autoregressive.cu"
 } // admit
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), up to its call.
@@ -83,7 +85,7 @@ __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 33 "pipelines/autoregressive.yaml"
   t.issue<PrefillCall>(slice(tokens, r.kvLen, tokens.size() - 1));
-#line 87 "autoregressive.cu"
+#line 89 "autoregressive.cu"
 } // prefillIssue
 
 // Stage decode of DECODE (autoregressive.yaml:36), up to its call.
@@ -93,7 +95,7 @@ __device__ void decodeIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 39 "pipelines/autoregressive.yaml"
   t.issue<DecodeCall>(list(t.at(tokens, tokens.size() - 1)));
-#line 97 "autoregressive.cu"
+#line 99 "autoregressive.cu"
 } // decodeIssue
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), behind its call.
@@ -101,7 +103,7 @@ __device__ void prefillResume(Turn &t) {
   // goto: DECODE if kv.target.lag == 1 else PREFILL
 #line 34 "pipelines/autoregressive.yaml"
   t.goTo(t.kvLag() == 1 ? DECODE : PREFILL);
-#line 105 "autoregressive.cu"
+#line 107 "autoregressive.cu"
 } // prefillResume
 
 // Stage decode of DECODE (autoregressive.yaml:36), behind its call.
@@ -115,7 +117,7 @@ __device__ void decodeResume(Turn &t) {
   // goto: COMPLETE if finished else DECODE
 #line 42 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? COMPLETE : DECODE);
-#line 119 "autoregressive.cu"
+#line 121 "autoregressive.cu"
 } // decodeResume
 
 // Ticks up to the model's next pass, or to the end of the loop. Behind a pass: first the rest of
@@ -252,7 +254,7 @@ struct Shared {
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 193920, "the plan reserves this much");
+static_assert(sizeof(Shared) <= 194064, "the plan reserves this much");
 static_assert(AttentionShape<TargetKv>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<TargetKv>::scratchBytes(TargetKv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
@@ -281,7 +283,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 285 "autoregressive.cu"
+#line 287 "autoregressive.cu"
     });
   });
 } // targetBodyX
@@ -302,7 +304,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 306 "autoregressive.cu"
+#line 308 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -311,7 +313,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h);
-#line 315 "autoregressive.cu"
+#line 317 "autoregressive.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -353,7 +355,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 357 "autoregressive.cu"
+#line 359 "autoregressive.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -365,7 +367,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 369 "autoregressive.cu"
+#line 371 "autoregressive.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -373,7 +375,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 377 "autoregressive.cu"
+#line 379 "autoregressive.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -396,27 +398,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 400 "autoregressive.cu"
+#line 402 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 404 "autoregressive.cu"
+#line 406 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 409 "autoregressive.cu"
+#line 411 "autoregressive.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 413 "autoregressive.cu"
+#line 415 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 420 "autoregressive.cu"
+#line 422 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -435,12 +437,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
     attendWide<TargetKv>(shared.grid, pass, layer, 0.176776692f, shared.stream(), own, query);
-#line 439 "autoregressive.cu"
+#line 441 "autoregressive.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
     mergeWide<TargetKv>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 444 "autoregressive.cu"
+#line 446 "autoregressive.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -451,7 +453,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 40 "pipelines/models/llama.yaml"
     attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
-#line 455 "autoregressive.cu"
+#line 457 "autoregressive.cu"
   }
 } // targetBodyAttention
 
@@ -475,7 +477,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 479 "autoregressive.cu"
+#line 481 "autoregressive.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<Wo>(shared, unit, firstRow, early, epilogue);
@@ -508,7 +510,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 512 "autoregressive.cu"
+#line 514 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -517,7 +519,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h);
-#line 521 "autoregressive.cu"
+#line 523 "autoregressive.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -538,7 +540,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 542 "autoregressive.cu"
+#line 544 "autoregressive.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<GateUp>(shared, unit, firstRow, early, epilogue);
@@ -560,27 +562,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 564 "autoregressive.cu"
+#line 566 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 568 "autoregressive.cu"
+#line 570 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 573 "autoregressive.cu"
+#line 575 "autoregressive.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 577 "autoregressive.cu"
+#line 579 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 584 "autoregressive.cu"
+#line 586 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -606,7 +608,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 610 "autoregressive.cu"
+#line 612 "autoregressive.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<Down>(shared, unit, firstRow, early, epilogue);
@@ -695,14 +697,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 699 "autoregressive.cu"
+#line 701 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 706 "autoregressive.cu"
+#line 708 "autoregressive.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -726,7 +728,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 730 "autoregressive.cu"
+#line 732 "autoregressive.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -749,25 +751,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 753 "autoregressive.cu"
+#line 755 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 757 "autoregressive.cu"
+#line 759 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 762 "autoregressive.cu"
+#line 764 "autoregressive.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 766 "autoregressive.cu"
+#line 768 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 771 "autoregressive.cu"
+#line 773 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

@@ -23,7 +23,9 @@ struct Config {
   static constexpr int pageTokens = 128;
   static constexpr int watermark = 100; // percent of the pages
   static constexpr bool failWhenFull = true;
-  static constexpr int draftRows = 9; // rows of the largest draft call
+  static constexpr int reserve = 0; // a pool that fails reserves nothing
+  static constexpr int rowsBeyond = 9; // that calls write behind all of a request's tokens
+  static constexpr int callTokens = 128; // that the calls of one stage feed
   static constexpr int states = 7;
   static constexpr int faultState = 6; // FAILED
   static constexpr unsigned long long slotStates = 0x1e; // PREFILL PROPOSE VERIFY COMMIT
@@ -81,7 +83,7 @@ __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 36 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? COMPLETE : PREFILL);
-#line 85 "speculative_lookup.cu"
+#line 87 "speculative_lookup.cu"
 } // admit
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:38), up to its call.
@@ -92,7 +94,7 @@ __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 41 "pipelines/speculative_lookup.yaml"
   t.issue<PrefillCall>(slice(tokens, r.kvLen, tokens.size() - 1));
-#line 96 "speculative_lookup.cu"
+#line 98 "speculative_lookup.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (speculative_lookup.yaml:44).
@@ -104,7 +106,7 @@ __device__ void propose(Turn &t) {
   // goto: VERIFY
 #line 48 "pipelines/speculative_lookup.yaml"
   t.goTo(VERIFY);
-#line 108 "speculative_lookup.cu"
+#line 110 "speculative_lookup.cu"
 } // propose
 
 // Stage verify of VERIFY (speculative_lookup.yaml:50), up to its call.
@@ -115,7 +117,7 @@ __device__ void verifyIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 53 "pipelines/speculative_lookup.yaml"
   t.issue<VerifyCall>(concat(list(t.at(tokens, tokens.size() - 1)), r.draft));
-#line 119 "speculative_lookup.cu"
+#line 121 "speculative_lookup.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:38), behind its call.
@@ -123,7 +125,7 @@ __device__ void prefillResume(Turn &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 42 "pipelines/speculative_lookup.yaml"
   t.goTo(t.kvLag() == 1 ? PROPOSE : PREFILL);
-#line 127 "speculative_lookup.cu"
+#line 129 "speculative_lookup.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (speculative_lookup.yaml:50), behind its call.
@@ -142,7 +144,7 @@ __device__ void verifyResume(Turn &t) {
   // goto: COMMIT
 #line 55 "pipelines/speculative_lookup.yaml"
   t.goTo(COMMIT);
-#line 146 "speculative_lookup.cu"
+#line 148 "speculative_lookup.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (speculative_lookup.yaml:57).
@@ -166,7 +168,7 @@ __device__ void commit(Turn &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 65 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? COMPLETE : PROPOSE);
-#line 170 "speculative_lookup.cu"
+#line 172 "speculative_lookup.cu"
 } // commit
 
 // Ticks up to the model's next pass, or to the end of the loop. Behind a pass: first the rest of
@@ -307,7 +309,7 @@ struct Shared {
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 193920, "the plan reserves this much");
+static_assert(sizeof(Shared) <= 194064, "the plan reserves this much");
 static_assert(AttentionShape<TargetKv>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<TargetKv>::scratchBytes(TargetKv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
@@ -336,7 +338,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 340 "speculative_lookup.cu"
+#line 342 "speculative_lookup.cu"
     });
   });
 } // targetBodyX
@@ -357,7 +359,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x = b.x(layer).load8(row, c);
       return mul(x, x);
     });
-#line 361 "speculative_lookup.cu"
+#line 363 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -366,7 +368,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h);
-#line 370 "speculative_lookup.cu"
+#line 372 "speculative_lookup.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -408,7 +410,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 412 "speculative_lookup.cu"
+#line 414 "speculative_lookup.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -420,7 +422,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 424 "speculative_lookup.cu"
+#line 426 "speculative_lookup.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -428,7 +430,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 432 "speculative_lookup.cu"
+#line 434 "speculative_lookup.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -451,27 +453,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 455 "speculative_lookup.cu"
+#line 457 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 459 "speculative_lookup.cu"
+#line 461 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 464 "speculative_lookup.cu"
+#line 466 "speculative_lookup.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 468 "speculative_lookup.cu"
+#line 470 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 475 "speculative_lookup.cu"
+#line 477 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -490,12 +492,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
     attendWide<TargetKv>(shared.grid, pass, layer, 0.176776692f, shared.stream(), own, query);
-#line 494 "speculative_lookup.cu"
+#line 496 "speculative_lookup.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
     mergeWide<TargetKv>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 499 "speculative_lookup.cu"
+#line 501 "speculative_lookup.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -506,7 +508,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 40 "pipelines/models/llama.yaml"
     attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
-#line 510 "speculative_lookup.cu"
+#line 512 "speculative_lookup.cu"
   }
 } // targetBodyAttention
 
@@ -530,7 +532,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 534 "speculative_lookup.cu"
+#line 536 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<Wo>(shared, unit, firstRow, early, epilogue);
@@ -563,7 +565,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x = b.x2(layer).load8(row, c);
       return mul(x, x);
     });
-#line 567 "speculative_lookup.cu"
+#line 569 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -572,7 +574,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h);
-#line 576 "speculative_lookup.cu"
+#line 578 "speculative_lookup.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -593,7 +595,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 597 "speculative_lookup.cu"
+#line 599 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<GateUp>(shared, unit, firstRow, early, epilogue);
@@ -615,27 +617,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 619 "speculative_lookup.cu"
+#line 621 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 623 "speculative_lookup.cu"
+#line 625 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 628 "speculative_lookup.cu"
+#line 630 "speculative_lookup.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 632 "speculative_lookup.cu"
+#line 634 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h = toBf16(t);
       return keepBelow<256>(pack8(h), c);
-#line 639 "speculative_lookup.cu"
+#line 641 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -661,7 +663,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 665 "speculative_lookup.cu"
+#line 667 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<Down>(shared, unit, firstRow, early, epilogue);
@@ -750,14 +752,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x = b.x(6).load8(row, c);
       return mul(x, x);
     });
-#line 754 "speculative_lookup.cu"
+#line 756 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 761 "speculative_lookup.cu"
+#line 763 "speculative_lookup.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -781,7 +783,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 785 "speculative_lookup.cu"
+#line 787 "speculative_lookup.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -804,25 +806,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 808 "speculative_lookup.cu"
+#line 810 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 812 "speculative_lookup.cu"
+#line 814 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 817 "speculative_lookup.cu"
+#line 819 "speculative_lookup.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 821 "speculative_lookup.cu"
+#line 823 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 826 "speculative_lookup.cu"
+#line 828 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

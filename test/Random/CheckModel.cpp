@@ -30,7 +30,7 @@ public:
     }
   }
 
-  const uint16_t *find(const std::string &name, std::vector<int64_t> &shape) override {
+  const uint16_t *find(const std::string &, const std::string &name, std::vector<int64_t> &shape) override {
     auto it = tensors.find(name);
     if (it == tensors.end())
       return nullptr;

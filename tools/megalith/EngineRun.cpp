@@ -35,8 +35,8 @@ static size_t traceBytes(const runtime::Manifest &m, const RunInputs &inputs, si
   double words = 0;
   for (const Request &r : inputs.requests) {
     double ticks = double(r.tokens.size()) + r.maxNewTokens + 8;
-    double pages = (double(r.tokens.size()) + r.maxNewTokens + m.draftRows) / m.pageTokens + 1;
-    words += ticks * (16 + pages + 2.0 * m.gauges.size()) + ticks * (m.draftRows + 1) * 9;
+    double pages = (double(r.tokens.size()) + r.maxNewTokens + m.rowsBeyond) / m.pageTokens + 1;
+    words += ticks * (16 + pages + 2.0 * m.gauges.size()) + ticks * (m.rowsBeyond + 1) * 9;
   }
   return static_cast<size_t>(std::clamp(words * 4, double(least), double(2ull << 30))) / 4 * 4;
 }

@@ -89,24 +89,14 @@ static bool readCorruption(const std::string &text, const ir::Module &module, Ru
   return true;
 }
 
-/// The largest number of draft rows that a call of `model` can leave in its pool.
-static int64_t draftRows(const ir::Module &module, llvm::StringRef model) {
-  int64_t most = 0;
-  ir::walk(module.root.region(), [&](const ir::Operation &op) {
-    if ((op.op == ir::Op::Call || op.op == ir::Op::Issue) && op.name == model && op.getString("kv") == "draft")
-      most = std::max(most, module.type(op.operands[0]).size);
-  });
-  return most;
-}
-
 static void checkFits(const ir::Module &module, const RunInputs &inputs, Diagnostics &diags) {
   for (const ir::Operation *pool : module.all(ir::Op::Pool)) {
     const int64_t pages = pool->getInt("pages"), pageTokens = pool->getInt("page_tokens", 1);
-    const int64_t drafts = draftRows(module, pool->name);
+    const int64_t beyond = pool->getInt("rows_beyond");
     for (size_t i = 0; i < inputs.requests.size(); ++i) {
       const Request &r = inputs.requests[i];
       // A budget near the largest integer must not overflow.
-      const __int128 positions = __int128(r.tokens.size()) + r.maxNewTokens + drafts;
+      const __int128 positions = __int128(r.tokens.size()) + r.maxNewTokens + beyond;
       const __int128 needed = (positions + pageTokens - 1) / pageTokens;
       if (needed > pages)
         diags.report(Diag::RequestTooLarge, inputs.place(diags.sources(), i), r.id, int64_t(needed),

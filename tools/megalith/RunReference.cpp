@@ -4,6 +4,7 @@
 #include "megalith/Reference/Executor.h"
 #include <chrono>
 #include <cstring>
+#include <map>
 
 namespace megalith::tool {
 
@@ -14,25 +15,24 @@ class CheckpointWeights : public reference::WeightSource {
 public:
   explicit CheckpointWeights(const driver::Compilation &compiled) {
     for (const driver::LoadedModel &model : compiled.models)
-      files.push_back(&*model.weights);
+      files[model.name] = &*model.weights;
   }
 
-  const uint16_t *find(const std::string &name, std::vector<int64_t> &shape) override {
-    for (const SafetensorsFile *file : files)
-      if (const TensorView *tensor = file->find(name); tensor && tensor->dtype == DType::BF16) {
-        shape = tensor->shape;
-        if (reinterpret_cast<uintptr_t>(tensor->data) % alignof(uint16_t) == 0)
-          return reinterpret_cast<const uint16_t *>(tensor->data);
-        // The format does not promise alignment.
-        std::vector<uint16_t> &copy = copies.emplace_back(tensor->size / 2);
-        std::memcpy(copy.data(), tensor->data, tensor->size);
-        return copy.data();
-      }
-    return nullptr;
+  const uint16_t *find(const std::string &model, const std::string &name, std::vector<int64_t> &shape) override {
+    const TensorView *tensor = files.at(model)->find(name);
+    if (!tensor || tensor->dtype != DType::BF16)
+      return nullptr;
+    shape = tensor->shape;
+    if (reinterpret_cast<uintptr_t>(tensor->data) % alignof(uint16_t) == 0)
+      return reinterpret_cast<const uint16_t *>(tensor->data);
+    // The format does not promise alignment.
+    std::vector<uint16_t> &copy = copies.emplace_back(tensor->size / 2);
+    std::memcpy(copy.data(), tensor->data, tensor->size);
+    return copy.data();
   }
 
 private:
-  std::vector<const SafetensorsFile *> files;
+  std::map<std::string, const SafetensorsFile *> files;
   std::vector<std::vector<uint16_t>> copies;
 };
 

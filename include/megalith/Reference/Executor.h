@@ -18,12 +18,12 @@
 
 namespace megalith::reference {
 
-/// Where the tensors of the checkpoint come from.
+/// Where the tensors of the checkpoints come from.
 struct WeightSource {
   virtual ~WeightSource() = default;
-  /// The bf16 data of a tensor, row-major, valid as long as the source; sets
-  /// `shape`. Null when there is no such tensor.
-  virtual const uint16_t *find(const std::string &tensorName,
+  /// The bf16 data of a tensor of the pipeline's model `model`, row-major, valid as long
+  /// as the source; sets `shape`. Null when that model has no such tensor.
+  virtual const uint16_t *find(const std::string &model, const std::string &tensorName,
                                std::vector<int64_t> &shape) = 0;
 };
 

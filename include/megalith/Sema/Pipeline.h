@@ -56,6 +56,9 @@ struct CheckedPool {
   int64_t pages = 0, pageTokens = 0;
   int64_t watermark = 100; ///< percent
   std::string onFull = "fail";
+  /// With `on_full: wait`: admission reserves pages for so many tokens beyond those that a
+  /// request has; absent: for all of its budget.
+  std::optional<int64_t> reserve;
   SourceLoc loc;
 };
 

@@ -90,6 +90,7 @@ struct PoolDecl {
   Name name; ///< the model's name
   ExprPtr pages, pageTokens, watermark;
   Name onFull; ///< empty when absent
+  ExprPtr reserve; ///< null when absent
 };
 
 struct PolicyOutput {

@@ -17,7 +17,7 @@ namespace {
 class Weights : public reference::WeightSource {
 public:
   explicit Weights(const SafetensorsFile &file) : file(file) {}
-  const uint16_t *find(const std::string &name, std::vector<int64_t> &shape) override {
+  const uint16_t *find(const std::string &, const std::string &name, std::vector<int64_t> &shape) override {
     const TensorView *tensor = file.find(name);
     if (!tensor)
       return nullptr;

@@ -28,7 +28,7 @@ struct Pipeline {
   state @COMMIT {next = ["VERIFY", "DONE"], slot} @0:14:3
   state @DONE {terminal} @0:15:3
   state @FAILED {terminal} @0:16:3
-  pool @target {on_full = "wait", page_tokens = 16, pages = 32, watermark = 85} @0:17:3
+  pool @target {on_full = "wait", page_tokens = 16, pages = 32, rows_beyond = 9, watermark = 85} @0:17:3
   metric @committed @0:18:3
   gauge @"size.block" {type = "i32"} @0:19:3
   tick {
@@ -102,7 +102,8 @@ TEST(EmitControl, ConstantsComeFromParamsPoolAndModel) {
   for (const char *line :
        {"static constexpr int slots = 4;", "static constexpr int rowsPerPass = 16;",
         "static constexpr int vocab = 100;", "static constexpr int pages = 32;",
-        "static constexpr bool failWhenFull = false;", "static constexpr int draftRows = 9; //",
+        "static constexpr bool failWhenFull = false;", "static constexpr int reserve = -1; //", "static constexpr int rowsBeyond = 9; //",
+        "static constexpr int callTokens = 16; //",
         "static constexpr unsigned long long slotStates = 0x6; // VERIFY COMMIT",
         "static constexpr unsigned long long terminalStates = 0x18; // DONE FAILED",
         "static constexpr int faultState = 4; // FAILED"})

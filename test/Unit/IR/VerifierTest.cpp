@@ -29,7 +29,7 @@ std::string inStage(const std::string &code) {
   field @s {type = "token", capacity = 4}
   state @A {slot, next = ["B"]}
   state @B {terminal}
-  pool @t {pages = 4, page_tokens = 16}
+  pool @t {pages = 4, page_tokens = 16, rows_beyond = 0}
   metric @n
   gauge @g {type = "i32"}
   policy @p {
@@ -231,6 +231,10 @@ TEST(Verifier, RejectsDeclarations) {
       {"field @f {type = \"int\"}", "`type` must be i32, i64, u32, f32, bool or token, with a "
                                     "positive `capacity` for sequences"},
       {"pool @p {page_tokens = 16}", "`pages` must be a positive integer"},
+      {"pool @p {pages = 1, page_tokens = 16}", "the attribute `rows_beyond` is missing"},
+      {"pool @p {pages = 1, page_tokens = 16, rows_beyond = -1}", "`rows_beyond` must not be negative"},
+      {"pool @p {pages = 1, page_tokens = 16, rows_beyond = 0, reserve = 4}",
+       "`reserve` is a number of tokens, of a pool with `on_full = \"wait\"`"},
       {"pool @p {pages = 1, page_tokens = 16, on_full = \"spill\"}",
        "`on_full` must be one of fail, wait"},
       {"model @m { weight @w {shape = []} }", "`shape` must be one or two positive sizes"},

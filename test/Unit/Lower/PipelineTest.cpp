@@ -80,7 +80,7 @@ TEST(LowerPipeline, Declarations) {
   state @COMMIT {next = ["VERIFY", "DONE"], slot}
   state @DONE {terminal}
   state @FAILED {terminal}
-  pool @target {on_full = "fail", page_tokens = 16, pages = 64, watermark = 85}
+  pool @target {on_full = "fail", page_tokens = 16, pages = 64, rows_beyond = 5, watermark = 85}
 )");
 }
 

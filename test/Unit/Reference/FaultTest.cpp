@@ -55,18 +55,35 @@ TEST(Faults, ExhaustedPoolFailsOne) {
 
 TEST(Faults, WaitingForPagesSucceedsWhenOthersEnd) {
   auto requests = prompts(2, 16);
-  requests[0].maxNewTokens = 10;
   Settings s;
   s.slots = 2;
   RunResult base = run(autoregressive(s), requests);
-  s.pages = 6;
+  s.pages = 8; // 5 and 6 are reserved: the second request waits for the end of the first, without a slot
   s.onFull = "wait";
   RunResult result = run(autoregressive(s), requests);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(result.requests[i].finish, "length");
     EXPECT_EQ(result.requests[i].tokens, base.requests[i].tokens);
   }
-  EXPECT_GT(result.ticks, base.ticks);
+  EXPECT_GT(result.requests[1].firstTick, result.requests[0].lastTick);
+}
+
+TEST(Faults, RowsOfACallThatFindsNoPagesGoToOthers) {
+  // One row a pass, and pages reserved for the prompts only. Each request comes to need 3 of the
+  // 5 pages. The one that finds none is first in turn from then on; the row must go to the other.
+  auto requests = prompts(2, 8);
+  requests[0].tokens.assign(4, 1);
+  requests[1].tokens.assign(3, 2);
+  Settings s;
+  s.slots = 2;
+  s.rows = 1;
+  RunResult base = run(autoregressive(s), requests);
+  s.pages = 5;
+  s.onFull = "wait";
+  s.reserve = 0;
+  RunResult result = run(autoregressive(s), requests);
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_EQ(result.requests[i].tokens, base.requests[i].tokens) << i;
 }
 
 TEST(Faults, StandstillEndsTheOneThatWaitsLongest) {
@@ -76,10 +93,16 @@ TEST(Faults, StandstillEndsTheOneThatWaitsLongest) {
   RunResult base = run(autoregressive(s), requests);
   s.pages = 7;
   s.onFull = "wait";
+  s.reserve = 0; // for prompts only
   RunResult result = run(autoregressive(s), requests);
   // Both grow until neither can; then one goes and the other finishes.
   size_t faulty = result.requests[0].finish == "fault" ? 0 : 1;
   expectOnlyFault(result, base, faulty, "POOL_EXHAUSTED");
+  // What is promised to all is never missed.
+  s.reserve = -1;
+  result = run(autoregressive(s), requests);
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_EQ(result.requests[i].tokens, base.requests[i].tokens) << i;
 }
 
 TEST(Faults, NanHitsItsRequestOnly) {
@@ -152,6 +175,31 @@ TEST(Faults, KeptKvBeyondTheLastToken) {
   RunResult result = run(text, requests);
   for (const auto &r : result.requests)
     EXPECT_EQ(r.fault, "KV_INVARIANT");
+}
+
+TEST(Faults, KeptKvOfTokensThatWereNotAppended) {
+  // Appends one token a fed row, whatever the drafts were, and keeps the KV of the drafts.
+  std::string text = speculative({});
+  size_t at = text.find("%app = append(%all)");
+  ASSERT_NE(at, text.npos);
+  text.replace(at, 19, "%app = append(%cb)");
+  auto requests = prompts(2, 16);
+  Options options;
+  // Drafts that cannot be right, but for the first of the second request.
+  options.oracleDrafts.assign(2, std::vector<int32_t>(64, 0));
+  RunResult base = run(autoregressive({}), requests);
+  for (size_t i = 0; i < 2; ++i)
+    for (size_t j = 0; j < base.requests[i].tokens.size(); ++j)
+      options.oracleDrafts[i][j] = (base.requests[i].tokens[j] + 1) % vocab;
+  RunResult result = run(text, requests, options);
+  for (const auto &r : result.requests)
+    EXPECT_EQ(r.fault, "KV_INVARIANT");
+  // Drafts that are all right: the same stage keeps the right KV.
+  for (size_t i = 0; i < 2; ++i)
+    std::copy(base.requests[i].tokens.begin(), base.requests[i].tokens.end(), options.oracleDrafts[i].begin());
+  result = run(text, requests, options);
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_EQ(result.requests[i].tokens, base.requests[i].tokens);
 }
 
 TEST(Faults, DraftsSurviveUntilTheirKeepInTheNextTick) {

@@ -51,7 +51,7 @@ public:
     }
   }
 
-  const uint16_t *find(const std::string &name, std::vector<int64_t> &shape) override {
+  const uint16_t *find(const std::string &, const std::string &name, std::vector<int64_t> &shape) override {
     auto it = tensors.find(name);
     if (it == tensors.end())
       return nullptr;
@@ -190,21 +190,23 @@ private:
 
 struct Settings {
   int slots = 3, rows = 16, pages = 64, pageTokens = 4, chunk = 5, block = 4;
+  int reserve = -1; ///< of the pool; -1: absent
   std::string onFull = "fail";
   bool fused = false;
 };
 
-inline std::string header(const Settings &s, const char *name, const char *after = "lower") {
+inline std::string header(const Settings &s, const char *name, const char *after = "lower", int rowsBeyond = 0) {
   return fmt::format(R"(
 module @{} {{after = "{}", fault = "FAILED"}} {{
   param @slots {{type = "i32", value = {}}}
   param @rows_per_pass {{type = "i32", value = {}}}
   state @FAILED {{terminal}}
   state @COMPLETE {{terminal}}
-  pool @target {{on_full = "{}", page_tokens = {}, pages = {}, watermark = 50}}
+  pool @target {{on_full = "{}", page_tokens = {}, pages = {}, {}rows_beyond = {}, watermark = 50}}
   metric @tokens_committed
 )",
-                     name, after, s.slots, s.rows, s.onFull, s.pageTokens, s.pages);
+                     name, after, s.slots, s.rows, s.onFull, s.pageTokens, s.pages,
+                     s.reserve < 0 ? "" : fmt::format("reserve = {}, ", s.reserve), rowsBeyond);
 }
 
 /// Admission and prefill; `next` is the state of a request with lag 1.
@@ -306,7 +308,7 @@ inline std::string autoregressiveTick(const Settings &s) {
 /// Looked-up drafts of a block that follows the acceptance rate, capped under
 /// pressure.
 inline std::string speculative(const Settings &s) {
-  return header(s, "speculative") + prologue(s, "PROPOSE") + fmt::format(R"(
+  return header(s, "speculative", "lower", s.block + 1) + prologue(s, "PROPOSE") + fmt::format(R"(
   field @draft {{capacity = {0}, type = "token"}}
   field @accepted {{init = 0, type = "i32"}}
   field @best {{capacity = {1}, inferred, type = "token"}}

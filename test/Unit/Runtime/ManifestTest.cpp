@@ -9,10 +9,10 @@ static std::string messageOf(const std::string &json) {
 }
 
 TEST(Manifest, errorsSayWhatIsWrong) {
-  EXPECT_EQ(messageOf(R"({"abi": 0})"), "the manifest has ABI version 0, this runtime has 4; compile the pipeline "
+  EXPECT_EQ(messageOf(R"({"abi": 0})"), "the manifest has ABI version 0, this runtime has 5; compile the pipeline "
                                         "again [manifest]");
   EXPECT_TRUE(messageOf("{").starts_with("the manifest cannot be read: "));
-  EXPECT_TRUE(messageOf(R"({"abi": 4})").find("'pipeline' not found") != std::string::npos);
+  EXPECT_TRUE(messageOf(R"({"abi": 5})").find("'pipeline' not found") != std::string::npos);
 }
 
 TEST(Manifest, tensorNamesCountLayers) {
