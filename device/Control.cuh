@@ -67,7 +67,7 @@ template <class ConfigType, class RequestType> struct ControlState {
   static constexpr bool reserves = !Config::failWhenFull;
 
   // per slot
-  static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= 1792;
+  static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= 1584;
   Request seats[seatsAreShared ? Config::slots : 1];
   int request[Config::slots]; ///< -1: free
   int held[Config::slots];    ///< pages

@@ -1,4 +1,5 @@
 #include "Layout.h"
+#include "llvm/ADT/STLExtras.h"
 #include <cmath>
 #include <set>
 
@@ -11,11 +12,14 @@ using ir::Scalar;
 namespace {
 
 /// Bytes of shared memory beside ring and scratch: the launch's parameters, PassShared, RingShared, GridEdges and the
-/// warps' places (10.8 KB), seats of up to 1,792 bytes, and control's state, of which some words stand for each slot. The
+/// warps' places (10.8 KB), seats of up to 1,584 bytes, and control's state, of which some words stand for each slot. The
 /// emitted source asserts that it suffices.
-int64_t controlShared(int64_t slots, int64_t gauges) {
-  const int64_t ofSlot = (slots <= 64 ? 140 : 96) + 4 * std::max<int64_t>(1, gauges); // ControlState::atHand
-  return 12688 + ofSlot * slots;
+int64_t controlShared(const ir::Module &module) {
+  const int64_t slots = module.param("slots"), gauges = module.all(Op::Gauge).size();
+  int64_t ofSlot = (slots <= 64 ? 136 : 92) + 4 * std::max<int64_t>(1, gauges); // ControlState::atHand
+  if (llvm::any_of(module.all(Op::Pool), [](const Operation *pool) { return pool->getString("on_full") == "wait"; }))
+    ofSlot += 4; // promises
+  return 12672 + ofSlot * slots;
 }
 constexpr int64_t kGroupsAtOnce = 4; ///< of Stream.cuh
 constexpr int64_t kChunksTaken = 4;  ///< of Operand.cuh
@@ -231,7 +235,7 @@ private:
   /// The ring, and how much of it is lent so that several rows have `wanted` bytes of scratch: it
   /// keeps half of them, or two. False when there is no room.
   bool planRing(int64_t wanted) {
-    const int64_t beside = controlShared(module.param("slots"), module.all(Op::Gauge).size()) + plan.scratchBytes;
+    const int64_t beside = controlShared(module) + plan.scratchBytes;
     const int64_t fit = std::min<int64_t>(16, (plan.profile.sharedBytes - beside) / plan.stageBytes);
     plan.stages = plan.knobs.ring ? plan.knobs.ring : fit;
     if (plan.stages < 2 || plan.stages > fit) {
