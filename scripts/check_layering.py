@@ -15,8 +15,9 @@ ROW, FAULTS, ABI = "IR/Row.h", "IR/Faults.def", "device/Abi.h"
 HOST = "device/cpu/Host.h"
 ALLOWED = {
     "Text": [],
-    "Support": ["Text"],
-    "Checkpoint": ["Text", ROW],
+    "Os": ["Text"],
+    "Support": ["Text", "Os"],
+    "Checkpoint": ["Text", "Os", ROW],
     "Syntax": ["Support", "Text"],
     "Sema": ["Syntax", "Checkpoint", "Support", "Text"],
     "IR": ["Support", "Text"],
@@ -25,12 +26,13 @@ ALLOWED = {
     "Plan": ["IR", "Support", "Text"],
     "Emit": ["Plan", "IR", "Support", "Text"],
     "Reference": ["IR", "Checkpoint", "Support", "Text"],
-    "Jit": ["Support", "Text"],
-    "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text"],
-    "runtime": ["Checkpoint", "Text", ROW, FAULTS, ABI, HOST],
+    "Jit": ["Support", "Text", "Os"],
+    "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text",
+               "Os"],
+    "runtime": ["Checkpoint", "Text", "Os", ROW, FAULTS, ABI, HOST],
     "device": [],
     "tools": ["Driver", "Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Reference",
-              "Checkpoint", "IR", "Support", "Text", "runtime", ABI],
+              "Checkpoint", "IR", "Support", "Text", "Os", "runtime", ABI],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 SUFFIXES = {".h", ".cpp", ".def", ".cuh", ".c"}

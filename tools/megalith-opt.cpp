@@ -7,13 +7,11 @@
 // after an error and 2 for a wrong command line.
 //===----------------------------------------------------------------------===//
 #include "megalith/IR/Text.h"
+#include "megalith/Os/ReadFile.h"
 #include "megalith/Transforms/Passes.h"
 #include "llvm/ADT/StringExtras.h"
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <iostream>
-#include <iterator>
+#include <unistd.h>
 
 using namespace megalith;
 
@@ -59,13 +57,14 @@ std::optional<int> parseArguments(int argc, char **argv, Options &options) {
 }
 
 std::optional<uint32_t> load(const std::string &path, Diagnostics &diags) {
-  if (path == "-") {
-    std::string text((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
-    return diags.sources().add("<stdin>", std::move(text));
-  }
-  if (std::unique_ptr<uint32_t> file = diags.sources().open(path))
-    return *file;
-  diags.report(Diag::CannotReadFile, SourceLoc(), path, std::strerror(errno));
+  std::string reason;
+  const bool standard = path == "-";
+  const std::string name = standard ? "<stdin>" : path;
+  auto text = standard ? os::readDescriptor(STDIN_FILENO, os::sourceBytes, reason)
+                       : os::readFile(path, os::sourceBytes, reason);
+  if (text)
+    return diags.sources().add(name, std::move(*text));
+  diags.report(Diag::CannotReadFile, SourceLoc(), name, reason);
   return std::nullopt;
 }
 

@@ -1,5 +1,6 @@
 #include "megalith/Checkpoint/ConfigFile.h"
 #include "JsonText.h"
+#include "megalith/Os/ReadFile.h"
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
@@ -28,7 +29,7 @@ Result<ConfigFile> ConfigFile::load(const std::string &dir) {
   const bool isFile = stat(dir.c_str(), &given) == 0 && S_ISREG(given.st_mode);
   std::string path = isFile ? dir : dir + "/config.json";
   std::string reason;
-  std::optional<std::string> config = readTextFile(path, reason);
+  std::optional<std::string> config = os::readFile(path, os::jsonBytes, reason);
   if (!config)
     return CheckpointError{
         "config-missing",
@@ -40,7 +41,7 @@ Result<ConfigFile> ConfigFile::load(const std::string &dir) {
   std::string generation;
   struct stat status;
   if (stat(generationPath.c_str(), &status) == 0) {
-    std::optional<std::string> text = readTextFile(generationPath, reason);
+    std::optional<std::string> text = os::readFile(generationPath, os::jsonBytes, reason);
     if (!text)
       return CheckpointError{
           "config-missing",

@@ -1,39 +1,9 @@
 #include "JsonText.h"
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
 #include <set>
-#include <sys/stat.h>
 #include <vector>
 
 using namespace megalith;
-
-std::optional<std::string> megalith::readTextFile(const std::string &path,
-                                                  std::string &reason) {
-  std::unique_ptr<FILE, int (*)(FILE *)> file(fopen(path.c_str(), "rb"),
-                                              fclose);
-  if (!file) {
-    reason = std::strerror(errno);
-    return std::nullopt;
-  }
-  // A directory can be opened for reading; only the read fails.
-  struct stat status;
-  if (fstat(fileno(file.get()), &status) == 0 && S_ISDIR(status.st_mode)) {
-    reason = std::strerror(EISDIR);
-    return std::nullopt;
-  }
-  std::string text;
-  char buffer[1 << 16];
-  while (size_t n = fread(buffer, 1, sizeof(buffer), file.get()))
-    text.append(buffer, n);
-  if (ferror(file.get())) {
-    reason = std::strerror(errno);
-    return std::nullopt;
-  }
-  return text;
-}
 
 /// `[json.exception.parse_error.101] parse error at line 1, column 3: syntax
 /// error while parsing object key - unexpected ...` keeps its last part.

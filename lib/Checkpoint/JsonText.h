@@ -1,4 +1,4 @@
-//===- JsonText.h - Files and JSON with positions ---------------*- C++ -*-===//
+//===- JsonText.h - JSON with positions ---------------*- C++ -*-===//
 #ifndef MEGALITH_LIB_CHECKPOINT_JSONTEXT_H
 #define MEGALITH_LIB_CHECKPOINT_JSONTEXT_H
 
@@ -9,10 +9,6 @@
 #include <string_view>
 
 namespace megalith {
-
-/// The whole file, or nothing and the system's reason in `reason`.
-std::optional<std::string> readTextFile(const std::string &path,
-                                        std::string &reason);
 
 /// A JSON text that does not parse or that has a key twice.
 struct JsonProblem {

@@ -1,5 +1,6 @@
 #include "megalith/Checkpoint/Requests.h"
 #include "JsonText.h"
+#include "megalith/Os/ReadFile.h"
 #include <algorithm>
 #include <fmt/format.h>
 #include <limits>
@@ -235,7 +236,7 @@ megalith::parseRequests(std::string_view text, const RequestOptions &options,
 Result<std::vector<Request>>
 megalith::readRequests(const std::string &path, const RequestOptions &options) {
   std::string reason;
-  std::optional<std::string> text = readTextFile(path, reason);
+  std::optional<std::string> text = os::readFile(path, os::dataBytes, reason);
   if (!text)
     return CheckpointError{"requests-missing",
                            fmt::format("cannot read the requests: {}", reason),

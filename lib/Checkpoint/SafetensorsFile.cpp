@@ -1,5 +1,6 @@
 #include "megalith/Checkpoint/SafetensorsFile.h"
 #include "JsonText.h"
+#include "megalith/Os/ReadFile.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -254,7 +255,7 @@ SafetensorsFile::addShards(const std::string &dir) {
     return CheckpointError{kind, std::move(message), Path};
   };
   std::string reason;
-  std::optional<std::string> text = readTextFile(Path, reason);
+  std::optional<std::string> text = os::readFile(Path, os::jsonBytes, reason);
   if (!text)
     return fail(
         "safetensors-missing",

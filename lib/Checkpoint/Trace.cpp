@@ -1,5 +1,6 @@
 #include "megalith/Checkpoint/Trace.h"
 #include "JsonText.h"
+#include "megalith/Os/ReadFile.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -219,7 +220,7 @@ Result<Trace> megalith::parseTrace(std::string_view text,
 
 Result<Trace> megalith::readTrace(const std::string &path) {
   std::string reason;
-  auto text = readTextFile(path, reason);
+  auto text = os::readFile(path, os::dataBytes, reason);
   if (!text)
     return CheckpointError{"trace-missing",
                            fmt::format("cannot read the trace: {}", reason),

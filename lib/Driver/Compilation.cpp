@@ -12,22 +12,22 @@
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Path.h"
-#include <cerrno>
-#include <cstring>
 
 namespace megalith::driver {
 
-std::optional<uint32_t> openSource(Diagnostics &diags, const std::string &path, SourceLoc from) {
-  if (auto file = diags.sources().open(path))
-    return *file;
-  diags.report(Diag::CannotReadFile, from, path, std::strerror(errno));
-  return std::nullopt;
+std::optional<uint32_t> openSource(Diagnostics &diags, const std::string &path, SourceLoc from, uint64_t most) {
+  std::string reason;
+  auto file = diags.sources().open(path, reason, most);
+  if (!file)
+    diags.report(Diag::CannotReadFile, from, path, reason);
+  return file;
 }
 
 void reportCheckpoint(Diagnostics &diags, const CheckpointError &error) {
   SourceLoc loc;
+  std::string unreadable;
   if (error.line)
-    if (auto file = diags.sources().open(error.file))
+    if (auto file = diags.sources().open(error.file, unreadable, os::dataBytes))
       loc = {*file, error.line, std::max(1u, error.column), 1};
   std::string message = error.message;
   if (!loc && !error.file.empty())

@@ -1,11 +1,7 @@
 #include "megalith/Support/Diagnostics.h"
 #include <algorithm>
 #include <cassert>
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
-#include <sstream>
 
 namespace megalith {
 
@@ -36,19 +32,11 @@ uint32_t SourceFiles::add(std::string name, std::string text) {
   return files.size() - 1;
 }
 
-std::unique_ptr<uint32_t> SourceFiles::open(const std::string &path) {
-  // libstdc++ opens a directory, and throws when it is read.
-  if (std::error_code error; std::filesystem::is_directory(path, error)) {
-    errno = EISDIR;
-    return nullptr;
-  }
-  std::ifstream in(path, std::ios::binary);
-  if (!in)
-    return nullptr;
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (in.bad())
-    return nullptr;
-  return std::make_unique<uint32_t>(add(path, std::move(text)));
+std::optional<uint32_t> SourceFiles::open(const std::string &path, std::string &reason, uint64_t most) {
+  std::optional<std::string> text = os::readFile(path, most, reason);
+  if (!text)
+    return std::nullopt;
+  return add(path, std::move(*text));
 }
 
 llvm::StringRef SourceFiles::name(uint32_t file) const { return files[file]->name; }

@@ -23,7 +23,7 @@ static int indexOf(const std::vector<Request> &requests, llvm::StringRef id) {
 
 /// `{"id", "tokens"}` per line.
 static bool readDrafts(const std::string &path, RunInputs &inputs, Diagnostics &diags) {
-  auto file = driver::openSource(diags, path);
+  auto file = driver::openSource(diags, path, {}, os::dataBytes);
   if (!file)
     return false;
   inputs.drafts.resize(inputs.requests.size());
@@ -151,7 +151,7 @@ std::optional<RunInputs> readInputs(const RunCommand &command, const driver::Com
     if (!request.eos)
       request.eos = model.eos;
   if (madeUp.empty()) {
-    auto file = driver::openSource(diags, command.requests);
+    auto file = driver::openSource(diags, command.requests, {}, os::dataBytes);
     if (!file)
       return std::nullopt;
     inputs.file = *file;

@@ -51,7 +51,8 @@ struct Compilation {
 };
 
 /// Registers `path`, or reports `cannot-read-file`.
-std::optional<uint32_t> openSource(Diagnostics &diags, const std::string &path, SourceLoc from = {});
+std::optional<uint32_t> openSource(Diagnostics &diags, const std::string &path, SourceLoc from = {},
+                                   uint64_t most = os::sourceBytes);
 
 /// YAML (or IR text) to a module after the last pass wanted. nullopt on error.
 std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &diags);

@@ -14,11 +14,13 @@
 #ifndef MEGALITH_SUPPORT_DIAGNOSTICS_H
 #define MEGALITH_SUPPORT_DIAGNOSTICS_H
 
+#include "megalith/Os/ReadFile.h"
 #include "megalith/Support/SourceLoc.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 #include <fmt/format.h>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,8 +49,8 @@ class SourceFiles {
 public:
   /// Registers a file's text and returns its index.
   uint32_t add(std::string name, std::string text);
-  /// Reads a file from disk; empty when it cannot be read.
-  std::unique_ptr<uint32_t> open(const std::string &path);
+  /// Reads a file from disk (os::readFile); nothing, and why, when it cannot be read.
+  std::optional<uint32_t> open(const std::string &path, std::string &reason, uint64_t most = os::sourceBytes);
   llvm::StringRef name(uint32_t file) const;
   llvm::StringRef text(uint32_t file) const;
   /// Line `line` (1-based) of `file`, without its newline; empty if absent.

@@ -72,7 +72,9 @@ TEST_F(DiagnosticsTest, linesOfAFile) {
   EXPECT_EQ(files.line(file, 2), "two");
   EXPECT_EQ(files.line(file, 3), "");
   EXPECT_EQ(files.line(file, 0), "");
-  EXPECT_FALSE(files.open("/none/at/all"));
+  std::string reason;
+  EXPECT_FALSE(files.open("/none/at/all", reason));
+  EXPECT_EQ(reason, "No such file or directory");
 }
 
 TEST(NearestName, allowsOneErrorInThreeLetters) {
