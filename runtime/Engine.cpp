@@ -1,4 +1,5 @@
 #include "runtime/Engine.h"
+#include "runtime/Memory.h"
 #include <algorithm>
 #include <chrono>
 
@@ -127,8 +128,13 @@ Failure Engine::upload(const SafetensorsFile &weights) {
   auto addresses = makeRoom(sizes);
   if (!addresses)
     return addresses.error;
-  for (size_t i = 0; i < sizes.size(); ++i)
-    TRY(raw.copyFrom(*stream, (*tensors)[i].tensor->data, sizes[i], (*addresses)[i] - raw.address()));
+  Failure copied;
+  for (size_t i = 0; i < sizes.size() && !copied; ++i)
+    copied = raw.copyFrom(*stream, (*tensors)[i].tensor->data, sizes[i], (*addresses)[i] - raw.address());
+  // Copies of pageable memory have read it when they return. One that could not because the
+  // file is shorter now says nothing of the kind.
+  TRY(whyChanged(weights));
+  TRY(copied);
   TRY(pointers.copyFrom(*stream, addresses->data(), addresses->size() * sizeof(CUdeviceptr)));
   return pack();
 }
@@ -159,6 +165,10 @@ Failure Engine::launch(abi::LaunchParams &params) {
 }
 
 Outcome<RunOutcome> Engine::run(const std::vector<RunRequest> &requests, const RunOptions &options) {
+  return withinMemory([&] { return runWithin(requests, options); });
+}
+
+Outcome<RunOutcome> Engine::runWithin(const std::vector<RunRequest> &requests, const RunOptions &options) {
   const Driver &driver = device.driver();
   auto image = LaunchImage::build(info, requests, options);
   if (!image)

@@ -24,7 +24,8 @@ namespace megalith::runtime {
 class Engine {
 public:
   /// `plan-mismatch` when the kernel was planned for more SMs or shared memory
-  /// than the device has; `weight-missing` when a tensor is absent.
+  /// than the device has; `weight-missing` when a tensor is absent, `input-changed` when
+  /// a file of weights changed meanwhile.
   static Outcome<std::unique_ptr<Engine>> load(Device &device, std::string_view cubin,
                                                const std::string &manifest, const SafetensorsFile &weights);
   /// With random weights, K and V.
@@ -44,6 +45,7 @@ private:
   Engine(Device &device) : device(device) {}
   /// Everything but the weights.
   static Outcome<std::unique_ptr<Engine>> open(Device &device, std::string_view cubin, const std::string &manifest);
+  Outcome<RunOutcome> runWithin(const std::vector<RunRequest> &requests, const RunOptions &options);
   Failure upload(const SafetensorsFile &weights);
   Failure makeRandom();
   /// Memory for all tensors, their addresses, the packed stream and the lasting buffers.

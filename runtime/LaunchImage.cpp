@@ -16,7 +16,11 @@ void LaunchBuffer::bind(abi::LaunchParams &params, const void *address) const {
 }
 
 std::vector<LaunchBuffer> lastingBuffers(const Manifest &m) {
-  const size_t kvBytes = 2 * static_cast<size_t>(m.kvLayers * m.pages * m.kvHeads * m.pageTokens * m.headDim);
+  // A product that no number holds is more than any memory has.
+  size_t kvBytes = 2;
+  for (int64_t factor : {m.kvLayers, m.pages, m.kvHeads, m.pageTokens, m.headDim})
+    if (__builtin_mul_overflow(kvBytes, static_cast<size_t>(factor), &kvBytes))
+      kvBytes = SIZE_MAX / 4;
   return {{MEMBER(workspace), static_cast<size_t>(m.workspaceBytes),
            m.workspaceOnes ? LaunchBuffer::Ones : LaunchBuffer::Unwritten},
           {MEMBER(tagged), static_cast<size_t>(m.taggedBytes), LaunchBuffer::Zero},
@@ -35,6 +39,12 @@ Outcome<std::vector<NamedTensor>> findWeights(const Manifest &manifest, const Sa
       found.push_back({std::move(name), tensor});
     }
   return found;
+}
+
+Failure whyChanged(const SafetensorsFile &weights) {
+  if (auto changed = weights.changed())
+    return RuntimeError{changed->kind, changed->file + ": " + changed->message};
+  return std::nullopt;
 }
 
 LaunchBuffer &LaunchImage::add(const char *name, size_t member, size_t bytes, LaunchBuffer::Kind kind) {

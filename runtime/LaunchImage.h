@@ -89,5 +89,9 @@ struct NamedTensor {
 /// or has another shape or type.
 Outcome<std::vector<NamedTensor>> findWeights(const Manifest &manifest, const SafetensorsFile &weights);
 
+/// `input-changed` when the files are not what they were when they were opened. To be asked
+/// behind the last look at a tensor.
+Failure whyChanged(const SafetensorsFile &weights);
+
 } // namespace megalith::runtime
 #endif

@@ -8,9 +8,10 @@
 //===----------------------------------------------------------------------===//
 #include "megalith/IR/Text.h"
 #include "megalith/Os/ReadFile.h"
+#include "megalith/Support/Tool.h"
 #include "megalith/Transforms/Passes.h"
 #include "llvm/ADT/StringExtras.h"
-#include <cstdio>
+#include "llvm/Support/raw_ostream.h"
 #include <unistd.h>
 
 using namespace megalith;
@@ -41,13 +42,13 @@ std::optional<int> parseArguments(int argc, char **argv, Options &options) {
       options.locations = false;
     } else if (arg == "--list") {
       for (const transforms::PassInfo &pass : transforms::passes())
-        fmt::print("{:<18} {}\n", pass.name, pass.text);
+        llvm::outs() << fmt::format("{:<18} {}\n", pass.name, pass.text);
       return 0;
     } else if (arg == "--help" || arg == "-h") {
-      fmt::print("{}", usage);
+      llvm::outs() << usage;
       return 0;
     } else if (arg.starts_with("-") && arg != "-") {
-      fmt::print(stderr, "unknown option `{}`\n{}", arg.str(), usage);
+      llvm::errs() << fmt::format("unknown option `{}`\n{}", arg.str(), usage);
       return 2;
     } else {
       options.file = arg.str();
@@ -68,7 +69,7 @@ std::optional<uint32_t> load(const std::string &path, Diagnostics &diags) {
   return std::nullopt;
 }
 
-bool runTool(const Options &options, Diagnostics &diags) {
+bool runPasses(const Options &options, Diagnostics &diags) {
   std::optional<uint32_t> file = load(options.file, diags);
   if (!file)
     return false;
@@ -81,20 +82,25 @@ bool runTool(const Options &options, Diagnostics &diags) {
   if (!options.verifyOnly) {
     ir::PrintOptions print;
     print.locations = options.locations;
-    fmt::print("{}", ir::print(*module, print));
+    llvm::outs() << ir::print(*module, print);
   }
   return true;
 }
 
-} // namespace
-
-int main(int argc, char **argv) {
+int optMain(int argc, char **argv) {
   Options options;
   if (std::optional<int> code = parseArguments(argc, argv, options))
     return *code;
   SourceFiles sources;
   Diagnostics diags(sources);
-  bool ok = runTool(options, diags);
-  fmt::print(stderr, "{}", diags.render());
+  bool ok = runPasses(options, diags);
+  llvm::outs().flush();
+  llvm::errs() << diags.render();
   return ok ? 0 : 1;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  return runTool([&] { return optMain(argc, argv); });
 }

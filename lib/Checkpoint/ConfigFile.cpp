@@ -29,7 +29,7 @@ Result<ConfigFile> ConfigFile::load(const std::string &dir) {
   const bool isFile = stat(dir.c_str(), &given) == 0 && S_ISREG(given.st_mode);
   std::string path = isFile ? dir : dir + "/config.json";
   std::string reason;
-  std::optional<std::string> config = os::readFile(path, os::jsonBytes, reason);
+  std::optional<std::string> config = os::readRegularFile(path, os::jsonBytes, reason);
   if (!config)
     return CheckpointError{
         "config-missing",
@@ -41,7 +41,7 @@ Result<ConfigFile> ConfigFile::load(const std::string &dir) {
   std::string generation;
   struct stat status;
   if (stat(generationPath.c_str(), &status) == 0) {
-    std::optional<std::string> text = os::readFile(generationPath, os::jsonBytes, reason);
+    std::optional<std::string> text = os::readRegularFile(generationPath, os::jsonBytes, reason);
     if (!text)
       return CheckpointError{
           "config-missing",

@@ -1,15 +1,11 @@
 #include "megalith/Checkpoint/SafetensorsFile.h"
 #include "JsonText.h"
+#include "megalith/Os/MappedFile.h"
 #include "megalith/Os/ReadFile.h"
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <set>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 using namespace megalith;
 using nlohmann::json;
@@ -66,16 +62,6 @@ std::string_view megalith::dtypeName(DType dtype) {
 std::string TensorView::shapeText() const {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
-
-/// A read-only mapping that outlives every view into it.
-struct SafetensorsFile::Mapping {
-  void *address = nullptr;
-  size_t size = 0;
-
-  Mapping(void *address, size_t size) : address(address), size(size) {}
-  Mapping(const Mapping &) = delete;
-  ~Mapping() { munmap(address, size); }
-};
 
 std::optional<CheckpointError> HeaderReader::readTensor(const std::string &name,
                                                         const json &entry) {
@@ -199,32 +185,20 @@ std::optional<CheckpointError> SafetensorsFile::add(const std::string &path) {
   auto fail = [&](const char *kind, std::string message) {
     return CheckpointError{kind, std::move(message), path};
   };
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat status;
-  if (fd < 0 || fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-    std::string reason = fd < 0 ? std::strerror(errno) : "not a regular file";
-    if (fd >= 0)
-      close(fd);
+  std::string reason;
+  auto file = os::MappedFile::open(path, reason);
+  if (!file)
     return fail("safetensors-missing",
                 fmt::format("cannot read the weights: {}", reason));
-  }
-  uint64_t size = static_cast<uint64_t>(status.st_size);
-  if (size < 8) {
-    close(fd);
+  const uint64_t size = file->size();
+  if (size < 8)
     return fail("safetensors-truncated",
                 fmt::format("the file has {} bytes, but the length of the "
                             "header alone takes 8",
                             size));
-  }
-  void *address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  int mapErrno = errno;
-  close(fd);
-  if (address == MAP_FAILED)
-    return fail("safetensors-missing", fmt::format("cannot map the weights: {}",
-                                                   std::strerror(mapErrno)));
-  Mappings.push_back(std::make_shared<const Mapping>(address, size));
+  Mappings.push_back(file);
 
-  const uint8_t *bytes = static_cast<const uint8_t *>(address);
+  const uint8_t *bytes = file->data();
   uint64_t headerBytes = 0;
   for (int i = 7; i >= 0; --i)
     headerBytes = headerBytes << 8 | bytes[i];
@@ -255,7 +229,7 @@ SafetensorsFile::addShards(const std::string &dir) {
     return CheckpointError{kind, std::move(message), Path};
   };
   std::string reason;
-  std::optional<std::string> text = os::readFile(Path, os::jsonBytes, reason);
+  std::optional<std::string> text = os::readRegularFile(Path, os::jsonBytes, reason);
   if (!text)
     return fail(
         "safetensors-missing",
@@ -322,6 +296,13 @@ Result<SafetensorsFile> SafetensorsFile::load(const std::string &dir) {
   if (auto error = result.addShards(dir))
     return *error;
   return result;
+}
+
+std::optional<CheckpointError> SafetensorsFile::changed() const {
+  for (const auto &file : Mappings)
+    if (std::string why = file->whyChanged(); !why.empty())
+      return CheckpointError{"input-changed", why, file->path()};
+  return std::nullopt;
 }
 
 const TensorView *SafetensorsFile::find(std::string_view name) const {

@@ -1,12 +1,10 @@
 #include "megalith/Checkpoint/Trace.h"
 #include "JsonText.h"
 #include "megalith/Os/ReadFile.h"
+#include "megalith/Os/WriteFile.h"
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fstream>
 
 using namespace megalith;
 using nlohmann::json;
@@ -88,13 +86,10 @@ std::string megalith::formatTrace(const Trace &trace) {
 }
 
 Result<bool> megalith::writeTrace(const std::string &path, const Trace &trace) {
-  std::ofstream file(path, std::ios::binary);
-  file << formatTrace(trace);
-  file.close();
-  if (!file)
+  const std::string why = os::writeFile(path, formatTrace(trace));
+  if (!why.empty())
     return CheckpointError{"trace-write",
-                           fmt::format("cannot write the trace: {}",
-                                       std::strerror(errno)),
+                           fmt::format("cannot write the trace: {}", why),
                            path};
   return true;
 }

@@ -1,4 +1,5 @@
 #include "megalith/Jit/Compile.h"
+#include "megalith/Os/Ending.h"
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -111,7 +112,7 @@ private:
     }
     if (!words)
       print("note: it said nothing; other numbers with `--plan` or `--set`, or another NVRTC (`MEGALITH_NVRTC`) may go around it\n");
-    _exit(1);
+    os::endNow(1);
   }
 };
 

@@ -1,14 +1,14 @@
 #include "megalith/Jit/HostCompiler.h"
-#include "Process.h"
+#include "megalith/Os/Process.h"
+#include "megalith/Os/ReadFile.h"
+#include "megalith/Os/Temporary.h"
+#include "megalith/Os/WriteFile.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Program.h"
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
+#include <dlfcn.h>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <unistd.h>
 
 namespace fs = std::filesystem;
 namespace json = llvm::json;
@@ -32,11 +32,11 @@ static llvm::StringRef macro(llvm::StringRef dump, llvm::StringRef name) {
 std::string HostCompiler::probe(const std::string &path) {
   std::vector<std::string> command = {path, "-std=c++20", "-march=native", "-x", "c++", "-E", "-dM", "/dev/null"};
   native = true;
-  ProcessResult macros = run(command);
+  os::ProcessResult macros = os::run(command);
   if (macros.status > 0) {
     native = false;
     command.erase(command.begin() + 2);
-    macros = run(command);
+    macros = os::run(command);
   }
   if (macros.status < 0)
     return "it cannot be run: " + macros.error;
@@ -46,7 +46,7 @@ std::string HostCompiler::probe(const std::string &path) {
   clang = !macro(macros.output, "__clang__").empty();
   if (macro(macros.output, clang ? "__clang_major__" : "__GNUC__").getAsInteger(10, majorVersion))
     return "it is neither g++ nor clang++";
-  ProcessResult version = run({path, "--version"});
+  os::ProcessResult version = os::run({path, "--version"});
   if (!version.ok())
     return "`--version` fails";
   file = path;
@@ -140,44 +140,19 @@ std::vector<std::string> HostCompiler::linkOptions(bool checked) const {
 // A compilation
 //===----------------------------------------------------------------------===//
 
+/// Where it compiles.
 namespace {
-/// A directory that only we can read (mode 0700), removed at the end.
-class PrivateDirectory {
+class WorkFolder : public os::TemporaryDirectory {
 public:
-  PrivateDirectory() {
-    std::error_code ignored;
-    fs::path parent = fs::temp_directory_path(ignored);
-    // The real path: the compiler asks the kernel where it runs, and this is taken out of
-    // what it writes.
-    parent = fs::canonical(parent.empty() ? "/tmp" : parent, ignored);
-    std::string pattern = (parent / "megalith-XXXXXX").string();
-    if (mkdtemp(pattern.data()))
-      path = pattern;
-    else
-      error = fmt::format("cannot make a directory in `{}`: {}", parent.string(), std::strerror(errno));
-  }
-  PrivateDirectory(const PrivateDirectory &) = delete;
-  ~PrivateDirectory() {
-    std::error_code ignored;
-    // A child of a fork leaves it to its parent.
-    if (!path.empty() && getpid() == owner)
-      fs::remove_all(path, ignored);
-  }
-  std::string operator/(const std::string &name) const { return path + "/" + name; }
   bool write(const std::string &name, const std::string &text) {
-    std::error_code ignored;
-    fs::create_directories(fs::path(*this / name).parent_path(), ignored);
-    std::ofstream out(*this / name, std::ios::binary);
-    out << text;
-    out.close();
-    if (!out)
-      error = fmt::format("cannot write to `{}`: {}", path, std::strerror(errno));
-    return bool(out);
+    std::error_code error;
+    fs::create_directories(fs::path(*this / name).parent_path(), error);
+    std::string why = error ? error.message() : os::writeFile(*this / name, text);
+    if (!why.empty())
+      failure = fmt::format("cannot write to `{}`: {}", path(), why);
+    return why.empty();
   }
-  std::string path, error;
-
-private:
-  pid_t owner = getpid();
+  std::string failure = error();
 };
 } // namespace
 
@@ -202,37 +177,37 @@ static std::string namedSource(const HostCompileRequest &request, const std::str
 }
 
 /// Compiles and links in `dir`, as `dir`/kernel.so. False, and reported, if it fails.
-static bool build(const HostCompiler &compiler, const HostCompileRequest &request, PrivateDirectory &dir,
-                  std::string &log, Diagnostics &diags) {
+static bool build(const HostCompiler &compiler, const HostCompileRequest &request, WorkFolder &dir, std::string &log,
+                  Diagnostics &diags) {
   auto fail = [&](const std::string &why) {
     diags.report(Diag::CpuCompile, SourceLoc(), why);
     return false;
   };
   std::string sourceName = fs::path(request.fileName).filename().string();
-  if (!dir.error.empty())
-    return fail(dir.error);
+  if (!dir.failure.empty())
+    return fail(dir.failure);
   for (const auto *files : {&request.headers, &request.extraSources})
     for (const Header &file : *files)
       if (!dir.write(file.name, file.text))
-        return fail(dir.error);
+        return fail(dir.failure);
   if (!dir.write(sourceName, namedSource(request, sourceName)))
-    return fail(dir.error);
+    return fail(dir.failure);
 
   // Paths in the shared object are relative to the directory, which will be gone.
-  ProcessOptions process;
-  process.directory = process.temporary = dir.path;
-  std::vector<std::string> map = {"-fdebug-prefix-map=" + dir.path + "=."}, objects;
+  os::ProcessOptions process;
+  process.directory = process.temporary = dir.path();
+  std::vector<std::string> map = {"-fdebug-prefix-map=" + dir.path() + "=."}, objects;
   auto compile = [&](const std::string &name, const std::vector<std::string> &options) {
     objects.push_back(fmt::format("{}.o", objects.size()));
-    return std::make_unique<Process>(
+    return std::make_unique<os::Process>(
         concat({{compiler.path()}, options, map, {"-x", "c++", "-c", name, "-o", objects.back()}}), process);
   };
-  std::vector<std::unique_ptr<Process>> running;
+  std::vector<std::unique_ptr<os::Process>> running;
   running.push_back(compile(sourceName, compiler.kernelOptions(request.checked, request.arch, request.quick)));
   for (const Header &extra : request.extraSources)
     running.push_back(compile(extra.name, compiler.plainOptions(request.checked, request.arch)));
 
-  auto good = [&](const ProcessResult &result) {
+  auto good = [&](const os::ProcessResult &result) {
     log += result.output;
     if (result.ok())
       return true;
@@ -248,7 +223,7 @@ static bool build(const HostCompiler &compiler, const HostCompileRequest &reques
   bool ok = true;
   for (auto &each : running)
     ok = good(each->finish()) && ok;
-  return ok && good(run(concat({{compiler.path()}, compiler.linkOptions(request.checked), objects,
+  return ok && good(os::run(concat({{compiler.path()}, compiler.linkOptions(request.checked), objects,
                                 {"-o", "kernel.so"}}),
                         process));
 }
@@ -265,6 +240,14 @@ static std::string cacheKey(const HostCompiler &compiler, const HostCompileReque
                                   compiler.linkOptions(request.checked)}));
 }
 
+/// An entry may be whole and ours, and yet be of another system.
+static bool canLoad(const std::string &sharedObject) {
+  void *handle = dlopen(sharedObject.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle)
+    dlclose(handle);
+  return handle;
+}
+
 std::optional<HostCompileResult> compileHostCached(const HostCompiler &compiler, const KernelCache &cache,
                                                    const HostCompileRequest &request, Diagnostics &diags) {
   auto start = std::chrono::steady_clock::now();
@@ -273,28 +256,34 @@ std::optional<HostCompileResult> compileHostCached(const HostCompiler &compiler,
   };
   HostCompileResult result;
   std::string key = cacheKey(compiler, request);
-  result.path = cache.path(key, ".so");
-  if (auto entry = cache.loadEntry(key, ".so")) {
+  if (auto entry = cache.loadEntry(key, ".so"); entry && canLoad(cache.loadPath(key, ".so"))) {
+    result.path = cache.loadPath(key, ".so");
     result.log = entry->info.getString("log").value_or("").str();
     result.cacheHit = true;
     result.milliseconds = elapsed();
     return result;
   }
 
-  auto dir = std::make_unique<PrivateDirectory>();
+  auto dir = std::make_unique<WorkFolder>();
   if (!build(compiler, request, *dir, result.log, diags))
     return std::nullopt;
   result.milliseconds = elapsed();
-  std::ifstream in(*dir / "kernel.so", std::ios::binary);
-  KernelCache::Entry entry{std::string(std::istreambuf_iterator<char>(in), {}),
-                           json::Object{{"compiler", json::fixUTF8(compiler.version())},
-                                        {"checked", request.checked},
-                                        {"arch", request.arch},
-                                        {"milliseconds", result.milliseconds},
-                                        {"log", json::fixUTF8(result.log)}}};
-  in.close();
-  if (!cache.storeEntry(key, ".so", std::move(entry), request.source, diags)) {
-    static std::vector<std::unique_ptr<PrivateDirectory>> keptUntilExit;
+  std::string reason;
+  auto code = os::readRegularFile(*dir / "kernel.so", os::dataBytes, reason);
+  if (!code) {
+    diags.report(Diag::CpuCompile, SourceLoc(), fmt::format("cannot read `{}`: {}", *dir / "kernel.so", reason));
+    return std::nullopt;
+  }
+  KernelCache::Entry entry{std::move(*code), json::Object{{"compiler", json::fixUTF8(compiler.version())},
+                                                          {"checked", request.checked},
+                                                          {"arch", request.arch},
+                                                          {"milliseconds", result.milliseconds},
+                                                          {"log", json::fixUTF8(result.log)}}};
+  // A cache on a disk from which nothing may be run is of no use either.
+  if (cache.storeEntry(key, ".so", std::move(entry), request.source, diags) && canLoad(cache.loadPath(key, ".so"))) {
+    result.path = cache.loadPath(key, ".so");
+  } else {
+    static std::vector<std::unique_ptr<WorkFolder>> keptUntilExit;
     result.path = *dir / "kernel.so";
     keptUntilExit.push_back(std::move(dir));
   }

@@ -1,14 +1,17 @@
 #include "megalith/Jit/KernelCache.h"
+#include "megalith/Os/ReadFile.h"
+#include "megalith/Os/Temporary.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/BLAKE3.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 #include <chrono>
 #include <cstdlib>
+#include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <map>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,30 +23,92 @@ namespace megalith::jit {
 /// Part of every key: counts up when the form of an entry changes.
 static constexpr int formatVersion = 1;
 
+/// Bytes that a file of an entry may have: code; KEY.json, most of which is the log.
+static constexpr uint64_t codeBytes = 1ull << 30, infoBytes = 64ull << 20;
+/// Levels of KEY.json; we write three.
+static constexpr unsigned infoDepth = 16;
+static constexpr const char *secretName = "secret";
+static constexpr size_t secretBytes = 32;
+
 static std::string hexDigest(llvm::BLAKE3 &hasher) {
   auto digest = hasher.final();
   return llvm::toHex(digest, /*LowerCase=*/true);
 }
 
-static std::string checksum(llvm::StringRef bytes) {
-  llvm::BLAKE3 hasher;
-  hasher.update(bytes);
-  return hexDigest(hasher);
+/// Each part is preceded by its length, so that no two lists read the same.
+static void addPart(llvm::BLAKE3 &hasher, llvm::StringRef part) {
+  hasher.update(std::to_string(part.size()) + ":");
+  hasher.update(part);
 }
 
-/// Why a directory cannot hold code that we will run; "" if it can.
-static std::string whyUnsafe(const std::string &dir) {
+/// Why an open directory cannot hold code that we will run; "" if it can.
+static std::string whyUnsafe(int folder) {
   struct stat info;
-  if (stat(dir.c_str(), &info) != 0)
+  if (fstat(folder, &info) != 0)
     return std::strerror(errno);
-  if (!S_ISDIR(info.st_mode))
-    return "it is not a directory";
   if (info.st_uid != geteuid())
     return fmt::format("it belongs to user {}, not to you", info.st_uid);
-  if (info.st_mode & (S_IWGRP | S_IWOTH))
-    return fmt::format("others can write to it (mode {:o}); run `chmod 700` on it",
-                       info.st_mode & 07777);
+  if (info.st_mode & (S_IWGRP | S_IWOTH)) {
+    unlinkat(folder, secretName, 0); // nothing that lies there now is taken later
+    return fmt::format("others can write to it (mode {:o}), and may have; remove it", info.st_mode & 07777);
+  }
   return "";
+}
+
+/// The directory, open until the process ends; -1: it cannot be opened, and errno says why.
+static int openFolder(const std::string &path) {
+  static std::map<std::pair<dev_t, ino_t>, int> open; // an inode in use is no other's
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  struct stat info;
+  if (folder < 0 || fstat(folder, &info) != 0)
+    return folder;
+  const auto [entry, isNew] = open.insert({{info.st_dev, info.st_ino}, folder});
+  if (!isNew)
+    close(folder);
+  return entry->second;
+}
+
+/// A file of the folder that only we can have written; nothing if it is anything else.
+static std::optional<std::string> readOurs(int folder, const std::string &name, uint64_t most) {
+  // A link would lead elsewhere, and a pipe would be waited for.
+  const int file = openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  if (file < 0)
+    return std::nullopt;
+  std::optional<std::string> text;
+  struct stat info;
+  std::string unused;
+  if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
+      !(info.st_mode & (S_IWGRP | S_IWOTH)))
+    text = os::readDescriptor(file, most, unused);
+  close(file);
+  return text;
+}
+
+std::string KernelCache::findSecret() {
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    if (auto found = readOurs(folder, secretName, secretBytes); found && found->size() == secretBytes) {
+      secret = *found;
+      return "";
+    }
+    std::string made(secretBytes, '\0');
+    if (getentropy(made.data(), made.size()) != 0)
+      return std::string("no random numbers: ") + std::strerror(errno);
+    os::TemporaryFile file(folder, "secret.", 0600);
+    if (file.descriptor() < 0 || !os::writeAll(file.descriptor(), made.data(), made.size()))
+      return std::string("cannot write to it: ") + std::strerror(errno);
+    // Another process may make one at this moment: whichever is there first is the secret.
+    if (file.linkTo(secretName))
+      continue;
+    const int error = errno;
+    if (auto other = readOurs(folder, secretName, secretBytes); other && other->size() == secretBytes)
+      continue;
+    if ((error == EPERM || error == EOPNOTSUPP) && file.renameTo(secretName)) // a disk without links
+      continue;
+    // What is there is none.
+    if (error != EEXIST || (unlinkat(folder, secretName, 0) != 0 && errno != ENOENT))
+      return fmt::format("cannot replace its file `{}`: {}", secretName, std::strerror(errno));
+  }
+  return fmt::format("its file `{}` changes", secretName);
 }
 
 KernelCache::KernelCache(std::string directory, Diagnostics &diags) : dir(std::move(directory)) {
@@ -51,8 +116,19 @@ KernelCache::KernelCache(std::string directory, Diagnostics &diags) : dir(std::m
   fs::path parent = fs::path(dir).parent_path();
   if (!parent.empty())
     fs::create_directories(parent, error);
-  mkdir(dir.c_str(), 0700); // an existing directory is judged like a new one
-  std::string why = whyUnsafe(dir);
+  // An existing directory is judged like a new one.
+  const bool made = mkdir(dir.c_str(), 0700) == 0;
+  const int whyNotMade = made ? 0 : errno;
+  folder = openFolder(dir);
+  std::string why;
+  if (folder >= 0)
+    why = whyUnsafe(folder);
+  else if (errno == ENOENT) // why not is told by what should have made it
+    why = error ? error.message() : std::strerror(whyNotMade);
+  else
+    why = errno == ENOTDIR ? "it is not a directory" : std::strerror(errno);
+  if (why.empty())
+    why = findSecret();
   if (!why.empty())
     diags.report(Diag::CacheUnsafe, SourceLoc(), dir, why);
   usable = why.empty();
@@ -67,16 +143,17 @@ KernelCache KernelCache::open(Diagnostics &diags) {
     return KernelCache(dir, diags);
   if (std::string dir = env("XDG_CACHE_HOME"); !dir.empty())
     return KernelCache(dir + "/megalith", diags);
-  return KernelCache(env("HOME") + "/.cache/megalith", diags);
+  if (std::string home = env("HOME"); !home.empty())
+    return KernelCache(home + "/.cache/megalith", diags);
+  diags.report(Diag::CacheUnsafe, SourceLoc(), "~/.cache/megalith",
+               "`HOME` is not set; name a folder in `MEGALITH_CACHE_DIR`");
+  return KernelCache();
 }
 
 std::string KernelCache::key(llvm::ArrayRef<std::string> parts) {
   llvm::BLAKE3 hasher;
-  // Each part is preceded by its length, so that no two lists read the same.
-  for (const std::string &part : parts) {
-    hasher.update(std::to_string(part.size()) + ":");
-    hasher.update(part);
-  }
+  for (const std::string &part : parts)
+    addPart(hasher, part);
   return hexDigest(hasher);
 }
 
@@ -96,36 +173,48 @@ std::string KernelCache::path(llvm::StringRef key, llvm::StringRef suffix) const
   return dir + "/" + key.str() + suffix.str();
 }
 
-static std::optional<std::string> readFile(const std::string &path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in)
-    return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+std::string KernelCache::loadPath(llvm::StringRef key, llvm::StringRef suffix) const {
+  const std::string through = fmt::format("/proc/{}/fd/{}", getpid(), folder);
+  if (access(through.c_str(), X_OK) != 0) // a system without /proc
+    return path(key, suffix);
+  return fmt::format("{}/{}{}", through, key.str(), suffix.str());
 }
 
-/// Writes beside `path`, then renames, so that nobody sees half a file.
-static bool writeAtomically(const std::string &path, llvm::StringRef bytes) {
-  std::string temporary = path + ".XXXXXX";
-  int fd = mkstemp(temporary.data());
-  if (fd < 0)
-    return false;
-  bool ok = true;
-  while (ok && !bytes.empty()) {
-    ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR)
-      continue;
-    ok = written > 0;
-    if (ok)
-      bytes = bytes.drop_front(written);
+bool KernelCache::write(llvm::StringRef name, llvm::StringRef bytes) const {
+  os::TemporaryFile file(folder, name.str() + ".", 0600);
+  return file.descriptor() >= 0 && os::writeAll(file.descriptor(), bytes.data(), bytes.size()) &&
+         file.renameTo(name.str());
+}
+
+std::string KernelCache::sealOf(llvm::StringRef key, llvm::StringRef suffix, llvm::StringRef code,
+                                const json::Object &info) const {
+  llvm::BLAKE3 hasher;
+  // Members are printed in the order of their names.
+  for (const std::string &part : {secret, key.str(), suffix.str(), std::string(llvm::formatv("{0}", json::Value(json::Object(info))))})
+    addPart(hasher, part);
+  addPart(hasher, code);
+  return hexDigest(hasher);
+}
+
+/// Whether the text nests so little that LLVM's parser, which calls itself, can have it.
+static bool isShallow(llvm::StringRef text) {
+  unsigned depth = 0;
+  bool inString = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (inString) {
+      i += c == '\\';
+      inString = c != '"';
+    } else if (c == '"') {
+      inString = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > infoDepth)
+        return false;
+    } else if (c == ']' || c == '}') {
+      depth -= depth > 0;
+    }
   }
-  ok = close(fd) == 0 && ok;
-  ok = ok && rename(temporary.c_str(), path.c_str()) == 0;
-  if (!ok) {
-    int error = errno;
-    unlink(temporary.c_str());
-    errno = error;
-  }
-  return ok;
+  return true;
 }
 
 static json::Value toJson(const KernelResources &kernel) {
@@ -144,29 +233,36 @@ static bool fromJson(const json::Value &value, KernelResources &kernel, json::Pa
 std::optional<KernelCache::Entry> KernelCache::loadEntry(llvm::StringRef key, llvm::StringRef suffix) const {
   if (!usable)
     return std::nullopt;
-  std::optional<std::string> code = readFile(path(key, suffix));
-  std::optional<std::string> text = readFile(path(key, ".json"));
-  if (!code || !text)
+  std::optional<std::string> code = readOurs(folder, (key + suffix).str(), codeBytes);
+  std::optional<std::string> text = readOurs(folder, (key + ".json").str(), infoBytes);
+  if (!code || !text || !isShallow(*text))
     return std::nullopt;
   llvm::Expected<json::Value> parsed = json::parse(*text);
   if (!parsed) {
     llvm::consumeError(parsed.takeError());
     return std::nullopt;
   }
-  json::Object *info = parsed->getAsObject();
-  if (!info || info->getString("checksum") != checksum(*code))
+  json::Object *all = parsed->getAsObject();
+  if (!all || all->getString("key") != key)
     return std::nullopt;
-  return Entry{std::move(*code), std::move(*info)};
+  json::Object info;
+  for (auto &[name, value] : *all)
+    if (llvm::StringRef(name) != "seal")
+      info[name] = std::move(value);
+  if (all->getString("seal") != sealOf(key, suffix, *code, info))
+    return std::nullopt;
+  return Entry{std::move(*code), std::move(info)};
 }
 
 bool KernelCache::storeEntry(llvm::StringRef key, llvm::StringRef suffix, Entry entry, llvm::StringRef source,
                              Diagnostics &diags) const {
   if (!usable)
     return false;
-  entry.info["checksum"] = checksum(entry.code);
+  entry.info["key"] = key;
+  entry.info["seal"] = sealOf(key, suffix, entry.code, entry.info);
   std::string text = llvm::formatv("{0:2}\n", json::Value(std::move(entry.info)));
-  if (writeAtomically(path(key, ".cu"), source) && writeAtomically(path(key, ".json"), text) &&
-      writeAtomically(path(key, suffix), entry.code))
+  if (write((key + ".cu").str(), source) && write((key + ".json").str(), text) &&
+      write((key + suffix).str(), entry.code))
     return true;
   diags.report(Diag::CacheUnsafe, SourceLoc(), dir,
                std::string("cannot write to it: ") + std::strerror(errno));

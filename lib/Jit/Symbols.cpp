@@ -6,7 +6,7 @@
 //   kernel
 //   ./kernel.cu:40
 #include "megalith/Jit/Symbols.h"
-#include "Process.h"
+#include "megalith/Os/Process.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Program.h"
@@ -47,7 +47,7 @@ std::vector<std::vector<Frame>> symbolize(const std::string &sharedObject,
   if (command.empty() || returnAddresses.empty())
     return frames;
   const size_t options = command.size();
-  ProcessOptions quiet;
+  os::ProcessOptions quiet;
   quiet.withErrors = false;
   // As many as fit into a command line with ease.
   constexpr size_t atOnce = 4096;
@@ -55,7 +55,7 @@ std::vector<std::vector<Frame>> symbolize(const std::string &sharedObject,
     command.resize(options);
     for (uint64_t address : returnAddresses.slice(first, std::min(atOnce, returnAddresses.size() - first)))
       command.push_back(fmt::format("{:#x}", address ? address - 1 : 0));
-    ProcessResult result = run(command, quiet);
+    os::ProcessResult result = os::run(command, quiet);
     if (!result.ok())
       continue;
     llvm::SmallVector<llvm::StringRef> lines;

@@ -87,20 +87,33 @@ std::optional<std::string> readDescriptor(int descriptor, uint64_t most, std::st
   return std::nullopt;
 }
 
-std::optional<std::string> readFile(const std::string &path, uint64_t most, std::string &reason) {
+static std::optional<std::string> readPath(const std::string &path, uint64_t most, bool regular, std::string &reason) {
   // The system would open what the name says up to there.
   if (path.find('\0') != std::string::npos) {
     reason = "a NUL byte in the path";
     return std::nullopt;
   }
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | (regular ? O_NONBLOCK : 0));
   if (descriptor < 0) {
     reason = std::strerror(errno);
     return std::nullopt;
   }
-  std::optional<std::string> text = readDescriptor(descriptor, most, reason);
+  struct stat info;
+  std::optional<std::string> text;
+  if (regular && fstat(descriptor, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+    reason = "not a regular file";
+  else
+    text = readDescriptor(descriptor, most, reason);
   close(descriptor);
   return text;
+}
+
+std::optional<std::string> readFile(const std::string &path, uint64_t most, std::string &reason) {
+  return readPath(path, most, false, reason);
+}
+
+std::optional<std::string> readRegularFile(const std::string &path, uint64_t most, std::string &reason) {
+  return readPath(path, most, true, reason);
 }
 
 } // namespace megalith::os

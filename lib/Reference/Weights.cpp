@@ -3,6 +3,7 @@
 #include <bit>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <system_error>
 #include <thread>
 
 using namespace megalith;
@@ -123,7 +124,16 @@ void reference::multiplySplit8(const PackedWeight &w, const float *a, int64_t ro
   if (rows * w.n * w.k < worthThreads)
     threads = 1;
   std::vector<std::jthread> pool;
-  for (int64_t t = 1; t < threads; ++t)
-    pool.emplace_back(work, panels * t / threads, panels * (t + 1) / threads);
-  work(0, panels / threads);
+  int64_t begin = panels / threads;
+  const int64_t first = begin;
+  try {
+    for (int64_t t = 1; t < threads; ++t) {
+      const int64_t end = panels * (t + 1) / threads;
+      pool.emplace_back(work, begin, end);
+      begin = end;
+    }
+  } catch (const std::system_error &) { // no more threads (`ulimit -u`, `ulimit -v`): ours does the rest
+    work(begin, panels);
+  }
+  work(0, first);
 }

@@ -1,41 +1,42 @@
 //===- Arena.cpp - the memory of the device -------------------------------===//
 #include "runtime/cpu/Arena.h"
+#include "runtime/Memory.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
+#include <cerrno>
+#include <cstring>
 #include <link.h>
 #include <sys/mman.h>
 
 namespace megalith::cpu {
 
-void *reserve(size_t bytes) {
-  void *at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) {
-    std::fprintf(stderr, "the CPU executor cannot reserve %zu MB of address space\n", bytes >> 20);
-    std::abort();
-  }
-  return at;
+Reserved::Reserved(size_t bytes)
+    : at(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)),
+      bytes(bytes) {
+  if (at == MAP_FAILED)
+    throw runtime::NoRoom("the CPU executor cannot reserve " + runtime::bytesText(bytes) +
+                          " of address space: " + std::strerror(errno) +
+                          "; raise the limit (`ulimit -v`, `vm.overcommit_memory`), or take `--device=reference`");
+}
+
+Reserved::~Reserved() {
+  if (at)
+    munmap(at, bytes);
 }
 
 Arena::Arena()
-    : base(static_cast<char *>(reserve(kSize))), regions(1),
-      pages(static_cast<uint16_t *>(reserve(kSize / kPage * sizeof(uint16_t)))) {
+    : memory(kSize), pageNumbers(kSize / kPage * sizeof(uint16_t)), base(static_cast<char *>(memory.at)), regions(1),
+      pages(static_cast<uint16_t *>(pageNumbers.at)) {
   regions[0] = {"", 0, 0, Initial::Image};
-}
-
-Arena::~Arena() {
-  munmap(base, kSize);
-  munmap(pages, kSize / kPage * sizeof(uint16_t));
 }
 
 size_t Arena::allocate(const std::string &name, size_t bytes, Initial initial) {
   const size_t behind = std::max<size_t>(256, std::min<size_t>(64 << 10, bytes / 8));
   const size_t begin = next;
-  if (bytes > kSize || begin + bytes + behind + kPage > kSize || regions.size() == 65535) {
-    std::fprintf(stderr, "the CPU executor has no room for %zu bytes of `%s`\n", bytes, name.c_str());
-    std::abort();
-  }
+  if (bytes > kSize || begin + bytes + behind + kPage > kSize || regions.size() == 65535)
+    throw runtime::NoRoom("the CPU executor has no room for " + runtime::bytesText(bytes) + " of `" + name +
+                          "`: all buffers may have " + runtime::bytesText(kGlobal) +
+                          "; make the KV pool (`pages`, `page_tokens`), the slots or the model smaller");
   next = (begin + bytes + behind + kPage - 1) / kPage * kPage;
   std::fill(pages + begin / kPage, pages + next / kPage, (uint16_t)regions.size());
   regions.push_back({name, begin, begin + bytes, initial});

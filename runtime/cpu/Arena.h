@@ -7,11 +7,26 @@
 #define MEGALITH_RUNTIME_CPU_ARENA_H
 
 #include "runtime/cpu/Executor.h"
+#include <utility>
 
 namespace megalith::cpu {
 
-/// Reserves address space; pages are zero until written. Ends the process when there is none.
-void *reserve(size_t bytes);
+/// Reserved address space; pages are zero until written. Throws runtime::NoRoom.
+class Reserved {
+public:
+  Reserved() = default;
+  explicit Reserved(size_t bytes);
+  ~Reserved();
+  Reserved(Reserved &&other) noexcept : at(std::exchange(other.at, nullptr)), bytes(other.bytes) {}
+  Reserved &operator=(Reserved &&other) noexcept {
+    std::swap(at, other.at);
+    std::swap(bytes, other.bytes);
+    return *this;
+  }
+
+  void *at = nullptr;
+  size_t bytes = 0;
+};
 
 struct Region {
   std::string name;
@@ -28,13 +43,16 @@ public:
   static constexpr size_t kPage = 4096;
 
   Arena();
-  ~Arena();
   Arena(const Arena &) = delete;
 
+private:
+  Reserved memory, pageNumbers;
+
+public:
   char *base;
   std::vector<Region> regions; ///< 0: none
 
-  /// Offset of a new region.
+  /// Offset of a new region. Throws runtime::NoRoom.
   size_t allocate(const std::string &name, size_t bytes, Initial initial);
   /// The region of the page that holds `offset`, which must lie behind the shared memory.
   Region &regionOf(size_t offset) { return regions[pages[offset / kPage]]; }

@@ -1,4 +1,5 @@
 #include "runtime/cpu/CpuEngine.h"
+#include "runtime/Memory.h"
 #include <chrono>
 #include <dlfcn.h>
 #include <filesystem>
@@ -15,28 +16,28 @@ static double millisecondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
-Outcome<std::unique_ptr<CpuEngine>> CpuEngine::load(const std::string &sharedObject, const std::string &manifest,
-                                                    const SafetensorsFile &weights) {
-  auto begin = std::chrono::steady_clock::now();
-  auto engine = create(sharedObject, manifest);
-  if (!engine)
-    return engine;
-  if (Failure failure = (*engine)->upload(weights))
-    return *failure;
-  (*engine)->loadTime = millisecondsSince(begin);
-  return engine;
+using Loaded = Outcome<std::unique_ptr<CpuEngine>>;
+
+Loaded CpuEngine::load(const std::string &sharedObject, const std::string &manifest, const SafetensorsFile &weights) {
+  return loadWith(sharedObject, manifest, [&](CpuEngine &engine) { return engine.upload(weights); });
 }
 
-Outcome<std::unique_ptr<CpuEngine>> CpuEngine::loadRandom(const std::string &sharedObject,
-                                                          const std::string &manifest) {
-  auto begin = std::chrono::steady_clock::now();
-  auto engine = create(sharedObject, manifest);
-  if (!engine)
+Loaded CpuEngine::loadRandom(const std::string &sharedObject, const std::string &manifest) {
+  return loadWith(sharedObject, manifest, [](CpuEngine &engine) { return engine.makeRandom(); });
+}
+
+Loaded CpuEngine::loadWith(const std::string &sharedObject, const std::string &manifest,
+                           const std::function<Failure(CpuEngine &)> &fillMemory) {
+  return runtime::withinMemory([&]() -> Loaded {
+    auto begin = std::chrono::steady_clock::now();
+    auto engine = create(sharedObject, manifest);
+    if (!engine)
+      return engine;
+    if (Failure failure = fillMemory(**engine))
+      return *failure;
+    (*engine)->loadTime = millisecondsSince(begin);
     return engine;
-  if (Failure failure = (*engine)->makeRandom())
-    return *failure;
-  (*engine)->loadTime = millisecondsSince(begin);
-  return engine;
+  });
 }
 
 Outcome<std::unique_ptr<CpuEngine>> CpuEngine::create(const std::string &sharedObject, const std::string &manifest) {
@@ -105,6 +106,8 @@ Failure CpuEngine::upload(const SafetensorsFile &weights) {
   std::vector<const void *> pointers;
   for (const runtime::NamedTensor &named : *tensors)
     pointers.push_back(executor.allocate(named.name, named.tensor->size, Initial::Const, named.tensor->data));
+  if (Failure failure = runtime::whyChanged(weights))
+    return failure;
   return pack(pointers);
 }
 
@@ -206,6 +209,11 @@ char *CpuEngine::place(const LaunchBuffer &buffer, bool checked) {
 
 Outcome<CpuOutcome> CpuEngine::run(const std::vector<runtime::RunRequest> &requests,
                                    const runtime::RunOptions &options, LaunchOptions how) {
+  return runtime::withinMemory([&] { return runWithin(requests, options, std::move(how)); });
+}
+
+Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<runtime::RunRequest> &requests,
+                                         const runtime::RunOptions &options, LaunchOptions how) {
   if (Failure failure = prepare(requests, options))
     return *failure;
   abi::LaunchParams &params = image->params;

@@ -29,7 +29,8 @@ class CpuEngine {
 public:
   /// Loads a shared object that lib/Jit/HostCompiler made. `plan-mismatch` when the executor
   /// has no room for its grid, `cpu-kernel` when it is none, was made for another version of the executor, or its packing fails;
-  /// `weight-missing` when a tensor is absent.
+  /// `weight-missing` when a tensor is absent, `input-changed` when a file of weights changed meanwhile,
+  /// `out-of-memory` when there is no room for something; run() reports that, too.
   static runtime::Outcome<std::unique_ptr<CpuEngine>> load(const std::string &sharedObject,
                                                            const std::string &manifest,
                                                            const SafetensorsFile &weights);
@@ -58,6 +59,11 @@ private:
   CpuEngine() = default;
   static runtime::Outcome<std::unique_ptr<CpuEngine>> create(const std::string &sharedObject,
                                                               const std::string &manifest);
+  static runtime::Outcome<std::unique_ptr<CpuEngine>>
+  loadWith(const std::string &sharedObject, const std::string &manifest,
+           const std::function<runtime::Failure(CpuEngine &)> &fillMemory);
+  runtime::Outcome<CpuOutcome> runWithin(const std::vector<runtime::RunRequest> &requests,
+                                         const runtime::RunOptions &options, LaunchOptions how);
   runtime::Failure open(const std::string &sharedObject);
   runtime::Failure upload(const SafetensorsFile &weights);
   runtime::Failure makeRandom();

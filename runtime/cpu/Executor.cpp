@@ -1,11 +1,10 @@
 //===- Executor.cpp - runs a grid of threads on the CPU -------------------===//
 #include "runtime/cpu/Executor.h"
+#include "runtime/Memory.h"
 #include "runtime/cpu/Machine.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <sys/mman.h>
+#include <utility>
 
 namespace megalith::cpu {
 
@@ -20,7 +19,7 @@ void enterFiber(transfer_t t) {
   static_cast<Fiber *>(t.data)->context = t.fctx;
   Machine &m = *activeMachine;
   (*m.kernel)();
-  m.exitFiber();
+  m.inThread([&] { m.exitFiber(); });
 }
 
 void onTrap(void *at) {
@@ -28,6 +27,17 @@ void onTrap(void *at) {
   if (m && m->stacks.trapped(at) != Stacks::kMost && m->current != &m->outside)
     m->stop(Machine::Ending::Overflow);
 }
+
+/// While it lives, the machine is the one whose launch runs. Launches may nest.
+class AsActive {
+public:
+  explicit AsActive(Machine *machine) : before(std::exchange(activeMachine, machine)) {}
+  ~AsActive() { activeMachine = before; }
+  AsActive(const AsActive &) = delete;
+
+private:
+  Machine *before;
+};
 
 } // namespace
 
@@ -38,14 +48,6 @@ Machine::Machine() : pcs(1, nullptr) {
   host.stacksEnd = stacks.end();
 }
 
-Machine::~Machine() {
-  if (cells) {
-    munmap(cells, Arena::kSize / 2 * sizeof(Cell));
-    munmap(readOnlyMarks, Arena::kSize / 2 * sizeof(uint16_t));
-    munmap(setPages, Arena::kSize / Arena::kPage);
-  }
-}
-
 LaunchResult Machine::launch(const LaunchShape &newShape, const LaunchOptions &newOptions,
                              const std::function<void()> &newKernel) {
   shape = newShape;
@@ -53,14 +55,43 @@ LaunchResult Machine::launch(const LaunchShape &newShape, const LaunchOptions &n
   kernel = &newKernel;
   check = options.check;
   const size_t count = (size_t)shape.ctas * shape.threads;
-  if (count == 0 || shape.ctas > Executor::mostCtas(shape.threads) || shape.sharedBytes > Executor::mostShared()) {
-    std::fprintf(stderr, "the CPU executor cannot run %u CTAs of %u threads and %zu bytes of shared memory\n",
-                 shape.ctas, shape.threads, shape.sharedBytes);
-    std::abort();
+  if (count == 0 || shape.ctas > Executor::mostCtas(shape.threads) || shape.sharedBytes > Executor::mostShared())
+    throw runtime::NoRoom("the CPU executor cannot run " + std::to_string(shape.ctas) + " CTAs of " +
+                          std::to_string(shape.threads) + " threads and " + std::to_string(shape.sharedBytes) +
+                          " bytes of shared memory");
+  const AsActive asActive(this);
+  start(count);
+  {
+    FaultHandler faults(onTrap);
+    ending = Ending::Running;
+    current = &outside;
+    Fiber *first = takeReady();
+    switchTo(first);
+    // A thread came back by stop(): its data is the thread, which is not resumed.
   }
-  Machine *const before = activeMachine;
-  activeMachine = this;
 
+  switch (ending) {
+  case Ending::Deadlock: waitGraph(FindingKind::Deadlock); break;
+  case Ending::Livelock: waitGraph(FindingKind::Livelock); break;
+  case Ending::Overflow:
+    note(FindingKind::StackOverflow,
+         "a thread needs more than the " + std::to_string(Stacks::kBytes >> 10) + " KB of its stack",
+         {party(current, "last called the executor here")});
+    break;
+  default: break;
+  }
+  result.steps = steps;
+  result.decisions = decisions;
+  if (check)
+    endMemory();
+  forgetLaunch();
+  if (ending == Ending::NoMemory)
+    throw std::bad_alloc();
+  return std::move(result);
+}
+
+/// Everything as it is before the first step of a launch of so many threads.
+void Machine::start(size_t count) {
   result = {};
   live = count;
   warps.resize((size_t)shape.ctas * warpsPerCta());
@@ -99,31 +130,10 @@ LaunchResult Machine::launch(const LaunchShape &newShape, const LaunchOptions &n
     startMemory();
   pieceNumber = 0;
   startSchedule();
+}
 
-  {
-    FaultHandler faults(onTrap);
-    ending = Ending::Running;
-    current = &outside;
-    Fiber *first = takeReady();
-    switchTo(first);
-    // A thread came back by stop(): its data is the thread, which is not resumed.
-  }
-
-  switch (ending) {
-  case Ending::Deadlock: waitGraph(FindingKind::Deadlock); break;
-  case Ending::Livelock: waitGraph(FindingKind::Livelock); break;
-  case Ending::Overflow:
-    note(FindingKind::StackOverflow,
-         "a thread needs more than the " + std::to_string(Stacks::kBytes >> 10) + " KB of its stack",
-         {party(current, "last called the executor here")});
-    break;
-  default: break;
-  }
-  result.steps = steps;
-  result.decisions = decisions;
-  if (check)
-    endMemory();
-  // Nothing of this launch holds a clock when the next one begins.
+/// Nothing of this launch holds a clock when the next one begins.
+void Machine::forgetLaunch() {
   fibers.clear();
   mbarriers.clear();
   locations.clear();
@@ -132,8 +142,6 @@ LaunchResult Machine::launch(const LaunchShape &newShape, const LaunchOptions &n
   lateArrivals.clear();
   joining.clear();
   publicThread = nullptr;
-  activeMachine = before;
-  return std::move(result);
 }
 
 struct Executor::Impl {

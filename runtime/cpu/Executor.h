@@ -100,7 +100,7 @@ public:
   Executor(const Executor &) = delete;
 
   /// Memory of the device, 256-byte aligned, with room behind it that nothing may
-  /// touch. `image` (of Image and Const) is copied.
+  /// touch. `image` (of Image and Const) is copied. Throws runtime::NoRoom, as does the constructor.
   char *allocate(const std::string &name, size_t bytes, Initial initial, const void *image = nullptr);
   /// Gives memory its first content again, before another launch.
   void reset(char *memory, Initial initial, const void *image = nullptr);
@@ -109,7 +109,8 @@ public:
   static unsigned mostCtas(unsigned threads);
   static size_t mostShared();
   /// Runs `kernel` on every thread of the grid until all have returned or something
-  /// was found. One launch at a time. Where there is no room the process ends with a message.
+  /// was found. One launch at a time. Throws runtime::NoRoom for a larger one, and
+  /// std::bad_alloc where memory is short; then only the destructor may follow.
   LaunchResult launch(const LaunchShape &shape, const LaunchOptions &options, const std::function<void()> &kernel);
 
   /// What kernels are bound to; stays at its place.

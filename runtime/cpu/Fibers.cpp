@@ -1,6 +1,5 @@
 //===- Fibers.cpp - stacks of the threads of a grid -----------------------===//
 #include "runtime/cpu/Fibers.h"
-#include "runtime/cpu/Arena.h"
 
 #include <csignal>
 #include <sys/mman.h>
@@ -11,8 +10,7 @@
 
 namespace megalith::cpu {
 
-Stacks::Stacks() : memory(static_cast<char *>(reserve(kMost * kBytes))) {}
-Stacks::~Stacks() { munmap(memory, kMost * kBytes); }
+Stacks::Stacks() : reserved(kMost * kBytes), memory(static_cast<char *>(reserved.at)) {}
 
 void Stacks::prepare(size_t count) {
   for (; guarded < count && guarded < kGuarded; ++guarded)

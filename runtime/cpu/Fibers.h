@@ -2,6 +2,7 @@
 #ifndef MEGALITH_RUNTIME_CPU_FIBERS_H
 #define MEGALITH_RUNTIME_CPU_FIBERS_H
 
+#include "runtime/cpu/Arena.h"
 #include <boost/context/detail/fcontext.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +17,6 @@ public:
   static constexpr size_t kBytes = 64 << 10, kMost = 65536, kGuarded = 8192, kGuard = 4096;
 
   Stacks();
-  ~Stacks();
   Stacks(const Stacks &) = delete;
 
   /// Makes the first `count` stacks ready for new contexts.
@@ -35,6 +35,7 @@ public:
 private:
   static constexpr uint64_t kCanary = 0x57AC4E9D0B1C2A3Full;
   uint64_t *canary(size_t i) const { return reinterpret_cast<uint64_t *>(memory + i * kBytes); }
+  Reserved reserved;
   char *memory;
   size_t guarded = 0;
 };

@@ -13,7 +13,10 @@
 #include "runtime/cpu/Fibers.h"
 #include "runtime/cpu/Ready.h"
 #include "runtime/cpu/Sets.h"
+#include <array>
 #include <deque>
+#include <new>
+#include <stdexcept>
 
 namespace megalith::cpu {
 
@@ -183,7 +186,6 @@ struct Value {
 
 struct Machine {
   Machine();
-  ~Machine();
   LaunchResult launch(const LaunchShape &shape, const LaunchOptions &options,
                       const std::function<void()> &kernel);
 
@@ -205,7 +207,7 @@ struct Machine {
   Thread *publicThread = nullptr; ///< what Host::current points to
   unsigned live = 0;
   LaunchResult result;
-  enum class Ending : uint8_t { Running, Done, Found, Deadlock, Livelock, Overflow } ending = Ending::Running;
+  enum class Ending : uint8_t { Running, Done, Found, Deadlock, Livelock, Overflow, NoMemory } ending = Ending::Running;
   unsigned warpsPerCta() const { return (shape.threads + 31) / 32; }
   Cta &ctaOf(const Fiber *f) { return ctas[f->pub.cta]; }
 
@@ -229,6 +231,8 @@ struct Machine {
   uint64_t idleServes = 0, lateServes = 0, jumped = 0, jumpedAt = 0;
   bool sleepersTurn = false;
 
+  void start(size_t count);
+  void forgetLaunch();
   void startSchedule();
   uint64_t now() const { return steps + timeOffset; }
   /// A call of the running thread into the host, from `pc`. Others may run before it returns.
@@ -263,6 +267,16 @@ struct Machine {
     idleServes = 0;
   }
   [[noreturn]] void stop(Ending why);
+  /// Runs a part of a call of a thread. No exception may pass a thread's own code: where
+  /// memory is short the launch stops. (The thread never comes back, so not while it is caught.)
+  template <class Step> auto inThread(Step &&step) -> decltype(step()) {
+    try {
+      return step();
+    } catch (const std::bad_alloc &) {
+    } catch (const std::length_error &) {
+    }
+    stop(Ending::NoMemory);
+  }
   void idle();
 
   // --- Polls.cpp
@@ -297,6 +311,7 @@ struct Machine {
   // --- Shadow.cpp
   Clocks clocks;
   Sets sets;
+  std::array<Reserved, 3> shadow; ///< memory of the next three
   Cell *cells = nullptr;
   uint16_t *readOnlyMarks = nullptr; ///< per granule: the last launch that read it so
   char *setPages = nullptr;          ///< pages of data whose cells hold sets

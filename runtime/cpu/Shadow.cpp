@@ -19,9 +19,11 @@ constexpr uint32_t kAgentsPerCta = 80; ///< mbarriers, and threads with cp.async
 
 void Machine::startMemory() {
   if (!cells) {
-    cells = static_cast<Cell *>(reserve(kCellBytes));
-    readOnlyMarks = static_cast<uint16_t *>(reserve(kMarkBytes));
-    setPages = static_cast<char *>(reserve(Arena::kSize / Arena::kPage));
+    Reserved forCells(kCellBytes), forMarks(kMarkBytes), forPages(Arena::kSize / Arena::kPage);
+    cells = static_cast<Cell *>(forCells.at);
+    readOnlyMarks = static_cast<uint16_t *>(forMarks.at);
+    setPages = static_cast<char *>(forPages.at);
+    shadow = {std::move(forCells), std::move(forMarks), std::move(forPages)};
   }
   if (floorClock > kMostClock || launchNumber + 1 >= kMostLaunches)
     forgetClocks();

@@ -1,5 +1,6 @@
 #include "Options.h"
 #include "megalith/IR/Text.h"
+#include "megalith/Os/WriteFile.h"
 #include "megalith/Plan/Plan.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
@@ -29,17 +30,10 @@ bool writeOutput(const std::string &path, llvm::StringRef data, Diagnostics &dia
     llvm::outs() << data;
     return true;
   }
-  std::error_code error;
-  llvm::raw_fd_ostream out(path, error);
-  if (!error) {
-    out << data;
-    out.close();
-    error = out.error();
-    out.clear_error();
-  }
-  if (error)
-    diags.report(Diag::CannotWriteFile, {}, path, error.message());
-  return !error;
+  const std::string why = os::writeFile(path, data);
+  if (!why.empty())
+    diags.report(Diag::CannotWriteFile, {}, path, why);
+  return why.empty();
 }
 
 /// Registers, spills and shared memory of each kernel.

@@ -73,6 +73,16 @@ static runtime::RunOutcome outcomeOf(reference::RunResult &&result) {
   return out;
 }
 
+/// Whether the files of weights are as they were when they were opened.
+static bool weightsStayed(const driver::Compilation &compiled, Diagnostics &diags) {
+  for (const driver::LoadedModel &model : compiled.models)
+    if (auto changed = model.weights->changed()) {
+      driver::reportCheckpoint(diags, *changed);
+      return false;
+    }
+  return true;
+}
+
 std::optional<RunReport> runOnReference(const RunCommand &command, const driver::Compilation &compiled,
                                         const RunInputs &inputs, Diagnostics &diags, const Trace *replay) {
   std::vector<reference::RequestInput> requests;
@@ -86,6 +96,9 @@ std::optional<RunReport> runOnReference(const RunCommand &command, const driver:
     auto start = std::chrono::steady_clock::now();
     reference::RunResult result = reference::run(compiled.module, weights, requests, options);
     clearProgress();
+    // Results of weights that were other ones in between are none.
+    if (!weightsStayed(compiled, diags))
+      return std::nullopt;
     if (!result.error.empty()) {
       diags.report(Diag::ExecutorError, {}, result.error);
       return std::nullopt;

@@ -1,5 +1,6 @@
 //===- main.cpp - megalith compile | run | explore | bench ------------------------===//
 #include "Options.h"
+#include "megalith/Support/Tool.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -358,9 +359,7 @@ bool benchMain(Diagnostics &diags) {
   return benchCommand(command, diags);
 }
 
-} // namespace
-
-int main(int argc, char **argv) {
+int megalithMain(int argc, char **argv) {
   cl::HideUnrelatedOptions(category, compileSub);
   cl::HideUnrelatedOptions(category, runSub);
   cl::HideUnrelatedOptions(category, exploreSub);
@@ -390,4 +389,10 @@ int main(int argc, char **argv) {
   clearProgress();
   errs() << diags.render();
   return ok && !diags.hasErrors() ? 0 : 1;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  return runTool([&] { return megalithMain(argc, argv); });
 }

@@ -3,6 +3,7 @@
 #define MEGALITH_CHECKPOINT_SAFETENSORSFILE_H
 
 #include "megalith/Checkpoint/Result.h"
+#include "megalith/Os/MappedFile.h"
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -73,15 +74,19 @@ public:
     return Tensors;
   }
 
+  /// `input-changed` when a file is no longer what it was: asked by who has read
+  /// the tensors, before the results are used. (One that becomes shorter ends the
+  /// process where its end is read, os::MappedFile.)
+  std::optional<CheckpointError> changed() const;
+
   /// The path of the file, or of the index of several, for messages.
   const std::string &path() const { return Path; }
 
 private:
-  struct Mapping;
   std::optional<CheckpointError> add(const std::string &path);
   std::optional<CheckpointError> addShards(const std::string &dir);
 
-  std::vector<std::shared_ptr<const Mapping>> Mappings;
+  std::vector<std::shared_ptr<const os::MappedFile>> Mappings;
   std::map<std::string, TensorView, std::less<>> Tensors;
   std::string Path;
 };

@@ -60,7 +60,7 @@ struct HostCompileRequest {
 };
 
 struct HostCompileResult {
-  /// The shared object: in the cache or, without one, in a directory that is removed when
+  /// The shared object: KernelCache::loadPath or, without a cache, in a directory that is removed when
   /// the process ends.
   std::string path;
   /// What the compiler said.

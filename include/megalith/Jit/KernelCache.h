@@ -1,10 +1,25 @@
 //===- KernelCache.h - compiled kernels on disk ---------------------------===//
 //
-// An entry is three files: KEY.cu (the source, to read), KEY.json (log, resources
-// and a checksum of the code) and the code, KEY.cubin or, for the CPU, KEY.so, which
-// is renamed into place last. An entry that is torn or was changed fails its checksum
-// and is compiled again. The files are code, so the directory must be one that only
-// the user can write.
+// An entry is three files: KEY.cu (the source, to read), KEY.json (key, log, resources
+// and a seal) and the code, KEY.cubin or, for the CPU, KEY.so, which is renamed into place
+// last. The files are code that we will run, so that an entry is taken only when nobody
+// else can have made it:
+//
+// * The folder belongs to this user, and nobody else can write to it. It is opened once,
+//   and everything goes through that descriptor: what happens to the folders above it, or
+//   to its name, does not matter. Shared objects are loaded through it, too.
+// * Each file is a regular one of this user's that nobody else can write, and no link.
+//   It is judged through the descriptor that it is read through.
+// * The seal is a hash of the key, the code, the rest of KEY.json and a secret: 32 random
+//   bytes that the file `secret` holds and only this user can read. So what was put in the
+//   place of an entry fails, be it a torn file, another kernel's pair, a file of ours that
+//   others could write once, or what somebody planted while the folder was open to him and
+//   that now bears our name and a good mode (`chown -R`, `chmod -R`).
+// * A folder that is found open to others loses its secret: no entry that lies there then
+//   is ever taken. It is to be removed.
+//
+// An entry that fails, whatever it is, is made anew and replaced. Where that cannot be
+// done (a folder in the place of a file), the run goes on without the cache.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_JIT_KERNELCACHE_H
 #define MEGALITH_JIT_KERNELCACHE_H
@@ -19,7 +34,8 @@ class KernelCache {
 public:
   /// A cache in `directory`, made with mode 0700 if it is absent. Reports the
   /// warning `cache-unsafe`, and is disabled, if it cannot be made, belongs to
-  /// another user, or is writable by group or others.
+  /// another user, or is writable by group or others. The folder stays open until the
+  /// process ends, so that loadPath() stays good.
   KernelCache(std::string directory, Diagnostics &diags);
   /// A cache in $MEGALITH_CACHE_DIR, else $XDG_CACHE_HOME/megalith, else
   /// ~/.cache/megalith.
@@ -32,10 +48,13 @@ public:
   static std::string key(const CompileRequest &request, llvm::StringRef nvrtcVersion);
   /// The same of any list of parts; no two lists have the same key.
   static std::string key(llvm::ArrayRef<std::string> parts);
-  /// Path of the entry's file with this suffix (".cubin", ".so", ".cu", ".json").
+  /// Path of the entry's file with this suffix (".cubin", ".so", ".cu", ".json"), for people.
   std::string path(llvm::StringRef key, llvm::StringRef suffix) const;
+  /// The path to load it by: it leads to the folder that was judged, whatever bears that
+  /// name now. Good for tools that we start, too.
+  std::string loadPath(llvm::StringRef key, llvm::StringRef suffix) const;
 
-  /// The entry if it is there and intact.
+  /// The entry if it is there and ours.
   std::optional<CompileResult> load(llvm::StringRef key) const;
   /// Writes an entry; reports `cache-unsafe` if the disk refuses.
   void store(llvm::StringRef key, const CompileRequest &request, const CompileResult &result,
@@ -46,15 +65,24 @@ public:
     std::string code;
     llvm::json::Object info; ///< the .json
   };
-  /// The entry whose code has this suffix, if it is there and intact.
+  /// The entry whose code has this suffix, if it is there and ours.
   std::optional<Entry> loadEntry(llvm::StringRef key, llvm::StringRef suffix) const;
-  /// Writes it beside `source`; the checksum joins its `info`. False: the cache is off, or
+  /// Writes it beside `source`; key and seal join its `info`. False: the cache is off, or
   /// the disk refuses, which is reported as `cache-unsafe`.
   bool storeEntry(llvm::StringRef key, llvm::StringRef suffix, Entry entry, llvm::StringRef source,
                   Diagnostics &diags) const;
 
 private:
-  std::string dir;
+  KernelCache() = default;
+  /// What the seal of the entry is; `info` without it.
+  std::string sealOf(llvm::StringRef key, llvm::StringRef suffix, llvm::StringRef code,
+                     const llvm::json::Object &info) const;
+  bool write(llvm::StringRef name, llvm::StringRef bytes) const;
+  /// Reads the secret, or makes it. Returns why it cannot, or "".
+  std::string findSecret();
+
+  std::string dir, secret;
+  int folder = -1; ///< descriptor
   bool usable = false;
 };
 

@@ -24,6 +24,10 @@ inline constexpr uint64_t streamBytes = 256ull << 20;
 /// that it changed while it was read. No exception leaves this, no memory included.
 std::optional<std::string> readFile(const std::string &path, uint64_t most, std::string &reason);
 
+/// The same of what must be a regular file, as what lies in a checkpoint: a pipe there would
+/// be waited for.
+std::optional<std::string> readRegularFile(const std::string &path, uint64_t most, std::string &reason);
+
 /// The same of what is open already, as the standard input is.
 std::optional<std::string> readDescriptor(int descriptor, uint64_t most, std::string &reason);
 

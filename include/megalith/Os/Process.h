@@ -1,17 +1,17 @@
-//===- Process.h - runs a tool and takes what it prints -------------------===//
-#ifndef MEGALITH_LIB_JIT_PROCESS_H
-#define MEGALITH_LIB_JIT_PROCESS_H
+//===- Process.h - runs a tool and takes what it prints ---------*- C++ -*-===//
+#ifndef MEGALITH_OS_PROCESS_H
+#define MEGALITH_OS_PROCESS_H
 
 #include <string>
 #include <sys/types.h>
 #include <vector>
 
-namespace megalith::jit {
+namespace megalith::os {
 
 struct ProcessOptions {
-  std::string directory;       ///< where it runs; empty: here
-  std::string temporary;       ///< its TMPDIR; empty: ours
-  bool withErrors = true;      ///< take standard error too, else drop it
+  std::string directory; ///< where it runs; empty: here
+  std::string temporary; ///< its TMPDIR; empty: ours
+  bool withErrors = true; ///< take standard error too, else drop it
 };
 
 struct ProcessResult {
@@ -21,7 +21,8 @@ struct ProcessResult {
   bool ok() const { return status == 0; }
 };
 
-/// A tool under way. No shell, no input, its messages in English (LC_ALL=C).
+/// A tool under way. No shell, no input, its messages in English (LC_ALL=C). It and what it
+/// starts are a process group of their own, which ends with us.
 class Process {
 public:
   /// `command`: the file to run, with its path, then the arguments.
@@ -41,5 +42,5 @@ inline ProcessResult run(const std::vector<std::string> &command, const ProcessO
   return Process(command, options).finish();
 }
 
-} // namespace megalith::jit
+} // namespace megalith::os
 #endif
