@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <fcntl.h>
 #include <filesystem>
 #include <pthread.h>
 #include <sys/wait.h>
@@ -73,6 +74,10 @@ int wake() { return SIGRTMIN + 3; }
 }
 
 void *watch(void *) {
+  // Handlers run in the other threads: they wait for this one.
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, nullptr);
   int signal = 0;
   while (sigwait(&watched, &signal) != 0)
     ;
@@ -145,9 +150,18 @@ void endNow(int status) {
   _exit(status);
 }
 
+/// A file that we open must not become standard output because that was closed. Reading and
+/// writing stay as impossible as they were.
+static void takeStandardDescriptors() {
+  for (int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(descriptor, F_GETFD) < 0)
+      open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY); // takes the lowest number
+}
+
 void endCleanly() {
   if (watching)
     return;
+  takeStandardDescriptors();
   Registry::get();
   sigset_t before;
   sigemptyset(&watched);

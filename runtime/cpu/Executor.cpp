@@ -4,6 +4,7 @@
 #include "runtime/cpu/Machine.h"
 
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace megalith::cpu {
@@ -19,7 +20,7 @@ void enterFiber(transfer_t t) {
   static_cast<Fiber *>(t.data)->context = t.fctx;
   Machine &m = *activeMachine;
   (*m.kernel)();
-  m.inThread([&] { m.exitFiber(); });
+  m.exitFiber();
 }
 
 void onTrap(void *at) {
@@ -28,15 +29,30 @@ void onTrap(void *at) {
     m->stop(Machine::Ending::Overflow);
 }
 
-/// While it lives, the machine is the one whose launch runs. Launches may nest.
-class AsActive {
+/// Where memory is short. No exception can pass the kernel's own code: a thread stops the launch.
+void onNoMemory() {
+  Machine *m = activeMachine;
+  if (m && m->ending == Machine::Ending::Running && m->current != &m->outside)
+    m->stop(Machine::Ending::NoMemory);
+  throw std::bad_alloc();
+}
+
+/// A launch of this machine, which may be inside one of another. However it ends, nothing of it stays.
+class Launching {
 public:
-  explicit AsActive(Machine *machine) : before(std::exchange(activeMachine, machine)) {}
-  ~AsActive() { activeMachine = before; }
-  AsActive(const AsActive &) = delete;
+  explicit Launching(Machine &machine)
+      : machine(machine), before(std::exchange(activeMachine, &machine)), handler(std::set_new_handler(onNoMemory)) {}
+  ~Launching() {
+    machine.forgetLaunch();
+    std::set_new_handler(handler);
+    activeMachine = before;
+  }
+  Launching(const Launching &) = delete;
 
 private:
+  Machine &machine;
   Machine *before;
+  std::new_handler handler;
 };
 
 } // namespace
@@ -59,12 +75,12 @@ LaunchResult Machine::launch(const LaunchShape &newShape, const LaunchOptions &n
     throw runtime::NoRoom("the CPU executor cannot run " + std::to_string(shape.ctas) + " CTAs of " +
                           std::to_string(shape.threads) + " threads and " + std::to_string(shape.sharedBytes) +
                           " bytes of shared memory");
-  const AsActive asActive(this);
+  const Launching launching(*this);
   start(count);
   {
     FaultHandler faults(onTrap);
-    ending = Ending::Running;
     current = &outside;
+    ending = Ending::Running;
     Fiber *first = takeReady();
     switchTo(first);
     // A thread came back by stop(): its data is the thread, which is not resumed.
@@ -84,7 +100,6 @@ LaunchResult Machine::launch(const LaunchShape &newShape, const LaunchOptions &n
   result.decisions = decisions;
   if (check)
     endMemory();
-  forgetLaunch();
   if (ending == Ending::NoMemory)
     throw std::bad_alloc();
   return std::move(result);

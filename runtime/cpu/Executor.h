@@ -110,7 +110,7 @@ public:
   static size_t mostShared();
   /// Runs `kernel` on every thread of the grid until all have returned or something
   /// was found. One launch at a time. Throws runtime::NoRoom for a larger one, and
-  /// std::bad_alloc where memory is short; then only the destructor may follow.
+  /// std::bad_alloc where memory is short.
   LaunchResult launch(const LaunchShape &shape, const LaunchOptions &options, const std::function<void()> &kernel);
 
   /// What kernels are bound to; stays at its place.

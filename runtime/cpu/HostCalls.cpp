@@ -13,84 +13,91 @@ thread_local Machine *activeMachine;
 
 namespace {
 
-/// A call of the running thread, which goes on at `pc`.
-template <class Step> auto call(const void *pc, Step &&step) {
-  Machine &m = *activeMachine;
-  return m.inThread([&] { return step(m, m.enter(pc)); });
-}
-#define HERE __builtin_return_address(0)
+#define ENTER                                                                                                \
+  Machine &m = *activeMachine;                                                                               \
+  Fiber *const f = m.enter(__builtin_return_address(0))
 
 void access(const void *at, unsigned bytes, int isWrite, const void *pc) {
   Machine &m = *activeMachine;
   if (m.check)
-    m.inThread([&] { m.plain(m.current, at, bytes, isWrite, pc); });
+    m.plain(m.current, at, bytes, isWrite, pc);
 }
 void readOnly(const void *at, unsigned bytes) {
   Machine &m = *activeMachine;
   m.current->pc = __builtin_return_address(0);
-  m.inThread([&] { m.readOnly(m.current, at, bytes); });
+  m.readOnly(m.current, at, bytes);
 }
 
 void barrier(unsigned id, unsigned threads) {
-  call(HERE, [&](Machine &m, Fiber *f) { m.barrier(f, id, threads, false); });
+  ENTER;
+  m.barrier(f, id, threads, false);
 }
 bool barrierAny(unsigned id, unsigned threads, bool mine) {
-  return call(HERE, [&](Machine &m, Fiber *f) { return m.barrier(f, id, threads, mine); });
+  ENTER;
+  return m.barrier(f, id, threads, mine);
 }
 const char *warp(WarpOp op, unsigned mask, const void *in, unsigned bytes, void (*combine)(char *)) {
-  return call(HERE, [&](Machine &m, Fiber *f) { return m.warpMeet(f, op, mask, in, bytes, combine); });
+  ENTER;
+  return m.warpMeet(f, op, mask, in, bytes, combine);
 }
 
 unsigned long long atomic(AtomicOp op, void *at, unsigned bytes, unsigned long long operand,
                           unsigned long long compare, Order order, Scope scope) {
-  return call(HERE, [&](Machine &m, Fiber *f) {
-    const Value old = m.atomic(f, op, at, bytes, {operand, 0}, {compare, 0}, order, scope);
-    return op == AtomicOp::Store ? 0ull : old.low;
-  });
+  ENTER;
+  const Value old = m.atomic(f, op, at, bytes, {operand, 0}, {compare, 0}, order, scope);
+  return op == AtomicOp::Store ? 0 : old.low;
 }
 void load16(const void *at, void *out, Order order, Scope scope) {
-  call(HERE, [&](Machine &m, Fiber *f) {
-    const Value v = m.atomic(f, AtomicOp::Load, const_cast<void *>(at), 16, {}, {}, order, scope);
-    std::memcpy(out, &v, 16);
-  });
+  ENTER;
+  const Value v = m.atomic(f, AtomicOp::Load, const_cast<void *>(at), 16, {}, {}, order, scope);
+  std::memcpy(out, &v, 16);
 }
 void store16(void *at, const void *in, Order order, Scope scope) {
-  call(HERE, [&](Machine &m, Fiber *f) {
-    Value v;
-    std::memcpy(&v, in, 16);
-    m.atomic(f, AtomicOp::Store, at, 16, v, {}, order, scope);
-  });
+  ENTER;
+  Value v;
+  std::memcpy(&v, in, 16);
+  m.atomic(f, AtomicOp::Store, at, 16, v, {}, order, scope);
 }
 void fence(Scope scope) {
-  call(HERE, [&](Machine &m, Fiber *f) { m.fence(f, scope); });
+  ENTER;
+  m.fence(f, scope);
 }
 
 void mbarrierInit(unsigned long long *bar, unsigned count) {
-  call(HERE, [&](Machine &m, Fiber *f) { m.mbarrierInit(f, bar, count); });
+  ENTER;
+  m.mbarrierInit(f, bar, count);
 }
 void proxyFence(Space space) {
-  call(HERE, [&](Machine &m, Fiber *f) { m.proxyFence(f, space); });
+  ENTER;
+  m.proxyFence(f, space);
 }
 void mbarrierArrive(unsigned long long *bar) {
-  call(HERE, [&](Machine &m, Fiber *f) { m.mbarrierArrive(f, m.findMbarrier(f, bar, "arrives"), 0); });
+  ENTER;
+  m.mbarrierArrive(f, m.findMbarrier(f, bar, "arrives"), 0);
 }
 void mbarrierArriveExpect(unsigned long long *bar, unsigned bytes) {
-  call(HERE, [&](Machine &m, Fiber *f) { m.mbarrierArrive(f, m.findMbarrier(f, bar, "arrives"), bytes); });
+  ENTER;
+  m.mbarrierArrive(f, m.findMbarrier(f, bar, "arrives"), bytes);
 }
 bool mbarrierTest(unsigned long long *bar, unsigned parity) {
-  return call(HERE, [&](Machine &m, Fiber *f) { return m.mbarrierTest(f, bar, parity); });
+  ENTER;
+  return m.mbarrierTest(f, bar, parity);
 }
 void copyBulk(void *to, const void *from, unsigned bytes, unsigned long long *bar) {
-  call(HERE, [&](Machine &m, Fiber *f) { m.copyBulk(f, to, from, bytes, bar); });
+  ENTER;
+  m.copyBulk(f, to, from, bytes, bar);
 }
 void prefetchBulk(const void *from, unsigned bytes) {
-  call(HERE, [&](Machine &m, Fiber *f) { m.prefetchBulk(f, from, bytes); });
+  ENTER;
+  m.prefetchBulk(f, from, bytes);
 }
 void copyAsync(void *to, const void *from) {
-  call(HERE, [&](Machine &m, Fiber *f) { m.copyAsync(f, to, from); });
+  ENTER;
+  m.copyAsync(f, to, from);
 }
 void copyAsyncArrive(unsigned long long *bar) {
-  call(HERE, [&](Machine &m, Fiber *f) { m.copyAsyncArrive(f, bar); });
+  ENTER;
+  m.copyAsyncArrive(f, bar);
 }
 
 unsigned long long nanoseconds() {
@@ -99,7 +106,8 @@ unsigned long long nanoseconds() {
   return m.now();
 }
 void sleepFor(unsigned nanoseconds) {
-  call(HERE, [&](Machine &m, Fiber *f) { m.sleep(f, nanoseconds); });
+  ENTER;
+  m.sleep(f, nanoseconds);
 }
 void edge(int number) {
   Machine &m = *activeMachine;

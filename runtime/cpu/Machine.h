@@ -15,8 +15,6 @@
 #include "runtime/cpu/Sets.h"
 #include <array>
 #include <deque>
-#include <new>
-#include <stdexcept>
 
 namespace megalith::cpu {
 
@@ -207,7 +205,7 @@ struct Machine {
   Thread *publicThread = nullptr; ///< what Host::current points to
   unsigned live = 0;
   LaunchResult result;
-  enum class Ending : uint8_t { Running, Done, Found, Deadlock, Livelock, Overflow, NoMemory } ending = Ending::Running;
+  enum class Ending : uint8_t { Running, Done, Found, Deadlock, Livelock, Overflow, NoMemory } ending = Ending::Done;
   unsigned warpsPerCta() const { return (shape.threads + 31) / 32; }
   Cta &ctaOf(const Fiber *f) { return ctas[f->pub.cta]; }
 
@@ -267,16 +265,6 @@ struct Machine {
     idleServes = 0;
   }
   [[noreturn]] void stop(Ending why);
-  /// Runs a part of a call of a thread. No exception may pass a thread's own code: where
-  /// memory is short the launch stops. (The thread never comes back, so not while it is caught.)
-  template <class Step> auto inThread(Step &&step) -> decltype(step()) {
-    try {
-      return step();
-    } catch (const std::bad_alloc &) {
-    } catch (const std::length_error &) {
-    }
-    stop(Ending::NoMemory);
-  }
   void idle();
 
   // --- Polls.cpp

@@ -17,6 +17,8 @@ namespace megalith::os {
 ///   PIPE                  does the same: who reads our output has gone.
 ///   SEGV, BUS, ...        print one error, `input-changed` where a mapped file was cut,
 ///                         else `internal-error`; the exit status is 1.
+///
+/// And no file that is opened later becomes standard output where that was closed.
 void endCleanly();
 
 /// Ends the process now, in any thread, whatever the others do. No destructors run, but

@@ -134,6 +134,12 @@ TEST_F(CpuEngineTest, WeightMissing) {
             "tensor `layer.0.w` of the manifest is not in " + weights->path() + " [weight-missing]");
 }
 
+/// Results of weights that are partly others are none.
+TEST_F(CpuEngineTest, WeightsThatChangedMeanwhile) {
+  std::ofstream(weights->path(), std::ios::app | std::ios::binary) << "more";
+  EXPECT_EQ(errorOf(kernel()), weights->path() + ": it changed while it was read [input-changed]");
+}
+
 TEST_F(CpuEngineTest, EveryRunStartsAnew) {
   auto engine = load(kernel());
   const std::vector<RunRequest> two = {{"b", {3}, 2, {}, 0}, {"c", {4}, 2, {}, 0}};

@@ -1,5 +1,9 @@
 #include "CpuTest.h"
+#include "runtime/Memory.h"
+#include <memory>
+#include <new>
 #include <set>
+#include <sys/resource.h>
 
 namespace megalith::cpu {
 namespace {
@@ -358,6 +362,54 @@ TEST_F(SchedulerTest, StackOverflow) {
     });
     EXPECT_EQ(text(r), "silent");
   }
+}
+
+/// No exception passes the code of a kernel, which has no place for one.
+TEST_F(SchedulerTest, StopsWhereMemoryIsShort) {
+  u64 atStep = 0; // 0: before the first thread runs
+  u64 calls = 0;
+  options.progress = [&] { return calls++ < atStep ? calls : std::make_unique<uint64_t[]>(size_t(1) << 59)[0]; };
+  for (atStep = 0; atStep < 3; ++atStep) {
+    calls = 0;
+    EXPECT_THROW(run({1, 32, 0},
+                     [&]() noexcept {
+                       for (u32 i = 0; i < 10000; ++i)
+                         syncWarp();
+                     }),
+                 std::bad_alloc);
+    EXPECT_EQ(calls, atStep + 1);
+  }
+  options.progress = nullptr;
+  EXPECT_EQ(text(run({1, 32, 0}, [&] { syncWarp(); })), "silent");
+}
+
+TEST_F(SchedulerTest, SaysWhatHasNoRoom) {
+  auto what = [&](auto step) -> std::string {
+    try {
+      step();
+    } catch (const runtime::NoRoom &error) {
+      return error.what();
+    }
+    return "it has";
+  };
+  EXPECT_EQ(what([&] { executor.allocate("kCache", size_t(64) << 30, Initial::Zero); }),
+            "the CPU executor has no room for 64.0 GiB of `kCache`: all buffers may have 32.0 GiB; make the KV pool "
+            "(`pages`, `page_tokens`), the slots or the model smaller");
+  EXPECT_EQ(what([&] { executor.allocate("kCache", SIZE_MAX / 4, Initial::Zero); }).substr(0, 52),
+            "the CPU executor has no room for 4.0 EiB of `kCache`");
+  EXPECT_EQ(what([&] { run({4096, 1024, 0}, [] {}); }),
+            "the CPU executor cannot run 4096 CTAs of 1024 threads and 0 bytes of shared memory");
+  EXPECT_EQ(what([&] { run({1, 32, 0}, [] {}); }), "it has");
+#ifndef __SANITIZE_ADDRESS__ // which itself needs address space
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 1ull << 30;
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &small), 0);
+  const std::string said = what([] { Executor another; });
+  setrlimit(RLIMIT_AS, &before);
+  EXPECT_EQ(said.substr(0, 58), "the CPU executor cannot reserve 32.5 GiB of address space:");
+#endif
 }
 
 } // namespace

@@ -60,6 +60,17 @@ TEST_F(ReadFile, SaysWhyNot) {
   EXPECT_EQ(outcome("/proc/self/mem"), "Input/output error");
 }
 
+TEST_F(ReadFile, TakesNoPipeWhereAFileMustBe) {
+  const std::string path = dir + "/fifo";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::string reason;
+  EXPECT_FALSE(os::readRegularFile(path, os::jsonBytes, reason)); // nobody writes: it does not wait
+  EXPECT_EQ(reason, "not a regular file");
+  EXPECT_FALSE(os::readRegularFile(dir, os::jsonBytes, reason));
+  EXPECT_EQ(reason, "Is a directory");
+  EXPECT_EQ(os::readRegularFile(write("file", "x"), os::jsonBytes, reason), "x");
+}
+
 TEST_F(ReadFile, HasALimit) {
   const std::string full(1 << 20, 'x'), over = full + "x";
   EXPECT_EQ(outcome(write("full", full), 1 << 20), "read: " + full);
