@@ -216,7 +216,7 @@ TEST_F(HostCompilerTest, cachesByEverythingItDependsOn) {
   auto first = compileHostCached(*found, cache, request, diags);
   ASSERT_TRUE(first) << diags.render();
   EXPECT_FALSE(first->cacheHit);
-  EXPECT_EQ(std::filesystem::path(first->path).parent_path(), cache.directory());
+  EXPECT_TRUE(std::filesystem::equivalent(std::filesystem::path(first->path).parent_path(), cache.directory()));
   std::string stem = first->path.substr(0, first->path.size() - 3);
   std::ifstream in(stem + ".cu");
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), request.source);
@@ -238,6 +238,13 @@ TEST_F(HostCompilerTest, cachesByEverythingItDependsOn) {
   EXPECT_FALSE(compileHostCached(*found, cache, request, diags)->cacheHit);
   EXPECT_TRUE(bytes() == before);
   EXPECT_TRUE(compileHostCached(*found, cache, request, diags)->cacheHit);
+
+  // One that is ours and cannot be loaded, as on a system that it was not made for.
+  ASSERT_TRUE(cache.storeEntry(std::filesystem::path(first->path).stem().string(), ".so", {"no code", {}}, "", diags));
+  auto again = compileHostCached(*found, cache, request, diags);
+  ASSERT_TRUE(again) << diags.render();
+  EXPECT_FALSE(again->cacheHit);
+  EXPECT_TRUE(bytes() == before);
 
   for (auto change : {+[](HostCompileRequest &r) { r.source += " "; }, +[](HostCompileRequest &r) { r.arch = 800; },
                       +[](HostCompileRequest &r) { r.checked = false; },
@@ -273,6 +280,18 @@ TEST_F(HostCompilerTest, worksWithoutACacheAndLeavesNothing) {
   Library library(result->path);
   ASSERT_TRUE(library);
   EXPECT_EQ(library.get<int()>("one")(), 1);
+
+  // A folder in the place of the shared object: made, and run from where it was made.
+  const std::string key = std::filesystem::path(compileHostCached(*found, cache, request, diags)->path).stem().string();
+  std::filesystem::remove(cache.path(key, ".so"));
+  std::filesystem::create_directory(cache.path(key, ".so"));
+  Diagnostics warned(files);
+  auto blocked = compileHostCached(*found, cache, request, warned);
+  ASSERT_TRUE(blocked) << warned.render();
+  EXPECT_EQ(Library(blocked->path).get<int()>("one")(), 1);
+  EXPECT_EQ(warned.render(), "warning: the kernel cache `" + cache.directory() +
+                                 "` is not used: cannot write to it: Is a directory [cache-unsafe]\n");
+  std::filesystem::remove(cache.path(key, ".so"));
 
   // With a cache, and after an error, no directory stays.
   auto entries = [&] {

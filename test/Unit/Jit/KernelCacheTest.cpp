@@ -1,6 +1,7 @@
 #include "megalith/Jit/KernelCache.h"
 #include "JitTestHelper.h"
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <sys/stat.h>
 
@@ -92,6 +93,208 @@ TEST_F(KernelCacheTest, tornAndChangedEntriesAreMisses) {
   spoil(".json", [](std::string &text) { text.replace(text.find("registers"), 9, "r"); });
   std::filesystem::remove(cache.path(key, ".json"));
   EXPECT_FALSE(cache.load(key));
+}
+
+/// What stands in the place of an entry's file, whatever it is, is no entry, and is replaced.
+TEST_F(KernelCacheTest, anythingElseIsAMissAndIsReplaced) {
+  KernelCache cache(tmp / "cache", diags);
+  const std::string key = KernelCache::key(request, "13.0"), other(64, 'b');
+  CompileResult another = result;
+  another.cubin = "another's code";
+  cache.store(other, request, another, diags);
+  using Path = std::string;
+  const std::pair<const char *, std::function<void(const Path &, const char *)>> ways[] = {
+      {"fifo", [](const Path &path, const char *) { ASSERT_EQ(mkfifo(path.c_str(), 0600), 0); }},
+      {"link", [&](const Path &path, const char *suffix) {
+         std::ofstream(tmp / "elsewhere") << "x";
+         std::filesystem::create_symlink(tmp / "elsewhere", path);
+       }},
+      {"endless link", [](const Path &path, const char *) { std::filesystem::create_symlink("/dev/zero", path); }},
+      {"dangling link", [](const Path &path, const char *) { std::filesystem::create_symlink("none", path); }},
+      {"another's", [&](const Path &path, const char *suffix) {
+         std::filesystem::copy_file(cache.path(other, suffix), path);
+       }},
+      {"empty", [](const Path &path, const char *) { std::ofstream out(path); }},
+      {"deep", [](const Path &path, const char *) { std::ofstream(path) << std::string(1'000'000, '['); }},
+      {"deep in an object", [](const Path &path, const char *) {
+         std::string text = "{\"key\": \"\\\"\", \"x\": ";
+         for (int i = 0; i < 300'000; ++i)
+           text += "{\"x\": ";
+         std::ofstream(path) << text;
+       }},
+      {"huge", [](const Path &path, const char *) {
+         { std::ofstream out(path); }
+         ASSERT_EQ(truncate(path.c_str(), 1ll << 40), 0);
+       }},
+  };
+  for (const auto &[name, make] : ways)
+    for (const char *suffix : {".cubin", ".json"}) {
+      cache.store(key, request, result, diags);
+      ASSERT_TRUE(cache.load(key));
+      std::filesystem::remove(cache.path(key, suffix));
+      make(cache.path(key, suffix), suffix);
+      EXPECT_FALSE(cache.load(key)) << name << suffix;
+    }
+  cache.store(key, request, result, diags);
+  EXPECT_TRUE(cache.load(key));
+  // Another kernel's whole pair.
+  for (const char *suffix : {".cubin", ".json"})
+    std::filesystem::copy_file(cache.path(other, suffix), cache.path(key, suffix),
+                               std::filesystem::copy_options::overwrite_existing);
+  EXPECT_FALSE(cache.load(key));
+  EXPECT_EQ(diags.render(), "");
+}
+
+/// A folder cannot be replaced: the run goes on without the cache, and says so once.
+TEST_F(KernelCacheTest, aFolderInThePlaceOfAFile) {
+  const std::string key = KernelCache::key(request, "13.0");
+  for (const char *suffix : {".cu", ".json", ".cubin"}) {
+    Diagnostics own(files);
+    KernelCache cache(tmp / suffix, own);
+    std::filesystem::create_directories(cache.path(key, suffix) + "/full");
+    EXPECT_FALSE(cache.load(key));
+    cache.store(key, request, result, own);
+    EXPECT_FALSE(cache.load(key));
+    EXPECT_EQ(own.render(), fmt::format("warning: the kernel cache `{}` is not used: cannot write to it: Is a directory "
+                                        "[cache-unsafe]\n",
+                                        tmp / suffix));
+    for (const auto &entry : std::filesystem::directory_iterator(cache.directory()))
+      EXPECT_TRUE(entry.path().string().find(std::string(suffix) + ".") == std::string::npos) << entry.path();
+  }
+}
+
+TEST_F(KernelCacheTest, takesOnlyWhatThisUserWrote) {
+  KernelCache cache(tmp / "cache", diags);
+  const std::string key = KernelCache::key(request, "13.0");
+  for (const char *suffix : {".cubin", ".json"})
+    for (mode_t mode : {0620, 0602, 0666}) {
+      cache.store(key, request, result, diags);
+      ASSERT_EQ(chmod(cache.path(key, suffix).c_str(), mode), 0);
+      EXPECT_FALSE(cache.load(key)) << suffix << std::oct << mode;
+      ASSERT_EQ(chmod(cache.path(key, suffix).c_str(), 0644), 0);
+      EXPECT_TRUE(cache.load(key));
+    }
+  if (geteuid() != 0)
+    return; // only root can give files away
+  for (const char *suffix : {".cubin", ".json", "secret"}) {
+    cache.store(key, request, result, diags);
+    const std::string path = *suffix == '.' ? cache.path(key, suffix) : tmp / "cache/secret";
+    ASSERT_EQ(chown(path.c_str(), 65534, 65534), 0);
+    Diagnostics own(files);
+    KernelCache again(tmp / "cache", own);
+    EXPECT_TRUE(again.enabled());
+    EXPECT_FALSE(again.load(key)) << suffix;
+    again.store(key, request, result, own);
+    EXPECT_TRUE(again.load(key)) << suffix;
+    EXPECT_EQ(own.render(), "");
+  }
+  ASSERT_EQ(chown((tmp / "cache").c_str(), 65534, 65534), 0);
+  Diagnostics own(files);
+  EXPECT_FALSE(KernelCache(tmp / "cache", own).enabled());
+  EXPECT_EQ(own.render(), fmt::format("warning: the kernel cache `{}` is not used: it belongs to user 65534, not to "
+                                      "you [cache-unsafe]\n",
+                                      tmp / "cache"));
+}
+
+/// The attack: entries are planted while others can write, and then the folder is made safe.
+TEST_F(KernelCacheTest, whatLayInAnOpenFolderIsNeverTaken) {
+  const std::string key = KernelCache::key(request, "13.0");
+  {
+    KernelCache cache(tmp / "cache", diags);
+    cache.store(key, request, result, diags);
+    ASSERT_TRUE(cache.load(key));
+  }
+  ASSERT_EQ(chmod((tmp / "cache").c_str(), 0777), 0);
+  Diagnostics own(files);
+  EXPECT_FALSE(KernelCache(tmp / "cache", own).enabled());
+  ASSERT_EQ(chmod((tmp / "cache").c_str(), 0700), 0);
+  KernelCache cache(tmp / "cache", diags);
+  EXPECT_TRUE(cache.enabled());
+  EXPECT_FALSE(cache.load(key));
+  cache.store(key, request, result, diags);
+  EXPECT_TRUE(cache.load(key));
+  // Nor what lay in another cache, and bears our name and a good mode.
+  KernelCache another(tmp / "another", diags);
+  for (const char *suffix : {".cubin", ".json"})
+    std::filesystem::copy_file(cache.path(key, suffix), another.path(key, suffix));
+  EXPECT_FALSE(another.load(key));
+  EXPECT_EQ(diags.render(), "");
+}
+
+TEST_F(KernelCacheTest, makesItsSecretAnew) {
+  const std::string key = KernelCache::key(request, "13.0"), secret = tmp / "cache/secret";
+  const std::function<void()> spoil[] = {
+      [&] { std::filesystem::remove(secret); },
+      [&] { std::filesystem::resize_file(secret, 31); },
+      [&] { std::ofstream(secret, std::ios::app) << "x"; },
+      [&] { ASSERT_EQ(chmod(secret.c_str(), 0620), 0); },
+      [&] {
+        std::filesystem::remove(secret);
+        ASSERT_EQ(mkfifo(secret.c_str(), 0600), 0);
+      },
+      [&] {
+        std::filesystem::remove(secret);
+        std::filesystem::create_symlink("/dev/zero", secret);
+      }};
+  for (const auto &way : spoil) {
+    KernelCache(tmp / "cache", diags).store(key, request, result, diags);
+    ASSERT_TRUE(KernelCache(tmp / "cache", diags).load(key));
+    way();
+    KernelCache cache(tmp / "cache", diags);
+    EXPECT_TRUE(cache.enabled());
+    EXPECT_FALSE(cache.load(key));
+  }
+  EXPECT_EQ(diags.render(), "");
+  std::filesystem::remove(secret);
+  std::filesystem::create_directory(secret);
+  Diagnostics own(files);
+  EXPECT_FALSE(KernelCache(tmp / "cache", own).enabled());
+  EXPECT_EQ(own.render(), fmt::format("warning: the kernel cache `{}` is not used: cannot replace its file `secret`: Is "
+                                      "a directory [cache-unsafe]\n",
+                                      tmp / "cache"));
+}
+
+/// What is loaded is what was judged, though somebody renames the folder.
+TEST_F(KernelCacheTest, staysInTheFolderThatItOpened) {
+  KernelCache cache(tmp / "cache", diags);
+  const std::string key = KernelCache::key(request, "13.0");
+  cache.store(key, request, result, diags);
+  std::filesystem::rename(tmp / "cache", tmp / "moved");
+  std::filesystem::create_directory(tmp / "cache");
+  std::ofstream(cache.path(key, ".cubin")) << "planted";
+  EXPECT_TRUE(cache.load(key));
+  std::ifstream in(cache.loadPath(key, ".cubin"), std::ios::binary);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), result.cubin);
+}
+
+TEST_F(KernelCacheTest, saysWhyThereIsNone) {
+  auto why = [&](const std::string &dir) {
+    Diagnostics own(files);
+    EXPECT_FALSE(KernelCache(dir, own).enabled());
+    const std::string text = own.render(), front = "warning: the kernel cache `" + dir + "` is not used: ";
+    EXPECT_EQ(text.substr(0, front.size()), front);
+    return text.substr(std::min(text.size(), front.size()));
+  };
+  EXPECT_EQ(why("/proc/none/cache"), "No such file or directory [cache-unsafe]\n");
+  EXPECT_EQ(why("/dev/null/cache"), "it is not a directory [cache-unsafe]\n");
+  std::filesystem::permissions(tmp.path, std::filesystem::perms(0755));
+  const bool root = geteuid() == 0; // who may do everything
+  if (root) {
+    ASSERT_EQ(chmod(std::filesystem::path(tmp.path).parent_path().c_str(), 0755), 0);
+    ASSERT_EQ(seteuid(65534), 0);
+  } else {
+    std::filesystem::permissions(tmp.path, std::filesystem::perms(0555));
+  }
+  EXPECT_EQ(why(tmp / "home/.cache/megalith"), "Permission denied [cache-unsafe]\n");
+  EXPECT_EQ(why(tmp / "cache"), "Permission denied [cache-unsafe]\n");
+  if (root)
+    ASSERT_EQ(seteuid(0), 0);
+  else
+    std::filesystem::permissions(tmp.path, std::filesystem::perms(0755));
+  ScopedEnv home("HOME", ""), xdg("XDG_CACHE_HOME", ""), own("MEGALITH_CACHE_DIR", "");
+  EXPECT_FALSE(KernelCache::open(diags).enabled());
+  EXPECT_EQ(diags.render(), "warning: the kernel cache `~/.cache/megalith` is not used: `HOME` is not set; name a folder "
+                            "in `MEGALITH_CACHE_DIR` [cache-unsafe]\n");
 }
 
 TEST_F(KernelCacheTest, refusesADirectoryThatOthersCanWrite) {
