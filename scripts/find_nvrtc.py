@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Print the first NVRTC that is new enough; exit 1 when there is none.
 
-Looks where lib/Jit looks: $MEGALITH_NVRTC alone if set, else the loader's path,
-installed toolkits, then .venv.
+Looks at $MEGALITH_NVRTC alone if set, else on the loader's path, in installed toolkits,
+then in .venv, where install_deps.sh puts one. megalith itself does not look into .venv:
+the scripts tell it by MEGALITH_NVRTC, with what `--path` prints.
 """
 import ctypes
 import glob
@@ -29,7 +30,7 @@ for candidate in candidates:
         major, minor = ctypes.c_int(), ctypes.c_int()
         if library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0 \
                 and (major.value, minor.value) >= (12, 8):
-            print(f"NVRTC {major.value}.{minor.value}: {candidate}")
+            print(candidate if "--path" in sys.argv else f"NVRTC {major.value}.{minor.value}: {candidate}")
             sys.exit(0)
     except (OSError, AttributeError):
         continue

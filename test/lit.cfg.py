@@ -2,6 +2,8 @@
 # (ninja check-lit does it). `build` holds the tools; `filecheck` holds FileCheck, not
 # and split-file.
 import os
+import subprocess
+import sys
 
 import lit.formats
 import lit.util
@@ -22,6 +24,13 @@ config.environment["PATH"] = os.pathsep.join(
 for name in ("HOME", "TMPDIR", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "MEGALITH_NVRTC"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
+
+# One that is in .venv only: run_tests.py has set the variable, who runs lit by hand has not.
+if "MEGALITH_NVRTC" not in os.environ:
+    found = subprocess.run([sys.executable, os.path.join(config.test_source_root, "../scripts/find_nvrtc.py"), "--path"],
+                           capture_output=True, text=True)
+    if found.returncode == 0:
+        config.environment["MEGALITH_NVRTC"] = found.stdout.strip()
 
 # Kernels that tests compile; kept between runs.
 config.environment["MEGALITH_CACHE_DIR"] = os.path.join(build, "test-kernels")

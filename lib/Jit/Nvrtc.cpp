@@ -56,7 +56,8 @@ std::vector<std::string> Nvrtc::candidates() {
     for (const char *sub : {"lib64", "lib", "targets/x86_64-linux/lib"})
       addFrom(out, toolkit / sub);
 
-  std::vector<fs::path> pythons = {fs::path(MEGALITH_SOURCE_DIR) / ".venv" / "lib"};
+  // Places of the user's or of the system's only: a library is code that will run.
+  std::vector<fs::path> pythons;
   if (std::string path = env("VIRTUAL_ENV"); !path.empty())
     pythons.push_back(fs::path(path) / "lib");
   if (std::string path = env("HOME"); !path.empty())

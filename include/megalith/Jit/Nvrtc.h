@@ -26,7 +26,8 @@ public:
   static std::optional<Nvrtc> open(Diagnostics &diags);
   /// What `open` tries: $MEGALITH_NVRTC alone if it is set; else the loader's
   /// libnvrtc, CUDA toolkits ($CUDA_HOME, $CUDA_PATH, /usr/local/cuda*), then the
-  /// Python package nvidia-cuda-nvrtc. Only paths that exist, plus bare names.
+  /// Python package nvidia-cuda-nvrtc of $VIRTUAL_ENV, ~/.local or the system.
+  /// Only paths that exist, plus bare names.
   static std::vector<std::string> candidates();
 
   int major() const { return versionMajor; }
