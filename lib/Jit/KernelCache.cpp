@@ -123,6 +123,8 @@ KernelCache::KernelCache(std::string directory, Diagnostics &diags) : dir(std::m
   std::string why;
   if (folder >= 0)
     why = whyUnsafe(folder);
+  else if (errno == ENOENT && whyNotMade == EEXIST)
+    why = "it is a link that leads nowhere";
   else if (errno == ENOENT) // why not is told by what should have made it
     why = error ? error.message() : std::strerror(whyNotMade);
   else

@@ -214,13 +214,17 @@ Outcome<CpuOutcome> CpuEngine::run(const std::vector<runtime::RunRequest> &reque
 
 Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<runtime::RunRequest> &requests,
                                          const runtime::RunOptions &options, LaunchOptions how) {
+  // First, since the pool is what may not fit: the image lists its pages.
+  std::vector<char *> kept;
+  for (const LaunchBuffer &buffer : lasting)
+    kept.push_back(place(buffer, how.check));
   if (Failure failure = prepare(requests, options))
     return *failure;
   abi::LaunchParams &params = image->params;
   params.weights = fixed.weights;
   params.stream = fixed.stream;
-  for (const LaunchBuffer &buffer : lasting)
-    buffer.bind(params, place(buffer, how.check));
+  for (size_t i = 0; i < kept.size(); ++i)
+    lasting[i].bind(params, kept[i]);
   for (LaunchBuffer &buffer : image->buffers) {
     if (placed && buffer.kind == LaunchBuffer::Const)
       continue;

@@ -140,6 +140,33 @@ TEST_F(CpuEngineTest, WeightsThatChangedMeanwhile) {
   EXPECT_EQ(errorOf(kernel()), weights->path() + ": it changed while it was read [input-changed]");
 }
 
+TEST_F(CpuEngineTest, SaysWhatDoesNotFit) {
+  const std::string code = kernel();
+  auto outcome = [&](const std::string &pages, int64_t newTokens, const RunOptions &options) {
+    std::string manifest = runtime::tinyManifest();
+    manifest.replace(manifest.find("\"pages\": 4"), 10, "\"pages\": " + pages);
+    auto engine = CpuEngine::load(code, manifest, *weights);
+    if (!engine)
+      return engine.error.message + " [" + engine.error.kind + "]";
+    auto out = (*engine)->run({{"a", {1, 2}, newTokens, {}, 0}}, options);
+    return out ? "it fits" : out.error.message + " [" + out.error.kind + "]";
+  };
+  EXPECT_EQ(outcome("4", 1, {}), "it fits");
+  const char *advice = "all buffers may have 32.0 GiB; make the KV pool (`pages`, `page_tokens`), the slots or the model "
+                       "smaller [out-of-memory]";
+  EXPECT_EQ(outcome("2147483647", 1, {}), std::string("the CPU executor has no room for 64.0 GiB of `kCache`: ") + advice);
+  // A product beyond 64 bits.
+  EXPECT_EQ(outcome("4611686018427387904", 1, {}), std::string("the CPU executor has no room for 4.0 EiB of `kCache`: ") + advice);
+  RunOptions traced;
+  traced.trace = true;
+  traced.traceBytes = size_t(1) << 40;
+  EXPECT_EQ(outcome("4", 1, traced), std::string("the CPU executor has no room for 1.0 TiB of `trace`: ") + advice);
+  // What the host itself needs.
+  EXPECT_EQ(outcome("4", int64_t(1) << 58, {}),
+            "there is not enough memory for this run; make the KV pool (`pages`, `page_tokens`), the slots or `rows_per_pass` "
+            "smaller, or run fewer requests at a time [out-of-memory]");
+}
+
 TEST_F(CpuEngineTest, EveryRunStartsAnew) {
   auto engine = load(kernel());
   const std::vector<RunRequest> two = {{"b", {3}, 2, {}, 0}, {"c", {4}, 2, {}, 0}};

@@ -276,6 +276,8 @@ TEST_F(KernelCacheTest, saysWhyThereIsNone) {
     return text.substr(std::min(text.size(), front.size()));
   };
   EXPECT_EQ(why("/proc/none/cache"), "No such file or directory [cache-unsafe]\n");
+  std::filesystem::create_symlink("none", tmp / "link");
+  EXPECT_EQ(why(tmp / "link"), "it is a link that leads nowhere [cache-unsafe]\n");
   EXPECT_EQ(why("/dev/null/cache"), "it is not a directory [cache-unsafe]\n");
   std::filesystem::permissions(tmp.path, std::filesystem::perms(0755));
   const bool root = geteuid() == 0; // who may do everything

@@ -96,8 +96,11 @@ TEST_F(EndingTest, BySignals) {
     EXPECT_EQ(end.signal(), signal) << end.said;
     EXPECT_EQ(end.said, "");
     EXPECT_TRUE(nothingLeft()) << signal;
-    EXPECT_FALSE(runs(dir.path() + "/child"));
-    EXPECT_FALSE(runs(dir.path() + "/grandchild"));
+    for (const char *name : {"/child", "/grandchild"}) {
+      for (int i = 0; i < 1000 && runs(dir.path() + name); ++i) // ended, and not dead yet
+        usleep(5000);
+      EXPECT_FALSE(runs(dir.path() + name)) << name;
+    }
   }
 }
 
