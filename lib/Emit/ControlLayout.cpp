@@ -1,8 +1,8 @@
 #include "ControlLayout.h"
 #include "megalith/Emit/Control.h"
+#include "megalith/Text/Json.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include <nlohmann/json.hpp>
 
 namespace megalith::emit {
 
@@ -182,7 +182,7 @@ std::string requestLayoutJson(const ir::Module &module) {
   json["gauges"] = nlohmann::ordered_json::array();
   for (const Operation *gauge : layout.gauges)
     json["gauges"].push_back({{"name", gauge->name}, {"type", layout.gaugeTypes.at(gauge->name)}});
-  return json.dump(2);
+  return text::dump(json, 2);
 }
 
 } // namespace megalith::emit

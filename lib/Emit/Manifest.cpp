@@ -1,7 +1,8 @@
 #include "ControlLayout.h"
 #include "Tensor.h"
 #include "megalith/Emit/Control.h"
-#include <nlohmann/json.hpp>
+#include "megalith/Text/Json.h"
+#include "megalith/Text/Text.h"
 
 namespace megalith::emit {
 
@@ -61,7 +62,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                             {"shape", op.getInts("shape")}});
   }
   const auto place = [&](SourceLoc loc) {
-    return loc ? fmt::format("{}:{}", files.name(loc.file).str(), loc.line) : std::string();
+    return loc ? fmt::format("{}:{}", text::utf8(files.name(loc.file)), loc.line) : std::string();
   };
   j["edges"] = ordered_json::array();
   for (const plan::Edge &edge : plan.edges)
@@ -92,7 +93,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
     for (const StampEvent &event : stampEvents(plan))
       j["stamps"].push_back({{"name", event.name}, {"layer", event.layer}});
   j["control"] = ordered_json::parse(requestLayoutJson(module));
-  return j.dump(2) + "\n";
+  return text::dump(j, 2) + "\n";
 }
 
 } // namespace megalith::emit

@@ -1,6 +1,7 @@
 #include "Bench.h"
 #include "EngineRun.h"
 #include "Report.h"
+#include "megalith/Text/Text.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/FileSystem.h"
@@ -88,13 +89,14 @@ std::optional<driver::Compilation> compileFor(const BenchCommand &command, Diagn
   return compiled;
 }
 
-/// What a reader calls the shape: the directory of a config.json, else the file's name.
+/// What a reader calls the shape: the directory of a config.json, else the file's name. It goes
+/// onto terminals and into files of several formats.
 std::string shapeName(const std::string &configFile) {
   llvm::SmallString<256> path(configFile);
   llvm::sys::fs::make_absolute(path);
   llvm::sys::path::remove_dots(path, /*remove_dot_dot=*/true);
   const llvm::StringRef directory = llvm::sys::path::filename(llvm::sys::path::parent_path(path));
-  return (llvm::sys::path::filename(path) == "config.json" ? directory : llvm::sys::path::stem(path)).str();
+  return text::printable(llvm::sys::path::filename(path) == "config.json" ? directory : llvm::sys::path::stem(path));
 }
 
 uint32_t hash32(uint32_t x) { // as device/Sync.cuh

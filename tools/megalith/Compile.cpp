@@ -2,6 +2,7 @@
 #include "megalith/IR/Text.h"
 #include "megalith/Os/WriteFile.h"
 #include "megalith/Plan/Plan.h"
+#include "megalith/Text/Text.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
@@ -27,7 +28,11 @@ bool mayWrite(const std::string &path, Diagnostics &diags) {
 
 bool writeOutput(const std::string &path, llvm::StringRef data, Diagnostics &diags) {
   if (path == "-") {
-    llvm::outs() << data;
+    // A program gets the bytes as they are, a terminal none that controls it.
+    if (llvm::outs().is_displayed())
+      llvm::outs() << text::printableLines(data);
+    else
+      llvm::outs() << data;
     return true;
   }
   const std::string why = os::writeFile(path, data);
@@ -41,7 +46,8 @@ static void reportResources(const jit::CompileResult &result) {
   for (const jit::KernelResources &k : result.kernels)
     llvm::errs() << fmt::format("{}: {} registers, {} + {} bytes spilled (stores + loads), {} bytes of stack, "
                                 "{} bytes of static shared memory\n",
-                                k.kernel, k.registers, k.spillStores, k.spillLoads, k.stackBytes, k.sharedBytes);
+                                text::printable(k.kernel), k.registers, k.spillStores, k.spillLoads, k.stackBytes,
+                                k.sharedBytes);
   llvm::errs() << fmt::format("{} in {:.0f} ms\n", result.cacheHit ? "taken from the kernel cache" : "compiled",
                               result.milliseconds);
 }

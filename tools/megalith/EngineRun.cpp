@@ -2,6 +2,7 @@
 #include "Executors.h"
 #include "Replay.h"
 #include "megalith/Plan/Plan.h"
+#include "megalith/Text/Text.h"
 #include <algorithm>
 
 namespace megalith::tool {
@@ -61,7 +62,7 @@ SourceLoc placeOf(llvm::StringRef place, Diagnostics &diags) {
   auto [file, line] = place.rsplit(':');
   SourceLoc loc;
   for (uint32_t i = 0; i < diags.sources().size(); ++i)
-    if (diags.sources().name(i) == file && !line.getAsInteger(10, loc.line)) {
+    if (text::utf8(diags.sources().name(i)) == file.str() && !line.getAsInteger(10, loc.line)) {
       llvm::StringRef text = diags.sources().line(i, loc.line);
       loc.file = i;
       loc.column = static_cast<uint32_t>(text.size() - text.ltrim().size()) + 1;
