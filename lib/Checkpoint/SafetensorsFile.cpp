@@ -197,6 +197,7 @@ std::optional<CheckpointError> SafetensorsFile::add(const std::string &path) {
                             "header alone takes 8",
                             size));
   Mappings.push_back(file);
+  Files.push_back(path);
 
   const uint8_t *bytes = file->data();
   uint64_t headerBytes = 0;

@@ -129,7 +129,8 @@ static std::string showLine(unsigned number, llvm::StringRef line, size_t column
     shown += "...";
   if (column > end) // one past the end is the next column; further ones are nowhere
     ++left;
-  return fmt::format("{:>5} | {}\n      | {}^{}\n", number, shown, std::string(left, ' '),
+  const std::string gutter = fmt::format("{:>5} | ", number);
+  return fmt::format("{}{}\n{:>{}}{}^{}\n", gutter, shown, "| ", gutter.size(), std::string(left, ' '),
                      std::string(std::max<size_t>(1, width) - 1, '~'));
 }
 

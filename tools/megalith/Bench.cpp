@@ -25,6 +25,10 @@ bool badOption(Diagnostics &diags, const std::string &option, const std::string 
 
 int64_t most(const std::vector<int64_t> &numbers) { return *std::max_element(numbers.begin(), numbers.end()); }
 
+std::vector<NamedFile> outputsOf(const BenchCommand &command) {
+  return {{"--csv", command.csvFile}, {"--plot", command.plotFile}, {"--timeline", command.timelineFile}};
+}
+
 bool checkOptions(const BenchCommand &command, Diagnostics &diags) {
   const struct {
     const char *option;
@@ -48,7 +52,7 @@ bool checkOptions(const BenchCommand &command, Diagnostics &diags) {
   for (const std::string &setting : command.compile.planSettings)
     if (llvm::StringRef(setting).starts_with("stamps="))
       return badOption(diags, "--plan " + setting, "`--phases` and `--timeline` choose that");
-  return mayWrite(command.csvFile, diags) && mayWrite(command.plotFile, diags) && mayWrite(command.timelineFile, diags);
+  return checkOutputs(outputsOf(command), {{"FILE", command.compile.file}, {"--config", command.config}}, diags);
 }
 
 /// The front half, with room for the largest combination. nullopt after an error.
@@ -134,7 +138,7 @@ public:
     if (!checkOptions(command, diags))
       return false;
     auto compiled = compileFor(command, diags);
-    if (!compiled || !openDevice())
+    if (!compiled || !checkOutputs(outputsOf(command), filesRead(*compiled, diags.sources()), diags) || !openDevice())
       return false;
     shape = shapeName(compiled->models.front().checked.file.path());
     {

@@ -12,6 +12,10 @@ void showProgress(const std::string &text) {
 
 void clearProgress() { showProgress(""); }
 
+static std::vector<NamedFile> outputsOf(const RunCommand &command) {
+  return {{"--trace", command.traceFile}, {"--logits", command.logitsFile}};
+}
+
 /// Options that cannot go together.
 static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
   const bool cpu = command.device == DeviceChoice::Cpu, reference = command.device == DeviceChoice::Reference;
@@ -32,7 +36,14 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
   for (const auto &rule : rules)
     if (rule.wrong)
       diags.report(Diag::BadOption, {}, rule.option, rule.why);
-  return !diags.hasErrors() && mayWrite(command.traceFile, diags) && mayWrite(command.logitsFile, diags);
+  return !diags.hasErrors() && checkOutputs(outputsOf(command),
+                                            {{"FILE", command.compile.file},
+                                             {"--requests", command.requests},
+                                             {"--replay", command.replayFile},
+                                             {"--inject-drafts", command.draftsFile},
+                                             {"--ir", command.compile.irFile},
+                                             {"--cu", command.cuFile}},
+                                            diags);
 }
 
 /// The GPU to run on: null means an executor on the CPU. False after an error.
@@ -84,7 +95,7 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   driver::CompileOptions options = command.compile;
   options.needWeights = true;
   auto compiled = driver::compile(options, diags);
-  if (!compiled)
+  if (!compiled || !checkOutputs(outputsOf(command), filesRead(*compiled, diags.sources()), diags))
     return false;
   auto inputs = readInputs(command, *compiled, diags);
   if (!inputs)

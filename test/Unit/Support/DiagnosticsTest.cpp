@@ -1,4 +1,5 @@
 #include "megalith/Support/Diagnostics.h"
+#include "../Terminal.h"
 #include <algorithm>
 #include <gtest/gtest.h>
 
@@ -81,14 +82,6 @@ TEST_F(DiagnosticsTest, caretStandsBelowWhatIsShown) {
   EXPECT_EQ(shown("", 1, 1), "    1 | \n      | ^\n");
 }
 
-/// Whether `text` could do more on a terminal than be read.
-bool controls(const std::string &text) {
-  for (const char c : text)
-    if (c != '\n' && (static_cast<unsigned char>(c) < 0x20 || c == 0x7f))
-      return true;
-  return !text::isUtf8(text) || text.find("\xc2\x9b") != text.npos;
-}
-
 TEST_F(DiagnosticsTest, noByteControlsTheTerminal) {
   for (int b = 0; b < 256; ++b) {
     const std::string byte(1, static_cast<char>(b));
@@ -101,7 +94,7 @@ TEST_F(DiagnosticsTest, noByteControlsTheTerminal) {
           all.report(Diag::UnknownKey, {file, line, column, 1 + column % 3}, byte + "k", "a" + byte);
         all.note({file, line, column, 3}, "n" + byte);
       }
-    EXPECT_FALSE(controls(all.render())) << b << "\n" << all.render();
+    EXPECT_FALSE(controlsTerminal(all.render())) << b << "\n" << all.render();
     const std::string rendered = all.render();
     // A message is one line: whoever chose the text cannot forge a second one.
     EXPECT_EQ(std::count(rendered.begin(), rendered.end(), '\n'), 3 * 8 * 3 + 3 * 2 * 3) << b;
@@ -128,7 +121,7 @@ TEST_F(DiagnosticsTest, longTextIsCut) {
   // Whatever stands around the caret, a source line is short.
   for (uint32_t column : {1, 2, 3, 500, 501, 1000, 1999, 2000, 2001, 2002, 5000}) {
     EXPECT_LT(shown(accents, column, 5000).size(), 450u) << column;
-    EXPECT_FALSE(controls(shown(accents, column, 5000))) << column;
+    EXPECT_FALSE(controlsTerminal(shown(accents, column, 5000))) << column;
   }
 }
 
