@@ -97,7 +97,7 @@ public:
 
   bool fail(uint64_t byte, std::string message) {
     problem.emplace();
-    problem->message = std::move(message);
+    problem->message = text::printable(message, 300); // the library's quote what it has read
     place(byte, *problem);
     return false;
   }

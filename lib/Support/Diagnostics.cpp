@@ -34,10 +34,15 @@ uint32_t SourceFiles::add(std::string name, std::string text) {
 }
 
 std::optional<uint32_t> SourceFiles::open(const std::string &path, std::string &reason, uint64_t most) {
+  for (uint32_t i = 0; i < files.size(); ++i)
+    if (files[i]->opened && files[i]->name == path)
+      return i;
   std::optional<std::string> text = os::readFile(path, most, reason);
   if (!text)
     return std::nullopt;
-  return add(path, std::move(*text));
+  const uint32_t file = add(path, std::move(*text));
+  files[file]->opened = true;
+  return file;
 }
 
 llvm::StringRef SourceFiles::name(uint32_t file) const { return files[file]->name; }

@@ -106,7 +106,10 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   const bool charts = text && !compiled->module.all(ir::Op::Gauge).empty();
   std::optional<Trace> replay;
   if (!command.replayFile.empty()) {
-    auto read = readTrace(command.replayFile);
+    auto file = openInput(command.replayFile, "the trace", Diag::TraceMissing, diags);
+    if (!file)
+      return false;
+    auto read = parseTrace(diags.sources().text(*file), command.replayFile);
     if (!read) {
       driver::reportCheckpoint(diags, read.error);
       return false;

@@ -80,12 +80,10 @@ std::string formatTrace(const Trace &trace);
 /// Writes formatTrace() to `path`. Error: `trace-write`.
 Result<bool> writeTrace(const std::string &path, const Trace &trace);
 
-/// Errors carry the line: `trace-missing`, `trace-syntax` (not JSON),
-/// `trace-key` (a missing member or one of a wrong type), `trace-end` (the
-/// file ends before the line with the results).
-Result<Trace> readTrace(const std::string &path);
-
-/// The same from text; `file` is named in errors.
+/// Reads what formatTrace() writes and nothing else; `file` is named in errors.
+/// These carry the line: `trace-syntax` (not JSON), `trace-key` (a member that is
+/// missing, unknown or not what it must be), `trace-end` (the text ends before the
+/// line with the results, or goes on behind it).
 Result<Trace> parseTrace(std::string_view text, const std::string &file);
 
 /// The first difference, as one line that names tick and place; empty when the

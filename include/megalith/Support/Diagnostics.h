@@ -54,7 +54,8 @@ class SourceFiles {
 public:
   /// Registers a file's text and returns its index.
   uint32_t add(std::string name, std::string text);
-  /// Reads a file from disk (os::readFile); nothing, and why, when it cannot be read.
+  /// Reads a file from disk (os::readFile); nothing, and why, when it cannot be read. A file
+  /// that was read under this name before is that one: a pipe gives its text a single time.
   std::optional<uint32_t> open(const std::string &path, std::string &reason, uint64_t most = os::sourceBytes);
   llvm::StringRef name(uint32_t file) const;
   llvm::StringRef text(uint32_t file) const;
@@ -65,6 +66,7 @@ public:
 private:
   struct File {
     std::string name, text;
+    bool opened = false; ///< read from disk
     std::vector<size_t> lineStarts;
   };
   std::vector<std::unique_ptr<File>> files;

@@ -1,5 +1,6 @@
 #include "TinyModel.h"
 #include <cstdio>
+#include <fstream>
 
 using namespace tiny;
 
@@ -23,15 +24,14 @@ TEST(Trace, FileReadsBackEqual) {
   Trace trace = sample();
   std::string path = testing::TempDir() + "megalith_trace_test.jsonl";
   ASSERT_TRUE(writeTrace(path, trace));
-  auto again = readTrace(path);
+  std::ifstream file(path, std::ios::binary);
+  auto again = parseTrace(std::string(std::istreambuf_iterator<char>(file), {}), path);
   std::remove(path.c_str());
   ASSERT_TRUE(again) << again.error.message;
   EXPECT_EQ(compareTraces(trace, *again), "");
 }
 
 TEST(Trace, ErrorsNameTheLine) {
-  auto missing = readTrace("/nonexistent/t.jsonl");
-  EXPECT_EQ(missing.error.kind, "trace-missing");
   EXPECT_EQ(writeTrace("/nonexistent/t.jsonl", {}).error.kind, "trace-write");
 
   std::string text = formatTrace(sample());
@@ -52,7 +52,7 @@ TEST(Trace, ErrorsNameTheLine) {
   auto key = parseTrace(broken, "t.jsonl");
   EXPECT_EQ(key.error.kind, "trace-key");
   EXPECT_EQ(key.error.line, 4u);
-  EXPECT_EQ(key.error.message, "key 'live' not found");
+  EXPECT_EQ(key.error.message, "unknown member `dead` of a tick; it has `tick`, `live`, `passes`, `slots`, `faults`");
 
   auto cut = parseTrace(text.substr(0, at(5)), "t.jsonl");
   EXPECT_EQ(cut.error.kind, "trace-end");
