@@ -68,7 +68,8 @@ void JsonView::only(std::initializer_list<std::string_view> keys) const {
 int64_t JsonView::integer(int64_t least, int64_t most) const {
   const std::optional<int64_t> number = jsonInteger(*value);
   if (!number || *number < least || *number > most)
-    wrong(fmt::format("must be an integer from {} to {}", least, most));
+    wrong(least == INT64_MIN && most == INT64_MAX ? "must be an integer"
+                                                  : fmt::format("must be an integer from {} to {}", least, most));
   return *number;
 }
 

@@ -107,21 +107,19 @@ Result<bool> megalith::writeTrace(const std::string &path, const Trace &trace) {
 // --- reading
 
 static Row rowFrom(const JsonView &in) {
-  int64_t words[8];
-  size_t count = 0;
+  // What an executor writes: no slot, token or position is negative.
+  static constexpr int32_t least[8] = {0, 0, 0, 0, 0, -1, 0, -2};
+  static constexpr int32_t most[8] = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX,
+                                      INT32_MAX, INT32_MAX, RowWantsLogits | RowIsDraft, INT32_MAX};
+  if (!in.json().is_array() || in.json().size() != 8)
+    in.wrong("must be a list of 8 integers");
+  int32_t words[8];
+  size_t number = 0;
   in.list([&](const JsonView &word) {
-    // What an executor writes: no slot, token or position is negative.
-    static constexpr int32_t least[8] = {0, 0, 0, 0, 0, -1, 0, -2};
-    static constexpr int32_t most[8] = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX,
-                                        INT32_MAX, INT32_MAX, RowWantsLogits | RowIsDraft, INT32_MAX};
-    if (count < 8)
-      words[count] = word.integer(least[count], most[count]);
-    ++count;
+    words[number] = word.integer32(least[number], most[number]);
+    ++number;
   });
-  if (count != 8)
-    in.wrong("must have 8 integers");
-  auto word = [&](int i) { return static_cast<int32_t>(words[i]); };
-  return {word(0), word(1), word(2), word(3), word(4), word(5), static_cast<uint32_t>(words[6]), word(7)};
+  return {words[0], words[1], words[2], words[3], words[4], words[5], static_cast<uint32_t>(words[6]), words[7]};
 }
 
 static uint64_t hashFrom(const JsonView &in) {
