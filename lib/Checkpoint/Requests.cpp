@@ -41,7 +41,7 @@ private:
   std::optional<CheckpointError> readTokens(const char *key, const json &list,
                                             std::vector<int32_t> &out);
   /// The id, for messages.
-  std::string shownId() const { return text::printable(Out.id, 120); }
+  std::string shownId() const { return text::printable(Out.id.text, 120); }
 
   std::string_view Text;
   const RequestOptions &Options;
@@ -112,9 +112,9 @@ std::optional<CheckpointError> LineReader::readId() {
   if (found == Object.end())
     return fail("request-key", "the request has no `id`");
   if (found->is_string() && !found->get_ref<const std::string &>().empty())
-    Out.id = found->get<std::string>();
+    Out.id = RequestId(found->get<std::string>());
   else if (found->is_number_integer())
-    Out.id = found->dump();
+    Out.id = RequestId::ofInteger(found->dump());
   else
     return fail("request-key",
                 fmt::format("`id` must be a string or an integer, found `{}`",
@@ -226,7 +226,7 @@ Result<std::vector<Request>>
 megalith::parseRequests(std::string_view text, const RequestOptions &options,
                         const std::string &file) {
   std::vector<Request> result;
-  std::unordered_map<std::string, unsigned> lineOf;
+  std::unordered_map<std::string, size_t> known; // by the text of the id
   auto error = eachLine(
       text, file, "request-syntax",
       [&](std::string_view row, unsigned line) -> std::optional<CheckpointError> {
@@ -238,13 +238,19 @@ megalith::parseRequests(std::string_view text, const RequestOptions &options,
                                          options.most));
         if (auto error = reader.read())
           return error;
-        auto [first, isNew] = lineOf.emplace(reader.Out.id, line);
-        if (!isNew)
+        const RequestId &id = reader.Out.id;
+        auto [first, isNew] = known.emplace(id.text, result.size());
+        if (!isNew) {
+          const Request &other = result[first->second];
+          bool sameForm = other.id.isInteger == id.isInteger;
           return reader.fail("request-duplicate-id",
-                             fmt::format("id `{}` is already used on line {}",
-                                         text::printable(reader.Out.id, 120),
-                                         first->second),
+                             fmt::format("id `{}` is already used on line {}{}",
+                                         text::printable(id.text, 120), other.line,
+                                         sameForm ? ""
+                                                  : "; an integer and a string of "
+                                                    "its digits are the same id"),
                              "id");
+        }
         result.push_back(std::move(reader.Out));
         return std::nullopt;
       });
@@ -259,7 +265,7 @@ megalith::parseDrafts(std::string_view text, const std::vector<Request> &request
   std::vector<std::vector<int32_t>> drafts(requests.size());
   std::unordered_map<std::string, size_t> numberOf;
   for (size_t i = 0; i < requests.size(); ++i)
-    numberOf.emplace(requests[i].id, i);
+    numberOf.emplace(requests[i].id.text, i);
   std::map<size_t, unsigned> lineOf; // of the requests that have drafts
   auto read = [&](std::string_view row, unsigned line) {
     json value;
@@ -267,12 +273,13 @@ megalith::parseDrafts(std::string_view text, const std::vector<Request> &request
     const JsonView object(value, "a line");
     object.only({"id", "tokens"});
     const JsonView id = object.at("id");
-    const auto request = numberOf.find(id.string());
+    const std::string name = id.json().is_number_integer() ? id.json().dump() : id.string();
+    const auto request = numberOf.find(name);
     if (request == numberOf.end())
-      throw JsonWrong{fmt::format("no request has the id `{}`", text::printable(id.string(), 120)), "id"};
+      throw JsonWrong{fmt::format("no request has the id `{}`", text::printable(name, 120)), "id"};
     const auto [first, isNew] = lineOf.emplace(request->second, line);
     if (!isNew)
-      throw JsonWrong{fmt::format("id `{}` is already used on line {}", text::printable(id.string(), 120),
+      throw JsonWrong{fmt::format("id `{}` is already used on line {}", text::printable(name, 120),
                                   first->second),
                       "id"};
     object.at("tokens").list([&](const JsonView &token) {

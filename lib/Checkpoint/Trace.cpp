@@ -13,6 +13,18 @@ using namespace megalith;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
+/// Of the form of the file.
+static constexpr int Version = 2;
+
+std::string megalith::finishOf(bool fault, bool terminal, bool eos,
+                               bool budgetUsedUp) {
+  return fault          ? "fault"
+         : !terminal    ? "limit"
+         : eos          ? "stop"
+         : budgetUsedUp ? "length"
+                        : "state";
+}
+
 // --- writing
 
 static ordered_json toJson(const TracePass &pass) {
@@ -80,15 +92,21 @@ std::string megalith::formatTrace(const Trace &trace) {
     out += text::dump(value);
     out += '\n';
   };
-  line({{"megalith_trace", 1}, {"pipeline", trace.pipeline}});
+  line({{"megalith_trace", Version}, {"pipeline", trace.pipeline}});
   for (const TraceTick &tick : trace.ticks)
     line(toJson(tick));
   ordered_json results = ordered_json::array();
   for (const TraceRequest &r : trace.requests) {
-    ordered_json result = {
-        {"id", r.id}, {"tokens", r.tokens}, {"finish", r.finish}};
+    ordered_json result = {{"id", ordered_json::parse(r.id.json())},
+                           {"tokens", r.tokens},
+                           {"finish", r.finish},
+                           {"state", r.state}};
     if (!r.fault.empty())
       result["fault"] = r.fault;
+    if (!r.faultState.empty())
+      result["fault_state"] = r.faultState;
+    if (!r.place.empty())
+      result["place"] = ordered_json::parse(text::json(r.place));
     results.push_back(std::move(result));
   }
   line({{"results", std::move(results)}, {"metrics", trace.metrics}});
@@ -175,16 +193,28 @@ static TraceTick tickFrom(const JsonView &in, int64_t number) {
   return tick;
 }
 
+static RequestId idFrom(const JsonView &in) {
+  if (in.json().is_number_integer())
+    return RequestId::ofInteger(in.json().dump());
+  return RequestId(in.string());
+}
+
 static void readResults(const JsonView &in, Trace &trace) {
   in.only({"results", "metrics"});
   in.at("results").list([&](const JsonView &r) {
-    r.only({"id", "tokens", "finish", "fault"});
+    r.only({"id", "tokens", "finish", "state", "fault", "fault_state", "place"});
     TraceRequest request;
-    request.id = r.at("id").string();
+    request.id = idFrom(r.at("id"));
     request.tokens = r.at("tokens").integers32();
     request.finish = r.at("finish").string();
-    if (auto fault = r.find("fault"))
-      request.fault = fault->string();
+    request.state = r.at("state").string();
+    auto optional = [&r](const char *key, std::string &value) {
+      if (auto given = r.find(key))
+        value = given->string();
+    };
+    optional("fault", request.fault);
+    optional("fault_state", request.faultState);
+    optional("place", request.place);
     trace.requests.push_back(std::move(request));
   });
   in.at("metrics").members([&](const std::string &name, const JsonView &value) {
@@ -198,8 +228,8 @@ static bool readLine(const json &value, bool first, Trace &trace) {
     const JsonView header(value, "the first line");
     if (!value.is_object() || !header.find("megalith_trace"))
       throw JsonWrong{"not a trace: the first line has no `megalith_trace`", ""};
-    if (value["megalith_trace"] != 1 || !value["megalith_trace"].is_number_integer())
-      throw JsonWrong{"this version reads `megalith_trace` 1", "megalith_trace"};
+    if (value["megalith_trace"] != Version || !value["megalith_trace"].is_number_integer())
+      throw JsonWrong{fmt::format("this version reads `megalith_trace` {}", Version), "megalith_trace"};
     header.only({"megalith_trace", "pipeline"});
     trace.pipeline = header.at("pipeline").string();
     return false;
@@ -379,10 +409,12 @@ std::string megalith::compareTraces(const Trace &a, const Trace &b) {
     const TraceRequest &x = a.requests[i], &y = b.requests[i];
     std::string place = fmt::format("request {}, ", i);
     for (const std::string &d :
-         {differ(place + "id", x.id, y.id),
+         {differ(place + "id", x.id.json(), y.id.json()),
           differ(place + "tokens", x.tokens, y.tokens),
           differ(place + "finish", x.finish, y.finish),
-          differ(place + "fault", x.fault, y.fault)})
+          differ(place + "state", x.state, y.state),
+          differ(place + "fault", x.fault, y.fault),
+          differ(place + "state of the fault", x.faultState, y.faultState)})
       if (!d.empty())
         return d;
   }

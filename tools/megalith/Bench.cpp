@@ -224,7 +224,7 @@ private:
     }
     for (const TraceRequest &r : outcome->requests)
       if (r.finish == "fault") {
-        diags.report(Diag::RequestFaulted, {}, r.id, r.fault, faultText(r.fault));
+        diags.report(Diag::RequestFaulted, {}, r.id.text, r.fault, faultText(r.fault));
         return std::nullopt;
       }
     return outcome;

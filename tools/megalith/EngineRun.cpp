@@ -84,7 +84,10 @@ RunReport reportOf(runtime::RunOutcome &&outcome, const std::string &device) {
     RequestReport request;
     request.tokens = std::move(r.tokens);
     request.finish = std::move(r.finish);
+    request.state = std::move(r.state);
     request.fault = std::move(r.fault);
+    request.faultState = std::move(r.faultState);
+    request.place = std::move(r.place);
     request.passes = outcome.counts[i].passes;
     request.rows = outcome.counts[i].rows;
     if (i < outcome.logits.size())

@@ -15,7 +15,7 @@ SourceLoc RunInputs::place(const SourceFiles &files, size_t request) const {
 
 static int indexOf(const std::vector<Request> &requests, llvm::StringRef id) {
   for (size_t i = 0; i < requests.size(); ++i)
-    if (requests[i].id == id)
+    if (requests[i].id.text == id)
       return static_cast<int>(i);
   return -1;
 }
@@ -80,7 +80,7 @@ static void checkFits(const ir::Module &module, const RunInputs &inputs, Diagnos
       const __int128 positions = __int128(r.tokens.size()) + r.maxNewTokens + beyond;
       const __int128 needed = (positions + pageTokens - 1) / pageTokens;
       if (needed > pages)
-        diags.report(Diag::RequestTooLarge, inputs.place(diags.sources(), i), r.id, int64_t(needed),
+        diags.report(Diag::RequestTooLarge, inputs.place(diags.sources(), i), r.id.text, int64_t(needed),
                      pool->name, pages);
     }
   }
@@ -93,7 +93,7 @@ static void checkPositions(const driver::Compilation &compiled, const RunInputs 
         const Request &r = inputs.requests[i];
         const uint64_t tokens = r.tokens.size() + uint64_t(r.maxNewTokens); // no budget is negative
         if (double(tokens) > *limit)
-          diags.report(Diag::RequestTooLong, inputs.place(diags.sources(), i), r.id, tokens, int64_t(*limit), model.checked.file.path());
+          diags.report(Diag::RequestTooLong, inputs.place(diags.sources(), i), r.id.text, tokens, int64_t(*limit), model.checked.file.path());
       }
 }
 

@@ -45,13 +45,18 @@ std::string formatJson(const RunReport &report, const std::vector<Request> &requ
   for (size_t i = 0; i < requests.size(); ++i) {
     const RequestReport &r = report.requests[i];
     ordered_json object;
-    object["id"] = requests[i].id;
+    object["id"] = ordered_json::parse(requests[i].id.json());
     object["tokens"] = r.tokens;
     if (bytes)
       object["text"] = bytesOf(r.tokens);
     object["finish"] = r.finish;
-    if (r.finish == "fault")
+    object["state"] = r.state;
+    if (r.finish == "fault") {
       object["fault"] = r.fault;
+      for (const auto &[key, value] : {std::pair("fault_state", &r.faultState), std::pair("place", &r.place)})
+        if (!value->empty())
+          object[key] = *value;
+    }
     object["passes"] = r.passes;
     object["rows"] = r.rows;
     line(object);
@@ -121,23 +126,30 @@ static std::string chart(const std::string &name, const std::vector<double> &val
   return out;
 }
 
+static std::string howItEnded(const RequestReport &r) {
+  if (r.finish == "fault")
+    return fmt::format("FAULT {}: {} ({})", r.fault, faultText(r.fault), r.state);
+  const char *why = r.finish == "stop"     ? "ended by itself"
+                    : r.finish == "length" ? "reached its budget"
+                    : r.finish == "limit"  ? "cut off by the tick limit"
+                                           : "ended by the pipeline";
+  return fmt::format("{} ({})", why, r.state);
+}
+
 std::string formatText(const RunReport &report, const std::vector<Request> &requests, bool bytes) {
   std::string out;
   for (size_t i = 0; i < requests.size(); ++i) {
     const RequestReport &r = report.requests[i];
-    out += fmt::format("[{}]\n", shown(requests[i].id));
+    out += fmt::format("[{}]\n", shown(requests[i].id.text));
     if (bytes) {
       out += fmt::format("  > {}\n", visible(bytesOf(requests[i].tokens)));
       out += fmt::format("    {}\n", visible(bytesOf(r.tokens)));
     } else {
       out += fmt::format("  > {}\n    {}\n", fmt::join(requests[i].tokens, " "), fmt::join(r.tokens, " "));
     }
-    std::string why = r.finish == "stop"     ? "ended by itself"
-                      : r.finish == "length" ? "reached its budget"
-                      : r.finish == "limit"  ? "cut off by the tick limit"
-                                             : "FAULT " + r.fault + ": " + faultText(r.fault);
-    out += fmt::format("    {} tokens, {}; {} passes, {:.2f} tokens per pass\n", r.tokens.size(), why, r.passes,
-                       r.passes ? double(r.tokens.size()) / r.passes : 0.0);
+    out += fmt::format("    {} {}, {}; {} {}, {:.2f} tokens per pass\n", r.tokens.size(),
+                       r.tokens.size() == 1 ? "token" : "tokens", howItEnded(r), r.passes,
+                       r.passes == 1 ? "pass" : "passes", r.passes ? double(r.tokens.size()) / r.passes : 0.0);
     for (const auto &[name, values] : gaugesOf(report.trace, static_cast<int32_t>(i)))
       out += chart(name, values);
     out += "\n";
@@ -162,7 +174,7 @@ std::string formatLogits(const RunReport &report, const std::vector<Request> &re
   std::string data;
   for (size_t i = 0; i < requests.size(); ++i) {
     const std::vector<float> &logits = report.requests[i].logits;
-    header["ids"].push_back(requests[i].id);
+    header["ids"].push_back(ordered_json::parse(requests[i].id.json()));
     header["shapes"].push_back({static_cast<int64_t>(logits.size()) / vocab, vocab});
     data.append(reinterpret_cast<const char *>(logits.data()), logits.size() * sizeof(float));
   }

@@ -82,10 +82,14 @@ static void reportUnfinished(const RunReport &report, const RunInputs &inputs, D
   for (size_t i = 0; i < report.requests.size(); ++i) {
     const RequestReport &r = report.requests[i];
     SourceLoc loc = inputs.place(diags.sources(), i);
-    if (r.finish == "fault")
-      diags.report(Diag::RequestFaulted, loc, inputs.requests[i].id, r.fault, faultText(r.fault));
-    else if (r.finish == "limit")
-      diags.report(Diag::RequestLimit, loc, inputs.requests[i].id, r.tokens.size(), report.ticks);
+    const std::string &id = inputs.requests[i].id.text;
+    if (r.finish == "fault") {
+      diags.report(Diag::RequestFaulted, loc, id, r.fault, faultText(r.fault));
+      if (!r.place.empty())
+        diags.note(placeOf(r.place, diags), fmt::format("in state `{}`, here", r.faultState));
+    } else if (r.finish == "limit") {
+      diags.report(Diag::RequestLimit, loc, id, r.tokens.size(), report.ticks);
+    }
   }
 }
 

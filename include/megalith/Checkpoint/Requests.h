@@ -2,6 +2,7 @@
 #ifndef MEGALITH_CHECKPOINT_REQUESTS_H
 #define MEGALITH_CHECKPOINT_REQUESTS_H
 
+#include "megalith/Checkpoint/RequestId.h"
 #include "megalith/Checkpoint/Result.h"
 #include <cstdint>
 #include <string>
@@ -12,8 +13,7 @@ namespace megalith {
 
 /// One line of a requests file.
 struct Request {
-  /// A number in the file becomes its decimal text.
-  std::string id;
+  RequestId id;
   /// The prompt; never empty.
   std::vector<int32_t> tokens;
   int64_t maxNewTokens = 0;

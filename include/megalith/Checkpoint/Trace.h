@@ -7,6 +7,7 @@
 #ifndef MEGALITH_CHECKPOINT_TRACE_H
 #define MEGALITH_CHECKPOINT_TRACE_H
 
+#include "megalith/Checkpoint/RequestId.h"
 #include "megalith/Checkpoint/Result.h"
 #include "megalith/IR/Row.h"
 #include <map>
@@ -60,12 +61,21 @@ struct TraceTick {
 
 /// How a request ended.
 struct TraceRequest {
-  std::string id;
+  RequestId id;
   std::vector<int32_t> tokens; ///< generated
-  std::string finish;          ///< "stop", "length", "fault" or "limit"
+  std::string finish;          ///< what finishOf() gives
+  std::string state;           ///< in which it stands at the end
   std::string fault;           ///< its code when `finish` is "fault"
+  /// With a fault: the state in which it happened, and `file:line` of the code. Either is
+  /// empty when it is not known. The place is never compared: files may lie elsewhere.
+  std::string faultState, place;
   bool operator==(const TraceRequest &) const = default;
 };
+
+/// Why a request ended: "fault"; "limit" (the run was cut off before it reached a terminal
+/// state); "stop" (it appended an EOS); "length" (its budget is used up); or "state": the
+/// pipeline's own logic took it to a terminal state.
+std::string finishOf(bool fault, bool terminal, bool eos, bool budgetUsedUp);
 
 struct Trace {
   std::string pipeline;

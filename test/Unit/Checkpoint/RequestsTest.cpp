@@ -37,7 +37,7 @@ TEST(Requests, ReadsEveryKey) {
   EXPECT_EQ(first.eos, (std::vector<int32_t>{3, 4}));
   EXPECT_EQ(first.priority, -2);
   EXPECT_EQ(first.line, 1u);
-  EXPECT_EQ(second.id, "7");
+  EXPECT_EQ(second.id, RequestId::ofInteger("7"));
   EXPECT_EQ(second.tokens, (std::vector<int32_t>{'h', 0xc3, 0xa9}));
   EXPECT_EQ(second.eos, (std::vector<int32_t>{9}));
   EXPECT_EQ(second.line, 3u);
@@ -226,7 +226,21 @@ TEST(Requests, Values) {
 TEST(Requests, DuplicateId) {
   EXPECT_EQ(errorOfLine("{\"id\": 1, \"tokens\": [0], \"max_new_tokens\": 1}\n\n"
                     "{\"tokens\": [0], \"max_new_tokens\": 1, \"id\": \"1\"}"),
-            "request-duplicate-id:3:38: id `1` is already used on line 1");
+            "request-duplicate-id:3:38: id `1` is already used on line 1; an "
+            "integer and a string of its digits are the same id");
+  EXPECT_EQ(errorOfLine("{\"id\": \"1\", \"tokens\": [0], \"max_new_tokens\": 1}\n"
+                        "{\"id\": \"1\", \"tokens\": [0], \"max_new_tokens\": 1}"),
+            "request-duplicate-id:2:2: id `1` is already used on line 1");
+}
+
+/// What came in goes out.
+TEST(Requests, IdKeepsItsType) {
+  for (const char *id : {"7", "\"7\"", "-3", "18446744073709551615", R"("a\"b")"}) {
+    auto result = parse(fmt::format(
+        R"({{"id": {}, "tokens": [0], "max_new_tokens": 1}})", id));
+    ASSERT_TRUE(result) << result.error.message;
+    EXPECT_EQ((*result)[0].id.json(), id);
+  }
 }
 
 static std::string draftsError(const std::string &text) {
