@@ -206,7 +206,11 @@ static void readResults(const JsonView &in, Trace &trace) {
     TraceRequest request;
     request.id = idFrom(r.at("id"));
     request.tokens = r.at("tokens").integers32();
-    request.finish = r.at("finish").string();
+    const JsonView finish = r.at("finish");
+    request.finish = finish.string();
+    if (const char *known[] = {"fault", "limit", "stop", "length", "state"};
+        std::find(std::begin(known), std::end(known), request.finish) == std::end(known))
+      finish.wrong(fmt::format("must be one of `{}`", fmt::join(known, "`, `")));
     request.state = r.at("state").string();
     auto optional = [&r](const char *key, std::string &value) {
       if (auto given = r.find(key))
@@ -215,6 +219,8 @@ static void readResults(const JsonView &in, Trace &trace) {
     optional("fault", request.fault);
     optional("fault_state", request.faultState);
     optional("place", request.place);
+    if ((request.finish == "fault") == request.fault.empty())
+      finish.wrong("must be `fault` if there is a `fault`, and only then");
     trace.requests.push_back(std::move(request));
   });
   in.at("metrics").members([&](const std::string &name, const JsonView &value) {

@@ -141,8 +141,13 @@ TEST(Trace, NothingUnknownAndNothingBehindTheEnd) {
     const std::string error = errorWith(text, 2, object, std::string("{\"more\":1,") + (object + 1));
     EXPECT_NE(error.find(": unknown member `more` of "), std::string::npos) << error;
   }
-  EXPECT_EQ(errorWith(text, 1, "\"megalith_trace\":1", "\"megalith_trace\":1.0"),
-            "trace-key:1: this version reads `megalith_trace` 1");
+  EXPECT_EQ(errorWith(text, 1, "\"megalith_trace\":2", "\"megalith_trace\":2.0"),
+            "trace-key:1: this version reads `megalith_trace` 2");
+  EXPECT_EQ(errorWith(text, 2, "\"finish\":\"", "\"finish\":\"x"),
+            fmt::format("trace-key:{}: `finish` must be one of `fault`, `limit`, `stop`, `length`, `state`, found `xlength`",
+                        std::count(text.begin(), text.end(), '\n')));
+  EXPECT_EQ(errorWith(text, 2, "\"finish\":\"length\"", "\"finish\":\"fault\"").substr(14),
+            "`finish` must be `fault` if there is a `fault`, and only then, found `fault`");
   const auto lines = std::count(text.begin(), text.end(), '\n');
   for (const std::string &more : {std::string("x"), std::string("\n"), text, std::string(1, '\0')}) {
     auto trace = parseTrace(text + more, "t.jsonl");

@@ -27,9 +27,10 @@ std::vector<std::string> shippedTexts() {
   const std::filesystem::path root =
       std::filesystem::path(MEGALITH_SOURCE_DIR) / "pipelines";
   SourceFiles files;
+  std::string reason;
   for (const auto &entry : std::filesystem::recursive_directory_iterator(root))
     if (entry.path().extension() == ".yaml")
-      texts.push_back(files.text(*files.open(entry.path().string())).str());
+      texts.push_back(files.text(*files.open(entry.path().string(), reason)).str());
   return texts;
 }
 
