@@ -109,15 +109,21 @@ static std::map<std::string, std::vector<double>> gaugesOf(const Trace &trace, i
 static std::string chart(const std::string &name, const std::vector<double> &values) {
   static const char *bars[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   constexpr size_t width = 64;
-  const double top = std::max(1e-30, *std::max_element(values.begin(), values.end()));
-  const bool integers = std::all_of(values.begin(), values.end(), [](double v) { return v == std::floor(v); });
+  double top = 1e-30; // of the values that are finite
+  for (double value : values)
+    if (std::isfinite(value))
+      top = std::max(top, value);
+  const bool integers =
+      std::all_of(values.begin(), values.end(), [](double v) { return v == std::floor(v) && std::fabs(v) < 1e18; });
   std::string out = fmt::format("    {}, one column per commit, full bar = {:g}\n", shown(name), top);
   for (size_t from = 0; from < values.size(); from += width) {
     std::string bar, digits;
     for (size_t i = from; i < std::min(values.size(), from + width); ++i) {
-      int level = values[i] <= 0 ? 0 : std::clamp(static_cast<int>(std::ceil(8 * values[i] / top)), 1, 8);
+      const double value = values[i];
+      int level = !(value > 0) ? 0 : value >= top ? 8 : std::clamp(static_cast<int>(std::ceil(8 * value / top)), 1, 8);
       bar += bars[level];
-      digits += static_cast<char>('0' + static_cast<long long>(std::fabs(values[i])) % 10);
+      if (integers)
+        digits += static_cast<char>('0' + static_cast<long long>(std::fabs(value)) % 10);
     }
     out += "    " + bar + "\n";
     if (integers)

@@ -136,7 +136,9 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
     for (TraceTick &tick : report->trace.ticks)
       for (TracePass &pass : tick.passes)
         pass.kvHash.clear();
-  if (!command.traceFile.empty())
+  if (command.traceFile == "-")
+    llvm::outs() << formatTrace(report->trace);
+  else if (!command.traceFile.empty())
     if (auto written = writeTrace(command.traceFile, report->trace); !written)
       driver::reportCheckpoint(diags, written.error);
   if (!command.logitsFile.empty())
