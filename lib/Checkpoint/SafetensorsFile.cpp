@@ -242,6 +242,7 @@ SafetensorsFile::addShards(const std::string &dir) {
              fmt::format("not valid JSON: {}", problem->message));
     error.line = problem->line;
     error.column = problem->column;
+    error.text = std::make_shared<const std::string>(std::move(*text));
     return error;
   }
   if (!index.is_object() || !index.contains("weight_map") ||

@@ -45,6 +45,13 @@ std::optional<uint32_t> SourceFiles::open(const std::string &path, std::string &
   return file;
 }
 
+std::optional<uint32_t> SourceFiles::find(llvm::StringRef name) const {
+  for (uint32_t i = files.size(); i-- > 0;)
+    if (files[i]->name == name)
+      return i;
+  return std::nullopt;
+}
+
 llvm::StringRef SourceFiles::name(uint32_t file) const { return files[file]->name; }
 llvm::StringRef SourceFiles::text(uint32_t file) const { return files[file]->text; }
 

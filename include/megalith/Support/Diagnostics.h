@@ -57,6 +57,8 @@ public:
   /// Reads a file from disk (os::readFile); nothing, and why, when it cannot be read. A file
   /// that was read under this name before is that one: a pipe gives its text a single time.
   std::optional<uint32_t> open(const std::string &path, std::string &reason, uint64_t most = os::sourceBytes);
+  /// The file of this name that was registered last.
+  std::optional<uint32_t> find(llvm::StringRef name) const;
   llvm::StringRef name(uint32_t file) const;
   llvm::StringRef text(uint32_t file) const;
   /// Line `line` (1-based) of `file`, without its newline; empty if absent.
