@@ -8,7 +8,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 5;
+constexpr int kAbiVersion = 6;
 
 /// One row of a pass; the same eight words as megalith::Row.
 struct Row {
@@ -21,7 +21,7 @@ struct Row {
 /// emitted `struct Request : RequestHeader`; the manifest gives their offsets.
 struct RequestHeader {
   int state;          ///< index of the state in the manifest's list
-  int fault;          ///< code of Faults.def, 0 = none
+  int fault;          ///< 0 = none, see kFaultAtCall
   int slot;           ///< -1: none
   int priority;
   int promptLen;
@@ -43,6 +43,15 @@ struct RequestHeader {
   int stateBefore;    ///< at the start of the tick; the device sets it
   long long tokenBegin; ///< offset of its tokens in LaunchParams::tokens
 };
+
+// RequestHeader::fault: the code of Faults.def, the state in which it happened, and a place. That is
+// the line of the pipeline's file whose code ran (0: not known); with kFaultAtCall the number of the
+// call site at which the request waited.
+constexpr int kFaultAtCall = 1 << 6;        ///< codes are below it
+constexpr int kFaultStateShift = 7;
+constexpr int kFaultNoState = (1 << 7) - 1; ///< the state was none
+constexpr int kFaultPlaceShift = 14;
+constexpr int kFaultMaxLine = (1 << 18) - 1;
 
 /// One per slot.
 struct Slot {
@@ -144,13 +153,13 @@ struct LaunchParams {
 //   rows, words per row, requests
 //   rows x      the words of Row; one more with a hash of its K and V when kvHash is set
 //   requests x  slot (-1: it holds none), request, state at the start and at the end of
-//               the tick, fault code, kvLen, pages, gauges
+//               the tick, fault, kvLen, pages, gauges
 //               pages x page id, in position order
 //               gauges x gauge number and value (the bits of an i32 or f32)
 //
 // Requests: each slot that holds one at the end of the tick, ascending; then those
 // without slot that changed state, ascending. A request faulted in this tick when its
-// state changed and its code is not 0. A record that does not fit is dropped, as are
+// state changed and its fault is not 0. A record that does not fit is dropped, as are
 // all after it, and counted in Stats::traceDropped.
 constexpr unsigned kTraceTick = 0x4b434954; ///< "TICK"
 constexpr int kTraceTickWords = 7;          ///< before the rows

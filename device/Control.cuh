@@ -26,6 +26,12 @@ enum FaultCode : int {
   kTokenRange = 8,
 };
 
+/// A fault's code with the line of the pipeline's file that raised it: RequestHeader::fault but for the state.
+/// Functions that stages call take the line of their caller, which `#line` makes that of the YAML.
+__device__ constexpr int faultAt(int code, int line) {
+  return line <= abi::kFaultMaxLine ? code | line << abi::kFaultPlaceShift : code;
+}
+
 /// Ticks without a row or a change of state after which the loop ends: ticks still move
 /// then, so the watchdog would never stop it.
 constexpr int kIdleTicks = 1 << 20;
@@ -167,7 +173,15 @@ template <class ConfigType, class RequestType> struct ControlState {
     if (wellFormed(r, slot))
       return;
     r.slot = slot;
-    fail(r, kCorruptField);
+    if (r.state != Config::faultState || r.fault == 0) // else that was told before
+      fail(r, kCorruptField);
+  }
+
+  /// `fault`, a code and perhaps a line, with the request's state, and with the call at which it waits.
+  __device__ static int faultOf(const Request &r, int fault) {
+    if (fault >> abi::kFaultPlaceShift == 0 && r.waitingSite >= 0)
+      fault |= abi::kFaultAtCall | r.waitingSite << abi::kFaultPlaceShift;
+    return fault | (isState(r.state) ? r.state : abi::kFaultNoState) << abi::kFaultStateShift;
   }
 
   /// Moves a request to another state and ends its call. One thread.
@@ -179,19 +193,20 @@ template <class ConfigType, class RequestType> struct ControlState {
       if (r.slot < 0)
         atomicSub(&unseated, 1);
     }
+    r.fault = fault ? faultOf(r, fault) : 0;
     r.state = state;
-    r.fault = fault;
     r.waitingSite = -1;
     r.served = 0;
   }
   __device__ __noinline__ void fail(Request &r, int code) { move(r, Config::faultState, code); }
   /// Ends a turn, by the request's warp: moves the request to `state`, or fails it when `fault` says so, or when it is
-  /// not as it should be. Returns the fault. One call: code that runs once in a tick comes from far away.
-  __device__ __noinline__ int endTurn(Request &r, int slot, int state, int fault) {
+  /// not as it should be, which `line` is told of. Returns the fault. One call: code that runs once in a tick comes from
+  /// far away.
+  __device__ __noinline__ int endTurn(Request &r, int slot, int state, int fault, int line = 0) {
     if (!fault && (r.kvLen > max(0, r.numTokens - 1) || (slot >= 0 && r.kvLen > known[slot])))
-      fault = kKvInvariant;
+      fault = faultAt(kKvInvariant, line);
     if (!fault && !wellFormed(r, slot))
-      fault = kCorruptField;
+      fault = faultAt(kCorruptField, line);
     __syncwarp();
     if (laneId() == 0)
       move(r, fault ? Config::faultState : state, fault);
@@ -217,7 +232,7 @@ template <class Control> struct TurnOf {
   Request &r;
   const int number; ///< of the request
   const int slot;   ///< -1 during admission
-  int fault = 0;  ///< first fault of this turn
+  int fault = 0;  ///< first fault of this turn: faultAt
 
   __device__ TurnOf(Control &c, int number, int slot)
       : c(c), p(c.params()), r(slot < 0 ? c.tableEntry(number) : c.seated(slot)), number(number), slot(slot) {}
@@ -238,14 +253,14 @@ template <class Control> struct TurnOf {
   __device__ int livePages() const { return c.live; }
   __device__ bool pressure() const { return c.pressure != 0; }
 
-  __device__ void raise(int code) { fault = fault ? fault : code; }
+  __device__ void raise(int code, int line) { fault = fault ? fault : faultAt(code, line); }
 
   /// Element `i`; outside the sequence it is 0 and the turn faults.
-  template <class View> __device__ int at(const View &sequence, int i) {
+  template <class View> __device__ int at(const View &sequence, int i, int line = __builtin_LINE()) {
     const auto view = asView(sequence);
     if (i >= 0 && i < view.size())
       return view[i];
-    raise(kIndexRange);
+    raise(kIndexRange, line);
     return 0;
   }
 
@@ -282,12 +297,13 @@ template <class Control> struct TurnOf {
     __syncwarp();
   }
   /// Stores a sequence, which may be a view of the field itself.
-  template <int Capacity, class View> __device__ void set(Sequence<Capacity> &field, const View &sequence) {
+  template <int Capacity, class View>
+  __device__ void set(Sequence<Capacity> &field, const View &sequence, int line = __builtin_LINE()) {
     constexpr int each = (Capacity + 31) / 32;
     const auto view = asView(sequence);
     const int count = view.size();
     if (count > Capacity)
-      raise(kCorruptField);
+      raise(kCorruptField, line);
     if (fault)
       return;
     int mine[each];
@@ -418,8 +434,8 @@ template <class Control> struct TurnOf {
   }
 
   /// Ends a stage: checks the request, then moves it.
-  __device__ void goTo(int state) {
-    fault = c.endTurn(r, slot, state, fault);
+  __device__ void goTo(int state, int line = __builtin_LINE()) {
+    fault = c.endTurn(r, slot, state, fault, line);
     if (slot < 0 && !fault && Control::holdsSlot(state))
       takeSlot();
   }

@@ -65,6 +65,14 @@ template <class Left, class Right> struct Concat {
   }
 };
 
+template <class First, class Second> struct Either {
+  bool isFirst;
+  First first;
+  Second second;
+  __device__ int size() const { return isFirst ? first.size() : second.size(); }
+  __device__ int operator[](int i) const { return isFirst ? first[i] : second[i]; }
+};
+
 /// One result per row of the call that was just served.
 struct Results {
   const abi::Row *rows;
@@ -90,6 +98,12 @@ template <int Capacity> __device__ __forceinline__ Span asView(const Sequence<Ca
 /// A sequence of the given tokens.
 template <class... Tokens> __device__ __forceinline__ auto list(Tokens... tokens) {
   return List<int(sizeof...(Tokens))>{{tokens...}};
+}
+
+/// `first` or `second`, which may be of different kinds.
+template <class First, class Second>
+__device__ __forceinline__ auto either(bool isFirst, const First &first, const Second &second) {
+  return Either<decltype(asView(first)), decltype(asView(second))>{isFirst, asView(first), asView(second)};
 }
 
 template <int Capacity> __device__ __forceinline__ Held<Capacity> hold(const Sequence<Capacity> &field) {

@@ -1,6 +1,6 @@
 #include "runtime/LaunchImage.h"
 #include "megalith/Checkpoint/PageOrder.h"
-#include "runtime/FaultNames.h"
+#include "runtime/Faults.h"
 #include "runtime/TraceDecoder.h"
 #include <algorithm>
 #include <cstddef>
@@ -289,12 +289,10 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
     r.tokens.assign(first, first + generated);
     const bool terminal =
         header.state >= 0 && header.state < static_cast<int>(m.states.size()) && m.states[header.state].terminal;
-    if (header.fault) {
-      r.finish = "fault";
-      r.fault = faultName(header.fault);
-    } else {
-      r.finish = !terminal ? "limit" : header.eosSeen ? "stop" : "length";
-    }
+    r.state = m.stateName(header.state);
+    r.finish = finishOf(header.fault, terminal, header.eosSeen, header.generated >= header.maxNewTokens);
+    if (header.fault)
+      setFault(r, static_cast<unsigned>(header.fault), m);
     out.requests.push_back(std::move(r));
     out.counts.push_back({header.passes, header.rows});
     if (how.logits && !how.replay) {

@@ -1,74 +1,100 @@
 #include "runtime/Manifest.h"
 #include "device/Abi.h"
-#include <nlohmann/json.hpp>
+#include "megalith/Checkpoint/JsonView.h"
 
 namespace megalith::runtime {
 
-using nlohmann::json;
+static Manifest read(const JsonView &j) {
+  Manifest m;
+  // Counts, sizes and places in memory: none is negative.
+  const auto count = [](const JsonView &of, const char *key) { return of.at(key).integer(0); };
+  m.pipeline = j.at("pipeline").string();
+  const JsonView launch = j.at("launch");
+  m.ctas = count(launch, "ctas");
+  m.threads = count(launch, "threads");
+  m.sharedBytes = count(launch, "shared_bytes");
+  m.profile = launch.at("profile").string();
+  m.smCount = count(launch, "sm_count");
+  m.slots = count(j, "slots");
+  m.rowsPerPass = count(j, "rows_per_pass");
+  m.streamBytes = count(j, "stream_bytes");
+  m.workspaceBytes = count(j, "workspace_bytes");
+  m.workspaceOnes = j.at("workspace_ones").boolean();
+  m.taggedBytes = count(j, "tagged_bytes");
+  m.rowsBeyond = count(j, "rows_beyond");
+  m.callTokens = count(j, "call_tokens");
+  m.extraRows = count(j, "extra_rows");
+  m.model = j.at("model").at("name").string();
+  m.vocab = count(j.at("model"), "vocab");
+  const JsonView pool = j.at("pool");
+  m.pages = count(pool, "pages");
+  m.pageTokens = count(pool, "page_tokens");
+  m.kvLayers = count(pool, "layers");
+  m.kvHeads = count(pool, "kv_heads");
+  m.headDim = pool.at("head_dim").integer32(0);
+  m.poolPlace = pool.at("place").string();
+  const JsonView rope = j.at("rope");
+  m.rope.theta = rope.at("theta").number();
+  m.rope.type = rope.at("type").string();
+  m.rope.factor = rope.at("factor").number();
+  m.rope.lowFreqFactor = rope.at("low").number();
+  m.rope.highFreqFactor = rope.at("high").number();
+  m.rope.originalMaxPositions = count(rope, "original");
+  m.rope.headDim = m.rope.theta > 0 ? static_cast<int>(m.headDim) : 0;
+  j.at("weights").list([&](const JsonView &w) {
+    std::vector<int64_t> shape;
+    w.at("shape").list([&](const JsonView &size) { shape.push_back(size.integer(0)); });
+    m.weights.push_back(
+        {w.at("name").string(), w.at("from").string(), count(w, "layers"), count(w, "index"), std::move(shape)});
+  });
+  j.at("edges").list([&](const JsonView &e) { m.edges.push_back({e.at("name").string(), e.at("place").string()}); });
+  const JsonView control = j.at("control");
+  m.requestBytes = count(control, "request_bytes");
+  m.initialState = count(control, "initial_state");
+  m.pipelineFile = control.at("file").string();
+  control.at("calls").list([&](const JsonView &place) { m.callPlaces.push_back(place.string()); });
+  control.at("states").list([&](const JsonView &s) { // flags stand there when they are true
+    const auto flag = [&](const char *name) { return s.find(name) && s.at(name).boolean(); };
+    m.states.push_back({s.at("name").string(), flag("terminal"), flag("slot"), s.at("place").string()});
+  });
+  control.at("fields").list([&](const JsonView &f) {
+    const auto init = f.find("init");
+    m.fields.push_back({f.at("name").string(), f.at("type").string(), count(f, "offset"),
+                        f.find("capacity") ? count(f, "capacity") : 0,
+                        !init                        ? 0.0
+                        : init->json().is_boolean() ? double(init->boolean())
+                                                     : init->number()});
+  });
+  control.at("metrics").list([&](const JsonView &name) { m.metrics.push_back(name.string()); });
+  control.at("gauges").list([&](const JsonView &g) {
+    m.gauges.push_back({g.at("name").string(), g.at("type").string()});
+  });
+  if (auto stamps = j.find("stamps"))
+    stamps->list([&](const JsonView &s) { m.stamps.push_back({s.at("name").string(), s.at("layer").integer(-1)}); });
+  return m;
+}
 
 Outcome<Manifest> Manifest::parse(const std::string &text) {
   try {
-    json j = json::parse(text);
-    if (j.at("abi") != abi::kAbiVersion)
-      return RuntimeError{"manifest", "the manifest has ABI version " + j.at("abi").dump() + ", this runtime has " +
+    nlohmann::json value;
+    parseJsonText(text, value);
+    const JsonView manifest(value, "the manifest");
+    const int64_t version = manifest.at("abi").integer();
+    if (version != abi::kAbiVersion)
+      return RuntimeError{"manifest", "the manifest has ABI version " + std::to_string(version) + ", this runtime has " +
                                           std::to_string(abi::kAbiVersion) + "; compile the pipeline again"};
-    Manifest m;
-    m.pipeline = j.at("pipeline");
-    const json &launch = j.at("launch");
-    m.ctas = launch.at("ctas");
-    m.threads = launch.at("threads");
-    m.sharedBytes = launch.at("shared_bytes");
-    m.profile = launch.at("profile");
-    m.smCount = launch.at("sm_count");
-    m.slots = j.at("slots");
-    m.rowsPerPass = j.at("rows_per_pass");
-    m.streamBytes = j.at("stream_bytes");
-    m.workspaceBytes = j.at("workspace_bytes");
-    m.workspaceOnes = j.at("workspace_ones");
-    m.taggedBytes = j.at("tagged_bytes");
-    m.rowsBeyond = j.at("rows_beyond");
-    m.callTokens = j.at("call_tokens");
-    m.extraRows = j.at("extra_rows");
-    m.model = j.at("model").at("name");
-    m.vocab = j.at("model").at("vocab");
-    const json &pool = j.at("pool");
-    m.pages = pool.at("pages");
-    m.pageTokens = pool.at("page_tokens");
-    m.kvLayers = pool.at("layers");
-    m.kvHeads = pool.at("kv_heads");
-    m.headDim = pool.at("head_dim");
-    const json &rope = j.at("rope");
-    m.rope.theta = rope.at("theta");
-    m.rope.type = rope.at("type");
-    m.rope.factor = rope.at("factor");
-    m.rope.lowFreqFactor = rope.at("low");
-    m.rope.highFreqFactor = rope.at("high");
-    m.rope.originalMaxPositions = rope.at("original");
-    m.rope.headDim = m.rope.theta > 0 ? static_cast<int>(m.headDim) : 0;
-    for (const json &w : j.at("weights"))
-      m.weights.push_back({w.at("name"), w.at("from"), w.at("layers"), w.at("index"), w.at("shape")});
-    for (const json &e : j.at("edges"))
-      m.edges.push_back({e.at("name"), e.at("place")});
-    const json &control = j.at("control");
-    m.requestBytes = control.at("request_bytes");
-    m.initialState = control.at("initial_state");
-    for (const json &s : control.at("states")) // flags stand there when they are true
-      m.states.push_back({s.at("name"), s.value("terminal", false), s.value("slot", false)});
-    for (const json &f : control.at("fields"))
-      m.fields.push_back({f.at("name"), f.at("type"), f.at("offset"), f.value("capacity", int64_t{0}),
-                          f.contains("init") && f["init"].is_number()    ? f["init"].get<double>()
-                          : f.contains("init") && f["init"].is_boolean() ? double(f["init"].get<bool>())
-                                                                         : 0.0});
-    for (const json &name : control.at("metrics"))
-      m.metrics.push_back(name);
-    for (const json &g : control.at("gauges"))
-      m.gauges.push_back({g.at("name"), g.at("type")});
-    for (const json &s : j.value("stamps", json::array()))
-      m.stamps.push_back({s.at("name"), s.at("layer")});
-    return m;
-  } catch (const json::exception &e) {
-    return RuntimeError{"manifest", std::string("the manifest cannot be read: ") + e.what()};
+    return read(manifest);
+  } catch (const JsonWrong &problem) {
+    return RuntimeError{"manifest", "the manifest cannot be read: " + problem.message};
   }
+}
+
+std::string Manifest::stateName(unsigned state) const {
+  if (state < states.size())
+    return states[state].name;
+  std::string name = "#";
+  name += std::to_string(state);
+  return name;
 }
 
 std::string Manifest::tensorName(const Weight &weight, int64_t layer) {

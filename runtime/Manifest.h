@@ -23,6 +23,7 @@ struct Manifest {
   struct State {
     std::string name;
     bool terminal, slot;
+    std::string place; ///< of its declaration
   };
   struct Field {
     std::string name, type;
@@ -48,6 +49,9 @@ struct Manifest {
   int64_t requestBytes;
   std::vector<State> states;
   int64_t initialState;
+  std::string pipelineFile;             ///< whose lines a fault may name
+  std::vector<std::string> callPlaces;  ///< by the number of the call site
+  std::string poolPlace;
   std::vector<Field> fields;
   std::vector<std::string> metrics;
   std::vector<Gauge> gauges;
@@ -55,6 +59,8 @@ struct Manifest {
 
   /// Error `manifest`: not JSON, a missing member, or another ABI version.
   static Outcome<Manifest> parse(const std::string &json);
+  /// Of its declaration; `#N` when there is none.
+  std::string stateName(unsigned state) const;
   /// Tensor of layer `layer`.
   static std::string tensorName(const Weight &weight, int64_t layer);
 };

@@ -4,12 +4,12 @@
 std::string megalith::runtime::differenceOf(const RunOutcome &a, const RunOutcome &b) {
   for (size_t i = 0; i < a.requests.size() && i < b.requests.size(); ++i) {
     if (!(a.requests[i] == b.requests[i]))
-      return "the tokens or the end of request `" + a.requests[i].id + "`";
+      return "the tokens or the end of request `" + a.requests[i].id.text + "`";
     // Bits, not values: a NaN differs from itself.
     if (i < a.logits.size() && i < b.logits.size() &&
         (a.logits[i].size() != b.logits[i].size() ||
          std::memcmp(a.logits[i].data(), b.logits[i].data(), a.logits[i].size() * sizeof(float)) != 0))
-      return "the logits of request `" + a.requests[i].id + "`";
+      return "the logits of request `" + a.requests[i].id.text + "`";
   }
   if (std::string difference = compareTraces(a.trace, b.trace); !difference.empty())
     return "the trace, " + difference;

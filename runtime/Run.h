@@ -13,7 +13,7 @@ namespace megalith::runtime {
 
 /// One request; the same members as the reference executor's.
 struct RunRequest {
-  std::string id;
+  RequestId id;
   std::vector<int32_t> tokens; ///< the prompt; not empty, every id below the vocabulary
   int64_t maxNewTokens = 0;
   std::vector<int32_t> eos;
@@ -54,7 +54,7 @@ struct RunOptions {
 };
 
 struct RunOutcome {
-  std::vector<TraceRequest> requests; ///< id, generated tokens, finish, fault
+  std::vector<TraceRequest> requests; ///< what they generated, and how they ended
   struct Counts {
     int64_t passes, rows;
   };

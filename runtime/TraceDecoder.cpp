@@ -1,6 +1,6 @@
 #include "runtime/TraceDecoder.h"
 #include "device/Abi.h"
-#include "runtime/FaultNames.h"
+#include "runtime/Faults.h"
 #include <algorithm>
 #include <cstring>
 
@@ -59,11 +59,11 @@ private:
     TraceSlot slot;
     slot.slot = static_cast<int32_t>(head[0]);
     slot.request = static_cast<int32_t>(head[1]);
-    slot.before = stateName(head[2]);
-    slot.after = stateName(head[3]);
+    slot.before = manifest.stateName(head[2]);
+    slot.after = manifest.stateName(head[3]);
     const unsigned fault = head[4], pages = head[6], gauges = head[7];
     if (fault && head[2] != head[3])
-      tick.faults.push_back({slot.request, faultName(static_cast<int>(fault))});
+      tick.faults.push_back({slot.request, faultName(fault)});
     if (pages > left())
       return false;
     TraceKv kv;
@@ -84,14 +84,6 @@ private:
     }
     tick.slots.push_back(std::move(slot));
     return true;
-  }
-
-  std::string stateName(unsigned state) const {
-    if (state < manifest.states.size())
-      return manifest.states[state].name;
-    std::string name = "#";
-    name += std::to_string(state);
-    return name;
   }
 
   const Manifest &manifest;

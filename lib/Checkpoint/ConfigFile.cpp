@@ -50,7 +50,11 @@ Result<ConfigFile> ConfigFile::load(const std::string &dir) {
     // An empty file is malformed, which an absent one is not.
     generation = text->empty() ? " " : std::move(*text);
   }
-  return parse(*config, generation, path);
+  auto result = parse(*config, generation, path);
+  if (!result && result.error.line)
+    result.error.text = std::make_shared<const std::string>(
+        result.error.file == path ? std::move(*config) : std::move(generation));
+  return result;
 }
 
 Result<ConfigFile> ConfigFile::parse(std::string_view configText,

@@ -1,10 +1,12 @@
 #include "megalith/Checkpoint/Requests.h"
 #include "JsonText.h"
-#include "megalith/Os/ReadFile.h"
+#include "megalith/Checkpoint/JsonView.h"
+#include "megalith/Text/Text.h"
 #include <algorithm>
 #include <fmt/format.h>
 #include <limits>
 #include <map>
+#include <unordered_map>
 
 using namespace megalith;
 using nlohmann::json;
@@ -26,18 +28,20 @@ public:
   std::optional<CheckpointError> read();
   CheckpointError fail(const char *kind, std::string message,
                        const char *key = nullptr) const {
-    return {kind, std::move(message), File, Out.line, key ? columnOf(key) : 1};
+    return {kind, std::move(message), File, Out.line,
+            key ? columnOfMember(Text, key) : 1};
   }
 
   Request Out;
 
 private:
-  unsigned columnOf(const std::string &key) const;
   std::optional<CheckpointError> readId();
   std::optional<CheckpointError> readPrompt();
   std::optional<CheckpointError> readBudgetAndPriority();
   std::optional<CheckpointError> readTokens(const char *key, const json &list,
                                             std::vector<int32_t> &out);
+  /// The id, for messages.
+  std::string shownId() const { return text::printable(Out.id.text, 120); }
 
   std::string_view Text;
   const RequestOptions &Options;
@@ -45,19 +49,32 @@ private:
   json Object;
 };
 
-} // namespace
-
-/// Where `"key" :` stands; the parsed object keeps no positions.
-unsigned LineReader::columnOf(const std::string &key) const {
-  std::string quoted = '"' + key + '"';
-  for (size_t at = Text.find(quoted); at != std::string_view::npos;
-       at = Text.find(quoted, at + 1)) {
-    size_t next = Text.find_first_not_of(" \t", at + quoted.size());
-    if (next != std::string_view::npos && Text[next] == ':')
-      return at + 1;
+/// Calls `each(row, line)` for every line that is not blank, with its number from
+/// 1, until it returns an error.
+template <class Each>
+std::optional<CheckpointError> eachLine(std::string_view text,
+                                        const std::string &file,
+                                        const char *kind, Each each) {
+  constexpr std::string_view byteOrderMark = "\xef\xbb\xbf";
+  size_t begin = text.starts_with(byteOrderMark) ? byteOrderMark.size() : 0;
+  for (unsigned line = 1; !text.empty(); ++line, begin = 0) {
+    const size_t newline = text.find('\n');
+    const std::string_view row = text.substr(0, newline);
+    text.remove_prefix(newline == text.npos ? text.size() : newline + 1);
+    if (row.size() > MaxRequestLineBytes)
+      return CheckpointError{
+          kind,
+          fmt::format("the line has {} bytes, more than the {} that one may have",
+                      row.size(), MaxRequestLineBytes),
+          file, line, 1};
+    if (row.find_first_not_of(" \t\r", begin) != row.npos)
+      if (auto error = each(row, line))
+        return error;
   }
-  return 1;
+  return std::nullopt;
 }
+
+} // namespace
 
 std::optional<CheckpointError> LineReader::read() {
   if (auto problem = parseJson(Text, Object)) {
@@ -73,7 +90,8 @@ std::optional<CheckpointError> LineReader::read() {
   for (const auto &[key, value] : Object.items())
     if (std::find(std::begin(Keys), std::end(Keys), key) == std::end(Keys))
       return fail("request-key",
-                  fmt::format("unknown key `{}`; a request has `{}`", key,
+                  fmt::format("unknown key `{}`; a request has `{}`",
+                              text::printable(key, 120),
                               fmt::join(Keys, "`, `")),
                   key.c_str());
   if (auto error = readId())
@@ -94,13 +112,13 @@ std::optional<CheckpointError> LineReader::readId() {
   if (found == Object.end())
     return fail("request-key", "the request has no `id`");
   if (found->is_string() && !found->get_ref<const std::string &>().empty())
-    Out.id = found->get<std::string>();
+    Out.id = RequestId(found->get<std::string>());
   else if (found->is_number_integer())
-    Out.id = found->dump();
+    Out.id = RequestId::ofInteger(found->dump());
   else
     return fail("request-key",
                 fmt::format("`id` must be a string or an integer, found `{}`",
-                            found->dump()),
+                            jsonShort(*found)),
                 "id");
   return std::nullopt;
 }
@@ -113,15 +131,16 @@ LineReader::readTokens(const char *key, const json &list,
       return fail("request-key",
                   fmt::format("request `{}`: `{}` must hold token ids, found "
                               "`{}`",
-                              Out.id, key, token.dump()),
+                              shownId(), key, jsonShort(token)),
                   key);
-    if (token < 0 || token >= Options.vocabSize)
+    const std::optional<int64_t> id = jsonInteger(token);
+    if (!id || *id < 0 || *id >= Options.vocabSize)
       return fail("request-token-range",
                   fmt::format("request `{}`: token {} in `{}` is outside the "
                               "vocabulary of {}",
-                              Out.id, token.dump(), key, Options.vocabSize),
+                              shownId(), jsonShort(token), key, Options.vocabSize),
                   key);
-    out.push_back(token.get<int32_t>());
+    out.push_back(static_cast<int32_t>(*id));
   }
   return std::nullopt;
 }
@@ -133,7 +152,7 @@ std::optional<CheckpointError> LineReader::readPrompt() {
     return fail("request-key",
                 fmt::format("request `{}` must have one of `tokens` and "
                             "`text`, found {}",
-                            Out.id, hasText ? "both" : "neither"),
+                            shownId(), hasText ? "both" : "neither"),
                 hasText ? "text" : nullptr);
   const char *key = hasText ? "text" : "tokens";
   if (hasText) {
@@ -141,13 +160,13 @@ std::optional<CheckpointError> LineReader::readPrompt() {
       return fail("request-key",
                   fmt::format("request `{}`: `text` needs a model whose "
                               "vocabulary is bytes; give `tokens`",
-                              Out.id),
+                              shownId()),
                   key);
     if (!text->is_string())
       return fail("request-key",
                   fmt::format("request `{}`: `text` must be a string, found "
                               "`{}`",
-                              Out.id, text->dump()),
+                              shownId(), jsonShort(*text)),
                   key);
     for (unsigned char byte : text->get_ref<const std::string &>())
       Out.tokens.push_back(byte);
@@ -156,7 +175,7 @@ std::optional<CheckpointError> LineReader::readPrompt() {
       return fail("request-key",
                   fmt::format("request `{}`: `tokens` must be a list of token "
                               "ids, found `{}`",
-                              Out.id, tokens->dump()),
+                              shownId(), jsonShort(*tokens)),
                   key);
     if (auto error = readTokens(key, *tokens, Out.tokens))
       return error;
@@ -165,7 +184,7 @@ std::optional<CheckpointError> LineReader::readPrompt() {
     return fail("request-empty-prompt",
                 fmt::format("request `{}` has an empty prompt; give at least "
                             "one token",
-                            Out.id),
+                            shownId()),
                 key);
   return std::nullopt;
 }
@@ -174,34 +193,32 @@ std::optional<CheckpointError> LineReader::readBudgetAndPriority() {
   auto budget = Object.find("max_new_tokens");
   if (budget == Object.end())
     return fail("request-key",
-                fmt::format("request `{}` has no `max_new_tokens`", Out.id));
-  if (!budget->is_number_integer() ||
-      (budget->is_number_unsigned() &&
-       budget->get<uint64_t>() >
-           static_cast<uint64_t>(std::numeric_limits<int64_t>::max())))
+                fmt::format("request `{}` has no `max_new_tokens`", shownId()));
+  const std::optional<int64_t> tokens = jsonInteger(*budget);
+  if (!tokens)
     return fail("request-key",
                 fmt::format("request `{}`: `max_new_tokens` must be an "
                             "integer, found `{}`",
-                            Out.id, budget->dump()),
+                            shownId(), jsonShort(*budget)),
                 "max_new_tokens");
-  Out.maxNewTokens = budget->get<int64_t>();
+  Out.maxNewTokens = *tokens;
   if (Out.maxNewTokens < 0)
     return fail("request-budget",
                 fmt::format("request `{}`: `max_new_tokens` {} is negative",
-                            Out.id, Out.maxNewTokens),
+                            shownId(), Out.maxNewTokens),
                 "max_new_tokens");
   auto priority = Object.find("priority");
   if (priority == Object.end())
     return std::nullopt;
-  if (!priority->is_number_integer() ||
-      *priority < std::numeric_limits<int32_t>::min() ||
-      *priority > std::numeric_limits<int32_t>::max())
+  const std::optional<int64_t> rank = jsonInteger(*priority);
+  if (!rank || *rank < std::numeric_limits<int32_t>::min() ||
+      *rank > std::numeric_limits<int32_t>::max())
     return fail("request-key",
                 fmt::format("request `{}`: `priority` must be a 32-bit "
                             "integer, found `{}`",
-                            Out.id, priority->dump()),
+                            shownId(), jsonShort(*priority)),
                 "priority");
-  Out.priority = priority->get<int32_t>();
+  Out.priority = static_cast<int32_t>(*rank);
   return std::nullopt;
 }
 
@@ -209,37 +226,78 @@ Result<std::vector<Request>>
 megalith::parseRequests(std::string_view text, const RequestOptions &options,
                         const std::string &file) {
   std::vector<Request> result;
-  std::map<std::string, unsigned> lineOf;
-  unsigned line = 0;
-  while (!text.empty()) {
-    size_t newline = text.find('\n');
-    std::string_view row = text.substr(0, newline);
-    text.remove_prefix(newline == std::string_view::npos ? text.size()
-                                                         : newline + 1);
-    ++line;
-    if (row.find_first_not_of(" \t\r") == std::string_view::npos)
-      continue;
-    LineReader reader(row, options, file, line);
-    if (auto error = reader.read())
-      return *error;
-    auto [first, isNew] = lineOf.emplace(reader.Out.id, line);
-    if (!isNew)
-      return reader.fail("request-duplicate-id",
-                         fmt::format("id `{}` is already used on line {}",
-                                     reader.Out.id, first->second),
-                         "id");
-    result.push_back(std::move(reader.Out));
-  }
+  std::unordered_map<std::string, size_t> known; // by the text of the id
+  auto error = eachLine(
+      text, file, "request-syntax",
+      [&](std::string_view row, unsigned line) -> std::optional<CheckpointError> {
+        LineReader reader(row, options, file, line);
+        if (result.size() == options.most)
+          return reader.fail("request-count",
+                             fmt::format("a run has at most {} requests; give the "
+                                         "others to another run",
+                                         options.most));
+        if (auto error = reader.read())
+          return error;
+        const RequestId &id = reader.Out.id;
+        auto [first, isNew] = known.emplace(id.text, result.size());
+        if (!isNew) {
+          const Request &other = result[first->second];
+          bool sameForm = other.id.isInteger == id.isInteger;
+          return reader.fail("request-duplicate-id",
+                             fmt::format("id `{}` is already used on line {}{}",
+                                         text::printable(id.text, 120), other.line,
+                                         sameForm ? ""
+                                                  : "; an integer and a string of "
+                                                    "its digits are the same id"),
+                             "id");
+        }
+        result.push_back(std::move(reader.Out));
+        return std::nullopt;
+      });
+  if (error)
+    return *error;
   return result;
 }
 
-Result<std::vector<Request>>
-megalith::readRequests(const std::string &path, const RequestOptions &options) {
-  std::string reason;
-  std::optional<std::string> text = os::readFile(path, os::dataBytes, reason);
-  if (!text)
-    return CheckpointError{"requests-missing",
-                           fmt::format("cannot read the requests: {}", reason),
-                           path};
-  return parseRequests(*text, options, path);
+Result<std::vector<std::vector<int32_t>>>
+megalith::parseDrafts(std::string_view text, const std::vector<Request> &requests,
+                      int64_t vocabSize, const std::string &file) {
+  std::vector<std::vector<int32_t>> drafts(requests.size());
+  std::unordered_map<std::string, size_t> numberOf;
+  for (size_t i = 0; i < requests.size(); ++i)
+    numberOf.emplace(requests[i].id.text, i);
+  std::map<size_t, unsigned> lineOf; // of the requests that have drafts
+  auto read = [&](std::string_view row, unsigned line) {
+    json value;
+    parseJsonText(row, value);
+    const JsonView object(value, "a line");
+    object.only({"id", "tokens"});
+    const JsonView id = object.at("id");
+    const std::string name = id.json().is_number_integer() ? id.json().dump() : id.string();
+    const auto request = numberOf.find(name);
+    if (request == numberOf.end())
+      throw JsonWrong{fmt::format("no request has the id `{}`", text::printable(name, 120)), "id"};
+    const auto [first, isNew] = lineOf.emplace(request->second, line);
+    if (!isNew)
+      throw JsonWrong{fmt::format("id `{}` is already used on line {}", text::printable(name, 120),
+                                  first->second),
+                      "id"};
+    object.at("tokens").list([&](const JsonView &token) {
+      drafts[request->second].push_back(static_cast<int32_t>(token.integer(0, vocabSize - 1)));
+    });
+  };
+  auto error = eachLine(text, file, "drafts-file",
+                        [&](std::string_view row, unsigned line) -> std::optional<CheckpointError> {
+                          try {
+                            read(row, line);
+                            return std::nullopt;
+                          } catch (const JsonWrong &problem) {
+                            const unsigned column =
+                                problem.column ? problem.column : columnOfMember(row, problem.member);
+                            return CheckpointError{"drafts-file", problem.message, file, line, column};
+                          }
+                        });
+  if (error)
+    return *error;
+  return drafts;
 }

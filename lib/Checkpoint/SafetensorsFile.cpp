@@ -197,6 +197,7 @@ std::optional<CheckpointError> SafetensorsFile::add(const std::string &path) {
                             "header alone takes 8",
                             size));
   Mappings.push_back(file);
+  Files.push_back(path);
 
   const uint8_t *bytes = file->data();
   uint64_t headerBytes = 0;
@@ -241,6 +242,7 @@ SafetensorsFile::addShards(const std::string &dir) {
              fmt::format("not valid JSON: {}", problem->message));
     error.line = problem->line;
     error.column = problem->column;
+    error.text = std::make_shared<const std::string>(std::move(*text));
     return error;
   }
   if (!index.is_object() || !index.contains("weight_map") ||

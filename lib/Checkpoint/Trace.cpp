@@ -1,14 +1,29 @@
 #include "megalith/Checkpoint/Trace.h"
-#include "JsonText.h"
-#include "megalith/Os/ReadFile.h"
+#include "megalith/Checkpoint/JsonView.h"
 #include "megalith/Os/WriteFile.h"
+#include "megalith/Text/Json.h"
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 using namespace megalith;
 using nlohmann::json;
 using nlohmann::ordered_json;
+
+/// Of the form of the file.
+static constexpr int Version = 2;
+
+std::string megalith::finishOf(bool fault, bool terminal, bool eos,
+                               bool budgetUsedUp) {
+  return fault          ? "fault"
+         : !terminal    ? "limit"
+         : eos          ? "stop"
+         : budgetUsedUp ? "length"
+                        : "state";
+}
 
 // --- writing
 
@@ -30,6 +45,13 @@ static ordered_json toJson(const TracePass &pass) {
   return out;
 }
 
+/// JSON has no number for what is not finite; the library would write null.
+static ordered_json numberJson(double value) {
+  if (std::isfinite(value))
+    return value;
+  return std::isnan(value) ? "NaN" : value < 0 ? "-Infinity" : "Infinity";
+}
+
 static ordered_json toJson(const TraceSlot &slot) {
   ordered_json out;
   out["slot"] = slot.slot;
@@ -40,8 +62,8 @@ static ordered_json toJson(const TraceSlot &slot) {
   for (const TraceKv &kv : slot.kv)
     out["kv"].push_back(
         {{"pool", kv.pool}, {"len", kv.len}, {"pages", kv.pages}});
-  if (!slot.gauges.empty())
-    out["trace"] = slot.gauges;
+  for (const auto &[name, value] : slot.gauges)
+    out["trace"][name] = numberJson(value);
   return out;
 }
 
@@ -67,18 +89,24 @@ static ordered_json toJson(const TraceTick &tick) {
 std::string megalith::formatTrace(const Trace &trace) {
   std::string out;
   auto line = [&out](const ordered_json &value) {
-    out += value.dump();
+    out += text::dump(value);
     out += '\n';
   };
-  line({{"megalith_trace", 1}, {"pipeline", trace.pipeline}});
+  line({{"megalith_trace", Version}, {"pipeline", trace.pipeline}});
   for (const TraceTick &tick : trace.ticks)
     line(toJson(tick));
   ordered_json results = ordered_json::array();
   for (const TraceRequest &r : trace.requests) {
-    ordered_json result = {
-        {"id", r.id}, {"tokens", r.tokens}, {"finish", r.finish}};
+    ordered_json result = {{"id", ordered_json::parse(r.id.json())},
+                           {"tokens", r.tokens},
+                           {"finish", r.finish},
+                           {"state", r.state}};
     if (!r.fault.empty())
       result["fault"] = r.fault;
+    if (!r.faultState.empty())
+      result["fault_state"] = r.faultState;
+    if (!r.place.empty())
+      result["place"] = ordered_json::parse(text::json(r.place));
     results.push_back(std::move(result));
   }
   line({{"results", std::move(results)}, {"metrics", trace.metrics}});
@@ -96,74 +124,147 @@ Result<bool> megalith::writeTrace(const std::string &path, const Trace &trace) {
 
 // --- reading
 
-static Row rowFrom(const json &words) {
-  if (words.size() != 8)
-    throw json::other_error::create(501, "a row has 8 words", &words);
-  Row row;
-  row.slot = words.at(0).get<int32_t>();
-  row.token = words.at(1).get<int32_t>();
-  row.position = words.at(2).get<int32_t>();
-  row.kvSlot = words.at(3).get<int32_t>();
-  row.visible = words.at(4).get<int32_t>();
-  row.parent = words.at(5).get<int32_t>();
-  row.flags = words.at(6).get<uint32_t>();
-  row.result = words.at(7).get<int32_t>();
-  return row;
+static Row rowFrom(const JsonView &in) {
+  // What an executor writes: no slot, token or position is negative.
+  static constexpr int32_t least[8] = {0, 0, 0, 0, 0, -1, 0, -2};
+  static constexpr int32_t most[8] = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX,
+                                      INT32_MAX, INT32_MAX, RowWantsLogits | RowIsDraft, INT32_MAX};
+  if (!in.json().is_array() || in.json().size() != 8)
+    in.wrong("must be a list of 8 integers");
+  int32_t words[8];
+  size_t number = 0;
+  in.list([&](const JsonView &word) {
+    words[number] = word.integer32(least[number], most[number]);
+    ++number;
+  });
+  return {words[0], words[1], words[2], words[3], words[4], words[5], static_cast<uint32_t>(words[6]), words[7]};
 }
 
-static TracePass passFrom(const json &in) {
+static uint64_t hashFrom(const JsonView &in) {
+  const std::string &digits = in.string();
+  if (digits.size() != 16 || digits.find_first_not_of("0123456789abcdef") != digits.npos)
+    in.wrong("must be 16 hexadecimal digits");
+  return std::strtoull(digits.c_str(), nullptr, 16);
+}
+
+static TracePass passFrom(const JsonView &in) {
+  in.only({"model", "rows", "kv_hash"});
   TracePass pass;
-  in.at("model").get_to(pass.model);
-  for (const json &words : in.at("rows"))
-    pass.rows.push_back(rowFrom(words));
-  if (in.contains("kv_hash"))
-    for (const json &hash : in.at("kv_hash"))
-      pass.kvHash.push_back(
-          std::strtoull(hash.get<std::string>().c_str(), nullptr, 16));
+  pass.model = in.at("model").string();
+  in.at("rows").list([&](const JsonView &row) { pass.rows.push_back(rowFrom(row)); });
+  if (auto hashes = in.find("kv_hash")) {
+    hashes->list([&](const JsonView &hash) { pass.kvHash.push_back(hashFrom(hash)); });
+    if (pass.kvHash.size() != pass.rows.size())
+      hashes->wrong(fmt::format("must have one hash for each of the {} rows", pass.rows.size()));
+  }
   return pass;
 }
 
-static TraceSlot slotFrom(const json &in) {
+static TraceSlot slotFrom(const JsonView &in) {
+  in.only({"slot", "request", "before", "after", "kv", "trace"});
   TraceSlot slot;
-  in.at("slot").get_to(slot.slot);
-  in.at("request").get_to(slot.request);
-  in.at("before").get_to(slot.before);
-  in.at("after").get_to(slot.after);
-  for (const json &kv : in.at("kv"))
-    slot.kv.push_back({kv.at("pool").get<std::string>(),
-                       kv.at("len").get<int64_t>(),
-                       kv.at("pages").get<std::vector<int32_t>>()});
-  if (in.contains("trace"))
-    in.at("trace").get_to(slot.gauges);
+  slot.slot = in.at("slot").integer32(-1);
+  slot.request = in.at("request").integer32(0);
+  slot.before = in.at("before").string();
+  slot.after = in.at("after").string();
+  in.at("kv").list([&](const JsonView &kv) {
+    kv.only({"pool", "len", "pages"});
+    slot.kv.push_back({kv.at("pool").string(), kv.at("len").integer(0), kv.at("pages").integers32(0)});
+  });
+  if (auto gauges = in.find("trace"))
+    gauges->members([&](const std::string &name, const JsonView &value) { slot.gauges[name] = value.number(); });
   return slot;
 }
 
-static TraceTick tickFrom(const json &in) {
+static TraceTick tickFrom(const JsonView &in, int64_t number) {
+  in.only({"tick", "live", "passes", "slots", "faults"});
   TraceTick tick;
-  in.at("tick").get_to(tick.tick);
-  in.at("live").get_to(tick.live);
-  for (const json &pass : in.at("passes"))
-    tick.passes.push_back(passFrom(pass));
-  for (const json &slot : in.at("slots"))
-    tick.slots.push_back(slotFrom(slot));
-  if (in.contains("faults"))
-    for (const json &fault : in.at("faults"))
-      tick.faults.push_back({fault.at("request").get<int32_t>(),
-                             fault.at("code").get<std::string>()});
+  tick.tick = in.at("tick").integer();
+  if (tick.tick != number)
+    in.at("tick").wrong(fmt::format("must be {}: ticks follow each other from 0", number));
+  in.at("live").members([&](const std::string &pool, const JsonView &pages) { tick.live[pool] = pages.integer(0); });
+  in.at("passes").list([&](const JsonView &pass) { tick.passes.push_back(passFrom(pass)); });
+  in.at("slots").list([&](const JsonView &slot) { tick.slots.push_back(slotFrom(slot)); });
+  if (auto faults = in.find("faults"))
+    faults->list([&](const JsonView &fault) {
+      fault.only({"request", "code"});
+      tick.faults.push_back({fault.at("request").integer32(0), fault.at("code").string()});
+    });
   return tick;
 }
 
-static void readResults(const json &in, Trace &trace) {
-  for (const json &r : in.at("results")) {
+static RequestId idFrom(const JsonView &in) {
+  if (in.json().is_number_integer())
+    return RequestId::ofInteger(in.json().dump());
+  return RequestId(in.string());
+}
+
+static void readResults(const JsonView &in, Trace &trace) {
+  in.only({"results", "metrics"});
+  in.at("results").list([&](const JsonView &r) {
+    r.only({"id", "tokens", "finish", "state", "fault", "fault_state", "place"});
     TraceRequest request;
-    r.at("id").get_to(request.id);
-    r.at("tokens").get_to(request.tokens);
-    r.at("finish").get_to(request.finish);
-    if (r.contains("fault"))
-      r.at("fault").get_to(request.fault);
+    request.id = idFrom(r.at("id"));
+    request.tokens = r.at("tokens").integers32();
+    const JsonView finish = r.at("finish");
+    request.finish = finish.string();
+    if (const char *known[] = {"fault", "limit", "stop", "length", "state"};
+        std::find(std::begin(known), std::end(known), request.finish) == std::end(known))
+      finish.wrong(fmt::format("must be one of `{}`", fmt::join(known, "`, `")));
+    request.state = r.at("state").string();
+    auto optional = [&r](const char *key, std::string &value) {
+      if (auto given = r.find(key))
+        value = given->string();
+    };
+    optional("fault", request.fault);
+    optional("fault_state", request.faultState);
+    optional("place", request.place);
+    if ((request.finish == "fault") == request.fault.empty())
+      finish.wrong("must be `fault` if there is a `fault`, and only then");
     trace.requests.push_back(std::move(request));
+  });
+  in.at("metrics").members([&](const std::string &name, const JsonView &value) {
+    trace.metrics[name] = value.integer();
+  });
+}
+
+/// One line of the file. Returns whether it is the last one.
+static bool readLine(const json &value, bool first, Trace &trace) {
+  if (first) {
+    const JsonView header(value, "the first line");
+    if (!value.is_object() || !header.find("megalith_trace"))
+      throw JsonWrong{"not a trace: the first line has no `megalith_trace`", ""};
+    if (value["megalith_trace"] != Version || !value["megalith_trace"].is_number_integer())
+      throw JsonWrong{fmt::format("this version reads `megalith_trace` {}", Version), "megalith_trace"};
+    header.only({"megalith_trace", "pipeline"});
+    trace.pipeline = header.at("pipeline").string();
+    return false;
   }
-  in.at("metrics").get_to(trace.metrics);
+  const JsonView line(value, "the line");
+  if (line.find("megalith_trace"))
+    throw JsonWrong{"a second trace begins before the first one has its results", "megalith_trace"};
+  if (line.find("results")) {
+    readResults(JsonView(value, "the last line"), trace);
+    return true;
+  }
+  trace.ticks.push_back(tickFrom(JsonView(value, "a tick"), static_cast<int64_t>(trace.ticks.size())));
+  return false;
+}
+
+/// Every request that a tick names is one of the results. Else the message for tick `number`.
+static std::string unknownRequest(const Trace &trace, size_t &number) {
+  const int64_t requests = static_cast<int64_t>(trace.requests.size());
+  for (number = 0; number < trace.ticks.size(); ++number) {
+    const TraceTick &tick = trace.ticks[number];
+    int64_t largest = -1;
+    for (const TraceSlot &slot : tick.slots)
+      largest = std::max<int64_t>(largest, slot.request);
+    for (const TraceFault &fault : tick.faults)
+      largest = std::max<int64_t>(largest, fault.request);
+    if (largest >= requests)
+      return fmt::format("request {} has no result: the last line has {}", largest, requests);
+  }
+  return "";
 }
 
 Result<Trace> megalith::parseTrace(std::string_view text,
@@ -171,56 +272,34 @@ Result<Trace> megalith::parseTrace(std::string_view text,
   Trace trace;
   unsigned line = 0;
   bool ended = false;
-  while (!text.empty() && !ended) {
+  while (!text.empty()) {
     size_t newline = text.find('\n');
     std::string_view current = text.substr(0, newline);
     text.remove_prefix(newline == text.npos ? text.size() : newline + 1);
     ++line;
-    json value;
-    if (auto problem = parseJson(current, value))
-      return CheckpointError{"trace-syntax", problem->message, file, line,
-                             problem->column};
+    if (ended)
+      return CheckpointError{"trace-end", "the line with the results is the last one; nothing may follow it", file,
+                             line, 1};
+    bool parsed = false;
     try {
-      if (line == 1) {
-        if (!value.is_object() || !value.contains("megalith_trace"))
-          return CheckpointError{"trace-key",
-                                 "not a trace: the first line has no "
-                                 "`megalith_trace`",
-                                 file, line};
-        if (value.at("megalith_trace") != 1)
-          return CheckpointError{"trace-key",
-                                 "this version reads `megalith_trace` 1", file,
-                                 line};
-        value.at("pipeline").get_to(trace.pipeline);
-      } else if (value.contains("results")) {
-        readResults(value, trace);
-        ended = true;
-      } else {
-        trace.ticks.push_back(tickFrom(value));
-      }
-    } catch (const json::exception &e) {
-      // nlohmann's text is `[json.exception.name.id] what was wrong`.
-      std::string_view what = e.what();
-      if (size_t bracket = what.find("] "); bracket != what.npos)
-        what.remove_prefix(bracket + 2);
-      return CheckpointError{"trace-key", std::string(what), file, line};
+      json value;
+      parseJsonText(current, value);
+      parsed = true;
+      ended = readLine(value, line == 1, trace);
+    } catch (const JsonWrong &problem) {
+      if (!parsed)
+        return CheckpointError{"trace-syntax", problem.message, file, line, problem.column};
+      return CheckpointError{"trace-key", problem.message, file, line, columnOfMember(current, problem.member)};
     }
   }
   if (!ended)
     return CheckpointError{"trace-end",
                            "the file ends before the line with the results",
                            file, line};
+  size_t tick = 0;
+  if (std::string problem = unknownRequest(trace, tick); !problem.empty())
+    return CheckpointError{"trace-key", problem, file, static_cast<unsigned>(tick + 2), 1};
   return trace;
-}
-
-Result<Trace> megalith::readTrace(const std::string &path) {
-  std::string reason;
-  auto text = os::readFile(path, os::dataBytes, reason);
-  if (!text)
-    return CheckpointError{"trace-missing",
-                           fmt::format("cannot read the trace: {}", reason),
-                           path};
-  return parseTrace(*text, path);
 }
 
 // --- comparing
@@ -260,6 +339,13 @@ static std::string comparePass(const std::string &place, const TracePass &a,
   return differ(place + ", rows", a.rows.size(), b.rows.size());
 }
 
+/// Equal, a NaN being equal to a NaN.
+static bool sameGauges(const std::map<std::string, double> &a, const std::map<std::string, double> &b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto &x, const auto &y) {
+    return x.first == y.first && (x.second == y.second || (std::isnan(x.second) && std::isnan(y.second)));
+  });
+}
+
 static std::string compareSlot(const std::string &where, const TraceSlot &a,
                                const TraceSlot &b) {
   std::string place = fmt::format("{}, request {}", where, a.request);
@@ -279,7 +365,8 @@ static std::string compareSlot(const std::string &where, const TraceSlot &a,
     check("kv length", a.kv[i].len, b.kv[i].len);
     check("pages", a.kv[i].pages, b.kv[i].pages);
   }
-  check("traced values", a.gauges, b.gauges);
+  if (!sameGauges(a.gauges, b.gauges))
+    check("traced values", a.gauges, b.gauges);
   return d;
 }
 
@@ -328,10 +415,12 @@ std::string megalith::compareTraces(const Trace &a, const Trace &b) {
     const TraceRequest &x = a.requests[i], &y = b.requests[i];
     std::string place = fmt::format("request {}, ", i);
     for (const std::string &d :
-         {differ(place + "id", x.id, y.id),
+         {differ(place + "id", x.id.json(), y.id.json()),
           differ(place + "tokens", x.tokens, y.tokens),
           differ(place + "finish", x.finish, y.finish),
-          differ(place + "fault", x.fault, y.fault)})
+          differ(place + "state", x.state, y.state),
+          differ(place + "fault", x.fault, y.fault),
+          differ(place + "state of the fault", x.faultState, y.faultState)})
       if (!d.empty())
         return d;
   }

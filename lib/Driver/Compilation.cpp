@@ -25,10 +25,13 @@ std::optional<uint32_t> openSource(Diagnostics &diags, const std::string &path, 
 
 void reportCheckpoint(Diagnostics &diags, const CheckpointError &error) {
   SourceLoc loc;
-  std::string unreadable;
-  if (error.line)
-    if (auto file = diags.sources().open(error.file, unreadable, os::dataBytes))
+  if (error.line) { // nothing is read a second time
+    auto file = diags.sources().find(error.file);
+    if (error.text)
+      file = diags.sources().add(error.file, *error.text);
+    if (file)
       loc = {*file, error.line, std::max(1u, error.column), 1};
+  }
   std::string message = error.message;
   if (!loc && !error.file.empty())
     message = error.file + ": " + message;
@@ -98,8 +101,10 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
     return std::nullopt;
   result.ast = ast::print(*pipeline);
   for (const auto &[name, directory] : options.models)
-    if (!name.empty() && llvm::none_of(pipeline->models, [&](const ast::ModelRef &m) { return m.name.text == name; }))
+    if (!name.empty() && llvm::none_of(pipeline->models, [&](const ast::ModelRef &m) { return m.name.text == name; })) {
       diags.report(Diag::UnusedModelDirectory, {}, name);
+      diags.note("a directory whose path has a `=` is written `./" + name + "=" + directory + "`");
+    }
 
   std::vector<ModelFacts> facts;
   for (const ast::ModelRef &ref : pipeline->models) {

@@ -39,6 +39,34 @@ struct Pending {
 /// Longer expressions get a variable where one has a name.
 constexpr size_t longExpression = 70;
 
+// A call that may fault takes the line of its statement, which `#line` gives it. Where an operation of another line
+// is written out, the number stands there. Which one a statement has is known last: until then this mark does.
+constexpr char MarkBegin = '\x01', MarkEnd = '\x02';
+
+std::string lineMark(SourceLoc loc) { return fmt::format("{}{}{}", MarkBegin, loc.line, MarkEnd); }
+
+/// The text with `, LINE` for each mark of another line than `line`; with nothing when that is null.
+std::string withoutMarks(llvm::StringRef text, const uint32_t *line) {
+  std::string out;
+  while (!text.empty()) {
+    auto [before, rest] = text.split(MarkBegin);
+    auto [number, behind] = rest.split(MarkEnd);
+    out += before;
+    if (line && !number.empty() && number != std::to_string(*line))
+      out += (", " + number).str();
+    text = behind;
+  }
+  return out;
+}
+
+void resolveMarks(std::vector<Statement> &statements) {
+  for (Statement &s : statements) {
+    s.text = withoutMarks(s.text, &s.loc.line);
+    resolveMarks(s.body);
+    resolveMarks(s.otherwise);
+  }
+}
+
 /// What an operation by itself reads.
 Resources readsOf(const Operation &op) {
   switch (op.op) {
@@ -122,6 +150,7 @@ public:
     statements = &out;
     for (const Operation &op : part.ops)
       emit(op);
+    resolveMarks(out);
     return out;
   }
 
@@ -133,7 +162,8 @@ private:
     if (p.name.empty())
       p.name = fallbackName(op.op);
     const bool keep = p.expression.free || p.uses == 1;
-    const bool isLong = !p.expression.free && p.expression.text.size() > longExpression && !module.hint(v).empty();
+    const bool isLong = !p.expression.free && withoutMarks(p.expression.text, nullptr).size() > longExpression &&
+                        !module.hint(v).empty();
     values[v.id] = std::move(p);
     if (values[v.id].uses == 0) {
       if (values[v.id].expression.mayFault)
@@ -235,7 +265,7 @@ private:
   /// Names of the file's scope that a variable must not hide.
   const std::set<std::string> &layoutNames() {
     if (fileNames.empty()) {
-      fileNames = {"Config", "Request", "Control", "Turn", "State", "Metric", "Gauge", "slice", "concat", "list",
+      fileNames = {"Config", "Request", "Control", "Turn", "State", "Metric", "Gauge", "slice", "concat", "list", "either",
                    "hold", "ratio", "divide", "modulo", "prefixWhile", "countIf", "min", "max", "fminf", "fmaxf"};
       fileNames.insert(layout.stateNames.begin(), layout.stateNames.end());
       for (const CallSite &site : layout.sites)
@@ -404,6 +434,8 @@ private:
       return joined((op.op == Op::Not ? "!" : "-") + atLeast(a, Primary), Unary, {a});
     }
     case Op::Select: {
+      if (module.type(op.result()).kind == Type::Seq)
+        return call("either", op.operands);
       const Expression b = useGuarded(op.operands[1]), c = useGuarded(op.operands[2]);
       const Expression a = use(op.operands[0]);
       return joined(fmt::format("{} ? {} : {}", atLeast(a, OrLevel), atLeast(b, OrLevel), c.text), Ternary,
@@ -433,6 +465,7 @@ private:
     }
     case Op::SeqAt: {
       Expression e = call("t.at", op.operands);
+      e.text.insert(e.text.size() - 1, lineMark(op.loc));
       e.mayFault = true;
       return e;
     }

@@ -1,8 +1,8 @@
 #include "ControlLayout.h"
 #include "megalith/Emit/Control.h"
+#include "megalith/Text/Json.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include <nlohmann/json.hpp>
 
 namespace megalith::emit {
 
@@ -122,6 +122,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
     CallSite site;
     site.site = issue.getInt("site");
     site.stage = stage;
+    site.loc = issue.loc;
     site.name = unique(camelCase(stage) + "Call" + (calls[stage] > 1 ? std::to_string(++callNumber[stage]) : ""),
                        functions);
     site.chunk = issue.getInt("chunk");
@@ -167,7 +168,7 @@ std::string requestLayoutJson(const ir::Module &module) {
   json["states"] = nlohmann::ordered_json::array();
   for (size_t i = 0; i < layout.states.size(); ++i) {
     const Operation &state = *layout.states[i];
-    nlohmann::ordered_json entry = {{"name", state.name}};
+    nlohmann::ordered_json entry = {{"name", state.name}, {"place", module.place(state.loc)}};
     for (const char *flag : {"initial", "terminal", "slot", "parked", "preemptible"})
       if (state.getBool(flag))
         entry[flag] = true;
@@ -175,6 +176,11 @@ std::string requestLayoutJson(const ir::Module &module) {
       json["initial_state"] = i;
     json["states"].push_back(std::move(entry));
   }
+  // Control code is of one file.
+  json["file"] = text::utf8(module.path(layout.sites.empty() ? module.root.loc : layout.sites[0].loc));
+  json["calls"] = nlohmann::ordered_json::array();
+  for (const CallSite &site : layout.sites)
+    json["calls"].push_back(module.place(site.loc));
   json["fault_state"] = layout.stateIndex(module.root.getString("fault"));
   json["metrics"] = nlohmann::ordered_json::array();
   for (const Operation *metric : layout.metrics)
@@ -182,7 +188,7 @@ std::string requestLayoutJson(const ir::Module &module) {
   json["gauges"] = nlohmann::ordered_json::array();
   for (const Operation *gauge : layout.gauges)
     json["gauges"].push_back({{"name", gauge->name}, {"type", layout.gaugeTypes.at(gauge->name)}});
-  return json.dump(2);
+  return text::dump(json, 2);
 }
 
 } // namespace megalith::emit

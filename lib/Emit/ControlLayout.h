@@ -27,6 +27,7 @@ struct CallSite {
   int64_t site;
   std::string name;         ///< of its struct, `VerifyCall`
   std::string stage;
+  SourceLoc loc;
   int64_t chunk = 0;        ///< 0: the call is indivisible
   bool draft = false, wantsLogits = false;
 };

@@ -1,7 +1,7 @@
 #include "ControlLayout.h"
 #include "Tensor.h"
 #include "megalith/Emit/Control.h"
-#include <nlohmann/json.hpp>
+#include "megalith/Text/Json.h"
 
 namespace megalith::emit {
 
@@ -11,8 +11,9 @@ using nlohmann::ordered_json;
 std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files) {
   const ir::Operation &model = *module.all(Op::Model)[0];
   const ir::Operation *pool = module.find(Op::Pool, plan.model);
+  const auto place = [&](SourceLoc loc) { return module.place(loc); };
   ordered_json j;
-  j["abi"] = 5;
+  j["abi"] = 6;
   j["pipeline"] = module.root.name;
   j["launch"] = {{"ctas", plan.ctas},
                  {"threads", plan::kCtaThreads},
@@ -30,7 +31,8 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                {"page_tokens", pool ? pool->getInt("page_tokens") : 1},
                {"layers", model.getInt("kv_layers")},
                {"kv_heads", model.getInt("kv_heads")},
-               {"head_dim", model.getInt("head_dim")}};
+               {"head_dim", model.getInt("head_dim")},
+               {"place", pool ? place(pool->loc) : ""}};
   j["rope"] = {{"theta", model.getFloat("rope_theta")},
                {"type", model.getString("rope_type", "default")},
                {"factor", model.getFloat("rope_factor", 1)},
@@ -60,9 +62,6 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                             {"index", index.at(op.name)},
                             {"shape", op.getInts("shape")}});
   }
-  const auto place = [&](SourceLoc loc) {
-    return loc ? fmt::format("{}:{}", files.name(loc.file).str(), loc.line) : std::string();
-  };
   j["edges"] = ordered_json::array();
   for (const plan::Edge &edge : plan.edges)
     j["edges"].push_back({{"name", edge.name}, {"place", place(edge.loc)}});
@@ -92,7 +91,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
     for (const StampEvent &event : stampEvents(plan))
       j["stamps"].push_back({{"name", event.name}, {"layer", event.layer}});
   j["control"] = ordered_json::parse(requestLayoutJson(module));
-  return j.dump(2) + "\n";
+  return text::dump(j, 2) + "\n";
 }
 
 } // namespace megalith::emit

@@ -1,4 +1,5 @@
 #include "megalith/IR/IR.h"
+#include "megalith/Text/Text.h"
 #include "llvm/Support/ErrorHandling.h"
 #include <fmt/format.h>
 
@@ -116,6 +117,19 @@ std::vector<const Operation *> Module::all(Op op) const {
       if (o.op == op)
         found.push_back(&o);
   return found;
+}
+
+std::string Module::path(SourceLoc loc) const {
+  if (loc)
+    for (const Operation *file : all(Op::File))
+      if (file->getInt("index") == loc.file)
+        return file->getString("path");
+  return "";
+}
+
+std::string Module::place(SourceLoc loc) const {
+  const std::string file = path(loc);
+  return file.empty() ? "" : text::utf8(file) + ":" + std::to_string(loc.line);
 }
 
 int64_t Module::param(llvm::StringRef name) const {

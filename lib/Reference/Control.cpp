@@ -134,6 +134,7 @@ Control::Flow Control::runOp(const Operation &op) {
     while (taken < op.operands.size() && !operand(op, taken).i)
       ++taken;
     target = program.state(names.at(taken));
+    r.leftAt = op.loc;
     return Flow::Goto;
   }
   case Op::Yield:
@@ -300,7 +301,7 @@ void Control::sequence(const Operation &op) {
     const std::vector<int32_t> &seq = operand(op, 0).seq;
     int32_t i = operand(op, 1).i;
     if (i < 0 || i >= static_cast<int64_t>(seq.size()))
-      throw FaultSignal{Fault::IndexRange};
+      throw FaultSignal{Fault::IndexRange, op.loc};
     return set(op, seq[i]);
   }
   case Op::SeqSlice: {
@@ -395,7 +396,7 @@ void Control::setField(const Operation &op) {
   const ir::Type &type = program.fields[index].type;
   if (type.kind == ir::Type::Seq && type.size > 0 &&
       static_cast<int64_t>(operand(op, 0).seq.size()) > type.size)
-    throw FaultSignal{Fault::CorruptField};
+    throw FaultSignal{Fault::CorruptField, op.loc};
   r.fields[index] = operand(op, 0);
 }
 

@@ -18,6 +18,7 @@ const char *faultName(Fault fault);
 /// Thrown by control code that cannot go on; ends the request.
 struct FaultSignal {
   Fault fault;
+  SourceLoc loc; ///< of the operation
 };
 
 /// A request's share of one pool. `len` leading tokens are valid; `end` is where
@@ -48,12 +49,16 @@ struct Request {
   int state = 0;
   int32_t slot = -1;
   Fault fault = Fault::None;
+  int faultState = -1; ///< in which it happened; -1: that was none
+  SourceLoc faultLoc;
+  SourceLoc leftAt; ///< the last `goto`
   std::vector<Val> fields;
   std::map<std::string, Val> policyState; ///< `policy.state`
   std::vector<KvShare> kv;                ///< by pool
   PendingCall call;
   std::vector<Val> env; ///< SSA values, by id; empty without slot
-  bool corrupt = false; ///< a field was set out of its range
+  bool corrupt = false;   ///< a field was set out of its range
+  bool stateLost = false; ///< and the state was
 
   // Of the present tick, for the trace.
   std::string before;
@@ -100,12 +105,13 @@ private:
   void runSlots(const PartInfo &part);
   int64_t worstPages(const Request &r, const PoolInfo &pool) const;
   int64_t pagesToPromise(const Request &r, const PoolInfo &pool) const;
-  bool fits(const Request &r) const;
+  const PoolInfo *tooSmallFor(const Request &r) const;
   bool canPromise(const Request &r) const;
   bool keepsForeignKv(const Request &r) const;
   void runPart(const PartInfo &part, Request &r);
   void moveTo(Request &r, int state);
-  void fail(Request &r, Fault fault);
+  /// `loc`: what did it; else the call at which the request waits, else its state.
+  void fail(Request &r, Fault fault, SourceLoc loc = {});
   void breakStandstill();
   void publish();
 

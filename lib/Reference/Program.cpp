@@ -62,7 +62,7 @@ void Program::readDeclarations() {
   }
   for (const Operation *op : module.all(Op::State)) {
     stateIndex[op->name] = static_cast<int>(states.size());
-    states.push_back({op->name, op->getBool("initial"), op->getBool("terminal"),
+    states.push_back({op->name, op->loc, op->getBool("initial"), op->getBool("terminal"),
                       op->getBool("slot")});
     if (op->getBool("initial"))
       initialState = state(op->name);
@@ -74,7 +74,7 @@ void Program::readDeclarations() {
     if (onFull != "fail" && onFull != "wait")
       throw NotExecutable(fmt::format("pool `{}`: unknown `on_full = \"{}\"`",
                                       op->name, onFull));
-    pools.push_back({op->name, op->getInt("pages"), op->getInt("page_tokens", 1),
+    pools.push_back({op->name, op->loc, op->getInt("pages"), op->getInt("page_tokens", 1),
                      op->getInt("watermark", 100), onFull == "wait", op->getInt("rows_beyond"),
                      op->getInt("reserve", -1)});
   }

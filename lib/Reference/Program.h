@@ -31,11 +31,13 @@ struct FieldInfo {
 
 struct StateInfo {
   std::string name;
+  SourceLoc loc;
   bool initial = false, terminal = false, slot = false;
 };
 
 struct PoolInfo {
   std::string name; ///< of the model, too
+  SourceLoc loc;
   int64_t pages = 0, pageTokens = 1, watermark = 100;
   bool wait = false;      ///< `on_full: wait`
   int64_t rowsBeyond = 0; ///< that calls of a stage can write behind all of a request's tokens

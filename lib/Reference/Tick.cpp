@@ -112,7 +112,7 @@ void Machine::corruptFields() {
       if (c.value >= 0 && c.value < static_cast<int64_t>(program.states.size()))
         r.state = static_cast<int>(c.value);
       else
-        r.corrupt = true;
+        r.corrupt = r.stateLost = true;
       continue;
     }
     int index = program.field(c.field);
@@ -195,10 +195,12 @@ int64_t Machine::pagesToPromise(const Request &r, const PoolInfo &pool) const {
   return std::min(worstPages(r, pool), ceilDiv(tokens + pool.rowsBeyond, pool.pageTokens));
 }
 
-/// Whether the pools could hold the request if it were alone.
-bool Machine::fits(const Request &r) const {
-  return std::all_of(program.pools.begin(), program.pools.end(),
-                     [&](const PoolInfo &pool) { return worstPages(r, pool) <= pool.pages; });
+/// A pool that could not hold the request if it were alone; null when all could.
+const PoolInfo *Machine::tooSmallFor(const Request &r) const {
+  for (const PoolInfo &pool : program.pools)
+    if (worstPages(r, pool) > pool.pages)
+      return &pool;
+  return nullptr;
 }
 
 /// Whether each pool can still reserve what the request needs.
@@ -223,8 +225,8 @@ void Machine::admit(const PartInfo &part) {
     // Nobody overtakes a request that waits for pages.
     if (free == slots.end() || refused)
       return;
-    if (!fits(*r)) {
-      fail(*r, Fault::KvTooLarge);
+    if (const PoolInfo *pool = tooSmallFor(*r)) {
+      fail(*r, Fault::KvTooLarge, pool->loc);
       continue;
     }
     if (!canPromise(*r)) {
@@ -268,10 +270,10 @@ void Machine::runPart(const PartInfo &part, Request &r) {
       return;
     r.call = {};
     if (keepsForeignKv(r))
-      throw FaultSignal{Fault::KvInvariant};
+      throw FaultSignal{Fault::KvInvariant, r.leftAt};
     moveTo(r, target);
   } catch (const FaultSignal &signal) {
-    fail(r, signal.fault);
+    fail(r, signal.fault, signal.loc);
   }
 }
 
@@ -291,8 +293,15 @@ void Machine::moveTo(Request &r, int state) {
 }
 
 /// Ends the request; what it holds is reclaimed at the start of the next tick.
-void Machine::fail(Request &r, Fault fault) {
+void Machine::fail(Request &r, Fault fault, SourceLoc loc) {
   r.fault = fault;
+  if (!r.stateLost)
+    r.faultState = r.state;
+  if (!loc && r.call.op)
+    loc = r.call.op->loc;
+  if (!loc && r.faultState >= 0)
+    loc = program.states[r.faultState].loc;
+  r.faultLoc = loc;
   r.call = {};
   moveTo(r, program.faultState);
   current.faults.push_back({r.number, faultName(fault)});
@@ -346,16 +355,21 @@ RunResult Machine::finish() {
     RequestResult &result = r.result;
     result.tokens.assign(r.tokens.begin() + static_cast<int64_t>(r.input->tokens.size()),
                          r.tokens.end());
-    if (r.fault != Fault::None) {
-      result.finish = "fault";
-      result.fault = faultName(r.fault);
-    } else if (!program.states[r.state].terminal) {
-      result.finish = "limit";
-    } else {
-      result.finish = r.sawEos ? "stop" : "length";
+    const StateInfo &state = program.states[r.state];
+    const bool faulted = r.fault != Fault::None;
+    result.finish = finishOf(faulted, state.terminal, r.sawEos, r.budget() <= 0);
+    result.state = state.name;
+    TraceRequest &ended = out.trace.requests.emplace_back();
+    ended.id = r.input->id;
+    ended.tokens = result.tokens;
+    ended.finish = result.finish;
+    ended.state = result.state;
+    if (faulted) {
+      result.fault = ended.fault = faultName(r.fault);
+      if (r.faultState >= 0)
+        ended.faultState = program.states[r.faultState].name;
+      ended.place = program.module.place(r.faultLoc);
     }
-    out.trace.requests.push_back(
-        {r.input->id, result.tokens, result.finish, result.fault});
     out.requests.push_back(std::move(result));
   }
   out.trace.metrics = out.metrics = metrics;

@@ -1,4 +1,5 @@
 #include "megalith/Support/Diagnostics.h"
+#include "llvm/Support/Unicode.h"
 #include <algorithm>
 #include <cassert>
 #include <iterator>
@@ -33,10 +34,22 @@ uint32_t SourceFiles::add(std::string name, std::string text) {
 }
 
 std::optional<uint32_t> SourceFiles::open(const std::string &path, std::string &reason, uint64_t most) {
+  for (uint32_t i = 0; i < files.size(); ++i)
+    if (files[i]->opened && files[i]->name == path)
+      return i;
   std::optional<std::string> text = os::readFile(path, most, reason);
   if (!text)
     return std::nullopt;
-  return add(path, std::move(*text));
+  const uint32_t file = add(path, std::move(*text));
+  files[file]->opened = true;
+  return file;
+}
+
+std::optional<uint32_t> SourceFiles::find(llvm::StringRef name) const {
+  for (uint32_t i = files.size(); i-- > 0;)
+    if (files[i]->name == name)
+      return i;
+  return std::nullopt;
 }
 
 llvm::StringRef SourceFiles::name(uint32_t file) const { return files[file]->name; }
@@ -53,66 +66,115 @@ llvm::StringRef SourceFiles::line(uint32_t file, uint32_t line) const {
   return llvm::StringRef(f.text).slice(begin, end);
 }
 
+bool Diagnostics::count(Diag id) {
+  unsigned &number = diagInfo(id).severity == Severity::Error ? errorCount : warningCount;
+  lastIsShown = ++number <= mostShown;
+  return lastIsShown;
+}
+
+std::string Diagnostics::cut(llvm::StringRef text) {
+  constexpr size_t most = 1000;
+  if (text.size() <= most)
+    return text.str();
+  size_t end = most;
+  while (end > most - 3 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
+    --end; // not inside a character
+  return text.take_front(end).str() + "...";
+}
+
 void Diagnostics::add(Diag id, SourceLoc loc, std::string text) {
-  if (diagInfo(id).severity == Severity::Error)
-    ++errorCount;
   entries.push_back({id, false, loc, std::move(text)});
 }
 
 void Diagnostics::note(SourceLoc loc, std::string text) {
-  assert(!entries.empty() && "a note belongs to a diagnostic");
-  entries.push_back({entries.back().id, true, loc, std::move(text)});
+  assert((!entries.empty() || errorCount + warningCount) && "a note belongs to a diagnostic");
+  if (lastIsShown)
+    entries.push_back({entries.back().id, true, loc, std::move(text)});
 }
 
 void Diagnostics::suggest(llvm::StringRef word, llvm::ArrayRef<std::string> candidates) {
+  if (!lastIsShown)
+    return;
   std::string near = nearestName(word, candidates);
   if (!near.empty())
     note("did you mean `" + near + "`?");
 }
 
-/// Keeps of a long line (one of a trace, say) what stands around the caret.
-static void clipLine(std::string &line, size_t &column) {
+/// Columns of a terminal that a printable character or an escape takes.
+static size_t widthOf(llvm::StringRef shown) {
+  if (static_cast<unsigned char>(shown.front()) < 0x80)
+    return shown.size();
+  const int width = llvm::sys::unicode::columnWidthUTF8(shown);
+  return width < 0 ? 1 : size_t(width);
+}
+
+/// A source line with the caret's line below it. `column` and `length` are bytes, `column`
+/// from 0. Of a long line (one of a trace, say) what stands around the caret.
+static std::string showLine(unsigned number, llvm::StringRef line, size_t column, size_t length) {
   constexpr size_t most = 160, before = 60;
-  if (line.size() <= most)
-    return;
-  size_t begin = column > before ? column - before : 0;
-  bool more = line.size() - begin > most;
-  line = (begin ? "..." : "") + line.substr(begin, most) + (more ? "..." : "");
-  column = column - begin + (begin ? 3 : 0);
+  line.consume_back("\r");
+  size_t begin = 0, end = line.size();
+  const auto insideCharacter = [&](size_t at) { return (static_cast<unsigned char>(line[at]) & 0xc0) == 0x80; };
+  if (line.size() > most) {
+    begin = std::min(column > before ? column - before : 0, line.size() - 1);
+    for (int i = 0; i < 3 && begin + 1 < line.size() && insideCharacter(begin); ++i)
+      ++begin;
+    end = std::min(line.size(), begin + most);
+    for (int i = 0; i < 3 && end < line.size() && insideCharacter(end); ++i)
+      --end;
+  }
+  std::string shown = begin ? "..." : "";
+  size_t left = shown.size(), width = 0;
+  for (size_t at = begin; at < end;) {
+    const size_t size = std::max<size_t>(1, text::characterBytes(line.slice(at, end)));
+    const llvm::StringRef character = line.substr(at, size);
+    // A tab would shift the caret.
+    const std::string piece = character == "\t" ? " " : text::printable(character);
+    if (at + size <= column)
+      left += widthOf(piece);
+    else if (at < column + length)
+      width += widthOf(piece);
+    shown += piece;
+    at += size;
+  }
+  if (end < line.size())
+    shown += "...";
+  if (column > end) // one past the end is the next column; further ones are nowhere
+    ++left;
+  const std::string gutter = fmt::format("{:>5} | ", number);
+  return fmt::format("{}{}\n{:>{}}{}^{}\n", gutter, shown, "| ", gutter.size(), std::string(left, ' '),
+                     std::string(std::max<size_t>(1, width) - 1, '~'));
 }
 
 std::string Diagnostics::render() const {
+  constexpr size_t mostOfMessage = 4000;
   std::string out;
   for (const Entry &e : entries) {
     const DiagInfo &info = diagInfo(e.id);
     if (e.loc)
-      out += fmt::format("{}:{}:{}: ", files.name(e.loc.file).str(), e.loc.line, e.loc.column);
+      out += fmt::format("{}:{}:{}: ", text::printable(files.name(e.loc.file)), e.loc.line, e.loc.column);
+    const std::string message = text::printable(e.text, mostOfMessage);
     if (e.isNote)
-      out += fmt::format("note: {}\n", e.text);
+      out += fmt::format("note: {}\n", message);
     else
       out += fmt::format("{}: {} [{}]\n", info.severity == Severity::Error ? "error" : "warning",
-                         e.text, info.kebab);
-    if (!e.loc)
-      continue;
-    std::string line = files.line(e.loc.file, e.loc.line).str();
-    // Tabs would shift the caret; control bytes would garble a terminal.
-    for (char &c : line)
-      if (static_cast<unsigned char>(c) < 32)
-        c = ' ';
-    size_t length = std::max<size_t>(1, e.loc.length);
-    size_t column = e.loc.column ? e.loc.column - 1 : 0;
-    clipLine(line, column);
-    if (column < line.size())
-      length = std::min(length, line.size() - column);
-    else
-      length = 1;
-    out += fmt::format("{:>5} | {}\n      | {}^{}\n", e.loc.line, line, std::string(column, ' '),
-                       std::string(length - 1, '~'));
+                         message, info.kebab);
+    if (e.loc)
+      out += showLine(e.loc.line, files.line(e.loc.file, e.loc.line), e.loc.column ? e.loc.column - 1 : 0,
+                      std::max<size_t>(1, e.loc.length));
   }
+  const auto more = [&](unsigned number, const char *what) {
+    if (number > mostShown)
+      out += fmt::format("... and {} more {}{}\n", number - mostShown, what, number - mostShown == 1 ? "" : "s");
+  };
+  more(errorCount, "error");
+  more(warningCount, "warning");
   return out;
 }
 
 std::string nearestName(llvm::StringRef word, llvm::ArrayRef<std::string> candidates) {
+  if (word.size() > 100) // no name is that long, and the distance would take its time
+    return "";
   unsigned limit = std::max<unsigned>(1, (word.size() + 2) / 3);
   std::string best;
   for (const std::string &candidate : candidates) {

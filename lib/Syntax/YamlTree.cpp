@@ -13,6 +13,9 @@ namespace megalith::ast {
 /// its stack.
 static constexpr unsigned maxYamlDepth = 64;
 
+/// Shipped files have less than a thousand. The tree takes a few hundred bytes for each.
+static constexpr unsigned maxYamlValues = 200'000;
+
 SourceLoc YamlNode::range(size_t begin, size_t end) const {
   if (places.empty())
     return loc;
@@ -194,7 +197,7 @@ public:
 
   std::unique_ptr<YamlNode> root;
   unsigned documents = 0;
-  bool tooDeep = false;
+  bool tooDeep = false, tooMany = false;
   /// The tree lacks what an alias stands for, or has text of a quote that is
   /// not closed: later errors would be about that.
   bool unusable = false;
@@ -206,7 +209,7 @@ private:
   unsigned bomSize = 0;
   /// The sequences and maps being read, outermost first.
   std::vector<YamlNode *> open;
-  unsigned depth = 0;
+  unsigned depth = 0, values = 0;
 
   size_t offset(const YAML::Mark &mark) const {
     return std::min<size_t>(source.size(), mark.pos + bomSize);
@@ -241,6 +244,11 @@ private:
   }
 
   YamlNode *attach(std::unique_ptr<YamlNode> node) {
+    if (++values > maxYamlValues) {
+      tooMany = true;
+      diags.report(Diag::TooManyValues, node->loc, "YAML", maxYamlValues);
+      throw YAML::Exception(YAML::Mark::null_mark(), ""); // the only way to end the parser
+    }
     YamlNode *result = node.get();
     if (open.empty())
       root = std::move(node);
@@ -368,6 +376,8 @@ std::unique_ptr<YamlNode> readYaml(Diagnostics &diags, uint32_t file,
     while (builder.documents < 2 && parser.HandleNextDocument(builder))
       ;
   } catch (const YAML::Exception &error) {
+    if (builder.tooMany)
+      return nullptr;
     if (error.msg == YAML::ErrorMsg::UNKNOWN_ANCHOR)
       builder.reportAlias(error.mark);
     else if (!builder.tooDeep)

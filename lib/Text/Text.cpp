@@ -1,4 +1,5 @@
 #include "megalith/Text/Text.h"
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace megalith::text {
@@ -33,19 +34,30 @@ bool isUtf8(std::string_view text) {
 }
 
 /// Characters that do something instead of being seen: C0 and C1 controls, separators
-/// of lines, and those that turn the direction of text (Unicode TR36, "Bidirectional
-/// text spoofing").
+/// of lines, those that turn the direction of text (Unicode TR36, "Bidirectional text
+/// spoofing"), and the two that are none.
 static bool isActive(std::string_view character) {
   const auto byte = [&](size_t i) -> unsigned { return static_cast<unsigned char>(character[i]); };
   if (character.size() == 1)
     return byte(0) < 0x20 || byte(0) == 0x7f;
   if (character.size() == 2) // U+0080..U+009F, U+061C
     return (byte(0) == 0xc2 && byte(1) < 0xa0) || (byte(0) == 0xd8 && byte(1) == 0x9c);
+  if (character == "\xef\xbf\xbe" || character == "\xef\xbf\xbf") // U+FFFE, U+FFFF
+    return true;
   if (character.size() != 3 || byte(0) != 0xe2)
     return false;
   if (byte(1) == 0x80) // U+200E, U+200F, U+2028..U+202E
     return byte(2) == 0x8e || byte(2) == 0x8f || (byte(2) >= 0xa8 && byte(2) <= 0xae);
   return byte(1) == 0x81 && byte(2) >= 0xa6 && byte(2) <= 0xa9; // U+2066..U+2069
+}
+
+/// Of an active character, which has three bytes at most.
+static unsigned codePoint(std::string_view character) {
+  static constexpr unsigned firstBits[] = {0, 0x7f, 0x1f, 0x0f};
+  unsigned out = static_cast<unsigned char>(character[0]) & firstBits[character.size()];
+  for (const char c : character.substr(1))
+    out = out << 6 | (static_cast<unsigned char>(c) & 0x3f);
+  return out;
 }
 
 static std::string escapes(std::string_view bytes) {
@@ -125,12 +137,53 @@ std::string json(std::string_view text) {
       out += '\\' + escapes(character);
     else if (character == "\"" || character == "\\")
       out += '\\', out += character;
-    else if (size == 1 && isActive(character))
-      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(character[0]));
+    else if (isActive(character))
+      out += fmt::format("\\u{:04x}", codePoint(character));
     else
       out += character;
   }
   return out + '"';
+}
+
+std::string jsonShown(std::string text) {
+  const auto plain = [](char c) { return static_cast<unsigned char>(c) < 0x7f; };
+  if (std::all_of(text.begin(), text.end(), plain))
+    return text;
+  std::string out;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view character = rest.substr(0, std::max<size_t>(1, characterBytes(rest)));
+    rest.remove_prefix(character.size());
+    // What stands between the strings is ASCII, and newlines are part of it.
+    if (!plain(character[0]) && isActive(character))
+      out += fmt::format("\\u{:04x}", codePoint(character));
+    else
+      out += character;
+  }
+  return out;
+}
+
+std::string utf8(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t size = characterBytes(text);
+    const std::string_view character = text.substr(0, size ? size : 1);
+    text.remove_prefix(character.size());
+    out += size == 0 ? escapes(character) : std::string(character);
+  }
+  return out;
+}
+
+std::string xml(std::string_view text) {
+  std::string out;
+  for (const char c : printable(text))
+    switch (c) {
+    case '&': out += "&amp;"; break;
+    case '<': out += "&lt;"; break;
+    case '>': out += "&gt;"; break;
+    case '"': out += "&quot;"; break;
+    default: out += c;
+    }
+  return out;
 }
 
 } // namespace megalith::text

@@ -177,9 +177,9 @@ __device__ void commit(Turn &t) {
   // - count: tokens_proposed += len(draft)
 #line 86 "pipelines/adaptive_speculative.yaml"
   t.count(Metric::tokens_proposed, r.draft.size());
-  // - count: tokens_accepted += accepted
+  // - count: tokens_accepted += min(accepted, appended)
 #line 87 "pipelines/adaptive_speculative.yaml"
-  t.count(Metric::tokens_accepted, r.accepted);
+  t.count(Metric::tokens_accepted, min(r.accepted, appended));
   // tier: tiers(ema, [[high_ema, max_block], [mid_ema, mid_block], [0.0, min_block]])
 #line 49 "pipelines/adaptive_speculative.yaml"
   const int chosen = r.block_size_ema >= 0.8f ? 8 : r.block_size_ema >= 0.5f ? 4 : 1;

@@ -162,9 +162,9 @@ __device__ void commit(Turn &t) {
   // - count: tokens_proposed += len(draft)
 #line 63 "pipelines/speculative_lookup.yaml"
   t.count(Metric::tokens_proposed, r.draft.size());
-  // - count: tokens_accepted += accepted
+  // - count: tokens_accepted += min(accepted, appended)
 #line 64 "pipelines/speculative_lookup.yaml"
-  t.count(Metric::tokens_accepted, r.accepted);
+  t.count(Metric::tokens_accepted, min(r.accepted, appended));
   // goto: COMPLETE if finished else PROPOSE
 #line 65 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? COMPLETE : PROPOSE);

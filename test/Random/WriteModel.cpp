@@ -40,7 +40,7 @@ void writeModel(const std::string &folder, const RandomModel &model,
 
   std::string lines, options;
   for (const reference::RequestInput &r : requests)
-    lines += nlohmann::json{{"id", r.id},
+    lines += nlohmann::json{{"id", r.id.text},
                             {"tokens", r.tokens},
                             {"max_new_tokens", r.maxNewTokens},
                             {"eos", r.eos},

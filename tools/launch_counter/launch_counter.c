@@ -175,6 +175,14 @@ WRAP(cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t n, CUstream strea
 WRAP(cuMemsetD8_v2, (CUdeviceptr to, unsigned char value, size_t n), (to, value, n), countMemset())
 WRAP(cuMemsetD32_v2, (CUdeviceptr to, unsigned value, size_t n), (to, value, n), countMemset())
 
+/* A name as a string of JSON: identifiers are what they are, anything else is not trusted. */
+static void printName(FILE *out, const char *name) {
+  fputc('"', out);
+  for (; *name; ++name)
+    fputc(*name < ' ' || *name == '"' || *name == '\\' || *name == 127 ? '?' : *name, out);
+  fputc('"', out);
+}
+
 static void printPhase(FILE *out, const char *name, int which) {
   const struct counts *c = &counts[which];
   fprintf(out, "\"%s\": {\"launches\": {", name);
@@ -182,7 +190,9 @@ static void printPhase(FILE *out, const char *name, int which) {
   for (int i = 0; i < kernelCount; ++i) {
     if (kernels[i].launches[which] == 0)
       continue;
-    fprintf(out, "%s\"%s\": %llu", separator, kernels[i].name, kernels[i].launches[which]);
+    fputs(separator, out);
+    printName(out, kernels[i].name);
+    fprintf(out, ": %llu", kernels[i].launches[which]);
     separator = ", ";
   }
   fprintf(out,

@@ -1,6 +1,7 @@
 #include "Bench.h"
 #include "EngineRun.h"
 #include "Report.h"
+#include "megalith/Text/Text.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/FileSystem.h"
@@ -23,6 +24,10 @@ bool badOption(Diagnostics &diags, const std::string &option, const std::string 
 }
 
 int64_t most(const std::vector<int64_t> &numbers) { return *std::max_element(numbers.begin(), numbers.end()); }
+
+std::vector<NamedFile> outputsOf(const BenchCommand &command) {
+  return {{"--csv", command.csvFile}, {"--plot", command.plotFile}, {"--timeline", command.timelineFile}};
+}
 
 bool checkOptions(const BenchCommand &command, Diagnostics &diags) {
   const struct {
@@ -47,7 +52,7 @@ bool checkOptions(const BenchCommand &command, Diagnostics &diags) {
   for (const std::string &setting : command.compile.planSettings)
     if (llvm::StringRef(setting).starts_with("stamps="))
       return badOption(diags, "--plan " + setting, "`--phases` and `--timeline` choose that");
-  return mayWrite(command.csvFile, diags) && mayWrite(command.plotFile, diags) && mayWrite(command.timelineFile, diags);
+  return checkOutputs(outputsOf(command), {{"FILE", command.compile.file}, {"--config", command.config}}, diags);
 }
 
 /// The front half, with room for the largest combination. nullopt after an error.
@@ -88,13 +93,14 @@ std::optional<driver::Compilation> compileFor(const BenchCommand &command, Diagn
   return compiled;
 }
 
-/// What a reader calls the shape: the directory of a config.json, else the file's name.
+/// What a reader calls the shape: the directory of a config.json, else the file's name. It goes
+/// onto terminals and into files of several formats.
 std::string shapeName(const std::string &configFile) {
   llvm::SmallString<256> path(configFile);
   llvm::sys::fs::make_absolute(path);
   llvm::sys::path::remove_dots(path, /*remove_dot_dot=*/true);
   const llvm::StringRef directory = llvm::sys::path::filename(llvm::sys::path::parent_path(path));
-  return (llvm::sys::path::filename(path) == "config.json" ? directory : llvm::sys::path::stem(path)).str();
+  return text::printable(llvm::sys::path::filename(path) == "config.json" ? directory : llvm::sys::path::stem(path));
 }
 
 uint32_t hash32(uint32_t x) { // as device/Sync.cuh
@@ -132,7 +138,7 @@ public:
     if (!checkOptions(command, diags))
       return false;
     auto compiled = compileFor(command, diags);
-    if (!compiled || !openDevice())
+    if (!compiled || !checkOutputs(outputsOf(command), filesRead(*compiled, diags.sources()), diags) || !openDevice())
       return false;
     shape = shapeName(compiled->models.front().checked.file.path());
     {
@@ -218,7 +224,7 @@ private:
     }
     for (const TraceRequest &r : outcome->requests)
       if (r.finish == "fault") {
-        diags.report(Diag::RequestFaulted, {}, r.id, r.fault, faultText(r.fault));
+        diags.report(Diag::RequestFaulted, {}, r.id.text, r.fault, faultText(r.fault));
         return std::nullopt;
       }
     return outcome;

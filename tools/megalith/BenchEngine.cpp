@@ -2,6 +2,7 @@
 #include "EngineRun.h"
 #include "Executors.h"
 #include "FindingText.h"
+#include "megalith/Text/Text.h"
 #include "runtime/Engine.h"
 #include "runtime/cpu/CpuEngine.h"
 
@@ -114,7 +115,7 @@ std::unique_ptr<BenchEngine> makeBenchEngine(const BenchCommand &command, const 
   clearProgress();
   if (bench) {
     if (device)
-      bench->device = device->info().name;
+      bench->device = text::printable(device->info().name);
     bench->weightBytes = streamedBytes(*plan);
   }
   return bench;

@@ -1,7 +1,8 @@
 #include "Bench.h"
+#include "megalith/Text/Json.h"
+#include "megalith/Text/Text.h"
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
 
 namespace megalith::tool {
@@ -69,7 +70,7 @@ std::string formatJsonLine(const BenchPoint &p, const std::vector<PhaseTime> &ph
     line["share"] = significant(phase.share);
     j["phases"].push_back(std::move(line));
   }
-  return j.dump() + "\n";
+  return text::dump(j) + "\n";
 }
 
 /// A field of CSV (RFC 4180).
@@ -95,13 +96,6 @@ std::string formatCsv(const std::vector<BenchPoint> &points, const std::string &
   return out;
 }
 
-static std::string escaped(const std::string &text) {
-  std::string out;
-  for (char c : text)
-    out += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
-  return out;
-}
-
 std::string formatPlot(const std::vector<BenchPoint> &points, const std::string &title) {
   std::set<int64_t> contexts, batches;
   double most = 100;
@@ -124,7 +118,7 @@ std::string formatPlot(const std::vector<BenchPoint> &points, const std::string 
                                 "font-family=\"sans-serif\" font-size=\"12\">\n"
                                 "<rect width=\"720\" height=\"400\" fill=\"white\"/>\n"
                                 "<text x=\"{}\" y=\"24\" font-size=\"14\">{}</text>\n",
-                                left, escaped(title));
+                                left, text::xml(title));
   for (double p = 0; p <= most; p += 20)
     out += fmt::format("<path d=\"M{:.1f} {:.1f}h{:.1f}\" stroke=\"#ddd\"/>"
                        "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n",

@@ -1,7 +1,7 @@
 #include "Bench.h"
+#include "megalith/Text/Json.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 namespace megalith::tool {
 
@@ -144,7 +144,7 @@ std::string formatTimeline(const runtime::RunOutcome &outcome, const runtime::Ma
   // A line per event: readable, and small.
   std::string out = "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n";
   for (size_t i = 0; i < events.size(); ++i)
-    out += events[i].dump() + (i + 1 < events.size() ? ",\n" : "\n");
+    out += text::dump(events[i]) + (i + 1 < events.size() ? ",\n" : "\n");
   return out + "]}\n";
 }
 

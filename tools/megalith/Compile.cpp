@@ -1,47 +1,18 @@
 #include "Options.h"
 #include "megalith/IR/Text.h"
-#include "megalith/Os/WriteFile.h"
 #include "megalith/Plan/Plan.h"
-#include "llvm/Support/FileSystem.h"
-#include "llvm/Support/Path.h"
+#include "megalith/Text/Text.h"
 #include "llvm/Support/raw_ostream.h"
 
 namespace megalith::tool {
-
-bool mayWrite(const std::string &path, Diagnostics &diags) {
-  using namespace llvm::sys;
-  if (path.empty() || path == "-")
-    return true;
-  const llvm::StringRef parent = path::parent_path(path);
-  std::error_code error;
-  if (fs::is_directory(path))
-    error = std::make_error_code(std::errc::is_a_directory);
-  else if (fs::exists(path))
-    error = fs::access(path, fs::AccessMode::Write);
-  else
-    error = fs::access(parent.empty() ? "." : parent, fs::AccessMode::Write);
-  if (error)
-    diags.report(Diag::CannotWriteFile, {}, path, error.message());
-  return !error;
-}
-
-bool writeOutput(const std::string &path, llvm::StringRef data, Diagnostics &diags) {
-  if (path == "-") {
-    llvm::outs() << data;
-    return true;
-  }
-  const std::string why = os::writeFile(path, data);
-  if (!why.empty())
-    diags.report(Diag::CannotWriteFile, {}, path, why);
-  return why.empty();
-}
 
 /// Registers, spills and shared memory of each kernel.
 static void reportResources(const jit::CompileResult &result) {
   for (const jit::KernelResources &k : result.kernels)
     llvm::errs() << fmt::format("{}: {} registers, {} + {} bytes spilled (stores + loads), {} bytes of stack, "
                                 "{} bytes of static shared memory\n",
-                                k.kernel, k.registers, k.spillStores, k.spillLoads, k.stackBytes, k.sharedBytes);
+                                text::printable(k.kernel), k.registers, k.spillStores, k.spillLoads, k.stackBytes,
+                                k.sharedBytes);
   llvm::errs() << fmt::format("{} in {:.0f} ms\n", result.cacheHit ? "taken from the kernel cache" : "compiled",
                               result.milliseconds);
 }
@@ -83,8 +54,11 @@ bool compileCommand(const CompileCommand &command, Diagnostics &diags) {
     return false;
   }
 
+  const std::vector<NamedFile> outputs = {{"-o", command.output}};
+  if (!checkOutputs(outputs, {{"FILE", options.file}, {"--ir", options.irFile}, {"--cu", command.cuFile}}, diags))
+    return false;
   auto compiled = driver::compile(options, diags);
-  if (!compiled)
+  if (!compiled || !checkOutputs(outputs, filesRead(*compiled, diags.sources()), diags))
     return false;
   const ir::Module &module = compiled->module;
   auto write = [&](const std::string &text) { return writeOutput(command.output, text, diags); };

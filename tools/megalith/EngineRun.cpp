@@ -2,6 +2,7 @@
 #include "Executors.h"
 #include "Replay.h"
 #include "megalith/Plan/Plan.h"
+#include "megalith/Text/Text.h"
 #include <algorithm>
 
 namespace megalith::tool {
@@ -61,7 +62,7 @@ SourceLoc placeOf(llvm::StringRef place, Diagnostics &diags) {
   auto [file, line] = place.rsplit(':');
   SourceLoc loc;
   for (uint32_t i = 0; i < diags.sources().size(); ++i)
-    if (diags.sources().name(i) == file && !line.getAsInteger(10, loc.line)) {
+    if (text::utf8(diags.sources().name(i)) == file.str() && !line.getAsInteger(10, loc.line)) {
       llvm::StringRef text = diags.sources().line(i, loc.line);
       loc.file = i;
       loc.column = static_cast<uint32_t>(text.size() - text.ltrim().size()) + 1;
@@ -83,7 +84,10 @@ RunReport reportOf(runtime::RunOutcome &&outcome, const std::string &device) {
     RequestReport request;
     request.tokens = std::move(r.tokens);
     request.finish = std::move(r.finish);
+    request.state = std::move(r.state);
     request.fault = std::move(r.fault);
+    request.faultState = std::move(r.faultState);
+    request.place = std::move(r.place);
     request.passes = outcome.counts[i].passes;
     request.rows = outcome.counts[i].rows;
     if (i < outcome.logits.size())

@@ -1,7 +1,6 @@
 #include "Inputs.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 namespace megalith::tool {
 
@@ -16,47 +15,29 @@ SourceLoc RunInputs::place(const SourceFiles &files, size_t request) const {
 
 static int indexOf(const std::vector<Request> &requests, llvm::StringRef id) {
   for (size_t i = 0; i < requests.size(); ++i)
-    if (requests[i].id == id)
+    if (requests[i].id.text == id)
       return static_cast<int>(i);
   return -1;
 }
 
-/// `{"id", "tokens"}` per line.
+std::optional<uint32_t> openInput(const std::string &path, const char *what, Diag missing, Diagnostics &diags) {
+  std::string reason;
+  auto file = diags.sources().open(path, reason, os::dataBytes);
+  if (!file)
+    diags.report(missing, {}, fmt::format("{}: cannot read {}: {}", path, what, reason));
+  return file;
+}
+
 static bool readDrafts(const std::string &path, RunInputs &inputs, Diagnostics &diags) {
-  auto file = driver::openSource(diags, path, {}, os::dataBytes);
+  auto file = openInput(path, "the drafts", Diag::DraftsFile, diags);
   if (!file)
     return false;
-  inputs.drafts.resize(inputs.requests.size());
-  uint32_t number = 0;
-  llvm::SmallVector<llvm::StringRef> lines;
-  diags.sources().text(*file).split(lines, '\n');
-  for (llvm::StringRef line : lines) {
-    ++number;
-    if (line.trim().empty())
-      continue;
-    SourceLoc loc{*file, number, 1, static_cast<uint32_t>(line.rtrim().size())};
-    auto object = nlohmann::json::parse(line.begin(), line.end(), nullptr, false);
-    const char *expected = "expected `{\"id\": \"...\", \"tokens\": [...]}`";
-    if (!object.is_object() || !object.contains("id") || !object["id"].is_string() || !object.contains("tokens") ||
-        !object["tokens"].is_array()) {
-      diags.report(Diag::DraftsFile, loc, expected);
-      return false;
-    }
-    std::string id = object["id"];
-    int request = indexOf(inputs.requests, id);
-    if (request < 0) {
-      diags.report(Diag::DraftsFile, loc, "no request has the id `" + id + "`");
-      return false;
-    }
-    for (const auto &token : object["tokens"]) {
-      if (!token.is_number_integer() || token < 0 || token >= inputs.vocab) {
-        diags.report(Diag::DraftsFile, loc, "`" + token.dump() + "` is no token of the vocabulary");
-        return false;
-      }
-      inputs.drafts[request].push_back(token);
-    }
-  }
-  return true;
+  auto drafts = parseDrafts(diags.sources().text(*file), inputs.requests, inputs.vocab, path);
+  if (!drafts)
+    driver::reportCheckpoint(diags, drafts.error);
+  else
+    inputs.drafts = std::move(*drafts.value);
+  return bool(drafts);
 }
 
 /// TICK:ID:FIELD:VALUE. An id may contain colons.
@@ -99,7 +80,7 @@ static void checkFits(const ir::Module &module, const RunInputs &inputs, Diagnos
       const __int128 positions = __int128(r.tokens.size()) + r.maxNewTokens + beyond;
       const __int128 needed = (positions + pageTokens - 1) / pageTokens;
       if (needed > pages)
-        diags.report(Diag::RequestTooLarge, inputs.place(diags.sources(), i), r.id, int64_t(needed),
+        diags.report(Diag::RequestTooLarge, inputs.place(diags.sources(), i), r.id.text, int64_t(needed),
                      pool->name, pages);
     }
   }
@@ -112,11 +93,9 @@ static void checkPositions(const driver::Compilation &compiled, const RunInputs 
         const Request &r = inputs.requests[i];
         const uint64_t tokens = r.tokens.size() + uint64_t(r.maxNewTokens); // no budget is negative
         if (double(tokens) > *limit)
-          diags.report(Diag::RequestTooLong, inputs.place(diags.sources(), i), r.id, tokens, int64_t(*limit), model.checked.file.path());
+          diags.report(Diag::RequestTooLong, inputs.place(diags.sources(), i), r.id.text, tokens, int64_t(*limit), model.checked.file.path());
       }
 }
-
-constexpr const char *exampleName = "<made-up requests>";
 
 /// Prompts short and long that repeat themselves, so that looking up finds drafts.
 static std::string exampleRequests(int64_t vocab) {
@@ -139,9 +118,16 @@ std::optional<RunInputs> readInputs(const RunCommand &command, const driver::Com
   RequestOptions options;
   options.vocabSize = model.vocab;
   options.byteVocabulary = model.byteVocabulary;
-  const std::string madeUp = command.requests.empty() ? exampleRequests(model.vocab) : "";
-  auto requests = madeUp.empty() ? readRequests(command.requests, options)
-                                 : parseRequests(madeUp, options, exampleName);
+  std::string name = command.requests;
+  if (name.empty()) {
+    name = "<made-up requests>";
+    inputs.file = diags.sources().add(name, exampleRequests(model.vocab));
+  } else if (auto file = openInput(name, "the requests", Diag::RequestsMissing, diags)) {
+    inputs.file = *file;
+  } else {
+    return std::nullopt;
+  }
+  auto requests = parseRequests(diags.sources().text(inputs.file), options, name);
   if (!requests) {
     driver::reportCheckpoint(diags, requests.error);
     return std::nullopt;
@@ -150,14 +136,6 @@ std::optional<RunInputs> readInputs(const RunCommand &command, const driver::Com
   for (Request &request : inputs.requests)
     if (!request.eos)
       request.eos = model.eos;
-  if (madeUp.empty()) {
-    auto file = driver::openSource(diags, command.requests, {}, os::dataBytes);
-    if (!file)
-      return std::nullopt;
-    inputs.file = *file;
-  } else {
-    inputs.file = diags.sources().add(exampleName, madeUp);
-  }
   checkFits(compiled.module, inputs, diags);
   if (!diags.hasErrors())
     checkPositions(compiled, inputs, diags);

@@ -26,6 +26,10 @@ struct RunInputs {
   SourceLoc place(const SourceFiles &files, size_t request) const;
 };
 
+/// Reads a file of data and registers it, once: a pipe gives its text a single time. Reports
+/// `missing`, with `what` it holds.
+std::optional<uint32_t> openInput(const std::string &path, const char *what, Diag missing, Diagnostics &diags);
+
 /// Reads the requests (without a file: some small ones) and the hooks, and checks that each request can ever fit
 /// its pools (`request-too-large`) and the models' positions (`request-too-long`). nullopt after an error.
 std::optional<RunInputs> readInputs(const RunCommand &command, const driver::Compilation &compiled,

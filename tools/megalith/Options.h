@@ -76,8 +76,16 @@ bool runCommand(const RunCommand &command, Diagnostics &diags);
 bool exploreCommand(const ExploreCommand &command, Diagnostics &diags);
 bool benchCommand(const BenchCommand &command, Diagnostics &diags);
 
-/// Whether a file can be written there, asked before what takes long; reports `cannot-write-file`.
-bool mayWrite(const std::string &path, Diagnostics &diags);
+/// A file of the command line.
+struct NamedFile {
+  std::string option; ///< that names it
+  std::string path;   ///< "" or "-": none
+};
+/// Whether all of `outputs` can be written, asked before what takes long; reports `cannot-write-file`,
+/// and `bad-option` for one that is an input or another output as well.
+bool checkOutputs(const std::vector<NamedFile> &outputs, const std::vector<NamedFile> &inputs, Diagnostics &diags);
+/// What a compilation has read beside the files of the command line.
+std::vector<NamedFile> filesRead(const driver::Compilation &compiled, const SourceFiles &sources);
 /// Writes `data` to `path` ("-": the standard output); reports `cannot-write-file`.
 bool writeOutput(const std::string &path, llvm::StringRef data, Diagnostics &diags);
 

@@ -14,7 +14,7 @@ namespace megalith::tool {
 /// How one request ended.
 struct RequestReport {
   std::vector<int32_t> tokens; ///< generated
-  std::string finish, fault;   ///< as in TraceRequest
+  std::string finish, state, fault, faultState, place; ///< as in TraceRequest
   int64_t passes = 0, rows = 0;
   std::vector<float> logits; ///< [generated][vocab], when wanted
 };

@@ -12,6 +12,10 @@ void showProgress(const std::string &text) {
 
 void clearProgress() { showProgress(""); }
 
+static std::vector<NamedFile> outputsOf(const RunCommand &command) {
+  return {{"--trace", command.traceFile}, {"--logits", command.logitsFile}};
+}
+
 /// Options that cannot go together.
 static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
   const bool cpu = command.device == DeviceChoice::Cpu, reference = command.device == DeviceChoice::Reference;
@@ -32,7 +36,14 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
   for (const auto &rule : rules)
     if (rule.wrong)
       diags.report(Diag::BadOption, {}, rule.option, rule.why);
-  return !diags.hasErrors() && mayWrite(command.traceFile, diags) && mayWrite(command.logitsFile, diags);
+  return !diags.hasErrors() && checkOutputs(outputsOf(command),
+                                            {{"FILE", command.compile.file},
+                                             {"--requests", command.requests},
+                                             {"--replay", command.replayFile},
+                                             {"--inject-drafts", command.draftsFile},
+                                             {"--ir", command.compile.irFile},
+                                             {"--cu", command.cuFile}},
+                                            diags);
 }
 
 /// The GPU to run on: null means an executor on the CPU. False after an error.
@@ -71,10 +82,14 @@ static void reportUnfinished(const RunReport &report, const RunInputs &inputs, D
   for (size_t i = 0; i < report.requests.size(); ++i) {
     const RequestReport &r = report.requests[i];
     SourceLoc loc = inputs.place(diags.sources(), i);
-    if (r.finish == "fault")
-      diags.report(Diag::RequestFaulted, loc, inputs.requests[i].id, r.fault, faultText(r.fault));
-    else if (r.finish == "limit")
-      diags.report(Diag::RequestLimit, loc, inputs.requests[i].id, r.tokens.size(), report.ticks);
+    const std::string &id = inputs.requests[i].id.text;
+    if (r.finish == "fault") {
+      diags.report(Diag::RequestFaulted, loc, id, r.fault, faultText(r.fault));
+      if (!r.place.empty())
+        diags.note(placeOf(r.place, diags), fmt::format("in state `{}`, here", r.faultState));
+    } else if (r.finish == "limit") {
+      diags.report(Diag::RequestLimit, loc, id, r.tokens.size(), report.ticks);
+    }
   }
 }
 
@@ -84,7 +99,7 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   driver::CompileOptions options = command.compile;
   options.needWeights = true;
   auto compiled = driver::compile(options, diags);
-  if (!compiled)
+  if (!compiled || !checkOutputs(outputsOf(command), filesRead(*compiled, diags.sources()), diags))
     return false;
   auto inputs = readInputs(command, *compiled, diags);
   if (!inputs)
@@ -95,7 +110,10 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   const bool charts = text && !compiled->module.all(ir::Op::Gauge).empty();
   std::optional<Trace> replay;
   if (!command.replayFile.empty()) {
-    auto read = readTrace(command.replayFile);
+    auto file = openInput(command.replayFile, "the trace", Diag::TraceMissing, diags);
+    if (!file)
+      return false;
+    auto read = parseTrace(diags.sources().text(*file), command.replayFile);
     if (!read) {
       driver::reportCheckpoint(diags, read.error);
       return false;
@@ -118,7 +136,9 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
     for (TraceTick &tick : report->trace.ticks)
       for (TracePass &pass : tick.passes)
         pass.kvHash.clear();
-  if (!command.traceFile.empty())
+  if (command.traceFile == "-")
+    llvm::outs() << formatTrace(report->trace);
+  else if (!command.traceFile.empty())
     if (auto written = writeTrace(command.traceFile, report->trace); !written)
       driver::reportCheckpoint(diags, written.error);
   if (!command.logitsFile.empty())

@@ -1,8 +1,11 @@
 //===- main.cpp - megalith compile | run | explore | bench ------------------------===//
+#include "Numbers.h"
 #include "Options.h"
 #include "megalith/Support/Tool.h"
+#include "megalith/Text/Text.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/raw_ostream.h"
+#include <set>
 
 using namespace megalith;
 using namespace megalith::tool;
@@ -98,15 +101,15 @@ cl::opt<std::string> replayFile("replay", cl::value_desc("file.jsonl"),
                                 cl::desc("Use this trace's tokens, check each against the own logits, and compare "
                                          "the control traces (auto: on the reference executor)"),
                                 RUN);
-cl::opt<double> replayEpsilon("replay-epsilon", cl::value_desc("x"), cl::init(0.05),
-                              cl::desc("A replayed token may be this far below the own maximum, relative to the norm "
-                                       "of the row's logits (default: 0.05)"),
-                              RUN_AND_EXPLORE);
+RealNumber replayEpsilon(0.05, "replay-epsilon", cl::value_desc("x"),
+                         cl::desc("A replayed token may be this far below the own maximum, relative to the norm "
+                                  "of the row's logits (default: 0.05)"),
+                         RUN_AND_EXPLORE);
 cl::opt<std::string> referenceAt("reference-at", cl::value_desc("pass"),
                                  cl::desc("Reference executor: run the IR as it is after this pass"), RUN);
-cl::opt<int64_t> maxTicks("max-ticks", cl::value_desc("n"), cl::desc("Stop after n ticks"), RUN);
-cl::opt<uint64_t> shufflePages("shuffle-pages", cl::value_desc("seed"), cl::desc("Deal KV pages in a random order"),
-                               RUN_AND_EXPLORE);
+WholeNumber<int64_t, 1, INT32_MAX> maxTicks(0, "max-ticks", cl::value_desc("n"), cl::desc("Stop after n ticks"), RUN);
+WholeNumber<uint64_t> shufflePages(0, "shuffle-pages", cl::value_desc("seed"),
+                                   cl::desc("Deal KV pages in a random order"), RUN_AND_EXPLORE);
 cl::opt<bool> kvHash("kv-hash", cl::desc("Put a hash of each row's K and V into the trace"), RUN);
 cl::opt<std::string> logitsFile("logits", cl::value_desc("file"),
                                 cl::desc("Write the logits behind each generated token: a JSON line, then f32"), RUN);
@@ -115,19 +118,21 @@ cl::opt<std::string> draftsFile("inject-drafts", cl::value_desc("file.jsonl"),
                                 RUN_AND_EXPLORE);
 cl::list<std::string> corruptions("inject-corrupt", cl::value_desc("TICK:ID:FIELD:VALUE"),
                                   cl::desc("For tests: overwrite a request's field before a tick"), RUN);
-cl::opt<unsigned> delaySeed("delay-seed", cl::value_desc("n"), cl::desc("For tests: random delays before waits"), RUN);
-cl::opt<double> watchdog("watchdog", cl::value_desc("seconds"), cl::init(10),
-                         cl::desc("Stop a kernel in which nothing moves for so long; 0: never (default: 10)"), RUN);
-cl::opt<unsigned> repeat("repeat", cl::value_desc("n"), cl::init(1),
-                         cl::desc("Run n times; tokens, logits, traces and KV must be equal bit for bit"), RUN);
+WholeNumber<unsigned> delaySeed(0, "delay-seed", cl::value_desc("n"),
+                                cl::desc("For tests: random delays before waits"), RUN);
+RealNumber watchdog(10, "watchdog", cl::value_desc("seconds"),
+                    cl::desc("Stop a kernel in which nothing moves for so long; 0: never (default: 10)"), RUN);
+WholeNumber<unsigned, 1> repeat(1, "repeat", cl::value_desc("n"),
+                                cl::desc("Run n times; tokens, logits, traces and KV must be equal bit for bit"), RUN);
 
 // --- explore
 cl::opt<std::string> exploreRequests("requests", cl::value_desc("file.jsonl"),
                                      cl::desc("As for run (default: three small requests)"), EXPLORE);
-cl::opt<uint64_t> seeds("seeds", cl::value_desc("n"), cl::init(100),
-                        cl::desc("Schedules to run beside the first, which is round robin (default: 100)"), EXPLORE);
-cl::opt<uint64_t> firstSeed("first-seed", cl::value_desc("n"), cl::init(1), cl::desc("Seed of the first of them"),
-                            EXPLORE);
+WholeNumber<uint64_t, 0, 1000000000> seeds(
+    100, "seeds", cl::value_desc("n"),
+    cl::desc("Schedules to run beside the first, which is round robin (default: 100)"), EXPLORE);
+WholeNumber<uint64_t, 0, INT64_MAX> firstSeed(1, "first-seed", cl::value_desc("n"),
+                                              cl::desc("Seed of the first of them"), EXPLORE);
 
 // --- bench
 cl::opt<std::string> benchConfig("config", cl::value_desc("path"), cl::Required,
@@ -137,12 +142,11 @@ cl::list<std::string> benchContexts("context", cl::value_desc("n,..."), cl::Comm
                                     cl::desc("Tokens of each prompt (default: 128)"), BENCH);
 cl::list<std::string> benchBatches("batch", cl::value_desc("n,..."), cl::CommaSeparated,
                                    cl::desc("Requests at a time (default: 1)"), BENCH);
-cl::opt<int64_t> benchTokens("tokens", cl::value_desc("n"), cl::init(64),
-                             cl::desc("Tokens to generate per request (default: 64)"), BENCH);
-cl::opt<int64_t> benchRepeats("repeats", cl::value_desc("n"), cl::init(5),
-                              cl::desc("Runs of each combination, behind one that does not count; medians are printed "
-                                       "(default: 5)"),
-                              BENCH);
+WholeNumber<int64_t> benchTokens(64, "tokens", cl::value_desc("n"),
+                                 cl::desc("Tokens to generate per request (default: 64)"), BENCH);
+WholeNumber<int64_t> benchRepeats(
+    5, "repeats", cl::value_desc("n"),
+    cl::desc("Runs of each combination, behind one that does not count; medians are printed (default: 5)"), BENCH);
 cl::opt<bool> benchPrefill("prefill", cl::desc("Feed the prompts; otherwise their K and V are in the pool, random"),
                            BENCH);
 cl::opt<DeviceChoice> benchDevice("device", cl::desc("Where to run (default: cuda)"), cl::init(DeviceChoice::Cuda),
@@ -194,24 +198,82 @@ bool splitPairs(const cl::list<std::string> &list, StringRef option,
   return true;
 }
 
-/// "sm_90a" -> 900, as __CUDA_ARCH__ has it; 0 when it is no architecture.
-int archNumber(StringRef text) {
-  int number = 0;
-  if (!text.consume_front("sm_") || text.consumeInteger(10, number) || (!text.empty() && text != "a" && text != "f"))
-    return 0;
-  return number * 10;
+/// "sm_90a" -> 900, as __CUDA_ARCH__ has it; nullopt after an error.
+std::optional<int> archNumber(Diagnostics &diags) {
+  StringRef text = arch;
+  unsigned number = 0;
+  if (!text.consume_front("sm_") || text.consumeInteger(10, number) || (!text.empty() && text != "a" && text != "f") ||
+      number > 10000)
+    diags.report(Diag::BadOption, {}, "--arch " + arch, "expected sm_80, sm_90a or the like");
+  else if (number < 80)
+    diags.report(Diag::BadOption, {}, "--arch " + arch, "the kernel needs compute capability 8.0 or more");
+  else
+    return int(number) * 10;
+  return std::nullopt;
+}
+
+/// The same for commands in which only the CPU executor has one to choose.
+std::optional<int> cpuArchNumber(bool cpu, Diagnostics &diags) {
+  auto number = archNumber(diags);
+  if (!number || cpu || !arch.getNumOccurrences())
+    return number;
+  diags.report(Diag::BadOption, {}, "--arch " + arch, "only `--device=cpu` runs another architecture's code");
+  return std::nullopt;
+}
+
+/// Reports numbers that are none, and every option that is given with nothing behind it: a path of
+/// no letters would be taken for an option that is not there.
+bool checkTexts(Diagnostics &diags) {
+  for (NumberOption *number : NumberOption::all())
+    if (number->given())
+      if (const std::string why = number->read(); !why.empty())
+        diags.report(Diag::BadOption, {}, number->shown(), why);
+  const auto empty = [&](StringRef option) {
+    diags.report(Diag::BadOption, {}, (option.size() == 1 ? "-" : "--") + option.str() + " ''",
+                 "it is empty; leave the option out, or name something");
+  };
+  for (const cl::opt<std::string> *option :
+       {&profile, &irFile, &cuFile, &arch, &stopAfter, &output, &requests, &schedule, &traceFile, &replayFile,
+        &referenceAt, &logitsFile, &draftsFile, &exploreRequests, &benchConfig, &benchTimeline, &benchCsv, &benchPlot})
+    if (option->getNumOccurrences() && option->empty())
+      empty(option->ArgStr);
+  for (const cl::list<std::string> &option : // not by `&`, which LLVM overloads
+       {std::cref(modelDirs), std::cref(sets), std::cref(planSettings), std::cref(corruptions), std::cref(benchContexts),
+        std::cref(benchBatches)})
+    for (const std::string &text : option)
+      if (text.empty())
+        empty(option.ArgStr);
+  if (pipelineFile.empty())
+    diags.report(Diag::BadOption, {}, "FILE", "the path of the pipeline is empty");
+  return !diags.hasErrors();
+}
+
+/// `[NAME=]DIR`, each name once.
+bool readModels(driver::CompileOptions &options, Diagnostics &diags) {
+  std::set<std::string> names;
+  for (const std::string &text : modelDirs) {
+    // A name has no path separator, so `./a=b` is a directory.
+    auto [front, back] = StringRef(text).split('=');
+    const bool named = front.size() != text.size() && !front.contains('/');
+    const std::string name = named ? front.str() : "", directory = named ? back.str() : text;
+    if (directory.empty() || (named && name.empty())) {
+      diags.report(Diag::BadOption, {}, "--model " + text, "expected `[NAME=]DIR`");
+      return false;
+    }
+    if (!names.insert(name).second) {
+      diags.report(Diag::BadOption, {}, "--model " + text,
+                   named ? "this model has a directory already" : "there is a directory for all models already");
+      return false;
+    }
+    options.models.push_back({name, directory});
+  }
+  return true;
 }
 
 bool fillCommon(driver::CompileOptions &options, Diagnostics &diags) {
+  if (!checkTexts(diags) || !readModels(options, diags))
+    return false;
   options.file = pipelineFile;
-  for (const std::string &text : modelDirs) {
-    // A name has no path separator, so `./a=b` is a directory.
-    auto [name, directory] = StringRef(text).split('=');
-    if (name.size() == text.size() || name.contains('/'))
-      options.models.push_back({"", text});
-    else
-      options.models.push_back({name.str(), directory.str()});
-  }
   for (const std::string &setting : planSettings)
     options.planSettings.push_back(setting);
   if (!profile.empty())
@@ -219,7 +281,9 @@ bool fillCommon(driver::CompileOptions &options, Diagnostics &diags) {
   options.irFile = irFile;
   options.printAfterAll = printAfterAll;
   options.timePasses = timePasses;
-  options.sink = [](const std::string &text) { errs() << text; };
+  options.sink = [](const std::string &text) {
+    errs() << (errs().is_displayed() ? text::printableLines(text) : text);
+  };
   return splitPairs(sets, "set", options.sets, diags);
 }
 
@@ -227,11 +291,8 @@ bool compileMain(Diagnostics &diags) {
   CompileCommand command;
   if (!fillCommon(command.compile, diags))
     return false;
-  if (archNumber(arch) < 800) {
-    diags.report(Diag::BadOption, {}, "--arch " + arch,
-                 archNumber(arch) ? "the kernel needs compute capability 8.0 or more" : "expected sm_80, sm_90a or the like");
+  if (!archNumber(diags))
     return false;
-  }
   if (const plan::DeviceProfile *ofArch = profile.empty() ? plan::findProfileOfArch(arch) : nullptr)
     command.compile.profile = ofArch->name;
   command.compile.stopAfter = stopAfter;
@@ -248,14 +309,6 @@ bool runMain(Diagnostics &diags) {
   RunCommand command;
   if (!fillCommon(command.compile, diags))
     return false;
-  if (maxTicks < 0 || (maxTicks == 0 && maxTicks.getNumOccurrences())) {
-    diags.report(Diag::BadOption, {}, "--max-ticks " + std::to_string(maxTicks), "expected at least 1");
-    return false;
-  }
-  if (repeat == 0) {
-    diags.report(Diag::BadOption, {}, "--repeat 0", "expected at least 1");
-    return false;
-  }
   if (schedule.getNumOccurrences()) {
     command.schedule = parseSchedule(schedule);
     if (!command.schedule) {
@@ -264,13 +317,10 @@ bool runMain(Diagnostics &diags) {
     }
   }
   command.check = check;
-  command.cpuArch = archNumber(arch);
-  if (command.cpuArch == 0 || (arch.getNumOccurrences() && device != DeviceChoice::Cpu)) {
-    diags.report(Diag::BadOption, {}, "--arch " + arch,
-                 command.cpuArch ? "only `--device=cpu` runs another architecture's code"
-                                 : "expected sm_80, sm_90a or the like");
+  const auto number = cpuArchNumber(device == DeviceChoice::Cpu, diags);
+  if (!number)
     return false;
-  }
+  command.cpuArch = *number;
   command.profileGiven = !profile.empty();
   command.requests = requests;
   command.device = device;
@@ -283,14 +333,14 @@ bool runMain(Diagnostics &diags) {
   command.cuFile = cuFile;
   command.logitsFile = logitsFile;
   command.maxTicks = maxTicks;
-  if (shufflePages.getNumOccurrences())
-    command.shufflePages = shufflePages;
+  if (shufflePages.given())
+    command.shufflePages = uint64_t(shufflePages);
   command.kvHash = kvHash;
   command.draftsFile = draftsFile;
   command.corruptions.assign(corruptions.begin(), corruptions.end());
   command.delaySeed = delaySeed;
   command.watchdogSeconds = watchdog;
-  command.watchdogGiven = watchdog.getNumOccurrences() > 0;
+  command.watchdogGiven = watchdog.given();
   command.repeat = repeat;
   return runCommand(command, diags);
 }
@@ -299,16 +349,15 @@ bool exploreMain(Diagnostics &diags) {
   ExploreCommand command;
   if (!fillCommon(command.run.compile, diags))
     return false;
-  command.run.cpuArch = archNumber(arch);
-  if (command.run.cpuArch == 0) {
-    diags.report(Diag::BadOption, {}, "--arch " + arch, "expected sm_80, sm_90a or the like");
+  const auto number = archNumber(diags);
+  if (!number)
     return false;
-  }
+  command.run.cpuArch = *number;
   command.run.profileGiven = !profile.empty();
   command.run.requests = exploreRequests;
   command.run.cuFile = cuFile;
-  if (shufflePages.getNumOccurrences())
-    command.run.shufflePages = shufflePages;
+  if (shufflePages.given())
+    command.run.shufflePages = uint64_t(shufflePages);
   command.run.draftsFile = draftsFile;
   command.run.replayEpsilon = replayEpsilon;
   command.seeds = seeds;
@@ -339,13 +388,10 @@ bool benchMain(Diagnostics &diags) {
       !numbersOf(benchBatches, "batch", 1, command.batches, diags))
     return false;
   command.cpu = benchDevice == DeviceChoice::Cpu;
-  command.cpuArch = archNumber(arch);
-  if (command.cpuArch == 0 || (arch.getNumOccurrences() && !command.cpu)) {
-    diags.report(Diag::BadOption, {}, "--arch " + arch,
-                 command.cpuArch ? "only `--device=cpu` runs another architecture's code"
-                                 : "expected sm_80, sm_90a or the like");
+  const auto number = cpuArchNumber(command.cpu, diags);
+  if (!number)
     return false;
-  }
+  command.cpuArch = *number;
   command.profileGiven = !profile.empty();
   command.config = benchConfig;
   command.tokens = benchTokens;
@@ -368,12 +414,18 @@ int megalithMain(int argc, char **argv) {
   // With `--help` behind it LLVM would take a command that is none for a question.
   if (argc > 1 && argv[1][0] != '-' &&
       llvm::none_of(cl::getRegisteredSubcommands(), [&](cl::SubCommand *known) { return known->getName() == argv[1]; })) {
-    errs() << "megalith: unknown command `" << argv[1] << "`; there are compile, run, explore and bench\n";
+    errs() << "megalith: unknown command `" << text::printable(argv[1], 200) << "`; there are compile, run, explore and bench\n";
     return 1;
   }
-  cl::ParseCommandLineOptions(argc, argv,
-                              "megalith turns a YAML description of an LLM inference pipeline into one\n"
-                              "persistent CUDA kernel, and runs it. `megalith run --help` has examples.\n");
+  std::string wrong;
+  raw_string_ostream wrongStream(wrong);
+  if (!cl::ParseCommandLineOptions(argc, argv,
+                                   "megalith turns a YAML description of an LLM inference pipeline into one\n"
+                                   "persistent CUDA kernel, and runs it. `megalith run --help` has examples.\n",
+                                   &wrongStream)) {
+    errs() << text::printableLines(wrong);
+    return 1;
+  }
   if (!compileSub && !runSub && !exploreSub && !benchSub) {
     cl::PrintHelpMessage();
     outs() << exampleText;

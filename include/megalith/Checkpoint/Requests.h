@@ -2,6 +2,7 @@
 #ifndef MEGALITH_CHECKPOINT_REQUESTS_H
 #define MEGALITH_CHECKPOINT_REQUESTS_H
 
+#include "megalith/Checkpoint/RequestId.h"
 #include "megalith/Checkpoint/Result.h"
 #include <cstdint>
 #include <string>
@@ -12,8 +13,7 @@ namespace megalith {
 
 /// One line of a requests file.
 struct Request {
-  /// A number in the file becomes its decimal text.
-  std::string id;
+  RequestId id;
   /// The prompt; never empty.
   std::vector<int32_t> tokens;
   int64_t maxNewTokens = 0;
@@ -25,26 +25,34 @@ struct Request {
   unsigned line = 0;
 };
 
+/// A file has at most so many requests, and a line of it so many bytes.
+constexpr size_t MaxRequests = 1'000'000;
+constexpr size_t MaxRequestLineBytes = 256 << 20;
+
 struct RequestOptions {
   /// Token ids must be below it.
   int64_t vocabSize = 0;
   /// Allows `text`: each byte of its UTF-8 form is one token.
   bool byteVocabulary = false;
+  size_t most = MaxRequests;
 };
 
 /// Reads JSON lines
 /// `{"id", "tokens" or "text", "max_new_tokens"[, "eos"][, "priority"]}`;
-/// blank lines are skipped. The first error is returned with its line and,
-/// where it is known, its column. Errors: `requests-missing`, `request-syntax`,
-/// `request-key`, `request-empty-prompt`, `request-budget`,
-/// `request-duplicate-id`, `request-token-range`.
-Result<std::vector<Request>> readRequests(const std::string &path,
-                                          const RequestOptions &options);
-
-/// The same from text; `file` is named in errors.
+/// blank lines are skipped, and a byte order mark in front of the first one. `file`
+/// is named in errors. The first error is returned with its line and, where it is
+/// known, its column. Errors: `request-syntax`, `request-key`,
+/// `request-empty-prompt`, `request-budget`, `request-duplicate-id`,
+/// `request-token-range`, `request-count`.
 Result<std::vector<Request>> parseRequests(std::string_view text,
                                            const RequestOptions &options,
                                            const std::string &file);
+
+/// Reads JSON lines `{"id", "tokens"}` of some of `requests`: what is proposed to each
+/// of these in place of looking up. In the order of `requests`. Error: `drafts-file`.
+Result<std::vector<std::vector<int32_t>>>
+parseDrafts(std::string_view text, const std::vector<Request> &requests,
+            int64_t vocabSize, const std::string &file);
 
 } // namespace megalith
 

@@ -2,6 +2,7 @@
 #ifndef MEGALITH_CHECKPOINT_RESULT_H
 #define MEGALITH_CHECKPOINT_RESULT_H
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +21,9 @@ struct CheckpointError {
   /// Both start at 1; 0 means that the error has no such position.
   unsigned line = 0;
   unsigned column = 0;
+  /// What was read of `file`, with a line: a pipe would not give it again. Null when
+  /// whoever gets the error gave the text.
+  std::shared_ptr<const std::string> text = nullptr;
 };
 
 /// Either a value or the error that prevented it. This library does not use

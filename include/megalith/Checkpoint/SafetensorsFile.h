@@ -82,6 +82,9 @@ public:
   /// The path of the file, or of the index of several, for messages.
   const std::string &path() const { return Path; }
 
+  /// The paths of all files that were opened, without the index.
+  const std::vector<std::string> &files() const { return Files; }
+
 private:
   std::optional<CheckpointError> add(const std::string &path);
   std::optional<CheckpointError> addShards(const std::string &dir);
@@ -89,6 +92,7 @@ private:
   std::vector<std::shared_ptr<const os::MappedFile>> Mappings;
   std::map<std::string, TensorView, std::less<>> Tensors;
   std::string Path;
+  std::vector<std::string> Files;
 };
 
 } // namespace megalith

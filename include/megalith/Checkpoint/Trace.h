@@ -7,6 +7,7 @@
 #ifndef MEGALITH_CHECKPOINT_TRACE_H
 #define MEGALITH_CHECKPOINT_TRACE_H
 
+#include "megalith/Checkpoint/RequestId.h"
 #include "megalith/Checkpoint/Result.h"
 #include "megalith/IR/Row.h"
 #include <map>
@@ -60,12 +61,21 @@ struct TraceTick {
 
 /// How a request ended.
 struct TraceRequest {
-  std::string id;
+  RequestId id;
   std::vector<int32_t> tokens; ///< generated
-  std::string finish;          ///< "stop", "length", "fault" or "limit"
+  std::string finish;          ///< what finishOf() gives
+  std::string state;           ///< in which it stands at the end
   std::string fault;           ///< its code when `finish` is "fault"
+  /// With a fault: the state in which it happened, and `file:line` of the code. Either is
+  /// empty when it is not known. The place is never compared: files may lie elsewhere.
+  std::string faultState, place;
   bool operator==(const TraceRequest &) const = default;
 };
+
+/// Why a request ended: "fault"; "limit" (the run was cut off before it reached a terminal
+/// state); "stop" (it appended an EOS); "length" (its budget is used up); or "state": the
+/// pipeline's own logic took it to a terminal state.
+std::string finishOf(bool fault, bool terminal, bool eos, bool budgetUsedUp);
 
 struct Trace {
   std::string pipeline;
@@ -80,12 +90,10 @@ std::string formatTrace(const Trace &trace);
 /// Writes formatTrace() to `path`. Error: `trace-write`.
 Result<bool> writeTrace(const std::string &path, const Trace &trace);
 
-/// Errors carry the line: `trace-missing`, `trace-syntax` (not JSON),
-/// `trace-key` (a missing member or one of a wrong type), `trace-end` (the
-/// file ends before the line with the results).
-Result<Trace> readTrace(const std::string &path);
-
-/// The same from text; `file` is named in errors.
+/// Reads what formatTrace() writes and nothing else; `file` is named in errors.
+/// These carry the line: `trace-syntax` (not JSON), `trace-key` (a member that is
+/// missing, unknown or not what it must be), `trace-end` (the text ends before the
+/// line with the results, or goes on behind it).
 Result<Trace> parseTrace(std::string_view text, const std::string &file);
 
 /// The first difference, as one line that names tick and place; empty when the

@@ -30,11 +30,13 @@ void emitControl(CodeWriter &w, const ir::Module &module, const SourceFiles *fil
 /// The control part of the manifest, a JSON object:
 ///
 ///   {"request_bytes", "fields": [{"name", "type", "offset", "capacity", "init"}],
-///    "states": [{"name", "initial", "terminal", "slot", "parked", "preemptible"}],
-///    "initial_state", "fault_state", "metrics": [], "gauges": [{"name", "type"}]}
+///    "states": [{"name", "place", "initial", "terminal", "slot", "parked", "preemptible"}],
+///    "initial_state", "file", "calls": [place], "fault_state", "metrics": [],
+///    "gauges": [{"name", "type"}]}
 ///
 /// Offsets are in bytes from the RequestHeader. `capacity` stands at sequences
-/// only: a word with the length, then that many tokens. States are indices.
+/// only: a word with the length, then that many tokens. States are indices, places `file:line`; calls are
+/// in the order of their sites.
 std::string requestLayoutJson(const ir::Module &module);
 
 } // namespace megalith::emit

@@ -142,6 +142,9 @@ public:
   std::vector<const Operation *> all(Op op) const;
   /// An integer param's value (`param @name {value = ...}`); asserts that it exists.
   int64_t param(llvm::StringRef name) const;
+  /// The file that `loc` is in, and `file:line` as UTF-8; empty when there is no place.
+  std::string path(SourceLoc loc) const;
+  std::string place(SourceLoc loc) const;
 };
 
 /// Appends operations to a region, making result values.

@@ -59,7 +59,7 @@ struct Options {
 };
 
 struct RequestInput {
-  std::string id;
+  RequestId id;
   std::vector<int32_t> tokens; ///< the prompt; not empty
   int64_t maxNewTokens = 0;
   std::vector<int32_t> eos;
@@ -68,9 +68,7 @@ struct RequestInput {
 
 struct RequestResult {
   std::vector<int32_t> tokens; ///< generated
-  /// "stop" (an EOS), "length", "fault", "limit" (the tick limit came first).
-  std::string finish;
-  std::string fault;                     ///< a name of IR/Faults.def
+  std::string finish, state, fault;      ///< as in TraceRequest
   int64_t passes = 0, rows = 0;          ///< that it took part in, that it fed
   int64_t firstTick = -1, lastTick = -1; ///< in which it held a slot
   /// With keepLogits: for each generated token the row that predicted it.

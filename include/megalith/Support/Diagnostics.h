@@ -10,12 +10,17 @@
 //
 // Messages are lower case, have no full stop, quote code in backticks, and say
 // what to do. User errors go through here; our own bugs are assertions.
+//
+// Names, paths, values and lines of files are a user's: they are printed as
+// text::printable has them, and long ones are cut. Behind the 20th error (and the
+// 20th warning) only the number of the others is told.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_SUPPORT_DIAGNOSTICS_H
 #define MEGALITH_SUPPORT_DIAGNOSTICS_H
 
 #include "megalith/Os/ReadFile.h"
 #include "megalith/Support/SourceLoc.h"
+#include "megalith/Text/Text.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 #include <fmt/format.h>
@@ -49,8 +54,11 @@ class SourceFiles {
 public:
   /// Registers a file's text and returns its index.
   uint32_t add(std::string name, std::string text);
-  /// Reads a file from disk (os::readFile); nothing, and why, when it cannot be read.
+  /// Reads a file from disk (os::readFile); nothing, and why, when it cannot be read. A file
+  /// that was read under this name before is that one: a pipe gives its text a single time.
   std::optional<uint32_t> open(const std::string &path, std::string &reason, uint64_t most = os::sourceBytes);
+  /// The file of this name that was registered last.
+  std::optional<uint32_t> find(llvm::StringRef name) const;
   llvm::StringRef name(uint32_t file) const;
   llvm::StringRef text(uint32_t file) const;
   /// Line `line` (1-based) of `file`, without its newline; empty if absent.
@@ -60,6 +68,7 @@ public:
 private:
   struct File {
     std::string name, text;
+    bool opened = false; ///< read from disk
     std::vector<size_t> lineStarts;
   };
   std::vector<std::unique_ptr<File>> files;
@@ -70,11 +79,15 @@ class Diagnostics {
 public:
   explicit Diagnostics(SourceFiles &files) : files(files) {}
 
+  /// So many errors, and so many warnings, are kept and shown.
+  static constexpr unsigned mostShown = 20;
+
   /// Reports `id` at `loc` (SourceLoc() = no place). Arguments fill `{}` of the
   /// registered text.
   template <typename... Args>
   void report(Diag id, SourceLoc loc, const Args &...args) {
-    add(id, loc, fmt::format(fmt::runtime(diagInfo(id).text), args...));
+    if (count(id))
+      add(id, loc, fmt::format(fmt::runtime(diagInfo(id).text), shortened(args)...));
   }
   /// Adds a note to the last diagnostic: a second place or a suggestion.
   void note(SourceLoc loc, std::string text);
@@ -83,12 +96,24 @@ public:
   void suggest(llvm::StringRef word, llvm::ArrayRef<std::string> candidates);
 
   bool hasErrors() const { return errorCount != 0; }
+  /// Those that are not shown are counted, too.
   unsigned errors() const { return errorCount; }
   SourceFiles &sources() { return files; }
-  /// All messages rendered so far, in order, with source lines and carets.
+  /// All messages so far, in order, with source lines and carets. No byte of it but the
+  /// newlines controls a terminal.
   std::string render() const;
 
 private:
+  /// An argument of a message; a text is cut before it hides the rest of the message.
+  template <typename T> static decltype(auto) shortened(const T &value) {
+    if constexpr (std::is_convertible_v<const T &, llvm::StringRef>)
+      return cut(value);
+    else
+      return (value);
+  }
+  static std::string cut(llvm::StringRef text);
+  /// Whether one more of `id` is shown.
+  bool count(Diag id);
   void add(Diag id, SourceLoc loc, std::string text);
   struct Entry {
     Diag id;
@@ -98,7 +123,8 @@ private:
   };
   SourceFiles &files;
   std::vector<Entry> entries;
-  unsigned errorCount = 0;
+  unsigned errorCount = 0, warningCount = 0;
+  bool lastIsShown = false; ///< notes follow the diagnostic that they belong to
 };
 
 /// The candidate nearest to `word` by edit distance, or "" when none is close

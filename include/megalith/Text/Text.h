@@ -7,7 +7,8 @@
 //   into `// ...` of generated code    text::comment
 //   into a string of generated code    text::literal
 //   onto a terminal                    text::printable
-//   into JSON                          text::json
+//   into JSON                          text::json, or text::dump (Json.h) of a whole value
+//   into XML (a plot)                  text::xml
 //
 // What is unsafe there becomes a visible escape, `\x0d`: never dropped, never raw.
 // No LLVM: the runtime uses this as well.
@@ -37,9 +38,19 @@ std::string printable(std::string_view text, size_t most = std::string_view::npo
 /// The same of a text of several lines: newlines and tabs stay.
 std::string printableLines(std::string_view text);
 
-/// A string of JSON with its quotes. Bytes that are no UTF-8 become `\x..` as text, since
-/// JSON cannot hold them.
+/// A string of JSON with its quotes. Characters that a terminal would obey are `\u....`.
+/// Bytes that are no UTF-8 become `\x..` as text, since JSON cannot hold them.
 std::string json(std::string_view text);
+
+/// A whole text of JSON, with these characters as `\u....` in its strings.
+std::string jsonShown(std::string text);
+
+/// UTF-8 of any bytes: those that are none become `\x..` as text.
+std::string utf8(std::string_view text);
+
+/// One line of text between two tags of XML or in an attribute with double quotes. As on a
+/// terminal, since XML has no way to write most control characters.
+std::string xml(std::string_view text);
 
 /// Bytes of the UTF-8 character at the front of `text`; 0 when none stands there (RFC 3629:
 /// no overlong forms, no surrogates, nothing beyond U+10FFFF) or `text` is empty.

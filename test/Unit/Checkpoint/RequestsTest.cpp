@@ -1,5 +1,5 @@
 #include "megalith/Checkpoint/Requests.h"
-#include "TempDir.h"
+#include "../Terminal.h"
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ TEST(Requests, ReadsEveryKey) {
   EXPECT_EQ(first.eos, (std::vector<int32_t>{3, 4}));
   EXPECT_EQ(first.priority, -2);
   EXPECT_EQ(first.line, 1u);
-  EXPECT_EQ(second.id, "7");
+  EXPECT_EQ(second.id, RequestId::ofInteger("7"));
   EXPECT_EQ(second.tokens, (std::vector<int32_t>{'h', 0xc3, 0xa9}));
   EXPECT_EQ(second.eos, (std::vector<int32_t>{9}));
   EXPECT_EQ(second.line, 3u);
@@ -102,6 +102,105 @@ TEST(Requests, Keys) {
             "integer, found `2147483648`");
 }
 
+TEST(Requests, NumbersAreIntegersInRange) {
+  // `KEY`, what stands behind it, and whether that is an integer.
+  for (const char *value : {"1.0", "0.9", "1e0", "true", "null", "\"1\"", "[1]", "{}", "9223372036854775808",
+                            "18446744073709551615", "18446744073709551616", "-9223372036854775809", "4294967554"}) {
+    const std::string row = R"({"id": 1, "tokens": [0], "max_new_tokens": 1, "priority": )";
+    EXPECT_EQ(errorOfLine(row + value + "}").substr(0, 53),
+              "request-key:1:47: request `1`: `priority` must be a 3") << value;
+    for (const char *key : {"tokens", "eos"}) {
+      std::string text = R"({"id": 1, "max_new_tokens": 1, "tokens": [0]})";
+      if (std::string(key) == "tokens")
+        text.replace(text.find("[0]"), 3, std::string("[1, ") + value + "]");
+      else
+        text.insert(text.size() - 1, std::string(", \"eos\": [1, ") + value + "]");
+      const std::string error = errorOfLine(text);
+      EXPECT_NE(error, "no error") << text;
+      // Nothing is shown as another number than it is.
+      EXPECT_NE(error.find(std::string(value) == "1e0" ? "1.0" : value[0] == '-' || value[0] == '1' || value[0] == '"' ? "" : value), error.npos)
+          << error;
+    }
+    if (std::string(value) != "4294967554") {
+      EXPECT_EQ(errorOfLine(std::string(R"({"id": 1, "tokens": [0], "max_new_tokens": )") + value + "}").substr(0, 62),
+                "request-key:1:26: request `1`: `max_new_tokens` must be an int") << value;
+    }
+  }
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [9223372036854775808], "max_new_tokens": 1})"),
+            "request-token-range:1:11: request `1`: token 9223372036854775808 in `tokens` is outside the vocabulary of 260");
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0], "max_new_tokens": 1e309})"),
+            "request-syntax:1:44: not valid JSON: the number `1e309` is too large for 64 bits of floating point");
+}
+
+TEST(Requests, DeepJson) {
+  for (const char *key : {"id", "tokens", "text", "max_new_tokens", "eos", "priority", "other"})
+    for (size_t depth : {150, 100'000}) {
+      const std::string deep = std::string(depth, '[') + std::string(depth, ']');
+      EXPECT_EQ(errorOfLine("{\"" + std::string(key) + "\": " + deep + "}").substr(0, 17), "request-syntax:1:") << key;
+    }
+}
+
+TEST(Requests, BytesThatAreNotText) {
+  const std::string good = R"({"id": "a", "tokens": [1, 2], "max_new_tokens": 1, "eos": []})";
+  for (int b = 0; b < 256; ++b)
+    for (size_t at : {size_t(0), size_t(1), size_t(8), size_t(9), size_t(12), size_t(24), good.size()}) {
+      std::string text = good;
+      text.insert(at, 1, static_cast<char>(b));
+      auto result = parse(text + "\n" + R"({"id": "b", "tokens": [1], "max_new_tokens": 1})");
+      if (!result) {
+        EXPECT_FALSE(controlsTerminal(result.error.message)) << b << " at " << at << ": " << result.error.message;
+        EXPECT_EQ(result.error.line, 1u);
+      } else if (b != '\n') { // a newline at an end makes a blank line
+        EXPECT_EQ(result->size(), 2u) << b << " at " << at;
+      }
+    }
+  // What follows a byte 0 is not dropped.
+  EXPECT_EQ(errorOfLine(good + std::string(1, '\0') + "x"), "request-syntax:1:62: not valid JSON: a byte 0, which is no text");
+  EXPECT_EQ(errorOfLine("{\"id\": \"\x1b[31m\"}").substr(0, 16), "request-syntax:1");
+  // An escaped one is part of the id, and messages show it as text.
+  EXPECT_EQ(errorOfLine(R"({"id": "\u001b[31m\u009b", "tokens": []})"),
+            "request-empty-prompt:1:28: request `\\x1b[31m\\xc2\\x9b` has an empty prompt; give at least one token");
+}
+
+TEST(Requests, LinesAndMarks) {
+  const std::string good = R"({"id": 1, "tokens": [0], "max_new_tokens": 1})";
+  for (const std::string &text : {"\xef\xbb\xbf" + good, "\xef\xbb\xbf\n" + good + "\r\n\r\n", good, "\r\n \t\n" + good,
+                                  good + "\r"}) {
+    auto result = parse(text);
+    ASSERT_TRUE(result) << text << result.error.message;
+    EXPECT_EQ(result->size(), 1u) << text;
+  }
+  EXPECT_TRUE(parse(""));
+  EXPECT_TRUE(parse("\xef\xbb\xbf"));
+  // A carriage return alone ends no line.
+  EXPECT_EQ(errorOfLine(good + "\r" + good).substr(0, 20), "request-syntax:1:47:");
+  EXPECT_EQ(errorOfLine("\xef\xbb\xbf{\"id\": 1, \"x\": 0}").substr(0, 17), "request-key:1:14:");
+}
+
+TEST(Requests, ManyAndLong) {
+  std::string text;
+  for (int i = 0; i < 20'000; ++i)
+    text += fmt::format("{{\"id\":{},\"tokens\":[1],\"max_new_tokens\":1}}\n", i);
+  auto all = parse(text);
+  ASSERT_TRUE(all) << all.error.message;
+  EXPECT_EQ(all->size(), 20'000u);
+  auto more = parseRequests(text, {260, true, 19'999}, "r.jsonl");
+  EXPECT_EQ(more.error.kind, "request-count");
+  EXPECT_EQ(more.error.line, 20'000u);
+  EXPECT_EQ(more.error.message, "a run has at most 19999 requests; give the others to another run");
+
+  std::string tokens = "[0";
+  for (int i = 1; i < 100'000; ++i)
+    tokens += ",1";
+  auto one = parse("{\"id\": 1, \"tokens\": " + tokens + "], \"max_new_tokens\": 1}");
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->front().tokens.size(), 100'000u);
+  const std::string id(100'000, 'i');
+  EXPECT_LT(errorOfLine("{\"id\": \"" + id + "\", \"tokens\": []}").size(), 300u);
+  EXPECT_LT(errorOfLine("{\"id\": 1, \"" + id + "\": []}").size(), 300u);
+  EXPECT_LT(errorOfLine("{\"id\": 1, \"tokens\": {\"a\": " + tokens + "]}}").size(), 300u);
+}
+
 TEST(Requests, Values) {
   EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [], "max_new_tokens": 1})"),
             "request-empty-prompt:1:11: request `1` has an empty prompt; give "
@@ -127,16 +226,46 @@ TEST(Requests, Values) {
 TEST(Requests, DuplicateId) {
   EXPECT_EQ(errorOfLine("{\"id\": 1, \"tokens\": [0], \"max_new_tokens\": 1}\n\n"
                     "{\"tokens\": [0], \"max_new_tokens\": 1, \"id\": \"1\"}"),
-            "request-duplicate-id:3:38: id `1` is already used on line 1");
+            "request-duplicate-id:3:38: id `1` is already used on line 1; an "
+            "integer and a string of its digits are the same id");
+  EXPECT_EQ(errorOfLine("{\"id\": \"1\", \"tokens\": [0], \"max_new_tokens\": 1}\n"
+                        "{\"id\": \"1\", \"tokens\": [0], \"max_new_tokens\": 1}"),
+            "request-duplicate-id:2:2: id `1` is already used on line 1");
 }
 
-TEST(Requests, Missing) {
-  TempDir dir;
-  auto result = readRequests(dir.path() + "/none.jsonl", {260, true});
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error.kind, "requests-missing");
-  std::string path = dir.write("r.jsonl", "");
-  auto empty = readRequests(path, {260, true});
-  ASSERT_TRUE(empty);
-  EXPECT_TRUE(empty->empty());
+/// What came in goes out.
+TEST(Requests, IdKeepsItsType) {
+  for (const char *id : {"7", "\"7\"", "-3", "18446744073709551615", R"("a\"b")"}) {
+    auto result = parse(fmt::format(
+        R"({{"id": {}, "tokens": [0], "max_new_tokens": 1}})", id));
+    ASSERT_TRUE(result) << result.error.message;
+    EXPECT_EQ((*result)[0].id.json(), id);
+  }
+}
+
+static std::string draftsError(const std::string &text) {
+  auto requests = parse("{\"id\": \"a\", \"tokens\": [0], \"max_new_tokens\": 1}\n"
+                        "{\"id\": \"b\", \"tokens\": [0], \"max_new_tokens\": 1}\n");
+  auto drafts = parseDrafts(text, *requests, 260, "d.jsonl");
+  if (drafts)
+    return fmt::format("{} {}", (*drafts)[0].size(), (*drafts)[1].size());
+  EXPECT_EQ(drafts.error.kind, "drafts-file");
+  EXPECT_EQ(drafts.error.file, "d.jsonl");
+  return fmt::format("{}:{}: {}", drafts.error.line, drafts.error.column, drafts.error.message);
+}
+
+TEST(Drafts, ReadStrictly) {
+  EXPECT_EQ(draftsError("{\"id\": \"b\", \"tokens\": [1, 259, 0]}\r\n\n"), "0 3");
+  EXPECT_EQ(draftsError("{\"id\": \"c\", \"tokens\": []}"), "1:2: no request has the id `c`");
+  EXPECT_EQ(draftsError("{\"id\": \"a\", \"tokens\": []}\n{\"id\": \"a\", \"tokens\": []}"),
+            "2:2: id `a` is already used on line 1");
+  EXPECT_EQ(draftsError("{\"id\": \"a\", \"drafts\": []}"), "1:13: unknown member `drafts` of a line; it has `id`, `tokens`");
+  EXPECT_EQ(draftsError("{\"id\": \"a\"}"), "1:1: a line has no `tokens`");
+  EXPECT_EQ(draftsError("[]"), "1:1: a line must be an object, found `[]`");
+  for (const char *token : {"260", "-1", "4294967297", "0.5", "1.0", "9223372036854775808", "\"1\"", "[]"})
+    EXPECT_EQ(draftsError(std::string("{\"id\": \"a\", \"tokens\": [1, ") + token + "]}"),
+              std::string("1:13: `tokens[1]` must be an integer from 0 to 259, found `") +
+                  (*token == '"' ? "1" : token) + "`");
+  EXPECT_EQ(draftsError("{\"id\": " + std::string(200'000, '[')).substr(0, 6), "1:107:");
+  EXPECT_EQ(draftsError(std::string("{\"id\": \"a\", \"tokens\": []}\0x", 27)), "1:26: a byte 0, which is no text");
 }

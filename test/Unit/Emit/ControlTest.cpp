@@ -230,6 +230,22 @@ TEST(EmitControl, AnIndexIsCheckedEvenWhereCppWouldNotEvaluateIt) {
             "  t.goTo(r.accepted < 5 && same ? VERIFY : DONE);\n");
 }
 
+/// `#line` gives a fault the line of its statement; what stands on another one says so.
+TEST(EmitControl, AnIndexOfAnotherLineNamesIt) {
+  const std::string text = R"(      %d = field.get @draft : token<8> @0:27:9
+      %a = field.get @accepted : i32 @0:27:9
+      %x = seq.at(%d, %a) : token @0:27:9
+      %c1 = const {value = 1} : i32 @0:28:9
+      %y = seq.at(%d, %c1) : token @0:28:9
+      %both = seq.make(%x, %y) : token<2> @0:28:9
+      field.set @draft(%both) @0:28:9
+      goto {to = ["DONE"]} @0:29:9
+)";
+  EXPECT_EQ(commitOf(text), "  Request &r = t.r;\n"
+                            "  t.set(r.draft, list(t.at(r.draft, r.accepted, 27), t.at(r.draft, 1)));\n"
+                            "  t.goTo(DONE);\n");
+}
+
 TEST(EmitControl, RealArithmeticIsRoundedOncePerOperation) {
   EXPECT_EQ(commitOf(R"(      %a = field.get @accepted : i32 @0:27:9
       %c8 = const {value = 8} : i32 @0:27:9
@@ -381,6 +397,9 @@ TEST(RequestLayout, OffsetsFollowTheHeader) {
   EXPECT_EQ(json["fault_state"], 4);
   EXPECT_EQ(json["states"][1]["name"], "VERIFY");
   EXPECT_EQ(json["states"][1]["slot"], true);
+  EXPECT_EQ(json["states"][1]["place"], "p.yaml:13");
+  EXPECT_EQ(json["file"], "p.yaml");
+  EXPECT_EQ(json["calls"][0], "p.yaml:23");
   EXPECT_EQ(json["metrics"][0], "committed");
   EXPECT_EQ(json["gauges"][0]["name"], "size.block");
 }

@@ -41,8 +41,9 @@ class ShippedPipeline : public testing::TestWithParam<const char *> {};
 
 TEST_P(ShippedPipeline, IsValidIrThatReadsBack) {
   SourceFiles files;
-  auto file = files.open(std::string(MEGALITH_SOURCE_DIR) + "/pipelines/" + GetParam());
-  ASSERT_TRUE(file);
+  std::string reason;
+  auto file = files.open(std::string(MEGALITH_SOURCE_DIR) + "/pipelines/" + GetParam(), reason);
+  ASSERT_TRUE(file) << reason;
   Diagnostics diags(files);
   auto parsed = ast::parsePipeline(diags, *file);
   ASSERT_TRUE(parsed) << diags.render();

@@ -400,7 +400,8 @@ inline std::string speculative(const Settings &s) {
     %keep = sub(%cn, %c1) : i32
     kv.keep @target(%keep)
     count.add @tokens_committed(%app)
-    count.add @tokens_accepted(%ca)
+    %counted = min(%ca, %app) : i32
+    count.add @tokens_accepted(%counted)
     %shown = policy.read @size {{output = "block"}} : i32
     trace @"size.block"(%shown)
     %ema1 = policy.read @size {{output = "ema"}} : f32

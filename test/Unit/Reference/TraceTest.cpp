@@ -1,5 +1,9 @@
 #include "TinyModel.h"
+#include "megalith/Text/Text.h"
+#include <cmath>
 #include <cstdio>
+#include <fmt/format.h>
+#include <fstream>
 
 using namespace tiny;
 
@@ -23,15 +27,14 @@ TEST(Trace, FileReadsBackEqual) {
   Trace trace = sample();
   std::string path = testing::TempDir() + "megalith_trace_test.jsonl";
   ASSERT_TRUE(writeTrace(path, trace));
-  auto again = readTrace(path);
+  std::ifstream file(path, std::ios::binary);
+  auto again = parseTrace(std::string(std::istreambuf_iterator<char>(file), {}), path);
   std::remove(path.c_str());
   ASSERT_TRUE(again) << again.error.message;
   EXPECT_EQ(compareTraces(trace, *again), "");
 }
 
 TEST(Trace, ErrorsNameTheLine) {
-  auto missing = readTrace("/nonexistent/t.jsonl");
-  EXPECT_EQ(missing.error.kind, "trace-missing");
   EXPECT_EQ(writeTrace("/nonexistent/t.jsonl", {}).error.kind, "trace-write");
 
   std::string text = formatTrace(sample());
@@ -52,7 +55,7 @@ TEST(Trace, ErrorsNameTheLine) {
   auto key = parseTrace(broken, "t.jsonl");
   EXPECT_EQ(key.error.kind, "trace-key");
   EXPECT_EQ(key.error.line, 4u);
-  EXPECT_EQ(key.error.message, "key 'live' not found");
+  EXPECT_EQ(key.error.message, "unknown member `dead` of a tick; it has `tick`, `live`, `passes`, `slots`, `faults`");
 
   auto cut = parseTrace(text.substr(0, at(5)), "t.jsonl");
   EXPECT_EQ(cut.error.kind, "trace-end");
@@ -82,4 +85,101 @@ TEST(Trace, ComparisonNamesTheFirstDifference) {
   b = a;
   b.ticks[0].passes[0].kvHash[0] ^= 1;
   EXPECT_EQ(compareTraces(a, b), "");
+}
+
+/// `kind:line: message` of the trace with `from`, first seen in line `line`, replaced.
+static std::string errorWith(std::string text, size_t line, const std::string &from, const std::string &to) {
+  size_t at = 0;
+  for (size_t i = 1; i < line; ++i)
+    at = text.find('\n', at) + 1;
+  at = text.find(from, at);
+  EXPECT_LT(at, text.size()) << from;
+  text.replace(at, from.size(), to);
+  auto trace = parseTrace(text, "t.jsonl");
+  return trace ? "no error" : fmt::format("{}:{}: {}", trace.error.kind, trace.error.line, trace.error.message);
+}
+
+TEST(Trace, NumbersAreIntegersInRange) {
+  const std::string text = formatTrace(sample());
+  auto with = [&](const std::string &from, const std::string &to) { return errorWith(text, 2, from, to); };
+  EXPECT_EQ(with("\"tick\":0", "\"tick\":0.9"), "trace-key:2: `tick` must be an integer, found `0.9`");
+  EXPECT_EQ(with("\"tick\":0", "\"tick\":0.0"), "trace-key:2: `tick` must be an integer, found `0.0`");
+  EXPECT_EQ(with("\"tick\":0", "\"tick\":1"),
+            "trace-key:2: `tick` must be 0: ticks follow each other from 0, found `1`");
+  EXPECT_EQ(with("\"rows\":[[", "\"rows\":[[4294967296,").substr(0, 58),
+            "trace-key:2: `rows[0]` must be a list of 8 integers, found");
+  const size_t begin = text.find("\"rows\":[[") + 8;
+  const std::string row = text.substr(begin, text.find(']', begin) - begin + 1);
+  auto withRow = [&](const char *words) { return with(row, words); };
+  EXPECT_EQ(withRow("[0,10,0,0,1,-1,0,-1]"), "no error");
+  for (const char *wrong : {"4294967554", "9223372036854775808", "-3", "0.9", "\"1\"", "true", "1e300"})
+    for (int i = 0; i < 8; ++i) {
+      std::vector<std::string> words = {"0", "10", "0", "0", "1", "-1", "0", "-1"};
+      words[i] = wrong;
+      EXPECT_EQ(withRow(fmt::format("[{}]", fmt::join(words, ",")).c_str()).substr(0, 42),
+                fmt::format("trace-key:2: `rows[0][{}]` must be an integ", i).substr(0, 42)) << wrong;
+    }
+  EXPECT_EQ(with("\"request\":0", "\"request\":99"), "trace-key:2: request 99 has no result: the last line has 3");
+  EXPECT_EQ(with("\"request\":0", "\"request\":-1"),
+            "trace-key:2: `request` must be an integer from 0 to 2147483647, found `-1`");
+  EXPECT_EQ(errorWith(text, 3, "\"pages\":[", "\"pages\":[4294967296,").substr(0, 41),
+            "trace-key:3: `pages[0]` must be an intege");
+  EXPECT_EQ(with("\"live\":{", "\"live\":{\"x\":1.5,"),
+            "trace-key:2: `x` must be an integer from 0 to 9223372036854775807, found `1.5`");
+  EXPECT_EQ(with("\"kv_hash\":[\"", "\"kv_hash\":[\"x"), "trace-key:2: " + [&] {
+    return "`kv_hash[0]` must be 16 hexadecimal digits, found `x" + text.substr(text.find("kv_hash\":[\"") + 11, 16) + "`";
+  }());
+  EXPECT_EQ(with("\"kv_hash\":[", "\"kv_hash\":[\"0123456789abcdef\",").substr(0, 45),
+            "trace-key:2: `kv_hash` must have one hash for");
+  EXPECT_NE(with("\"metrics\":{", "\"metrics\":{\"m\":1e3,").find(": `m` must be an integer, found `1000.0`"),
+            std::string::npos);
+}
+
+TEST(Trace, NothingUnknownAndNothingBehindTheEnd) {
+  const std::string text = formatTrace(sample());
+  for (const char *object : {"{\"tick\":", "{\"model\":", "{\"slot\":", "{\"pool\":", "{\"results\":", "{\"id\":"}) {
+    const std::string error = errorWith(text, 2, object, std::string("{\"more\":1,") + (object + 1));
+    EXPECT_NE(error.find(": unknown member `more` of "), std::string::npos) << error;
+  }
+  EXPECT_EQ(errorWith(text, 1, "\"megalith_trace\":2", "\"megalith_trace\":2.0"),
+            "trace-key:1: this version reads `megalith_trace` 2");
+  EXPECT_EQ(errorWith(text, 2, "\"finish\":\"", "\"finish\":\"x"),
+            fmt::format("trace-key:{}: `finish` must be one of `fault`, `limit`, `stop`, `length`, `state`, found `xlength`",
+                        std::count(text.begin(), text.end(), '\n')));
+  EXPECT_EQ(errorWith(text, 2, "\"finish\":\"length\"", "\"finish\":\"fault\"").substr(14),
+            "`finish` must be `fault` if there is a `fault`, and only then, found `fault`");
+  const auto lines = std::count(text.begin(), text.end(), '\n');
+  for (const std::string &more : {std::string("x"), std::string("\n"), text, std::string(1, '\0')}) {
+    auto trace = parseTrace(text + more, "t.jsonl");
+    EXPECT_EQ(trace.error.kind, "trace-end");
+    EXPECT_EQ(trace.error.line, lines + 1);
+  }
+  EXPECT_TRUE(parseTrace(text.substr(0, text.size() - 1), "t.jsonl")) << "the last newline may be missing";
+  // The first half of one, and another.
+  auto joined = parseTrace(text.substr(0, text.find("{\"tick\":1,")) + text, "t.jsonl");
+  EXPECT_EQ(joined.error.message, "a second trace begins before the first one has its results");
+}
+
+TEST(Trace, BytesThatAreNotText) {
+  const std::string text = formatTrace(sample());
+  for (int b = 0; b < 256; ++b)
+    for (size_t at : {size_t(0), size_t(1), text.find("\"DECODE") + 1, text.find("\"rows\":[[") + 9, text.size()}) {
+      std::string edited = text;
+      auto trace = parseTrace(edited.insert(at, 1, static_cast<char>(b)), "t.jsonl");
+      if (!trace) {
+        EXPECT_EQ(trace.error.message, text::printable(trace.error.message)) << b << " at " << at;
+      }
+    }
+}
+
+TEST(Trace, ValuesThatAreNotFinite) {
+  Trace a = sample();
+  auto &gauges = a.ticks[1].slots[0].gauges;
+  gauges = {{"a", NAN}, {"b", INFINITY}, {"c", -INFINITY}, {"d", 0.1}};
+  auto again = parseTrace(formatTrace(a), "t.jsonl");
+  ASSERT_TRUE(again) << again.error.message;
+  EXPECT_EQ(compareTraces(a, *again), "");
+  EXPECT_TRUE(std::isnan(again->ticks[1].slots[0].gauges.at("a")));
+  again->ticks[1].slots[0].gauges["a"] = 1;
+  EXPECT_NE(compareTraces(a, *again), "");
 }

@@ -317,8 +317,10 @@ TEST_F(LaunchImageTest, ReadsWhatCameBack) {
   EXPECT_EQ(out->requests[0].id, "a");
   EXPECT_EQ(out->requests[0].tokens, (std::vector<int32_t>{21, 22}));
   EXPECT_EQ(out->requests[0].finish, "stop");
+  EXPECT_EQ(out->requests[0].state, "DONE");
   EXPECT_EQ(out->requests[1].tokens, (std::vector<int32_t>{31, 32}));
   EXPECT_EQ(out->requests[1].finish, "limit");
+  EXPECT_EQ(out->requests[1].state, "RUN");
   EXPECT_EQ(out->counts[0].passes, 3);
   EXPECT_EQ(out->counts[0].rows, 5);
   ASSERT_EQ(out->logits[0].size(), 10u);
@@ -335,10 +337,35 @@ TEST_F(LaunchImageTest, ReadsWhatCameBack) {
   EXPECT_EQ(out->stop->name, "w");
   EXPECT_EQ(out->stop->place, "m.yaml:3");
 
-  a.eosSeen = 0;
+  a.eosSeen = 0; // 2 of 4 tokens
+  EXPECT_EQ(image.outcome()->requests[0].finish, "state");
+  a.generated = 4;
+  EXPECT_EQ(image.outcome()->requests[0].finish, "length");
   a.fault = 1;
   EXPECT_EQ(image.outcome()->requests[0].finish, "fault");
   EXPECT_EQ(image.counts().ticks, 5);
+}
+
+/// A fault names the line that ran, or the call at which the request waited, or its state.
+TEST_F(LaunchImageTest, ReadsWhereAFaultHappened) {
+  LaunchImage image = build(twoRequests);
+  place(image);
+  auto at = [&](unsigned word) {
+    header(image, 0).fault = int(word);
+    const auto r = image.outcome()->requests[0];
+    return r.fault + " in `" + r.faultState + "` at " + r.place;
+  };
+  const unsigned run = 1 << abi::kFaultStateShift, none = abi::kFaultNoState << abi::kFaultStateShift;
+  EXPECT_EQ(at(7 | run | 31u << abi::kFaultPlaceShift), "INDEX_RANGE in `RUN` at p.yaml:31");
+  EXPECT_EQ(at(7 | run | unsigned(abi::kFaultMaxLine) << abi::kFaultPlaceShift), "INDEX_RANGE in `RUN` at p.yaml:262143");
+  EXPECT_EQ(at(4 | run | abi::kFaultAtCall | 1u << abi::kFaultPlaceShift), "FEED_MISMATCH in `RUN` at p.yaml:20");
+  EXPECT_EQ(at(1 | run | abi::kFaultAtCall), "POOL_EXHAUSTED in `RUN` at p.yaml:12");
+  EXPECT_EQ(at(2 | run), "KV_TOO_LARGE in `RUN` at p.yaml:9");
+  EXPECT_EQ(at(6 | run), "CORRUPT_FIELD in `RUN` at p.yaml:5");
+  EXPECT_EQ(at(6 | none), "CORRUPT_FIELD in `` at ");
+  // Sites and states that are none.
+  EXPECT_EQ(at(4 | run | abi::kFaultAtCall | 77u << abi::kFaultPlaceShift), "FEED_MISMATCH in `RUN` at p.yaml:5");
+  EXPECT_EQ(at(4 | 9 << abi::kFaultStateShift), "FEED_MISMATCH in `` at ");
 }
 
 /// What a broken kernel writes does not lead the host out of the buffers.
@@ -352,7 +379,7 @@ TEST_F(LaunchImageTest, DoubtsWhatCameBack) {
   a.state = 1 << 20;
   a.generated = -5;
   a.tokenBegin = 1 << 30;
-  a.fault = 12345;
+  a.fault = 12345 | 63;
   image.params.stop->code = 1;
   image.params.stop->edge = -7;
   auto out = image.outcome();

@@ -8,7 +8,7 @@ namespace {
 
 RunOutcome sample() {
   RunOutcome run;
-  run.requests = {{"a", {1, 2}, "length", ""}, {"b", {3}, "stop", ""}};
+  run.requests = {{"a", {1, 2}, "length", "DONE", "", "", ""}, {"b", {3}, "stop", "DONE", "", "", ""}};
   run.logits = {{1, NAN}, {0}};
   run.trace.ticks.resize(2);
   run.trace.ticks[0].tick = 4;
@@ -26,6 +26,7 @@ TEST(Run, TheFirstDifferenceHasAName) {
   EXPECT_EQ(difference([](RunOutcome &r) { r.kernelMs = 7; }), "") << "a NaN equals itself";
   EXPECT_EQ(difference([](RunOutcome &r) { r.requests[1].tokens[0] = 4; }), "the tokens or the end of request `b`");
   EXPECT_EQ(difference([](RunOutcome &r) { r.requests[0].finish = "stop"; }), "the tokens or the end of request `a`");
+  EXPECT_EQ(difference([](RunOutcome &r) { r.requests[1].state = "LOOPED"; }), "the tokens or the end of request `b`");
   EXPECT_EQ(difference([](RunOutcome &r) { r.logits[1][0] = -0.0f; }), "the logits of request `b`");
   EXPECT_EQ(difference([](RunOutcome &r) { r.logits[0].pop_back(); }), "the logits of request `a`");
   EXPECT_EQ(difference([](RunOutcome &r) { r.trace.ticks[0].passes[0].rows[0].token = 2; }),

@@ -14,7 +14,7 @@ namespace abi = megalith::abi;
 Manifest manifestOf() {
   Manifest manifest;
   manifest.model = "target";
-  manifest.states = {{"QUEUED", false, false}, {"COMPLETE", true, false}};
+  manifest.states = {{"QUEUED", false, false, ""}, {"COMPLETE", true, false, ""}};
   manifest.gauges = {{"window", "i32"}, {"rate", "f32"}};
   return manifest;
 }
@@ -27,7 +27,7 @@ std::vector<unsigned> wordsOf() {
           1, 11, 6, 1, 7, 0, 2, ~0u, 902,
           0, 0, 0, 0, 0, 6, 2, 2,                                // slot, request, states, fault, length, ...
           8, 9, 0, ~0u, 1, 0x3f000000,                           // pages, gauges
-          ~0u, 1, 0, 1, 1, 0, 0, 0,
+          ~0u, 1, 0, 1, 3 | 12 << abi::kFaultPlaceShift, 0, 0, 0,
           abi::kTraceTick, 7, 5, 0, 0, 8, 0};
 }
 
@@ -56,6 +56,7 @@ TEST(TraceDecoder, ReadsRowsRequestsAndGauges) {
   EXPECT_EQ(tick.slots[1].after, "COMPLETE");
   ASSERT_EQ(tick.faults.size(), 1u);
   EXPECT_EQ(tick.faults[0].request, 1);
+  EXPECT_EQ(tick.faults[0].code, "NUMERIC");
   EXPECT_TRUE(trace->ticks[1].passes.empty());
 }
 

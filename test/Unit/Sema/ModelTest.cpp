@@ -31,7 +31,8 @@ protected:
     return checkModel(*parsed, *read, diags);
   }
   std::optional<CheckedModel> checkShipped(const std::string &name, const char *config) {
-    auto file = files.open(MEGALITH_SOURCE_DIR "/pipelines/models/" + name);
+    std::string reason;
+    auto file = files.open(MEGALITH_SOURCE_DIR "/pipelines/models/" + name, reason);
     return file ? check(*file, config) : std::nullopt;
   }
   std::optional<CheckedModel> checkText(const std::string &text, const char *config) {

@@ -1,4 +1,6 @@
 #include "megalith/Support/Diagnostics.h"
+#include "../Terminal.h"
+#include <algorithm>
 #include <gtest/gtest.h>
 
 using namespace megalith;
@@ -45,7 +47,7 @@ TEST_F(DiagnosticsTest, caretStaysInTheLine) {
   uint32_t file = add("ab\n\tc\x01");
   diags.report(Diag::ExprSyntax, {file, 1, 2, 99}, "x", "y");
   diags.report(Diag::ExprSyntax, {file, 1, 3, 5}, "x", "y"); // one past the end
-  diags.report(Diag::ExprSyntax, {file, 2, 2, 1}, "x", "y"); // tabs and control bytes become blanks
+  diags.report(Diag::ExprSyntax, {file, 2, 2, 1}, "x", "y"); // a tab becomes a blank
   EXPECT_EQ(diags.render(), "p.yaml:1:2: error: expected x, found y [expr-syntax]\n"
                             "    1 | ab\n"
                             "      |  ^\n"
@@ -53,8 +55,98 @@ TEST_F(DiagnosticsTest, caretStaysInTheLine) {
                             "    1 | ab\n"
                             "      |   ^\n"
                             "p.yaml:2:2: error: expected x, found y [expr-syntax]\n"
-                            "    2 |  c \n"
+                            "    2 |  c\\x01\n"
                             "      |  ^\n");
+}
+
+/// Line 1 of the shown source and the caret's line.
+std::string shown(const std::string &line, uint32_t column, uint32_t length) {
+  SourceFiles files;
+  Diagnostics diags(files);
+  diags.report(Diag::ExprSyntax, {files.add("f", line), 1, column, length}, "x", "y");
+  const std::string text = diags.render();
+  return text.substr(text.find('\n') + 1);
+}
+
+TEST_F(DiagnosticsTest, caretStandsBelowWhatIsShown) {
+  // An escape takes four columns, a wide character two, an accent of its own none.
+  EXPECT_EQ(shown("a\x1b[b c", 5, 1), "    1 | a\\x1b[b c\n      |        ^\n");
+  EXPECT_EQ(shown("a\x1b[b", 2, 2), "    1 | a\\x1b[b\n      |  ^~~~~\n");
+  EXPECT_EQ(shown("\xe6\xbc\xa2\xe5\xad\x97 x", 8, 1), "    1 | \xe6\xbc\xa2\xe5\xad\x97 x\n      |      ^\n");
+  EXPECT_EQ(shown("\xe6\xbc\xa2\xe5\xad\x97 x", 4, 3), "    1 | \xe6\xbc\xa2\xe5\xad\x97 x\n      |   ^~\n");
+  EXPECT_EQ(shown("e\xcc\x81 x", 5, 1), "    1 | e\xcc\x81 x\n      |   ^\n");
+  EXPECT_EQ(shown("caf\xc3\xa9 x", 7, 1), "    1 | caf\xc3\xa9 x\n      |      ^\n");
+  EXPECT_EQ(shown("caf\xe9 x", 6, 1), "    1 | caf\\xe9 x\n      |         ^\n");
+  EXPECT_EQ(shown("x y\r\nz", 3, 1), "    1 | x y\n      |   ^\n");
+  EXPECT_EQ(shown("x\ry", 3, 1), "    1 | x\\x0dy\n      |      ^\n");
+  EXPECT_EQ(shown("", 1, 1), "    1 | \n      | ^\n");
+}
+
+TEST_F(DiagnosticsTest, noByteControlsTheTerminal) {
+  for (int b = 0; b < 256; ++b) {
+    const std::string byte(1, static_cast<char>(b));
+    SourceFiles sources;
+    Diagnostics all(sources);
+    const uint32_t file = sources.add("d" + byte + "/f", "a" + byte + "c\n" + byte + byte + "\xe2\x80" + byte + "\n");
+    for (uint32_t line = 1; line <= 3; ++line)
+      for (uint32_t column = 0; column <= 7; ++column) {
+        if (column % 4 == 0)
+          all.report(Diag::UnknownKey, {file, line, column, 1 + column % 3}, byte + "k", "a" + byte);
+        all.note({file, line, column, 3}, "n" + byte);
+      }
+    EXPECT_FALSE(controlsTerminal(all.render())) << b << "\n" << all.render();
+    const std::string rendered = all.render();
+    // A message is one line: whoever chose the text cannot forge a second one.
+    EXPECT_EQ(std::count(rendered.begin(), rendered.end(), '\n'), 3 * 8 * 3 + 3 * 2 * 3) << b;
+  }
+  diags.report(Diag::UnknownKey, {}, "\xc2\x9b" "31m", "x\nerror: y");
+  EXPECT_EQ(diags.render(), "error: unknown key `\\xc2\\x9b31m` in x\\x0aerror: y [unknown-key]\n");
+}
+
+TEST_F(DiagnosticsTest, longTextIsCut) {
+  const std::string name(1'000'000, 'n');
+  diags.report(Diag::UnknownKey, {}, name, "`kv`");
+  EXPECT_EQ(diags.render(), "error: unknown key `" + std::string(1000, 'n') + "...` in `kv` [unknown-key]\n");
+  diags.suggest(name, {"pages"});
+  diags.note(name);
+  EXPECT_LT(diags.render().size(), 6000u);
+  // Not inside a character.
+  std::string accents = "x";
+  for (int i = 0; i < 1000; ++i)
+    accents += "\xc3\xa9";
+  SourceFiles sources;
+  Diagnostics other(sources);
+  other.report(Diag::UnknownKey, {}, accents, "`kv`");
+  EXPECT_EQ(other.render(), "error: unknown key `" + accents.substr(0, 999) + "...` in `kv` [unknown-key]\n");
+  // Whatever stands around the caret, a source line is short.
+  for (uint32_t column : {1, 2, 3, 500, 501, 1000, 1999, 2000, 2001, 2002, 5000}) {
+    EXPECT_LT(shown(accents, column, 5000).size(), 450u) << column;
+    EXPECT_FALSE(controlsTerminal(shown(accents, column, 5000))) << column;
+  }
+}
+
+TEST_F(DiagnosticsTest, onlyTheFirstErrorsAreShown) {
+  const uint32_t file = add("a\n");
+  for (unsigned i = 1; i <= 1'000'000; ++i) {
+    diags.report(Diag::UnknownName, {file, 1, 1, 1}, std::to_string(i));
+    diags.suggest("x", {"x"});
+    diags.note("a note of " + std::to_string(i));
+  }
+  const std::string text = diags.render();
+  EXPECT_EQ(diags.errors(), 1'000'000u);
+  EXPECT_NE(text.find("unknown name `20`"), text.npos);
+  EXPECT_NE(text.find("a note of 20\n"), text.npos);
+  EXPECT_EQ(text.find("unknown name `21`"), text.npos);
+  EXPECT_EQ(text.find("a note of 21\n"), text.npos);
+  EXPECT_EQ(text.substr(text.size() - 28), "\n... and 999980 more errors\n");
+
+  SourceFiles sources;
+  Diagnostics warnings(sources);
+  for (unsigned i = 0; i < 21; ++i)
+    warnings.report(Diag::CacheUnsafe, {}, "/x", std::to_string(i));
+  warnings.report(Diag::UnknownName, {}, "an error is shown, however many warnings there were");
+  EXPECT_NE(warnings.render().find("an error is shown"), text.npos);
+  EXPECT_NE(warnings.render().find("\n... and 1 more warning\n"), text.npos);
 }
 
 TEST_F(DiagnosticsTest, longLinesAreClippedAroundTheCaret) {

@@ -106,8 +106,8 @@ TEST(YamlErrors, BytesThatAreNotText) {
             "t.yaml:1:12: error: not valid YAML: control character 0x00; a "
             "file is UTF-8 text "
             "[yaml-syntax]\n"
-            "    1 | pipeline: a b\n"
-            "      |            ^\n");
+            "    1 | pipeline: a\\x00b\n"
+            "      |            ^~~~\n");
   // yaml-cpp takes 0x04 for the end of the file.
   EXPECT_NE(pipelineErrors("a: 1\nb: \x04")
                 .find("t.yaml:2:4: error: not valid YAML: control "

@@ -15,8 +15,9 @@ TEST(Parse, AcceptsEveryShippedFile) {
       continue;
     SourceFiles files;
     Diagnostics diags(files);
-    auto file = files.open(entry.path().string());
-    ASSERT_TRUE(file);
+    std::string reason;
+    auto file = files.open(entry.path().string(), reason);
+    ASSERT_TRUE(file) << reason;
     bool isModel = entry.path().parent_path().filename() == "models";
     if (isModel ? ast::parseModel(diags, *file).has_value()
                 : ast::parsePipeline(diags, *file).has_value())

@@ -1,4 +1,5 @@
 #include "SyntaxTesting.h"
+#include "../Terminal.h"
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <random>
@@ -13,8 +14,8 @@ void parseBoth(const std::string &text) {
   ParsedModel model(text);
   ASSERT_NE(model.ast.has_value(), model.diags.hasErrors()) << text;
   // Rendering looks up every place that was given.
-  pipeline.diags.render();
-  model.diags.render();
+  ASSERT_FALSE(controlsTerminal(pipeline.diags.render())) << text;
+  ASSERT_FALSE(controlsTerminal(model.diags.render())) << text;
   if (pipeline.ast)
     ast::print(*pipeline.ast);
   if (model.ast)
@@ -26,9 +27,10 @@ std::vector<std::string> shippedTexts() {
   const std::filesystem::path root =
       std::filesystem::path(MEGALITH_SOURCE_DIR) / "pipelines";
   SourceFiles files;
+  std::string reason;
   for (const auto &entry : std::filesystem::recursive_directory_iterator(root))
     if (entry.path().extension() == ".yaml")
-      texts.push_back(files.text(*files.open(entry.path().string())).str());
+      texts.push_back(files.text(*files.open(entry.path().string(), reason)).str());
   return texts;
 }
 
@@ -36,6 +38,33 @@ TEST(Robustness, EveryPrefix) {
   for (const std::string &text : shippedTexts())
     for (size_t size = 0; size <= text.size(); size += 3)
       parseBoth(text.substr(0, size));
+}
+
+TEST(Robustness, EveryByte) {
+  const std::string text = "pipeline: p\nparams:\n  a: 'min(1, 2)' # c\nstates:\n  A: {initial: true}\nstages: {}\n";
+  for (int b = 0; b < 256; ++b)
+    for (size_t at = 0; at <= text.size(); at += 5) {
+      std::string edited = text;
+      parseBoth(edited.insert(at, 1, static_cast<char>(b)));
+    }
+}
+
+TEST(Robustness, ManyErrorsAndManyValues) {
+  std::string text = "pipeline: p\n";
+  for (int i = 0; i < 90'000; ++i)
+    text += "x: 1\n";
+  ParsedPipeline repeated(text);
+  EXPECT_GT(repeated.diags.errors(), 89'000u);
+  EXPECT_LT(repeated.diags.render().size(), 10'000u);
+  EXPECT_NE(repeated.diags.render().find(" more errors\n"), std::string::npos);
+
+  text.clear();
+  for (int i = 0; i < 1'000'000; ++i)
+    text += "x: 1\n";
+  ParsedPipeline many(text);
+  EXPECT_EQ(many.diags.render(), "t.yaml:100000:4: error: YAML has more than 200000 values [too-many-values]\n"
+                                 "100000 | x: 1\n"
+                                 "       |    ^\n");
 }
 
 TEST(Robustness, Mutations) {

@@ -1,4 +1,5 @@
 #include "megalith/Text/Text.h"
+#include "megalith/Text/Json.h"
 #include <gtest/gtest.h>
 
 using namespace megalith;
@@ -85,6 +86,38 @@ TEST(Text, everyByteInJson) {
     EXPECT_TRUE(text::isUtf8(out)) << b;
   }
   EXPECT_EQ(text::json("a\"\\\n\x1b\xe9"), "\"a\\\"\\\\\\u000a\\u001b\\\\xe9\"");
+  EXPECT_EQ(text::json("\x7f\xc2\x9b\xe2\x80\xae\xef\xbf\xbf\xc3\xa9"), "\"\\u007f\\u009b\\u202e\\uffff\xc3\xa9\"");
+}
+
+TEST(Text, everyByteInXml) {
+  for (int b = 0; b < 256; ++b) {
+    const std::string out = text::xml(byteAt(b));
+    EXPECT_FALSE(hasControl(out)) << b;
+    EXPECT_TRUE(text::isUtf8(out)) << b;
+    EXPECT_EQ(out.find_first_of("<>\""), out.npos) << b;
+  }
+  EXPECT_EQ(text::xml("a<b>&\"c\x1b\xe9"), "a&lt;b&gt;&amp;&quot;c\\x1b\\xe9");
+  // The two characters of three bytes that XML cannot hold.
+  EXPECT_EQ(text::xml("\xef\xbf\xbe\xef\xbf\xbf\xef\xbf\xbd"), "\\xef\\xbf\\xbe\\xef\\xbf\\xbf\xef\xbf\xbd");
+}
+
+TEST(Text, everyByteAsUtf8) {
+  for (int b = 0; b < 256; ++b)
+    EXPECT_EQ(text::utf8("x" + byteAt(b)), b < 0x80 ? "x" + byteAt(b) : "x" + text::printable(byteAt(b)));
+  EXPECT_EQ(text::utf8("caf\xc3\xa9/caf\xe9\n"), "caf\xc3\xa9/caf\\xe9\n");
+}
+
+TEST(Text, everyByteInAJsonValue) {
+  for (int b = 0; b < 256; ++b) {
+    const std::string out = text::dump(nlohmann::ordered_json{{"a" + byteAt(b), {byteAt(b) + "b"}}});
+    EXPECT_TRUE(text::isUtf8(out)) << b;
+    EXPECT_FALSE(hasControl(out)) << b;
+    EXPECT_TRUE(nlohmann::json::accept(out)) << b;
+  }
+  const std::string active = "\x7f\xc2\x9b\xe2\x80\xae\xef\xbf\xbf\xc3\xa9\n";
+  EXPECT_EQ(text::dump(nlohmann::json(active)), "\"\\u007f\\u009b\\u202e\\uffff\xc3\xa9\\n\"");
+  EXPECT_EQ(nlohmann::json::parse(text::dump(nlohmann::json(active))), active);
+  EXPECT_EQ(text::dump(nlohmann::json{{"a", 1}}, 2), "{\n  \"a\": 1\n}");
 }
 
 TEST(Text, longOnesAreCutBetweenCharacters) {

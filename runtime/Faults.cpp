@@ -1,0 +1,40 @@
+#include "runtime/Faults.h"
+#include "device/Abi.h"
+
+namespace megalith::runtime {
+
+static unsigned codeOf(unsigned word) { return word & (abi::kFaultAtCall - 1); }
+
+std::string faultName(unsigned word) {
+  switch (codeOf(word)) {
+#define FAULT(Enum, Code, Name, Text)                                                              \
+  case Code:                                                                                       \
+    return Code ? Name : "";
+#include "megalith/IR/Faults.def"
+  }
+  return "UNKNOWN";
+}
+
+/// The most exact place that is known. Each part of the word may be garbage.
+static std::string placeOf(unsigned word, const Manifest::State *state, const Manifest &m) {
+  const unsigned place = word >> abi::kFaultPlaceShift;
+  if (word & abi::kFaultAtCall) {
+    if (place < m.callPlaces.size())
+      return m.callPlaces[place];
+  } else if (place && !m.pipelineFile.empty()) {
+    return m.pipelineFile + ":" + std::to_string(place);
+  } else if (faultName(word) == "KV_TOO_LARGE") {
+    return m.poolPlace;
+  }
+  return state ? state->place : "";
+}
+
+void setFault(TraceRequest &request, unsigned word, const Manifest &manifest) {
+  request.fault = faultName(word);
+  const unsigned number = word >> abi::kFaultStateShift & abi::kFaultNoState;
+  const Manifest::State *state = number < manifest.states.size() ? &manifest.states[number] : nullptr;
+  request.faultState = state ? state->name : "";
+  request.place = placeOf(word, state, manifest);
+}
+
+} // namespace megalith::runtime

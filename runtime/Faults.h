@@ -1,0 +1,18 @@
+//===- Faults.h - what a kernel tells of a fault --------------------------===//
+#ifndef MEGALITH_RUNTIME_FAULTS_H
+#define MEGALITH_RUNTIME_FAULTS_H
+
+#include "megalith/Checkpoint/Trace.h"
+#include "runtime/Manifest.h"
+#include <string>
+
+namespace megalith::runtime {
+
+/// The name of the code in `word`, a RequestHeader::fault; empty when that is 0.
+std::string faultName(unsigned word);
+
+/// Sets the members of `request` that tell of the fault.
+void setFault(TraceRequest &request, unsigned word, const Manifest &manifest);
+
+} // namespace megalith::runtime
+#endif

@@ -1,0 +1,102 @@
+#include "Options.h"
+#include "megalith/Os/WriteFile.h"
+#include "megalith/Text/Text.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/raw_ostream.h"
+
+namespace megalith::tool {
+
+using namespace llvm::sys;
+
+/// Whether a file can be written there, asked before what takes long.
+static bool mayWrite(const std::string &path, Diagnostics &diags) {
+  const llvm::StringRef parent = path::parent_path(path);
+  std::error_code error;
+  if (fs::is_directory(path))
+    error = std::make_error_code(std::errc::is_a_directory);
+  else if (fs::exists(path))
+    error = fs::access(path, fs::AccessMode::Write);
+  else
+    error = fs::access(parent.empty() ? "." : parent, fs::AccessMode::Write);
+  if (error)
+    diags.report(Diag::CannotWriteFile, {}, path, error.message());
+  return !error;
+}
+
+/// What two paths of one file have in common. "" for what many may name: a terminal, a pipe,
+/// /dev/null.
+static std::string identity(const std::string &path) {
+  fs::file_status status;
+  if (!fs::status(path, status)) {
+    if (status.type() != fs::file_type::regular_file)
+      return "";
+    const fs::UniqueID id = status.getUniqueID();
+    return fmt::format("{}:{}", id.getDevice(), id.getFile());
+  }
+  // Not there yet: the folder that it will lie in, and its name.
+  const llvm::StringRef parent = path::parent_path(path);
+  fs::UniqueID id;
+  if (fs::getUniqueID(parent.empty() ? "." : parent, id))
+    return "";
+  return fmt::format("{}:{}:{}", id.getDevice(), id.getFile(), path::filename(path).str());
+}
+
+bool checkOutputs(const std::vector<NamedFile> &outputs, const std::vector<NamedFile> &inputs, Diagnostics &diags) {
+  std::vector<NamedFile> known = inputs;
+  bool good = true;
+  for (const NamedFile &output : outputs) {
+    if (output.path.empty() || output.path == "-")
+      continue;
+    good = mayWrite(output.path, diags) && good;
+    const std::string own = identity(output.path);
+    for (size_t i = 0; i < known.size() && !own.empty(); ++i)
+      if (!known[i].path.empty() && identity(known[i].path) == own) {
+        diags.report(Diag::BadOption, {}, output.option + " " + output.path,
+                     i < inputs.size() ? fmt::format("this file is read ({}), and would be overwritten", known[i].option)
+                                       : fmt::format("`{}` writes the same file", known[i].option));
+        good = false;
+        break;
+      }
+    known.push_back(output);
+  }
+  return good;
+}
+
+std::vector<NamedFile> filesRead(const driver::Compilation &compiled, const SourceFiles &sources) {
+  std::vector<NamedFile> files;
+  for (uint32_t i = 0; i < sources.size(); ++i)
+    files.push_back({"by the pipeline", sources.name(i).str()});
+  for (const driver::LoadedModel &model : compiled.models) {
+    const std::string of = "the checkpoint of `" + model.name + "`";
+    const std::string config = model.checked.file.path();
+    files.push_back({of, config});
+    // Beside it, whether this command reads them or not.
+    for (const char *name : {"generation_config.json", "model.safetensors", "model.safetensors.index.json"}) {
+      llvm::SmallString<256> path(path::parent_path(config));
+      path::append(path, name);
+      files.push_back({of, path.str().str()});
+    }
+    if (model.weights)
+      for (const std::string &path : model.weights->files())
+        files.push_back({of, path});
+  }
+  return files;
+}
+
+bool writeOutput(const std::string &path, llvm::StringRef data, Diagnostics &diags) {
+  if (path == "-") {
+    // A program gets the bytes as they are, a terminal none that controls it.
+    if (llvm::outs().is_displayed())
+      llvm::outs() << text::printableLines(data);
+    else
+      llvm::outs() << data;
+    return true;
+  }
+  const std::string why = os::writeFile(path, data);
+  if (!why.empty())
+    diags.report(Diag::CannotWriteFile, {}, path, why);
+  return why.empty();
+}
+
+} // namespace megalith::tool
