@@ -1,6 +1,7 @@
 #include "ControlLayout.h"
 #include "Tensor.h"
 #include "megalith/Emit/Control.h"
+#include "megalith/Text/Text.h"
 #include <nlohmann/json.hpp>
 
 namespace megalith::emit {
@@ -61,7 +62,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                             {"shape", op.getInts("shape")}});
   }
   const auto place = [&](SourceLoc loc) {
-    return loc ? fmt::format("{}:{}", files.name(loc.file).str(), loc.line) : std::string();
+    return loc ? fmt::format("{}:{}", text::printable(files.name(loc.file)), loc.line) : std::string();
   };
   j["edges"] = ordered_json::array();
   for (const plan::Edge &edge : plan.edges)
@@ -72,14 +73,14 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   const std::vector<ir::Operation> &parts = module.all(Op::Tick).front()->region().ops;
   for (size_t i = 0; i < parts.size(); ++i)
     if (!layout.partNames[i].empty())
-      j["functions"].push_back({{"name", layout.partNames[i]},
+      j["functions"].push_back({{"name", "stages::" + layout.partNames[i]},
                                 {"what", "stage `" + parts[i].getString("stage") + "`"},
                                 {"place", place(parts[i].loc)}});
-  const auto functions = phaseFunctions(plan);
+  const Names names(model, plan);
   for (const plan::Segment &segment : plan.segments)
     for (const auto *phases : {&segment.before, &segment.repeated, &segment.after})
       for (const plan::Phase &phase : *phases)
-        j["functions"].push_back({{"name", functions.at(&phase)},
+        j["functions"].push_back({{"name", "phases::" + names.phases.at(&phase)},
                                   {"what", "phase `" + phase.name + "`"},
                                   {"place", place(phase.op ? phase.op->loc : SourceLoc())}});
   j["buffers"] = ordered_json::array();
@@ -92,7 +93,8 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
     for (const StampEvent &event : stampEvents(plan))
       j["stamps"].push_back({{"name", event.name}, {"layer", event.layer}});
   j["control"] = ordered_json::parse(requestLayoutJson(module));
-  return j.dump(2) + "\n";
+  // Names may come from IR text, which holds any bytes.
+  return j.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 } // namespace megalith::emit

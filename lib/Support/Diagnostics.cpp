@@ -1,4 +1,5 @@
 #include "megalith/Support/Diagnostics.h"
+#include "megalith/Text/Text.h"
 #include <algorithm>
 #include <cassert>
 #include <iterator>
@@ -41,6 +42,13 @@ std::optional<uint32_t> SourceFiles::open(const std::string &path, std::string &
 
 llvm::StringRef SourceFiles::name(uint32_t file) const { return files[file]->name; }
 llvm::StringRef SourceFiles::text(uint32_t file) const { return files[file]->text; }
+
+std::optional<uint32_t> SourceFiles::named(llvm::StringRef spelled) const {
+  for (uint32_t i = 0; i < files.size(); ++i)
+    if (text::printable(files[i]->name) == spelled)
+      return i;
+  return std::nullopt;
+}
 
 llvm::StringRef SourceFiles::line(uint32_t file, uint32_t line) const {
   const File &f = *files[file];
