@@ -309,6 +309,9 @@ static bool reportBadBytes(Diagnostics &diags, uint32_t file) {
   return false;
 }
 
+/// What YAML allows of a key on the line of its value.
+static constexpr size_t maxKeyLength = 1024;
+
 /// yaml-cpp's message in the words of someone who writes a pipeline, and what
 /// to do about it.
 static void reportSyntaxError(Diagnostics &diags, SourceLoc loc,
@@ -330,6 +333,8 @@ static void reportSyntaxError(Diagnostics &diags, SourceLoc loc,
     // At the first word of a line the indentation alone is wrong.
     if (loc.column > indentation.size() + 1)
       note = std::string("if a value begins with a bracket or a quote, ") + quote;
+  } else if (message == YAML::ErrorMsg::MAP_VALUE && loc.column > indentation.size() + maxKeyLength) {
+    text = fmt::format("a key of more than {} characters", maxKeyLength);
   } else if (message == YAML::ErrorMsg::MAP_VALUE) {
     text = "`: ` inside a value";
     note = "named arguments are written `name=value`; a slice has no space "
