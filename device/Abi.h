@@ -3,8 +3,7 @@
 // Plain structs, included by runtime/ (host C++) and by device/Device.cuh
 // (no system header). Change kAbiVersion with any change here.
 //===----------------------------------------------------------------------===//
-#ifndef MEGALITH_DEVICE_ABI_H
-#define MEGALITH_DEVICE_ABI_H
+#pragma once
 
 namespace megalith::abi {
 
@@ -166,4 +165,3 @@ constexpr int kTraceTickWords = 7;          ///< before the rows
 constexpr int kTraceRequestWords = 8;       ///< before the page ids
 
 } // namespace megalith::abi
-#endif

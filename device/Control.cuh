@@ -223,7 +223,7 @@ template <class Control> __device__ __forceinline__ Control &controlOfCta() {
 /// A request's turn in a part: what stages do, to their own request only. The
 /// whole warp holds it, with the same values in every lane. After a fault the
 /// turn has no more effects, and ends in the fault state.
-template <class Control> struct TurnOf {
+template <class Control> struct TurnOf : StageFunctions {
   using Config = typename Control::Config;
   using Request = typename Control::Request;
 
@@ -238,7 +238,7 @@ template <class Control> struct TurnOf {
       : c(c), p(c.params()), r(slot < 0 ? c.tableEntry(number) : c.seated(slot)), number(number), slot(slot) {}
 
   // --- where the request stands
-  __device__ bool in(int state) const { return r.state == state && r.waitingSite < 0; }
+  template <class State> __device__ bool in(State state) const { return r.state == int(state) && r.waitingSite < 0; }
   template <class Call> __device__ bool resumes() const { return r.served && r.waitingSite == Call::site; }
 
   // --- what stages read
@@ -249,6 +249,9 @@ template <class Control> struct TurnOf {
   __device__ Results results() const { return {c.pass->rows + c.rowBegin[slot], c.taken[slot]}; }
   __device__ int budget() const { return r.maxNewTokens - r.generated; }
   __device__ bool finished() const { return r.eosSeen || r.generated >= r.maxNewTokens; }
+  __device__ int promptLen() const { return r.promptLen; }
+  __device__ int priority() const { return r.priority; }
+  __device__ int kvLen() const { return r.kvLen; }
   __device__ int kvLag() const { return r.numTokens - r.kvLen; }
   __device__ int livePages() const { return c.live; }
   __device__ bool pressure() const { return c.pressure != 0; }
@@ -262,6 +265,53 @@ template <class Control> struct TurnOf {
       return view[i];
     raise(kIndexRange, line);
     return 0;
+  }
+
+  /// Number of leading i in [0, count) for which test(i) holds; one lane per i. A
+  /// fault that test() raises for an i behind the first failure did not happen.
+  template <class Test> __device__ int prefixWhile(int count, Test test) {
+#pragma unroll 1
+    for (int base = 0; base < count; base += 32) {
+      const int i = base + laneId(), earlier = fault;
+      const bool holds = i < count && test(i);
+      const u32 failed = __ballot_sync(~0u, !holds);
+      const int first = failed ? __ffs(failed) - 1 : 32;
+      const u32 reached = first < 31 ? (2u << first) - 1 : ~0u;
+      const u32 faulted = __ballot_sync(~0u, fault != earlier) & reached;
+      fault = faulted ? __shfl_sync(~0u, fault, __ffs(faulted) - 1) : earlier;
+      if (failed)
+        return base + first;
+    }
+    return count > 0 ? count : 0;
+  }
+
+  /// Number of i in [0, count) for which test(i) holds; one lane per i.
+  template <class Test> __device__ int countIf(int count, Test test) {
+    int total = 0;
+#pragma unroll 1
+    for (int base = 0; base < count; base += 32) {
+      const int i = base + laneId(), earlier = fault;
+      total += __popc(__ballot_sync(~0u, i < count && test(i)));
+      const u32 faulted = __ballot_sync(~0u, fault != earlier);
+      fault = faulted ? __shfl_sync(~0u, fault, __ffs(faulted) - 1) : earlier;
+    }
+    return total;
+  }
+
+  /// The same for a test that uses the whole warp itself: one i after the other.
+  template <class Test> __device__ static int prefixWhileInTurn(int count, Test test) {
+    int i = 0;
+#pragma unroll 1
+    while (i < count && test(i))
+      ++i;
+    return i;
+  }
+  template <class Test> __device__ static int countIfInTurn(int count, Test test) {
+    int total = 0;
+#pragma unroll 1
+    for (int i = 0; i < count; ++i)
+      total += test(i) ? 1 : 0;
+    return total;
   }
 
   /// Up to `width` tokens, at most `Capacity`, that followed the most recent earlier
@@ -434,9 +484,9 @@ template <class Control> struct TurnOf {
   }
 
   /// Ends a stage: checks the request, then moves it.
-  __device__ void goTo(int state, int line = __builtin_LINE()) {
-    fault = c.endTurn(r, slot, state, fault, line);
-    if (slot < 0 && !fault && Control::holdsSlot(state))
+  template <class State> __device__ void goTo(State state, int line = __builtin_LINE()) {
+    fault = c.endTurn(r, slot, int(state), fault, line);
+    if (slot < 0 && !fault && Control::holdsSlot(int(state)))
       takeSlot();
   }
 

@@ -242,13 +242,14 @@ template <class Control, class Stage> __device__ __noinline__ void admitRequests
     stage(t);
   }
 }
-template <class Control, class Stage> __device__ __forceinline__ void admission(Control &c, int state, Stage stage) {
+template <class Control, class State, class Stage>
+__device__ __forceinline__ void admission(Control &c, State state, Stage stage) {
   // Warp 0 alone changes this, between two barriers.
   if (c.unseated == 0 || (Control::reserves && c.refused))
     return;
   consumerSync();
   if (warpId() == 0)
-    admitRequests(c, state, stage);
+    admitRequests(c, int(state), stage);
   consumerSync();
 }
 

@@ -95,50 +95,6 @@ template <int Capacity> __device__ __forceinline__ Span asView(const Sequence<Ca
   return {field.items, field.size()};
 }
 
-/// A sequence of the given tokens.
-template <class... Tokens> __device__ __forceinline__ auto list(Tokens... tokens) {
-  return List<int(sizeof...(Tokens))>{{tokens...}};
-}
-
-/// `first` or `second`, which may be of different kinds.
-template <class First, class Second>
-__device__ __forceinline__ auto either(bool isFirst, const First &first, const Second &second) {
-  return Either<decltype(asView(first)), decltype(asView(second))>{isFirst, asView(first), asView(second)};
-}
-
-template <int Capacity> __device__ __forceinline__ Held<Capacity> hold(const Sequence<Capacity> &field) {
-  Held<Capacity> copy;
-  copy.count = field.size();
-#pragma unroll
-  for (int i = 0; i < Capacity; ++i)
-    copy.items[i] = field.items[i];
-  return copy;
-}
-
-/// Elements [low, high), both clamped to [0, size]; empty when low >= high.
-template <class View> __device__ __forceinline__ auto slice(const View &sequence, int low, int high) {
-  const auto view = asView(sequence);
-  const int size = view.size();
-  low = low < 0 ? 0 : low < size ? low : size;
-  high = high < low ? low : high < size ? high : size;
-  return Slice<decltype(asView(sequence))>{view, low, high - low};
-}
-
-template <class Left, class Right>
-__device__ __forceinline__ auto concat(const Left &left, const Right &right) {
-  return Concat<decltype(asView(left)), decltype(asView(right))>{asView(left), asView(right)};
-}
-
-/// 0 when `b` is 0, else a / b rounded once.
-__device__ __forceinline__ float ratio(int a, int b) {
-  return b == 0 ? 0.0f : __fdiv_rn(__int2float_rn(a), __int2float_rn(b));
-}
-/// Truncating division; by zero gives 0.
-__device__ __forceinline__ int divide(int a, int b) {
-  return b == 0 ? 0 : b == -1 ? int(0u - unsigned(a)) : a / b;
-}
-__device__ __forceinline__ int modulo(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }
-
 /// Where in [1, size) the longest suffix of at most `Ngram` tokens occurred before:
 /// the end of its most recent earlier occurrence; 0: nowhere. The whole warp calls it.
 template <int Ngram, class View> __device__ int findSuffix(const View &view) {
@@ -179,51 +135,56 @@ template <int Ngram, class View> __device__ int findSuffix(const View &view) {
   return bestEnd;
 }
 
-/// Number of leading i in [0, count) for which test(i) holds; one lane per i. A
-/// fault that test() raises for an i behind the first failure did not happen.
-template <class Turn, class Test> __device__ int prefixWhile(Turn &t, int count, Test test) {
-#pragma unroll 1
-  for (int base = 0; base < count; base += 32) {
-    const int i = base + laneId(), earlier = t.fault;
-    const bool holds = i < count && test(i);
-    const u32 failed = __ballot_sync(~0u, !holds);
-    const int first = failed ? __ffs(failed) - 1 : 32;
-    const u32 reached = first < 31 ? (2u << first) - 1 : ~0u;
-    const u32 faulted = __ballot_sync(~0u, t.fault != earlier) & reached;
-    t.fault = faulted ? __shfl_sync(~0u, t.fault, __ffs(faulted) - 1) : earlier;
-    if (failed)
-      return base + first;
+/// What stages compute. They say `t.slice(...)`: their own locals, which may have any name, hide no member of `t`.
+struct StageFunctions {
+  /// A sequence of the given tokens.
+  template <class... Tokens> __device__ __forceinline__ static auto list(Tokens... tokens) {
+    return List<int(sizeof...(Tokens))>{{tokens...}};
   }
-  return count > 0 ? count : 0;
-}
 
-/// Number of i in [0, count) for which test(i) holds; one lane per i.
-template <class Turn, class Test> __device__ int countIf(Turn &t, int count, Test test) {
-  int total = 0;
-#pragma unroll 1
-  for (int base = 0; base < count; base += 32) {
-    const int i = base + laneId(), earlier = t.fault;
-    total += __popc(__ballot_sync(~0u, i < count && test(i)));
-    const u32 faulted = __ballot_sync(~0u, t.fault != earlier);
-    t.fault = faulted ? __shfl_sync(~0u, t.fault, __ffs(faulted) - 1) : earlier;
+  template <int Capacity> __device__ __forceinline__ static Held<Capacity> hold(const Sequence<Capacity> &field) {
+    Held<Capacity> copy;
+    copy.count = field.size();
+#pragma unroll
+    for (int i = 0; i < Capacity; ++i)
+      copy.items[i] = field.items[i];
+    return copy;
   }
-  return total;
-}
 
-/// The same for a test that uses the whole warp itself: one i after the other.
-template <class Test> __device__ int prefixWhileInTurn(int count, Test test) {
-  int i = 0;
-#pragma unroll 1
-  while (i < count && test(i))
-    ++i;
-  return i;
-}
-template <class Test> __device__ int countIfInTurn(int count, Test test) {
-  int total = 0;
-#pragma unroll 1
-  for (int i = 0; i < count; ++i)
-    total += test(i) ? 1 : 0;
-  return total;
-}
+  /// Elements [low, high), both clamped to [0, size]; empty when low >= high.
+  template <class View> __device__ __forceinline__ static auto slice(const View &sequence, int low, int high) {
+    const auto view = asView(sequence);
+    const int size = view.size();
+    low = low < 0 ? 0 : low < size ? low : size;
+    high = high < low ? low : high < size ? high : size;
+    return Slice<decltype(asView(sequence))>{view, low, high - low};
+  }
+
+  template <class Left, class Right>
+  __device__ __forceinline__ static auto concat(const Left &left, const Right &right) {
+    return Concat<decltype(asView(left)), decltype(asView(right))>{asView(left), asView(right)};
+  }
+
+  /// `first` or `second`, which may be of different kinds.
+  template <class First, class Second>
+  __device__ __forceinline__ static auto either(bool isFirst, const First &first, const Second &second) {
+    return Either<decltype(asView(first)), decltype(asView(second))>{isFirst, asView(first), asView(second)};
+  }
+
+  template <class Number> __device__ __forceinline__ static Number min(Number a, Number b) { return ::min(a, b); }
+  template <class Number> __device__ __forceinline__ static Number max(Number a, Number b) { return ::max(a, b); }
+  __device__ __forceinline__ static float min(float a, float b) { return fminf(a, b); }
+  __device__ __forceinline__ static float max(float a, float b) { return fmaxf(a, b); }
+
+  /// 0 when `b` is 0, else a / b rounded once.
+  __device__ __forceinline__ static float ratio(int a, int b) {
+    return b == 0 ? 0.0f : __fdiv_rn(__int2float_rn(a), __int2float_rn(b));
+  }
+  /// Truncating division; by zero gives 0.
+  __device__ __forceinline__ static int divide(int a, int b) {
+    return b == 0 ? 0 : b == -1 ? int(0u - unsigned(a)) : a / b;
+  }
+  __device__ __forceinline__ static int modulo(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }
+};
 
 } // namespace megalith::device

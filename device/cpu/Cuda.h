@@ -42,13 +42,18 @@ __attribute__((visibility("hidden"), const)) char *shared();
 
 #define MEGALITH_CPU_PLAIN __attribute__((no_sanitize("thread")))
 
-struct MegalithCpuIndex {
-  unsigned x, y, z;
+// Objects and no macros: what the user names may have these names, too.
+template <unsigned (*Of)()> struct MegalithCpuWord {
+  operator unsigned() const { return Of(); }
 };
-#define threadIdx (MegalithCpuIndex{megalith::cpu::kernel::threadX(), 0, 0})
-#define blockIdx (MegalithCpuIndex{megalith::cpu::kernel::ctaX(), 0, 0})
-#define blockDim (MegalithCpuIndex{megalith::cpu::kernel::threads(), 1, 1})
-#define gridDim (MegalithCpuIndex{megalith::cpu::kernel::ctas(), 1, 1})
+template <unsigned (*Of)(), unsigned Others> struct MegalithCpuIndex {
+  MegalithCpuWord<Of> x;
+  static constexpr unsigned y = Others, z = Others;
+};
+inline constexpr MegalithCpuIndex<megalith::cpu::kernel::threadX, 0> threadIdx = {};
+inline constexpr MegalithCpuIndex<megalith::cpu::kernel::ctaX, 0> blockIdx = {};
+inline constexpr MegalithCpuIndex<megalith::cpu::kernel::threads, 1> blockDim = {};
+inline constexpr MegalithCpuIndex<megalith::cpu::kernel::ctas, 1> gridDim = {};
 
 // --- bits and arithmetic, each rounded once (-ffp-contract=off) -----------------
 

@@ -9,8 +9,7 @@
 // the compiler puts a call before every plain load and store, and Hooks.cpp
 // hands it to Host::access.
 //===----------------------------------------------------------------------===//
-#ifndef MEGALITH_DEVICE_CPU_HOST_H
-#define MEGALITH_DEVICE_CPU_HOST_H
+#pragma once
 
 namespace megalith::cpu {
 
@@ -94,4 +93,3 @@ struct Host {
 };
 
 } // namespace megalith::cpu
-#endif

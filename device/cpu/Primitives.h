@@ -175,3 +175,5 @@ void noteEdge(int edge) { cpu::kernel::edge(edge); }
 void noteStop() { cpu::kernel::stops(); }
 
 } // namespace megalith::device
+
+#undef MEGALITH_CPU_PLAIN // the emitted source sees no macro without a first `_`

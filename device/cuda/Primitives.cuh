@@ -379,3 +379,5 @@ void noteEdge(int) {}
 void noteStop() {}
 
 } // namespace megalith::device
+
+#undef MEGALITH_ASYNC_MMA // the emitted source sees no macro without a first `_`

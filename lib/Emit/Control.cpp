@@ -27,9 +27,13 @@ public:
     w.line("using Control = ControlState<Config, Request>;");
     w.line("using Turn = TurnOf<Control>;");
     const auto &parts = tick();
-    for (size_t i = 0; i < parts.size(); ++i)
-      if (parts[i].op == Op::Part)
-        part(parts[i], layout.partNames[i]);
+    w.line();
+    {
+      const auto stages = w.space("stages");
+      for (size_t i = 0; i < parts.size(); ++i)
+        if (parts[i].op == Op::Part)
+          part(parts[i], layout.partNames[i]);
+    }
     loopParts();
   }
 
@@ -110,7 +114,7 @@ private:
     for (size_t i = 0; i < layout.states.size(); ++i)
       row(layout.states[i]->name, flags[i], llvm::join(layout.states[i]->getStrings("next"), " "));
     {
-      const auto s = w.record("enum State : int");
+      const auto s = w.record("enum class State : int");
       for (size_t i = 0; i < layout.states.size(); ++i)
         w.line("{} = {},", layout.stateNames[i], i);
     }
@@ -119,7 +123,7 @@ private:
 
   static std::string fieldType(const Type &type) {
     if (type.kind == Type::Seq)
-      return fmt::format("Sequence<{}>", type.size);
+      return fmt::format("::megalith::device::Sequence<{}>", type.size); // a field may be called `Sequence`
     switch (type.elem) {
     case Scalar::F32: return "float";
     case Scalar::I64: return "long long";
@@ -129,17 +133,21 @@ private:
   }
 
   void request() {
-    {
-      const auto s = w.record("struct Request : megalith::abi::RequestHeader");
+    if (!layout.fields.empty()) {
+      w.comment("What the pipeline keeps of a request.");
+      const auto s = w.record("struct Fields");
       for (const RequestField &field : layout.fields)
         w.line("{} {};{}{}", fieldType(field.type), field.name, field.name == field.irName ? "" : " // ",
                field.name == field.irName ? "" : field.irName);
-      if (!layout.fields.empty())
-        w.line();
+    }
+    {
+      const auto s = w.record("struct Request : megalith::abi::RequestHeader");
+      if (!layout.fields.empty()) // an empty member has a size
+        w.line("Fields fields;");
       std::string test;
       for (const RequestField &field : layout.fields)
         if (field.type.kind == Type::Seq)
-          test += (test.empty() ? "" : " && ") + field.name + ".inRange()";
+          test += (test.empty() ? "" : " && ") + ("fields." + field.name) + ".inRange()";
       w.line("__device__ bool fieldsInRange() const {{ return {}; }}", test.empty() ? "true" : test);
     }
     w.line("static_assert(sizeof(Request) == {}, \"the manifest gives the host this layout\");", layout.requestBytes);
@@ -159,6 +167,9 @@ private:
   }
 
   void calls() {
+    if (layout.sites.empty())
+      return;
+    const auto space = w.space("calls");
     for (const CallSite &site : layout.sites) {
       w.comment(fmt::format("Stage {} calls the model.", site.stage));
       const auto s = w.record("struct " + site.name);
@@ -167,8 +178,6 @@ private:
       w.line("static constexpr bool draft = {}, wantsLogits = {};", site.draft ? "true" : "false",
              site.wantsLogits ? "true" : "false");
     }
-    if (!layout.sites.empty())
-      w.line();
   }
 
   // --- parts
@@ -193,7 +202,7 @@ private:
     shownLine = 0;
     const auto scope = w.scope("__device__ void " + name + "(Turn &t)", name);
     if (mentionsRequest(body))
-      w.line("Request &r = t.r;");
+      w.line("Fields &r = t.r.fields;");
     statements(body);
     w.resumeLines(); // the closing brace is not the user's
   }
@@ -232,7 +241,7 @@ private:
       return;
     if (files && loc.file < files->size() && loc.line != shownLine)
       if (const llvm::StringRef line = files->line(loc.file, loc.line).trim(); !line.empty())
-        w.line("// " + line.str());
+        w.quote(line);
     shownLine = loc.line;
     if (options.lineDirectives)
       w.sourceLine(loc.line, path);
@@ -278,7 +287,7 @@ private:
       w.line("everySlot(c, [&](Turn &t) { completeCall(t); });");
     while (i < last) {
       if (!runsSlots(parts[i])) {
-        w.line("admission(c, {}, [&](Turn &t) {{ {}(t); }});", layout.stateName(parts[i].getString("state")), layout.partNames[i]);
+        w.line("admission(c, {}, [&](Turn &t) {{ stages::{}(t); }});", layout.stateName(parts[i].getString("state")), layout.partNames[i]);
         complete = false;
         ++i;
         continue;
@@ -289,10 +298,10 @@ private:
       complete = false;
       for (; i < last && runsSlots(parts[i]); ++i) {
         if (parts[i].has("after_site"))
-          w.line("if (t.resumes<{}>())", layout.sites[parts[i].getInt("after_site")].name);
+          w.line("if (t.resumes<calls::{}>())", layout.sites[parts[i].getInt("after_site")].name);
         else
           w.line("if (t.in({}))", layout.stateName(parts[i].getString("state")));
-        w.line("  {}(t);", layout.partNames[i]);
+        w.line("  stages::{}(t);", layout.partNames[i]);
       }
     }
   }

@@ -1,4 +1,5 @@
 #include "ControlBody.h"
+#include "Names.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include <fmt/format.h>
@@ -185,7 +186,7 @@ private:
 
   void makeVariable(uint32_t id) {
     Pending &p = values[id];
-    const std::string name = freshName(p.name);
+    const std::string name = locals.claim(cppName(p.name));
     add(fmt::format("const {} {} = {};", typeText(p.type), name, p.expression.text), p.loc);
     // Views keep reading what they show; tokens already there do not change.
     Resources reads;
@@ -250,28 +251,6 @@ private:
     case Op::Select: return "chosen";
     default: return "value";
     }
-  }
-
-  std::string freshName(const std::string &hint) {
-    std::string name = controlName(hint);
-    if (name == "t" || name == "r" || name == "c" || layoutNames().count(name))
-      name += '_';
-    std::string candidate = name;
-    for (unsigned i = 2; !names.insert(candidate).second; ++i)
-      candidate = name + std::to_string(i);
-    return candidate;
-  }
-
-  /// Names of the file's scope that a variable must not hide.
-  const std::set<std::string> &layoutNames() {
-    if (fileNames.empty()) {
-      fileNames = {"Config", "Request", "Control", "Turn", "State", "Metric", "Gauge", "slice", "concat", "list", "either",
-                   "hold", "ratio", "divide", "modulo", "prefixWhile", "countIf", "min", "max", "fminf", "fmaxf"};
-      fileNames.insert(layout.stateNames.begin(), layout.stateNames.end());
-      for (const CallSite &site : layout.sites)
-        fileNames.insert(site.name);
-    }
-    return fileNames;
   }
 
   static std::string typeText(const Type &type) {
@@ -383,7 +362,7 @@ private:
     });
     const Expression count = use(op.operands[0]);
     const Value index = op.region().args[0];
-    const std::string indexName = freshName(module.hint(index).empty() ? "i" : module.hint(index).str());
+    const std::string indexName = locals.claim(cppName(module.hint(index).empty() ? "i" : module.hint(index).str()));
     values[index.id] = {member(indexName, {}), uses[index.id], true, indexName, module.type(index), op.loc};
 
     std::vector<Statement> body;
@@ -403,8 +382,8 @@ private:
     for (const Statement &s : body)
       text += s.text + " ";
     text += "return " + test.text + "; }";
-    Expression e = joined(inTurn ? fmt::format("{}InTurn({}, {})", name, count.text, text)
-                                 : fmt::format("{}(t, {}, {})", name, count.text, text),
+    Expression e = joined(inTurn ? fmt::format("t.{}InTurn({}, {})", name, count.text, text)
+                                 : fmt::format("t.{}({}, {})", name, count.text, text),
                           Primary, {count, test});
     e.wholeWarp = true;
     return e;
@@ -416,10 +395,10 @@ private:
     case Op::Add: return arithmetic(op, "__fadd_rn", "+", Sum);
     case Op::Sub: return arithmetic(op, "__fsub_rn", "-", Sum);
     case Op::Mul: return arithmetic(op, "__fmul_rn", "*", Product);
-    case Op::Div: return isF32(op.operands[0]) ? call("__fdiv_rn", op.operands) : division(op, "/", "divide");
-    case Op::Mod: return division(op, "%", "modulo");
-    case Op::Min: return call(isF32(op.operands[0]) ? "fminf" : "min", op.operands);
-    case Op::Max: return call(isF32(op.operands[0]) ? "fmaxf" : "max", op.operands);
+    case Op::Div: return isF32(op.operands[0]) ? call("__fdiv_rn", op.operands) : division(op, "/", "t.divide");
+    case Op::Mod: return division(op, "%", "t.modulo");
+    case Op::Min: return call("t.min", op.operands);
+    case Op::Max: return call("t.max", op.operands);
     case Op::Eq: return infix(op, "==", Equality);
     case Op::Ne: return infix(op, "!=", Equality);
     case Op::Lt: return infix(op, "<", Relation);
@@ -435,7 +414,7 @@ private:
     }
     case Op::Select: {
       if (module.type(op.result()).kind == Type::Seq)
-        return call("either", op.operands);
+        return call("t.either", op.operands);
       const Expression b = useGuarded(op.operands[1]), c = useGuarded(op.operands[2]);
       const Expression a = use(op.operands[0]);
       return joined(fmt::format("{} ? {} : {}", atLeast(a, OrLevel), atLeast(b, OrLevel), c.text), Ternary,
@@ -447,16 +426,16 @@ private:
       if (module.type(op.operands[0]).is(Scalar::Bool) && !module.type(op.result()).is(Scalar::Bool))
         return call("int", op.operands);
       return use(op.operands[0]);
-    case Op::Ratio: return call("ratio", op.operands);
+    case Op::Ratio: return call("t.ratio", op.operands);
     case Op::Tokens: return member("t.tokens()", readsOf(op), false);
     case Op::Budget: return member("t.budget()", readsOf(op), false);
     case Op::Finished: return member("t.finished()", readsOf(op), false);
-    case Op::PromptLen: return member("r.promptLen", {});
-    case Op::Priority: return member("r.priority", {});
+    case Op::PromptLen: return member("t.promptLen()", {});
+    case Op::Priority: return member("t.priority()", {});
     case Op::FieldGet: {
       const RequestField &field = layout.field(op.name);
       if (field.type.kind == Type::Seq && outlivesField(op))
-        return member(fmt::format("hold(r.{})", field.name), readsOf(op), false);
+        return member(fmt::format("t.hold(r.{})", field.name), readsOf(op), false);
       return member("r." + field.name, readsOf(op));
     }
     case Op::SeqLen: {
@@ -469,13 +448,13 @@ private:
       e.mayFault = true;
       return e;
     }
-    case Op::SeqSlice: return call("slice", op.operands);
-    case Op::SeqConcat: return call("concat", op.operands);
-    case Op::SeqMake: return call("list", op.operands);
+    case Op::SeqSlice: return call("t.slice", op.operands);
+    case Op::SeqConcat: return call("t.concat", op.operands);
+    case Op::SeqMake: return call("t.list", op.operands);
     case Op::NgramLookup: return lookup(op);
     case Op::PrefixWhile: return loop(op, "prefixWhile");
     case Op::Count: return loop(op, "countIf");
-    case Op::KvLen: return member("r.kvLen", readsOf(op));
+    case Op::KvLen: return member("t.kvLen()", readsOf(op));
     case Op::KvLag: return member("t.kvLag()", readsOf(op), false);
     case Op::KvLive: return member("t.livePages()", {}, false);
     case Op::KvPages: return member("Config::pages", {});
@@ -509,7 +488,7 @@ private:
       return append(op);
     case Op::Issue: {
       const CallSite &site = layout.sites[op.getInt("site")];
-      return effect(op, fmt::format("t.issue<{}>({})", site.name, use(op.operands[0]).text));
+      return effect(op, fmt::format("t.issue<calls::{}>({})", site.name, use(op.operands[0]).text));
     }
     case Op::Goto:
       return go(op);
@@ -526,7 +505,7 @@ private:
     settle(writesOf(op));
     if (uses[v.id] == 0)
       return add(text + ";", op.loc);
-    const std::string name = freshName(module.hint(v).empty() ? "appended" : module.hint(v).str());
+    const std::string name = locals.claim(cppName(module.hint(v).empty() ? "appended" : module.hint(v).str()));
     add(fmt::format("const int {} = {};", name, text), op.loc);
     values[v.id] = {member(name, {}), uses[v.id], true, name, module.type(v), op.loc};
   }
@@ -561,7 +540,7 @@ private:
   const Region part;
   std::vector<unsigned> uses;
   std::map<uint32_t, Pending> values;
-  std::set<std::string> names, fileNames;
+  NameSet locals{"t", "r"}; ///< beside the turn and its request's fields
   std::vector<Statement> *statements = nullptr;
 };
 

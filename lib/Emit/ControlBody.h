@@ -19,7 +19,7 @@ struct Statement {
   std::vector<Statement> body, otherwise;
 };
 
-/// The statements of a part's region, in terms of `t`, the turn, and `r`, its request.
+/// The statements of a part's region, in terms of `t`, the turn, and `r`, its request's fields.
 std::vector<Statement> partStatements(const ir::Module &module, const ControlLayout &layout,
                                       const ir::Region &region);
 

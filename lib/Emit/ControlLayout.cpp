@@ -1,4 +1,5 @@
 #include "ControlLayout.h"
+#include "Names.h"
 #include "megalith/Emit/Control.h"
 #include "megalith/Text/Json.h"
 #include "llvm/ADT/STLExtras.h"
@@ -12,45 +13,6 @@ using ir::Operation;
 /// sizeof(megalith::abi::RequestHeader); the emitted source asserts it.
 static constexpr int64_t kHeaderBytes = 96;
 
-std::string controlName(llvm::StringRef name) {
-  static const std::set<std::string> keywords = {
-      "alignas",  "alignof",   "asm",      "auto",     "bool",     "break",     "case",      "catch",
-      "char",     "class",     "const",    "constexpr", "continue", "decltype", "default",   "delete",
-      "do",       "double",    "else",     "enum",     "explicit", "export",    "extern",    "false",
-      "float",    "for",       "friend",   "goto",     "if",       "inline",    "int",       "long",
-      "mutable",  "namespace", "new",      "noexcept", "nullptr",  "operator",  "private",   "protected",
-      "public",   "register",  "return",   "short",    "signed",   "sizeof",    "static",    "struct",
-      "switch",   "template",  "this",     "throw",    "true",     "try",       "typedef",   "typeid",
-      "typename", "union",     "unsigned", "using",    "virtual",  "void",      "volatile",  "while",
-      // members of the request's header and of its turn
-      "state", "fault", "slot", "promptLen", "numTokens", "generated", "maxNewTokens", "eosSeen", "eosBegin",
-      "eosCount", "kvLen", "kvEnd", "waitingSite", "waitingSince", "served", "callCount", "callRowBegin",
-      "callRowCount", "passes", "rows", "stateBefore", "tokenBegin", "fieldsInRange"};
-  std::string out;
-  for (char c : name)
-    out += llvm::isAlnum(c) || c == '_' ? c : '_';
-  if (keywords.count(out))
-    out += '_';
-  if (out.empty() || llvm::isDigit(out[0]))
-    out = std::string(1, '_') + out;
-  return out;
-}
-
-/// `fill_cache` -> `FillCache`.
-static std::string camelCase(llvm::StringRef name) {
-  std::string out;
-  bool upper = true;
-  for (char c : name) {
-    if (!llvm::isAlnum(c)) {
-      upper = true;
-      continue;
-    }
-    out += upper ? llvm::toUpper(c) : c;
-    upper = false;
-  }
-  return out;
-}
-
 static ir::Type declaredType(const Operation &op) {
   std::string text = op.getString("type", "i32");
   ir::Scalar scalar = ir::Scalar::I32;
@@ -61,39 +23,26 @@ static ir::Type declaredType(const Operation &op) {
   return op.has("capacity") ? ir::Type::seq(op.getInt("capacity"), scalar) : ir::Type::scalar(scalar);
 }
 
-static std::string unique(std::string name, std::set<std::string> &taken) {
-  std::string candidate = name;
-  for (unsigned i = 2; !taken.insert(candidate).second; ++i)
-    candidate = name + std::to_string(i);
-  return candidate;
-}
-
 ControlLayout::ControlLayout(const ir::Module &module)
     : states(module.all(Op::State)), metrics(module.all(Op::Metric)), gauges(module.all(Op::Gauge)) {
-  std::set<std::string> taken;
   requestBytes = kHeaderBytes;
+  NameSet ofFields, ofStates, ofMetrics, ofGauges, ofStages, ofCalls;
   for (const Operation *op : module.all(Op::Field)) {
     const ir::Type type = declaredType(*op);
     const int64_t words = type.kind == ir::Type::Seq ? 1 + type.size : type.elem == ir::Scalar::I64 ? 2 : 1;
     if (type.is(ir::Scalar::I64))
       requestBytes = (requestBytes + 7) / 8 * 8;
-    fields.push_back({op->name, unique(controlName(op->name), taken), type, requestBytes, op});
+    fields.push_back({op->name, ofFields.claim(cppName(op->name)), type, requestBytes, op});
     requestBytes += 4 * words;
   }
   requestBytes = (requestBytes + 7) / 8 * 8;
 
-  // States and functions stand in the scope of the file, which has these names already.
-  std::set<std::string> functions = {"main", "abi", "megalith", "Config", "State", "Request", "Metric", "Gauge",
-                                     "Control", "Turn", "Buffers", "WeightRing", "Stream", "Shared", "sharedOfCta",
-                                     "stampBegin", "stampEnd", "kBodySteps", "kHeadSteps", "controlTicks",
-                                     "controlOfCta"};
   for (const Operation *op : states)
-    stateNames.push_back(unique(controlName(op->name), functions));
-  std::set<std::string> takenMetrics, takenGauges;
+    stateNames.push_back(ofStates.claim(cppName(op->name)));
   for (const Operation *op : metrics)
-    metricNames[op->name] = unique(controlName(op->name), takenMetrics);
+    metricNames[op->name] = ofMetrics.claim(cppName(op->name));
   for (const Operation *op : gauges)
-    gaugeNames[op->name] = unique(controlName(op->name), takenGauges);
+    gaugeNames[op->name] = ofGauges.claim(cppName(op->name));
   for (const Operation *op : gauges)
     gaugeTypes[op->name] = op->getString("type", "i32");
   const auto ticks = module.all(Op::Tick);
@@ -109,13 +58,12 @@ ControlLayout::ControlLayout(const ir::Module &module)
     if (part.op != Op::Part)
       continue;
     const std::string stage = part.getString("stage");
-    std::string name = camelCase(stage);
-    name[0] = llvm::toLower(name[0]);
+    std::string name = functionName(stage);
     if (calls[stage] > 0)
       name += part.has("after_site") ? "Resume" : "Issue";
     if (part.has("after_site") && calls[stage] > 1)
       name += std::to_string(++resumes[stage]);
-    partNames.back() = unique(controlName(name), functions);
+    partNames.back() = ofStages.claim(name);
     if (!part.has("before_site"))
       continue;
     const Operation &issue = part.region().ops.back();
@@ -123,8 +71,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
     site.site = issue.getInt("site");
     site.stage = stage;
     site.loc = issue.loc;
-    site.name = unique(camelCase(stage) + "Call" + (calls[stage] > 1 ? std::to_string(++callNumber[stage]) : ""),
-                       functions);
+    site.name = ofCalls.claim(typeName(stage) + (calls[stage] > 1 ? std::to_string(++callNumber[stage]) : ""));
     site.chunk = issue.getInt("chunk");
     site.draft = issue.getString("kv") == "draft";
     site.wantsLogits = !issue.getStrings("reduce").empty();

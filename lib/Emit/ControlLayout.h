@@ -4,19 +4,14 @@
 
 #include "megalith/IR/IR.h"
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
 namespace megalith::emit {
 
-/// `name` as a C++ identifier: other characters become `_`; a keyword or a name
-/// that starts with a digit gets a `_` more.
-std::string controlName(llvm::StringRef name);
-
 /// A field of the request in its descriptor.
 struct RequestField {
-  std::string irName, name; ///< of the declaration, and in `struct Request`
+  std::string irName, name; ///< of the declaration, and in `struct Fields`
   ir::Type type;
   int64_t offset;           ///< bytes from the start of the descriptor
   const ir::Operation *op;
@@ -25,7 +20,7 @@ struct RequestField {
 /// A place where a stage calls the model.
 struct CallSite {
   int64_t site;
-  std::string name;         ///< of its struct, `VerifyCall`
+  std::string name;         ///< of its struct in `calls`
   std::string stage;
   SourceLoc loc;
   int64_t chunk = 0;        ///< 0: the call is indivisible
@@ -39,17 +34,17 @@ struct ControlLayout {
   std::vector<RequestField> fields;
   int64_t requestBytes = 0;
   std::vector<const ir::Operation *> states, metrics, gauges;
-  std::vector<std::string> stateNames;           ///< C++ name of each state
-  std::map<std::string, std::string> metricNames, gaugeNames; ///< C++ name by IR name
+  std::vector<std::string> stateNames;           ///< in `enum class State`
+  std::map<std::string, std::string> metricNames, gaugeNames; ///< in their enumerations, by IR name
   std::map<std::string, std::string> gaugeTypes; ///< by IR name: "i32" or "f32"
   std::vector<CallSite> sites;                   ///< by site number
-  /// C++ name of each part by its position in the tick.
+  /// Function of each part in `stages`, by its position in the tick.
   std::vector<std::string> partNames;
   int64_t callsPerStage = 1; ///< most calls of one stage
 
   const RequestField &field(llvm::StringRef irName) const;
   int64_t stateIndex(llvm::StringRef name) const;
-  const std::string &stateName(llvm::StringRef name) const { return stateNames[stateIndex(name)]; }
+  std::string stateName(llvm::StringRef name) const { return "State::" + stateNames[stateIndex(name)]; }
 };
 
 } // namespace megalith::emit

@@ -17,12 +17,12 @@ void TensorEmitter::declareWeights(const Group &group) {
       continue;
     if (op.op == Op::WeightGet) {
       const plan::Vector &v = plan.vectorOf(op.name);
-      w.line("const WeightVector<{}> {}{{{}}};", v.length, identifier(op.name), vectorAddress(v));
+      w.line("const WeightVector<{}> {}{{{}}};", v.length, names.weights.at(op.name), vectorAddress(v));
       continue;
     }
     for (const Operation &weight : model.region().ops)
       if (weight.op == Op::Weight && weight.name == op.name)
-        w.line("const WeightRows<{}> {}{{weightAt(p, {}{})}};", weight.getInts("shape")[1], identifier(op.name),
+        w.line("const WeightRows<{}> {}{{weightAt(p, {}{})}};", weight.getInts("shape")[1], names.weights.at(op.name),
                weights.at(op.name), weight.getInt("layers") ? " + layer" : "");
   }
 }
@@ -66,8 +66,8 @@ std::vector<TensorEmitter::Sink> TensorEmitter::sinks(const Group &group, const 
       out.push_back({inner.operands[0], "keys", false, inner.loc});
       out.push_back({inner.operands[1], "values", false, inner.loc});
       const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
-      out.push_back({inner.operands[0], placeExpr(plan, {plan.newKeys, instance}), false, inner.loc});
-      out.push_back({inner.operands[1], placeExpr(plan, {plan.newValues, instance}), false, inner.loc});
+      out.push_back({inner.operands[0], placeExpr({plan.newKeys, instance}), false, inner.loc});
+      out.push_back({inner.operands[1], placeExpr({plan.newValues, instance}), false, inner.loc});
     }
     if (inner.op == Op::ArgMax)
       out.push_back({inner.operands[0], "", true, inner.loc});
@@ -83,7 +83,7 @@ std::vector<TensorEmitter::Sink> TensorEmitter::sinks(const Group &group, const 
 void TensorEmitter::emitSinkDeclarations(const Group &group) {
   for (const Operation &inner : group.region.ops) {
     if (inner.op == Op::KvAppend) {
-      std::string layer = inLayers ? "layer" : "0", kv = typeName(plan.model) + "Kv";
+      std::string layer = inLayers ? "layer" : "0", kv = names.kv();
       for (auto [name, cache] : {std::pair("keys", "kCache"), std::pair("values", "vCache")})
         w.line("const KvRows<{0}> {1}{{reinterpret_cast<u16 *>(p.{2}) + kvLayer<{0}>({3}), &pass}};", kv, name,
                cache, layer);
@@ -102,7 +102,7 @@ void TensorEmitter::emitSinkDeclarations(const Group &group) {
 
 void TensorEmitter::emitMap(const plan::Phase &phase) {
   const Operation &op = *phase.op;
-  Group group(module, plan, op.region());
+  Group group(module, plan, names, op.region());
   declareWeights(group);
   emitSinkDeclarations(group);
   std::vector<Sink> open = sinks(group, op);
@@ -114,7 +114,7 @@ void TensorEmitter::emitMap(const plan::Phase &phase) {
 }
 
 void TensorEmitter::emitOperand(const plan::Phase &phase) {
-  Group group(module, plan, phase.op->region());
+  Group group(module, plan, names, phase.op->region());
   declareWeights(group);
   emitMapChain(group, Sink{operandOf(group, plan.matrices[phase.matrix]), storeExpr(phase.to), false, phase.op->loc}, true);
 }
@@ -157,7 +157,7 @@ void TensorEmitter::emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks,
       continue;
     Value r = op->result();
     if (isReduction(op->op)) {
-      std::string name = module.hint(r).empty() ? "sum" : identifier(module.hint(r));
+      std::string name = module.hint(r).empty() ? "sum" : localName(module.hint(r));
       name += scalars.empty() ? "" : std::to_string(scalars.size() + 1);
       emitReduction(group, *op, module.type(op->operands[0]).size, name, scalars, parts > 1, wholeCta);
       scalars[r.id] = name;
@@ -219,7 +219,7 @@ std::string TensorEmitter::emitBlock(const Group &group, Value value, int64_t pa
     const Value r = op->result();
     if (isReduction(op->op)) {
       const std::string terms = vectors.eval(op->operands[0]);
-      const std::string name = vectors.claim(module.hint(r).empty() ? "sum" : identifier(module.hint(r)));
+      const std::string name = vectors.claim(module.hint(r).empty() ? "sum" : localName(module.hint(r)));
       at(op->loc);
       w.line("const float {} = blockReduce<{}, {}>({});", name, op->op == Op::ReduceMax, block, terms);
       scalars.bind(r, name);

@@ -43,16 +43,16 @@ static std::string tokenTable(const ir::Module &module, const plan::Plan &plan) 
                      plan.tokenTable->rows);
 }
 
-static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
-  std::string pool = typeName(plan.model) + "Kv", model = identifier(plan.model);
+static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
+  const std::string pool = names.kv();
   const bool wide = plan.rowsPerPass > plan::kTileRows;
   const size_t events = stampEvents(plan).size();
   auto stamp = [&](const char *what, size_t event) {
     if (plan.knobs.stamps)
       w.line("stamp{}(grid, {});", what, event);
   };
-  auto pass = [&](const std::string &segment) {
-    std::string name = model + typeName(segment);
+  auto pass = [&](size_t segment) {
+    const std::string name = "phases::" + names.segments[segment].function;
     return fmt::format("(pass.numRows == 1 ? {0}<1>() : {1})", name,
                        wide ? fmt::format("pass.numRows <= kTileRows ? {0}<kTileRows>() : {0}<kMaxRows>()", name)
                             : name + "<kTileRows>()");
@@ -60,9 +60,8 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
   w.line();
   w.comment("The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run the "
             "passes together; warp 8 of each streams weights, and warp 9 brings the activations of passes of many rows.");
-  auto fn = w.scope("extern \"C\" __global__ void __launch_bounds__(kCtaThreads, 1)\n"
-                    "megalith_run(const __grid_constant__ abi::LaunchParams p)",
-                    "megalith_run");
+  w.line("extern \"C\" __global__ void __launch_bounds__(kCtaThreads, 1)");
+  auto fn = w.scope("megalith_run(const __grid_constant__ abi::LaunchParams p)", "megalith_run");
   w.line("Shared &shared = sharedOfCta();");
   w.line("PassShared &pass = shared.pass;");
   w.line("GridEdges &grid = shared.grid;");
@@ -71,7 +70,7 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
   {
     auto first = w.scope("if (threadIdx.x == 0)");
     w.line("shared.params = p;");
-    w.line("startStream(shared.sync, k{}Steps, p.stream);", typeName(plan.segments[0].name));
+    w.line("startStream(shared.sync, k{}Steps, p.stream);", names.segments[0].role);
     w.line("grid = {&shared.params, &shared.sync.stopped};");
     w.line("startPasses(pass, WeightRing::lent);");
   }
@@ -86,9 +85,9 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
     w.line("Producer<WeightRing> producer{{shared.ring, &shared.sync}};");
     {
       auto loop = w.scope(fmt::format("while (producer.nextPass() && stream{}(producer))",
-                                      typeName(plan.segments[0].name)));
+                                      names.segments[0].role));
       for (size_t i = 1; i < plan.segments.size(); ++i) {
-        w.line("if (producer.headFollows() && !stream{}(producer))", typeName(plan.segments[i].name));
+        w.line("if (producer.headFollows() && !stream{}(producer))", names.segments[i].role);
         w.line("  break;");
       }
     }
@@ -101,7 +100,7 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
       w.line("if (laneId() >= WindowProducer<Stream>::lanes)");
       w.line("  return;");
       w.line("WindowProducer<Stream> windows(&shared.sync, &grid, shared.scratch);");
-      const auto windows = [&](size_t i) { return fmt::format("{}{}Windows(windows)", model, typeName(plan.segments[i].name)); };
+      const auto windows = [&](size_t i) { return fmt::format("phases::{}(windows)", names.segments[i].windows); };
       {
         auto loop = w.scope(fmt::format("while (windows.nextPass() && {})", windows(0)));
         for (size_t i = 1; i < plan.segments.size(); ++i) {
@@ -141,19 +140,19 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
       w.line("if (laneId() == 0)");
       w.line("  announcePlan(shared.sync, pass);");
     }
-    w.line("if (!{})", pass(plan.segments[0].name));
+    w.line("if (!{})", pass(0));
     w.line("  break;");
     if (plan.knobs.words) {
-      w.line("char *const last = p.workspace + (pass.set ^ 1) * Buffers::setBytes;");
+      w.line("char *const last = p.workspace + (pass.set ^ 1) * Workspace::setBytes;");
       if (plan.wideRows) {
         w.line("if (pass.rowsBefore > kTileRows) // the rest they have as images");
-        w.line("  clearRecords<Buffers::rowBytes, Buffers::wideBegin, Buffers::wideEnd>(last, pass.rowsBefore);");
+        w.line("  clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.rowsBefore);");
         w.line("else");
       }
-      w.line("{}clearWords(last, pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);", plan.wideRows ? "  " : "");
+      w.line("{}clearWords(last, pass.rowsBefore == 1 ? Workspace::narrowBytes : pass.rowsBefore * Workspace::rowBytes);", plan.wideRows ? "  " : "");
     }
     if (plan.segments.size() > 1) {
-      w.line("if (pass.wantLogits && !{})", pass(plan.segments[1].name));
+      w.line("if (pass.wantLogits && !{})", pass(1));
       w.line("  break;");
     }
     w.line("leavePass(grid);");
@@ -172,6 +171,7 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
 
 std::string emitCuda(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
                      const EmitOptions &options) {
+  const Names names(*module.all(Op::Model)[0], plan);
   CodeWriter w;
   w.setFileName(options.fileName);
   emitHeader(w, module, plan);
@@ -179,13 +179,13 @@ std::string emitCuda(const ir::Module &module, const plan::Plan &plan, const Sou
   control.lineDirectives = options.lineDirectives;
   emitControl(w, module, &files, control);
   w.line();
-  emitTensor(w, module, plan, files, options);
+  emitTensor(w, module, plan, names, files, options);
   w.line();
   w.comment("The order in which each CTA's weights arrive, the same in every pass.");
-  emitProducer(w, module, plan);
+  emitProducer(w, plan, names);
   w.line();
-  emitPack(w, module, plan);
-  emitLoop(w, module, plan);
+  emitPack(w, module, plan, names);
+  emitLoop(w, module, plan, names);
   return w.text();
 }
 

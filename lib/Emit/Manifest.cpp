@@ -71,14 +71,14 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   const std::vector<ir::Operation> &parts = module.all(Op::Tick).front()->region().ops;
   for (size_t i = 0; i < parts.size(); ++i)
     if (!layout.partNames[i].empty())
-      j["functions"].push_back({{"name", layout.partNames[i]},
+      j["functions"].push_back({{"name", "stages::" + layout.partNames[i]},
                                 {"what", "stage `" + parts[i].getString("stage") + "`"},
                                 {"place", place(parts[i].loc)}});
-  const auto functions = phaseFunctions(plan);
+  const Names names(model, plan);
   for (const plan::Segment &segment : plan.segments)
     for (const auto *phases : {&segment.before, &segment.repeated, &segment.after})
       for (const plan::Phase &phase : *phases)
-        j["functions"].push_back({{"name", functions.at(&phase)},
+        j["functions"].push_back({{"name", "phases::" + names.phases.at(&phase)},
                                   {"what", "phase `" + phase.name + "`"},
                                   {"place", place(phase.op ? phase.op->loc : SourceLoc())}});
   j["buffers"] = ordered_json::array();

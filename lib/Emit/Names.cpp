@@ -1,6 +1,6 @@
+#include "Names.h"
 #include "Tensor.h"
 #include "llvm/ADT/StringExtras.h"
-#include <set>
 
 namespace megalith::emit {
 
@@ -23,89 +23,88 @@ std::map<std::string, int> weightIndices(const ir::Operation &model) {
   return index;
 }
 
-std::string typeName(llvm::StringRef name) {
-  std::string out;
-  bool upper = true;
-  for (char c : name) {
-    if (!llvm::isAlnum(c)) {
-      upper = true;
-      continue;
-    }
-    out += upper ? llvm::toUpper(c) : c;
-    upper = false;
-  }
-  return out;
-}
-
-/// Words of C++, and what the functions of the tensor half say themselves: their
-/// variables and the device code's names that stand in them. Numbers at a word's end
-/// do not count.
-static bool isReserved(llvm::StringRef word) {
+/// The keywords of C++20, and its other spellings of operators: all of them.
+static bool isKeyword(llvm::StringRef word) {
   static const std::set<llvm::StringRef> words = {
       "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch",
-      "char", "class", "co_await", "co_return", "co_yield", "compl", "concept", "const", "const_cast", "consteval",
-      "constexpr", "constinit", "continue", "decltype", "default", "delete", "do", "double", "dynamic_cast", "else",
-      "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int",
-      "linux", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or",
-      "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "requires", "return", "short",
-      "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this",
-      "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unix", "unsigned", "using",
-      "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq",
-      // macros and variables of CUDA and its headers
-      "EOF", "NULL", "assert", "blockDim", "blockIdx", "gridDim", "threadIdx", "warpSize",
-      // of the emitted code
-      "abi", "add", "aside", "assumeLocal", "attend", "attendWide", "b", "beside", "best", "bestsOf", "blockReduce",
-      "c", "chunksOf", "columnOfLane", "consumerSync", "control", "countOperand", "counterAt", "ctaReduce", "div",
-      "dropAhead", "dynamicShared", "early", "end", "endOfUnit", "epilogue", "everyRow", "exponential", "finish",
-      "firstRow", "forRows", "gelu", "geluTanh", "grid", "gridEdge", "hyperbolicTangent", "inBlock", "inner",
-      "instance", "isLaneOfBlock", "kBodySteps", "kConsumerWarps", "kHeadSteps", "kMaxRows", "kTileRows", "kUnitEnd",
-      "keep", "keepBelow", "keys", "kv", "kvLayer", "kvStep", "laneId", "lateRows", "layer", "lent", "logit", "made",
-      "madeRows", "matrixStep", "maximum", "megalith", "mergeWide", "minimum", "mul", "neg", "numRows", "ofPartner",
-      "operand", "operandOf", "out", "own", "ownRows", "p", "pack", "packedVector", "pair", "params", "part",
-      "partBegin", "partEnd", "partner", "partnerColumn", "pass", "places", "position", "producer", "publishBest",
-      "quarterOfRow", "query", "reciprocalSqrt", "reduce", "relu", "result", "ring", "rope", "rotatePair", "rotated",
-      "row", "rowBytes", "rows", "rowsOfCtas", "rowsOrImage", "scratch", "scratchBytes", "set", "setBytes", "shared",
-      "sharedOfCta", "sigmoid", "silu", "softplus", "spreadRows", "stageBytes", "stages", "storeLogits", "stream",
-      "streamBody", "streamHead", "streamKv", "streamProduct", "streamSegment", "sub", "sum", "sync", "tagged",
-      "terms", "then", "tile", "toBf", "u", "unit", "unpack", "unused", "values", "vectorStep", "warpId", "warpMax",
-      "warpSum", "weightAt", "what", "wideProduct", "wideRows", "windowSteps", "words", "workspace", "y",
-      "Aside", "AttentionShape", "Beside", "Best", "Bf", "Bf16Rows", "Buffers", "ByBarrier", "ByWords", "Columns",
-      "Config", "Consumer", "Control", "ControlState", "CtaGroups", "Float", "FloatRows", "Floats", "Gauge",
-      "GridEdges", "Images", "KvRows", "LaunchParams", "Layer", "Made", "Metric", "NoAside", "NoKv", "NoSource",
-      "Nothing", "OperandImage", "Params", "PassShared", "Producer", "Request", "Ring", "RingShared", "Rope",
-      "RowOfWarp", "Rows", "Shared", "State", "Stream", "StreamPlace", "StreamStep", "Turn", "Unchanged",
-      "WeightRing", "WeightRows", "WeightVector", "WidePlan", "WindowProducer", "Words"};
-  return words.count(word.rtrim("0123456789_")) || word.starts_with("__"); // the compilers' own
+      "char", "char16_t", "char32_t", "char8_t", "class", "co_await", "co_return", "co_yield", "compl", "concept",
+      "const", "const_cast", "consteval", "constexpr", "constinit", "continue", "decltype", "default", "delete", "do",
+      "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend",
+      "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr",
+      "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "requires",
+      "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template",
+      "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using",
+      "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq"};
+  return words.count(word);
 }
 
-std::string identifier(llvm::StringRef name) {
+/// Letters, digits and `_`, first a letter.
+static std::string wordOf(llvm::StringRef name) {
   std::string out;
   for (char c : name)
     out += llvm::isAlnum(c) || c == '_' ? c : '_';
-  if (out.empty() || llvm::isDigit(out[0]))
-    out = "v" + out;
-  // `row` and `row_` become `row_` and `row__`: different names stay different.
-  return isReserved(out) ? out + "_" : out;
+  return !out.empty() && llvm::isAlpha(out[0]) ? out : "v" + out;
 }
 
-std::string madeFunction(const std::string &attention) { return attention + "Made"; }
+std::string cppName(llvm::StringRef name) {
+  const std::string word = wordOf(name);
+  return isKeyword(word) ? word + "_" : word;
+}
 
-std::map<const plan::Phase *, std::string> phaseFunctions(const plan::Plan &plan) {
-  std::map<const plan::Phase *, std::string> functions;
-  std::set<std::string> taken;
-  for (const plan::Segment &segment : plan.segments)
-    for (const auto *phases : {&segment.before, &segment.repeated, &segment.after})
-      for (const plan::Phase &phase : *phases) {
-        const std::string base = identifier(plan.model) + typeName(segment.name) + typeName(phase.name);
-        std::string name = base;
-        for (int n = 2; taken.count(name) || (phase.makes && taken.count(madeFunction(name))); ++n)
-          name = base + std::to_string(n);
-        taken.insert(name);
+static std::string camelCase(llvm::StringRef name, bool upper) {
+  std::string out;
+  for (char c : name) {
+    if (!llvm::isAlnum(c)) {
+      upper = upper || !out.empty();
+      continue;
+    }
+    out += upper ? llvm::toUpper(c) : out.empty() ? llvm::toLower(c) : c;
+    upper = false;
+  }
+  return cppName(out);
+}
+
+std::string typeName(llvm::StringRef name) { return camelCase(name, true); }
+std::string functionName(llvm::StringRef name) { return camelCase(name, false); }
+std::string localName(llvm::StringRef name) { return wordOf(name) + "_"; }
+
+std::string NameSet::claim(const std::string &name) {
+  std::string candidate = name;
+  for (unsigned i = 2; !taken.insert(candidate).second; ++i)
+    candidate = name + std::to_string(i);
+  return candidate;
+}
+
+Names::Names(const ir::Operation &model, const plan::Plan &plan) : pool(typeName(plan.model)) {
+  NameSet locals, ofMatrices, ofBuffers{"Buffers", "Images"}, ofPhases;
+  for (const ir::Operation &op : model.region().ops)
+    if (op.op == ir::Op::Weight)
+      weights[op.name] = locals.claim(localName(op.name));
+  for (const plan::Matrix &m : plan.matrices)
+    matrices.push_back(ofMatrices.claim(typeName(m.name)));
+  for (const plan::Buffer &b : plan.buffers) // a member cannot have its struct's name
+    buffers.push_back(ofBuffers.claim(cppName(b.name)));
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const std::string role = i == 0 ? "Body" : i == 1 ? "Head" : fmt::format("Head{}", i);
+    const std::string base = cppName(plan.model) + role;
+    segments.push_back({role, ofPhases.claim(base), ofPhases.claim(base + "Windows")});
+  }
+  for (size_t i = 0; i < plan.segments.size(); ++i)
+    for (const auto *of : {&plan.segments[i].before, &plan.segments[i].repeated, &plan.segments[i].after})
+      for (const plan::Phase &phase : *of) {
+        phases[&phase] = ofPhases.claim(segments[i].function + typeName(phase.name));
         if (phase.makes)
-          taken.insert(madeFunction(name));
-        functions[&phase] = name;
+          makers[&phase] = ofPhases.claim(phases[&phase] + "Made");
       }
-  return functions;
+}
+
+std::string Names::rows(const plan::Plan &plan, const plan::Place &place) const {
+  const std::string instance = place.instance == plan::Place::First   ? "0"
+                               : place.instance == plan::Place::Layer ? "layer"
+                               : place.instance == plan::Place::Next
+                                   ? "layer + 1"
+                                   : std::to_string(plan.buffers[place.buffer].instances - 1);
+  return fmt::format("b.{}({})", buffers[place.buffer], instance);
 }
 
 std::vector<StampEvent> stampEvents(const plan::Plan &plan) {
@@ -141,33 +140,6 @@ std::string stampIndex(const plan::Plan &plan, const plan::Phase &phase) {
         return std::to_string(next - 1);
   }
   return "";
-}
-
-std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan &plan) {
-  std::set<std::string> taken = {"", typeName(plan.model) + "Kv"};
-  for (const ir::Operation *state : module.all(ir::Op::State))
-    taken.insert(state->name);
-  for (const ir::Operation *model : module.all(ir::Op::Model))
-    for (const ir::Operation &op : model->region().ops)
-      if (op.op == ir::Op::Weight)
-        taken.insert(identifier(op.name));
-  std::vector<std::string> types;
-  for (const plan::Matrix &m : plan.matrices) {
-    std::string base = typeName(m.name), type = base;
-    for (int n = 1; isReserved(type) || llvm::isDigit(type[0]) || !taken.insert(type).second; ++n)
-      type = base + "Matrix" + (n == 1 ? "" : std::to_string(n));
-    types.push_back(type);
-  }
-  return types;
-}
-
-std::string placeExpr(const plan::Plan &plan, const plan::Place &place) {
-  const plan::Buffer &buffer = plan.buffers[place.buffer];
-  const std::string instance = place.instance == plan::Place::First   ? "0"
-                               : place.instance == plan::Place::Layer ? "layer"
-                               : place.instance == plan::Place::Next  ? "layer + 1"
-                                                                      : std::to_string(buffer.instances - 1);
-  return fmt::format("b.{}({})", identifier(buffer.name), instance);
 }
 
 std::string floatLiteral(double value) {

@@ -17,18 +17,16 @@ static void emitWeightRow(CodeWriter &w, const Operation &model, const std::map<
          layered ? " + layer" : "", k);
 }
 
-void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
+void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
   const Operation &model = *module.all(Op::Model)[0];
   auto index = weightIndices(model);
   w.comment("Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output "
             "columns that one thread receives together.");
-  auto fn = w.scope("extern \"C\" __global__ void __launch_bounds__(256)\n"
-                    "megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream)",
-                    "megalith_pack");
-  const auto types = matrixTypes(module, plan);
+  w.line("extern \"C\" __global__ void __launch_bounds__(256)");
+  auto fn = w.scope("megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream)", "megalith_pack");
   for (size_t i = 0; i < plan.matrices.size(); ++i) {
     const plan::Matrix &m = plan.matrices[i];
-    const std::string &type = types[i];
+    const std::string type = names.matrix(i);
     auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", std::max<int64_t>(1, m.layers)));
     auto lambda = w.lambda(fmt::format("packMatrix<{0}>(stream + {0}::offset + layer * {0}::layerBytes, "
                                        "[&](int packedRow) -> const u16 *",
@@ -76,12 +74,12 @@ static std::vector<const plan::Vector *> vectorsOf(const plan::Plan &plan, const
   return used;
 }
 
-void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
-  const auto types = matrixTypes(module, plan);
-  for (const plan::Segment &segment : plan.segments) {
-    if (&segment != &plan.segments.front())
+void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names) {
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const plan::Segment &segment = plan.segments[i];
+    if (i > 0)
       w.line();
-    const std::string type = typeName(segment.name), steps = "k" + type + "Steps";
+    const std::string &role = names.segments[i].role, steps = "k" + role + "Steps";
     int count = 0;
     bool attends = false;
     std::pair<int, int> repeats;
@@ -98,7 +96,7 @@ void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &pla
               w.line("vectorStep({}, {}, {}), // {}", v->offset, v->layers ? v->bytes : 0, v->bytes, v->weight);
               ++count;
             }
-            w.line("matrixStep<{}>({}),", types[phase.matrix], plan.matrices[phase.matrix].layers ? "true" : "false");
+            w.line("matrixStep<{}>({}),", names.matrix(phase.matrix), plan.matrices[phase.matrix].layers ? "true" : "false");
             ++count;
           }
         return count;
@@ -107,13 +105,13 @@ void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &pla
       phases(segment.after);
       repeats = {first, end};
     }
-    auto fn = w.scope(fmt::format("__device__ __noinline__ bool stream{}(Producer<WeightRing> &producer)", type), "stream" + type);
+    auto fn = w.scope(fmt::format("__device__ __noinline__ bool stream{}(Producer<WeightRing> &producer)", role), "stream" + role);
     w.line("Shared &shared = sharedOfCta();");
     w.line("const abi::LaunchParams &p = shared.params;");
     if (attends)
-      w.line("const auto kv = [&](Producer<WeightRing> &inner, int layer) {{ return streamKv<{}Kv>(inner, p, shared.pass, layer); }};",
-             typeName(plan.model));
-    const bool wide = plan.rowsPerPass > plan::kTileRows, planned = &segment != &plan.segments.front();
+      w.line("const auto kv = [&](Producer<WeightRing> &inner, int layer) {{ return streamKv<{}>(inner, p, shared.pass, layer); }};",
+             names.kv());
+    const bool wide = plan.rowsPerPass > plan::kTileRows, planned = i > 0;
     w.line("return {}(producer, {}, {}, {}, {}, {}, p.stream, {}){};", wide ? "streamSegment<Stream::wideRows>" : "streamSteps", steps, count, repeats.first, repeats.second,
            std::max<int64_t>(1, segment.repeatCount), attends ? "kv" : "NoKv()", wide || planned ? "" : " && producer.awaitPlan()");
   }

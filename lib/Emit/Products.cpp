@@ -11,29 +11,29 @@ using ir::Value;
 void TensorEmitter::emitStream(const plan::Phase &phase) {
   const Operation &op = *phase.op;
   const plan::Matrix &m = plan.matrices[phase.matrix];
-  Group group(module, plan, op.region());
+  Group group(module, plan, names, op.region());
   declareWeights(group);
   const auto early = emitEarly(group, phase, m);
   emitSinkDeclarations(group);
   emitEpilogue(group, phase, m, early);
   std::string otherwise;
   if (m.unitParts) {
-    const std::string type = types[phase.matrix], use = inLayers ? wideUse : widePass;
+    const std::string type = names.matrix(phase.matrix), use = inLayers ? wideUse : widePass;
     {
       auto end = w.scope("if constexpr (Rows == kUnitEnd)");
       w.line("endOfUnit<{}>(shared, unit, firstRow, early, epilogue);", type);
     }
     auto wide = w.scope("else if constexpr (Rows > kTileRows)");
     w.line("wideProduct<{}>(shared, {}, {}, [{}](int{}, int unit, int firstRow) {{ {}<kUnitEnd>({}unit, firstRow{}); }});", type,
-           inLayers ? "layer" : "0", use, keepsBest(phase) ? "&own" : "", inLayers ? " layer" : "", functions.at(&phase),
+           inLayers ? "layer" : "0", use, keepsBest(phase) ? "&own" : "", inLayers ? " layer" : "", names.phases.at(&phase),
            inLayers ? "layer, " : "", keepsBest(phase) ? ", own" : "");
     otherwise = "else ";
   }
   if (phase.operand) {
     auto several = w.scope(otherwise + "if constexpr (Rows > 1)");
     emitLeave(phase, m);
-    w.line("auto operand = operandOf<{}, Rows>(shared.stream(), pass, {}, NoAside{{}}, early);", types[phase.matrix],
-           placeExpr(plan, *phase.operand));
+    w.line("auto operand = operandOf<{}, Rows>(shared.stream(), pass, {}, NoAside{{}}, early);", names.matrix(phase.matrix),
+           placeExpr(*phase.operand));
     w.line("const Unchanged finish;");
     w.line("streamProduct<false>(operand, finish, epilogue);");
     otherwise = "else ";
@@ -55,7 +55,7 @@ bool TensorEmitter::keepsBest(const plan::Phase &phase) {
 void TensorEmitter::emitLeave(const plan::Phase &phase, const plan::Matrix &m) {
   if ((!m.firstCta && m.groups >= plan.ctas) || keepsBest(phase))
     return;
-  w.line("if (!CtaGroups<{}>().some())", types[phase.matrix]);
+  w.line("if (!CtaGroups<{}>().some())", names.matrix(phase.matrix));
   w.line("  return;");
 }
 
@@ -66,8 +66,8 @@ void TensorEmitter::emitOwnOperand(const Group &group, const plan::Phase &phase,
   if (source && group.def(value) && group.def(value)->op == Op::Round && group.def(value)->operands[0] == source)
     value = source; // it is bf16 already
   const auto aside = emitAside(slice);
-  w.line("auto operand = operandOf<{}, Rows>(shared.stream(), pass, {}, {}, early);", types[phase.matrix],
-         source ? placeExpr(plan, plan.placeOf.at(source.id)) : "NoSource{}", aside.empty() ? "NoAside{}" : "aside");
+  w.line("auto operand = operandOf<{}, Rows>(shared.stream(), pass, {}, {}, early);", names.matrix(phase.matrix),
+         source ? placeExpr(plan.placeOf.at(source.id)) : "NoSource{}", aside.empty() ? "NoAside{}" : "aside");
   auto scalars = emitReductions(group, slice, source, m);
   if (value == source) {
     w.line("const Unchanged finish;");
@@ -97,7 +97,7 @@ std::vector<Value> TensorEmitter::emitAside(const Slice &slice) {
     if (op->op != Op::WeightGet || module.type(op->result()).size % 8)
       continue;
     weights.push_back(op->result());
-    list += (list.empty() ? "" : ", ") + identifier(op->name) + ".words(c)";
+    list += (list.empty() ? "" : ", ") + names.weights.at(op->name) + ".words(c)";
   }
   if (!weights.empty())
     w.line("const auto aside = [&](int c) {{ return Aside<{}>{{{{{}}}}}; }};", weights.size(), list);
@@ -288,7 +288,7 @@ TensorEmitter::EarlyLoads TensorEmitter::emitEarly(const Group &group, const pla
     declarePosition(ops);
     for (const Early &e : list)
       if (e.words) {
-        w.line("beside.words[{}] = {}.peek{}(row, {});", e.at, placeExpr(plan, plan.placeOf.at(e.value.id)),
+        w.line("beside.words[{}] = {}.peek{}(row, {});", e.at, placeExpr(plan.placeOf.at(e.value.id)),
                r.pairing == plan::Pairing::Dual ? "One" : "Pair", columnsOf(r));
       } else {
         Vectors vectors(w, group, widthOf(r), r.columns, marker());
@@ -324,7 +324,7 @@ void TensorEmitter::emitEpilogue(const Group &group, const plan::Phase &phase, c
     for (const Early &e : list) {
       const bool one = r.pairing == plan::Pairing::Dual;
       vectors.bind(e.value, e.words ? fmt::format("{}.take{}(row, {}, beside.words[{}])",
-                                                  placeExpr(plan, plan.placeOf.at(e.value.id)), one ? "One" : "Pair",
+                                                  placeExpr(plan.placeOf.at(e.value.id)), one ? "One" : "Pair",
                                                   columnsOf(r), e.at)
                             : one   ? fmt::format("Floats<1>{{{{beside.values[{}].v[0]}}}}", e.at)
                                     : fmt::format("beside.values[{}]", e.at));

@@ -11,11 +11,17 @@ using ir::Value;
 void TensorEmitter::run() {
   emitPool();
   emitBuffers();
-  for (size_t i = 0; i < plan.matrices.size(); ++i)
-    emitMatrix(plan.matrices[i], types[i]);
+  w.line();
+  {
+    const auto matrices = w.space("matrices");
+    for (size_t i = 0; i < plan.matrices.size(); ++i)
+      emitMatrix(plan.matrices[i], names.matrices[i]);
+  }
   emitShared();
-  for (const plan::Segment &s : plan.segments)
-    emitSegment(s);
+  w.line();
+  const auto phases = w.space("phases");
+  for (size_t i = 0; i < plan.segments.size(); ++i)
+    emitSegment(plan.segments[i], names.segments[i]);
 }
 
 std::string TensorEmitter::place(SourceLoc loc) const {
@@ -29,7 +35,8 @@ std::string TensorEmitter::place(SourceLoc loc) const {
 
 void TensorEmitter::emitPool() {
   w.comment("The KV pool of the model, and the shape of its attention.");
-  auto s = w.record(fmt::format("struct {}Kv", typeName(plan.model)));
+  const auto pools = w.space("pools");
+  auto s = w.record("struct " + names.pool);
   const Operation *pool = module.find(Op::Pool, plan.model);
   // Of a model without attention the numbers mean nothing, but code that plans passes divides by them.
   const int64_t kvHeads = std::max<int64_t>(1, model.getInt("kv_heads")), headDim = std::max<int64_t>(16, model.getInt("head_dim"));
@@ -54,23 +61,32 @@ void TensorEmitter::emitPool() {
 void TensorEmitter::emitBuffers() {
   w.line();
   w.comment("Activations of a pass: for each row a record, in which every value has a place of its own.");
-  auto s = w.record("struct Buffers");
-  w.line("static constexpr long long rowBytes = {}, narrowBytes = {}, setBytes = {};", plan.rowBytes, plan.narrowBytes,
-         plan.setBytes);
-  if (plan.wideRows && plan.knobs.words)
-    w.line("static constexpr int wideBegin = {}, wideEnd = {}; // of a record, what passes of more than {} rows write there", plan.wideBegin,
-           plan.wideEnd, plan::kTileRows);
-  w.line("template <int Columns> using Bf16 = Bf16Rows<{}, Columns, rowBytes>;", plan.knobs.words ? "ByWords" : "ByBarrier");
-  w.line("template <int Columns> using Float = FloatRows<{}, Columns, rowBytes>;", plan.knobs.words ? "ByWords" : "ByBarrier");
-  w.line("char *set;");
-  w.line("const GridEdges *grid;");
-  w.line();
-  for (const plan::Buffer &b : plan.buffers)
-    w.line("__device__ __forceinline__ auto {}(int instance) const {{ return {}<{}>{{set + {} + instance * {}, {{grid, {}}}}}; }}",
-           identifier(b.name), b.dtype == ir::Scalar::F32 ? "Float" : "Bf16", b.columns, b.offset, b.bytes, b.edge);
+  const char *const edges = plan.knobs.words ? "ByWords" : "ByBarrier";
+  {
+    auto s = w.record("struct Workspace");
+    w.line("static constexpr long long rowBytes = {}, narrowBytes = {}, setBytes = {};", plan.rowBytes, plan.narrowBytes,
+           plan.setBytes);
+    if (plan.wideRows && plan.knobs.words)
+      w.line("static constexpr int wideBegin = {}, wideEnd = {}; // of a record, what passes of more than {} rows write there", plan.wideBegin,
+             plan.wideEnd, plan::kTileRows);
+    w.line("char *set;");
+    w.line("const GridEdges *grid;");
+    w.line();
+    for (auto [name, rows] : {std::pair("bf16", "Bf16Rows"), std::pair("f32", "FloatRows")}) {
+      w.line("template <int Columns> __device__ __forceinline__ auto {}(long long at, long long instance, int edge) const {{", name);
+      w.line("  return {}<{}, Columns, rowBytes>{{set + at + instance, {{grid, edge}}}};", rows, edges);
+      w.line("}");
+    }
+  }
+  auto s = w.record("struct Buffers : Workspace");
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const plan::Buffer &b = plan.buffers[i];
+    w.line("__device__ __forceinline__ auto {}(int instance) const {{ return Workspace::{}<{}>({}, instance * {}, {}); }}",
+           names.buffers[i], b.dtype == ir::Scalar::F32 ? "f32" : "bf16", b.columns, b.offset, b.bytes, b.edge);
+  }
 }
 
-void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &type) {
+void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &name) {
   w.line();
   std::string what;
   for (const plan::PairRange &r : m.ranges)
@@ -78,7 +94,7 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &type) {
   const int64_t ctas = plan.ctas - m.firstCta, rounds = (m.groups + ctas - 1) / ctas;
   w.comment(fmt::format("{}{}: {} groups of {} tiles in {} rounds of {} CTAs.", what, place(m.loc), m.groups,
                         m.group, rounds, ctas));
-  auto s = w.record("struct " + type);
+  auto s = w.record("struct " + name);
   w.line("static constexpr int k = {}, kPadded = {}, blocks = {}, chunkBlocks = {};", m.k, m.kPadded, m.blocks,
          m.chunkBlocks);
   w.line("static constexpr int group = {}, groups = {}, firstCta = {}, ctas = {};", m.group, m.groups, m.firstCta, ctas);
@@ -115,26 +131,32 @@ void TensorEmitter::emitShared() {
     w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }");
   }
   w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.sharedBytes);
-  w.line("static_assert(AttentionShape<{0}Kv>::scratchBytes(1) <= sizeof(Shared::scratch) &&", typeName(plan.model));
-  w.line("              AttentionShape<{0}Kv>::scratchBytes({0}Kv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,",
-         typeName(plan.model));
+  w.line("static_assert(AttentionShape<{0}>::scratchBytes(1) <= sizeof(Shared::scratch) &&", names.kv());
+  w.line("              AttentionShape<{0}>::scratchBytes({0}::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,",
+         names.kv());
   w.line("              \"room for attention\");");
   if (plan.wideRows) {
     w.line();
     w.comment(fmt::format("Operands of products in passes of more than {} rows, in the tagged words.", plan::kTileRows));
-    auto images = w.record("struct Images");
-    w.line("char *tagged;");
-    w.line("int numRows; // of the pass");
-    for (const plan::Buffer &b : plan.buffers)
-      if (b.windows)
-        w.line("__device__ __forceinline__ auto {}(int instance) const {{ return OperandImage<{}, Stream>(tagged + {} + instance * {}ll, numRows); }}",
-               identifier(b.name), b.columns, b.imageOffset, b.imageBytes);
+    {
+      auto s = w.record("struct TaggedWords");
+      w.line("char *tagged;");
+      w.line("int numRows; // of the pass");
+      w.line();
+      w.line("template <int Columns> __device__ __forceinline__ auto image(long long at, long long instance) const {");
+      w.line("  return OperandImage<Columns, Stream>(tagged + at + instance, numRows);");
+      w.line("}");
+    }
+    auto images = w.record("struct Images : TaggedWords");
+    for (size_t i = 0; i < plan.buffers.size(); ++i)
+      if (const plan::Buffer &b = plan.buffers[i]; b.windows)
+        w.line("__device__ __forceinline__ auto {}(int instance) const {{ return TaggedWords::image<{}>({}, instance * {}ll); }}",
+               names.buffers[i], b.columns, b.imageOffset, b.imageBytes);
   }
   w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
 }
 
-void TensorEmitter::emitSegment(const plan::Segment &segment) {
-  const std::string name = identifier(plan.model) + typeName(segment.name);
+void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segment &name) {
   const char *passes = &segment == &plan.segments[0] ? "pass.widePasses" : "pass.wideHeads";
   widePass = fmt::format("{} - 1", passes);
   wideUse = fmt::format("({} - 1) * {} + layer", passes, segment.repeatCount);
@@ -149,13 +171,13 @@ void TensorEmitter::emitSegment(const plan::Segment &segment) {
   for (const plan::Phase &phase : segment.after)
     emitPhase(phase, false);
   if (plan.wideRows)
-    emitWindows(segment);
+    emitWindows(segment, name.windows);
   w.line();
   w.comment(fmt::format("Segment `{}` of model `{}`. Rows: at most so many does this variant handle. False "
                         "when the kernel stops.",
                         segment.name, plan.model));
   w.line("template <int Rows>");
-  auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}()", name), name);
+  auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}()", name.function), name.function);
   w.line("Shared &shared = sharedOfCta();");
   // What reads weights alone need not wait for the tables.
   size_t early = 0;
@@ -184,12 +206,12 @@ void TensorEmitter::emitSegment(const plan::Segment &segment) {
 
 std::string TensorEmitter::storeExpr(const plan::Place &place) const {
   const plan::Buffer &buffer = plan.buffers[place.buffer];
-  const std::string rows = placeExpr(plan, place);
+  const std::string rows = placeExpr(place);
   return buffer.windows ? fmt::format("forRows<Rows>({}, {})", rows, imageExpr(place)) : rows;
 }
 
 std::string TensorEmitter::imageExpr(const plan::Place &place) const {
-  return "Images{p.tagged, pass.numRows}" + placeExpr(plan, place).substr(1); // that of `b`
+  return "Images{p.tagged, pass.numRows}" + placeExpr(place).substr(1); // that of `b`
 }
 
 std::string TensorEmitter::counterExpr(const plan::Buffer &buffer, const char *params) const {
@@ -213,11 +235,10 @@ std::vector<const plan::Buffer *> TensorEmitter::imagesOf(const plan::Phase &pha
   return images;
 }
 
-void TensorEmitter::emitWindows(const plan::Segment &segment) {
+void TensorEmitter::emitWindows(const plan::Segment &segment, const std::string &name) {
   w.line();
   w.comment(fmt::format("The window warp: the operands of the products of segment `{}`, in a pass of more than {} rows.", segment.name,
                         plan::kTileRows));
-  const std::string name = identifier(plan.model) + typeName(segment.name) + "Windows";
   auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}(WindowProducer<Stream> &producer)", name), name);
   w.line("const abi::LaunchParams &p = sharedOfCta().params;");
   w.line("const WidePlan &pass = sharedOfCta().sync.wide;");
@@ -225,13 +246,13 @@ void TensorEmitter::emitWindows(const plan::Segment &segment) {
     for (const plan::Phase &phase : phases) {
       if (phase.kind != plan::Phase::Stream)
         continue;
-      Group group(module, plan, phase.op->region());
+      Group group(module, plan, names, phase.op->region());
       const Value value = operandOf(group, plan.matrices[phase.matrix]);
       const plan::Place source =
           phase.operand ? *phase.operand
                         : plan.placeOf.at(sourceOf(group, value, group.slice(value), plan.matrices[phase.matrix]).id);
       const plan::Buffer &buffer = plan.buffers[source.buffer];
-      w.line("if (!producer.bring(windowSteps<{}>({}, {}, {}, {})))", types[phase.matrix], imageExpr(source), counterExpr(buffer),
+      w.line("if (!producer.bring(windowSteps<{}>({}, {}, {}, {})))", names.matrix(phase.matrix), imageExpr(source), counterExpr(buffer),
              writes.at(&buffer), buffer.edge);
       w.line("  return false;");
     }
@@ -254,7 +275,7 @@ std::string TensorEmitter::chunksAhead(const plan::Segment &segment) const {
     for (const plan::Phase &phase : phases) {
       attends = attends || phase.kind == plan::Phase::Attention;
       if (!attends && phase.kind == plan::Phase::Stream)
-        sum += (sum.empty() ? "" : " + ") + fmt::format("chunksOf<{}>()", types[phase.matrix]);
+        sum += (sum.empty() ? "" : " + ") + fmt::format("chunksOf<{}>()", names.matrix(phase.matrix));
     }
     return sum;
   };
@@ -284,7 +305,7 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
       several.emplace(w.scope("if (Rows > 1 && !shared.pass.oneRowEach)"));
     if (!stamp.empty())
       w.line("stampBegin(shared.grid, {});", stamp);
-    const std::string &name = functions.at(&phase), layer = layers ? "layer" : "";
+    const std::string &name = names.phases.at(&phase), layer = layers ? "layer" : "";
     if (phase.kind == plan::Phase::Attention && plan.wideUnits) {
       w.line("if (Rows > kTileRows && shared.pass.wideTiles)");
       w.line("  {}<kMaxRows>({});", name, layer);
@@ -312,14 +333,14 @@ void TensorEmitter::emitPhaseBegin() {
   w.line("Shared &shared = sharedOfCta();");
   w.line("const abi::LaunchParams &p = shared.params;");
   w.line("PassShared &pass = shared.pass;");
-  w.line("const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};");
+  w.line("const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};");
 }
 
 void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
   inLayers = layers;
-  const std::string &name = functions.at(&phase);
+  const std::string &name = names.phases.at(&phase);
   if (phase.makes)
-    emitMadeRows(phase, madeFunction(name));
+    emitMadeRows(phase, names.makers.at(&phase));
   w.line();
   emitPhaseComment(phase);
   if (phase.kind == plan::Phase::Stream || phase.kind == plan::Phase::Attention || !imagesOf(phase).empty())
@@ -332,7 +353,7 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
   emitPhaseBegin();
   w.line("const int numRows = pass.numRows;");
   if (phase.kind == plan::Phase::Operand) {
-    Group group(module, plan, phase.op->region());
+    Group group(module, plan, names, phase.op->region());
     declareRopes(group.slice(operandOf(group, plan.matrices[phase.matrix])));
   } else if (phase.op) {
     declareRopes(*phase.op);
@@ -387,7 +408,7 @@ void TensorEmitter::emitCopy(const plan::Phase &phase) {
   const plan::Buffer &from = plan.buffers[phase.from.buffer];
   auto rows = w.lambda("spreadRows(numRows, 4, [&](int row, int part)");
   auto columns = w.lambda(fmt::format("quarterOfRow<{}>(part, [&](int c)", from.columns));
-  w.line("{}.store8(row, c, {}.load8(row, c));", storeExpr(phase.to), placeExpr(plan, phase.from));
+  w.line("{}.store8(row, c, {}.load8(row, c));", storeExpr(phase.to), placeExpr(phase.from));
 }
 
 void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &name) {
@@ -400,7 +421,7 @@ void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &na
                     name);
   emitPhaseBegin();
   declareRopes(map);
-  Group group(module, plan, map.region());
+  Group group(module, plan, names, map.region());
   declareWeights(group);
   emitSinkDeclarations(group);
   const auto emitMade = [&](Value value, int64_t heads, const char *pool, SourceLoc loc) {
@@ -434,14 +455,14 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
   const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
   const plan::Place result = plan.placeOf.at(op.result().id);
   const bool windows = plan.buffers[result.buffer].windows; // of passes with a row of each slot, too
-  const std::string kv = typeName(plan.model) + "Kv", rows = placeExpr(plan, result),
+  const std::string kv = names.kv(), rows = placeExpr(result),
                     scale = floatLiteral(op.getFloat("scale"));
   const auto attend = [&](const char *query) {
     if (windows) {
       auto make = w.lambda(fmt::format("const auto out = lateRows([{}]", inLayers ? "layer" : ""));
       w.line("const abi::LaunchParams &p = sharedOfCta().params;");
       w.line("const PassShared &pass = sharedOfCta().pass;");
-      w.line("const Buffers b{p.workspace + pass.set * Buffers::setBytes, &sharedOfCta().grid};");
+      w.line("const Buffers b{p.workspace + pass.set * Workspace::setBytes, &sharedOfCta().grid};");
       w.line("return rowsOrImage({}, {}, pass.numRows);", rows, imageExpr(result));
     } else {
       w.line("const auto out = {};", rows);
@@ -455,14 +476,14 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
     {
       auto one = w.scope("if constexpr (Rows == 1)"); // of each slot
       w.line("const auto own = madeRows([{}](Made what, int row, int head, bool keep) {{ return {}({}what, row, head, keep); }});",
-             inLayers ? "layer" : "", madeFunction(functions.at(&phase)), inLayers ? "layer, " : "");
+             inLayers ? "layer" : "", names.makers.at(&phase), inLayers ? "layer, " : "");
       attend("Nothing()");
     }
     others.emplace(w.scope("else"));
   }
-  w.line("const auto own = ownRows({}, {});", placeExpr(plan, {plan.newKeys, instance}),
-         placeExpr(plan, {plan.newValues, instance}));
-  w.line("const auto query = {};", placeExpr(plan, plan.placeOf.at(op.operands[0].id)));
+  w.line("const auto own = ownRows({}, {});", placeExpr({plan.newKeys, instance}),
+         placeExpr({plan.newValues, instance}));
+  w.line("const auto query = {};", placeExpr(plan.placeOf.at(op.operands[0].id)));
   std::optional<CodeWriter::Scope> several;
   if (plan.wideUnits) {
     {
@@ -471,7 +492,7 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
       w.line("attendWide<{}>(shared.grid, pass, {}, {}, shared.stream(), own, query);", kv, layer, scale);
       ours();
       w.line("// Again: no register is kept for it until here.");
-      w.line("const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};");
+      w.line("const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};");
       at(op.loc);
       w.line("mergeWide<{}>(shared.grid, {}, pass, {}, {});", kv, phase.edge, layer, windows ? imageExpr(result) : rows);
       ours();
@@ -481,9 +502,9 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
   attend("query");
 }
 
-void emitTensor(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
-                const EmitOptions &options) {
-  TensorEmitter(w, module, plan, files, options).run();
+void emitTensor(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names,
+                const SourceFiles &files, const EmitOptions &options) {
+  TensorEmitter(w, module, plan, names, files, options).run();
 }
 
 } // namespace megalith::emit

@@ -2,6 +2,7 @@
 #ifndef MEGALITH_LIB_EMIT_TENSOR_H
 #define MEGALITH_LIB_EMIT_TENSOR_H
 
+#include "Names.h"
 #include "megalith/Emit/Emit.h"
 #include "megalith/Support/CodeWriter.h"
 
@@ -14,19 +15,6 @@ std::string vectorAddress(const plan::Vector &v);
 /// of the manifest (aliases share their target's).
 std::map<std::string, int> weightIndices(const ir::Operation &model);
 
-/// `wq_wk_wv` -> `WqWkWv`.
-std::string typeName(llvm::StringRef name);
-/// `block.size` -> `block_size`: a C++ identifier that means nothing else in the
-/// functions of the tensor half.
-std::string identifier(llvm::StringRef name);
-/// The struct of each matrix of the plan; no two are equal.
-std::vector<std::string> matrixTypes(const ir::Module &module, const plan::Plan &plan);
-/// The function of each phase; no two are equal.
-std::map<const plan::Phase *, std::string> phaseFunctions(const plan::Plan &plan);
-/// The function of what the attention of that name makes for itself.
-std::string madeFunction(const std::string &attention);
-/// The rows of a value: `b.x(layer + 1)`.
-std::string placeExpr(const plan::Plan &plan, const plan::Place &place);
 /// What a kernel with `--plan stamps=1` takes the time of in each tick, in this order:
 /// control, the phases of the pass with their layers, the results, control again.
 struct StampEvent {
@@ -41,12 +29,12 @@ std::string stampIndex(const plan::Plan &plan, const plan::Phase &phase);
 std::string floatLiteral(double value);
 
 /// The structs of constants (matrices, pool, buffers) and one function per segment.
-void emitTensor(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
-                const EmitOptions &options);
+void emitTensor(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names,
+                const SourceFiles &files, const EmitOptions &options);
 /// `megalith_pack`.
-void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan);
+void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names);
 /// The producer's static program: one function per segment.
-void emitProducer(CodeWriter &w, const ir::Module &module, const plan::Plan &plan);
+void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names);
 
 } // namespace megalith::emit
 #endif

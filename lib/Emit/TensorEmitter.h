@@ -13,11 +13,10 @@ namespace megalith::emit {
 
 class TensorEmitter {
 public:
-  TensorEmitter(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
-                const EmitOptions &options)
-      : w(w), module(module), plan(plan), files(files), options(options),
-        model(*module.all(ir::Op::Model)[0]), weights(weightIndices(model)), types(matrixTypes(module, plan)),
-        functions(phaseFunctions(plan)) {}
+  TensorEmitter(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names,
+                const SourceFiles &files, const EmitOptions &options)
+      : w(w), module(module), plan(plan), names(names), files(files), options(options),
+        model(*module.all(ir::Op::Model)[0]), weights(weightIndices(model)) {}
 
   void run();
 
@@ -25,12 +24,11 @@ private:
   CodeWriter &w;
   const ir::Module &module;
   const plan::Plan &plan;
+  const Names &names;
   const SourceFiles &files;
   const EmitOptions &options;
   const ir::Operation &model;
   std::map<std::string, int> weights;
-  std::vector<std::string> types; ///< of the matrices
-  std::map<const plan::Phase *, std::string> functions;
   bool inLayers = false;
 
   using Slice = std::vector<const ir::Operation *>;
@@ -48,15 +46,16 @@ private:
     return [this](SourceLoc loc) { at(loc); };
   }
   std::string place(SourceLoc loc) const;
+  std::string placeExpr(const plan::Place &place) const { return names.rows(plan, place); }
 
   void emitPool();
   void emitBuffers();
-  void emitMatrix(const plan::Matrix &m, const std::string &type);
+  void emitMatrix(const plan::Matrix &m, const std::string &name);
   void emitShared();
   /// Phases first, each a function of its own: ptxas then gives each the registers
   /// it needs; in one body the largest would spill for all.
-  void emitSegment(const plan::Segment &segment);
-  void emitWindows(const plan::Segment &segment);
+  void emitSegment(const plan::Segment &segment, const Names::Segment &name);
+  void emitWindows(const plan::Segment &segment, const std::string &name);
   /// Where a phase stores a value: of a variant for many rows in its image, when it has one.
   std::string storeExpr(const plan::Place &place) const;
   std::string imageExpr(const plan::Place &place) const;

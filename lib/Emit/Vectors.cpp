@@ -9,8 +9,8 @@ using ir::Op;
 using ir::Operation;
 using ir::Value;
 
-Group::Group(const ir::Module &module, const plan::Plan &plan, const ir::Region &region)
-    : module(module), plan(plan), region(region), uses(ir::countUses(module, region)) {
+Group::Group(const ir::Module &module, const plan::Plan &plan, const Names &names, const ir::Region &region)
+    : module(module), plan(plan), names(names), region(region), uses(ir::countUses(module, region)) {
   for (const Operation &op : region.ops)
     for (Value r : op.results)
       defs[r.id] = &op;
@@ -53,33 +53,27 @@ const char *elementwiseName(Op op) {
   }
 }
 
+Vectors::Vectors(CodeWriter &w, const Group &group, Width width, int64_t columns, std::function<void(SourceLoc)> at)
+    : w(w), group(group), width(width), columns(columns), at(std::move(at)) {
+  for (const Operation &op : group.region.ops)
+    if (op.op == Op::WeightGet || op.op == Op::Embed)
+      taken->take(group.names.weights.at(op.name));
+}
+
 void Vectors::bind(Value v, std::string expr) {
   std::string word;
   for (char c : expr + " ") {
     if (llvm::isAlnum(c) || c == '_')
       word += c;
     else if (!word.empty())
-      taken->insert(std::exchange(word, ""));
+      taken->take(std::exchange(word, ""));
   }
   names[{v.id, false}] = std::move(expr);
 }
 
 std::string Vectors::fresh(Value v, bool partner) {
   llvm::StringRef hint = group.module.hint(v);
-  std::string base = identifier(hint.empty() ? "t" : hint) + (partner ? "Partner" : "");
-  auto isWeight = [&](const Operation &op) {
-    return (op.op == Op::WeightGet || op.op == Op::Embed) && identifier(op.name) == base;
-  };
-  if (llvm::any_of(group.region.ops, isWeight))
-    base += "Values";
-  return claim(base);
-}
-
-std::string Vectors::claim(const std::string &base) {
-  std::string name = base;
-  for (int n = 2; !taken->insert(name).second; ++n)
-    name = base + std::to_string(n);
-  return name;
+  return claim((hint.empty() ? "t" : localName(hint)) + (partner ? "Partner" : ""));
 }
 
 std::string Vectors::column(bool partner) const {
@@ -94,7 +88,7 @@ std::string Vectors::load(Value v, bool partner) {
   auto it = group.plan.placeOf.find(v.id);
   assert(it != group.plan.placeOf.end() && "a value from outside lives in a buffer");
   const plan::Buffer &buffer = group.plan.buffers[it->second.buffer];
-  std::string name = placeExpr(group.plan, it->second);
+  std::string name = group.names.rows(group.plan, it->second);
   if (width == Scalar || buffer.columns != columns || columns == 1) {
     std::string first = width == Pair ? "c0" : column(partner);
     std::string index = buffer.columns == 1         ? "0"
@@ -118,9 +112,9 @@ std::string Vectors::compute(const Operation &op, bool partner) {
   case Op::Const:
     return floatLiteral(op.getFloat("value"));
   case Op::WeightGet:
-    return fmt::format("{}.load{}({}){}", identifier(op.name), suffix, column(partner), width == Scalar ? ".v[0]" : "");
+    return fmt::format("{}.load{}({}){}", group.names.weights.at(op.name), suffix, column(partner), width == Scalar ? ".v[0]" : "");
   case Op::Embed:
-    return fmt::format("{}.load8(pass.rows[row].token, {})", identifier(op.name), column(partner));
+    return fmt::format("{}.load8(pass.rows[row].token, {})", group.names.weights.at(op.name), column(partner));
   case Op::RopeCos:
   case Op::RopeSin: {
     const char *which = op.op == Op::RopeCos ? "cos" : "sin";

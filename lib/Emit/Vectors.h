@@ -13,11 +13,12 @@ namespace megalith::emit {
 struct Group {
   const ir::Module &module;
   const plan::Plan &plan;
+  const Names &names;
   const ir::Region &region;
   std::map<uint32_t, const ir::Operation *> defs; ///< value -> defining operation in the region
   std::vector<unsigned> uses;
 
-  Group(const ir::Module &module, const plan::Plan &plan, const ir::Region &region);
+  Group(const ir::Module &module, const plan::Plan &plan, const Names &names, const ir::Region &region);
   const ir::Operation *def(ir::Value v) const {
     auto it = defs.find(v.id);
     return it == defs.end() ? nullptr : it->second;
@@ -34,9 +35,7 @@ class Vectors {
 public:
   enum Width { Scalar = 0, One = 1, Pair = 2, Eight = 8 };
   /// `columns`: of the values computed here; narrower rows broadcast in blocks.
-  Vectors(CodeWriter &w, const Group &group, Width width, int64_t columns,
-          std::function<void(SourceLoc)> at)
-      : w(w), group(group), width(width), columns(columns), at(std::move(at)) {}
+  Vectors(CodeWriter &w, const Group &group, Width width, int64_t columns, std::function<void(SourceLoc)> at);
 
   /// Presets a value: a product, a reduction, a per-row scalar. The variables in
   /// `expr` are then no names for new ones.
@@ -49,7 +48,7 @@ public:
   /// Both write into one scope: no name is given twice.
   void shareNames(const Vectors &other) { taken = other.taken; }
   /// `base`, with a number if there is such a name.
-  std::string claim(const std::string &base);
+  std::string claim(const std::string &base) { return taken->claim(base); }
 
   /// From here on the lanes of a warp have a block of columns at once, and a partner's value comes from its lane.
   void byLanes() { lanes = true; }
@@ -64,7 +63,7 @@ private:
   int64_t columns;
   std::function<void(SourceLoc)> at;
   std::map<std::pair<uint32_t, bool>, std::string> names;
-  std::shared_ptr<std::set<std::string>> taken = std::make_shared<std::set<std::string>>();
+  std::shared_ptr<NameSet> taken = std::make_shared<NameSet>();
   bool lanes = false;
 
   std::string eval(ir::Value v, bool partner, bool held);

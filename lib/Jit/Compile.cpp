@@ -1,5 +1,6 @@
 #include "megalith/Jit/Compile.h"
 #include "megalith/Os/Ending.h"
+#include "megalith/Text/Text.h"
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -132,7 +133,8 @@ std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileReques
     options.push_back(option.c_str());
 
   void *program = nullptr;
-  int rc = nvrtc.nvrtcCreateProgram(&program, request.source.c_str(), request.fileName.c_str(),
+  const std::string fileName = text::printable(request.fileName); // as `#line` has it
+  int rc = nvrtc.nvrtcCreateProgram(&program, request.source.c_str(), fileName.c_str(),
                                     headerTexts.size(), headerTexts.data(), headerNames.data());
   if (rc != 0) {
     diags.report(Diag::CudaCompile, SourceLoc(), nvrtc.nvrtcGetErrorString(rc));

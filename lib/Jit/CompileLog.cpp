@@ -64,11 +64,12 @@ std::vector<KernelResources> parseResources(llvm::StringRef log) {
 /// `kernel.cu(12)` or `"kernel.cu", line 12`.
 static bool parsePlace(llvm::StringRef place, LogError &error) {
   llvm::StringRef file, number;
-  if (place.consume_back(")"))
+  if (place.consume_back(")")) {
     std::tie(file, number) = place.rsplit('(');
-  else
+  } else {
     std::tie(file, number) = place.rsplit(", line ");
-  file = file.trim().trim('"');
+    file = file.trim().trim('"');
+  }
   if (file.empty() || number.getAsInteger(10, error.line))
     return false;
   error.file = file.str();
@@ -89,40 +90,36 @@ static std::optional<LogError> parseErrorLine(llvm::StringRef line) {
       error.message += " (line " + at.take_while(llvm::isDigit).str() + " of the PTX)";
     return error;
   }
-  for (llvm::StringRef mark : {": catastrophic error", ": fatal error", ": error"}) {
-    size_t at = line.find(mark);
-    if (at == llvm::StringRef::npos)
-      continue;
-    // The number that some errors carry, `error #20: `, says nothing more.
-    llvm::StringRef rest = line.drop_front(at + mark.size());
-    size_t colon = rest.find(':');
-    if (colon == llvm::StringRef::npos || (colon != 0 && !rest.starts_with(" #")))
-      continue;
-    error.message = rest.drop_front(colon + 1).trim().str();
-    llvm::StringRef place = line.take_front(at);
-    if (place != "nvrtc" && !parsePlace(place, error))
-      continue;
-    return error;
-  }
+  // A file's name may hold such a mark, too: the first one behind a place counts.
+  for (llvm::StringRef mark : {": catastrophic error", ": fatal error", ": error"})
+    for (size_t at = line.find(mark); at != llvm::StringRef::npos; at = line.find(mark, at + 1)) {
+      // The number that some errors carry, `error #20: `, says nothing more.
+      llvm::StringRef rest = line.drop_front(at + mark.size());
+      size_t colon = rest.find(':');
+      if (colon == llvm::StringRef::npos || (colon != 0 && !rest.starts_with(" #")))
+        continue;
+      error.message = rest.drop_front(colon + 1).trim().str();
+      llvm::StringRef place = line.take_front(at);
+      if (place == "nvrtc" || parsePlace(place, error))
+        return error;
+    }
   return std::nullopt;
 }
 
 static std::optional<SourceLoc> findSource(const LogError &error, SourceFiles &files) {
-  for (uint32_t file = 0; file < files.size(); ++file) {
-    if (files.name(file) != error.file)
-      continue;
-    SourceLoc loc;
-    loc.file = file;
-    loc.line = error.line;
-    llvm::StringRef text = files.line(file, error.line);
-    size_t first = text.find_first_not_of(" \t");
-    if (first == llvm::StringRef::npos)
-      first = 0;
-    loc.column = first + 1;
-    loc.length = std::max<size_t>(1, text.rtrim().size() - std::min(first, text.rtrim().size()));
-    return loc;
-  }
-  return std::nullopt;
+  const std::optional<uint32_t> file = files.named(error.file);
+  if (!file)
+    return std::nullopt;
+  SourceLoc loc;
+  loc.file = *file;
+  loc.line = error.line;
+  llvm::StringRef text = files.line(*file, error.line);
+  size_t first = text.find_first_not_of(" \t");
+  if (first == llvm::StringRef::npos)
+    first = 0;
+  loc.column = first + 1;
+  loc.length = std::max<size_t>(1, text.rtrim().size() - std::min(first, text.rtrim().size()));
+  return loc;
 }
 
 void report(const LogError &error, Diag id, Diagnostics &diags) {

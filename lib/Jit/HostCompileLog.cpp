@@ -101,7 +101,10 @@ static std::optional<LogError> parseLine(StringRef line) {
     size_t at = line.find(mark);
     if (at == StringRef::npos)
       continue;
-    parseHostPlace(line.take_front(at), error);
+    // A file's name may hold such words, too: what stands behind a place counts, if there is one.
+    for (size_t next = at; next != StringRef::npos && error.file.empty(); next = line.find(mark, next + 1))
+      if (parseHostPlace(line.take_front(next), error); !error.file.empty())
+        at = next;
     error.message = line.drop_front(at + mark.size()).trim().str();
     if (mark == ": Error: ")
       error.message = "the assembler says: " + error.message;

@@ -3,6 +3,7 @@
 #include "megalith/Os/ReadFile.h"
 #include "megalith/Os/Temporary.h"
 #include "megalith/Os/WriteFile.h"
+#include "megalith/Support/CodeWriter.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Program.h"
 #include <chrono>
@@ -93,7 +94,7 @@ std::vector<std::string> HostCompiler::plainOptions(bool checked, int arch) cons
 }
 
 std::vector<std::string> HostCompiler::kernelOptions(bool checked, int arch, bool quick) const {
-  std::vector<std::string> options = plainOptions(checked, arch);
+  std::vector<std::string> options = plainOptions(/*checked=*/false, arch); // that is a macro, of the hooks alone
   auto add = [&](std::initializer_list<const char *> more) {
     options.insert(options.end(), more.begin(), more.end());
   };
@@ -163,18 +164,8 @@ static std::vector<std::string> concat(std::initializer_list<std::vector<std::st
   return out;
 }
 
-/// The source as it is compiled. A file name with a directory is for people only.
-static std::string namedSource(const HostCompileRequest &request, const std::string &diskName) {
-  if (diskName == request.fileName)
-    return request.source;
-  std::string escaped;
-  for (char c : request.fileName) {
-    if (c == '"' || c == '\\')
-      escaped += '\\';
-    escaped += c;
-  }
-  return "#line 1 \"" + escaped + "\"\n" + request.source;
-}
+/// Of the source in the compiler's directory: what a user calls it is no file name, nor an option.
+static constexpr const char *kDiskName = "kernel.cu";
 
 /// Compiles and links in `dir`, as `dir`/kernel.so. False, and reported, if it fails.
 static bool build(const HostCompiler &compiler, const HostCompileRequest &request, WorkFolder &dir, std::string &log,
@@ -183,14 +174,13 @@ static bool build(const HostCompiler &compiler, const HostCompileRequest &reques
     diags.report(Diag::CpuCompile, SourceLoc(), why);
     return false;
   };
-  std::string sourceName = fs::path(request.fileName).filename().string();
   if (!dir.failure.empty())
     return fail(dir.failure);
   for (const auto *files : {&request.headers, &request.extraSources})
     for (const Header &file : *files)
       if (!dir.write(file.name, file.text))
         return fail(dir.failure);
-  if (!dir.write(sourceName, namedSource(request, sourceName)))
+  if (!dir.write(kDiskName, "#line 1 " + CodeWriter::spelled(request.fileName) + "\n" + request.source))
     return fail(dir.failure);
 
   // Paths in the shared object are relative to the directory, which will be gone.
@@ -203,7 +193,7 @@ static bool build(const HostCompiler &compiler, const HostCompileRequest &reques
         concat({{compiler.path()}, options, map, {"-x", "c++", "-c", name, "-o", objects.back()}}), process);
   };
   std::vector<std::unique_ptr<os::Process>> running;
-  running.push_back(compile(sourceName, compiler.kernelOptions(request.checked, request.arch, request.quick)));
+  running.push_back(compile(kDiskName, compiler.kernelOptions(request.checked, request.arch, request.quick)));
   for (const Header &extra : request.extraSources)
     running.push_back(compile(extra.name, compiler.plainOptions(request.checked, request.arch)));
 

@@ -1,4 +1,5 @@
 #include "megalith/Support/CodeWriter.h"
+#include "megalith/Text/Text.h"
 #include <algorithm>
 
 namespace megalith {
@@ -6,7 +7,7 @@ namespace megalith {
 void CodeWriter::raw(const std::string &text) {
   if (!text.empty() && text[0] != '#')
     out.append(2 * indent, ' ');
-  out += text;
+  out += text::comment(text, std::string::npos);
   out += '\n';
 }
 
@@ -22,6 +23,13 @@ void CodeWriter::comment(llvm::StringRef text) {
     raw("// " + text.take_front(cut).rtrim().str());
     text = text.drop_front(cut).ltrim();
   }
+}
+
+void CodeWriter::quote(llvm::StringRef line) { raw("// " + text::comment(line.trim())); }
+
+CodeWriter::Scope CodeWriter::space(llvm::StringRef name) {
+  raw("namespace " + name.str() + " {");
+  return Scope(*this, "} // namespace " + name.str(), /*indented=*/false);
 }
 
 CodeWriter::Scope CodeWriter::scope(llvm::StringRef head, llvm::StringRef name) {
@@ -42,18 +50,20 @@ CodeWriter::Scope CodeWriter::lambda(llvm::StringRef head) {
   return Scope(*this, "});");
 }
 
+std::string CodeWriter::spelled(llvm::StringRef file) { return text::literal(text::printable(file)); }
+
 void CodeWriter::resumeLines() {
   if (!elsewhere)
     return;
   elsewhere = false;
   // This directive is itself one line; the one after it is what it numbers.
   size_t next = 2 + std::count(out.begin(), out.end(), '\n');
-  raw(fmt::format("#line {} \"{}\"", next, fileName));
+  raw(fmt::format("#line {} {}", next, spelled(fileName)));
 }
 
 void CodeWriter::sourceLine(unsigned line, llvm::StringRef file) {
   elsewhere = true;
-  raw(fmt::format("#line {} \"{}\"", line, file.str()));
+  raw(fmt::format("#line {} {}", line, spelled(file)));
 }
 
 } // namespace megalith

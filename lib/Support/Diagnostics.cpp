@@ -1,4 +1,5 @@
 #include "megalith/Support/Diagnostics.h"
+#include "megalith/Text/Text.h"
 #include "llvm/Support/Unicode.h"
 #include <algorithm>
 #include <cassert>
@@ -54,6 +55,13 @@ std::optional<uint32_t> SourceFiles::find(llvm::StringRef name) const {
 
 llvm::StringRef SourceFiles::name(uint32_t file) const { return files[file]->name; }
 llvm::StringRef SourceFiles::text(uint32_t file) const { return files[file]->text; }
+
+std::optional<uint32_t> SourceFiles::named(llvm::StringRef spelled) const {
+  for (uint32_t i = 0; i < files.size(); ++i)
+    if (text::printable(files[i]->name) == spelled)
+      return i;
+  return std::nullopt;
+}
 
 llvm::StringRef SourceFiles::line(uint32_t file, uint32_t line) const {
   const File &f = *files[file];

@@ -98,13 +98,17 @@ private:
       ++end;
     if (isKeyword(text.slice(pos, end)))
       return take(Token::Punct, end - pos);
+    bool tooLong = end - pos > maxNameLength;
     while (at(end) == '.' && at(end + 1) != '.') {
       if (!isNameStart(at(end + 1)))
         return take(Token::Bad, end + 1 - pos, "a name must follow the `.`");
-      ++end;
+      const size_t begin = ++end;
       while (isNameChar(at(end)))
         ++end;
+      tooLong |= end - begin > maxNameLength;
     }
+    if (tooLong)
+      return take(Token::Bad, end - pos, "a name has at most 200 characters");
     return take(Token::Path, end - pos);
   }
 

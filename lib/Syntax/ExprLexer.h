@@ -30,6 +30,8 @@ struct Token {
 /// Splits `text`, which must outlive the tokens. The last token is an End.
 std::vector<Token> lexExpr(llvm::StringRef text);
 
+/// Characters of a name, at most: names of the generated code are made of several.
+constexpr size_t maxNameLength = 200;
 /// Whether `word` is a keyword or a literal, which cannot name anything.
 bool isReservedWord(llvm::StringRef word);
 /// Whether `text` is one letter or `_`, then letters, digits and `_`.

@@ -1,19 +1,21 @@
 #include "Reader.h"
 #include "ExprParser.h"
+#include "megalith/Text/Text.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringMap.h"
 
 namespace megalith::ast {
 
+/// Of a text in a message, at most.
+static constexpr size_t mostShown = 40;
+
 std::string describe(const YamlNode &node) {
-  constexpr size_t most = 40;
   switch (node.kind) {
   case YamlNode::Null:
     return "nothing";
   case YamlNode::Scalar:
-    return node.text.size() <= most ? ticks(node.text)
-                                    : ticks(node.text.substr(0, most) + "...");
+    return ticks(text::printable(node.text, mostShown));
   case YamlNode::Sequence:
     return "a list";
   case YamlNode::Map:
@@ -111,8 +113,16 @@ bool Reader::checkName(const Name &name, const char *thing) {
   else if (isReservedWord(name.text))
     rule = "the word has a meaning in expressions";
   if (rule)
-    diags.report(Diag::BadName, name.loc, thing, name.text, rule);
-  return !rule;
+    diags.report(Diag::BadName, name.loc, thing, text::printable(name.text, mostShown), rule);
+  return !rule && checkLength(name, thing, name.text);
+}
+
+bool Reader::checkLength(const Name &name, const std::string &thing, llvm::StringRef part) {
+  if (part.size() <= maxNameLength)
+    return true;
+  diags.report(Diag::BadName, name.loc, thing, text::printable(part, mostShown),
+               fmt::format("use at most {} characters", maxNameLength));
+  return false;
 }
 
 Name Reader::readWord(const YamlNode &node, const std::string &what,
@@ -134,6 +144,8 @@ Name Reader::readName(const YamlNode &node, const std::string &what,
     if (!isIdentifier(part) || isReservedWord(part)) {
       diags.report(Diag::WrongNodeKind, name.loc, what, expected,
                    describe(node));
+      return Name();
+    } else if (!checkLength(name, what, part)) {
       return Name();
     }
   return name;

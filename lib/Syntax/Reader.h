@@ -40,6 +40,7 @@ public:
                   const std::string &what, const char *expected);
   /// An identifier that the file uses as a name; `thing` is "a state".
   bool checkName(const Name &name, const char *thing);
+  bool checkLength(const Name &name, const std::string &thing, llvm::StringRef part);
   /// A word: any text for paths and keys of other files.
   Name readWord(const YamlNode &node, const std::string &what,
                 const char *expected);

@@ -286,13 +286,13 @@ private:
 /// would take some for the end of the file, or guess another encoding.
 static bool reportBadBytes(Diagnostics &diags, uint32_t file) {
   llvm::StringRef source = diags.sources().text(file);
+  constexpr const char *text = "; a file is UTF-8 text";
   uint32_t line = 1;
   size_t lineStart = 0;
-  auto report = [&](size_t i, const char *what) {
+  auto report = [&](size_t i, const char *what, const char *instead) {
     diags.report(Diag::YamlSyntax,
                  SourceLoc{file, line, uint32_t(i - lineStart) + 1, 1},
-                 fmt::format("{} 0x{:02x}; a file is UTF-8 text", what,
-                             uint8_t(source[i])));
+                 fmt::format("{} 0x{:02x}{}", what, uint8_t(source[i]), instead));
     return true;
   };
   for (size_t i = 0; i < source.size(); ++i) {
@@ -300,19 +300,25 @@ static bool reportBadBytes(Diagnostics &diags, uint32_t file) {
     if (c == '\n') {
       ++line;
       lineStart = i + 1;
+    } else if (c == '\r' && source[std::min(i + 1, source.size() - 1)] != '\n') {
+      // YAML begins a line here; editors and compilers differ.
+      return report(i, "a carriage return,", ", without a newline behind it; lines end in 0x0a, or in 0x0d 0x0a");
     } else if ((c < 32 && c != '\t' && c != '\r') || c == 127) {
-      return report(i, "control character");
+      return report(i, "control character", text);
     } else if (c >= 128) {
       const auto *bytes = reinterpret_cast<const llvm::UTF8 *>(source.data());
       unsigned size = llvm::getNumBytesForUTF8(c);
       if (i + size > source.size() ||
           !llvm::isLegalUTF8Sequence(bytes + i, bytes + i + size))
-        return report(i, "invalid byte");
+        return report(i, "invalid byte", text);
       i += size - 1;
     }
   }
   return false;
 }
+
+/// What YAML allows of a key on the line of its value.
+static constexpr size_t maxKeyLength = 1024;
 
 /// yaml-cpp's message in the words of someone who writes a pipeline, and what
 /// to do about it.
@@ -335,6 +341,8 @@ static void reportSyntaxError(Diagnostics &diags, SourceLoc loc,
     // At the first word of a line the indentation alone is wrong.
     if (loc.column > indentation.size() + 1)
       note = std::string("if a value begins with a bracket or a quote, ") + quote;
+  } else if (message == YAML::ErrorMsg::MAP_VALUE && loc.column > indentation.size() + maxKeyLength) {
+    text = fmt::format("a key of more than {} characters", maxKeyLength);
   } else if (message == YAML::ErrorMsg::MAP_VALUE) {
     text = "`: ` inside a value";
     note = "named arguments are written `name=value`; a slice has no space "

@@ -43,7 +43,7 @@ struct Config {
 //   COMMIT    slot      PROPOSE COMPLETE
 //   COMPLETE  terminal
 //   FAILED    terminal
-enum State : int {
+enum class State : int {
   QUEUED = 0,
   PREFILL = 1,
   PROPOSE = 2,
@@ -53,13 +53,16 @@ enum State : int {
   FAILED = 6,
 };
 
-struct Request : megalith::abi::RequestHeader {
-  Sequence<8> draft;
+// What the pipeline keeps of a request.
+struct Fields {
+  ::megalith::device::Sequence<8> draft;
   int accepted;
-  Sequence<9> best;
+  ::megalith::device::Sequence<9> best;
   float block_size_ema; // block_size.ema
-
-  __device__ bool fieldsInRange() const { return draft.inRange() && best.inRange(); }
+};
+struct Request : megalith::abi::RequestHeader {
+  Fields fields;
+  __device__ bool fieldsInRange() const { return fields.draft.inRange() && fields.best.inRange(); }
 };
 static_assert(sizeof(Request) == 184, "the manifest gives the host this layout");
 
@@ -69,78 +72,80 @@ enum class Metric : int { tokens_committed, tokens_proposed, tokens_accepted };
 // Values in the trace.
 enum class Gauge : int { block_size_block };
 
+namespace calls {
 // Stage prefill calls the model.
-struct PrefillCall {
+struct Prefill {
   static constexpr int site = 0, chunk = 128;
   static constexpr bool draft = false, wantsLogits = false;
 };
 // Stage verify calls the model.
-struct VerifyCall {
+struct Verify {
   static constexpr int site = 1, chunk = 0; // indivisible
   static constexpr bool draft = true, wantsLogits = true;
 };
-
+} // namespace calls
 using Control = ControlState<Config, Request>;
 using Turn = TurnOf<Control>;
+
+namespace stages {
 
 // Stage admit of QUEUED (adaptive_speculative.yaml:53).
 __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 56 "pipelines/adaptive_speculative.yaml"
-  t.goTo(t.finished() ? COMPLETE : PREFILL);
-#line 92 "adaptive_speculative.cu"
+  t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
+#line 98 "adaptive_speculative.cu"
 } // admit
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), up to its call.
 __device__ void prefillIssue(Turn &t) {
-  Request &r = t.r;
   // - target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)
 #line 61 "pipelines/adaptive_speculative.yaml"
   const auto tokens = t.tokens();
 #line 61 "pipelines/adaptive_speculative.yaml"
-  t.issue<PrefillCall>(slice(tokens, r.kvLen, tokens.size() - 1));
-#line 103 "adaptive_speculative.cu"
+  t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
+#line 108 "adaptive_speculative.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (adaptive_speculative.yaml:64).
 __device__ void propose(Turn &t) {
-  Request &r = t.r;
+  Fields &r = t.r.fields;
   // tier: tiers(ema, [[high_ema, max_block], [mid_ema, mid_block], [0.0, min_block]])
 #line 49 "pipelines/adaptive_speculative.yaml"
   const int chosen = r.block_size_ema >= 0.8f ? 8 : r.block_size_ema >= 0.5f ? 4 : 1;
   // - draft: ngram_lookup(tokens, width=min(block_size.block, budget - 1), ngram=ngram)
 #line 67 "pipelines/adaptive_speculative.yaml"
-  const auto draft = t.ngramLookup<3, 8>(t.tokens(), min(t.pressure() ? min(chosen, 2) : chosen, t.budget() - 1));
+  const auto draft = t.ngramLookup<3, 8>(t.tokens(), t.min(t.pressure() ? t.min(chosen, 2) : chosen, t.budget() - 1));
 #line 67 "pipelines/adaptive_speculative.yaml"
   t.set(r.draft, draft);
   // goto: VERIFY
 #line 68 "pipelines/adaptive_speculative.yaml"
-  t.goTo(VERIFY);
-#line 120 "adaptive_speculative.cu"
+  t.goTo(State::VERIFY);
+#line 125 "adaptive_speculative.cu"
 } // propose
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), up to its call.
 __device__ void verifyIssue(Turn &t) {
-  Request &r = t.r;
+  Fields &r = t.r.fields;
   // - best: argmax(target([last] + draft, kv=draft))
 #line 73 "pipelines/adaptive_speculative.yaml"
   const auto tokens = t.tokens();
 #line 73 "pipelines/adaptive_speculative.yaml"
-  t.issue<VerifyCall>(concat(list(t.at(tokens, tokens.size() - 1)), r.draft));
-#line 131 "adaptive_speculative.cu"
+  t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft));
+#line 136 "adaptive_speculative.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), behind its call.
 __device__ void prefillResume(Turn &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 62 "pipelines/adaptive_speculative.yaml"
-  t.goTo(t.kvLag() == 1 ? PROPOSE : PREFILL);
-#line 139 "adaptive_speculative.cu"
+  t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
+#line 144 "adaptive_speculative.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), behind its call.
 __device__ void verifyResume(Turn &t) {
-  Request &r = t.r;
+  Fields &r = t.r.fields;
   // - best: argmax(target([last] + draft, kv=draft))
 #line 73 "pipelines/adaptive_speculative.yaml"
   const auto best = t.results();
@@ -150,24 +155,24 @@ __device__ void verifyResume(Turn &t) {
 #line 74 "pipelines/adaptive_speculative.yaml"
   const int length = r.draft.size();
 #line 74 "pipelines/adaptive_speculative.yaml"
-  const int accepted = prefixWhile(t, length, [&](int i) { return t.at(r.draft, i) == t.at(best, i); });
+  const int accepted = t.prefixWhile(length, [&](int i) { return t.at(r.draft, i) == t.at(best, i); });
 #line 74 "pipelines/adaptive_speculative.yaml"
   t.set(r.accepted, accepted);
   // - ema: ema_alpha * ratio(accepted, proposed) + (1 - ema_alpha) * ema
 #line 47 "pipelines/adaptive_speculative.yaml"
-  t.set(r.block_size_ema, __fadd_rn(__fmul_rn(0.2f, ratio(accepted, length)), __fmul_rn(0.8f, r.block_size_ema)));
+  t.set(r.block_size_ema, __fadd_rn(__fmul_rn(0.2f, t.ratio(accepted, length)), __fmul_rn(0.8f, r.block_size_ema)));
   // goto: COMMIT
 #line 78 "pipelines/adaptive_speculative.yaml"
-  t.goTo(COMMIT);
-#line 163 "adaptive_speculative.cu"
+  t.goTo(State::COMMIT);
+#line 168 "adaptive_speculative.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (adaptive_speculative.yaml:80).
 __device__ void commit(Turn &t) {
-  Request &r = t.r;
+  Fields &r = t.r.fields;
   // - appended: append(draft[:accepted] + [best[accepted]])
 #line 83 "pipelines/adaptive_speculative.yaml"
-  const int appended = t.append(concat(slice(r.draft, 0, r.accepted), list(t.at(r.best, r.accepted))));
+  const int appended = t.append(t.concat(t.slice(r.draft, 0, r.accepted), t.list(t.at(r.best, r.accepted))));
   // - kv.target.keep: len(tokens) - 1
 #line 84 "pipelines/adaptive_speculative.yaml"
   t.keepKv(t.tokens().size() - 1);
@@ -185,12 +190,13 @@ __device__ void commit(Turn &t) {
   const int chosen = r.block_size_ema >= 0.8f ? 8 : r.block_size_ema >= 0.5f ? 4 : 1;
   // - trace: block_size.block
 #line 88 "pipelines/adaptive_speculative.yaml"
-  t.trace(Gauge::block_size_block, t.pressure() ? min(chosen, 2) : chosen);
+  t.trace(Gauge::block_size_block, t.pressure() ? t.min(chosen, 2) : chosen);
   // goto: COMPLETE if finished else PROPOSE
 #line 89 "pipelines/adaptive_speculative.yaml"
-  t.goTo(t.finished() ? COMPLETE : PROPOSE);
-#line 193 "adaptive_speculative.cu"
+  t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
+#line 198 "adaptive_speculative.cu"
 } // commit
+} // namespace stages
 
 // Ticks up to the model's next pass, or to the end of the loop. Behind a pass: first the rest of
 // its tick.
@@ -200,26 +206,26 @@ __device__ __noinline__ void controlTicks(bool behindPass) {
     if (behindPass) {
       everySlot(c, [&](Turn &t) {
         completeCall(t);
-        if (t.resumes<PrefillCall>())
-          prefillResume(t);
-        if (t.resumes<VerifyCall>())
-          verifyResume(t);
-        if (t.in(COMMIT))
-          commit(t);
+        if (t.resumes<calls::Prefill>())
+          stages::prefillResume(t);
+        if (t.resumes<calls::Verify>())
+          stages::verifyResume(t);
+        if (t.in(State::COMMIT))
+          stages::commit(t);
       });
       endTick(c);
     }
     beginTick(c);
     if (c.done)
       return;
-    admission(c, QUEUED, [&](Turn &t) { admit(t); });
+    admission(c, State::QUEUED, [&](Turn &t) { stages::admit(t); });
     everySlot(c, [&](Turn &t) {
-      if (t.in(PREFILL))
-        prefillIssue(t);
-      if (t.in(PROPOSE))
-        propose(t);
-      if (t.in(VERIFY))
-        verifyIssue(t);
+      if (t.in(State::PREFILL))
+        stages::prefillIssue(t);
+      if (t.in(State::PROPOSE))
+        stages::propose(t);
+      if (t.in(State::VERIFY))
+        stages::verifyIssue(t);
     });
     formPass(c);
     if (c.numRows > 0)
@@ -229,7 +235,8 @@ __device__ __noinline__ void controlTicks(bool behindPass) {
 } // controlTicks
 
 // The KV pool of the model, and the shape of its attention.
-struct TargetKv {
+namespace pools {
+struct Target {
   static constexpr int heads = 8, kvHeads = 4, headDim = 32;
   static constexpr int layers = 6, pages = 512, pageTokens = 128;
   static constexpr int rows = 128;
@@ -237,27 +244,36 @@ struct TargetKv {
   static constexpr int wideUnits = 1056, wideLevels = 1; // of attention of many rows of a slot
   static constexpr long long wideSums = 16074240;
 };
+} // namespace pools
 
 // Activations of a pass: for each row a record, in which every value has a place of its own.
-struct Buffers {
+struct Workspace {
   static constexpr long long rowBytes = 30976, narrowBytes = 24320, setBytes = 3964928;
   static constexpr int wideBegin = 11520, wideEnd = 24320; // of a record, what passes of more than 16 rows write there
-  template <int Columns> using Bf16 = Bf16Rows<ByWords, Columns, rowBytes>;
-  template <int Columns> using Float = FloatRows<ByWords, Columns, rowBytes>;
   char *set;
   const GridEdges *grid;
 
-  __device__ __forceinline__ auto x(int instance) const { return Bf16<256>{set + 11520 + instance * 512, {grid, 8}}; }
-  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return Bf16<256>{set + 24320 + instance * 512, {grid, 2}}; }
-  __device__ __forceinline__ auto q(int instance) const { return Bf16<256>{set + 15104 + instance * 512, {grid, 3}}; }
-  __device__ __forceinline__ auto new_keys(int instance) const { return Bf16<128>{set + 18176 + instance * 256, {grid, 3}}; }
-  __device__ __forceinline__ auto new_values(int instance) const { return Bf16<128>{set + 19712 + instance * 256, {grid, 3}}; }
-  __device__ __forceinline__ auto attention(int instance) const { return Bf16<256>{set + 0 + instance * 512, {grid, 4}}; }
-  __device__ __forceinline__ auto x2(int instance) const { return Bf16<256>{set + 21248 + instance * 512, {grid, 5}}; }
-  __device__ __forceinline__ auto gate_up_operand(int instance) const { return Bf16<256>{set + 27392 + instance * 512, {grid, 6}}; }
-  __device__ __forceinline__ auto gate_up(int instance) const { return Bf16<704>{set + 3072 + instance * 1408, {grid, 7}}; }
-  __device__ __forceinline__ auto head_operand(int instance) const { return Bf16<256>{set + 30464 + instance * 512, {grid, 9}}; }
+  template <int Columns> __device__ __forceinline__ auto bf16(long long at, long long instance, int edge) const {
+    return Bf16Rows<ByWords, Columns, rowBytes>{set + at + instance, {grid, edge}};
+  }
+  template <int Columns> __device__ __forceinline__ auto f32(long long at, long long instance, int edge) const {
+    return FloatRows<ByWords, Columns, rowBytes>{set + at + instance, {grid, edge}};
+  }
 };
+struct Buffers : Workspace {
+  __device__ __forceinline__ auto x(int instance) const { return Workspace::bf16<256>(11520, instance * 512, 8); }
+  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return Workspace::bf16<256>(24320, instance * 512, 2); }
+  __device__ __forceinline__ auto q(int instance) const { return Workspace::bf16<256>(15104, instance * 512, 3); }
+  __device__ __forceinline__ auto new_keys(int instance) const { return Workspace::bf16<128>(18176, instance * 256, 3); }
+  __device__ __forceinline__ auto new_values(int instance) const { return Workspace::bf16<128>(19712, instance * 256, 3); }
+  __device__ __forceinline__ auto attention(int instance) const { return Workspace::bf16<256>(0, instance * 512, 4); }
+  __device__ __forceinline__ auto x2(int instance) const { return Workspace::bf16<256>(21248, instance * 512, 5); }
+  __device__ __forceinline__ auto gate_up_operand(int instance) const { return Workspace::bf16<256>(27392, instance * 512, 6); }
+  __device__ __forceinline__ auto gate_up(int instance) const { return Workspace::bf16<704>(3072, instance * 1408, 7); }
+  __device__ __forceinline__ auto head_operand(int instance) const { return Workspace::bf16<256>(30464, instance * 512, 9); }
+};
+
+namespace matrices {
 
 // wq, wk, wv (llama.yaml:37): 64 groups of 1 tiles in 1 rounds of 131 CTAs.
 struct WqWkWv {
@@ -313,6 +329,7 @@ struct Head {
   static constexpr long long parts = 14763264, partsDone = 16073984;
   static constexpr long long offset = 9043968, layerBytes = 135168;
 };
+} // namespace matrices
 
 using WeightRing = Ring<16, 8192, 4, 4, 8, 64>;
 using Stream = Consumer<WeightRing, 49152, 128>;
@@ -331,35 +348,43 @@ struct Shared {
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
 static_assert(sizeof(Shared) <= 194016, "the plan reserves this much");
-static_assert(AttentionShape<TargetKv>::scratchBytes(1) <= sizeof(Shared::scratch) &&
-              AttentionShape<TargetKv>::scratchBytes(TargetKv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
+static_assert(AttentionShape<pools::Target>::scratchBytes(1) <= sizeof(Shared::scratch) &&
+              AttentionShape<pools::Target>::scratchBytes(pools::Target::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
 
 // Operands of products in passes of more than 16 rows, in the tagged words.
-struct Images {
+struct TaggedWords {
   char *tagged;
   int numRows; // of the pass
-  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return OperandImage<256, Stream>(tagged + 85281024 + instance * 65536ll, numRows); }
-  __device__ __forceinline__ auto attention(int instance) const { return OperandImage<256, Stream>(tagged + 85675008 + instance * 65536ll, numRows); }
-  __device__ __forceinline__ auto gate_up_operand(int instance) const { return OperandImage<256, Stream>(tagged + 86068992 + instance * 65536ll, numRows); }
-  __device__ __forceinline__ auto gate_up(int instance) const { return OperandImage<704, Stream>(tagged + 86462976 + instance * 393216ll, numRows); }
-  __device__ __forceinline__ auto head_operand(int instance) const { return OperandImage<256, Stream>(tagged + 88822528 + instance * 65536ll, numRows); }
+
+  template <int Columns> __device__ __forceinline__ auto image(long long at, long long instance) const {
+    return OperandImage<Columns, Stream>(tagged + at + instance, numRows);
+  }
+};
+struct Images : TaggedWords {
+  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return TaggedWords::image<256>(85281024, instance * 65536ll); }
+  __device__ __forceinline__ auto attention(int instance) const { return TaggedWords::image<256>(85675008, instance * 65536ll); }
+  __device__ __forceinline__ auto gate_up_operand(int instance) const { return TaggedWords::image<256>(86068992, instance * 65536ll); }
+  __device__ __forceinline__ auto gate_up(int instance) const { return TaggedWords::image<704>(86462976, instance * 393216ll); }
+  __device__ __forceinline__ auto head_operand(int instance) const { return TaggedWords::image<256>(88822528, instance * 65536ll); }
 };
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
+
+namespace phases {
 
 // x (llama.yaml:33): row by row.
 __device__ __forceinline__ void targetBodyX() {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightRows<256> embed{weightAt(p, 0)};
+  const WeightRows<256> embed_{weightAt(p, 0)};
   spreadRows(numRows, 4, [&](int row, int part) {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
-      b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 363 "adaptive_speculative.cu"
+      b.x(0).store8(row, c, embed_.load8(pass.rows[row].token, c));
+#line 388 "adaptive_speculative.cu"
     });
   });
 } // targetBodyX
@@ -370,26 +395,26 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> attn_norm{packedVector(p, 9179136 + layer * 512ll)};
+  const WeightVector<256> attn_norm_{packedVector(p, 9179136 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
 #line 36 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
 #line 36 "pipelines/models/llama.yaml"
-      const auto x = b.x(layer).load8(row, c);
-      return mul(x, x);
+      const auto x_ = b.x(layer).load8(row, c);
+      return mul(x_, x_);
     });
-#line 384 "adaptive_speculative.cu"
+#line 409 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
-      const auto x = b.x(layer).load8(row, c);
+      const auto x_ = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
-      const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
+      const auto t = mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 36 "pipelines/models/llama.yaml"
-      const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
+      const auto h_ = toBf16(mul(attn_norm_.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h);
-#line 393 "adaptive_speculative.cu"
+      forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
+#line 418 "adaptive_speculative.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -400,10 +425,10 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const Rope<32> rope32{p.ropeCosSin};
-  const WeightVector<256> attn_norm{packedVector(p, 9179136 + layer * 512ll)};
+  const WeightVector<256> attn_norm_{packedVector(p, 9179136 + layer * 512ll)};
   const auto early = [&](int row, int pair) {
     Beside<0, 2> beside = {};
     if (pair < 128) {
@@ -420,8 +445,8 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     } // wk
     return beside;
   };
-  const KvRows<TargetKv> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<TargetKv>(layer), &pass};
-  const KvRows<TargetKv> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<TargetKv>(layer), &pass};
+  const KvRows<pools::Target> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<pools::Target>(layer), &pass};
+  const KvRows<pools::Target> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<pools::Target>(layer), &pass};
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<0, 2> &beside) {
     if (pair < 128) {
       const int c0 = pair / 16 * 32 + pair % 16, c1 = c0 + 16;
@@ -431,7 +456,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 435 "adaptive_speculative.cu"
+#line 460 "adaptive_speculative.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -443,7 +468,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 447 "adaptive_speculative.cu"
+#line 472 "adaptive_speculative.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -451,50 +476,50 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 455 "adaptive_speculative.cu"
+#line 480 "adaptive_speculative.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
-    endOfUnit<WqWkWv>(shared, unit, firstRow, early, epilogue);
+    endOfUnit<matrices::WqWkWv>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<WqWkWv>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWqWkWv<kUnitEnd>(layer, unit, firstRow); });
+    wideProduct<matrices::WqWkWv>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWqWkWv<kUnitEnd>(layer, unit, firstRow); });
   }
   else if constexpr (Rows > 1) {
-    if (!CtaGroups<WqWkWv>().some())
+    if (!CtaGroups<matrices::WqWkWv>().some())
       return;
-    auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.wq_wk_wv_operand(layer), NoAside{}, early);
+    auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.wq_wk_wv_operand(layer), NoAside{}, early);
     const Unchanged finish;
     streamProduct<false>(operand, finish, epilogue);
   }
   else {
-    if (!CtaGroups<WqWkWv>().some())
+    if (!CtaGroups<matrices::WqWkWv>().some())
       return;
-    const auto aside = [&](int c) { return Aside<1>{{attn_norm.words(c)}}; };
-    auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
+    const auto aside = [&](int c) { return Aside<1>{{attn_norm_.words(c)}}; };
+    auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 478 "adaptive_speculative.cu"
+#line 503 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 482 "adaptive_speculative.cu"
+#line 507 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 487 "adaptive_speculative.cu"
+#line 512 "adaptive_speculative.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 491 "adaptive_speculative.cu"
+#line 516 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
-      const auto h = toBf16(t);
-      return keepBelow<256>(pack8(h), c);
-#line 498 "adaptive_speculative.cu"
+      const auto h_ = toBf16(t);
+      return keepBelow<256>(pack8(h_), c);
+#line 523 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -506,30 +531,30 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto own = ownRows(b.new_keys(layer), b.new_values(layer));
   const auto query = b.q(layer);
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
-    attendWide<TargetKv>(shared.grid, pass, layer, 0.176776692f, shared.stream(), own, query);
-#line 517 "adaptive_speculative.cu"
+    attendWide<pools::Target>(shared.grid, pass, layer, 0.176776692f, shared.stream(), own, query);
+#line 542 "adaptive_speculative.cu"
     // Again: no register is kept for it until here.
-    const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+    const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
-    mergeWide<TargetKv>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 522 "adaptive_speculative.cu"
+    mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
+#line 547 "adaptive_speculative.cu"
   }
   else {
     const auto out = lateRows([layer] {
       const abi::LaunchParams &p = sharedOfCta().params;
       const PassShared &pass = sharedOfCta().pass;
-      const Buffers b{p.workspace + pass.set * Buffers::setBytes, &sharedOfCta().grid};
+      const Buffers b{p.workspace + pass.set * Workspace::setBytes, &sharedOfCta().grid};
       return rowsOrImage(b.attention(layer), Images{p.tagged, pass.numRows}.attention(layer), pass.numRows);
     });
 #line 40 "pipelines/models/llama.yaml"
-    attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
-#line 533 "adaptive_speculative.cu"
+    attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
+#line 558 "adaptive_speculative.cu"
   }
 } // targetBodyAttention
 
@@ -539,7 +564,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
@@ -553,18 +578,18 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 557 "adaptive_speculative.cu"
+#line 582 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
-    endOfUnit<Wo>(shared, unit, firstRow, early, epilogue);
+    endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<Wo>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWo<kUnitEnd>(layer, unit, firstRow); });
+    wideProduct<matrices::Wo>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWo<kUnitEnd>(layer, unit, firstRow); });
   }
   else {
-    if (!CtaGroups<Wo>().some())
+    if (!CtaGroups<matrices::Wo>().some())
       return;
-    auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
+    auto operand = operandOf<matrices::Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
     const Unchanged finish;
     streamProduct<false>(operand, finish, epilogue);
   }
@@ -576,26 +601,26 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> mlp_norm{packedVector(p, 9182208 + layer * 512ll)};
+  const WeightVector<256> mlp_norm_{packedVector(p, 9182208 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
 #line 41 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
 #line 41 "pipelines/models/llama.yaml"
-      const auto x = b.x2(layer).load8(row, c);
-      return mul(x, x);
+      const auto x_ = b.x2(layer).load8(row, c);
+      return mul(x_, x_);
     });
-#line 590 "adaptive_speculative.cu"
+#line 615 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
-      const auto x = b.x2(layer).load8(row, c);
+      const auto x_ = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
-      const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
+      const auto t = mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 41 "pipelines/models/llama.yaml"
-      const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
+      const auto h_ = toBf16(mul(mlp_norm_.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h);
-#line 599 "adaptive_speculative.cu"
+      forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
+#line 624 "adaptive_speculative.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -606,9 +631,9 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> mlp_norm{packedVector(p, 9182208 + layer * 512ll)};
+  const WeightVector<256> mlp_norm_{packedVector(p, 9182208 + layer * 512ll)};
   const auto early = [](int, int) { return Nothing{}; };
   const auto epilogue = [&](int tile, RowOfWarp row, int pair, float y0, float y1, Nothing) {
     const int c0 = pair;
@@ -616,49 +641,49 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 620 "adaptive_speculative.cu"
+#line 645 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
-    endOfUnit<GateUp>(shared, unit, firstRow, early, epilogue);
+    endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<GateUp>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyGateUp<kUnitEnd>(layer, unit, firstRow); });
+    wideProduct<matrices::GateUp>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyGateUp<kUnitEnd>(layer, unit, firstRow); });
   }
   else if constexpr (Rows > 1) {
-    if (!CtaGroups<GateUp>().some())
+    if (!CtaGroups<matrices::GateUp>().some())
       return;
-    auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.gate_up_operand(layer), NoAside{}, early);
+    auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.gate_up_operand(layer), NoAside{}, early);
     const Unchanged finish;
     streamProduct<false>(operand, finish, epilogue);
   }
   else {
-    if (!CtaGroups<GateUp>().some())
+    if (!CtaGroups<matrices::GateUp>().some())
       return;
-    const auto aside = [&](int c) { return Aside<1>{{mlp_norm.words(c)}}; };
-    auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
+    const auto aside = [&](int c) { return Aside<1>{{mlp_norm_.words(c)}}; };
+    auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 642 "adaptive_speculative.cu"
+#line 667 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 646 "adaptive_speculative.cu"
+#line 671 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 651 "adaptive_speculative.cu"
+#line 676 "adaptive_speculative.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 655 "adaptive_speculative.cu"
+#line 680 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
-      const auto h = toBf16(t);
-      return keepBelow<256>(pack8(h), c);
-#line 662 "adaptive_speculative.cu"
+      const auto h_ = toBf16(t);
+      return keepBelow<256>(pack8(h_), c);
+#line 687 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -670,7 +695,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
@@ -684,18 +709,18 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 688 "adaptive_speculative.cu"
+#line 713 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
-    endOfUnit<Down>(shared, unit, firstRow, early, epilogue);
+    endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<Down>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyDown<kUnitEnd>(layer, unit, firstRow); });
+    wideProduct<matrices::Down>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyDown<kUnitEnd>(layer, unit, firstRow); });
   }
   else {
-    if (!CtaGroups<Down>().some())
+    if (!CtaGroups<matrices::Down>().some())
       return;
-    auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
+    auto operand = operandOf<matrices::Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
     const Unchanged finish;
     streamProduct<false>(operand, finish, epilogue);
   }
@@ -707,13 +732,13 @@ __device__ __noinline__ bool targetBodyWindows(WindowProducer<Stream> &producer)
   const WidePlan &pass = sharedOfCta().sync.wide;
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
-    if (!producer.bring(windowSteps<WqWkWv>(Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, 85280256 + layer * 128ll), pass.widePasses - 1, 2)))
+    if (!producer.bring(windowSteps<matrices::WqWkWv>(Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, 85280256 + layer * 128ll), pass.widePasses - 1, 2)))
       return false;
-    if (!producer.bring(windowSteps<Wo>(Images{p.tagged, pass.numRows}.attention(layer), counterAt(p, 85674240 + layer * 128ll), pass.widePasses - 1, 4)))
+    if (!producer.bring(windowSteps<matrices::Wo>(Images{p.tagged, pass.numRows}.attention(layer), counterAt(p, 85674240 + layer * 128ll), pass.widePasses - 1, 4)))
       return false;
-    if (!producer.bring(windowSteps<GateUp>(Images{p.tagged, pass.numRows}.gate_up_operand(layer), counterAt(p, 86068224 + layer * 128ll), pass.widePasses - 1, 6)))
+    if (!producer.bring(windowSteps<matrices::GateUp>(Images{p.tagged, pass.numRows}.gate_up_operand(layer), counterAt(p, 86068224 + layer * 128ll), pass.widePasses - 1, 6)))
       return false;
-    if (!producer.bring(windowSteps<Down>(Images{p.tagged, pass.numRows}.gate_up(layer), counterAt(p, 86462208 + layer * 128ll), pass.widePasses - 1, 7)))
+    if (!producer.bring(windowSteps<matrices::Down>(Images{p.tagged, pass.numRows}.gate_up(layer), counterAt(p, 86462208 + layer * 128ll), pass.widePasses - 1, 7)))
       return false;
   } // layer
   return true;
@@ -728,7 +753,7 @@ __device__ __noinline__ bool targetBody() {
   targetBodyX();
   consumerSync(); // the pass is planned
   if (Rows > kTileRows) // what the producer copies before it knows that
-    dropAhead(shared.stream(), chunksOf<WqWkWv>(), shared.pass.lent, shared.pass.lentBefore);
+    dropAhead(shared.stream(), chunksOf<matrices::WqWkWv>(), shared.pass.lent, shared.pass.lentBefore);
 #pragma unroll 1
   for (Layer<Rows, Shared> layer; layer < 6; ++layer) {
     if (Rows > 1) {
@@ -763,24 +788,24 @@ __device__ __noinline__ void targetHeadHeadOperand() {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> norm{packedVector(p, 9185280)};
+  const WeightVector<256> norm_{packedVector(p, 9185280)};
   rowsOfCtas(numRows, [&](int row) {
 #line 43 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
 #line 43 "pipelines/models/llama.yaml"
-      const auto x = b.x(6).load8(row, c);
-      return mul(x, x);
+      const auto x_ = b.x(6).load8(row, c);
+      return mul(x_, x_);
     });
-#line 777 "adaptive_speculative.cu"
+#line 802 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
-      const auto x = b.x(6).load8(row, c);
+      const auto x_ = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
-      const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
+      const auto t = mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 784 "adaptive_speculative.cu"
+      forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), toBf16(t))));
+#line 809 "adaptive_speculative.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -791,9 +816,9 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> norm{packedVector(p, 9185280)};
+  const WeightVector<256> norm_{packedVector(p, 9185280)};
   const auto early = [](int, int) { return Nothing{}; };
   Best own[bestsOf(Rows)];
   if constexpr (Rows == kUnitEnd)
@@ -804,7 +829,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 808 "adaptive_speculative.cu"
+#line 833 "adaptive_speculative.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -812,40 +837,40 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     }
   };
   if constexpr (Rows == kUnitEnd) {
-    endOfUnit<Head>(shared, unit, firstRow, early, epilogue);
+    endOfUnit<matrices::Head>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<Head>(shared, 0, pass.wideHeads - 1, [&own](int, int unit, int firstRow) { targetHeadHead<kUnitEnd>(unit, firstRow, own); });
+    wideProduct<matrices::Head>(shared, 0, pass.wideHeads - 1, [&own](int, int unit, int firstRow) { targetHeadHead<kUnitEnd>(unit, firstRow, own); });
   }
   else if constexpr (Rows > 1) {
-    auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
+    auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
     const Unchanged finish;
     streamProduct<false>(operand, finish, epilogue);
   }
   else {
-    const auto aside = [&](int c) { return Aside<1>{{norm.words(c)}}; };
-    auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
+    const auto aside = [&](int c) { return Aside<1>{{norm_.words(c)}}; };
+    auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 831 "adaptive_speculative.cu"
+#line 856 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 835 "adaptive_speculative.cu"
+#line 860 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 840 "adaptive_speculative.cu"
+#line 865 "adaptive_speculative.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 844 "adaptive_speculative.cu"
+#line 869 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 849 "adaptive_speculative.cu"
+#line 874 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -858,7 +883,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
 __device__ __noinline__ bool targetHeadWindows(WindowProducer<Stream> &producer) {
   const abi::LaunchParams &p = sharedOfCta().params;
   const WidePlan &pass = sharedOfCta().sync.wide;
-  if (!producer.bring(windowSteps<Head>(Images{p.tagged, pass.numRows}.head_operand(0), counterAt(p, 88822272), pass.wideHeads - 1, 9)))
+  if (!producer.bring(windowSteps<matrices::Head>(Images{p.tagged, pass.numRows}.head_operand(0), counterAt(p, 88822272), pass.wideHeads - 1, 9)))
     return false;
   return true;
 } // targetHeadWindows
@@ -876,27 +901,28 @@ __device__ __noinline__ bool targetHead() {
   targetHeadHead<Rows>();
   return true;
 } // targetHead
+} // namespace phases
 
 // The order in which each CTA's weights arrive, the same in every pass.
 __constant__ StreamStep kBodySteps[] = {
   vectorStep(9179136, 512, 512), // attn_norm
-  matrixStep<WqWkWv>(true),
+  matrixStep<matrices::WqWkWv>(true),
   kvStep(),
-  matrixStep<Wo>(true),
+  matrixStep<matrices::Wo>(true),
   vectorStep(9182208, 512, 512), // mlp_norm
-  matrixStep<GateUp>(true),
-  matrixStep<Down>(true),
+  matrixStep<matrices::GateUp>(true),
+  matrixStep<matrices::Down>(true),
 };
 __device__ __noinline__ bool streamBody(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
-  const auto kv = [&](Producer<WeightRing> &inner, int layer) { return streamKv<TargetKv>(inner, p, shared.pass, layer); };
+  const auto kv = [&](Producer<WeightRing> &inner, int layer) { return streamKv<pools::Target>(inner, p, shared.pass, layer); };
   return streamSegment<Stream::wideRows>(producer, kBodySteps, 7, 0, 7, 6, p.stream, kv);
 } // streamBody
 
 __constant__ StreamStep kHeadSteps[] = {
   vectorStep(9185280, 0, 512), // norm
-  matrixStep<Head>(false),
+  matrixStep<matrices::Head>(false),
 };
 __device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
@@ -909,7 +935,7 @@ __device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
 extern "C" __global__ void __launch_bounds__(256)
 megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
   for (int layer = 0; layer < 6; ++layer) {
-    packMatrix<WqWkWv>(stream + WqWkWv::offset + layer * WqWkWv::layerBytes, [&](int packedRow) -> const u16 * {
+    packMatrix<matrices::WqWkWv>(stream + matrices::WqWkWv::offset + layer * matrices::WqWkWv::layerBytes, [&](int packedRow) -> const u16 * {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 128) {
         const int j = pair - 0;
@@ -929,7 +955,7 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
     });
   }
   for (int layer = 0; layer < 6; ++layer) {
-    packMatrix<Wo>(stream + Wo::offset + layer * Wo::layerBytes, [&](int packedRow) -> const u16 * {
+    packMatrix<matrices::Wo>(stream + matrices::Wo::offset + layer * matrices::Wo::layerBytes, [&](int packedRow) -> const u16 * {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 128) {
         const int j = pair - 0;
@@ -939,7 +965,7 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
     });
   }
   for (int layer = 0; layer < 6; ++layer) {
-    packMatrix<GateUp>(stream + GateUp::offset + layer * GateUp::layerBytes, [&](int packedRow) -> const u16 * {
+    packMatrix<matrices::GateUp>(stream + matrices::GateUp::offset + layer * matrices::GateUp::layerBytes, [&](int packedRow) -> const u16 * {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 704) {
         const int j = pair - 0;
@@ -952,7 +978,7 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
     });
   }
   for (int layer = 0; layer < 6; ++layer) {
-    packMatrix<Down>(stream + Down::offset + layer * Down::layerBytes, [&](int packedRow) -> const u16 * {
+    packMatrix<matrices::Down>(stream + matrices::Down::offset + layer * matrices::Down::layerBytes, [&](int packedRow) -> const u16 * {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 128) {
         const int j = pair - 0;
@@ -962,7 +988,7 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
     });
   }
   for (int layer = 0; layer < 1; ++layer) {
-    packMatrix<Head>(stream + Head::offset + layer * Head::layerBytes, [&](int packedRow) -> const u16 * {
+    packMatrix<matrices::Head>(stream + matrices::Head::offset + layer * matrices::Head::layerBytes, [&](int packedRow) -> const u16 * {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 130) {
         const int j = pair - 0;
@@ -1017,8 +1043,8 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     if (laneId() >= WindowProducer<Stream>::lanes)
       return;
     WindowProducer<Stream> windows(&shared.sync, &grid, shared.scratch);
-    while (windows.nextPass() && targetBodyWindows(windows)) {
-      if (shared.sync.wide.wantLogits && !targetHeadWindows(windows))
+    while (windows.nextPass() && phases::targetBodyWindows(windows)) {
+      if (shared.sync.wide.wantLogits && !phases::targetHeadWindows(windows))
         break;
       windows.finishPass();
     }
@@ -1041,21 +1067,21 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
       grid.tick = pass.tick;
     // The others go on meanwhile.
     if (warpId() == kConsumerWarps - 1) {
-      planPass<TargetKv, Stream>(pass);
+      planPass<pools::Target, Stream>(pass);
       if (laneId() == 0)
         announcePlan(shared.sync, pass);
     }
-    if (!(pass.numRows == 1 ? targetBody<1>() : pass.numRows <= kTileRows ? targetBody<kTileRows>() : targetBody<kMaxRows>()))
+    if (!(pass.numRows == 1 ? phases::targetBody<1>() : pass.numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>()))
       break;
-    char *const last = p.workspace + (pass.set ^ 1) * Buffers::setBytes;
+    char *const last = p.workspace + (pass.set ^ 1) * Workspace::setBytes;
     if (pass.rowsBefore > kTileRows) // the rest they have as images
-      clearRecords<Buffers::rowBytes, Buffers::wideBegin, Buffers::wideEnd>(last, pass.rowsBefore);
+      clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.rowsBefore);
     else
-      clearWords(last, pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);
-    if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
+      clearWords(last, pass.rowsBefore == 1 ? Workspace::narrowBytes : pass.rowsBefore * Workspace::rowBytes);
+    if (pass.wantLogits && !(pass.numRows == 1 ? phases::targetHead<1>() : pass.numRows <= kTileRows ? phases::targetHead<kTileRows>() : phases::targetHead<kMaxRows>()))
       break;
     leavePass(grid);
-    if (blockIdx.x == 0 && !finishPass<TargetKv>(grid, 11, 10, pass, 4352, {weightAt(p, 0), 512, 260}))
+    if (blockIdx.x == 0 && !finishPass<pools::Target>(grid, 11, 10, pass, 4352, {weightAt(p, 0), 512, 260}))
       break;
   } // tick
   consumerSync();

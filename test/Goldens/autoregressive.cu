@@ -39,7 +39,7 @@ struct Config {
 //   DECODE    slot      DECODE COMPLETE
 //   COMPLETE  terminal
 //   FAILED    terminal
-enum State : int {
+enum class State : int {
   QUEUED = 0,
   PREFILL = 1,
   DECODE = 2,
@@ -55,37 +55,39 @@ static_assert(sizeof(Request) == 96, "the manifest gives the host this layout");
 // Counters of the run.
 enum class Metric : int { tokens_committed };
 
+namespace calls {
 // Stage prefill calls the model.
-struct PrefillCall {
+struct Prefill {
   static constexpr int site = 0, chunk = 128;
   static constexpr bool draft = false, wantsLogits = false;
 };
 // Stage decode calls the model.
-struct DecodeCall {
+struct Decode {
   static constexpr int site = 1, chunk = 0; // indivisible
   static constexpr bool draft = false, wantsLogits = true;
 };
-
+} // namespace calls
 using Control = ControlState<Config, Request>;
 using Turn = TurnOf<Control>;
+
+namespace stages {
 
 // Stage admit of QUEUED (autoregressive.yaml:25).
 __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 28 "pipelines/autoregressive.yaml"
-  t.goTo(t.finished() ? COMPLETE : PREFILL);
-#line 78 "autoregressive.cu"
+  t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
+#line 81 "autoregressive.cu"
 } // admit
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), up to its call.
 __device__ void prefillIssue(Turn &t) {
-  Request &r = t.r;
   // - target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)
 #line 33 "pipelines/autoregressive.yaml"
   const auto tokens = t.tokens();
 #line 33 "pipelines/autoregressive.yaml"
-  t.issue<PrefillCall>(slice(tokens, r.kvLen, tokens.size() - 1));
-#line 89 "autoregressive.cu"
+  t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
+#line 91 "autoregressive.cu"
 } // prefillIssue
 
 // Stage decode of DECODE (autoregressive.yaml:36), up to its call.
@@ -94,16 +96,16 @@ __device__ void decodeIssue(Turn &t) {
 #line 39 "pipelines/autoregressive.yaml"
   const auto tokens = t.tokens();
 #line 39 "pipelines/autoregressive.yaml"
-  t.issue<DecodeCall>(list(t.at(tokens, tokens.size() - 1)));
-#line 99 "autoregressive.cu"
+  t.issue<calls::Decode>(t.list(t.at(tokens, tokens.size() - 1)));
+#line 101 "autoregressive.cu"
 } // decodeIssue
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), behind its call.
 __device__ void prefillResume(Turn &t) {
   // goto: DECODE if kv.target.lag == 1 else PREFILL
 #line 34 "pipelines/autoregressive.yaml"
-  t.goTo(t.kvLag() == 1 ? DECODE : PREFILL);
-#line 107 "autoregressive.cu"
+  t.goTo(t.kvLag() == 1 ? State::DECODE : State::PREFILL);
+#line 109 "autoregressive.cu"
 } // prefillResume
 
 // Stage decode of DECODE (autoregressive.yaml:36), behind its call.
@@ -116,9 +118,10 @@ __device__ void decodeResume(Turn &t) {
   t.count(Metric::tokens_committed, appended);
   // goto: COMPLETE if finished else DECODE
 #line 42 "pipelines/autoregressive.yaml"
-  t.goTo(t.finished() ? COMPLETE : DECODE);
-#line 121 "autoregressive.cu"
+  t.goTo(t.finished() ? State::COMPLETE : State::DECODE);
+#line 123 "autoregressive.cu"
 } // decodeResume
+} // namespace stages
 
 // Ticks up to the model's next pass, or to the end of the loop. Behind a pass: first the rest of
 // its tick.
@@ -128,22 +131,22 @@ __device__ __noinline__ void controlTicks(bool behindPass) {
     if (behindPass) {
       everySlot(c, [&](Turn &t) {
         completeCall(t);
-        if (t.resumes<PrefillCall>())
-          prefillResume(t);
-        if (t.resumes<DecodeCall>())
-          decodeResume(t);
+        if (t.resumes<calls::Prefill>())
+          stages::prefillResume(t);
+        if (t.resumes<calls::Decode>())
+          stages::decodeResume(t);
       });
       endTick(c);
     }
     beginTick(c);
     if (c.done)
       return;
-    admission(c, QUEUED, [&](Turn &t) { admit(t); });
+    admission(c, State::QUEUED, [&](Turn &t) { stages::admit(t); });
     everySlot(c, [&](Turn &t) {
-      if (t.in(PREFILL))
-        prefillIssue(t);
-      if (t.in(DECODE))
-        decodeIssue(t);
+      if (t.in(State::PREFILL))
+        stages::prefillIssue(t);
+      if (t.in(State::DECODE))
+        stages::decodeIssue(t);
     });
     formPass(c);
     if (c.numRows > 0)
@@ -153,7 +156,8 @@ __device__ __noinline__ void controlTicks(bool behindPass) {
 } // controlTicks
 
 // The KV pool of the model, and the shape of its attention.
-struct TargetKv {
+namespace pools {
+struct Target {
   static constexpr int heads = 8, kvHeads = 4, headDim = 32;
   static constexpr int layers = 6, pages = 512, pageTokens = 128;
   static constexpr int rows = 128;
@@ -161,27 +165,36 @@ struct TargetKv {
   static constexpr int wideUnits = 1056, wideLevels = 1; // of attention of many rows of a slot
   static constexpr long long wideSums = 16074240;
 };
+} // namespace pools
 
 // Activations of a pass: for each row a record, in which every value has a place of its own.
-struct Buffers {
+struct Workspace {
   static constexpr long long rowBytes = 30976, narrowBytes = 24320, setBytes = 3964928;
   static constexpr int wideBegin = 11520, wideEnd = 24320; // of a record, what passes of more than 16 rows write there
-  template <int Columns> using Bf16 = Bf16Rows<ByWords, Columns, rowBytes>;
-  template <int Columns> using Float = FloatRows<ByWords, Columns, rowBytes>;
   char *set;
   const GridEdges *grid;
 
-  __device__ __forceinline__ auto x(int instance) const { return Bf16<256>{set + 11520 + instance * 512, {grid, 8}}; }
-  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return Bf16<256>{set + 24320 + instance * 512, {grid, 2}}; }
-  __device__ __forceinline__ auto q(int instance) const { return Bf16<256>{set + 15104 + instance * 512, {grid, 3}}; }
-  __device__ __forceinline__ auto new_keys(int instance) const { return Bf16<128>{set + 18176 + instance * 256, {grid, 3}}; }
-  __device__ __forceinline__ auto new_values(int instance) const { return Bf16<128>{set + 19712 + instance * 256, {grid, 3}}; }
-  __device__ __forceinline__ auto attention(int instance) const { return Bf16<256>{set + 0 + instance * 512, {grid, 4}}; }
-  __device__ __forceinline__ auto x2(int instance) const { return Bf16<256>{set + 21248 + instance * 512, {grid, 5}}; }
-  __device__ __forceinline__ auto gate_up_operand(int instance) const { return Bf16<256>{set + 27392 + instance * 512, {grid, 6}}; }
-  __device__ __forceinline__ auto gate_up(int instance) const { return Bf16<704>{set + 3072 + instance * 1408, {grid, 7}}; }
-  __device__ __forceinline__ auto head_operand(int instance) const { return Bf16<256>{set + 30464 + instance * 512, {grid, 9}}; }
+  template <int Columns> __device__ __forceinline__ auto bf16(long long at, long long instance, int edge) const {
+    return Bf16Rows<ByWords, Columns, rowBytes>{set + at + instance, {grid, edge}};
+  }
+  template <int Columns> __device__ __forceinline__ auto f32(long long at, long long instance, int edge) const {
+    return FloatRows<ByWords, Columns, rowBytes>{set + at + instance, {grid, edge}};
+  }
 };
+struct Buffers : Workspace {
+  __device__ __forceinline__ auto x(int instance) const { return Workspace::bf16<256>(11520, instance * 512, 8); }
+  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return Workspace::bf16<256>(24320, instance * 512, 2); }
+  __device__ __forceinline__ auto q(int instance) const { return Workspace::bf16<256>(15104, instance * 512, 3); }
+  __device__ __forceinline__ auto new_keys(int instance) const { return Workspace::bf16<128>(18176, instance * 256, 3); }
+  __device__ __forceinline__ auto new_values(int instance) const { return Workspace::bf16<128>(19712, instance * 256, 3); }
+  __device__ __forceinline__ auto attention(int instance) const { return Workspace::bf16<256>(0, instance * 512, 4); }
+  __device__ __forceinline__ auto x2(int instance) const { return Workspace::bf16<256>(21248, instance * 512, 5); }
+  __device__ __forceinline__ auto gate_up_operand(int instance) const { return Workspace::bf16<256>(27392, instance * 512, 6); }
+  __device__ __forceinline__ auto gate_up(int instance) const { return Workspace::bf16<704>(3072, instance * 1408, 7); }
+  __device__ __forceinline__ auto head_operand(int instance) const { return Workspace::bf16<256>(30464, instance * 512, 9); }
+};
+
+namespace matrices {
 
 // wq, wk, wv (llama.yaml:37): 64 groups of 1 tiles in 1 rounds of 131 CTAs.
 struct WqWkWv {
@@ -237,6 +250,7 @@ struct Head {
   static constexpr long long parts = 14763264, partsDone = 16073984;
   static constexpr long long offset = 9043968, layerBytes = 135168;
 };
+} // namespace matrices
 
 using WeightRing = Ring<16, 8192, 4, 4, 8, 64>;
 using Stream = Consumer<WeightRing, 49152, 128>;
@@ -255,35 +269,43 @@ struct Shared {
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
 static_assert(sizeof(Shared) <= 194016, "the plan reserves this much");
-static_assert(AttentionShape<TargetKv>::scratchBytes(1) <= sizeof(Shared::scratch) &&
-              AttentionShape<TargetKv>::scratchBytes(TargetKv::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
+static_assert(AttentionShape<pools::Target>::scratchBytes(1) <= sizeof(Shared::scratch) &&
+              AttentionShape<pools::Target>::scratchBytes(pools::Target::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
 
 // Operands of products in passes of more than 16 rows, in the tagged words.
-struct Images {
+struct TaggedWords {
   char *tagged;
   int numRows; // of the pass
-  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return OperandImage<256, Stream>(tagged + 85281024 + instance * 65536ll, numRows); }
-  __device__ __forceinline__ auto attention(int instance) const { return OperandImage<256, Stream>(tagged + 85675008 + instance * 65536ll, numRows); }
-  __device__ __forceinline__ auto gate_up_operand(int instance) const { return OperandImage<256, Stream>(tagged + 86068992 + instance * 65536ll, numRows); }
-  __device__ __forceinline__ auto gate_up(int instance) const { return OperandImage<704, Stream>(tagged + 86462976 + instance * 393216ll, numRows); }
-  __device__ __forceinline__ auto head_operand(int instance) const { return OperandImage<256, Stream>(tagged + 88822528 + instance * 65536ll, numRows); }
+
+  template <int Columns> __device__ __forceinline__ auto image(long long at, long long instance) const {
+    return OperandImage<Columns, Stream>(tagged + at + instance, numRows);
+  }
+};
+struct Images : TaggedWords {
+  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return TaggedWords::image<256>(85281024, instance * 65536ll); }
+  __device__ __forceinline__ auto attention(int instance) const { return TaggedWords::image<256>(85675008, instance * 65536ll); }
+  __device__ __forceinline__ auto gate_up_operand(int instance) const { return TaggedWords::image<256>(86068992, instance * 65536ll); }
+  __device__ __forceinline__ auto gate_up(int instance) const { return TaggedWords::image<704>(86462976, instance * 393216ll); }
+  __device__ __forceinline__ auto head_operand(int instance) const { return TaggedWords::image<256>(88822528, instance * 65536ll); }
 };
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
+
+namespace phases {
 
 // x (llama.yaml:33): row by row.
 __device__ __forceinline__ void targetBodyX() {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightRows<256> embed{weightAt(p, 0)};
+  const WeightRows<256> embed_{weightAt(p, 0)};
   spreadRows(numRows, 4, [&](int row, int part) {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
-      b.x(0).store8(row, c, embed.load8(pass.rows[row].token, c));
-#line 287 "autoregressive.cu"
+      b.x(0).store8(row, c, embed_.load8(pass.rows[row].token, c));
+#line 309 "autoregressive.cu"
     });
   });
 } // targetBodyX
@@ -294,26 +316,26 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> attn_norm{packedVector(p, 9179136 + layer * 512ll)};
+  const WeightVector<256> attn_norm_{packedVector(p, 9179136 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
 #line 36 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
 #line 36 "pipelines/models/llama.yaml"
-      const auto x = b.x(layer).load8(row, c);
-      return mul(x, x);
+      const auto x_ = b.x(layer).load8(row, c);
+      return mul(x_, x_);
     });
-#line 308 "autoregressive.cu"
+#line 330 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
-      const auto x = b.x(layer).load8(row, c);
+      const auto x_ = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
-      const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
+      const auto t = mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 36 "pipelines/models/llama.yaml"
-      const auto h = toBf16(mul(attn_norm.load8(c), toBf16(t)));
+      const auto h_ = toBf16(mul(attn_norm_.load8(c), toBf16(t)));
 #line 37 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h);
-#line 317 "autoregressive.cu"
+      forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
+#line 339 "autoregressive.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -324,10 +346,10 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const Rope<32> rope32{p.ropeCosSin};
-  const WeightVector<256> attn_norm{packedVector(p, 9179136 + layer * 512ll)};
+  const WeightVector<256> attn_norm_{packedVector(p, 9179136 + layer * 512ll)};
   const auto early = [&](int row, int pair) {
     Beside<0, 2> beside = {};
     if (pair < 128) {
@@ -344,8 +366,8 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     } // wk
     return beside;
   };
-  const KvRows<TargetKv> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<TargetKv>(layer), &pass};
-  const KvRows<TargetKv> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<TargetKv>(layer), &pass};
+  const KvRows<pools::Target> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<pools::Target>(layer), &pass};
+  const KvRows<pools::Target> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<pools::Target>(layer), &pass};
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<0, 2> &beside) {
     if (pair < 128) {
       const int c0 = pair / 16 * 32 + pair % 16, c1 = c0 + 16;
@@ -355,7 +377,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 359 "autoregressive.cu"
+#line 381 "autoregressive.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -367,7 +389,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 371 "autoregressive.cu"
+#line 393 "autoregressive.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -375,50 +397,50 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 379 "autoregressive.cu"
+#line 401 "autoregressive.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
-    endOfUnit<WqWkWv>(shared, unit, firstRow, early, epilogue);
+    endOfUnit<matrices::WqWkWv>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<WqWkWv>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWqWkWv<kUnitEnd>(layer, unit, firstRow); });
+    wideProduct<matrices::WqWkWv>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWqWkWv<kUnitEnd>(layer, unit, firstRow); });
   }
   else if constexpr (Rows > 1) {
-    if (!CtaGroups<WqWkWv>().some())
+    if (!CtaGroups<matrices::WqWkWv>().some())
       return;
-    auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.wq_wk_wv_operand(layer), NoAside{}, early);
+    auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.wq_wk_wv_operand(layer), NoAside{}, early);
     const Unchanged finish;
     streamProduct<false>(operand, finish, epilogue);
   }
   else {
-    if (!CtaGroups<WqWkWv>().some())
+    if (!CtaGroups<matrices::WqWkWv>().some())
       return;
-    const auto aside = [&](int c) { return Aside<1>{{attn_norm.words(c)}}; };
-    auto operand = operandOf<WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
+    const auto aside = [&](int c) { return Aside<1>{{attn_norm_.words(c)}}; };
+    auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 402 "autoregressive.cu"
+#line 424 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 406 "autoregressive.cu"
+#line 428 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 411 "autoregressive.cu"
+#line 433 "autoregressive.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 415 "autoregressive.cu"
+#line 437 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
-      const auto h = toBf16(t);
-      return keepBelow<256>(pack8(h), c);
-#line 422 "autoregressive.cu"
+      const auto h_ = toBf16(t);
+      return keepBelow<256>(pack8(h_), c);
+#line 444 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -430,30 +452,30 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto own = ownRows(b.new_keys(layer), b.new_values(layer));
   const auto query = b.q(layer);
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
-    attendWide<TargetKv>(shared.grid, pass, layer, 0.176776692f, shared.stream(), own, query);
-#line 441 "autoregressive.cu"
+    attendWide<pools::Target>(shared.grid, pass, layer, 0.176776692f, shared.stream(), own, query);
+#line 463 "autoregressive.cu"
     // Again: no register is kept for it until here.
-    const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+    const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
-    mergeWide<TargetKv>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 446 "autoregressive.cu"
+    mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
+#line 468 "autoregressive.cu"
   }
   else {
     const auto out = lateRows([layer] {
       const abi::LaunchParams &p = sharedOfCta().params;
       const PassShared &pass = sharedOfCta().pass;
-      const Buffers b{p.workspace + pass.set * Buffers::setBytes, &sharedOfCta().grid};
+      const Buffers b{p.workspace + pass.set * Workspace::setBytes, &sharedOfCta().grid};
       return rowsOrImage(b.attention(layer), Images{p.tagged, pass.numRows}.attention(layer), pass.numRows);
     });
 #line 40 "pipelines/models/llama.yaml"
-    attend<TargetKv, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
-#line 457 "autoregressive.cu"
+    attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
+#line 479 "autoregressive.cu"
   }
 } // targetBodyAttention
 
@@ -463,7 +485,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
@@ -477,18 +499,18 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 481 "autoregressive.cu"
+#line 503 "autoregressive.cu"
   };
   if constexpr (Rows == kUnitEnd) {
-    endOfUnit<Wo>(shared, unit, firstRow, early, epilogue);
+    endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<Wo>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWo<kUnitEnd>(layer, unit, firstRow); });
+    wideProduct<matrices::Wo>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWo<kUnitEnd>(layer, unit, firstRow); });
   }
   else {
-    if (!CtaGroups<Wo>().some())
+    if (!CtaGroups<matrices::Wo>().some())
       return;
-    auto operand = operandOf<Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
+    auto operand = operandOf<matrices::Wo, Rows>(shared.stream(), pass, b.attention(layer), NoAside{}, early);
     const Unchanged finish;
     streamProduct<false>(operand, finish, epilogue);
   }
@@ -500,26 +522,26 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> mlp_norm{packedVector(p, 9182208 + layer * 512ll)};
+  const WeightVector<256> mlp_norm_{packedVector(p, 9182208 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
 #line 41 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
 #line 41 "pipelines/models/llama.yaml"
-      const auto x = b.x2(layer).load8(row, c);
-      return mul(x, x);
+      const auto x_ = b.x2(layer).load8(row, c);
+      return mul(x_, x_);
     });
-#line 514 "autoregressive.cu"
+#line 536 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
-      const auto x = b.x2(layer).load8(row, c);
+      const auto x_ = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
-      const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
+      const auto t = mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 41 "pipelines/models/llama.yaml"
-      const auto h = toBf16(mul(mlp_norm.load8(c), toBf16(t)));
+      const auto h_ = toBf16(mul(mlp_norm_.load8(c), toBf16(t)));
 #line 42 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h);
-#line 523 "autoregressive.cu"
+      forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
+#line 545 "autoregressive.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -530,9 +552,9 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> mlp_norm{packedVector(p, 9182208 + layer * 512ll)};
+  const WeightVector<256> mlp_norm_{packedVector(p, 9182208 + layer * 512ll)};
   const auto early = [](int, int) { return Nothing{}; };
   const auto epilogue = [&](int tile, RowOfWarp row, int pair, float y0, float y1, Nothing) {
     const int c0 = pair;
@@ -540,49 +562,49 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 544 "autoregressive.cu"
+#line 566 "autoregressive.cu"
   };
   if constexpr (Rows == kUnitEnd) {
-    endOfUnit<GateUp>(shared, unit, firstRow, early, epilogue);
+    endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<GateUp>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyGateUp<kUnitEnd>(layer, unit, firstRow); });
+    wideProduct<matrices::GateUp>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyGateUp<kUnitEnd>(layer, unit, firstRow); });
   }
   else if constexpr (Rows > 1) {
-    if (!CtaGroups<GateUp>().some())
+    if (!CtaGroups<matrices::GateUp>().some())
       return;
-    auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.gate_up_operand(layer), NoAside{}, early);
+    auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.gate_up_operand(layer), NoAside{}, early);
     const Unchanged finish;
     streamProduct<false>(operand, finish, epilogue);
   }
   else {
-    if (!CtaGroups<GateUp>().some())
+    if (!CtaGroups<matrices::GateUp>().some())
       return;
-    const auto aside = [&](int c) { return Aside<1>{{mlp_norm.words(c)}}; };
-    auto operand = operandOf<GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
+    const auto aside = [&](int c) { return Aside<1>{{mlp_norm_.words(c)}}; };
+    auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 566 "autoregressive.cu"
+#line 588 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 570 "autoregressive.cu"
+#line 592 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 575 "autoregressive.cu"
+#line 597 "autoregressive.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 579 "autoregressive.cu"
+#line 601 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
-      const auto h = toBf16(t);
-      return keepBelow<256>(pack8(h), c);
-#line 586 "autoregressive.cu"
+      const auto h_ = toBf16(t);
+      return keepBelow<256>(pack8(h_), c);
+#line 608 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -594,7 +616,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
@@ -608,18 +630,18 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 612 "autoregressive.cu"
+#line 634 "autoregressive.cu"
   };
   if constexpr (Rows == kUnitEnd) {
-    endOfUnit<Down>(shared, unit, firstRow, early, epilogue);
+    endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<Down>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyDown<kUnitEnd>(layer, unit, firstRow); });
+    wideProduct<matrices::Down>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyDown<kUnitEnd>(layer, unit, firstRow); });
   }
   else {
-    if (!CtaGroups<Down>().some())
+    if (!CtaGroups<matrices::Down>().some())
       return;
-    auto operand = operandOf<Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
+    auto operand = operandOf<matrices::Down, Rows>(shared.stream(), pass, b.gate_up(layer), NoAside{}, early);
     const Unchanged finish;
     streamProduct<false>(operand, finish, epilogue);
   }
@@ -631,13 +653,13 @@ __device__ __noinline__ bool targetBodyWindows(WindowProducer<Stream> &producer)
   const WidePlan &pass = sharedOfCta().sync.wide;
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
-    if (!producer.bring(windowSteps<WqWkWv>(Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, 85280256 + layer * 128ll), pass.widePasses - 1, 2)))
+    if (!producer.bring(windowSteps<matrices::WqWkWv>(Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, 85280256 + layer * 128ll), pass.widePasses - 1, 2)))
       return false;
-    if (!producer.bring(windowSteps<Wo>(Images{p.tagged, pass.numRows}.attention(layer), counterAt(p, 85674240 + layer * 128ll), pass.widePasses - 1, 4)))
+    if (!producer.bring(windowSteps<matrices::Wo>(Images{p.tagged, pass.numRows}.attention(layer), counterAt(p, 85674240 + layer * 128ll), pass.widePasses - 1, 4)))
       return false;
-    if (!producer.bring(windowSteps<GateUp>(Images{p.tagged, pass.numRows}.gate_up_operand(layer), counterAt(p, 86068224 + layer * 128ll), pass.widePasses - 1, 6)))
+    if (!producer.bring(windowSteps<matrices::GateUp>(Images{p.tagged, pass.numRows}.gate_up_operand(layer), counterAt(p, 86068224 + layer * 128ll), pass.widePasses - 1, 6)))
       return false;
-    if (!producer.bring(windowSteps<Down>(Images{p.tagged, pass.numRows}.gate_up(layer), counterAt(p, 86462208 + layer * 128ll), pass.widePasses - 1, 7)))
+    if (!producer.bring(windowSteps<matrices::Down>(Images{p.tagged, pass.numRows}.gate_up(layer), counterAt(p, 86462208 + layer * 128ll), pass.widePasses - 1, 7)))
       return false;
   } // layer
   return true;
@@ -652,7 +674,7 @@ __device__ __noinline__ bool targetBody() {
   targetBodyX();
   consumerSync(); // the pass is planned
   if (Rows > kTileRows) // what the producer copies before it knows that
-    dropAhead(shared.stream(), chunksOf<WqWkWv>(), shared.pass.lent, shared.pass.lentBefore);
+    dropAhead(shared.stream(), chunksOf<matrices::WqWkWv>(), shared.pass.lent, shared.pass.lentBefore);
 #pragma unroll 1
   for (Layer<Rows, Shared> layer; layer < 6; ++layer) {
     if (Rows > 1) {
@@ -687,24 +709,24 @@ __device__ __noinline__ void targetHeadHeadOperand() {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> norm{packedVector(p, 9185280)};
+  const WeightVector<256> norm_{packedVector(p, 9185280)};
   rowsOfCtas(numRows, [&](int row) {
 #line 43 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
 #line 43 "pipelines/models/llama.yaml"
-      const auto x = b.x(6).load8(row, c);
-      return mul(x, x);
+      const auto x_ = b.x(6).load8(row, c);
+      return mul(x_, x_);
     });
-#line 701 "autoregressive.cu"
+#line 723 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
-      const auto x = b.x(6).load8(row, c);
+      const auto x_ = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
-      const auto t = mul(x, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
+      const auto t = mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
 #line 43 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm.load8(c), toBf16(t))));
-#line 708 "autoregressive.cu"
+      forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), toBf16(t))));
+#line 730 "autoregressive.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -715,9 +737,9 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Buffers::setBytes, &shared.grid};
+  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> norm{packedVector(p, 9185280)};
+  const WeightVector<256> norm_{packedVector(p, 9185280)};
   const auto early = [](int, int) { return Nothing{}; };
   Best own[bestsOf(Rows)];
   if constexpr (Rows == kUnitEnd)
@@ -728,7 +750,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 732 "autoregressive.cu"
+#line 754 "autoregressive.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -736,40 +758,40 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     }
   };
   if constexpr (Rows == kUnitEnd) {
-    endOfUnit<Head>(shared, unit, firstRow, early, epilogue);
+    endOfUnit<matrices::Head>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<Head>(shared, 0, pass.wideHeads - 1, [&own](int, int unit, int firstRow) { targetHeadHead<kUnitEnd>(unit, firstRow, own); });
+    wideProduct<matrices::Head>(shared, 0, pass.wideHeads - 1, [&own](int, int unit, int firstRow) { targetHeadHead<kUnitEnd>(unit, firstRow, own); });
   }
   else if constexpr (Rows > 1) {
-    auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
+    auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
     const Unchanged finish;
     streamProduct<false>(operand, finish, epilogue);
   }
   else {
-    const auto aside = [&](int c) { return Aside<1>{{norm.words(c)}}; };
-    auto operand = operandOf<Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
+    const auto aside = [&](int c) { return Aside<1>{{norm_.words(c)}}; };
+    auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 755 "autoregressive.cu"
+#line 777 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 759 "autoregressive.cu"
+#line 781 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 764 "autoregressive.cu"
+#line 786 "autoregressive.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 768 "autoregressive.cu"
+#line 790 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 773 "autoregressive.cu"
+#line 795 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -782,7 +804,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
 __device__ __noinline__ bool targetHeadWindows(WindowProducer<Stream> &producer) {
   const abi::LaunchParams &p = sharedOfCta().params;
   const WidePlan &pass = sharedOfCta().sync.wide;
-  if (!producer.bring(windowSteps<Head>(Images{p.tagged, pass.numRows}.head_operand(0), counterAt(p, 88822272), pass.wideHeads - 1, 9)))
+  if (!producer.bring(windowSteps<matrices::Head>(Images{p.tagged, pass.numRows}.head_operand(0), counterAt(p, 88822272), pass.wideHeads - 1, 9)))
     return false;
   return true;
 } // targetHeadWindows
@@ -800,27 +822,28 @@ __device__ __noinline__ bool targetHead() {
   targetHeadHead<Rows>();
   return true;
 } // targetHead
+} // namespace phases
 
 // The order in which each CTA's weights arrive, the same in every pass.
 __constant__ StreamStep kBodySteps[] = {
   vectorStep(9179136, 512, 512), // attn_norm
-  matrixStep<WqWkWv>(true),
+  matrixStep<matrices::WqWkWv>(true),
   kvStep(),
-  matrixStep<Wo>(true),
+  matrixStep<matrices::Wo>(true),
   vectorStep(9182208, 512, 512), // mlp_norm
-  matrixStep<GateUp>(true),
-  matrixStep<Down>(true),
+  matrixStep<matrices::GateUp>(true),
+  matrixStep<matrices::Down>(true),
 };
 __device__ __noinline__ bool streamBody(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
-  const auto kv = [&](Producer<WeightRing> &inner, int layer) { return streamKv<TargetKv>(inner, p, shared.pass, layer); };
+  const auto kv = [&](Producer<WeightRing> &inner, int layer) { return streamKv<pools::Target>(inner, p, shared.pass, layer); };
   return streamSegment<Stream::wideRows>(producer, kBodySteps, 7, 0, 7, 6, p.stream, kv);
 } // streamBody
 
 __constant__ StreamStep kHeadSteps[] = {
   vectorStep(9185280, 0, 512), // norm
-  matrixStep<Head>(false),
+  matrixStep<matrices::Head>(false),
 };
 __device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
@@ -833,7 +856,7 @@ __device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
 extern "C" __global__ void __launch_bounds__(256)
 megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
   for (int layer = 0; layer < 6; ++layer) {
-    packMatrix<WqWkWv>(stream + WqWkWv::offset + layer * WqWkWv::layerBytes, [&](int packedRow) -> const u16 * {
+    packMatrix<matrices::WqWkWv>(stream + matrices::WqWkWv::offset + layer * matrices::WqWkWv::layerBytes, [&](int packedRow) -> const u16 * {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 128) {
         const int j = pair - 0;
@@ -853,7 +876,7 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
     });
   }
   for (int layer = 0; layer < 6; ++layer) {
-    packMatrix<Wo>(stream + Wo::offset + layer * Wo::layerBytes, [&](int packedRow) -> const u16 * {
+    packMatrix<matrices::Wo>(stream + matrices::Wo::offset + layer * matrices::Wo::layerBytes, [&](int packedRow) -> const u16 * {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 128) {
         const int j = pair - 0;
@@ -863,7 +886,7 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
     });
   }
   for (int layer = 0; layer < 6; ++layer) {
-    packMatrix<GateUp>(stream + GateUp::offset + layer * GateUp::layerBytes, [&](int packedRow) -> const u16 * {
+    packMatrix<matrices::GateUp>(stream + matrices::GateUp::offset + layer * matrices::GateUp::layerBytes, [&](int packedRow) -> const u16 * {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 704) {
         const int j = pair - 0;
@@ -876,7 +899,7 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
     });
   }
   for (int layer = 0; layer < 6; ++layer) {
-    packMatrix<Down>(stream + Down::offset + layer * Down::layerBytes, [&](int packedRow) -> const u16 * {
+    packMatrix<matrices::Down>(stream + matrices::Down::offset + layer * matrices::Down::layerBytes, [&](int packedRow) -> const u16 * {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 128) {
         const int j = pair - 0;
@@ -886,7 +909,7 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
     });
   }
   for (int layer = 0; layer < 1; ++layer) {
-    packMatrix<Head>(stream + Head::offset + layer * Head::layerBytes, [&](int packedRow) -> const u16 * {
+    packMatrix<matrices::Head>(stream + matrices::Head::offset + layer * matrices::Head::layerBytes, [&](int packedRow) -> const u16 * {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 130) {
         const int j = pair - 0;
@@ -941,8 +964,8 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     if (laneId() >= WindowProducer<Stream>::lanes)
       return;
     WindowProducer<Stream> windows(&shared.sync, &grid, shared.scratch);
-    while (windows.nextPass() && targetBodyWindows(windows)) {
-      if (shared.sync.wide.wantLogits && !targetHeadWindows(windows))
+    while (windows.nextPass() && phases::targetBodyWindows(windows)) {
+      if (shared.sync.wide.wantLogits && !phases::targetHeadWindows(windows))
         break;
       windows.finishPass();
     }
@@ -965,21 +988,21 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
       grid.tick = pass.tick;
     // The others go on meanwhile.
     if (warpId() == kConsumerWarps - 1) {
-      planPass<TargetKv, Stream>(pass);
+      planPass<pools::Target, Stream>(pass);
       if (laneId() == 0)
         announcePlan(shared.sync, pass);
     }
-    if (!(pass.numRows == 1 ? targetBody<1>() : pass.numRows <= kTileRows ? targetBody<kTileRows>() : targetBody<kMaxRows>()))
+    if (!(pass.numRows == 1 ? phases::targetBody<1>() : pass.numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>()))
       break;
-    char *const last = p.workspace + (pass.set ^ 1) * Buffers::setBytes;
+    char *const last = p.workspace + (pass.set ^ 1) * Workspace::setBytes;
     if (pass.rowsBefore > kTileRows) // the rest they have as images
-      clearRecords<Buffers::rowBytes, Buffers::wideBegin, Buffers::wideEnd>(last, pass.rowsBefore);
+      clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.rowsBefore);
     else
-      clearWords(last, pass.rowsBefore == 1 ? Buffers::narrowBytes : pass.rowsBefore * Buffers::rowBytes);
-    if (pass.wantLogits && !(pass.numRows == 1 ? targetHead<1>() : pass.numRows <= kTileRows ? targetHead<kTileRows>() : targetHead<kMaxRows>()))
+      clearWords(last, pass.rowsBefore == 1 ? Workspace::narrowBytes : pass.rowsBefore * Workspace::rowBytes);
+    if (pass.wantLogits && !(pass.numRows == 1 ? phases::targetHead<1>() : pass.numRows <= kTileRows ? phases::targetHead<kTileRows>() : phases::targetHead<kMaxRows>()))
       break;
     leavePass(grid);
-    if (blockIdx.x == 0 && !finishPass<TargetKv>(grid, 11, 10, pass, 4352, {weightAt(p, 0), 512, 260}))
+    if (blockIdx.x == 0 && !finishPass<pools::Target>(grid, 11, 10, pass, 4352, {weightAt(p, 0), 512, 260}))
       break;
   } // tick
   consumerSync();

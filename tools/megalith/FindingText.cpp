@@ -43,7 +43,7 @@ public:
 
   /// "stage `verify`" or "phase `down`" of the frame's function; "" if it is neither.
   std::string part(const Frame &frame) const {
-    auto it = functions.find(baseName(frame.function));
+    auto it = functions.find(qualifiedName(frame.function));
     return it == functions.end() ? "" : it->second;
   }
   /// "`q` of layer 2, row 3" for a place in the workspace.
@@ -64,8 +64,8 @@ public:
     return fmt::format("last at edge {}{}", number, name);
   }
 
-  /// `void targetBodyDown<1>(PassContext &, int)` -> `targetBodyDown`.
-  static std::string baseName(llvm::StringRef function) {
+  /// `void phases::targetBodyDown<1>(int)` -> `phases::targetBodyDown`.
+  static std::string qualifiedName(llvm::StringRef function) {
     std::string name; // the last word before the arguments, without those of templates
     int depth = 0;
     for (char c : function) {
@@ -73,10 +73,15 @@ public:
       if (depth == 0 && c == '(')
         break;
       if (depth == 0)
-        name = c == ' ' || c == ':' ? "" : name + c;
+        name = c == ' ' ? "" : name + c;
       depth -= c == '>';
     }
     return name;
+  }
+  /// `targetBodyDown`.
+  static std::string baseName(llvm::StringRef function) {
+    const std::string name = qualifiedName(function);
+    return name.substr(name.rfind(':') + 1);
   }
 
 private:
@@ -115,16 +120,15 @@ std::vector<std::vector<Frame>> framesOf(const cpu::Finding &finding) {
 /// The innermost frame that stands in one of the sources: a line of the YAML.
 SourceLoc yamlLine(const std::vector<Frame> &frames, const SourceFiles &files) {
   for (const Frame &frame : frames)
-    for (uint32_t i = 0; i < files.size(); ++i)
-      if (files.name(i) == frame.file && frame.line) {
-        llvm::StringRef text = files.line(i, frame.line);
-        SourceLoc loc;
-        loc.file = i;
-        loc.line = frame.line;
-        loc.column = uint32_t(text.size() - text.ltrim().size()) + 1;
-        loc.length = uint32_t(std::max<size_t>(1, text.trim().size()));
-        return loc;
-      }
+    if (const auto file = frame.line ? files.named(frame.file) : std::nullopt) {
+      llvm::StringRef text = files.line(*file, frame.line);
+      SourceLoc loc;
+      loc.file = *file;
+      loc.line = frame.line;
+      loc.column = uint32_t(text.size() - text.ltrim().size()) + 1;
+      loc.length = uint32_t(std::max<size_t>(1, text.trim().size()));
+      return loc;
+    }
   return {};
 }
 

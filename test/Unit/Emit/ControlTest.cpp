@@ -117,27 +117,29 @@ TEST(EmitControl, StatesHaveATable) {
                              "//   COMMIT  slot      VERIFY DONE\n"
                              "//   DONE    terminal\n"
                              "//   FAILED  terminal\n"
-                             "enum State : int {\n"
+                             "enum class State : int {\n"
                              "  QUEUED = 0,\n"),
             std::string::npos);
 }
 
 TEST(EmitControl, FieldsAreDeclaredUnderIdentifiers) {
-  EXPECT_NE(emitted({}).find("struct Request : megalith::abi::RequestHeader {\n"
-                             "  Sequence<8> draft;\n"
+  EXPECT_NE(emitted({}).find("struct Fields {\n"
+                             "  ::megalith::device::Sequence<8> draft;\n"
                              "  int accepted;\n"
                              "  float size_ema; // size.ema\n"
-                             "\n"
-                             "  __device__ bool fieldsInRange() const { return draft.inRange(); }\n"
+                             "};\n"
+                             "struct Request : megalith::abi::RequestHeader {\n"
+                             "  Fields fields;\n"
+                             "  __device__ bool fieldsInRange() const { return fields.draft.inRange(); }\n"
                              "};\n"),
             std::string::npos);
 }
 
 TEST(EmitControl, ValuesUsedOnceAreWrittenWhereTheyAreUsed) {
   EXPECT_EQ(bodyOf(emitted({}), "verifyIssue"),
-            "  Request &r = t.r;\n"
+            "  Fields &r = t.r.fields;\n"
             "  const auto tokens = t.tokens();\n"
-            "  t.issue<VerifyCall>(concat(list(t.at(tokens, tokens.size() - 1)), r.draft));\n");
+            "  t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft));\n");
 }
 
 TEST(EmitControl, LoopsBecomeOneCallWithATest) {
@@ -155,12 +157,12 @@ TEST(EmitControl, LoopsBecomeOneCallWithATest) {
       field.set @accepted(%acc) @0:24:9
 )";
   EXPECT_EQ(bodyOf(emitted(p), "verifyResume"),
-            "  Request &r = t.r;\n"
+            "  Fields &r = t.r.fields;\n"
             "  const auto best = t.results();\n"
-            "  const int acc = prefixWhile(t, r.draft.size(), "
+            "  const int acc = t.prefixWhile(r.draft.size(), "
             "[&](int i) { return t.at(r.draft, i) == t.at(best, i); });\n"
             "  t.set(r.accepted, acc);\n"
-            "  t.goTo(COMMIT);\n");
+            "  t.goTo(State::COMMIT);\n");
 }
 
 TEST(EmitControl, AValueReadBeforeAWriteKeepsItsVariable) {
@@ -171,11 +173,11 @@ TEST(EmitControl, AValueReadBeforeAWriteKeepsItsVariable) {
       count.add @committed(%sum) @0:28:9
       goto {to = ["DONE"]} @0:29:9
 )"),
-            "  Request &r = t.r;\n"
+            "  Fields &r = t.r.fields;\n"
             "  const int sum = r.accepted + 2;\n"
             "  t.set(r.accepted, 2);\n"
             "  t.count(Metric::committed, sum);\n"
-            "  t.goTo(DONE);\n");
+            "  t.goTo(State::DONE);\n");
 }
 
 TEST(EmitControl, AViewThatOutlivesItsFieldIsCopied) {
@@ -188,12 +190,12 @@ TEST(EmitControl, AViewThatOutlivesItsFieldIsCopied) {
       %n = append(%tail) : i32 @0:28:9
       goto {to = ["DONE"]} @0:29:9
 )"),
-            "  Request &r = t.r;\n"
-            "  const auto old = hold(r.draft);\n"
-            "  const auto tail = slice(old, 2, 2);\n"
-            "  t.set(r.draft, slice(old, 0, 2));\n"
+            "  Fields &r = t.r.fields;\n"
+            "  const auto old = t.hold(r.draft);\n"
+            "  const auto tail = t.slice(old, 2, 2);\n"
+            "  t.set(r.draft, t.slice(old, 0, 2));\n"
             "  t.append(tail);\n"
-            "  t.goTo(DONE);\n");
+            "  t.goTo(State::DONE);\n");
 }
 
 TEST(EmitControl, BudgetIsReadOnItsSideOfAnAppend) {
@@ -206,12 +208,12 @@ TEST(EmitControl, BudgetIsReadOnItsSideOfAnAppend) {
       count.add @committed(%n) @0:28:9
       goto {to = ["DONE"]} @0:29:9
 )"),
-            "  Request &r = t.r;\n"
+            "  Fields &r = t.r.fields;\n"
             "  const int b = t.budget();\n"
             "  const int n = t.append(r.draft);\n"
             "  t.count(Metric::committed, b - t.budget());\n"
             "  t.count(Metric::committed, n);\n"
-            "  t.goTo(DONE);\n");
+            "  t.goTo(State::DONE);\n");
 }
 
 TEST(EmitControl, AnIndexIsCheckedEvenWhereCppWouldNotEvaluateIt) {
@@ -225,9 +227,9 @@ TEST(EmitControl, AnIndexIsCheckedEvenWhereCppWouldNotEvaluateIt) {
       %both = and(%in, %same) : bool @0:27:9
       goto(%both) {to = ["VERIFY", "DONE"]} @0:29:9
 )"),
-            "  Request &r = t.r;\n"
+            "  Fields &r = t.r.fields;\n"
             "  const bool same = t.at(r.draft, r.accepted) == 7;\n"
-            "  t.goTo(r.accepted < 5 && same ? VERIFY : DONE);\n");
+            "  t.goTo(r.accepted < 5 && same ? State::VERIFY : State::DONE);\n");
 }
 
 /// `#line` gives a fault the line of its statement; what stands on another one says so.
@@ -257,9 +259,9 @@ TEST(EmitControl, RealArithmeticIsRoundedOncePerOperation) {
       field.set @"size.ema"(%s) @0:27:9
       goto {to = ["DONE"]} @0:29:9
 )"),
-            "  Request &r = t.r;\n"
-            "  t.set(r.size_ema, __fadd_rn(__fmul_rn(0.2f, ratio(r.accepted, 8)), r.size_ema));\n"
-            "  t.goTo(DONE);\n");
+            "  Fields &r = t.r.fields;\n"
+            "  t.set(r.size_ema, __fadd_rn(__fmul_rn(0.2f, t.ratio(r.accepted, 8)), r.size_ema));\n"
+            "  t.goTo(State::DONE);\n");
 }
 
 TEST(EmitControl, ParenthesesOnlyWhereTheyAreNeeded) {
@@ -275,9 +277,9 @@ TEST(EmitControl, ParenthesesOnlyWhereTheyAreNeeded) {
       field.set @accepted(%u) @0:27:9
       goto {to = ["DONE"]} @0:29:9
 )"),
-            "  Request &r = t.r;\n"
-            "  t.set(r.accepted, (3 - (r.accepted - 2)) * 2 / 3 + modulo(3, r.accepted));\n"
-            "  t.goTo(DONE);\n");
+            "  Fields &r = t.r.fields;\n"
+            "  t.set(r.accepted, (3 - (r.accepted - 2)) * 2 / 3 + t.modulo(3, r.accepted));\n"
+            "  t.goTo(State::DONE);\n");
 }
 
 TEST(EmitControl, EqualValuesShareAVariableUntilAWrite) {
@@ -296,12 +298,12 @@ TEST(EmitControl, EqualValuesShareAVariableUntilAWrite) {
       trace @"size.block"(%z) @0:28:9
       goto {to = ["DONE"]} @0:29:9
 )"),
-            "  Request &r = t.r;\n"
-            "  const int x = min(r.accepted, 4);\n"
+            "  Fields &r = t.r.fields;\n"
+            "  const int x = t.min(r.accepted, 4);\n"
             "  t.count(Metric::committed, x);\n"
             "  t.set(r.accepted, x);\n"
-            "  t.trace(Gauge::size_block, min(r.accepted, 4));\n"
-            "  t.goTo(DONE);\n");
+            "  t.trace(Gauge::size_block, t.min(r.accepted, 4));\n"
+            "  t.goTo(State::DONE);\n");
 }
 
 TEST(EmitControl, BranchesKeepTheirStatements) {
@@ -315,7 +317,7 @@ TEST(EmitControl, BranchesKeepTheirStatements) {
       }
       goto {to = ["DONE"]} @0:29:9
 )"),
-            "  Request &r = t.r;\n"
+            "  Fields &r = t.r.fields;\n"
             "  const int a = r.accepted;\n"
             "  if (r.accepted > 0) {\n"
             "    t.set(r.accepted, 0);\n"
@@ -323,7 +325,7 @@ TEST(EmitControl, BranchesKeepTheirStatements) {
             "  else {\n"
             "    t.count(Metric::committed, a);\n"
             "  }\n"
-            "  t.goTo(DONE);\n");
+            "  t.goTo(State::DONE);\n");
 }
 
 TEST(EmitControl, PartsRunInTheOrderOfTheTick) {
@@ -334,20 +336,20 @@ TEST(EmitControl, PartsRunInTheOrderOfTheTick) {
             "    if (behindPass) {\n"
             "      everySlot(c, [&](Turn &t) {\n"
             "        completeCall(t);\n"
-            "        if (t.resumes<VerifyCall>())\n"
-            "          verifyResume(t);\n"
-            "        if (t.in(COMMIT))\n"
-            "          commit(t);\n"
+            "        if (t.resumes<calls::Verify>())\n"
+            "          stages::verifyResume(t);\n"
+            "        if (t.in(State::COMMIT))\n"
+            "          stages::commit(t);\n"
             "      });\n"
             "      endTick(c);\n"
             "    }\n"
             "    beginTick(c);\n"
             "    if (c.done)\n"
             "      return;\n"
-            "    admission(c, QUEUED, [&](Turn &t) { admit(t); });\n"
+            "    admission(c, State::QUEUED, [&](Turn &t) { stages::admit(t); });\n"
             "    everySlot(c, [&](Turn &t) {\n"
-            "      if (t.in(VERIFY))\n"
-            "        verifyIssue(t);\n"
+            "      if (t.in(State::VERIFY))\n"
+            "        stages::verifyIssue(t);\n"
             "    });\n"
             "    formPass(c);\n"
             "    if (c.numRows > 0)\n"
@@ -358,7 +360,7 @@ TEST(EmitControl, PartsRunInTheOrderOfTheTick) {
 
 TEST(EmitControl, LineDirectivesNameTheYamlAndTheTrueLine) {
   const std::string text = emitted({}, true);
-  EXPECT_NE(text.find("#line 29 \"p.yaml\"\n  t.goTo(DONE);\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("#line 29 \"p.yaml\"\n  t.goTo(State::DONE);\n"), std::string::npos) << text;
   std::istringstream in(text);
   std::string line;
   unsigned own = 0;
@@ -371,12 +373,127 @@ TEST(EmitControl, LineDirectivesNameTheYamlAndTheTrueLine) {
   EXPECT_EQ(own, 4u) << "one behind each part";
 }
 
-TEST(EmitControl, NamesThatCppHasTakenGetAnUnderscore) {
+TEST(EmitControl, NamesOfThePipelineStandInPlacesOfTheirOwn) {
   Pipeline p;
   p.declarations += "  field @float {init = 0, type = \"i32\"} @0:11:3\n"
-                    "  field @slot {init = 0, type = \"i32\"} @0:11:3\n";
+                    "  field @slot {init = 0, type = \"i32\"} @0:11:3\n"; // as a member of the header
+  p.commit = R"(      %t = field.get @slot : i32 @0:27:9
+      %c2 = const {value = 2} : i32 @0:27:9
+      field.set @slot(%c2) @0:27:9
+      field.set @float(%t) @0:28:9
+      count.add @committed(%t) @0:28:9
+      goto {to = ["DONE"]} @0:29:9
+)";
   const std::string text = emitted(p);
-  EXPECT_NE(text.find("  int float_; // float\n  int slot_; // slot\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  int float_; // float\n  int slot;\n};\n"), std::string::npos) << text;
+  EXPECT_EQ(bodyOf(text, "commit"), "  Fields &r = t.r.fields;\n"
+                                    "  const int t2 = r.slot;\n"
+                                    "  t.set(r.slot, 2);\n"
+                                    "  t.set(r.float_, t2);\n"
+                                    "  t.count(Metric::committed, t2);\n"
+                                    "  t.goTo(State::DONE);\n");
+}
+
+/// Code alone, without comments, empty lines and numbers of `#line`; a string is `~`, and so is what follows a `_` in a
+/// word. A reader with no trust: a carriage return, a form feed and what Unicode knows as a separator end a line, and any
+/// `\` or trigraph of it at a line's end joins the next one to it.
+std::string codeOf(std::string text) {
+  const auto replaceAll = [&](std::string_view old, std::string_view with) {
+    for (size_t at = 0; (at = text.find(old, at)) != std::string::npos; at += with.size())
+      text.replace(at, old.size(), with);
+  };
+  for (const char *end : {"\r", "\v", "\f", "\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xa9"})
+    replaceAll(end, "\n");
+  replaceAll("\?\?/", "\\");
+  std::string code;
+  const auto skipTo = [&](size_t at, char end) {
+    while (at < text.size() && text[at] != end && text[at] != '\n') {
+      at += text[at] == '\\';
+      for (size_t blank = at; end == '\n' && blank < text.size(); ++blank)
+        if (text[blank] == '\n' && text[blank - 1] != '\n')
+          at = blank;
+        else if (text[blank] != ' ' || text[at - 1] != '\\')
+          break;
+      ++at;
+    }
+    return at;
+  };
+  bool inWord = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == '"') {
+      at = skipTo(at + 1, '"');
+      code += '~';
+    } else if (text.compare(at, 2, "//") == 0) {
+      at = skipTo(at, '\n') - 1;
+    } else if (c == '\n') {
+      while (!code.empty() && (code.back() == ' ' || code.back() == '\n'))
+        code.pop_back();
+      code += c;
+    } else if (inWord && (std::isalnum(static_cast<unsigned char>(c)) || c == '_')) {
+      continue;
+    } else if (std::isdigit(static_cast<unsigned char>(c)) && code.ends_with("#line ")) {
+      continue;
+    } else {
+      code += c;
+    }
+    inWord = c == '_';
+  }
+  return code;
+}
+
+TEST(EmitControl, NoTextOfAFileBecomesCode) {
+  // Names of IR text, the path that it gives, and the YAML's line, which stands behind `// `.
+  const auto emitWith = [](const std::string &what) {
+    std::string quoted;
+    for (char c : what)
+      quoted += c == '\n' ? "\\n" : c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    Pipeline p;
+    std::string text = p.text();
+    const auto put = [&](const std::string &old, const std::string &with) {
+      for (size_t at = 0; (at = text.find(old, at)) != std::string::npos; at += with.size())
+        text.replace(at, old.size(), with);
+    };
+    put("path = \"p.yaml\"", "path = \"p" + quoted + "\"");
+    put("@committed", "@\"com" + quoted + "\"");
+    put("@draft", "@\"dr" + quoted + "\"");
+    put("@VERIFY", "@\"VER" + quoted + "\"");
+    put("\"VERIFY\"", "\"VER" + quoted + "\"");
+    put("stage = \"commit\"", "stage = \"c" + quoted + "\"");
+    SourceFiles files;
+    Diagnostics diags(files);
+    std::string yaml(28, '\n');
+    files.add("p.yaml", yaml + "goto: DONE # " + what + "\n");
+    const auto module = ir::parse(diags, files.add("test.ir", text));
+    if (!module || !ir::verify(*module, diags))
+      return "cannot read: " + diags.render();
+    CodeWriter w;
+    emit::emitControl(w, *module, &files, {});
+    return w.text();
+  };
+  const std::string plain = emitWith("_");
+  EXPECT_NE(plain.find("  // goto: DONE # _\n#line 29 \"p_\"\n"), std::string::npos) << plain;
+  for (int byte = 1; byte < 256; ++byte) {
+    const std::string c(1, char(byte));
+    if (std::isalnum(byte))
+      continue;
+    for (const std::string &what : {c, c + "\n#;{", "\\" + c, "\?\?/" + c}) {
+      const std::string text = emitWith(what);
+      EXPECT_EQ(codeOf(text), codeOf(plain)) << byte << "\n" << text;
+    }
+  }
+}
+
+TEST(EmitControl, LongLinesAreCut) {
+  SourceFiles files;
+  Diagnostics diags(files);
+  files.add("p.yaml", std::string(28, '\n') + "goto: DONE # " + std::string(100000, 'x') + "\n");
+  const auto module = ir::parse(diags, files.add("test.ir", Pipeline().text()));
+  ASSERT_TRUE(module);
+  CodeWriter w;
+  emit::emitControl(w, *module, &files, {});
+  EXPECT_LT(w.text().size(), 10000u);
+  EXPECT_NE(w.text().find("xxx...\n"), std::string::npos);
 }
 
 TEST(RequestLayout, OffsetsFollowTheHeader) {

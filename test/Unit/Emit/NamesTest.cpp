@@ -1,67 +1,111 @@
-// Names of a model file stand beside the emitted code's own: whatever that says itself must be no name of theirs.
-#include "../../../lib/Emit/Tensor.h"
+// The user's names in the emitted source. tools/check_names.py compiles every word in every place (test/Emit/words-as-names.test).
+#include "../../../lib/Emit/Names.h"
+#include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <regex>
-#include <set>
 #include <sstream>
 
 using namespace megalith;
+using emit::cppName, emit::localName, emit::typeName, emit::functionName;
 
 namespace {
 
-/// What the shipped model files and the plan name in the golden kernels.
-const std::set<std::string> ofModels = {
-    "Down",    "GateUp", "Head", "TargetKv", "Wo",    "WqWkWv",   "attention",    "attn_norm",        "embed", "gate_up",
-    "gate_up_operand", "h", "head_operand",  "mlp_norm", "new_keys", "new_values", "norm", "q",   "t",     "t2",
-    "wq_wk_wv_operand", "x", "x2"};
-
-/// The tensor half of a golden kernel, without comments and constants of matrices.
-std::string tensorHalf(const std::string &name) {
-  std::ifstream file(MEGALITH_SOURCE_DIR "/test/Goldens/" + name + ".cu");
+std::string read(const std::filesystem::path &path) {
+  std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
-  const std::string all = text.str();
-  const size_t begin = all.find("struct Buffers {"), end = all.find("megalith_pack(");
-  EXPECT_TRUE(begin < end && end != std::string::npos) << name;
-  return std::regex_replace(all.substr(begin, end - begin), std::regex("//.*|#.*|\"[^\"]*\"|static constexpr.*"), "");
+  return text.str();
 }
 
+/// Words of C++ text, without comments and strings.
 std::set<std::string> wordsOf(const std::string &text) {
   std::set<std::string> words;
-  const std::regex word("([.]|->)?\\b([A-Za-z_][A-Za-z_0-9]*)");
-  for (std::sregex_iterator it(text.begin(), text.end(), word), none; it != none; ++it)
-    if (!(*it)[1].matched)
-      words.insert((*it)[2]);
+  const std::string code = std::regex_replace(text, std::regex("//[^\n]*|#line[^\n]*|\"[^\"\n]*\""), "");
+  const std::regex word("[A-Za-z_]\\w*");
+  for (std::sregex_iterator it(code.begin(), code.end(), word), none; it != none; ++it)
+    words.insert(it->str());
   return words;
 }
 
-TEST(Names, WhatTheKernelSaysItselfIsReserved) {
-  for (const char *golden : {"autoregressive", "speculative_lookup", "adaptive_speculative"}) {
-    size_t own = 0;
-    for (const std::string &word : wordsOf(tensorHalf(golden))) {
-      // Functions of phases and segments begin with the model's name, as no local name does, and words of the compiler with two underscores.
-      if (ofModels.count(word) || word.starts_with("target") || word.starts_with("__"))
-        continue;
-      EXPECT_NE(emit::identifier(word), word) << golden << " says `" << word << "`, which a model file may name as well";
-      ++own;
-    }
-    EXPECT_GT(own, 100u);
+TEST(Names, StayThemselves) {
+  for (const char *name : {"x", "q", "w_down", "attn_norm", "tokens2", "hidden", "row", "Layer", "NULL", "blockIdx", "std", "x_", "a__b", "t"})
+    EXPECT_EQ(cppName(name), name);
+  EXPECT_EQ(localName("h"), "h_");
+  EXPECT_EQ(typeName("wq_wk_wv"), "WqWkWv");
+  EXPECT_EQ(functionName("fill_cache"), "fillCache");
+  EXPECT_EQ(functionName("FillCache"), "fillCache");
+}
+
+TEST(Names, WhatTheLanguageTakesIsMarked) {
+  for (const char *word : {"class", "float", "concept", "requires", "char16_t", "co_await", "and_eq", "static_assert"})
+    EXPECT_EQ(cppName(word), std::string(word) + "_");
+  // The compilers' own: their macros and keywords, of any version.
+  for (const char *word : {"_x", "__LINE__", "__CUDA_ARCH__", "_Float16", "_", "__device__"}) {
+    EXPECT_EQ(cppName(word), std::string("v") + word);
+    EXPECT_EQ(localName(word), std::string("v") + word + "_");
+  }
+  EXPECT_EQ(functionName("float"), "float_");
+  EXPECT_EQ(functionName("_"), "v");
+  EXPECT_EQ(typeName("__"), "v");
+}
+
+TEST(Names, OfIrTextBecomeWords) {
+  EXPECT_EQ(cppName("block.size"), "block_size");
+  EXPECT_EQ(cppName("2x"), "v2x");
+  EXPECT_EQ(cppName(""), "v");
+  EXPECT_EQ(typeName("2x"), "v2x");
+  const std::regex word("[A-Za-z]\\w*");
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string name = std::string("a") + char(byte) + "b", first = std::string(1, char(byte)) + "b";
+    for (const std::string &made : {cppName(name), cppName(first), localName(first), typeName(first), functionName(first)})
+      EXPECT_TRUE(std::regex_match(made, word)) << byte << ": " << made;
   }
 }
 
-TEST(Names, MacrosAndKeywordsAreReserved) {
-  for (const char *name : {"assert", "EOF", "NULL", "blockIdx", "gridDim", "threadIdx", "__restrict__", "class", "float", "float4"})
-    EXPECT_NE(emit::identifier(name), name);
+TEST(Names, NoTwoOfAPlaceAreEqual) {
+  emit::NameSet place{"t", "r"};
+  std::set<std::string> given = {"t", "r"};
+  for (const char *name : {"float", "float_", "_x", "v_x", "t", "t2", "t", "fill_cache", "a.b", "a_b", "r"})
+    EXPECT_TRUE(given.insert(place.claim(cppName(name))).second) << name;
+  emit::NameSet functions;
+  given.clear();
+  for (const char *name : {"fill_cache", "fillCache", "FillCache", "fill_cache2", "_fill_cache", "fill__cache"})
+    EXPECT_TRUE(given.insert(functions.claim(functionName(name))).second) << name;
 }
 
-TEST(Names, OthersStay) {
-  for (const char *name : {"x", "q", "w_down", "attn_norm", "tokens2", "hidden"})
-    EXPECT_EQ(emit::identifier(name), name);
-  EXPECT_EQ(emit::identifier("row"), "row_");
-  EXPECT_EQ(emit::identifier("row_"), "row__");
-  EXPECT_EQ(emit::identifier("2x"), "v2x");
-  EXPECT_EQ(emit::identifier("a.b"), "a_b");
+TEST(Names, NoneOfTheKernelsOwnEndsAsAModelsLocalsDo) {
+  // In functions of a model, locals of the user end in `_`, or in `_` and a number.
+  const std::regex local("(?!__)\\w*_(\\d*|Partner\\d*)");
+  std::set<std::string> own;
+  for (const auto &file : std::filesystem::recursive_directory_iterator(MEGALITH_SOURCE_DIR "/device"))
+    if (file.is_regular_file())
+      own.merge(wordsOf(read(file.path())));
+  EXPECT_GT(own.size(), 1000u);
+  for (const std::string &word : own)
+    if (!word.starts_with("_"))
+      EXPECT_FALSE(std::regex_match(word, local)) << word;
+  // And of kernels those that do are names of the shipped model.
+  const std::set<std::string> ofModel = {"attn_norm_", "embed_", "h_", "mlp_norm_", "norm_", "x_"};
+  for (const char *golden : {"autoregressive", "speculative_lookup", "adaptive_speculative"})
+    for (const std::string &word : wordsOf(read(std::string(MEGALITH_SOURCE_DIR "/test/Goldens/") + golden + ".cu")))
+      if (!word.starts_with("_"))
+        EXPECT_EQ(std::regex_match(word, local), ofModel.count(word) != 0) << word;
+}
+
+TEST(Names, DeviceCodeLeavesNoMacro) {
+  // But with a first `_`: they would meet names that a file of the user gives.
+  const std::regex macro("#\\s*(define|undef)\\s+([A-Za-z]\\w*)");
+  std::set<std::string> defined, undefined;
+  for (const auto &file : std::filesystem::recursive_directory_iterator(MEGALITH_SOURCE_DIR "/device")) {
+    if (!file.is_regular_file() || file.path().extension() == ".cpp")
+      continue;
+    const std::string text = read(file.path());
+    for (std::sregex_iterator it(text.begin(), text.end(), macro), none; it != none; ++it)
+      ((*it)[1] == "define" ? defined : undefined).insert((*it)[2]);
+  }
+  EXPECT_GT(defined.size(), 5u);
+  EXPECT_EQ(defined, undefined);
 }
 
 } // namespace

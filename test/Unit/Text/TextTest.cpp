@@ -51,6 +51,7 @@ TEST(Text, everyByteInAComment) {
     }
   EXPECT_EQ(text::comment("# x\r#error y"), "# x\\x0d#error y");
   EXPECT_EQ(text::comment("to be continued \\  "), "to be continued \\x5c");
+  EXPECT_EQ(text::comment("what??/  "), "what??\\x2f");
   EXPECT_EQ(text::comment("caf\xc3\xa9"), "caf\xc3\xa9");
 }
 

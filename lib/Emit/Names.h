@@ -1,0 +1,79 @@
+//===- Names.h - the user's names in the emitted source -------------------===//
+//
+// What a pipeline or a model file names stands in places that hold nothing else, and
+// is reached through them, so that it neither meets nor hides a name of the device code
+// or of this emitter:
+//
+//   State::X  Metric::x  Gauge::x      scoped enumerations
+//   r.x                                members of `struct Fields`
+//   stages::x(t)  calls::X             functions of stages, and where they call the model
+//   phases::x  matrices::X  pools::X   functions and constants of a model
+//   b.x(layer)                         members of `struct Buffers`, and of Images
+//   x                                  a local of a stage; beside it stand only `t` and `r`,
+//                                      whose members are all else that a stage calls
+//   x_                                 a weight or a value in a function of a model, which
+//                                      has many variables of its own, none with a last `_`
+//
+// A name stays itself there, but for what the language takes: its keywords get a `_`
+// more, and those with a first `_`, which are the compilers' (as are all macros of theirs
+// that the source sees, see driver::assemble), a `v` before it.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_LIB_EMIT_NAMES_H
+#define MEGALITH_LIB_EMIT_NAMES_H
+
+#include "megalith/Plan/Plan.h"
+#include <initializer_list>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace megalith::emit {
+
+/// `name` as an identifier: `block.size` -> `block_size`, `float` -> `float_`, `_x` -> `v_x`.
+std::string cppName(llvm::StringRef name);
+/// `fill_cache` -> `FillCache`.
+std::string typeName(llvm::StringRef name);
+/// `fill_cache` -> `fillCache`.
+std::string functionName(llvm::StringRef name);
+/// `h` -> `h_`: in a function of a model.
+std::string localName(llvm::StringRef name);
+
+/// Names that stand in one place: no two are equal.
+class NameSet {
+public:
+  /// `own`: what stands there already.
+  NameSet(std::initializer_list<std::string> own = {}) : taken(own) {}
+  /// `name`, or with a number behind it.
+  std::string claim(const std::string &name);
+  /// Nothing else is called that any more.
+  void take(const std::string &name) { taken.insert(name); }
+
+private:
+  std::set<std::string> taken;
+};
+
+/// The names of a model's half of the source, made once.
+struct Names {
+  Names(const ir::Operation &model, const plan::Plan &plan);
+
+  struct Segment {
+    std::string role; ///< "Body" or "Head"
+    std::string function, windows; ///< in `phases`
+  };
+  std::string pool;                               ///< in `pools`
+  std::vector<std::string> matrices;              ///< in `matrices`, by index
+  std::vector<std::string> buffers;               ///< in Buffers and Images, by index
+  std::vector<Segment> segments;
+  std::map<const plan::Phase *, std::string> phases; ///< in `phases`
+  std::map<const plan::Phase *, std::string> makers; ///< there: functions of what attention makes for itself
+  std::map<std::string, std::string> weights;     ///< locals, by the weight's name
+
+  std::string matrix(int64_t index) const { return "matrices::" + matrices[index]; }
+  std::string kv() const { return "pools::" + pool; }
+  /// The rows of a value: `b.x(layer + 1)`.
+  std::string rows(const plan::Plan &plan, const plan::Place &place) const;
+};
+
+} // namespace megalith::emit
+#endif
