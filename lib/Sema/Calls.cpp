@@ -51,11 +51,8 @@ ExprRef Checker::checkCall(const ast::Expr &e, Scope &scope) {
   for (const FunctionInfo &f : functions)
     if (e.text == f.name)
       return checkFunction(f.id, e, scope);
-  diags.report(Diag::UnknownFunction, e.loc, e.text);
-  std::vector<std::string> names = out.models;
-  for (const FunctionInfo &f : functions)
-    names.push_back(f.name);
-  diags.suggest(e.text, names);
+  if (firstUse(e.text))
+    reportUnknown(Diag::UnknownFunction, e.loc, e.text, functionNames(scope));
   return nullptr;
 }
 

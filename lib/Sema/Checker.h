@@ -14,8 +14,13 @@ namespace megalith::sema {
 
 /// Every assignment to a local of one stage or policy, numbered in order.
 struct Locals {
-  std::vector<ast::Name> assigned;
-  std::vector<bool> used;
+  struct Entry {
+    ast::Name name;
+    bool wrong;   ///< its value had an error: no more is said of it
+    bool appends; ///< its value is that of an `append`
+    bool used = false;
+  };
+  std::vector<Entry> all;
 };
 
 /// What the body of a stage, a policy or a param may see and do.
@@ -32,7 +37,7 @@ struct Scope {
   bool observing = false;                ///< in `observe`: its arguments are visible
   const CheckedStage *stage = nullptr;
   std::map<std::string, Local> locals;
-  Locals *all = nullptr;
+  Locals *locally = nullptr;
   std::vector<std::pair<std::string, Range>> binders;
   unsigned depth = 0;
   /// Where model calls and appends are forbidden: "an `if`"; null = allowed.
@@ -69,6 +74,8 @@ private:
   void checkStates();
   void checkStageStates();
   void checkTransitions();
+  void warnOfUnusedTransitions();
+  std::set<std::string> reachableFrom(const std::string &start) const;
   void checkReachable();
   void checkProgress();
   void checkReadsAreSet();
@@ -86,7 +93,7 @@ private:
   void assignField(CheckedField &field, const ast::Stmt &stmt, ExprRef value,
                    std::vector<Stmt> &out);
   void checkGoto(const ast::Expr &e, ExprRef guard, CheckedStage &stage, Scope &scope);
-  void reportUnused(const Locals &locals);
+  void reportUnused(const Locals &locals, const CheckedPolicy *policy);
   bool oneValue(const ast::Stmt &stmt);
 
   // Expr.cpp
@@ -109,6 +116,7 @@ private:
   ExprRef concat(ExprRef a, ExprRef b, SourceLoc loc);
   std::vector<std::string> visibleNames(const Scope &scope) const;
   bool needsSlot(const std::string &what, SourceLoc loc, const Scope &scope);
+  ExprRef checkKnown(const ast::Expr &e, Scope &scope);
 
   // Calls.cpp
   ExprRef checkCall(const ast::Expr &e, Scope &scope);
@@ -125,6 +133,17 @@ private:
   ExprRef checkArgMax(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
                       Scope &scope);
 
+  // Errors.cpp: one mistake, one error
+  /// Whether to report that nothing has this name: not when that was done, or when its declaration had an error.
+  bool firstUse(const std::string &name) { return !bad.count(name) && unknown.insert(name).second; }
+  void reportUnknown(Diag id, SourceLoc loc, const std::string &name, const std::vector<std::string> &candidates);
+  void reportUnknownPool(SourceLoc path, const std::string &name);
+  void reportUnknownName(const ast::Expr &e, Scope &scope);
+  void reportUnknownState(const ast::Name &name, bool (*fits)(const CheckedState &));
+  /// What `e` reads counts as read, though it was not checked.
+  void markRead(const ast::Expr &e, Scope &scope);
+  std::vector<std::string> functionNames(const Scope &scope) const;
+
   bool isModel(const std::string &name) const;
   bool isPool(const std::string &name) const;
   CheckedField *field(const std::string &name);
@@ -140,6 +159,9 @@ private:
 
   /// Names whose declaration had an error: their uses stay silent.
   std::set<std::string> bad;
+  /// Names and states that were reported as unknown, states without slot that were reported.
+  std::set<std::string> unknown, unknownStates, slotless;
+  bool oddStages = false; ///< a stage is on no state, or on one that has a stage: others may miss theirs
   std::map<std::string, std::string> declared; ///< name -> "a param", "a field", ...
 
   /// A name that is assigned in one stage and read in another.
@@ -171,6 +193,9 @@ std::optional<Constant> evaluate(const Expr &e);
 /// "1 argument", "2 arguments".
 std::string plural(size_t n, const char *noun);
 std::string elemName(Elem e);
+
+/// Whether a name has a meaning in the language already (Decls.cpp).
+bool reservedWord(llvm::StringRef name);
 
 } // namespace megalith::sema
 #endif

@@ -5,27 +5,27 @@
 
 namespace megalith::sema {
 
-static const char *reservedWord(llvm::StringRef name) {
+bool reservedWord(llvm::StringRef name) {
 #define WORD(Word)                                                                                 \
   if (name == Word)                                                                                \
-    return Word;
+    return true;
 #define PREDEFINED(Id, Name, Type, Text) WORD(Name)
 #define FUNCTION(Id, Name, Params, Result, Text) WORD(Name)
 #include "megalith/Sema/Builtins.def"
-  return nullptr;
+  return false;
 }
 
 bool Checker::declare(const ast::Name &name, const std::string &what) {
-  if (reservedWord(name.text)) {
-    diags.report(Diag::ReservedName, name.loc, name.text, what);
-    return false;
-  }
+  const bool reserved = reservedWord(name.text);
   auto [it, fresh] = declared.emplace(name.text, what);
-  if (!fresh) {
+  if (reserved)
+    diags.report(Diag::ReservedName, name.loc, name.text, what);
+  else if (!fresh)
     diags.report(Diag::DuplicateName, name.loc, name.text, it->second);
-    return false;
-  }
-  return true;
+  else
+    return true;
+  bad.insert(name.text);
+  return false;
 }
 
 void Checker::checkNames() {
@@ -119,10 +119,12 @@ void Checker::checkFields() {
 }
 
 void Checker::checkPools() {
+  bool oddPool = false; // perhaps it is that of a model that seems to have none
   for (const ast::PoolDecl &decl : in.pools) {
     if (!isModel(decl.name.text)) {
-      diags.report(Diag::UnknownModel, decl.name.loc, decl.name.text);
-      diags.suggest(decl.name.text, out.models);
+      oddPool = true;
+      if (firstUse(decl.name.text))
+        reportUnknown(Diag::UnknownModel, decl.name.loc, decl.name.text, out.models);
       continue;
     }
     CheckedPool pool;
@@ -182,7 +184,7 @@ void Checker::checkPools() {
     bool found = false;
     for (const ast::PoolDecl &decl : in.pools)
       found |= decl.name.text == m.name.text;
-    if (!found)
+    if (!found && !oddPool && isModel(m.name.text))
       diags.report(Diag::MissingPool, m.name.loc, m.name.text);
   }
 }
@@ -214,7 +216,8 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
     auto [it, isNew] = own.emplace(name.text, what);
     if (isNew && (outer == declared.end() || outer->second == "a field"))
       return true;
-    diags.report(Diag::DuplicateName, name.loc, name.text, isNew ? outer->second : it->second);
+    if (!bad.count(name.text))
+      diags.report(Diag::DuplicateName, name.loc, name.text, isNew ? outer->second : it->second);
     return false;
   };
   for (const ast::FieldDecl &f : decl.state) {
@@ -241,10 +244,10 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
   scope.kind = Scope::Policy;
   scope.policy = &policy;
   scope.observing = true;
-  scope.all = &locals;
+  scope.locally = &locals;
   scope.noCalls = scope.noEffects = "a policy";
   checkBlock(decl.observe, policy.observe, scope);
-  reportUnused(locals);
+  reportUnused(locals, &policy);
   if (!decl.observe.empty() && decl.observe[0].loc)
     policy.observeLoc = decl.observe[0].loc;
 

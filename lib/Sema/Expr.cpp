@@ -80,6 +80,13 @@ ExprRef Checker::expect(const ast::Expr &e, Elem elem, const std::string &what, 
 }
 
 ExprRef Checker::check(const ast::Expr &e, Scope &scope) {
+  ExprRef v = checkKnown(e, scope);
+  if (!v)
+    markRead(e, scope);
+  return v;
+}
+
+ExprRef Checker::checkKnown(const ast::Expr &e, Scope &scope) {
   switch (e.kind) {
   case ast::Expr::IntLiteral:
     if (e.intValue > INT32_MAX || e.intValue < INT32_MIN) {
@@ -153,7 +160,8 @@ bool Checker::needsSlot(const std::string &what, SourceLoc loc, const Scope &sco
     return true;
   for (const std::string &on : scope.stage->on)
     if (const CheckedState *s = state(on); s && !s->slot) {
-      diags.report(Diag::NeedsSlot, loc, what, on);
+      if (slotless.insert(on).second)
+        diags.report(Diag::NeedsSlot, loc, what, on);
       return false;
     }
   return true;
@@ -176,7 +184,7 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
     }
   if (auto it = scope.locals.find(name); it != scope.locals.end()) {
     const Scope::Local &local = it->second;
-    scope.all->used[local.index] = true;
+    scope.locally->all[local.index].used = true;
     if (local.bad)
       return nullptr;
     auto v = make(Expr::LocalRead, local.type, e.loc);
@@ -245,8 +253,7 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
       return v;
     }
   }
-  diags.report(Diag::UnknownName, e.loc, name);
-  diags.suggest(name, visibleNames(scope));
+  reportUnknownName(e, scope);
   return nullptr;
 }
 
@@ -260,10 +267,9 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
       return nullptr;
     }
     if (!isPool(pool.str())) {
-      if (isModel(pool.str()))
-        return nullptr; // a missing pool is reported once, at the model
-      diags.report(Diag::UnknownModel, e.loc, pool.str());
-      diags.suggest(pool, out.models);
+      // A missing pool is reported once, at the model.
+      if (!isModel(pool.str()) && firstUse(pool.str()))
+        reportUnknownPool(e.loc, pool.str());
       return nullptr;
     }
     struct Entry {
@@ -276,11 +282,12 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
     };
     std::vector<std::string> names;
     for (const Entry &entry : table) {
-      names.push_back(fmt::format("kv.{}.{}", pool.str(), entry.name));
+      const bool ofSlot = entry.id == PoolName::Len || entry.id == PoolName::Lag;
+      if (!ofSlot || scope.kind == Scope::Stage)
+        names.push_back(fmt::format("kv.{}.{}", pool.str(), entry.name));
       if (member != entry.name)
         continue;
-      if ((entry.id == PoolName::Len || entry.id == PoolName::Lag) &&
-          !needsSlot(fmt::format("`{}`", e.text), e.loc, scope))
+      if (ofSlot && !needsSlot(fmt::format("`{}`", e.text), e.loc, scope))
         return nullptr;
       auto v = make(Expr::Pool,
                     Type::scalar(entry.id == PoolName::Pressure ? Elem::Bool : Elem::I32), e.loc);
@@ -292,8 +299,8 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
           v->range.hi = p.pages;
       return v;
     }
-    diags.report(Diag::UnknownName, e.loc, e.text);
-    diags.suggest(e.text, names);
+    if (firstUse(e.text))
+      reportUnknown(Diag::UnknownName, e.loc, e.text, names);
     return nullptr;
   }
   if (isModel(head.str())) {
@@ -333,12 +340,12 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
       v->member = f.name;
       return v;
     }
-    if (bad.count(rest.str()))
-      return nullptr;
-    diags.report(Diag::UnknownName, e.loc, e.text);
-    diags.suggest(e.text, names);
+    if (!bad.count(rest.str()) && firstUse(e.text))
+      reportUnknown(Diag::UnknownName, e.loc, e.text, names);
     return nullptr;
   }
+  if (!firstUse(head.str()))
+    return nullptr;
   diags.report(Diag::UnknownName, e.loc, e.text);
   std::vector<std::string> heads = out.models;
   heads.push_back("kv");

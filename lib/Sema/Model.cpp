@@ -2,6 +2,7 @@
 #include "ModelConfig.h"
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
 
 namespace megalith {
 
@@ -52,8 +53,10 @@ public:
         diags.report(Diag::NameTaken, weight.loc, weight.name, "a weight");
         diags.note(other.loc, "the other `" + weight.name + "`");
       }
-    if (!readShape(decl, weight))
+    if (!readShape(decl, weight)) {
+      bad.insert(weight.name);
       return;
+    }
     bool pattern = weight.from.find("{i}") != std::string::npos;
     if (pattern != weight.perLayer)
       diags.report(Diag::LayerPattern, decl.from.loc, weight.name,
@@ -115,12 +118,15 @@ private:
       weight.alias = other.alias.empty() ? other.name : other.alias;
       return;
     }
+    if (bad.count(target->text)) // what is wrong with it was said
+      return;
     diags.report(Diag::UnknownAlias, target->loc, target->text, weight.name);
     diags.suggest(target->text, names);
   }
 
   CheckedModel &model;
   Diagnostics &diags;
+  std::set<std::string> bad; ///< weights whose shape is not known
 };
 
 } // namespace

@@ -49,8 +49,8 @@ public:
       auto found = names.find(e.text);
       if (found != names.end())
         return found->second;
-      diags.report(Diag::UnknownConfigName, e.loc, e.text);
-      diags.suggest(e.text, keysOf(names));
+      if (diags.reportOnce(Diag::UnknownConfigName, e.loc, e.text))
+        diags.suggest(e.text, keysOf(names));
       return std::nullopt;
     }
     case ast::Expr::Unary:

@@ -174,8 +174,8 @@ MaybeNode GraphChecker::evalCall(const ast::Expr &e) {
   }
   for (const ElementwiseInfo &info : elementwiseTable)
     names.push_back(info.name);
-  diags.report(Diag::UnknownGraphFunction, e.loc, e.text);
-  diags.suggest(e.text, names);
+  if (diags.reportOnce(Diag::UnknownGraphFunction, e.loc, e.text))
+    diags.suggest(e.text, names);
   return std::nullopt;
 }
 
@@ -237,7 +237,7 @@ MaybeNode GraphChecker::evalMatmul(const ast::Expr &e, const ast::Expr *bias) {
   const CheckedWeight &weight = model.weights[*w];
   const Node &input = g.nodes[*x];
   if (input.shape.columns != weight.shape[1]) {
-    diags.report(Diag::MatmulShape, e.loc, ast::print(*e.args[0]), input.shape.str(), weight.name,
+    diags.report(Diag::MatmulShape, e.loc, ast::written(*e.args[0]), input.shape.str(), weight.name,
                  fmt::format("{}", weight.shape), weight.shape[1]);
     diags.note(weight.loc, "the weight is declared here");
     return std::nullopt;

@@ -94,8 +94,12 @@ std::optional<Constant> Checker::constant(const ast::Expr &e) {
   ExprRef typed = value(e, scope);
   if (!typed)
     return std::nullopt;
+  if (typed->type.seq) {
+    diags.report(Diag::TypeMismatch, typed->loc, "a constant", "one number, `true` or `false`", typed->type.str());
+    return std::nullopt;
+  }
   auto result = evaluate(*typed);
-  if (!result || typed->type.seq) {
+  if (!result) {
     diags.report(Diag::NotConstant, typed->loc, "this value");
     return std::nullopt;
   }

@@ -26,6 +26,7 @@ std::optional<CheckedPipeline> Checker::run() {
   checkProgress();
   if (diags.hasErrors())
     return std::nullopt;
+  warnOfUnusedTransitions();
   return std::move(out);
 }
 

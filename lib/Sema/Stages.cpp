@@ -79,7 +79,7 @@ void Checker::inferFields() {
   }
   for (const ast::StageDecl &reader : in.stages)
     for (const auto &[name, loc] : uses[&reader].freeReads) {
-      if (declared.count(name) || inferred.count(name))
+      if (declared.count(name) || inferred.count(name) || bad.count(name) || reservedWord(name))
         continue;
       Inferred candidate;
       bool elsewhere = false;
@@ -130,22 +130,26 @@ void Checker::checkStage(const ast::StageDecl &decl, CheckedStage &stage) {
   Scope scope;
   scope.kind = Scope::Stage;
   scope.stage = &stage;
-  scope.all = &locals;
+  scope.locally = &locals;
   checkBlock(decl.body, stage.body, scope);
   stage.goLoc = decl.go->loc;
   scope.noCalls = scope.noEffects = "`goto`";
   checkGoto(*decl.go, nullptr, stage, scope);
-  reportUnused(locals);
+  reportUnused(locals, nullptr);
 }
 
-void Checker::reportUnused(const Locals &locals) {
+/// Of a stage, or of `policy`: a name that nothing reads was meant to be one that keeps its value.
+void Checker::reportUnused(const Locals &locals, const CheckedPolicy *policy) {
   std::vector<std::string> names;
-  for (const CheckedField &f : out.fields)
+  for (const CheckedField &f : policy ? policy->state : out.fields)
     names.push_back(f.name);
-  for (size_t i = 0; i < locals.assigned.size(); ++i)
-    if (!locals.used[i]) {
-      diags.report(Diag::UnusedLocal, locals.assigned[i].loc, locals.assigned[i].text);
-      diags.suggest(locals.assigned[i].text, names);
+  for (const Locals::Entry &local : locals.all)
+    if (!local.used && !local.wrong) {
+      diags.report(Diag::UnusedLocal, local.name.loc, local.name.text,
+                   policy ? "state of the policy" : "field");
+      diags.suggest(local.name.text, names);
+      if (local.appends)
+        diags.note("if the number of appended tokens is not needed, write `- append(...)`");
     }
 }
 
@@ -211,7 +215,8 @@ void Checker::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, Sco
     return;
   }
   case ast::Stmt::Trace: {
-    if (!inStage("`trace`") || !oneValue(stmt))
+    // The kernel keeps a tick's values with the slot.
+    if (!inStage("`trace`") || !needsSlot("`trace`", stmt.loc, scope) || !oneValue(stmt))
       return;
     ExprRef v = value(*stmt.values[0], scope);
     if (!v)
@@ -222,10 +227,16 @@ void Checker::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, Sco
       return;
     }
     const ast::Expr &e = *stmt.values[0];
-    std::string name = e.kind == ast::Expr::Path ? e.text : ast::print(e);
-    auto same = [&](const CheckedGauge &g) { return g.name == name; };
-    if (llvm::none_of(out.gauges, same))
+    std::string name = ast::written(e);
+    auto known = llvm::find_if(out.gauges, [&](const CheckedGauge &g) { return g.name == name; });
+    if (known == out.gauges.end()) {
       out.gauges.push_back({name, v->type.elem, stmt.loc});
+    } else if ((known->elem == Elem::F32) != (v->type.elem == Elem::F32)) {
+      diags.report(Diag::TypeMismatch, v->loc, fmt::format("what is traced as `{}`", name), elemName(known->elem),
+                   v->type.str());
+      diags.note(known->loc, "it is traced here, too");
+      return;
+    }
     add(Stmt::Trace, name, v);
     return;
   }
@@ -266,10 +277,9 @@ void Checker::checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope
   s.loc = stmt.target.loc;
   if (parts.size() == 3 && parts[0] == "kv" && parts[2] == "keep") {
     if (!isPool(parts[1].str())) {
-      if (isModel(parts[1].str()))
-        return; // a missing pool is reported once, at the model
-      diags.report(Diag::UnknownModel, stmt.target.loc, parts[1].str());
-      diags.suggest(parts[1], out.models);
+      // A missing pool is reported once, at the model.
+      if (!isModel(parts[1].str()) && firstUse(parts[1].str()))
+        reportUnknownPool(stmt.target.loc, parts[1].str());
       return;
     }
     if (!needsSlot(fmt::format("`{}`", text), stmt.target.loc, scope) || !oneValue(stmt))
@@ -300,13 +310,15 @@ void Checker::checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope
       into.push_back(std::move(s));
     return;
   }
-  diags.report(Diag::UnknownName, stmt.target.loc, text);
+  const std::string head = parts[0].str();
+  if (!firstUse(head == "kv" || policy(head) ? text : head))
+    return;
   std::vector<std::string> commands;
   for (const CheckedPool &p : out.pools)
     commands.push_back("kv." + p.name + ".keep");
   for (const CheckedPolicy &p : out.policies)
     commands.push_back(p.name + ".observe");
-  diags.suggest(text, commands);
+  reportUnknown(Diag::UnknownName, stmt.target.loc, text, commands);
 }
 
 void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v,
@@ -363,6 +375,10 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
   }
   auto it = declared.find(name);
   bool isField = it != declared.end() && it->second == "a field";
+  if (bad.count(name) && !isField && !inferred.count(name)) { // its declaration had an error
+    check(*stmt.values[0], scope);
+    return;
+  }
   if (it != declared.end() && (!isField || scope.kind == Scope::Policy)) {
     diags.report(Diag::CannotAssign, loc, name, it->second);
     return;
@@ -430,7 +446,7 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
     return;
   }
   Scope::Local local;
-  local.index = scope.all->assigned.size();
+  local.index = scope.locally->all.size();
   local.depth = scope.depth;
   local.bad = !v;
   if (v) {
@@ -444,20 +460,14 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
     s.loc = loc;
     into.push_back(std::move(s));
   }
-  scope.all->assigned.push_back(stmt.target);
-  scope.all->used.push_back(false);
+  scope.locally->all.push_back({stmt.target, !v, v && v->kind == Expr::Append});
   scope.locals[name] = local;
 }
 
 void Checker::checkGoto(const ast::Expr &e, ExprRef guard, CheckedStage &stage, Scope &scope) {
   if (e.kind == ast::Expr::Path) {
-    if (!state(e.text)) {
-      std::vector<std::string> names;
-      for (const CheckedState &s : out.states)
-        names.push_back(s.name);
-      diags.report(Diag::UnknownState, e.loc, e.text);
-      diags.suggest(e.text, names);
-    }
+    if (!state(e.text))
+      reportUnknownState({e.text, e.loc}, [](const CheckedState &) { return true; });
     stage.go.push_back({guard, e.text, e.loc});
     return;
   }

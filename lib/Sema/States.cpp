@@ -12,13 +12,6 @@ const CheckedState *Checker::state(const std::string &name) const {
   return nullptr;
 }
 
-static std::vector<std::string> stateNames(const CheckedPipeline &p) {
-  std::vector<std::string> names;
-  for (const CheckedState &s : p.states)
-    names.push_back(s.name);
-  return names;
-}
-
 void Checker::checkStates() {
   const ast::StateDecl *initial = nullptr;
   for (const ast::StateDecl &decl : in.states) {
@@ -56,21 +49,19 @@ void Checker::checkStates() {
     diags.report(Diag::TooManyStates, in.statesLoc, in.states.size());
   if (!initial)
     diags.report(Diag::NoInitialState, in.statesLoc);
+  if (in.fault)
+    out.fault = in.fault->text;
   for (const ast::StateDecl &decl : in.states)
     for (const ast::Name &n : decl.next)
-      if (!state(n.text)) {
-        diags.report(Diag::UnknownState, n.loc, n.text);
-        diags.suggest(n.text, stateNames(out));
-      }
+      if (!state(n.text))
+        reportUnknownState(n, [](const CheckedState &) { return true; });
   if (!in.fault) {
     diags.report(Diag::NoFaultState, in.statesLoc);
     return;
   }
-  out.fault = in.fault->text;
   const CheckedState *fault = state(out.fault);
   if (!fault) {
-    diags.report(Diag::UnknownState, in.fault->loc, out.fault);
-    diags.suggest(out.fault, stateNames(out));
+    reportUnknownState(*in.fault, [](const CheckedState &s) { return s.terminal; });
   } else if (!fault->terminal) {
     diags.report(Diag::BadStateFlags, fault->loc, out.fault,
                  "is the fault state and needs `terminal: true`");
@@ -82,8 +73,8 @@ void Checker::checkStageStates() {
     for (const ast::Name &on : stage.on) {
       const CheckedState *s = state(on.text);
       if (!s) {
-        diags.report(Diag::UnknownState, on.loc, on.text);
-        diags.suggest(on.text, stateNames(out));
+        reportUnknownState(on, [](const CheckedState &each) { return !each.terminal; });
+        oddStages = true;
         continue;
       }
       if (s->terminal)
@@ -92,10 +83,11 @@ void Checker::checkStageStates() {
       if (!fresh) {
         diags.report(Diag::DuplicateStage, stage.name.loc, stage.name.text, on.text);
         diags.note(it->second->name.loc, "the first one is here");
+        oddStages = true;
       }
     }
   for (const CheckedState &s : out.states)
-    if (!s.terminal && s.name != out.fault && !stageOn.count(s.name))
+    if (!oddStages && !s.terminal && s.name != out.fault && !stageOn.count(s.name))
       diags.report(Diag::DeadEndState, s.loc, s.name, s.name);
 }
 
@@ -117,6 +109,8 @@ std::vector<ast::Name> Checker::targets(const ast::StageDecl &stage) const {
 }
 
 void Checker::checkTransitions() {
+  if (oddStages)
+    return;
   // A misspelt state is reported where it stands; what follows from it is not.
   auto known = [&](const std::vector<ast::Name> &names) {
     return llvm::all_of(names, [&](const ast::Name &n) { return state(n.text) != nullptr; });
@@ -128,6 +122,7 @@ void Checker::checkTransitions() {
                llvm::any_of(decl.next, [&](const ast::Name &n) { return n.text == to; });
     return true;
   };
+  std::set<std::pair<std::string, std::string>> reported;
   for (const ast::StageDecl &stage : in.stages)
     for (const ast::Name &to : targets(stage)) {
       if (!state(to.text))
@@ -137,27 +132,27 @@ void Checker::checkTransitions() {
         continue;
       }
       for (const ast::Name &on : stage.on)
-        if (!mayGo(on.text, to.text))
+        if (!mayGo(on.text, to.text) && reported.emplace(on.text, to.text).second)
           diags.report(Diag::UndeclaredTransition, to.loc, on.text, to.text, on.text);
     }
+}
+
+void Checker::warnOfUnusedTransitions() {
   for (const ast::StateDecl &decl : in.states) {
     auto it = stageOn.find(decl.name.text);
-    if (it == stageOn.end() || !known(targets(*it->second)))
+    if (it == stageOn.end())
       continue;
     std::vector<std::string> taken;
     for (const ast::Name &to : targets(*it->second))
       taken.push_back(to.text);
     for (const ast::Name &n : decl.next)
-      if (state(n.text) && !llvm::is_contained(taken, n.text))
+      if (!llvm::is_contained(taken, n.text))
         diags.report(Diag::UnusedTransition, n.loc, decl.name.text, n.text);
   }
 }
 
-void Checker::checkReachable() {
-  std::string start;
-  for (const CheckedState &s : out.states)
-    if (s.initial)
-      start = s.name;
+/// The states that a request in `start` can come to, `start` among them.
+std::set<std::string> Checker::reachableFrom(const std::string &start) const {
   std::vector<std::string> work = {start};
   std::set<std::string> seen = {start};
   while (!work.empty()) {
@@ -168,9 +163,31 @@ void Checker::checkReachable() {
         if (seen.insert(to.text).second)
           work.push_back(to.text);
   }
+  return seen;
+}
+
+/// Where a way is missing, all behind it are out of reach: the state that the others are behind is reported.
+void Checker::checkReachable() {
+  std::string start;
   for (const CheckedState &s : out.states)
-    if (!seen.count(s.name) && s.name != out.fault)
-      diags.report(Diag::UnreachableState, s.loc, start, s.name);
+    if (s.initial)
+      start = s.name;
+  std::set<std::string> seen = reachableFrom(start);
+  seen.insert(out.fault);
+  for (;;) {
+    const CheckedState *first = nullptr;
+    std::set<std::string> behind;
+    for (const CheckedState &s : out.states)
+      if (!seen.count(s.name))
+        if (std::set<std::string> found = reachableFrom(s.name); found.size() > behind.size()) {
+          first = &s;
+          behind = std::move(found);
+        }
+    if (!first)
+      return;
+    diags.report(Diag::UnreachableState, first->loc, start, first->name);
+    seen.merge(behind);
+  }
 }
 
 /// A name that is set in one stage must be set on some path before it is read.
@@ -186,10 +203,11 @@ void Checker::checkReadsAreSet() {
           changed |= before[to.text].insert(field).second;
     }
   }
+  std::set<std::string> reported;
   for (const ast::StageDecl &stage : in.stages)
     for (const auto &[name, loc] : uses[&stage].freeReads)
       for (const ast::Name &on : stage.on)
-        if (inferred.count(name) && !before[on.text].count(name)) {
+        if (inferred.count(name) && !before[on.text].count(name) && reported.insert(name).second) {
           diags.report(Diag::NeverSetBefore, loc, name, on.text);
           diags.note(inferred[name].setBy[0]->name.loc, "it is set by this stage");
         }

@@ -61,7 +61,7 @@ private:
     if (key)
       config.key = readWord(*key, "`key` of " + what, "a key of config.json");
     if (fallback)
-      config.fallback = readExpr(*fallback, "`default` of " + what);
+      config.fallback = readExpr(*fallback, "`default` of " + what, "it is one constant");
     return config;
   }
 
@@ -93,7 +93,8 @@ private:
       weight.from =
           readWord(*from, "`from` of " + what, "the name of a tensor");
     if (const YamlNode *alias = find(keys, "or"))
-      weight.alias = readExpr(*alias, "`or` of " + what, /*elseOptional=*/true);
+      weight.alias = readExpr(*alias, "`or` of " + what, "it is a weight or `WEIGHT if condition`",
+                              /*elseOptional=*/true);
     file.weights.push_back(std::move(weight));
   }
 

@@ -27,6 +27,8 @@ public:
   }
 
 private:
+  static constexpr const char *gotoForm =
+      "`goto` is a state or `STATE if condition else OTHER`";
   PipelineFile file;
 
   void readSection(const KeyValue &section) {
@@ -71,7 +73,8 @@ private:
   void readParam(const KeyValue &entry) {
     checkName(entry.key, "a param");
     file.params.push_back(
-        {entry.key, readExpr(*entry.value, "param " + ticks(entry.key.text))});
+        {entry.key, readExpr(*entry.value, "param " + ticks(entry.key.text),
+                                "a param is one number, `true` or `false`")});
   }
 
   void readRequestField(const KeyValue &entry) {
@@ -117,7 +120,7 @@ private:
       requireKeys(keys, what, entry.key.loc, {"pages", "page_tokens"});
     auto expression = [&](const char *key, ExprPtr &value) {
       if (const YamlNode *node = find(keys, key))
-        value = readExpr(*node, ticks(key) + " of " + what);
+        value = readExpr(*node, ticks(key) + " of " + what, "it is one number");
     };
     expression("pages", pool.pages);
     expression("page_tokens", pool.pageTokens);
@@ -173,7 +176,8 @@ private:
         checkName(output.key, "an output");
         policy.outputs.push_back(
             {output.key,
-             readExpr(*output.value, "output " + ticks(output.key.text))});
+             readExpr(*output.value, "output " + ticks(output.key.text),
+                      "an output is one number, bool or token")});
       }
     file.policies.push_back(std::move(policy));
   }
@@ -192,7 +196,7 @@ private:
     if (const YamlNode *body = find(keys, "do"))
       stage.body = readBody(*body, "`do` of " + what, /*inGraph=*/false);
     if (const YamlNode *go = find(keys, "goto")) {
-      stage.go = readExpr(*go, "`goto` of " + what);
+      stage.go = readExpr(*go, "`goto` of " + what, gotoForm);
       if (stage.go)
         checkGoto(*stage.go);
     }
@@ -215,7 +219,7 @@ private:
       diags.report(Diag::ExprSyntax, expr.loc, "the name of a state",
                    expr.kind == Expr::Path ? ticks(expr.text)
                                            : "another expression");
-      diags.note("`goto` is a state or `STATE if condition else OTHER`");
+      diags.note(gotoForm);
     }
   }
 };

@@ -13,7 +13,8 @@ static constexpr size_t mostShown = 40;
 std::string describe(const YamlNode &node) {
   switch (node.kind) {
   case YamlNode::Null:
-    return "nothing";
+    return node.text.empty() ? "nothing"
+                             : ticks(node.text) + ", which YAML takes for nothing";
   case YamlNode::Scalar:
     return ticks(text::printable(node.text, mostShown));
   case YamlNode::Sequence:
@@ -57,10 +58,12 @@ std::vector<KeyValue> Reader::entries(const YamlNode &node,
 void Reader::checkKeys(llvm::ArrayRef<KeyValue> entries,
                        const std::string &what,
                        llvm::ArrayRef<std::string> allowed) {
+  suggested.clear();
   for (const KeyValue &entry : entries)
     if (!llvm::is_contained(allowed, entry.key.text)) {
       diags.report(Diag::UnknownKey, entry.key.loc, entry.key.text, what);
       diags.suggest(entry.key.text, allowed);
+      suggested.push_back(nearestName(entry.key.text, allowed));
     }
 }
 
@@ -68,7 +71,7 @@ void Reader::requireKeys(llvm::ArrayRef<KeyValue> entries,
                          const std::string &what, SourceLoc loc,
                          llvm::ArrayRef<std::string> required) {
   for (const std::string &key : required)
-    if (!find(entries, key))
+    if (!find(entries, key) && !llvm::is_contained(suggested, key))
       diags.report(Diag::MissingKey, loc, what, key);
 }
 
@@ -103,6 +106,8 @@ bool Reader::expectScalar(const YamlNode &node, const std::string &what,
   diags.report(Diag::WrongNodeKind, node.loc, what, expected,
                node.kind == YamlNode::Scalar ? "an empty text"
                                              : describe(node));
+  if (node.kind == YamlNode::Null && !node.text.empty())
+    diags.note("put it in single quotes to mean the word");
   return false;
 }
 
@@ -177,21 +182,20 @@ bool Reader::readBool(const YamlNode &node, const std::string &what) {
 }
 
 /// Reports a value that is no text where an expression is expected.
-static bool isExprNode(Reader &reader, const YamlNode &node,
-                       const std::string &what) {
+bool Reader::isExprNode(const YamlNode &node, const std::string &what,
+                        const char *hint) {
   if (node.kind == YamlNode::Scalar)
     return true;
-  reader.diags.report(Diag::WrongNodeKind, node.loc, what, "an expression",
-                      describe(node));
+  diags.report(Diag::WrongNodeKind, node.loc, what, "an expression",
+               describe(node));
   if (node.kind == YamlNode::Sequence)
-    reader.diags.note(
-        "put an expression that begins with a bracket in single quotes");
+    diags.note(hint);
   return false;
 }
 
 ExprPtr Reader::readExpr(const YamlNode &node, const std::string &what,
-                         bool elseOptional) {
-  if (!isExprNode(*this, node, what))
+                         const char *hint, bool elseOptional) {
+  if (!isExprNode(node, what, hint))
     return nullptr;
   return ExprParser(diags, node).parseWhole(elseOptional);
 }
@@ -271,7 +275,7 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
   stmt.loc = head.key.loc;
   if (head.key.text == "count" && !inGraph) {
     stmt.kind = Stmt::Count;
-    if (isExprNode(*this, *head.value, what)) {
+    if (isExprNode(*head.value, what)) {
       ExprPtr value;
       ExprParser(diags, *head.value).parseCount(stmt.target, value);
       stmt.values.push_back(std::move(value));
@@ -294,7 +298,7 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
                  "space after `:`");
     return stmt;
   }
-  if (!isExprNode(*this, *head.value, what))
+  if (!isExprNode(*head.value, what))
     return stmt;
   // Only commands such as `policy.observe` take several values.
   if (llvm::StringRef(stmt.target.text).contains('.'))

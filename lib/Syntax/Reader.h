@@ -19,6 +19,9 @@ struct KeyValue {
 /// are instead. `what` names a node in messages: "`goto` of stage `verify`".
 class Reader {
 public:
+  static constexpr const char *QuoteHint =
+      "put an expression that begins with a bracket in single quotes";
+
   explicit Reader(Diagnostics &diags) : diags(diags) {}
   Diagnostics &diags;
 
@@ -28,8 +31,8 @@ public:
   /// Reports every key that is not in `allowed`.
   void checkKeys(llvm::ArrayRef<KeyValue> entries, const std::string &what,
                  llvm::ArrayRef<std::string> allowed);
-  /// Reports each of `required` that is missing; `loc` is the place of the
-  /// name of what lacks it.
+  /// Reports each of `required` that is missing, unless checkKeys suggested it for
+  /// another key just before; `loc` is the place of the name of what lacks it.
   void requireKeys(llvm::ArrayRef<KeyValue> entries, const std::string &what,
                    SourceLoc loc, llvm::ArrayRef<std::string> required);
   /// The value of `key`, or null.
@@ -51,8 +54,9 @@ public:
   std::vector<Name> readNames(const YamlNode &node, const std::string &what,
                               const char *expected);
   bool readBool(const YamlNode &node, const std::string &what);
+  /// `hint`: what to say to somebody who wrote a list.
   ExprPtr readExpr(const YamlNode &node, const std::string &what,
-                   bool elseOptional = false);
+                   const char *hint = QuoteHint, bool elseOptional = false);
   FieldDecl readField(const KeyValue &entry, const std::string &what);
 
   /// The statements of a `do:` list. `inGraph`: of a model's graph.
@@ -60,6 +64,9 @@ public:
                              bool inGraph);
 
 private:
+  std::vector<std::string> suggested; ///< of the last checkKeys
+  bool isExprNode(const YamlNode &node, const std::string &what,
+                  const char *hint = QuoteHint);
   std::optional<Stmt> readStmt(const YamlNode &node, bool inGraph);
   std::optional<Stmt> readBlock(const KeyValue &head,
                                 llvm::ArrayRef<KeyValue> entries, bool inGraph);

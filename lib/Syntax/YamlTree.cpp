@@ -119,7 +119,10 @@ public:
     if (ignoring())
       return;
     auto node = make(YamlNode::Null, mark);
-    if (pendingKey()) {
+    node->text = nullWord(mark);
+    if (!node->text.empty()) {
+      node->loc.length = node->text.size();
+    } else if (pendingKey()) {
       node->loc = open.back()->entries.back().key->loc;
     } else if (!open.empty()) {
       // An empty `-` is reported at whatever follows it.
@@ -241,6 +244,20 @@ private:
   bool pendingKey() const {
     return !open.empty() && open.back()->kind == YamlNode::Map &&
            !open.back()->entries.empty() && !open.back()->entries.back().value;
+  }
+
+  /// The word that says null at `mark`; empty where nothing stands, and what follows is another node.
+  std::string nullWord(const YAML::Mark &mark) const {
+    const SourceLoc here = place(mark);
+    if (pendingKey())
+      if (const SourceLoc key = open.back()->entries.back().key->loc;
+          here.line != key.line && here.column <= key.column)
+        return "";
+    const llvm::StringRef written = source.substr(offset(mark));
+    for (llvm::StringRef word : {"null", "Null", "NULL", "~"})
+      if (written.starts_with(word))
+        return word.str();
+    return "";
   }
 
   YamlNode *attach(std::unique_ptr<YamlNode> node) {

@@ -16,7 +16,8 @@ namespace megalith::ast {
 /// One YAML node. Keys are nodes of their own, in file order, duplicates kept.
 struct YamlNode {
   enum Kind { Null, Scalar, Sequence, Map } kind = Null;
-  std::string text; ///< Scalar: the value, unquoted and unfolded
+  /// Scalar: the value, unquoted and unfolded. Null: the word for it, if one stands there.
+  std::string text;
   SourceLoc loc;    ///< an empty value has the place of its key
 
   struct Place {

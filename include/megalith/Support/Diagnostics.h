@@ -26,6 +26,7 @@
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,16 @@ public:
     if (count(id))
       add(id, loc, fmt::format(fmt::runtime(diagInfo(id).text), shortened(args)...));
   }
+  /// The same, unless this text was reported at another place. Returns whether it was
+  /// reported now: notes belong to it then.
+  template <typename... Args>
+  bool reportOnce(Diag id, SourceLoc loc, const Args &...args) {
+    std::string text = fmt::format(fmt::runtime(diagInfo(id).text), shortened(args)...);
+    const bool fresh = once.emplace(id, text).second;
+    if (fresh && count(id))
+      add(id, loc, std::move(text));
+    return fresh;
+  }
   /// Adds a note to the last diagnostic: a second place or a suggestion.
   void note(SourceLoc loc, std::string text);
   void note(std::string text) { note(SourceLoc(), std::move(text)); }
@@ -127,6 +138,7 @@ private:
   std::vector<Entry> entries;
   unsigned errorCount = 0, warningCount = 0;
   bool lastIsShown = false; ///< notes follow the diagnostic that they belong to
+  std::set<std::pair<Diag, std::string>> once; ///< of reportOnce
 };
 
 /// The candidate nearest to `word` by edit distance, or "" when none is close

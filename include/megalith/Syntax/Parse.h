@@ -17,6 +17,8 @@ std::optional<ModelFile> parseModel(Diagnostics &diags, uint32_t file);
 std::string print(const PipelineFile &pipeline);
 std::string print(const ModelFile &model);
 std::string print(const Expr &expr);
+/// The expression as a user would write it, in one form: `budget - 3`.
+std::string written(const Expr &expr);
 
 } // namespace megalith::ast
 #endif

@@ -86,10 +86,23 @@ inline ModelFacts modelFacts(std::string name, int64_t vocab) {
 struct Check {
   std::optional<CheckedPipeline> pipeline;
   std::string messages;
+  unsigned errors = 0;
 };
 
-inline Check check(const std::vector<Edit> &edits, const Sets &sets = {},
-                   const std::vector<ModelFacts> &facts = {}) {
+inline Check checkText(const std::string &text, const Sets &sets = {},
+                       const std::vector<ModelFacts> &facts = {}) {
+  SourceFiles files;
+  Diagnostics diags(files);
+  Check result;
+  uint32_t file = files.add("p.yaml", text);
+  if (auto parsed = ast::parsePipeline(diags, file))
+    result.pipeline = checkPipeline(*parsed, facts, sets, diags);
+  result.messages = diags.render();
+  result.errors = diags.errors();
+  return result;
+}
+
+inline std::string edited(const std::vector<Edit> &edits) {
   std::string text = basePipeline;
   for (const Edit &e : edits) {
     size_t at = text.find(e.from);
@@ -98,14 +111,12 @@ inline Check check(const std::vector<Edit> &edits, const Sets &sets = {},
     else
       text.replace(at, e.from.size(), e.to);
   }
-  SourceFiles files;
-  Diagnostics diags(files);
-  Check result;
-  uint32_t file = files.add("p.yaml", text);
-  if (auto parsed = ast::parsePipeline(diags, file))
-    result.pipeline = checkPipeline(*parsed, facts, sets, diags);
-  result.messages = diags.render();
-  return result;
+  return text;
+}
+
+inline Check check(const std::vector<Edit> &edits, const Sets &sets = {},
+                   const std::vector<ModelFacts> &facts = {}) {
+  return checkText(edited(edits), sets, facts);
 }
 
 } // namespace megalith::test

@@ -10,18 +10,15 @@ TEST(PipelineCalls, PoolOfUnknownModel) {
    20 |   tarket: {pages: 64, page_tokens: 16, watermark: 0.85, on_full: fail}
       |   ^~~~~~
 note: did you mean `target`?
-p.yaml:3:3: error: model `target` has no pool; add it below `kv:` [missing-pool]
-    3 |   target: {graph: m.yaml}
-      |   ^~~~~~
 )");
 }
 
 TEST(PipelineCalls, KeepOfUnknownModel) {
   Check c = check({{"kv.target.keep", "kv.tarket.keep"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(c.messages, R"(p.yaml:50:9: error: the pipeline has no model `tarket` [unknown-model]
+  EXPECT_EQ(c.messages, R"(p.yaml:50:12: error: the pipeline has no model `tarket` [unknown-model]
    50 |       - kv.tarket.keep: len(tokens) - 1
-      |         ^~~~~~~~~~~~~~
+      |            ^~~~~~
 note: did you mean `target`?
 )");
 }

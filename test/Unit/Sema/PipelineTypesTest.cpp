@@ -257,3 +257,33 @@ TEST(PipelineTypes, ConcatUnbounded) {
       |                ^~~~~~
 )");
 }
+
+TEST(PipelineTypes, WhatIsTracedHasItsTextAsName) {
+  Check c = check({{"- kv.target.keep", "- trace: (budget) -3\n      - trace: budget - 3\n      - kv.target.keep"}});
+  ASSERT_TRUE(c.pipeline) << c.messages;
+  ASSERT_EQ(c.pipeline->gauges.size(), 1u);
+  EXPECT_EQ(c.pipeline->gauges[0].name, "budget - 3");
+}
+
+TEST(PipelineTypes, OneNameOfTwoTypesCannotBeTraced) {
+  Check c = check({{"- size.observe", "- x: 1\n      - trace: x\n      - size.observe"},
+                   {"- kv.target.keep", "- x: 0.5\n      - trace: x\n      - kv.target.keep"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(c.messages, R"(p.yaml:53:16: error: what is traced as `x` must be i32, found f32 [type-mismatch]
+   53 |       - trace: x
+      |                ^
+p.yaml:45:9: note: it is traced here, too
+   45 |       - trace: x
+      |         ^~~~~
+)");
+}
+
+TEST(PipelineTypes, TraceNeedsASlot) {
+  Check c = check({{"do: []", "do:\n      - trace: budget"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:32:9: error: `trace` needs a slot, but state `QUEUED` has none; give the state `slot: true` [needs-slot]
+   32 |       - trace: budget
+      |         ^~~~~
+)");
+}

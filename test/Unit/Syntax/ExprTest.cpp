@@ -4,16 +4,45 @@
 namespace megalith {
 namespace {
 
-/// The tree of `text`, or the rendered diagnostics. `text` is written as a
-/// single-quoted scalar so that every expression is possible.
-std::string tree(const std::string &text) {
+/// `text` as a single-quoted scalar, so that every expression is possible.
+std::string quoted(const std::string &text) {
   std::string escaped;
   for (char c : text)
     escaped += c == '\'' ? std::string("''") : std::string(1, c);
-  ParsedPipeline parsed(withParams("  x: '" + escaped + "'\n"));
+  return withParams("  x: '" + escaped + "'\n");
+}
+
+/// The tree of `text`, or the rendered diagnostics. What is written from the
+/// tree must read back as the same one.
+std::string tree(const std::string &text) {
+  ParsedPipeline parsed(quoted(text));
   if (!parsed.ast)
     return parsed.diags.render();
-  return print(*parsed.ast->params.at(0).value);
+  const ast::Expr &expr = *parsed.ast->params.at(0).value;
+  ParsedPipeline again(quoted(ast::written(expr)));
+  EXPECT_TRUE(again.ast) << text << " -> " << ast::written(expr) << "\n"
+                         << again.diags.render();
+  if (again.ast) {
+    EXPECT_EQ(print(*again.ast->params.at(0).value), print(expr))
+        << text << " -> " << ast::written(expr);
+  }
+  return print(expr);
+}
+
+TEST(Expr, WrittenAsUsersWriteIt) {
+  auto writtenOf = [](const std::string &text) {
+    ParsedPipeline parsed(quoted(text));
+    return parsed.ast ? ast::written(*parsed.ast->params.at(0).value)
+                      : parsed.diags.render();
+  };
+  for (const char *text :
+       {"budget - 3", "a - (b - c)", "(a + b) * -c", "not (a and b) or c",
+        "a if b else c if d else e", "(a if b else c) + 1", "(a < b) == c",
+        "tokens[kv.target.len:-1]", "[last] + draft[:n]", "t[i][j]",
+        "prefix_while(i in 0..len(draft), draft[i] == best[i])",
+        "target([last], kv=draft)", "0.5", "true"})
+    EXPECT_EQ(writtenOf(text), text);
+  EXPECT_EQ(writtenOf("(a)+((b*c))"), "a + b * c");
 }
 
 /// What is wrong with `text`, written as a plain scalar from column 6 of
