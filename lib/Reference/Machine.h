@@ -6,6 +6,7 @@
 #include "Tensor.h"
 #include "megalith/Reference/Executor.h"
 #include <memory>
+#include <set>
 
 namespace megalith::reference {
 
@@ -57,11 +58,11 @@ struct Request {
   std::vector<KvShare> kv;                ///< by pool
   PendingCall call;
   std::vector<Val> env; ///< SSA values, by id; empty without slot
-  bool corrupt = false;   ///< a field was set out of its range
-  bool stateLost = false; ///< and the state was
+  bool stateLost = false; ///< the state was set to none
 
   // Of the present tick, for the trace.
-  std::string before;
+  int before = 0;       ///< the state that the tick before left
+  bool touched = false; ///< it is among Machine::touched
   std::map<std::string, double> gauges;
 
   RequestResult result;
@@ -97,10 +98,9 @@ private:
   // Tick.cpp
   bool tick();
   void corruptFields();
-  void checkFields(Request &r);
+  void corrupt(Request &r, const CorruptField &how);
   void reclaim();
   void snapshot();
-  bool allTerminal() const;
   void admit(const PartInfo &part);
   void runSlots(const PartInfo &part);
   int64_t worstPages(const Request &r, const PoolInfo &pool) const;
@@ -110,6 +110,9 @@ private:
   bool keepsForeignKv(const Request &r) const;
   void runPart(const PartInfo &part, Request &r);
   void moveTo(Request &r, int state);
+  void setState(Request &r, int state);
+  void touch(Request &r);
+  void enqueue(const Request &r);
   /// `loc`: what did it; else the call at which the request waits, else its state.
   void fail(Request &r, Fault fault, SourceLoc loc = {});
   void breakStandstill();
@@ -129,8 +132,16 @@ private:
   static bool waitsBefore(const Request *a, const Request *b);
   RunResult finish();
 
+  /// In the order of admission: priority (negated), number.
+  using Rank = std::pair<int64_t, int32_t>;
+  static Rank rankOf(const Request &r) { return {-int64_t(r.input->priority), r.number}; }
+
   std::vector<Request> requests;
   std::vector<Request *> slots; ///< null: free
+  // A tick costs what happens in it, however many requests there are.
+  std::vector<std::set<Rank>> queues; ///< by state: requests without slot in it that have not ended
+  int64_t open = 0;                   ///< requests that have not ended
+  std::vector<Request *> touched;     ///< whose state or gauges may have changed in this tick
   std::vector<std::unique_ptr<TensorModel>> models; ///< by pool
   RunResult out;
   TraceTick current;

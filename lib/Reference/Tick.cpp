@@ -22,7 +22,8 @@ static int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 Machine::Machine(const ir::Module &module, WeightSource &weights,
                  const std::vector<RequestInput> &inputs, const Options &options)
     : program(module), options(options), requests(inputs.size()),
-      slots(program.slots, nullptr), replaying(options.replay != nullptr) {
+      slots(program.slots, nullptr), queues(program.states.size()),
+      open(static_cast<int64_t>(inputs.size())), replaying(options.replay != nullptr) {
   for (size_t i = 0; i < program.pools.size(); ++i) {
     const PoolInfo &info = program.pools[i];
     auto seed = options.shufflePages;
@@ -42,7 +43,8 @@ Machine::Machine(const ir::Module &module, WeightSource &weights,
     r.number = static_cast<int32_t>(i);
     r.input = &inputs[i];
     r.tokens = inputs[i].tokens;
-    r.state = program.initialState;
+    r.state = r.before = program.initialState;
+    enqueue(r);
     r.kv.resize(program.pools.size());
     for (const FieldInfo &field : program.fields)
       r.fields.push_back(field.init);
@@ -63,10 +65,7 @@ RunResult Machine::run() {
     ++out.ticks;
     if (options.progress)
       options.progress({out.ticks, out.passes, out.rows,
-                        std::count_if(requests.begin(), requests.end(),
-                                      [&](const Request &r) {
-                                        return program.states[r.state].terminal;
-                                      }),
+                        static_cast<int64_t>(requests.size()) - open,
                         static_cast<int64_t>(requests.size())});
   }
   return finish();
@@ -77,16 +76,16 @@ bool Machine::tick() {
   current = {};
   current.tick = out.ticks;
   progress = refused = false;
-  for (Request &r : requests) {
-    r.before = program.states[r.state].name;
-    r.gauges.clear();
+  for (Request *r : touched) {
+    r->before = r->state;
+    r->gauges.clear();
+    r->touched = false;
   }
+  touched.clear();
   corruptFields();
-  for (Request &r : requests)
-    checkFields(r);
   reclaim();
   snapshot();
-  if (allTerminal())
+  if (open == 0)
     return false;
   for (const PartInfo &part : program.parts) {
     if (part.kind == PartInfo::Admit)
@@ -102,38 +101,34 @@ bool Machine::tick() {
 }
 
 void Machine::corruptFields() {
-  for (const CorruptField &c : options.corruptions) {
-    if (c.tick != current.tick)
-      continue;
-    Request &r = requests.at(c.request);
-    if (program.states[r.state].terminal)
-      continue;
-    if (c.field == "state") {
-      if (c.value >= 0 && c.value < static_cast<int64_t>(program.states.size()))
-        r.state = static_cast<int>(c.value);
-      else
-        r.corrupt = r.stateLost = true;
-      continue;
-    }
-    int index = program.field(c.field);
-    const ir::Type &type = program.fields[index].type;
-    Val &val = r.fields[index];
-    if (type.kind == ir::Type::Seq) {
-      if (c.value >= 0 && c.value <= type.size)
-        val.seq.resize(c.value);
-      else
-        r.corrupt = true;
-    } else if (type.is(ir::Scalar::F32)) {
-      val.f = static_cast<float>(c.value);
-    } else {
-      val.i = static_cast<int32_t>(c.value);
-    }
-  }
+  for (const CorruptField &c : options.corruptions)
+    if (Request &r = requests.at(c.request); c.tick == current.tick && !program.states[r.state].terminal)
+      corrupt(r, c);
 }
 
-void Machine::checkFields(Request &r) {
-  if (r.corrupt && !program.states[r.state].terminal)
-    fail(r, Fault::CorruptField);
+/// Overwrites a field; what is out of its range ends the request.
+void Machine::corrupt(Request &r, const CorruptField &how) {
+  if (how.field == "state") {
+    r.stateLost = how.value < 0 || how.value >= static_cast<int64_t>(program.states.size());
+    if (!r.stateLost)
+      setState(r, static_cast<int>(how.value));
+    if (r.stateLost || (r.slot < 0 && program.states[r.state].slot))
+      fail(r, Fault::CorruptField);
+    return;
+  }
+  int index = program.field(how.field);
+  const ir::Type &type = program.fields[index].type;
+  Val &val = r.fields[index];
+  if (type.kind == ir::Type::Seq) {
+    if (how.value >= 0 && how.value <= type.size)
+      val.seq.resize(how.value);
+    else
+      fail(r, Fault::CorruptField);
+  } else if (type.is(ir::Scalar::F32)) {
+    val.f = static_cast<float>(how.value);
+  } else {
+    val.i = static_cast<int32_t>(how.value);
+  }
 }
 
 void Machine::reclaim() {
@@ -159,6 +154,7 @@ void Machine::reclaim() {
       r.slot = -1;
       r.env = {};
       slot = nullptr;
+      enqueue(r);
     }
   }
 }
@@ -171,12 +167,6 @@ void Machine::snapshot() {
     pool.pressure = 100 * pool.live > info.watermark * info.pages;
     current.live[info.name] = pool.live;
   }
-}
-
-bool Machine::allTerminal() const {
-  return std::all_of(requests.begin(), requests.end(), [this](const Request &r) {
-    return program.states[r.state].terminal;
-  });
 }
 
 /// The most pages that the request can come to hold.
@@ -213,35 +203,32 @@ bool Machine::canPromise(const Request &r) const {
 }
 
 void Machine::admit(const PartInfo &part) {
-  std::vector<Request *> queue;
-  for (Request &r : requests)
-    if (r.state == part.state && r.slot < 0)
-      queue.push_back(&r);
-  std::stable_sort(queue.begin(), queue.end(), [](const Request *a, const Request *b) {
-    return a->input->priority > b->input->priority;
-  });
-  for (Request *r : queue) {
+  // A request that stays in the state is not visited again.
+  const std::set<Rank> &queue = queues[part.state];
+  for (auto next = queue.begin(); next != queue.end();) {
+    const Rank rank = *next;
+    Request *r = &requests[rank.second];
     auto free = std::find(slots.begin(), slots.end(), nullptr);
     // Nobody overtakes a request that waits for pages.
     if (free == slots.end() || refused)
       return;
     if (const PoolInfo *pool = tooSmallFor(*r)) {
       fail(*r, Fault::KvTooLarge, pool->loc);
-      continue;
-    }
-    if (!canPromise(*r)) {
+    } else if (!canPromise(*r)) {
       refused = true;
       return;
-    }
-    runPart(part, *r);
-    if (program.states[r->state].slot) {
-      r->slot = static_cast<int32_t>(free - slots.begin());
-      *free = r;
-      for (size_t i = 0; i < r->kv.size(); ++i)
-        r->kv[i].promised = pagesToPromise(*r, program.pools[i]);
     } else {
-      r->env = {};
+      runPart(part, *r);
+      if (program.states[r->state].slot) {
+        r->slot = static_cast<int32_t>(free - slots.begin());
+        *free = r;
+        for (size_t i = 0; i < r->kv.size(); ++i)
+          r->kv[i].promised = pagesToPromise(*r, program.pools[i]);
+      } else {
+        r->env = {};
+      }
     }
+    next = queue.upper_bound(rank);
   }
 }
 
@@ -258,6 +245,7 @@ void Machine::runSlots(const PartInfo &part) {
 }
 
 void Machine::runPart(const PartInfo &part, Request &r) {
+  touch(r);
   // At the pipe level the call itself has the results.
   if (part.afterSite >= 0 && r.call.op->op == ir::Op::Call) {
     auto reducers = r.call.op->getStrings("reduce");
@@ -289,7 +277,29 @@ bool Machine::keepsForeignKv(const Request &r) const {
 void Machine::moveTo(Request &r, int state) {
   if (r.state != state)
     progress = true;
+  setState(r, state);
+}
+
+void Machine::setState(Request &r, int state) {
+  touch(r);
+  if (r.slot < 0)
+    queues[r.state].erase(rankOf(r));
+  open += int(program.states[r.state].terminal) - int(program.states[state].terminal);
   r.state = state;
+  if (r.slot < 0)
+    enqueue(r);
+}
+
+void Machine::touch(Request &r) {
+  if (!r.touched)
+    touched.push_back(&r);
+  r.touched = true;
+}
+
+/// Lets a request without slot wait for the admission of its state.
+void Machine::enqueue(const Request &r) {
+  if (const StateInfo &state = program.states[r.state]; !state.terminal && !state.slot)
+    queues[r.state].insert(rankOf(r));
 }
 
 /// Ends the request; what it holds is reclaimed at the start of the next tick.
@@ -327,7 +337,7 @@ void Machine::publish() {
     TraceSlot entry;
     entry.slot = r.slot;
     entry.request = r.number;
-    entry.before = r.before;
+    entry.before = program.states[r.before].name;
     entry.after = program.states[r.state].name;
     for (size_t i = 0; i < r.kv.size(); ++i)
       entry.kv.push_back({program.pools[i].name, r.kv[i].len, r.kv[i].pages});
@@ -342,9 +352,10 @@ void Machine::publish() {
     r->result.lastTick = current.tick;
     record(*r);
   }
-  for (const Request &r : requests)
-    if (r.slot < 0 && r.before != program.states[r.state].name)
-      record(r);
+  std::sort(touched.begin(), touched.end(), [](const Request *a, const Request *b) { return a->number < b->number; });
+  for (const Request *r : touched)
+    if (r->slot < 0 && r->before != r->state)
+      record(*r);
   std::sort(current.faults.begin(), current.faults.end(),
             [](const TraceFault &a, const TraceFault &b) { return a.request < b.request; });
   out.trace.ticks.push_back(std::move(current));
