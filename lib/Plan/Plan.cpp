@@ -97,7 +97,8 @@ public:
   bool run() {
     auto models = module.all(Op::Model);
     if (models.size() != 1) {
-      diags.report(Diag::PlanUnsupported, {},
+      const Operation *pool = models.size() > 1 ? module.find(Op::Pool, models[1]->name) : nullptr;
+      diags.report(Diag::PlanUnsupported, pool ? pool->loc : module.root.loc,
                    fmt::format("a kernel for {} models; one model per pipeline can be compiled",
                                models.size()));
       return false;

@@ -7,6 +7,7 @@
 #ifndef MEGALITH_TOOLS_NUMBERS_H
 #define MEGALITH_TOOLS_NUMBERS_H
 
+#include "Usage.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
 #include <cmath>
@@ -38,7 +39,7 @@ protected:
   template <class... Modifiers> explicit NumberOption(const Modifiers &...modifiers) : text(modifiers...) {
     all().push_back(this);
   }
-  llvm::cl::opt<std::string> text;
+  Option<std::string> text;
 };
 
 /// A whole number from `Least` to `Most`.

@@ -94,36 +94,66 @@ static std::string visible(std::string_view text) {
 /// A name on a terminal.
 static std::string shown(const std::string &name) { return text::printable(name, 200); }
 
-/// The values of one gauge of one request, in the order of its ticks.
-static std::map<std::string, std::vector<double>> gaugesOf(const Trace &trace, int32_t request) {
-  std::map<std::string, std::vector<double>> gauges;
+/// By request and gauge the values in the order of the ticks.
+static std::vector<std::map<std::string, std::vector<double>>> gaugesOf(const Trace &trace, size_t requests) {
+  std::vector<std::map<std::string, std::vector<double>>> gauges(requests);
   for (const TraceTick &tick : trace.ticks)
     for (const TraceSlot &slot : tick.slots)
-      if (slot.request == request)
+      if (static_cast<size_t>(slot.request) < requests) // a kernel is never believed
         for (const auto &[name, value] : slot.gauges)
-          gauges[name].push_back(value);
+          gauges[slot.request][name].push_back(value);
   return gauges;
 }
 
+/// What the bars of a chart stand for. They begin at 0, or at the least value if that is negative.
+struct Scale {
+  double bottom = 0, top = 0; ///< of the finite values
+  bool integers = true, nan = false, infinite = false;
+
+  explicit Scale(const std::vector<double> &values) {
+    for (double v : values) {
+      nan |= std::isnan(v);
+      infinite |= std::isinf(v);
+      // Beyond 2^53 every double is one.
+      integers &= v == std::floor(v) && std::fabs(v) < 9007199254740992.0;
+      if (std::isfinite(v)) {
+        bottom = std::min(bottom, v);
+        top = std::max(top, v);
+      }
+    }
+  }
+
+  const char *bar(double v) const {
+    static const char *bars[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    if (!std::isfinite(v))
+      return std::isnan(v) ? "?" : "∞";
+    // Traced values are i32 or f32: no difference of two overflows.
+    return bars[v <= bottom ? 0 : std::clamp(static_cast<int>(std::ceil(8 * (v - bottom) / (top - bottom))), 1, 8)];
+  }
+
+  std::string legend() const {
+    std::string out = bottom < 0          ? fmt::format("no bar = {:g}, full bar = {:g}", bottom, top)
+                      : top > 0           ? fmt::format("full bar = {:g}", top)
+                      : infinite || nan   ? ""
+                                          : "all 0";
+    for (const auto &[shown, text] : {std::pair(infinite, "∞: infinite"), std::pair(nan, "?: no number")})
+      if (shown)
+        out += (out.empty() ? "" : ", ") + std::string(text);
+    return out;
+  }
+};
+
 /// A bar per value over the value itself (its last digit, for integers).
 static std::string chart(const std::string &name, const std::vector<double> &values) {
-  static const char *bars[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   constexpr size_t width = 64;
-  double top = 1e-30; // of the values that are finite
-  for (double value : values)
-    if (std::isfinite(value))
-      top = std::max(top, value);
-  const bool integers =
-      std::all_of(values.begin(), values.end(), [](double v) { return v == std::floor(v) && std::fabs(v) < 1e18; });
-  std::string out = fmt::format("    {}, one column per commit, full bar = {:g}\n", shown(name), top);
+  const Scale scale(values);
+  const bool integers = scale.integers;
+  std::string out = fmt::format("    {}, one column per value, {}\n", shown(name), scale.legend());
   for (size_t from = 0; from < values.size(); from += width) {
     std::string bar, digits;
     for (size_t i = from; i < std::min(values.size(), from + width); ++i) {
-      const double value = values[i];
-      int level = !(value > 0) ? 0 : value >= top ? 8 : std::clamp(static_cast<int>(std::ceil(8 * value / top)), 1, 8);
-      bar += bars[level];
-      if (integers)
-        digits += static_cast<char>('0' + static_cast<long long>(std::fabs(value)) % 10);
+      bar += scale.bar(values[i]);
+      digits += static_cast<char>('0' + static_cast<int>(integers ? std::fmod(std::fabs(values[i]), 10) : 0));
     }
     out += "    " + bar + "\n";
     if (integers)
@@ -144,6 +174,7 @@ static std::string howItEnded(const RequestReport &r) {
 
 std::string formatText(const RunReport &report, const std::vector<Request> &requests, bool bytes) {
   std::string out;
+  const auto gauges = gaugesOf(report.trace, requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     const RequestReport &r = report.requests[i];
     out += fmt::format("[{}]\n", shown(requests[i].id.text));
@@ -156,7 +187,7 @@ std::string formatText(const RunReport &report, const std::vector<Request> &requ
     out += fmt::format("    {} {}, {}; {} {}, {:.2f} tokens per pass\n", r.tokens.size(),
                        r.tokens.size() == 1 ? "token" : "tokens", howItEnded(r), r.passes,
                        r.passes == 1 ? "pass" : "passes", r.passes ? double(r.tokens.size()) / r.passes : 0.0);
-    for (const auto &[name, values] : gaugesOf(report.trace, static_cast<int32_t>(i)))
+    for (const auto &[name, values] : gauges[i])
       out += chart(name, values);
     out += "\n";
   }

@@ -1,6 +1,7 @@
 //===- main.cpp - megalith compile | run | explore | bench ------------------------===//
 #include "Numbers.h"
 #include "Options.h"
+#include "Usage.h"
 #include "megalith/Support/Tool.h"
 #include "megalith/Text/Text.h"
 #include "llvm/Support/CommandLine.h"
@@ -30,94 +31,94 @@ cl::OptionCategory category("Options");
 // --- of all commands
 cl::opt<std::string> pipelineFile(cl::Positional, cl::Required, cl::value_desc("FILE"),
                                   cl::desc("<pipeline.yaml>"), EVERY);
-cl::list<std::string> modelDirs("model", cl::value_desc("[NAME=]DIR"),
-                                cl::desc("Checkpoint (config.json, model.safetensors) of the pipeline's model NAME; "
-                                         "without NAME of every model that has none of its own"),
-                                ALL);
-cl::list<std::string> sets("set", cl::value_desc("param=value"), cl::desc("Give a param of the file another value"),
-                           EVERY);
-cl::list<std::string> planSettings("plan", cl::value_desc("key=value"),
-                                   cl::desc("Tune the plan: ctas, ring, flight, chunk, operands, order, edges, spare, stamps, wide; never changes a result"), EVERY);
-cl::opt<std::string> profile("device-profile", cl::value_desc("name"),
-                             cl::desc("Device to plan for: h200, h100, a100, b200, cpu (compile: one of --arch, or h200; run: "
-                                      "the GPU that is there, or cpu)"),
-                             EVERY);
-cl::opt<std::string> irFile("ir", cl::value_desc("file"),
-                            cl::desc("Start from this IR, printed by --stop-after and edited, in place of the YAML's"),
-                            ALL);
-cl::opt<bool> printAfterAll("print-after-all", cl::desc("Print the IR after each pass, to stderr"), ALL);
-cl::opt<bool> timePasses("time-passes", cl::desc("Print the time of each pass, to stderr"), ALL);
-cl::opt<std::string> cuFile("cu", cl::value_desc("file"),
-                            cl::desc("Compile this edited CUDA source in place of the emitted one"), ALL);
+OptionList modelDirs("model", cl::value_desc("[NAME=]DIR"),
+                     cl::desc("Checkpoint (config.json, model.safetensors) of the pipeline's model NAME; "
+                              "without NAME of every model that has none of its own"),
+                     ALL);
+OptionList sets("set", cl::value_desc("param=value"), cl::desc("Give a param of the file another value"),
+                EVERY);
+OptionList planSettings("plan", cl::value_desc("key=value"),
+                        cl::desc("Tune the plan: ctas, ring, flight, chunk, operands, order, edges, spare, stamps, wide; never changes a result"), EVERY);
+Option<std::string> profile("device-profile", cl::value_desc("name"),
+                            cl::desc("Device to plan for: h200, h100, a100, b200, cpu (compile: one of --arch, or h200; run: "
+                                     "the GPU that is there, or cpu)"),
+                            EVERY);
+Option<std::string> irFile("ir", cl::value_desc("file"),
+                           cl::desc("Start from this IR, printed by --stop-after and edited, in place of the YAML's"),
+                           ALL);
+Option<bool> printAfterAll("print-after-all", cl::desc("Print the IR after each pass, to stderr"), ALL);
+Option<bool> timePasses("time-passes", cl::desc("Print the time of each pass, to stderr"), ALL);
+Option<std::string> cuFile("cu", cl::value_desc("file"),
+                           cl::desc("Compile this edited CUDA source in place of the emitted one"), ALL);
 
-cl::opt<std::string> arch("arch", cl::value_desc("sm_XX"), cl::init("sm_90a"),
-                          cl::desc("Architecture of ptx and cubin, and on cpu whose variant of the device code runs: "
-                                   "sm_80, sm_90a (default), sm_100a, ..."),
-                          EVERY);
+Option<std::string> arch("arch", cl::value_desc("sm_XX"), cl::init("sm_90a"),
+                         cl::desc("Architecture of ptx and cubin, and on cpu whose variant of the device code runs: "
+                                  "sm_80, sm_90a (default), sm_100a, ..."),
+                         EVERY);
 
 // --- compile
-cl::opt<Emit> emitLevel(
+Option<Emit> emitLevel(
     "emit", cl::desc("What to print (default: cuda)"), cl::init(Emit::Cuda),
     cl::values(clEnumValN(Emit::Ast, "ast", "the YAML files as they were read"),
-               clEnumValN(Emit::Pipe, "pipe", "control IR before the passes: states, stages, calls"),
-               clEnumValN(Emit::Tick, "tick", "control IR after the passes: the static list of parts"),
-               clEnumValN(Emit::Tensor, "tensor", "the models' IR after the passes: streams and maps"),
-               clEnumValN(Emit::Plan, "plan", "matrices, buffers, phases and edges on the device"),
-               clEnumValN(Emit::Cuda, "cuda", "the CUDA source"), clEnumValN(Emit::Ptx, "ptx", "NVRTC's PTX"),
-               clEnumValN(Emit::Cubin, "cubin", "NVRTC's cubin; resources go to stderr"),
-               clEnumValN(Emit::Manifest, "manifest", "what the runtime needs to know, JSON")),
+              clEnumValN(Emit::Pipe, "pipe", "control IR before the passes: states, stages, calls"),
+              clEnumValN(Emit::Tick, "tick", "control IR after the passes: the static list of parts"),
+              clEnumValN(Emit::Tensor, "tensor", "the models' IR after the passes: streams and maps"),
+              clEnumValN(Emit::Plan, "plan", "matrices, buffers, phases and edges on the device"),
+              clEnumValN(Emit::Cuda, "cuda", "the CUDA source"), clEnumValN(Emit::Ptx, "ptx", "NVRTC's PTX"),
+              clEnumValN(Emit::Cubin, "cubin", "NVRTC's cubin; resources go to stderr"),
+              clEnumValN(Emit::Manifest, "manifest", "what the runtime needs to know, JSON")),
     COMPILE);
-cl::opt<std::string> stopAfter("stop-after", cl::value_desc("pass"),
-                               cl::desc("Print the whole IR after this pass (`lower`: before the first); --ir reads it"),
-                               COMPILE);
-cl::opt<bool> noSpills("no-spills", cl::desc("A kernel that spills registers is an error"), COMPILE);
-cl::opt<std::string> output("o", cl::value_desc("file"), cl::init("-"), cl::desc("Output file (default: stdout)"),
-                            COMPILE);
+Option<std::string> stopAfter("stop-after", cl::value_desc("pass"),
+                              cl::desc("Print the whole IR after this pass (`lower`: before the first); --ir reads it"),
+                              COMPILE);
+Option<bool> noSpills("no-spills", cl::desc("A kernel that spills registers is an error"), COMPILE);
+Option<std::string> output("o", cl::value_desc("file"), cl::init("-"), cl::desc("Output file (default: stdout)"),
+                           COMPILE);
 
 // --- run
-cl::opt<std::string> requests("requests", cl::value_desc("file.jsonl"), cl::Required,
-                              cl::desc("One request per line: {\"id\", \"tokens\" or \"text\", \"max_new_tokens\", "
-                                       "\"eos\", \"priority\"}"),
-                              RUN);
-cl::opt<DeviceChoice> device(
+Option<std::string> requests("requests", cl::value_desc("file.jsonl"), cl::Required,
+                             cl::desc("One request per line: {\"id\", \"tokens\" or \"text\", \"max_new_tokens\", "
+                                      "\"eos\", \"priority\"}"),
+                             RUN);
+Option<DeviceChoice> device(
     "device", cl::desc("Where to run (default: auto)"), cl::init(DeviceChoice::Auto),
     cl::values(clEnumValN(DeviceChoice::Auto, "auto", "a GPU if there is one, else the reference executor"),
-               clEnumValN(DeviceChoice::Cuda, "cuda", "the GPU: one persistent kernel"),
-               clEnumValN(DeviceChoice::Cpu, "cpu", "the emitted source on the CPU"),
-               clEnumValN(DeviceChoice::Reference, "reference", "the reference executor: the IR, without a kernel")),
+              clEnumValN(DeviceChoice::Cuda, "cuda", "the GPU: one persistent kernel"),
+              clEnumValN(DeviceChoice::Cpu, "cpu", "the emitted source on the CPU"),
+              clEnumValN(DeviceChoice::Reference, "reference", "the reference executor: the IR, without a kernel")),
     RUN);
-cl::opt<std::string> schedule("schedule", cl::value_desc("schedule"),
-                              cl::desc("On cpu: the order of the threads, checked as with --check: round-robin, "
-                                       "random:SEED or pct:SEED[:CHANGES]; @N behind it: only its first N decisions"),
-                              RUN);
-cl::opt<bool> check("check", cl::desc("On cpu: check the memory model, and that no access races"), RUN);
-cl::opt<Format> format("format", cl::desc("Form of the results (default: auto)"), cl::init(Format::Auto),
-                       cl::values(clEnumValN(Format::Auto, "auto", "text on a terminal, else json"),
-                                  clEnumValN(Format::Json, "json", "one JSON object per request, then a summary"),
-                                  clEnumValN(Format::Text, "text", "for reading, with charts of traced gauges")),
-                       RUN);
-cl::opt<std::string> traceFile("trace", cl::value_desc("file.jsonl"), cl::desc("Write what every tick did"), RUN);
-cl::opt<std::string> replayFile("replay", cl::value_desc("file.jsonl"),
-                                cl::desc("Use this trace's tokens, check each against the own logits, and compare "
-                                         "the control traces (auto: on the reference executor)"),
-                                RUN);
+Option<std::string> schedule("schedule", cl::value_desc("schedule"),
+                             cl::desc("On cpu: the order of the threads, checked as with --check: round-robin, "
+                                      "random:SEED or pct:SEED[:CHANGES]; @N behind it: only its first N decisions"),
+                             RUN);
+Option<bool> check("check", cl::desc("On cpu: check the memory model, and that no access races"), RUN);
+Option<Format> format("format", cl::desc("Form of the results (default: auto)"), cl::init(Format::Auto),
+                      cl::values(clEnumValN(Format::Auto, "auto", "text on a terminal, else json"),
+                                 clEnumValN(Format::Json, "json", "one JSON object per request, then a summary"),
+                                 clEnumValN(Format::Text, "text", "for reading, with charts of traced gauges")),
+                      RUN);
+Option<std::string> traceFile("trace", cl::value_desc("file.jsonl"), cl::desc("Write what every tick did"), RUN);
+Option<std::string> replayFile("replay", cl::value_desc("file.jsonl"),
+                               cl::desc("Use this trace's tokens, check each against the own logits, and compare "
+                                        "the control traces (auto: on the reference executor)"),
+                               RUN);
 RealNumber replayEpsilon(0.05, "replay-epsilon", cl::value_desc("x"),
                          cl::desc("A replayed token may be this far below the own maximum, relative to the norm "
                                   "of the row's logits (default: 0.05)"),
                          RUN_AND_EXPLORE);
-cl::opt<std::string> referenceAt("reference-at", cl::value_desc("pass"),
-                                 cl::desc("Reference executor: run the IR as it is after this pass"), RUN);
+Option<std::string> referenceAt("reference-at", cl::value_desc("pass"),
+                                cl::desc("Reference executor: run the IR as it is after this pass"), RUN);
 WholeNumber<int64_t, 1, INT32_MAX> maxTicks(0, "max-ticks", cl::value_desc("n"), cl::desc("Stop after n ticks"), RUN);
 WholeNumber<uint64_t> shufflePages(0, "shuffle-pages", cl::value_desc("seed"),
                                    cl::desc("Deal KV pages in a random order"), RUN_AND_EXPLORE);
-cl::opt<bool> kvHash("kv-hash", cl::desc("Put a hash of each row's K and V into the trace"), RUN);
-cl::opt<std::string> logitsFile("logits", cl::value_desc("file"),
-                                cl::desc("Write the logits behind each generated token: a JSON line, then f32"), RUN);
-cl::opt<std::string> draftsFile("inject-drafts", cl::value_desc("file.jsonl"),
-                                cl::desc("For tests: {\"id\", \"tokens\"} per line, proposed in place of looking up"),
-                                RUN_AND_EXPLORE);
-cl::list<std::string> corruptions("inject-corrupt", cl::value_desc("TICK:ID:FIELD:VALUE"),
-                                  cl::desc("For tests: overwrite a request's field before a tick"), RUN);
+Option<bool> kvHash("kv-hash", cl::desc("Put a hash of each row's K and V into the trace"), RUN);
+Option<std::string> logitsFile("logits", cl::value_desc("file"),
+                               cl::desc("Write the logits behind each generated token: a JSON line, then f32"), RUN);
+Option<std::string> draftsFile("inject-drafts", cl::value_desc("file.jsonl"),
+                               cl::desc("For tests: {\"id\", \"tokens\"} per line, proposed in place of looking up"),
+                               RUN_AND_EXPLORE);
+OptionList corruptions("inject-corrupt", cl::value_desc("TICK:ID:FIELD:VALUE"),
+                       cl::desc("For tests: overwrite a request's field before a tick"), RUN);
 WholeNumber<unsigned> delaySeed(0, "delay-seed", cl::value_desc("n"),
                                 cl::desc("For tests: random delays before waits"), RUN);
 RealNumber watchdog(10, "watchdog", cl::value_desc("seconds"),
@@ -126,8 +127,8 @@ WholeNumber<unsigned, 1> repeat(1, "repeat", cl::value_desc("n"),
                                 cl::desc("Run n times; tokens, logits, traces and KV must be equal bit for bit"), RUN);
 
 // --- explore
-cl::opt<std::string> exploreRequests("requests", cl::value_desc("file.jsonl"),
-                                     cl::desc("As for run (default: three small requests)"), EXPLORE);
+Option<std::string> exploreRequests("requests", cl::value_desc("file.jsonl"),
+                                    cl::desc("As for run (default: three small requests)"), EXPLORE);
 WholeNumber<uint64_t, 0, 1000000000> seeds(
     100, "seeds", cl::value_desc("n"),
     cl::desc("Schedules to run beside the first, which is round robin (default: 100)"), EXPLORE);
@@ -135,33 +136,33 @@ WholeNumber<uint64_t, 0, INT64_MAX> firstSeed(1, "first-seed", cl::value_desc("n
                                               cl::desc("Seed of the first of them"), EXPLORE);
 
 // --- bench
-cl::opt<std::string> benchConfig("config", cl::value_desc("path"), cl::Required,
-                                 cl::desc("config.json of the model's shape, or its directory; no weights are needed"),
-                                 BENCH);
-cl::list<std::string> benchContexts("context", cl::value_desc("n,..."), cl::CommaSeparated,
-                                    cl::desc("Tokens of each prompt (default: 128)"), BENCH);
-cl::list<std::string> benchBatches("batch", cl::value_desc("n,..."), cl::CommaSeparated,
-                                   cl::desc("Requests at a time (default: 1)"), BENCH);
+Option<std::string> benchConfig("config", cl::value_desc("path"), cl::Required,
+                                cl::desc("config.json of the model's shape, or its directory; no weights are needed"),
+                                BENCH);
+OptionList benchContexts("context", cl::value_desc("n,..."), cl::CommaSeparated,
+                         cl::desc("Tokens of each prompt (default: 128)"), BENCH);
+OptionList benchBatches("batch", cl::value_desc("n,..."), cl::CommaSeparated,
+                        cl::desc("Requests at a time (default: 1)"), BENCH);
 WholeNumber<int64_t> benchTokens(64, "tokens", cl::value_desc("n"),
                                  cl::desc("Tokens to generate per request (default: 64)"), BENCH);
 WholeNumber<int64_t> benchRepeats(
     5, "repeats", cl::value_desc("n"),
     cl::desc("Runs of each combination, behind one that does not count; medians are printed (default: 5)"), BENCH);
-cl::opt<bool> benchPrefill("prefill", cl::desc("Feed the prompts; otherwise their K and V are in the pool, random"),
-                           BENCH);
-cl::opt<DeviceChoice> benchDevice("device", cl::desc("Where to run (default: cuda)"), cl::init(DeviceChoice::Cuda),
-                                  cl::values(clEnumValN(DeviceChoice::Cuda, "cuda", "the GPU"),
-                                             clEnumValN(DeviceChoice::Cpu, "cpu",
-                                                        "the same source on the CPU: ticks and phases, no times")),
+Option<bool> benchPrefill("prefill", cl::desc("Feed the prompts; otherwise their K and V are in the pool, random"),
+                          BENCH);
+Option<DeviceChoice> benchDevice("device", cl::desc("Where to run (default: cuda)"), cl::init(DeviceChoice::Cuda),
+                                 cl::values(clEnumValN(DeviceChoice::Cuda, "cuda", "the GPU"),
+                                            clEnumValN(DeviceChoice::Cpu, "cpu",
+                                                       "the same source on the CPU: ticks and phases, no times")),
+                                 BENCH);
+Option<bool> benchPhases("phases", cl::desc("Run once more with stamps, and print how long each phase takes"), BENCH);
+Option<std::string> benchTimeline("timeline", cl::value_desc("file.json"),
+                                  cl::desc("Write one tick, a thread per CTA, for chrome://tracing or Perfetto"),
                                   BENCH);
-cl::opt<bool> benchPhases("phases", cl::desc("Run once more with stamps, and print how long each phase takes"), BENCH);
-cl::opt<std::string> benchTimeline("timeline", cl::value_desc("file.json"),
-                                   cl::desc("Write one tick, a thread per CTA, for chrome://tracing or Perfetto"),
-                                   BENCH);
-cl::opt<std::string> benchCsv("csv", cl::value_desc("file.csv"), cl::desc("Write a line per combination"), BENCH);
-cl::opt<std::string> benchPlot("plot", cl::value_desc("file.svg"),
-                               cl::desc("Draw the percentage of the floor over the context or the batch"), BENCH);
-cl::opt<bool> benchJson("json", cl::desc("Print a JSON object per combination"), BENCH);
+Option<std::string> benchCsv("csv", cl::value_desc("file.csv"), cl::desc("Write a line per combination"), BENCH);
+Option<std::string> benchPlot("plot", cl::value_desc("file.svg"),
+                              cl::desc("Draw the percentage of the floor over the context or the batch"), BENCH);
+Option<bool> benchJson("json", cl::desc("Print a JSON object per combination"), BENCH);
 
 constexpr const char *exampleText = R"(
 EXAMPLES:
@@ -405,16 +406,36 @@ bool benchMain(Diagnostics &diags) {
   return benchCommand(command, diags);
 }
 
+/// Whether LLVM's parser can read the command line. With `--help` behind it it would take a command that
+/// is none for a question.
+bool understood(const std::vector<StringRef> &arguments, Diagnostics &diags) {
+  if (arguments.empty())
+    return true;
+  if (arguments[0].starts_with("-"))
+    return checkArguments(cl::SubCommand::getTopLevel(), arguments, diags);
+  std::vector<std::string> names;
+  for (cl::SubCommand *command : {&compileSub, &runSub, &exploreSub, &benchSub}) {
+    names.push_back(command->getName().str());
+    if (command->getName() == arguments[0])
+      return checkArguments(*command, ArrayRef(arguments).drop_front(), diags);
+  }
+  diags.report(Diag::BadOption, {}, arguments[0].str(), "the commands are compile, run, explore and bench");
+  diags.suggest(arguments[0], names);
+  if (arguments[0].ends_with(".yaml"))
+    diags.note("a command stands before the file: `megalith run " + arguments[0].str() + "`");
+  return false;
+}
+
 int megalithMain(int argc, char **argv) {
   cl::HideUnrelatedOptions(category, compileSub);
   cl::HideUnrelatedOptions(category, runSub);
   cl::HideUnrelatedOptions(category, exploreSub);
   cl::HideUnrelatedOptions(category, benchSub);
   cl::SetVersionPrinter([](raw_ostream &os) { os << "megalith " MEGALITH_VERSION "\n"; });
-  // With `--help` behind it LLVM would take a command that is none for a question.
-  if (argc > 1 && argv[1][0] != '-' &&
-      llvm::none_of(cl::getRegisteredSubcommands(), [&](cl::SubCommand *known) { return known->getName() == argv[1]; })) {
-    errs() << "megalith: unknown command `" << text::printable(argv[1], 200) << "`; there are compile, run, explore and bench\n";
+  SourceFiles sources;
+  Diagnostics diags(sources);
+  if (!understood({argv + 1, argv + argc}, diags)) {
+    errs() << diags.render();
     return 1;
   }
   std::string wrong;
@@ -431,8 +452,6 @@ int megalithMain(int argc, char **argv) {
     outs() << exampleText;
     return 2;
   }
-  SourceFiles sources;
-  Diagnostics diags(sources);
   bool ok = compileSub   ? compileMain(diags)
             : exploreSub ? exploreMain(diags)
             : benchSub   ? benchMain(diags)
