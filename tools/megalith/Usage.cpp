@@ -1,5 +1,6 @@
 #include "Usage.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 
 namespace megalith::tool {
 
