@@ -1,6 +1,7 @@
 #include "runtime/Manifest.h"
 #include "device/Abi.h"
 #include "megalith/Checkpoint/JsonView.h"
+#include "megalith/Checkpoint/SafetensorsFile.h"
 
 namespace megalith::runtime {
 
@@ -98,10 +99,7 @@ std::string Manifest::stateName(unsigned state) const {
 }
 
 std::string Manifest::tensorName(const Weight &weight, int64_t layer) {
-  std::string name = weight.from;
-  for (size_t at; (at = name.find("{i}")) != std::string::npos;)
-    name.replace(at, 3, std::to_string(layer));
-  return name;
+  return layerTensor(weight.from, layer);
 }
 
 } // namespace megalith::runtime

@@ -1,6 +1,7 @@
 #include "megalith/Checkpoint/ConfigFile.h"
 #include "JsonText.h"
 #include "megalith/Os/ReadFile.h"
+#include "megalith/Text/Text.h"
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
@@ -9,18 +10,20 @@
 using namespace megalith;
 using nlohmann::json;
 
-static std::optional<CheckpointError>
-parseObject(std::string_view text, const std::string &file, json &out) {
-  if (auto problem = parseJson(text, out))
+static std::optional<CheckpointError> parseObject(std::string_view text, JsonSource &source, json &out) {
+  if (isLfsPointer(text))
+    return CheckpointError{"config-syntax", lfsAdvice, source.path};
+  std::map<std::string, JsonPlace> places;
+  if (auto problem = parseJson(text, out, {.nonFinite = true, .places = &places}))
     return CheckpointError{"config-syntax",
-                           fmt::format("not valid JSON at byte {}: {}",
-                                       problem->byte, problem->message),
-                           file, problem->line, problem->column};
+                           fmt::format("not valid JSON at byte {}: {}", problem->byte, problem->message),
+                           source.path, problem->line, problem->column};
   if (!out.is_object())
-    return CheckpointError{
-        "config-syntax",
-        fmt::format("expected a JSON object, found {}", out.type_name()), file,
-        1, 1};
+    return CheckpointError{"config-syntax", fmt::format("expected a JSON object, found {}", out.type_name()),
+                           source.path, 1, 1};
+  for (const auto &[path, place] : places)
+    source.places[path] = {place.line, place.column};
+  source.text = std::make_shared<const std::string>(text);
   return std::nullopt;
 }
 
@@ -61,74 +64,118 @@ Result<ConfigFile> ConfigFile::parse(std::string_view configText,
                                      std::string_view generationText,
                                      const std::string &file) {
   ConfigFile result;
-  result.Path = file;
-  if (auto error = parseObject(configText, file, result.Config))
+  result.Source.path = file;
+  if (auto error = parseObject(configText, result.Source, result.Raw))
     return *error;
+  result.Config = result.Raw;
   CheckpointError error;
   if (!generationText.empty()) {
     size_t slash = file.rfind('/');
-    std::string generationFile =
-        (slash == std::string::npos ? "" : file.substr(0, slash + 1)) +
-        "generation_config.json";
+    result.Generation.path = (slash == std::string::npos ? "" : file.substr(0, slash + 1)) + "generation_config.json";
     json generation;
-    if (auto problem = parseObject(generationText, generationFile, generation))
+    if (auto problem = parseObject(generationText, result.Generation, generation))
       return *problem;
-    error = result.readEos(generation, generationFile);
+    error = result.readEos(generation, result.Generation);
+    result.EosInGeneration = !result.Eos.empty();
   }
   if (error.kind.empty() && result.Eos.empty())
-    error = result.readEos(result.Config, file);
+    error = result.readEos(result.Raw, result.Source);
+  if (error.kind.empty())
+    error = result.readOwnKeys();
   if (!error.kind.empty())
     return error;
   result.normaliseRope();
   return result;
 }
 
+const std::vector<std::string> &ConfigFile::ownKeys() {
+  static const std::vector<std::string> keys = {"byte_vocabulary", "eos_token_id", "max_position_embeddings"};
+  return keys;
+}
+
+/// `config-key` at the place of `key`.
+static CheckpointError wrongValue(const JsonSource &source, const char *key, const char *expected, const json &found) {
+  CheckpointError error{"config-key", fmt::format("`{}` must be {}, found `{}`", key, expected, jsonShort(found)),
+                        source.path};
+  if (auto place = source.places.find(key); place != source.places.end()) {
+    error.line = place->second.line;
+    error.column = place->second.column;
+  }
+  return error;
+}
+
 /// An error with an empty kind means success.
-CheckpointError ConfigFile::readEos(const json &object,
-                                    const std::string &file) {
+CheckpointError ConfigFile::readEos(const json &object, const JsonSource &source) {
   auto found = object.find("eos_token_id");
   if (found == object.end() || found->is_null())
     return {};
   json list = found->is_array() ? *found : json::array({*found});
   for (const json &item : list) {
-    if (!item.is_number_integer() || item < 0 ||
-        item > std::numeric_limits<int32_t>::max())
-      return {"config-key",
-              fmt::format("`eos_token_id` must be a token id or a list of "
-                          "token ids, found `{}`",
-                          found->dump()),
-              file};
-    Eos.push_back(item.get<int32_t>());
+    std::optional<int64_t> id = jsonInteger(item);
+    if (!id || *id < 0 || *id > std::numeric_limits<int32_t>::max())
+      return wrongValue(source, "eos_token_id", "a token id or a list of token ids", *found);
+    Eos.push_back(static_cast<int32_t>(*id));
   }
   return {};
 }
 
-/// Makes both spellings answer. Where a file has both, `rope_parameters` wins:
-/// a tool that writes it keeps the old keys for old readers only.
+/// What the tools read themselves, whatever the model file. Null is "not given".
+CheckpointError ConfigFile::readOwnKeys() {
+  if (auto found = Raw.find("byte_vocabulary"); found != Raw.end() && !found->is_null()) {
+    if (!found->is_boolean())
+      return wrongValue(Source, "byte_vocabulary", "true or false", *found);
+    Bytes = found->get<bool>();
+  }
+  if (auto found = Raw.find("max_position_embeddings"); found != Raw.end() && !found->is_null()) {
+    Positions = jsonNumber(*found);
+    if (!Positions || *Positions < 1)
+      return wrongValue(Source, "max_position_embeddings", "a number of positions, from 1", *found);
+  }
+  return {};
+}
+
+/// Makes both spellings answer. Where a file has both they must agree: readers
+/// differ in which of them they take.
 void ConfigFile::normaliseRope() {
-  json parameters = json::object();
-  auto take = [&](const char *key) {
-    auto found = Config.find(key);
-    if (found != Config.end() && found->is_object())
-      parameters.update(*found);
+  auto problem = [&](std::string text) {
+    if (RopeProblem.empty())
+      RopeProblem = std::move(text);
   };
-  if (auto theta = Config.find("rope_theta"); theta != Config.end())
-    parameters["rope_theta"] = *theta;
-  take("rope_scaling");
-  take("rope_parameters");
-  if (parameters.empty())
+  json merged = json::object();
+  auto take = [&](const std::string &where, const std::string &key, const json &value) {
+    if (value.is_null())
+      return;
+    auto [at, isNew] = merged.emplace(key, value);
+    const auto before = jsonNumber(*at), now = jsonNumber(value);
+    if (!isNew && *at != value && (!before || before != now))
+      problem(fmt::format("`{}` is given twice, as `{}` and as `{}` in `{}`; leave one of them out", key,
+                          jsonShort(*at), jsonShort(value), where));
+  };
+  for (const char *spelling : {"rope_parameters", "rope_scaling"}) {
+    auto found = Raw.find(spelling);
+    if (found == Raw.end() || found->is_null())
+      continue;
+    if (!found->is_object()) {
+      problem(fmt::format("`{}` must be an object or null, found `{}`", spelling, jsonShort(*found)));
+      continue;
+    }
+    if (found->empty())
+      continue;
+    for (const auto &[key, value] : found->items()) // `type` is the oldest spelling of `rope_type`
+      take(spelling, key == "type" ? "rope_type" : key, value);
+    if (found->value("rope_type", json()).is_null() && found->value("type", json()).is_null())
+      take(spelling, "rope_type", "default");
+  }
+  take("config.json", "rope_theta", Raw.value("rope_theta", json()));
+  if (merged.empty())
     return;
-  // `type` is the oldest spelling of `rope_type`.
-  if (!parameters.contains("rope_type"))
-    parameters["rope_type"] =
-        parameters.contains("type") ? parameters["type"] : json("default");
-  parameters.erase("type");
-  Config["rope_parameters"] = parameters;
-  if (parameters.contains("rope_theta"))
-    Config["rope_theta"] = parameters["rope_theta"];
-  bool isDefault = parameters["rope_type"] == "default";
-  parameters.erase("rope_theta");
-  Config["rope_scaling"] = isDefault ? json() : parameters;
+  merged.emplace("rope_type", "default");
+  Config["rope_parameters"] = merged;
+  if (merged.contains("rope_theta"))
+    Config["rope_theta"] = merged["rope_theta"];
+  bool isDefault = merged["rope_type"] == "default";
+  merged.erase("rope_theta");
+  Config["rope_scaling"] = isDefault ? json() : merged;
 }
 
 std::optional<json> ConfigFile::find(std::string_view dottedPath) const {
@@ -148,22 +195,44 @@ std::optional<json> ConfigFile::find(std::string_view dottedPath) const {
   }
 }
 
-bool ConfigFile::byteVocabulary() const {
-  auto found = Config.find("byte_vocabulary");
-  return found != Config.end() && found->is_boolean() && found->get<bool>();
-}
-
 std::vector<std::string> ConfigFile::keys() const {
   std::vector<std::string> result;
-  for (const auto &[key, value] : Config.items())
+  for (const auto &[key, value] : Raw.items())
     result.push_back(key);
   return result;
 }
 
-Result<RopeParams> ConfigFile::rope(int headDim) const {
+static const std::vector<std::string> *ropeMembers(const json &type) {
+  static const std::map<std::string, std::vector<std::string>> members = {
+      {"default", {}},
+      {"linear", {"factor"}},
+      {"llama3", {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}}};
+  auto found = type.is_string() ? members.find(type.get<std::string>()) : members.end();
+  return found == members.end() ? nullptr : &found->second;
+}
+
+std::vector<std::string> ConfigFile::ropeKeys() const {
+  std::vector<std::string> result = {"partial_rotary_factor"};
+  // Of a type that is not known, rope() says that, and its members are another matter.
+  const json type = find("rope_parameters.rope_type").value_or("default");
+  const auto *members = ropeMembers(type);
+  for (const std::string spelling : {"rope_scaling", "rope_parameters"}) {
+    if (!members)
+      result.push_back(spelling);
+    for (const char *member : {".rope_type", ".type", ".partial_rotary_factor"})
+      result.push_back(spelling + member);
+    for (const std::string &member : members ? *members : std::vector<std::string>())
+      result.push_back(spelling + "." + member);
+  }
+  return result;
+}
+
+Result<RopeParams> ConfigFile::rope(int headDim, std::optional<double> theta) const {
   auto fail = [&](std::string message) {
-    return CheckpointError{"rope-config", std::move(message), Path};
+    return CheckpointError{"rope-config", std::move(message), path()};
   };
+  if (!RopeProblem.empty())
+    return fail(RopeProblem);
   if (headDim <= 0 || headDim % 2 != 0)
     return fail(fmt::format("rotary embedding needs an even head size, found "
                             "{}",
@@ -173,37 +242,37 @@ Result<RopeParams> ConfigFile::rope(int headDim) const {
   std::string missing;
   auto number = [&](const char *key, double &out) {
     std::optional<json> value = find(std::string("rope_parameters.") + key);
-    if (value && value->is_number() && std::isfinite(value->get<double>()) &&
-        value->get<double>() > 0)
-      out = value->get<double>();
+    std::optional<double> given = value ? jsonNumber(*value) : std::nullopt;
+    if (given && *given > 0)
+      out = *given;
     else if (missing.empty())
       missing =
           value ? fmt::format("`{}` of the rotary embedding must be a "
                               "positive number, found `{}`",
-                              key, value->dump())
+                              key, jsonShort(*value))
                 : fmt::format("`{}` of the rotary embedding is missing", key);
   };
-  std::optional<json> type = find("rope_parameters.rope_type");
-  if (type && !type->is_string())
-    return fail(
-        fmt::format("`rope_type` must be a string, found `{}`", type->dump()));
-  if (type)
-    result.type = type->get<std::string>();
-  if (result.type != "default" && result.type != "linear" &&
-      result.type != "llama3")
+  const json type = find("rope_parameters.rope_type").value_or("default");
+  if (!type.is_string())
+    return fail(fmt::format("`rope_type` must be a string, found `{}`", jsonShort(type)));
+  result.type = type.get<std::string>();
+  if (!ropeMembers(type))
     return fail(fmt::format("rotary embedding of type `{}` is not supported, "
                             "only `default`, `linear` and `llama3` are",
-                            result.type));
+                            text::printable(result.type, 120)));
   // The newer spelling keeps the share of rotated values inside.
   for (const char *key :
-       {"partial_rotary_factor", "rope_parameters.partial_rotary_factor"}) {
+       {"partial_rotary_factor", "rope_parameters.partial_rotary_factor", "rope_scaling.partial_rotary_factor"}) {
     std::optional<json> partial = find(key);
-    if (partial && !partial->is_null() && *partial != 1.0)
+    if (partial && !partial->is_null() && jsonNumber(*partial) != 1.0)
       return fail(fmt::format("`partial_rotary_factor` {} is not supported, "
                               "only whole heads are rotated",
-                              partial->dump()));
+                              jsonShort(*partial)));
   }
-  number("rope_theta", result.theta);
+  if (theta)
+    result.theta = *theta;
+  else
+    number("rope_theta", result.theta);
   if (result.type != "default")
     number("factor", result.factor);
   if (result.type == "llama3") {

@@ -1,6 +1,7 @@
 #include "JsonText.h"
 #include "megalith/Text/Text.h"
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -68,7 +69,7 @@ public:
   bool key(std::string &name) override {
     const uint64_t begin = beginOfString();
     if (open.back()->contains(name))
-      return fail(begin, "key `" + jsonShort(name) + "` occurs twice in one object");
+      return fail(begin, "key `" + text::printable(name) + "` occurs twice in one object");
     member = name;
     const bool inObjectsOnly = path.size() == open.size() - 1;
     if (options.places && inObjectsOnly) {
@@ -229,6 +230,25 @@ std::optional<int64_t> megalith::jsonInteger(const json &value) {
   return value.get<int64_t>();
 }
 
+std::optional<double> megalith::jsonNumber(const json &value) {
+  double number = 0;
+  if (value.is_number()) {
+    number = value.get<double>();
+  } else if (value.is_string()) {
+    const std::string &text = value.get_ref<const std::string &>();
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size())
+      return std::nullopt;
+  } else {
+    return std::nullopt;
+  }
+  return std::isfinite(number) ? std::optional(number) : std::nullopt;
+}
+
+bool megalith::isLfsPointer(std::string_view text) {
+  return text.starts_with("version https://git-lfs.github.com/spec/");
+}
+
 std::string megalith::jsonShort(const json &value) {
   if (value.is_number_float()) {
     const double number = value.get<double>();
@@ -237,8 +257,6 @@ std::string megalith::jsonShort(const json &value) {
     if (std::isinf(number))
       return number < 0 ? "-Infinity" : "Infinity";
   }
-  std::string all = value.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
-  if (value.is_string())
-    all = all.substr(1, all.size() - 2);
+  const std::string all = value.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
   return text::printable(all, 120);
 }

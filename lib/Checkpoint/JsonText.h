@@ -2,9 +2,9 @@
 #ifndef MEGALITH_LIB_CHECKPOINT_JSONTEXT_H
 #define MEGALITH_LIB_CHECKPOINT_JSONTEXT_H
 
+#include "megalith/Checkpoint/JsonValue.h"
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,13 +42,11 @@ struct JsonOptions {
 std::optional<JsonProblem> parseJson(std::string_view text, nlohmann::json &out,
                                      const JsonOptions &options = {});
 
-/// The value of an integer. nullopt for what is none (`1.0`, `true`, `"1"`), and
-/// for one from 2^63 on, which the library would hand out as a negative one.
-std::optional<int64_t> jsonInteger(const nlohmann::json &value);
-
-/// A value as the file has it, for messages; long ones are cut. `dump` throws
-/// where a string is no UTF-8, and writes null for a number that is not finite.
-std::string jsonShort(const nlohmann::json &value);
+/// Whether the text is what Git keeps in place of a large file (Git LFS).
+bool isLfsPointer(std::string_view text);
+/// What to do about it, behind `: `.
+constexpr const char *lfsAdvice = "this is a pointer of Git LFS, not the file itself; run `git lfs pull` in its "
+                                  "repository, or download the file";
 
 } // namespace megalith
 

@@ -3,6 +3,7 @@
 #include "megalith/Os/MappedFile.h"
 #include "megalith/Os/ReadFile.h"
 #include <algorithm>
+#include <filesystem>
 #include <fmt/format.h>
 #include <set>
 #include <sys/stat.h>
@@ -85,7 +86,7 @@ std::optional<CheckpointError> HeaderReader::readTensor(const std::string &name,
     return fail("safetensors-dtype",
                 fmt::format("tensor `{}` has the unknown dtype `{}`", name,
                             dtype.is_string() ? dtype.get<std::string>()
-                                              : dtype.dump()));
+                                              : jsonShort(dtype)));
 
   if (!shape.is_array() || std::any_of(shape.begin(), shape.end(), [](auto &d) {
         return !d.is_number_unsigned();
@@ -93,7 +94,7 @@ std::optional<CheckpointError> HeaderReader::readTensor(const std::string &name,
     return fail("safetensors-header",
                 fmt::format("tensor `{}`: `shape` must be a list of numbers "
                             "that are not negative, found `{}`",
-                            name, shape.dump()));
+                            name, jsonShort(shape)));
   TensorView view{static_cast<DType>(info - DTypes), {}, nullptr, 0};
   uint64_t bytes = info->size;
   bool overflow = false;
@@ -107,14 +108,14 @@ std::optional<CheckpointError> HeaderReader::readTensor(const std::string &name,
     return fail("safetensors-header",
                 fmt::format("tensor `{}`: the size of shape {} does not fit "
                             "in 64 bits",
-                            name, shape.dump()));
+                            name, jsonShort(shape)));
 
   if (!offsets.is_array() || offsets.size() != 2 ||
       !offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned())
     return fail("safetensors-header",
                 fmt::format("tensor `{}`: `data_offsets` must be two numbers "
                             "that are not negative, found `{}`",
-                            name, offsets.dump()));
+                            name, jsonShort(offsets)));
   uint64_t begin = offsets[0].get<uint64_t>(), end = offsets[1].get<uint64_t>();
   if (begin > end)
     return fail("safetensors-offsets",
@@ -200,6 +201,8 @@ std::optional<CheckpointError> SafetensorsFile::add(const std::string &path) {
   Files.push_back(path);
 
   const uint8_t *bytes = file->data();
+  if (isLfsPointer({reinterpret_cast<const char *>(bytes), std::min<size_t>(size, 256)}))
+    return fail("safetensors-header", lfsAdvice);
   uint64_t headerBytes = 0;
   for (int i = 7; i >= 0; --i)
     headerBytes = headerBytes << 8 | bytes[i];
@@ -224,6 +227,16 @@ std::optional<CheckpointError> SafetensorsFile::add(const std::string &path) {
   return reader.readAll(header);
 }
 
+/// Whether a path of an index leads to a file below the checkpoint's folder.
+static bool staysInside(const std::string &path) {
+  if (path.empty() || path.front() == '/' || path.find('\0') != std::string::npos)
+    return false;
+  for (const auto &part : std::filesystem::path(path))
+    if (part == "..")
+      return false;
+  return true;
+}
+
 std::optional<CheckpointError>
 SafetensorsFile::addShards(const std::string &dir) {
   auto fail = [&](const char *kind, std::string message) {
@@ -235,6 +248,8 @@ SafetensorsFile::addShards(const std::string &dir) {
     return fail(
         "safetensors-missing",
         fmt::format("cannot read the index of the weights: {}", reason));
+  if (isLfsPointer(*text))
+    return fail("safetensors-header", lfsAdvice);
   json index;
   if (auto problem = parseJson(*text, index)) {
     CheckpointError error =
@@ -248,34 +263,21 @@ SafetensorsFile::addShards(const std::string &dir) {
   if (!index.is_object() || !index.contains("weight_map") ||
       !index["weight_map"].is_object())
     return fail("safetensors-header", "the index has no object `weight_map`");
-  std::map<std::string, std::set<std::string>> shards;
+  std::set<std::string> shards;
   for (const auto &[tensor, shard] : index["weight_map"].items()) {
-    // Shards lie beside the index; a path could leave the checkpoint.
-    if (!shard.is_string() ||
-        shard.get_ref<const std::string &>().find('/') != std::string::npos)
+    if (!shard.is_string() || !staysInside(shard.get_ref<const std::string &>()))
       return fail("safetensors-header",
-                  fmt::format("tensor `{}`: expected the name of a file beside "
-                              "the index, found `{}`",
-                              tensor, shard.dump()));
-    shards[shard.get<std::string>()].insert(tensor);
+                  fmt::format("tensor `{}`: expected the name of a file in the checkpoint's folder, found `{}`",
+                              tensor, jsonShort(shard)));
+    shards.insert(shard.get<std::string>());
   }
-  for (const auto &[shard, names] : shards) {
-    size_t before = Tensors.size();
+  for (const std::string &shard : shards)
     if (auto error = add(dir + "/" + shard))
       return error;
-    // A shard's tensors are new, so those found in it are counted exactly.
-    for (const std::string &name : names)
-      if (!Tensors.count(name))
-        return fail("safetensors-header",
-                    fmt::format("tensor `{}` is not in `{}`, where the index "
-                                "puts it",
-                                name, shard));
-    if (Tensors.size() - before != names.size())
-      return fail("safetensors-header",
-                  fmt::format("`{}` holds {} tensors, but the index puts {} "
-                              "there",
-                              shard, Tensors.size() - before, names.size()));
-  }
+  // Only who reads such a tensor misses it.
+  for (const auto &[tensor, shard] : index["weight_map"].items())
+    if (!Tensors.count(tensor))
+      Listed[tensor] = shard.get<std::string>();
   return std::nullopt;
 }
 
@@ -310,4 +312,54 @@ std::optional<CheckpointError> SafetensorsFile::changed() const {
 const TensorView *SafetensorsFile::find(std::string_view name) const {
   auto found = Tensors.find(name);
   return found == Tensors.end() ? nullptr : &found->second;
+}
+
+const std::string *SafetensorsFile::listedIn(std::string_view name) const {
+  auto found = Listed.find(name);
+  return found == Listed.end() ? nullptr : &found->second;
+}
+
+//===--- names with a layer in them -----------------------------------------===//
+
+static constexpr std::string_view LayerPlace = "{i}";
+
+static size_t digitsAt(std::string_view text) {
+  return std::min(text.size(), text.find_first_not_of("0123456789"));
+}
+
+std::string megalith::layerTensor(std::string_view pattern, int64_t layer) {
+  std::string name(pattern);
+  const std::string number = std::to_string(layer);
+  for (size_t at = 0; (at = name.find(LayerPlace, at)) != name.npos; at += number.size())
+    name.replace(at, LayerPlace.size(), number);
+  return name;
+}
+
+bool megalith::matchesPattern(std::string_view pattern, std::string_view name) {
+  while (true) {
+    const size_t at = std::min(pattern.size(), pattern.find(LayerPlace));
+    if (name.substr(0, at) != pattern.substr(0, at))
+      return false;
+    name.remove_prefix(at);
+    if (at == pattern.size())
+      return name.empty();
+    pattern.remove_prefix(at + LayerPlace.size());
+    const size_t digits = digitsAt(name);
+    if (digits == 0)
+      return false;
+    name.remove_prefix(digits);
+  }
+}
+
+std::string megalith::patternOf(std::string_view name) {
+  std::string result;
+  while (true) {
+    const size_t dot = name.find('.');
+    const std::string_view part = name.substr(0, dot);
+    result += !part.empty() && digitsAt(part) == part.size() ? LayerPlace : part;
+    if (dot == name.npos)
+      return result;
+    result += '.';
+    name.remove_prefix(dot + 1);
+  }
 }

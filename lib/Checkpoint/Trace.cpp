@@ -92,7 +92,10 @@ std::string megalith::formatTrace(const Trace &trace) {
     out += text::dump(value);
     out += '\n';
   };
-  line({{"megalith_trace", Version}, {"pipeline", trace.pipeline}});
+  ordered_json header = {{"megalith_trace", Version}, {"pipeline", trace.pipeline}};
+  if (!trace.accepted.empty())
+    header["accepted"] = trace.accepted;
+  line(header);
   for (const TraceTick &tick : trace.ticks)
     line(toJson(tick));
   ordered_json results = ordered_json::array();
@@ -236,8 +239,10 @@ static bool readLine(const json &value, bool first, Trace &trace) {
       throw JsonWrong{"not a trace: the first line has no `megalith_trace`", ""};
     if (value["megalith_trace"] != Version || !value["megalith_trace"].is_number_integer())
       throw JsonWrong{fmt::format("this version reads `megalith_trace` {}", Version), "megalith_trace"};
-    header.only({"megalith_trace", "pipeline"});
+    header.only({"megalith_trace", "pipeline", "accepted"});
     trace.pipeline = header.at("pipeline").string();
+    if (const auto accepted = header.find("accepted"))
+      accepted->list([&](const JsonView &name) { trace.accepted.push_back(name.string()); });
     return false;
   }
   const JsonView line(value, "the line");

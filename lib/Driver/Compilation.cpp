@@ -9,8 +9,6 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/ADT/SmallString.h"
-#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Path.h"
 
 namespace megalith::driver {
@@ -52,7 +50,7 @@ static std::string directoryFor(const CompileOptions &options, const std::string
 
 static std::optional<LoadedModel> loadModel(const CompileOptions &options, const ast::ModelRef &ref,
                                             const std::string &pipelinePath, std::string &printed,
-                                            Diagnostics &diags) {
+                                            Acceptance &acceptance, Diagnostics &diags) {
   llvm::SmallString<256> path;
   if (!llvm::sys::path::is_absolute(ref.graph.text))
     path = llvm::sys::path::parent_path(pipelinePath);
@@ -66,6 +64,7 @@ static std::optional<LoadedModel> loadModel(const CompileOptions &options, const
   printed += ast::print(*parsed);
   LoadedModel loaded;
   loaded.name = ref.name.text;
+  loaded.file = *file;
   loaded.directory = directoryFor(options, loaded.name, diags);
   if (loaded.directory.empty())
     return std::nullopt;
@@ -74,7 +73,7 @@ static std::optional<LoadedModel> loadModel(const CompileOptions &options, const
     reportCheckpoint(diags, config.error);
     return std::nullopt;
   }
-  auto checked = checkModel(*parsed, *config, diags);
+  auto checked = checkModel(*parsed, *config, acceptance, diags);
   if (!checked)
     return std::nullopt;
   loaded.checked = std::move(*checked);
@@ -85,10 +84,19 @@ static std::optional<LoadedModel> loadModel(const CompileOptions &options, const
       return std::nullopt;
     }
     loaded.weights = std::move(*weights.value);
-    if (!checkWeights(loaded.checked, *loaded.weights, diags))
+    if (!checkWeights(loaded.checked, *loaded.weights, acceptance, diags))
       return std::nullopt;
   }
   return loaded;
+}
+
+std::vector<std::string> Compilation::accepted() const {
+  std::vector<std::string> result;
+  for (const LoadedModel &model : models)
+    for (const std::string &name : model.checked.accepted)
+      if (!llvm::is_contained(result, name))
+        result.push_back(name);
+  return result;
 }
 
 std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &diags) {
@@ -106,13 +114,18 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
       diags.note("a directory whose path has a `=` is written `./" + name + "=" + directory + "`");
     }
 
+  Acceptance acceptance(options.accept);
   std::vector<ModelFacts> facts;
   for (const ast::ModelRef &ref : pipeline->models) {
-    auto loaded = loadModel(options, ref, options.file, result.ast, diags);
+    auto loaded = loadModel(options, ref, options.file, result.ast, acceptance, diags);
     if (!loaded)
       return std::nullopt;
     result.models.push_back(std::move(*loaded));
   }
+  for (const std::string &name : acceptance.unneeded())
+    diags.report(Diag::BadOption, {}, "--accept " + name,
+                 options.needWeights ? "nothing of the checkpoint needed it; leave it out"
+                                     : "no key of config.json needed it, and tensors are not read here; leave it out");
   for (const LoadedModel &model : result.models) // stable from here on
     facts.push_back({model.name, model.checked.vocab,
                      [&model](std::string path) { return model.checked.configNumber(path); }, model.checked.eos});
@@ -125,6 +138,11 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
     module = lowerPipeline(*checked, diags.sources());
     for (const LoadedModel &model : result.models)
       lowerModel(model.checked, model.name, *module);
+    // Other files, such as lists of what is harmless, are no part of the kernel.
+    llvm::erase_if(module->root.region().ops, [&](const ir::Operation &op) {
+      return op.op == ir::Op::File && op.getInt("index") != *file &&
+             llvm::none_of(result.models, [&](const LoadedModel &m) { return op.getInt("index") == m.file; });
+    });
   } else {
     for (const auto &[name, value] : options.sets)
       diags.report(Diag::BadOption, {}, "--set " + name + "=" + value, "an IR file holds its params; edit them there");
@@ -137,6 +155,14 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
     if (!module)
       return std::nullopt;
   }
+
+  // Edited IR, too, runs with what is accepted now.
+  for (const LoadedModel &model : result.models)
+    if (ir::Operation *op = module->find(ir::Op::Model, model.name)) {
+      op->attrs.erase("accepted");
+      if (!model.checked.accepted.empty())
+        op->set("accepted", model.checked.accepted);
+    }
 
   transforms::PassOptions passOptions;
   passOptions.stopAfter = options.stopAfter;

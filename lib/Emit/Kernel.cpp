@@ -11,6 +11,9 @@ static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan
   w.line("//");
   for (const ir::Operation *model : module.all(Op::Model))
     w.comment(fmt::format("model    {} ({})", model->name, model->getString("graph")));
+  for (const ir::Operation *model : module.all(Op::Model))
+    for (const std::string &name : model->getStrings("accepted"))
+      w.comment(fmt::format("accepted {} of {}'s checkpoint, on the user's word (--accept)", name, model->name));
   for (const ir::Operation *file : module.all(Op::File))
     w.comment(fmt::format("source   {}", file->getString("path")));
   std::string params;

@@ -40,6 +40,8 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                {"high", model.getFloat("rope_high", 4)},
                {"original", model.getInt("rope_original")}};
   j["model"] = {{"name", model.name}, {"vocab", model.getInt("vocab")}};
+  if (model.has("accepted"))
+    j["accepted"] = model.getStrings("accepted");
   int64_t extraRows = 0;
   ir::walk(module.root.region(), [&](const ir::Operation &op) {
     if (op.op != Op::Issue)

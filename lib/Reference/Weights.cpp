@@ -1,4 +1,5 @@
 #include "Weights.h"
+#include "megalith/Checkpoint/SafetensorsFile.h"
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
@@ -21,9 +22,7 @@ Weights::Weights(const ir::Operation &model, WeightSource &source) {
     std::vector<int64_t> expected = op.getInts("shape");
     int64_t layers = op.getInt("layers", 1);
     for (int64_t layer = 0; layer < layers; ++layer) {
-      std::string from = op.getString("from");
-      if (size_t at = from.find("{i}"); op.has("layers") && at != from.npos)
-        from.replace(at, 3, std::to_string(layer));
+      const std::string from = layerTensor(op.getString("from"), layer);
       Tensor tensor;
       tensor.data = source.find(model.name, from, tensor.shape);
       if (!tensor.data)

@@ -20,7 +20,7 @@ using MaybeNode = std::optional<graph::NodeId>;
 class GraphChecker {
 public:
   GraphChecker(const ast::ModelFile &file, CheckedModel &model, Diagnostics &diags)
-      : file(file), model(model), g(model.graph), diags(diags), weightUsed(model.weights.size()) {}
+      : file(file), model(model), g(model.graph), diags(diags) {}
 
   bool run();
 
@@ -84,7 +84,6 @@ private:
   CheckedModel &model;
   graph::Graph &g;
   Diagnostics &diags;
-  std::vector<bool> weightUsed;
   std::vector<NodeId> *block = nullptr;
   bool inRepeat = false;
   SourceLoc attentionLoc;

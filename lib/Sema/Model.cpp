@@ -1,5 +1,6 @@
 #include "megalith/Sema/Model.h"
 #include "ModelConfig.h"
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <set>
@@ -20,16 +21,11 @@ std::string Shape::str() const {
 }
 } // namespace graph
 
-std::string CheckedWeight::tensorName(int64_t layer) const {
-  std::string name = from;
-  if (size_t at = name.find("{i}"); at != std::string::npos)
-    name.replace(at, 3, std::to_string(layer));
-  return name;
-}
+std::string CheckedWeight::tensorName(int64_t layer) const { return layerTensor(from, layer); }
 
 std::optional<double> CheckedModel::configNumber(const std::string &dottedPath) const {
   std::optional<nlohmann::json> value = file.find(dottedPath);
-  if (!value || !value->is_number())
+  if (!value || !value->is_number() || !std::isfinite(value->get<double>()))
     return std::nullopt;
   return value->get<double>();
 }
@@ -131,8 +127,23 @@ private:
 
 } // namespace
 
+/// A token that ends a request must be one.
+static bool checkEos(const ConfigFile &config, const CheckedModel &model, ConfigPlaces &places, Diagnostics &diags) {
+  for (int32_t id : model.eos) {
+    if (id < model.vocab)
+      continue;
+    const JsonSource &source = config.eosSource();
+    const SourceLoc loc = places.of(source, "eos_token_id");
+    diags.report(Diag::ConfigKey, loc,
+                 fmt::format("{}`eos_token_id` {} is not in the vocabulary, which has {} tokens; leave it out",
+                             loc ? "" : source.path + ": ", id, model.vocab));
+    return false;
+  }
+  return true;
+}
+
 std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigFile &config,
-                                       Diagnostics &diags) {
+                                       Acceptance &acceptance, Diagnostics &diags) {
   unsigned errorsBefore = diags.errors();
   CheckedModel model;
   model.file = config;
@@ -144,47 +155,28 @@ std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigF
   }
   model.eos = config.eosTokens();
   model.byteVocabulary = config.byteVocabulary();
-  model.config = readConfig(file.config, config, diags);
-  // Every later message would follow from a missing number.
-  if (diags.errors() != errorsBefore)
+  model.weightsLoc = file.weightsLoc;
+  for (const ast::Name &tensor : file.harmless.tensors)
+    model.harmlessTensors.push_back(tensor.text);
+  const ConfigUses uses = usesOfConfig(file);
+  ConfigPlaces places(diags);
+  model.config = readConfig(file.config, config, uses, places, diags);
+  const auto understood = [&] { checkUnderstood(file, config, uses, places, model, acceptance, diags); };
+  if (diags.errors() != errorsBefore) {
+    // Every later message would follow from a missing number.
+    understood();
     return std::nullopt;
+  }
   WeightChecker weights(model, diags);
   for (const ast::WeightDecl &decl : file.weights)
     weights.check(decl);
-  if (diags.errors() != errorsBefore || !checkGraph(file, model, diags))
+  const bool right = diags.errors() == errorsBefore && checkGraph(file, model, diags);
+  // A graph with mistakes of its own may use less than it will.
+  if (right || !config.rope(/*headDim=*/2, /*theta=*/1))
+    understood();
+  if (!right || !checkEos(config, model, places, diags) || diags.errors() != errorsBefore)
     return std::nullopt;
   return model;
-}
-
-bool checkWeights(const CheckedModel &model, const SafetensorsFile &file, Diagnostics &diags) {
-  unsigned errorsBefore = diags.errors();
-  std::vector<std::string> names;
-  for (const auto &[name, tensor] : file.tensors())
-    names.push_back(name);
-  for (const CheckedWeight &weight : model.weights) {
-    if (!weight.alias.empty())
-      continue;
-    for (int64_t layer = 0; layer < (weight.perLayer ? model.layers : 1); ++layer) {
-      std::string name = weight.tensorName(layer);
-      const TensorView *tensor = file.find(name);
-      if (!tensor) {
-        diags.report(Diag::MissingTensor, weight.loc, file.path(), name, weight.name);
-        diags.suggest(name, names);
-        break;
-      }
-      if (tensor->shape != weight.shape) {
-        diags.report(Diag::TensorShape, weight.loc, name, file.path(), tensor->shapeText(),
-                     weight.name, fmt::format("{}", weight.shape));
-        break;
-      }
-      if (tensor->dtype != DType::BF16) {
-        diags.report(Diag::TensorType, weight.loc, name, file.path(),
-                     std::string(dtypeName(tensor->dtype)));
-        break;
-      }
-    }
-  }
-  return diags.errors() == errorsBefore;
 }
 
 } // namespace megalith

@@ -206,22 +206,6 @@ private:
   Diagnostics &diags;
 };
 
-/// Reads one key; nullopt when it is absent or was reported.
-std::optional<ConfigValue> readKey(const ast::ConfigEntry &entry, const nlohmann::json &value,
-                                   const ConfigFile &file, Diagnostics &diags) {
-  if (value.is_boolean())
-    return ConfigValue(value.get<bool>());
-  if (value.is_number_integer())
-    return ConfigValue(value.get<int64_t>());
-  if (value.is_number())
-    return ConfigValue(value.get<double>());
-  if (value.is_string())
-    return ConfigValue(value.get<std::string>());
-  diags.report(Diag::ConfigValueKind, entry.key.loc, entry.key.text, file.path(),
-               value.is_null() ? "null" : value.is_array() ? "a list" : "an object");
-  return std::nullopt;
-}
-
 } // namespace
 
 std::optional<ConfigValue> evaluateConstant(const ast::Expr &expr, const ConfigNames &names,
@@ -252,65 +236,6 @@ bool isConstant(const ast::Expr &expr, const ConfigNames &names) {
   default:
     return false;
   }
-}
-
-ConfigNames readConfig(const std::vector<ast::ConfigEntry> &entries, const ConfigFile &file,
-                       Diagnostics &diags) {
-  ConfigNames names;
-  unsigned errorsBefore = diags.errors();
-  // A default may use a name whose key is missing; that was said already.
-  auto fallback = [&](const ast::ConfigEntry &entry, const std::string &name) {
-    if (diags.errors() != errorsBefore)
-      return;
-    if (auto v = evaluateConstant(*entry.fallback, names, diags))
-      names[name] = *v;
-  };
-  auto missing = [&](const ast::ConfigEntry &entry, const std::string &name) {
-    diags.report(Diag::MissingConfigKey, entry.key.loc, file.path(), entry.key.text, name);
-    diags.suggest(entry.key.text, file.keys());
-  };
-  for (const ast::ConfigEntry &entry : entries) {
-    // The rotary embedding is read by ConfigFile::rope, whichever spelling the
-    // checkpoint uses; here only the presence of its keys is checked.
-    if (!entry.parts.empty()) {
-      for (const ast::ConfigEntry &part : entry.parts) {
-        std::string name = entry.name.text + "." + part.name.text;
-        if (entry.name.text != "rope" ||
-            (part.name.text != "theta" && part.name.text != "scaling")) {
-          diags.report(Diag::UnknownKey, part.name.loc, part.name.text,
-                       "`config." + entry.name.text + "`");
-          if (entry.name.text == "rope")
-            diags.suggest(part.name.text, {"theta", "scaling"});
-          continue;
-        }
-        std::optional<nlohmann::json> value = file.find(part.key.text);
-        bool absent = !value || value->is_null();
-        if (part.name.text == "scaling")
-          continue;
-        if (!absent) {
-          if (auto v = readKey(part, *value, file, diags))
-            names[name] = *v;
-        } else if (part.fallback) {
-          fallback(part, name);
-        } else {
-          missing(part, name);
-        }
-      }
-      continue;
-    }
-    std::optional<nlohmann::json> value = file.find(entry.key.text);
-    // Checkpoints write null for "use the default".
-    if (!value || (value->is_null() && entry.fallback)) {
-      if (!entry.fallback)
-        missing(entry, entry.name.text);
-      else
-        fallback(entry, entry.name.text);
-      continue;
-    }
-    if (auto v = readKey(entry, *value, file, diags))
-      names[entry.name.text] = *v;
-  }
-  return names;
 }
 
 } // namespace megalith

@@ -13,9 +13,42 @@ namespace megalith {
 /// Names that constants may use; nested entries are dotted.
 using ConfigNames = std::map<std::string, ConfigValue>;
 
-/// Reads `config:` from config.json. Reports missing keys and wrong types.
+/// What a model file does with a name of `config:`, and so what its value must be.
+struct ConfigUse {
+  bool size = false;    ///< a dimension, a number of layers
+  bool flag = false;    ///< a condition
+  bool number = false;  ///< in the graph
+  bool epsilon = false; ///< as the last argument of a norm
+};
+/// By name, dotted for nested entries. A name that is missing here is used nowhere:
+/// its key is not understood.
+using ConfigUses = std::map<std::string, ConfigUse>;
+ConfigUses usesOfConfig(const ast::ModelFile &file);
+
+/// Places in config.json and generation_config.json, which become sources when the
+/// first is asked for.
+class ConfigPlaces {
+public:
+  explicit ConfigPlaces(Diagnostics &diags) : diags(diags) {}
+  /// The key at this dotted path, or the object around it.
+  SourceLoc of(const JsonSource &source, const std::string &path);
+  /// The same of a key as a model file names it: each member of the rotary embedding
+  /// has two paths.
+  SourceLoc ofKey(const ConfigFile &file, const std::string &key);
+
+private:
+  Diagnostics &diags;
+  std::map<std::string, uint32_t> files;
+};
+
+/// Reads `config:` from config.json. Reports missing keys and wrong values.
 ConfigNames readConfig(const std::vector<ast::ConfigEntry> &entries, const ConfigFile &file,
-                       Diagnostics &diags);
+                       const ConfigUses &uses, ConfigPlaces &places, Diagnostics &diags);
+
+/// Reports what of config.json is not what `requires:` says, and each key that nothing
+/// of the model file understands, unless the user accepts it.
+void checkUnderstood(const ast::ModelFile &file, const ConfigFile &config, const ConfigUses &uses,
+                     ConfigPlaces &places, CheckedModel &model, Acceptance &acceptance, Diagnostics &diags);
 
 /// Evaluates a constant expression; reports and returns nullopt on an error.
 std::optional<ConfigValue> evaluateConstant(const ast::Expr &expr, const ConfigNames &names,

@@ -167,9 +167,12 @@ void GraphChecker::checkEnd() {
   for (const Definition &d : definitions)
     if (!d.used)
       diags.report(Diag::UnusedGraphValue, d.loc, d.name);
-  for (size_t i = 0; i < weightUsed.size(); ++i)
-    if (!weightUsed[i])
-      diags.report(Diag::UnusedWeight, model.weights[i].loc, model.weights[i].name);
+  for (const CheckedWeight &weight : model.weights)
+    if (!weight.alias.empty() && weight.used)
+      model.weights[*findWeight(weight.alias)].used = true;
+  for (const CheckedWeight &weight : model.weights)
+    if (!weight.used)
+      diags.report(Diag::UnusedWeight, weight.loc, weight.name);
 }
 
 NodeId GraphChecker::add(Node node) {

@@ -383,8 +383,8 @@ std::optional<WeightId> GraphChecker::useWeight(const ast::Expr &e, size_t rank,
       reportUnknown(e);
     return std::nullopt;
   }
-  const CheckedWeight &weight = model.weights[*w];
-  weightUsed[*w] = true;
+  CheckedWeight &weight = model.weights[*w];
+  weight.used = true;
   if (weight.shape.size() != rank) {
     diags.report(Diag::WeightUse, e.loc, weight.name, fmt::format("{}", weight.shape),
                  rank == 1 ? "a vector" : "a matrix");
@@ -444,13 +444,10 @@ bool GraphChecker::checkRopeConfig(const ast::Expr &e) {
     ropeReported = true;
     return false;
   }
-  Result<RopeParams> rope = model.file.rope(model.headDim);
+  // Theta may be a default of the model file or stand under a key of its own.
+  Result<RopeParams> rope = model.file.rope(model.headDim, *value);
   if (rope) {
     model.rope = *rope;
-  } else if (!model.file.find("rope_parameters.rope_theta") &&
-             !model.file.find("rope_scaling.rope_type")) {
-    // Theta is a default of the model file or stands under a key of its own.
-    model.rope = RopeParams{.theta = *value, .headDim = static_cast<int>(model.headDim)};
   } else {
     diags.report(Diag::RopeConfig, e.loc, model.file.path(), rope.error.message);
     ropeReported = true;

@@ -1,5 +1,10 @@
 #include "Reader.h"
 #include "megalith/Syntax/Parse.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Path.h"
+#include <cerrno>
+#include <cstring>
 
 namespace megalith::ast {
 
@@ -16,7 +21,8 @@ public:
     if (root.kind != YamlNode::Map)
       return std::move(file);
     checkKeys(sections, what,
-              {"model", "numerics", "config", "weights", "graph"});
+              {"model", "numerics", "config", "weights", "graph", "requires",
+               "harmless"});
     requireKeys(sections, what, root.loc,
                 {"model", "config", "weights", "graph"});
     if (const YamlNode *model = find(sections, "model"))
@@ -28,6 +34,16 @@ public:
     if (const YamlNode *config = find(sections, "config"))
       for (const KeyValue &entry : entries(*config, "`config`"))
         file.config.push_back(readConfig(entry));
+    for (const KeyValue &section : sections)
+      if (section.key.text == "config")
+        file.configLoc = section.key.loc;
+      else if (section.key.text == "weights")
+        file.weightsLoc = section.key.loc;
+    if (const YamlNode *required = find(sections, "requires"))
+      for (const KeyValue &entry : entries(*required, "`requires`"))
+        file.requirements.push_back(readRequirement(entry));
+    if (const YamlNode *harmless = find(sections, "harmless"))
+      readHarmless(*harmless, "`harmless`", /*mayShare=*/true);
     if (const YamlNode *weights = find(sections, "weights"))
       readWeights(*weights);
     if (const YamlNode *graph = find(sections, "graph"))
@@ -63,6 +79,120 @@ private:
     if (fallback)
       config.fallback = readExpr(*fallback, "`default` of " + what, "it is one constant");
     return config;
+  }
+
+  std::optional<Literal> readLiteral(const YamlNode &node,
+                                     const std::string &what) {
+    Literal literal;
+    literal.loc = node.loc;
+    literal.text = node.text;
+    if (node.kind == YamlNode::Null) {
+      literal.text = "null";
+      return literal;
+    }
+    if (node.kind == YamlNode::Map && node.entries.empty()) {
+      literal.kind = Literal::Empty;
+      literal.text = "{}";
+      return literal;
+    }
+    if (node.kind != YamlNode::Scalar) {
+      diags.report(Diag::WrongNodeKind, node.loc, what,
+                   "a value: a word, a number, `true`, `false`, `null` or `{}`",
+                   describe(node));
+      return std::nullopt;
+    }
+    literal.kind = Literal::String;
+    if (node.quoted)
+      return literal;
+    if (node.text == "true" || node.text == "false") {
+      literal.kind = Literal::Bool;
+      literal.flag = node.text == "true";
+    } else if (!llvm::StringRef(node.text).getAsDouble(literal.number)) {
+      literal.kind = Literal::Number;
+    }
+    return literal;
+  }
+
+  /// One value, or a list of them.
+  std::vector<Literal> readLiterals(const YamlNode &node,
+                                    const std::string &what) {
+    std::vector<Literal> result;
+    auto one = [&](const YamlNode &item) {
+      if (std::optional<Literal> literal = readLiteral(item, what))
+        result.push_back(std::move(*literal));
+    };
+    if (node.kind != YamlNode::Sequence)
+      one(node);
+    else if (node.items.empty())
+      diags.report(Diag::WrongNodeKind, node.loc, what, "a value or several",
+                   "an empty list");
+    for (const auto &item : node.items)
+      one(*item);
+    return result;
+  }
+
+  Requirement readRequirement(const KeyValue &entry) {
+    const std::string what =
+        ticks(entry.key.text) + " of " + ticks("requires");
+    Requirement result;
+    result.key = entry.key;
+    const YamlNode &value = *entry.value;
+    if (value.kind != YamlNode::Map || value.entries.empty()) {
+      result.values = readLiterals(value, what);
+      return result;
+    }
+    std::vector<KeyValue> keys = entries(value, what);
+    checkKeys(keys, what, {"is", "each", "default"});
+    const YamlNode *is = find(keys, "is"), *each = find(keys, "each");
+    if (!is && !each)
+      requireKeys(keys, what, entry.key.loc, {"is"});
+    if (is && each)
+      diags.report(Diag::UnknownKey, each->loc, "each", what + " with `is`");
+    result.each = each && !is;
+    if (is || each)
+      result.values = readLiterals(is ? *is : *each, what);
+    if (const YamlNode *fallback = find(keys, "default"))
+      result.fallback = readLiteral(*fallback, "`default` of " + what);
+    return result;
+  }
+
+  void readHarmless(const YamlNode &node, const std::string &what,
+                    bool mayShare) {
+    std::vector<KeyValue> lists = entries(node, what);
+    if (mayShare)
+      checkKeys(lists, what, {"shared", "keys", "tensors"});
+    else
+      checkKeys(lists, what, {"keys", "tensors"});
+    auto words = [&](const char *key, const char *expected,
+                     std::vector<Name> &out) {
+      const YamlNode *list = find(lists, key);
+      const std::string which = ticks(key) + " of " + what;
+      if (list && expectKind(*list, YamlNode::Sequence, which, "a list"))
+        for (const auto &item : list->items)
+          out.push_back(readWord(*item, "an entry of " + which, expected));
+    };
+    words("keys", "a key of config.json", file.harmless.keys);
+    words("tensors", "the name of a tensor", file.harmless.tensors);
+    if (const YamlNode *shared = mayShare ? find(lists, "shared") : nullptr)
+      readShared(readWord(*shared, "`shared` of " + what, "the path of a file"));
+  }
+
+  /// The lists of another file, whose path is relative to the model file.
+  void readShared(const Name &name) {
+    if (!name.loc)
+      return;
+    llvm::SmallString<256> path;
+    if (!llvm::sys::path::is_absolute(name.text))
+      path = llvm::sys::path::parent_path(diags.sources().name(file.file));
+    llvm::sys::path::append(path, name.text);
+    auto opened = diags.sources().open(std::string(path));
+    if (!opened) {
+      diags.report(Diag::CannotReadFile, name.loc, std::string(path),
+                   std::strerror(errno));
+      return;
+    }
+    if (auto root = readYaml(diags, *opened, "a list of what is harmless"))
+      readHarmless(*root, "the file", /*mayShare=*/false);
   }
 
   void readWeights(const YamlNode &node) {

@@ -243,6 +243,20 @@ std::string print(const ModelFile &model) {
     p.line(model.graph.front().loc, "graph");
     p.body(model.graph);
   }
+  for (const Requirement &r : model.requirements) {
+    std::string text;
+    for (const Literal &value : r.values)
+      text += (text.empty() ? "" : " or ") + value.text;
+    p.line(r.key.loc,
+           fmt::format("requires {}: {}{}{}", r.key.text, r.each ? "each " : "",
+                       text, r.fallback ? ", default " + r.fallback->text : ""));
+  }
+  for (const Name &key : model.harmless.keys)
+    if (key.loc.file == model.file)
+      p.line(key.loc, "harmless key " + key.text);
+  for (const Name &tensor : model.harmless.tensors)
+    if (tensor.loc.file == model.file)
+      p.line(tensor.loc, "harmless tensor " + tensor.text);
   return p.out;
 }
 

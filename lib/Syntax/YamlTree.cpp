@@ -158,6 +158,7 @@ public:
     findPlaces(*node, source, pos);
     bool quotes = source.substr(pos).starts_with("'") ||
                   source.substr(pos).starts_with("\"");
+    node->quoted = quotes;
     if (quotes && !isClosed(source, pos)) {
       unusable = true;
       diags.report(Diag::YamlSyntax, node->loc, "a quote that is not closed");

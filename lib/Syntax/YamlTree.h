@@ -19,6 +19,7 @@ struct YamlNode {
   /// Scalar: the value, unquoted and unfolded. Null: the word for it, if one stands there.
   std::string text;
   SourceLoc loc;    ///< an empty value has the place of its key
+  bool quoted = false; ///< Scalar: in quotes, so `'true'` is a text
 
   struct Place {
     uint32_t line, column;

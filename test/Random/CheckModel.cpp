@@ -88,7 +88,8 @@ private:
     auto config = ConfigFile::parse(source.config);
     if (!config)
       return fail("config.json: " + config.error.message);
-    auto checked = megalith::checkModel(*parsed, *config, diags);
+    Acceptance acceptance;
+    auto checked = megalith::checkModel(*parsed, *config, acceptance, diags);
     if (!checked)
       return failWithDiagnostics("the model is not accepted");
     model = std::move(*checked);

@@ -140,13 +140,16 @@ public:
     auto compiled = compileFor(command, diags);
     if (!compiled || !checkOutputs(outputsOf(command), filesRead(*compiled, diags.sources()), diags) || !openDevice())
       return false;
-    shape = shapeName(compiled->models.front().checked.file.path());
+    reportAccepted(*compiled, diags);
+    subject.shape = shapeName(compiled->models.front().checked.file.path());
+    subject.accepted = compiled->accepted();
     {
       auto engine = makeBenchEngine(command, *compiled, target(), false, diags);
       if (!engine)
         return false;
       if (!command.json)
-        llvm::outs() << fmt::format("{}: {}, {} new tokens{}\n{}", engine->device, shape, command.tokens,
+        llvm::outs() << acceptedLine(subject.accepted)
+                     << fmt::format("{}: {}, {} new tokens{}\n{}", engine->device, subject.shape, command.tokens,
                                     engine->manifest().pages && !command.prefill ? ", K and V of the context in place"
                                                                                   : "",
                                     formatTableHead(!command.cpu, command.prefill));
@@ -159,22 +162,28 @@ public:
       return false;
     if (command.json)
       for (size_t i = 0; i < points.size(); ++i)
-        llvm::outs() << formatJsonLine(points[i], phases[i], deviceName, shape);
-    return (command.csvFile.empty() || writeOutput(command.csvFile, formatCsv(points, shape), diags)) &&
-           (command.plotFile.empty() ||
-            writeOutput(command.plotFile, formatPlot(points, shape + ", " + deviceName), diags));
+        llvm::outs() << formatJsonLine(points[i], phases[i], subject);
+    return (command.csvFile.empty() || writeOutput(command.csvFile, formatCsv(points, subject), diags)) &&
+           (command.plotFile.empty() || writeOutput(command.plotFile, formatPlot(points, plotTitle()), diags));
   }
 
 private:
   const BenchCommand &command;
   Diagnostics &diags;
   std::optional<runtime::Device> device;
-  std::string shape, deviceName;
+  BenchSubject subject;
   std::vector<BenchPoint> points;
   std::vector<std::vector<PhaseTime>> phases;
   std::vector<int64_t> firstTicks; ///< of the decode window
 
   runtime::Device *target() { return device ? &*device : nullptr; }
+
+  std::string plotTitle() const {
+    std::string title = subject.shape + ", " + subject.device;
+    for (const std::string &name : subject.accepted)
+      title += ", accepted " + name;
+    return title;
+  }
 
   std::vector<std::pair<int64_t, int64_t>> combinations() const {
     std::vector<std::pair<int64_t, int64_t>> all;
@@ -236,7 +245,7 @@ private:
     BenchPoint point;
     point.context = context;
     point.batch = batch;
-    deviceName = engine.device;
+    subject.device = engine.device;
     // The first run of a combination is not counted: caches and clocks get ready.
     const int64_t runs = command.cpu ? 1 : command.repeats + 1;
     std::vector<double> ms, rates, floors, percents, bandwidths, kernels, prompts;
@@ -302,7 +311,7 @@ private:
                      << formatPhases(phases[i], !command.cpu);
       if (!command.timelineFile.empty() &&
           !writeOutput(command.timelineFile,
-                       formatTimeline(*outcome, engine->manifest(), how.stampTicks, ticks), diags))
+                       formatTimeline(*outcome, engine->manifest(), how.stampTicks, ticks, subject.accepted), diags))
         return false;
     }
     if (!command.phases)

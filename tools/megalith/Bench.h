@@ -76,18 +76,21 @@ std::vector<PhaseTime> phaseTimes(const runtime::RunOutcome &outcome, const runt
                                   int64_t stampTicks, TickRange ticks);
 /// One such tick for a viewer of Chrome's trace format: a thread per CTA, an event per phase.
 std::string formatTimeline(const runtime::RunOutcome &outcome, const runtime::Manifest &manifest,
-                           int64_t stampTicks, TickRange ticks);
+                           int64_t stampTicks, TickRange ticks, const std::vector<std::string> &accepted);
 
-/// `shape`: for a reader, which model this was.
-std::string formatCsv(const std::vector<BenchPoint> &points, const std::string &shape);
+/// What was measured, for a reader.
+struct BenchSubject {
+  std::string device, shape;
+  std::vector<std::string> accepted; ///< of config.json, on the user's word
+};
+std::string formatCsv(const std::vector<BenchPoint> &points, const BenchSubject &subject);
 /// Percent of the floor over the context, or over the batch when only that varies.
 std::string formatPlot(const std::vector<BenchPoint> &points, const std::string &title);
 std::string formatTableHead(bool timed, bool prompts);
 std::string formatTableLine(const BenchPoint &point, bool prompts);
 /// Times are microseconds, or steps of the CPU executor.
 std::string formatPhases(const std::vector<PhaseTime> &phases, bool timed);
-std::string formatJsonLine(const BenchPoint &point, const std::vector<PhaseTime> &phases, const std::string &device,
-                           const std::string &shape);
+std::string formatJsonLine(const BenchPoint &point, const std::vector<PhaseTime> &phases, const BenchSubject &subject);
 
 } // namespace megalith::tool
 #endif

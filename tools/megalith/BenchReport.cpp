@@ -3,6 +3,7 @@
 #include "megalith/Text/Text.h"
 #include <algorithm>
 #include <cmath>
+#include <fmt/ranges.h>
 #include <set>
 
 namespace megalith::tool {
@@ -41,11 +42,12 @@ static double significant(double value) {
   return std::isfinite(value) && value != 0 ? std::stod(fmt::format("{:.6g}", value)) : value;
 }
 
-std::string formatJsonLine(const BenchPoint &p, const std::vector<PhaseTime> &phases, const std::string &device,
-                           const std::string &shape) {
+std::string formatJsonLine(const BenchPoint &p, const std::vector<PhaseTime> &phases, const BenchSubject &subject) {
   nlohmann::ordered_json j;
-  j["device"] = device;
-  j["shape"] = shape;
+  j["device"] = subject.device;
+  j["shape"] = subject.shape;
+  if (!subject.accepted.empty())
+    j["accepted"] = subject.accepted;
   j["context"] = p.context;
   j["batch"] = p.batch;
   if (p.times) {
@@ -83,15 +85,20 @@ static std::string quoted(const std::string &text) {
   return out + "\"";
 }
 
-std::string formatCsv(const std::vector<BenchPoint> &points, const std::string &shape) {
-  std::string out = "shape,context,batch,ms_per_token,tokens_per_s,floor_ms,percent_of_floor,bandwidth_gb_s,prompt_ms\n";
+std::string formatCsv(const std::vector<BenchPoint> &points, const BenchSubject &subject) {
+  const bool accepted = !subject.accepted.empty();
+  std::string out = "shape,context,batch,ms_per_token,tokens_per_s,floor_ms,percent_of_floor,bandwidth_gb_s,prompt_ms";
+  out += accepted ? ",accepted\n" : "\n";
   for (const BenchPoint &p : points) {
-    out += fmt::format("{},{},{}", quoted(shape), p.context, p.batch);
+    out += fmt::format("{},{},{}", quoted(subject.shape), p.context, p.batch);
     if (p.times)
-      out += fmt::format(",{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g}\n", p.times->msPerToken, p.times->tokensPerSecond,
+      out += fmt::format(",{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g}", p.times->msPerToken, p.times->tokensPerSecond,
                          p.times->floorMs, p.times->percent, p.times->bandwidth / 1e9, p.times->promptMs);
     else
-      out += ",,,,,,\n";
+      out += ",,,,,,";
+    if (accepted)
+      out += "," + quoted(fmt::format("{}", fmt::join(subject.accepted, " ")));
+    out += "\n";
   }
   return out;
 }

@@ -119,7 +119,7 @@ std::vector<PhaseTime> phaseTimes(const runtime::RunOutcome &outcome, const runt
 }
 
 std::string formatTimeline(const runtime::RunOutcome &outcome, const runtime::Manifest &m, int64_t stampTicks,
-                           TickRange ticks) {
+                           TickRange ticks, const std::vector<std::string> &accepted) {
   using nlohmann::ordered_json;
   const Stamps stamps(outcome, m, stampTicks, ticks);
   const int64_t tick = (stamps.first + stamps.last) / 2;
@@ -142,7 +142,10 @@ std::string formatTimeline(const runtime::RunOutcome &outcome, const runtime::Ma
     }
   }
   // A line per event: readable, and small.
-  std::string out = "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n";
+  std::string out = "{\"displayTimeUnit\": \"ns\", ";
+  if (!accepted.empty())
+    out += "\"otherData\": " + ordered_json{{"accepted", accepted}}.dump() + ", ";
+  out += "\"traceEvents\": [\n";
   for (size_t i = 0; i < events.size(); ++i)
     out += text::dump(events[i]) + (i + 1 < events.size() ? ",\n" : "\n");
   return out + "]}\n";

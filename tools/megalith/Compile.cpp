@@ -1,10 +1,16 @@
 #include "Options.h"
+#include "Report.h"
 #include "megalith/IR/Text.h"
 #include "megalith/Plan/Plan.h"
 #include "megalith/Text/Text.h"
 #include "llvm/Support/raw_ostream.h"
 
 namespace megalith::tool {
+
+void reportAccepted(const driver::Compilation &compiled, Diagnostics &diags) {
+  for (const std::string &name : compiled.accepted())
+    diags.report(Diag::AcceptedOnWord, {}, name);
+}
 
 /// Registers, spills and shared memory of each kernel.
 static void reportResources(const jit::CompileResult &result) {
@@ -60,6 +66,7 @@ bool compileCommand(const CompileCommand &command, Diagnostics &diags) {
   auto compiled = driver::compile(options, diags);
   if (!compiled || !checkOutputs(outputs, filesRead(*compiled, diags.sources()), diags))
     return false;
+  reportAccepted(*compiled, diags);
   const ir::Module &module = compiled->module;
   auto write = [&](const std::string &text) { return writeOutput(command.output, text, diags); };
   if (stopped)
@@ -67,7 +74,7 @@ bool compileCommand(const CompileCommand &command, Diagnostics &diags) {
   ir::PrintOptions print;
   switch (command.emit) {
   case Emit::Ast:
-    return write(compiled->ast);
+    return write(acceptedLine(compiled->accepted()) + compiled->ast);
   case Emit::Pipe:
   case Emit::Tick:
     print.part = ir::PrintOptions::Control;
@@ -83,7 +90,7 @@ bool compileCommand(const CompileCommand &command, Diagnostics &diags) {
   if (!plan)
     return false;
   if (command.emit == Emit::Plan)
-    return write(plan::print(*plan));
+    return write(acceptedLine(compiled->accepted()) + plan::print(*plan));
   driver::Source source = driver::emitSource(module, *plan, diags);
   if (command.emit == Emit::Manifest)
     return write(source.manifest);

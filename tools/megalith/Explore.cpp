@@ -38,6 +38,7 @@ bool exploreCommand(const ExploreCommand &command, Diagnostics &diags) {
   auto compiled = driver::compile(options, diags);
   if (!compiled)
     return false;
+  reportAccepted(*compiled, diags);
   auto inputs = readInputs(run, *compiled, diags);
   if (!inputs)
     return false;
@@ -82,7 +83,7 @@ bool exploreCommand(const ExploreCommand &command, Diagnostics &diags) {
   }
   if (!agreesWithReference(run, *compiled, *inputs, result->first.trace, diags))
     return false;
-  llvm::outs() << fmt::format(
+  llvm::outs() << acceptedLine(compiled->accepted()) << fmt::format(
       "{} schedules (round robin, then seeds {} to {}), {:.1f} million steps in {:.1f} s: nothing found\n"
       "{} ticks, {} rows, {} tokens: tokens, logits, K and V and traces equal bit for bit in all; the reference "
       "executor agrees\n",

@@ -86,6 +86,9 @@ struct NamedFile {
 bool checkOutputs(const std::vector<NamedFile> &outputs, const std::vector<NamedFile> &inputs, Diagnostics &diags);
 /// What a compilation has read beside the files of the command line.
 std::vector<NamedFile> filesRead(const driver::Compilation &compiled, const SourceFiles &sources);
+/// Warns of each key and tensor that was taken on the user's word.
+void reportAccepted(const driver::Compilation &compiled, Diagnostics &diags);
+
 /// Writes `data` to `path` ("-": the standard output); reports `cannot-write-file`.
 bool writeOutput(const std::string &path, llvm::StringRef data, Diagnostics &diags);
 

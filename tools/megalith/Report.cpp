@@ -19,6 +19,15 @@ int64_t RunReport::tokens() const {
 
 double RunReport::tokensPerPass() const { return passes ? double(tokens()) / passes : 0; }
 
+std::string acceptedLine(const std::vector<std::string> &accepted) {
+  std::vector<std::string> names;
+  for (const std::string &name : accepted)
+    names.push_back("`" + text::printable(name) + "`");
+  return names.empty() ? ""
+                       : fmt::format("taken on your word (--accept), so that the tokens may be wrong: {}\n",
+                                     fmt::join(names, ", "));
+}
+
 std::string faultText(const std::string &name) {
 #define FAULT(Enum, Code, Name, Text)                                                              \
   if (name == Name)                                                                                \
@@ -78,6 +87,8 @@ std::string formatJson(const RunReport &report, const std::vector<Request> &requ
     summary["compile_ms"] = rounded(report.compileMs);
     summary["cache_hit"] = *report.cacheHit;
   }
+  if (!report.accepted.empty())
+    summary["accepted"] = report.accepted;
   summary["metrics"] = report.metrics;
   line({{"summary", summary}});
   return out;
@@ -198,6 +209,7 @@ std::string formatText(const RunReport &report, const std::vector<Request> &requ
     out += fmt::format("kernel {} in {:.0f} ms, weights loaded in {:.0f} ms, {} {}\n",
                        *report.cacheHit ? "from the cache" : "compiled", report.compileMs, report.loadMs,
                        report.launches, report.launches == 1 ? "launch" : "launches");
+  out += acceptedLine(report.accepted);
   for (const auto &[name, value] : report.metrics)
     out += fmt::format("{} = {}\n", shown(name), value);
   return out;
@@ -208,6 +220,8 @@ std::string formatLogits(const RunReport &report, const std::vector<Request> &re
   header["ids"] = ordered_json::array();
   header["shapes"] = ordered_json::array();
   header["dtype"] = "f32";
+  if (!report.accepted.empty())
+    header["accepted"] = report.accepted;
   std::string data;
   for (size_t i = 0; i < requests.size(); ++i) {
     const std::vector<float> &logits = report.requests[i].logits;

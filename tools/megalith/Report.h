@@ -31,10 +31,14 @@ struct RunReport {
   double loadMs = 0, compileMs = 0;
   std::optional<bool> cacheHit; ///< cuda and cpu
   unsigned launches = 0;        ///< of the resident kernel
+  std::vector<std::string> accepted; ///< of the checkpoints, on the user's word
 
   int64_t tokens() const;
   double tokensPerPass() const;
 };
+
+/// What was taken on the user's word, as a line for readers; empty without.
+std::string acceptedLine(const std::vector<std::string> &accepted);
 
 /// Explanation of a fault's name (IR/Faults.def).
 std::string faultText(const std::string &name);

@@ -101,6 +101,7 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   auto compiled = driver::compile(options, diags);
   if (!compiled || !checkOutputs(outputsOf(command), filesRead(*compiled, diags.sources()), diags))
     return false;
+  reportAccepted(*compiled, diags);
   auto inputs = readInputs(command, *compiled, diags);
   if (!inputs)
     return false;
@@ -132,6 +133,7 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   if (!report)
     return false;
 
+  report->accepted = report->trace.accepted = compiled->accepted();
   if (!command.kvHash) // `--repeat` and schedules take the hashes only to compare them
     for (TraceTick &tick : report->trace.ticks)
       for (TracePass &pass : tick.passes)

@@ -43,6 +43,10 @@ Option<std::string> profile("device-profile", cl::value_desc("name"),
                             cl::desc("Device to plan for: h200, h100, a100, b200, cpu (compile: one of --arch, or h200; run: "
                                      "the GPU that is there, or cpu)"),
                             EVERY);
+OptionList acceptNames("accept", cl::value_desc("key"),
+                       cl::desc("Take a key of config.json, or a tensor ({i}: any number), that the model file "
+                                "does not understand, on your word; all outputs say so"),
+                       EVERY);
 Option<std::string> irFile("ir", cl::value_desc("file"),
                            cl::desc("Start from this IR, printed by --stop-after and edited, in place of the YAML's"),
                            ALL);
@@ -277,6 +281,7 @@ bool fillCommon(driver::CompileOptions &options, Diagnostics &diags) {
   options.file = pipelineFile;
   for (const std::string &setting : planSettings)
     options.planSettings.push_back(setting);
+  options.accept.assign(acceptNames.begin(), acceptNames.end());
   if (!profile.empty())
     options.profile = profile;
   options.irFile = irFile;

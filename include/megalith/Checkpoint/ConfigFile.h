@@ -2,14 +2,26 @@
 #ifndef MEGALITH_CHECKPOINT_CONFIGFILE_H
 #define MEGALITH_CHECKPOINT_CONFIGFILE_H
 
+#include "megalith/Checkpoint/JsonValue.h"
 #include "megalith/Checkpoint/Result.h"
 #include "megalith/Checkpoint/RopeTable.h"
-#include <nlohmann/json.hpp>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace megalith {
+
+/// A JSON file as it was read, for messages that point into it.
+struct JsonSource {
+  struct Place {
+    unsigned line = 0, column = 0; ///< from 1; 0 when the file has no such key
+  };
+  std::string path;
+  std::shared_ptr<const std::string> text;
+  std::map<std::string, Place> places; ///< of keys, by dotted path
+};
 
 /// config.json and, when there is one, generation_config.json of a Hugging Face
 /// checkpoint directory.
@@ -19,11 +31,12 @@ namespace megalith {
 /// these keys can be looked up whichever spelling the file used:
 /// `rope_theta`, `rope_scaling` (null when the type is `default`),
 /// `rope_scaling.rope_type`, `rope_parameters.rope_theta`,
-/// `rope_parameters.rope_type` and the members that the type needs.
+/// `rope_parameters.rope_type` and the members that the type needs. A member that
+/// is null is absent.
 class ConfigFile {
 public:
   /// Reads `dir`/config.json, or `dir` itself when it is a file. Errors: `config-missing`, `config-syntax` (line
-  /// and column set), `config-key` (a key of a wrong type).
+  /// and column set), `config-key` (a wrong value of a key that is read here).
   static Result<ConfigFile> load(const std::string &dir);
 
   /// The same from texts; `file` is named in errors. An empty
@@ -36,32 +49,51 @@ public:
   /// component is absent; a JSON null is a value.
   std::optional<nlohmann::json> find(std::string_view dottedPath) const;
 
+  /// The keys that are read here, whatever a model file says: `eos_token_id`,
+  /// `byte_vocabulary`, `max_position_embeddings`.
+  static const std::vector<std::string> &ownKeys();
+
   /// The tokens that end a sequence: `eos_token_id` of generation_config.json,
   /// else of config.json, a number or a list. Empty when neither names one.
   const std::vector<int32_t> &eosTokens() const { return Eos; }
+  /// The file that names them.
+  const JsonSource &eosSource() const { return EosInGeneration ? Generation : Source; }
 
   /// True when config.json says `"byte_vocabulary": true`: token i < 256 is the
   /// byte i, so text needs no tokenizer.
-  bool byteVocabulary() const;
+  bool byteVocabulary() const { return Bytes; }
 
-  /// The rotary embedding for heads of `headDim` values. Error: `rope-config`
-  /// (theta or a member missing, a type that is not known, an odd `headDim`).
-  Result<RopeParams> rope(int headDim) const;
+  /// `max_position_embeddings`. nullopt: the file does not say.
+  std::optional<double> positions() const { return Positions; }
+
+  /// The rotary embedding for heads of `headDim` values. `theta` is in place of
+  /// the file's. Error: `rope-config` (theta or a member missing, two spellings
+  /// that contradict each other, a type that is not known, an odd `headDim`).
+  Result<RopeParams> rope(int headDim, std::optional<double> theta = {}) const;
+  /// Dotted paths of the keys, theta's aside, that rope() understands, in both
+  /// spellings. Which members belong to it depends on the type.
+  std::vector<std::string> ropeKeys() const;
 
   /// The path of config.json, for messages.
-  const std::string &path() const { return Path; }
+  const std::string &path() const { return Source.path; }
+  const JsonSource &source() const { return Source; }
+  /// config.json as the file has it.
+  const nlohmann::json &raw() const { return Raw; }
 
   /// Every top-level key, sorted; for suggestions.
   std::vector<std::string> keys() const;
 
 private:
-  CheckpointError readEos(const nlohmann::json &object,
-                          const std::string &file);
+  CheckpointError readEos(const nlohmann::json &object, const JsonSource &source);
+  CheckpointError readOwnKeys();
   void normaliseRope();
 
-  nlohmann::json Config;
+  nlohmann::json Raw, Config;
+  JsonSource Source, Generation;
   std::vector<int32_t> Eos;
-  std::string Path;
+  bool EosInGeneration = false, Bytes = false;
+  std::optional<double> Positions;
+  std::string RopeProblem; ///< why there is no rotary embedding to speak of
 };
 
 } // namespace megalith

@@ -51,8 +51,15 @@ struct TensorView {
   std::string shapeText() const;
 };
 
+/// `pattern` with the number of a layer in place of each `{i}`.
+std::string layerTensor(std::string_view pattern, int64_t layer);
+/// Whether `name` is `pattern` with a number in place of each `{i}`.
+bool matchesPattern(std::string_view pattern, std::string_view name);
+/// `name` with `{i}` in place of each part between dots that is a number.
+std::string patternOf(std::string_view name);
+
 /// The weights of a checkpoint directory: model.safetensors, or else the shards
-/// that model.safetensors.index.json names. Read-only mappings; every size and
+/// that model.safetensors.index.json names, with all that these hold. Read-only mappings; every size and
 /// offset in the headers is checked before the first tensor is handed out.
 class SafetensorsFile {
 public:
@@ -78,6 +85,8 @@ public:
   /// the tensors, before the results are used. (One that becomes shorter ends the
   /// process where its end is read, os::MappedFile.)
   std::optional<CheckpointError> changed() const;
+  /// The shard in which the index puts a tensor that no shard holds, or null.
+  const std::string *listedIn(std::string_view name) const;
 
   /// The path of the file, or of the index of several, for messages.
   const std::string &path() const { return Path; }
@@ -91,6 +100,7 @@ private:
 
   std::vector<std::shared_ptr<const os::MappedFile>> Mappings;
   std::map<std::string, TensorView, std::less<>> Tensors;
+  std::map<std::string, std::string, std::less<>> Listed; ///< in the index, and in no shard
   std::string Path;
   std::vector<std::string> Files;
 };

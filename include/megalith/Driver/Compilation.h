@@ -26,6 +26,7 @@ struct CompileOptions {
   std::vector<std::pair<std::string, std::string>> models; ///< NAME (or "") and checkpoint directory
   std::vector<std::pair<std::string, std::string>> sets;   ///< `--set name=value`
   std::vector<std::string> planSettings;                   ///< `--plan key=value`
+  std::vector<std::string> accept;                         ///< `--accept`: keys and tensors, on the user's word
   std::string profile = "h200";                            ///< `--device-profile`
   std::string irFile;                                      ///< start from this IR instead of the YAML
   std::string stopAfter;                                   ///< last pass to run; empty = all
@@ -37,10 +38,11 @@ struct CompileOptions {
 /// A pipeline's model with its checkpoint.
 struct LoadedModel {
   std::string name, directory;
+  uint32_t file = 0; ///< the model file
   CheckedModel checked;
   std::optional<SafetensorsFile> weights; ///< when needWeights
   /// Positions that it was made for (`max_position_embeddings`): behind them its angles mean nothing. nullopt: it does not say.
-  std::optional<double> positions() const { return checked.configNumber("max_position_embeddings"); }
+  std::optional<double> positions() const { return checked.file.positions(); }
 };
 
 /// Results of the front half: everything up to the passed module.
@@ -48,6 +50,8 @@ struct Compilation {
   std::vector<LoadedModel> models;
   std::string ast; ///< printed AST of the pipeline and its model files
   ir::Module module;
+  /// Of all models: keys and tensors that were taken on the user's word.
+  std::vector<std::string> accepted() const;
 };
 
 /// Registers `path`, or reports `cannot-read-file`.

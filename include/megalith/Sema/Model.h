@@ -24,6 +24,7 @@ struct CheckedWeight {
   std::string from;           ///< tensor name; `{i}` stands for the layer
   bool perLayer = false;
   std::string alias; ///< the weight whose storage this one uses; empty: its own
+  bool used = false; ///< by the graph, perhaps under another's name
   SourceLoc loc;
 
   /// The tensor of layer `layer`.
@@ -46,19 +47,41 @@ struct CheckedModel {
   std::vector<int32_t> eos;
   bool byteVocabulary = false;
   ConfigFile file; ///< the checkpoint's config.json
+  std::vector<std::string> harmlessTensors; ///< patterns
+  SourceLoc weightsLoc;                     ///< of `weights:`
+  /// Keys and tensors that may change the logits, and were taken on the user's word.
+  std::vector<std::string> accepted;
 
   /// A number of config.json by dotted path; nullopt when absent or no number.
   std::optional<double> configNumber(const std::string &dottedPath) const;
 };
 
-/// Resolves the names of `model`, evaluates shapes with the numbers of `config`
-/// and checks the graph. Reports everything it finds; nullopt on an error.
-std::optional<CheckedModel> checkModel(const ast::ModelFile &model, const ConfigFile &config,
-                                       Diagnostics &diags);
+/// What the user takes on his own word (`--accept`): keys of config.json, and tensors, with
+/// `{i}` for any number. One for all models of a pipeline.
+class Acceptance {
+public:
+  explicit Acceptance(std::vector<std::string> names = {}) : names(std::move(names)), needed(this->names.size()) {}
 
-/// Checks that every weight is in the checkpoint, in its shape and in bf16.
-/// Reports the first wrong tensor of each weight; false on an error.
-bool checkWeights(const CheckedModel &model, const SafetensorsFile &file, Diagnostics &diags);
+  /// Whether this key or tensor is taken; notes it in `model`.
+  bool takes(const std::string &name, CheckedModel &model);
+  /// Names that nothing needed.
+  std::vector<std::string> unneeded() const;
+
+private:
+  std::vector<std::string> names;
+  std::vector<bool> needed;
+};
+
+/// Resolves the names of `model`, evaluates shapes with the numbers of `config`
+/// and checks the graph. Every key of config.json must be understood: read, required, harmless
+/// or accepted. Reports everything it finds; nullopt on an error.
+std::optional<CheckedModel> checkModel(const ast::ModelFile &model, const ConfigFile &config,
+                                       Acceptance &acceptance, Diagnostics &diags);
+
+/// Checks that every weight is in the checkpoint, in its shape and in bf16, and that every
+/// tensor is read by a weight of the graph, harmless or accepted. Reports the first wrong
+/// tensor of each weight, and the first of each pattern that is not read; false on an error.
+bool checkWeights(CheckedModel &model, const SafetensorsFile &file, Acceptance &acceptance, Diagnostics &diags);
 
 } // namespace megalith
 #endif

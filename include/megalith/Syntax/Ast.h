@@ -151,6 +151,30 @@ struct WeightDecl {
   bool perLayer = false;
 };
 
+/// A value that config.json may have.
+struct Literal {
+  enum Kind { Null, Bool, Number, String, Empty } kind = Null; ///< Empty: `{}`, no member or entry
+  bool flag = false;
+  double number = 0;
+  std::string text; ///< as the file has it
+  SourceLoc loc;
+};
+
+/// One entry of `requires:`, `hidden_act: silu`, `sliding_window: {is: null, default: 4096}`,
+/// `layer_types: {each: full_attention}`: the values of a key for which the graph is right.
+struct Requirement {
+  Name key;
+  std::vector<Literal> values;     ///< any of them
+  bool each = false;               ///< of a list, whose entries must all be so
+  std::optional<Literal> fallback; ///< what an absent key stands for; none: one of `values`
+};
+
+/// `harmless:`: what a checkpoint may have though the graph does not read it.
+struct Harmless {
+  std::vector<Name> keys;    ///< of config.json
+  std::vector<Name> tensors; ///< names, with `{i}` for any number
+};
+
 struct ModelFile {
   uint32_t file = 0;
   Name name;
@@ -158,6 +182,9 @@ struct ModelFile {
   std::vector<ConfigEntry> config;
   std::vector<WeightDecl> weights;
   std::vector<Stmt> graph;
+  std::vector<Requirement> requirements;
+  Harmless harmless; ///< with those of the file that `shared:` names
+  SourceLoc configLoc, weightsLoc; ///< of the keys `config:` and `weights:`
 };
 
 } // namespace megalith::ast

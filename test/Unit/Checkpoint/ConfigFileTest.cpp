@@ -1,5 +1,6 @@
 #include "megalith/Checkpoint/ConfigFile.h"
 #include "TempDir.h"
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 using namespace megalith;
@@ -88,6 +89,79 @@ TEST(ConfigFile, RopeErrors) {
             "rotary embedding needs an even head size, found 7");
 }
 
+/// A file may have both spellings when they agree; readers differ in which they take.
+TEST(ConfigFile, BothSpellingsInOneFile) {
+  EXPECT_EQ(ropeError(R"({"rope_theta": 5e5, "rope_parameters": {"rope_theta": 500000, "rope_type": "default"}})"),
+            "no error");
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2},
+                          "rope_parameters": {"rope_theta": 1e4, "rope_type": "linear", "factor": 2.0}})"),
+            "no error");
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}})"),
+            "`rope_theta` is given twice, as `500000.0` and as `10000.0` in `config.json`; leave one of them out");
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2},
+                          "rope_parameters": {"rope_theta": 1e4}})"),
+            "`rope_type` is given twice, as `\"default\"` and as `\"linear\"` in `rope_scaling`; leave one of them out");
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling": {"type": "mrope", "rope_type": "default"}})"),
+            "`rope_type` is given twice, as `\"default\"` and as `\"mrope\"` in `rope_scaling`; leave one of them out");
+}
+
+TEST(ConfigFile, RopeOfOtherTools) {
+  // Null members are absent, a quoted number is the number, an empty object is none.
+  for (const char *text : {R"({"rope_theta": 1e4, "rope_parameters": {"rope_theta": null, "rope_type": "default"}})",
+                           R"({"rope_theta": "10000"})", R"({"rope_theta": "1e4", "rope_scaling": {}})",
+                           R"({"rope_theta": 1e4, "partial_rotary_factor": 1.0, "rope_scaling": null})"}) {
+    auto rope = ConfigFile::parse(text)->rope(16);
+    ASSERT_TRUE(rope) << text << rope.error.message;
+    EXPECT_EQ(rope->theta, 1e4);
+    EXPECT_EQ(rope->type, "default");
+  }
+  EXPECT_EQ(ConfigFile::parse("{}")->rope(16, 5.0)->theta, 5.0);
+  EXPECT_EQ(ropeError(R"({"rope_theta": "ten"})"),
+            "`rope_theta` of the rotary embedding must be a positive number, found `\"ten\"`");
+  EXPECT_EQ(ropeError(R"({"rope_theta": Infinity})"),
+            "`rope_theta` of the rotary embedding must be a positive number, found `Infinity`");
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling": "linear"})"),
+            "`rope_scaling` must be an object or null, found `\"linear\"`");
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling": {"type": 3}})"), "`rope_type` must be a string, found `3`");
+}
+
+TEST(ConfigFile, KeysThatAreReadWhateverTheModel) {
+  auto errorOf = [](const char *text) {
+    auto config = ConfigFile::parse(text);
+    return config ? "no error"
+                  : fmt::format("{}:{}: {} [{}]", config.error.line, config.error.column, config.error.message,
+                                config.error.kind);
+  };
+  EXPECT_EQ(ConfigFile::parse(R"({"max_position_embeddings": "4096"})")->positions(), 4096.0);
+  EXPECT_EQ(ConfigFile::parse(R"({"max_position_embeddings": 131072.0})")->positions(), 131072.0);
+  EXPECT_EQ(ConfigFile::parse(R"({"max_position_embeddings": null})")->positions(), std::nullopt);
+  EXPECT_EQ(ConfigFile::parse(R"({"max_position_embeddings": 9223372036854775808})")->positions(), 9223372036854775808.0);
+  for (const char *value : {"\"many\"", "Infinity", "NaN", "0", "-1", "true", "[4096]"})
+    EXPECT_EQ(errorOf(fmt::format("{{\n \"max_position_embeddings\": {}}}", value).c_str()),
+              fmt::format("2:2: `max_position_embeddings` must be a number of positions, from 1, found `{}` [config-key]",
+                          value));
+  EXPECT_FALSE(ConfigFile::parse(R"({"byte_vocabulary": null})")->byteVocabulary());
+  for (const char *value : {"\"yes\"", "1", "{}"})
+    EXPECT_EQ(errorOf(fmt::format("{{\"byte_vocabulary\": {}}}", value).c_str()),
+              fmt::format("1:2: `byte_vocabulary` must be true or false, found `{}` [config-key]", value));
+  for (const char *value : {"\"end\"", "-1", "1.0", "true", "[1,[2]]", "2147483648", "9223372036854775808",
+                            "18446744073709551615"})
+    EXPECT_EQ(errorOf(fmt::format("{{\"a\": 0,\n\n\"eos_token_id\": {}}}", value).c_str()),
+              fmt::format("3:1: `eos_token_id` must be a token id or a list of token ids, found `{}` [config-key]", value));
+}
+
+TEST(ConfigFile, NumbersThatAreNone) {
+  auto config = ConfigFile::parse(R"({"a": Infinity, "b": [NaN], "c": -Infinity})");
+  ASSERT_TRUE(config) << config.error.message;
+  auto large = ConfigFile::parse("{\n\"a\": 1e309}");
+  ASSERT_FALSE(large);
+  EXPECT_EQ(fmt::format("{}:{}: {}", large.error.line, large.error.column, large.error.message),
+            "2:6: not valid JSON at byte 7: the number `1e309` is too large for 64 bits of floating point");
+  auto deep = ConfigFile::parse("{\"a\": " + std::string(1'000'000, '['));
+  ASSERT_FALSE(deep);
+  EXPECT_EQ(deep.error.message, "not valid JSON at byte 105: lists and objects are nested more than 100 deep");
+}
+
 TEST(ConfigFile, EosComesFromGenerationConfigFirst) {
   EXPECT_EQ(ConfigFile::parse(R"({"eos_token_id": 2})")->eosTokens(),
             std::vector<int32_t>{2});
@@ -104,6 +178,8 @@ TEST(ConfigFile, EosComesFromGenerationConfigFirst) {
   ASSERT_FALSE(wrong);
   EXPECT_EQ(wrong.error.kind, "config-key");
   EXPECT_EQ(wrong.error.file, "dir/generation_config.json");
+  EXPECT_EQ(wrong.error.line, 1u);
+  EXPECT_EQ(wrong.error.column, 2u);
 }
 
 TEST(ConfigFile, SyntaxErrorHasPosition) {

@@ -1,6 +1,7 @@
 #include "TempDir.h"
 #include "megalith/Checkpoint/BFloat16.h"
 #include "megalith/Checkpoint/SafetensorsFile.h"
+#include <filesystem>
 #include <gtest/gtest.h>
 
 using namespace megalith;
@@ -178,14 +179,27 @@ TEST(Safetensors, Shards) {
   EXPECT_NE(file->find("b"), nullptr);
   EXPECT_EQ(file->path(), dir.path() + "/model.safetensors.index.json");
 
-  EXPECT_EQ(
-      index(R"({"a": "s1.safetensors", "c": "s2.safetensors"})").error.message,
-      "tensor `c` is not in `s2.safetensors`, where the index puts it");
+  // What the index does not list is there all the same; what no shard holds is not.
+  auto loose = index(R"({"a": "s1.safetensors", "c": "s2.safetensors"})");
+  ASSERT_TRUE(loose) << loose.error.message;
+  EXPECT_NE(loose->find("b"), nullptr);
+  EXPECT_EQ(loose->find("c"), nullptr);
+  ASSERT_NE(loose->listedIn("c"), nullptr);
+  EXPECT_EQ(*loose->listedIn("c"), "s2.safetensors");
+  EXPECT_EQ(loose->listedIn("a"), nullptr);
+  std::filesystem::create_directory(dir.path() + "/sub");
+  dir.write("sub/s3.safetensors", shard("d"));
+  auto below = index(R"({"a": "s1.safetensors", "d": "sub/s3.safetensors"})");
+  ASSERT_TRUE(below) << below.error.message;
+  EXPECT_NE(below->find("d"), nullptr);
+
   EXPECT_EQ(index(R"({"a": "s3.safetensors"})").error.kind,
             "safetensors-missing");
-  EXPECT_EQ(index(R"({"a": "../s1.safetensors"})").error.message,
-            "tensor `a`: expected the name of a file beside the index, found "
-            "`\"../s1.safetensors\"`");
+  for (const char *path : {"../s1.safetensors", "sub/../../x", "/tmp/x", "", "s1\\u0000.safetensors"})
+    EXPECT_EQ(index("{\"a\": \"" + std::string(path) + "\"}").error.message.substr(0, 74),
+              "tensor `a`: expected the name of a file in the checkpoint's folder, found ") << path;
+  EXPECT_EQ(index(R"({"a": 3})").error.message,
+            "tensor `a`: expected the name of a file in the checkpoint's folder, found `3`");
   EXPECT_EQ(index("[]").error.message, "the index has no object `weight_map`");
   dir.write("s2.safetensors", shard("a"));
   EXPECT_EQ(
@@ -195,4 +209,51 @@ TEST(Safetensors, Shards) {
   EXPECT_EQ(
       index(R"({"a": "s1.safetensors", "b": "s2.safetensors"})").error.kind,
       "safetensors-truncated");
+}
+
+TEST(Safetensors, PointersOfGitLfs) {
+  TempDir dir;
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1"
+                              "258daaa5e2ca24d17e2393\nsize 12345\n";
+  dir.write("model.safetensors", pointer);
+  auto file = SafetensorsFile::load(dir.path());
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error.kind, "safetensors-header");
+  EXPECT_EQ(file.error.message, "this is a pointer of Git LFS, not the file itself; run `git lfs pull` in its repository, "
+                                "or download the file");
+  std::filesystem::remove(dir.path() + "/model.safetensors");
+  dir.write("model.safetensors.index.json", pointer);
+  EXPECT_EQ(SafetensorsFile::load(dir.path()).error.message, file.error.message);
+  dir.write("model.safetensors.index.json", R"({"weight_map": {"a": "s.safetensors"}})");
+  dir.write("s.safetensors", pointer);
+  EXPECT_EQ(SafetensorsFile::load(dir.path()).error.message, file.error.message);
+}
+
+TEST(Safetensors, NestingHasALimit) {
+  TempDir dir;
+  const std::string deep(200'000, '[');
+  for (const std::string &text : {"{\"a\":{\"shape\":" + deep, "{\"__metadata__\":" + deep, deep}) {
+    dir.write("model.safetensors", fileText(text, 0));
+    auto file = SafetensorsFile::load(dir.path());
+    ASSERT_FALSE(file);
+    EXPECT_EQ(file.error.kind, "safetensors-header");
+    EXPECT_NE(file.error.message.find("nested more than 100 deep"), std::string::npos) << file.error.message;
+  }
+  std::filesystem::remove(dir.path() + "/model.safetensors");
+  dir.write("model.safetensors.index.json", "{\"weight_map\":" + deep);
+  EXPECT_NE(SafetensorsFile::load(dir.path()).error.message.find("nested more than 100 deep"), std::string::npos);
+}
+
+TEST(Safetensors, NamesWithLayers) {
+  EXPECT_EQ(layerTensor("a.{i}.b{i}", 12), "a.12.b12");
+  EXPECT_EQ(layerTensor("a", 12), "a");
+  EXPECT_TRUE(matchesPattern("a.{i}.b{i}", "a.12.b7"));
+  EXPECT_TRUE(matchesPattern("{i}", "007"));
+  EXPECT_TRUE(matchesPattern("", ""));
+  for (const char *name : {"a.12.b", "a..b7", "a.x.b7", "a.12.b7c", "x.12.b7", "a.12", ""})
+    EXPECT_FALSE(matchesPattern("a.{i}.b{i}", name)) << name;
+  EXPECT_EQ(patternOf("model.layers.10.experts.3.w1.weight"), "model.layers.{i}.experts.{i}.w1.weight");
+  EXPECT_EQ(patternOf("7"), "{i}");
+  EXPECT_EQ(patternOf(""), "");
+  EXPECT_EQ(patternOf("a."), "a.");
 }

@@ -17,13 +17,15 @@ std::string lowered(const std::string &weights, const std::string &graph,
       "m.yaml", "model: m\nnumerics: " + numerics +
                     "\nconfig:\n  layers: layers\n  head_dim: head_dim\n  eps: eps\n  scale: s\n"
                     "  rope: {theta: rope_theta}\nweights:\n  e: {shape: '[64, 32]', from: e}\n" +
-                    weights + "graph:\n  - x: e[tokens]\n" + graph);
+                    weights + "graph:\n  - x: e[tokens]\n" + graph +
+                    "harmless: {keys: [layers, head_dim, eps, s, rope_theta]}\n");
   std::optional<ast::ModelFile> parsed = ast::parseModel(diags, file);
   Result<ConfigFile> config = ConfigFile::parse(
       R"({"layers": 2, "head_dim": 16, "eps": 0.5, "s": 3, "rope_theta": 10000.0})", "", "c.json");
   std::optional<CheckedModel> model;
+  Acceptance acceptance;
   if (parsed && config)
-    model = checkModel(*parsed, *config, diags);
+    model = checkModel(*parsed, *config, acceptance, diags);
   EXPECT_TRUE(model) << diags.render();
   ir::Module module;
   module.root.regions.resize(1);

@@ -56,7 +56,8 @@ std::string diagnose(std::string model, const std::string &config) {
   std::optional<ast::ModelFile> parsed = ast::parseModel(diags, file);
   Result<ConfigFile> read = ConfigFile::parse(config, "", "model/config.json");
   if (parsed && read) {
-    std::optional<CheckedModel> checked = checkModel(*parsed, *read, diags);
+    Acceptance acceptance;
+    std::optional<CheckedModel> checked = checkModel(*parsed, *read, acceptance, diags);
     EXPECT_EQ(checked.has_value(), !diags.hasErrors());
   }
   return diags.render();
@@ -88,6 +89,13 @@ tiny.yaml:3:11: error: `model/config.json` has no key `hiden_size`, which `hidde
     3 |   hidden: hiden_size
       |           ^~~~~~~~~~
 note: did you mean `hidden_size`?
+model/config.json:1:2: error: nothing in `tiny.yaml` understands `hidden_size`, so the graph may be wrong for this checkpoint [config-unknown]
+    1 | {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100, "rms_norm_eps": 1e-05, "rope_theta": 10000.0}
+      |  ^~~~~~~~~~~~~
+note: did you mean `hiden_size`?
+tiny.yaml:2:1: note: this is what the graph reads; put a key that cannot change logits into `harmless:`, one for some of whose values the graph is right into `requires:`, or take it on your word with `--accept KEY`
+    2 | config:
+      | ^~~~~~
 )"},
     {"MissingConfigKeyOfRope",
      true,
@@ -97,6 +105,13 @@ tiny.yaml:10:17: error: `model/config.json` has no key `rope_theta`, which `rope
    10 |   rope: {theta: rope_theta, scaling: rope_scaling}
       |                 ^~~~~~~~~~
 note: did you mean `rope_thet`?
+model/config.json:1:139: error: nothing in `tiny.yaml` understands `rope_thet`, so the graph may be wrong for this checkpoint [config-unknown]
+    1 | {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100, "rms_norm_eps": 1e-05, "rope_thet": 10000.0}
+      |                                                                                                                                           ^~~~~~~~~~~
+note: did you mean `rope_theta`?
+tiny.yaml:2:1: note: this is what the graph reads; put a key that cannot change logits into `harmless:`, one for some of whose values the graph is right into `requires:`, or take it on your word with `--accept KEY`
+    2 | config:
+      | ^~~~~~
 )"},
     {"UnknownRopePart",
      false,
@@ -108,11 +123,51 @@ tiny.yaml:10:29: error: unknown key `scale` in `config.rope` [unknown-key]
 )"},
     {"ConfigValueKind",
      true,
+     {{"\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 1e-05, \"kind\": [1]"},
+      {"  eps: rms_norm_eps\n", "  eps: rms_norm_eps\n" "  kind: kind\n"},
+      {"or: embed if tied", "or: embed if kind == 3"}},
+     R"(
+tiny.yaml:10:9: error: key `kind` of `model/config.json` is a list, expected a number, a bool or a string [config-value-kind]
+   10 |   kind: kind
+      |         ^~~~
+)"},
+    {"ConfigSize",
+     true,
      {{"\"vocab_size\": 100", "\"vocab_size\": [100]"}},
      R"(
-tiny.yaml:8:10: error: key `vocab_size` of `model/config.json` is a list, expected a number, a bool or a string [config-value-kind]
+model/config.json:1:97: error: `vocab_size` must be an integer from 1 to 2147483647, found `[100]` [config-key]
+    1 | ...rs": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": [100], "rms_norm_eps": 1e-05, "rope_theta": 10000.0}
+      |                                                                ^~~~~~~~~~~~
+tiny.yaml:8:10: note: read here
     8 |   vocab: vocab_size
       |          ^~~~~~~~~~
+)"},
+    {"ConfigNameThatNothingUses",
+     true,
+     {{"\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 1e-05, \"window\": 8"},
+      {"  eps: rms_norm_eps\n", "  eps: rms_norm_eps\n" "  span: window\n"}},
+     R"(
+model/config.json:1:139: error: nothing in `tiny.yaml` understands `window`, so the graph may be wrong for this checkpoint [config-unknown]
+    1 | ..._value_heads": 2, "vocab_size": 100, "rms_norm_eps": 1e-05, "window": 8, "rope_theta": 10000.0}
+      |                                                                ^~~~~~~~
+tiny.yaml:10:9: note: it is named here, but nothing uses `span`
+   10 |   span: window
+      |         ^~~~~~
+tiny.yaml:2:1: note: this is what the graph reads; put a key that cannot change logits into `harmless:`, one for some of whose values the graph is right into `requires:`, or take it on your word with `--accept KEY`
+    2 | config:
+      | ^~~~~~
+)"},
+    {"ConfigRequires",
+     true,
+     {{"\"rope_theta\": 10000.0", "\"rope_theta\": 10000.0, \"act\": \"gelu\""},
+      {"graph:\n", "requires:\n" "  act: [silu, swish]\n" "graph:\n"}},
+     R"(
+model/config.json:1:162: error: `act` is `"gelu"`, but the graph of `tiny` is right for `silu` or `swish` only [config-requires]
+    1 | ...b_size": 100, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "act": "gelu"}
+      |                                                                ^~~~~
+tiny.yaml:22:3: note: required here; take a model file whose graph does what the checkpoint wants, or give `--accept act` if you know that it changes nothing
+   22 |   act: [silu, swish]
+      |   ^~~
 )"},
     {"UnknownConfigName",
      false,
@@ -574,7 +629,7 @@ tiny.yaml:29:5: error: `logits` is a number, expected [R, 100]: one column per l
 )"},
     {"UnusedWeight",
      false,
-     {{"rms_norm(x, norm, eps)", "x"}},
+     {{"rms_norm(x, norm, eps), head)\n", "x, head)\n" "harmless: {keys: [rms_norm_eps]}\n"}},
      R"(
 tiny.yaml:14:3: warning: weight `norm` is not used by the graph [unused-weight]
    14 |   norm: {shape: '[hidden]', from: norm.weight}

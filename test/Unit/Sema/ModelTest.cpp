@@ -22,13 +22,14 @@ class ModelTest : public testing::Test {
 protected:
   SourceFiles files;
   Diagnostics diags{files};
+  Acceptance acceptance;
 
   std::optional<CheckedModel> check(uint32_t file, const char *config) {
     std::optional<ast::ModelFile> parsed = ast::parseModel(diags, file);
     Result<ConfigFile> read = ConfigFile::parse(config, "", "model/config.json");
     if (!parsed || !read)
       return std::nullopt;
-    return checkModel(*parsed, *read, diags);
+    return checkModel(*parsed, *read, acceptance, diags);
   }
   std::optional<CheckedModel> checkShipped(const std::string &name, const char *config) {
     std::string reason;
@@ -95,11 +96,12 @@ TEST_F(ModelTest, PerHeadNormsAndAnUntiedHead) {
 }
 
 TEST_F(ModelTest, ThetaMayStandUnderAnotherKeyOrHaveADefault) {
-  for (const char *rope : {"{theta: {key: rope_theta, default: 20000}}", "{theta: base}"}) {
+  for (const auto &[rope, config] : {std::pair("{theta: {key: rope_theta, default: 20000}}", R"({"d": 16})"),
+                                     std::pair("{theta: base}", R"({"d": 16, "base": 20000.0})")}) {
     std::string text = "model: m\nconfig:\n  head_dim: d\n  rope: " + std::string(rope) +
                        "\nweights:\n  e: {shape: '[40, 32]', from: e}\n"
                        "graph:\n  - x: e[tokens]\n  - logits: matmul(rope(x, position), e)\n";
-    std::optional<CheckedModel> model = checkText(text, R"({"d": 16, "base": 20000.0})");
+    std::optional<CheckedModel> model = checkText(text, config);
     ASSERT_TRUE(model) << diags.render();
     ASSERT_TRUE(model->rope);
     EXPECT_EQ(model->rope->theta, 20000.0);
@@ -171,8 +173,7 @@ protected:
                   ("megalith-model-test-" + std::to_string(getpid()) + ".safetensors");
   ~ModelWeightsTest() override { fs::remove(path); }
 
-  std::string checkAgainst(const std::string &header, size_t bytes) {
-    std::optional<CheckedModel> model = checkText(R"(model: m
+  std::string text = R"(model: m
 config: {layers: n}
 weights:
   e: {shape: '[4, 2]', from: embed.weight}
@@ -184,23 +185,45 @@ graph:
     do:
       - x: matmul(x, w)
   - logits: matmul(x, e)
-)",
-                                                  R"({"n": 2})");
+)";
+
+  std::string checkAgainst(const std::string &header, size_t bytes) {
+    return checkAgainst(header, std::string(bytes, '\0'));
+  }
+  std::string checkAgainst(const std::string &header, const std::string &data) {
+    std::optional<CheckedModel> model = checkText(text, R"({"n": 2})");
     EXPECT_TRUE(model) << diags.render();
     std::string padded = header + std::string((8 - header.size() % 8) % 8, ' ');
     uint64_t size = padded.size();
     std::ofstream out(path, std::ios::binary);
     out.write(reinterpret_cast<const char *>(&size), 8);
-    out << padded << std::string(bytes, '\0');
+    out << padded << data;
     out.close();
     Result<SafetensorsFile> file = SafetensorsFile::open(path.string());
     EXPECT_TRUE(file) << file.error.message;
-    bool good = checkWeights(*model, *file, diags);
+    bool good = checkWeights(*model, *file, acceptance, diags);
     EXPECT_EQ(good, !diags.hasErrors());
-    std::string text = diags.render();
-    for (size_t at; (at = text.find(path.string())) != std::string::npos;)
-      text.replace(at, path.string().size(), "FILE");
-    return text;
+    accepted = model->accepted;
+    std::string said = diags.render();
+    for (size_t at; (at = said.find(path.string())) != std::string::npos;)
+      said.replace(at, path.string().size(), "FILE");
+    return said;
+  }
+  std::vector<std::string> accepted;
+
+  /// The tensors that the text needs, and more.
+  static std::string withMore(std::initializer_list<std::pair<const char *, const char *>> more) {
+    std::string header = R"({"embed.weight":{"dtype":"BF16","shape":[4,2],"data_offsets":[0,16]},)"
+                         R"("layers.0.w":{"dtype":"BF16","shape":[2,2],"data_offsets":[16,24]},)"
+                         R"("layers.1.w":{"dtype":"BF16","shape":[2,2],"data_offsets":[24,32]})";
+    size_t at = 32;
+    for (const auto &[name, shape] : more) {
+      const size_t end = at + (std::string(shape) == "[2]" ? 4 : 16);
+      header += ",\"" + std::string(name) + R"(":{"dtype":"BF16","shape":)" + shape + R"(,"data_offsets":[)" +
+                std::to_string(at) + "," + std::to_string(end) + "]}";
+      at = end;
+    }
+    return header + "}";
   }
 };
 
@@ -221,6 +244,12 @@ TEST_F(ModelWeightsTest, MissingTensor) {
     4 |   e: {shape: '[4, 2]', from: embed.weight}
       |   ^
 note: did you mean `embed.weights`?
+m.yaml:3:1: error: no weight of the graph reads tensor `embed.weights` of `FILE` [unread-tensor]
+    3 | weights:
+      | ^~~~~~~
+m.yaml:3:1: note: this is what the graph reads; put a tensor that cannot change logits into `tensors:` of `harmless:`, with `{i}` for numbers, or take it on your word with `--accept NAME`
+    3 | weights:
+      | ^~~~~~~
 )");
 }
 
@@ -236,6 +265,62 @@ m.yaml:6:5: error: tensor `layers.1.w` of `FILE` is [4], but weight `w` is [2, 2
     6 |     w: {shape: '[2, 2]', from: 'layers.{i}.w'}
       |     ^
 )");
+}
+
+/// Tensors of one pattern are one message.
+TEST_F(ModelWeightsTest, TensorsThatNothingReads) {
+  const char *note = R"(m.yaml:3:1: note: this is what the graph reads; put a tensor that cannot change logits into `tensors:` of `harmless:`, with `{i}` for numbers, or take it on your word with `--accept NAME`
+    3 | weights:
+      | ^~~~~~~
+)";
+  EXPECT_EQ(checkAgainst(withMore({{"layers.0.b", "[2]"}, {"layers.1.b", "[2]"}, {"layers.2.w", "[2]"}}), 44),
+            R"(m.yaml:3:1: error: no weight of the graph reads tensor `layers.0.b` of `FILE` and 1 more like `layers.{i}.b` [unread-tensor]
+    3 | weights:
+      | ^~~~~~~
+m.yaml:3:1: error: no weight of the graph reads tensor `layers.2.w` of `FILE` [unread-tensor]
+    3 | weights:
+      | ^~~~~~~
+)" + std::string(note));
+}
+
+TEST_F(ModelWeightsTest, TensorsThatAreHarmlessOrAccepted) {
+  text += "harmless: {tensors: ['layers.{i}.inv_freq']}\n";
+  acceptance = Acceptance({"layers.{i}.b", "c", "d"});
+  EXPECT_EQ(checkAgainst(withMore({{"layers.0.b", "[2]"}, {"layers.1.b", "[2]"}, {"layers.1.inv_freq", "[2]"}, {"c", "[2]"}}), 48),
+            "");
+  EXPECT_EQ(accepted, (std::vector<std::string>{"layers.{i}.b", "c"}));
+  EXPECT_EQ(acceptance.unneeded(), std::vector<std::string>{"d"});
+}
+
+TEST_F(ModelWeightsTest, AWeightThatNothingUsesReadsNothing) {
+  text.replace(text.find("  layer:"), 0, "  b: {shape: '[2]', from: b}\n");
+  const std::string said = checkAgainst(withMore({{"b", "[2]"}}), 36);
+  EXPECT_NE(said.find("m.yaml:5:3: warning: weight `b` is not used by the graph [unused-weight]"), said.npos) << said;
+  EXPECT_NE(said.find("m.yaml:5:3: error: no weight of the graph reads tensor `b` of `FILE` [unread-tensor]"), said.npos)
+      << said;
+  EXPECT_NE(said.find("note: nothing in the graph uses weight `b`\n"), said.npos) << said;
+}
+
+/// Two readers of a tied checkpoint that has both tensors agree only if these are equal.
+TEST_F(ModelWeightsTest, TiedWeightsWithTensorsOfTheirOwn) {
+  text.replace(text.find("  layer:"), 0, "  h: {shape: '[4, 2]', from: head, or: e}\n");
+  text.replace(text.find("matmul(x, e)"), 12, "matmul(x, h)");
+  EXPECT_EQ(checkAgainst(withMore({}), 32), "");
+  EXPECT_EQ(checkAgainst(withMore({{"head", "[4,2]"}}), 48), "");
+  std::string data(48, '\0');
+  data.back() = 1;
+  acceptance = Acceptance({"head"});
+  EXPECT_EQ(checkAgainst(withMore({{"head", "[4,2]"}}), data), "");
+  acceptance = Acceptance();
+  const std::string said = checkAgainst(withMore({{"head", "[4,2]"}}), data);
+  EXPECT_EQ(said.substr(0, said.find('\n')), "m.yaml:5:3: error: tensor `head` of `FILE` differs from `embed.weight`, though "
+                                             "weight `h` has the storage of `e` [tied-tensor]");
+}
+
+TEST_F(ModelWeightsTest, EveryPlaceOfTheLayerIsReplaced) {
+  text.replace(text.find("layers.{i}.w"), 12, "b{i}.{i}.w");
+  const std::string said = checkAgainst(withMore({}), 32);
+  EXPECT_NE(said.find("has no tensor `b0.0.w` for weight `w`"), said.npos) << said;
 }
 
 } // namespace

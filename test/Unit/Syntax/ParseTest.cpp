@@ -11,7 +11,8 @@ TEST(Parse, AcceptsEveryShippedFile) {
       std::filesystem::path(MEGALITH_SOURCE_DIR) / "pipelines";
   for (const auto &entry :
        std::filesystem::recursive_directory_iterator(root)) {
-    if (entry.path().extension() != ".yaml")
+    // A list that model files name; they read it.
+    if (entry.path().extension() != ".yaml" || entry.path().filename() == "harmless.yaml")
       continue;
     SourceFiles files;
     Diagnostics diags(files);
@@ -141,8 +142,20 @@ graph:
     do:
       - x: x + matmul(x, wq)
   - logits: matmul(x, head)
+requires:
+  model_type: any
+  hidden_act: [silu, 'true']
+  sliding_window: {is: null, default: 4096}
+  layer_types: {each: [full_attention]}
+  pruned_heads: {is: {}}
+harmless:
+  keys: [use_cache, 'a.b c']
+  tensors: ['layers.{i}.inv_freq']
 )");
   ASSERT_TRUE(parsed.ast) << parsed.diags.render();
+  EXPECT_EQ(parsed.ast->requirements[1].values[1].kind, ast::Literal::String);
+  EXPECT_EQ(parsed.ast->requirements[2].values[0].kind, ast::Literal::Null);
+  EXPECT_EQ(parsed.ast->requirements[2].fallback->number, 4096);
   EXPECT_EQ(ast::print(*parsed.ast), R"(1:8     model any
 2:11    numerics transformers
 4:3     config hidden: hidden_size
@@ -158,6 +171,14 @@ graph:
 14:5      repeat layer
 16:9        x: (+ x (call matmul x wq))
 17:5      logits: (call matmul x head)
+19:3    requires model_type: any
+20:3    requires hidden_act: silu or true
+21:3    requires sliding_window: null, default 4096
+22:3    requires layer_types: each full_attention
+23:3    requires pruned_heads: {}
+25:10   harmless key use_cache
+25:22   harmless key a.b c
+26:14   harmless tensor layers.{i}.inv_freq
 )");
 }
 
