@@ -34,6 +34,13 @@ constexpr int kIdleTicks = 1 << 20;
 enum RowFlag : u32 { kWantsLogits = 1, kDraft = 2 };
 
 
+/// Descriptors of seated requests; none of them has no room.
+template <class Request, int Count> struct Seats {
+  Request items[Count];
+  __device__ Request &operator[](int slot) { return items[slot]; }
+};
+template <class Request> struct Seats<Request, 0> {};
+
 /// The control plane's working state, in shared memory of CTA 0. The slot tables
 /// mirror LaunchParams::slots. While a request holds a slot its descriptor lives here
 /// too, unless it is large: what a tick does to it costs no trip to the L2 then.
@@ -68,7 +75,7 @@ template <class ConfigType, class RequestType> struct ControlState {
 
   // per slot
   static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= 1792;
-  Request seats[seatsAreShared ? Config::slots : 1];
+  Seats<Request, seatsAreShared ? Config::slots : 0> seats;
   int request[Config::slots]; ///< -1: free
   int held[Config::slots];    ///< pages
   int lastPage[Config::slots]; ///< of these
@@ -122,7 +129,7 @@ template <class ConfigType, class RequestType> struct ControlState {
     return isState(state) && (Config::terminalStates >> state & 1);
   }
   __device__ static int pagesFor(int tokens) {
-    return (tokens + Config::pageTokens - 1) / Config::pageTokens;
+    return int((u32(tokens) + (Config::pageTokens - 1)) / Config::pageTokens); // pages can be as large as 2^30
   }
 
   /// The most positions that a request can come to write.
@@ -374,7 +381,7 @@ template <class Control> struct TurnOf {
       return;
     }
     const auto view = asView(sequence);
-    const int size = view.size(), wanted = Call::chunk > 0 ? min(size, Call::chunk) : size;
+    const int size = view.size(), wanted = Call::chunk > 0 ? min(size, min(Call::chunk, Config::rowsPerPass)) : size;
     // What an earlier call of this stage fed may still have to be compared with what is appended.
     const int from = Config::callTokens > Config::rowsPerPass && c.known[slot] < r.kvLen ? c.fedFrom[slot] : r.kvLen;
     const int before = r.kvLen - from;

@@ -73,6 +73,15 @@ struct Results {
   __device__ int operator[](int i) const { return rows[i].result; }
 };
 
+/// One of two sequences.
+template <class Left, class Right> struct Chosen {
+  bool isLeft;
+  Left left;
+  Right right;
+  __device__ int size() const { return isLeft ? left.size() : right.size(); }
+  __device__ int operator[](int i) const { return isLeft ? left[i] : right[i]; }
+};
+
 /// What ngram_lookup found: a part of what was searched, or injected drafts.
 template <class View> struct Found {
   View view;
@@ -114,6 +123,21 @@ template <class Left, class Right>
 __device__ __forceinline__ auto concat(const Left &left, const Right &right) {
   return Concat<decltype(asView(left)), decltype(asView(right))>{asView(left), asView(right)};
 }
+
+template <class Left, class Right>
+__device__ __forceinline__ auto choose(bool isLeft, const Left &left, const Right &right) {
+  return Chosen<decltype(asView(left)), decltype(asView(right))>{isLeft, asView(left), asView(right)};
+}
+
+/// i32 wraps. C++'s signed numbers do not: these stand where a result can leave them.
+__device__ __forceinline__ int wrapAdd(int a, int b) { return int(u32(a) + u32(b)); }
+__device__ __forceinline__ int wrapSub(int a, int b) { return int(u32(a) - u32(b)); }
+__device__ __forceinline__ int wrapMul(int a, int b) { return int(u32(a) * u32(b)); }
+__device__ __forceinline__ int wrapNeg(int a) { return int(0u - u32(a)); }
+
+/// `a`, unless `b` is less or greater; also of zeros of two signs, and where one is no number.
+__device__ __forceinline__ float lesser(float a, float b) { return b < a ? b : a; }
+__device__ __forceinline__ float greater(float a, float b) { return a < b ? b : a; }
 
 /// 0 when `b` is 0, else a / b rounded once.
 __device__ __forceinline__ float ratio(int a, int b) {

@@ -170,11 +170,4 @@ std::string placeExpr(const plan::Plan &plan, const plan::Place &place) {
   return fmt::format("b.{}({})", identifier(buffer.name), instance);
 }
 
-std::string floatLiteral(double value) {
-  std::string text = fmt::format("{:.9g}", static_cast<float>(value));
-  if (text.find_first_of(".en") == std::string::npos)
-    text += ".0";
-  return text + "f";
-}
-
 } // namespace megalith::emit

@@ -2,6 +2,7 @@
 #ifndef MEGALITH_LIB_EMIT_TENSOR_H
 #define MEGALITH_LIB_EMIT_TENSOR_H
 
+#include "Numbers.h"
 #include "megalith/Emit/Emit.h"
 #include "megalith/Support/CodeWriter.h"
 
@@ -37,8 +38,6 @@ std::vector<StampEvent> stampEvents(const plan::Plan &plan);
 /// The index of a phase in that list, an expression of C++ over `layer`; "" when the
 /// kernel has no stamps.
 std::string stampIndex(const plan::Plan &plan, const plan::Phase &phase);
-/// A float literal that reads back to the same f32.
-std::string floatLiteral(double value);
 
 /// The structs of constants (matrices, pool, buffers) and one function per segment.
 void emitTensor(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
