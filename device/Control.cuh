@@ -74,7 +74,7 @@ template <class ConfigType, class RequestType> struct ControlState {
   static constexpr bool reserves = !Config::failWhenFull;
 
   // per slot
-  static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= 1792;
+  static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= 1600;
   Seats<Request, seatsAreShared ? Config::slots : 0> seats;
   int request[Config::slots]; ///< -1: free
   int held[Config::slots];    ///< pages

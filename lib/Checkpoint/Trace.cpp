@@ -2,10 +2,12 @@
 #include "JsonText.h"
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fstream>
+#include <limits>
 
 using namespace megalith;
 using nlohmann::json;
@@ -31,6 +33,37 @@ static ordered_json toJson(const TracePass &pass) {
   return out;
 }
 
+/// JSON has no numbers for these values of an f32.
+static const std::pair<const char *, double> specialValues[] = {
+    {"NaN", std::numeric_limits<double>::quiet_NaN()},
+    {"Infinity", std::numeric_limits<double>::infinity()},
+    {"-Infinity", -std::numeric_limits<double>::infinity()}};
+
+static bool sameValue(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+static ordered_json toJson(const std::map<std::string, double> &gauges) {
+  ordered_json out;
+  for (const auto &[name, value] : gauges) {
+    out[name] = value;
+    for (const auto &[word, special] : specialValues)
+      if (sameValue(value, special))
+        out[name] = word;
+  }
+  return out;
+}
+
+static std::map<std::string, double> gaugesFrom(const json &in) {
+  std::map<std::string, double> gauges;
+  for (const auto &[name, value] : in.items()) {
+    for (const auto &[word, special] : specialValues)
+      if (value == word)
+        gauges[name] = special;
+    if (!gauges.count(name))
+      value.get_to(gauges[name]);
+  }
+  return gauges;
+}
+
 static ordered_json toJson(const TraceSlot &slot) {
   ordered_json out;
   out["slot"] = slot.slot;
@@ -42,7 +75,7 @@ static ordered_json toJson(const TraceSlot &slot) {
     out["kv"].push_back(
         {{"pool", kv.pool}, {"len", kv.len}, {"pages", kv.pages}});
   if (!slot.gauges.empty())
-    out["trace"] = slot.gauges;
+    out["trace"] = toJson(slot.gauges);
   return out;
 }
 
@@ -138,7 +171,7 @@ static TraceSlot slotFrom(const json &in) {
                        kv.at("len").get<int64_t>(),
                        kv.at("pages").get<std::vector<int32_t>>()});
   if (in.contains("trace"))
-    in.at("trace").get_to(slot.gauges);
+    slot.gauges = gaugesFrom(in.at("trace"));
   return slot;
 }
 
@@ -283,7 +316,12 @@ static std::string compareSlot(const std::string &where, const TraceSlot &a,
     check("kv length", a.kv[i].len, b.kv[i].len);
     check("pages", a.kv[i].pages, b.kv[i].pages);
   }
-  check("traced values", a.gauges, b.gauges);
+  const bool same = a.gauges.size() == b.gauges.size() &&
+                    std::equal(a.gauges.begin(), a.gauges.end(), b.gauges.begin(), [](const auto &x, const auto &y) {
+                      return x.first == y.first && sameValue(x.second, y.second);
+                    });
+  if (!same)
+    check("traced values", a.gauges, b.gauges);
   return d;
 }
 

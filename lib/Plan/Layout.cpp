@@ -11,7 +11,7 @@ using ir::Scalar;
 namespace {
 
 /// Bytes of shared memory beside ring and scratch: the launch's parameters, PassShared, RingShared, GridEdges and the
-/// warps' places (10.8 KB), seats of up to 1,792 bytes, and control's state, of which some words stand for each slot. The
+/// warps' places with the gaps between them (11,072 bytes), seats of up to 1,600 bytes, and control's state, of which some words stand for each slot. The
 /// emitted source asserts that it suffices.
 int64_t controlShared(int64_t slots, int64_t gauges) {
   const int64_t ofSlot = (slots <= 64 ? 140 : 96) + 4 * std::max<int64_t>(1, gauges); // ControlState::atHand
