@@ -70,6 +70,7 @@ private:
     mask("terminalStates", "terminal");
     constant("sites", layout.sites.size(), "where stages call the model");
     constant("gauges", layout.gauges.size());
+    w.line("static constexpr bool tracesUnseated = {};", layout.tracesUnseated);
   }
 
   void constant(llvm::StringRef name, int64_t value, llvm::StringRef text = "") {
@@ -134,7 +135,9 @@ private:
       for (const RequestField &field : layout.fields)
         w.line("{} {};{}{}", fieldType(field.type), field.name, field.name == field.irName ? "" : " // ",
                field.name == field.irName ? "" : field.irName);
-      if (!layout.fields.empty())
+      if (layout.tracesUnseated)
+        w.line("unsigned tracedSet, traced[{}]; // by stages of states without slot, in this tick", layout.gauges.size());
+      if (!layout.fields.empty() || layout.tracesUnseated)
         w.line();
       std::string test;
       for (const RequestField &field : layout.fields)

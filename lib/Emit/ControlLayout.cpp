@@ -80,6 +80,12 @@ ControlLayout::ControlLayout(const ir::Module &module)
     fields.push_back({op->name, unique(controlName(op->name), taken), type, requestBytes, op});
     requestBytes += 4 * words;
   }
+  ir::walk(module.root.region(), [&](const Operation &op) {
+    if (op.op == Op::Part && op.getString("kind") == "admit")
+      ir::walk(op.region(), [&](const Operation &inner) { tracesUnseated |= inner.op == Op::Trace; });
+  });
+  if (tracesUnseated)
+    requestBytes += 4 * (1 + static_cast<int64_t>(gauges.size()));
   requestBytes = (requestBytes + 7) / 8 * 8;
 
   // States and functions stand in the scope of the file, which has these names already.

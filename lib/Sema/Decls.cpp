@@ -169,9 +169,9 @@ void Checker::checkPools() {
     else if (decl.reserve && !(decl.reserve->kind == ast::Expr::Path && decl.reserve->text == "budget"))
       if (auto tokens = constantInt(*decl.reserve, "`reserve`")) {
         pool.reserve = tokens;
-        if (*tokens < 0 || *tokens > mostTokens)
+        if (*tokens < 0 || *tokens >= mostTokens)
           diags.report(Diag::BadPool, decl.reserve->loc, "reserve", pool.name,
-                       fmt::format("`budget`, or a number of tokens from 0 to {}, is {}", mostTokens, *tokens));
+                       fmt::format("`budget`, or a number of tokens from 0 to {}, is {}", mostTokens - 1, *tokens));
       }
     out.pools.push_back(std::move(pool));
   }

@@ -114,7 +114,7 @@ namespace {
 class FileWeights : public reference::WeightSource {
 public:
   explicit FileWeights(const SafetensorsFile &file) : file(file) {}
-  const uint16_t *find(const std::string &name, std::vector<int64_t> &shape) override {
+  const uint16_t *find(const std::string &, const std::string &name, std::vector<int64_t> &shape) override {
     const TensorView *tensor = file.find(name);
     if (!tensor)
       return nullptr;

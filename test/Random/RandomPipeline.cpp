@@ -408,7 +408,9 @@ private:
     out += "  FAILED: {terminal: true}\n";
     out += fmt::format("kv:\n  target: {{pages: {}, page_tokens: {}{}{}}}\n", pages, pageTokens,
                        chance(60) ? fmt::format(", watermark: {:.2f}", 0.01 * range(1, 100)) : "",
-                       chance(60) ? ", on_full: " + oneOf<std::string>({"fail", "wait"}) : "");
+                       chance(40)   ? ", on_full: fail"
+                       : chance(50) ? ", on_full: wait" + (chance(50) ? ", reserve: " + sizeText(range(0, 20)) : "")
+                                    : "");
     if (!policyText.empty())
       out += "policies:\n" + policyText;
     out += "stages:\n";
