@@ -231,6 +231,7 @@ ExprRef Checker::checkNgram(const std::vector<const ast::Expr *> &args, const as
   int64_t capacity = std::min(asLength(width->range.hi), s->type.capacity);
   auto v = make(Expr::NgramLookup, Type::sequence(capacity), e.loc, {s, width});
   v->ngram = ngram;
+  v->pieces = s->pieces;
   return v;
 }
 

@@ -23,6 +23,7 @@ struct Scope {
   struct Local {
     Type type;
     Range range;
+    int pieces = 1;
     int index = 0;
     bool bad = false; ///< its value had an error: uses stay silent
     unsigned depth = 0; ///< nesting of `if` where it was assigned
@@ -117,6 +118,8 @@ private:
   ExprRef checkSlice(const ast::Expr &e, Scope &scope);
   ExprRef checkList(const ast::Expr &e, Scope &scope);
   ExprRef written(const ExprRef &e);
+  /// A sequence of all that its operands are put together of. Each is looked at at every element, so there is a limit.
+  ExprRef together(std::shared_ptr<Expr> sequence, int pieces);
   ExprRef concat(ExprRef a, ExprRef b, SourceLoc loc);
   std::vector<std::string> visibleNames(const Scope &scope) const;
   bool needsSlot(const std::string &what, SourceLoc loc, const Scope &scope);

@@ -186,6 +186,7 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
     v->index = local.index;
     v->name = name;
     v->range = local.range;
+    v->pieces = local.pieces;
     return v;
   }
   if (bad.count(name))
@@ -395,7 +396,17 @@ ExprRef Checker::concat(ExprRef a, ExprRef b, SourceLoc loc) {
       return nullptr;
     }
   }
-  return make(Expr::SeqConcat, Type::sequence(a->type.capacity + b->type.capacity), loc, {a, b});
+  return together(make(Expr::SeqConcat, Type::sequence(a->type.capacity + b->type.capacity), loc, {a, b}),
+                  a->pieces + b->pieces);
+}
+
+ExprRef Checker::together(std::shared_ptr<Expr> sequence, int pieces) {
+  constexpr int most = 32;
+  sequence->pieces = pieces;
+  if (pieces <= most)
+    return sequence;
+  diags.report(Diag::SequencePieces, sequence->loc, pieces, most);
+  return nullptr;
 }
 
 ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
@@ -476,7 +487,7 @@ ExprRef Checker::checkConditional(const ast::Expr &e, Scope &scope) {
   auto v = make(Expr::Select, type, e.loc, {c, a, b});
   if (type.is(Elem::I32))
     v->range = hull(a->range, b->range);
-  return v;
+  return type.seq ? together(v, a->pieces + b->pieces) : v;
 }
 
 /// A negative constant as an index or bound counts from the end: a constant then.
@@ -545,6 +556,7 @@ ExprRef Checker::checkSlice(const ast::Expr &e, Scope &scope) {
                 {base, lo, hi});
   v->loFromEnd = loEnd;
   v->hiFromEnd = hiEnd;
+  v->pieces = base->pieces;
   return v;
 }
 
@@ -557,7 +569,9 @@ ExprRef Checker::checkList(const ast::Expr &e, Scope &scope) {
   }
   if (failed)
     return nullptr;
-  return make(Expr::SeqMake, Type::sequence(items.size()), e.loc, items);
+  constexpr size_t ofPiece = 8; // tokens of a list take less room than other pieces
+  const int pieces = (items.size() + ofPiece - 1) / ofPiece;
+  return together(make(Expr::SeqMake, Type::sequence(items.size()), e.loc, items), pieces);
 }
 
 } // namespace megalith::sema

@@ -247,7 +247,7 @@ std::string Expressions::sequence(const Scope &scope, int64_t most, int depth) {
       return fmt::format("{}[:{}]", longer[below(longer.size())]->name, sizeText(size));
     [[fallthrough]];
   case 2:
-    return chance(50) ? fmt::format("tokens[-{}:]", size)
+    return chance(50) ? fmt::format("tokens[-({}):]", sizeText(size))
                       : fmt::format("tokens[-{}:-{}]", size + 1, range(1, size));
   case 3:
     return fmt::format("tokens[{}:{}]", range(0, 3), range(0, size));

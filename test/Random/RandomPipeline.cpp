@@ -29,7 +29,7 @@ public:
 
 private:
   struct Stage {
-    std::string name, state;
+    std::string name, state, other; ///< other: a second state with the same stage
     std::vector<std::string> statements;
     std::vector<std::string> next; ///< in this order, with conditions but the last
     std::vector<std::string> conditions;
@@ -55,7 +55,10 @@ private:
       p.size = range(1, 9); // of an i32 that is used where a size stands
       const bool small = p.kind == Kind::I32 && chance(60);
       p.isSize = small;
-      params.push_back(fmt::format("{}: {}", p.name, quoted(small ? std::to_string(p.size) : literal(p.kind))));
+      std::string text = small ? std::to_string(p.size) : literal(p.kind);
+      if (p.kind == Kind::I32 && !small && chance(30))
+        text = oneOf<std::string>({"target.config.hidden", "target.config.vocab / 7", "min(3, 5) - 4", "-(2 + 3)"});
+      params.push_back(fmt::format("{}: {}", p.name, quoted(text)));
       constants.push_back(p);
     }
     if (chance(40))
@@ -210,7 +213,13 @@ private:
       last = verify(state, draft);
     }
     Scope scope = scopeOf(*last);
+    if (chance(3))
+      muchOf(*last);
     last->next.push_back(next);
+    if (chance(12)) {
+      last->other = stateName();
+      goesTo(*last, last->other, boolean(scope, 1));
+    }
     if (chance(30))
       goesTo(*last, entries[below(entries.size())], boolean(scope, 2));
     if (!park.empty() && chance(30))
@@ -218,6 +227,49 @@ private:
     if (chance(85)) // what was appended beside the results is fed first
       goesTo(*last, prefill, "kv.target.lag != 1");
     goesTo(*last, "DONE", chance(85) ? "finished" : "budget < " + std::to_string(range(1, 4)));
+  }
+
+  /// More of one thing than anybody writes.
+  void muchOf(Stage &s) {
+    std::string text;
+    Scope scope = scopeOf(s);
+    switch (below(6)) {
+    case 0: // traced values
+      for (int64_t i = range(20, 40); i > 0; --i)
+        s.statements.push_back(fmt::format("- trace: budget + {}", 1000 + i));
+      return;
+    case 1: // tokens of a list
+      for (int64_t i = range(100, 600); i > 0; --i)
+        text += (text.empty() ? "" : ", ") + literal(Kind::Token);
+      s.statements.push_back(fmt::format("- append([{}])", text));
+      return;
+    case 2: // parts of a sequence
+      text = sequence(scope, 3, 0);
+      for (int64_t i = range(10, 90); i > 0; --i)
+        text += " + " + sequence(scope, 3, 0);
+      s.statements.push_back("- append(" + text + ")");
+      return;
+    case 3: // `if`s in each other
+      for (int64_t i = range(5, 40), column = 0; i > 0; --i, column += 4)
+        text += (text.empty() ? "" : "\n") + std::string(column, ' ') + "- if: budget > " + std::to_string(i) + "\n" +
+                std::string(column + 2, ' ') + "do:" + (i == 1 ? " []" : "");
+      s.statements.push_back(text);
+      return;
+    case 4: // calls, each of which waits for a tick of its own
+      for (int64_t i = range(2, 9); i > 0; --i)
+        s.statements.push_back("- target(tokens[kv.target.len:-1], chunk=1, keep=none)");
+      return;
+    default: { // sequences that double
+      std::string before = fresh();
+      s.statements.push_back(fmt::format("- {}: {}", before, quoted(sequence(scope, 2, 0))));
+      for (int64_t i = range(2, 8); i > 0; --i) {
+        const std::string next = fresh();
+        s.statements.push_back(fmt::format("- {}: {} + {}", next, before, before));
+        before = next;
+      }
+      s.statements.push_back("- append(" + before + ")");
+    }
+    }
   }
 
   void decode(Stage &s) {
@@ -396,12 +448,14 @@ private:
       for (const std::string &n : s.next)
         if (std::find(next.begin(), next.end(), n) == next.end())
           next.push_back(n);
-      out += fmt::format("  {}: {{{}next: [{}]}}\n", s.state,
-                         s.state == initial ? "initial: true, "
-                         : s.slot           ? "slot: true, "
-                         : chance(50)       ? "parked: true, "
-                                            : "",
-                         fmt::join(next, ", "));
+      for (const std::string &state : {s.state, s.other})
+        if (!state.empty())
+          out += fmt::format("  {}: {{{}next: [{}]}}\n", state,
+                             state == initial ? "initial: true, "
+                             : s.slot         ? "slot: true, "
+                             : chance(50)     ? "parked: true, "
+                                              : "",
+                             fmt::join(next, ", "));
     }
     for (const std::string &t : terminals)
       out += fmt::format("  {}: {{terminal: true}}\n", t);
@@ -415,8 +469,9 @@ private:
       out += "policies:\n" + policyText;
     out += "stages:\n";
     for (const Stage &s : stages) {
-      out += fmt::format("  {}:\n    on: {}\n    do:{}\n{}", s.name, s.state, s.statements.empty() ? " []" : "",
-                         indented(s.statements, 6));
+      out += fmt::format("  {}:\n    on: {}\n    do:{}\n{}", s.name,
+                         s.other.empty() ? s.state : fmt::format("[{}, {}]", s.state, s.other),
+                         s.statements.empty() ? " []" : "", indented(s.statements, 6));
       if (!s.progress.empty())
         out += "    progress: " + s.progress + "\n";
       std::string go;

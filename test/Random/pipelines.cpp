@@ -22,14 +22,15 @@ cl::opt<bool> print("print", cl::desc("Print the pipeline files only"), cl::cat(
 cl::opt<bool> keepGoing("keep-going", cl::desc("Go on behind a failure"), cl::cat(category));
 cl::opt<bool> host("host", cl::desc("Give what is accepted to the host's compiler"), cl::cat(category));
 cl::opt<std::string> arch("arch", cl::desc("Give it to NVRTC, for this architecture"), cl::cat(category));
-cl::opt<unsigned> together("together", cl::desc("Control halves in one compilation"), cl::init(40), cl::cat(category));
+cl::opt<unsigned> together("together", cl::desc("Control halves that the host's compiler gets at a time"), cl::init(40),
+                           cl::cat(category));
 cl::opt<unsigned> whole("whole", cl::desc("Of these many accepted ones NVRTC compiles one as a whole; 0: none"), cl::init(0),
                         cl::cat(category));
 cl::opt<unsigned> run("run", cl::desc("Run so many of them on the CPU executor"), cl::init(0), cl::cat(category));
 
 /// What is to be said at the end.
 struct Tally {
-  uint64_t accepted = 0, refused = 0, failed = 0, ran = 0, attends = 0, wholes = 0, compiled = 0;
+  uint64_t accepted = 0, refused = 0, failed = 0, ran = 0, attends = 0, compiled = 0, nvrtc = 0, wholes = 0;
   uint64_t tokens = 0, passes = 0, faults = 0, limits = 0;
   std::map<std::string, uint64_t> refusals;
 };
@@ -46,7 +47,7 @@ bool failed(const std::string &what, const std::string &yaml = "") {
   return keepGoing;
 }
 
-/// Compiles what waits; each alone where all together fail.
+/// Gives what waits to the host's compiler; each alone where all together fail.
 bool compileWaiting() {
   std::vector<std::vector<std::pair<uint64_t, std::string>>> units = {std::move(waiting)};
   waiting.clear();
@@ -56,13 +57,11 @@ bool compileWaiting() {
     if (unit.empty())
       continue;
     const std::string text = unitOf(unit);
-    std::string said = host ? hostErrors(text) : "";
-    if (said.empty() && !arch.empty())
-      said = cudaErrors(text, arch);
+    const std::string said = hostErrors(text);
     if (said.empty()) {
       tally.compiled += unit.size();
     } else if (unit.size() == 1) {
-      goOn = failed(fmt::format("seed {}: a compiler rejects the source:\n{}", unit[0].first, said.substr(0, 3000)));
+      goOn = failed(fmt::format("seed {}: the host's compiler rejects the source:\n{}", unit[0].first, said.substr(0, 3000)));
     } else { // whose is it?
       const auto middle = unit.begin() + unit.size() / 2;
       std::vector<std::pair<uint64_t, std::string>> left(unit.begin(), middle), right(middle, unit.end());
@@ -71,6 +70,17 @@ bool compileWaiting() {
     }
   }
   return goOn;
+}
+
+/// Of many halves together NVRTC would take longer than of each alone.
+bool giveToNvrtc(uint64_t seed, const Outcome &o) {
+  ++tally.nvrtc;
+  std::string said = cudaErrors(unitOf({{seed, o.control}}), arch);
+  if (said.empty() && whole && tally.nvrtc % whole == 0) {
+    ++tally.wholes;
+    said = cudaErrors(o.cuda, arch);
+  }
+  return said.empty() || failed(fmt::format("seed {}: NVRTC rejects the source:\n{}", seed, said), o.yaml);
 }
 
 bool check(uint64_t seed, const Models &models) {
@@ -90,14 +100,12 @@ bool check(uint64_t seed, const Models &models) {
     ++tally.refusals[o.refusal];
   if (!o.failure.empty() && !failed(fmt::format("seed {}: {}", seed, o.failure), o.yaml))
     return false;
-  if (o.control.empty() || (!host && arch.empty()))
+  if (o.control.empty())
     return true;
-  if (whole && tally.accepted % whole == 0 && !arch.empty()) {
-    ++tally.wholes;
-    if (std::string said = cudaErrors(o.cuda, arch); !said.empty() && !failed(fmt::format("seed {}: NVRTC rejects the kernel:\n{}", seed, said), o.yaml))
-      return false;
-  }
-  waiting.emplace_back(seed, std::move(o.control));
+  if (!arch.empty() && !giveToNvrtc(seed, o))
+    return false;
+  if (host)
+    waiting.emplace_back(seed, std::move(o.control));
   return waiting.size() < together || compileWaiting();
 }
 } // namespace
@@ -122,7 +130,8 @@ int main(int argc, char **argv) {
                         tally.refused, tally.failed);
   outs() << fmt::format("{} tokens in {} passes of the reference executor; {} requests faulted, {} did not end\n", tally.tokens,
                         tally.passes, tally.faults, tally.limits);
-  outs() << fmt::format("{} compiled, {} as whole kernels; {} ran on the CPU executor\n", tally.compiled, tally.wholes, tally.ran);
+  outs() << fmt::format("{} compiled for the host; {} by NVRTC, {} of them as whole kernels; {} ran on the CPU executor\n",
+                        tally.compiled, tally.nvrtc, tally.wholes, tally.ran);
   for (const auto &[what, n] : tally.refusals)
     outs() << fmt::format("{} refused: {}\n", n, what);
   errs() << fmt::format("{:.1f} s\n", took.count());

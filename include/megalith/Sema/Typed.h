@@ -95,6 +95,7 @@ struct Expr {
   } kind = Const;
   Type type;
   Range range; ///< of an i32 value
+  int pieces = 1; ///< of a sequence: fields, views and lists that it is put together of
   SourceLoc loc;
   std::vector<ExprRef> args;
   std::string name, member;
