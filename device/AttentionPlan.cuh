@@ -264,8 +264,8 @@ template <class A, class Stream> __device__ __noinline__ void planPass(PassShare
 /// `pages`: the number of page 0, in shared memory. False when the kernel leaves.
 template <class A, int Keys, class P>
 __device__ __forceinline__ bool pushPositions(P &producer, const char *head, const int *pages, int start, int count) {
-  constexpr int rowBytes = A::headDim * 2, pageBytes = A::pageTokens * rowBytes; // of one head
-  constexpr long long stride = (long long)A::kvHeads * pageBytes;
+  constexpr int rowBytes = A::headDim * 2; // of one head
+  constexpr long long stride = (long long)A::kvHeads * A::pageTokens * rowBytes;
   // A chunk is some whole pages, or one of the equal parts of a page; more pages would be too many registers.
   constexpr int part = Keys < A::pageTokens ? Keys : A::pageTokens, parts = Keys / part;
   if constexpr (Keys % part == 0 && A::pageTokens % part == 0 && parts <= 16) {
@@ -276,7 +276,7 @@ __device__ __forceinline__ bool pushPositions(P &producer, const char *head, con
         page[i] = loadShared(pages + start / A::pageTokens, i * 4);
       if (!producer.open(Keys * rowBytes))
         return false;
-      const char *const source = head + (Keys < A::pageTokens ? start % A::pageTokens * rowBytes : 0);
+      const char *const source = head + (Keys < A::pageTokens ? (long long)(start % A::pageTokens) * rowBytes : 0);
 #pragma unroll
       for (int i = 0; i < parts; ++i)
         producer.copy(producer.target() + i * part * rowBytes, source + page[i] * stride, part * rowBytes);
@@ -291,7 +291,7 @@ __device__ __forceinline__ bool pushPositions(P &producer, const char *head, con
     const int place = position % A::pageTokens;
     next = min(start + count, position - place + A::pageTokens);
     const u32 page = loadShared(pages + position / A::pageTokens, 0);
-    producer.copy(producer.target() + (position - start) * rowBytes, head + page * stride + place * rowBytes,
+    producer.copy(producer.target() + (position - start) * rowBytes, head + page * stride + (long long)place * rowBytes,
                   (next - position) * rowBytes);
   }
   producer.close();
@@ -312,7 +312,7 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
   const long long ofLayer = kvLayer<A>(layer) * 2;
   for (int number = 0; !at.done(); ++number, at.toNextUnit(pass)) { // of the CTA's units
     const int begin = at.first(), upto = min(at.end * S::round, at.ownFrom);
-    const long long head = ofLayer + (long long)at.kvHead * (A::pageTokens * S::dim * 2);
+    const long long head = ofLayer + at.kvHead * ((long long)A::pageTokens * S::dim * 2);
     const char *const ofKeys = p.kCache + head, *const ofValues = p.vCache + head;
     const auto page = [](int position) { return position / A::pageTokens; };
 #pragma unroll 1

@@ -40,6 +40,13 @@ constexpr int kIdleTicks = 1 << 20;
 enum RowFlag : u32 { kWantsLogits = 1, kDraft = 2 };
 
 
+/// Descriptors of seated requests; none of them has no room.
+template <class Request, int Count> struct Seats {
+  Request items[Count];
+  __device__ Request &operator[](int slot) { return items[slot]; }
+};
+template <class Request> struct Seats<Request, 0> {};
+
 /// The control plane's working state, in shared memory of CTA 0. The slot tables
 /// mirror LaunchParams::slots. While a request holds a slot its descriptor lives here
 /// too, unless it is large: what a tick does to it costs no trip to the L2 then.
@@ -74,7 +81,7 @@ template <class ConfigType, class RequestType> struct ControlState {
 
   // per slot
   static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= 1584;
-  Request seats[seatsAreShared ? Config::slots : 1];
+  Seats<Request, seatsAreShared ? Config::slots : 0> seats;
   int request[Config::slots]; ///< -1: free
   int held[Config::slots];    ///< pages
   int lastPage[Config::slots]; ///< of these
@@ -128,7 +135,7 @@ template <class ConfigType, class RequestType> struct ControlState {
     return isState(state) && (Config::terminalStates >> state & 1);
   }
   __device__ static int pagesFor(int tokens) {
-    return (tokens + Config::pageTokens - 1) / Config::pageTokens;
+    return int((u32(tokens) + (Config::pageTokens - 1)) / Config::pageTokens); // pages can be as large as 2^30
   }
 
   /// The most positions that a request can come to write.
@@ -423,9 +430,14 @@ template <class Control> struct TurnOf : StageFunctions {
       atomicAdd(reinterpret_cast<u64 *>(p.metrics) + int(metric), u64((long long)n));
   }
   template <class Gauge> __device__ void trace(Gauge gauge, int value) const {
-    if (laneId() == 0 && slot >= 0 && !fault) {
+    if (laneId() != 0 || fault)
+      return;
+    if (slot >= 0) {
       c.gauges[slot][int(gauge)] = u32(value);
       c.gaugesSet[slot] |= 1u << int(gauge);
+    } else if constexpr (Config::tracesUnseated) {
+      r.traced[int(gauge)] = u32(value);
+      r.tracedSet |= 1u << int(gauge);
     }
   }
   template <class Gauge> __device__ void trace(Gauge gauge, float value) const {
@@ -440,7 +452,7 @@ template <class Control> struct TurnOf : StageFunctions {
       return;
     }
     const auto view = asView(sequence);
-    const int size = view.size(), wanted = Call::chunk > 0 ? min(size, Call::chunk) : size;
+    const int size = view.size(), wanted = Call::chunk > 0 ? min(size, min(Call::chunk, Config::rowsPerPass)) : size;
     // What an earlier call of this stage fed may still have to be compared with what is appended.
     const int from = Config::callTokens > Config::rowsPerPass && c.known[slot] < r.kvLen ? c.fedFrom[slot] : r.kvLen;
     const int before = r.kvLen - from;
@@ -545,6 +557,12 @@ private:
         c.request[seat] = p.slots[seat].request = number;
         c.held[seat] = p.slots[seat].heldPages = 0;
         c.gaugesSet[seat] = 0;
+        if constexpr (Config::tracesUnseated) {
+          for (int g = 0; g < Config::gauges; ++g)
+            c.gauges[seat][g] = r.traced[g];
+          c.gaugesSet[seat] = r.tracedSet;
+          r.tracedSet = 0;
+        }
         c.known[seat] = c.fedFrom[seat] = 0;
         if (Control::reserves) {
           c.promised[seat] = Control::pagesToPromise(r);

@@ -65,6 +65,7 @@ template <class Left, class Right> struct Concat {
   }
 };
 
+/// One of two sequences.
 template <class First, class Second> struct Either {
   bool isFirst;
   First first;
@@ -173,8 +174,15 @@ struct StageFunctions {
 
   template <class Number> __device__ __forceinline__ static Number min(Number a, Number b) { return ::min(a, b); }
   template <class Number> __device__ __forceinline__ static Number max(Number a, Number b) { return ::max(a, b); }
-  __device__ __forceinline__ static float min(float a, float b) { return fminf(a, b); }
-  __device__ __forceinline__ static float max(float a, float b) { return fmaxf(a, b); }
+  /// `a`, unless `b` is less or greater; also of zeros of two signs, and where one is no number.
+  __device__ __forceinline__ static float min(float a, float b) { return b < a ? b : a; }
+  __device__ __forceinline__ static float max(float a, float b) { return a < b ? b : a; }
+
+  /// i32 wraps. C++'s signed numbers do not: these stand where a result can leave them.
+  __device__ __forceinline__ static int wrapAdd(int a, int b) { return int(u32(a) + u32(b)); }
+  __device__ __forceinline__ static int wrapSub(int a, int b) { return int(u32(a) - u32(b)); }
+  __device__ __forceinline__ static int wrapMul(int a, int b) { return int(u32(a) * u32(b)); }
+  __device__ __forceinline__ static int wrapNeg(int a) { return int(0u - u32(a)); }
 
   /// 0 when `b` is 0, else a / b rounded once.
   __device__ __forceinline__ static float ratio(int a, int b) {

@@ -1,5 +1,6 @@
 #include "ControlBody.h"
 #include "Names.h"
+#include "Numbers.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include <fmt/format.h>
@@ -144,7 +145,8 @@ Region mergeEqual(const Module &module, Region region) {
 class BodyBuilder {
 public:
   BodyBuilder(const Module &module, const ControlLayout &layout, const Region &original)
-      : module(module), layout(layout), part(mergeEqual(module, original)), uses(countUses(module, part)) {}
+      : module(module), layout(layout), part(mergeEqual(module, original)), uses(countUses(module, part)),
+        intervals(module, part) {}
 
   std::vector<Statement> run() {
     std::vector<Statement> out;
@@ -308,23 +310,23 @@ private:
                   precedence, {a, b});
   }
 
-  Expression arithmetic(const Operation &op, const char *rounded, const char *symbol, int precedence) {
-    return isF32(op.operands[0]) ? call(rounded, op.operands) : infix(op, symbol, precedence);
+  Expression arithmetic(const Operation &op, const char *rounded, const char *symbol, const char *wrapping, int precedence) {
+    if (isF32(op.operands[0]))
+      return call(rounded, op.operands);
+    return intervals.fits(op) ? infix(op, symbol, precedence) : call(wrapping, op.operands);
   }
 
-  Expression constant(const Operation &op) const {
+  Expression constant(const Operation &op) {
     Expression e;
     e.free = true;
     const Type &type = module.type(op.result());
     if (type.is(Scalar::F32)) {
-      e.text = fmt::format("{}", static_cast<float>(op.getFloat("value")));
-      if (e.text.find_first_of(".en") == std::string::npos)
-        e.text += ".0";
-      e.text += 'f';
+      e.text = floatLiteral(op.getFloat("value"));
     } else if (type.is(Scalar::Bool)) {
       e.text = op.getBool("value") || op.getInt("value") ? "true" : "false";
     } else {
-      e.text = std::to_string(op.getInt("value"));
+      e.text = intLiteral(static_cast<int32_t>(op.getInt("value")));
+      constants[op.result().id] = op.getInt("value");
     }
     if (e.text[0] == '-')
       e.precedence = Unary;
@@ -336,10 +338,9 @@ private:
   }
 
   Expression division(const Operation &op, const char *symbol, const char *function) {
-    // A constant divisor needs no check.
-    const std::string &divisor = values[op.operands[1].id].expression.text;
-    const bool plain = !divisor.empty() && llvm::isDigit(divisor[0]) && divisor != "0";
-    return plain ? infix(op, symbol, Product) : call(function, op.operands);
+    // A constant divisor above 0 needs no check.
+    const auto divisor = constants.find(op.operands[1].id);
+    return divisor != constants.end() && divisor->second > 0 ? infix(op, symbol, Product) : call(function, op.operands);
   }
 
   Expression lookup(const Operation &op) {
@@ -392,9 +393,9 @@ private:
   Expression expression(const Operation &op) {
     switch (op.op) {
     case Op::Const: return constant(op);
-    case Op::Add: return arithmetic(op, "__fadd_rn", "+", Sum);
-    case Op::Sub: return arithmetic(op, "__fsub_rn", "-", Sum);
-    case Op::Mul: return arithmetic(op, "__fmul_rn", "*", Product);
+    case Op::Add: return arithmetic(op, "__fadd_rn", "+", "t.wrapAdd", Sum);
+    case Op::Sub: return arithmetic(op, "__fsub_rn", "-", "t.wrapSub", Sum);
+    case Op::Mul: return arithmetic(op, "__fmul_rn", "*", "t.wrapMul", Product);
     case Op::Div: return isF32(op.operands[0]) ? call("__fdiv_rn", op.operands) : division(op, "/", "t.divide");
     case Op::Mod: return division(op, "%", "t.modulo");
     case Op::Min: return call("t.min", op.operands);
@@ -409,11 +410,13 @@ private:
     case Op::Or: return infix(op, "||", OrLevel, true);
     case Op::Not:
     case Op::Neg: {
+      if (op.op == Op::Neg && !isF32(op.operands[0]) && !intervals.fits(op))
+        return call("wrapNeg", op.operands);
       const Expression a = use(op.operands[0]);
       return joined((op.op == Op::Not ? "!" : "-") + atLeast(a, Primary), Unary, {a});
     }
     case Op::Select: {
-      if (module.type(op.result()).kind == Type::Seq)
+      if (module.type(op.result()).kind == Type::Seq) // of two types of C++
         return call("t.either", op.operands);
       const Expression b = useGuarded(op.operands[1]), c = useGuarded(op.operands[2]);
       const Expression a = use(op.operands[0]);
@@ -539,6 +542,8 @@ private:
   const ControlLayout &layout;
   const Region part;
   std::vector<unsigned> uses;
+  const Intervals intervals;
+  std::map<uint32_t, int64_t> constants; ///< of i32
   std::map<uint32_t, Pending> values;
   NameSet locals{"t", "r"}; ///< beside the turn and its request's fields
   std::vector<Statement> *statements = nullptr;

@@ -142,11 +142,6 @@ std::string stampIndex(const plan::Plan &plan, const plan::Phase &phase) {
   return "";
 }
 
-std::string floatLiteral(double value) {
-  std::string text = fmt::format("{:.9g}", static_cast<float>(value));
-  if (text.find_first_of(".en") == std::string::npos)
-    text += ".0";
-  return text + "f";
 }
 
 } // namespace megalith::emit

@@ -131,10 +131,12 @@ void TensorEmitter::emitShared() {
     w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }");
   }
   w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.sharedBytes);
-  w.line("static_assert(AttentionShape<{0}>::scratchBytes(1) <= sizeof(Shared::scratch) &&", names.kv());
-  w.line("              AttentionShape<{0}>::scratchBytes({0}::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,",
-         names.kv());
-  w.line("              \"room for attention\");");
+  if (model.getInt("kv_layers") > 0) {
+    w.line("static_assert(AttentionShape<{0}>::scratchBytes(1) <= sizeof(Shared::scratch) &&", names.kv());
+    w.line("              AttentionShape<{0}>::scratchBytes({0}::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,",
+           names.kv());
+    w.line("              \"room for attention\");");
+  }
   if (plan.wideRows) {
     w.line();
     w.comment(fmt::format("Operands of products in passes of more than {} rows, in the tagged words.", plan::kTileRows));

@@ -3,6 +3,7 @@
 #define MEGALITH_LIB_EMIT_TENSOR_H
 
 #include "Names.h"
+#include "Numbers.h"
 #include "megalith/Emit/Emit.h"
 #include "megalith/Support/CodeWriter.h"
 
@@ -25,8 +26,6 @@ std::vector<StampEvent> stampEvents(const plan::Plan &plan);
 /// The index of a phase in that list, an expression of C++ over `layer`; "" when the
 /// kernel has no stamps.
 std::string stampIndex(const plan::Plan &plan, const plan::Phase &phase);
-/// A float literal that reads back to the same f32.
-std::string floatLiteral(double value);
 
 /// The structs of constants (matrices, pool, buffers) and one function per segment.
 void emitTensor(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names,

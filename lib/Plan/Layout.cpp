@@ -12,7 +12,8 @@ using ir::Scalar;
 namespace {
 
 /// Bytes of shared memory beside ring and scratch: the launch's parameters, PassShared, RingShared, GridEdges and the
-/// warps' places (10.8 KB), seats of up to 1,584 bytes, and control's state, of which some words stand for each slot. The
+/// warps' places with the gaps between them (11,088 bytes), seats of up to 1,584 bytes, and control's state, of which some
+/// words stand for each slot. The
 /// emitted source asserts that it suffices.
 int64_t controlShared(const ir::Module &module) {
   const int64_t slots = module.param("slots"), gauges = module.all(Op::Gauge).size();
@@ -235,9 +236,18 @@ private:
   /// The ring, and how much of it is lent so that several rows have `wanted` bytes of scratch: it
   /// keeps half of them, or two. False when there is no room.
   bool planRing(int64_t wanted) {
-    const int64_t beside = controlShared(module) + plan.scratchBytes;
+    const int64_t control = controlShared(module);
+    const int64_t beside = control + plan.scratchBytes;
     const int64_t fit = std::min<int64_t>(16, (plan.profile.sharedBytes - beside) / plan.stageBytes);
     plan.stages = plan.knobs.ring ? plan.knobs.ring : fit;
+    if (fit < 2) {
+      const Operation *cause = module.find(Op::Param, control > plan.scratchBytes ? "slots" : "rows_per_pass");
+      diags.report(Diag::PlanRoom, cause ? cause->loc : SourceLoc(), plan.profile.name, plan.profile.sharedBytes,
+                   beside + 2 * plan.stageBytes, control, module.param("slots"), module.all(Op::Gauge).size(),
+                   plan.scratchBytes, plan.rowsPerPass, 2 * plan.stageBytes,
+                   control > plan.scratchBytes ? "slots" : "rows_per_pass");
+      return false;
+    }
     if (plan.stages < 2 || plan.stages > fit) {
       diags.report(Diag::PlanShared, {}, plan.stages, plan.stageBytes, plan.profile.name, fit);
       return false;

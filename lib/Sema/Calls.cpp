@@ -100,7 +100,7 @@ ExprRef Checker::checkFunction(Function f, const ast::Expr &e, Scope &scope) {
       return nullptr;
     }
     auto v = make(Expr::SeqLen, Type::scalar(Elem::I32), e.loc, {s});
-    v->range = {0, s->type.capacity};
+    v->range = {0, std::min(s->type.capacity, mostPositions())};
     return v;
   }
   case Function::Min:
@@ -212,18 +212,23 @@ ExprRef Checker::checkNgram(const std::vector<const ast::Expr *> &args, const as
   int64_t ngram = 3;
   if (args[2]) {
     ExprRef n = expect(*args[2], Elem::I32, "argument `ngram` of `ngram_lookup`", scope);
-    auto c = n ? evaluate(*n) : std::nullopt;
-    if (n && !c)
-      diags.report(Diag::NotConstant, n->loc, "argument `ngram` of `ngram_lookup`");
-    else if (n && (c->intValue < 1 || c->intValue > 16))
+    auto c = n ? constant(*n, "argument `ngram` of `ngram_lookup`") : std::nullopt;
+    if (!c)
+      return nullptr;
+    if (c->intValue < 1 || c->intValue > 16)
       diags.report(Diag::BadArgument, n->loc, "ngram", "ngram_lookup",
                    fmt::format("from 1 to 16, is {}", c->intValue));
-    else if (n)
+    else
       ngram = c->intValue;
   }
-  int64_t capacity = std::min(upperLength(width->range), s->type.capacity);
+  // It goes through the whole sequence.
+  if (Scope inner = scope; !scope.binders.empty() &&
+                           !checkRounds(inner, std::min(s->type.capacity, mostPositions()), "`ngram_lookup`", e.loc))
+    return nullptr;
+  int64_t capacity = std::min(asLength(width->range.hi), s->type.capacity);
   auto v = make(Expr::NgramLookup, Type::sequence(capacity), e.loc, {s, width});
   v->ngram = ngram;
+  v->pieces = s->pieces;
   return v;
 }
 
@@ -243,9 +248,12 @@ ExprRef Checker::checkBinder(Function f, const ast::Expr &e, Scope &scope) {
   ExprRef n = expect(*range.args[1], Elem::I32, fmt::format("the range of `{}`", e.text), scope);
   Scope inner = scope;
   inner.noCalls = inner.noEffects = f == Function::Count ? "`count`" : "`prefix_while`";
-  Range index{0, Unbounded};
-  if (n && n->range.hi < Unbounded)
+  Range index{0, INT32_MAX};
+  if (n) {
     index.hi = std::max<int64_t>(0, n->range.hi - 1);
+    if (!checkRounds(inner, n->range.hi, fmt::format("`{}`", e.text), range.args[1]->loc))
+      n = nullptr;
+  }
   if (scope.locals.count(e.binder->text) || declared.count(e.binder->text)) {
     diags.report(Diag::DuplicateName, e.binder->loc, e.binder->text,
                  declared.count(e.binder->text) ? declared[e.binder->text] : "a local");
@@ -260,8 +268,27 @@ ExprRef Checker::checkBinder(Function f, const ast::Expr &e, Scope &scope) {
                 Type::scalar(Elem::I32), e.loc, {n, condition});
   v->index = inner.binders.size() - 1;
   v->name = e.binder->text;
-  v->range = {0, upperLength(n->range)};
+  v->range = {0, std::max<int64_t>(0, n->range.hi)};
   return v;
+}
+
+/// A stage runs while all others wait, so its loops have bounds: each as many rounds as a request has positions, a few
+/// more for what goes beyond them, and all that stand in each other together not very many.
+bool Checker::checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc) {
+  constexpr int64_t beyond = 1024, together = int64_t(1) << 24;
+  const int64_t limit = mostPositions() + beyond;
+  const bool nested = !inner.binders.empty();
+  if (most > limit) {
+    diags.report(Diag::RangeBound, loc, what, most < INT32_MAX ? std::to_string(most) : "any number of", limit);
+    return false;
+  }
+  const int64_t rounds = inner.rounds * std::max<int64_t>(1, most);
+  if (nested && rounds > together) {
+    diags.report(Diag::RangeBound, loc, what + " and the ranges around it", rounds, together);
+    return false;
+  }
+  inner.rounds = rounds;
+  return true;
 }
 
 ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
@@ -282,7 +309,7 @@ ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const a
     return nullptr;
   }
   auto v = make(Expr::Append, Type::scalar(Elem::I32), e.loc, {s});
-  v->range = {0, s->type.capacity};
+  v->range = {0, std::min(s->type.capacity, mostPositions())};
   return v;
 }
 
@@ -329,14 +356,12 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   for (const auto &[name, arg] : e.named) {
     if (name.text == "chunk") {
       ExprRef n = expect(*arg, Elem::I32, "argument `chunk`", scope);
-      auto c = n ? evaluate(*n) : std::nullopt;
+      auto c = n ? constant(*n, "argument `chunk`") : std::nullopt;
       failed |= !c || c->intValue < 1;
-      if (n && !c)
-        diags.report(Diag::NotConstant, arg->loc, "argument `chunk`");
-      else if (n && c->intValue < 1)
+      if (c && c->intValue < 1)
         diags.report(Diag::BadArgument, arg->loc, "chunk", e.text,
                      fmt::format("at least 1, is {}", c->intValue));
-      else if (n)
+      else if (c)
         call->chunk = c->intValue;
     } else if (name.text == "keep") {
       if (word(*arg) != "none") {

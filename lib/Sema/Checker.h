@@ -28,6 +28,7 @@ struct Scope {
   struct Local {
     Type type;
     Range range;
+    int pieces = 1;
     int index = 0;
     bool bad = false; ///< its value had an error: uses stay silent
     unsigned depth = 0; ///< nesting of `if` where it was assigned
@@ -39,10 +40,18 @@ struct Scope {
   std::map<std::string, Local> locals;
   Locals *locally = nullptr;
   std::vector<std::pair<std::string, Range>> binders;
+  int64_t rounds = 1; ///< of the binders around, all together, at most
   unsigned depth = 0;
   /// Where model calls and appends are forbidden: "an `if`"; null = allowed.
   const char *noCalls = nullptr;
   const char *noEffects = nullptr;
+};
+
+/// A step of a constant whose result its type does not hold.
+struct Overflow {
+  SourceLoc loc;
+  Elem elem = Elem::I32;
+  std::string value;
 };
 
 class Checker {
@@ -59,6 +68,8 @@ private:
   void applySet(const ast::Param &param, Constant &value, const std::string &text);
   void checkReserved();
   std::optional<Constant> constant(const ast::Expr &e);
+  std::optional<Constant> constant(const Expr &e, const std::string &what);
+  void report(const Overflow &overflow);
   std::optional<int64_t> constantInt(const ast::Expr &e, const std::string &what);
 
   // Decls.cpp
@@ -113,6 +124,9 @@ private:
   ExprRef checkIndex(const ast::Expr &e, Scope &scope);
   ExprRef checkSlice(const ast::Expr &e, Scope &scope);
   ExprRef checkList(const ast::Expr &e, Scope &scope);
+  ExprRef written(const ExprRef &e);
+  /// A sequence of all that its operands are put together of. Each is looked at at every element, so there is a limit.
+  ExprRef together(std::shared_ptr<Expr> sequence, int pieces);
   ExprRef concat(ExprRef a, ExprRef b, SourceLoc loc);
   std::vector<std::string> visibleNames(const Scope &scope) const;
   bool needsSlot(const std::string &what, SourceLoc loc, const Scope &scope);
@@ -128,6 +142,7 @@ private:
   ExprRef checkNgram(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
                      Scope &scope);
   ExprRef checkBinder(Function f, const ast::Expr &e, Scope &scope);
+  bool checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc);
   ExprRef checkAppend(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
                       Scope &scope);
   ExprRef checkArgMax(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
@@ -150,6 +165,8 @@ private:
   const CheckedParam *param(const std::string &name) const;
   const CheckedPolicy *policy(const std::string &name) const;
   int64_t rowsPerPass() const;
+  /// The positions of a request, at most: the smallest pool's, or 65,536 when that has fewer.
+  int64_t mostPositions() const;
 
   const ast::PipelineFile &in;
   const std::vector<ModelFacts> &facts;
@@ -184,12 +201,14 @@ private:
 std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc,
                            std::vector<ExprRef> args = {});
 ExprRef intConst(int64_t v, SourceLoc loc, bool literal = false);
-/// Interval arithmetic; results beyond +-Unbounded are clamped to it.
+/// Interval arithmetic of i32, which wraps.
 Range hull(Range a, Range b);
 Range arithmetic(BinaryOp op, Range a, Range b);
-/// The largest length that a value of this range asks for, at least 0.
-int64_t upperLength(Range r);
-std::optional<Constant> evaluate(const Expr &e);
+/// The capacity of a sequence of at most `most` tokens. One that no field could hold by far is as good as none:
+/// `Unbounded`, whatever number a pool or a param puts there.
+int64_t asLength(int64_t most);
+/// What `e` is at compile time; nullopt when it is not known, or when a step overflows, which `overflow` receives.
+std::optional<Constant> evaluate(const Expr &e, Overflow *overflow = nullptr);
 /// "1 argument", "2 arguments".
 std::string plural(size_t n, const char *noun);
 std::string elemName(Elem e);

@@ -96,12 +96,9 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl) {
         expect(*decl.init, elem, fmt::format("the initial value of `{}`", field.name), scope);
     if (!init)
       return std::nullopt;
-    auto value = evaluate(*init);
-    if (!value) {
-      diags.report(Diag::NotConstant, init->loc,
-                   fmt::format("the initial value of `{}`", field.name));
+    auto value = constant(*init, fmt::format("the initial value of `{}`", field.name));
+    if (!value)
       return std::nullopt;
-    }
     field.init = *value;
   }
   return field;
@@ -153,8 +150,8 @@ void Checker::checkPools() {
       if (auto w = constant(*decl.watermark)) {
         // Pressure compares integers, so that every executor agrees: whole percents.
         double share = w->elem == Elem::F32 ? w->floatValue : static_cast<double>(w->intValue);
-        pool.watermark = std::llround(share * 100);
-        if (share <= 0 || share > 1 || std::abs(share * 100 - pool.watermark) > 1e-4)
+        pool.watermark = share > 0 && share <= 1 ? std::llround(share * 100) : 0;
+        if (pool.watermark < 1 || std::abs(share * 100 - pool.watermark) > 1e-4)
           diags.report(Diag::BadPool, decl.watermark->loc, "watermark", pool.name,
                        "above 0, at most 1, in whole percents");
       }
@@ -174,9 +171,9 @@ void Checker::checkPools() {
     else if (decl.reserve && !(decl.reserve->kind == ast::Expr::Path && decl.reserve->text == "budget"))
       if (auto tokens = constantInt(*decl.reserve, "`reserve`")) {
         pool.reserve = tokens;
-        if (*tokens < 0 || *tokens > mostTokens)
+        if (*tokens < 0 || *tokens >= mostTokens)
           diags.report(Diag::BadPool, decl.reserve->loc, "reserve", pool.name,
-                       fmt::format("`budget`, or a number of tokens from 0 to {}, is {}", mostTokens, *tokens));
+                       fmt::format("`budget`, or a number of tokens from 0 to {}, is {}", mostTokens - 1, *tokens));
       }
     out.pools.push_back(std::move(pool));
   }
@@ -270,6 +267,15 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
       bad.insert(o.name.text);
   }
   out.policies.push_back(std::move(policy));
+}
+
+int64_t Checker::mostPositions() const {
+  constexpr int64_t least = 65536, most = int64_t(1) << 30; // of checkPools
+  int64_t positions = most;
+  for (const CheckedPool &p : out.pools)
+    if (p.pages > 0 && p.pageTokens > 0)
+      positions = std::min(positions, p.pages > most / p.pageTokens ? most : p.pages * p.pageTokens);
+  return std::max(positions, least);
 }
 
 bool Checker::isModel(const std::string &name) const {

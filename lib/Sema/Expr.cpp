@@ -2,6 +2,7 @@
 #include "Checker.h"
 #include "llvm/ADT/StringRef.h"
 #include <algorithm>
+#include <cmath>
 
 namespace megalith::sema {
 
@@ -46,15 +47,13 @@ ExprRef Checker::value(const ast::Expr &e, Scope &scope) {
 
 /// A written integer takes the other side's type; a constant is a token where one is needed.
 ExprRef Checker::convert(ExprRef e, Elem elem) {
-  if (!e || e->type.seq || e->type.elem == elem)
+  if (!e || e->type.seq || e->type.elem == elem || e->type.elem != Elem::I32)
     return e;
-  if (e->kind != Expr::Const || e->type.elem != Elem::I32)
+  if (elem == Elem::Token)
+    if (auto c = evaluate(*e); c && c->intValue >= 0)
+      return fromConstant({Elem::Token, c->intValue, 0}, e->loc, e->literal);
+  if (e->kind != Expr::Const)
     return e;
-  if (elem == Elem::Token && e->intValue >= 0) {
-    auto token = std::make_shared<Expr>(*e);
-    token->type = Type::scalar(Elem::Token);
-    return token;
-  }
   if (elem == Elem::F32 && e->literal) {
     auto number = std::make_shared<Expr>(*e);
     number->type = Type::scalar(Elem::F32);
@@ -95,6 +94,10 @@ ExprRef Checker::checkKnown(const ast::Expr &e, Scope &scope) {
     }
     return intConst(e.intValue, e.loc, /*literal=*/true);
   case ast::Expr::FloatLiteral:
+    if (!std::isfinite(static_cast<float>(e.floatValue))) {
+      diags.report(Diag::FloatRange, e.loc, e.floatValue);
+      return nullptr;
+    }
     return fromConstant({Elem::F32, 0, static_cast<float>(e.floatValue)}, e.loc, true);
   case ast::Expr::BoolLiteral:
     return fromConstant({Elem::Bool, e.intValue, 0}, e.loc, false);
@@ -191,6 +194,7 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
     v->index = local.index;
     v->name = name;
     v->range = local.range;
+    v->pieces = local.pieces;
     return v;
   }
   if (bad.count(name))
@@ -249,7 +253,7 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
       auto v = make(Expr::Request, type, e.loc);
       v->predefined = entry.id;
       if (entry.id == Predefined::Budget || entry.id == Predefined::PromptLen)
-        v->range.lo = 0;
+        v->range = {0, mostPositions()};
       return v;
     }
   }
@@ -293,7 +297,8 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
                     Type::scalar(entry.id == PoolName::Pressure ? Elem::Bool : Elem::I32), e.loc);
       v->name = pool.str();
       v->poolName = entry.id;
-      v->range.lo = 0;
+      // Behind a call that commits, KV can be valid beyond the tokens.
+      v->range = {entry.id == PoolName::Lag ? -mostPositions() : 0, mostPositions()};
       for (const CheckedPool &p : out.pools)
         if (p.name == v->name && (entry.id == PoolName::Live || entry.id == PoolName::Pages))
           v->range.hi = p.pages;
@@ -356,6 +361,9 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
 }
 
 ExprRef Checker::checkUnary(const ast::Expr &e, Scope &scope) {
+  // The least i32 has no positive counterpart.
+  if (e.text == "-" && e.args[0]->kind == ast::Expr::IntLiteral && -e.args[0]->intValue == INT32_MIN)
+    return intConst(INT32_MIN, e.loc, /*literal=*/true);
   if (e.text == "not") {
     ExprRef a = expect(*e.args[0], Elem::Bool, "the operand of `not`", scope);
     return a ? make(Expr::Not, Type::scalar(Elem::Bool), e.loc, {a}) : nullptr;
@@ -371,9 +379,16 @@ ExprRef Checker::checkUnary(const ast::Expr &e, Scope &scope) {
   auto v = make(Expr::Neg, a->type, e.loc, {a});
   if (a->type.is(Elem::I32))
     v->range = arithmetic(BinaryOp::Sub, Range::of(0), a->range);
-  if (a->kind == Expr::Const && a->literal)
-    return fromConstant(*evaluate(*v), e.loc, true);
-  return v;
+  return a->literal ? written(v) : v;
+}
+
+/// The number that an operation on written numbers is.
+ExprRef Checker::written(const ExprRef &e) {
+  Overflow overflow;
+  if (auto c = evaluate(*e, &overflow))
+    return fromConstant(*c, e->loc, true);
+  report(overflow);
+  return nullptr;
 }
 
 ExprRef Checker::concat(ExprRef a, ExprRef b, SourceLoc loc) {
@@ -388,7 +403,17 @@ ExprRef Checker::concat(ExprRef a, ExprRef b, SourceLoc loc) {
       return nullptr;
     }
   }
-  return make(Expr::SeqConcat, Type::sequence(a->type.capacity + b->type.capacity), loc, {a, b});
+  return together(make(Expr::SeqConcat, Type::sequence(a->type.capacity + b->type.capacity), loc, {a, b}),
+                  a->pieces + b->pieces);
+}
+
+ExprRef Checker::together(std::shared_ptr<Expr> sequence, int pieces) {
+  constexpr int most = 32;
+  sequence->pieces = pieces;
+  if (pieces <= most)
+    return sequence;
+  diags.report(Diag::SequencePieces, sequence->loc, pieces, most);
+  return nullptr;
 }
 
 ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
@@ -442,16 +467,7 @@ ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
   v->binary = op;
   if (arithmeticOp && elem == Elem::I32)
     v->range = arithmetic(op, a->range, b->range);
-  if (arithmeticOp && a->literal && b->literal && a->kind == Expr::Const &&
-      b->kind == Expr::Const) {
-    Constant c = *evaluate(*v);
-    if (c.elem == Elem::I32 && (c.intValue > INT32_MAX || c.intValue < INT32_MIN)) {
-      diags.report(Diag::IntRange, e.loc, c.intValue);
-      return nullptr;
-    }
-    return fromConstant(c, e.loc, true);
-  }
-  return v;
+  return arithmeticOp && a->literal && b->literal ? written(v) : v;
 }
 
 ExprRef Checker::checkConditional(const ast::Expr &e, Scope &scope) {
@@ -478,12 +494,16 @@ ExprRef Checker::checkConditional(const ast::Expr &e, Scope &scope) {
   auto v = make(Expr::Select, type, e.loc, {c, a, b});
   if (type.is(Elem::I32))
     v->range = hull(a->range, b->range);
-  return v;
+  return type.seq ? together(v, a->pieces + b->pieces) : v;
 }
 
-/// A negative number written as an index or bound counts from the end.
-static bool fromEnd(const ExprRef &e) {
-  return e && e->kind == Expr::Const && e->literal && e->type.is(Elem::I32) && e->intValue < 0;
+/// A negative constant as an index or bound counts from the end: a constant then.
+static bool fromEnd(ExprRef &e) {
+  const auto c = e && e->type.is(Elem::I32) ? evaluate(*e) : std::nullopt;
+  if (!c || c->intValue >= 0)
+    return false;
+  e = fromConstant(*c, e->loc, e->literal);
+  return true;
 }
 
 ExprRef Checker::checkIndex(const ast::Expr &e, Scope &scope) {
@@ -500,8 +520,9 @@ ExprRef Checker::checkIndex(const ast::Expr &e, Scope &scope) {
                  base->type.str());
     return nullptr;
   }
+  const bool counts = fromEnd(index);
   auto v = make(Expr::SeqAt, Type::scalar(base->type.elem), e.loc, {base, index});
-  v->loFromEnd = fromEnd(index);
+  v->loFromEnd = counts;
   return v;
 }
 
@@ -536,12 +557,13 @@ ExprRef Checker::checkSlice(const ast::Expr &e, Scope &scope) {
       stop = std::min(stop, hi->range.hi);
     int64_t start = lo ? std::max<int64_t>(0, lo->range.lo) : 0;
     if (stop < Unbounded)
-      capacity = stop - start;
+      capacity = std::min(capacity, asLength(stop - start));
   }
   auto v = make(Expr::SeqSlice, Type::sequence(std::max<int64_t>(0, capacity)), e.loc,
                 {base, lo, hi});
   v->loFromEnd = loEnd;
   v->hiFromEnd = hiEnd;
+  v->pieces = base->pieces;
   return v;
 }
 
@@ -554,7 +576,9 @@ ExprRef Checker::checkList(const ast::Expr &e, Scope &scope) {
   }
   if (failed)
     return nullptr;
-  return make(Expr::SeqMake, Type::sequence(items.size()), e.loc, items);
+  constexpr size_t ofPiece = 8; // tokens of a list take less room than other pieces
+  const int pieces = (items.size() + ofPiece - 1) / ofPiece;
+  return together(make(Expr::SeqMake, Type::sequence(items.size()), e.loc, items), pieces);
 }
 
 } // namespace megalith::sema

@@ -82,8 +82,12 @@ MaybeNode GraphChecker::eval(const ast::Expr &e) {
 }
 
 MaybeNode GraphChecker::number(const ast::Expr &e, const ConfigValue &value) {
-  if (auto v = asNumber(value))
-    return add({.kind = Node::Number, .value = *v, .shape = {}, .loc = e.loc});
+  if (auto v = asNumber(value)) {
+    if (std::isfinite(static_cast<float>(*v)))
+      return add({.kind = Node::Number, .value = *v, .shape = {}, .loc = e.loc});
+    diags.report(Diag::FloatRange, e.loc, *v);
+    return std::nullopt;
+  }
   diags.report(Diag::ConstantType, e.loc, "a graph", "a number", describe(value));
   return std::nullopt;
 }

@@ -47,15 +47,8 @@ static std::optional<Constant> fold(BinaryOp op, const Constant &a, const Consta
   return std::nullopt;
 }
 
-std::optional<Constant> evaluate(const Expr &e) {
-  std::vector<Constant> args;
-  if (e.kind != Expr::Const)
-    for (const ExprRef &arg : e.args) {
-      auto v = arg ? evaluate(*arg) : std::nullopt;
-      if (!v)
-        return std::nullopt;
-      args.push_back(*v);
-    }
+/// One step of a constant, without a look at what its type holds.
+static std::optional<Constant> step(const Expr &e, const std::vector<Constant> &args) {
   switch (e.kind) {
   case Expr::Const:
     return Constant{e.type.elem, e.intValue, e.floatValue};
@@ -89,6 +82,33 @@ std::optional<Constant> evaluate(const Expr &e) {
   }
 }
 
+std::optional<Constant> evaluate(const Expr &e, Overflow *overflow) {
+  std::vector<Constant> args;
+  if (e.type.seq)
+    return std::nullopt;
+  if (e.kind != Expr::Const)
+    for (const ExprRef &arg : e.args) {
+      auto v = arg ? evaluate(*arg, overflow) : std::nullopt;
+      if (!v)
+        return std::nullopt;
+      args.push_back(*v);
+    }
+  auto result = step(e, args);
+  const bool fits = !result || (result->elem == Elem::F32 ? std::isfinite(result->floatValue)
+                                                          : fitsInt32(result->intValue));
+  if (fits)
+    return result;
+  if (overflow)
+    *overflow = {e.loc, result->elem,
+                 result->elem == Elem::F32 ? fmt::format("{}", static_cast<float>(result->floatValue))
+                                           : std::to_string(result->intValue)};
+  return std::nullopt;
+}
+
+void Checker::report(const Overflow &overflow) {
+  diags.report(overflow.elem == Elem::F32 ? Diag::FloatRange : Diag::IntRange, overflow.loc, overflow.value);
+}
+
 std::optional<Constant> Checker::constant(const ast::Expr &e) {
   Scope scope;
   ExprRef typed = value(e, scope);
@@ -98,15 +118,16 @@ std::optional<Constant> Checker::constant(const ast::Expr &e) {
     diags.report(Diag::TypeMismatch, typed->loc, "a constant", "one number, `true` or `false`", typed->type.str());
     return std::nullopt;
   }
-  auto result = evaluate(*typed);
-  if (!result) {
-    diags.report(Diag::NotConstant, typed->loc, "this value");
-    return std::nullopt;
-  }
-  if (result->elem == Elem::I32 && !fitsInt32(result->intValue)) {
-    diags.report(Diag::IntRange, typed->loc, result->intValue);
-    return std::nullopt;
-  }
+  return constant(*typed, "this value");
+}
+
+std::optional<Constant> Checker::constant(const Expr &e, const std::string &what) {
+  Overflow overflow;
+  auto result = evaluate(e, &overflow);
+  if (!result && overflow.loc)
+    report(overflow);
+  else if (!result)
+    diags.report(Diag::NotConstant, e.loc, what);
   return result;
 }
 

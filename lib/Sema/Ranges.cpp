@@ -28,44 +28,45 @@ std::string plural(size_t n, const char *noun) {
   return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
 }
 
-static int64_t clampBound(int64_t v) { return std::clamp(v, -Unbounded, Unbounded); }
-
-static bool known(int64_t bound) { return bound > -Unbounded && bound < Unbounded; }
-
 Range hull(Range a, Range b) { return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)}; }
+
+/// i32 wraps: what may leave it can be anything.
+static Range wrapped(int64_t lo, int64_t hi) {
+  return lo < INT32_MIN || hi > INT32_MAX ? Range() : Range{lo, hi};
+}
 
 Range arithmetic(BinaryOp op, Range a, Range b) {
   switch (op) {
   case BinaryOp::Add:
-    return {known(a.lo) && known(b.lo) ? clampBound(a.lo + b.lo) : -Unbounded,
-            known(a.hi) && known(b.hi) ? clampBound(a.hi + b.hi) : Unbounded};
+    return wrapped(a.lo + b.lo, a.hi + b.hi);
   case BinaryOp::Sub:
-    return {known(a.lo) && known(b.hi) ? clampBound(a.lo - b.hi) : -Unbounded,
-            known(a.hi) && known(b.lo) ? clampBound(a.hi - b.lo) : Unbounded};
+    return wrapped(a.lo - b.hi, a.hi - b.lo);
   case BinaryOp::Mul: {
-    if (!known(a.lo) || !known(a.hi) || !known(b.lo) || !known(b.hi)) {
-      // Two values that are never negative keep that, whatever their upper bounds.
-      return {a.lo >= 0 && b.lo >= 0 ? 0 : -Unbounded, Unbounded};
-    }
-    int64_t p[] = {clampBound(a.lo * b.lo), clampBound(a.lo * b.hi), clampBound(a.hi * b.lo),
-                   clampBound(a.hi * b.hi)};
-    return {*std::min_element(p, p + 4), *std::max_element(p, p + 4)};
+    const int64_t p[] = {a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi};
+    return wrapped(*std::min_element(p, p + 4), *std::max_element(p, p + 4));
   }
-  case BinaryOp::Div:
-    if (b.lo == b.hi && known(b.lo) && b.lo > 0)
-      return {known(a.lo) ? a.lo / b.lo : -Unbounded, known(a.hi) ? a.hi / b.lo : Unbounded};
+  case BinaryOp::Div: {
+    if (b.lo == b.hi && b.lo > 0)
+      return {a.lo / b.lo, a.hi / b.lo};
     // Truncation never moves a quotient away from zero; 0 when the divisor is 0.
-    return {a.lo >= 0 && b.lo >= 0 ? 0 : -Unbounded,
-            a.lo >= 0 && b.lo >= 0 ? a.hi : Unbounded};
-  case BinaryOp::Mod:
-    if (b.lo == b.hi && known(b.lo) && b.lo > 0)
-      return {a.lo >= 0 ? 0 : 1 - b.lo, std::min(b.lo - 1, std::max<int64_t>(a.hi, 0))};
-    return {a.lo >= 0 ? 0 : -Unbounded, a.lo >= 0 ? a.hi : Unbounded};
+    if (a.lo >= 0 && b.lo >= 0)
+      return {0, a.hi};
+    const int64_t most = std::max(-a.lo, a.hi); // the least i32 by -1 wraps
+    return wrapped(-most, most);
+  }
+  case BinaryOp::Mod: {
+    // The sign is the dividend's, and neither number is smaller; 0 when the divisor is 0.
+    const int64_t most = std::max<int64_t>(0, std::max(-b.lo, b.hi) - 1);
+    return {a.lo >= 0 ? 0 : -std::min(most, -a.lo), a.hi <= 0 ? 0 : std::min(most, a.hi)};
+  }
   default:
     return {};
   }
 }
 
-int64_t upperLength(Range r) { return std::clamp<int64_t>(r.hi, 0, Unbounded); }
+int64_t asLength(int64_t most) {
+  constexpr int64_t mostKnown = 32767;
+  return most > mostKnown ? Unbounded : std::max<int64_t>(0, most);
+}
 
 } // namespace megalith::sema

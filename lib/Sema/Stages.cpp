@@ -452,6 +452,7 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
   if (v) {
     local.type = v->type;
     local.range = v->range;
+    local.pieces = v->pieces;
     Stmt s;
     s.kind = Stmt::SetLocal;
     s.name = name;

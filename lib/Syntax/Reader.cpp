@@ -227,6 +227,11 @@ std::vector<Stmt> Reader::readBody(const YamlNode &node,
 
 std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
   Stmt stmt;
+  if (node.kind == YamlNode::Scalar && inGraph) {
+    diags.report(Diag::WrongNodeKind, node.loc, "a statement of a graph",
+                 "`name: expression`", describe(node));
+    return std::nullopt;
+  }
   if (node.kind == YamlNode::Scalar) {
     stmt.loc = node.range(0, node.text.size());
     stmt.values.push_back(readExpr(node, "a statement"));
@@ -289,8 +294,11 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
   }
   stmt.kind = Stmt::Assign;
   stmt.target =
-      readName(*head.keyNode, "the left side of a statement",
-               "a name such as `draft` or `kv.target.keep`", /*dotted=*/true);
+      inGraph ? readName(*head.keyNode, "the left side of a statement",
+                         "a name of letters, digits and `_`")
+              : readName(*head.keyNode, "the left side of a statement",
+                         "a name such as `draft` or `kv.target.keep`",
+                         /*dotted=*/true);
   if (!stmt.target.loc) {
     if (llvm::StringRef(head.key.text).contains('('))
       diags.note("`: ` ends a key; named arguments are written `name=value`, "

@@ -35,10 +35,9 @@ struct Type {
   std::string str() const;
 };
 
-/// All values that an i32 expression can have. Bounds at or beyond +-Unbounded
-/// mean "not known".
+/// All values that an i32 expression can have.
 struct Range {
-  int64_t lo = -Unbounded, hi = Unbounded;
+  int64_t lo = INT32_MIN, hi = INT32_MAX;
   static Range of(int64_t v) { return {v, v}; }
   bool operator==(const Range &) const = default;
 };
@@ -96,6 +95,7 @@ struct Expr {
   } kind = Const;
   Type type;
   Range range; ///< of an i32 value
+  int pieces = 1; ///< of a sequence: fields, views and lists that it is put together of
   SourceLoc loc;
   std::vector<ExprRef> args;
   std::string name, member;

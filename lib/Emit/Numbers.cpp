@@ -1,0 +1,136 @@
+#include "Numbers.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <fmt/format.h>
+
+namespace megalith::emit {
+
+using ir::Op;
+using ir::Operation;
+using ir::Type;
+using ir::Value;
+
+std::string floatLiteral(double value) {
+  const float f = static_cast<float>(value);
+  if (!std::isfinite(f))
+    return fmt::format("__int_as_float({:#x})", std::isnan(f) ? 0x7fffffffu : std::bit_cast<uint32_t>(f));
+  // The shortest text, unless a compiler that goes by way of double would round it to another number.
+  std::string text = fmt::format("{}", f);
+  if (std::bit_cast<uint32_t>(static_cast<float>(std::strtod(text.c_str(), nullptr))) != std::bit_cast<uint32_t>(f))
+    text = fmt::format("{:.9g}", f);
+  if (text.find_first_of(".e") == std::string::npos)
+    text += ".0";
+  return text + "f";
+}
+
+std::string intLiteral(int32_t value) {
+  // 2147483648 is no int.
+  return value == INT32_MIN ? "(-2147483647 - 1)" : std::to_string(value);
+}
+
+/// Positions of a request, at most: a pool has no more.
+constexpr int64_t kMostPositions = int64_t(1) << 30;
+
+Intervals::Intervals(const ir::Module &module, const ir::Region &part) : module(module) {
+  ir::walk(part, [&](const Operation &op) { look(op); });
+}
+
+Intervals::Interval Intervals::of(Value v) const {
+  const auto it = known.find(v.id);
+  return it == known.end() ? Interval() : it->second;
+}
+
+bool Intervals::fits(const Operation &op) const {
+  const Interval i = exact(op);
+  return i.lo >= INT32_MIN && i.hi <= INT32_MAX;
+}
+
+Intervals::Interval Intervals::exact(const Operation &op) const {
+  const Interval a = of(op.operands[0]), b = op.operands.size() > 1 ? of(op.operands[1]) : Interval();
+  switch (op.op) {
+  case Op::Add:
+    return {a.lo + b.lo, a.hi + b.hi};
+  case Op::Sub:
+    return {a.lo - b.hi, a.hi - b.lo};
+  case Op::Mul: {
+    const auto [least, most] = std::minmax({a.lo * b.lo, a.lo * b.hi, a.hi * b.lo, a.hi * b.hi});
+    return {least, most};
+  }
+  case Op::Div: { // truncates; by 0 gives 0, and the one quotient that is no i32 wraps
+    const int64_t most = std::max(-a.lo, a.hi);
+    if (b.lo == b.hi && b.lo > 0)
+      return {a.lo / b.lo, a.hi / b.lo};
+    return a.lo > INT32_MIN || b.lo >= 0 ? Interval{-most, most} : Interval();
+  }
+  case Op::Mod: {
+    const int64_t most = std::max<int64_t>(0, std::max(-b.lo, b.hi) - 1);
+    return {a.lo >= 0 ? 0 : -std::min(most, -a.lo), a.hi <= 0 ? 0 : std::min(most, a.hi)};
+  }
+  case Op::Neg:
+    return {-a.hi, -a.lo};
+  case Op::Min:
+    return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
+  case Op::Max:
+    return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
+  default:
+    return {};
+  }
+}
+
+void Intervals::look(const Operation &op) {
+  if (op.op == Op::PrefixWhile || op.op == Op::Count) {
+    const int64_t most = std::max<int64_t>(0, of(op.operands[0]).hi);
+    known[op.region().args[0].id] = {0, std::max<int64_t>(0, most - 1)};
+    known[op.result().id] = {0, most};
+    return;
+  }
+  if (op.results.size() != 1 || !module.type(op.result()).is(ir::Scalar::I32))
+    return;
+  Interval i;
+  switch (op.op) {
+  case Op::Const:
+    i = {op.getInt("value"), op.getInt("value")};
+    break;
+  case Op::SeqLen: {
+    const int64_t capacity = module.type(op.operands[0]).size;
+    i = {0, capacity > 0 ? std::min(capacity, kMostPositions) : kMostPositions};
+    break;
+  }
+  case Op::Budget:
+  case Op::PromptLen:
+  case Op::KvLen:
+  case Op::KvLive:
+  case Op::KvPages:
+  case Op::Append:
+    i = {0, kMostPositions};
+    break;
+  case Op::KvLag:
+    i = {-kMostPositions, kMostPositions};
+    break;
+  case Op::Select:
+    i = {std::min(of(op.operands[1]).lo, of(op.operands[2]).lo), std::max(of(op.operands[1]).hi, of(op.operands[2]).hi)};
+    break;
+  case Op::Cast:
+    if (module.type(op.operands[0]).is(ir::Scalar::Bool))
+      i = {0, 1};
+    break;
+  case Op::Add:
+  case Op::Sub:
+  case Op::Mul:
+  case Op::Div:
+  case Op::Mod:
+  case Op::Neg:
+  case Op::Min:
+  case Op::Max:
+    if (fits(op))
+      i = exact(op);
+    break;
+  default:
+    break;
+  }
+  known[op.result().id] = i;
+}
+
+} // namespace megalith::emit

@@ -1,0 +1,33 @@
+//===- RandomPipeline.h - pipeline files that nobody wrote ----------------===//
+#ifndef MEGALITH_TEST_RANDOM_RANDOMPIPELINE_H
+#define MEGALITH_TEST_RANDOM_RANDOMPIPELINE_H
+
+#include "megalith/Reference/Executor.h"
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace megalith::random_pipelines {
+
+/// Tokens of the models that the pipelines run.
+constexpr int32_t kVocab = 64;
+
+/// A pipeline file that names `model.yaml`, and requests for it.
+struct RandomPipeline {
+  std::string yaml;
+  bool broken = false;   ///< something was changed that should not be
+  int64_t positions = 0; ///< of its pool
+  std::vector<reference::RequestInput> requests;
+};
+
+/// The pipeline of a seed; the same on every machine.
+///
+/// What varies: params and fields of all types with any initial values, inferred fields; the graph of states, parked ones
+/// among them; prefill, decoding, drafts that are verified in one stage or in several, two calls in a stage, stages without
+/// calls; statements of all kinds, nested; expressions over all functions and operators, with the largest and least
+/// numbers; policies; sizes of pools, pages, slots and passes from 1 to the most there can be. One in four has some words
+/// changed, exchanged, doubled or left out.
+RandomPipeline makePipeline(uint64_t seed);
+
+} // namespace megalith::random_pipelines
+#endif
