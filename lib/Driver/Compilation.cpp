@@ -10,6 +10,7 @@
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Path.h"
+#include <map>
 
 namespace megalith::driver {
 
@@ -99,6 +100,29 @@ std::vector<std::string> Compilation::accepted() const {
   return result;
 }
 
+/// Gives the files that IR text lists the numbers that they have in `files`. One that is not there has no lines to show.
+static void adoptFiles(ir::Module &module, SourceFiles &files) {
+  std::map<uint32_t, uint32_t> numbers;
+  for (ir::Operation &op : module.ops()) {
+    if (op.op != ir::Op::File)
+      continue;
+    const std::string path = op.getString("path");
+    uint32_t number = 0;
+    while (number < files.size() && files.name(number) != path)
+      ++number;
+    if (number == files.size())
+      number = files.add(path, "");
+    numbers[static_cast<uint32_t>(op.getInt("index"))] = number;
+    op.set("index", static_cast<int64_t>(number));
+  }
+  const auto adopt = [&](ir::Operation &op) {
+    if (op.loc)
+      op.loc.file = numbers.at(op.loc.file); // verifyWhole
+  };
+  adopt(module.root);
+  ir::walk(module.root.region(), adopt);
+}
+
 std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &diags) {
   Compilation result;
   auto file = openSource(diags, options.file);
@@ -152,8 +176,9 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
     if (!irFile)
       return std::nullopt;
     module = ir::parse(diags, *irFile);
-    if (!module)
+    if (!module || !ir::verifyWhole(*module, diags))
       return std::nullopt;
+    adoptFiles(*module, diags.sources());
   }
 
   // Edited IR, too, runs with what is accepted now.

@@ -373,8 +373,8 @@ private:
   }
 
   bool parseSize(int64_t &size) {
-    if (tok.kind != Token::Int || tok.intValue <= 0)
-      return error("expected a positive size");
+    if (tok.kind != Token::Int || tok.intValue <= 0 || tok.intValue > INT32_MAX)
+      return error("expected a size from 1 to 2147483647");
     size = tok.intValue;
     advance();
     return true;

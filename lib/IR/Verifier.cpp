@@ -1,6 +1,7 @@
 #include "Verifier.h"
 #include "megalith/IR/Text.h"
 #include <algorithm>
+#include <map>
 
 namespace megalith::ir {
 
@@ -79,17 +80,18 @@ bool Verifier::run() {
   const Operation &root = module.root;
   if (root.op != Op::Module || root.regions.size() != 1)
     return fail(root, "the root must be one `module` with one region");
-  std::string after = module.after();
-  if (after.empty())
-    tickLevel = !module.all(Op::Tick).empty();
-  else
-    tickLevel = llvm::find(pipePasses, after) == std::end(pipePasses);
+  tickLevel = isTickLevel();
   defined.assign(module.values.size(), false);
   seen = defined;
   // Shapes and names first: code refers to declarations in any order.
-  bool counted = true;
+  bool counted = checkAttributes(root);
   walk(root.region(), [&](const Operation &op) { counted = counted && checkCounts(op); });
   return counted && checkNames() && checkPolicyCycles() && checkRegion(root, root.region());
+}
+
+bool Verifier::isTickLevel() const {
+  const std::string after = module.after();
+  return after.empty() ? !module.all(Op::Tick).empty() : llvm::find(pipePasses, after) == std::end(pipePasses);
 }
 
 bool Verifier::fail(const Operation &op, std::string text) {
@@ -172,6 +174,90 @@ bool Verifier::define(const Operation &op, Value v) {
   return true;
 }
 
+/// What kind of value each attribute has; whole numbers are never negative.
+bool Verifier::checkAttributes(const Operation &op) {
+  enum Kind { Flag, Int, Float, String, Ints, Strings, Any };
+  static const std::map<std::string, Kind, std::less<>> kinds = {
+      {"after", String},      {"after_site", Int},   {"alias", String},         {"before_site", Int},
+      {"capacity", Int},      {"chunk", Int},        {"count", Int},            {"dim", Int},
+      {"fault", String},      {"from", String},      {"graph", String},         {"groups", Int},
+      {"head_dim", Int},      {"heads", Int},        {"hidden", Int},           {"index", Int},
+      {"inferred", Flag},     {"init", Any},         {"initial", Flag},         {"kind", String},
+      {"kv", String},         {"kv_heads", Int},     {"kv_layers", Int},        {"layers", Int},
+      {"next", Strings},      {"ngram", Int},        {"numerics", String},      {"on", String},
+      {"on_full", String},    {"output", String},    {"page_tokens", Int},      {"pages", Int},
+      {"pair", String},       {"parked", Flag},      {"partner", Int},          {"path", String},
+      {"per", String},        {"preemptible", Flag}, {"reduce", Strings},       {"reducer", String},
+      {"reserve", Int},       {"rope_factor", Float}, {"rope_high", Float},     {"rope_low", Float},
+      {"rope_original", Int}, {"rope_theta", Float}, {"rope_type", String},     {"rows_beyond", Int},
+      {"scale", Float},       {"shape", Ints},       {"site", Int},             {"slot", Flag},
+      {"stage", String},      {"state", String},     {"terminal", Flag},        {"to", Strings},
+      {"tree", String},       {"type", String},      {"value", Any},            {"vocab", Int},
+      {"watermark", Int}};
+  static const char *const words[] = {"a flag", "a whole number from 0 to 2147483647", "a number", "a string",
+                                      "a list of numbers", "a list of strings", "a number"};
+  for (const auto &[key, value] : op.attrs) {
+    const auto known = kinds.find(key);
+    if (known == kinds.end())
+      return fail(op, fmt::format("`{}` is no attribute", key));
+    const int64_t *whole = std::get_if<int64_t>(&value);
+    const bool number = whole || std::holds_alternative<double>(value);
+    // An empty list has no type of its own.
+    const auto *strings = std::get_if<std::vector<std::string>>(&value);
+    const bool fits = known->second == Flag      ? std::holds_alternative<bool>(value)
+                      : known->second == Int     ? whole && *whole >= 0 && *whole <= INT32_MAX
+                      : known->second == Float   ? number
+                      : known->second == String  ? std::holds_alternative<std::string>(value)
+                      : known->second == Ints    ? std::holds_alternative<std::vector<int64_t>>(value) ||
+                                                    (strings && strings->empty())
+                      : known->second == Strings ? strings != nullptr
+                                                 : number || std::holds_alternative<bool>(value);
+    if (!fits)
+      return fail(op, fmt::format("`{}` must be {}", key, words[known->second]));
+  }
+  return true;
+}
+
+/// Regions that are evaluated for their value change nothing, and a request has KV and calls only where it has a slot.
+bool Verifier::checkEffects(const Operation &op, const Operation &parent) {
+  const std::string name = mnemonic(op.op).str();
+  switch (op.op) {
+  case Op::FieldSet:
+  case Op::KvKeep:
+  case Op::Append:
+  case Op::CountAdd:
+  case Op::Trace:
+  case Op::Observe:
+  case Op::Results:
+    if (pure)
+      return fail(op, fmt::format("`{}` cannot stand in `{}`", name, mnemonic(pure->op).str()));
+    break;
+  case Op::PolicySet:
+  case Op::If:
+    if (pure && pure->op != Op::PolicyObserve)
+      return fail(op, fmt::format("`{}` cannot stand in `{}`", name, mnemonic(pure->op).str()));
+    break;
+  default:
+    break;
+  }
+  switch (op.op) {
+  case Op::KvLen:
+  case Op::KvLag:
+  case Op::KvKeep:
+  case Op::Call:
+  case Op::Issue:
+  case Op::Results:
+    if (!seated)
+      return fail(op, fmt::format("`{}` needs a state with `slot`", name));
+    break;
+  default:
+    break;
+  }
+  if (op.op == Op::Results && (parent.op != Op::Part || op.getInt("site", -1) != resumed))
+    return fail(op, "`results` stand in the part behind their call");
+  return true;
+}
+
 bool Verifier::checkRegion(const Operation &parent, const Region &region) {
   for (Value v : region.args)
     if (!define(parent, v))
@@ -208,8 +294,10 @@ bool Verifier::checkOp(const Operation &op, const Operation &parent) {
   for (Value v : op.results)
     if (v.id >= defined.size() || seen[v.id])
       return define(op, v);
-  const Operation *outerModel = model;
+  const Operation *outerModel = model, *outerPure = pure;
   int64_t outerCount = repeatCount;
+  if (!checkAttributes(op) || !checkEffects(op, parent))
+    return false;
   if (op.op == Op::Model)
     model = &op;
   if (enteredTensor)
@@ -218,13 +306,23 @@ bool Verifier::checkOp(const Operation &op, const Operation &parent) {
     return false;
   if (op.op == Op::Repeat)
     repeatCount = op.getInt("count");
+  if (op.op == Op::Stage || op.op == Op::Part) {
+    const Operation *state = module.find(Op::State, op.getString(op.op == Op::Stage ? "on" : "state"));
+    seated = state && state->getBool("slot");
+    resumed = op.getInt("after_site", -1);
+  }
+  const bool value = op.op == Op::PrefixWhile || op.op == Op::Count || op.op == Op::PolicyOutput;
+  if (value || op.op == Op::PolicyObserve)
+    pure = &op;
   for (const Region &region : op.regions)
     if (!checkRegion(op, region))
       return false;
   if (enteredTensor)
     tensor = false;
   model = outerModel;
+  pure = outerPure;
   repeatCount = outerCount;
+  seated = seated || op.op == Op::Stage || op.op == Op::Part;
   for (Value v : op.results)
     if (!define(op, v))
       return false;
@@ -244,6 +342,11 @@ bool Verifier::oneOf(const Operation &op, const char *key,
   if (llvm::find(values, value) != values.end())
     return true;
   return fail(op, fmt::format("`{}` must be one of {}", key, fmt::join(values, ", ")));
+}
+
+bool Verifier::within(const Operation &op, const char *key, int64_t least, int64_t most) {
+  return (op.has(key) && op.getInt(key) >= least && op.getInt(key) <= most) ||
+         fail(op, fmt::format("`{}` must be a number from {} to {}", key, least, most));
 }
 
 bool Verifier::resultIs(const Operation &op, Type type) {
@@ -280,5 +383,8 @@ bool Verifier::yields(const Operation &op, std::vector<Type> types) {
 }
 
 bool verify(const Module &module, Diagnostics &diags) { return Verifier(module, diags).run(); }
+bool verifyWhole(const Module &module, Diagnostics &diags) {
+  return verify(module, diags) && Verifier(module, diags).runWhole();
+}
 
 } // namespace megalith::ir

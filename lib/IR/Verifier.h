@@ -22,6 +22,8 @@ class Verifier {
 public:
   Verifier(const Module &module, Diagnostics &diags) : module(module), diags(diags) {}
   bool run();
+  /// What executors and plan take for granted beyond that.
+  bool runWhole();
 
 private:
   // Structure (Verifier.cpp)
@@ -31,7 +33,19 @@ private:
   bool checkOp(const Operation &op, const Operation &parent);
   bool checkCounts(const Operation &op);
   bool checkPlace(const Operation &op, const Operation &parent);
+  bool checkAttributes(const Operation &op);
+  bool checkEffects(const Operation &op, const Operation &parent);
   bool define(const Operation &op, Value v);
+
+  // A whole module (VerifyWhole.cpp)
+  bool checkParams();
+  bool checkStates();
+  bool checkPlaces();
+  bool checkSites();
+  bool checkParts();
+  bool checkModel(const Operation &op);
+  /// By the pass that ran last.
+  bool isTickLevel() const;
 
   // Type rules; operands are known to be defined, and all counts to be right.
   bool checkControlOp(const Operation &op);
@@ -43,15 +57,19 @@ private:
   bool checkGoto(const Operation &op);
   bool checkTensorOp(const Operation &op);
   bool checkElementwise(const Operation &op);
+  bool checkGroup(const Operation &op);
+  bool checkPair(const Operation &product, const std::vector<const Operation *> &products);
   bool checkSegment(const Operation &op);
   /// The weight `@name` of the enclosing model, legal to read here; null after a report.
   const Operation *weight(const Operation &op);
+  const Operation *weightNamed(llvm::StringRef name) const;
 
   // Helpers
   bool fail(const Operation &op, std::string text);
   bool declared(const Operation &op, Op kind, llvm::StringRef name);
   bool require(const Operation &op, std::initializer_list<const char *> keys);
   bool oneOf(const Operation &op, const char *key, std::initializer_list<const char *> values);
+  bool within(const Operation &op, const char *key, int64_t least, int64_t most);
   bool resultIs(const Operation &op, Type type);
   bool operandIs(const Operation &op, unsigned i, Type type);
   /// The region of `op` ends in a yield of these types.
@@ -66,6 +84,9 @@ private:
   bool tickLevel = false;           ///< after `form-ticks`
   bool tensor = false;              ///< inside a segment
   const Operation *model = nullptr; ///< the model being checked
+  bool seated = true;               ///< the stage or part being checked has a slot
+  const Operation *pure = nullptr;  ///< around here: a region that must change nothing
+  int64_t resumed = -1;             ///< the call site behind which the part stands
   int64_t repeatCount = 0;          ///< of the enclosing `repeat`; 0 outside
   std::vector<bool> defined;        ///< visible here
   std::vector<bool> seen;           ///< defined anywhere so far

@@ -1,4 +1,5 @@
 #include "Verifier.h"
+#include <cmath>
 #include <map>
 
 namespace megalith::ir {
@@ -7,7 +8,7 @@ static const Type i32 = Type::scalar(Scalar::I32);
 static const Type boolean = Type::scalar(Scalar::Bool);
 
 static std::optional<Scalar> scalarNamed(llvm::StringRef name) {
-  for (Scalar s : {Scalar::I32, Scalar::I64, Scalar::U32, Scalar::F32, Scalar::Bool, Scalar::Token})
+  for (Scalar s : {Scalar::I32, Scalar::F32, Scalar::Bool, Scalar::Token})
     if (scalarName(s) == name)
       return s;
   return std::nullopt;
@@ -20,13 +21,24 @@ std::optional<Type> declaredType(const Operation &declaration) {
   if (!declaration.has("capacity"))
     return Type::scalar(*s);
   int64_t capacity = declaration.getInt("capacity");
-  if (capacity <= 0)
+  if (capacity <= 0 || capacity > 1024 || *s != Scalar::Token)
     return std::nullopt;
   return Type::seq(capacity, *s);
 }
 
-static bool isNumber(Type t) {
-  return t.is(Scalar::I32) || t.is(Scalar::F32) || t.is(Scalar::I64) || t.is(Scalar::U32);
+static bool isNumber(Type t) { return t.is(Scalar::I32) || t.is(Scalar::F32); }
+
+/// A value of this type; a bool is a flag, 0 or 1.
+static bool holds(const Attr &attr, Scalar type) {
+  if (const double *f = std::get_if<double>(&attr))
+    return type == Scalar::F32 && std::isfinite(static_cast<float>(*f));
+  if (std::holds_alternative<bool>(attr))
+    return type == Scalar::Bool;
+  const int64_t *i = std::get_if<int64_t>(&attr);
+  return i && (type == Scalar::Bool    ? *i == 0 || *i == 1
+               : type == Scalar::Token ? *i >= 0 && *i <= INT32_MAX
+               : type == Scalar::I32   ? *i >= INT32_MIN && *i <= INT32_MAX
+                                       : false);
 }
 
 /// A sequence of type `from` always fits into one of type `to`.
@@ -105,14 +117,13 @@ bool Verifier::checkControlOp(const Operation &op) {
     return declared(op, Op::Pool, op.name) && operandIs(op, 0, i32);
 
   case Op::CountAdd:
-    return declared(op, Op::Metric, op.name) &&
-           (operandType(op, 0).is(Scalar::I64) || operandIs(op, 0, i32));
+    return declared(op, Op::Metric, op.name) && operandIs(op, 0, i32);
   case Op::Trace: {
     if (!declared(op, Op::Gauge, op.name))
       return false;
-    std::string type = module.find(Op::Gauge, op.name)->getString("type");
+    std::string type = module.find(Op::Gauge, op.name)->getString("type", "i32");
     std::string found = operandType(op, 0).str();
-    return (operandType(op, 0).kind == Type::ScalarKind && (type.empty() || type == found)) ||
+    return (operandType(op, 0).kind == Type::ScalarKind && type == found) ||
            fail(op, fmt::format("operand 0 must be a scalar of the gauge's type `{}`, found `{}`",
                                 type, found));
   }
@@ -145,16 +156,24 @@ bool Verifier::checkDeclaration(const Operation &op) {
   auto positive = [&](const char *key) {
     return op.getInt(key) > 0 || fail(op, fmt::format("`{}` must be a positive integer", key));
   };
+  auto holdsType = [&](const char *key) {
+    const auto type = scalarNamed(op.getString("type"));
+    const auto attr = op.attrs.find(std::string_view(key));
+    return attr == op.attrs.end() || (type && holds(attr->second, *type)) ||
+           fail(op, fmt::format("`{}` must be a value of type `{}`", key, op.getString("type")));
+  };
   switch (op.op) {
   case Op::File:
     return require(op, {"index", "path"});
   case Op::Param:
-    return require(op, {"type", "value"});
+    return require(op, {"type", "value"}) && holdsType("value");
+  case Op::Gauge:
+    return !op.has("type") || oneOf(op, "type", {"i32", "f32", "bool", "token"});
   case Op::Field:
   case Op::PolicyState:
-    return declaredType(op) ||
-           fail(op, "`type` must be i32, i64, u32, f32, bool or token, with a positive `capacity` "
-                    "for sequences");
+    if (!declaredType(op))
+      return fail(op, "`type` must be i32, f32, bool or token, with a `capacity` from 1 to 1024 for sequences of tokens");
+    return holdsType("init") && (!op.has("init") || !op.has("capacity") || fail(op, "a sequence starts empty"));
   case Op::State:
     for (const std::string &next : op.getStrings("next"))
       if (!declared(op, Op::State, next))
@@ -162,9 +181,13 @@ bool Verifier::checkDeclaration(const Operation &op) {
     return true;
   case Op::Pool:
     return positive("pages") && positive("page_tokens") &&
+           (op.getInt("pages") <= (int64_t(1) << 30) / op.getInt("page_tokens") ||
+            fail(op, "a pool has 2^30 positions at most")) &&
+           (!op.has("watermark") || within(op, "watermark", 1, 100)) &&
+           (op.getInt("reserve") < int64_t(1) << 30 || fail(op, "`reserve` must be below 2^30")) &&
            (!op.has("on_full") || oneOf(op, "on_full", {"fail", "wait"})) && require(op, {"rows_beyond"}) &&
-           (op.getInt("rows_beyond") >= 0 || fail(op, "`rows_beyond` must not be negative")) &&
-           (!op.has("reserve") || (op.getInt("reserve") >= 0 && op.getString("on_full") == "wait") ||
+           within(op, "rows_beyond", 0, 1 << 24) &&
+           (!op.has("reserve") || op.getString("on_full") == "wait" ||
             fail(op, "`reserve` is a number of tokens, of a pool with `on_full = \"wait\"`"));
   case Op::Stage:
     return require(op, {"on"}) && declared(op, Op::State, op.getString("on"));
@@ -178,6 +201,8 @@ bool Verifier::checkDeclaration(const Operation &op) {
     if (!require(op, {"stage", "state"}) || !oneOf(op, "kind", {"slot", "admit"}) ||
         !declared(op, Op::State, op.getString("state")))
       return false;
+    if (module.find(Op::State, op.getString("state"))->getBool("slot") != (op.getString("kind") == "slot"))
+      return fail(op, "a part is of the kind `slot` when its state has a slot, else `admit`");
     if (const Operation *end = terminator(op))
       if ((end->op == Op::Issue) != op.has("before_site") ||
           (end->op == Op::Issue && end->getInt("site") != op.getInt("before_site")))
@@ -187,10 +212,15 @@ bool Verifier::checkDeclaration(const Operation &op) {
     std::vector<int64_t> shape = op.getInts("shape");
     if (shape.empty() || shape.size() > 2 || llvm::any_of(shape, [](int64_t d) { return d <= 0; }))
       return fail(op, "`shape` must be one or two positive sizes");
+    if (llvm::any_of(shape, [](int64_t d) { return d > INT32_MAX; }))
+      return fail(op, "a size of `shape` is 2147483647 at most");
+    if (op.has("layers") && !within(op, "layers", 1, 1 << 20))
+      return false;
     if (!op.has("alias"))
       return require(op, {"from"});
     for (const Operation &w : model->region().ops)
-      if (w.op == Op::Weight && w.name == op.getString("alias") && w.getInts("shape") == shape)
+      if (w.op == Op::Weight && w.name == op.getString("alias") && w.getInts("shape") == shape && !w.has("alias") &&
+          w.getInt("layers") == op.getInt("layers"))
         return true;
     return fail(op, "`alias` must name a weight of the same shape");
   }
@@ -213,12 +243,17 @@ bool Verifier::checkArithmetic(const Operation &op) {
       return fail(op, fmt::format("a constant is a scalar, found `{}`", result.str()));
     auto value = op.attrs.find("value");
     bool isFloat = result.elem == Scalar::F32;
+    if (!isNumber(result) && !result.is(Scalar::Bool) && !result.is(Scalar::Token))
+      return fail(op, fmt::format("a constant is an i32, f32, bool or token, found `{}`", result.str()));
     if (value == op.attrs.end() || !(isFloat ? std::holds_alternative<double>(value->second)
                                              : std::holds_alternative<int64_t>(value->second)))
       return fail(op, fmt::format("a constant `{}` needs {} as `value`", result.str(),
                                   isFloat ? "a number with a point" : "an integer"));
-    return !result.is(Scalar::Bool) || op.getInt("value") == 0 || op.getInt("value") == 1 ||
-           fail(op, "a constant `bool` is 0 or 1");
+    if (result.is(Scalar::Bool) && !holds(value->second, Scalar::Bool))
+      return fail(op, "a constant `bool` is 0 or 1");
+    // Folding can make an f32 that is no finite number.
+    return isFloat || holds(value->second, result.elem) ||
+           fail(op, fmt::format("{} is no `{}`", op.getInt("value"), result.str()));
   }
   case Op::Eq:
   case Op::Ne:
@@ -248,10 +283,7 @@ bool Verifier::checkArithmetic(const Operation &op) {
            fail(op, fmt::format("no cast from `{}` to `{}`", from.str(), result.str()));
   }
   case Op::Ratio:
-    for (unsigned i : {0, 1})
-      if (!operandType(op, i).is(Scalar::F32) && !operandIs(op, i, i32))
-        return false;
-    return resultIs(op, f32);
+    return operandIs(op, 0, i32) && operandIs(op, 1, i32) && resultIs(op, f32);
   default:
     if (op.op == Op::Mod && !operandsAre(i32))
       return false;
@@ -264,7 +296,7 @@ bool Verifier::checkArithmetic(const Operation &op) {
 bool Verifier::checkSequenceOp(const Operation &op) {
   Type result = module.type(op.result());
   auto isSeq = [&](unsigned i) {
-    return operandType(op, i).kind == Type::Seq ||
+    return (operandType(op, i).kind == Type::Seq && operandType(op, i).elem == Scalar::Token) ||
            fail(op, fmt::format("operand {} must be a sequence, found `{}`", i,
                                 operandType(op, i).str()));
   };
@@ -291,14 +323,14 @@ bool Verifier::checkSequenceOp(const Operation &op) {
     return resultHolds(Type::seq(a.size && b.size ? a.size + b.size : 0, a.elem));
   }
   case Op::SeqMake:
-    if (result.kind != Type::Seq || result.size < static_cast<int64_t>(op.operands.size()))
+    if (result.kind != Type::Seq || result.elem != Scalar::Token || result.size < static_cast<int64_t>(op.operands.size()))
       return fail(op, "the result must be a sequence with a place for every operand");
     for (unsigned i = 0; i < op.operands.size(); ++i)
       if (!operandIs(op, i, Type::scalar(result.elem)))
         return false;
     return true;
   case Op::NgramLookup:
-    return require(op, {"ngram"}) && isSeq(0) && operandIs(op, 1, i32) &&
+    return require(op, {"ngram"}) && within(op, "ngram", 1, 16) && isSeq(0) && operandIs(op, 1, i32) &&
            resultIs(op, Type::seq(result.size, operandType(op, 0).elem));
   case Op::Append:
     return isSeq(0) && (operandType(op, 0).elem == Scalar::Token || operandIs(op, 0, Type::seq(0))) &&
@@ -319,7 +351,8 @@ bool Verifier::checkCall(const Operation &op) {
     return op.name.empty() ? fail(op, "a pass names its model") : true;
   if (op.op == Op::Results)
     return require(op, {"site"}) && oneOf(op, "reducer", {"argmax"}) &&
-           (module.type(op.result()).kind == Type::Seq || fail(op, "the result must be a sequence"));
+           (module.type(op.result()) == Type::seq(module.type(op.result()).size) ||
+            fail(op, "the result must be a sequence of tokens"));
   if (!require(op, {"site", "reduce"}) || !oneOf(op, "kv", {"commit", "draft"}))
     return false;
   if (operandType(op, 0).kind != Type::Seq || operandType(op, 0).elem != Scalar::Token)
@@ -340,8 +373,8 @@ bool Verifier::checkCall(const Operation &op) {
   if (op.has("chunk") && (rows == 0 || op.getInt("chunk") < rows))
     rows = op.getInt("chunk");
   for (Value v : op.results) {
-    if (module.type(v).kind != Type::Seq)
-      return fail(op, "every result must be a sequence");
+    if (module.type(v) != Type::seq(module.type(v).size))
+      return fail(op, "every result must be a sequence of tokens");
     if (int64_t size = module.type(v).size; size != 0 && size < rows)
       return fail(op, fmt::format("every result must hold the {} rows of the call", rows));
   }
@@ -427,6 +460,8 @@ bool Verifier::checkPolicyCycles() {
 
 bool Verifier::checkGoto(const Operation &op) {
   std::vector<std::string> to = op.getStrings("to");
+  if (to.size() > 1024)
+    return fail(op, "a `goto` chooses among 1024 states at most");
   if (to.size() != op.operands.size() + 1)
     return fail(op, fmt::format("expected one more state than conditions, found {} and {}",
                                 to.size(), op.operands.size()));

@@ -2,11 +2,15 @@
 
 namespace megalith::ir {
 
-const Operation *Verifier::weight(const Operation &op) {
-  const Operation *found = nullptr;
+const Operation *Verifier::weightNamed(llvm::StringRef name) const {
   for (const Operation &w : model->region().ops)
-    if (w.op == Op::Weight && w.name == op.name)
-      found = &w;
+    if (w.op == Op::Weight && w.name == name)
+      return &w;
+  return nullptr;
+}
+
+const Operation *Verifier::weight(const Operation &op) {
+  const Operation *found = weightNamed(op.name);
   if (!found) {
     fail(op, fmt::format("`@{}` is no weight of the model", op.name));
     return nullptr;
@@ -90,11 +94,11 @@ bool Verifier::checkTensorOp(const Operation &op) {
     if (shape.size() != 2 || shape[1] != operandType(op, 0).size)
       return fail(op, fmt::format("the weight `[{}]` does not take rows of {}",
                                   fmt::join(shape, ", "), operandType(op, 0).size));
-    return resultIs(op, Type::rows(shape[0], Scalar::F32));
+    return oneOf(op, "tree", {"split8"}) && resultIs(op, Type::rows(shape[0], Scalar::F32));
   }
   case Op::ReduceSum:
   case Op::ReduceMax:
-    if (op.op == Op::ReduceSum && !require(op, {"tree"}))
+    if (op.op == Op::ReduceSum && (!require(op, {"tree"}) || !oneOf(op, "tree", {"lanes32", "parts8"})))
       return false;
     return isRows(0) && divides("groups", op.getInt("groups"), operandType(op, 0).size) &&
            resultIs(op, Type::rows(op.getInt("groups"), Scalar::F32));
@@ -106,6 +110,8 @@ bool Verifier::checkTensorOp(const Operation &op) {
     return isRows(0) && divides("dim", op.getInt("dim"), operandType(op, 0).size) &&
            divides("2", 2, op.getInt("dim")) && resultRows(operandType(op, 0).size);
   case Op::KvAppend: {
+    if (!within(op, "kv_heads", 1, 1 << 20) || !within(op, "dim", 1, 1 << 10))
+      return false;
     int64_t size = op.getInt("kv_heads") * op.getInt("dim");
     for (unsigned i : {0, 1})
       if (!isRows(i) || (operandType(op, i).size != size &&
@@ -115,7 +121,8 @@ bool Verifier::checkTensorOp(const Operation &op) {
   }
   case Op::Attention: {
     int64_t size = op.getInt("heads") * op.getInt("dim");
-    if (!require(op, {"scale", "tree"}) || !isRows(0))
+    if (!require(op, {"scale", "tree"}) || !oneOf(op, "tree", {"rounds8"}) || !within(op, "heads", 1, 1 << 20) ||
+        !within(op, "dim", 1, 1 << 10) || !isRows(0))
       return false;
     if (operandType(op, 0).size != size)
       return operandIs(op, 0, Type::rows(size, operandType(op, 0).elem));
@@ -126,14 +133,18 @@ bool Verifier::checkTensorOp(const Operation &op) {
     return isRows(0) && resultIs(op, Type::rows(1, Scalar::Token));
 
   case Op::Repeat: {
-    if (op.getInt("count") <= 0)
-      return fail(op, "`count` must be a positive integer");
+    if (!within(op, "count", 1, 1 << 20))
+      return false;
+    if (repeatCount)
+      return fail(op, "a `repeat` cannot stand in another");
     std::vector<Type> types;
     const std::vector<Value> &args = op.region().args;
     if (args.size() != op.operands.size() || op.results.size() != op.operands.size())
       return fail(op, "as many results and region arguments as operands are needed");
     for (unsigned i = 0; i < args.size(); ++i) {
       types.push_back(module.type(op.results[i]));
+      if (types[i].kind != Type::Rows || types[i].elem == Scalar::Token)
+        return fail(op, fmt::format("result {} must be rows of numbers, found `{}`", i, types[i].str()));
       if (!operandIs(op, i, types[i]))
         return false;
       if (args[i].id < module.values.size() && module.type(args[i]) != types[i])
@@ -148,11 +159,54 @@ bool Verifier::checkTensorOp(const Operation &op) {
     std::vector<Type> types;
     for (Value v : op.results)
       types.push_back(module.type(v));
-    return yields(op, types);
+    return yields(op, types) && checkGroup(op);
   }
   default:
     return true;
   }
+}
+
+/// A group holds operations that go through rows one by one, and a stream products of one operand besides.
+bool Verifier::checkGroup(const Operation &op) {
+  std::vector<const Operation *> products;
+  for (const Operation &inner : op.region().ops) {
+    if (inner.op == Op::MatMul && op.op == Op::Stream) {
+      products.push_back(&inner);
+      if (inner.operands[0] != products[0]->operands[0])
+        return fail(inner, "the products of a `stream` have one operand");
+    } else if (inner.op == Op::MatMul || inner.op == Op::Attention || !inner.regions.empty()) {
+      return fail(inner, fmt::format("`{}` cannot stand in `{}`", mnemonic(inner.op).str(), mnemonic(op.op).str()));
+    }
+  }
+  if (op.op == Op::Stream && products.empty())
+    return fail(op, "a `stream` has a product");
+  for (const Operation *product : products)
+    if (!checkPair(*product, products))
+      return false;
+  return true;
+}
+
+/// Which two columns of a product a thread holds, see `fuse-epilogues`.
+bool Verifier::checkPair(const Operation &product, const std::vector<const Operation *> &products) {
+  if (!product.has("pair"))
+    return true;
+  if (!oneOf(product, "pair", {"adjacent", "half", "dual"}))
+    return false;
+  const std::string pair = product.getString("pair");
+  const int64_t columns = module.type(product.result()).size;
+  if (pair == "half")
+    return (product.getInt("dim") > 0 && product.getInt("dim") % 2 == 0 && columns % product.getInt("dim") == 0) ||
+           fail(product, "`dim` must be even and divide the columns");
+  if (pair == "adjacent")
+    return true;
+  const auto partnerOf = [&](const Operation &of) -> const Operation * {
+    const size_t number = of.getInt("partner", -1);
+    return of.getString("pair") == "dual" && number < products.size() ? products[number] : nullptr;
+  };
+  const Operation *partner = partnerOf(product);
+  return (partner && partner != &product && partnerOf(*partner) == &product &&
+          module.type(partner->result()).size == columns) ||
+         fail(product, "`partner` must be the number of another product of as many columns, whose partner this one is");
 }
 
 /// Operands of one element per column, or fewer that divide the columns (see docs/ir.md).
@@ -195,7 +249,8 @@ bool Verifier::checkSegment(const Operation &op) {
   const std::vector<Value> &args = op.region().args;
   bool same = args.size() == passed.size();
   for (unsigned i = 0; same && i < args.size(); ++i)
-    same = args[i].id < module.values.size() && module.type(args[i]) == module.type(passed[i]);
+    same = args[i].id < module.values.size() && module.type(args[i]) == module.type(passed[i]) &&
+           module.type(args[i]).elem != Scalar::Token;
   return same || fail(op, "the arguments must be what the segment before it yields");
 }
 

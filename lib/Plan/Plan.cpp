@@ -115,6 +115,8 @@ public:
       if (segment.op == Op::Segment)
         if (!planSegment(segment, model))
           return false;
+    if (plan.segments.size() > 2)
+      return unsupported(*plan.segments[2].op, fmt::format("{} segments; 2 at most", plan.segments.size()));
     spareControl();
     lowerEdges();
     layOut(plan, module, model, diags);

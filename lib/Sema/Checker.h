@@ -204,8 +204,9 @@ ExprRef intConst(int64_t v, SourceLoc loc, bool literal = false);
 /// Interval arithmetic of i32, which wraps.
 Range hull(Range a, Range b);
 Range arithmetic(BinaryOp op, Range a, Range b);
-/// The capacity of a sequence of at most `most` tokens. One that no field could hold by far is as good as none:
-/// `Unbounded`, whatever number a pool or a param puts there.
+/// Tokens of a field, and of every sequence that is no view of the request's tokens.
+inline constexpr int64_t mostCapacity = 1024;
+/// The capacity of a sequence of at most `most` tokens; `Unbounded` where no field could hold them.
 int64_t asLength(int64_t most);
 /// What `e` is at compile time; nullopt when it is not known, or when a step overflows, which `overflow` receives.
 std::optional<Constant> evaluate(const Expr &e, Overflow *overflow = nullptr);

@@ -77,9 +77,9 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl) {
     auto capacity = constantInt(*decl.dims[0], fmt::format("the capacity of `{}`", field.name));
     if (!capacity)
       return std::nullopt;
-    if (*capacity < 1 || *capacity > 1024) {
-      diags.report(Diag::TypeMismatch, decl.dims[0]->loc,
-                   fmt::format("the capacity of `{}`", field.name), "from 1 to 1024", *capacity);
+    if (*capacity < 1 || *capacity > mostCapacity) {
+      diags.report(Diag::TypeMismatch, decl.dims[0]->loc, fmt::format("the capacity of `{}`", field.name),
+                   fmt::format("from 1 to {}", mostCapacity), *capacity);
       return std::nullopt;
     }
     field.type = Type::sequence(*capacity);

@@ -403,8 +403,12 @@ ExprRef Checker::concat(ExprRef a, ExprRef b, SourceLoc loc) {
       return nullptr;
     }
   }
-  return together(make(Expr::SeqConcat, Type::sequence(a->type.capacity + b->type.capacity), loc, {a, b}),
-                  a->pieces + b->pieces);
+  const int64_t capacity = a->type.capacity + b->type.capacity;
+  if (capacity > mostCapacity) {
+    diags.report(Diag::TypeMismatch, loc, "the length of what `+` joins", fmt::format("at most {}", mostCapacity), capacity);
+    return nullptr;
+  }
+  return together(make(Expr::SeqConcat, Type::sequence(capacity), loc, {a, b}), a->pieces + b->pieces);
 }
 
 ExprRef Checker::together(std::shared_ptr<Expr> sequence, int pieces) {

@@ -65,8 +65,7 @@ Range arithmetic(BinaryOp op, Range a, Range b) {
 }
 
 int64_t asLength(int64_t most) {
-  constexpr int64_t mostKnown = 32767;
-  return most > mostKnown ? Unbounded : std::max<int64_t>(0, most);
+  return most > mostCapacity ? Unbounded : std::max<int64_t>(0, most);
 }
 
 } // namespace megalith::sema

@@ -199,7 +199,7 @@ private:
       const std::string now = ir::print(module);
       Diagnostics reading(files);
       auto again = ir::parse(reading, files.add("printed.ir", now));
-      if (!again || ir::print(*again) != now || !ir::verify(*again, reading))
+      if (!again || ir::print(*again) != now || !ir::verifyWhole(*again, reading))
         return fail(fmt::format("the text after `{}` does not read back:\n{}", pass.name, reading.render()));
       auto after = execute(pass.name);
       if (!after)

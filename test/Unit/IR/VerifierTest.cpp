@@ -228,11 +228,12 @@ TEST(Verifier, RejectsDeclarations) {
   const Case cases[] = {
       {"state @A state @A", "`@A` is declared twice"},
       {"state @A {next = [\"B\"]}", "`@B` is no declared state"},
-      {"field @f {type = \"int\"}", "`type` must be i32, i64, u32, f32, bool or token, with a "
-                                    "positive `capacity` for sequences"},
+      {"field @f {type = \"int\"}", "`type` must be i32, f32, bool or token, with a `capacity` from 1 to 1024 for "
+                                    "sequences of tokens"},
       {"pool @p {page_tokens = 16}", "`pages` must be a positive integer"},
       {"pool @p {pages = 1, page_tokens = 16}", "the attribute `rows_beyond` is missing"},
-      {"pool @p {pages = 1, page_tokens = 16, rows_beyond = -1}", "`rows_beyond` must not be negative"},
+      {"pool @p {pages = 1, page_tokens = 16, rows_beyond = -1}",
+       "`rows_beyond` must be a whole number from 0 to 2147483647"},
       {"pool @p {pages = 1, page_tokens = 16, rows_beyond = 0, reserve = 4}",
        "`reserve` is a number of tokens, of a pool with `on_full = \"wait\"`"},
       {"pool @p {pages = 1, page_tokens = 16, on_full = \"spill\"}",

@@ -1,0 +1,175 @@
+#include "Verifier.h"
+#include "megalith/IR/Text.h"
+#include "llvm/ADT/STLExtras.h"
+#include <cmath>
+#include <map>
+
+namespace megalith::ir {
+
+bool Verifier::runWhole() {
+  if (!checkParams() || !checkStates() || !checkPlaces() || !checkSites() || !checkParts())
+    return false;
+  for (const Operation *op : module.all(Op::Model)) {
+    model = op;
+    if (!checkModel(*op))
+      return false;
+  }
+  return true;
+}
+
+bool Verifier::checkParams() {
+  struct Param {
+    const char *name;
+    int64_t least, most;
+  };
+  for (const Param &param : {Param{"slots", 1, 1024}, {"rows_per_pass", 1, 128}}) {
+    const Operation *op = module.find(Op::Param, param.name);
+    if (!op)
+      return fail(module.root, fmt::format("there is no `param @{}`", param.name));
+    if (op->getString("type") != "i32" || !within(*op, "value", param.least, param.most))
+      return fail(*op, fmt::format("`@{}` must be an i32 from {} to {}", param.name, param.least, param.most));
+  }
+  return true;
+}
+
+bool Verifier::checkStates() {
+  const auto states = module.all(Op::State);
+  if (states.size() > 64)
+    return fail(module.root, fmt::format("{} states; 64 at most", states.size()));
+  const auto initial = llvm::count_if(states, [](const Operation *s) { return s->getBool("initial"); });
+  if (initial != 1)
+    return fail(module.root, fmt::format("one state is `initial`, found {}", initial));
+  for (const Operation *s : states)
+    if (s->getBool("slot") && (s->getBool("initial") || s->getBool("terminal")))
+      return fail(*s, "a state that is initial or terminal has no slot");
+  const std::string name = module.root.getString("fault");
+  const Operation *fault = module.find(Op::State, name);
+  if (!fault || !fault->getBool("terminal"))
+    return fail(module.root, "`fault` must name a terminal state");
+  for (const Operation *pool : module.all(Op::Pool))
+    if (!module.find(Op::Model, pool->name))
+      return fail(*pool, "a pool is of the model of that name");
+  for (const Operation *m : module.all(Op::Model))
+    if (!module.find(Op::Pool, m->name))
+      return fail(*m, "a model has a pool of that name");
+  return true;
+}
+
+/// Places lie in files that the module lists.
+bool Verifier::checkPlaces() {
+  std::set<int64_t> files;
+  for (const Operation *file : module.all(Op::File))
+    if (!files.insert(file->getInt("index")).second)
+      return fail(*file, "two files have this index");
+  bool good = true;
+  const auto check = [&](const Operation &op) {
+    constexpr uint32_t most = 1 << 30; // of what compilers take as a line
+    if (good && op.loc && (!files.count(op.loc.file) || op.loc.line > most || op.loc.column > most))
+      good = fail(op, fmt::format("the place `@{}:{}:{}` lies in no `file` of the module", op.loc.file, op.loc.line,
+                                  op.loc.column));
+  };
+  check(module.root);
+  walk(module.root.region(), check);
+  return good;
+}
+
+/// Call sites are numbered from 0, each is one place.
+bool Verifier::checkSites() {
+  std::vector<const Operation *> calls;
+  walk(module.root.region(), [&](const Operation &op) {
+    if (op.op == Op::Call || op.op == Op::Issue)
+      calls.push_back(&op);
+  });
+  std::set<int64_t> sites;
+  for (const Operation *call : calls) {
+    if (!declared(*call, Op::Model, call->name))
+      return false;
+    if (!sites.insert(call->getInt("site")).second || call->getInt("site") >= static_cast<int64_t>(calls.size()))
+      return fail(*call, fmt::format("the {} calls have the sites from 0 to {}, each one", calls.size(), calls.size() - 1));
+  }
+  return true;
+}
+
+/// The list of a tick: one pass for each model that is called, and behind it, once for each call, the part that goes on.
+bool Verifier::checkParts() {
+  const auto ticks = module.all(Op::Tick);
+  if (ticks.size() > 1)
+    return fail(*ticks[1], "a module has one `tick`");
+  if (ticks.empty())
+    return !isTickLevel() || fail(module.root, "there is no `tick`");
+  std::map<int64_t, const Operation *> issuers;
+  std::map<std::string, unsigned> passes;
+  const std::vector<Operation> &list = ticks[0]->region().ops;
+  for (const Operation &op : list)
+    if (op.has("before_site"))
+      issuers[op.getInt("before_site")] = &op;
+  for (const Operation &op : list) {
+    if (op.op == Op::Pass && passes[op.name]++)
+      return fail(op, "a model has one pass in a tick");
+    if (!op.has("after_site"))
+      continue;
+    const auto issuer = issuers.find(op.getInt("after_site"));
+    if (issuer == issuers.end())
+      return fail(op, "no other part ends in the call that this one stands behind");
+    const Operation &before = *issuer->second;
+    if (before.getString("stage") != op.getString("stage") || before.getString("state") != op.getString("state"))
+      return fail(op, "the parts before and behind a call are of one stage and state");
+    if (!passes[terminator(before)->name])
+      return fail(op, "a part behind a call stands behind the model's pass");
+    issuers.erase(issuer);
+  }
+  if (!issuers.empty())
+    return fail(*issuers.begin()->second, "no part stands behind the call");
+  return true;
+}
+
+bool Verifier::checkModel(const Operation &op) {
+  for (const char *key : {"vocab", "hidden"})
+    if (!within(op, key, 1, INT32_MAX))
+      return false;
+  for (const char *key : {"layers", "kv_layers", "kv_heads"})
+    if (!within(op, key, 0, 1 << 20))
+      return false;
+  if (!within(op, "head_dim", 0, 1 << 10))
+    return false;
+  for (const char *key : {"rope_theta", "rope_factor", "rope_low", "rope_high"})
+    if (op.has(key) && !(op.getFloat(key) > 0 && std::isfinite(op.getFloat(key))))
+      return fail(op, fmt::format("`{}` must be above 0", key));
+  const int64_t vocab = op.getInt("vocab");
+  const Operation *last = nullptr;
+  bool good = true;
+  for (const Operation &segment : op.region().ops) {
+    if (segment.op != Op::Segment)
+      continue;
+    last = &segment;
+    const auto check = [&](const Operation &inner, int64_t layers) {
+      if (!good)
+        return;
+      if (inner.op == Op::Embed && weightNamed(inner.name)->getInts("shape")[0] != vocab)
+        good = fail(inner, fmt::format("the weight has no line for each of the {} tokens", vocab));
+      if (inner.op == Op::KvAppend &&
+          (inner.getInt("kv_heads") != op.getInt("kv_heads") || inner.getInt("dim") != op.getInt("head_dim") ||
+           op.getInt("kv_layers") != layers))
+        good = fail(inner, "`kv_heads`, `dim` and the number of layers are not the model's");
+      if ((inner.op == Op::RopeCos || inner.op == Op::RopeSin) &&
+          (!op.has("rope_theta") || inner.getInt("dim") != op.getInt("head_dim")))
+        good = fail(inner, "`dim` is not the model's `head_dim`, or the model has no `rope_theta`");
+    };
+    for (const Operation &outer : segment.region().ops) {
+      check(outer, 1);
+      for (const Region &region : outer.regions)
+        walk(region, [&](const Operation &inner) { check(inner, outer.op == Op::Repeat ? outer.getInt("count") : 1); });
+    }
+  }
+  if (!good)
+    return false;
+  if (!last)
+    return fail(op, "a model has a segment");
+  const Operation &end = *terminator(*last);
+  const Type result = end.operands.empty() ? Type() : module.type(end.operands[0]);
+  const bool reduced = result == Type::rows(1, Scalar::Token);
+  return reduced || (result.kind == Type::Rows && result.elem != Scalar::Token && result.size == vocab) ||
+         fail(end, "the last segment yields logits, or their argmax");
+}
+
+} // namespace megalith::ir
