@@ -87,23 +87,17 @@ Process::Process(const std::vector<std::string> &command, const ProcessOptions &
   Birth birth{words.data(), settings.data(), options.directory.empty() ? nullptr : options.directory.c_str(),
               ends[1],      options.withErrors, getpid()};
   {
-    Registry &registry = Registry::get();
-    std::lock_guard guard(registry.lock);
-    // A signal that comes to the child before it is a tool would run our handlers in it.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    // Nor may a signal come to the child before it is a tool: our handlers would run in it.
+    RegistryLock registry;
     pid = start(birth);
-    const int failed = errno;
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (pid < 0)
-      error = std::strerror(failed);
+      error = std::strerror(errno);
     else if (birth.error) {
       waitpid(pid, nullptr, 0);
       error = std::strerror(birth.error);
       pid = -1;
     } else
-      registry.groups.insert(pid);
+      registry->groups.insert(pid);
   }
   close(ends[1]);
   pipe = ends[0];
@@ -129,12 +123,11 @@ ProcessResult Process::finish() {
     // Its number stays taken until it is off the list of what is to be ended.
     while (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR)
       ;
-    Registry &registry = Registry::get();
-    std::lock_guard guard(registry.lock);
+    RegistryLock registry;
     pid_t ended;
     while ((ended = waitpid(pid, &status, 0)) < 0 && errno == EINTR)
       ;
-    registry.groups.erase(pid);
+    registry->groups.erase(pid);
     if (ended < 0)
       result.error = std::strerror(errno);
     else if (WIFSIGNALED(status)) {

@@ -2,6 +2,7 @@
 #ifndef MEGALITH_LIB_OS_REGISTRY_H
 #define MEGALITH_LIB_OS_REGISTRY_H
 
+#include <csignal>
 #include <mutex>
 #include <set>
 #include <string>
@@ -20,6 +21,28 @@ struct Registry {
 
   /// Ends and removes everything. Once.
   void clear();
+};
+
+/// Holds the lock. No signal comes meanwhile: a handler that ends the process would wait
+/// for who waits for the lock.
+class RegistryLock {
+public:
+  RegistryLock() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    registry.lock.lock();
+  }
+  ~RegistryLock() {
+    registry.lock.unlock();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  RegistryLock(const RegistryLock &) = delete;
+  Registry *operator->() const { return &registry; }
+
+private:
+  Registry &registry = Registry::get();
+  sigset_t before;
 };
 
 } // namespace megalith::os

@@ -28,49 +28,57 @@ static std::string unsafeParent(fs::path path) {
 
 TemporaryDirectory::TemporaryDirectory() : owner(getpid()) {
   std::error_code ignored;
-  fs::path parent = fs::temp_directory_path(ignored);
-  // The real path: compilers ask the system where they run, and this is taken out of what
-  // they write.
-  parent = fs::canonical(parent.empty() ? "/tmp" : parent, ignored);
-  if (std::string open = unsafeParent(parent); !open.empty()) {
+  const fs::path asked = fs::temp_directory_path(ignored);
+  fs::path parent;
+  std::string open;
+  for (const fs::path &candidate : {asked.empty() ? "/tmp" : asked, fs::path("/var/tmp")}) {
+    // The real path: compilers ask the system where they run, and this is taken out of what
+    // they write.
+    parent = fs::canonical(candidate, ignored);
+    const std::string found = unsafeParent(parent);
+    if (!parent.empty() && found.empty()) {
+      open.clear();
+      break;
+    }
+    if (open.empty())
+      open = found.empty() ? candidate.string() : found;
+  }
+  if (!open.empty()) {
     why = fmt::format("anybody can rename what is in `{}` (no sticky bit); set `TMPDIR` to a folder of your own", open);
     return;
   }
   std::string pattern = (parent / "megalith-XXXXXX").string();
-  Registry &registry = Registry::get();
-  std::lock_guard guard(registry.lock);
+  RegistryLock registry;
   if (!mkdtemp(pattern.data())) {
     why = fmt::format("cannot make a directory in `{}`: {}", parent.string(), std::strerror(errno));
     return;
   }
   where = pattern;
-  registry.paths.insert(where);
+  registry->paths.insert(where);
 }
 
 TemporaryDirectory::~TemporaryDirectory() {
   // A child of a fork leaves it to its parent.
   if (where.empty() || getpid() != owner)
     return;
-  Registry &registry = Registry::get();
-  std::lock_guard guard(registry.lock);
+  RegistryLock registry;
   std::error_code ignored;
   fs::remove_all(where, ignored);
-  registry.paths.erase(where);
+  registry->paths.erase(where);
 }
 
 TemporaryFile::TemporaryFile(int directory, const std::string &prefix, mode_t mode) : directory(directory) {
   // For the registry the name must mean the same wherever the process goes.
   std::error_code ignored;
   const std::string base = directory == AT_FDCWD ? fs::current_path(ignored).string() : fmt::format("/proc/self/fd/{}", directory);
-  Registry &registry = Registry::get();
-  std::lock_guard guard(registry.lock);
+  RegistryLock registry;
   static unsigned number = 0;
   for (int attempt = 0; attempt < 1000; ++attempt) {
     name = fmt::format("{}{}-{}", prefix, getpid(), number++);
     file = openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (file >= 0) {
       registered = (fs::path(base) / name).string();
-      registry.paths.insert(registered);
+      registry->paths.insert(registered);
       return;
     }
     if (errno != EEXIST)
@@ -83,10 +91,9 @@ TemporaryFile::~TemporaryFile() {
   if (file >= 0)
     close(file);
   if (!registered.empty()) {
-    Registry &registry = Registry::get();
-    std::lock_guard guard(registry.lock);
+    RegistryLock registry;
     unlinkat(directory, name.c_str(), 0);
-    registry.paths.erase(registered);
+    registry->paths.erase(registered);
   }
   errno = error;
 }
@@ -96,11 +103,10 @@ bool TemporaryFile::renameTo(const std::string &target) {
   file = -1;
   if (closed != 0)
     return false;
-  Registry &registry = Registry::get();
-  std::lock_guard guard(registry.lock);
+  RegistryLock registry;
   if (renameat(directory, name.c_str(), directory, target.c_str()) != 0)
     return false;
-  registry.paths.erase(registered);
+  registry->paths.erase(registered);
   registered.clear();
   return true;
 }

@@ -7,8 +7,9 @@
 
 namespace megalith::os {
 
-/// A folder in $TMPDIR, else /tmp, that only we can read (mode 0700). Removed with all
-/// that is in it, also when a signal ends the process.
+/// A folder in $TMPDIR, else /tmp, that only we can read (mode 0700); in /var/tmp where
+/// anybody could put another folder in its place. Removed with all that is in it, also when
+/// a signal ends the process.
 class TemporaryDirectory {
 public:
   TemporaryDirectory();
