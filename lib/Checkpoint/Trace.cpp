@@ -67,7 +67,7 @@ static ordered_json toJson(const TraceTick &tick) {
 std::string megalith::formatTrace(const Trace &trace) {
   std::string out;
   auto line = [&out](const ordered_json &value) {
-    out += value.dump();
+    out += value.dump(-1, ' ', false, ordered_json::error_handler_t::replace); // IR text holds any bytes
     out += '\n';
   };
   line({{"megalith_trace", 1}, {"pipeline", trace.pipeline}});

@@ -69,7 +69,7 @@ std::string formatJsonLine(const BenchPoint &p, const std::vector<PhaseTime> &ph
     line["share"] = significant(phase.share);
     j["phases"].push_back(std::move(line));
   }
-  return j.dump() + "\n";
+  return j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"; // a folder has any name
 }
 
 /// A field of CSV (RFC 4180).

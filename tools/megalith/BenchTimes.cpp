@@ -144,7 +144,7 @@ std::string formatTimeline(const runtime::RunOutcome &outcome, const runtime::Ma
   // A line per event: readable, and small.
   std::string out = "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [\n";
   for (size_t i = 0; i < events.size(); ++i)
-    out += events[i].dump() + (i + 1 < events.size() ? ",\n" : "\n");
+    out += events[i].dump(-1, ' ', false, ordered_json::error_handler_t::replace) + (i + 1 < events.size() ? ",\n" : "\n");
   return out + "]}\n";
 }
 
