@@ -178,7 +178,7 @@ bool Verifier::define(const Operation &op, Value v) {
 bool Verifier::checkAttributes(const Operation &op) {
   enum Kind { Flag, Int, Float, String, Ints, Strings, Any };
   static const std::map<std::string, Kind, std::less<>> kinds = {
-      {"after", String},      {"after_site", Int},   {"alias", String},         {"before_site", Int},
+      {"accepted", Strings},  {"after", String},     {"after_site", Int},   {"alias", String},         {"before_site", Int},
       {"capacity", Int},      {"chunk", Int},        {"count", Int},            {"dim", Int},
       {"fault", String},      {"from", String},      {"graph", String},         {"groups", Int},
       {"head_dim", Int},      {"heads", Int},        {"hidden", Int},           {"index", Int},

@@ -144,7 +144,7 @@ std::string formatTimeline(const runtime::RunOutcome &outcome, const runtime::Ma
   // A line per event: readable, and small.
   std::string out = "{\"displayTimeUnit\": \"ns\", ";
   if (!accepted.empty())
-    out += "\"otherData\": " + ordered_json{{"accepted", accepted}}.dump() + ", ";
+    out += "\"otherData\": " + text::dump(ordered_json{{"accepted", accepted}}) + ", ";
   out += "\"traceEvents\": [\n";
   for (size_t i = 0; i < events.size(); ++i)
     out += text::dump(events[i]) + (i + 1 < events.size() ? ",\n" : "\n");

@@ -1,4 +1,5 @@
 #include "JitTestHelper.h"
+#include "megalith/Jit/HostCompiler.h"
 
 using namespace megalith;
 using namespace megalith::jit;
@@ -25,6 +26,23 @@ TEST_F(CompileLogTest, placesAnErrorAtTheYamlLine) {
             "    2 |   target: x + y\n"
             "      |   ^~~~~~~~~~~~~\n"
             "note: in the generated code: `int t = x + y;`\n");
+}
+
+TEST_F(CompileLogTest, findsFilesOfAnyName) {
+  for (const char *name : {"q\"uote", "new\nline", "x: error: y(12)", "caf\xe9", "\""})
+    files.add(name, "one\n  two\n");
+  for (const char *said : {"q\"uote", "new\\x0aline", "x: error: y(12)", "caf\\xe9", "\""}) {
+    EXPECT_EQ(reportErrors(std::string(said) + "(2): error: no such thing\n    t = x;\n        ^\n", diags), 1u) << said;
+    EXPECT_EQ(reportHostErrors(std::string(said) + ":2:3: error: no such other\n", diags), 1u) << said;
+  }
+  const std::string text = diags.render();
+  for (const char *thing : {":2:3: error: the CUDA compiler rejected the code: no such thing [",
+                            ":2:3: error: cannot compile the code for the CPU: no such other ["}) {
+    size_t count = 0;
+    for (size_t at = 0; (at = text.find(thing, at)) != std::string::npos; ++at)
+      ++count;
+    EXPECT_EQ(count, 5u) << text;
+  }
 }
 
 TEST_F(CompileLogTest, namesTheFileThatIsNotASource) {

@@ -1,4 +1,6 @@
 #include "megalith/Support/CodeWriter.h"
+#include "megalith/Support/Diagnostics.h"
+#include "llvm/ADT/SmallVector.h"
 #include <gtest/gtest.h>
 
 using namespace megalith;
@@ -45,6 +47,42 @@ TEST(CodeWriter, commentsWrapAtAHundredColumns) {
     ++lines;
   }
   EXPECT_EQ(lines, 4u);
+}
+
+TEST(CodeWriter, aLineStaysOneLine) {
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string c(1, char(byte));
+    CodeWriter w;
+    w.line("a(); // {}", c);
+    w.comment("x" + c + "y");
+    w.quote(c + "\\");
+    { auto scope = w.scope("f()", c); }
+    w.sourceLine(3, c + "\"" + c);
+    llvm::SmallVector<llvm::StringRef> lines;
+    llvm::StringRef(w.text()).split(lines, '\n');
+    ASSERT_EQ(lines.size(), 7u) << byte << "\n" << w.text();
+    for (llvm::StringRef line : lines) {
+      EXPECT_FALSE(line.rtrim().ends_with("\\")) << line.str();
+      for (unsigned char of : line.bytes())
+        EXPECT_TRUE(of >= 0x20 && of < 0x7f) << byte << ": " << line.str();
+    }
+  }
+}
+
+TEST(CodeWriter, filesAreFoundByTheNameOfTheirLines) {
+  SourceFiles files;
+  const std::string names[] = {"p.yaml", "q\"uote", "new\nline", "back\\slash", "caf\xe9", "caf\xc3\xa9", "\xe2\x80\xae"};
+  for (const std::string &name : names)
+    files.add(name, "");
+  EXPECT_EQ(CodeWriter::spelled("q\"uote"), "\"q\\\"uote\"");
+  EXPECT_EQ(CodeWriter::spelled("new\nline"), "\"new\\\\x0aline\""); // compilers print it on one line
+  EXPECT_EQ(CodeWriter::spelled("caf\xc3\xa9"), "\"caf\xc3\xa9\"");
+  EXPECT_EQ(files.named("q\"uote"), 1u);
+  EXPECT_EQ(files.named("new\\x0aline"), 2u);
+  EXPECT_EQ(files.named("back\\slash"), 3u);
+  EXPECT_EQ(files.named("caf\\xe9"), 4u);
+  EXPECT_EQ(files.named("caf\xc3\xa9"), 5u);
+  EXPECT_EQ(files.named("other"), std::nullopt);
 }
 
 TEST(CodeWriter, resumesAtItsOwnTrueLine) {
