@@ -197,7 +197,6 @@ std::optional<CheckpointError> SafetensorsFile::add(const std::string &path) {
                             "header alone takes 8",
                             size));
   Mappings.push_back(file);
-  Files.push_back(path);
 
   const uint8_t *bytes = file->data();
   uint64_t headerBytes = 0;
@@ -305,6 +304,13 @@ std::optional<CheckpointError> SafetensorsFile::changed() const {
     if (std::string why = file->whyChanged(); !why.empty())
       return CheckpointError{"input-changed", why, file->path()};
   return std::nullopt;
+}
+
+std::vector<std::string> SafetensorsFile::files() const {
+  std::vector<std::string> paths;
+  for (const auto &mapping : Mappings)
+    paths.push_back(mapping->path());
+  return paths;
 }
 
 const TensorView *SafetensorsFile::find(std::string_view name) const {

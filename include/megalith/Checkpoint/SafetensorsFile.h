@@ -83,7 +83,7 @@ public:
   const std::string &path() const { return Path; }
 
   /// The paths of all files that were opened, without the index.
-  const std::vector<std::string> &files() const { return Files; }
+  std::vector<std::string> files() const;
 
 private:
   std::optional<CheckpointError> add(const std::string &path);
@@ -92,7 +92,6 @@ private:
   std::vector<std::shared_ptr<const os::MappedFile>> Mappings;
   std::map<std::string, TensorView, std::less<>> Tensors;
   std::string Path;
-  std::vector<std::string> Files;
 };
 
 } // namespace megalith
