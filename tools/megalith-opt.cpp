@@ -9,6 +9,7 @@
 #include "megalith/IR/Text.h"
 #include "megalith/Os/ReadFile.h"
 #include "megalith/Support/Tool.h"
+#include "megalith/Text/Text.h"
 #include "megalith/Transforms/Passes.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/raw_ostream.h"
@@ -48,7 +49,7 @@ std::optional<int> parseArguments(int argc, char **argv, Options &options) {
       llvm::outs() << usage;
       return 0;
     } else if (arg.starts_with("-") && arg != "-") {
-      llvm::errs() << fmt::format("unknown option `{}`\n{}", arg.str(), usage);
+      llvm::errs() << fmt::format("unknown option `{}`\n{}", text::printable(arg), usage);
       return 2;
     } else {
       options.file = arg.str();
@@ -82,7 +83,8 @@ bool runPasses(const Options &options, Diagnostics &diags) {
   if (!options.verifyOnly) {
     ir::PrintOptions print;
     print.locations = options.locations;
-    llvm::outs() << ir::print(*module, print);
+    const std::string printed = ir::print(*module, print);
+    llvm::outs() << (llvm::outs().is_displayed() ? text::printableLines(printed) : printed);
   }
   return true;
 }

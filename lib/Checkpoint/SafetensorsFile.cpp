@@ -198,7 +198,6 @@ std::optional<CheckpointError> SafetensorsFile::add(const std::string &path) {
                             "header alone takes 8",
                             size));
   Mappings.push_back(file);
-  Files.push_back(path);
 
   const uint8_t *bytes = file->data();
   if (isLfsPointer({reinterpret_cast<const char *>(bytes), std::min<size_t>(size, 256)}))
@@ -307,6 +306,13 @@ std::optional<CheckpointError> SafetensorsFile::changed() const {
     if (std::string why = file->whyChanged(); !why.empty())
       return CheckpointError{"input-changed", why, file->path()};
   return std::nullopt;
+}
+
+std::vector<std::string> SafetensorsFile::files() const {
+  std::vector<std::string> paths;
+  for (const auto &mapping : Mappings)
+    paths.push_back(mapping->path());
+  return paths;
 }
 
 const TensorView *SafetensorsFile::find(std::string_view name) const {

@@ -1,4 +1,5 @@
 #include "megalith/Jit/Compile.h"
+#include "CompileLog.h"
 #include "megalith/Os/Ending.h"
 #include "megalith/Text/Text.h"
 #include <algorithm>
@@ -43,7 +44,7 @@ static std::string whyWithoutError(const std::string &log, const char *code) {
     if (kernel.sharedBytes > sharedLimit)
       return fmt::format("kernel `{}` has {} bytes of static shared memory, {} is the most",
                          kernel.kernel, kernel.sharedBytes, sharedLimit);
-  return fmt::format("{}: {}", code, log);
+  return code;
 }
 
 namespace {
@@ -75,7 +76,7 @@ public:
       size_t room = 0;
       while (getline(&line, &room, text) >= 0)
         if (!llvm::StringRef(line).starts_with(remark))
-          std::fputs(line, stderr);
+          std::fputs(text::printableLines(line).c_str(), stderr);
       std::free(line);
     }
     if (text)
@@ -153,9 +154,11 @@ std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileReques
   }
   nvrtc.nvrtcDestroyProgram(&program);
   if (rc != 0) {
-    if (reportErrors(result.log, diags) == 0)
+    if (reportErrors(result.log, diags) == 0) {
       diags.report(Diag::CudaCompile, SourceLoc(),
                    whyWithoutError(result.log, nvrtc.nvrtcGetErrorString(rc)));
+      noteSaid(result.log, diags);
+    }
     return std::nullopt;
   }
   result.kernels = parseResources(result.log);

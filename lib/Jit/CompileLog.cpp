@@ -132,6 +132,13 @@ void report(const LogError &error, Diag id, Diagnostics &diags) {
     diags.note("in the generated code: `" + error.code + "`");
 }
 
+void noteSaid(llvm::StringRef log, Diagnostics &diags) {
+  llvm::SmallVector<llvm::StringRef> lines;
+  log.trim().take_back(2000).split(lines, '\n', -1, /*KeepEmpty=*/false);
+  for (llvm::StringRef line : lines)
+    diags.note("it said: " + line.str());
+}
+
 unsigned reportErrors(llvm::StringRef log, Diagnostics &diags) {
   llvm::SmallVector<llvm::StringRef> lines;
   log.split(lines, '\n');

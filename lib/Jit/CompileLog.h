@@ -19,5 +19,8 @@ struct LogError {
 /// note, unless it is what the source's line says.
 void report(const LogError &error, Diag id, Diagnostics &diags);
 
+/// A note for each line of a log in which there was no error to report: the last ones.
+void noteSaid(llvm::StringRef log, Diagnostics &diags);
+
 } // namespace megalith::jit
 #endif

@@ -1,4 +1,5 @@
 #include "megalith/Jit/HostCompiler.h"
+#include "CompileLog.h"
 #include "megalith/Os/Process.h"
 #include "megalith/Os/ReadFile.h"
 #include "megalith/Os/Temporary.h"
@@ -205,9 +206,10 @@ static bool build(const HostCompiler &compiler, const HostCompileRequest &reques
     if (result.status < 0 || result.status >= 128)
       return fail(fmt::format("`{}` {}: {}", compiler.path(),
                               result.status < 0 ? "cannot be run" : "was killed", result.error));
-    if (reportHostErrors(result.output, diags) == 0)
-      return fail(fmt::format("`{}` ended with status {}: {}", compiler.path(), result.status,
-                              llvm::StringRef(result.output).trim().take_back(2000).str()));
+    if (reportHostErrors(result.output, diags) == 0) {
+      fail(fmt::format("`{}` ended with status {}", compiler.path(), result.status));
+      noteSaid(result.output, diags);
+    }
     return false;
   };
   bool ok = true;

@@ -14,7 +14,7 @@ namespace megalith::ast {
 static constexpr unsigned maxYamlDepth = 64;
 
 /// Shipped files have less than a thousand. The tree takes a few hundred bytes for each.
-static constexpr unsigned maxYamlValues = 200'000;
+static constexpr unsigned maxYamlValues = 20'000;
 
 SourceLoc YamlNode::range(size_t begin, size_t end) const {
   if (places.empty())

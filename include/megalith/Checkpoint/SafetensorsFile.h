@@ -92,7 +92,7 @@ public:
   const std::string &path() const { return Path; }
 
   /// The paths of all files that were opened, without the index.
-  const std::vector<std::string> &files() const { return Files; }
+  std::vector<std::string> files() const;
 
 private:
   std::optional<CheckpointError> add(const std::string &path);
@@ -102,7 +102,6 @@ private:
   std::map<std::string, TensorView, std::less<>> Tensors;
   std::map<std::string, std::string, std::less<>> Listed; ///< in the index, and in no shard
   std::string Path;
-  std::vector<std::string> Files;
 };
 
 } // namespace megalith

@@ -103,6 +103,19 @@ TEST(Bytes, EveryByteInEveryFormat) {
   }
 }
 
+TEST(Bytes, ARunHasSoManyRequests) {
+  const std::string text = "{\"id\": 1, \"tokens\": [0], \"max_new_tokens\": 1}\n\n"
+                           "{\"id\": 2, \"tokens\": [0], \"max_new_tokens\": 1}\n";
+  SourceFiles files;
+  Diagnostics diags(files);
+  files.add("f", text);
+  EXPECT_TRUE(report(parseRequests(text, {260, true, 2}, "f"), diags));
+  EXPECT_FALSE(report(parseRequests(text, {260, true, 1}, "f"), diags));
+  EXPECT_EQ(diags.render(), "f:3:1: error: a run has at most 1 requests; give the others to another run [request-count]\n"
+                            "    3 | {\"id\": 2, \"tokens\": [0], \"max_new_tokens\": 1}\n"
+                            "      | ^\n");
+}
+
 /// The weights are read from files: a header, and an index of shards.
 TEST(Bytes, EveryByteInWeights) {
   const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / "megalith_bytes_test";

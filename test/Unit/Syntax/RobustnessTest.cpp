@@ -51,10 +51,10 @@ TEST(Robustness, EveryByte) {
 
 TEST(Robustness, ManyErrorsAndManyValues) {
   std::string text = "pipeline: p\n";
-  for (int i = 0; i < 90'000; ++i)
+  for (int i = 0; i < 9'000; ++i)
     text += "x: 1\n";
   ParsedPipeline repeated(text);
-  EXPECT_GT(repeated.diags.errors(), 89'000u);
+  EXPECT_GT(repeated.diags.errors(), 8'900u);
   EXPECT_LT(repeated.diags.render().size(), 10'000u);
   EXPECT_NE(repeated.diags.render().find(" more errors\n"), std::string::npos);
 
@@ -62,9 +62,9 @@ TEST(Robustness, ManyErrorsAndManyValues) {
   for (int i = 0; i < 1'000'000; ++i)
     text += "x: 1\n";
   ParsedPipeline many(text);
-  EXPECT_EQ(many.diags.render(), "t.yaml:100000:4: error: YAML has more than 200000 values [too-many-values]\n"
-                                 "100000 | x: 1\n"
-                                 "       |    ^\n");
+  EXPECT_EQ(many.diags.render(), "t.yaml:10000:4: error: YAML has more than 20000 values [too-many-values]\n"
+                                 "10000 | x: 1\n"
+                                 "      |    ^\n");
 }
 
 TEST(Robustness, Mutations) {
