@@ -142,6 +142,4 @@ std::string stampIndex(const plan::Plan &plan, const plan::Phase &phase) {
   return "";
 }
 
-}
-
 } // namespace megalith::emit

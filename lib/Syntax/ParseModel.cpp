@@ -3,8 +3,6 @@
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Path.h"
-#include <cerrno>
-#include <cstring>
 
 namespace megalith::ast {
 
@@ -185,10 +183,10 @@ private:
     if (!llvm::sys::path::is_absolute(name.text))
       path = llvm::sys::path::parent_path(diags.sources().name(file.file));
     llvm::sys::path::append(path, name.text);
-    auto opened = diags.sources().open(std::string(path));
+    std::string reason;
+    auto opened = diags.sources().open(std::string(path), reason);
     if (!opened) {
-      diags.report(Diag::CannotReadFile, name.loc, std::string(path),
-                   std::strerror(errno));
+      diags.report(Diag::CannotReadFile, name.loc, std::string(path), reason);
       return;
     }
     if (auto root = readYaml(diags, *opened, "a list of what is harmless"))

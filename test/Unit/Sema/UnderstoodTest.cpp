@@ -21,7 +21,8 @@ Said check(const std::string &modelFile, const std::string &config, std::vector<
   SourceFiles files;
   Diagnostics diags(files);
   Said said;
-  auto file = files.open(MEGALITH_SOURCE_DIR "/pipelines/models/" + modelFile);
+  std::string reason;
+  auto file = files.open(MEGALITH_SOURCE_DIR "/pipelines/models/" + modelFile, reason);
   auto parsed = file ? ast::parseModel(diags, *file) : std::nullopt;
   Result<ConfigFile> read = ConfigFile::parse(config, "", "T/config.json");
   if (!read)
@@ -311,7 +312,8 @@ TEST(Understood, DefaultsStandInTheModelFile) {
     old.update(json::parse(null));
     SourceFiles files;
     Diagnostics diags(files);
-    auto parsed = ast::parseModel(diags, *files.open(MEGALITH_SOURCE_DIR "/pipelines/models/llama.yaml"));
+    std::string reason;
+    auto parsed = ast::parseModel(diags, *files.open(MEGALITH_SOURCE_DIR "/pipelines/models/llama.yaml", reason));
     Acceptance acceptance;
     auto model = checkModel(*parsed, *ConfigFile::parse(old.dump()), acceptance, diags);
     ASSERT_TRUE(model) << diags.render();
