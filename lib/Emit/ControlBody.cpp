@@ -411,7 +411,7 @@ private:
     case Op::Not:
     case Op::Neg: {
       if (op.op == Op::Neg && !isF32(op.operands[0]) && !intervals.fits(op))
-        return call("wrapNeg", op.operands);
+        return call("t.wrapNeg", op.operands);
       const Expression a = use(op.operands[0]);
       return joined((op.op == Op::Not ? "!" : "-") + atLeast(a, Primary), Unary, {a});
     }

@@ -32,6 +32,7 @@ struct Config {
   static constexpr unsigned long long terminalStates = 0x60; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 0;
+  static constexpr bool tracesUnseated = false;
 };
 
 //   state     flags     next
@@ -89,7 +90,7 @@ __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 36 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 93 "speculative_lookup.cu"
+#line 94 "speculative_lookup.cu"
 } // admit
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:38), up to its call.
@@ -99,7 +100,7 @@ __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 41 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 103 "speculative_lookup.cu"
+#line 104 "speculative_lookup.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (speculative_lookup.yaml:44).
@@ -111,7 +112,7 @@ __device__ void propose(Turn &t) {
   // goto: VERIFY
 #line 48 "pipelines/speculative_lookup.yaml"
   t.goTo(State::VERIFY);
-#line 115 "speculative_lookup.cu"
+#line 116 "speculative_lookup.cu"
 } // propose
 
 // Stage verify of VERIFY (speculative_lookup.yaml:50), up to its call.
@@ -122,7 +123,7 @@ __device__ void verifyIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 53 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft));
-#line 126 "speculative_lookup.cu"
+#line 127 "speculative_lookup.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:38), behind its call.
@@ -130,7 +131,7 @@ __device__ void prefillResume(Turn &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 42 "pipelines/speculative_lookup.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 134 "speculative_lookup.cu"
+#line 135 "speculative_lookup.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (speculative_lookup.yaml:50), behind its call.
@@ -149,7 +150,7 @@ __device__ void verifyResume(Turn &t) {
   // goto: COMMIT
 #line 55 "pipelines/speculative_lookup.yaml"
   t.goTo(State::COMMIT);
-#line 153 "speculative_lookup.cu"
+#line 154 "speculative_lookup.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (speculative_lookup.yaml:57).
@@ -169,11 +170,11 @@ __device__ void commit(Turn &t) {
   t.count(Metric::tokens_proposed, r.draft.size());
   // - count: tokens_accepted += min(accepted, appended)
 #line 64 "pipelines/speculative_lookup.yaml"
-  t.count(Metric::tokens_accepted, min(r.accepted, appended));
+  t.count(Metric::tokens_accepted, t.min(r.accepted, appended));
   // goto: COMPLETE if finished else PROPOSE
 #line 65 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 177 "speculative_lookup.cu"
+#line 178 "speculative_lookup.cu"
 } // commit
 } // namespace stages
 
@@ -363,7 +364,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(pass.rows[row].token, c));
-#line 367 "speculative_lookup.cu"
+#line 368 "speculative_lookup.cu"
     });
   });
 } // targetBodyX
@@ -384,16 +385,16 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 388 "speculative_lookup.cu"
+#line 389 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
-      const auto t = mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
+      const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 36 "pipelines/models/llama.yaml"
-      const auto h_ = toBf16(mul(attn_norm_.load8(c), toBf16(t)));
+      const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 37 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 397 "speculative_lookup.cu"
+#line 398 "speculative_lookup.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -435,7 +436,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 439 "speculative_lookup.cu"
+#line 440 "speculative_lookup.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -447,7 +448,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 451 "speculative_lookup.cu"
+#line 452 "speculative_lookup.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -455,7 +456,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 459 "speculative_lookup.cu"
+#line 460 "speculative_lookup.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -478,27 +479,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 482 "speculative_lookup.cu"
+#line 483 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 486 "speculative_lookup.cu"
+#line 487 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
-      return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 491 "speculative_lookup.cu"
+      return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
+#line 492 "speculative_lookup.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 495 "speculative_lookup.cu"
+#line 496 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 502 "speculative_lookup.cu"
+#line 503 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -516,13 +517,13 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   const auto query = b.q(layer);
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
-    attendWide<pools::Target>(shared.grid, pass, layer, 0.176776692f, shared.stream(), own, query);
-#line 521 "speculative_lookup.cu"
+    attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
+#line 522 "speculative_lookup.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 526 "speculative_lookup.cu"
+#line 527 "speculative_lookup.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -532,8 +533,8 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
       return rowsOrImage(b.attention(layer), Images{p.tagged, pass.numRows}.attention(layer), pass.numRows);
     });
 #line 40 "pipelines/models/llama.yaml"
-    attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.176776692f, shared.stream(), own, query, out);
-#line 537 "speculative_lookup.cu"
+    attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
+#line 538 "speculative_lookup.cu"
   }
 } // targetBodyAttention
 
@@ -557,7 +558,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 561 "speculative_lookup.cu"
+#line 562 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -590,16 +591,16 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 594 "speculative_lookup.cu"
+#line 595 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
-      const auto t = mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
+      const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 41 "pipelines/models/llama.yaml"
-      const auto h_ = toBf16(mul(mlp_norm_.load8(c), toBf16(t)));
+      const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 42 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 603 "speculative_lookup.cu"
+#line 604 "speculative_lookup.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -620,7 +621,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 624 "speculative_lookup.cu"
+#line 625 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -642,27 +643,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 646 "speculative_lookup.cu"
+#line 647 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 650 "speculative_lookup.cu"
+#line 651 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
-      return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 655 "speculative_lookup.cu"
+      return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
+#line 656 "speculative_lookup.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 659 "speculative_lookup.cu"
+#line 660 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 666 "speculative_lookup.cu"
+#line 667 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -688,7 +689,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 692 "speculative_lookup.cu"
+#line 693 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -777,14 +778,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 781 "speculative_lookup.cu"
+#line 782 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
-      const auto t = mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 9.99999975e-06f)));
+      const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 43 "pipelines/models/llama.yaml"
-      forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), toBf16(t))));
-#line 788 "speculative_lookup.cu"
+      forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
+#line 789 "speculative_lookup.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -808,7 +809,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 812 "speculative_lookup.cu"
+#line 813 "speculative_lookup.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -831,25 +832,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 835 "speculative_lookup.cu"
+#line 836 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 839 "speculative_lookup.cu"
+#line 840 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
-      return reciprocalSqrt(add(mul(result, 0.00390625f), 9.99999975e-06f));
-#line 844 "speculative_lookup.cu"
+      return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
+#line 845 "speculative_lookup.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 848 "speculative_lookup.cu"
+#line 849 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 853 "speculative_lookup.cu"
+#line 854 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

@@ -243,9 +243,9 @@ TEST(EmitControl, AnIndexOfAnotherLineNamesIt) {
       field.set @draft(%both) @0:28:9
       goto {to = ["DONE"]} @0:29:9
 )";
-  EXPECT_EQ(commitOf(text), "  Request &r = t.r;\n"
-                            "  t.set(r.draft, list(t.at(r.draft, r.accepted, 27), t.at(r.draft, 1)));\n"
-                            "  t.goTo(DONE);\n");
+  EXPECT_EQ(commitOf(text), "  Fields &r = t.r.fields;\n"
+                            "  t.set(r.draft, t.list(t.at(r.draft, r.accepted, 27), t.at(r.draft, 1)));\n"
+                            "  t.goTo(State::DONE);\n");
 }
 
 TEST(EmitControl, RealArithmeticIsRoundedOncePerOperation) {

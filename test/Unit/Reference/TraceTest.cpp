@@ -127,7 +127,7 @@ TEST(Trace, NumbersAreIntegersInRange) {
   EXPECT_EQ(with("\"live\":{", "\"live\":{\"x\":1.5,"),
             "trace-key:2: `x` must be an integer from 0 to 9223372036854775807, found `1.5`");
   EXPECT_EQ(with("\"kv_hash\":[\"", "\"kv_hash\":[\"x"), "trace-key:2: " + [&] {
-    return "`kv_hash[0]` must be 16 hexadecimal digits, found `x" + text.substr(text.find("kv_hash\":[\"") + 11, 16) + "`";
+    return "`kv_hash[0]` must be 16 hexadecimal digits, found `\"x" + text.substr(text.find("kv_hash\":[\"") + 11, 16) + "\"`";
   }());
   EXPECT_EQ(with("\"kv_hash\":[", "\"kv_hash\":[\"0123456789abcdef\",").substr(0, 45),
             "trace-key:2: `kv_hash` must have one hash for");
@@ -144,10 +144,10 @@ TEST(Trace, NothingUnknownAndNothingBehindTheEnd) {
   EXPECT_EQ(errorWith(text, 1, "\"megalith_trace\":2", "\"megalith_trace\":2.0"),
             "trace-key:1: this version reads `megalith_trace` 2");
   EXPECT_EQ(errorWith(text, 2, "\"finish\":\"", "\"finish\":\"x"),
-            fmt::format("trace-key:{}: `finish` must be one of `fault`, `limit`, `stop`, `length`, `state`, found `xlength`",
+            fmt::format("trace-key:{}: `finish` must be one of `fault`, `limit`, `stop`, `length`, `state`, found `\"xlength\"`",
                         std::count(text.begin(), text.end(), '\n')));
   EXPECT_EQ(errorWith(text, 2, "\"finish\":\"length\"", "\"finish\":\"fault\"").substr(14),
-            "`finish` must be `fault` if there is a `fault`, and only then, found `fault`");
+            "`finish` must be `fault` if there is a `fault`, and only then, found `\"fault\"`");
   const auto lines = std::count(text.begin(), text.end(), '\n');
   for (const std::string &more : {std::string("x"), std::string("\n"), text, std::string(1, '\0')}) {
     auto trace = parseTrace(text + more, "t.jsonl");
