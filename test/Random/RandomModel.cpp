@@ -435,13 +435,21 @@ private:
     RandomModel model;
     model.fused = chance(30);
     model.means = means;
-    std::vector<std::string> sections = {
-        fmt::format("model: {}\n", freshName()), configSection(model.config), weightsSection(),
-        graphSection(before, body, after)};
+    const std::string name = freshName(), config = configSection(model.config), weightText = weightsSection(),
+                      graph = graphSection(before, body, after);
+    std::vector<std::string> sections = {fmt::format("model: {}\n", name), config, weightText, graph};
     if (model.fused || chance(70))
       sections.push_back(fmt::format("numerics: {}\n", model.fused ? "fused" : "transformers"));
     shuffle(sections);
     model.yaml = fmt::format("{}", fmt::join(sections, "\n"));
+    // Keys that nothing reads must be harmless.
+    const std::set<std::string> words = wordsOf(weightText + graph);
+    std::vector<std::string> unread;
+    for (const Config &c : configs)
+      if (!words.count(c.name))
+        unread.push_back(c.key);
+    if (!unread.empty())
+      model.yaml += fmt::format("\nharmless: {{keys: [{}]}}\n", fmt::join(unread, ", "));
     return model;
   }
 
