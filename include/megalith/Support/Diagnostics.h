@@ -97,10 +97,11 @@ public:
   template <typename... Args>
   bool reportOnce(Diag id, SourceLoc loc, const Args &...args) {
     std::string text = fmt::format(fmt::runtime(diagInfo(id).text), shortened(args)...);
-    const bool fresh = once.emplace(id, text).second;
-    if (fresh && count(id))
+    if (errorCount < mostShown && !once.emplace(id, text).second)
+      return false;
+    if (count(id))
       add(id, loc, std::move(text));
-    return fresh;
+    return true;
   }
   /// Adds a note to the last diagnostic: a second place or a suggestion.
   void note(SourceLoc loc, std::string text);
@@ -136,9 +137,9 @@ private:
   };
   SourceFiles &files;
   std::vector<Entry> entries;
+  std::set<std::pair<Diag, std::string>> once; ///< of reportOnce, as long as errors are shown
   unsigned errorCount = 0, warningCount = 0;
   bool lastIsShown = false; ///< notes follow the diagnostic that they belong to
-  std::set<std::pair<Diag, std::string>> once; ///< of reportOnce
 };
 
 /// The candidate nearest to `word` by edit distance, or "" when none is close
