@@ -430,14 +430,9 @@ template <class Control> struct TurnOf : StageFunctions {
       atomicAdd(reinterpret_cast<u64 *>(p.metrics) + int(metric), u64((long long)n));
   }
   template <class Gauge> __device__ void trace(Gauge gauge, int value) const {
-    if (laneId() != 0 || fault)
-      return;
-    if (slot >= 0) {
+    if (laneId() == 0 && !fault) {
       c.gauges[slot][int(gauge)] = u32(value);
       c.gaugesSet[slot] |= 1u << int(gauge);
-    } else if constexpr (Config::tracesUnseated) {
-      r.traced[int(gauge)] = u32(value);
-      r.tracedSet |= 1u << int(gauge);
     }
   }
   template <class Gauge> __device__ void trace(Gauge gauge, float value) const {
@@ -557,12 +552,6 @@ private:
         c.request[seat] = p.slots[seat].request = number;
         c.held[seat] = p.slots[seat].heldPages = 0;
         c.gaugesSet[seat] = 0;
-        if constexpr (Config::tracesUnseated) {
-          for (int g = 0; g < Config::gauges; ++g)
-            c.gauges[seat][g] = r.traced[g];
-          c.gaugesSet[seat] = r.tracedSet;
-          r.tracedSet = 0;
-        }
         c.known[seat] = c.fedFrom[seat] = 0;
         if (Control::reserves) {
           c.promised[seat] = Control::pagesToPromise(r);

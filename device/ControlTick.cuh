@@ -264,29 +264,13 @@ template <class Control, class Parts> __device__ void everySlot(Control &c, Part
     }
 }
 
-/// Which gauges have a value in this tick, bits, and the values.
-template <class Control> __device__ u32 tracedSet(Control &c, int number, int slot) {
-  if (slot >= 0)
-    return c.gaugesSet[slot];
-  if constexpr (Control::Config::tracesUnseated)
-    return c.tableEntry(number).tracedSet;
-  return 0;
-}
-template <class Control> __device__ u32 traced(Control &c, int number, int slot, int gauge) {
-  if (slot >= 0)
-    return c.gauges[slot][gauge];
-  if constexpr (Control::Config::tracesUnseated)
-    return c.tableEntry(number).traced[gauge];
-  return 0;
-}
-
 /// Writes the record of one request at `out`. Its layout stands in Abi.h.
 template <class Control> __device__ void traceRequest(Control &c, int number, int slot, u32 *out) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   auto &r = slot < 0 ? c.tableEntry(number) : c.seated(slot);
   const int pages = slot < 0 ? 0 : c.held[slot];
-  const u32 set = tracedSet(c, number, slot);
+  const u32 set = slot < 0 ? 0 : c.gaugesSet[slot];
   if (laneId() == 0) {
     out[0] = u32(slot);
     out[1] = u32(number);
@@ -300,7 +284,7 @@ template <class Control> __device__ void traceRequest(Control &c, int number, in
     for (int g = 0; g < Config::gauges; ++g)
       if (set >> g & 1) {
         gauge[0] = u32(g);
-        gauge[1] = traced(c, number, slot, g);
+        gauge[1] = c.gauges[slot][g];
         gauge += 2;
       }
   }
@@ -333,9 +317,9 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
     }
 #pragma unroll 1
   for (int base = 0; anyUnseated && base < p.numRequests; base += 32) {
-    const bool found = changedUnseated(c, base + laneId());
-    records += __popc(__ballot_sync(~0u, found));
-    words += warpTotal(found ? abi::kTraceRequestWords + 2 * __popc(tracedSet(c, base + laneId(), -1)) : 0);
+    const int found = __popc(__ballot_sync(~0u, changedUnseated(c, base + laneId())));
+    records += found;
+    words += found * abi::kTraceRequestWords;
   }
   const long long begin = p.stats->traceWords;
   const bool fits = p.stats->traceDropped == 0 && begin + words <= p.traceCapacity;
@@ -367,9 +351,8 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
 #pragma unroll 1
     for (int base = 0; anyUnseated && base < p.numRequests; base += 32)
       for (u32 found = __ballot_sync(~0u, changedUnseated(c, base + laneId())); found; found &= found - 1) {
-        const int number = base + __ffs(found) - 1;
-        traceRequest(c, number, -1, out);
-        out += abi::kTraceRequestWords + 2 * __popc(tracedSet(c, number, -1));
+        traceRequest(c, base + __ffs(found) - 1, -1, out);
+        out += abi::kTraceRequestWords;
       }
   }
   __syncwarp();
@@ -382,10 +365,6 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
 #pragma unroll 1
   for (int i = laneId(); anyUnseated && i < p.numRequests; i += 32)
     c.tableEntry(i).stateBefore = c.tableEntry(i).state;
-  if constexpr (Config::tracesUnseated)
-#pragma unroll 1
-    for (int i = laneId(); i < p.numRequests; i += 32)
-      c.tableEntry(i).tracedSet = 0;
   if (laneId() == 0) {
     if (fits)
       p.stats->traceWords = begin + words;

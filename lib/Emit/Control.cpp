@@ -74,7 +74,6 @@ private:
     mask("terminalStates", "terminal");
     constant("sites", layout.sites.size(), "where stages call the model");
     constant("gauges", layout.gauges.size());
-    w.line("static constexpr bool tracesUnseated = {};", layout.tracesUnseated);
   }
 
   void constant(llvm::StringRef name, int64_t value, llvm::StringRef text = "") {
@@ -145,8 +144,6 @@ private:
       const auto s = w.record("struct Request : megalith::abi::RequestHeader");
       if (!layout.fields.empty()) // an empty member has a size
         w.line("Fields fields;");
-      if (layout.tracesUnseated)
-        w.line("unsigned tracedSet, traced[{}]; // by stages of states without slot, in this tick", layout.gauges.size());
       std::string test;
       for (const RequestField &field : layout.fields)
         if (field.type.kind == Type::Seq)

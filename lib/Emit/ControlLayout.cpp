@@ -35,12 +35,6 @@ ControlLayout::ControlLayout(const ir::Module &module)
     fields.push_back({op->name, ofFields.claim(cppName(op->name)), type, requestBytes, op});
     requestBytes += 4 * words;
   }
-  ir::walk(module.root.region(), [&](const Operation &op) {
-    if (op.op == Op::Part && op.getString("kind") == "admit")
-      ir::walk(op.region(), [&](const Operation &inner) { tracesUnseated |= inner.op == Op::Trace; });
-  });
-  if (tracesUnseated)
-    requestBytes += 4 * (1 + static_cast<int64_t>(gauges.size()));
   requestBytes = (requestBytes + 7) / 8 * 8;
 
   for (const Operation *op : states)

@@ -41,7 +41,6 @@ struct ControlLayout {
   /// Function of each part in `stages`, by its position in the tick.
   std::vector<std::string> partNames;
   int64_t callsPerStage = 1; ///< most calls of one stage
-  bool tracesUnseated = false; ///< a stage of a state without slot traces: descriptors keep the values
 
   const RequestField &field(llvm::StringRef irName) const;
   int64_t stateIndex(llvm::StringRef name) const;

@@ -244,6 +244,7 @@ bool Verifier::checkEffects(const Operation &op, const Operation &parent) {
   case Op::KvLen:
   case Op::KvLag:
   case Op::KvKeep:
+  case Op::Trace:
   case Op::Call:
   case Op::Issue:
   case Op::Results:

@@ -30,8 +30,8 @@ static bool isNumber(Type t) { return t.is(Scalar::I32) || t.is(Scalar::F32); }
 
 /// A value of this type; a bool is a flag, 0 or 1.
 static bool holds(const Attr &attr, Scalar type) {
-  if (const double *f = std::get_if<double>(&attr))
-    return type == Scalar::F32 && std::isfinite(static_cast<float>(*f));
+  if (std::holds_alternative<double>(attr))
+    return type == Scalar::F32;
   if (std::holds_alternative<bool>(attr))
     return type == Scalar::Bool;
   const int64_t *i = std::get_if<int64_t>(&attr);
@@ -173,7 +173,8 @@ bool Verifier::checkDeclaration(const Operation &op) {
   case Op::PolicyState:
     if (!declaredType(op))
       return fail(op, "`type` must be i32, f32, bool or token, with a `capacity` from 1 to 1024 for sequences of tokens");
-    return holdsType("init") && (!op.has("init") || !op.has("capacity") || fail(op, "a sequence starts empty"));
+    return holdsType("init") && (!op.has("init") || !op.has("capacity") || fail(op, "a sequence starts empty")) &&
+           (std::isfinite(static_cast<float>(op.getFloat("init"))) || fail(op, "`init` must be finite"));
   case Op::State:
     for (const std::string &next : op.getStrings("next"))
       if (!declared(op, Op::State, next))

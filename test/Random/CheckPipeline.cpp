@@ -65,10 +65,9 @@ static void writeWeights(const std::string &path, const std::vector<std::pair<st
 Models::Models() : root(temporaryFolder()) {
   fs::create_directories(folder(false));
   fs::create_directories(folder(true));
-  const std::string config = fmt::format(R"({{"hidden": 32, "vocab": {}, "head_dim": 16, "layers": 1, "eos_token_id": 1}})",
-                                         kVocab);
-  write(folder(false) + "/config.json", config);
-  write(folder(true) + "/config.json", config);
+  const std::string config = fmt::format(R"({{"hidden": 32, "vocab": {}, "eos_token_id": 1)", kVocab);
+  write(folder(false) + "/config.json", config + "}");
+  write(folder(true) + "/config.json", config + R"(, "head_dim": 16, "layers": 1})");
   write(folder(false) + "/model.yaml", R"(model: flat
 config: {hidden: hidden, vocab: vocab}
 weights:

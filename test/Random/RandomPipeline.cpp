@@ -377,14 +377,23 @@ private:
       std::vector<std::string> lines = {fmt::format(
           "- {}: {}", local.name,
           quoted(local.kind == Kind::Seq ? sequence(scope, local.size, 2) : value(local.kind, scope, 3)))};
-      lines.push_back(local.kind == Kind::Seq ? fmt::format("- count: {} += len({})", metric(), local.name)
-                                              : fmt::format("- trace: {}", local.name));
+      if (local.kind == Kind::Seq)
+        lines.push_back(fmt::format("- count: {} += len({})", metric(), local.name));
+      else if (s.slot)
+        lines.push_back(fmt::format("- trace: {}", local.name));
+      else
+        lines.push_back(fmt::format("- count: {} += {}", metric(),
+                                    local.kind == Kind::I32   ? local.name
+                                    : local.kind == Kind::F32 ? fmt::format("(1 if {} > 0.5 else 2)", local.name)
+                                                              : fmt::format("(1 if {} else 2)", local.name)));
       scope.variables.push_back(local);
       return lines;
     }
     case 3:
       return {fmt::format("- count: {} += {}", metric(), i32(scope, 2))};
     case 4:
+      if (!s.slot)
+        return {fmt::format("- count: {} += 1", metric())};
       return {"- trace: " + quoted(value(oneOf({Kind::I32, Kind::F32, Kind::Bool, Kind::Token}), scope, 2))};
     case 5:
       if (!policies.empty()) {
