@@ -48,7 +48,8 @@ template <class Control> __device__ void serveAll(Control &c, bool inTurn) {
 /// that finds no page can have its rows. Returns the number of calls served. One thread.
 template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
   using Config = typename Control::Config;
-  int left = Config::rowsPerPass, freePages = c.freePages, unpromised = c.unpromised, served = 0;
+  int left = Config::rowsPerPass, freePages = c.freePages, served = 0;
+  int unpromised = Control::reserves ? c.unpromised : 0; // nobody wrote it where nothing is promised
   bool blocked = false; // a call waits for pages
 #pragma unroll 1
   for (int k = 0; k < waiting; ++k) {
@@ -81,7 +82,8 @@ template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
     left -= takes;
     ++served;
   }
-  c.unpromised = unpromised;
+  if (Control::reserves)
+    c.unpromised = unpromised;
   int rows = 0;
 #pragma unroll 1
   for (int s = 0; s < Config::slots; ++s)
