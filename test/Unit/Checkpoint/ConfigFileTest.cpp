@@ -157,6 +157,8 @@ TEST(ConfigFile, NumbersThatAreNone) {
   ASSERT_FALSE(large);
   EXPECT_EQ(fmt::format("{}:{}: {}", large.error.line, large.error.column, large.error.message),
             "2:6: not valid JSON at byte 7: the number `1e309` is too large for 64 bits of floating point");
+  EXPECT_EQ(ConfigFile::parse("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n").error.message.substr(0, 31),
+            "this is a pointer of Git LFS, n");
   auto deep = ConfigFile::parse("{\"a\": " + std::string(1'000'000, '['));
   ASSERT_FALSE(deep);
   EXPECT_EQ(deep.error.message, "not valid JSON at byte 105: lists and objects are nested more than 100 deep");
