@@ -15,8 +15,8 @@ struct ControlOptions {
 };
 
 /// The control plane of a tick-level module with one model: the constants
-/// `Config` and `Params`, `enum State`, `struct Request`, metrics, gauges, call
-/// sites, one `__device__` function per part, and
+/// `Config`, `enum class State`, `struct Fields` in `struct Request`, metrics, gauges,
+/// call sites, one function per part in `stages`, and
 ///
 ///   using Control = ControlState<Config, Request>;   // in shared memory of CTA 0
 ///   __device__ void controlTicks(bool behindPass);   // Control::done: leave; numRows: the model runs
