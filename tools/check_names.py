@@ -24,8 +24,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CONFIG = """{"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
-"head_dim": 16, "vocab_size": 37, "rms_norm_eps": 1e-05, "rope_theta": 10000.0}"""
+CONFIG = '{"hidden_size": 32, "num_hidden_layers": 2, "head_dim": 16, "vocab_size": 37}'
 
 KEYWORDS = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class
 co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default
@@ -116,10 +115,10 @@ def pipeline(n):
     for i in range(count):
         w, f, b, s = n["local"][i], n["field"][i], n["binder"][i], n["sequence"][i]
         out += [f"  {n['stage'][i]:q}:", f"    on: {n['state'][i]:q}", "    do:", f"      - {w:q}: budget + 1",
-                f"      - {s:q}: ([last] + {s})[:min({w}, 4)]",
-                f"      - {f:q}: max({w}, 1) / {f} + {w} % {f} + count({b} in 0..{w}, {b} > {w})",
+                f"      - {s:q}: ([last] + {s})[:min({w}, 4)] if {w} > 2 else ngram_lookup(tokens, width=2)",
+                f"      - {f:q}: max(-{w}, 1) / {f} + {w} % {f} - {w} * {f} + count({b} in 0..{w}, {b} > {w})",
                 f"      - {n['inferred'][i]:q}: prefix_while({b} in 0..len({s}), {s}[{b}] == last) + {w} + prompt_len",
-                f"      - {OWN}_rate: 0.5 * ratio({w}, {f}) + {OWN}_rate",
+                f"      - {OWN}_rate: 0.5 * ratio({w}, {f}) / {OWN}_rate - tiers({w}, [[8, 0.5], [0, 2.0]])",
                 f"      - count: {n['metric'][i]} += {w}", f"      - trace: {f:q}",
                 f"    goto: {states[i + 2]:q}"]
     reads = " + ".join(n["inferred"])
@@ -261,7 +260,10 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--keep", help="folder for inputs that fail")
     args = parser.parse_args()
-    args.megalith = shutil.which(args.megalith) or args.megalith
+    found = shutil.which(args.megalith)
+    if not found:
+        parser.error(f"no program `{args.megalith}`; give --megalith")
+    args.megalith = str(pathlib.Path(found).absolute())
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(args, pathlib.Path(args.keep or scratch).absolute())
         with ThreadPoolExecutor(args.jobs) as pool:
