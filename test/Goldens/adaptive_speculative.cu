@@ -33,7 +33,6 @@ struct Config {
   static constexpr unsigned long long terminalStates = 0x60; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 1;
-  static constexpr bool tracesUnseated = false;
 };
 
 //   state     flags     next
@@ -95,7 +94,7 @@ __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 56 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 99 "adaptive_speculative.cu"
+#line 98 "adaptive_speculative.cu"
 } // admit
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), up to its call.
@@ -105,7 +104,7 @@ __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 61 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 109 "adaptive_speculative.cu"
+#line 108 "adaptive_speculative.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (adaptive_speculative.yaml:64).
@@ -122,7 +121,7 @@ __device__ void propose(Turn &t) {
   // goto: VERIFY
 #line 68 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::VERIFY);
-#line 126 "adaptive_speculative.cu"
+#line 125 "adaptive_speculative.cu"
 } // propose
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), up to its call.
@@ -133,7 +132,7 @@ __device__ void verifyIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 73 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft));
-#line 137 "adaptive_speculative.cu"
+#line 136 "adaptive_speculative.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), behind its call.
@@ -141,7 +140,7 @@ __device__ void prefillResume(Turn &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 62 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 145 "adaptive_speculative.cu"
+#line 144 "adaptive_speculative.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), behind its call.
@@ -165,7 +164,7 @@ __device__ void verifyResume(Turn &t) {
   // goto: COMMIT
 #line 78 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::COMMIT);
-#line 169 "adaptive_speculative.cu"
+#line 168 "adaptive_speculative.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (adaptive_speculative.yaml:80).
@@ -195,7 +194,7 @@ __device__ void commit(Turn &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 89 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 199 "adaptive_speculative.cu"
+#line 198 "adaptive_speculative.cu"
 } // commit
 } // namespace stages
 
@@ -385,7 +384,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(pass.rows[row].token, c));
-#line 389 "adaptive_speculative.cu"
+#line 388 "adaptive_speculative.cu"
     });
   });
 } // targetBodyX
@@ -406,7 +405,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 410 "adaptive_speculative.cu"
+#line 409 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -415,7 +414,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 37 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 419 "adaptive_speculative.cu"
+#line 418 "adaptive_speculative.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -457,7 +456,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 461 "adaptive_speculative.cu"
+#line 460 "adaptive_speculative.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -469,7 +468,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 473 "adaptive_speculative.cu"
+#line 472 "adaptive_speculative.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -477,7 +476,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 481 "adaptive_speculative.cu"
+#line 480 "adaptive_speculative.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -500,27 +499,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 504 "adaptive_speculative.cu"
+#line 503 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 508 "adaptive_speculative.cu"
+#line 507 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 513 "adaptive_speculative.cu"
+#line 512 "adaptive_speculative.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 517 "adaptive_speculative.cu"
+#line 516 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 524 "adaptive_speculative.cu"
+#line 523 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -539,12 +538,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
-#line 543 "adaptive_speculative.cu"
+#line 542 "adaptive_speculative.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 548 "adaptive_speculative.cu"
+#line 547 "adaptive_speculative.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -555,7 +554,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 40 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
-#line 559 "adaptive_speculative.cu"
+#line 558 "adaptive_speculative.cu"
   }
 } // targetBodyAttention
 
@@ -579,7 +578,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 583 "adaptive_speculative.cu"
+#line 582 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -612,7 +611,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 616 "adaptive_speculative.cu"
+#line 615 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -621,7 +620,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 42 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 625 "adaptive_speculative.cu"
+#line 624 "adaptive_speculative.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -642,7 +641,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 646 "adaptive_speculative.cu"
+#line 645 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -664,27 +663,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 668 "adaptive_speculative.cu"
+#line 667 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 672 "adaptive_speculative.cu"
+#line 671 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 677 "adaptive_speculative.cu"
+#line 676 "adaptive_speculative.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 681 "adaptive_speculative.cu"
+#line 680 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 688 "adaptive_speculative.cu"
+#line 687 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -710,7 +709,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 714 "adaptive_speculative.cu"
+#line 713 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -799,14 +798,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 803 "adaptive_speculative.cu"
+#line 802 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 43 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 810 "adaptive_speculative.cu"
+#line 809 "adaptive_speculative.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -830,7 +829,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 834 "adaptive_speculative.cu"
+#line 833 "adaptive_speculative.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -853,25 +852,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 857 "adaptive_speculative.cu"
+#line 856 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 861 "adaptive_speculative.cu"
+#line 860 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 866 "adaptive_speculative.cu"
+#line 865 "adaptive_speculative.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 870 "adaptive_speculative.cu"
+#line 869 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 875 "adaptive_speculative.cu"
+#line 874 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

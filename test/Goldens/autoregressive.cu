@@ -31,7 +31,6 @@ struct Config {
   static constexpr unsigned long long terminalStates = 0x18; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 0;
-  static constexpr bool tracesUnseated = false;
 };
 
 //   state     flags     next
@@ -78,7 +77,7 @@ __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 28 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 82 "autoregressive.cu"
+#line 81 "autoregressive.cu"
 } // admit
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), up to its call.
@@ -88,7 +87,7 @@ __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 33 "pipelines/autoregressive.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 92 "autoregressive.cu"
+#line 91 "autoregressive.cu"
 } // prefillIssue
 
 // Stage decode of DECODE (autoregressive.yaml:36), up to its call.
@@ -98,7 +97,7 @@ __device__ void decodeIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 39 "pipelines/autoregressive.yaml"
   t.issue<calls::Decode>(t.list(t.at(tokens, tokens.size() - 1)));
-#line 102 "autoregressive.cu"
+#line 101 "autoregressive.cu"
 } // decodeIssue
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), behind its call.
@@ -106,7 +105,7 @@ __device__ void prefillResume(Turn &t) {
   // goto: DECODE if kv.target.lag == 1 else PREFILL
 #line 34 "pipelines/autoregressive.yaml"
   t.goTo(t.kvLag() == 1 ? State::DECODE : State::PREFILL);
-#line 110 "autoregressive.cu"
+#line 109 "autoregressive.cu"
 } // prefillResume
 
 // Stage decode of DECODE (autoregressive.yaml:36), behind its call.
@@ -120,7 +119,7 @@ __device__ void decodeResume(Turn &t) {
   // goto: COMPLETE if finished else DECODE
 #line 42 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::DECODE);
-#line 124 "autoregressive.cu"
+#line 123 "autoregressive.cu"
 } // decodeResume
 } // namespace stages
 
@@ -306,7 +305,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(pass.rows[row].token, c));
-#line 310 "autoregressive.cu"
+#line 309 "autoregressive.cu"
     });
   });
 } // targetBodyX
@@ -327,7 +326,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 331 "autoregressive.cu"
+#line 330 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -336,7 +335,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 37 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 340 "autoregressive.cu"
+#line 339 "autoregressive.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -378,7 +377,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 382 "autoregressive.cu"
+#line 381 "autoregressive.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -390,7 +389,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 394 "autoregressive.cu"
+#line 393 "autoregressive.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -398,7 +397,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 402 "autoregressive.cu"
+#line 401 "autoregressive.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -421,27 +420,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 425 "autoregressive.cu"
+#line 424 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 429 "autoregressive.cu"
+#line 428 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 434 "autoregressive.cu"
+#line 433 "autoregressive.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 438 "autoregressive.cu"
+#line 437 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 445 "autoregressive.cu"
+#line 444 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -460,12 +459,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
-#line 464 "autoregressive.cu"
+#line 463 "autoregressive.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 469 "autoregressive.cu"
+#line 468 "autoregressive.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -476,7 +475,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 40 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
-#line 480 "autoregressive.cu"
+#line 479 "autoregressive.cu"
   }
 } // targetBodyAttention
 
@@ -500,7 +499,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 504 "autoregressive.cu"
+#line 503 "autoregressive.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -533,7 +532,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 537 "autoregressive.cu"
+#line 536 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -542,7 +541,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 42 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 546 "autoregressive.cu"
+#line 545 "autoregressive.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -563,7 +562,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 567 "autoregressive.cu"
+#line 566 "autoregressive.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -585,27 +584,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 589 "autoregressive.cu"
+#line 588 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 593 "autoregressive.cu"
+#line 592 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 598 "autoregressive.cu"
+#line 597 "autoregressive.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 602 "autoregressive.cu"
+#line 601 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 609 "autoregressive.cu"
+#line 608 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -631,7 +630,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 635 "autoregressive.cu"
+#line 634 "autoregressive.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -720,14 +719,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 724 "autoregressive.cu"
+#line 723 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 43 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 731 "autoregressive.cu"
+#line 730 "autoregressive.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -751,7 +750,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 755 "autoregressive.cu"
+#line 754 "autoregressive.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -774,25 +773,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 778 "autoregressive.cu"
+#line 777 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 782 "autoregressive.cu"
+#line 781 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 787 "autoregressive.cu"
+#line 786 "autoregressive.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 791 "autoregressive.cu"
+#line 790 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 796 "autoregressive.cu"
+#line 795 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }

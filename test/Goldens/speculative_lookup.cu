@@ -32,7 +32,6 @@ struct Config {
   static constexpr unsigned long long terminalStates = 0x60; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 0;
-  static constexpr bool tracesUnseated = false;
 };
 
 //   state     flags     next
@@ -90,7 +89,7 @@ __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 36 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 94 "speculative_lookup.cu"
+#line 93 "speculative_lookup.cu"
 } // admit
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:38), up to its call.
@@ -100,7 +99,7 @@ __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 41 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 104 "speculative_lookup.cu"
+#line 103 "speculative_lookup.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (speculative_lookup.yaml:44).
@@ -112,7 +111,7 @@ __device__ void propose(Turn &t) {
   // goto: VERIFY
 #line 48 "pipelines/speculative_lookup.yaml"
   t.goTo(State::VERIFY);
-#line 116 "speculative_lookup.cu"
+#line 115 "speculative_lookup.cu"
 } // propose
 
 // Stage verify of VERIFY (speculative_lookup.yaml:50), up to its call.
@@ -123,7 +122,7 @@ __device__ void verifyIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 53 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft));
-#line 127 "speculative_lookup.cu"
+#line 126 "speculative_lookup.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:38), behind its call.
@@ -131,7 +130,7 @@ __device__ void prefillResume(Turn &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 42 "pipelines/speculative_lookup.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 135 "speculative_lookup.cu"
+#line 134 "speculative_lookup.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (speculative_lookup.yaml:50), behind its call.
@@ -150,7 +149,7 @@ __device__ void verifyResume(Turn &t) {
   // goto: COMMIT
 #line 55 "pipelines/speculative_lookup.yaml"
   t.goTo(State::COMMIT);
-#line 154 "speculative_lookup.cu"
+#line 153 "speculative_lookup.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (speculative_lookup.yaml:57).
@@ -174,7 +173,7 @@ __device__ void commit(Turn &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 65 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 178 "speculative_lookup.cu"
+#line 177 "speculative_lookup.cu"
 } // commit
 } // namespace stages
 
@@ -364,7 +363,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(pass.rows[row].token, c));
-#line 368 "speculative_lookup.cu"
+#line 367 "speculative_lookup.cu"
     });
   });
 } // targetBodyX
@@ -385,7 +384,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 389 "speculative_lookup.cu"
+#line 388 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -394,7 +393,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 37 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 398 "speculative_lookup.cu"
+#line 397 "speculative_lookup.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -436,7 +435,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 440 "speculative_lookup.cu"
+#line 439 "speculative_lookup.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -448,7 +447,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 452 "speculative_lookup.cu"
+#line 451 "speculative_lookup.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -456,7 +455,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 460 "speculative_lookup.cu"
+#line 459 "speculative_lookup.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -479,27 +478,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 483 "speculative_lookup.cu"
+#line 482 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 487 "speculative_lookup.cu"
+#line 486 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 492 "speculative_lookup.cu"
+#line 491 "speculative_lookup.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 496 "speculative_lookup.cu"
+#line 495 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 503 "speculative_lookup.cu"
+#line 502 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -518,12 +517,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
-#line 522 "speculative_lookup.cu"
+#line 521 "speculative_lookup.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 527 "speculative_lookup.cu"
+#line 526 "speculative_lookup.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -534,7 +533,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 40 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
-#line 538 "speculative_lookup.cu"
+#line 537 "speculative_lookup.cu"
   }
 } // targetBodyAttention
 
@@ -558,7 +557,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 562 "speculative_lookup.cu"
+#line 561 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -591,7 +590,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 595 "speculative_lookup.cu"
+#line 594 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -600,7 +599,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 42 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 604 "speculative_lookup.cu"
+#line 603 "speculative_lookup.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -621,7 +620,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 625 "speculative_lookup.cu"
+#line 624 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -643,27 +642,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 647 "speculative_lookup.cu"
+#line 646 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 651 "speculative_lookup.cu"
+#line 650 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 656 "speculative_lookup.cu"
+#line 655 "speculative_lookup.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 660 "speculative_lookup.cu"
+#line 659 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 667 "speculative_lookup.cu"
+#line 666 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -689,7 +688,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 693 "speculative_lookup.cu"
+#line 692 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -778,14 +777,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 782 "speculative_lookup.cu"
+#line 781 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 43 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 789 "speculative_lookup.cu"
+#line 788 "speculative_lookup.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -809,7 +808,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 813 "speculative_lookup.cu"
+#line 812 "speculative_lookup.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -832,25 +831,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 836 "speculative_lookup.cu"
+#line 835 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 840 "speculative_lookup.cu"
+#line 839 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 845 "speculative_lookup.cu"
+#line 844 "speculative_lookup.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 849 "speculative_lookup.cu"
+#line 848 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 854 "speculative_lookup.cu"
+#line 853 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
