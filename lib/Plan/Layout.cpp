@@ -109,7 +109,8 @@ public:
                                                             : scratch(16, 16, outputs, 1)});
       ofAllRows = std::max({ofAllRows, scratch(16, 16, outputs, plan.rowsPerPass), ofOneRow});
     });
-    planScratch(ofOneRow, ofAllRows);
+    if (!planScratch(ofOneRow, ofAllRows))
+      return;
     planFlight();
     plan.sumsBytes = plan.mostUnits * unitBytes;
     plan.taggedBytes = plan.sumsOffset + roundUp(plan.sumsBytes, 256);
@@ -172,7 +173,7 @@ private:
   /// What a pass of one row needs: its operand as far as it stays in registers until it is there
   /// (Operand::single), or what is taken of the stream at a time. Several rows need at least a chunk's
   /// columns of 16.
-  void planScratch(int64_t attentionOfOne, int64_t attentionOfAll) {
+  bool planScratch(int64_t attentionOfOne, int64_t attentionOfAll) {
     int64_t ofOne = 0, ofSeveral = 8 * 64 * kTileRows;
     for (const Matrix &m : plan.matrices) {
       const int64_t taken = std::min(kChunksTaken, m.blocks / m.chunkBlocks) * m.chunkBlocks * 8 * 64;
@@ -182,17 +183,19 @@ private:
     ofOne = roundUp(std::max(kSumBytesOfOne + ofOne, attentionOfOne), 128);
     ofSeveral = roundUp(std::max({kSumBytes + ofSeveral, attentionOfAll}), 128);
     plan.scratchBytes = ofOne;
-    if (planRing(std::max(kSumBytes + operandsWanted(), ofSeveral)) && plan.scratchBytes + plan.lentStages * plan.stageBytes < ofSeveral) {
+    if (!planRing(std::max(kSumBytes + operandsWanted(), ofSeveral)))
+      return false;
+    if (plan.scratchBytes + plan.lentStages * plan.stageBytes < ofSeveral) {
       plan.scratchBytes = std::max(ofOne, ofSeveral); // too few stages to lend
-      planRing(kSumBytes + operandsWanted());
+      if (!planRing(kSumBytes + operandsWanted()))
+        return false;
     }
-    if (plan.rowsPerPass > kTileRows)
-      planWide();
+    return plan.rowsPerPass <= kTileRows || planWide();
   }
 
   /// Passes of more than one row tile: as many of their rows at a time as leave the ring half of its stages, for the sums of a unit
   /// and three windows of activations, or two (device/Windows.cuh).
-  void planWide() {
+  bool planWide() {
     const auto bytes = [](int64_t rows, int64_t windows) { return rows * (8 * kMostTiles * 8 * 4 + windows * 2 * 64); };
     const int64_t spare = plan.profile.sharedBytes - plan.sharedBytes; // where the ring has all stages that it may have
     const int64_t most = std::max(plan.lentStages, plan.stages - std::max<int64_t>(2, plan.stages / 2)) * plan.stageBytes;
@@ -205,7 +208,8 @@ private:
     const int64_t more = roundUp(std::max<int64_t>(0, wanted - plan.scratchBytes - most), 128);
     if (more > spare) {
       plan.scratchBytes = roundUp(least, 128);
-      planRing(least);
+      if (!planRing(least))
+        return false;
     } else {
       plan.scratchBytes += more;
       plan.sharedBytes += more;
@@ -215,6 +219,7 @@ private:
     for (int64_t rows = 32; rows <= plan.wideRows && bytes(rows, 0) + windows <= ofFew; rows *= 2)
       plan.manyRows = rows;
     plan.wideLentStages = std::max(plan.lentStages, (std::max<int64_t>(0, wanted - plan.scratchBytes) + plan.stageBytes - 1) / plan.stageBytes);
+    return true;
   }
 
   /// What is under way is what the memory brings in the time that a copy takes (Little's law): fewer copies bring less, and each one more

@@ -281,6 +281,157 @@ TEST(Verifier, TickLevel) {
   EXPECT_EQ(tick(part + "} { }"), "`part` must end in `goto`");
 }
 
+TEST(Verifier, AttributesHaveValuesOfTheirKinds) {
+  const Case cases[] = {
+      {"state @A {slot = 1}", "`slot` must be a flag"},
+      {"state @A {next = 5}", "`next` must be a list of strings"},
+      {"state @A {colour = 5}", "`colour` is no attribute"},
+      {"pool @p {pages = \"4\", page_tokens = 16}", "`pages` must be a whole number from 0 to 2147483647"},
+      {"pool @p {pages = 3000000000, page_tokens = 16}", "`pages` must be a whole number from 0 to 2147483647"},
+      {"pool @p {pages = 2000000, page_tokens = 2000}", "a pool has 2^30 positions at most"},
+      {"pool @p {pages = 4, page_tokens = 4, watermark = 0, rows_beyond = 0}", "`watermark` must be a number from 1 to 100"},
+      {"param @x {type = \"i32\", value = 0.5}", "`value` must be a value of type `i32`"},
+      {"param @x {type = \"i32\", value = 2147483648}", "`value` must be a value of type `i32`"},
+      {"field @f {type = \"f32\", init = inf}", "`init` must be finite"},
+      {"field @f {type = \"token\", capacity = 1025}", "`type` must be i32, f32, bool or token, with a `capacity` from 1 to 1024 "
+                                                      "for sequences of tokens"},
+      {"field @f {type = \"f32\", capacity = 4}", "`type` must be i32, f32, bool or token, with a `capacity` from 1 to 1024 for "
+                                                  "sequences of tokens"},
+      {"gauge @g {type = \"i64\"}", "`type` must be one of i32, f32, bool, token"},
+      {"model @m { weight @w {shape = [3000000000], from = \"w\"} }", "a size of `shape` is 2147483647 at most"},
+      {"model @m { weight @w {shape = [2], alias = \"w\"} }", "`alias` must name a weight of the same shape"},
+  };
+  for (const Case &c : cases) {
+    std::string found = problem("module @m {after = \"lower\"} {\n" + std::string(c.code) + "\n}");
+    EXPECT_EQ(found.substr(0, found.find(", in `")), c.message) << c.code;
+  }
+}
+
+TEST(Verifier, EffectsStandWhereTheyTakeEffect) {
+  const Case cases[] = {
+      {"%a = prefix_while(%i) : i32 { ^(%j : i32): field.set @f(%f) yield(%b) }", "`field.set` cannot stand in `prefix_while`"},
+      {"%a = count_if(%i) : i32 { ^(%j : i32): %n = append(%s) : i32 yield(%b) }", "`append` cannot stand in `count_if`"},
+      {"%a = count_if(%i) : i32 { ^(%j : i32): if(%b) {} yield(%b) }", "`if` cannot stand in `count_if`"},
+      {"%a = ngram_lookup(%t, %i) {ngram = 17} : token<4>", "`ngram` must be a number from 1 to 16"},
+      {"%a = const {value = 2147483648} : i32", "2147483648 is no `i32`"},
+      {"%a = const {value = -1} : token", "-1 is no `token`"},
+      {"%a = const {value = 1} : i64", "a constant is an i32, f32, bool or token, found `i64`"},
+      {"%a = add(%i, %i) : u32", "arithmetic is on numbers, found `u32`"},
+  };
+  for (const Case &c : cases) {
+    std::string found = inStage(c.code);
+    EXPECT_EQ(found.substr(0, found.find(", in `")), c.message) << c.code;
+  }
+  const auto unseated = [](const std::string &code) {
+    std::string found = problem("module @m {after = \"lower\"} {\nstate @A\npool @t {pages = 4, page_tokens = 4, rows_beyond = 0}\n"
+                                "gauge @g\nstage @s {on = \"A\"} { " + code + " goto {to = [\"A\"]} }\n}");
+    return found.substr(0, found.find(", in `"));
+  };
+  EXPECT_EQ(unseated("%a = kv.len @t : i32"), "`kv.len` needs a state with `slot`");
+  EXPECT_EQ(unseated("%a = budget : i32 kv.keep @t(%a)"), "`kv.keep` needs a state with `slot`");
+  EXPECT_EQ(unseated("%a = budget : i32 trace @g(%a)"), "`trace` needs a state with `slot`");
+  EXPECT_EQ(unseated("%a = kv.live @t : i32"), "");
+}
+
+TEST(Verifier, GroupsHoldWhatTheyCanCompute) {
+  const Case cases[] = {
+      {"%a = stream : [R, 8] bf16 { %r = round(%x) : [R, 8] bf16 yield(%r) }", "a `stream` has a product"},
+      {"%a = map : [R, 12] f32 { %p = matmul @w(%x) {tree = \"split8\"} : [R, 12] f32 yield(%p) }", "`matmul` cannot stand in `map`"},
+      {"%a, %b = stream : [R, 12] f32, [R, 12] f32 { %p = matmul @w(%x) {tree = \"split8\"} : [R, 12] f32 "
+       "%q = matmul @w(%y) {tree = \"split8\"} : [R, 12] f32 yield(%p, %q) }",
+       "the products of a `stream` have one operand"},
+      {"%a = stream : [R, 12] f32 { %p = matmul @w(%x) {pair = \"dual\", partner = 3, tree = \"split8\"} : [R, 12] f32 yield(%p) }",
+       "`partner` must be the number of another product of as many columns, whose partner this one is"},
+      {"%a = stream : [R, 12] f32 { %p = matmul @w(%x) {dim = 5, pair = \"half\", tree = \"split8\"} : [R, 12] f32 yield(%p) }",
+       "`dim` must be even and divide the columns"},
+      {"%a = matmul @w(%x) {tree = \"pairs\"} : [R, 12] f32", "`tree` must be one of split8"},
+      {"%k2 = kv.append(%x, %x) {kv_heads = 2, dim = 4} : kv %a = repeat(%k2) {count = 3} : kv { ^(%c : kv): yield(%c) }",
+       "result 0 must be rows of numbers, found `kv`"},
+  };
+  for (const Case &c : cases) {
+    std::string found = inSegment(c.code);
+    EXPECT_EQ(found.substr(0, found.find(", in `")), c.message) << c.code;
+  }
+}
+
+/// A module that can be run, after an edit; what verifyWhole says.
+static std::string wholeProblem(const std::string &from, const std::string &to) {
+  std::string text = R"(module @m {after = "form-ticks", fault = "F"} @0:1:1 {
+  file {index = 0, path = "p.yaml"}
+  param @rows_per_pass {type = "i32", value = 16}
+  param @slots {type = "i32", value = 8}
+  state @Q {initial, next = ["A"]}
+  state @A {next = ["A"], slot}
+  state @F {terminal}
+  pool @t {page_tokens = 16, pages = 4, rows_beyond = 0}
+  tick {
+    part @q {kind = "admit", stage = "q", state = "Q"} {
+      goto {to = ["A"]}
+    }
+    part @"a.0" {before_site = 0, kind = "slot", stage = "a", state = "A"} @0:3:1 {
+      %t = tokens : token<>
+      issue @t(%t) {chunk = 4, kv = "commit", reduce = ["argmax"], site = 0}
+    }
+    pass @t
+    part @"a.1" {after_site = 0, kind = "slot", stage = "a", state = "A"} {
+      %r = results @t {reducer = "argmax", site = 0} : token<4>
+      %n = append(%r) : i32
+      goto {to = ["A"]}
+    }
+  }
+  model @t {head_dim = 0, hidden = 8, kv_heads = 0, kv_layers = 0, layers = 0, vocab = 12} {
+    weight @e {from = "e", shape = [12, 8]}
+    segment @forward {
+      %x = embed @e : [R, 8] bf16
+      %l = matmul @e(%x) {tree = "split8"} : [R, 12] f32
+      yield(%l)
+    }
+  }
+}
+)";
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  SourceFiles files;
+  Diagnostics diags(files);
+  auto module = parse(diags, files.add("test.ir", text));
+  if (module && verifyWhole(*module, diags))
+    return "";
+  std::string found = diags.render();
+  found = found.substr(found.find("not valid: ") + 11);
+  return found.substr(0, std::min(found.find(", in `"), found.find(" [ir-")));
+}
+
+TEST(Verifier, AWholeModuleLacksNothing) {
+  const struct {
+    const char *from, *to, *message;
+  } cases[] = {
+      {"index", "index", ""},
+      {"@slots", "@seats", "there is no `param @slots`"},
+      {"value = 8", "value = 0", "`value` must be a number from 1 to 1024"},
+      {"value = 16", "value = 129", "`value` must be a number from 1 to 128"},
+      {"{initial, next", "{next", "one state is `initial`, found 0"},
+      {"state @A {", "state @A {initial, ", "one state is `initial`, found 2"},
+      {", fault = \"F\"", "", "`fault` must name a terminal state"},
+      {"state @F {terminal}", "state @F", "`fault` must name a terminal state"},
+      {"pool @t", "pool @u", "a pool is of the model of that name"},
+      {"@0:3:1", "@3:37:17", "the place `@3:37:17` lies in no `file` of the module"},
+      {"@0:3:1", "@0:3:4000000000", "the place `@0:3:4000000000` lies in no `file` of the module"},
+      {"index = 0", "index = 1", "the place `@0:1:1` lies in no `file` of the module"},
+      {"site = 0}\n    }\n    pass", "site = 7}\n    }\n    pass", "a part has the `before_site` of the `issue` that ends it"},
+      {"part @\"a.1\" {after_site = 0", "part @\"a.1\" {after_site = 1", "`results` stand in the part behind their call"},
+      {"    pass @t\n", "    pass @t\n    pass @t\n", "a model has one pass in a tick"},
+      {"stage = \"a\", state = \"A\"} {", "stage = \"b\", state = \"A\"} {", "the parts before and behind a call are of one stage and state"},
+      {"kind = \"admit\"", "kind = \"slot\"", "a part is of the kind `slot` when its state has a slot, else `admit`"},
+      {"vocab = 12", "vocab = 0", "`vocab` must be a number from 1 to 2147483647"},
+      {"vocab = 12", "vocab = 11", "the weight has no line for each of the 11 tokens"},
+      {"yield(%l)", "yield(%x)", "the last segment yields logits, or their argmax"},
+      {"yield(%l)", "yield", "the last segment yields logits, or their argmax"},
+  };
+  for (const auto &c : cases)
+    EXPECT_EQ(wholeProblem(c.from, c.to), c.message) << c.to;
+}
+
 // Text cannot express these; a faulty pass can.
 TEST(Verifier, ValuesAndScopes) {
   auto check = [](llvm::function_ref<void(Module &, Region &)> build) {

@@ -428,5 +428,26 @@ TEST(StatementErrors, Parts) {
       "      |         ^~~~~\n");
 }
 
+TEST(Errors, StatementsOfAGraphAssign) {
+  const auto said = [](const std::string &statement) {
+    SourceFiles files;
+    Diagnostics diags(files);
+    const uint32_t file = files.add("m.yaml", "model: m\nconfig: {a: a}\nweights: {w: {shape: '[a]', from: w}}\ngraph:\n  - " + statement + "\n");
+    EXPECT_FALSE(ast::parseModel(diags, file)) << statement;
+    const std::string messages = diags.render();
+    return messages.substr(0, messages.find('\n'));
+  };
+  EXPECT_EQ(said("h/ rms_norm(x, w, eps)"), "m.yaml:5:5: error: a statement of a graph must be `name: expression`, found "
+                                            "`h/ rms_norm(x, w, eps)` [wrong-node-kind]");
+  EXPECT_EQ(said("matmul(x, w)"), "m.yaml:5:5: error: a statement of a graph must be `name: expression`, found `matmul(x, w)` "
+                                  "[wrong-node-kind]");
+  for (const char *name : {"a.b", "a b", "3x", "if", "kv.m.keep"})
+    EXPECT_NE(said(std::string(name) + ": x, 1 + 2").find("m.yaml:5:5: error: "), std::string::npos) << name;
+  // Nothing may stand behind an expression.
+  EXPECT_EQ(said("h: rms_norm(x, w, eps), x, 1 + 2"),
+            "m.yaml:5:27: error: expected an operator or the end of the expression, found `,` [expr-syntax]");
+  EXPECT_EQ(said("h: x y"), "m.yaml:5:10: error: expected an operator or the end of the expression, found `y` [expr-syntax]");
+}
+
 } // namespace
 } // namespace megalith
