@@ -123,7 +123,32 @@ static void adoptFiles(ir::Module &module, SourceFiles &files) {
   ir::walk(module.root.region(), adopt);
 }
 
+namespace {
+struct PlanWishes {
+  const plan::DeviceProfile *profile;
+  plan::Knobs knobs;
+};
+} // namespace
+
+static std::optional<PlanWishes> readPlanOptions(const CompileOptions &options, Diagnostics &diags) {
+  PlanWishes wishes{plan::findProfile(options.profile), {}};
+  if (!wishes.profile) {
+    auto names = plan::profileNames();
+    diags.report(Diag::UnknownProfile, {}, options.profile);
+    diags.suggest(options.profile, names);
+    diags.note("known profiles: " + llvm::join(names, ", "));
+    return std::nullopt;
+  }
+  for (const std::string &setting : options.planSettings)
+    if (!plan::applyKnob(wishes.knobs, setting, diags))
+      return std::nullopt;
+  return wishes;
+}
+
 std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &diags) {
+  // The reference executor needs no plan; a misspelt wish is one all the same.
+  if (!readPlanOptions(options, diags))
+    return std::nullopt;
   Compilation result;
   auto file = openSource(diags, options.file);
   if (!file)
@@ -202,19 +227,10 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
 }
 
 std::optional<plan::Plan> makePlan(const ir::Module &module, const CompileOptions &options, Diagnostics &diags) {
-  const plan::DeviceProfile *profile = plan::findProfile(options.profile);
-  if (!profile) {
-    auto names = plan::profileNames();
-    diags.report(Diag::UnknownProfile, {}, options.profile);
-    diags.suggest(options.profile, names);
-    diags.note("known profiles: " + llvm::join(names, ", "));
+  const auto wishes = readPlanOptions(options, diags);
+  if (!wishes)
     return std::nullopt;
-  }
-  plan::Knobs knobs;
-  for (const std::string &setting : options.planSettings)
-    if (!plan::applyKnob(knobs, setting, diags))
-      return std::nullopt;
-  auto plan = plan::makePlan(module, *profile, knobs, diags);
+  auto plan = plan::makePlan(module, *wishes->profile, wishes->knobs, diags);
   if (!plan || !plan::verify(*plan, module, diags))
     return std::nullopt;
   return plan;

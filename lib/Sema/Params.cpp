@@ -215,7 +215,10 @@ void Checker::checkParams() {
   for (const auto &[name, text] : sets)
     if (!llvm::is_contained(known, name)) {
       diags.report(Diag::UnknownParam, SourceLoc(), name);
-      diags.suggest(name, known);
+      if (nearestName(name, known).empty())
+        diags.note("its params are " + llvm::join(known, ", "));
+      else
+        diags.suggest(name, known);
     }
   checkReserved();
 }
