@@ -261,8 +261,10 @@ private:
         diags.report(Diag::MissingTensor, weight.loc, file.path(), name, weight.name);
         if (const std::string *shard = file.listedIn(name))
           diags.note("the index puts it into `" + *shard + "`, which does not hold it");
-        else
-          diags.suggest(name, names);
+        else if (const std::string near = nearestName(name, names); !near.empty()) {
+          diags.note("did you mean `" + near + "`?");
+          meant.insert(patternOf(near));
+        }
         return;
       }
       if (tensor->shape != weight.shape) {
@@ -303,6 +305,8 @@ private:
           !acceptance.takes(name, model))
         patterns[patternOf(name)].push_back(name);
     for (const auto &[pattern, list] : patterns) {
+      if (meant.count(pattern))
+        continue;
       const std::string more =
           list.size() == 1 ? "" : fmt::format(" and {} more like `{}`", list.size() - 1, pattern);
       const auto unused = llvm::find_if(
@@ -321,6 +325,7 @@ private:
   Diagnostics &diags;
   std::vector<std::string> names;
   std::set<std::string> read;
+  std::set<std::string> meant; ///< patterns that were suggested for missing tensors: that is one mistake
   bool reported = false;
 };
 
