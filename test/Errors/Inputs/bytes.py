@@ -14,6 +14,7 @@ import sys
 pipelines, demo, folder = (os.fsencode(arg) for arg in sys.argv[1:])
 PIPELINE = pathlib.Path(os.fsdecode(pipelines), "autoregressive.yaml").read_bytes()
 MODEL = pathlib.Path(os.fsdecode(pipelines), "models/llama.yaml").read_bytes()
+HARMLESS = pathlib.Path(os.fsdecode(pipelines), "models/harmless.yaml").read_bytes()
 LINE = b"      - appended: append(next)"
 assert LINE in PIPELINE and b"graph: models/llama.yaml" in PIPELINE
 
@@ -36,6 +37,8 @@ def compile_with(comment, name, place):
     with open(where + b"/p.yaml", "wb") as out:
         out.write(text)
     if name.strip(b"/"):
+        with open(where + b"/harmless.yaml", "wb") as out: # which the graph names
+            out.write(HARMLESS)
         with open(where + b"/" + name, "wb") as out:
             out.write(MODEL)
     run = subprocess.run(["megalith", "compile", where + b"/p.yaml", "--model", demo], capture_output=True)
