@@ -135,6 +135,17 @@ bool Verifier::checkModel(const Operation &op) {
   for (const char *key : {"rope_theta", "rope_factor", "rope_low", "rope_high"})
     if (op.has(key) && !(op.getFloat(key) > 0 && std::isfinite(op.getFloat(key))))
       return fail(op, fmt::format("`{}` must be above 0", key));
+  double bytes = 0;
+  for (const Operation &weight : op.region().ops) {
+    if (weight.op != Op::Weight || weight.has("alias"))
+      continue;
+    double own = 2.0 * std::max<int64_t>(1, weight.getInt("layers"));
+    for (int64_t size : weight.getInts("shape"))
+      own *= size;
+    bytes += own;
+    if (bytes > 0x1p44)
+      return fail(weight, "with this one the weights have more than 16 TiB");
+  }
   const int64_t vocab = op.getInt("vocab");
   const Operation *last = nullptr;
   bool good = true;

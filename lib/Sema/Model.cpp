@@ -142,6 +142,24 @@ static bool checkEos(const ConfigFile &config, const CheckedModel &model, Config
   return true;
 }
 
+/// With this much, every size that is computed of it fits into 64 bits.
+static bool checkBytes(const CheckedModel &model, Diagnostics &diags) {
+  double bytes = 0;
+  for (const CheckedWeight &weight : model.weights) {
+    if (!weight.alias.empty())
+      continue;
+    double own = weight.perLayer ? 2.0 * model.layers : 2.0;
+    for (int64_t size : weight.shape)
+      own *= size;
+    bytes += own;
+    if (bytes > 0x1p44) {
+      diags.report(Diag::WeightBytes, weight.loc, weight.name);
+      return false;
+    }
+  }
+  return true;
+}
+
 std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigFile &config,
                                        Acceptance &acceptance, Diagnostics &diags) {
   unsigned errorsBefore = diags.errors();
@@ -174,7 +192,7 @@ std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigF
   // A graph with mistakes of its own may use less than it will.
   if (right || !config.rope(/*headDim=*/2, /*theta=*/1))
     understood();
-  if (!right || !checkEos(config, model, places, diags) || diags.errors() != errorsBefore)
+  if (!right || !checkBytes(model, diags) || !checkEos(config, model, places, diags) || diags.errors() != errorsBefore)
     return std::nullopt;
   return model;
 }

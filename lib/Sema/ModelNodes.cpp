@@ -336,6 +336,10 @@ MaybeNode GraphChecker::evalAttention(const ast::Expr &e) {
   model.heads = qs.columns / model.headDim;
   model.kvHeads = ks.columns / model.headDim;
   model.kvLayers = inRepeat ? model.layers : 1;
+  if (model.heads > 1 << 20 || model.kvHeads > 1 << 20) {
+    diags.report(Diag::HeadCount, e.loc, std::max(model.heads, model.kvHeads));
+    return std::nullopt;
+  }
   if (model.heads % model.kvHeads != 0) {
     diags.report(Diag::AttentionHeads, e.loc, model.heads, model.kvHeads);
     return std::nullopt;

@@ -63,6 +63,11 @@ private:
           readWord(*entry.value, what, "a key of config.json or a mapping");
       return config;
     }
+    if (entry.value->entries.empty()) {
+      diags.report(Diag::WrongNodeKind, entry.value->loc, what, "a key of config.json or a mapping with `key`",
+                   "an empty one");
+      return config;
+    }
     std::vector<KeyValue> keys = entries(*entry.value, what);
     const YamlNode *key = find(keys, "key"), *fallback = find(keys, "default");
     if (!key && !fallback) {

@@ -663,9 +663,46 @@ tiny.yaml:29:30: error: weight `wo` belongs to a layer, but this stands outside 
      false,
      {{"layers: num_hidden_layers", "depth: num_hidden_layers"}},
      R"(
-tiny.yaml:23:13: error: `repeat: layer` needs the config name `layers`, a positive integer [layers-missing]
+tiny.yaml:23:13: error: `repeat: layer` needs the config name `layers`, an integer from 1 to 1048576 [layers-missing]
    23 |   - repeat: layer
       |             ^~~~~
+)"},
+    {"LayersTooMany",
+     true,
+     {{"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1048577"}},
+     R"(
+tiny.yaml:23:13: error: `repeat: layer` needs the config name `layers`, an integer from 1 to 1048576 [layers-missing]
+   23 |   - repeat: layer
+      |             ^~~~~
+)"},
+    {"HeadsTooMany",
+     true,
+     {{"\"num_attention_heads\": 4, \"num_key_value_heads\": 2",
+       "\"num_attention_heads\": 1048578, \"head_dim\": 16, \"num_key_value_heads\": 2"}},
+     R"(
+tiny.yaml:28:21: error: `attention` has 1048578 heads, at most 1048576 are possible [head-count]
+   28 |       - x: x + matmul(attention(q, k, v), wo)
+      |                     ^~~~~~~~~
+)"},
+    {"WeightBytes",
+     true,
+     {{"\"vocab_size\": 100", "\"vocab_size\": 2147483647"},
+      {"from: norm.weight}", "from: norm.weight}\n  big: {shape: '[vocab, vocab]', from: big}"}},
+     R"(
+tiny.yaml:15:3: warning: weight `big` is not used by the graph [unused-weight]
+   15 |   big: {shape: '[vocab, vocab]', from: big}
+      |   ^~~
+tiny.yaml:15:3: error: with `big` the weights of all layers have more than 16 TiB, the most that is possible [weight-bytes]
+   15 |   big: {shape: '[vocab, vocab]', from: big}
+      |   ^~~
+)"},
+    {"ConfigEntryWithoutKeys",
+     false,
+     {{"kv_heads: num_key_value_heads", "kv_heads: {}"}},
+     R"(
+tiny.yaml:6:13: error: config entry `kv_heads` must be a key of config.json or a mapping with `key`, found an empty one [wrong-node-kind]
+    6 |   kv_heads: {}
+      |             ^
 )"},
     {"RepeatCollection",
      false,
