@@ -5,4 +5,5 @@ set -eu
 cd "$(dirname "$0")/.."
 scripts/install_deps.sh
 scripts/build.sh
+scripts/build.sh --fuzz
 exec python3 scripts/run_tests.py "${MEGALITH_BUILD:-build}"

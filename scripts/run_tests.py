@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run the unit tests, the lit tests and the source checks: run_tests.py BUILD_DIR.
+"""Run the unit tests, the lit tests, the fuzz targets and the source checks: run_tests.py BUILD_DIR.
 
 Prints what failed, and at the very end one line `N passed, N failed`.
 """
@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import fuzz
 
 root = pathlib.Path(__file__).resolve().parent.parent
 build = pathlib.Path(sys.argv[1]).resolve()
@@ -78,6 +80,22 @@ def lit_tests(scratch):
         print(f"  {test['elapsed']:6.1f} s  {test['name']}", flush=True)
 
 
+def fuzz_targets(scratch):
+    """Ten seconds of each, beside each other; what BUILD_DIR-fuzz holds is up to date."""
+    started = time.time()
+    binary = build.parent / (build.name + "-fuzz") / "test/Fuzz/megalith-fuzz"
+    if not binary.is_file():
+        count("fuzzing", 0, 1, started, f"{binary} is missing; run scripts/build.sh --fuzz")
+        return
+    targets = fuzz.find_targets(binary)
+    # The same seed each time: a change is not blamed for what chance finds.
+    outcomes = list(fuzz.run_all(binary, list(targets), 10, os.cpu_count(), scratch / "fuzz", seed=1))
+    bad = {outcome.target for outcome in outcomes if outcome.finding}
+    count("fuzzing", len(targets) - len(bad), len(bad), started,
+          "\n".join(fuzz.how_to_repeat(outcome, binary) for outcome in outcomes if outcome.finding))
+    print("  " + ", ".join(f"{o.target} {o.runs}" for o in sorted(outcomes, key=lambda o: o.target)) + " runs", flush=True)
+
+
 def source_checks():
     for script in ("check_layering.py", "check_diagnostics.py"):
         started = time.time()
@@ -95,6 +113,7 @@ started = time.time()
 with tempfile.TemporaryDirectory() as directory:
     unit_tests(pathlib.Path(directory))
     lit_tests(pathlib.Path(directory))
+    fuzz_targets(pathlib.Path(directory))
 source_checks()
 print(f"{time.time() - started:.0f} s")
 print(f"{passed} passed, {failed} failed")

@@ -11,7 +11,7 @@ import lit.util
 config.name = "megalith"
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".ir", ".test", ".yaml"]
-config.excludes = ["Unit", "Inputs"]
+config.excludes = ["Unit", "Inputs", "Fuzz"]
 config.test_source_root = os.path.dirname(os.path.abspath(__file__))
 
 build = os.path.abspath(lit_config.params.get("build", os.path.join(config.test_source_root, "../build")))

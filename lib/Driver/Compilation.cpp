@@ -145,6 +145,14 @@ static std::optional<PlanWishes> readPlanOptions(const CompileOptions &options, 
   return wishes;
 }
 
+std::optional<ir::Module> readIr(uint32_t file, Diagnostics &diags) {
+  std::optional<ir::Module> module = ir::parse(diags, file);
+  if (!module || !ir::verifyWhole(*module, diags))
+    return std::nullopt;
+  adoptFiles(*module, diags.sources());
+  return module;
+}
+
 std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &diags) {
   // The reference executor needs no plan; a misspelt wish is one all the same.
   if (!readPlanOptions(options, diags))
@@ -200,10 +208,9 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
     auto irFile = openSource(diags, options.irFile);
     if (!irFile)
       return std::nullopt;
-    module = ir::parse(diags, *irFile);
-    if (!module || !ir::verifyWhole(*module, diags))
+    module = readIr(*irFile, diags);
+    if (!module)
       return std::nullopt;
-    adoptFiles(*module, diags.sources());
   }
 
   // Edited IR, too, runs with what is accepted now.

@@ -58,6 +58,10 @@ struct Compilation {
 std::optional<uint32_t> openSource(Diagnostics &diags, const std::string &path, SourceLoc from = {},
                                    uint64_t most = os::sourceBytes);
 
+/// Reads a registered file of IR text, checks that it is whole, and gives the files that it lists
+/// the numbers that they have in `diags`.
+std::optional<ir::Module> readIr(uint32_t file, Diagnostics &diags);
+
 /// YAML (or IR text) to a module after the last pass wanted. nullopt on error.
 std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &diags);
 
