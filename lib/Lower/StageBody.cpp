@@ -112,7 +112,8 @@ Value StageBody::tiers(const Expr &e) {
 
 Value StageBody::fromEnd(Value base, const Expr &bound) {
   Value length = emit(Op::SeqLen, bound.loc, {base}, i32);
-  Value distance = builder.constant(-bound.intValue);
+  // Farther than that no sequence reaches; of the least i32 there is no negative.
+  Value distance = builder.constant(std::min<int64_t>(-bound.intValue, INT32_MAX));
   return emit(Op::Sub, bound.loc, {length, distance}, i32);
 }
 

@@ -16,6 +16,7 @@
 #include <llvm/Support/FileSystem.h>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 
 namespace megalith::embedded {
 #define DEVICE_HEADER(Name, Symbol) extern const char Symbol[];
@@ -164,21 +165,20 @@ private:
     return true;
   }
 
-  /// Every error stands at a place in the file. False.
+  /// Every error stands at a place in the file, and is no finding of what comes behind the checks. False.
   bool refused(const std::string &path) {
     const std::string messages = diags.render();
-    for (size_t at = messages.find("error: "); at != std::string::npos; at = messages.find("\n", at)) {
-      at = messages.find("error: ", at);
-      if (at == std::string::npos)
-        break;
-      const size_t begin = messages.rfind('\n', at) + 1;
-      const std::string place = messages.substr(begin, at - begin);
-      const bool ours = place.rfind("note: ", 0) != 0 && place.find(" | ") == std::string::npos;
-      if (ours && place.rfind(path + ":", 0) != 0)
+    std::istringstream lines(messages);
+    for (std::string line; std::getline(lines, line);) {
+      const size_t word = line.find(": error: "), id = line.rfind('[');
+      if (line.rfind("error: ", 0) == 0 || (word != std::string::npos && line.rfind(path + ":", 0) != 0))
         return fail("an error without a place in the file:\n" + messages);
+      if (word == std::string::npos)
+        continue;
+      if (line.find("[ir-invalid]", id) != std::string::npos)
+        return fail("the checks accept what the verifier does not:\n" + messages);
       if (outcome.refusal.empty())
-        outcome.refusal = messages.substr(messages.find('[', messages.find('\n', at) - 40),
-                                          messages.find('\n', at) - messages.find('[', messages.find('\n', at) - 40));
+        outcome.refusal = line.substr(id);
     }
     return outcome.refusal.empty() ? fail("refused without an error:\n" + messages) : false;
   }
@@ -245,7 +245,8 @@ private:
         const std::string text = planning.render();
         if (text.rfind(folder, 0) != 0)
           return fail(fmt::format("no plan for `{}`, and no line says why:\n{}", profile, text));
-        outcome.refusal = text.substr(0, text.find('\n'));
+        const std::string first = text.substr(0, text.find('\n'));
+        outcome.refusal = first.substr(first.rfind('['));
         return false;
       }
       driver::Source emitted = driver::emitSource(module, *plan, planning);

@@ -47,6 +47,7 @@ TEST(PipelineNumbers, AConstantCountsFromTheEnd) {
   // As many tokens as the field holds, by a number or by a param.
   for (const char *bound : {"-4", "-block", "-(block)", "0 - block", "-(2 * block - 4)", "least"})
     EXPECT_EQ(said(std::string("- draft: tokens[") + bound + ":]", {{"  block: 4\n", "  block: 4\n  least: -4\n"}}), "") << bound;
+  EXPECT_EQ(said("- draft: draft[-2147483648:]"), "");
   EXPECT_NE(said("- draft: tokens[-block - 1:]"), "");
   // A computed bound is clamped to 0.
   EXPECT_NE(said("- draft: tokens[-accepted:]").find("[draft-window]"), std::string::npos);
