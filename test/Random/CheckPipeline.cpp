@@ -129,7 +129,7 @@ private:
 class PipelineCheck {
 public:
   PipelineCheck(uint64_t seed, const Models &models, const CheckOptions &options)
-      : seed(seed), options(options), source(makePipeline(seed)), diags(files) {
+      : seed(seed), options(options), source(makePipeline(seed, options.wordy)), diags(files) {
     attends = options.attends && source.positions <= 100000;
     folder = models.folder(attends);
     outcome.yaml = source.yaml;

@@ -23,6 +23,7 @@ private:
 
 struct CheckOptions {
   bool run = false;     ///< also on the CPU executor
+  bool wordy = false;   ///< see makePipeline
   bool attends = false; ///< with the model that has attention, if the pool is small enough for it
 };
 

@@ -7,8 +7,21 @@ namespace megalith::random_pipelines {
 
 std::string Expressions::fresh() {
   static const char *syllables[] = {"ka", "to", "mi", "re", "zu", "lo", "ne", "vi", "sa", "du"};
+  static const char *words[] = {
+      "int", "float", "class", "this", "return", "auto", "concept", "requires", "char16_t", "co_await", "and_eq", "xor",
+      "static_assert", "alignas", "register", "std", "megalith", "device", "abi", "Config", "Request", "Fields", "Control",
+      "Turn", "State", "Metric", "Gauge", "Shared", "Stream", "Results", "Sequence", "Slice", "Layer", "Ring", "stages",
+      "calls", "t", "r", "c", "p", "T", "x", "hold", "load", "list", "slice", "concat", "either", "ratio_", "divide", "wrapAdd",
+      "set", "at", "issue", "goTo", "trace_", "fault", "slot", "state", "number", "rows", "pass", "main", "assert", "NULL", "EOF",
+      "errno", "linux", "unix", "blockIdx", "threadIdx", "warpSize", "u32", "printf", "_x", "__x", "x__", "a__b", "kMaxRows"};
   for (;;) {
     std::string name;
+    if (wordy && chance(50)) {
+      name = words[below(std::size(words))];
+      if (taken.insert(name).second)
+        return name;
+      name.clear();
+    }
     for (uint64_t i = 2 + below(2); i > 0; --i)
       name += syllables[below(std::size(syllables))];
     if (chance(20))

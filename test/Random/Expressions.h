@@ -36,7 +36,7 @@ struct Policy {
 /// Expressions of a wanted type; mostly right.
 class Expressions {
 protected:
-  explicit Expressions(uint64_t seed) : random(seed * 0x9e3779b97f4a7c15u + 7) {}
+  Expressions(uint64_t seed, bool wordy) : wordy(wordy), random(seed * 0x9e3779b97f4a7c15u + 7) {}
 
   uint64_t below(uint64_t n) { return random() % n; }
   int64_t range(int64_t low, int64_t high) { return low + static_cast<int64_t>(below(high - low + 1)); }
@@ -60,6 +60,7 @@ protected:
   /// Of at most `most` tokens.
   std::string sequence(const Scope &scope, int64_t most, int depth);
 
+  const bool wordy;
   std::vector<Variable> constants, fields;
   std::vector<Policy> policies;
 

@@ -8,7 +8,7 @@ namespace {
 
 class Generator : Expressions {
 public:
-  explicit Generator(uint64_t seed) : Expressions(seed) {}
+  Generator(uint64_t seed, bool wordy) : Expressions(seed, wordy) {}
 
   RandomPipeline make() {
     RandomPipeline out;
@@ -141,7 +141,7 @@ private:
     return stages.back();
   }
 
-  std::string stateName() { return fmt::format("S{}", stateCount++); }
+  std::string stateName() { return wordy ? fresh() : fmt::format("S{}", stateCount++); }
 
   void makeGraph() {
     const std::string start = stateName(), prefill = stateName();
@@ -556,6 +556,6 @@ private:
 
 } // namespace
 
-RandomPipeline makePipeline(uint64_t seed) { return Generator(seed).make(); }
+RandomPipeline makePipeline(uint64_t seed, bool wordy) { return Generator(seed, wordy).make(); }
 
 } // namespace megalith::random_pipelines

@@ -19,6 +19,7 @@ cl::OptionCategory category("Options");
 cl::opt<uint64_t> first("first", cl::desc("First seed"), cl::init(0), cl::cat(category));
 cl::opt<uint64_t> count("count", cl::desc("Number of pipelines"), cl::init(200), cl::cat(category));
 cl::opt<bool> print("print", cl::desc("Print the pipeline files only"), cl::cat(category));
+cl::opt<bool> wordy("wordy", cl::desc("Half of the names are words of C++, CUDA and the device code"), cl::cat(category));
 cl::opt<bool> keepGoing("keep-going", cl::desc("Go on behind a failure"), cl::cat(category));
 cl::opt<bool> host("host", cl::desc("Give what is accepted to the host's compiler"), cl::cat(category));
 cl::opt<std::string> arch("arch", cl::desc("Give it to NVRTC, for this architecture"), cl::cat(category));
@@ -87,6 +88,7 @@ bool check(uint64_t seed, const Models &models) {
   CheckOptions options;
   options.run = tally.ran < run;
   options.attends = seed % 3 == 0;
+  options.wordy = wordy;
   Outcome o = checkPipeline(seed, models, options);
   tally.accepted += o.accepted;
   tally.refused += !o.accepted;
@@ -117,7 +119,7 @@ int main(int argc, char **argv) {
   const Models models;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     if (print)
-      outs() << "# seed " << seed << "\n" << makePipeline(seed).yaml;
+      outs() << "# seed " << seed << "\n" << makePipeline(seed, wordy).yaml;
     else if (!check(seed, models))
       return 1;
   }
