@@ -85,7 +85,7 @@ MaybeNode GraphChecker::number(const ast::Expr &e, const ConfigValue &value) {
   if (auto v = asNumber(value)) {
     if (std::isfinite(static_cast<float>(*v)))
       return add({.kind = Node::Number, .value = *v, .shape = {}, .loc = e.loc});
-    diags.report(Diag::FloatRange, e.loc, *v);
+    diags.report(Diag::FloatRange, e.loc, std::isnan(*v) ? std::fabs(*v) : *v); // a NaN has no sign to speak of
     return std::nullopt;
   }
   diags.report(Diag::ConstantType, e.loc, "a graph", "a number", describe(value));

@@ -100,7 +100,8 @@ std::optional<Constant> evaluate(const Expr &e, Overflow *overflow) {
     return result;
   if (overflow)
     *overflow = {e.loc, result->elem,
-                 result->elem == Elem::F32 ? fmt::format("{}", static_cast<float>(result->floatValue))
+                 std::isnan(result->floatValue)  ? "nan"
+                 : result->elem == Elem::F32     ? fmt::format("{}", static_cast<float>(result->floatValue))
                                            : std::to_string(result->intValue)};
   return std::nullopt;
 }

@@ -759,3 +759,16 @@ INSTANTIATE_TEST_SUITE_P(All, ModelErrors, testing::ValuesIn(cases),
 TEST(ModelErrors, GoodModelHasNone) { EXPECT_EQ(diagnose(goodModel, goodConfig), ""); }
 
 } // namespace
+
+TEST(ModelErrors, ANumberOfTheGraphIsAFiniteF32) {
+  const auto said = [](const std::string &eps) {
+    std::string model = goodModel;
+    replaceAll(model, "rms_norm(x, norm, eps)", "rms_norm(x, norm, eps) * " + eps);
+    const std::string text = diagnose(model, goodConfig);
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_EQ(said("0.5"), "");
+  EXPECT_EQ(said("1e39"), "tiny.yaml:29:45: error: this is 1e+39, which is no finite f32 (3.4028235e+38 at most) [float-range]");
+  EXPECT_EQ(said("sqrt(0 - 1.0)").find("tiny.yaml:29:45: error: this is nan, which is no finite f32"), 0u) << said("sqrt(0 - 1.0)");
+  EXPECT_EQ(said("(3e38 * 10)").find("tiny.yaml:29:51: error: this is 3e+39, which is no finite f32"), 0u) << said("(3e38 * 10)");
+}

@@ -18,7 +18,7 @@ std::string said(const std::string &statement, const std::vector<Edit> &more = {
 TEST(PipelineNumbers, AnF32IsFinite) {
   EXPECT_EQ(said("- trace: 1e39"), "p.yaml:49:16: error: this is 1e+39, which is no finite f32 (3.4028235e+38 at most) [float-range]");
   EXPECT_EQ(said("- trace: 1.0 / 0.0"), "p.yaml:49:20: error: this is inf, which is no finite f32 (3.4028235e+38 at most) [float-range]");
-  EXPECT_EQ(said("- trace: 0.0 / 0.0 * rate").find("p.yaml:49:20: error: this is"), 0u);
+  EXPECT_EQ(said("- trace: 0.0 / 0.0 * rate").find("p.yaml:49:20: error: this is nan, which"), 0u);
   EXPECT_EQ(said("- trace: -(3e38 * 10.0)").find("p.yaml:49:23: error: this is inf"), 0u);
   // What is not written but comes out of names becomes infinite when it runs.
   EXPECT_EQ(said("- trace: rate / (rate - rate)"), "");
