@@ -125,6 +125,10 @@ public:
     if (rowBytes > 0x1p44)
       return unsupported(model, fmt::format("values of {:.0f} TiB for each row of a pass; 16 at most", rowBytes / 0x1p40));
     layOut(plan, module, model, diags);
+    // Offsets in a row's record are ints.
+    if (!diags.hasErrors() && plan.rowBytes > INT32_MAX)
+      diags.report(Diag::PlanUnsupported, place(plan.segments[0]),
+                   fmt::format("{} bytes of activations for each row; {} at most", plan.rowBytes, INT32_MAX));
     return !diags.hasErrors();
   }
 
@@ -286,9 +290,27 @@ private:
     return phase;
   }
 
+  /// Of one of the segment's phases.
+  static SourceLoc place(const Segment &segment) {
+    for (const auto *phases : {&segment.before, &segment.repeated, &segment.after})
+      for (const Phase &phase : *phases)
+        if (phase.op)
+          return phase.op->loc;
+    return {};
+  }
+
+  /// What goes through a row is unrolled, and counts its columns in ints.
+  bool checkColumns(const Operation &op, int64_t columns) {
+    constexpr int64_t most = 1 << 20;
+    return columns <= most || unsupported(op, fmt::format("rows of {} columns; {} at most", columns, most));
+  }
+
   bool planPhase(const Operation &op, const Operation &model, int64_t layers, std::vector<Phase> &phases) {
     Phase phase;
     phase.op = &op;
+    for (Value v : op.results)
+      if (!checkColumns(op, module.type(v).size))
+        return false;
     if (op.op == Op::Stream) {
       phase.kind = Phase::Stream;
       if (!planMatrix(op, model, layers, phase) || !checkReductions(op))
@@ -455,6 +477,8 @@ private:
         return unsupported(*product, fmt::format("unknown weight `{}`", product->name));
       auto shape = w->getInts("shape");
       m.k = shape[1];
+      if (!checkColumns(*product, m.k))
+        return false;
       if (w->getInt("layers"))
         m.layers = layers;
       m.name += (m.name.empty() ? "" : "_") + product->name;
