@@ -36,7 +36,7 @@ STACK = 2 << 20
 SAYS = re.compile(r"(?m)^FINDING: .*|^.*ERROR: (AddressSanitizer|LeakSanitizer): .*|^.*runtime error: .*|"
                   r"^.*Assertion .*failed.*|^ *what\(\): .*|^.*libFuzzer: (timeout|out-of-memory).*|^SUMMARY: .*")
 # A frame of our own: libFuzzer's and the library's say little.
-FRAME = re.compile(r"^ *#\d+ 0x\w+ in (.*) \S*?/((?:lib|runtime|include/megalith|test/Fuzz)/\S+)$")
+FRAME = re.compile(r"^ *#\d+ 0x\w+ in (.*) (?!/usr/)\S*?/((?:lib|runtime|include/megalith|test/Fuzz)/\S+)$")
 
 
 class Outcome:

@@ -111,6 +111,8 @@ public:
     plan.rowsPerPass = module.param("rows_per_pass");
     plan.ctas = plan.knobs.ctas ? plan.knobs.ctas : plan.profile.smCount;
     plan.edges.push_back({"tick plan", {}, Edge::Tagged});
+    if (!checkOperands(model))
+      return false;
     for (const Operation &segment : model.region().ops)
       if (segment.op == Op::Segment)
         if (!planSegment(segment, model))
@@ -142,6 +144,19 @@ private:
   bool unsupported(const Operation &op, std::string what) {
     diags.report(Diag::PlanUnsupported, op.loc, what);
     return false;
+  }
+
+  /// Tensor cores and the pool take bf16. Lowering rounds; edited IR may not.
+  bool checkOperands(const Operation &model) {
+    const Operation *wrong = nullptr;
+    ir::walk(model.region(), [&](const Operation &op) {
+      const unsigned operands = op.op == Op::KvAppend ? 2 : op.op == Op::MatMul || op.op == Op::Attention ? 1 : 0;
+      for (unsigned i = 0; i < operands; ++i)
+        if (!wrong && module.type(op.operands[i]).elem != Scalar::BF16)
+          wrong = &op;
+    });
+    return !wrong || unsupported(*wrong, fmt::format("`{}` of rows that are not bf16; `round` them",
+                                                     ir::mnemonic(wrong->op).str()));
   }
 
   const Operation *weight(const Operation &model, llvm::StringRef name) {
@@ -308,9 +323,12 @@ private:
   bool planPhase(const Operation &op, const Operation &model, int64_t layers, std::vector<Phase> &phases) {
     Phase phase;
     phase.op = &op;
-    for (Value v : op.results)
+    for (Value v : op.results) {
+      if (module.type(v).kind == ir::Type::ScalarKind)
+        return unsupported(op, "a number that one group hands to another");
       if (!checkColumns(op, module.type(v).size))
         return false;
+    }
     if (op.op == Op::Stream) {
       phase.kind = Phase::Stream;
       if (!planMatrix(op, model, layers, phase) || !checkReductions(op))

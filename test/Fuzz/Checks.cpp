@@ -191,9 +191,12 @@ ir::Module checkPasses(ir::Module module, Diagnostics &diags) {
 }
 
 void checkModule(ir::Module lowered, const driver::CompileOptions &options, Diagnostics &diags) {
+  const std::optional<Trace> trace = traceOf(lowered);
   const ir::Module module = checkPasses(std::move(lowered), diags);
   if (!ir::verifyWhole(module, diags))
     finding("the passes made of a whole module one that is not:\n" + diags.render());
+  if (trace)
+    compareRuns(*trace, module);
   std::optional<plan::Plan> plan = driver::makePlan(module, options, diags);
   checkMessages(diags, !plan);
   if (!plan) {

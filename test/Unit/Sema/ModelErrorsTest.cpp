@@ -680,9 +680,9 @@ tiny.yaml:23:13: error: `repeat: layer` needs the config name `layers`, an integ
      {{"\"num_attention_heads\": 4, \"num_key_value_heads\": 2",
        "\"num_attention_heads\": 1048578, \"head_dim\": 16, \"num_key_value_heads\": 2"}},
      R"(
-tiny.yaml:28:21: error: `attention` has 1048578 heads, at most 1048576 are possible [head-count]
+tiny.yaml:28:23: error: `attention` has 1048578 heads, at most 1048576 are possible [head-count]
    28 |       - x: x + matmul(attention(q, k, v), wo)
-      |                     ^~~~~~~~~
+      |                       ^~~~~~~~~
 )"},
     {"WeightBytes",
      true,
