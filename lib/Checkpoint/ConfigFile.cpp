@@ -283,7 +283,7 @@ Result<RopeParams> ConfigFile::rope(int headDim, std::optional<double> theta) co
     if (missing.empty() && positions > 1e15)
       missing = "`original_max_position_embeddings` of the rotary embedding is "
                 "too large";
-    else
+    if (missing.empty())
       result.originalMaxPositions = static_cast<int64_t>(positions);
     if (missing.empty() && result.highFreqFactor <= result.lowFreqFactor)
       missing = fmt::format("`high_freq_factor` {} of the rotary embedding "

@@ -261,6 +261,9 @@ bool KernelCache::storeEntry(llvm::StringRef key, llvm::StringRef suffix, Entry 
   if (!usable)
     return false;
   entry.info["key"] = key;
+  // As it reads back: of a number there is more than one spelling (-0.0 comes back as 0).
+  json::Value asRead = llvm::cantFail(json::parse(llvm::formatv("{0}", json::Value(std::move(entry.info))).str()));
+  entry.info = std::move(*asRead.getAsObject());
   entry.info["seal"] = sealOf(key, suffix, entry.code, entry.info);
   std::string text = llvm::formatv("{0:2}\n", json::Value(std::move(entry.info)));
   if (write((key + ".cu").str(), source) && write((key + ".json").str(), text) &&

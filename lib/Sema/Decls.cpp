@@ -142,7 +142,7 @@ void Checker::checkPools() {
     positive(decl.pageTokens, "page_tokens", pool.pageTokens);
     // Positions, and sums of two of them, are 32-bit integers.
     constexpr int64_t mostTokens = int64_t(1) << 30;
-    if (decl.pages && pool.pages > mostTokens / std::max<int64_t>(1, pool.pageTokens))
+    if (decl.pages && pool.pageTokens > 0 && pool.pages > mostTokens / pool.pageTokens)
       diags.report(Diag::BadPool, decl.pages->loc, "pages", pool.name,
                    fmt::format("at most {} with pages of {} tokens, is {}", mostTokens / pool.pageTokens,
                                pool.pageTokens, pool.pages));

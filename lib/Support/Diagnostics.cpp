@@ -74,6 +74,11 @@ llvm::StringRef SourceFiles::line(uint32_t file, uint32_t line) const {
   return llvm::StringRef(f.text).slice(begin, end);
 }
 
+bool SourceFiles::has(SourceLoc loc) const {
+  return loc.file < files.size() && loc.line > 0 && loc.line <= files[loc.file]->lineStarts.size() && loc.column > 0 &&
+         loc.column <= line(loc.file, loc.line).size() + 1;
+}
+
 bool Diagnostics::count(Diag id) {
   unsigned &number = diagInfo(id).severity == Severity::Error ? errorCount : warningCount;
   lastIsShown = ++number <= mostShown;
@@ -90,14 +95,19 @@ std::string Diagnostics::cut(llvm::StringRef text) {
   return text.take_front(end).str() + "...";
 }
 
+/// Edited IR may name a place that its file does not have: that is none.
+static SourceLoc placeOf(const SourceFiles &files, SourceLoc loc) {
+  return loc && files.has(loc) ? loc : SourceLoc();
+}
+
 void Diagnostics::add(Diag id, SourceLoc loc, std::string text) {
-  entries.push_back({id, false, loc, std::move(text)});
+  entries.push_back({id, false, placeOf(files, loc), std::move(text)});
 }
 
 void Diagnostics::note(SourceLoc loc, std::string text) {
   assert((!entries.empty() || errorCount + warningCount) && "a note belongs to a diagnostic");
   if (lastIsShown)
-    entries.push_back({entries.back().id, true, loc, std::move(text)});
+    entries.push_back({entries.back().id, true, placeOf(files, loc), std::move(text)});
 }
 
 void Diagnostics::suggest(llvm::StringRef word, llvm::ArrayRef<std::string> candidates) {

@@ -52,8 +52,8 @@ public:
 private:
   ModelFile file;
 
-  /// A word, `{key, default}`, or parts of their own.
-  ConfigEntry readConfig(const KeyValue &entry) {
+  /// A word, `{key, default}`, or parts of their own, which have none again.
+  ConfigEntry readConfig(const KeyValue &entry, bool isPart = false) {
     const std::string what = "config entry " + ticks(entry.key.text);
     checkName(entry.key, "a config entry");
     ConfigEntry config;
@@ -70,9 +70,9 @@ private:
     }
     std::vector<KeyValue> keys = entries(*entry.value, what);
     const YamlNode *key = find(keys, "key"), *fallback = find(keys, "default");
-    if (!key && !fallback) {
+    if (!key && !fallback && !isPart) {
       for (const KeyValue &part : keys)
-        config.parts.push_back(readConfig(part));
+        config.parts.push_back(readConfig(part, true));
       return config;
     }
     checkKeys(keys, what, {"key", "default"});

@@ -82,6 +82,10 @@ TEST(ConfigFile, RopeErrors) {
   EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling":
                           {"rope_type": "llama3", "factor": 8}})"),
             "`low_freq_factor` of the rotary embedding is missing");
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling":
+                          {"rope_type": "llama3", "factor": 8, "high_freq_factor": 4,
+                           "original_max_position_embeddings": 9223372036854775808}})"),
+            "`low_freq_factor` of the rotary embedding is missing");
   EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "partial_rotary_factor": 0.5})"),
             "`partial_rotary_factor` 0.5 is not supported, only whole heads "
             "are rotated");

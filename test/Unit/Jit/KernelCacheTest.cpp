@@ -51,6 +51,15 @@ TEST_F(KernelCacheTest, keepsAnEntry) {
   EXPECT_EQ(diags.render(), "");
 }
 
+TEST_F(KernelCacheTest, numbersOfTwoSpellings) {
+  KernelCache cache(tmp / "cache", diags);
+  const std::string key = KernelCache::key(request, "13.0");
+  ASSERT_TRUE(cache.storeEntry(key, ".so", {"code", llvm::json::Object{{"milliseconds", -0.0}}}, "", diags));
+  auto entry = cache.loadEntry(key, ".so");
+  ASSERT_TRUE(entry);
+  EXPECT_EQ(entry->code, "code");
+}
+
 TEST_F(KernelCacheTest, everyInputChangesTheKey) {
   std::string key = KernelCache::key(request, "13.0");
   EXPECT_EQ(key, KernelCache::key(request, "13.0"));

@@ -121,6 +121,15 @@ tiny.yaml:10:29: error: unknown key `scale` in `config.rope` [unknown-key]
    10 |   rope: {theta: rope_theta, scale: rope_scaling}
       |                             ^~~~~
 )"},
+    {"PartOfARopePart",
+     false,
+     {{"theta: rope_theta,", "theta: {iey: rope_theta, is: 1},"}},
+     R"(
+tiny.yaml:10:18: error: unknown key `iey` in config entry `theta` [unknown-key]
+   10 |   rope: {theta: {iey: rope_theta, is: 1}, scaling: rope_scaling}
+      |                  ^~~
+note: did you mean `key`?
+)"},
     {"ConfigValueKind",
      true,
      {{"\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 1e-05, \"kind\": [1]"},

@@ -66,6 +66,13 @@ TEST(PipelineCalls, PoolBeyondPositions) {
       << c.messages;
 }
 
+TEST(PipelineCalls, ManyPagesOfNoTokens) {
+  Check c = check({{"pages: 64, page_tokens: 16", "pages: 2000000000, page_tokens: 0"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_NE(c.messages.find("`page_tokens` of pool `target` must be at least 1, is 0 [bad-pool]"), std::string::npos)
+      << c.messages;
+}
+
 TEST(PipelineCalls, WatermarkTooHigh) {
   Check c = check({{"watermark: 0.85", "watermark: 85"}});
   EXPECT_FALSE(c.pipeline);

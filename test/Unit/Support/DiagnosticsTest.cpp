@@ -59,6 +59,35 @@ TEST_F(DiagnosticsTest, caretStaysInTheLine) {
                             "      |  ^\n");
 }
 
+// Edited IR names them.
+TEST_F(DiagnosticsTest, placesBehindTheFileAreNone) {
+  uint32_t file = add("ab\nc\n");
+  for (const SourceLoc &loc : {SourceLoc{file, 3, 1}, {file, 4, 1}, {file, 2147483648, 1}, {file, 2, 2}, {file, 2, 3}, {file + 1, 1, 1}}) {
+    diags.report(Diag::ExprSyntax, loc, "x", "y");
+    diags.note(loc, "so");
+  }
+  EXPECT_EQ(diags.render(), "p.yaml:3:1: error: expected x, found y [expr-syntax]\n"
+                            "    3 | \n"
+                            "      | ^\n"
+                            "p.yaml:3:1: note: so\n"
+                            "    3 | \n"
+                            "      | ^\n"
+                            "error: expected x, found y [expr-syntax]\n"
+                            "note: so\n"
+                            "error: expected x, found y [expr-syntax]\n"
+                            "note: so\n"
+                            "p.yaml:2:2: error: expected x, found y [expr-syntax]\n"
+                            "    2 | c\n"
+                            "      |  ^\n"
+                            "p.yaml:2:2: note: so\n"
+                            "    2 | c\n"
+                            "      |  ^\n"
+                            "error: expected x, found y [expr-syntax]\n"
+                            "note: so\n"
+                            "error: expected x, found y [expr-syntax]\n"
+                            "note: so\n");
+}
+
 /// Line 1 of the shown source and the caret's line.
 std::string shown(const std::string &line, uint32_t column, uint32_t length) {
   SourceFiles files;
