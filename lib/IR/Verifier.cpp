@@ -91,7 +91,7 @@ bool Verifier::run() {
 
 bool Verifier::isTickLevel() const {
   const std::string after = module.after();
-  return after.empty() ? !module.all(Op::Tick).empty() : llvm::find(pipePasses, after) == std::end(pipePasses);
+  return !after.empty() && llvm::find(pipePasses, after) == std::end(pipePasses);
 }
 
 bool Verifier::fail(const Operation &op, std::string text) {

@@ -39,8 +39,6 @@ bool Verifier::checkStates() {
   const auto initial = llvm::count_if(states, [](const Operation *s) { return s->getBool("initial"); });
   if (initial != 1)
     return fail(module.root, fmt::format("one state is `initial`, found {}", initial));
-  if (module.after().empty() && tickLevel)
-    return fail(module.root, "a module with a `tick` says in `after` which pass was the last");
   for (const Operation *s : states)
     if (s->getBool("slot") && (s->getBool("initial") || s->getBool("terminal")))
       return fail(*s, "a state that is initial or terminal has no slot");

@@ -121,13 +121,8 @@ public:
       return unsupported(*plan.segments[2].op, fmt::format("{} segments; 2 at most", plan.segments.size()));
     spareControl();
     lowerEdges();
-    double rowBytes = 0; // what is computed of less fits into 64 bits
-    for (const Buffer &buffer : plan.buffers)
-      rowBytes += 4.0 * buffer.stride * buffer.instances;
-    if (rowBytes > 0x1p44)
-      return unsupported(model, fmt::format("values of {:.0f} TiB for each row of a pass; 16 at most", rowBytes / 0x1p40));
     layOut(plan, module, model, diags);
-    // Offsets in a row's record are ints.
+    // Offsets in a row's record are ints. (Before, 64 bits: columns and layers have limits.)
     if (!diags.hasErrors() && plan.rowBytes > INT32_MAX)
       diags.report(Diag::PlanUnsupported, place(plan.segments[0]),
                    fmt::format("{} bytes of activations for each row; {} at most", plan.rowBytes, INT32_MAX));

@@ -75,7 +75,7 @@ llvm::StringRef SourceFiles::line(uint32_t file, uint32_t line) const {
 }
 
 bool SourceFiles::has(SourceLoc loc) const {
-  return loc.file < files.size() && loc.line > 0 && loc.line <= files[loc.file]->lineStarts.size() && loc.column > 0 &&
+  return loc.file < files.size() && loc.line > 0 && loc.line <= files[loc.file]->lineStarts.size() &&
          loc.column <= line(loc.file, loc.line).size() + 1;
 }
 

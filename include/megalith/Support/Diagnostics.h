@@ -64,7 +64,7 @@ public:
   llvm::StringRef text(uint32_t file) const;
   /// Line `line` (1-based) of `file`, without its newline; empty if absent.
   llvm::StringRef line(uint32_t file, uint32_t line) const;
-  /// Whether `loc` is a place in one of them; the end of a line is one.
+  /// Whether `loc` is a place in one of them: the end of a line is one, and column 0 means the line.
   bool has(SourceLoc loc) const;
   size_t size() const { return files.size(); }
   /// The file that generated code, and so a compiler's messages and debug information, call this (CodeWriter::spelled).

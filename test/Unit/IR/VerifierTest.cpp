@@ -407,7 +407,7 @@ TEST(Verifier, AWholeModuleLacksNothing) {
     const char *from, *to, *message;
   } cases[] = {
       {"index", "index", ""},
-      {"after = \"form-ticks\", ", "", "a module with a `tick` says in `after` which pass was the last"},
+      {"after = \"form-ticks\", ", "", "`tick` is not legal before `form-ticks`"},
       {"@slots", "@seats", "there is no `param @slots`"},
       {"value = 8", "value = 0", "`value` must be a number from 1 to 1024"},
       {"value = 16", "value = 129", "`value` must be a number from 1 to 128"},

@@ -129,6 +129,9 @@ tiny.yaml:10:18: error: unknown key `iey` in config entry `theta` [unknown-key]
    10 |   rope: {theta: {iey: rope_theta, is: 1}, scaling: rope_scaling}
       |                  ^~~
 note: did you mean `key`?
+tiny.yaml:10:35: error: unknown key `is` in config entry `theta` [unknown-key]
+   10 |   rope: {theta: {iey: rope_theta, is: 1}, scaling: rope_scaling}
+      |                                   ^~
 )"},
     {"ConfigValueKind",
      true,
