@@ -215,7 +215,7 @@ bool Verifier::checkDeclaration(const Operation &op) {
       return fail(op, "`shape` must be one or two positive sizes");
     if (llvm::any_of(shape, [](int64_t d) { return d > INT32_MAX; }))
       return fail(op, "a size of `shape` is 2147483647 at most");
-    if (op.has("layers") && !within(op, "layers", 0, 1 << 20))
+    if (op.has("layers") && !within(op, "layers", 0, 1 << 12))
       return false;
     if (!op.has("alias"))
       return require(op, {"from"});

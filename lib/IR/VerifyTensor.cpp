@@ -133,7 +133,7 @@ bool Verifier::checkTensorOp(const Operation &op) {
     return isRows(0) && resultIs(op, Type::rows(1, Scalar::Token));
 
   case Op::Repeat: {
-    if (!within(op, "count", 1, 1 << 20))
+    if (!within(op, "count", 1, 1 << 12))
       return false;
     if (repeatCount)
       return fail(op, "a `repeat` cannot stand in another");

@@ -127,7 +127,9 @@ bool Verifier::checkModel(const Operation &op) {
   for (const char *key : {"vocab", "hidden"})
     if (!within(op, key, 1, INT32_MAX))
       return false;
-  for (const char *key : {"layers", "kv_layers", "kv_heads"})
+  if (!within(op, "layers", 0, 1 << 12))
+    return false;
+  for (const char *key : {"kv_layers", "kv_heads"})
     if (!within(op, key, 0, 1 << 20))
       return false;
   if (!within(op, "head_dim", 0, 1 << 10))

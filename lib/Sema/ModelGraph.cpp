@@ -79,7 +79,7 @@ void GraphChecker::checkRepeat(const ast::Stmt &s, llvm::ArrayRef<ast::Stmt> res
   g.repeatLoc = s.target.loc;
   auto layers = model.config.find("layers");
   auto *count = layers == model.config.end() ? nullptr : std::get_if<int64_t>(&layers->second);
-  if (!count || *count <= 0 || *count > 1 << 20)
+  if (!count || *count <= 0 || *count > 1 << 12)
     diags.report(Diag::LayersMissing, s.target.loc);
   else
     model.layers = *count;

@@ -425,7 +425,7 @@ TEST(Verifier, AWholeModuleLacksNothing) {
       {"stage = \"a\", state = \"A\"} {", "stage = \"b\", state = \"A\"} {", "the parts before and behind a call are of one stage and state"},
       {"kind = \"admit\"", "kind = \"slot\"", "a part is of the kind `slot` when its state has a slot, else `admit`"},
       {"vocab = 12", "vocab = 0", "`vocab` must be a number from 1 to 2147483647"},
-      {"weight @e", "weight @b {from = \"b\", layers = 1048576, shape = [2147483647, 2147483647]}\n    weight @e",
+      {"weight @e", "weight @b {from = \"b\", layers = 4096, shape = [2147483647, 2147483647]}\n    weight @e",
        "with this one the weights have more than 16 TiB"},
       {"vocab = 12", "vocab = 11", "the weight has no line for each of the 11 tokens"},
       {"yield(%l)", "yield(%x)", "the last segment yields logits, or their argmax"},

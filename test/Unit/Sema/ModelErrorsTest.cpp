@@ -675,15 +675,15 @@ tiny.yaml:29:30: error: weight `wo` belongs to a layer, but this stands outside 
      false,
      {{"layers: num_hidden_layers", "depth: num_hidden_layers"}},
      R"(
-tiny.yaml:23:13: error: `repeat: layer` needs the config name `layers`, an integer from 1 to 1048576 [layers-missing]
+tiny.yaml:23:13: error: `repeat: layer` needs the config name `layers`, an integer from 1 to 4096 [layers-missing]
    23 |   - repeat: layer
       |             ^~~~~
 )"},
     {"LayersTooMany",
      true,
-     {{"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1048577"}},
+     {{"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 4097"}},
      R"(
-tiny.yaml:23:13: error: `repeat: layer` needs the config name `layers`, an integer from 1 to 1048576 [layers-missing]
+tiny.yaml:23:13: error: `repeat: layer` needs the config name `layers`, an integer from 1 to 4096 [layers-missing]
    23 |   - repeat: layer
       |             ^~~~~
 )"},
