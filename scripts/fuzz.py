@@ -85,7 +85,7 @@ def run_target(binary, target, most_bytes, seconds, work, findings, seed, report
     findings.mkdir(parents=True, exist_ok=True)
     found.mkdir(parents=True, exist_ok=True)
     first = [corpus / target] + [root / path for path in SHARED.get(target, [])]
-    command = [binary, f"--target={target}", f"-max_len={most_bytes}", "-timeout=10", "-rss_limit_mb=3072",
+    command = [binary, f"--target={target}", f"-max_len={most_bytes}", "-timeout=30", "-rss_limit_mb=3072",
                "-print_final_stats=1", f"-seed={seed}", f"-artifact_prefix={findings}/{target}-",
                *(["-runs=0"] if seconds == 0 else [f"-max_total_time={seconds}"]),
                found, *[path for path in first if path.is_dir()]]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run the unit tests, the lit tests, the fuzz targets and the source checks: run_tests.py BUILD_DIR.
+"""Run the unit tests, the lit tests, the fuzz targets and the source checks: run_tests.py BUILD_DIR [--long].
 
 Prints what failed, and at the very end one line `N passed, N failed`.
 """
@@ -16,6 +16,9 @@ import fuzz
 
 root = pathlib.Path(__file__).resolve().parent.parent
 build = pathlib.Path(sys.argv[1]).resolve()
+is_long = sys.argv[2:] == ["--long"]
+if sys.argv[2:] and not is_long:
+    sys.exit(f"error: unknown argument {sys.argv[2]}; there is --long")
 passed = failed = 0
 
 
@@ -60,7 +63,7 @@ def lit_tests(scratch):
         return
     report = scratch / "lit.json"
     run = subprocess.run([sys.executable, lit, "-v", "--param", f"build={build}",
-                          "--param", "filecheck=/usr/lib/llvm-19/bin", "-o", report, root / "test"],
+                          "--param", "filecheck=/usr/lib/llvm-19/bin", "--param", f"long={int(is_long)}", "-o", report, root / "test"],
                          capture_output=True, text=True, errors="replace")
     try:
         tests = json.loads(report.read_text())["tests"]

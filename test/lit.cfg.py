@@ -36,7 +36,10 @@ if "MEGALITH_NVRTC" not in os.environ:
 config.environment["MEGALITH_CACHE_DIR"] = os.path.join(build, "test-kernels")
 
 root = os.path.dirname(config.test_source_root)
+# `%pick(A,B)`: A, and in the long set (`--param long=1`) B. Words without commas.
+isLong = lit_config.params.get("long", "0") == "1"
 config.substitutions += [
+    (r"%pick\(([^,()]*),([^,()]*)\)", r"\2" if isLong else r"\1"),
     # The longer name first: substitution is textual.
     ("%megalith-opt", "megalith-opt"),
     ("%megalith", "megalith"),

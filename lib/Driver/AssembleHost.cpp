@@ -10,6 +10,13 @@ extern const char Hooks_cpp[];
 
 namespace megalith::driver {
 
+std::vector<jit::Header> hostHeaders() {
+  std::vector<jit::Header> headers;
+#define DEVICE_HEADER(Name, Symbol) headers.push_back({"megalith/" Name, embedded::Symbol});
+#include "CpuHeaders.def"
+  return headers;
+}
+
 std::optional<HostKernel> assembleHost(const std::string &cuda, const std::string &fileName,
                                        const HostOptions &options, Diagnostics &diags) {
   auto compiler = jit::HostCompiler::open(diags);
@@ -22,8 +29,7 @@ std::optional<HostKernel> assembleHost(const std::string &cuda, const std::strin
   request.arch = options.arch;
   request.quick = options.quick;
   request.extraSources.push_back({"Hooks.cpp", embedded::Hooks_cpp});
-#define DEVICE_HEADER(Name, Symbol) request.headers.push_back({"megalith/" Name, embedded::Symbol});
-#include "CpuHeaders.def"
+  request.headers = hostHeaders();
   if (options.edit)
     options.edit(request.headers);
   jit::KernelCache cache = jit::KernelCache::open(diags);

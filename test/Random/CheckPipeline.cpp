@@ -18,11 +18,6 @@
 #include <random>
 #include <sstream>
 
-namespace megalith::embedded {
-#define DEVICE_HEADER(Name, Symbol) extern const char Symbol[];
-#include "../../lib/Driver/CpuHeaders.def"
-} // namespace megalith::embedded
-
 namespace megalith::random_pipelines {
 namespace fs = std::filesystem;
 
@@ -348,10 +343,10 @@ std::string hostErrors(const std::string &text) {
     return diags.render();
   const std::string folder = temporaryFolder();
   fs::create_directories(folder + "/megalith");
-#define DEVICE_HEADER(Name, Symbol)                                                                                        \
-  fs::create_directories(fs::path(folder + "/megalith/" Name).parent_path());                                              \
-  write(folder + "/megalith/" Name, embedded::Symbol);
-#include "../../lib/Driver/CpuHeaders.def"
+  for (const jit::Header &header : driver::hostHeaders()) {
+    fs::create_directories(fs::path(folder + "/" + header.name).parent_path());
+    write(folder + "/" + header.name, header.text);
+  }
   write(folder + "/unit.cpp", text);
   std::string command = "cd " + folder + " && " + compiler->path();
   for (const std::string &option : compiler->kernelOptions(false, 900))

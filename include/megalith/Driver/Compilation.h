@@ -102,6 +102,9 @@ struct HostOptions {
   std::function<void(std::vector<jit::Header> &)> edit = nullptr; ///< of the device code, by tests
 };
 
+/// The device code as the CPU executor compiles it: what emitted text includes, by the name it includes it by.
+std::vector<jit::Header> hostHeaders();
+
 /// Compiles a source with the host's compiler, through the disk cache. Errors:
 /// `host-compiler-not-found`, `cpu-compile`.
 std::optional<HostKernel> assembleHost(const std::string &cuda, const std::string &fileName,
