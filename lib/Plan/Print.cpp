@@ -88,10 +88,11 @@ std::string print(const Plan &plan) {
     if (m.layers)
       out += fmt::format(", {} layers", m.layers);
     out += fmt::format(", offset {}\n", m.offset);
+    const int64_t unitsEach = (m.units() + plan.ctas - 1) / plan.ctas; // at most
     if (m.unitParts)
       out += fmt::format("    of more than {} rows: {} units of {} groups and {}, first cta {}, balance {:.1f} %\n", kTileRows,
                          m.units(), 8, m.unitParts == 8 ? "all columns" : "an eighth of the columns", m.firstUnitCta,
-                         100.0 * m.units() / ((m.units() + plan.ctas - 1) / plan.ctas * plan.ctas));
+                         100.0 * m.units() / (unitsEach * plan.ctas));
     for (const PairRange &r : m.ranges) {
       out += fmt::format("    pairs {}..{} {} of {}", r.pairBegin, r.pairBegin + r.pairs, pairingName(r.pairing),
                          r.weight);
