@@ -164,11 +164,11 @@ Failure Engine::launch(abi::LaunchParams &params) {
                                                        arguments));
 }
 
-Outcome<RunOutcome> Engine::run(const std::vector<RunRequest> &requests, const RunOptions &options) {
+Outcome<RunOutcome> Engine::run(const std::vector<Request> &requests, const RunOptions &options) {
   return withinMemory([&] { return runWithin(requests, options); });
 }
 
-Outcome<RunOutcome> Engine::runWithin(const std::vector<RunRequest> &requests, const RunOptions &options) {
+Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, const RunOptions &options) {
   const Driver &driver = device.driver();
   auto image = LaunchImage::build(info, requests, options);
   if (!image)

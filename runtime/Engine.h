@@ -35,7 +35,7 @@ public:
   /// Milliseconds of uploading and packing.
   double loadMs() const { return loadTime; }
 
-  Outcome<RunOutcome> run(const std::vector<RunRequest> &requests, const RunOptions &options);
+  Outcome<RunOutcome> run(const std::vector<Request> &requests, const RunOptions &options);
 
   /// Bytes per second at which one CTA per SM reads device memory, of `megalith_read` on a
   /// buffer of 2 GiB (or of half of the free memory) that the first call makes. One launch.
@@ -45,7 +45,7 @@ private:
   Engine(Device &device) : device(device) {}
   /// Everything but the weights.
   static Outcome<std::unique_ptr<Engine>> open(Device &device, std::string_view cubin, const std::string &manifest);
-  Outcome<RunOutcome> runWithin(const std::vector<RunRequest> &requests, const RunOptions &options);
+  Outcome<RunOutcome> runWithin(const std::vector<Request> &requests, const RunOptions &options);
   Failure upload(const SafetensorsFile &weights);
   Failure makeRandom();
   /// Memory for all tensors, their addresses, the packed stream and the lasting buffers.

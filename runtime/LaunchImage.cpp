@@ -60,11 +60,11 @@ LaunchBuffer &LaunchImage::addImage(const char *name, size_t member, const std::
   return buffer;
 }
 
-Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vector<RunRequest> &requests,
+Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vector<Request> &requests,
                                         const RunOptions &options) {
   LaunchImage image(manifest, requests, options);
   int64_t longest = 0;
-  for (const RunRequest &request : requests) {
+  for (const Request &request : requests) {
     longest = std::max(longest, static_cast<int64_t>(request.tokens.size()) + request.maxNewTokens);
     image.mostNew = std::max(image.mostNew, request.maxNewTokens);
   }
@@ -122,7 +122,7 @@ void LaunchImage::addRequests() {
   std::vector<char> descriptors(std::max<int64_t>(1, count) * manifest->requestBytes, 0);
   std::vector<int> tokens, eos(1, -1);
   for (int64_t i = 0; i < count; ++i) {
-    const RunRequest &request = asked[i];
+    const Request &request = asked[i];
     char *base = descriptors.data() + i * manifest->requestBytes;
     auto &header = *reinterpret_cast<abi::RequestHeader *>(base);
     header.state = static_cast<int>(manifest->initialState);
@@ -131,12 +131,14 @@ void LaunchImage::addRequests() {
     header.promptLen = header.numTokens = static_cast<int>(request.tokens.size());
     header.maxNewTokens = static_cast<int>(request.maxNewTokens);
     header.eosBegin = static_cast<int>(eos.size());
-    header.eosCount = static_cast<int>(request.eos.size());
+    if (request.eos) {
+      header.eosCount = static_cast<int>(request.eos->size());
+      eos.insert(eos.end(), request.eos->begin(), request.eos->end());
+    }
     header.waitingSite = -1;
     header.tokenBegin = tokens.size();
     tokenBegin.push_back(tokens.size());
     initializeFields(manifest->fields, base);
-    eos.insert(eos.end(), request.eos.begin(), request.eos.end());
     tokens.insert(tokens.end(), request.tokens.begin(), request.tokens.end());
     tokens.resize(tokens.size() + request.maxNewTokens, -1);
   }
@@ -206,7 +208,7 @@ Failure LaunchImage::addHooks() {
     params.oracleStride = static_cast<int>(stride);
   }
   std::vector<abi::Corruption> corruptions;
-  for (const RunCorruption &c : how.corruptions) {
+  for (const Corruption &c : how.corruptions) {
     int offset = -1;
     if (c.field == "state")
       offset = offsetof(abi::RequestHeader, state);

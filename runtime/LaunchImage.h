@@ -43,12 +43,12 @@ std::vector<LaunchBuffer> lastingBuffers(const Manifest &manifest);
 class LaunchImage {
 public:
   /// `corrupt-field` when a corruption names no field. `manifest` must outlive the image.
-  static Outcome<LaunchImage> build(const Manifest &manifest, const std::vector<RunRequest> &requests,
+  static Outcome<LaunchImage> build(const Manifest &manifest, const std::vector<Request> &requests,
                                     const RunOptions &options);
 
   abi::LaunchParams params = {};     ///< all but the pointers
   std::vector<LaunchBuffer> buffers; ///< without the lasting ones
-  const std::vector<RunRequest> &requests() const { return asked; }
+  const std::vector<Request> &requests() const { return asked; }
   const RunOptions &options() const { return how; }
 
   /// Reads the results, but for `kernelMs`. `trace-device` when the trace is torn.
@@ -57,7 +57,7 @@ public:
   RunOutcome counts() const;
 
 private:
-  LaunchImage(const Manifest &manifest, const std::vector<RunRequest> &requests, const RunOptions &options)
+  LaunchImage(const Manifest &manifest, const std::vector<Request> &requests, const RunOptions &options)
       : manifest(&manifest), asked(requests), how(options) {}
   void addModel();
   void addRequests();
@@ -73,7 +73,7 @@ private:
   template <class T> const T *result(size_t member) const;
 
   const Manifest *manifest;
-  std::vector<RunRequest> asked;
+  std::vector<Request> asked;
   RunOptions how;
   std::vector<size_t> tokenBegin; ///< per request, in `tokens`
   int64_t positions = 0;          ///< that a request can reach

@@ -11,25 +11,6 @@
 
 namespace megalith::runtime {
 
-/// One request; the same members as the reference executor's.
-struct RunRequest {
-  RequestId id;
-  std::vector<int32_t> tokens; ///< the prompt; not empty, every id below the vocabulary
-  int64_t maxNewTokens = 0;
-  std::vector<int32_t> eos;
-  int32_t priority = 0;
-  bool operator==(const RunRequest &) const = default;
-};
-
-/// Test hook: the field's 4-byte word (or `state`) of a request becomes `value` at `tick`.
-struct RunCorruption {
-  int64_t tick;
-  int32_t request;
-  std::string field;
-  int64_t value;
-  bool operator==(const RunCorruption &) const = default;
-};
-
 struct RunOptions {
   int64_t maxTicks = 0;                  ///< 0 = no limit
   std::optional<uint64_t> shufflePages;  ///< order of the free list (PageOrder.h)
@@ -44,7 +25,7 @@ struct RunOptions {
   double watchdogSeconds = 10;           ///< 0 = off
   uint32_t delaySeed = 0;                ///< random delays before waits
   std::vector<std::vector<int32_t>> oracleDrafts; ///< per request, instead of looking up
-  std::vector<RunCorruption> corruptions;
+  std::vector<Corruption> corruptions;
   /// K and V of the first so many positions of each prompt (but never of its last token) are in
   /// the pool already, whatever is there.
   int64_t kvInPlace = 0;

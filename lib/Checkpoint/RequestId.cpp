@@ -1,4 +1,4 @@
-#include "megalith/Checkpoint/RequestId.h"
+#include "megalith/Request.h"
 #include "megalith/Text/Text.h"
 
 using namespace megalith;

@@ -1,6 +1,7 @@
 #include "ControlLayout.h"
 #include "Tensor.h"
 #include "megalith/Emit/Control.h"
+#include "megalith/IR/Calls.h"
 #include "megalith/Text/Json.h"
 
 namespace megalith::emit {
@@ -44,11 +45,9 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
     j["accepted"] = model.getStrings("accepted");
   int64_t extraRows = 0;
   ir::walk(module.root.region(), [&](const ir::Operation &op) {
-    if (op.op != Op::Issue)
-      return;
-    const int64_t size = module.type(op.operands[0]).size;
     // A call may commit more than the request has tokens until its stage ends.
-    extraRows += size > 0 ? std::min(size, plan.rowsPerPass) : plan.rowsPerPass;
+    if (op.op == Op::Issue)
+      extraRows += ir::mostRows(module, op);
   });
   j["rows_beyond"] = pool ? pool->getInt("rows_beyond") : 0;
   j["call_tokens"] = ControlLayout(module).callsPerStage * plan.rowsPerPass;

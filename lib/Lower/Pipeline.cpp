@@ -1,5 +1,6 @@
 #include "megalith/Lower/Pipeline.h"
 #include "StageBody.h"
+#include "megalith/IR/Calls.h"
 #include <set>
 #include <utility>
 
@@ -73,9 +74,7 @@ private:
         views.insert(op.result());
       if (op.op != Op::Call || op.name != pool)
         continue;
-      int64_t rows = module.type(op.operands[0]).size;
-      if (const int64_t chunk = op.getInt("chunk"); chunk > 0 && (rows == 0 || chunk < rows))
-        rows = chunk;
+      const int64_t rows = mostRows(module, op);
       if (op.getString("kv") == "draft") {
         most = std::max(most, written + rows);
       } else if (!views.count(op.operands[0])) { // what the request has is counted already

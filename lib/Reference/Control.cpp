@@ -13,7 +13,7 @@ namespace {
 /// Interprets control operations for one request.
 class Control {
 public:
-  Control(Machine &machine, Request &r, int64_t tick)
+  Control(Machine &machine, Running &r, int64_t tick)
       : machine(machine), program(machine.program), r(r), tick(tick) {
     if (r.env.empty())
       r.env.resize(program.module.values.size());
@@ -46,7 +46,7 @@ private:
 
   Machine &machine;
   const Program &program;
-  Request &r;
+  Running &r;
   int64_t tick;
 };
 
@@ -411,8 +411,7 @@ void Control::append(const Operation &op) {
       r.result.logits.push_back(it == r.logits.end() ? std::vector<float>() : it->second);
     }
     r.tokens.push_back(token);
-    const std::vector<int32_t> &eos = r.input->eos;
-    r.sawEos = std::find(eos.begin(), eos.end(), token) != eos.end();
+    r.sawEos = r.input->endsWith(token);
     ++count;
   }
   set(op, count);
@@ -444,7 +443,7 @@ void Control::suspend(const Operation &op) {
   r.call.since = tick;
 }
 
-int reference::runControl(Machine &machine, Request &r, const ir::Region &region,
+int reference::runControl(Machine &machine, Running &r, const ir::Region &region,
                           size_t first, int64_t tick) {
   Control control(machine, r, tick);
   switch (control.runRegion(region, first)) {

@@ -42,9 +42,9 @@ struct PendingCall {
   std::map<std::string, std::vector<int32_t>> results; ///< by reducer
 };
 
-struct Request {
+struct Running {
   int32_t number = 0;
-  const RequestInput *input = nullptr;
+  const Request *input = nullptr;
   std::vector<int32_t> tokens; ///< prompt and appended
   bool sawEos = false;
   int state = 0;
@@ -85,7 +85,7 @@ struct Pool {
 class Machine {
 public:
   Machine(const ir::Module &module, WeightSource &weights,
-          const std::vector<RequestInput> &inputs, const Options &options);
+          const std::vector<Request> &inputs, const Options &options);
   RunResult run();
 
   // What control code uses (Control.cpp).
@@ -98,50 +98,50 @@ private:
   // Tick.cpp
   bool tick();
   void corruptFields();
-  void corrupt(Request &r, const CorruptField &how);
+  void corrupt(Running &r, const Corruption &how);
   void reclaim();
   void snapshot();
   void admit(const PartInfo &part);
   void runSlots(const PartInfo &part);
-  int64_t worstPages(const Request &r, const PoolInfo &pool) const;
-  int64_t pagesToPromise(const Request &r, const PoolInfo &pool) const;
-  const PoolInfo *tooSmallFor(const Request &r) const;
-  bool canPromise(const Request &r) const;
-  bool keepsForeignKv(const Request &r) const;
-  void runPart(const PartInfo &part, Request &r);
-  void moveTo(Request &r, int state);
-  void setState(Request &r, int state);
-  void touch(Request &r);
-  void enqueue(const Request &r);
+  int64_t worstPages(const Running &r, const PoolInfo &pool) const;
+  int64_t pagesToPromise(const Running &r, const PoolInfo &pool) const;
+  const PoolInfo *tooSmallFor(const Running &r) const;
+  bool canPromise(const Running &r) const;
+  bool keepsForeignKv(const Running &r) const;
+  void runPart(const PartInfo &part, Running &r);
+  void moveTo(Running &r, int state);
+  void setState(Running &r, int state);
+  void touch(Running &r);
+  void enqueue(const Running &r);
   /// `loc`: what did it; else the call at which the request waits, else its state.
-  void fail(Request &r, Fault fault, SourceLoc loc = {});
+  void fail(Running &r, Fault fault, SourceLoc loc = {});
   void breakStandstill();
   void publish();
 
   // Pass.cpp
   void runPass(int pool);
-  std::vector<Request *> waitingFor(int pool) const;
+  std::vector<Running *> waitingFor(int pool) const;
   int64_t unpromised(int pool) const;
-  void takeRows(Request &r, int pool, int64_t &left, bool &blocked, std::map<int32_t, int64_t> &taken);
-  void serve(Request &r, std::vector<int32_t> results);
-  Fault checkFeed(const Request &r, int pool, int64_t rows) const;
+  void takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::map<int32_t, int64_t> &taken);
+  void serve(Running &r, std::vector<int32_t> results);
+  Fault checkFeed(const Running &r, int pool, int64_t rows) const;
   void runRows(int pool, const std::map<int32_t, int64_t> &taken);
   void replayResults(TracePass &pass, const PassOutput &output);
 
   /// Of two requests that wait, the one that comes first.
-  static bool waitsBefore(const Request *a, const Request *b);
+  static bool waitsBefore(const Running *a, const Running *b);
   RunResult finish();
 
   /// In the order of admission: priority (negated), number.
   using Rank = std::pair<int64_t, int32_t>;
-  static Rank rankOf(const Request &r) { return {-int64_t(r.input->priority), r.number}; }
+  static Rank rankOf(const Running &r) { return {-int64_t(r.input->priority), r.number}; }
 
-  std::vector<Request> requests;
-  std::vector<Request *> slots; ///< null: free
+  std::vector<Running> requests;
+  std::vector<Running *> slots; ///< null: free
   // A tick costs what happens in it, however many requests there are.
   std::vector<std::set<Rank>> queues; ///< by state: requests without slot in it that have not ended
   int64_t open = 0;                   ///< requests that have not ended
-  std::vector<Request *> touched;     ///< whose state or gauges may have changed in this tick
+  std::vector<Running *> touched;     ///< whose state or gauges may have changed in this tick
   std::vector<std::unique_ptr<TensorModel>> models; ///< by pool
   RunResult out;
   TraceTick current;
@@ -153,7 +153,7 @@ private:
 
 /// Runs the operations of `region` from `first` on for `r`, up to a `goto` or a
 /// call. Returns the state to go to, -1 when the stage was suspended.
-int runControl(Machine &machine, Request &r, const ir::Region &region,
+int runControl(Machine &machine, Running &r, const ir::Region &region,
                size_t first, int64_t tick);
 
 } // namespace megalith::reference

@@ -5,8 +5,8 @@
 using namespace megalith;
 using namespace megalith::reference;
 
-bool Machine::waitsBefore(const Request *a, const Request *b) {
-  auto key = [](const Request *r) {
+bool Machine::waitsBefore(const Running *a, const Running *b) {
+  auto key = [](const Running *r) {
     return std::tuple(r->call.since, -int64_t(r->input->priority), r->result.passes, r->number);
   };
   return key(a) < key(b);
@@ -16,16 +16,16 @@ void Machine::runPass(int pool) {
   std::map<int32_t, int64_t> taken; // rows by slot, ascending
   int64_t left = program.rowsPerPass;
   bool blocked = false; // a call waits for pages
-  for (Request *r : waitingFor(pool))
+  for (Running *r : waitingFor(pool))
     takeRows(*r, pool, left, blocked, taken);
   if (!taken.empty())
     runRows(pool, taken);
 }
 
 /// The requests whose call waits for a pass of the model, in the order of serving.
-std::vector<Request *> Machine::waitingFor(int pool) const {
-  std::vector<Request *> waiting;
-  for (Request *r : slots)
+std::vector<Running *> Machine::waitingFor(int pool) const {
+  std::vector<Running *> waiting;
+  for (Running *r : slots)
     if (r && r->call.op && !r->call.served && r->call.pool == pool)
       waiting.push_back(r);
   std::sort(waiting.begin(), waiting.end(), waitsBefore);
@@ -35,7 +35,7 @@ std::vector<Request *> Machine::waitingFor(int pool) const {
 /// Free pages that no request in a slot was promised.
 int64_t Machine::unpromised(int pool) const {
   auto pages = static_cast<int64_t>(pools[pool].free.size());
-  for (const Request *r : slots)
+  for (const Running *r : slots)
     if (r)
       pages -= std::max<int64_t>(0, r->kv[pool].promised - static_cast<int64_t>(r->kv[pool].pages.size()));
   return pages;
@@ -43,7 +43,7 @@ int64_t Machine::unpromised(int pool) const {
 
 /// Serves one call: gives it rows, of which `left` are left in the pass, and the pages for
 /// them. A call that cannot have both gets neither, so that those behind it can.
-void Machine::takeRows(Request &r, int pool, int64_t &left, bool &blocked,
+void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked,
                        std::map<int32_t, int64_t> &taken) {
   KvShare &kv = r.kv[pool];
   const PoolInfo &info = program.pools[pool];
@@ -83,7 +83,7 @@ void Machine::takeRows(Request &r, int pool, int64_t &left, bool &blocked,
 
 /// Every row must lie in the vocabulary and, below the end of the request's
 /// tokens, be the token that stands there.
-Fault Machine::checkFeed(const Request &r, int pool, int64_t rows) const {
+Fault Machine::checkFeed(const Running &r, int pool, int64_t rows) const {
   int64_t len = r.kv[pool].len;
   for (int64_t i = 0; i < rows; ++i) {
     int32_t token = r.call.feed[i];
@@ -96,7 +96,7 @@ Fault Machine::checkFeed(const Request &r, int pool, int64_t rows) const {
 }
 
 /// Hands the call its results; `argmax` has one element per fed row.
-void Machine::serve(Request &r, std::vector<int32_t> argmax) {
+void Machine::serve(Running &r, std::vector<int32_t> argmax) {
   KvShare &kv = r.kv[r.call.pool];
   for (const std::string &reducer : r.call.op->getStrings("reduce")) {
     if (reducer != "argmax")
@@ -114,7 +114,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
   pass.model = program.pools[pool].name;
   std::vector<const std::vector<int32_t> *> tables(slots.size(), nullptr);
   for (auto [slot, rows] : taken) {
-    const Request &r = *slots[slot];
+    const Running &r = *slots[slot];
     tables[slot] = &r.kv[pool].pages;
     uint32_t flags = 0;
     if (!r.call.op->getStrings("reduce").empty())
@@ -146,7 +146,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
   size_t next = 0;
   line = 0;
   for (auto [slot, rows] : taken) {
-    Request &r = *slots[slot];
+    Running &r = *slots[slot];
     KvShare &kv = r.kv[pool];
     kv.end = kv.len + rows;
     kv.fed.resize(kv.len);

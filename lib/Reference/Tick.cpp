@@ -20,7 +20,7 @@ const char *reference::faultName(Fault fault) {
 static int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 Machine::Machine(const ir::Module &module, WeightSource &weights,
-                 const std::vector<RequestInput> &inputs, const Options &options)
+                 const std::vector<Request> &inputs, const Options &options)
     : program(module), options(options), requests(inputs.size()),
       slots(program.slots, nullptr), queues(program.states.size()),
       open(static_cast<int64_t>(inputs.size())), replaying(options.replay != nullptr) {
@@ -39,7 +39,7 @@ Machine::Machine(const ir::Module &module, WeightSource &weights,
   for (const ir::Operation *op : module.all(ir::Op::Metric))
     metrics[op->name] = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    Request &r = requests[i];
+    Running &r = requests[i];
     r.number = static_cast<int32_t>(i);
     r.input = &inputs[i];
     r.tokens = inputs[i].tokens;
@@ -76,7 +76,7 @@ bool Machine::tick() {
   current = {};
   current.tick = out.ticks;
   progress = refused = false;
-  for (Request *r : touched) {
+  for (Running *r : touched) {
     r->before = r->state;
     r->gauges.clear();
     r->touched = false;
@@ -101,13 +101,13 @@ bool Machine::tick() {
 }
 
 void Machine::corruptFields() {
-  for (const CorruptField &c : options.corruptions)
-    if (Request &r = requests.at(c.request); c.tick == current.tick && !program.states[r.state].terminal)
+  for (const Corruption &c : options.corruptions)
+    if (Running &r = requests.at(c.request); c.tick == current.tick && !program.states[r.state].terminal)
       corrupt(r, c);
 }
 
 /// Overwrites a field; what is out of its range ends the request.
-void Machine::corrupt(Request &r, const CorruptField &how) {
+void Machine::corrupt(Running &r, const Corruption &how) {
   if (how.field == "state") {
     r.stateLost = how.value < 0 || how.value >= static_cast<int64_t>(program.states.size());
     if (!r.stateLost)
@@ -138,10 +138,10 @@ void Machine::reclaim() {
       kv.pages.pop_back();
     }
   };
-  for (Request *&slot : slots) {
+  for (Running *&slot : slots) {
     if (!slot)
       continue;
-    Request &r = *slot;
+    Running &r = *slot;
     bool leaves = !program.states[r.state].slot;
     for (size_t i = 0; i < r.kv.size(); ++i) {
       KvShare &kv = r.kv[i];
@@ -170,13 +170,13 @@ void Machine::snapshot() {
 }
 
 /// The most pages that the request can come to hold.
-int64_t Machine::worstPages(const Request &r, const PoolInfo &pool) const {
+int64_t Machine::worstPages(const Running &r, const PoolInfo &pool) const {
   int64_t tokens = static_cast<int64_t>(r.input->tokens.size()) + r.input->maxNewTokens;
   return ceilDiv(tokens + pool.rowsBeyond, pool.pageTokens);
 }
 
 /// The pages that are reserved for the request while it holds a slot.
-int64_t Machine::pagesToPromise(const Request &r, const PoolInfo &pool) const {
+int64_t Machine::pagesToPromise(const Running &r, const PoolInfo &pool) const {
   if (!pool.wait)
     return 0;
   if (pool.reserve < 0)
@@ -186,7 +186,7 @@ int64_t Machine::pagesToPromise(const Request &r, const PoolInfo &pool) const {
 }
 
 /// A pool that could not hold the request if it were alone; null when all could.
-const PoolInfo *Machine::tooSmallFor(const Request &r) const {
+const PoolInfo *Machine::tooSmallFor(const Running &r) const {
   for (const PoolInfo &pool : program.pools)
     if (worstPages(r, pool) > pool.pages)
       return &pool;
@@ -194,7 +194,7 @@ const PoolInfo *Machine::tooSmallFor(const Request &r) const {
 }
 
 /// Whether each pool can still reserve what the request needs.
-bool Machine::canPromise(const Request &r) const {
+bool Machine::canPromise(const Running &r) const {
   for (size_t i = 0; i < program.pools.size(); ++i)
     if (program.pools[i].wait &&
         pagesToPromise(r, program.pools[i]) > unpromised(static_cast<int>(i)))
@@ -207,7 +207,7 @@ void Machine::admit(const PartInfo &part) {
   const std::set<Rank> &queue = queues[part.state];
   for (auto next = queue.begin(); next != queue.end();) {
     const Rank rank = *next;
-    Request *r = &requests[rank.second];
+    Running *r = &requests[rank.second];
     auto free = std::find(slots.begin(), slots.end(), nullptr);
     // Nobody overtakes a request that waits for pages.
     if (free == slots.end() || refused)
@@ -233,7 +233,7 @@ void Machine::admit(const PartInfo &part) {
 }
 
 void Machine::runSlots(const PartInfo &part) {
-  for (Request *r : slots) {
+  for (Running *r : slots) {
     if (!r)
       continue;
     bool runs = part.afterSite >= 0
@@ -244,7 +244,7 @@ void Machine::runSlots(const PartInfo &part) {
   }
 }
 
-void Machine::runPart(const PartInfo &part, Request &r) {
+void Machine::runPart(const PartInfo &part, Running &r) {
   touch(r);
   // At the pipe level the call itself has the results.
   if (part.afterSite >= 0 && r.call.op->op == ir::Op::Call) {
@@ -267,20 +267,20 @@ void Machine::runPart(const PartInfo &part, Request &r) {
 
 /// Whether a position that counts as valid is not one of the request's tokens before its
 /// last, or was fed another token than stands there now.
-bool Machine::keepsForeignKv(const Request &r) const {
+bool Machine::keepsForeignKv(const Running &r) const {
   return std::any_of(r.kv.begin(), r.kv.end(), [&](const KvShare &kv) {
     return kv.len > std::max<int64_t>(0, static_cast<int64_t>(r.tokens.size()) - 1) ||
            !std::equal(kv.fed.begin(), kv.fed.begin() + kv.len, r.tokens.begin());
   });
 }
 
-void Machine::moveTo(Request &r, int state) {
+void Machine::moveTo(Running &r, int state) {
   if (r.state != state)
     progress = true;
   setState(r, state);
 }
 
-void Machine::setState(Request &r, int state) {
+void Machine::setState(Running &r, int state) {
   touch(r);
   if (r.slot < 0)
     queues[r.state].erase(rankOf(r));
@@ -290,20 +290,20 @@ void Machine::setState(Request &r, int state) {
     enqueue(r);
 }
 
-void Machine::touch(Request &r) {
+void Machine::touch(Running &r) {
   if (!r.touched)
     touched.push_back(&r);
   r.touched = true;
 }
 
 /// Lets a request without slot wait for the admission of its state.
-void Machine::enqueue(const Request &r) {
+void Machine::enqueue(const Running &r) {
   if (const StateInfo &state = program.states[r.state]; !state.terminal && !state.slot)
     queues[r.state].insert(rankOf(r));
 }
 
 /// Ends the request; what it holds is reclaimed at the start of the next tick.
-void Machine::fail(Request &r, Fault fault, SourceLoc loc) {
+void Machine::fail(Running &r, Fault fault, SourceLoc loc) {
   r.fault = fault;
   if (!r.stateLost)
     r.faultState = r.state;
@@ -321,8 +321,8 @@ void Machine::fail(Request &r, Fault fault, SourceLoc loc) {
 /// request that waits longest makes room for the others. (One tick is not enough: pages
 /// that were let go in it are free in the next.)
 void Machine::breakStandstill() {
-  Request *first = nullptr;
-  for (Request *r : slots)
+  Running *first = nullptr;
+  for (Running *r : slots)
     if (r && r->call.op && !r->call.served && (!first || waitsBefore(r, first)))
       first = r;
   still = first && !progress ? still + 1 : 0;
@@ -333,7 +333,7 @@ void Machine::breakStandstill() {
 }
 
 void Machine::publish() {
-  auto record = [this](const Request &r) {
+  auto record = [this](const Running &r) {
     TraceSlot entry;
     entry.slot = r.slot;
     entry.request = r.number;
@@ -344,7 +344,7 @@ void Machine::publish() {
     entry.gauges = r.gauges;
     current.slots.push_back(std::move(entry));
   };
-  for (Request *r : slots) {
+  for (Running *r : slots) {
     if (!r)
       continue;
     if (r->result.firstTick < 0)
@@ -352,8 +352,8 @@ void Machine::publish() {
     r->result.lastTick = current.tick;
     record(*r);
   }
-  std::sort(touched.begin(), touched.end(), [](const Request *a, const Request *b) { return a->number < b->number; });
-  for (const Request *r : touched)
+  std::sort(touched.begin(), touched.end(), [](const Running *a, const Running *b) { return a->number < b->number; });
+  for (const Running *r : touched)
     if (r->slot < 0 && r->before != r->state)
       record(*r);
   std::sort(current.faults.begin(), current.faults.end(),
@@ -362,7 +362,7 @@ void Machine::publish() {
 }
 
 RunResult Machine::finish() {
-  for (Request &r : requests) {
+  for (Running &r : requests) {
     RequestResult &result = r.result;
     result.tokens.assign(r.tokens.begin() + static_cast<int64_t>(r.input->tokens.size()),
                          r.tokens.end());
@@ -390,7 +390,7 @@ RunResult Machine::finish() {
 }
 
 RunResult reference::run(const ir::Module &module, WeightSource &weights,
-                         const std::vector<RequestInput> &requests,
+                         const std::vector<Request> &requests,
                          const Options &options) {
   try {
     return Machine(module, weights, requests, options).run();

@@ -22,8 +22,11 @@ Diag diagByKebab(llvm::StringRef kebab) {
   return Diag::CannotReadFile;
 }
 
-uint32_t SourceFiles::add(std::string name, std::string text) {
-  auto file = std::make_unique<File>();
+uint32_t SourceFiles::add(std::string name, std::string text) { return add(std::move(name), std::move(text), false); }
+
+uint32_t SourceFiles::add(std::string name, std::string text, bool opened) {
+  auto file = std::make_shared<File>();
+  file->opened = opened;
   file->name = std::move(name);
   file->text = std::move(text);
   file->lineStarts.push_back(0);
@@ -41,9 +44,7 @@ std::optional<uint32_t> SourceFiles::open(const std::string &path, std::string &
   std::optional<std::string> text = os::readFile(path, most, reason);
   if (!text)
     return std::nullopt;
-  const uint32_t file = add(path, std::move(*text));
-  files[file]->opened = true;
-  return file;
+  return add(path, std::move(*text), true);
 }
 
 std::optional<uint32_t> SourceFiles::find(llvm::StringRef name) const {
@@ -52,6 +53,8 @@ std::optional<uint32_t> SourceFiles::find(llvm::StringRef name) const {
       return i;
   return std::nullopt;
 }
+
+void SourceFiles::give(const std::string &path, std::string text) { add(path, std::move(text), true); }
 
 llvm::StringRef SourceFiles::name(uint32_t file) const { return files[file]->name; }
 llvm::StringRef SourceFiles::text(uint32_t file) const { return files[file]->text; }
@@ -79,8 +82,8 @@ bool SourceFiles::has(SourceLoc loc) const {
          loc.column <= line(loc.file, loc.line).size() + 1;
 }
 
-bool Diagnostics::count(Diag id) {
-  unsigned &number = diagInfo(id).severity == Severity::Error ? errorCount : warningCount;
+bool Diagnostics::count(Severity severity) {
+  unsigned &number = severity == Severity::Error ? errorCount : warningCount;
   lastIsShown = ++number <= mostShown;
   return lastIsShown;
 }
@@ -164,29 +167,77 @@ static std::string showLine(unsigned number, llvm::StringRef line, size_t column
                      std::string(std::max<size_t>(1, width) - 1, '~'));
 }
 
-std::string Diagnostics::render() const {
+std::string Diagnostics::render(const Entry &e) const {
   constexpr size_t mostOfMessage = 4000;
+  if (e.adopted)
+    return e.adopted->text;
   std::string out;
+  const DiagInfo &info = diagInfo(e.id);
+  if (e.loc)
+    out += fmt::format("{}:{}:{}: ", text::printable(files.name(e.loc.file)), e.loc.line, e.loc.column);
+  const std::string message = text::printable(e.text, mostOfMessage);
+  if (e.isNote)
+    out += fmt::format("note: {}\n", message);
+  else
+    out += fmt::format("{}: {} [{}]\n", info.severity == Severity::Error ? "error" : "warning",
+                       message, info.kebab);
+  if (e.loc)
+    out += showLine(e.loc.line, files.line(e.loc.file, e.loc.line), e.loc.column ? e.loc.column - 1 : 0,
+                    std::max<size_t>(1, e.loc.length));
+  return out;
+}
+
+std::string Diagnostics::render() const { return messages().text(); }
+
+Messages Diagnostics::messages() const {
+  Messages out;
   for (const Entry &e : entries) {
-    const DiagInfo &info = diagInfo(e.id);
-    if (e.loc)
-      out += fmt::format("{}:{}:{}: ", text::printable(files.name(e.loc.file)), e.loc.line, e.loc.column);
-    const std::string message = text::printable(e.text, mostOfMessage);
-    if (e.isNote)
-      out += fmt::format("note: {}\n", message);
-    else
-      out += fmt::format("{}: {} [{}]\n", info.severity == Severity::Error ? "error" : "warning",
-                         message, info.kebab);
-    if (e.loc)
-      out += showLine(e.loc.line, files.line(e.loc.file, e.loc.line), e.loc.column ? e.loc.column - 1 : 0,
-                      std::max<size_t>(1, e.loc.length));
+    const std::string file = e.loc ? files.name(e.loc.file).str() : "";
+    if (e.adopted) {
+      out.list.push_back(*e.adopted);
+    } else if (!e.isNote) {
+      const DiagInfo &info = diagInfo(e.id);
+      out.list.push_back({info.severity == Severity::Warning, info.kebab, e.text, file, e.loc.line, e.loc.column,
+                          e.loc ? e.loc.length : 0, {}, render(e)});
+    } else {
+      Error &owner = out.list.back();
+      owner.notes.push_back({e.text, file, e.loc.line, e.loc.column});
+      owner.text += render(e);
+    }
   }
-  const auto more = [&](unsigned number, const char *what) {
-    if (number > mostShown)
-      out += fmt::format("... and {} more {}{}\n", number - mostShown, what, number - mostShown == 1 ? "" : "s");
-  };
-  more(errorCount, "error");
-  more(warningCount, "warning");
+  out.moreErrors = errorCount - std::min(errorCount, mostShown);
+  out.moreWarnings = warningCount - std::min(warningCount, mostShown);
+  return out;
+}
+
+void Diagnostics::adopt(const Error &error) {
+  if (count(error.warning ? Severity::Warning : Severity::Error))
+    entries.push_back({diagByKebab(error.kind), false, {}, error.message, error});
+}
+
+void Diagnostics::adopt(const Messages &messages) {
+  for (const Error &error : messages.list)
+    adopt(error);
+  errorCount += messages.moreErrors;
+  warningCount += messages.moreWarnings;
+}
+
+bool Messages::hasErrors() const {
+  return std::any_of(list.begin(), list.end(), [](const Error &error) { return !error.warning; });
+}
+
+Error Messages::first() const {
+  const auto found = std::find_if(list.begin(), list.end(), [](const Error &error) { return !error.warning; });
+  return found == list.end() ? Error() : *found;
+}
+
+std::string Messages::text() const {
+  std::string out;
+  for (const Error &error : list)
+    out += error.text;
+  for (const auto &[number, what] : {std::pair(moreErrors, "error"), std::pair(moreWarnings, "warning")})
+    if (number)
+      out += fmt::format("... and {} more {}{}\n", number, what, number == 1 ? "" : "s");
   return out;
 }
 

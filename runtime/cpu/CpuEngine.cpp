@@ -170,7 +170,7 @@ Failure CpuEngine::makeRandom() {
 }
 
 /// The image of these requests: that of the last run when they are the same.
-Failure CpuEngine::prepare(const std::vector<runtime::RunRequest> &requests, const runtime::RunOptions &options) {
+Failure CpuEngine::prepare(const std::vector<Request> &requests, const runtime::RunOptions &options) {
   if (image) {
     runtime::RunOptions last = image->options();
     last.delaySeed = options.delaySeed;
@@ -207,12 +207,12 @@ char *CpuEngine::place(const LaunchBuffer &buffer, bool checked) {
   return entry->second;
 }
 
-Outcome<CpuOutcome> CpuEngine::run(const std::vector<runtime::RunRequest> &requests,
+Outcome<CpuOutcome> CpuEngine::run(const std::vector<Request> &requests,
                                    const runtime::RunOptions &options, LaunchOptions how) {
   return runtime::withinMemory([&] { return runWithin(requests, options, std::move(how)); });
 }
 
-Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<runtime::RunRequest> &requests,
+Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests,
                                          const runtime::RunOptions &options, LaunchOptions how) {
   // First, since the pool is what may not fit: the image lists its pages.
   std::vector<char *> kept;

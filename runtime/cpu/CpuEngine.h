@@ -49,7 +49,7 @@ public:
   /// One launch in the manifest's shape. In a checked one, memory that the kernel must
   /// write first is Unwritten, else zeros. Without `how.progress` the counts of ticks
   /// and rows are the progress. One run at a time, of all engines of a shared object.
-  runtime::Outcome<CpuOutcome> run(const std::vector<runtime::RunRequest> &requests,
+  runtime::Outcome<CpuOutcome> run(const std::vector<Request> &requests,
                                    const runtime::RunOptions &options, LaunchOptions how = {});
 
   /// Called now and then while a kernel runs: ticks and rows so far.
@@ -62,7 +62,7 @@ private:
   static runtime::Outcome<std::unique_ptr<CpuEngine>>
   loadWith(const std::string &sharedObject, const std::string &manifest,
            const std::function<runtime::Failure(CpuEngine &)> &fillMemory);
-  runtime::Outcome<CpuOutcome> runWithin(const std::vector<runtime::RunRequest> &requests,
+  runtime::Outcome<CpuOutcome> runWithin(const std::vector<Request> &requests,
                                          const runtime::RunOptions &options, LaunchOptions how);
   runtime::Failure open(const std::string &sharedObject);
   runtime::Failure upload(const SafetensorsFile &weights);
@@ -70,7 +70,7 @@ private:
   /// One launch of `megalith_fill`.
   runtime::Failure fill(char *memory, uint64_t elements, const runtime::Fill &how);
   runtime::Failure pack(const std::vector<const void *> &tensors);
-  runtime::Failure prepare(const std::vector<runtime::RunRequest> &requests, const runtime::RunOptions &options);
+  runtime::Failure prepare(const std::vector<Request> &requests, const runtime::RunOptions &options);
   /// Memory of this buffer with its first content, reused from earlier runs.
   char *place(const runtime::LaunchBuffer &buffer, bool checked);
 

@@ -28,7 +28,7 @@ namespace {
 
 class Explorer {
 public:
-  Explorer(CpuEngine &engine, const std::vector<runtime::RunRequest> &requests, const runtime::RunOptions &runOptions,
+  Explorer(CpuEngine &engine, const std::vector<Request> &requests, const runtime::RunOptions &runOptions,
            const ExploreOptions &options)
       : engine(engine), requests(requests), runOptions(runOptions), options(options) {}
 
@@ -53,7 +53,7 @@ public:
 
 private:
   CpuEngine &engine;
-  const std::vector<runtime::RunRequest> &requests;
+  const std::vector<Request> &requests;
   const runtime::RunOptions &runOptions;
   const ExploreOptions &options;
   ExploreResult result;
@@ -145,7 +145,7 @@ private:
 
 } // namespace
 
-Outcome<ExploreResult> explore(CpuEngine &engine, const std::vector<runtime::RunRequest> &requests,
+Outcome<ExploreResult> explore(CpuEngine &engine, const std::vector<Request> &requests,
                                runtime::RunOptions runOptions, const ExploreOptions &options) {
   runOptions.trace = runOptions.kvHash = runOptions.logits = true;
   return Explorer(engine, requests, runOptions, options).run();

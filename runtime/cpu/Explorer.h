@@ -46,7 +46,7 @@ Schedule scheduleOf(uint64_t seed);
 std::string nameOf(const Schedule &schedule);
 
 /// Runs the requests under one schedule after the other, checked, until one fails.
-runtime::Outcome<ExploreResult> explore(CpuEngine &engine, const std::vector<runtime::RunRequest> &requests,
+runtime::Outcome<ExploreResult> explore(CpuEngine &engine, const std::vector<Request> &requests,
                                         runtime::RunOptions runOptions, const ExploreOptions &options);
 
 } // namespace megalith::cpu

@@ -81,7 +81,7 @@ bool isSmall(const ir::Module &module) {
 
 /// The trace of a few ticks, or why there is none.
 reference::RunResult run(const ir::Module &module) {
-  static const std::vector<reference::RequestInput> requests = {{"a", {1, 2, 3, 1, 2}, 6, {5}, 0}, {"b", {4}, 3, {}, 1}};
+  static const std::vector<Request> requests = {{"a", {1, 2, 3, 1, 2}, 6, std::vector<int32_t>{5}, 0}, {"b", {4}, 3, {}, 1}};
   MadeWeights weights(module);
   reference::Options options;
   options.maxTicks = 16;

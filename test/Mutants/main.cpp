@@ -92,10 +92,10 @@ public:
 };
 
 /// Prompts short and long, so that passes of both variants of the code come up.
-std::vector<runtime::RunRequest> someRequests() {
-  std::vector<runtime::RunRequest> requests;
+std::vector<Request> someRequests() {
+  std::vector<Request> requests;
   for (int i = 0; i < 4; ++i) {
-    runtime::RunRequest r;
+    Request r;
     r.id = fmt::format("r{}", i);
     const int length = i == 2 ? 40 : 5 + 4 * i;
     for (int j = 0; j < length; ++j)
@@ -111,7 +111,7 @@ runtime::RunOptions someOptions() {
   runtime::RunOptions run;
   // Drafts at every other token: rows of a pass come and go. The last one is no token:
   // the request fails, and who fails alone leaves a tick without rows.
-  for (const runtime::RunRequest &r : someRequests()) {
+  for (const Request &r : someRequests()) {
     std::vector<int32_t> &drafts = run.oracleDrafts.emplace_back();
     for (int i = 0; i < r.maxNewTokens; ++i)
       drafts.push_back(i % 2 ? -1 : i + 4 > r.maxNewTokens ? 1 << 20 : (i * 5 + 3) % 50);

@@ -128,13 +128,13 @@ private:
 
   void makeRequests() {
     for (int i = 0; i < 3; ++i) {
-      reference::RequestInput r;
+      Request r;
       r.id = fmt::format("r{}", i);
       // Few different tokens, so that lookups find something.
       for (uint64_t j = 1 + random() % 9; j > 0; --j)
         r.tokens.push_back(static_cast<int32_t>(random() % (i == 0 ? 3 : model.vocab)));
       r.maxNewTokens = 2 + static_cast<int64_t>(random() % 4);
-      r.eos = {static_cast<int32_t>(random() % model.vocab)};
+      r.eos.emplace(1, static_cast<int32_t>(random() % model.vocab));
       r.priority = static_cast<int32_t>(random() % 2);
       requests.push_back(r);
     }
@@ -255,7 +255,7 @@ private:
   std::string pipeline;
   Settings settings;
   ir::Module module;
-  std::vector<reference::RequestInput> requests;
+  std::vector<Request> requests;
   Outcome outcome;
 };
 

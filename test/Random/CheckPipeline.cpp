@@ -276,15 +276,12 @@ private:
       fail("the kernel is not loaded: " + engine.error.message);
       return;
     }
-    std::vector<runtime::RunRequest> requests;
-    for (const reference::RequestInput &r : source.requests)
-      requests.push_back({r.id, r.tokens, r.maxNewTokens, r.eos, r.priority});
     runtime::RunOptions run;
     run.maxTicks = kMostTicks;
     run.shufflePages = seed;
     run.trace = true;
     run.watchdogSeconds = 0;
-    auto result = (*engine)->run(requests, run);
+    auto result = (*engine)->run(source.requests, run);
     if (!result || result->launch.finding || result->run.stop) {
       fail("the CPU executor: " + (!result ? result.error.message : std::string("it found something")));
       return;

@@ -530,17 +530,18 @@ private:
     }
   }
 
-  std::vector<reference::RequestInput> requests() {
-    std::vector<reference::RequestInput> out;
+  std::vector<Request> requests() {
+    std::vector<Request> out;
     for (uint64_t i = 0, count = 1 + below(5); i < count; ++i) {
-      reference::RequestInput r;
+      Request r;
       r.id = fmt::format("r{}", i);
       const int64_t kinds = range(2, 6);
       for (int64_t n = chance(80) ? range(1, 24) : range(1, 60); n > 0; --n)
         r.tokens.push_back(static_cast<int32_t>(3 + 7 * below(kinds)));
       r.maxNewTokens = range(chance(10) ? 0 : 1, 12);
+      r.eos.emplace();
       for (uint64_t n = below(chance(10) ? 8 : 3); n > 0; --n)
-        r.eos.push_back(static_cast<int32_t>(below(kVocab)));
+        r.eos->push_back(static_cast<int32_t>(below(kVocab)));
       r.priority = static_cast<int32_t>(below(3)) - 1;
       out.push_back(std::move(r));
     }

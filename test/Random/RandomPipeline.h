@@ -17,7 +17,7 @@ struct RandomPipeline {
   std::string yaml;
   bool broken = false;   ///< something was changed that should not be
   int64_t positions = 0; ///< of its pool
-  std::vector<reference::RequestInput> requests;
+  std::vector<Request> requests;
 };
 
 /// The pipeline of a seed; the same on every machine.

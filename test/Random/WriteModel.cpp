@@ -11,7 +11,7 @@ namespace megalith::random_models {
 void writeModel(const std::string &folder, const RandomModel &model,
                 const std::map<std::string, Tensor> &tensors, const std::string &pipelineFile,
                 const std::vector<std::pair<std::string, std::string>> &settings,
-                const std::vector<reference::RequestInput> &requests) {
+                const std::vector<Request> &requests) {
   std::filesystem::create_directories(folder);
   auto write = [&](const char *name, const std::string &text) {
     std::ofstream(folder + "/" + name, std::ios::binary) << text;
@@ -39,11 +39,11 @@ void writeModel(const std::string &folder, const RandomModel &model,
   write("model.safetensors", std::string(reinterpret_cast<const char *>(&length), 8) + head + data);
 
   std::string lines, options;
-  for (const reference::RequestInput &r : requests)
+  for (const Request &r : requests)
     lines += nlohmann::json{{"id", r.id.text},
                             {"tokens", r.tokens},
                             {"max_new_tokens", r.maxNewTokens},
-                            {"eos", r.eos},
+                            {"eos", r.eos.value_or(std::vector<int32_t>())},
                             {"priority", r.priority}}
                  .dump() +
              "\n";

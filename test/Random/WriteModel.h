@@ -20,7 +20,7 @@ struct Tensor {
 void writeModel(const std::string &folder, const RandomModel &model,
                 const std::map<std::string, Tensor> &tensors, const std::string &pipelineFile,
                 const std::vector<std::pair<std::string, std::string>> &settings,
-                const std::vector<reference::RequestInput> &requests);
+                const std::vector<Request> &requests);
 
 } // namespace megalith::random_models
 #endif

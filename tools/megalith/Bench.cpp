@@ -1,5 +1,4 @@
 #include "Bench.h"
-#include "EngineRun.h"
 #include "Report.h"
 #include "megalith/Text/Text.h"
 #include "llvm/ADT/STLExtras.h"
@@ -49,48 +48,41 @@ bool checkOptions(const BenchCommand &command, Diagnostics &diags) {
     return badOption(diags, "--timeline", "it shows one tick; give one context and one batch");
   if (command.prefill && (command.phases || !command.timelineFile.empty()) && llvm::is_contained(command.contexts, 1))
     return badOption(diags, "--context 1", "`--prefill` shows the ticks that feed all but the last token of the prompts, and there are none");
-  for (const std::string &setting : command.compile.planSettings)
+  for (const std::string &setting : command.compile.plan)
     if (llvm::StringRef(setting).starts_with("stamps="))
       return badOption(diags, "--plan " + setting, "`--phases` and `--timeline` choose that");
   return checkOutputs(outputsOf(command), {{"FILE", command.compile.file}, {"--config", command.config}}, diags);
 }
 
-/// The front half, with room for the largest combination. nullopt after an error.
-std::optional<driver::Compilation> compileFor(const BenchCommand &command, Diagnostics &diags) {
-  driver::CompileOptions options = command.compile;
+/// The program, with room for the largest combination. nullopt after an error.
+std::optional<Program> compileFor(const BenchCommand &command, Diagnostics &diags) {
+  ProgramOptions options = command.compile;
   options.models = {{"", command.config}};
-  auto compiled = driver::compile(options, diags);
-  if (!compiled)
+  options.weights = false;
+  auto program = Program::compile(options);
+  if (!got(program, diags))
     return std::nullopt;
-  const int64_t batch = most(command.batches), rows = compiled->module.param("rows_per_pass");
+  const int64_t batch = most(command.batches), rows = program->param("rows_per_pass").value_or(0);
   if (batch > rows) {
     badOption(diags, fmt::format("--batch {}", batch), fmt::format("a pass has {} rows (`rows_per_pass`)", rows));
     return std::nullopt;
   }
-  if (compiled->module.param("slots") < batch) {
-    options.sets.push_back({"slots", std::to_string(batch)});
-    compiled = driver::compile(options, diags);
-    if (!compiled)
+  if (program->param("slots") < batch) {
+    program = tools::recompile(*program, "slots", batch);
+    if (!got(program, diags))
       return std::nullopt;
   }
+  diags.adopt(program->messages());
   const int64_t positions = most(command.contexts) + command.tokens;
-  for (const driver::LoadedModel &model : compiled->models)
-    if (auto limit = model.positions(); limit && double(positions) > *limit) {
-      badOption(diags, fmt::format("--context {}", most(command.contexts)),
-                fmt::format("with {} new tokens these are more than the {:.0f} positions of `{}` "
-                            "(`max_position_embeddings`)",
-                            command.tokens, *limit, model.checked.file.path()));
-      return std::nullopt;
-    }
-  // Behind the last token a pass may write as many positions as it has rows. The pool is
-  // never under pressure.
-  for (ir::Operation &op : compiled->module.root.region().ops)
-    if (op.op == ir::Op::Pool) {
-      const int64_t needed = batch * ((positions + 2 * rows) / op.getInt("page_tokens", 1) + 1);
-      const int64_t watermark = std::clamp<int64_t>(op.getInt("watermark", 100), 1, 100);
-      op.set("pages", std::max(op.getInt("pages"), (needed * 100 + watermark - 1) / watermark));
-    }
-  return compiled;
+  if (auto limit = program->positions(); limit && double(positions) > *limit) {
+    badOption(diags, fmt::format("--context {}", most(command.contexts)),
+              fmt::format("with {} new tokens these are more than the {:.0f} positions of `{}` "
+                          "(`max_position_embeddings`)",
+                          command.tokens, *limit, program->configFile()));
+    return std::nullopt;
+  }
+  tools::makeRoom(*program, batch, positions);
+  return std::move(*program);
 }
 
 /// What a reader calls the shape: the directory of a config.json, else the file's name. It goes
@@ -112,8 +104,8 @@ uint32_t hash32(uint32_t x) { // as device/Sync.cuh
 }
 
 /// Token `j` of request `b` is hash32(j ^ hash32(b + 1)) modulo the vocabulary.
-std::vector<runtime::RunRequest> makeRequests(int64_t context, int64_t batch, int64_t tokens, int64_t vocab) {
-  std::vector<runtime::RunRequest> requests(batch);
+std::vector<Request> makeRequests(int64_t context, int64_t batch, int64_t tokens, int64_t vocab) {
+  std::vector<Request> requests(batch);
   for (int64_t b = 0; b < batch; ++b) {
     requests[b].id = std::to_string(b);
     requests[b].maxNewTokens = tokens;
@@ -137,20 +129,20 @@ public:
   bool run() {
     if (!checkOptions(command, diags))
       return false;
-    auto compiled = compileFor(command, diags);
-    if (!compiled || !checkOutputs(outputsOf(command), filesRead(*compiled, diags.sources()), diags) || !openDevice())
+    auto program = compileFor(command, diags);
+    if (!program || !checkOutputs(outputsOf(command), filesRead(*program), diags) || !findDevice())
       return false;
-    reportAccepted(*compiled, diags);
-    subject.shape = shapeName(compiled->models.front().checked.file.path());
-    subject.accepted = compiled->accepted();
+    reportAccepted(*program, diags);
+    subject.shape = shapeName(program->configFile());
+    subject.accepted = program->accepted();
     {
-      auto engine = makeBenchEngine(command, *compiled, target(), false, diags);
+      auto engine = load(*program, false);
       if (!engine)
         return false;
       if (!command.json)
         llvm::outs() << acceptedLine(subject.accepted)
-                     << fmt::format("{}: {}, {} new tokens{}\n{}", engine->device, subject.shape, command.tokens,
-                                    engine->manifest().pages && !command.prefill ? ", K and V of the context in place"
+                     << fmt::format("{}: {}, {} new tokens{}\n{}", engine->shape().device, subject.shape, command.tokens,
+                                    engine->shape().pages && !command.prefill ? ", K and V of the context in place"
                                                                                   : "",
                                     formatTableHead(!command.cpu, command.prefill));
       for (const auto &[context, batch] : combinations())
@@ -158,7 +150,7 @@ public:
           return false;
     }
     phases.resize(points.size());
-    if ((command.phases || !command.timelineFile.empty()) && !takeStamps(*compiled))
+    if ((command.phases || !command.timelineFile.empty()) && !takeStamps(*program))
       return false;
     if (command.json)
       for (size_t i = 0; i < points.size(); ++i)
@@ -170,13 +162,10 @@ public:
 private:
   const BenchCommand &command;
   Diagnostics &diags;
-  std::optional<runtime::Device> device;
   BenchSubject subject;
   std::vector<BenchPoint> points;
   std::vector<std::vector<PhaseTime>> phases;
   std::vector<int64_t> firstTicks; ///< of the decode window
-
-  runtime::Device *target() { return device ? &*device : nullptr; }
 
   std::string plotTitle() const {
     std::string title = subject.shape + ", " + subject.device;
@@ -193,72 +182,62 @@ private:
     return all;
   }
 
-  bool openDevice() {
+  bool findDevice() {
     if (command.cpu)
       return true;
-    auto driver = runtime::Driver::open();
-    runtime::RuntimeError error = driver.error;
-    if (driver) {
-      auto opened = runtime::Device::open(**driver);
-      if (opened) {
-        device.emplace(std::move(*opened.value));
-        return true;
-      }
-      error = opened.error;
-    }
+    const Status found = tools::findGpu();
+    if (found)
+      return true;
     // The advice behind the reason is that of `run`.
+    const Error error = found.errors().first();
     const llvm::StringRef reason = llvm::StringRef(error.message).split("; `--device=").first;
     diags.report(diagByKebab(error.kind), {},
                  reason.str() + "; `megalith bench --device=cpu` runs the same kernel, without times");
     return false;
   }
 
-  runtime::RunOptions options(int64_t context, int64_t batch) const {
-    runtime::RunOptions how;
+  /// `stamps`: a kernel that takes the time of its phases. nullopt after an error.
+  std::optional<BenchKernel> load(const Program &program, bool stamps) {
+    BenchKernel::Options options;
+    options.device = command.cpu ? Device::Cpu : Device::Cuda;
+    options.stamps = stamps;
+    options.cpuArch = command.cpuArch;
+    options.progress = showProgress;
+    auto kernel = BenchKernel::load(program, options);
+    if (!got(kernel, diags))
+      return std::nullopt;
+    diags.adopt(kernel->messages());
+    return std::move(*kernel);
+  }
+
+  BenchKernel::RunOptions options(int64_t context, int64_t batch) const {
+    BenchKernel::RunOptions how;
     how.kvInPlace = command.prefill ? 0 : context;
     const int64_t ticks = 4 * command.tokens + (command.prefill ? context * batch : 0) + 1024;
     how.tickRecords = std::min<int64_t>(ticks, 1 << 20);
     return how;
   }
 
-  /// One run in which nothing went wrong.
-  std::optional<runtime::RunOutcome> runOnce(BenchEngine &engine, const std::vector<runtime::RunRequest> &requests,
-                                             const runtime::RunOptions &how) {
-    auto outcome = engine.run(requests, how, diags);
-    if (!outcome)
-      return std::nullopt;
-    if (outcome->stop) {
-      reportStop(*outcome->stop, how.watchdogSeconds, diags);
-      return std::nullopt;
-    }
-    for (const TraceRequest &r : outcome->requests)
-      if (r.finish == "fault") {
-        diags.report(Diag::RequestFaulted, {}, r.id.text, r.fault, faultText(r.fault));
-        return std::nullopt;
-      }
-    return outcome;
-  }
-
-  bool measure(BenchEngine &engine, int64_t context, int64_t batch) {
-    const auto requests = makeRequests(context, batch, command.tokens, engine.manifest().vocab);
-    const runtime::RunOptions how = options(context, batch);
+  bool measure(BenchKernel &engine, int64_t context, int64_t batch) {
+    const auto requests = makeRequests(context, batch, command.tokens, engine.shape().vocabulary);
+    const BenchKernel::RunOptions how = options(context, batch);
     BenchPoint point;
     point.context = context;
     point.batch = batch;
-    subject.device = engine.device;
+    subject.device = engine.shape().device;
     // The first run of a combination is not counted: caches and clocks get ready.
     const int64_t runs = command.cpu ? 1 : command.repeats + 1;
     std::vector<double> ms, rates, floors, percents, bandwidths, kernels, prompts;
     for (int64_t i = 0; i < runs; ++i) {
       showProgress(fmt::format("context {}, batch {}: run {} of {}", context, batch, i + 1, runs));
-      std::optional<double> bandwidth;
-      if (!command.cpu && !(bandwidth = engine.bandwidth(diags)))
+      const auto bandwidth = engine.bandwidth();
+      if (!got(bandwidth, diags))
         return false;
-      auto outcome = runOnce(engine, requests, how);
+      auto outcome = engine.run(requests, how);
       clearProgress();
-      if (!outcome)
+      if (!got(outcome, diags))
         return false;
-      auto window = decodeWindow(*outcome, engine.manifest(), engine.weightBytes);
+      auto window = decodeWindow(*outcome, engine.shape());
       if (!window) {
         diags.report(Diag::BenchWindow, {}, context, batch);
         return false;
@@ -266,7 +245,7 @@ private:
       if (i == 0) {
         point.ticks = outcome->ticks;
         point.passes = outcome->passes;
-        point.tokens = outcome->requests.front().tokens;
+        point.tokens = outcome->tokens.front();
         firstTicks.push_back(window->first);
       }
       if (command.cpu || i == 0)
@@ -274,10 +253,10 @@ private:
       const double perToken = double(batch) / double(window->tokens) * 1e3; // seconds of all to ms of one
       ms.push_back(window->seconds * perToken);
       rates.push_back(double(window->tokens) / window->seconds);
-      floors.push_back(window->bytes / *bandwidth * perToken);
+      floors.push_back(window->bytes / **bandwidth * perToken);
       percents.push_back(100 * floors.back() / ms.back());
-      bandwidths.push_back(*bandwidth);
-      kernels.push_back(outcome->kernelMs);
+      bandwidths.push_back(**bandwidth);
+      kernels.push_back(outcome->milliseconds);
       prompts.push_back(window->before * 1e3);
     }
     if (!command.cpu)
@@ -292,26 +271,26 @@ private:
   }
 
   /// Runs each combination once more in a kernel that takes the time of its phases.
-  bool takeStamps(const driver::Compilation &compiled) {
-    auto engine = makeBenchEngine(command, compiled, target(), true, diags);
+  bool takeStamps(const Program &program) {
+    auto engine = load(program, true);
     if (!engine)
       return false;
     for (size_t i = 0; i < points.size(); ++i) {
       const BenchPoint &point = points[i];
-      const auto requests = makeRequests(point.context, point.batch, command.tokens, engine->manifest().vocab);
-      runtime::RunOptions how = options(point.context, point.batch);
+      const auto requests = makeRequests(point.context, point.batch, command.tokens, engine->shape().vocabulary);
+      BenchKernel::RunOptions how = options(point.context, point.batch);
       how.stampTicks = stampTicks(command);
-      auto outcome = runOnce(*engine, requests, how);
-      if (!outcome)
+      auto outcome = engine->run(requests, how);
+      if (!got(outcome, diags))
         return false;
       const TickRange ticks = command.prefill ? TickRange{0, firstTicks[i]} : TickRange{firstTicks[i], outcome->ticks};
-      phases[i] = phaseTimes(*outcome, engine->manifest(), how.stampTicks, ticks);
+      phases[i] = phaseTimes(*outcome, engine->shape(), how.stampTicks, ticks);
       if (command.phases && !command.json)
         llvm::outs() << fmt::format("\ncontext {}, batch {}\n", point.context, point.batch)
                      << formatPhases(phases[i], !command.cpu);
       if (!command.timelineFile.empty() &&
           !writeOutput(command.timelineFile,
-                       formatTimeline(*outcome, engine->manifest(), how.stampTicks, ticks, subject.accepted), diags))
+                       formatTimeline(*outcome, engine->shape(), how.stampTicks, ticks, subject.accepted), diags))
         return false;
     }
     if (!command.phases)

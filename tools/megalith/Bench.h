@@ -3,32 +3,11 @@
 #define MEGALITH_TOOLS_BENCH_H
 
 #include "Options.h"
-#include "runtime/Driver.h"
-#include "runtime/Manifest.h"
-#include "runtime/Run.h"
-#include <memory>
+#include "megalith/Tools.h"
 
 namespace megalith::tool {
 
-/// A kernel with random weights, ready to run.
-class BenchEngine {
-public:
-  virtual ~BenchEngine() = default;
-  virtual const runtime::Manifest &manifest() const = 0;
-  /// nullopt after an error.
-  virtual std::optional<runtime::RunOutcome> run(const std::vector<runtime::RunRequest> &requests,
-                                                 const runtime::RunOptions &options, Diagnostics &diags) = 0;
-  /// Bytes per second of the read stream. Only where there are times.
-  virtual std::optional<double> bandwidth(Diagnostics &diags) = 0;
-
-  std::string device;      ///< for a reader
-  int64_t weightBytes = 0; ///< of the matrices that a pass streams, without padding
-};
-
-/// Compiles and loads it: on `device`, or on the CPU executor when that is null. `stamps`:
-/// a kernel that takes the time of its phases. Null after an error.
-std::unique_ptr<BenchEngine> makeBenchEngine(const BenchCommand &command, const driver::Compilation &compiled,
-                                             runtime::Device *device, bool stamps, Diagnostics &diags);
+using tools::BenchKernel;
 
 /// The decode ticks of a run: from the first at whose begin every prompt is fed up to its
 /// last token, to the end of the run.
@@ -39,8 +18,7 @@ struct DecodeWindow {
   double bytes = 0;     ///< that its passes read at least: weights, K and V
 };
 /// nullopt when there are no such ticks, or they are not all recorded.
-std::optional<DecodeWindow> decodeWindow(const runtime::RunOutcome &outcome, const runtime::Manifest &manifest,
-                                         int64_t weightBytes);
+std::optional<DecodeWindow> decodeWindow(const BenchKernel::Run &run, const BenchKernel::Shape &shape);
 
 /// What a combination of context and batch gave.
 struct BenchPoint {
@@ -72,10 +50,10 @@ struct TickRange {
   int64_t first, end;
 };
 /// Of those of `ticks` whose stamps were kept; phases of several layers are one.
-std::vector<PhaseTime> phaseTimes(const runtime::RunOutcome &outcome, const runtime::Manifest &manifest,
+std::vector<PhaseTime> phaseTimes(const BenchKernel::Run &run, const BenchKernel::Shape &shape,
                                   int64_t stampTicks, TickRange ticks);
 /// One such tick for a viewer of Chrome's trace format: a thread per CTA, an event per phase.
-std::string formatTimeline(const runtime::RunOutcome &outcome, const runtime::Manifest &manifest,
+std::string formatTimeline(const BenchKernel::Run &run, const BenchKernel::Shape &shape,
                            int64_t stampTicks, TickRange ticks, const std::vector<std::string> &accepted);
 
 /// What was measured, for a reader.

@@ -5,11 +5,10 @@
 
 namespace megalith::tool {
 
-std::optional<DecodeWindow> decodeWindow(const runtime::RunOutcome &outcome, const runtime::Manifest &m,
-                                         int64_t weightBytes) {
-  const auto &records = outcome.tickRecords;
-  const int64_t requests = outcome.requests.size();
-  if (static_cast<int64_t>(records.size()) != outcome.ticks + 1)
+std::optional<DecodeWindow> decodeWindow(const BenchKernel::Run &run, const BenchKernel::Shape &m) {
+  const auto &records = run.records;
+  const int64_t requests = run.tokens.size();
+  if (static_cast<int64_t>(records.size()) != run.ticks + 1)
     return std::nullopt;
   const double position = 2.0 * 2 * m.kvLayers * m.kvHeads * m.headDim; // K and V, two bytes each
   DecodeWindow window;
@@ -21,14 +20,14 @@ std::optional<DecodeWindow> decodeWindow(const runtime::RunOutcome &outcome, con
   }
   if (window.first == records.size() - 1)
     return std::nullopt;
-  for (const TraceRequest &r : outcome.requests)
-    window.tokens += r.tokens.size();
+  for (const std::vector<int32_t> &tokens : run.tokens)
+    window.tokens += tokens.size();
   window.tokens -= records[window.first].generated;
   window.before = double(records[window.first].begin - records.front().begin) * 1e-9;
   window.seconds = double(records.back().begin - records[window.first].begin) * 1e-9;
   for (size_t t = window.first; t + 1 < records.size(); ++t)
     if (records[t].rows > 0) // a new position is read in the pass that writes it
-      window.bytes += double(weightBytes) + position * double(records[t].kvTokens + records[t].rows);
+      window.bytes += double(m.weightBytes) + position * double(records[t].kvTokens + records[t].rows);
   return window.tokens > 0 ? std::optional(window) : std::nullopt;
 }
 
@@ -37,11 +36,11 @@ namespace {
 /// The stamps of a run, by tick.
 class Stamps {
 public:
-  Stamps(const runtime::RunOutcome &outcome, const runtime::Manifest &m, int64_t kept, TickRange ticks)
-      : words(outcome.stamps), manifest(m), ring(kept), events(m.stamps.size()) {
+  Stamps(const BenchKernel::Run &run, const BenchKernel::Shape &m, int64_t kept, TickRange ticks)
+      : words(run.stamps), shape(m), ring(kept), events(m.stamps.size()) {
     // The end of the run began one tick more, which took the place of the oldest.
     last = ticks.end - 1;
-    first = std::max(ticks.first, outcome.ticks - kept + 1);
+    first = std::max(ticks.first, run.ticks - kept + 1);
   }
   int64_t first, last; ///< ticks whose stamps are all there
 
@@ -69,19 +68,19 @@ public:
 
 private:
   uint64_t word(int64_t tick, int64_t cta, size_t number) const {
-    return words[((tick % ring) * manifest.ctas + cta) * 2 * events + number];
+    return words[((tick % ring) * shape.ctas + cta) * 2 * events + number];
   }
   const std::vector<uint64_t> &words;
-  const runtime::Manifest &manifest;
+  const BenchKernel::Shape &shape;
   int64_t ring;
   size_t events;
 };
 
 } // namespace
 
-std::vector<PhaseTime> phaseTimes(const runtime::RunOutcome &outcome, const runtime::Manifest &m,
+std::vector<PhaseTime> phaseTimes(const BenchKernel::Run &run, const BenchKernel::Shape &m,
                                   int64_t stampTicks, TickRange ticks) {
-  const Stamps stamps(outcome, m, stampTicks, ticks);
+  const Stamps stamps(run, m, stampTicks, ticks);
   struct Sums {
     std::vector<double> work; ///< per CTA
     double wait = 0;
@@ -89,7 +88,7 @@ std::vector<PhaseTime> phaseTimes(const runtime::RunOutcome &outcome, const runt
   };
   std::vector<std::string> order;
   std::map<std::string, Sums> sums;
-  for (const runtime::Manifest::Stamp &event : m.stamps)
+  for (const BenchKernel::Stamp &event : m.stamps)
     if (sums.try_emplace(event.name, Sums{std::vector<double>(m.ctas)}).second)
       order.push_back(event.name);
   double all = 0;
@@ -118,10 +117,10 @@ std::vector<PhaseTime> phaseTimes(const runtime::RunOutcome &outcome, const runt
   return out;
 }
 
-std::string formatTimeline(const runtime::RunOutcome &outcome, const runtime::Manifest &m, int64_t stampTicks,
+std::string formatTimeline(const BenchKernel::Run &run, const BenchKernel::Shape &m, int64_t stampTicks,
                            TickRange ticks, const std::vector<std::string> &accepted) {
   using nlohmann::ordered_json;
-  const Stamps stamps(outcome, m, stampTicks, ticks);
+  const Stamps stamps(run, m, stampTicks, ticks);
   const int64_t tick = (stamps.first + stamps.last) / 2;
   uint64_t zero = UINT64_MAX;
   for (int64_t cta = 0; cta < m.ctas; ++cta)
@@ -133,7 +132,7 @@ std::string formatTimeline(const runtime::RunOutcome &outcome, const runtime::Ma
     events.push_back({{"name", "thread_name"}, {"ph", "M"}, {"pid", 0}, {"tid", cta},
                       {"args", {{"name", "CTA " + std::to_string(cta)}}}});
     for (const auto &event : stamps.of(tick, cta)) {
-      const runtime::Manifest::Stamp &what = m.stamps[event.number];
+      const BenchKernel::Stamp &what = m.stamps[event.number];
       ordered_json line = {{"name", what.name}, {"ph", "X"}, {"pid", 0}, {"tid", cta},
                            {"ts", double(event.begin - zero) / 1000}, {"dur", double(event.end - event.begin) / 1000}};
       if (what.layer >= 0)

@@ -1,20 +1,26 @@
 #include "Options.h"
 #include "Report.h"
-#include "megalith/IR/Text.h"
-#include "megalith/Plan/Plan.h"
 #include "megalith/Text/Text.h"
 #include "llvm/Support/raw_ostream.h"
 
 namespace megalith::tool {
 
-void reportAccepted(const driver::Compilation &compiled, Diagnostics &diags) {
-  for (const std::string &name : compiled.accepted())
+std::optional<Program> compileProgram(const ProgramOptions &options, Diagnostics &diags) {
+  auto program = Program::compile(options);
+  if (!got(program, diags))
+    return std::nullopt;
+  diags.adopt(program->messages());
+  return std::move(*program);
+}
+
+void reportAccepted(const Program &program, Diagnostics &diags) {
+  for (const std::string &name : program.accepted())
     diags.report(Diag::AcceptedOnWord, {}, name);
 }
 
 /// Registers, spills and shared memory of each kernel.
-static void reportResources(const jit::CompileResult &result) {
-  for (const jit::KernelResources &k : result.kernels)
+static void reportResources(const Binary &result) {
+  for (const Binary::Resources &k : result.kernels)
     llvm::errs() << fmt::format("{}: {} registers, {} + {} bytes spilled (stores + loads), {} bytes of stack, "
                                 "{} bytes of static shared memory\n",
                                 text::printable(k.kernel), k.registers, k.spillStores, k.spillLoads, k.stackBytes,
@@ -23,29 +29,31 @@ static void reportResources(const jit::CompileResult &result) {
                               result.milliseconds);
 }
 
-static bool assembleAndWrite(const CompileCommand &command, const std::string &cuda, const std::string &name,
-                             Diagnostics &diags) {
-  driver::AssembleOptions options;
+static bool assembleAndWrite(const CompileCommand &command, const Program &program, Diagnostics &diags) {
+  BinaryOptions options;
   options.arch = command.arch;
-  options.needPtx = command.emit == Emit::Ptx;
-  auto result = driver::assemble(cuda, name, options, diags);
-  if (!result)
+  options.ptx = command.emit == Emit::Ptx;
+  options.sourceFile = command.cuFile;
+  auto result = program.binary(options);
+  if (!got(result, diags))
     return false;
+  diags.adopt(result->messages);
   reportResources(*result);
   if (command.noSpills)
-    for (const jit::KernelResources &k : result->kernels)
-      if (k.spills())
+    for (const Binary::Resources &k : result->kernels)
+      if (k.spillStores || k.spillLoads)
         diags.report(Diag::KernelSpills, {}, k.kernel, k.spillStores, k.spillLoads, command.arch);
   if (diags.hasErrors())
     return false;
   // A cubin is no text: it goes to a file or a pipe only.
   if (command.emit == Emit::Cubin && command.output == "-" && llvm::outs().is_displayed())
     return true;
-  return writeOutput(command.output, command.emit == Emit::Ptx ? result->ptx : result->cubin, diags);
+  return writeOutput(command.output, command.emit == Emit::Ptx ? result->ptx : result->code, diags);
 }
 
 bool compileCommand(const CompileCommand &command, Diagnostics &diags) {
-  driver::CompileOptions options = command.compile;
+  ProgramOptions options = command.compile;
+  options.weights = false;
   const bool stopped = !options.stopAfter.empty();
   if (stopped && command.emitGiven) {
     diags.report(Diag::BadOption, {}, "--stop-after " + options.stopAfter,
@@ -63,43 +71,32 @@ bool compileCommand(const CompileCommand &command, Diagnostics &diags) {
   const std::vector<NamedFile> outputs = {{"-o", command.output}};
   if (!checkOutputs(outputs, {{"FILE", options.file}, {"--ir", options.irFile}, {"--cu", command.cuFile}}, diags))
     return false;
-  auto compiled = driver::compile(options, diags);
-  if (!compiled || !checkOutputs(outputs, filesRead(*compiled, diags.sources()), diags))
+  auto program = compileProgram(options, diags);
+  if (!program || !checkOutputs(outputs, filesRead(*program), diags))
     return false;
-  reportAccepted(*compiled, diags);
-  const ir::Module &module = compiled->module;
+  reportAccepted(*program, diags);
   auto write = [&](const std::string &text) { return writeOutput(command.output, text, diags); };
   if (stopped)
-    return write(ir::print(module));
-  ir::PrintOptions print;
+    return write(program->ir());
   switch (command.emit) {
   case Emit::Ast:
-    return write(acceptedLine(compiled->accepted()) + compiled->ast);
+    return write(acceptedLine(program->accepted()) + program->ast());
   case Emit::Pipe:
   case Emit::Tick:
-    print.part = ir::PrintOptions::Control;
-    return write(ir::print(module, print));
+    return write(program->ir(Program::Ir::Control));
   case Emit::Tensor:
-    print.part = ir::PrintOptions::Models;
-    return write(ir::print(module, print));
+    return write(program->ir(Program::Ir::Models));
   default:
     break;
   }
-
-  auto plan = driver::makePlan(module, options, diags);
-  if (!plan)
+  if (assembles)
+    return assembleAndWrite(command, *program, diags);
+  auto source = program->source();
+  if (!got(source, diags))
     return false;
   if (command.emit == Emit::Plan)
-    return write(acceptedLine(compiled->accepted()) + plan::print(*plan));
-  driver::Source source = driver::emitSource(module, *plan, diags);
-  if (command.emit == Emit::Manifest)
-    return write(source.manifest);
-  if (command.emit == Emit::Cuda)
-    return write(source.cuda);
-  std::string name = module.root.name + ".cu";
-  if (!command.cuFile.empty() && !driver::readEditedSource(command.cuFile, source.cuda, name, diags))
-    return false;
-  return assembleAndWrite(command, source.cuda, name, diags);
+    return write(acceptedLine(program->accepted()) + source->plan);
+  return write(command.emit == Emit::Manifest ? source->manifest : source->cuda);
 }
 
 } // namespace megalith::tool

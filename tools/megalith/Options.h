@@ -2,8 +2,8 @@
 #ifndef MEGALITH_TOOLS_OPTIONS_H
 #define MEGALITH_TOOLS_OPTIONS_H
 
-#include "Schedule.h"
-#include "megalith/Driver/Compilation.h"
+#include "megalith/Api.h"
+#include "megalith/Support/Diagnostics.h"
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,12 +12,11 @@
 namespace megalith::tool {
 
 enum class Emit { Ast, Pipe, Tick, Tensor, Plan, Cuda, Ptx, Cubin, Manifest };
-enum class DeviceChoice { Auto, Cuda, Cpu, Reference };
 enum class Format { Auto, Json, Text };
 
 /// `megalith compile`.
 struct CompileCommand {
-  driver::CompileOptions compile;
+  ProgramOptions compile;
   Emit emit = Emit::Cuda;
   bool emitGiven = false;
   std::string arch = "sm_90a";
@@ -28,38 +27,30 @@ struct CompileCommand {
 
 /// `megalith run`.
 struct RunCommand {
-  driver::CompileOptions compile;
-  bool profileGiven = false;
+  ProgramOptions compile;
+  KernelOptions kernel;
+  SessionOptions session;
   std::string requests;
-  DeviceChoice device = DeviceChoice::Auto;
   Format format = Format::Auto;
-  std::string traceFile, replayFile, cuFile, logitsFile;
-  double replayEpsilon = 0.05;
+  std::string traceFile, replayFile, logitsFile, draftsFile;
   bool referenceAtGiven = false; ///< compile.stopAfter is a pass to run the reference at
-  int64_t maxTicks = 0;          ///< 0 = no limit
-  std::optional<uint64_t> shufflePages;
-  bool kvHash = false;
-  std::string draftsFile;
   std::vector<std::string> corruptions; ///< TICK:ID:FIELD:VALUE
-  unsigned delaySeed = 0;
-  double watchdogSeconds = 10;
   bool watchdogGiven = false;
-  std::optional<cpu::Schedule> schedule; ///< cpu: implies checking
-  bool check = false;                    ///< cpu: a checked launch
-  int cpuArch = 900;                     ///< cpu: __CUDA_ARCH__
-  unsigned repeat = 1;
 };
 
 /// `megalith explore`. Without a file of requests it makes some up.
 struct ExploreCommand {
-  RunCommand run;
+  ProgramOptions compile;
+  std::string requests, cuFile, draftsFile;
+  int cpuArch = 900;
+  std::optional<uint64_t> shufflePages;
+  double replayEpsilon = 0.05;
   uint64_t seeds = 100, firstSeed = 1;
 };
 
 /// `megalith bench`.
 struct BenchCommand {
-  driver::CompileOptions compile;
-  bool profileGiven = false;
+  ProgramOptions compile;
   std::string config;                  ///< config.json, or its directory
   std::vector<int64_t> contexts, batches; ///< every combination of them
   int64_t tokens = 64, repeats = 5;
@@ -76,6 +67,15 @@ bool runCommand(const RunCommand &command, Diagnostics &diags);
 bool exploreCommand(const ExploreCommand &command, Diagnostics &diags);
 bool benchCommand(const BenchCommand &command, Diagnostics &diags);
 
+/// Whether there is a value; else its errors are in `diags`.
+template <class T> bool got(const Expected<T> &result, Diagnostics &diags) {
+  diags.adopt(result.errors());
+  return bool(result);
+}
+/// A program with its warnings told, those of what was taken on the user's word as well.
+std::optional<Program> compileProgram(const ProgramOptions &options, Diagnostics &diags);
+void reportAccepted(const Program &program, Diagnostics &diags);
+
 /// A file of the command line.
 struct NamedFile {
   std::string option; ///< that names it
@@ -85,9 +85,7 @@ struct NamedFile {
 /// and `bad-option` for one that is an input or another output as well.
 bool checkOutputs(const std::vector<NamedFile> &outputs, const std::vector<NamedFile> &inputs, Diagnostics &diags);
 /// What a compilation has read beside the files of the command line.
-std::vector<NamedFile> filesRead(const driver::Compilation &compiled, const SourceFiles &sources);
-/// Warns of each key and tensor that was taken on the user's word.
-void reportAccepted(const driver::Compilation &compiled, Diagnostics &diags);
+std::vector<NamedFile> filesRead(const Program &program);
 
 /// Writes `data` to `path` ("-": the standard output); reports `cannot-write-file`.
 bool writeOutput(const std::string &path, llvm::StringRef data, Diagnostics &diags);

@@ -63,24 +63,10 @@ bool checkOutputs(const std::vector<NamedFile> &outputs, const std::vector<Named
   return good;
 }
 
-std::vector<NamedFile> filesRead(const driver::Compilation &compiled, const SourceFiles &sources) {
+std::vector<NamedFile> filesRead(const Program &program) {
   std::vector<NamedFile> files;
-  for (uint32_t i = 0; i < sources.size(); ++i)
-    files.push_back({"by the pipeline", sources.name(i).str()});
-  for (const driver::LoadedModel &model : compiled.models) {
-    const std::string of = "the checkpoint of `" + model.name + "`";
-    const std::string config = model.checked.file.path();
-    files.push_back({of, config});
-    // Beside it, whether this command reads them or not.
-    for (const char *name : {"generation_config.json", "model.safetensors", "model.safetensors.index.json"}) {
-      llvm::SmallString<256> path(path::parent_path(config));
-      path::append(path, name);
-      files.push_back({of, path.str().str()});
-    }
-    if (model.weights)
-      for (const std::string &path : model.weights->files())
-        files.push_back({of, path});
-  }
+  for (const Program::File &file : program.files())
+    files.push_back({file.of, file.path});
   return files;
 }
 

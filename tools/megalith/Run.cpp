@@ -1,4 +1,7 @@
-#include "Executors.h"
+#include "Options.h"
+#include "Report.h"
+#include "megalith/Os/WriteFile.h"
+#include "megalith/Tools.h"
 #include "llvm/Support/Process.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -18,8 +21,9 @@ static std::vector<NamedFile> outputsOf(const RunCommand &command) {
 
 /// Options that cannot go together.
 static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
-  const bool cpu = command.device == DeviceChoice::Cpu, reference = command.device == DeviceChoice::Reference;
-  const bool kernel = cpu || command.device == DeviceChoice::Cuda;
+  const Device device = command.kernel.device;
+  const bool cpu = device == Device::Cpu, reference = device == Device::Reference;
+  const bool kernel = cpu || device == Device::Cuda;
   struct {
     bool wrong;
     const char *option, *why;
@@ -28,10 +32,10 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
        "of the replays, only that on `--device=reference` can write them"},
       {kernel && command.referenceAtGiven, "--reference-at",
        "only `--device=reference` can run the IR after any pass"},
-      {reference && !command.cuFile.empty(), "--cu", "only `--device=cuda` and `--device=cpu` run a CUDA source"},
-      {!cpu && command.schedule, "--schedule", "only `--device=cpu` has schedules"},
-      {!cpu && command.check, "--check", "only `--device=cpu` checks memory"},
-      {!command.replayFile.empty() && command.repeat > 1, "--repeat", "a replay runs once"},
+      {reference && !command.kernel.sourceFile.empty(), "--cu", "only `--device=cuda` and `--device=cpu` run a CUDA source"},
+      {!cpu && !command.session.schedule.empty(), "--schedule", "only `--device=cpu` has schedules"},
+      {!cpu && command.kernel.check && command.session.schedule.empty(), "--check", "only `--device=cpu` checks memory"},
+      {!command.replayFile.empty() && command.session.repeat > 1, "--repeat", "a replay runs once"},
   };
   for (const auto &rule : rules)
     if (rule.wrong)
@@ -42,112 +46,100 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
                                              {"--replay", command.replayFile},
                                              {"--inject-drafts", command.draftsFile},
                                              {"--ir", command.compile.irFile},
-                                             {"--cu", command.cuFile}},
+                                             {"--cu", command.kernel.sourceFile}},
                                             diags);
 }
 
-/// The GPU to run on: null means an executor on the CPU. False after an error.
-static bool openDevice(const RunCommand &command, std::optional<runtime::Device> &device, Diagnostics &diags) {
-  // What only the reference executor can do chooses it.
-  if (command.device == DeviceChoice::Reference || command.device == DeviceChoice::Cpu ||
-      (command.device == DeviceChoice::Auto && (!command.replayFile.empty() || command.referenceAtGiven)))
-    return true;
-  auto driver = runtime::Driver::open();
-  runtime::RuntimeError error = driver.error;
-  if (driver) {
-    auto opened = runtime::Device::open(**driver);
-    if (opened) {
-      device.emplace(std::move(*opened.value));
-      return true;
-    }
-    error = opened.error;
+/// The hooks of tests, and the trace to replay. False after an error.
+static bool readHooks(const RunCommand &command, const Program &program, const std::vector<Request> &requests,
+                      SessionOptions &session, Diagnostics &diags) {
+  if (!command.draftsFile.empty()) {
+    auto drafts = tools::readDrafts(program, command.draftsFile, requests);
+    if (!got(drafts, diags))
+      return false;
+    session.drafts = std::move(*drafts);
   }
-  // Without an explicit wish for the GPU, the executor that works everywhere.
-  if (command.device == DeviceChoice::Auto && command.cuFile.empty())
+  for (const std::string &text : command.corruptions) {
+    auto corruption = tools::parseCorruption(program, text, requests);
+    if (!got(corruption, diags))
+      return false;
+    session.corruptions.push_back(*corruption);
+  }
+  if (command.replayFile.empty())
     return true;
-  diags.report(diagByKebab(error.kind), {}, error.message);
-  return false;
+  auto replay = tools::readTrace(command.replayFile);
+  if (!got(replay, diags))
+    return false;
+  session.replay = std::move(*replay);
+  session.replayName = command.replayFile;
+  return true;
 }
 
-bool checkRepeat(const runtime::RunOutcome &first, const runtime::RunOutcome &again, unsigned number,
-                 Diagnostics &diags) {
-  const std::string difference = differenceOf(first, again);
-  if (!difference.empty())
-    diags.report(Diag::RepeatDiffers, {}, number, difference);
-  return difference.empty();
+static void writeTrace(const std::string &path, const std::string &trace, Diagnostics &diags) {
+  if (path == "-")
+    llvm::outs() << trace;
+  else if (const std::string why = path.empty() ? "" : os::writeFile(path, trace); !why.empty())
+    diags.report(Diag::TraceWrite, {}, fmt::format("{}: cannot write the trace: {}", path, why));
 }
 
-/// Each request that faulted or was cut off, at its line.
-static void reportUnfinished(const RunReport &report, const RunInputs &inputs, Diagnostics &diags) {
-  for (size_t i = 0; i < report.requests.size(); ++i) {
-    const RequestReport &r = report.requests[i];
-    SourceLoc loc = inputs.place(diags.sources(), i);
-    const std::string &id = inputs.requests[i].id.text;
-    if (r.finish == "fault") {
-      diags.report(Diag::RequestFaulted, loc, id, r.fault, faultText(r.fault));
-      if (!r.place.empty())
-        diags.note(placeOf(r.place, diags), fmt::format("in state `{}`, here", r.faultState));
-    } else if (r.finish == "limit") {
-      diags.report(Diag::RequestLimit, loc, id, r.tokens.size(), report.ticks);
-    }
-  }
+/// One run of the requests. nullopt after an error.
+static std::optional<Results> runSession(Session &session, std::vector<Request> requests, Diagnostics &diags) {
+  for (Request &request : requests)
+    if (!got(session.submit(std::move(request)), diags))
+      return std::nullopt;
+  auto results = session.run();
+  if (!got(results, diags))
+    return std::nullopt;
+  diags.adopt(results->messages);
+  return std::move(*results);
 }
 
 bool runCommand(const RunCommand &command, Diagnostics &diags) {
   if (!checkOptions(command, diags))
     return false;
-  driver::CompileOptions options = command.compile;
-  options.needWeights = true;
-  auto compiled = driver::compile(options, diags);
-  if (!compiled || !checkOutputs(outputsOf(command), filesRead(*compiled, diags.sources()), diags))
+  auto program = compileProgram(command.compile, diags);
+  if (!program || !checkOutputs(outputsOf(command), filesRead(*program), diags))
     return false;
-  reportAccepted(*compiled, diags);
-  auto inputs = readInputs(command, *compiled, diags);
-  if (!inputs)
+  reportAccepted(*program, diags);
+  auto requests = program->readRequests(command.requests);
+  SessionOptions options = command.session;
+  if (!got(requests, diags) || !readHooks(command, *program, *requests, options, diags))
     return false;
 
   const bool text =
       command.format == Format::Text || (command.format == Format::Auto && llvm::outs().is_displayed());
-  const bool charts = text && !compiled->module.all(ir::Op::Gauge).empty();
-  std::optional<Trace> replay;
-  if (!command.replayFile.empty()) {
-    auto file = openInput(command.replayFile, "the trace", Diag::TraceMissing, diags);
-    if (!file)
-      return false;
-    auto read = parseTrace(diags.sources().text(*file), command.replayFile);
-    if (!read) {
-      driver::reportCheckpoint(diags, read.error);
-      return false;
-    }
-    replay = std::move(*read.value);
-  }
-  const Trace *given = replay ? &*replay : nullptr;
-  std::optional<runtime::Device> device;
-  if (!openDevice(command, device, diags))
+  KernelOptions where = command.kernel;
+  // What only the reference executor can do chooses it.
+  if (where.device == Device::Auto && (!command.replayFile.empty() || command.referenceAtGiven))
+    where.device = Device::Reference;
+  where.progress = showProgress;
+  auto kernel = Kernel::load(*program, where);
+  if (!got(kernel, diags))
     return false;
-  const bool trace = charts || !command.traceFile.empty();
-  auto report = device ? runOnCuda(command, *compiled, *inputs, *device, trace, given, diags)
-                : command.device == DeviceChoice::Cpu
-                    ? runOnCpu(command, *compiled, *inputs, trace, given, diags)
-                    : runOnReference(command, *compiled, *inputs, diags, given);
-  if (!report)
+  diags.adopt(kernel->messages());
+
+  options.capacity = std::max<size_t>(1, requests->size());
+  options.trace = !command.traceFile.empty();
+  options.gauges = text;
+  options.logits = !command.logitsFile.empty();
+  if (kernel->device() == Device::Cpu && !command.watchdogGiven)
+    options.watchdogSeconds = 0; // the executor sees by itself that nothing moves
+  options.progress = showProgress;
+  auto session = Session::open(*kernel, options);
+  if (!got(session, diags))
+    return false;
+  auto results = runSession(*session, std::move(*requests), diags);
+  if (!results)
     return false;
 
-  report->accepted = report->trace.accepted = compiled->accepted();
-  if (!command.kvHash) // `--repeat` and schedules take the hashes only to compare them
-    for (TraceTick &tick : report->trace.ticks)
-      for (TracePass &pass : tick.passes)
-        pass.kvHash.clear();
-  if (command.traceFile == "-")
-    llvm::outs() << formatTrace(report->trace);
-  else if (!command.traceFile.empty())
-    if (auto written = writeTrace(command.traceFile, report->trace); !written)
-      driver::reportCheckpoint(diags, written.error);
+  writeTrace(command.traceFile, results->trace, diags);
+  const RunReport report{*program, *kernel, session->requests(), *results};
   if (!command.logitsFile.empty())
-    writeOutput(command.logitsFile, formatLogits(*report, inputs->requests, inputs->vocab), diags);
-  llvm::outs() << (text ? formatText(*report, inputs->requests, inputs->byteVocabulary)
-                        : formatJson(*report, inputs->requests, inputs->byteVocabulary));
-  reportUnfinished(*report, *inputs, diags);
+    writeOutput(command.logitsFile, formatLogits(report), diags);
+  llvm::outs() << (text ? formatText(report) : formatJson(report));
+  for (size_t i = 0; i < results->requests.size(); ++i)
+    if (auto error = session->explain(*results, i))
+      diags.adopt(*error);
   return !diags.hasErrors();
 }
 

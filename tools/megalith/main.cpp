@@ -2,6 +2,7 @@
 #include "Numbers.h"
 #include "Options.h"
 #include "Usage.h"
+#include "megalith/Tools.h"
 #include "megalith/Support/Tool.h"
 #include "megalith/Text/Text.h"
 #include "llvm/Support/CommandLine.h"
@@ -84,12 +85,12 @@ Option<std::string> requests("requests", cl::value_desc("file.jsonl"), cl::Requi
                              cl::desc("One request per line: {\"id\", \"tokens\" or \"text\", \"max_new_tokens\", "
                                       "\"eos\", \"priority\"}"),
                              RUN);
-Option<DeviceChoice> device(
-    "device", cl::desc("Where to run (default: auto)"), cl::init(DeviceChoice::Auto),
-    cl::values(clEnumValN(DeviceChoice::Auto, "auto", "a GPU if there is one, else the reference executor"),
-              clEnumValN(DeviceChoice::Cuda, "cuda", "the GPU: one persistent kernel"),
-              clEnumValN(DeviceChoice::Cpu, "cpu", "the emitted source on the CPU"),
-              clEnumValN(DeviceChoice::Reference, "reference", "the reference executor: the IR, without a kernel")),
+Option<Device> device(
+    "device", cl::desc("Where to run (default: auto)"), cl::init(Device::Auto),
+    cl::values(clEnumValN(Device::Auto, "auto", "a GPU if there is one, else the reference executor"),
+              clEnumValN(Device::Cuda, "cuda", "the GPU: one persistent kernel"),
+              clEnumValN(Device::Cpu, "cpu", "the emitted source on the CPU"),
+              clEnumValN(Device::Reference, "reference", "the reference executor: the IR, without a kernel")),
     RUN);
 Option<std::string> schedule("schedule", cl::value_desc("schedule"),
                              cl::desc("On cpu: the order of the threads, checked as with --check: round-robin, "
@@ -154,9 +155,9 @@ WholeNumber<int64_t> benchRepeats(
     cl::desc("Runs of each combination, behind one that does not count; medians are printed (default: 5)"), BENCH);
 Option<bool> benchPrefill("prefill", cl::desc("Feed the prompts; otherwise their K and V are in the pool, random"),
                           BENCH);
-Option<DeviceChoice> benchDevice("device", cl::desc("Where to run (default: cuda)"), cl::init(DeviceChoice::Cuda),
-                                 cl::values(clEnumValN(DeviceChoice::Cuda, "cuda", "the GPU"),
-                                            clEnumValN(DeviceChoice::Cpu, "cpu",
+Option<Device> benchDevice("device", cl::desc("Where to run (default: cuda)"), cl::init(Device::Cuda),
+                                 cl::values(clEnumValN(Device::Cuda, "cuda", "the GPU"),
+                                            clEnumValN(Device::Cpu, "cpu",
                                                        "the same source on the CPU: ticks and phases, no times")),
                                  BENCH);
 Option<bool> benchPhases("phases", cl::desc("Run once more with stamps, and print how long each phase takes"), BENCH);
@@ -254,7 +255,7 @@ bool checkTexts(Diagnostics &diags) {
 }
 
 /// `[NAME=]DIR`, each name once.
-bool readModels(driver::CompileOptions &options, Diagnostics &diags) {
+bool readModels(ProgramOptions &options, Diagnostics &diags) {
   std::set<std::string> names;
   for (const std::string &text : modelDirs) {
     // A name has no path separator, so `./a=b` is a directory.
@@ -275,22 +276,20 @@ bool readModels(driver::CompileOptions &options, Diagnostics &diags) {
   return true;
 }
 
-bool fillCommon(driver::CompileOptions &options, Diagnostics &diags) {
+bool fillCommon(ProgramOptions &options, Diagnostics &diags) {
   if (!checkTexts(diags) || !readModels(options, diags))
     return false;
   options.file = pipelineFile;
-  for (const std::string &setting : planSettings)
-    options.planSettings.push_back(setting);
+  options.plan.assign(planSettings.begin(), planSettings.end());
   options.accept.assign(acceptNames.begin(), acceptNames.end());
-  if (!profile.empty())
-    options.profile = profile;
+  options.profile = profile;
   options.irFile = irFile;
   options.printAfterAll = printAfterAll;
   options.timePasses = timePasses;
   options.sink = [](const std::string &text) {
     errs() << (errs().is_displayed() ? text::printableLines(text) : text);
   };
-  return splitPairs(sets, "set", options.sets, diags);
+  return splitPairs(sets, "set", options.params, diags);
 }
 
 bool compileMain(Diagnostics &diags) {
@@ -299,8 +298,8 @@ bool compileMain(Diagnostics &diags) {
     return false;
   if (!archNumber(diags))
     return false;
-  if (const plan::DeviceProfile *ofArch = profile.empty() ? plan::findProfileOfArch(arch) : nullptr)
-    command.compile.profile = ofArch->name;
+  if (profile.empty())
+    command.compile.profile = profileOfArch(std::string_view(arch));
   command.compile.stopAfter = stopAfter;
   command.emit = emitLevel;
   command.emitGiven = emitLevel.getNumOccurrences() > 0;
@@ -315,57 +314,54 @@ bool runMain(Diagnostics &diags) {
   RunCommand command;
   if (!fillCommon(command.compile, diags))
     return false;
-  if (schedule.getNumOccurrences()) {
-    command.schedule = parseSchedule(schedule);
-    if (!command.schedule) {
-      diags.report(Diag::BadOption, {}, "--schedule " + schedule, std::string("expected ") + scheduleForm);
-      return false;
-    }
+  if (schedule.getNumOccurrences() && !tools::isSchedule(std::string_view(schedule))) {
+    diags.report(Diag::BadOption, {}, "--schedule " + schedule, std::string("expected ") + tools::scheduleForm);
+    return false;
   }
-  command.check = check;
-  const auto number = cpuArchNumber(device == DeviceChoice::Cpu, diags);
+  const auto number = cpuArchNumber(device == Device::Cpu, diags);
   if (!number)
     return false;
-  command.cpuArch = *number;
-  command.profileGiven = !profile.empty();
+  command.compile.stopAfter = referenceAt;
+  command.referenceAtGiven = !referenceAt.empty();
+  command.kernel.device = device;
+  command.kernel.cpuArch = *number;
+  command.kernel.check = check || !schedule.empty();
+  command.kernel.sourceFile = cuFile;
   command.requests = requests;
-  command.device = device;
   command.format = format;
   command.traceFile = traceFile;
   command.replayFile = replayFile;
-  command.replayEpsilon = replayEpsilon;
-  command.compile.stopAfter = referenceAt;
-  command.referenceAtGiven = !referenceAt.empty();
-  command.cuFile = cuFile;
   command.logitsFile = logitsFile;
-  command.maxTicks = maxTicks;
-  if (shufflePages.given())
-    command.shufflePages = uint64_t(shufflePages);
-  command.kvHash = kvHash;
   command.draftsFile = draftsFile;
   command.corruptions.assign(corruptions.begin(), corruptions.end());
-  command.delaySeed = delaySeed;
-  command.watchdogSeconds = watchdog;
   command.watchdogGiven = watchdog.given();
-  command.repeat = repeat;
+  SessionOptions &session = command.session;
+  session.schedule = schedule;
+  session.replayEpsilon = replayEpsilon;
+  session.maxTicks = maxTicks;
+  if (shufflePages.given())
+    session.shufflePages = uint64_t(shufflePages);
+  session.kvHash = kvHash;
+  session.delaySeed = delaySeed;
+  session.watchdogSeconds = watchdog;
+  session.repeat = repeat;
   return runCommand(command, diags);
 }
 
 bool exploreMain(Diagnostics &diags) {
   ExploreCommand command;
-  if (!fillCommon(command.run.compile, diags))
+  if (!fillCommon(command.compile, diags))
     return false;
   const auto number = archNumber(diags);
   if (!number)
     return false;
-  command.run.cpuArch = *number;
-  command.run.profileGiven = !profile.empty();
-  command.run.requests = exploreRequests;
-  command.run.cuFile = cuFile;
+  command.cpuArch = *number;
+  command.requests = exploreRequests;
+  command.cuFile = cuFile;
   if (shufflePages.given())
-    command.run.shufflePages = uint64_t(shufflePages);
-  command.run.draftsFile = draftsFile;
-  command.run.replayEpsilon = replayEpsilon;
+    command.shufflePages = uint64_t(shufflePages);
+  command.draftsFile = draftsFile;
+  command.replayEpsilon = replayEpsilon;
   command.seeds = seeds;
   command.firstSeed = firstSeed;
   return exploreCommand(command, diags);
@@ -393,12 +389,11 @@ bool benchMain(Diagnostics &diags) {
       !numbersOf(benchContexts, "context", 128, command.contexts, diags) ||
       !numbersOf(benchBatches, "batch", 1, command.batches, diags))
     return false;
-  command.cpu = benchDevice == DeviceChoice::Cpu;
+  command.cpu = benchDevice == Device::Cpu;
   const auto number = cpuArchNumber(command.cpu, diags);
   if (!number)
     return false;
   command.cpuArch = *number;
-  command.profileGiven = !profile.empty();
   command.config = benchConfig;
   command.tokens = benchTokens;
   command.repeats = benchRepeats;
@@ -436,7 +431,7 @@ int megalithMain(int argc, char **argv) {
   cl::HideUnrelatedOptions(category, runSub);
   cl::HideUnrelatedOptions(category, exploreSub);
   cl::HideUnrelatedOptions(category, benchSub);
-  cl::SetVersionPrinter([](raw_ostream &os) { os << "megalith " MEGALITH_VERSION "\n"; });
+  cl::SetVersionPrinter([](raw_ostream &os) { os << "megalith " << version() << "\n"; });
   SourceFiles sources;
   Diagnostics diags(sources);
   if (!understood({argv + 1, argv + argc}, diags)) {

@@ -2,7 +2,7 @@
 #ifndef MEGALITH_CHECKPOINT_REQUESTS_H
 #define MEGALITH_CHECKPOINT_REQUESTS_H
 
-#include "megalith/Checkpoint/RequestId.h"
+#include "megalith/Request.h"
 #include "megalith/Checkpoint/Result.h"
 #include <cstdint>
 #include <string>
@@ -10,20 +10,6 @@
 #include <vector>
 
 namespace megalith {
-
-/// One line of a requests file.
-struct Request {
-  RequestId id;
-  /// The prompt; never empty.
-  std::vector<int32_t> tokens;
-  int64_t maxNewTokens = 0;
-  /// Overrides the checkpoint's set when present; may be empty (no token ends
-  /// the request).
-  std::optional<std::vector<int32_t>> eos;
-  int32_t priority = 0;
-  /// Where the request stands in its file, from 1.
-  unsigned line = 0;
-};
 
 /// A file has at most so many requests, and a line of it so many bytes.
 constexpr size_t MaxRequests = 1'000'000;

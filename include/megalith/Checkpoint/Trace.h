@@ -7,7 +7,7 @@
 #ifndef MEGALITH_CHECKPOINT_TRACE_H
 #define MEGALITH_CHECKPOINT_TRACE_H
 
-#include "megalith/Checkpoint/RequestId.h"
+#include "megalith/Request.h"
 #include "megalith/Checkpoint/Result.h"
 #include "megalith/IR/Row.h"
 #include <map>

@@ -28,6 +28,7 @@ struct CompileOptions {
   std::vector<std::string> planSettings;                   ///< `--plan key=value`
   std::vector<std::string> accept;                         ///< `--accept`: keys and tensors, on the user's word
   std::string profile = "h200";                            ///< `--device-profile`
+  bool profileGiven = false;                               ///< it was asked for: a device chooses no other
   std::string irFile;                                      ///< start from this IR instead of the YAML
   std::string stopAfter;                                   ///< last pass to run; empty = all
   bool needWeights = false; ///< open model.safetensors and check every tensor

@@ -9,6 +9,7 @@
 
 #include "megalith/Checkpoint/Replay.h"
 #include "megalith/IR/IR.h"
+#include "megalith/Request.h"
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -25,15 +26,6 @@ struct WeightSource {
   /// as the source; sets `shape`. Null when that model has no such tensor.
   virtual const uint16_t *find(const std::string &model, const std::string &tensorName,
                                std::vector<int64_t> &shape) = 0;
-};
-
-/// Test hook: before tick `tick`, sets `field` of `request`. A scalar field gets
-/// the value, a sequence field the length, `state` the state's number.
-struct CorruptField {
-  int64_t tick = 0;
-  int32_t request = 0;
-  std::string field;
-  int64_t value = 0;
 };
 
 struct Progress {
@@ -54,16 +46,8 @@ struct Options {
   /// Test hook: per request the future tokens that `ngram_lookup` proposes in
   /// place of looking up: [generated, generated + width).
   std::vector<std::vector<int32_t>> oracleDrafts;
-  std::vector<CorruptField> corruptions;
+  std::vector<Corruption> corruptions;
   std::function<void(const Progress &)> progress; ///< called after each tick
-};
-
-struct RequestInput {
-  RequestId id;
-  std::vector<int32_t> tokens; ///< the prompt; not empty
-  int64_t maxNewTokens = 0;
-  std::vector<int32_t> eos;
-  int32_t priority = 0;
 };
 
 struct RequestResult {
@@ -90,7 +74,7 @@ struct RunResult {
 
 /// Runs `requests` to their ends. The module must have been verified.
 RunResult run(const ir::Module &module, WeightSource &weights,
-              const std::vector<RequestInput> &requests,
+              const std::vector<Request> &requests,
               const Options &options = {});
 
 } // namespace megalith::reference

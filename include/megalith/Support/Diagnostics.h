@@ -18,6 +18,7 @@
 #ifndef MEGALITH_SUPPORT_DIAGNOSTICS_H
 #define MEGALITH_SUPPORT_DIAGNOSTICS_H
 
+#include "megalith/Error.h"
 #include "megalith/Os/ReadFile.h"
 #include "megalith/Support/SourceLoc.h"
 #include "megalith/Text/Text.h"
@@ -50,7 +51,7 @@ const DiagInfo &diagInfo(Diag id);
 /// from libraries that do not know this list.
 Diag diagByKebab(llvm::StringRef kebab);
 
-/// The files a compilation reads. A SourceLoc names one by index.
+/// The files a compilation reads. A SourceLoc names one by index. A copy shares the texts.
 class SourceFiles {
 public:
   /// Registers a file's text and returns its index.
@@ -58,6 +59,8 @@ public:
   /// Reads a file from disk (os::readFile); nothing, and why, when it cannot be read. A file
   /// that was read under this name before is that one: a pipe gives its text a single time.
   std::optional<uint32_t> open(const std::string &path, std::string &reason, uint64_t most = os::sourceBytes);
+  /// Gives `path` this text: open() takes it in place of the disk's.
+  void give(const std::string &path, std::string text);
   /// The file of this name that was registered last.
   std::optional<uint32_t> find(llvm::StringRef name) const;
   llvm::StringRef name(uint32_t file) const;
@@ -71,12 +74,13 @@ public:
   std::optional<uint32_t> named(llvm::StringRef spelled) const;
 
 private:
+  uint32_t add(std::string name, std::string text, bool opened);
   struct File {
     std::string name, text;
     bool opened = false; ///< read from disk
     std::vector<size_t> lineStarts;
   };
-  std::vector<std::unique_ptr<File>> files;
+  std::vector<std::shared_ptr<const File>> files;
 };
 
 /// Collects and renders diagnostics. One per compilation.
@@ -118,6 +122,11 @@ public:
   /// All messages so far, in order, with source lines and carets. No byte of it but the
   /// newlines controls a terminal.
   std::string render() const;
+  /// The same as data.
+  Messages messages() const;
+  /// Adds messages that others have made, as if they had been reported here.
+  void adopt(const Messages &messages);
+  void adopt(const Error &error);
 
 private:
   /// An argument of a message; a text is cut before it hides the rest of the message.
@@ -129,14 +138,17 @@ private:
   }
   static std::string cut(llvm::StringRef text);
   /// Whether one more of `id` is shown.
-  bool count(Diag id);
+  bool count(Diag id) { return count(diagInfo(id).severity); }
+  bool count(Severity severity);
   void add(Diag id, SourceLoc loc, std::string text);
   struct Entry {
     Diag id;
     bool isNote;
     SourceLoc loc;
     std::string text;
+    std::optional<Error> adopted = {};
   };
+  std::string render(const Entry &entry) const;
   SourceFiles &files;
   std::vector<Entry> entries;
   std::set<std::pair<Diag, std::string>> once; ///< of reportOnce, as long as errors are shown

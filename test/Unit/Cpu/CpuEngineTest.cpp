@@ -7,7 +7,7 @@
 using namespace megalith;
 using namespace megalith::cpu;
 using runtime::RunOptions;
-using runtime::RunRequest;
+using megalith::Request;
 
 namespace {
 
@@ -92,7 +92,7 @@ protected:
   int kernels = 0;
 };
 
-const std::vector<RunRequest> one = {{"a", {1, 2}, 1, {}, 0}};
+const std::vector<Request> one = {{"a", {1, 2}, 1, {}, 0}};
 
 TEST_F(CpuEngineTest, NotASharedObject) {
   const std::string path = dir.write("text.so", "no code");
@@ -169,7 +169,7 @@ TEST_F(CpuEngineTest, SaysWhatDoesNotFit) {
 
 TEST_F(CpuEngineTest, EveryRunStartsAnew) {
   auto engine = load(kernel());
-  const std::vector<RunRequest> two = {{"b", {3}, 2, {}, 0}, {"c", {4}, 2, {}, 0}};
+  const std::vector<Request> two = {{"b", {3}, 2, {}, 0}, {"c", {4}, 2, {}, 0}};
   // Checked and not, the same requests and others: nothing of a run is left in the next.
   for (bool check : {false, true, true, false})
     for (int times = 0; times < 2; ++times) {

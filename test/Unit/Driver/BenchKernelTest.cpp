@@ -90,7 +90,7 @@ TEST_F(BenchKernelTest, AStampedKernelRunsOnRandomWeights) {
                                              "down0", "wq_wk_wv operand1", "wq_wk_wv1", "attention1", "wo1", "gate_up operand1", "gate_up1",
                                              "down1", "head operand", "head", "results"}));
 
-  const std::vector<runtime::RunRequest> requests = {{"a", {1, 2, 3, 4, 5, 6, 7}, 3, {}, 0},
+  const std::vector<Request> requests = {{"a", {1, 2, 3, 4, 5, 6, 7}, 3, {}, 0},
                                                      {"b", {9}, 3, {}, 0},
                                                      {"c", std::vector<int32_t>(30, 5), 2, {}, 0}};
   runtime::RunOptions how;

@@ -54,7 +54,7 @@ protected:
     golden = nlohmann::json::parse(file);
   }
 
-  std::vector<reference::RequestResult> decode(const std::vector<reference::RequestInput> &requests) {
+  std::vector<reference::RequestResult> decode(const std::vector<Request> &requests) {
     Weights weights(*compiled->models[0].weights);
     reference::Options options;
     options.keepLogits = true;
@@ -100,14 +100,14 @@ TEST_F(TransformersTest, tokensAndLogitsOfTheDemoModel) {
   Errors errors;
   std::vector<size_t> done(golden["prompts"].size(), 0);
   for (bool more = true; more;) {
-    std::vector<reference::RequestInput> requests;
+    std::vector<Request> requests;
     std::vector<size_t> promptOf;
     for (size_t i = 0; i < done.size(); ++i) {
       const nlohmann::json &prompt = golden["prompts"][i];
       if (done[i] == prompt["greedy"].size())
         continue;
       // Behind a near tie we go on from the golden's token.
-      reference::RequestInput r;
+      Request r;
       r.id = std::to_string(i);
       r.tokens = prompt["tokens"].get<std::vector<int32_t>>();
       for (size_t j = 0; j < done[i]; ++j)

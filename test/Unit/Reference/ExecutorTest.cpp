@@ -53,7 +53,7 @@ TEST(Executor, StopsAtEosAndAppendsIt) {
   auto requests = prompts(1, 20);
   RunResult free = run(autoregressive({}), requests);
   int32_t eos = free.requests[0].tokens[5];
-  requests[0].eos = {eos};
+  requests[0].eos = std::vector<int32_t>{eos};
   RunResult result = run(autoregressive({}), requests);
   const auto &all = free.requests[0].tokens;
   size_t first = std::find(all.begin(), all.end(), eos) - all.begin();

@@ -14,7 +14,7 @@ namespace tiny {
 
 using namespace megalith;
 using reference::Options;
-using reference::RequestInput;
+using megalith::Request;
 using reference::RunResult;
 
 constexpr int vocab = 40, hidden = 32, heads = 4, kvHeads = 2, dim = 8, ffn = 48, layers = 2;
@@ -423,11 +423,11 @@ inline ir::Module parse(const std::string &text) {
   return std::move(*module);
 }
 
-inline std::vector<RequestInput> prompts(int count, int64_t budget) {
+inline std::vector<Request> prompts(int count, int64_t budget) {
   std::mt19937 random(3);
-  std::vector<RequestInput> requests;
+  std::vector<Request> requests;
   for (int i = 0; i < count; ++i) {
-    RequestInput r;
+    Request r;
     r.id = fmt::format("r{}", i);
     for (int j = 0; j < 1 + i * 4; ++j)
       r.tokens.push_back(static_cast<int32_t>(random() % vocab));
@@ -437,7 +437,7 @@ inline std::vector<RequestInput> prompts(int count, int64_t budget) {
   return requests;
 }
 
-inline RunResult run(const std::string &text, const std::vector<RequestInput> &requests,
+inline RunResult run(const std::string &text, const std::vector<Request> &requests,
                      Options options = {}) {
   Weights weights;
   options.maxTicks = std::min<int64_t>(options.maxTicks, 5000);

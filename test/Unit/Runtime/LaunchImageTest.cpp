@@ -11,13 +11,15 @@ namespace abi = megalith::abi;
 
 static_assert(sizeof(abi::RequestHeader) == 96);
 
-const std::vector<RunRequest> twoRequests = {{"a", {1, 2, 3}, 4, {4}, 7}, {"b", {0}, 2, {}, 0}};
+using megalith::Request;
+
+const std::vector<Request> twoRequests = {{"a", {1, 2, 3}, 4, std::vector<int32_t>{4}, 7}, {"b", {0}, 2, {}, 0}};
 
 class LaunchImageTest : public ::testing::Test {
 protected:
   LaunchImageTest() : manifest(*Manifest::parse(tinyManifest())) {}
 
-  LaunchImage build(const std::vector<RunRequest> &requests, const RunOptions &options = {}) {
+  LaunchImage build(const std::vector<Request> &requests, const RunOptions &options = {}) {
     auto image = LaunchImage::build(manifest, requests, options);
     EXPECT_TRUE(image) << image.error.message;
     return std::move(*image.value);

@@ -5,7 +5,7 @@
 #include <dlfcn.h>
 #include <map>
 
-namespace megalith::tool {
+namespace megalith::api {
 
 using jit::Frame;
 namespace json = llvm::json;
@@ -198,4 +198,4 @@ void reportFinding(const cpu::Finding &finding, const std::string &manifest, Dia
     diags.note(yamlLine(frames[i], diags.sources()), describe(finding.parties[i], frames[i], names));
 }
 
-} // namespace megalith::tool
+} // namespace megalith::api

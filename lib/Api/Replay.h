@@ -1,12 +1,12 @@
 //===- Replay.h - runs that take the results of a trace -------------------===//
-#ifndef MEGALITH_TOOLS_REPLAY_H
-#define MEGALITH_TOOLS_REPLAY_H
+#ifndef MEGALITH_LIB_API_REPLAY_H
+#define MEGALITH_LIB_API_REPLAY_H
 
 #include "megalith/Checkpoint/Replay.h"
 #include "megalith/Support/Diagnostics.h"
 #include "runtime/Run.h"
 
-namespace megalith::tool {
+namespace megalith::api {
 
 /// Reports `replay-differs` with the first mismatch, or the first difference of the traces.
 /// `executor` names whose argmax `ReplayMismatch::got` is.
@@ -17,5 +17,5 @@ void reportReplay(const std::vector<ReplayMismatch> &mismatches, const std::stri
 /// traces; reports the same.
 void checkKernelReplay(const runtime::RunOutcome &run, const Trace &given, double epsilon, Diagnostics &diags);
 
-} // namespace megalith::tool
+} // namespace megalith::api
 #endif

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
-namespace megalith::tool {
+namespace megalith::api {
 
 static std::string describe(const ReplayMismatch &m, const char *executor) {
   if (m.row < 0)
@@ -43,4 +43,4 @@ void checkKernelReplay(const runtime::RunOutcome &run, const Trace &given, doubl
   reportReplay(mismatches, compareTraces(run.trace, given), "the kernel", diags);
 }
 
-} // namespace megalith::tool
+} // namespace megalith::api

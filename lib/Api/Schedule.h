@@ -1,17 +1,14 @@
 //===- Schedule.h - schedules of the CPU executor as text -----------------===//
-#ifndef MEGALITH_TOOLS_SCHEDULE_H
-#define MEGALITH_TOOLS_SCHEDULE_H
+#ifndef MEGALITH_LIB_API_SCHEDULE_H
+#define MEGALITH_LIB_API_SCHEDULE_H
 
 #include "llvm/ADT/StringRef.h"
 #include "runtime/cpu/Executor.h"
 
-namespace megalith::tool {
-
-/// What parseSchedule reads.
-constexpr const char *scheduleForm = "round-robin|random:SEED|pct:SEED[:CHANGES], each with an optional @PREFIX";
+namespace megalith::api {
 
 /// `random:7@1000`: the first 1000 decisions that seed 7 makes. nullopt when it is none.
 std::optional<cpu::Schedule> parseSchedule(llvm::StringRef text);
 
-} // namespace megalith::tool
+} // namespace megalith::api
 #endif

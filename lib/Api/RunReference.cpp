@@ -1,12 +1,12 @@
-#include "EngineRun.h"
-#include "Executors.h"
+//===- RunReference.cpp - runs on the reference executor ------------------===//
 #include "Replay.h"
+#include "State.h"
 #include "megalith/Reference/Executor.h"
 #include <chrono>
 #include <cstring>
 #include <map>
 
-namespace megalith::tool {
+namespace megalith::api {
 
 namespace {
 
@@ -38,22 +38,21 @@ private:
 
 } // namespace
 
-static reference::Options optionsFor(const RunCommand &command, const RunInputs &inputs) {
-  reference::Options options;
-  if (command.maxTicks > 0)
-    options.maxTicks = command.maxTicks;
-  options.shufflePages = command.shufflePages;
-  options.replayEpsilon = command.replayEpsilon;
-  options.keepLogits = !command.logitsFile.empty() || command.repeat > 1;
-  options.hashKv = command.kvHash || command.repeat > 1;
-  options.oracleDrafts = inputs.drafts;
-  for (const RunInputs::Corruption &c : inputs.corruptions)
-    options.corruptions.push_back({c.tick, c.request, c.field, c.value});
-  options.progress = [](const reference::Progress &p) {
-    showProgress(fmt::format("reference executor: tick {}, {} rows, {} of {} requests done", p.ticks, p.rows,
-                             p.finished, p.requests));
+static reference::Options optionsFor(const SessionOptions &options) {
+  reference::Options out;
+  if (options.maxTicks > 0)
+    out.maxTicks = options.maxTicks;
+  out.shufflePages = options.shufflePages;
+  out.replayEpsilon = options.replayEpsilon;
+  out.keepLogits = options.logits || options.repeat > 1;
+  out.hashKv = options.kvHash || options.repeat > 1;
+  out.oracleDrafts = options.drafts;
+  out.corruptions = options.corruptions;
+  out.progress = [&options](const reference::Progress &p) {
+    tell(options.progress, fmt::format("reference executor: tick {}, {} rows, {} of {} requests done", p.ticks, p.rows,
+                                       p.finished, p.requests));
   };
-  return options;
+  return out;
 }
 
 static runtime::RunOutcome outcomeOf(reference::RunResult &&result) {
@@ -83,21 +82,19 @@ static bool weightsStayed(const driver::Compilation &compiled, Diagnostics &diag
   return true;
 }
 
-std::optional<RunReport> runOnReference(const RunCommand &command, const driver::Compilation &compiled,
-                                        const RunInputs &inputs, Diagnostics &diags, const Trace *replay) {
-  std::vector<reference::RequestInput> requests;
-  for (const Request &r : inputs.requests)
-    requests.push_back({r.id, r.tokens, r.maxNewTokens, *r.eos, r.priority});
-  reference::Options options = optionsFor(command, inputs);
+std::optional<runtime::RunOutcome> executeOnReference(const Program::State &program, const SessionOptions &session,
+                                                      const std::vector<Request> &requests, const Trace *replay,
+                                                      Diagnostics &diags) {
+  reference::Options options = optionsFor(session);
   options.replay = replay;
-  CheckpointWeights weights(compiled);
+  CheckpointWeights weights(program.compiled);
   std::optional<runtime::RunOutcome> first;
-  for (unsigned i = 1; i <= command.repeat; ++i) {
+  for (unsigned i = 1; i <= session.repeat; ++i) {
     auto start = std::chrono::steady_clock::now();
-    reference::RunResult result = reference::run(compiled.module, weights, requests, options);
-    clearProgress();
+    reference::RunResult result = reference::run(program.compiled.module, weights, requests, options);
+    tell(session.progress, "");
     // Results of weights that were other ones in between are none.
-    if (!weightsStayed(compiled, diags))
+    if (!weightsStayed(program.compiled, diags))
       return std::nullopt;
     if (!result.error.empty()) {
       diags.report(Diag::ExecutorError, {}, result.error);
@@ -112,7 +109,7 @@ std::optional<RunReport> runOnReference(const RunCommand &command, const driver:
     else if (!checkRepeat(*first, outcome, i, diags))
       break;
   }
-  return reportOf(std::move(*first), "reference");
+  return first;
 }
 
-} // namespace megalith::tool
+} // namespace megalith::api

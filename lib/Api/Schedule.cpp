@@ -1,7 +1,7 @@
 #include "Schedule.h"
 #include "llvm/ADT/SmallVector.h"
 
-namespace megalith::tool {
+namespace megalith::api {
 
 std::optional<cpu::Schedule> parseSchedule(llvm::StringRef text) {
   cpu::Schedule schedule;
@@ -22,4 +22,4 @@ std::optional<cpu::Schedule> parseSchedule(llvm::StringRef text) {
   return schedule;
 }
 
-} // namespace megalith::tool
+} // namespace megalith::api

@@ -1,0 +1,339 @@
+//===- Api.h - compile a pipeline, load its kernel, run requests -*- C++ -*-===//
+//
+//   auto program = megalith::Program::compile({.file = "p.yaml", .models = {{"", "models/demo"}}});
+//   auto kernel = megalith::Kernel::load(*program, {.device = megalith::Device::Cpu});
+//   auto session = megalith::Session::open(*kernel);
+//   session->submit({.id = "a", .tokens = {73, 110}, .maxNewTokens = 8});
+//   auto results = session->run();
+//
+// Needs the standard library only: no LLVM, no yaml-cpp, no CUDA toolkit. docs/library.md
+// explains it; megalith/megalith.h has the same for C.
+//
+// Errors. A function that can fail returns Expected<T>: the value, or the Messages that say
+// why there is none. Nothing is thrown, no memory that is short included (`out-of-memory`),
+// and a fault of the library itself is an Error of the kind `internal-error`. What does not
+// prevent the value, as a warning, is in `messages()` of what was made.
+//
+// Threads. A Program, the kernels made of it and their sessions are for one thread at a
+// time. Session::start() runs the kernel on a thread of its own.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_API_H
+#define MEGALITH_API_H
+
+#include "megalith/Error.h"
+#include "megalith/Export.h"
+#include "megalith/Request.h"
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace megalith {
+
+/// A value, or the messages that say why there is none.
+template <class T> class [[nodiscard]] Expected {
+public:
+  Expected(T value) : held(std::move(value)) {}
+  Expected(Messages errors) : why(std::move(errors)) {}
+
+  explicit operator bool() const { return held.has_value(); }
+  /// Only when there is one.
+  T &operator*() { return *held; }
+  const T &operator*() const { return *held; }
+  T *operator->() { return &*held; }
+  const T *operator->() const { return &*held; }
+
+  /// Empty when there is a value.
+  const Messages &errors() const { return why; }
+
+private:
+  std::optional<T> held;
+  Messages why;
+};
+
+/// What a function without a result returns.
+struct Done {};
+using Status = Expected<Done>;
+
+/// Of the library; "0.2.0".
+MEGALITH_API std::string version();
+
+//===----------------------------------------------------------------------===//
+// Program
+//===----------------------------------------------------------------------===//
+
+/// What to compile.
+struct ProgramOptions {
+  /// Path of the pipeline. Paths of model files in it are relative to its folder.
+  std::string file;
+  /// Texts in place of files, by path: the pipeline `file`, a model file, or both. What is not
+  /// here is read from disk.
+  std::map<std::string, std::string> texts = {};
+  /// Checkpoints: the name of a model of the pipeline, or "" for all that have none of their
+  /// own, and a folder with config.json and model.safetensors.
+  std::vector<std::pair<std::string, std::string>> models = {};
+  /// Other values of the file's params.
+  std::vector<std::pair<std::string, std::string>> params = {};
+  /// The device to plan for: h200, h100, a100, b200, cpu. Empty: that on which the kernel is
+  /// loaded, and h200 for source() and binary().
+  std::string profile = {};
+  /// Tunes the plan, `key=value` (docs/compiler.md). Never changes a result.
+  std::vector<std::string> plan = {};
+  /// Keys of config.json, and tensors, to take although the model file does not understand them.
+  std::vector<std::string> accept = {};
+  /// Open and check the weights. A program without them can be looked at and not run.
+  bool weights = true;
+
+  // --- for those who look into the compiler
+  std::string irFile = {};      ///< start from this IR in place of the YAML's
+  std::string stopAfter = {};   ///< the last pass to run; `lower`: none
+  bool printAfterAll = false;   ///< give the IR after each pass to `sink`
+  bool timePasses = false;      ///< and the times of the passes
+  std::function<void(const std::string &)> sink = nullptr;
+};
+
+/// What a device is given.
+struct Source {
+  std::string cuda;     ///< the kernel's text
+  std::string fileName; ///< what compilers call it
+  std::string manifest; ///< JSON: launch, request layout, weights, pools
+  std::string plan;     ///< for a reader
+};
+
+/// An assembled kernel.
+struct Binary {
+  std::string code; ///< the cubin
+  std::string ptx;  ///< when it was asked for
+  struct Resources {
+    std::string kernel;
+    int registers = 0, spillStores = 0, spillLoads = 0, stackBytes = 0, sharedBytes = 0;
+  };
+  std::vector<Resources> kernels;
+  double milliseconds = 0;
+  bool cacheHit = false;
+  Messages messages; ///< warnings
+};
+
+struct BinaryOptions {
+  std::string arch = "sm_90a";
+  bool ptx = false;
+  std::string sourceFile = {}; ///< this edited source in place of the emitted one
+};
+
+/// A compiled pipeline.
+class MEGALITH_API Program {
+public:
+  static Expected<Program> compile(const ProgramOptions &options);
+
+  /// Warnings of the compilation.
+  const Messages &messages() const;
+  /// Of the pipeline.
+  std::string name() const;
+  /// Keys and tensors that were taken on the user's word.
+  std::vector<std::string> accepted() const;
+  /// A param's value; nullopt when there is none of this name.
+  std::optional<int64_t> param(std::string_view name) const;
+  /// Of the (first) model: tokens, whether token i below 256 is the byte i, positions that it
+  /// was made for, tokens that end a text.
+  int64_t vocabulary() const;
+  bool byteVocabulary() const;
+  std::optional<double> positions() const;
+  std::vector<int32_t> eos() const;
+  /// The path of its config.json.
+  std::string configFile() const;
+
+  /// The YAML files as they were read, and the IR: control, models or both.
+  std::string ast() const;
+  enum class Ir { All, Control, Models };
+  std::string ir(Ir part = Ir::All) const;
+  /// Plans for the options' profile and writes the source.
+  Expected<Source> source() const;
+  /// Compiles the source with NVRTC, or takes it out of the kernel cache.
+  Expected<Binary> binary(const BinaryOptions &options) const;
+
+  /// Reads requests, one JSON object a line (docs/running.md), and checks that each can ever
+  /// run. Their `eos` is set.
+  Expected<std::vector<Request>> readRequests(const std::string &path) const;
+  Expected<std::vector<Request>> parseRequests(const std::string &text, const std::string &name = "<requests>") const;
+
+  /// A file that the compilation has read, or that belongs to a checkpoint that it read.
+  struct File {
+    std::string of, path;
+  };
+  std::vector<File> files() const;
+
+  struct State;
+  explicit Program(std::shared_ptr<State> state);
+  const std::shared_ptr<State> &internals() const { return state; }
+
+private:
+  std::shared_ptr<State> state;
+};
+
+/// The profile of a GPU architecture (`sm_90a`); empty when none has it.
+MEGALITH_API std::string profileOfArch(std::string_view arch);
+
+//===----------------------------------------------------------------------===//
+// Kernel
+//===----------------------------------------------------------------------===//
+
+/// What runs requests.
+enum class Device {
+  Auto,      ///< a GPU if there is one, else the reference executor
+  Cuda,      ///< a GPU: NVRTC compiles the kernel, unless the kernel cache has it
+  Cpu,       ///< the CPU executor: the host's compiler compiles the same source, unless the cache has it
+  Reference, ///< the reference executor: interprets the IR, has no kernel
+};
+
+struct KernelOptions {
+  Device device = Device::Auto;
+  int ordinal = 0;             ///< of the GPU
+  std::string sourceFile = {}; ///< this edited source in place of the emitted one
+  int cpuArch = 900;           ///< Cpu: __CUDA_ARCH__, whose variants of the device code run
+  bool check = false;          ///< Cpu: sessions can check every access to memory
+  /// Called with what is being done, "" when it is over.
+  std::function<void(const std::string &)> progress = nullptr;
+};
+
+/// A program on a device, with its weights. It keeps what it needs of the Program.
+class MEGALITH_API Kernel {
+public:
+  static Expected<Kernel> load(const Program &program, const KernelOptions &options = {});
+
+  const Messages &messages() const; ///< warnings
+  Device device() const;            ///< never Auto
+  std::string deviceName() const;   ///< of the GPU; empty elsewhere
+  /// What runs. Of the reference executor all is empty.
+  const Source &source() const;
+  double compileMilliseconds() const, loadMilliseconds() const;
+  std::optional<bool> cacheHit() const; ///< nullopt: there was nothing to compile
+
+  struct State;
+  explicit Kernel(std::shared_ptr<State> state);
+  const std::shared_ptr<State> &internals() const { return state; }
+
+private:
+  std::shared_ptr<State> state;
+};
+
+//===----------------------------------------------------------------------===//
+// Session
+//===----------------------------------------------------------------------===//
+
+/// How one request ended.
+struct RequestResult {
+  RequestId id;
+  std::vector<int32_t> tokens; ///< generated
+  /// `stop` (an EOS), `length` (the budget), `state` (the pipeline ended it), `fault`, or
+  /// `limit` (the run was cut off).
+  std::string finish;
+  std::string state;      ///< in which it ended
+  std::string fault;      ///< the code, with `fault`; faultText() explains it
+  std::string faultState; ///< in which it happened
+  std::string place;      ///< FILE:LINE of the pipeline
+  int64_t passes = 0, rows = 0;
+  std::vector<float> logits;                          ///< [generated][vocabulary], when wanted
+  std::map<std::string, std::vector<double>> gauges;  ///< of each traced value, by tick; when wanted
+};
+
+/// What a run gave.
+struct Results {
+  std::vector<RequestResult> requests; ///< in the order in which they were submitted
+  std::map<std::string, int64_t> metrics;
+  int64_t ticks = 0, passes = 0, rows = 0;
+  unsigned launches = 0;   ///< of the kernel
+  double milliseconds = 0; ///< on a GPU of the kernel
+  std::string trace;       ///< JSON lines (docs/trace.md), when wanted
+  /// Warnings, and what was found wrong by a check that was asked for (`replay`, `repeat`). A
+  /// fault of a request is none: see Session::explain.
+  Messages messages;
+};
+
+/// What is new of a request.
+struct Update {
+  size_t request = 0;          ///< its number, from submit()
+  std::vector<int32_t> tokens; ///< new ones
+  bool finished = false;       ///< Results has the rest
+};
+
+struct SessionOptions {
+  /// Requests that the session has room for, from 1 to 1000000.
+  size_t capacity = 4096;
+  int64_t maxTicks = 0;          ///< ends the run after so many; 0: no limit
+  double watchdogSeconds = 10;   ///< ends a kernel in which nothing moves for so long; 0: never. A GPU's
+  bool trace = false;            ///< give Results::trace
+  bool kvHash = false;           ///< with a hash of each row's K and V in it
+  bool gauges = false;           ///< give RequestResult::gauges
+  bool logits = false;           ///< give RequestResult::logits
+  std::function<void(const std::string &)> progress = nullptr; ///< as KernelOptions has it
+
+  // --- to check the kernel itself (docs/running.md)
+  unsigned repeat = 1;           ///< runs; tokens, logits, traces and KV must be equal bit for bit
+  std::optional<uint64_t> shufflePages = {}; ///< deals KV pages in this random order
+  uint32_t delaySeed = 0;        ///< random delays before waits; 0: none
+  std::string replay = {};       ///< the text of a trace, whose tokens are taken and checked
+  std::string replayName = {};   ///< what messages call it
+  double replayEpsilon = 0.05;   ///< how far a replayed token may be below the maximum
+  std::string schedule = {};     ///< Cpu, of a kernel with `check`: order of the threads, as --schedule has it
+  std::vector<std::vector<int32_t>> drafts = {}; ///< by request: proposed in place of looking up
+  std::vector<Corruption> corruptions = {};
+};
+
+/// Requests on their way through a kernel: a table of fixed capacity that is filled, started,
+/// and ends. In this version the kernel takes its requests when it starts:
+///
+///   submit    before start() or run(). Behind it: the error `session-started`
+///   poll      while the kernel runs it has no news; all tokens come when it has ended
+///   stop      says that no more requests come, and waits until all have ended. Nothing
+///             ends a request early but `maxTicks` and the watchdog
+///
+/// A kernel has one running session at a time (`kernel-busy`).
+class MEGALITH_API Session {
+public:
+  static Expected<Session> open(const Kernel &kernel, const SessionOptions &options = {});
+  Session(Session &&) noexcept;
+  Session &operator=(Session &&) noexcept;
+  /// Waits for a kernel that runs.
+  ~Session();
+
+  /// Puts a request into the table and returns its number, from 0. A request that can never
+  /// run is an error.
+  Expected<size_t> submit(Request request);
+  const std::vector<Request> &requests() const;
+
+  /// Starts the kernel and returns.
+  Status start();
+  /// What is new since the last call; waits for it `patience` at most. Empty behind the end: see done().
+  Expected<std::vector<Update>> poll(std::chrono::milliseconds patience = std::chrono::milliseconds(0));
+  /// Whether all has ended and been given out by poll().
+  bool done() const;
+  /// No more requests come: waits for the end. The results stay in the session: results().
+  Status stop();
+  /// start(), stop() and results(), on the calling thread.
+  Expected<Results> run();
+  /// Of a run that has ended; moved out, so that a second call is an error.
+  Expected<Results> results();
+
+  /// Why a request ended with a fault or was cut off, at its line of the file of requests and
+  /// at the pipeline's. nullopt for one that ended well.
+  std::optional<Error> explain(const Results &results, size_t request) const;
+
+  struct State;
+  explicit Session(std::unique_ptr<State> state);
+
+private:
+  std::unique_ptr<State> state;
+};
+
+/// What a fault's code means.
+MEGALITH_API std::string faultText(std::string_view code);
+
+} // namespace megalith
+#endif

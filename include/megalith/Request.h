@@ -1,0 +1,69 @@
+//===- Request.h - one request, and how it is named -------------*- C++ -*-===//
+//
+// Plain data: host programs, files of requests, the reference executor and the
+// runtime use the same structs.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_REQUEST_H
+#define MEGALITH_REQUEST_H
+
+#include "megalith/Export.h"
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace megalith {
+
+/// The `id` of a request: a string or an integer of JSON, and outputs give back which. Two
+/// requests of one run have different texts: `1` and `"1"` would be the same one.
+struct MEGALITH_API RequestId {
+  std::string text; ///< of an integer its decimal digits
+  bool isInteger = false;
+
+  RequestId() = default;
+  RequestId(std::string text) : text(std::move(text)) {}
+  RequestId(const char *text) : text(text) {}
+  static RequestId ofInteger(std::string digits);
+
+  /// As JSON has it, with quotes if it is a string.
+  std::string json() const;
+  bool operator==(const RequestId &) const = default;
+};
+
+/// One request. All executors take it as it is.
+struct Request {
+  RequestId id;
+  std::vector<int32_t> tokens = {}; ///< the prompt; not empty, every token below the vocabulary
+  int64_t maxNewTokens = 0;    ///< the budget
+  /// Tokens that end the request, in place of the checkpoint's; may be empty. Program and
+  /// Session put the checkpoint's there when it is not set; an executor takes nullopt for none.
+  std::optional<std::vector<int32_t>> eos = {};
+  int32_t priority = 0;
+  /// Where it stands in a file of requests, for messages: the number that Program::readRequests
+  /// gave the file, and the line from 1. 0: in no file.
+  uint32_t file = 0, line = 0;
+  bool operator==(const Request &) const = default;
+
+  /// Whether `token` ends the request.
+  bool endsWith(int32_t token) const {
+    if (eos)
+      for (int32_t end : *eos)
+        if (end == token)
+          return true;
+    return false;
+  }
+};
+
+/// Test hook: before tick `tick`, sets `field` of request number `request`. A scalar field
+/// gets the value, a sequence field the length, `state` the state's number.
+struct Corruption {
+  int64_t tick = 0;
+  int32_t request = 0;
+  std::string field;
+  int64_t value = 0;
+  bool operator==(const Corruption &) const = default;
+};
+
+} // namespace megalith
+#endif

@@ -1,0 +1,127 @@
+//===- Tools.h - what checks and measures a kernel --------------*- C++ -*-===//
+//
+// What `megalith explore`, `megalith bench` and the test hooks of `megalith run` need beside
+// Api.h. It knows how a kernel is made, so that it may change with every version, and it is
+// not installed. Like Api.h it needs the standard library only, and throws nothing.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_TOOLS_H
+#define MEGALITH_TOOLS_H
+
+#include "megalith/Api.h"
+
+namespace megalith::tools {
+
+//===----------------------------------------------------------------------===//
+// Inputs of tests
+//===----------------------------------------------------------------------===//
+
+/// Whether SessionOptions::schedule can be this, and what it can be.
+bool isSchedule(std::string_view text);
+constexpr const char *scheduleForm = "round-robin|random:SEED|pct:SEED[:CHANGES], each with an optional @PREFIX";
+
+/// Three small requests that any model can run.
+Expected<std::vector<Request>> exampleRequests(const Program &program);
+/// Drafts of JSON lines `{"id", "tokens"}`, as SessionOptions::drafts has them.
+Expected<std::vector<std::vector<int32_t>>> readDrafts(const Program &program, const std::string &path,
+                                                       const std::vector<Request> &requests);
+/// `TICK:ID:FIELD:VALUE`. An id may contain colons.
+Expected<Corruption> parseCorruption(const Program &program, const std::string &text,
+                                     const std::vector<Request> &requests);
+/// The text of a trace, read as a whole and found to be one.
+Expected<std::string> readTrace(const std::string &path);
+
+//===----------------------------------------------------------------------===//
+// Explore
+//===----------------------------------------------------------------------===//
+
+struct ExploreOptions {
+  uint64_t schedules = 100, firstSeed = 1; ///< beside the first one, which is round robin
+  std::string sourceFile = {};
+  int cpuArch = 900;
+  std::optional<uint64_t> shufflePages = {};
+  std::vector<std::vector<int32_t>> drafts = {};
+  double replayEpsilon = 0.05;
+  std::function<void(const std::string &)> progress = nullptr;
+};
+
+struct Exploration {
+  uint64_t runs = 0, steps = 0; ///< of schedules; calls of threads into the host
+  double seconds = 0;
+  int64_t ticks = 0, rows = 0, tokens = 0; ///< of each
+  Messages messages;                       ///< warnings
+};
+
+/// Runs the requests under many schedules of the CPU executor, checking every access. What is
+/// found, results that differ between schedules or from the reference executor's: an error.
+Expected<Exploration> explore(const Program &program, const std::vector<Request> &requests,
+                              const ExploreOptions &options);
+
+//===----------------------------------------------------------------------===//
+// Bench
+//===----------------------------------------------------------------------===//
+
+/// The same program with another value of a param. No file is read again.
+Expected<Program> recompile(const Program &program, const std::string &param, int64_t value);
+/// Gives each pool of KV room for `batch` requests of so many positions that no call waits.
+void makeRoom(Program &program, int64_t batch, int64_t positions);
+
+/// A kernel with random weights.
+class BenchKernel {
+public:
+  struct Options {
+    Device device = Device::Cuda; ///< or Cpu
+    bool stamps = false;          ///< it takes the time of its phases
+    int cpuArch = 900;
+    std::function<void(const std::string &)> progress = nullptr;
+  };
+  static Expected<BenchKernel> load(const Program &program, const Options &options);
+
+  struct Stamp {
+    std::string name;
+    int64_t layer; ///< -1: outside the layers
+  };
+  struct Shape {
+    std::string pipeline, device;
+    int64_t vocabulary = 0, pages = 0, ctas = 0;
+    int64_t kvLayers = 0, kvHeads = 0, headDim = 0;
+    int64_t weightBytes = 0;   ///< of the matrices that a pass streams, without padding
+    std::vector<Stamp> stamps; ///< what it takes the time of, in order
+  };
+  const Shape &shape() const;
+  const Messages &messages() const; ///< warnings of load()
+
+  struct RunOptions {
+    int64_t kvInPlace = 0;   ///< K and V of the first so many positions of each prompt are in the pool already
+    int64_t tickRecords = 0; ///< room for so many
+    int64_t stampTicks = 0;  ///< keep the stamps of the last so many ticks
+  };
+  /// Of a tick, and one more of the end.
+  struct Tick {
+    uint64_t begin; ///< nanoseconds of the device's clock
+    int64_t open, prompts, generated, kvTokens, rows;
+  };
+  struct Run {
+    std::vector<std::vector<int32_t>> tokens; ///< of each request
+    int64_t ticks = 0, passes = 0;
+    double milliseconds = 0;
+    std::vector<Tick> records;
+    /// [stampTicks][CTAs][stamps][begin, end], nanoseconds; tick t stands at t modulo stampTicks.
+    std::vector<uint64_t> stamps;
+  };
+  /// A request that faults, and a kernel that was stopped, is an error.
+  Expected<Run> run(const std::vector<Request> &requests, const RunOptions &options);
+  /// Bytes per second at which a GPU reads its memory; nullopt on the CPU executor.
+  Expected<std::optional<double>> bandwidth();
+
+  struct State;
+  explicit BenchKernel(std::shared_ptr<State> state);
+
+private:
+  std::shared_ptr<State> state;
+};
+
+/// Whether there is a GPU to measure on.
+Status findGpu();
+
+} // namespace megalith::tools
+#endif

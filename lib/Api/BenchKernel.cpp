@@ -1,0 +1,203 @@
+//===- BenchKernel.cpp - kernels with random weights ----------------------===//
+#include "FindingText.h"
+#include "State.h"
+#include "megalith/Plan/Plan.h"
+#include "megalith/Text/Text.h"
+#include "megalith/Tools.h"
+#include <algorithm>
+
+namespace megalith {
+
+using namespace api;
+using tools::BenchKernel;
+
+struct BenchKernel::State {
+  std::shared_ptr<Program::State> program;
+  std::optional<runtime::Device> gpu; ///< outlives its engine
+  std::unique_ptr<runtime::Engine> cuda;
+  std::unique_ptr<cpu::CpuEngine> cpu;
+  std::string manifest;
+  Shape shape;
+  Report progress;
+  Messages messages;
+};
+
+void tools::makeRoom(Program &program, int64_t batch, int64_t positions) {
+  ir::Module &module = program.internals()->compiled.module;
+  const int64_t rows = module.param("rows_per_pass");
+  // Behind the last token a pass may write as many positions as it has rows. The pool is
+  // never under pressure.
+  for (ir::Operation &op : module.root.region().ops)
+    if (op.op == ir::Op::Pool) {
+      const int64_t needed = batch * ((positions + 2 * rows) / op.getInt("page_tokens", 1) + 1);
+      const int64_t watermark = std::clamp<int64_t>(op.getInt("watermark", 100), 1, 100);
+      op.set("pages", std::max(op.getInt("pages"), (needed * 100 + watermark - 1) / watermark));
+    }
+}
+
+static int64_t streamedBytes(const plan::Plan &plan) {
+  int64_t bytes = 0;
+  for (const plan::Matrix &m : plan.matrices)
+    for (const plan::PairRange &r : m.ranges)
+      bytes += 2 * r.columns * m.k * (r.second.empty() ? 1 : 2) * std::max<int64_t>(1, m.layers);
+  return bytes;
+}
+
+static BenchKernel::Shape shapeOf(const runtime::Manifest &m) {
+  BenchKernel::Shape shape;
+  shape.pipeline = m.pipeline;
+  shape.vocabulary = m.vocab;
+  shape.pages = m.pages;
+  shape.ctas = m.ctas;
+  shape.kvLayers = m.kvLayers;
+  shape.kvHeads = m.kvHeads;
+  shape.headDim = m.headDim;
+  for (const runtime::Manifest::Stamp &stamp : m.stamps)
+    shape.stamps.push_back({stamp.name, stamp.layer});
+  return shape;
+}
+
+static std::shared_ptr<BenchKernel::State> load(const Program &program, const BenchKernel::Options &options,
+                                                Diagnostics &diags) {
+  auto state = std::make_shared<BenchKernel::State>();
+  state->program = program.internals();
+  state->progress = options.progress;
+  if (options.device == Device::Cuda) {
+    auto opened = openGpu(0);
+    if (!opened) {
+      reportRuntime(diags, opened.error);
+      return nullptr;
+    }
+    state->gpu.emplace(std::move(*opened.value));
+  }
+  const ir::Module &module = state->program->compiled.module;
+  driver::CompileOptions how = state->program->options;
+  if (options.stamps)
+    how.planSettings.push_back("stamps=1");
+  if (!how.profileGiven && state->gpu)
+    chooseProfile(how, state->gpu->info());
+  else if (!how.profileGiven)
+    how.profile = cpuProfile;
+  auto plan = driver::makePlan(module, how, diags);
+  if (!plan)
+    return nullptr;
+  driver::Source source = driver::emitSource(module, *plan, diags);
+  source.cuda += "\n#include \"megalith/Bench.cuh\"\n";
+  state->manifest = source.manifest;
+  const std::string name = module.root.name + ".cu";
+  tell(options.progress, "compiling the kernel");
+  if (state->gpu) {
+    auto kernel = driver::assemble(source.cuda, name, {runtime::archFor(state->gpu->info())}, diags);
+    if (!kernel)
+      return nullptr;
+    tell(options.progress, "making weights");
+    auto engine = runtime::Engine::loadRandom(*state->gpu, kernel->cubin, source.manifest);
+    if (!engine) {
+      reportRuntime(diags, engine.error);
+      return nullptr;
+    }
+    state->cuda = std::move(*engine.value);
+    state->shape = shapeOf(state->cuda->manifest());
+    state->shape.device = text::printable(state->gpu->info().name);
+  } else {
+    auto kernel = driver::assembleHost(source.cuda, name, {.arch = options.cpuArch}, diags);
+    if (!kernel)
+      return nullptr;
+    tell(options.progress, "making weights");
+    auto engine = cpu::CpuEngine::loadRandom(kernel->path, source.manifest);
+    if (!engine) {
+      reportRuntime(diags, engine.error);
+      return nullptr;
+    }
+    state->cpu = std::move(*engine.value);
+    state->cpu->onProgress = [progress = options.progress](int64_t ticks, int64_t rows) {
+      tell(progress, fmt::format("CPU executor: tick {}, {} rows", ticks, rows));
+    };
+    state->shape = shapeOf(state->cpu->manifest());
+    state->shape.device = "CPU executor";
+  }
+  state->shape.weightBytes = streamedBytes(*plan);
+  return state;
+}
+
+BenchKernel::BenchKernel(std::shared_ptr<State> state) : state(std::move(state)) {}
+const BenchKernel::Shape &BenchKernel::shape() const { return state->shape; }
+const Messages &BenchKernel::messages() const { return state->messages; }
+
+Expected<BenchKernel> BenchKernel::load(const Program &program, const Options &options) {
+  return guarded<BenchKernel>([&]() -> Expected<BenchKernel> {
+    Diagnostics diags(program.internals()->sources);
+    auto state = megalith::load(program, options, diags);
+    tell(options.progress, "");
+    if (!state)
+      return diags.messages();
+    state->messages = diags.messages();
+    return BenchKernel(std::move(state));
+  });
+}
+
+/// One run on the device; nullopt after an error.
+static std::optional<runtime::RunOutcome> runOnce(BenchKernel::State &state, const std::vector<Request> &requests,
+                                                  runtime::RunOptions how, Diagnostics &diags) {
+  if (state.cuda) {
+    auto outcome = state.cuda->run(requests, how);
+    if (!outcome)
+      reportRuntime(diags, outcome.error);
+    return std::move(outcome.value);
+  }
+  how.watchdogSeconds = 0; // the executor sees by itself that nothing moves
+  auto outcome = state.cpu->run(requests, how);
+  tell(state.progress, "");
+  if (!outcome) {
+    reportRuntime(diags, outcome.error);
+    return std::nullopt;
+  }
+  if (!outcome->launch.finding)
+    return std::move(outcome->run);
+  reportFinding(*outcome->launch.finding, state.manifest, diags);
+  return std::nullopt;
+}
+
+Expected<BenchKernel::Run> BenchKernel::run(const std::vector<Request> &requests, const RunOptions &options) {
+  return guarded<Run>([&]() -> Expected<Run> {
+    Diagnostics diags(state->program->sources);
+    runtime::RunOptions how;
+    how.kvInPlace = options.kvInPlace;
+    how.tickRecords = options.tickRecords;
+    how.stampTicks = options.stampTicks;
+    auto outcome = runOnce(*state, requests, how, diags);
+    if (!outcome)
+      return diags.messages();
+    if (outcome->stop)
+      reportStop(*outcome->stop, how.watchdogSeconds, diags);
+    for (const TraceRequest &r : outcome->requests)
+      if (!outcome->stop && r.finish == "fault" && !diags.hasErrors())
+        reportFaulted(r.id.text, r.fault, {}, diags);
+    if (diags.hasErrors())
+      return diags.messages();
+    Run out;
+    for (TraceRequest &r : outcome->requests)
+      out.tokens.push_back(std::move(r.tokens));
+    out.ticks = outcome->ticks;
+    out.passes = outcome->passes;
+    out.milliseconds = outcome->kernelMs;
+    for (const runtime::RunOutcome::TickRecord &t : outcome->tickRecords)
+      out.records.push_back({t.begin, t.open, t.prompts, t.generated, t.kvTokens, t.rows});
+    out.stamps = std::move(outcome->stamps);
+    return out;
+  });
+}
+
+Expected<std::optional<double>> BenchKernel::bandwidth() {
+  using Bandwidth = std::optional<double>;
+  return guarded<Bandwidth>([&]() -> Expected<Bandwidth> {
+    if (!state->cuda)
+      return Bandwidth();
+    auto measured = state->cuda->readBandwidth();
+    if (!measured)
+      return failure(diagByKebab(measured.error.kind), measured.error.message);
+    return Bandwidth(*measured);
+  });
+}
+
+} // namespace megalith

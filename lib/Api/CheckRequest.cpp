@@ -1,0 +1,223 @@
+//===- CheckRequest.cpp - requests of files and of programs ---------------===//
+#include "State.h"
+#include "megalith/Checkpoint/Requests.h"
+#include "megalith/Text/Text.h"
+#include "megalith/Tools.h"
+#include "llvm/ADT/STLExtras.h"
+#include <algorithm>
+
+namespace megalith {
+
+using namespace api;
+
+SourceLoc api::placeOf(const Request &request, const SourceFiles &files) {
+  SourceLoc loc;
+  if (!request.line || !request.file || request.file > files.size())
+    return loc;
+  loc.file = request.file - 1;
+  loc.line = request.line;
+  loc.column = 1;
+  loc.length = static_cast<uint32_t>(std::max<size_t>(1, files.line(loc.file, loc.line).rtrim().size()));
+  return loc;
+}
+
+static void checkFits(const ir::Module &module, const Request &r, SourceLoc loc, Diagnostics &diags) {
+  for (const ir::Operation *pool : module.all(ir::Op::Pool)) {
+    const int64_t pages = pool->getInt("pages"), pageTokens = pool->getInt("page_tokens", 1);
+    const int64_t beyond = pool->getInt("rows_beyond");
+    // A budget near the largest integer must not overflow.
+    const __int128 positions = __int128(r.tokens.size()) + r.maxNewTokens + beyond;
+    const __int128 needed = (positions + pageTokens - 1) / pageTokens;
+    if (needed > pages)
+      diags.report(Diag::RequestTooLarge, loc, r.id.text, int64_t(needed), pool->name, pages);
+  }
+}
+
+static void checkPositions(const driver::Compilation &compiled, const Request &r, SourceLoc loc, Diagnostics &diags) {
+  for (const driver::LoadedModel &model : compiled.models)
+    if (const auto limit = model.positions()) {
+      const uint64_t tokens = r.tokens.size() + uint64_t(r.maxNewTokens); // no budget is negative
+      if (double(tokens) > *limit)
+        diags.report(Diag::RequestTooLong, loc, r.id.text, tokens, int64_t(*limit), model.checked.file.path());
+    }
+}
+
+/// What the reader of files of requests has checked already.
+static void checkForm(const driver::Compilation &compiled, const Request &r, SourceLoc loc, Diagnostics &diags) {
+  const int64_t vocab = compiled.models.front().checked.vocab;
+  const std::string id = text::printable(r.id.text, 120);
+  if (r.id.text.empty())
+    diags.report(Diag::RequestKey, loc, "the request has no `id`");
+  if (r.tokens.empty())
+    diags.report(Diag::RequestEmptyPrompt, loc, fmt::format("request `{}` has an empty prompt; give at least one token", id));
+  if (r.maxNewTokens < 0 || r.maxNewTokens > INT32_MAX)
+    diags.report(Diag::RequestBudget, loc,
+                 fmt::format("request `{}`: the budget must be from 0 to {}, found {}", id, INT32_MAX, r.maxNewTokens));
+  const auto check = [&](const std::vector<int32_t> &tokens, const char *what) {
+    const auto wrong = llvm::find_if(tokens, [&](int32_t token) { return token < 0 || token >= vocab; });
+    if (wrong != tokens.end())
+      diags.report(Diag::RequestTokenRange, loc,
+                   fmt::format("request `{}`: token {} in `{}` is outside the vocabulary of {}", id, *wrong, what, vocab));
+  };
+  check(r.tokens, "tokens");
+  if (r.eos)
+    check(*r.eos, "eos");
+}
+
+void api::checkRequest(const Program::State &program, const Request &request, Diagnostics &diags) {
+  const SourceLoc loc = placeOf(request, program.sources);
+  const unsigned before = diags.errors();
+  checkForm(program.compiled, request, loc, diags);
+  if (diags.errors() == before)
+    checkFits(program.compiled.module, request, loc, diags);
+  if (diags.errors() == before)
+    checkPositions(program.compiled, request, loc, diags);
+}
+
+/// Of a file that is registered.
+static Expected<std::vector<Request>> read(Program::State &program, uint32_t file, Diagnostics &diags) {
+  const CheckedModel &model = program.compiled.models.front().checked;
+  RequestOptions options;
+  options.vocabSize = model.vocab;
+  options.byteVocabulary = model.byteVocabulary;
+  auto requests = parseRequests(program.sources.text(file), options, program.sources.name(file).str());
+  if (!requests) {
+    driver::reportCheckpoint(diags, requests.error);
+    return diags.messages();
+  }
+  for (Request &request : *requests) {
+    request.file = file + 1;
+    if (!request.eos)
+      request.eos = model.eos;
+    checkFits(program.compiled.module, request, placeOf(request, program.sources), diags);
+  }
+  if (!diags.hasErrors())
+    for (const Request &request : *requests)
+      checkPositions(program.compiled, request, placeOf(request, program.sources), diags);
+  if (diags.hasErrors())
+    return diags.messages();
+  return std::move(*requests.value);
+}
+
+/// Reads a file of data and registers it, once: a pipe gives its text a single time. Reports
+/// `missing`, with `what` it holds.
+static std::optional<uint32_t> openInput(const std::string &path, const char *what, Diag missing, Diagnostics &diags) {
+  std::string reason;
+  auto file = diags.sources().open(path, reason, os::dataBytes);
+  if (!file)
+    diags.report(missing, {}, fmt::format("{}: cannot read {}: {}", path, what, reason));
+  return file;
+}
+
+Expected<std::vector<Request>> Program::readRequests(const std::string &path) const {
+  return guarded<std::vector<Request>>([&]() -> Expected<std::vector<Request>> {
+    Diagnostics diags(state->sources);
+    auto file = openInput(path, "the requests", Diag::RequestsMissing, diags);
+    if (!file)
+      return diags.messages();
+    return read(*state, *file, diags);
+  });
+}
+
+Expected<std::vector<Request>> Program::parseRequests(const std::string &text, const std::string &name) const {
+  return guarded<std::vector<Request>>([&] {
+    Diagnostics diags(state->sources);
+    return read(*state, state->sources.add(name, text), diags);
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Inputs of tests
+//===----------------------------------------------------------------------===//
+
+/// Prompts short and long that repeat themselves, so that looking up finds drafts.
+Expected<std::vector<Request>> tools::exampleRequests(const Program &program) {
+  std::string text;
+  for (int i = 0; i < 3; ++i) {
+    std::string tokens;
+    for (int j = 0; j < (i == 1 ? 20 : 4 + i); ++j)
+      tokens += fmt::format("{}{}", j ? ", " : "", (i * 7 + j % 3 * 5 + 3) % program.vocabulary());
+    text += fmt::format("{{\"id\": \"r{}\", \"tokens\": [{}], \"max_new_tokens\": {}, \"eos\": []}}\n", i, tokens, 3 + i);
+  }
+  return program.parseRequests(text, "<made-up requests>");
+}
+
+Expected<std::vector<std::vector<int32_t>>> tools::readDrafts(const Program &program, const std::string &path,
+                                                              const std::vector<Request> &requests) {
+  using Drafts = std::vector<std::vector<int32_t>>;
+  return guarded<Drafts>([&]() -> Expected<Drafts> {
+    Diagnostics diags(program.internals()->sources);
+    auto file = openInput(path, "the drafts", Diag::DraftsFile, diags);
+    if (!file)
+      return diags.messages();
+    auto drafts = parseDrafts(diags.sources().text(*file), requests, program.vocabulary(), path);
+    if (drafts)
+      return std::move(*drafts.value);
+    driver::reportCheckpoint(diags, drafts.error);
+    return diags.messages();
+  });
+}
+
+Expected<Corruption> tools::parseCorruption(const Program &program, const std::string &text,
+                                            const std::vector<Request> &requests) {
+  auto [tickText, rest] = llvm::StringRef(text).split(':');
+  auto [front, valueText] = rest.rsplit(':');
+  auto [id, field] = front.rsplit(':');
+  Corruption c;
+  const auto bad = [&](const std::string &why) { return failure(Diag::BadOption, "--inject-corrupt " + text, why); };
+  if (tickText.getAsInteger(10, c.tick) || c.tick < 0 || valueText.getAsInteger(10, c.value) ||
+      c.value != static_cast<int32_t>(c.value) || id.empty() || field.empty())
+    return bad("expected `TICK:ID:FIELD:VALUE`");
+  const auto request = llvm::find_if(requests, [&](const Request &r) { return r.id.text == id; });
+  if (request == requests.end())
+    return bad("no request has the id `" + id.str() + "`");
+  c.request = static_cast<int32_t>(request - requests.begin());
+  c.field = field.str();
+  const ir::Module &module = program.internals()->compiled.module;
+  if (c.field == "state" || module.find(ir::Op::Field, c.field))
+    return c;
+  std::vector<std::string> known = {"state"};
+  for (const ir::Operation *op : module.all(ir::Op::Field))
+    known.push_back(op->name);
+  SourceFiles none;
+  Diagnostics diags(none);
+  diags.report(Diag::CorruptField, {}, "no field `" + c.field + "` to corrupt");
+  diags.suggest(c.field, known);
+  return diags.messages();
+}
+
+Expected<Program> tools::recompile(const Program &program, const std::string &param, int64_t value) {
+  return guarded<Program>([&]() -> Expected<Program> {
+    const auto state = std::make_shared<Program::State>();
+    state->options = program.internals()->options;
+    state->options.sets.push_back({param, std::to_string(value)});
+    // What was read is not read again: a pipe would not give it.
+    const SourceFiles &sources = program.internals()->sources;
+    for (uint32_t i = 0; i < sources.size(); ++i)
+      state->sources.give(sources.name(i).str(), sources.text(i).str());
+    Diagnostics diags(state->sources);
+    auto compiled = driver::compile(state->options, diags);
+    if (!compiled)
+      return diags.messages();
+    state->compiled = std::move(*compiled);
+    state->messages = diags.messages();
+    return Program(state);
+  });
+}
+
+Expected<std::string> tools::readTrace(const std::string &path) {
+  return guarded<std::string>([&]() -> Expected<std::string> {
+    SourceFiles sources;
+    Diagnostics diags(sources);
+    auto file = openInput(path, "the trace", Diag::TraceMissing, diags);
+    if (!file)
+      return diags.messages();
+    auto read = parseTrace(sources.text(*file), path);
+    if (read)
+      return sources.text(*file).str();
+    driver::reportCheckpoint(diags, read.error);
+    return diags.messages();
+  });
+}
+
+} // namespace megalith

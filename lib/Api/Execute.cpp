@@ -1,0 +1,172 @@
+//===- Execute.cpp - one run on a kernel's device -------------------------===//
+#include "FindingText.h"
+#include "Replay.h"
+#include "Schedule.h"
+#include "State.h"
+#include "megalith/Text/Text.h"
+#include "runtime/cpu/Explorer.h"
+#include <algorithm>
+
+namespace megalith::api {
+
+void reportRuntime(Diagnostics &diags, const runtime::RuntimeError &error) {
+  diags.report(diagByKebab(error.kind), {}, error.message);
+}
+
+SourceLoc placeOf(llvm::StringRef place, const SourceFiles &files) {
+  auto [file, line] = place.rsplit(':');
+  SourceLoc loc;
+  for (uint32_t i = 0; i < files.size(); ++i)
+    if (text::utf8(files.name(i)) == file.str() && !line.getAsInteger(10, loc.line)) {
+      llvm::StringRef text = files.line(i, loc.line);
+      loc.file = i;
+      loc.column = static_cast<uint32_t>(text.size() - text.ltrim().size()) + 1;
+      loc.length = static_cast<uint32_t>(std::max<size_t>(1, text.trim().size()));
+      break;
+    }
+  return loc;
+}
+
+void reportStop(const runtime::RunOutcome::Stop &stop, double seconds, Diagnostics &diags) {
+  diags.report(Diag::KernelStopped, placeOf(stop.place, diags.sources()), stop.cta, stop.edge, stop.name, stop.tick,
+               seconds);
+}
+
+/// Bytes for the trace of the longest possible run: every request alone, one token
+/// per tick. More than 2 GiB is never needed.
+static size_t traceBytes(const runtime::Manifest &m, const std::vector<Request> &requests, size_t least) {
+  double words = 0;
+  for (const Request &r : requests) {
+    double ticks = double(r.tokens.size()) + r.maxNewTokens + 8;
+    double pages = (double(r.tokens.size()) + r.maxNewTokens + m.rowsBeyond) / m.pageTokens + 1;
+    words += ticks * (16 + pages + 2.0 * m.gauges.size()) + ticks * (m.rowsBeyond + 1) * 9;
+  }
+  return static_cast<size_t>(std::clamp(words * 4, double(least), double(2ull << 30))) / 4 * 4;
+}
+
+runtime::RunOptions engineOptions(const SessionOptions &options, const runtime::Manifest &manifest,
+                                  const std::vector<Request> &requests, size_t leastTraceBytes) {
+  runtime::RunOptions out;
+  out.maxTicks = options.maxTicks;
+  out.shufflePages = options.shufflePages;
+  out.trace = options.trace || (options.gauges && !manifest.gauges.empty()) || options.repeat > 1;
+  out.traceBytes = traceBytes(manifest, requests, leastTraceBytes);
+  out.kvHash = options.kvHash || options.repeat > 1;
+  out.logits = options.logits || options.repeat > 1;
+  out.watchdogSeconds = options.watchdogSeconds;
+  out.oracleDrafts = options.drafts;
+  out.corruptions = options.corruptions;
+  return out;
+}
+
+bool checkRepeat(const runtime::RunOutcome &first, const runtime::RunOutcome &again, unsigned number,
+                 Diagnostics &diags) {
+  const std::string difference = differenceOf(first, again);
+  if (!difference.empty())
+    diags.report(Diag::RepeatDiffers, {}, number, difference);
+  return difference.empty();
+}
+
+using OneRun = std::function<std::optional<runtime::RunOutcome>(const runtime::RunOptions &, unsigned)>;
+
+/// Calls `run` as often as the session wants, with the number of the run from 0, and compares the
+/// outcomes. `run` reports its errors and returns nullopt then. With `replay` the runs take that
+/// trace's results and are checked against it.
+static std::optional<runtime::RunOutcome> repeatRuns(const SessionOptions &options, runtime::RunOptions how,
+                                                     const Trace *replay, Diagnostics &diags, const OneRun &run) {
+  if (replay) {
+    how.replay = resultsOf(*replay);
+    how.trace = true;
+  }
+  std::optional<runtime::RunOutcome> first;
+  for (unsigned i = 0; i < options.repeat; ++i) {
+    how.delaySeed = options.delaySeed ? options.delaySeed + i : 0;
+    tell(options.progress, options.repeat > 1 ? fmt::format("running, {} of {}", i + 1, options.repeat) : "running");
+    auto outcome = run(how, i);
+    tell(options.progress, "");
+    if (!outcome)
+      return std::nullopt;
+    if (outcome->traceDropped)
+      diags.report(Diag::TraceDropped, {}, outcome->traceDropped);
+    if (outcome->stop) {
+      reportStop(*outcome->stop, how.watchdogSeconds, diags);
+      return std::nullopt;
+    }
+    if (replay)
+      checkKernelReplay(*outcome, *replay, options.replayEpsilon, diags);
+    if (!first)
+      first = std::move(outcome);
+    else if (!checkRepeat(*first, *outcome, i + 1, diags))
+      break;
+  }
+  return first;
+}
+
+static std::optional<runtime::RunOutcome> executeOnCuda(Kernel::State &kernel, const SessionOptions &options,
+                                                        const std::vector<Request> &requests, const Trace *replay,
+                                                        Diagnostics &diags) {
+  // The thread may be another one than that which loaded the kernel.
+  if (runtime::Failure failure = kernel.gpu->makeCurrent()) {
+    reportRuntime(diags, *failure);
+    return std::nullopt;
+  }
+  // Less than 64 MiB for the trace is never worth saving.
+  const auto how = engineOptions(options, kernel.cuda->manifest(), requests, 64 << 20);
+  return repeatRuns(options, how, replay, diags,
+                    [&](const runtime::RunOptions &run, unsigned) -> std::optional<runtime::RunOutcome> {
+                      auto outcome = kernel.cuda->run(requests, run);
+                      if (!outcome)
+                        reportRuntime(diags, outcome.error);
+                      return std::move(outcome.value);
+                    });
+}
+
+static std::optional<runtime::RunOutcome> executeOnCpu(Kernel::State &kernel, const SessionOptions &options,
+                                                       const std::vector<Request> &requests, const Trace *replay,
+                                                       Diagnostics &diags) {
+  // Kernels of one program share the code that they are bound to.
+  static std::mutex one;
+  const std::lock_guard<std::mutex> lock(one);
+  cpu::CpuEngine &engine = *kernel.cpu;
+  engine.onProgress = [&](int64_t ticks, int64_t rows) {
+    tell(options.progress, fmt::format("CPU executor: tick {}, {} rows", ticks, rows));
+  };
+  std::optional<cpu::Schedule> schedule;
+  if (!options.schedule.empty())
+    schedule = parseSchedule(options.schedule);
+  auto how = engineOptions(options, engine.manifest(), requests, 1 << 20);
+  // A schedule counts the threads' steps: the same work as in `explore`, the same run.
+  if (schedule)
+    how.trace = how.kvHash = how.logits = true;
+  return repeatRuns(options, how, replay, diags,
+                    [&](const runtime::RunOptions &run, unsigned number) -> std::optional<runtime::RunOutcome> {
+                      cpu::LaunchOptions launch;
+                      launch.check = kernel.checked;
+                      launch.schedule = schedule.value_or(cpu::Schedule());
+                      launch.schedule.seed += number;
+                      auto outcome = engine.run(requests, run, launch);
+                      if (!outcome) {
+                        reportRuntime(diags, outcome.error);
+                        return std::nullopt;
+                      }
+                      if (!outcome->launch.finding)
+                        return std::move(outcome->run);
+                      tell(options.progress, "");
+                      reportFinding(*outcome->launch.finding, kernel.source.manifest, diags);
+                      if (kernel.checked)
+                        diags.note("found with `--schedule=" + cpu::nameOf(launch.schedule) + "`");
+                      return std::nullopt;
+                    });
+}
+
+std::optional<runtime::RunOutcome> execute(Kernel::State &kernel, const SessionOptions &options,
+                                           const std::vector<Request> &requests, const Trace *replay,
+                                           Diagnostics &diags) {
+  if (kernel.cuda)
+    return executeOnCuda(kernel, options, requests, replay, diags);
+  if (kernel.cpu)
+    return executeOnCpu(kernel, options, requests, replay, diags);
+  return executeOnReference(*kernel.program, options, requests, replay, diags);
+}
+
+} // namespace megalith::api

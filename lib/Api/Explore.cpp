@@ -1,0 +1,108 @@
+//===- Explore.cpp - a program under many schedules -----------------------===//
+#include "runtime/cpu/Explorer.h"
+#include "FindingText.h"
+#include "State.h"
+#include "megalith/Tools.h"
+#include <chrono>
+
+namespace megalith {
+
+using namespace api;
+
+/// The failing schedule, and how to see it again.
+static void reportFailure(const cpu::ExploreFailure &failure, const std::string &manifest, Diagnostics &diags) {
+  if (failure.finding)
+    reportFinding(*failure.finding, manifest, diags);
+  else
+    diags.report(Diag::ScheduleDiffers, {}, failure.difference);
+  if (failure.schedule.kind == cpu::Schedule::RoundRobin)
+    diags.note("found with `--schedule=round-robin`, the first schedule");
+  else
+    diags.note(fmt::format("found with `--schedule={}`: {} of the schedule's {} decisions, the shortest prefix that "
+                           "{} further runs found",
+                           cpu::nameOf(failure.schedule), std::min(failure.schedule.prefix, failure.decisions),
+                           failure.decisions, failure.shrinkRuns));
+}
+
+namespace {
+
+class Exploring {
+public:
+  Exploring(const Program &program, const std::vector<Request> &requests, const tools::ExploreOptions &options)
+      : program(program), requests(requests), options(options), diags(program.internals()->sources) {}
+
+  Expected<tools::Exploration> run() {
+    KernelOptions how;
+    how.device = Device::Cpu;
+    how.sourceFile = options.sourceFile;
+    how.cpuArch = options.cpuArch;
+    how.check = true;
+    how.progress = options.progress;
+    auto kernel = Kernel::load(program, how);
+    if (!kernel)
+      return kernel.errors();
+    diags.adopt(kernel->messages());
+    Kernel::State &state = *kernel->internals();
+
+    SessionOptions session;
+    session.trace = true;
+    session.shufflePages = options.shufflePages;
+    session.drafts = options.drafts;
+    session.watchdogSeconds = 0; // the executor sees by itself that nothing moves
+    const auto start = std::chrono::steady_clock::now();
+    const auto seconds = [&] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
+    cpu::ExploreOptions explore;
+    explore.schedules = options.schedules;
+    explore.firstSeed = options.firstSeed;
+    explore.progress = [&](uint64_t done, uint64_t steps) {
+      tell(options.progress, fmt::format("schedule {} of {}, {:.1f} million steps, {:.0f} s", done,
+                                         options.schedules + 1, double(steps) / 1e6, seconds()));
+    };
+    auto result = cpu::explore(*state.cpu, requests,
+                               engineOptions(session, state.cpu->manifest(), requests, 1 << 20), explore);
+    tell(options.progress, "");
+    if (!result)
+      reportRuntime(diags, result.error);
+    else if (result->failure)
+      reportFailure(*result->failure, state.source.manifest, diags);
+    else
+      compareWithReference(session, result->first.trace);
+    if (diags.hasErrors())
+      return diags.messages();
+    tools::Exploration out;
+    out.runs = result->runs;
+    out.steps = result->steps;
+    out.seconds = seconds();
+    out.ticks = result->first.ticks;
+    out.rows = result->first.rows;
+    for (const TraceRequest &r : result->first.requests)
+      out.tokens += static_cast<int64_t>(r.tokens.size());
+    out.messages = diags.messages();
+    return out;
+  }
+
+private:
+  const Program &program;
+  const std::vector<Request> &requests;
+  const tools::ExploreOptions &options;
+  Diagnostics diags;
+
+  /// Replays the first schedule's trace on the reference executor. All others were equal to it.
+  void compareWithReference(SessionOptions session, const Trace &trace) {
+    tell(options.progress, "replaying on the reference executor");
+    session.replayEpsilon = options.replayEpsilon;
+    (void)executeOnReference(*program.internals(), session, requests, &trace, diags);
+    tell(options.progress, "");
+  }
+};
+
+} // namespace
+
+Expected<tools::Exploration> tools::explore(const Program &program, const std::vector<Request> &requests,
+                                            const ExploreOptions &options) {
+  return guarded<Exploration>([&] { return Exploring(program, requests, options).run(); });
+}
+
+} // namespace megalith

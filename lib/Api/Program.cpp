@@ -1,0 +1,156 @@
+//===- Program.cpp - a compiled pipeline ----------------------------------===//
+#include "State.h"
+#include "megalith/IR/Text.h"
+#include "megalith/Plan/Plan.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/Support/Path.h"
+
+namespace megalith {
+
+using namespace api;
+
+std::string version() { return MEGALITH_VERSION; }
+
+std::string profileOfArch(std::string_view arch) {
+  const plan::DeviceProfile *profile = plan::findProfileOfArch(llvm::StringRef(arch.data(), arch.size()));
+  return profile ? profile->name : "";
+}
+
+Messages api::caught(const char *what) {
+  return what ? failure(Diag::InternalError, text::printable(what, 2000))
+              : failure(Diag::OutOfMemory, "there is not enough memory; ask for less, or raise the limit (`ulimit -v`)");
+}
+
+/// The options of the compiler's own chain.
+static driver::CompileOptions compileOptions(const ProgramOptions &options) {
+  driver::CompileOptions out;
+  out.file = options.file;
+  out.models = options.models;
+  out.sets = options.params;
+  out.planSettings = options.plan;
+  out.accept = options.accept;
+  if (!options.profile.empty())
+    out.profile = options.profile;
+  out.profileGiven = !options.profile.empty();
+  out.irFile = options.irFile;
+  out.stopAfter = options.stopAfter;
+  out.needWeights = options.weights;
+  out.printAfterAll = options.printAfterAll;
+  out.timePasses = options.timePasses;
+  out.sink = options.sink ? options.sink : [](const std::string &) {};
+  return out;
+}
+
+Program::Program(std::shared_ptr<State> state) : state(std::move(state)) {}
+
+Expected<Program> Program::compile(const ProgramOptions &options) {
+  return guarded<Program>([&]() -> Expected<Program> {
+    auto state = std::make_shared<State>();
+    for (const auto &[path, text] : options.texts)
+      state->sources.give(path, text);
+    state->options = compileOptions(options);
+    Diagnostics diags(state->sources);
+    auto compiled = driver::compile(state->options, diags);
+    if (!compiled)
+      return diags.messages();
+    state->compiled = std::move(*compiled);
+    state->messages = diags.messages();
+    return Program(std::move(state));
+  });
+}
+
+const Messages &Program::messages() const { return state->messages; }
+std::string Program::name() const { return state->compiled.module.root.name; }
+std::vector<std::string> Program::accepted() const { return state->compiled.accepted(); }
+
+std::optional<int64_t> Program::param(std::string_view name) const {
+  const ir::Module &module = state->compiled.module;
+  const llvm::StringRef key(name.data(), name.size());
+  return module.find(ir::Op::Param, key) ? std::optional(module.param(key)) : std::nullopt;
+}
+
+int64_t Program::vocabulary() const { return state->compiled.models.front().checked.vocab; }
+bool Program::byteVocabulary() const { return state->compiled.models.front().checked.byteVocabulary; }
+std::optional<double> Program::positions() const { return state->compiled.models.front().positions(); }
+std::vector<int32_t> Program::eos() const { return state->compiled.models.front().checked.eos; }
+std::string Program::configFile() const { return state->compiled.models.front().checked.file.path(); }
+std::string Program::ast() const { return state->compiled.ast; }
+
+std::string Program::ir(Ir part) const {
+  ir::PrintOptions print;
+  if (part == Ir::Control)
+    print.part = ir::PrintOptions::Control;
+  else if (part == Ir::Models)
+    print.part = ir::PrintOptions::Models;
+  return ir::print(state->compiled.module, print);
+}
+
+std::optional<Source> api::makeSource(Program::State &program, const driver::CompileOptions &options,
+                                      const std::string &sourceFile, Diagnostics &diags) {
+  const ir::Module &module = program.compiled.module;
+  auto plan = driver::makePlan(module, options, diags);
+  if (!plan)
+    return std::nullopt;
+  driver::Source source = driver::emitSource(module, *plan, diags);
+  Source out{std::move(source.cuda), module.root.name + ".cu", std::move(source.manifest), plan::print(*plan)};
+  if (!sourceFile.empty() && !driver::readEditedSource(sourceFile, out.cuda, out.fileName, diags))
+    return std::nullopt;
+  return out;
+}
+
+Expected<Source> Program::source() const {
+  return guarded<Source>([&]() -> Expected<Source> {
+    Diagnostics diags(state->sources);
+    auto made = makeSource(*state, state->options, "", diags);
+    if (!made)
+      return diags.messages();
+    return std::move(*made);
+  });
+}
+
+Expected<Binary> Program::binary(const BinaryOptions &options) const {
+  return guarded<Binary>([&]() -> Expected<Binary> {
+    Diagnostics diags(state->sources);
+    auto source = makeSource(*state, state->options, options.sourceFile, diags);
+    if (!source)
+      return diags.messages();
+    driver::AssembleOptions how;
+    how.arch = options.arch;
+    how.needPtx = options.ptx;
+    auto result = driver::assemble(source->cuda, source->fileName, how, diags);
+    if (!result)
+      return diags.messages();
+    Binary out;
+    out.code = std::move(result->cubin);
+    out.ptx = std::move(result->ptx);
+    for (const jit::KernelResources &k : result->kernels)
+      out.kernels.push_back({k.kernel, k.registers, k.spillStores, k.spillLoads, k.stackBytes, k.sharedBytes});
+    out.milliseconds = result->milliseconds;
+    out.cacheHit = result->cacheHit;
+    out.messages = diags.messages();
+    return out;
+  });
+}
+
+std::vector<Program::File> Program::files() const {
+  std::vector<File> files;
+  for (uint32_t i = 0; i < state->sources.size(); ++i)
+    files.push_back({"by the pipeline", state->sources.name(i).str()});
+  for (const driver::LoadedModel &model : state->compiled.models) {
+    const std::string of = "the checkpoint of `" + model.name + "`";
+    const std::string config = model.checked.file.path();
+    files.push_back({of, config});
+    // Beside it, whether this command reads them or not.
+    for (const char *name : {"generation_config.json", "model.safetensors", "model.safetensors.index.json"}) {
+      llvm::SmallString<256> path(llvm::sys::path::parent_path(config));
+      llvm::sys::path::append(path, name);
+      files.push_back({of, path.str().str()});
+    }
+    if (model.weights)
+      for (const std::string &path : model.weights->files())
+        files.push_back({of, path});
+  }
+  return files;
+}
+
+} // namespace megalith

@@ -1,0 +1,316 @@
+//===- Session.cpp - requests on their way through a kernel ---------------===//
+#include "Schedule.h"
+#include "State.h"
+#include "megalith/Checkpoint/Requests.h"
+#include "megalith/Text/Text.h"
+#include "megalith/Tools.h"
+#include <condition_variable>
+#include <set>
+#include <thread>
+
+namespace megalith {
+
+using namespace api;
+
+bool tools::isSchedule(std::string_view text) {
+  return parseSchedule(llvm::StringRef(text.data(), text.size())).has_value();
+}
+
+struct Session::State {
+  std::shared_ptr<Kernel::State> kernel;
+  SessionOptions options;
+  std::optional<Trace> replay;
+  std::vector<Request> requests;
+  std::set<std::string> ids;
+  /// Open: takes requests. Running: the kernel has them. Ended: `outcome`, or `messages` why there
+  /// is none. Taken: results() has given them out.
+  enum Stage { Open, Running, Ended, Taken } stage = Open;
+  bool polled = false; ///< poll() has given out all
+
+  std::thread worker;
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool workerDone = false;
+  std::optional<runtime::RunOutcome> outcome;
+  Messages messages;
+
+  /// Runs the kernel, on whatever thread. `sources` is not changed meanwhile.
+  void work(SourceFiles sources) {
+    Diagnostics diags(sources);
+    auto step = [&]() -> Status {
+      outcome = execute(*kernel, options, requests, replay ? &*replay : nullptr, diags);
+      return Done();
+    };
+    if (Status status = guarded<Done>(step); !status) {
+      outcome.reset();
+      diags.adopt(status.errors());
+    }
+    messages = diags.messages();
+    kernel->busy = false;
+  }
+
+  /// The worker, if there is one, is waited for.
+  void finish() {
+    if (worker.joinable())
+      worker.join();
+    if (stage == Running)
+      stage = Ended;
+  }
+
+  /// Before a start. Empty: it may begin.
+  Messages begin() {
+    if (stage != Open)
+      return failure(Diag::SessionState, "the session has run already; open another one on the kernel");
+    if (kernel->busy.exchange(true))
+      return failure(Diag::KernelBusy);
+    stage = Running;
+    return {};
+  }
+};
+
+Session::Session(std::unique_ptr<State> state) : state(std::move(state)) {}
+Session::Session(Session &&) noexcept = default;
+
+Session &Session::operator=(Session &&other) noexcept {
+  if (state)
+    state->finish();
+  state = std::move(other.state);
+  return *this;
+}
+
+Session::~Session() {
+  if (state)
+    state->finish();
+}
+
+/// Why there is no such session; empty: there is.
+static std::string whyNot(const Kernel::State &kernel, const SessionOptions &options) {
+  if (options.capacity < 1 || options.capacity > MaxRequests)
+    return fmt::format("`capacity` must be from 1 to {}, found {}", MaxRequests, options.capacity);
+  if (options.repeat < 1)
+    return "`repeat` must be at least 1";
+  if (!options.replay.empty() && options.repeat > 1)
+    return "a replay runs once";
+  if (kernel.device != Device::Reference && !options.replay.empty() && options.logits)
+    return "of the replays, only that of the reference executor gives logits";
+  if (options.maxTicks < 0 || options.maxTicks > INT32_MAX)
+    return fmt::format("`maxTicks` must be from 0 to {}, found {}", INT32_MAX, options.maxTicks);
+  if (options.schedule.empty())
+    return "";
+  if (!kernel.cpu || !kernel.checked)
+    return "`schedule` needs a kernel on the CPU executor with `check`";
+  return parseSchedule(options.schedule) ? ""
+                                         : fmt::format("`schedule` is `{}`, expected {}", options.schedule, tools::scheduleForm);
+}
+
+Expected<Session> Session::open(const Kernel &kernel, const SessionOptions &options) {
+  return guarded<Session>([&]() -> Expected<Session> {
+    auto state = std::make_unique<State>();
+    state->kernel = kernel.internals();
+    state->options = options;
+    if (const std::string why = whyNot(*state->kernel, options); !why.empty())
+      return failure(Diag::SessionOptions, why);
+    if (!options.replay.empty()) {
+      Diagnostics diags(state->kernel->program->sources);
+      auto read = parseTrace(options.replay, options.replayName.empty() ? "<trace>" : options.replayName);
+      if (!read) {
+        driver::reportCheckpoint(diags, read.error);
+        return diags.messages();
+      }
+      state->replay = std::move(*read.value);
+      state->options.replay.clear();
+    }
+    return Session(std::move(state));
+  });
+}
+
+Expected<size_t> Session::submit(Request request) {
+  return guarded<size_t>([&]() -> Expected<size_t> {
+    State &s = *state;
+    if (s.stage != State::Open)
+      return failure(Diag::SessionStarted);
+    if (s.requests.size() >= s.options.capacity)
+      return failure(Diag::SessionFull, s.options.capacity);
+    Program::State &program = *s.kernel->program;
+    if (!request.eos)
+      request.eos = program.compiled.models.front().checked.eos;
+    Diagnostics diags(program.sources);
+    checkRequest(program, request, diags);
+    if (s.ids.count(request.id.text))
+      diags.report(Diag::RequestDuplicateId, placeOf(request, program.sources),
+                   fmt::format("id `{}` is already that of another request", text::printable(request.id.text, 120)));
+    if (diags.hasErrors())
+      return diags.messages();
+    s.ids.insert(request.id.text);
+    s.requests.push_back(std::move(request));
+    return s.requests.size() - 1;
+  });
+}
+
+const std::vector<Request> &Session::requests() const { return state->requests; }
+
+Status Session::start() {
+  return guarded<Done>([&]() -> Status {
+    State &s = *state;
+    if (Messages wrong = s.begin(); wrong.hasErrors())
+      return wrong;
+    s.worker = std::thread([&s, sources = s.kernel->program->sources]() mutable {
+      s.work(std::move(sources));
+      const std::lock_guard<std::mutex> lock(s.mutex);
+      s.workerDone = true;
+      s.ended.notify_all();
+    });
+    return Done();
+  });
+}
+
+Expected<std::vector<Update>> Session::poll(std::chrono::milliseconds patience) {
+  using Updates = std::vector<Update>;
+  return guarded<Updates>([&]() -> Expected<Updates> {
+    State &s = *state;
+    if (s.stage == State::Open)
+      return failure(Diag::SessionState, "the session has not started; call `start`");
+    if (s.stage == State::Running) {
+      {
+        std::unique_lock<std::mutex> lock(s.mutex);
+        if (!s.ended.wait_for(lock, patience, [&] { return s.workerDone; }))
+          return Updates();
+      }
+      s.finish();
+    }
+    if (s.stage == State::Ended && !s.outcome)
+      return s.messages;
+    Updates updates;
+    if (!s.polled && s.outcome)
+      for (size_t i = 0; i < s.outcome->requests.size(); ++i)
+        updates.push_back({i, s.outcome->requests[i].tokens, true});
+    s.polled = true;
+    return updates;
+  });
+}
+
+bool Session::done() const { return state->stage >= State::Ended && (state->polled || !state->outcome); }
+
+Status Session::stop() {
+  return guarded<Done>([&]() -> Status {
+    State &s = *state;
+    if (s.stage == State::Open)
+      return failure(Diag::SessionState, "the session has not started; call `start`");
+    s.finish();
+    if (s.stage == State::Ended && !s.outcome)
+      return s.messages;
+    return Done();
+  });
+}
+
+Expected<Results> Session::run() {
+  return guarded<Results>([&]() -> Expected<Results> {
+    State &s = *state;
+    if (Messages wrong = s.begin(); wrong.hasErrors())
+      return wrong;
+    s.work(s.kernel->program->sources);
+    s.finish();
+    return results();
+  });
+}
+
+/// The values of each request's gauges in the order of the ticks.
+static void addGauges(const Trace &trace, std::vector<RequestResult> &requests) {
+  for (const TraceTick &tick : trace.ticks)
+    for (const TraceSlot &slot : tick.slots)
+      if (static_cast<size_t>(slot.request) < requests.size()) // a kernel is never believed
+        for (const auto &[name, value] : slot.gauges)
+          requests[slot.request].gauges[name].push_back(value);
+}
+
+static RequestResult resultOf(TraceRequest &&r) {
+  RequestResult out;
+  out.id = std::move(r.id);
+  out.tokens = std::move(r.tokens);
+  out.finish = std::move(r.finish);
+  out.state = std::move(r.state);
+  out.fault = std::move(r.fault);
+  out.faultState = std::move(r.faultState);
+  out.place = std::move(r.place);
+  return out;
+}
+
+Expected<Results> Session::results() {
+  return guarded<Results>([&]() -> Expected<Results> {
+    State &s = *state;
+    if (s.stage == State::Taken)
+      return failure(Diag::SessionState, "the results have been taken already");
+    if (s.stage == State::Running) {
+      const std::lock_guard<std::mutex> lock(s.mutex);
+      if (!s.workerDone)
+        return failure(Diag::SessionState, "the kernel still runs; call `stop`, or `poll` until `done`");
+    }
+    s.finish();
+    if (s.stage == State::Open)
+      return failure(Diag::SessionState, "the session has not started; call `start` or `run`");
+    if (!s.outcome)
+      return s.messages;
+    runtime::RunOutcome &outcome = *s.outcome;
+    Results out;
+    if (s.options.trace) {
+      outcome.trace.accepted = s.kernel->program->compiled.accepted();
+      if (!s.options.kvHash) // `repeat` and schedules take the hashes only to compare them
+        for (TraceTick &tick : outcome.trace.ticks)
+          for (TracePass &pass : tick.passes)
+            pass.kvHash.clear();
+      out.trace = formatTrace(outcome.trace);
+    }
+    for (size_t i = 0; i < outcome.requests.size(); ++i) {
+      RequestResult &r = out.requests.emplace_back(resultOf(std::move(outcome.requests[i])));
+      r.passes = outcome.counts[i].passes;
+      r.rows = outcome.counts[i].rows;
+      if (s.options.logits && i < outcome.logits.size())
+        r.logits = std::move(outcome.logits[i]);
+    }
+    if (s.options.gauges)
+      addGauges(outcome.trace, out.requests);
+    out.metrics = std::move(outcome.metrics);
+    out.ticks = outcome.ticks;
+    out.passes = outcome.passes;
+    out.rows = outcome.rows;
+    out.launches = s.kernel->device == Device::Reference ? 0 : s.options.repeat;
+    out.milliseconds = outcome.kernelMs;
+    out.messages = s.messages;
+    s.outcome.reset();
+    s.stage = State::Taken;
+    return out;
+  });
+}
+
+std::string faultText(std::string_view code) {
+#define FAULT(Enum, Code, Name, Text)                                                              \
+  if (code == Name)                                                                                \
+    return Text;
+#include "megalith/IR/Faults.def"
+  return "a code that this version does not know";
+}
+
+void api::reportFaulted(const std::string &id, const std::string &fault, SourceLoc loc, Diagnostics &diags) {
+  diags.report(Diag::RequestFaulted, loc, id, fault, faultText(fault));
+}
+
+std::optional<Error> Session::explain(const Results &results, size_t request) const {
+  if (request >= results.requests.size() || request >= state->requests.size())
+    return std::nullopt;
+  const RequestResult &r = results.requests[request];
+  SourceFiles &sources = state->kernel->program->sources;
+  const SourceLoc loc = placeOf(state->requests[request], sources);
+  Diagnostics diags(sources);
+  if (r.finish == "fault") {
+    reportFaulted(r.id.text, r.fault, loc, diags);
+    if (!r.place.empty())
+      diags.note(placeOf(r.place, sources), fmt::format("in state `{}`, here", r.faultState));
+  } else if (r.finish == "limit") {
+    diags.report(Diag::RequestLimit, loc, r.id.text, r.tokens.size(), results.ticks);
+  } else {
+    return std::nullopt;
+  }
+  return diags.messages().list.front();
+}
+
+} // namespace megalith

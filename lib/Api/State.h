@@ -1,0 +1,124 @@
+//===- State.h - what stands behind Program, Kernel and Session -----------===//
+#ifndef MEGALITH_LIB_API_STATE_H
+#define MEGALITH_LIB_API_STATE_H
+
+#include "megalith/Api.h"
+#include "megalith/Driver/Compilation.h"
+#include "runtime/Engine.h"
+#include "runtime/cpu/CpuEngine.h"
+#include <atomic>
+#include <mutex>
+
+namespace megalith {
+
+struct Program::State {
+  driver::CompileOptions options;
+  /// Of the compilation, and of files of requests. Kernels read it when they report.
+  SourceFiles sources;
+  driver::Compilation compiled;
+  Messages messages;
+};
+
+struct Kernel::State {
+  std::shared_ptr<Program::State> program;
+  Device device = Device::Reference;
+  std::optional<runtime::Device> gpu; ///< outlives its engine
+  std::unique_ptr<runtime::Engine> cuda;
+  std::unique_ptr<cpu::CpuEngine> cpu;
+  Source source;
+  bool checked = false;
+  double compileMs = 0, loadMs = 0;
+  std::optional<bool> cacheHit;
+  Messages messages;
+  std::atomic<bool> busy = false; ///< a session runs
+
+  /// Memory of the GPU is given back on whatever thread comes last.
+  ~State() {
+    if (gpu)
+      (void)gpu->makeCurrent();
+  }
+};
+
+} // namespace megalith
+
+namespace megalith::api {
+
+/// Runs a step of the library and keeps what it throws from leaving it: `out-of-memory`, else
+/// `internal-error`.
+template <class T, class Step> Expected<T> guarded(Step &&step) {
+  Messages caught(const char *what);
+  try {
+    return step();
+  } catch (const std::bad_alloc &) {
+    return caught(nullptr);
+  } catch (const std::length_error &) { // a size that no memory has
+    return caught(nullptr);
+  } catch (const std::exception &error) {
+    return caught(error.what());
+  } catch (...) {
+    return caught("an exception of an unknown kind");
+  }
+}
+/// `what`: null where memory is short.
+Messages caught(const char *what);
+
+/// One error without a place.
+template <class... Args> Messages failure(Diag id, const Args &...args) {
+  SourceFiles none;
+  Diagnostics diags(none);
+  diags.report(id, {}, args...);
+  return diags.messages();
+}
+
+using Report = std::function<void(const std::string &)>;
+inline void tell(const Report &progress, const std::string &text) {
+  if (progress)
+    progress(text);
+}
+
+void reportRuntime(Diagnostics &diags, const runtime::RuntimeError &error);
+
+/// FILE:LINE of a source as a place, all of its line; no place when it is none.
+SourceLoc placeOf(llvm::StringRef place, const SourceFiles &files);
+/// Where a request stands in its file; no place when it is in none.
+SourceLoc placeOf(const Request &request, const SourceFiles &files);
+
+/// The watchdog ended a kernel that was allowed to stand still for so long.
+void reportStop(const runtime::RunOutcome::Stop &stop, double seconds, Diagnostics &diags);
+void reportFaulted(const std::string &id, const std::string &fault, SourceLoc loc, Diagnostics &diags);
+
+/// The profile to plan for the CPU executor; no GPU is like it.
+constexpr const char *cpuProfile = "cpu";
+/// Plans for the GPU that is there: by its name, else like the profile with the nearest number
+/// of SMs, with one CTA per SM.
+void chooseProfile(driver::CompileOptions &options, const runtime::DeviceInfo &info);
+/// The GPU `ordinal`, or why there is none.
+runtime::Outcome<runtime::Device> openGpu(int ordinal);
+
+/// Plans with these options and emits, or takes the text of `sourceFile`. nullopt after an error.
+std::optional<Source> makeSource(Program::State &program, const driver::CompileOptions &options,
+                                 const std::string &sourceFile, Diagnostics &diags);
+
+/// Whether a request can ever run: its tokens, its pools (`request-too-large`), the models'
+/// positions (`request-too-long`).
+void checkRequest(const Program::State &program, const Request &request, Diagnostics &diags);
+
+/// Options of a run that every executor takes.
+runtime::RunOptions engineOptions(const SessionOptions &options, const runtime::Manifest &manifest,
+                                  const std::vector<Request> &requests, size_t leastTraceBytes);
+
+/// Runs the requests on the kernel, as often as the options want. nullopt after an error.
+/// Reports what a check found, too.
+/// `replay`: null, or the trace whose results the runs take.
+std::optional<runtime::RunOutcome> execute(Kernel::State &kernel, const SessionOptions &options,
+                                           const std::vector<Request> &requests, const Trace *replay,
+                                           Diagnostics &diags);
+std::optional<runtime::RunOutcome> executeOnReference(const Program::State &program, const SessionOptions &options,
+                                                      const std::vector<Request> &requests, const Trace *replay,
+                                                      Diagnostics &diags);
+/// Reports `repeat-differs` unless run number `number` (from 2) equals the first.
+bool checkRepeat(const runtime::RunOutcome &first, const runtime::RunOutcome &again, unsigned number,
+                 Diagnostics &diags);
+
+} // namespace megalith::api
+#endif
