@@ -34,7 +34,7 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
        "only `--device=reference` can run the IR after any pass"},
       {reference && !command.kernel.sourceFile.empty(), "--cu", "only `--device=cuda` and `--device=cpu` run a CUDA source"},
       {!cpu && !command.session.schedule.empty(), "--schedule", "only `--device=cpu` has schedules"},
-      {!cpu && command.kernel.check && command.session.schedule.empty(), "--check", "only `--device=cpu` checks memory"},
+      {!cpu && command.kernel.check, "--check", "only `--device=cpu` checks memory"},
       {!command.replayFile.empty() && command.session.repeat > 1, "--repeat", "a replay runs once"},
   };
   for (const auto &rule : rules)
@@ -112,6 +112,7 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   // What only the reference executor can do chooses it.
   if (where.device == Device::Auto && (!command.replayFile.empty() || command.referenceAtGiven))
     where.device = Device::Reference;
+  where.check = where.check || !command.session.schedule.empty();
   where.progress = showProgress;
   auto kernel = Kernel::load(*program, where);
   if (!got(kernel, diags))

@@ -325,7 +325,7 @@ bool runMain(Diagnostics &diags) {
   command.referenceAtGiven = !referenceAt.empty();
   command.kernel.device = device;
   command.kernel.cpuArch = *number;
-  command.kernel.check = check || !schedule.empty();
+  command.kernel.check = check;
   command.kernel.sourceFile = cuFile;
   command.requests = requests;
   command.format = format;
