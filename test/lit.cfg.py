@@ -48,6 +48,7 @@ config.substitutions += [
     ("%pipelines", os.path.join(root, "pipelines")),
     ("%models", os.path.join(root, "models")),
     ("%root", root),
+    ("%build", build),
 ]
 for tool, feature in (("megalith", "megalith"), ("megalith-opt", "megalith-opt")):
     if lit.util.which(tool, config.environment["PATH"]):

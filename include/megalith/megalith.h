@@ -1,0 +1,233 @@
+/*===- megalith.h - compile a pipeline, load its kernel, run requests: C -----===*
+ *
+ * megalith/Api.h for C99 and for whoever calls C. docs/library.md explains both.
+ *
+ *   Handles   are opaque. Each is given back with its `_free`, which takes NULL. A kernel keeps
+ *             what it needs of its program, a session what it needs of its kernel.
+ *   Codes     say how a call went. What is wrong in detail is data: `errors`, the last argument
+ *             of the calls that can fail, gets a handle, whatever the code, or NULL when there
+ *             is nothing to tell. It may be NULL itself.
+ *   Options   are structs whose first member is their size: X_INIT fills it in. A library that
+ *             is newer than the program takes the members that it does not have as 0. One that
+ *             is older refuses the struct (MEGALITH_BAD_ARGUMENT). A NULL pointer: all defaults.
+ *   Texts     are UTF-8 or a user's bytes, end with a zero, and belong to the handle that they
+ *             came from: they stay as long as it does.
+ *   Threads   a program, its kernels and their sessions are for one thread at a time.
+ *
+ * Nothing is thrown, and no call ends the process.
+ *===----------------------------------------------------------------------===*/
+#ifndef MEGALITH_MEGALITH_H
+#define MEGALITH_MEGALITH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MEGALITH_EXPORT __attribute__((visibility("default")))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** How a call went. */
+typedef enum megalith_code {
+  MEGALITH_OK = 0,
+  MEGALITH_FAILED = 1,       /**< `errors` say why */
+  MEGALITH_BAD_ARGUMENT = 2, /**< a NULL, a number out of range, or a struct of another version */
+  MEGALITH_NO_MEMORY = 3,
+  MEGALITH_INTERNAL = 4      /**< a fault of the library; `errors` have it */
+} megalith_code;
+
+/** "0.2.0". */
+MEGALITH_EXPORT const char *megalith_version(void);
+
+/*===----------------------------------------------------------------------===*
+ * Errors
+ *===----------------------------------------------------------------------===*/
+
+typedef struct megalith_errors megalith_errors;
+
+/** One error or warning. */
+typedef struct megalith_error {
+  int warning;               /**< 0: an error */
+  const char *kind;          /**< stable: "unknown-key" */
+  const char *message;       /**< one sentence without the place */
+  const char *file;          /**< "": no place */
+  unsigned line, column, length; /**< from 1; 0: no place. `column` and `length` count bytes */
+  size_t num_notes;
+  const char *text;          /**< all of it, with the source line, for a terminal */
+} megalith_error;
+
+/** A second place, or advice. */
+typedef struct megalith_note {
+  const char *message, *file;
+  unsigned line, column;
+} megalith_note;
+
+/** At most 20 errors and 20 warnings are kept. */
+MEGALITH_EXPORT size_t megalith_errors_count(const megalith_errors *errors);
+MEGALITH_EXPORT megalith_code megalith_errors_get(const megalith_errors *errors, size_t index, megalith_error *out);
+MEGALITH_EXPORT megalith_code megalith_errors_note(const megalith_errors *errors, size_t index, size_t note,
+                                                   megalith_note *out);
+/** All of them as `megalith` prints them. */
+MEGALITH_EXPORT const char *megalith_errors_text(const megalith_errors *errors);
+MEGALITH_EXPORT void megalith_errors_free(megalith_errors *errors);
+
+/*===----------------------------------------------------------------------===*
+ * Program
+ *===----------------------------------------------------------------------===*/
+
+typedef struct megalith_program megalith_program;
+
+typedef struct megalith_pair {
+  const char *name, *value;
+} megalith_pair;
+
+typedef struct megalith_program_options {
+  size_t size;
+  const char *file;            /**< path of the pipeline */
+  const char *text;            /**< its text, in place of what stands at `file`; NULL: read it */
+  const megalith_pair *models; /**< name of a model ("": all others) and folder of its checkpoint */
+  size_t num_models;
+  const megalith_pair *params; /**< other values of the file's params */
+  size_t num_params;
+  const char *profile;         /**< device to plan for; NULL: that on which the kernel is loaded */
+  const char *const *plan;     /**< "key=value" each */
+  size_t num_plan;
+  const char *const *accept;   /**< keys of config.json and tensors to take on your word */
+  size_t num_accept;
+  const megalith_pair *texts;  /**< further texts in place of files, by path: model files */
+  size_t num_texts;
+  int without_weights;         /**< 1: to look at, not to run */
+} megalith_program_options;
+#define MEGALITH_PROGRAM_OPTIONS_INIT {sizeof(megalith_program_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+MEGALITH_EXPORT megalith_code megalith_program_compile(const megalith_program_options *options, megalith_program **out,
+                                                       megalith_errors **errors);
+MEGALITH_EXPORT void megalith_program_free(megalith_program *program);
+/** Of the pipeline. */
+MEGALITH_EXPORT const char *megalith_program_name(megalith_program *program);
+MEGALITH_EXPORT int64_t megalith_program_vocabulary(const megalith_program *program);
+
+/** What is made of it for its profile (h200 without one). */
+typedef struct megalith_source {
+  const char *cuda, *manifest, *plan;
+} megalith_source;
+MEGALITH_EXPORT megalith_code megalith_program_source(megalith_program *program, megalith_source *out,
+                                                      megalith_errors **errors);
+
+/*===----------------------------------------------------------------------===*
+ * Kernel
+ *===----------------------------------------------------------------------===*/
+
+typedef struct megalith_kernel megalith_kernel;
+
+typedef enum megalith_device {
+  MEGALITH_AUTO = 0,      /**< a GPU if there is one, else the reference executor */
+  MEGALITH_CUDA = 1,      /**< NVRTC, or the kernel cache */
+  MEGALITH_CPU = 2,       /**< the CPU executor; the host's compiler, or the kernel cache */
+  MEGALITH_REFERENCE = 3  /**< the reference executor */
+} megalith_device;
+
+typedef struct megalith_kernel_options {
+  size_t size;
+  int device;  /**< a megalith_device */
+  int ordinal; /**< of the GPU */
+} megalith_kernel_options;
+#define MEGALITH_KERNEL_OPTIONS_INIT {sizeof(megalith_kernel_options), MEGALITH_AUTO, 0}
+
+MEGALITH_EXPORT megalith_code megalith_kernel_load(const megalith_program *program,
+                                                   const megalith_kernel_options *options, megalith_kernel **out,
+                                                   megalith_errors **errors);
+MEGALITH_EXPORT void megalith_kernel_free(megalith_kernel *kernel);
+/** Where it is; never MEGALITH_AUTO. */
+MEGALITH_EXPORT megalith_device megalith_kernel_device(const megalith_kernel *kernel);
+/** Whether it came out of the kernel cache. */
+MEGALITH_EXPORT int megalith_kernel_cache_hit(const megalith_kernel *kernel);
+
+/*===----------------------------------------------------------------------===*
+ * Session
+ *===----------------------------------------------------------------------===*/
+
+typedef struct megalith_session megalith_session;
+
+typedef struct megalith_session_options {
+  size_t size;
+  size_t capacity;         /**< requests that it has room for; 0: 4096 */
+  int64_t max_ticks;       /**< ends the run after so many; 0: no limit */
+  double watchdog_seconds; /**< 0: 10; negative: never */
+  int trace;               /**< 1: keep the trace */
+} megalith_session_options;
+#define MEGALITH_SESSION_OPTIONS_INIT {sizeof(megalith_session_options), 0, 0, 0, 0}
+
+typedef struct megalith_request {
+  size_t size;
+  const char *id;
+  const int32_t *tokens; /**< the prompt */
+  size_t num_tokens;
+  int64_t max_new_tokens;
+  const int32_t *eos;    /**< tokens that end it; NULL: the checkpoint's, unless `no_eos` is 1 */
+  size_t num_eos;
+  int no_eos;
+  int32_t priority;
+} megalith_request;
+#define MEGALITH_REQUEST_INIT {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0}
+
+MEGALITH_EXPORT megalith_code megalith_session_open(const megalith_kernel *kernel,
+                                                    const megalith_session_options *options, megalith_session **out,
+                                                    megalith_errors **errors);
+/** Waits for a kernel that runs. */
+MEGALITH_EXPORT void megalith_session_free(megalith_session *session);
+
+/** Before the start only; its number, from 0, goes to `number`, which may be NULL. */
+MEGALITH_EXPORT megalith_code megalith_session_submit(megalith_session *session, const megalith_request *request,
+                                                      size_t *number, megalith_errors **errors);
+/** Starts the kernel and returns. */
+MEGALITH_EXPORT megalith_code megalith_session_start(megalith_session *session, megalith_errors **errors);
+
+/** What is new of a request. `tokens` stay until the next call of megalith_session_poll. */
+typedef struct megalith_update {
+  size_t request;
+  const int32_t *tokens;
+  size_t num_tokens;
+  int finished;
+} megalith_update;
+/** The next update, waiting for it `milliseconds` at most. *got is 0 when there is none. In this version
+ *  all of them come when the kernel has ended. */
+MEGALITH_EXPORT megalith_code megalith_session_poll(megalith_session *session, int64_t milliseconds,
+                                                    megalith_update *out, int *got, megalith_errors **errors);
+/** 1: all has ended and been given out by poll. */
+MEGALITH_EXPORT int megalith_session_done(const megalith_session *session);
+/** No more requests come: waits for the end. */
+MEGALITH_EXPORT megalith_code megalith_session_stop(megalith_session *session, megalith_errors **errors);
+/** Start, wait for the end. */
+MEGALITH_EXPORT megalith_code megalith_session_run(megalith_session *session, megalith_errors **errors);
+
+/** How a request ended, behind stop or run. The texts and tokens stay as long as the session. */
+typedef struct megalith_result {
+  const char *id;
+  const int32_t *tokens;
+  size_t num_tokens;
+  const char *finish;     /**< "stop", "length", "state", "fault" or "limit" */
+  const char *state;      /**< in which it ended */
+  const char *fault;      /**< the code, or "" */
+  const char *place;      /**< FILE:LINE of the fault, or "" */
+  int64_t passes, rows;
+} megalith_result;
+/** A fault of the request is in `errors`, and the code is MEGALITH_OK. */
+MEGALITH_EXPORT megalith_code megalith_session_result(megalith_session *session, size_t request, megalith_result *out,
+                                                      megalith_errors **errors);
+
+/** Of the whole run. */
+typedef struct megalith_totals {
+  size_t num_requests;
+  int64_t ticks, passes, rows;
+  double milliseconds;
+  const char *trace;      /**< JSON lines, or "" */
+} megalith_totals;
+MEGALITH_EXPORT megalith_code megalith_session_totals(megalith_session *session, megalith_totals *out,
+                                                      megalith_errors **errors);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

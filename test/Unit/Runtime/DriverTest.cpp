@@ -162,7 +162,7 @@ TEST(Child, DISABLED_engine) {
   for (bool all : {false, true}) {
     options.trace = options.logits = all;
     options.traceBytes = 4096;
-    auto out = (*engine)->run({{"a", {1, 2, 3}, 4, {2}, 0}, {"b", {4}, 0, {}, 0}}, options);
+    auto out = (*engine)->run({{"a", {1, 2, 3}, 4, std::vector<int32_t>{2}, 0}, {"b", {4}, 0, {}, 0}}, options);
     ASSERT_TRUE(out) << out.error.message;
     ASSERT_EQ(out->requests.size(), 2u);
     EXPECT_EQ(out->requests[0].finish, "limit");

@@ -1,0 +1,375 @@
+//===- C.cpp - megalith/megalith.h over megalith/Api.h --------------------===//
+#include "megalith/megalith.h"
+#include "megalith/Api.h"
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <new>
+
+using namespace megalith;
+
+struct megalith_errors {
+  Messages messages;
+  std::string text;
+};
+
+struct megalith_program {
+  Program program;
+  std::string name;
+  Source source;
+};
+
+struct megalith_kernel {
+  Kernel kernel;
+};
+
+struct megalith_session {
+  Session session;
+  std::deque<Update> waiting; ///< of poll
+  Update given;               ///< its last
+  std::optional<Results> results;
+};
+
+namespace {
+
+megalith_code codeOf(const Messages &messages) {
+  const std::string kind = messages.first().kind;
+  return kind == "out-of-memory"    ? MEGALITH_NO_MEMORY
+         : kind == "internal-error" ? MEGALITH_INTERNAL
+                                    : MEGALITH_FAILED;
+}
+
+/// Gives `messages` out, if there are any and somebody wants them.
+void give(const Messages &messages, megalith_errors **errors) {
+  if (errors && !messages.list.empty())
+    *errors = new megalith_errors{messages, messages.text()};
+}
+
+/// The frame of every call that can fail. Nothing leaves it: Api.h throws nothing, and what copying
+/// throws is a lack of memory.
+template <class Step> megalith_code call(megalith_errors **errors, Step &&step) {
+  if (errors)
+    *errors = nullptr;
+  try {
+    return step();
+  } catch (const std::bad_alloc &) {
+    return MEGALITH_NO_MEMORY;
+  } catch (...) {
+    return MEGALITH_INTERNAL;
+  }
+}
+
+megalith_code failed(const Messages &messages, megalith_errors **errors) {
+  give(messages, errors);
+  return codeOf(messages);
+}
+
+/// An options struct of this version, out of one of this or an earlier one. False: it is of a later
+/// one, or its size was never set.
+template <class T> bool read(const T *given, T &out) {
+  out = {};
+  if (!given)
+    return true;
+  if (given->size < sizeof(size_t) || given->size > sizeof(T))
+    return false;
+  std::memcpy(&out, given, given->size);
+  return true;
+}
+
+std::string textOf(const char *text) { return text ? text : ""; }
+
+/// Pairs of names and values; false when one has no value.
+bool pairsOf(const megalith_pair *pairs, size_t count, std::vector<std::pair<std::string, std::string>> &out) {
+  if (count && !pairs)
+    return false;
+  for (size_t i = 0; i < count; ++i) {
+    if (!pairs[i].value)
+      return false;
+    out.push_back({textOf(pairs[i].name), pairs[i].value});
+  }
+  return true;
+}
+
+bool textsOf(const char *const *texts, size_t count, std::vector<std::string> &out) {
+  if (count && !texts)
+    return false;
+  for (size_t i = 0; i < count; ++i) {
+    if (!texts[i])
+      return false;
+    out.push_back(texts[i]);
+  }
+  return true;
+}
+
+bool programOptions(const megalith_program_options &in, ProgramOptions &out) {
+  if (!in.file)
+    return false;
+  out.file = in.file;
+  std::vector<std::pair<std::string, std::string>> texts;
+  if (!pairsOf(in.models, in.num_models, out.models) || !pairsOf(in.params, in.num_params, out.params) ||
+      !textsOf(in.plan, in.num_plan, out.plan) || !textsOf(in.accept, in.num_accept, out.accept) ||
+      !pairsOf(in.texts, in.num_texts, texts))
+    return false;
+  out.texts.insert(texts.begin(), texts.end());
+  if (in.text)
+    out.texts[out.file] = in.text;
+  out.profile = textOf(in.profile);
+  out.weights = !in.without_weights;
+  return true;
+}
+
+bool requestOf(const megalith_request &in, Request &out) {
+  if (!in.id || (in.num_tokens && !in.tokens) || (in.num_eos && !in.eos))
+    return false;
+  out.id = RequestId(in.id);
+  out.tokens.assign(in.tokens, in.tokens + in.num_tokens);
+  out.maxNewTokens = in.max_new_tokens;
+  if (in.eos || in.no_eos)
+    out.eos.emplace(in.eos, in.eos + (in.eos ? in.num_eos : 0));
+  out.priority = in.priority;
+  return true;
+}
+
+/// The results, taken when somebody asks first.
+megalith_code take(megalith_session &session, megalith_errors **errors) {
+  if (session.results)
+    return MEGALITH_OK;
+  auto results = session.session.results();
+  if (!results)
+    return failed(results.errors(), errors);
+  session.results = std::move(*results);
+  return MEGALITH_OK;
+}
+
+} // namespace
+
+extern "C" {
+
+const char *megalith_version(void) { return MEGALITH_VERSION; }
+
+size_t megalith_errors_count(const megalith_errors *errors) { return errors ? errors->messages.list.size() : 0; }
+
+megalith_code megalith_errors_get(const megalith_errors *errors, size_t index, megalith_error *out) {
+  if (!out || index >= megalith_errors_count(errors))
+    return MEGALITH_BAD_ARGUMENT;
+  const Error &e = errors->messages.list[index];
+  *out = {e.warning, e.kind.c_str(), e.message.c_str(), e.file.c_str(), e.line,
+          e.column,  e.length,       e.notes.size(),    e.text.c_str()};
+  return MEGALITH_OK;
+}
+
+megalith_code megalith_errors_note(const megalith_errors *errors, size_t index, size_t note, megalith_note *out) {
+  if (!out || index >= megalith_errors_count(errors) || note >= errors->messages.list[index].notes.size())
+    return MEGALITH_BAD_ARGUMENT;
+  const Note &n = errors->messages.list[index].notes[note];
+  *out = {n.message.c_str(), n.file.c_str(), n.line, n.column};
+  return MEGALITH_OK;
+}
+
+const char *megalith_errors_text(const megalith_errors *errors) { return errors ? errors->text.c_str() : ""; }
+void megalith_errors_free(megalith_errors *errors) { delete errors; }
+
+megalith_code megalith_program_compile(const megalith_program_options *options, megalith_program **out,
+                                       megalith_errors **errors) {
+  return call(errors, [&] {
+    megalith_program_options given;
+    ProgramOptions how;
+    if (!out)
+      return MEGALITH_BAD_ARGUMENT;
+    *out = nullptr;
+    if (!read(options, given) || !programOptions(given, how))
+      return MEGALITH_BAD_ARGUMENT;
+    auto program = Program::compile(how);
+    if (!program)
+      return failed(program.errors(), errors);
+    std::string name = program->name();
+    give(program->messages(), errors);
+    *out = new megalith_program{std::move(*program), std::move(name), {}};
+    return MEGALITH_OK;
+  });
+}
+
+void megalith_program_free(megalith_program *program) { delete program; }
+const char *megalith_program_name(megalith_program *program) { return program ? program->name.c_str() : ""; }
+int64_t megalith_program_vocabulary(const megalith_program *program) {
+  return program ? program->program.vocabulary() : 0;
+}
+
+megalith_code megalith_program_source(megalith_program *program, megalith_source *out, megalith_errors **errors) {
+  return call(errors, [&] {
+    if (!program || !out)
+      return MEGALITH_BAD_ARGUMENT;
+    if (program->source.cuda.empty()) {
+      auto source = program->program.source();
+      if (!source)
+        return failed(source.errors(), errors);
+      program->source = std::move(*source);
+    }
+    *out = {program->source.cuda.c_str(), program->source.manifest.c_str(), program->source.plan.c_str()};
+    return MEGALITH_OK;
+  });
+}
+
+megalith_code megalith_kernel_load(const megalith_program *program, const megalith_kernel_options *options,
+                                   megalith_kernel **out, megalith_errors **errors) {
+  return call(errors, [&] {
+    megalith_kernel_options given;
+    if (!out)
+      return MEGALITH_BAD_ARGUMENT;
+    *out = nullptr;
+    if (!program || !read(options, given) || given.device < MEGALITH_AUTO || given.device > MEGALITH_REFERENCE)
+      return MEGALITH_BAD_ARGUMENT;
+    KernelOptions how;
+    constexpr Device devices[] = {Device::Auto, Device::Cuda, Device::Cpu, Device::Reference};
+    how.device = devices[given.device];
+    how.ordinal = given.ordinal;
+    auto kernel = Kernel::load(program->program, how);
+    if (!kernel)
+      return failed(kernel.errors(), errors);
+    give(kernel->messages(), errors);
+    *out = new megalith_kernel{std::move(*kernel)};
+    return MEGALITH_OK;
+  });
+}
+
+void megalith_kernel_free(megalith_kernel *kernel) { delete kernel; }
+
+megalith_device megalith_kernel_device(const megalith_kernel *kernel) {
+  if (!kernel)
+    return MEGALITH_AUTO;
+  const Device device = kernel->kernel.device();
+  return device == Device::Cuda ? MEGALITH_CUDA : device == Device::Cpu ? MEGALITH_CPU : MEGALITH_REFERENCE;
+}
+
+int megalith_kernel_cache_hit(const megalith_kernel *kernel) {
+  return kernel && kernel->kernel.cacheHit().value_or(false);
+}
+
+megalith_code megalith_session_open(const megalith_kernel *kernel, const megalith_session_options *options,
+                                    megalith_session **out, megalith_errors **errors) {
+  return call(errors, [&] {
+    megalith_session_options given;
+    if (!out)
+      return MEGALITH_BAD_ARGUMENT;
+    *out = nullptr;
+    if (!kernel || !read(options, given))
+      return MEGALITH_BAD_ARGUMENT;
+    SessionOptions how;
+    if (given.capacity)
+      how.capacity = given.capacity;
+    how.maxTicks = given.max_ticks;
+    if (given.watchdog_seconds != 0)
+      how.watchdogSeconds = std::max(0.0, given.watchdog_seconds);
+    how.trace = given.trace != 0;
+    auto session = Session::open(kernel->kernel, how);
+    if (!session)
+      return failed(session.errors(), errors);
+    *out = new megalith_session{std::move(*session), {}, {}, {}};
+    return MEGALITH_OK;
+  });
+}
+
+void megalith_session_free(megalith_session *session) { delete session; }
+
+megalith_code megalith_session_submit(megalith_session *session, const megalith_request *request, size_t *number,
+                                      megalith_errors **errors) {
+  return call(errors, [&] {
+    megalith_request given;
+    Request asked;
+    if (!session || !request || !read(request, given) || !requestOf(given, asked))
+      return MEGALITH_BAD_ARGUMENT;
+    auto submitted = session->session.submit(std::move(asked));
+    if (!submitted)
+      return failed(submitted.errors(), errors);
+    if (number)
+      *number = *submitted;
+    return MEGALITH_OK;
+  });
+}
+
+static megalith_code statusOf(const Status &status, megalith_errors **errors) {
+  return status ? MEGALITH_OK : failed(status.errors(), errors);
+}
+
+megalith_code megalith_session_start(megalith_session *session, megalith_errors **errors) {
+  return call(errors, [&] { return session ? statusOf(session->session.start(), errors) : MEGALITH_BAD_ARGUMENT; });
+}
+
+megalith_code megalith_session_poll(megalith_session *session, int64_t milliseconds, megalith_update *out, int *got,
+                                    megalith_errors **errors) {
+  return call(errors, [&] {
+    if (!session || !out || !got || milliseconds < 0)
+      return MEGALITH_BAD_ARGUMENT;
+    *got = 0;
+    if (session->waiting.empty()) {
+      // Within what a clock can add to now.
+      const std::chrono::milliseconds patience(std::min<int64_t>(milliseconds, int64_t(1) << 40));
+      auto updates = session->session.poll(patience);
+      if (!updates)
+        return failed(updates.errors(), errors);
+      session->waiting.assign(updates->begin(), updates->end());
+    }
+    if (session->waiting.empty())
+      return MEGALITH_OK;
+    session->given = std::move(session->waiting.front());
+    session->waiting.pop_front();
+    const Update &update = session->given;
+    *out = {update.request, update.tokens.data(), update.tokens.size(), update.finished};
+    *got = 1;
+    return MEGALITH_OK;
+  });
+}
+
+int megalith_session_done(const megalith_session *session) {
+  return !session || (session->waiting.empty() && session->session.done());
+}
+
+megalith_code megalith_session_stop(megalith_session *session, megalith_errors **errors) {
+  return call(errors, [&] { return session ? statusOf(session->session.stop(), errors) : MEGALITH_BAD_ARGUMENT; });
+}
+
+megalith_code megalith_session_run(megalith_session *session, megalith_errors **errors) {
+  return call(errors, [&] {
+    if (!session)
+      return MEGALITH_BAD_ARGUMENT;
+    auto results = session->session.run();
+    if (!results)
+      return failed(results.errors(), errors);
+    session->results = std::move(*results);
+    give(session->results->messages, errors);
+    return MEGALITH_OK;
+  });
+}
+
+megalith_code megalith_session_result(megalith_session *session, size_t request, megalith_result *out,
+                                      megalith_errors **errors) {
+  return call(errors, [&] {
+    if (!session || !out)
+      return MEGALITH_BAD_ARGUMENT;
+    if (const megalith_code code = take(*session, errors))
+      return code;
+    if (request >= session->results->requests.size())
+      return MEGALITH_BAD_ARGUMENT;
+    const RequestResult &r = session->results->requests[request];
+    *out = {r.id.text.c_str(), r.tokens.data(), r.tokens.size(), r.finish.c_str(), r.state.c_str(),
+            r.fault.c_str(),   r.place.c_str(), r.passes,        r.rows};
+    if (auto error = session->session.explain(*session->results, request))
+      give({{*error}}, errors);
+    return MEGALITH_OK;
+  });
+}
+
+megalith_code megalith_session_totals(megalith_session *session, megalith_totals *out, megalith_errors **errors) {
+  return call(errors, [&] {
+    if (!session || !out)
+      return MEGALITH_BAD_ARGUMENT;
+    if (const megalith_code code = take(*session, errors))
+      return code;
+    const Results &r = *session->results;
+    *out = {r.requests.size(), r.ticks, r.passes, r.rows, r.milliseconds, r.trace.c_str()};
+    give(r.messages, errors);
+    return MEGALITH_OK;
+  });
+}
+
+} // extern "C"

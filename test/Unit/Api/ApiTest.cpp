@@ -1,0 +1,243 @@
+#include "megalith/Api.h"
+#include "megalith/Tools.h"
+#include <fstream>
+#include <gtest/gtest.h>
+#include <sstream>
+#include <thread>
+
+using namespace megalith;
+
+namespace {
+
+const std::string pipelines = MEGALITH_SOURCE_DIR "/pipelines/", demo = MEGALITH_SOURCE_DIR "/models/demo";
+
+ProgramOptions options() {
+  ProgramOptions out;
+  out.file = pipelines + "autoregressive.yaml";
+  out.models = {{"", demo}};
+  return out;
+}
+
+std::string textOf(const std::string &path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+/// All tests run one kernel of the reference executor.
+class Sessions : public ::testing::Test {
+protected:
+  static void SetUpTestSuite() {
+    auto compiled = Program::compile(options());
+    ASSERT_TRUE(compiled) << compiled.errors().text();
+    program = new Program(*compiled);
+    auto loaded = Kernel::load(*program, {.device = Device::Reference});
+    ASSERT_TRUE(loaded) << loaded.errors().text();
+    kernel = new Kernel(*loaded);
+  }
+  static void TearDownTestSuite() {
+    delete kernel;
+    delete program;
+  }
+  static Session open(SessionOptions how = {}) {
+    auto session = Session::open(*kernel, how);
+    EXPECT_TRUE(session) << session.errors().text();
+    return std::move(*session);
+  }
+  static Request request(const char *id, int64_t budget = 3) {
+    return {.id = id, .tokens = {73, 110, 32}, .maxNewTokens = budget, .eos = std::vector<int32_t>()};
+  }
+  static Program *program;
+  static Kernel *kernel;
+};
+Program *Sessions::program;
+Kernel *Sessions::kernel;
+
+template <class T> std::string textOf(const Expected<T> &failed) {
+  return failed ? "no error" : failed.errors().text();
+}
+
+bool contains(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
+#define EXPECT_ERROR(failed, part) EXPECT_TRUE(contains(textOf(failed), part)) << textOf(failed)
+
+TEST(Programs, GiveSourcePlanAndManifestAsData) {
+  ProgramOptions how = options();
+  how.weights = false;
+  how.profile = "a100";
+  auto program = Program::compile(how);
+  ASSERT_TRUE(program) << program.errors().text();
+  EXPECT_EQ(program->name(), "autoregressive");
+  EXPECT_EQ(program->param("no_such_param"), std::nullopt);
+  EXPECT_GT(program->param("slots").value_or(0), 0);
+  auto source = program->source();
+  ASSERT_TRUE(source) << source.errors().text();
+  EXPECT_TRUE(contains(source->cuda, "megalith_run"));
+  EXPECT_TRUE(contains(source->plan, "plan for a100"));
+  EXPECT_TRUE(contains(source->manifest, "\"profile\": \"a100\""));
+  auto kernel = Kernel::load(*program, {.device = Device::Reference});
+  EXPECT_ERROR(kernel, "without its weights; leave `weights` true [kernel-program]");
+}
+
+TEST(Programs, ErrorsAreData) {
+  ProgramOptions how = options();
+  how.texts[how.file] = "pipeline: p\nmodles: {}\n";
+  auto program = Program::compile(how);
+  ASSERT_FALSE(program);
+  const Error error = program.errors().first();
+  EXPECT_FALSE(error.warning);
+  EXPECT_EQ(error.kind, "unknown-key");
+  EXPECT_EQ(error.message, "unknown key `modles` in the pipeline file");
+  EXPECT_EQ(error.file, how.file);
+  EXPECT_EQ(error.line, 2u);
+  EXPECT_EQ(error.column, 1u);
+  EXPECT_EQ(error.length, 6u);
+  ASSERT_EQ(error.notes.size(), 1u);
+  EXPECT_EQ(error.notes[0].message, "did you mean `models`?");
+  EXPECT_EQ(error.text, how.file + ":2:1: error: unknown key `modles` in the pipeline file [unknown-key]\n"
+                                   "    2 | modles: {}\n"
+                                   "      | ^~~~~~\n"
+                                   "note: did you mean `models`?\n");
+  how.file = "no/such/file.yaml";
+  EXPECT_ERROR(Program::compile(how), "cannot read `no/such/file.yaml`");
+}
+
+TEST(Programs, TakeTextsInPlaceOfFiles) {
+  ProgramOptions how = options();
+  const std::string pipeline = textOf(how.file), model = textOf(pipelines + "models/llama.yaml"),
+                    harmless = textOf(pipelines + "models/harmless.yaml");
+  how.file = "nowhere/p.yaml";
+  how.texts = {{"nowhere/p.yaml", pipeline}, {"nowhere/models/llama.yaml", model}, {"nowhere/models/harmless.yaml", harmless}};
+  how.weights = false;
+  auto program = Program::compile(how);
+  EXPECT_TRUE(program) << program.errors().text();
+}
+
+TEST(Programs, TellOnlyTwentyErrorsAndTheNumberOfTheOthers) {
+  ProgramOptions how = options();
+  how.texts[how.file] = "pipeline: p\n";
+  for (int i = 0; i < 25; ++i)
+    how.texts[how.file] += "key" + std::to_string(i) + ": 1\n";
+  auto program = Program::compile(how);
+  ASSERT_FALSE(program);
+  EXPECT_EQ(program.errors().list.size(), 20u);
+  EXPECT_GE(program.errors().moreErrors, 5u);
+  EXPECT_ERROR(program, "more errors\n");
+}
+
+TEST_F(Sessions, RunRequestsAndGiveThemBackInOrder) {
+  Session session = open();
+  EXPECT_EQ(*session.submit(request("b", 4)), 0u);
+  EXPECT_EQ(*session.submit(request("a", 2)), 1u);
+  auto results = session.run();
+  ASSERT_TRUE(results) << results.errors().text();
+  ASSERT_EQ(results->requests.size(), 2u);
+  EXPECT_EQ(results->requests[0].id.text, "b");
+  EXPECT_EQ(results->requests[0].tokens.size(), 4u);
+  EXPECT_EQ(results->requests[1].tokens.size(), 2u);
+  EXPECT_EQ(results->requests[0].finish, "length");
+  EXPECT_GT(results->ticks, 0);
+  EXPECT_TRUE(results->trace.empty());
+  EXPECT_FALSE(session.explain(*results, 0).has_value());
+}
+
+TEST_F(Sessions, RunInTheBackgroundAsInTheForeground) {
+  SessionOptions how;
+  how.trace = true;
+  Session first = open(how), second = open(how);
+  for (Session *session : {&first, &second})
+    ASSERT_TRUE(session->submit(request("a", 5)));
+  auto expected = first.run();
+  ASSERT_TRUE(expected);
+  ASSERT_TRUE(second.start());
+  EXPECT_ERROR(second.submit(request("b")), "requests cannot join a session that has started");
+  std::vector<Update> updates;
+  while (!second.done()) {
+    auto more = second.poll(std::chrono::milliseconds(50));
+    ASSERT_TRUE(more) << more.errors().text();
+    updates.insert(updates.end(), more->begin(), more->end());
+  }
+  ASSERT_EQ(updates.size(), 1u);
+  EXPECT_TRUE(updates[0].finished);
+  EXPECT_EQ(updates[0].tokens, expected->requests[0].tokens);
+  ASSERT_TRUE(second.stop());
+  auto results = second.results();
+  ASSERT_TRUE(results);
+  EXPECT_EQ(results->trace, expected->trace);
+  EXPECT_ERROR(second.results(), "taken already [session-state]");
+}
+
+TEST_F(Sessions, SayWhatIsNotPossible) {
+  SessionOptions two;
+  two.capacity = 2;
+  Session session = open(two);
+  EXPECT_ERROR(session.poll(), "call `start` [session-state]");
+  EXPECT_ERROR(session.stop(), "call `start` [session-state]");
+  EXPECT_ERROR(session.results(), "call `start` or `run` [session-state]");
+  ASSERT_TRUE(session.submit(request("a")));
+  EXPECT_ERROR(session.submit(request("a")), "id `a` is already that of another request [request-duplicate-id]");
+  ASSERT_TRUE(session.submit(request("b")));
+  EXPECT_ERROR(session.submit(request("c")), "room for 2 requests; open it with a greater `capacity`, or run what is in it "
+                                             "[session-full]");
+  ASSERT_TRUE(session.run());
+  EXPECT_ERROR(session.submit(request("d")), "in this version the kernel takes them all when it starts [session-started]");
+  EXPECT_ERROR(session.run(), "has run already; open another one");
+  EXPECT_ERROR(session.start(), "has run already; open another one");
+}
+
+TEST_F(Sessions, RefuseRequestsThatCanNeverRun) {
+  Session session = open();
+  Request wrong = request("a");
+  wrong.tokens.clear();
+  EXPECT_ERROR(session.submit(wrong), "empty prompt; give at least one token [request-empty-prompt]");
+  wrong.tokens = {1, 1 << 20};
+  EXPECT_ERROR(session.submit(wrong), "token 1048576 in `tokens` is outside the vocabulary");
+  wrong = request("a", -1);
+  EXPECT_ERROR(session.submit(wrong), "[request-budget]");
+  wrong = request("a", 1 << 30);
+  EXPECT_ERROR(session.submit(wrong), "request `a` can never fit");
+  EXPECT_ERROR(session.submit(request("")), "the request has no `id` [request-key]");
+  EXPECT_TRUE(session.requests().empty());
+}
+
+TEST_F(Sessions, RefuseOptionsThatCannotBe) {
+  SessionOptions how;
+  how.capacity = 0;
+  EXPECT_ERROR(Session::open(*kernel, how), "`capacity` must be from 1 to 1000000, found 0 [session-options]");
+  how = {};
+  how.schedule = "random:1";
+  EXPECT_ERROR(Session::open(*kernel, how), "`schedule` needs a kernel on the CPU executor with `check`");
+  how = {};
+  how.replay = "{}\n";
+  EXPECT_FALSE(Session::open(*kernel, how));
+}
+
+TEST_F(Sessions, HaveOneOfAKernelAtATime) {
+  Session slow = open(), other = open();
+  ASSERT_TRUE(slow.submit(request("a", 40)));
+  ASSERT_TRUE(other.submit(request("b")));
+  ASSERT_TRUE(slow.start());
+  EXPECT_ERROR(other.run(), "runs another session; wait for its end, or load the program once more [kernel-busy]");
+  ASSERT_TRUE(slow.stop());
+  EXPECT_TRUE(other.run());
+}
+
+TEST_F(Sessions, ExplainRequestsThatWereCutOff) {
+  SessionOptions how;
+  how.maxTicks = 2;
+  Session session = open(how);
+  auto requests = program->parseRequests("\n{\"id\": 7, \"tokens\": [73, 110], \"max_new_tokens\": 9}\n", "r.jsonl");
+  ASSERT_TRUE(requests) << requests.errors().text();
+  ASSERT_TRUE(session.submit(requests->front()));
+  auto results = session.run();
+  ASSERT_TRUE(results) << results.errors().text();
+  EXPECT_EQ(results->requests[0].finish, "limit");
+  EXPECT_EQ(results->requests[0].id.json(), "7");
+  auto why = session.explain(*results, 0);
+  ASSERT_TRUE(why.has_value());
+  EXPECT_EQ(why->kind, "request-limit");
+  EXPECT_EQ(why->file, "r.jsonl");
+  EXPECT_EQ(why->line, 2u);
+}
+
+} // namespace

@@ -1,0 +1,107 @@
+#include "megalith/megalith.h"
+#include <gtest/gtest.h>
+#include <string>
+
+extern "C" const char *version_of_c(void);
+extern "C" megalith_code compile_of_c(const char *file, const char *text, megalith_errors **errors);
+
+namespace {
+
+TEST(C, KnowsTheVersion) { EXPECT_STREQ(version_of_c(), "0.2.0"); }
+
+TEST(C, GivesErrorsAsData) {
+  megalith_errors *errors = nullptr;
+  ASSERT_EQ(compile_of_c("p.yaml", "pipeline: p\nmodles: {}\n", &errors), MEGALITH_FAILED);
+  ASSERT_GE(megalith_errors_count(errors), 1u);
+  megalith_error error;
+  ASSERT_EQ(megalith_errors_get(errors, 0, &error), MEGALITH_OK);
+  EXPECT_STREQ(error.kind, "unknown-key");
+  EXPECT_STREQ(error.file, "p.yaml");
+  EXPECT_EQ(error.line, 2u);
+  megalith_note note;
+  ASSERT_EQ(error.num_notes, 1u);
+  ASSERT_EQ(megalith_errors_note(errors, 0, 0, &note), MEGALITH_OK);
+  EXPECT_STREQ(note.message, "did you mean `models`?");
+  EXPECT_EQ(megalith_errors_note(errors, 0, 1, &note), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_errors_get(errors, 99, &error), MEGALITH_BAD_ARGUMENT);
+  megalith_errors_free(errors);
+}
+
+TEST(C, RefusesWhatItDoesNotKnow) {
+  megalith_program *program = nullptr;
+  megalith_program_options options = MEGALITH_PROGRAM_OPTIONS_INIT;
+  EXPECT_EQ(megalith_program_compile(&options, &program, nullptr), MEGALITH_BAD_ARGUMENT); // no file
+  options.file = "p.yaml";
+  options.text = "pipeline: p\n";
+  EXPECT_EQ(megalith_program_compile(&options, &program, nullptr), MEGALITH_FAILED);
+  options.size = sizeof options + 8; // of a later version
+  EXPECT_EQ(megalith_program_compile(&options, &program, nullptr), MEGALITH_BAD_ARGUMENT);
+  options.size = 0; // never set
+  EXPECT_EQ(megalith_program_compile(&options, &program, nullptr), MEGALITH_BAD_ARGUMENT);
+  options.size = 2 * sizeof(void *) + sizeof(size_t); // of an earlier one, that ended behind `text`
+  EXPECT_EQ(megalith_program_compile(&options, &program, nullptr), MEGALITH_FAILED);
+  EXPECT_EQ(megalith_kernel_load(nullptr, nullptr, nullptr, nullptr), MEGALITH_BAD_ARGUMENT);
+  EXPECT_EQ(megalith_session_run(nullptr, nullptr), MEGALITH_BAD_ARGUMENT);
+  megalith_program_free(nullptr);
+}
+
+TEST(C, RunsASession) {
+  const megalith_pair model = {"", MEGALITH_SOURCE_DIR "/models/demo"};
+  megalith_program_options options = MEGALITH_PROGRAM_OPTIONS_INIT;
+  options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";
+  options.models = &model;
+  options.num_models = 1;
+  megalith_program *program = nullptr;
+  megalith_errors *errors = nullptr;
+  ASSERT_EQ(megalith_program_compile(&options, &program, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  EXPECT_STREQ(megalith_program_name(program), "autoregressive");
+  megalith_kernel_options where = MEGALITH_KERNEL_OPTIONS_INIT;
+  where.device = 17;
+  megalith_kernel *kernel = nullptr;
+  EXPECT_EQ(megalith_kernel_load(program, &where, &kernel, nullptr), MEGALITH_BAD_ARGUMENT);
+  where.device = MEGALITH_REFERENCE;
+  ASSERT_EQ(megalith_kernel_load(program, &where, &kernel, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_program_free(program); // the kernel has what it needs
+  EXPECT_EQ(megalith_kernel_device(kernel), MEGALITH_REFERENCE);
+  megalith_session *session = nullptr;
+  ASSERT_EQ(megalith_session_open(kernel, nullptr, &session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_kernel_free(kernel);
+  const int32_t prompt[] = {73, 110};
+  megalith_request request = MEGALITH_REQUEST_INIT;
+  request.id = "a";
+  request.tokens = prompt;
+  request.num_tokens = 2;
+  request.max_new_tokens = 3;
+  request.no_eos = 1;
+  size_t number = 9;
+  ASSERT_EQ(megalith_session_submit(session, &request, &number, &errors), MEGALITH_OK);
+  EXPECT_EQ(number, 0u);
+  EXPECT_EQ(megalith_session_submit(session, &request, &number, &errors), MEGALITH_FAILED); // the id again
+  megalith_errors_free(errors);
+  megalith_result result;
+  EXPECT_EQ(megalith_session_result(session, 0, &result, &errors), MEGALITH_FAILED);
+  megalith_errors_free(errors);
+  ASSERT_EQ(megalith_session_start(session, &errors), MEGALITH_OK);
+  megalith_update update = {};
+  std::vector<int32_t> tokens;
+  while (!megalith_session_done(session)) {
+    int got = 0;
+    ASSERT_EQ(megalith_session_poll(session, 100, &update, &got, &errors), MEGALITH_OK);
+    if (got)
+      tokens.assign(update.tokens, update.tokens + update.num_tokens);
+  }
+  EXPECT_EQ(megalith_session_stop(session, &errors), MEGALITH_OK);
+  ASSERT_EQ(megalith_session_result(session, 0, &result, &errors), MEGALITH_OK);
+  EXPECT_STREQ(result.id, "a");
+  EXPECT_STREQ(result.finish, "length");
+  EXPECT_EQ(std::vector<int32_t>(result.tokens, result.tokens + result.num_tokens), tokens);
+  EXPECT_EQ(tokens.size(), 3u);
+  EXPECT_EQ(megalith_session_result(session, 1, &result, &errors), MEGALITH_BAD_ARGUMENT);
+  megalith_totals totals;
+  ASSERT_EQ(megalith_session_totals(session, &totals, &errors), MEGALITH_OK);
+  EXPECT_EQ(totals.num_requests, 1u);
+  EXPECT_GT(totals.ticks, 0);
+  megalith_session_free(session);
+}
+
+} // namespace
