@@ -13,11 +13,21 @@ root = pathlib.Path(__file__).resolve().parent.parent
 # Whole folders, or single headers by their path.
 ROW, FAULTS, ABI = "IR/Row.h", "IR/Faults.def", "device/Abi.h"
 HOST = "device/cpu/Host.h"
+# Plain headers beside Api.h: the standard library only.
+ERROR, EXPORT, REQUEST = "Error.h", "Export.h", "Request.h"
+API = ["Api.h", "Tools.h", "megalith.h", ERROR, EXPORT, REQUEST]
 ALLOWED = {
+    # The headers of the library, and what is installed of them: nothing of ours but each other.
+    "Api.h": [ERROR, EXPORT, REQUEST],
+    "Tools.h": ["Api.h"],
+    "megalith.h": [],
+    "Error.h": [EXPORT],
+    "Export.h": [],
+    "Request.h": [EXPORT],
     "Text": [],
     "Os": ["Text"],
-    "Support": ["Text", "Os"],
-    "Checkpoint": ["Text", "Os", ROW],
+    "Support": ["Text", "Os", ERROR],
+    "Checkpoint": ["Text", "Os", ROW, REQUEST],
     "Syntax": ["Support", "Text"],
     "Sema": ["Syntax", "Checkpoint", "Support", "Text"],
     "IR": ["Support", "Text"],
@@ -25,14 +35,17 @@ ALLOWED = {
     "Transforms": ["IR", "Support", "Text"],
     "Plan": ["IR", "Support", "Text"],
     "Emit": ["Plan", "IR", "Support", "Text"],
-    "Reference": ["IR", "Checkpoint", "Support", "Text"],
+    "Reference": ["IR", "Checkpoint", "Support", "Text", REQUEST],
     "Jit": ["Support", "Text", "Os"],
     "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text",
                "Os"],
-    "runtime": ["Checkpoint", "Text", "Os", ROW, FAULTS, ABI, HOST],
+    "Api": ["Driver", "Plan", "Jit", "Reference", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", FAULTS, *API],
+    "runtime": ["Checkpoint", "Text", "Os", ROW, FAULTS, ABI, HOST, REQUEST],
     "device": [],
-    "tools": ["Driver", "Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Reference",
-              "Checkpoint", "IR", "Support", "Text", "Os", "runtime", ABI],
+    # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
+    # how a process ends, Text and Os for what it prints and writes.
+    "tools/megalith": ["Api.h", "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],
+    "tools": ["Transforms", "IR", "Support", "Text", "Os"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 SUFFIXES = {".h", ".cpp", ".def", ".cuh", ".c"}
@@ -45,6 +58,8 @@ def folder_of(path):
         return parts[1]
     if parts[:2] == ("include", "megalith"):
         return parts[2]
+    if parts[:2] == ("tools", "megalith"):
+        return "tools/megalith"
     return parts[0]
 
 
@@ -60,6 +75,9 @@ def target_of(path, name):
         return name
     if name.startswith("runtime/"):
         return "runtime"
+    match = re.fullmatch(r"megalith/(\w+\.h)", name)
+    if match:
+        return match[1]
     match = re.fullmatch(r"megalith/(\w+)/(.+)", name)
     if not match:
         return None  # another project's
@@ -101,6 +119,15 @@ def check_names():
                 yield f"{path.relative_to(root)}:{number}: code must not know the name `{match[0]}`"
 
 
+def check_plain():
+    """What programs outside include needs no header of LLVM or yaml-cpp, nor of any other library."""
+    for name in API:
+        text = (root / "include/megalith" / name).read_text()
+        for found in re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', text, re.M):
+            if "/" in found and not found.startswith("megalith/") or found.endswith(".hpp"):
+                yield f"include/megalith/{name}: may not include `{found}`"
+
+
 def check_primitives():
     """PTX stands in device/cuda alone, so that every target runs all other device code."""
     for path in sorted((root / "device").glob("*.cuh")):
@@ -109,6 +136,6 @@ def check_primitives():
                 yield f"{path.relative_to(root)}:{number}: use an entry of device/Primitives.def"
 
 
-problems = [*check_includes(), *check_names(), *check_primitives()]
+problems = [*check_includes(), *check_names(), *check_plain(), *check_primitives()]
 print("\n".join(problems) if problems else "every include is allowed; no shipped name in the code")
 sys.exit(1 if problems else 0)

@@ -14,7 +14,7 @@
  *             came from: they stay as long as it does.
  *   Threads   a program, its kernels and their sessions are for one thread at a time.
  *
- * Nothing is thrown, and no call ends the process.
+ * Nothing is thrown. docs/library.md says what the library does to the process that it is in.
  *===----------------------------------------------------------------------===*/
 #ifndef MEGALITH_MEGALITH_H
 #define MEGALITH_MEGALITH_H

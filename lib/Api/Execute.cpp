@@ -121,12 +121,15 @@ static std::optional<runtime::RunOutcome> executeOnCuda(Kernel::State &kernel, c
                     });
 }
 
+std::mutex &cpuMutex() {
+  static std::mutex one;
+  return one;
+}
+
 static std::optional<runtime::RunOutcome> executeOnCpu(Kernel::State &kernel, const SessionOptions &options,
                                                        const std::vector<Request> &requests, const Trace *replay,
                                                        Diagnostics &diags) {
-  // Kernels of one program share the code that they are bound to.
-  static std::mutex one;
-  const std::lock_guard<std::mutex> lock(one);
+  const std::lock_guard<std::mutex> lock(cpuMutex());
   cpu::CpuEngine &engine = *kernel.cpu;
   engine.onProgress = [&](int64_t ticks, int64_t rows) {
     tell(options.progress, fmt::format("CPU executor: tick {}, {} rows", ticks, rows));

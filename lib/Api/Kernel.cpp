@@ -145,6 +145,7 @@ private:
       return false;
     kernel->compileMs = assembled->milliseconds;
     kernel->cacheHit = assembled->cacheHit;
+    const std::lock_guard<std::mutex> lock(cpuMutex());
     auto engine = cpu::CpuEngine::load(assembled->path, kernel->source.manifest, weights());
     if (!engine) {
       reportRuntime(diags, engine.error);

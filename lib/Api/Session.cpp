@@ -154,12 +154,18 @@ Status Session::start() {
     State &s = *state;
     if (Messages wrong = s.begin(); wrong.hasErrors())
       return wrong;
-    s.worker = std::thread([&s, sources = s.kernel->program->sources]() mutable {
-      s.work(std::move(sources));
-      const std::lock_guard<std::mutex> lock(s.mutex);
-      s.workerDone = true;
-      s.ended.notify_all();
-    });
+    try {
+      s.worker = std::thread([&s, sources = s.kernel->program->sources]() mutable {
+        s.work(std::move(sources));
+        const std::lock_guard<std::mutex> lock(s.mutex);
+        s.workerDone = true;
+        s.ended.notify_all();
+      });
+    } catch (...) { // there is no thread: nothing has begun
+      s.kernel->busy = false;
+      s.stage = State::Open;
+      throw;
+    }
     return Done();
   });
 }

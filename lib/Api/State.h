@@ -95,6 +95,10 @@ void chooseProfile(driver::CompileOptions &options, const runtime::DeviceInfo &i
 /// The GPU `ordinal`, or why there is none.
 runtime::Outcome<runtime::Device> openGpu(int ordinal);
 
+/// Held while a kernel of the CPU executor is loaded or runs: kernels of one program share the code that they are
+/// bound to.
+std::mutex &cpuMutex();
+
 /// Plans with these options and emits, or takes the text of `sourceFile`. nullopt after an error.
 std::optional<Source> makeSource(Program::State &program, const driver::CompileOptions &options,
                                  const std::string &sourceFile, Diagnostics &diags);

@@ -15,6 +15,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   const auto place = [&](SourceLoc loc) { return module.place(loc); };
   ordered_json j;
   j["abi"] = 6;
+  j["megalith"] = MEGALITH_VERSION;
   j["pipeline"] = module.root.name;
   j["launch"] = {{"ctas", plan.ctas},
                  {"threads", plan::kCtaThreads},
