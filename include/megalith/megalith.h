@@ -32,7 +32,7 @@ extern "C" {
 typedef enum megalith_code {
   MEGALITH_OK = 0,
   MEGALITH_FAILED = 1,       /**< `errors` say why */
-  MEGALITH_BAD_ARGUMENT = 2, /**< a NULL, a number out of range, or a struct of another version */
+  MEGALITH_BAD_ARGUMENT = 2, /**< a NULL, a number out of its range, or a struct of another version */
   MEGALITH_NO_MEMORY = 3,
   MEGALITH_INTERNAL = 4      /**< a fault of the library; `errors` have it */
 } megalith_code;

@@ -1,6 +1,6 @@
 //===- C.cpp - megalith/megalith.h over megalith/Api.h --------------------===//
 #include "megalith/megalith.h"
-#include "megalith/Api.h"
+#include "State.h"
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -45,13 +45,16 @@ void give(const Messages &messages, megalith_errors **errors) {
     *errors = new megalith_errors{messages, messages.text()};
 }
 
-/// The frame of every call that can fail. Nothing leaves it: Api.h throws nothing, and what copying
+/// The frame of every call that can fail, `name`. Nothing leaves it: Api.h throws nothing, and what copying
 /// throws is a lack of memory.
-template <class Step> megalith_code call(megalith_errors **errors, Step &&step) {
+template <class Step> megalith_code call(const char *name, megalith_errors **errors, Step &&step) {
   if (errors)
     *errors = nullptr;
   try {
-    return step();
+    const megalith_code code = step();
+    if (code == MEGALITH_BAD_ARGUMENT)
+      give(api::failure(Diag::ApiArgument, name), errors);
+    return code;
   } catch (const std::bad_alloc &) {
     return MEGALITH_NO_MEMORY;
   } catch (...) {
@@ -171,7 +174,7 @@ void megalith_errors_free(megalith_errors *errors) { delete errors; }
 
 megalith_code megalith_program_compile(const megalith_program_options *options, megalith_program **out,
                                        megalith_errors **errors) {
-  return call(errors, [&] {
+  return call(__func__, errors, [&] {
     megalith_program_options given;
     ProgramOptions how;
     if (!out)
@@ -196,7 +199,7 @@ int64_t megalith_program_vocabulary(const megalith_program *program) {
 }
 
 megalith_code megalith_program_source(megalith_program *program, megalith_source *out, megalith_errors **errors) {
-  return call(errors, [&] {
+  return call(__func__, errors, [&] {
     if (!program || !out)
       return MEGALITH_BAD_ARGUMENT;
     if (program->source.cuda.empty()) {
@@ -212,7 +215,7 @@ megalith_code megalith_program_source(megalith_program *program, megalith_source
 
 megalith_code megalith_kernel_load(const megalith_program *program, const megalith_kernel_options *options,
                                    megalith_kernel **out, megalith_errors **errors) {
-  return call(errors, [&] {
+  return call(__func__, errors, [&] {
     megalith_kernel_options given;
     if (!out)
       return MEGALITH_BAD_ARGUMENT;
@@ -247,7 +250,7 @@ int megalith_kernel_cache_hit(const megalith_kernel *kernel) {
 
 megalith_code megalith_session_open(const megalith_kernel *kernel, const megalith_session_options *options,
                                     megalith_session **out, megalith_errors **errors) {
-  return call(errors, [&] {
+  return call(__func__, errors, [&] {
     megalith_session_options given;
     if (!out)
       return MEGALITH_BAD_ARGUMENT;
@@ -273,7 +276,7 @@ void megalith_session_free(megalith_session *session) { delete session; }
 
 megalith_code megalith_session_submit(megalith_session *session, const megalith_request *request, size_t *number,
                                       megalith_errors **errors) {
-  return call(errors, [&] {
+  return call(__func__, errors, [&] {
     megalith_request given;
     Request asked;
     if (!session || !request || !read(request, given) || !requestOf(given, asked))
@@ -292,12 +295,12 @@ static megalith_code statusOf(const Status &status, megalith_errors **errors) {
 }
 
 megalith_code megalith_session_start(megalith_session *session, megalith_errors **errors) {
-  return call(errors, [&] { return session ? statusOf(session->session.start(), errors) : MEGALITH_BAD_ARGUMENT; });
+  return call(__func__, errors, [&] { return session ? statusOf(session->session.start(), errors) : MEGALITH_BAD_ARGUMENT; });
 }
 
 megalith_code megalith_session_poll(megalith_session *session, int64_t milliseconds, megalith_update *out, int *got,
                                     megalith_errors **errors) {
-  return call(errors, [&] {
+  return call(__func__, errors, [&] {
     if (!session || !out || !got || milliseconds < 0)
       return MEGALITH_BAD_ARGUMENT;
     *got = 0;
@@ -325,11 +328,11 @@ int megalith_session_done(const megalith_session *session) {
 }
 
 megalith_code megalith_session_stop(megalith_session *session, megalith_errors **errors) {
-  return call(errors, [&] { return session ? statusOf(session->session.stop(), errors) : MEGALITH_BAD_ARGUMENT; });
+  return call(__func__, errors, [&] { return session ? statusOf(session->session.stop(), errors) : MEGALITH_BAD_ARGUMENT; });
 }
 
 megalith_code megalith_session_run(megalith_session *session, megalith_errors **errors) {
-  return call(errors, [&] {
+  return call(__func__, errors, [&] {
     if (!session)
       return MEGALITH_BAD_ARGUMENT;
     auto results = session->session.run();
@@ -343,7 +346,7 @@ megalith_code megalith_session_run(megalith_session *session, megalith_errors **
 
 megalith_code megalith_session_result(megalith_session *session, size_t request, megalith_result *out,
                                       megalith_errors **errors) {
-  return call(errors, [&] {
+  return call(__func__, errors, [&] {
     if (!session || !out)
       return MEGALITH_BAD_ARGUMENT;
     if (const megalith_code code = take(*session, errors))
@@ -360,7 +363,7 @@ megalith_code megalith_session_result(megalith_session *session, size_t request,
 }
 
 megalith_code megalith_session_totals(megalith_session *session, megalith_totals *out, megalith_errors **errors) {
-  return call(errors, [&] {
+  return call(__func__, errors, [&] {
     if (!session || !out)
       return MEGALITH_BAD_ARGUMENT;
     if (const megalith_code code = take(*session, errors))

@@ -1,11 +1,11 @@
 //===- Session.cpp - requests on their way through a kernel ---------------===//
+#include "RequestTable.h"
 #include "Schedule.h"
 #include "State.h"
 #include "megalith/Checkpoint/Requests.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
 #include <condition_variable>
-#include <set>
 #include <thread>
 
 namespace megalith {
@@ -17,11 +17,13 @@ bool tools::isSchedule(std::string_view text) {
 }
 
 struct Session::State {
+  State(std::shared_ptr<Kernel::State> kernel, const SessionOptions &options)
+      : kernel(std::move(kernel)), options(options), table(options.capacity) {}
+
   std::shared_ptr<Kernel::State> kernel;
   SessionOptions options;
   std::optional<Trace> replay;
-  std::vector<Request> requests;
-  std::set<std::string> ids;
+  RequestTable table;
   /// Open: takes requests. Running: the kernel has them. Ended: `outcome`, or `messages` why there
   /// is none. Taken: results() has given them out.
   enum Stage { Open, Running, Ended, Taken } stage = Open;
@@ -38,7 +40,7 @@ struct Session::State {
   void work(SourceFiles sources) {
     Diagnostics diags(sources);
     auto step = [&]() -> Status {
-      outcome = execute(*kernel, options, requests, replay ? &*replay : nullptr, diags);
+      outcome = execute(*kernel, options, table.requests(), replay ? &*replay : nullptr, diags);
       return Done();
     };
     if (Status status = guarded<Done>(step); !status) {
@@ -105,9 +107,7 @@ static std::string whyNot(const Kernel::State &kernel, const SessionOptions &opt
 
 Expected<Session> Session::open(const Kernel &kernel, const SessionOptions &options) {
   return guarded<Session>([&]() -> Expected<Session> {
-    auto state = std::make_unique<State>();
-    state->kernel = kernel.internals();
-    state->options = options;
+    auto state = std::make_unique<State>(kernel.internals(), options);
     if (const std::string why = whyNot(*state->kernel, options); !why.empty())
       return failure(Diag::SessionOptions, why);
     if (!options.replay.empty()) {
@@ -129,25 +129,23 @@ Expected<size_t> Session::submit(Request request) {
     State &s = *state;
     if (s.stage != State::Open)
       return failure(Diag::SessionStarted);
-    if (s.requests.size() >= s.options.capacity)
-      return failure(Diag::SessionFull, s.options.capacity);
+    if (s.table.full())
+      return failure(Diag::SessionFull, s.table.capacity());
     Program::State &program = *s.kernel->program;
     if (!request.eos)
       request.eos = program.compiled.models.front().checked.eos;
     Diagnostics diags(program.sources);
     checkRequest(program, request, diags);
-    if (s.ids.count(request.id.text))
+    if (s.table.has(request.id))
       diags.report(Diag::RequestDuplicateId, placeOf(request, program.sources),
                    fmt::format("id `{}` is already that of another request", text::printable(request.id.text, 120)));
     if (diags.hasErrors())
       return diags.messages();
-    s.ids.insert(request.id.text);
-    s.requests.push_back(std::move(request));
-    return s.requests.size() - 1;
+    return s.table.add(std::move(request));
   });
 }
 
-const std::vector<Request> &Session::requests() const { return state->requests; }
+const std::vector<Request> &Session::requests() const { return state->table.requests(); }
 
 Status Session::start() {
   return guarded<Done>([&]() -> Status {
@@ -301,11 +299,11 @@ void api::reportFaulted(const std::string &id, const std::string &fault, SourceL
 }
 
 std::optional<Error> Session::explain(const Results &results, size_t request) const {
-  if (request >= results.requests.size() || request >= state->requests.size())
+  if (request >= results.requests.size() || request >= requests().size())
     return std::nullopt;
   const RequestResult &r = results.requests[request];
   SourceFiles &sources = state->kernel->program->sources;
-  const SourceLoc loc = placeOf(state->requests[request], sources);
+  const SourceLoc loc = placeOf(requests()[request], sources);
   Diagnostics diags(sources);
   if (r.finish == "fault") {
     reportFaulted(r.id.text, r.fault, loc, diags);

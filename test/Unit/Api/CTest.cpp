@@ -1,4 +1,5 @@
 #include "megalith/megalith.h"
+#include "megalith/Api.h"
 #include <gtest/gtest.h>
 #include <string>
 
@@ -7,7 +8,7 @@ extern "C" megalith_code compile_of_c(const char *file, const char *text, megali
 
 namespace {
 
-TEST(C, KnowsTheVersion) { EXPECT_STREQ(version_of_c(), "0.2.0"); }
+TEST(C, KnowsTheVersion) { EXPECT_EQ(version_of_c(), megalith::version()); }
 
 TEST(C, GivesErrorsAsData) {
   megalith_errors *errors = nullptr;
@@ -37,7 +38,11 @@ TEST(C, RefusesWhatItDoesNotKnow) {
   options.size = sizeof options + 8; // of a later version
   EXPECT_EQ(megalith_program_compile(&options, &program, nullptr), MEGALITH_BAD_ARGUMENT);
   options.size = 0; // never set
-  EXPECT_EQ(megalith_program_compile(&options, &program, nullptr), MEGALITH_BAD_ARGUMENT);
+  megalith_errors *errors = nullptr;
+  EXPECT_EQ(megalith_program_compile(&options, &program, &errors), MEGALITH_BAD_ARGUMENT);
+  EXPECT_NE(std::string(megalith_errors_text(errors)).find("an argument of `megalith_program_compile` is NULL"), std::string::npos);
+  EXPECT_NE(std::string(megalith_errors_text(errors)).find("[api-argument]"), std::string::npos);
+  megalith_errors_free(errors);
   options.size = 2 * sizeof(void *) + sizeof(size_t); // of an earlier one, that ended behind `text`
   EXPECT_EQ(megalith_program_compile(&options, &program, nullptr), MEGALITH_FAILED);
   EXPECT_EQ(megalith_kernel_load(nullptr, nullptr, nullptr, nullptr), MEGALITH_BAD_ARGUMENT);
@@ -97,6 +102,7 @@ TEST(C, RunsASession) {
   EXPECT_EQ(std::vector<int32_t>(result.tokens, result.tokens + result.num_tokens), tokens);
   EXPECT_EQ(tokens.size(), 3u);
   EXPECT_EQ(megalith_session_result(session, 1, &result, &errors), MEGALITH_BAD_ARGUMENT);
+  megalith_errors_free(errors);
   megalith_totals totals;
   ASSERT_EQ(megalith_session_totals(session, &totals, &errors), MEGALITH_OK);
   EXPECT_EQ(totals.num_requests, 1u);
