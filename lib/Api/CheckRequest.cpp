@@ -21,6 +21,12 @@ SourceLoc api::placeOf(const Request &request, const SourceFiles &files) {
   return loc;
 }
 
+bool api::canRun(const Program::State &program, Diagnostics &diags) {
+  if (!program.model())
+    diags.report(Diag::KernelProgram, program.compiled.module.root.loc, "a pipeline without a model cannot be run yet");
+  return program.model();
+}
+
 static void checkFits(const ir::Module &module, const Request &r, SourceLoc loc, Diagnostics &diags) {
   for (const ir::Operation *pool : module.all(ir::Op::Pool)) {
     const int64_t pages = pool->getInt("pages"), pageTokens = pool->getInt("page_tokens", 1);
@@ -76,7 +82,9 @@ void api::checkRequest(const Program::State &program, const Request &request, Di
 
 /// Of a file that is registered.
 static Expected<std::vector<Request>> read(Program::State &program, uint32_t file, Diagnostics &diags) {
-  const CheckedModel &model = program.compiled.models.front().checked;
+  if (!canRun(program, diags))
+    return diags.messages();
+  const CheckedModel &model = program.model()->checked;
   RequestOptions options;
   options.vocabSize = model.vocab;
   options.byteVocabulary = model.byteVocabulary;
@@ -112,6 +120,8 @@ static std::optional<uint32_t> openInput(const std::string &path, const char *wh
 Expected<std::vector<Request>> Program::readRequests(const std::string &path) const {
   return guarded<std::vector<Request>>([&]() -> Expected<std::vector<Request>> {
     Diagnostics diags(state->sources);
+    if (!canRun(*state, diags))
+      return diags.messages();
     auto file = openInput(path, "the requests", Diag::RequestsMissing, diags);
     if (!file)
       return diags.messages();
@@ -136,7 +146,7 @@ Expected<std::vector<Request>> tools::exampleRequests(const Program &program) {
   for (int i = 0; i < 3; ++i) {
     std::string tokens;
     for (int j = 0; j < (i == 1 ? 20 : 4 + i); ++j)
-      tokens += fmt::format("{}{}", j ? ", " : "", (i * 7 + j % 3 * 5 + 3) % program.vocabulary());
+      tokens += fmt::format("{}{}", j ? ", " : "", (i * 7 + j % 3 * 5 + 3) % std::max<int64_t>(1, program.vocabulary()));
     text += fmt::format("{{\"id\": \"r{}\", \"tokens\": [{}], \"max_new_tokens\": {}, \"eos\": []}}\n", i, tokens, 3 + i);
   }
   return program.parseRequests(text, "<made-up requests>");

@@ -66,9 +66,11 @@ private:
 
   const SafetensorsFile &weights() const { return *kernel->program->compiled.models.front().weights; }
 
-  /// Whether the program is one that can run at all.
+  /// Whether the program is one that can run there.
   bool runs() {
     const Program::State &program = *kernel->program;
+    if (!canRun(program, diags))
+      return false;
     if (!program.options.needWeights)
       diags.report(Diag::KernelProgram, {}, "the program was compiled without its weights; leave `weights` true");
     else if (!program.options.stopAfter.empty() && options.device != Device::Reference)

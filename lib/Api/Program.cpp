@@ -69,11 +69,19 @@ std::optional<int64_t> Program::param(std::string_view name) const {
   return module.find(ir::Op::Param, key) ? std::optional(module.param(key)) : std::nullopt;
 }
 
-int64_t Program::vocabulary() const { return state->compiled.models.front().checked.vocab; }
-bool Program::byteVocabulary() const { return state->compiled.models.front().checked.byteVocabulary; }
-std::optional<double> Program::positions() const { return state->compiled.models.front().positions(); }
-std::vector<int32_t> Program::eos() const { return state->compiled.models.front().checked.eos; }
-std::string Program::configFile() const { return state->compiled.models.front().checked.file.path(); }
+const driver::LoadedModel *Program::State::model() const {
+  return compiled.models.empty() ? nullptr : &compiled.models.front();
+}
+
+int64_t Program::vocabulary() const { return state->model() ? state->model()->checked.vocab : 0; }
+bool Program::byteVocabulary() const { return state->model() && state->model()->checked.byteVocabulary; }
+std::optional<double> Program::positions() const {
+  return state->model() ? state->model()->positions() : std::nullopt;
+}
+std::vector<int32_t> Program::eos() const {
+  return state->model() ? state->model()->checked.eos : std::vector<int32_t>();
+}
+std::string Program::configFile() const { return state->model() ? state->model()->checked.file.path() : ""; }
 std::string Program::ast() const { return state->compiled.ast; }
 
 std::string Program::ir(Ir part) const {

@@ -133,7 +133,7 @@ Expected<size_t> Session::submit(Request request) {
       return failure(Diag::SessionFull, s.table.capacity());
     Program::State &program = *s.kernel->program;
     if (!request.eos)
-      request.eos = program.compiled.models.front().checked.eos;
+      request.eos = program.model()->checked.eos; // the kernel has one
     Diagnostics diags(program.sources);
     checkRequest(program, request, diags);
     if (s.table.has(request.id))

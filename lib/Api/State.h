@@ -17,6 +17,9 @@ struct Program::State {
   SourceFiles sources;
   driver::Compilation compiled;
   Messages messages;
+
+  /// The first one, whose tokens are those of requests; null without any.
+  const driver::LoadedModel *model() const;
 };
 
 struct Kernel::State {
@@ -103,6 +106,8 @@ std::mutex &cpuMutex();
 std::optional<Source> makeSource(Program::State &program, const driver::CompileOptions &options,
                                  const std::string &sourceFile, Diagnostics &diags);
 
+/// Whether the program is one that can run; reports `kernel-program`.
+bool canRun(const Program::State &program, Diagnostics &diags);
 /// Whether a request can ever run: its tokens, its pools (`request-too-large`), the models'
 /// positions (`request-too-long`).
 void checkRequest(const Program::State &program, const Request &request, Diagnostics &diags);

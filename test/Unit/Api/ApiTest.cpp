@@ -113,6 +113,33 @@ TEST(Programs, TakeTextsInPlaceOfFiles) {
   EXPECT_TRUE(program) << program.errors().text();
 }
 
+TEST(Programs, WithoutAModelCannotRunYet) {
+  ProgramOptions how;
+  how.file = "p.yaml";
+  how.texts[how.file] = R"(pipeline: p
+request:
+  n: i32 = 0
+states:
+  A: {initial: true, next: [B]}
+  B: {terminal: true}
+  F: {terminal: true}
+  fault: F
+stages:
+  s:
+    on: A
+    do: [{n: 1}]
+    goto: B
+)";
+  auto program = Program::compile(how);
+  ASSERT_TRUE(program) << program.errors().text();
+  EXPECT_EQ(program->vocabulary(), 0);
+  EXPECT_TRUE(program->eos().empty());
+  EXPECT_ERROR(program->parseRequests("{\"id\": 1, \"tokens\": [1], \"max_new_tokens\": 1}\n"), "[kernel-program]");
+  EXPECT_ERROR(Kernel::load(*program, {.device = Device::Reference}),
+               "p.yaml:1:11: error: the program cannot be loaded: a pipeline without a model cannot be run yet [kernel-program]");
+  EXPECT_FALSE(program->source());
+}
+
 TEST(Programs, TellOnlyTwentyErrorsAndTheNumberOfTheOthers) {
   ProgramOptions how = options();
   how.texts[how.file] = "pipeline: p\n";
