@@ -8,6 +8,7 @@
 #include "runtime/cpu/CpuEngine.h"
 #include <atomic>
 #include <mutex>
+#include <system_error>
 
 namespace megalith {
 
@@ -56,6 +57,8 @@ template <class T, class Step> Expected<T> guarded(Step &&step) {
     return caught(nullptr);
   } catch (const std::length_error &) { // a size that no memory has
     return caught(nullptr);
+  } catch (const std::system_error &error) { // no thread could be started
+    return error.code() == std::errc::resource_unavailable_try_again ? caught(nullptr) : caught(error.what());
   } catch (const std::exception &error) {
     return caught(error.what());
   } catch (...) {
