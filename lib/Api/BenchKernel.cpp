@@ -29,9 +29,9 @@ void tools::makeRoom(Program &program, int64_t batch, int64_t positions) {
   // never under pressure.
   for (ir::Operation &op : module.root.region().ops)
     if (op.op == ir::Op::Pool) {
-      const int64_t needed = batch * ((positions + 2 * rows) / op.getInt("page_tokens", 1) + 1);
-      const int64_t watermark = std::clamp<int64_t>(op.getInt("watermark", 100), 1, 100);
-      op.set("pages", std::max(op.getInt("pages"), (needed * 100 + watermark - 1) / watermark));
+      const int64_t needed = batch * ((positions + 2 * rows) / op.get<ir::attr::page_tokens>() + 1);
+      const int64_t watermark = op.get<ir::attr::watermark>();
+      op.set<ir::attr::pages>(std::max(op.get<ir::attr::pages>(), (needed * 100 + watermark - 1) / watermark));
     }
 }
 

@@ -29,8 +29,8 @@ bool api::canRun(const Program::State &program, Diagnostics &diags) {
 
 static void checkFits(const ir::Module &module, const Request &r, SourceLoc loc, Diagnostics &diags) {
   for (const ir::Operation *pool : module.all(ir::Op::Pool)) {
-    const int64_t pages = pool->getInt("pages"), pageTokens = pool->getInt("page_tokens", 1);
-    const int64_t beyond = pool->getInt("rows_beyond");
+    const int64_t pages = pool->get<ir::attr::pages>(), pageTokens = pool->get<ir::attr::page_tokens>();
+    const int64_t beyond = pool->get<ir::attr::rows_beyond>();
     // A budget near the largest integer must not overflow.
     const __int128 positions = __int128(r.tokens.size()) + r.maxNewTokens + beyond;
     const __int128 needed = (positions + pageTokens - 1) / pageTokens;

@@ -106,14 +106,14 @@ static void adoptFiles(ir::Module &module, SourceFiles &files) {
   for (ir::Operation &op : module.ops()) {
     if (op.op != ir::Op::File)
       continue;
-    const std::string path = op.getString("path");
+    const std::string path = op.get<ir::attr::path>();
     uint32_t number = 0;
     while (number < files.size() && files.name(number) != path)
       ++number;
     if (number == files.size())
       number = files.add(path, "");
-    numbers[static_cast<uint32_t>(op.getInt("index"))] = number;
-    op.set("index", static_cast<int64_t>(number));
+    numbers[static_cast<uint32_t>(op.get<ir::attr::index>())] = number;
+    op.set<ir::attr::index>(static_cast<int64_t>(number));
   }
   const auto adopt = [&](ir::Operation &op) {
     if (op.loc)
@@ -197,8 +197,8 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
       lowerModel(model.checked, model.name, *module);
     // Other files, such as lists of what is harmless, are no part of the kernel.
     llvm::erase_if(module->root.region().ops, [&](const ir::Operation &op) {
-      return op.op == ir::Op::File && op.getInt("index") != *file &&
-             llvm::none_of(result.models, [&](const LoadedModel &m) { return op.getInt("index") == m.file; });
+      return op.op == ir::Op::File && op.get<ir::attr::index>() != *file &&
+             llvm::none_of(result.models, [&](const LoadedModel &m) { return op.get<ir::attr::index>() == m.file; });
     });
   } else {
     for (const auto &[name, value] : options.sets)
@@ -216,9 +216,9 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
   // Edited IR, too, runs with what is accepted now.
   for (const LoadedModel &model : result.models)
     if (ir::Operation *op = module->find(ir::Op::Model, model.name)) {
-      op->attrs.erase("accepted");
+      op->erase<ir::attr::accepted>();
       if (!model.checked.accepted.empty())
-        op->set("accepted", model.checked.accepted);
+        op->set<ir::attr::accepted>(model.checked.accepted);
     }
 
   transforms::PassOptions passOptions;

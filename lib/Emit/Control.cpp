@@ -14,7 +14,7 @@ public:
   ControlEmitter(CodeWriter &w, const Module &module, const SourceFiles *files, const ControlOptions &options)
       : w(w), module(module), files(files), options(options), layout(module) {
     for (const Operation *op : module.all(Op::File))
-      paths[op->getInt("index")] = op->getString("path");
+      paths[op->get<attr::index>()] = op->get<attr::path>();
   }
 
   void emit() {
@@ -40,11 +40,6 @@ public:
 private:
   const std::vector<Operation> &tick() const { return module.all(Op::Tick).front()->region().ops; }
 
-  int64_t param(llvm::StringRef name, int64_t otherwise) const {
-    const Operation *op = module.find(Op::Param, name);
-    return op ? op->getInt("value", otherwise) : otherwise;
-  }
-
   // --- declarations
   void constants() {
     const auto pools = module.all(Op::Pool);
@@ -52,26 +47,26 @@ private:
     const Operation *pool = pools.empty() ? nullptr : pools.front();
     const Operation *model = pool ? module.find(Op::Model, pool->name) : nullptr;
     const auto s = w.record("struct Config");
-    constant("slots", param("slots", 8));
-    constant("rowsPerPass", param("rows_per_pass", 64));
-    constant("vocab", model ? model->getInt("vocab") : 0);
-    constant("pages", pool ? pool->getInt("pages") : 0);
-    constant("pageTokens", pool ? pool->getInt("page_tokens", 1) : 1);
-    constant("watermark", pool ? pool->getInt("watermark", 100) : 100, "percent of the pages");
-    const bool fails = !pool || pool->getString("on_full", "fail") == "fail";
+    constant("slots", module.param("slots"));
+    constant("rowsPerPass", module.param("rows_per_pass"));
+    constant("vocab", model ? model->get<attr::vocab>() : 0);
+    constant("pages", pool ? pool->get<attr::pages>() : 0);
+    constant("pageTokens", pool ? pool->get<attr::page_tokens>() : 1);
+    constant("watermark", pool ? pool->get<attr::watermark>() : 100, "percent of the pages");
+    const bool fails = !pool || pool->get<attr::on_full>() == "fail";
     w.line("static constexpr bool failWhenFull = {};", fails);
     if (fails)
       constant("reserve", 0, "a pool that fails reserves nothing");
-    else if (pool->has("reserve"))
-      constant("reserve", pool->getInt("reserve"), "tokens that admission reserves pages for, beyond those there are");
+    else if (pool->has<attr::reserve>())
+      constant("reserve", pool->get<attr::reserve>(), "tokens that admission reserves pages for, beyond those there are");
     else
       constant("reserve", -1, "admission reserves pages for the whole budget");
-    constant("rowsBeyond", pool ? pool->getInt("rows_beyond") : 0, "that calls write behind all of a request's tokens");
-    constant("callTokens", layout.callsPerStage * param("rows_per_pass", 64), "that the calls of one stage feed");
+    constant("rowsBeyond", pool ? pool->get<attr::rows_beyond>() : 0, "that calls write behind all of a request's tokens");
+    constant("callTokens", layout.callsPerStage * module.param("rows_per_pass"), "that the calls of one stage feed");
     constant("states", layout.states.size());
-    constant("faultState", layout.stateIndex(module.root.getString("fault")), module.root.getString("fault"));
-    mask("slotStates", "slot");
-    mask("terminalStates", "terminal");
+    constant("faultState", layout.stateIndex(module.root.get<attr::fault>()), module.root.get<attr::fault>());
+    mask<attr::slot>("slotStates");
+    mask<attr::terminal>("terminalStates");
     constant("sites", layout.sites.size(), "where stages call the model");
     constant("gauges", layout.gauges.size());
   }
@@ -81,11 +76,11 @@ private:
   }
 
   /// One bit per state with that flag.
-  void mask(llvm::StringRef name, llvm::StringRef flag) {
+  template <typename Flag> void mask(llvm::StringRef name) {
     uint64_t bits = 0;
     std::string who;
     for (size_t i = 0; i < layout.states.size(); ++i)
-      if (layout.states[i]->getBool(flag)) {
+      if (layout.states[i]->get<Flag>()) {
         bits |= uint64_t(1) << i;
         who += " " + layout.states[i]->name;
       }
@@ -97,11 +92,7 @@ private:
     size_t nameWidth = 5, flagWidth = 5;
     std::vector<std::string> flags;
     for (const Operation *state : layout.states) {
-      std::vector<std::string> set;
-      for (const char *flag : {"initial", "terminal", "parked", "slot", "preemptible"})
-        if (state->getBool(flag))
-          set.push_back(flag);
-      flags.push_back(llvm::join(set, " "));
+      flags.push_back(llvm::join(state->flags(), " "));
       nameWidth = std::max(nameWidth, state->name.size());
       flagWidth = std::max(flagWidth, flags.back().size());
     }
@@ -112,7 +103,7 @@ private:
     w.line();
     row("state", "flags", "next");
     for (size_t i = 0; i < layout.states.size(); ++i)
-      row(layout.states[i]->name, flags[i], llvm::join(layout.states[i]->getStrings("next"), " "));
+      row(layout.states[i]->name, flags[i], llvm::join(layout.states[i]->get<attr::next>(), " "));
     {
       const auto s = w.record("enum class State : int");
       for (size_t i = 0; i < layout.states.size(); ++i)
@@ -187,14 +178,14 @@ private:
   }
 
   void part(const Operation &op, const std::string &name) {
-    std::string text = "Stage " + op.getString("stage") + " of " + op.getString("state");
+    std::string text = "Stage " + op.get<attr::stage>() + " of " + op.get<attr::state>();
     if (const std::string path = pathOf(op.loc); !path.empty())
       text += fmt::format(" ({}:{})", llvm::StringRef(path).rsplit('/').second.empty()
                                           ? path
                                           : llvm::StringRef(path).rsplit('/').second.str(),
                           op.loc.line);
-    if (op.has("after_site") || op.has("before_site"))
-      text += op.has("after_site") ? op.has("before_site") ? ", between two calls" : ", behind its call"
+    if (op.has<attr::after_site>() || op.has<attr::before_site>())
+      text += op.has<attr::after_site>() ? op.has<attr::before_site>() ? ", between two calls" : ", behind its call"
                                    : ", up to its call";
     w.line();
     w.comment(text + ".");
@@ -248,7 +239,7 @@ private:
   }
 
   // --- the loop's parts
-  static bool runsSlots(const Operation &op) { return op.op == Op::Part && op.getString("kind") != "admit"; }
+  static bool runsSlots(const Operation &op) { return op.op == Op::Part && op.get<attr::kind>() != "admit"; }
 
   void loopParts() {
     const auto &parts = tick();
@@ -287,7 +278,7 @@ private:
       w.line("everySlot(c, [&](Turn &t) { completeCall(t); });");
     while (i < last) {
       if (!runsSlots(parts[i])) {
-        w.line("admission(c, {}, [&](Turn &t) {{ stages::{}(t); }});", layout.stateName(parts[i].getString("state")), layout.partNames[i]);
+        w.line("admission(c, {}, [&](Turn &t) {{ stages::{}(t); }});", layout.stateName(parts[i].get<attr::state>()), layout.partNames[i]);
         complete = false;
         ++i;
         continue;
@@ -297,10 +288,10 @@ private:
         w.line("completeCall(t);");
       complete = false;
       for (; i < last && runsSlots(parts[i]); ++i) {
-        if (parts[i].has("after_site"))
-          w.line("if (t.resumes<calls::{}>())", layout.sites[parts[i].getInt("after_site")].name);
+        if (parts[i].has<attr::after_site>())
+          w.line("if (t.resumes<calls::{}>())", layout.sites[parts[i].get<attr::after_site>()].name);
         else
-          w.line("if (t.in({}))", layout.stateName(parts[i].getString("state")));
+          w.line("if (t.in({}))", layout.stateName(parts[i].get<attr::state>()));
         w.line("  stages::{}(t);", layout.partNames[i]);
       }
     }

@@ -127,9 +127,12 @@ Region mergeEqual(const Module &module, Region region) {
       key += fmt::format(" %{}", v.id);
       all.insert(reads[v.id].begin(), reads[v.id].end());
     }
-    for (const char *attribute : {"value", "ngram", "site"})
-      if (op.has(attribute))
-        key += fmt::format(" {} {} {}", attribute, op.getFloat(attribute), op.getBool(attribute));
+    if (op.has<attr::value>())
+      key += fmt::format(" {} {}", op.get<attr::value>().real(), op.get<attr::value>().truth());
+    if (op.has<attr::ngram>())
+      key += fmt::format(" {}", op.get<attr::ngram>());
+    if (op.has<attr::site>())
+      key += fmt::format(" {}", op.get<attr::site>());
     const auto [it, fresh] = known.try_emplace(key, Known{op.result(), all});
     if (fresh) {
       reads[op.result().id] = std::move(all);
@@ -321,12 +324,12 @@ private:
     e.free = true;
     const Type &type = module.type(op.result());
     if (type.is(Scalar::F32)) {
-      e.text = floatLiteral(op.getFloat("value"));
+      e.text = floatLiteral(op.get<attr::value>().real());
     } else if (type.is(Scalar::Bool)) {
-      e.text = op.getBool("value") || op.getInt("value") ? "true" : "false";
+      e.text = op.get<attr::value>().truth() ? "true" : "false";
     } else {
-      e.text = intLiteral(static_cast<int32_t>(op.getInt("value")));
-      constants[op.result().id] = op.getInt("value");
+      e.text = intLiteral(static_cast<int32_t>(op.get<attr::value>().whole()));
+      constants[op.result().id] = op.get<attr::value>().whole();
     }
     if (e.text[0] == '-')
       e.precedence = Unary;
@@ -345,7 +348,7 @@ private:
 
   Expression lookup(const Operation &op) {
     const int64_t capacity = module.type(op.result()).size;
-    Expression e = call(fmt::format("t.ngramLookup<{}, {}>", op.getInt("ngram", 3),
+    Expression e = call(fmt::format("t.ngramLookup<{}, {}>", op.get<attr::ngram>(),
                                     capacity > 0 ? std::to_string(capacity) : "0x7fffffff"),
                         op.operands);
     e.reads.merge(readsOf(op));
@@ -490,7 +493,7 @@ private:
     case Op::Append:
       return append(op);
     case Op::Issue: {
-      const CallSite &site = layout.sites[op.getInt("site")];
+      const CallSite &site = layout.sites[op.get<attr::site>()];
       return effect(op, fmt::format("t.issue<calls::{}>({})", site.name, use(op.operands[0]).text));
     }
     case Op::Goto:
@@ -514,7 +517,7 @@ private:
   }
 
   void go(const Operation &op) {
-    const std::vector<std::string> to = op.getStrings("to");
+    const std::vector<std::string> to = op.get<attr::to>();
     std::string text;
     for (size_t i = 0; i < op.operands.size(); ++i) {
       const Expression condition = i == 0 ? use(op.operands[i]) : useGuarded(op.operands[i]);

@@ -9,18 +9,19 @@ namespace megalith::emit {
 
 using ir::Op;
 using ir::Operation;
+namespace attr = ir::attr;
 
 /// sizeof(megalith::abi::RequestHeader); the emitted source asserts it.
 static constexpr int64_t kHeaderBytes = 96;
 
 static ir::Type declaredType(const Operation &op) {
-  std::string text = op.getString("type", "i32");
+  std::string text = op.get<attr::type>();
   ir::Scalar scalar = ir::Scalar::I32;
   for (ir::Scalar s : {ir::Scalar::I32, ir::Scalar::I64, ir::Scalar::U32, ir::Scalar::F32, ir::Scalar::Bool,
                        ir::Scalar::Token})
     if (ir::scalarName(s) == text)
       scalar = s;
-  return op.has("capacity") ? ir::Type::seq(op.getInt("capacity"), scalar) : ir::Type::scalar(scalar);
+  return op.has<attr::capacity>() ? ir::Type::seq(op.get<attr::capacity>(), scalar) : ir::Type::scalar(scalar);
 }
 
 ControlLayout::ControlLayout(const ir::Module &module)
@@ -44,37 +45,37 @@ ControlLayout::ControlLayout(const ir::Module &module)
   for (const Operation *op : gauges)
     gaugeNames[op->name] = ofGauges.claim(cppName(op->name));
   for (const Operation *op : gauges)
-    gaugeTypes[op->name] = op->getString("type", "i32");
+    gaugeTypes[op->name] = op->get<attr::type>();
   const auto ticks = module.all(Op::Tick);
   assert(ticks.size() == 1 && "control is emitted from the tick level");
   const std::vector<Operation> &parts = ticks.front()->region().ops;
   std::map<std::string, unsigned> calls, resumes;
   for (const Operation &part : parts)
-    if (part.op == Op::Part && part.has("before_site"))
-      ++calls[part.getString("stage")];
+    if (part.op == Op::Part && part.has<attr::before_site>())
+      ++calls[part.get<attr::stage>()];
   std::map<std::string, unsigned> callNumber;
   for (const Operation &part : parts) {
     partNames.emplace_back();
     if (part.op != Op::Part)
       continue;
-    const std::string stage = part.getString("stage");
+    const std::string stage = part.get<attr::stage>();
     std::string name = functionName(stage);
     if (calls[stage] > 0)
-      name += part.has("after_site") ? "Resume" : "Issue";
-    if (part.has("after_site") && calls[stage] > 1)
+      name += part.has<attr::after_site>() ? "Resume" : "Issue";
+    if (part.has<attr::after_site>() && calls[stage] > 1)
       name += std::to_string(++resumes[stage]);
     partNames.back() = ofStages.claim(name);
-    if (!part.has("before_site"))
+    if (!part.has<attr::before_site>())
       continue;
     const Operation &issue = part.region().ops.back();
     CallSite site;
-    site.site = issue.getInt("site");
+    site.site = issue.get<attr::site>();
     site.stage = stage;
     site.loc = issue.loc;
     site.name = ofCalls.claim(typeName(stage) + (calls[stage] > 1 ? std::to_string(++callNumber[stage]) : ""));
-    site.chunk = issue.getInt("chunk");
-    site.draft = issue.getString("kv") == "draft";
-    site.wantsLogits = !issue.getStrings("reduce").empty();
+    site.chunk = issue.get<attr::chunk>();
+    site.draft = issue.get<attr::kv>() == "draft";
+    site.wantsLogits = !issue.get<attr::reduce>().empty();
     sites.push_back(site);
     callsPerStage = std::max<int64_t>(callsPerStage, calls[stage]);
   }
@@ -105,21 +106,20 @@ std::string requestLayoutJson(const ir::Module &module) {
     if (field.type.kind == ir::Type::Seq)
       entry["capacity"] = field.type.size;
     else if (field.type.is(ir::Scalar::F32))
-      entry["init"] = field.op->getFloat("init");
+      entry["init"] = field.op->get<attr::init>().real();
     else if (field.type.is(ir::Scalar::Bool))
-      entry["init"] = field.op->getBool("init") || field.op->getInt("init");
+      entry["init"] = field.op->get<attr::init>().truth();
     else
-      entry["init"] = field.op->getInt("init");
+      entry["init"] = field.op->get<attr::init>().whole();
     json["fields"].push_back(std::move(entry));
   }
   json["states"] = nlohmann::ordered_json::array();
   for (size_t i = 0; i < layout.states.size(); ++i) {
     const Operation &state = *layout.states[i];
     nlohmann::ordered_json entry = {{"name", state.name}, {"place", module.place(state.loc)}};
-    for (const char *flag : {"initial", "terminal", "slot", "parked", "preemptible"})
-      if (state.getBool(flag))
-        entry[flag] = true;
-    if (state.getBool("initial"))
+    for (const std::string &flag : state.flags())
+      entry[flag] = true;
+    if (state.get<attr::initial>())
       json["initial_state"] = i;
     json["states"].push_back(std::move(entry));
   }
@@ -128,7 +128,7 @@ std::string requestLayoutJson(const ir::Module &module) {
   json["calls"] = nlohmann::ordered_json::array();
   for (const CallSite &site : layout.sites)
     json["calls"].push_back(module.place(site.loc));
-  json["fault_state"] = layout.stateIndex(module.root.getString("fault"));
+  json["fault_state"] = layout.stateIndex(module.root.get<attr::fault>());
   json["metrics"] = nlohmann::ordered_json::array();
   for (const Operation *metric : layout.metrics)
     json["metrics"].push_back(metric->name);

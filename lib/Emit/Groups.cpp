@@ -7,6 +7,7 @@ namespace megalith::emit {
 
 using ir::Op;
 using ir::Operation;
+namespace attr = ir::attr;
 using ir::Type;
 using ir::Value;
 
@@ -22,8 +23,8 @@ void TensorEmitter::declareWeights(const Group &group) {
     }
     for (const Operation &weight : model.region().ops)
       if (weight.op == Op::Weight && weight.name == op.name)
-        w.line("const WeightRows<{}> {}{{weightAt(p, {}{})}};", weight.getInts("shape")[1], names.weights.at(op.name),
-               weights.at(op.name), weight.getInt("layers") ? " + layer" : "");
+        w.line("const WeightRows<{}> {}{{weightAt(p, {}{})}};", weight.get<attr::shape>()[1], names.weights.at(op.name),
+               weights.at(op.name), weight.get<attr::layers>() ? " + layer" : "");
   }
 }
 
@@ -31,7 +32,7 @@ void TensorEmitter::declareRopes(const Slice &slice) {
   std::set<int64_t> dims;
   for (const Operation *op : slice)
     if (op->op == Op::RopeCos || op->op == Op::RopeSin)
-      dims.insert(op->getInt("dim"));
+      dims.insert(op->get<attr::dim>());
   for (int64_t dim : dims)
     w.line("const Rope<{0}> rope{0}{{p.ropeCosSin}};", dim);
 }
@@ -54,7 +55,7 @@ void TensorEmitter::declarePosition(const Slice &slice) {
 void TensorEmitter::declarePartner(const Slice &slice) {
   for (const Operation *op : slice)
     if (op->op == Op::RotateHalf) {
-      w.line("const int partner = partnerColumn<{}>(c);", op->getInt("dim"));
+      w.line("const int partner = partnerColumn<{}>(c);", op->get<attr::dim>());
       return;
     }
 }
@@ -129,7 +130,7 @@ void TensorEmitter::emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks,
   int64_t columns = module.type(value).size, parts = 1;
   for (const Operation *op : slice)
     if (isReduction(op->op))
-      parts = std::max(parts, op->getInt("groups", 1));
+      parts = std::max(parts, op->get<attr::groups>());
   wholeCta &= parts == 1;
   if (parts > 1 && columns != parts && plan::fitsLanes(module, slice, columns, parts)) {
     auto rows = w.lambda(fmt::format("spreadRows(numRows, {}, [&](int row, int part)", parts));
@@ -235,8 +236,8 @@ std::string TensorEmitter::emitBlock(const Group &group, Value value, int64_t pa
 
 void TensorEmitter::emitReduction(const Group &group, const Operation &op, int64_t columns, const std::string &name,
                                   const std::map<uint32_t, std::string> &scalars, bool block, bool wholeCta) {
-  const bool max = op.op != Op::ReduceSum, byParts = max || op.getString("tree") == "parts8";
-  int64_t blockColumns = columns / op.getInt("groups", 1);
+  const bool max = op.op != Op::ReduceSum, byParts = max || op.get<attr::tree>() == "parts8";
+  int64_t blockColumns = columns / op.get<attr::groups>();
   at(op.loc);
   auto sum = w.lambda(wholeCta && byParts
                           ? fmt::format("const float {} = ctaReduce<{}, {}>(shared.scratch, [&](int c)", name, max, blockColumns)

@@ -5,24 +5,25 @@
 namespace megalith::emit {
 
 using ir::Op;
+namespace attr = ir::attr;
 
 static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
   w.comment(fmt::format("Pipeline `{}`: one resident kernel, made by megalith.", module.root.name));
   w.line("//");
   for (const ir::Operation *model : module.all(Op::Model))
-    w.comment(fmt::format("model    {} ({})", model->name, model->getString("graph")));
+    w.comment(fmt::format("model    {} ({})", model->name, model->get<attr::graph>()));
   for (const ir::Operation *model : module.all(Op::Model))
-    for (const std::string &name : model->getStrings("accepted"))
+    for (const std::string &name : model->get<attr::accepted>())
       w.comment(fmt::format("accepted {} of {}'s checkpoint, on the user's word (--accept)", name, model->name));
   for (const ir::Operation *file : module.all(Op::File))
-    w.comment(fmt::format("source   {}", file->getString("path")));
+    w.comment(fmt::format("source   {}", file->get<attr::path>()));
   std::string params;
   for (const ir::Operation *param : module.all(Op::Param)) {
-    const ir::Attr &value = param->attrs.find("value")->second;
+    const ir::Number value = param->get<attr::value>();
     params += (params.empty() ? "" : ", ") + param->name + " = " +
-              (std::holds_alternative<double>(value) ? fmt::format("{}", static_cast<float>(std::get<double>(value)))
-               : std::holds_alternative<bool>(value) ? std::string(std::get<bool>(value) ? "true" : "false")
-                                                     : std::to_string(std::get<int64_t>(value)));
+              (value.isReal()   ? fmt::format("{}", static_cast<float>(value.real()))
+               : value.isFlag() ? std::string(value.truth() ? "true" : "false")
+                                : std::to_string(value.whole()));
   }
   w.comment("params   " + params);
   w.comment(fmt::format("plan     {}: {} CTAs of {} warps, a ring of {} x {} bytes", plan.profile.name, plan.ctas, plan::kCtaThreads / 32,

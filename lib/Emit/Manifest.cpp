@@ -7,6 +7,7 @@
 namespace megalith::emit {
 
 using ir::Op;
+namespace attr = ir::attr;
 using nlohmann::ordered_json;
 
 std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files) {
@@ -29,40 +30,40 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   j["workspace_row_bytes"] = plan.rowBytes;
   j["workspace_ones"] = plan.knobs.words; // what a word is before it is written
   j["tagged_bytes"] = plan.taggedBytes;
-  j["pool"] = {{"pages", pool ? pool->getInt("pages") : 0},
-               {"page_tokens", pool ? pool->getInt("page_tokens") : 1},
-               {"layers", model.getInt("kv_layers")},
-               {"kv_heads", model.getInt("kv_heads")},
-               {"head_dim", model.getInt("head_dim")},
+  j["pool"] = {{"pages", pool ? pool->get<attr::pages>() : 0},
+               {"page_tokens", pool ? pool->get<attr::page_tokens>() : 1},
+               {"layers", model.get<attr::kv_layers>()},
+               {"kv_heads", model.get<attr::kv_heads>()},
+               {"head_dim", model.get<attr::head_dim>()},
                {"place", pool ? place(pool->loc) : ""}};
-  j["rope"] = {{"theta", model.getFloat("rope_theta")},
-               {"type", model.getString("rope_type", "default")},
-               {"factor", model.getFloat("rope_factor", 1)},
-               {"low", model.getFloat("rope_low", 1)},
-               {"high", model.getFloat("rope_high", 4)},
-               {"original", model.getInt("rope_original")}};
-  j["model"] = {{"name", model.name}, {"vocab", model.getInt("vocab")}};
-  if (model.has("accepted"))
-    j["accepted"] = model.getStrings("accepted");
+  j["rope"] = {{"theta", model.get<attr::rope_theta>()},
+               {"type", model.get<attr::rope_type>()},
+               {"factor", model.get<attr::rope_factor>()},
+               {"low", model.get<attr::rope_low>()},
+               {"high", model.get<attr::rope_high>()},
+               {"original", model.get<attr::rope_original>()}};
+  j["model"] = {{"name", model.name}, {"vocab", model.get<attr::vocab>()}};
+  if (model.has<attr::accepted>())
+    j["accepted"] = model.get<attr::accepted>();
   int64_t extraRows = 0;
   ir::walk(module.root.region(), [&](const ir::Operation &op) {
     // A call may commit more than the request has tokens until its stage ends.
     if (op.op == Op::Issue)
       extraRows += ir::mostRows(module, op);
   });
-  j["rows_beyond"] = pool ? pool->getInt("rows_beyond") : 0;
+  j["rows_beyond"] = pool ? pool->get<attr::rows_beyond>() : 0;
   j["call_tokens"] = ControlLayout(module).callsPerStage * plan.rowsPerPass;
   j["extra_rows"] = extraRows;
   j["weights"] = ordered_json::array();
   auto index = weightIndices(model);
   for (const ir::Operation &op : model.region().ops) {
-    if (op.op != Op::Weight || op.has("alias"))
+    if (op.op != Op::Weight || op.has<attr::alias>())
       continue;
     j["weights"].push_back({{"name", op.name},
-                            {"from", op.getString("from")},
-                            {"layers", op.getInt("layers")},
+                            {"from", op.get<attr::from>()},
+                            {"layers", op.get<attr::layers>()},
                             {"index", index.at(op.name)},
-                            {"shape", op.getInts("shape")}});
+                            {"shape", op.get<attr::shape>()}});
   }
   j["edges"] = ordered_json::array();
   for (const plan::Edge &edge : plan.edges)
@@ -74,7 +75,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   for (size_t i = 0; i < parts.size(); ++i)
     if (!layout.partNames[i].empty())
       j["functions"].push_back({{"name", "stages::" + layout.partNames[i]},
-                                {"what", "stage `" + parts[i].getString("stage") + "`"},
+                                {"what", "stage `" + parts[i].get<attr::stage>() + "`"},
                                 {"place", place(parts[i].loc)}});
   const Names names(model, plan);
   for (const plan::Segment &segment : plan.segments)

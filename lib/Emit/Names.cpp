@@ -12,14 +12,14 @@ std::map<std::string, int> weightIndices(const ir::Operation &model) {
   std::map<std::string, int> index;
   int next = 0;
   for (const ir::Operation &op : model.region().ops) {
-    if (op.op != ir::Op::Weight || op.has("alias"))
+    if (op.op != ir::Op::Weight || op.has<ir::attr::alias>())
       continue;
     index[op.name] = next;
-    next += std::max<int64_t>(1, op.getInt("layers"));
+    next += ir::tensorsOf(op);
   }
   for (const ir::Operation &op : model.region().ops)
-    if (op.op == ir::Op::Weight && op.has("alias"))
-      index[op.name] = index.at(op.getString("alias"));
+    if (op.op == ir::Op::Weight && op.has<ir::attr::alias>())
+      index[op.name] = index.at(op.get<ir::attr::alias>());
   return index;
 }
 

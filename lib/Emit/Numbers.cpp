@@ -9,6 +9,7 @@ namespace megalith::emit {
 
 using ir::Op;
 using ir::Operation;
+namespace attr = ir::attr;
 using ir::Type;
 using ir::Value;
 
@@ -91,7 +92,7 @@ void Intervals::look(const Operation &op) {
   Interval i;
   switch (op.op) {
   case Op::Const:
-    i = {op.getInt("value"), op.getInt("value")};
+    i = {op.get<attr::value>().whole(), op.get<attr::value>().whole()};
     break;
   case Op::SeqLen: {
     const int64_t capacity = module.type(op.operands[0]).size;

@@ -6,13 +6,14 @@ namespace megalith::emit {
 
 using ir::Op;
 using ir::Operation;
+namespace attr = ir::attr;
 
 static void emitWeightRow(CodeWriter &w, const Operation &model, const std::map<std::string, int> &index,
                           const std::string &weight, const std::string &row, int64_t rows, int64_t k) {
   bool layered = false;
   for (const Operation &op : model.region().ops)
     if (op.op == Op::Weight && op.name == weight)
-      layered = op.getInt("layers") != 0;
+      layered = op.get<attr::layers>() != 0;
   w.line("return {0} < {1} ? weightAt(p, {2}{3}) + (long long)({0}) * {4} : nullptr;", row, rows, index.at(weight),
          layered ? " + layer" : "", k);
 }

@@ -5,6 +5,7 @@ namespace megalith::emit {
 
 using ir::Op;
 using ir::Operation;
+namespace attr = ir::attr;
 using ir::Region;
 using ir::Value;
 
@@ -39,15 +40,15 @@ void TensorEmitter::emitPool() {
   auto s = w.record("struct " + names.pool);
   const Operation *pool = module.find(Op::Pool, plan.model);
   // Of a model without attention the numbers mean nothing, but code that plans passes divides by them.
-  const int64_t kvHeads = std::max<int64_t>(1, model.getInt("kv_heads")), headDim = std::max<int64_t>(16, model.getInt("head_dim"));
+  const int64_t kvHeads = std::max<int64_t>(1, model.get<attr::kv_heads>()), headDim = std::max<int64_t>(16, model.get<attr::head_dim>());
   int64_t heads = kvHeads;
   ir::walk(model.region(), [&](const Operation &op) {
     if (op.op == Op::Attention)
-      heads = op.getInt("heads");
+      heads = op.get<attr::heads>();
   });
   w.line("static constexpr int heads = {}, kvHeads = {}, headDim = {};", heads, kvHeads, headDim);
-  w.line("static constexpr int layers = {}, pages = {}, pageTokens = {};", model.getInt("kv_layers"),
-         pool ? pool->getInt("pages") : 0, pool ? pool->getInt("page_tokens") : 1);
+  w.line("static constexpr int layers = {}, pages = {}, pageTokens = {};", model.get<attr::kv_layers>(),
+         pool ? pool->get<attr::pages>() : 0, pool ? pool->get<attr::page_tokens>() : 1);
   w.line("static constexpr int rows = {};", plan.rowsPerPass);
   w.line("static constexpr long long sums = {};", plan.sumsOffset);
   w.line("static constexpr int wideUnits = {}, wideLevels = {}; // of attention of many rows of a slot", plan.wideUnits,
@@ -131,7 +132,7 @@ void TensorEmitter::emitShared() {
     w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }");
   }
   w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.sharedBytes);
-  if (model.getInt("kv_layers") > 0) {
+  if (model.get<attr::kv_layers>() > 0) {
     w.line("static_assert(AttentionShape<{0}>::scratchBytes(1) <= sizeof(Shared::scratch) &&", names.kv());
     w.line("              AttentionShape<{0}>::scratchBytes({0}::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,",
            names.kv());
@@ -395,7 +396,7 @@ void TensorEmitter::emitPhaseComment(const plan::Phase &phase) {
     break;
   case plan::Phase::Attention:
     w.comment(fmt::format("Attention{}: {} heads over {} KV heads.", place(phase.op->loc),
-                          phase.op->getInt("heads"), phase.op->getInt("kv_heads")));
+                          phase.op->get<attr::heads>(), phase.op->get<attr::kv_heads>()));
     break;
   case plan::Phase::Operand:
     w.comment(fmt::format("{}{}: once, where each CTA would make it for itself.", phase.name, place(phase.op->loc)));
@@ -439,15 +440,15 @@ void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &na
   for (auto [result, value] : llvm::zip(map.results, map.region().ops.back().operands))
     if (result == attention.operands[0]) {
       auto query = w.scope("if (what == Made::Query)");
-      emitMade(value, attention.getInt("heads"), nullptr, map.loc);
+      emitMade(value, attention.get<attr::heads>(), nullptr, map.loc);
     }
   for (const Operation &op : map.region().ops)
     if (op.op == Op::KvAppend) {
       {
         auto key = w.scope("if (what == Made::Key)");
-        emitMade(op.operands[0], attention.getInt("kv_heads"), "keys", op.loc);
+        emitMade(op.operands[0], attention.get<attr::kv_heads>(), "keys", op.loc);
       }
-      emitMade(op.operands[1], attention.getInt("kv_heads"), "values", op.loc);
+      emitMade(op.operands[1], attention.get<attr::kv_heads>(), "values", op.loc);
     }
 }
 
@@ -458,7 +459,7 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
   const plan::Place result = plan.placeOf.at(op.result().id);
   const bool windows = plan.buffers[result.buffer].windows; // of passes with a row of each slot, too
   const std::string kv = names.kv(), rows = placeExpr(result),
-                    scale = floatLiteral(op.getFloat("scale"));
+                    scale = floatLiteral(op.get<attr::scale>());
   const auto attend = [&](const char *query) {
     if (windows) {
       auto make = w.lambda(fmt::format("const auto out = lateRows([{}]", inLayers ? "layer" : ""));

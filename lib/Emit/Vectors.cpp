@@ -7,6 +7,7 @@ namespace megalith::emit {
 
 using ir::Op;
 using ir::Operation;
+namespace attr = ir::attr;
 using ir::Value;
 
 Group::Group(const ir::Module &module, const plan::Plan &plan, const Names &names, const ir::Region &region)
@@ -110,7 +111,7 @@ std::string Vectors::compute(const Operation &op, bool partner) {
   }
   switch (op.op) {
   case Op::Const:
-    return floatLiteral(op.getFloat("value"));
+    return floatLiteral(op.get<attr::value>().real());
   case Op::WeightGet:
     return fmt::format("{}.load{}({}){}", group.names.weights.at(op.name), suffix, column(partner), width == Scalar ? ".v[0]" : "");
   case Op::Embed:
@@ -119,16 +120,16 @@ std::string Vectors::compute(const Operation &op, bool partner) {
   case Op::RopeSin: {
     const char *which = op.op == Op::RopeCos ? "cos" : "sin";
     if (width == Pair)
-      return fmt::format("rope{}.{}Pair(position, c0, c1)", op.getInt("dim"), which);
-    return fmt::format("rope{}.{}At<{}>(position, {})", op.getInt("dim"), which, int(width), column(partner));
+      return fmt::format("rope{}.{}Pair(position, c0, c1)", op.get<attr::dim>(), which);
+    return fmt::format("rope{}.{}At<{}>(position, {})", op.get<attr::dim>(), which, int(width), column(partner));
   }
   case Op::RotateHalf:
     if (width == Pair)
       return fmt::format("rotatePair({})", eval(op.operands[0]));
     if (lanes)
-      return fmt::format("rotated<{0}>(c, ofPartner<{0}>(c, {1}))", op.getInt("dim"), eval(op.operands[0]));
+      return fmt::format("rotated<{0}>(c, ofPartner<{0}>(c, {1}))", op.get<attr::dim>(), eval(op.operands[0]));
     assert(!partner && "rotate_half of rotate_half is not formed into a map");
-    return fmt::format("rotated<{}>(c, {})", op.getInt("dim"), eval(op.operands[0], true));
+    return fmt::format("rotated<{}>(c, {})", op.get<attr::dim>(), eval(op.operands[0], true));
   default:
     llvm_unreachable("not an elementwise operation");
   }

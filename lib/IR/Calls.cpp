@@ -7,7 +7,7 @@ int64_t mostRows(const Module &module, const Operation &call) {
   int64_t rows = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : INT64_MAX;
   if (const int64_t fed = module.type(call.operands[0]).size; fed > 0) // 0: no bound of its own
     rows = std::min(rows, fed);
-  if (const int64_t chunk = call.getInt("chunk"); chunk > 0)
+  if (const int64_t chunk = call.get<attr::chunk>(); chunk > 0)
     rows = std::min(rows, chunk);
   return rows;
 }

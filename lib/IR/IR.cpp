@@ -12,11 +12,6 @@ const OpInfo infos[] = {
   {Mnemonic, Operands, Results, Regions, #Levels},
 #include "megalith/IR/Ops.def"
 };
-
-template <typename T> const T *attrAs(const Operation &op, llvm::StringRef key) {
-  auto it = op.attrs.find(std::string_view(key));
-  return it == op.attrs.end() ? nullptr : std::get_if<T>(&it->second);
-}
 } // namespace
 
 const OpInfo &opInfo(Op op) { return infos[static_cast<unsigned>(op)]; }
@@ -61,36 +56,12 @@ std::string Type::str() const {
   llvm_unreachable("unknown type kind");
 }
 
-int64_t Operation::getInt(llvm::StringRef key, int64_t otherwise) const {
-  const int64_t *v = attrAs<int64_t>(*this, key);
-  return v ? *v : otherwise;
-}
-
-double Operation::getFloat(llvm::StringRef key, double otherwise) const {
-  if (const double *v = attrAs<double>(*this, key))
-    return *v;
-  const int64_t *v = attrAs<int64_t>(*this, key);
-  return v ? static_cast<double>(*v) : otherwise;
-}
-
-bool Operation::getBool(llvm::StringRef key) const {
-  const bool *v = attrAs<bool>(*this, key);
-  return v && *v;
-}
-
-std::string Operation::getString(llvm::StringRef key, llvm::StringRef otherwise) const {
-  const std::string *v = attrAs<std::string>(*this, key);
-  return v ? *v : otherwise.str();
-}
-
-std::vector<int64_t> Operation::getInts(llvm::StringRef key) const {
-  const auto *v = attrAs<std::vector<int64_t>>(*this, key);
-  return v ? *v : std::vector<int64_t>();
-}
-
-std::vector<std::string> Operation::getStrings(llvm::StringRef key) const {
-  const auto *v = attrAs<std::vector<std::string>>(*this, key);
-  return v ? *v : std::vector<std::string>();
+std::vector<std::string> Operation::flags() const {
+  std::vector<std::string> on;
+  for (const AttrInfo &info : attributes(op))
+    if (const Attr *value = info.kind == AttrKind::Flag ? attrs.find(info.name) : nullptr; value && Number(*value).truth())
+      on.push_back(info.name);
+  return on;
 }
 
 Value Module::newValue(Type type, llvm::StringRef hint) {
@@ -122,8 +93,8 @@ std::vector<const Operation *> Module::all(Op op) const {
 std::string Module::path(SourceLoc loc) const {
   if (loc)
     for (const Operation *file : all(Op::File))
-      if (file->getInt("index") == loc.file)
-        return file->getString("path");
+      if (file->get<attr::index>() == loc.file)
+        return file->get<attr::path>();
   return "";
 }
 
@@ -135,7 +106,7 @@ std::string Module::place(SourceLoc loc) const {
 int64_t Module::param(llvm::StringRef name) const {
   const Operation *p = find(Op::Param, name);
   assert(p && "no such param");
-  return p->getInt("value");
+  return p->get<attr::value>().whole();
 }
 
 Operation &Builder::create(Op op, llvm::ArrayRef<Value> operands, llvm::ArrayRef<Type> results,
@@ -153,13 +124,13 @@ Operation &Builder::create(Op op, llvm::ArrayRef<Value> operands, llvm::ArrayRef
 Value Builder::constant(int64_t v, Scalar type) {
   std::string hint = v < 0 ? fmt::format("cm{}", -static_cast<uint64_t>(v)) : fmt::format("c{}", v);
   Operation &o = create(Op::Const, {}, {Type::scalar(type)}, hint);
-  o.set("value", v);
+  o.set<attr::value>(v);
   return o.result();
 }
 
 Value Builder::constant(double v, Scalar type) {
   Operation &o = create(Op::Const, {}, {Type::scalar(type)}, "k");
-  o.set("value", v);
+  o.set<attr::value>(v);
   return o.result();
 }
 
@@ -198,6 +169,7 @@ Operation clone(Module &module, const Operation &op, std::map<Value, Value> &map
   copy.name = op.name;
   copy.attrs = op.attrs;
   copy.loc = op.loc;
+  copy.written = op.written;
   for (Value v : op.operands) {
     auto it = map.find(v);
     copy.operands.push_back(it == map.end() ? v : it->second);
@@ -213,6 +185,8 @@ Operation clone(Module &module, const Operation &op, std::map<Value, Value> &map
     copy.results.push_back(fresh(v));
   return copy;
 }
+
+int64_t tensorsOf(const Operation &weight) { return std::max<int64_t>(1, weight.get<attr::layers>()); }
 
 std::vector<unsigned> countUses(const Module &module, const Region &region) {
   std::vector<unsigned> uses(module.values.size());

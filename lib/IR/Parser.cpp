@@ -249,6 +249,7 @@ private:
       return false;
     }
     op.op = it->second;
+    op.written = tok.loc;
     advance();
     if (tok.kind == Token::At) {
       op.name = tok.text;
@@ -327,7 +328,7 @@ private:
       Attr value = true;
       if (accept('=') && !parseAttr(value))
         return false;
-      if (!op.attrs.emplace(key.text, std::move(value)).second)
+      if (!op.attrs.addUnchecked(key.text, std::move(value)))
         return errorAt(key.loc, fmt::format("the attribute `{}` appears twice", key.text));
     } while (accept(','));
     return expect('}', "after the attributes");

@@ -85,7 +85,7 @@ bool Verifier::run() {
   seen = defined;
   // Shapes and names first: code refers to declarations in any order.
   bool counted = checkAttributes(root);
-  walk(root.region(), [&](const Operation &op) { counted = counted && checkCounts(op); });
+  walk(root.region(), [&](const Operation &op) { counted = counted && checkAttributes(op) && checkCounts(op); });
   return counted && checkNames() && checkPolicyCycles() && checkRegion(root, root.region());
 }
 
@@ -95,14 +95,16 @@ bool Verifier::isTickLevel() const {
 }
 
 bool Verifier::fail(const Operation &op, std::string text) {
-  // A place in the text belongs to the module's own table of files. It can be shown
-  // when that very file is loaded at that index.
+  // The error is one of the text, if the module was read from text. Else the operation has the place of what it was
+  // made from, in the module's own table of files: it can be shown when that very file is loaded at that index.
   SourceLoc loc;
-  for (const Operation *file : module.all(Op::File))
-    if (op.loc && file->getInt("index", -1) == op.loc.file &&
-        op.loc.file < diags.sources().size() &&
-        diags.sources().name(op.loc.file) == file->getString("path"))
-      loc = op.loc;
+  if (op.written && diags.sources().has(op.written))
+    loc = op.written;
+  else if (op.loc)
+    for (const Operation *file : module.all(Op::File))
+      if (file->has<attr::index>() && file->has<attr::path>() && file->get<attr::index>() == op.loc.file &&
+          op.loc.file < diags.sources().size() && diags.sources().name(op.loc.file) == file->get<attr::path>())
+        loc = op.loc;
   std::string head = printHead(module, op);
   if (head.size() > 200)
     head = head.substr(0, 197) + "...";
@@ -124,7 +126,7 @@ bool Verifier::checkNames() {
   for (const Operation &op : module.ops())
     if (!holdsCode(op.op) && !op.regions.empty() && !unique(op.region()))
       return false;
-  std::string fault = module.root.getString("fault");
+  std::string fault = module.root.get<attr::fault>();
   return fault.empty() || declared(module.root, Op::State, fault);
 }
 
@@ -174,47 +176,26 @@ bool Verifier::define(const Operation &op, Value v) {
   return true;
 }
 
-/// What kind of value each attribute has; whole numbers are never negative.
+/// The attributes of Attributes.def, and no others.
 bool Verifier::checkAttributes(const Operation &op) {
-  enum Kind { Flag, Int, Float, String, Ints, Strings, Any };
-  static const std::map<std::string, Kind, std::less<>> kinds = {
-      {"accepted", Strings},  {"after", String},     {"after_site", Int},   {"alias", String},         {"before_site", Int},
-      {"capacity", Int},      {"chunk", Int},        {"count", Int},            {"dim", Int},
-      {"fault", String},      {"from", String},      {"graph", String},         {"groups", Int},
-      {"head_dim", Int},      {"heads", Int},        {"hidden", Int},           {"index", Int},
-      {"inferred", Flag},     {"init", Any},         {"initial", Flag},         {"kind", String},
-      {"kv", String},         {"kv_heads", Int},     {"kv_layers", Int},        {"layers", Int},
-      {"next", Strings},      {"ngram", Int},        {"numerics", String},      {"on", String},
-      {"on_full", String},    {"output", String},    {"page_tokens", Int},      {"pages", Int},
-      {"pair", String},       {"parked", Flag},      {"partner", Int},          {"path", String},
-      {"per", String},        {"preemptible", Flag}, {"reduce", Strings},       {"reducer", String},
-      {"reserve", Int},       {"rope_factor", Float}, {"rope_high", Float},     {"rope_low", Float},
-      {"rope_original", Int}, {"rope_theta", Float}, {"rope_type", String},     {"rows_beyond", Int},
-      {"scale", Float},       {"shape", Ints},       {"site", Int},             {"slot", Flag},
-      {"stage", String},      {"state", String},     {"terminal", Flag},        {"to", Strings},
-      {"tree", String},       {"type", String},      {"value", Any},            {"vocab", Int},
-      {"watermark", Int}};
-  static const char *const words[] = {"a flag", "a whole number from 0 to 2147483647", "a number", "a string",
-                                      "a list of numbers", "a list of strings", "a number"};
+  const llvm::ArrayRef<AttrInfo> list = attributes(op.op);
+  const std::string name = mnemonic(op.op).str();
   for (const auto &[key, value] : op.attrs) {
-    const auto known = kinds.find(key);
-    if (known == kinds.end())
-      return fail(op, fmt::format("`{}` is no attribute", key));
-    const int64_t *whole = std::get_if<int64_t>(&value);
-    const bool number = whole || std::holds_alternative<double>(value);
-    // An empty list has no type of its own.
-    const auto *strings = std::get_if<std::vector<std::string>>(&value);
-    const bool fits = known->second == Flag      ? std::holds_alternative<bool>(value)
-                      : known->second == Int     ? whole && *whole >= 0 && *whole <= INT32_MAX
-                      : known->second == Float   ? number
-                      : known->second == String  ? std::holds_alternative<std::string>(value)
-                      : known->second == Ints    ? std::holds_alternative<std::vector<int64_t>>(value) ||
-                                                    (strings && strings->empty())
-                      : known->second == Strings ? strings != nullptr
-                                                 : number || std::holds_alternative<bool>(value);
-    if (!fits)
-      return fail(op, fmt::format("`{}` must be {}", key, words[known->second]));
+    const AttrInfo *info = attribute(op.op, key);
+    if (!info) {
+      fail(op, fmt::format("`{}` is no attribute of `{}`", key, name));
+      std::vector<std::string> names;
+      for (const AttrInfo &other : list)
+        names.push_back(other.name);
+      diags.suggest(key, names);
+      return false;
+    }
+    if (const std::string why = info->whyNot(value); !why.empty())
+      return fail(op, fmt::format("`{}` {}", key, why));
   }
+  for (const AttrInfo &info : list)
+    if (info.required && !op.attrs.find(info.name))
+      return fail(op, fmt::format("the attribute `{}` of `{}` is missing", info.name, name));
   return true;
 }
 
@@ -254,7 +235,7 @@ bool Verifier::checkEffects(const Operation &op, const Operation &parent) {
   default:
     break;
   }
-  if (op.op == Op::Results && (parent.op != Op::Part || op.getInt("site", -1) != resumed))
+  if (op.op == Op::Results && (parent.op != Op::Part || op.get<attr::site>() != resumed))
     return fail(op, "`results` stand in the part behind their call");
   return true;
 }
@@ -297,7 +278,7 @@ bool Verifier::checkOp(const Operation &op, const Operation &parent) {
       return define(op, v);
   const Operation *outerModel = model, *outerPure = pure;
   int64_t outerCount = repeatCount;
-  if (!checkAttributes(op) || !checkEffects(op, parent))
+  if (!checkEffects(op, parent))
     return false;
   if (op.op == Op::Model)
     model = &op;
@@ -306,11 +287,12 @@ bool Verifier::checkOp(const Operation &op, const Operation &parent) {
   if (!(tensor ? checkTensorOp(op) : checkControlOp(op)))
     return false;
   if (op.op == Op::Repeat)
-    repeatCount = op.getInt("count");
+    repeatCount = op.get<attr::count>();
   if (op.op == Op::Stage || op.op == Op::Part) {
-    const Operation *state = module.find(Op::State, op.getString(op.op == Op::Stage ? "on" : "state"));
-    seated = state && state->getBool("slot");
-    resumed = op.getInt("after_site", -1);
+    const bool stage = op.op == Op::Stage;
+    const Operation *state = module.find(Op::State, stage ? op.get<attr::on>() : op.get<attr::state>());
+    seated = state && state->get<attr::slot>();
+    resumed = stage ? -1 : op.get<attr::after_site>();
   }
   const bool value = op.op == Op::PrefixWhile || op.op == Op::Count || op.op == Op::PolicyOutput;
   if (value || op.op == Op::PolicyObserve)
@@ -328,26 +310,6 @@ bool Verifier::checkOp(const Operation &op, const Operation &parent) {
     if (!define(op, v))
       return false;
   return true;
-}
-
-bool Verifier::require(const Operation &op, std::initializer_list<const char *> keys) {
-  for (const char *key : keys)
-    if (!op.has(key))
-      return fail(op, fmt::format("the attribute `{}` is missing", key));
-  return true;
-}
-
-bool Verifier::oneOf(const Operation &op, const char *key,
-                     std::initializer_list<const char *> values) {
-  std::string value = op.getString(key);
-  if (llvm::find(values, value) != values.end())
-    return true;
-  return fail(op, fmt::format("`{}` must be one of {}", key, fmt::join(values, ", ")));
-}
-
-bool Verifier::within(const Operation &op, const char *key, int64_t least, int64_t most) {
-  return (op.has(key) && op.getInt(key) >= least && op.getInt(key) <= most) ||
-         fail(op, fmt::format("`{}` must be a number from {} to {}", key, least, most));
 }
 
 bool Verifier::resultIs(const Operation &op, Type type) {

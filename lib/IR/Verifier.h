@@ -10,7 +10,6 @@
 #include "megalith/IR/IR.h"
 #include "megalith/Support/Diagnostics.h"
 #include <fmt/format.h>
-#include <initializer_list>
 #include <optional>
 #include <set>
 
@@ -67,9 +66,6 @@ private:
   // Helpers
   bool fail(const Operation &op, std::string text);
   bool declared(const Operation &op, Op kind, llvm::StringRef name);
-  bool require(const Operation &op, std::initializer_list<const char *> keys);
-  bool oneOf(const Operation &op, const char *key, std::initializer_list<const char *> values);
-  bool within(const Operation &op, const char *key, int64_t least, int64_t most);
   bool resultIs(const Operation &op, Type type);
   bool operandIs(const Operation &op, unsigned i, Type type);
   /// The region of `op` ends in a yield of these types.

@@ -15,30 +15,29 @@ static std::optional<Scalar> scalarNamed(llvm::StringRef name) {
 }
 
 std::optional<Type> declaredType(const Operation &declaration) {
-  std::optional<Scalar> s = scalarNamed(declaration.getString("type"));
+  std::optional<Scalar> s = scalarNamed(declaration.get<attr::type>());
   if (!s)
     return std::nullopt;
-  if (!declaration.has("capacity"))
+  if (!declaration.has<attr::capacity>())
     return Type::scalar(*s);
-  int64_t capacity = declaration.getInt("capacity");
-  if (capacity <= 0 || capacity > 1024 || *s != Scalar::Token)
+  if (*s != Scalar::Token)
     return std::nullopt;
-  return Type::seq(capacity, *s);
+  return Type::seq(declaration.get<attr::capacity>(), *s);
 }
 
 static bool isNumber(Type t) { return t.is(Scalar::I32) || t.is(Scalar::F32); }
 
 /// A value of this type; a bool is a flag, 0 or 1.
-static bool holds(const Attr &attr, Scalar type) {
-  if (std::holds_alternative<double>(attr))
+static bool holds(Number value, Scalar type) {
+  if (value.isReal())
     return type == Scalar::F32;
-  if (std::holds_alternative<bool>(attr))
+  if (value.isFlag())
     return type == Scalar::Bool;
-  const int64_t *i = std::get_if<int64_t>(&attr);
-  return i && (type == Scalar::Bool    ? *i == 0 || *i == 1
-               : type == Scalar::Token ? *i >= 0 && *i <= INT32_MAX
-               : type == Scalar::I32   ? *i >= INT32_MIN && *i <= INT32_MAX
-                                       : false);
+  const int64_t i = value.whole();
+  return type == Scalar::Bool    ? i == 0 || i == 1
+         : type == Scalar::Token ? i >= 0 && i <= INT32_MAX
+         : type == Scalar::I32   ? i >= INT32_MIN && i <= INT32_MAX
+                                 : false;
 }
 
 /// A sequence of type `from` always fits into one of type `to`.
@@ -121,7 +120,7 @@ bool Verifier::checkControlOp(const Operation &op) {
   case Op::Trace: {
     if (!declared(op, Op::Gauge, op.name))
       return false;
-    std::string type = module.find(Op::Gauge, op.name)->getString("type", "i32");
+    const std::string &type = module.find(Op::Gauge, op.name)->get<attr::type>();
     std::string found = operandType(op, 0).str();
     return (operandType(op, 0).kind == Type::ScalarKind && type == found) ||
            fail(op, fmt::format("operand 0 must be a scalar of the gauge's type `{}`, found `{}`",
@@ -153,45 +152,33 @@ bool Verifier::checkControlOp(const Operation &op) {
 }
 
 bool Verifier::checkDeclaration(const Operation &op) {
-  auto positive = [&](const char *key) {
-    return op.getInt(key) > 0 || fail(op, fmt::format("`{}` must be a positive integer", key));
-  };
-  auto holdsType = [&](const char *key) {
-    const auto type = scalarNamed(op.getString("type"));
-    const auto attr = op.attrs.find(std::string_view(key));
-    return attr == op.attrs.end() || (type && holds(attr->second, *type)) ||
-           fail(op, fmt::format("`{}` must be a value of type `{}`", key, op.getString("type")));
+  auto holdsType = [&](llvm::StringRef key, Number value) {
+    const auto type = scalarNamed(op.get<attr::type>());
+    return (type && holds(value, *type)) ||
+           fail(op, fmt::format("`{}` must be a value of type `{}`", key.str(), op.get<attr::type>()));
   };
   switch (op.op) {
-  case Op::File:
-    return require(op, {"index", "path"});
   case Op::Param:
-    return require(op, {"type", "value"}) && holdsType("value");
-  case Op::Gauge:
-    return !op.has("type") || oneOf(op, "type", {"i32", "f32", "bool", "token"});
+    return holdsType("value", op.get<attr::value>());
   case Op::Field:
   case Op::PolicyState:
     if (!declaredType(op))
-      return fail(op, "`type` must be i32, f32, bool or token, with a `capacity` from 1 to 1024 for sequences of tokens");
-    return holdsType("init") && (!op.has("init") || !op.has("capacity") || fail(op, "a sequence starts empty")) &&
-           (std::isfinite(static_cast<float>(op.getFloat("init"))) || fail(op, "`init` must be finite"));
+      return fail(op, "only sequences of `token` have a `capacity`");
+    return !op.has<attr::init>() ||
+           (holdsType("init", op.get<attr::init>()) && (!op.has<attr::capacity>() || fail(op, "a sequence starts empty")) &&
+            (std::isfinite(static_cast<float>(op.get<attr::init>().real())) || fail(op, "`init` must be finite")));
   case Op::State:
-    for (const std::string &next : op.getStrings("next"))
+    for (const std::string &next : op.get<attr::next>())
       if (!declared(op, Op::State, next))
         return false;
     return true;
   case Op::Pool:
-    return positive("pages") && positive("page_tokens") &&
-           (op.getInt("pages") <= (int64_t(1) << 30) / op.getInt("page_tokens") ||
+    return (op.get<attr::pages>() <= (int64_t(1) << 30) / op.get<attr::page_tokens>() ||
             fail(op, "a pool has 2^30 positions at most")) &&
-           (!op.has("watermark") || within(op, "watermark", 1, 100)) &&
-           (op.getInt("reserve") < int64_t(1) << 30 || fail(op, "`reserve` must be below 2^30")) &&
-           (!op.has("on_full") || oneOf(op, "on_full", {"fail", "wait"})) && require(op, {"rows_beyond"}) &&
-           within(op, "rows_beyond", 0, 1 << 24) &&
-           (!op.has("reserve") || op.getString("on_full") == "wait" ||
+           (!op.has<attr::reserve>() || op.get<attr::on_full>() == "wait" ||
             fail(op, "`reserve` is a number of tokens, of a pool with `on_full = \"wait\"`"));
   case Op::Stage:
-    return require(op, {"on"}) && declared(op, Op::State, op.getString("on"));
+    return declared(op, Op::State, op.get<attr::on>());
   case Op::Tick:
     for (const Operation &part : op.region().ops)
       if (const Operation *end = part.op == Op::Part ? terminator(part) : nullptr; end && end->op == Op::Issue)
@@ -199,29 +186,26 @@ bool Verifier::checkDeclaration(const Operation &op) {
           return fail(*end, fmt::format("the tick has no `pass @{}`", end->name));
     return true;
   case Op::Part:
-    if (!require(op, {"stage", "state"}) || !oneOf(op, "kind", {"slot", "admit"}) ||
-        !declared(op, Op::State, op.getString("state")))
+    if (!declared(op, Op::State, op.get<attr::state>()))
       return false;
-    if (module.find(Op::State, op.getString("state"))->getBool("slot") != (op.getString("kind") == "slot"))
+    if (module.find(Op::State, op.get<attr::state>())->get<attr::slot>() != (op.get<attr::kind>() == "slot"))
       return fail(op, "a part is of the kind `slot` when its state has a slot, else `admit`");
     if (const Operation *end = terminator(op))
-      if ((end->op == Op::Issue) != op.has("before_site") ||
-          (end->op == Op::Issue && end->getInt("site") != op.getInt("before_site")))
+      if ((end->op == Op::Issue) != op.has<attr::before_site>() ||
+          (end->op == Op::Issue && end->get<attr::site>() != op.get<attr::before_site>()))
         return fail(op, "a part has the `before_site` of the `issue` that ends it");
     return true;
   case Op::Weight: {
-    std::vector<int64_t> shape = op.getInts("shape");
+    const std::vector<int64_t> &shape = op.get<attr::shape>();
     if (shape.empty() || shape.size() > 2 || llvm::any_of(shape, [](int64_t d) { return d <= 0; }))
       return fail(op, "`shape` must be one or two positive sizes");
     if (llvm::any_of(shape, [](int64_t d) { return d > INT32_MAX; }))
       return fail(op, "a size of `shape` is 2147483647 at most");
-    if (op.has("layers") && !within(op, "layers", 0, 1 << 12))
-      return false;
-    if (!op.has("alias"))
-      return require(op, {"from"});
+    if (!op.has<attr::alias>())
+      return op.has<attr::from>() || fail(op, "the attribute `from` of `weight` is missing");
     for (const Operation &w : model->region().ops)
-      if (w.op == Op::Weight && w.name == op.getString("alias") && w.getInts("shape") == shape && !w.has("alias") &&
-          w.getInt("layers") == op.getInt("layers"))
+      if (w.op == Op::Weight && w.name == op.get<attr::alias>() && w.get<attr::shape>() == shape && !w.has<attr::alias>() &&
+          w.get<attr::layers>() == op.get<attr::layers>())
         return true;
     return fail(op, "`alias` must name a weight of the same shape");
   }
@@ -242,19 +226,18 @@ bool Verifier::checkArithmetic(const Operation &op) {
   case Op::Const: {
     if (result.kind != Type::ScalarKind)
       return fail(op, fmt::format("a constant is a scalar, found `{}`", result.str()));
-    auto value = op.attrs.find("value");
+    const Number value = op.get<attr::value>();
     bool isFloat = result.elem == Scalar::F32;
     if (!isNumber(result) && !result.is(Scalar::Bool) && !result.is(Scalar::Token))
       return fail(op, fmt::format("a constant is an i32, f32, bool or token, found `{}`", result.str()));
-    if (value == op.attrs.end() || !(isFloat ? std::holds_alternative<double>(value->second)
-                                             : std::holds_alternative<int64_t>(value->second)))
+    if (isFloat ? !value.isReal() : value.isReal() || value.isFlag())
       return fail(op, fmt::format("a constant `{}` needs {} as `value`", result.str(),
                                   isFloat ? "a number with a point" : "an integer"));
-    if (result.is(Scalar::Bool) && !holds(value->second, Scalar::Bool))
+    if (result.is(Scalar::Bool) && !holds(value, Scalar::Bool))
       return fail(op, "a constant `bool` is 0 or 1");
     // Folding can make an f32 that is no finite number.
-    return isFloat || holds(value->second, result.elem) ||
-           fail(op, fmt::format("{} is no `{}`", op.getInt("value"), result.str()));
+    return isFloat || holds(value, result.elem) ||
+           fail(op, fmt::format("{} is no `{}`", value.whole(), result.str()));
   }
   case Op::Eq:
   case Op::Ne:
@@ -331,7 +314,7 @@ bool Verifier::checkSequenceOp(const Operation &op) {
         return false;
     return true;
   case Op::NgramLookup:
-    return require(op, {"ngram"}) && within(op, "ngram", 1, 16) && isSeq(0) && operandIs(op, 1, i32) &&
+    return isSeq(0) && operandIs(op, 1, i32) &&
            resultIs(op, Type::seq(result.size, operandType(op, 0).elem));
   case Op::Append:
     return isSeq(0) && (operandType(op, 0).elem == Scalar::Token || operandIs(op, 0, Type::seq(0))) &&
@@ -351,28 +334,20 @@ bool Verifier::checkCall(const Operation &op) {
   if (op.op == Op::Pass)
     return op.name.empty() ? fail(op, "a pass names its model") : true;
   if (op.op == Op::Results)
-    return require(op, {"site"}) && oneOf(op, "reducer", {"argmax"}) &&
-           (module.type(op.result()) == Type::seq(module.type(op.result()).size) ||
+    return (module.type(op.result()) == Type::seq(module.type(op.result()).size) ||
             fail(op, "the result must be a sequence of tokens"));
-  if (!require(op, {"site", "reduce"}) || !oneOf(op, "kv", {"commit", "draft"}))
-    return false;
   if (operandType(op, 0).kind != Type::Seq || operandType(op, 0).elem != Scalar::Token)
     return operandIs(op, 0, Type::seq(0));
-  if (op.has("chunk") && op.getInt("chunk") <= 0)
-    return fail(op, "`chunk` must be a positive integer");
-  std::vector<std::string> reducers = op.getStrings("reduce");
-  for (const std::string &reducer : reducers)
-    if (reducer != "argmax")
-      return fail(op, fmt::format("`{}` is no reducer; there is argmax", reducer));
   if (op.op == Op::Issue)
     return true;
+  const std::vector<std::string> &reducers = op.get<attr::reduce>();
   if (op.results.size() != reducers.size())
     return fail(op, fmt::format("expected one result per reducer ({}), found {}", reducers.size(),
                                 op.results.size()));
   // One result per fed row, of which there are `chunk` at most.
   int64_t rows = operandType(op, 0).size;
-  if (op.has("chunk") && (rows == 0 || op.getInt("chunk") < rows))
-    rows = op.getInt("chunk");
+  if (const int64_t chunk = op.get<attr::chunk>(); chunk > 0 && (rows == 0 || chunk < rows))
+    rows = chunk;
   for (Value v : op.results) {
     if (module.type(v) != Type::seq(module.type(v).size))
       return fail(op, "every result must be a sequence of tokens");
@@ -412,14 +387,14 @@ bool Verifier::checkPolicyOp(const Operation &op) {
     return true;
   }
   if (op.op == Op::PolicyRead) {
-    const Operation *output = child(Op::PolicyOutput, op.getString("output"));
+    const Operation *output = child(Op::PolicyOutput, op.get<attr::output>());
     if (!output)
       return false;
     const Operation *end = terminator(*output);
     return !end || end->operands.size() != 1 || end->operands[0].id >= module.values.size() ||
            resultIs(op, module.type(end->operands[0]));
   }
-  const Operation *state = child(Op::PolicyState, op.getString("state"));
+  const Operation *state = child(Op::PolicyState, op.get<attr::state>());
   if (!state)
     return false;
   std::optional<Type> type = declaredType(*state);
@@ -437,7 +412,7 @@ bool Verifier::checkPolicyCycles() {
       for (const Region &region : body.regions)
         walk(region, [&](const Operation &o) {
           if (o.op == Op::PolicyRead || o.op == Op::Observe)
-            uses[{policy->name, body.name}].insert({o.name, o.getString("output")});
+            uses[{policy->name, body.name}].insert({o.name, o.op == Op::Observe ? "" : o.get<attr::output>()});
         });
   for (const auto &[start, direct] : uses) {
     std::set<Node> reached = direct;
@@ -460,7 +435,7 @@ bool Verifier::checkPolicyCycles() {
 }
 
 bool Verifier::checkGoto(const Operation &op) {
-  std::vector<std::string> to = op.getStrings("to");
+  const std::vector<std::string> &to = op.get<attr::to>();
   if (to.size() > 1024)
     return fail(op, "a `goto` chooses among 1024 states at most");
   if (to.size() != op.operands.size() + 1)

@@ -15,10 +15,10 @@ const Operation *Verifier::weight(const Operation &op) {
     fail(op, fmt::format("`@{}` is no weight of the model", op.name));
     return nullptr;
   }
-  if (found->has("layers") && found->getInt("layers") != repeatCount) {
+  if (found->has<attr::layers>() && found->get<attr::layers>() != repeatCount) {
     fail(op, fmt::format("`@{}` has one tensor per layer ({}) and must be used in a `repeat` of "
                          "that count",
-                         op.name, found->getInt("layers")));
+                         op.name, found->get<attr::layers>()));
     return nullptr;
   }
   return found;
@@ -74,7 +74,7 @@ bool Verifier::checkTensorOp(const Operation &op) {
     const Operation *w = weight(op);
     if (!w)
       return false;
-    std::vector<int64_t> shape = w->getInts("shape");
+    const std::vector<int64_t> &shape = w->get<attr::shape>();
     return (shape.size() == 2 || fail(op, "the weight must have two dimensions")) &&
            resultIs(op, Type::rows(shape[1], Scalar::BF16));
   }
@@ -82,37 +82,33 @@ bool Verifier::checkTensorOp(const Operation &op) {
     const Operation *w = weight(op);
     if (!w)
       return false;
-    std::vector<int64_t> shape = w->getInts("shape");
+    const std::vector<int64_t> &shape = w->get<attr::shape>();
     return (shape.size() == 1 || fail(op, "the weight must have one dimension")) &&
            resultIs(op, Type::vector(shape[0], Scalar::BF16));
   }
   case Op::MatMul: {
     const Operation *w = weight(op);
-    if (!w || !isRows(0) || !require(op, {"tree"}))
+    if (!w || !isRows(0))
       return false;
-    std::vector<int64_t> shape = w->getInts("shape");
+    const std::vector<int64_t> &shape = w->get<attr::shape>();
     if (shape.size() != 2 || shape[1] != operandType(op, 0).size)
       return fail(op, fmt::format("the weight `[{}]` does not take rows of {}",
                                   fmt::join(shape, ", "), operandType(op, 0).size));
-    return oneOf(op, "tree", {"split8"}) && resultIs(op, Type::rows(shape[0], Scalar::F32));
+    return resultIs(op, Type::rows(shape[0], Scalar::F32));
   }
   case Op::ReduceSum:
   case Op::ReduceMax:
-    if (op.op == Op::ReduceSum && (!require(op, {"tree"}) || !oneOf(op, "tree", {"lanes32", "parts8"})))
-      return false;
-    return isRows(0) && divides("groups", op.getInt("groups"), operandType(op, 0).size) &&
-           resultIs(op, Type::rows(op.getInt("groups"), Scalar::F32));
+    return isRows(0) && divides("groups", op.get<attr::groups>(), operandType(op, 0).size) &&
+           resultIs(op, Type::rows(op.get<attr::groups>(), Scalar::F32));
   case Op::RopeCos:
   case Op::RopeSin:
-    return (resultType().kind == Type::Rows || resultRows(op.getInt("dim"))) &&
-           divides("dim", op.getInt("dim"), resultType().size) && divides("2", 2, op.getInt("dim"));
+    return (resultType().kind == Type::Rows || resultRows(op.get<attr::dim>())) &&
+           divides("dim", op.get<attr::dim>(), resultType().size) && divides("2", 2, op.get<attr::dim>());
   case Op::RotateHalf:
-    return isRows(0) && divides("dim", op.getInt("dim"), operandType(op, 0).size) &&
-           divides("2", 2, op.getInt("dim")) && resultRows(operandType(op, 0).size);
+    return isRows(0) && divides("dim", op.get<attr::dim>(), operandType(op, 0).size) &&
+           divides("2", 2, op.get<attr::dim>()) && resultRows(operandType(op, 0).size);
   case Op::KvAppend: {
-    if (!within(op, "kv_heads", 1, 1 << 20) || !within(op, "dim", 1, 1 << 10))
-      return false;
-    int64_t size = op.getInt("kv_heads") * op.getInt("dim");
+    int64_t size = op.get<attr::kv_heads>() * op.get<attr::dim>();
     for (unsigned i : {0, 1})
       if (!isRows(i) || (operandType(op, i).size != size &&
                          !operandIs(op, i, Type::rows(size, operandType(op, i).elem))))
@@ -120,21 +116,18 @@ bool Verifier::checkTensorOp(const Operation &op) {
     return resultIs(op, Type::kv());
   }
   case Op::Attention: {
-    int64_t size = op.getInt("heads") * op.getInt("dim");
-    if (!require(op, {"scale", "tree"}) || !oneOf(op, "tree", {"rounds8"}) || !within(op, "heads", 1, 1 << 20) ||
-        !within(op, "dim", 1, 1 << 10) || !isRows(0))
+    int64_t size = op.get<attr::heads>() * op.get<attr::dim>();
+    if (!isRows(0))
       return false;
     if (operandType(op, 0).size != size)
       return operandIs(op, 0, Type::rows(size, operandType(op, 0).elem));
-    return divides("kv_heads", op.getInt("kv_heads"), op.getInt("heads")) &&
+    return divides("kv_heads", op.get<attr::kv_heads>(), op.get<attr::heads>()) &&
            operandIs(op, 1, Type::kv()) && resultIs(op, Type::rows(size, Scalar::F32));
   }
   case Op::ArgMax:
     return isRows(0) && resultIs(op, Type::rows(1, Scalar::Token));
 
   case Op::Repeat: {
-    if (!within(op, "count", 1, 1 << 12))
-      return false;
     if (repeatCount)
       return fail(op, "a `repeat` cannot stand in another");
     std::vector<Type> types;
@@ -188,20 +181,16 @@ bool Verifier::checkGroup(const Operation &op) {
 
 /// Which two columns of a product a thread holds, see `fuse-epilogues`.
 bool Verifier::checkPair(const Operation &product, const std::vector<const Operation *> &products) {
-  if (!product.has("pair"))
-    return true;
-  if (!oneOf(product, "pair", {"adjacent", "half", "dual"}))
-    return false;
-  const std::string pair = product.getString("pair");
+  const std::string &pair = product.get<attr::pair>();
   const int64_t columns = module.type(product.result()).size;
   if (pair == "half")
-    return (product.getInt("dim") > 0 && product.getInt("dim") % 2 == 0 && columns % product.getInt("dim") == 0) ||
+    return (product.get<attr::dim>() > 0 && product.get<attr::dim>() % 2 == 0 && columns % product.get<attr::dim>() == 0) ||
            fail(product, "`dim` must be even and divide the columns");
   if (pair == "adjacent")
     return true;
   const auto partnerOf = [&](const Operation &of) -> const Operation * {
-    const size_t number = of.getInt("partner", -1);
-    return of.getString("pair") == "dual" && number < products.size() ? products[number] : nullptr;
+    const size_t number = of.get<attr::partner>();
+    return of.get<attr::pair>() == "dual" && number < products.size() ? products[number] : nullptr;
   };
   const Operation *partner = partnerOf(product);
   return (partner && partner != &product && partnerOf(*partner) == &product &&

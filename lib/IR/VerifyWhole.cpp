@@ -26,7 +26,8 @@ bool Verifier::checkParams() {
     const Operation *op = module.find(Op::Param, param.name);
     if (!op)
       return fail(module.root, fmt::format("there is no `param @{}`", param.name));
-    if (op->getString("type") != "i32" || !within(*op, "value", param.least, param.most))
+    const int64_t value = op->get<attr::value>().whole();
+    if (op->get<attr::type>() != "i32" || value < param.least || value > param.most)
       return fail(*op, fmt::format("`@{}` must be an i32 from {} to {}", param.name, param.least, param.most));
   }
   return true;
@@ -36,15 +37,15 @@ bool Verifier::checkStates() {
   const auto states = module.all(Op::State);
   if (states.size() > 64)
     return fail(module.root, fmt::format("{} states; 64 at most", states.size()));
-  const auto initial = llvm::count_if(states, [](const Operation *s) { return s->getBool("initial"); });
+  const auto initial = llvm::count_if(states, [](const Operation *s) { return s->get<attr::initial>(); });
   if (initial != 1)
     return fail(module.root, fmt::format("one state is `initial`, found {}", initial));
   for (const Operation *s : states)
-    if (s->getBool("slot") && (s->getBool("initial") || s->getBool("terminal")))
+    if (s->get<attr::slot>() && (s->get<attr::initial>() || s->get<attr::terminal>()))
       return fail(*s, "a state that is initial or terminal has no slot");
-  const std::string name = module.root.getString("fault");
+  const std::string name = module.root.get<attr::fault>();
   const Operation *fault = module.find(Op::State, name);
-  if (!fault || !fault->getBool("terminal"))
+  if (!fault || !fault->get<attr::terminal>())
     return fail(module.root, "`fault` must name a terminal state");
   for (const Operation *pool : module.all(Op::Pool))
     if (!module.find(Op::Model, pool->name))
@@ -59,7 +60,7 @@ bool Verifier::checkStates() {
 bool Verifier::checkPlaces() {
   std::set<int64_t> files;
   for (const Operation *file : module.all(Op::File))
-    if (!files.insert(file->getInt("index")).second)
+    if (!files.insert(file->get<attr::index>()).second)
       return fail(*file, "two files have this index");
   bool good = true;
   const auto check = [&](const Operation &op) {
@@ -84,7 +85,7 @@ bool Verifier::checkSites() {
   for (const Operation *call : calls) {
     if (!declared(*call, Op::Model, call->name))
       return false;
-    if (!sites.insert(call->getInt("site")).second || call->getInt("site") >= static_cast<int64_t>(calls.size()))
+    if (!sites.insert(call->get<attr::site>()).second || call->get<attr::site>() >= static_cast<int64_t>(calls.size()))
       return fail(*call, fmt::format("the {} calls have the sites from 0 to {}, each one", calls.size(), calls.size() - 1));
   }
   return true;
@@ -101,18 +102,18 @@ bool Verifier::checkParts() {
   std::map<std::string, unsigned> passes;
   const std::vector<Operation> &list = ticks[0]->region().ops;
   for (const Operation &op : list)
-    if (op.has("before_site"))
-      issuers[op.getInt("before_site")] = &op;
+    if (op.has<attr::before_site>())
+      issuers[op.get<attr::before_site>()] = &op;
   for (const Operation &op : list) {
     if (op.op == Op::Pass && passes[op.name]++)
       return fail(op, "a model has one pass in a tick");
-    if (!op.has("after_site"))
+    if (!op.has<attr::after_site>())
       continue;
-    const auto issuer = issuers.find(op.getInt("after_site"));
+    const auto issuer = issuers.find(op.get<attr::after_site>());
     if (issuer == issuers.end())
       return fail(op, "no other part ends in the call that this one stands behind");
     const Operation &before = *issuer->second;
-    if (before.getString("stage") != op.getString("stage") || before.getString("state") != op.getString("state"))
+    if (before.get<attr::stage>() != op.get<attr::stage>() || before.get<attr::state>() != op.get<attr::state>())
       return fail(op, "the parts before and behind a call are of one stage and state");
     if (!passes[terminator(before)->name])
       return fail(op, "a part behind a call stands behind the model's pass");
@@ -124,31 +125,18 @@ bool Verifier::checkParts() {
 }
 
 bool Verifier::checkModel(const Operation &op) {
-  for (const char *key : {"vocab", "hidden"})
-    if (!within(op, key, 1, INT32_MAX))
-      return false;
-  if (!within(op, "layers", 0, 1 << 12))
-    return false;
-  for (const char *key : {"kv_layers", "kv_heads"})
-    if (!within(op, key, 0, 1 << 20))
-      return false;
-  if (!within(op, "head_dim", 0, 1 << 10))
-    return false;
-  for (const char *key : {"rope_theta", "rope_factor", "rope_low", "rope_high"})
-    if (op.has(key) && !(op.getFloat(key) > 0 && std::isfinite(op.getFloat(key))))
-      return fail(op, fmt::format("`{}` must be above 0", key));
   double bytes = 0;
   for (const Operation &weight : op.region().ops) {
-    if (weight.op != Op::Weight || weight.has("alias"))
+    if (weight.op != Op::Weight || weight.has<attr::alias>())
       continue;
-    double own = 2.0 * std::max<int64_t>(1, weight.getInt("layers"));
-    for (int64_t size : weight.getInts("shape"))
+    double own = 2.0 * tensorsOf(weight);
+    for (int64_t size : weight.get<attr::shape>())
       own *= size;
     bytes += own;
     if (bytes > 0x1p44)
       return fail(weight, "with this one the weights have more than 16 TiB");
   }
-  const int64_t vocab = op.getInt("vocab");
+  const int64_t vocab = op.get<attr::vocab>();
   const Operation *last = nullptr;
   bool good = true;
   for (const Operation &segment : op.region().ops) {
@@ -158,20 +146,20 @@ bool Verifier::checkModel(const Operation &op) {
     const auto check = [&](const Operation &inner, int64_t layers) {
       if (!good)
         return;
-      if (inner.op == Op::Embed && weightNamed(inner.name)->getInts("shape")[0] != vocab)
+      if (inner.op == Op::Embed && weightNamed(inner.name)->get<attr::shape>()[0] != vocab)
         good = fail(inner, fmt::format("the weight has no line for each of the {} tokens", vocab));
       if (inner.op == Op::KvAppend &&
-          (inner.getInt("kv_heads") != op.getInt("kv_heads") || inner.getInt("dim") != op.getInt("head_dim") ||
-           op.getInt("kv_layers") != layers))
+          (inner.get<attr::kv_heads>() != op.get<attr::kv_heads>() || inner.get<attr::dim>() != op.get<attr::head_dim>() ||
+           op.get<attr::kv_layers>() != layers))
         good = fail(inner, "`kv_heads`, `dim` and the number of layers are not the model's");
       if ((inner.op == Op::RopeCos || inner.op == Op::RopeSin) &&
-          (!op.has("rope_theta") || inner.getInt("dim") != op.getInt("head_dim")))
+          (!op.has<attr::rope_theta>() || inner.get<attr::dim>() != op.get<attr::head_dim>()))
         good = fail(inner, "`dim` is not the model's `head_dim`, or the model has no `rope_theta`");
     };
     for (const Operation &outer : segment.region().ops) {
       check(outer, 1);
       for (const Region &region : outer.regions)
-        walk(region, [&](const Operation &inner) { check(inner, outer.op == Op::Repeat ? outer.getInt("count") : 1); });
+        walk(region, [&](const Operation &inner) { check(inner, outer.op == Op::Repeat ? outer.get<attr::count>() : 1); });
     }
   }
   if (!good)

@@ -50,7 +50,7 @@ private:
     }
     b.loc = g.repeatLoc;
     Operation &repeat = b.create(Op::Repeat, initial, types);
-    repeat.set("count", model.layers);
+    repeat.set<attr::count>(model.layers);
     repeat.regions.resize(1);
     for (size_t i = 0; i < g.carried.size(); ++i) {
       const graph::Carried &c = g.carried[i];
@@ -95,9 +95,9 @@ private:
   }
   Value sumOverBlocks(Value v, int64_t groups) {
     Operation &op = b.create(Op::ReduceSum, {v}, {rows(groups)});
-    op.set("groups", groups);
+    op.set<attr::groups>(groups);
     // Whole rows are cut like the operands of products, whose warps add up their own part.
-    op.set("tree", std::string(groups == 1 ? "parts8" : "lanes32"));
+    op.set<attr::tree>(std::string(groups == 1 ? "parts8" : "lanes32"));
     return op.result();
   }
   /// Mean over blocks of `length` columns, as a product with the reciprocal.
@@ -139,7 +139,7 @@ private:
     case Node::MatMul: {
       Operation &op = b.create(Op::MatMul, {input(node, 0)}, {rows(node.shape.columns)});
       op.name = model.weights[node.weights[0]].name;
-      op.set("tree", std::string("split8"));
+      op.set<attr::tree>("split8");
       Value product = op.result();
       if (node.weights.size() == 2)
         product = binary(Op::Add, product, weight(node.weights[1]));
@@ -171,23 +171,23 @@ private:
       Value x = input(node, 0);
       Value direct = round(binary(Op::Mul, x, angle(Op::RopeCos, columns(x))));
       Operation &rotate = b.create(Op::RotateHalf, {x}, {rows(columns(x))});
-      rotate.set("dim", model.headDim);
+      rotate.set<attr::dim>(model.headDim);
       Value rotated = rotate.result();
       rotated = round(binary(Op::Mul, rotated, angle(Op::RopeSin, columns(x))));
       return round(binary(Op::Add, direct, rotated), node.hint);
     }
     case Node::Attention: {
       Operation &append = b.create(Op::KvAppend, {input(node, 1), input(node, 2)}, {Type::kv()});
-      append.set("kv_heads", model.kvHeads);
-      append.set("dim", model.headDim);
+      append.set<attr::kv_heads>(model.kvHeads);
+      append.set<attr::dim>(model.headDim);
       Value kv = append.result();
       Operation &attention =
           b.create(Op::Attention, {input(node, 0), kv}, {rows(node.shape.columns)});
-      attention.set("heads", model.heads);
-      attention.set("kv_heads", model.kvHeads);
-      attention.set("dim", model.headDim);
-      attention.set("scale", node.value);
-      attention.set("tree", std::string("rounds8"));
+      attention.set<attr::heads>(model.heads);
+      attention.set<attr::kv_heads>(model.kvHeads);
+      attention.set<attr::dim>(model.headDim);
+      attention.set<attr::scale>(node.value);
+      attention.set<attr::tree>("rounds8");
       return round(attention.result(), node.hint);
     }
     case Node::Number:
@@ -203,7 +203,7 @@ private:
   Value angle(Op op, int64_t columns) {
     Operation &o = b.create(op, {}, {Type::rows(columns, Scalar::BF16)},
                             op == Op::RopeCos ? "cos" : "sin");
-    o.set("dim", model.headDim);
+    o.set<attr::dim>(model.headDim);
     return o.result();
   }
 
@@ -215,25 +215,25 @@ private:
 };
 
 void setAttributes(const CheckedModel &model, Operation &op) {
-  op.set("graph", model.graphName);
-  op.set("numerics", model.numerics);
-  op.set("vocab", model.vocab);
-  op.set("hidden", model.hidden);
-  op.set("layers", model.layers);
-  op.set("kv_layers", model.kvLayers);
-  op.set("kv_heads", model.kvHeads);
-  op.set("head_dim", model.headDim);
+  op.set<attr::graph>(model.graphName);
+  op.set<attr::numerics>(model.numerics);
+  op.set<attr::vocab>(model.vocab);
+  op.set<attr::hidden>(model.hidden);
+  op.set<attr::layers>(model.layers);
+  op.set<attr::kv_layers>(model.kvLayers);
+  op.set<attr::kv_heads>(model.kvHeads);
+  op.set<attr::head_dim>(model.headDim);
   if (!model.rope)
     return;
   const RopeParams &rope = *model.rope;
-  op.set("rope_type", rope.type);
-  op.set("rope_theta", rope.theta);
+  op.set<attr::rope_type>(rope.type);
+  op.set<attr::rope_theta>(rope.theta);
   if (rope.type != "default")
-    op.set("rope_factor", rope.factor);
+    op.set<attr::rope_factor>(rope.factor);
   if (rope.type == "llama3") {
-    op.set("rope_low", rope.lowFreqFactor);
-    op.set("rope_high", rope.highFreqFactor);
-    op.set("rope_original", rope.originalMaxPositions);
+    op.set<attr::rope_low>(rope.lowFreqFactor);
+    op.set<attr::rope_high>(rope.highFreqFactor);
+    op.set<attr::rope_original>(rope.originalMaxPositions);
   }
 }
 
@@ -250,13 +250,13 @@ void lowerModel(const CheckedModel &model, llvm::StringRef name, Module &module)
     inner.loc = w.loc;
     Operation &weight = inner.create(Op::Weight);
     weight.name = w.name;
-    weight.set("shape", w.shape);
+    weight.set<attr::shape>(w.shape);
     if (w.alias.empty())
-      weight.set("from", w.from);
+      weight.set<attr::from>(w.from);
     else
-      weight.set("alias", w.alias);
+      weight.set<attr::alias>(w.alias);
     if (w.perLayer)
-      weight.set("layers", model.layers);
+      weight.set<attr::layers>(model.layers);
   }
   inner.loc = {};
   Operation &segment = inner.create(Op::Segment);

@@ -19,18 +19,18 @@ public:
     module.root.op = Op::Module;
     module.root.name = pipeline.name;
     module.root.loc = pipeline.loc;
-    module.root.set("after", std::string("lower"));
-    module.root.set("fault", pipeline.fault);
+    module.root.set<attr::after>("lower");
+    module.root.set<attr::fault>(pipeline.fault);
     module.root.regions.emplace_back();
     for (uint32_t i = 0; i < files.size(); ++i) {
       Operation &o = add(Op::File, "", SourceLoc());
-      o.set("index", static_cast<int64_t>(i));
-      o.set("path", files.name(i).str());
+      o.set<attr::index>(static_cast<int64_t>(i));
+      o.set<attr::path>(files.name(i).str());
     }
     for (const CheckedParam &p : pipeline.params) {
       Operation &o = add(Op::Param, p.name, p.loc);
-      o.set("type", scalarName(scalarOf(p.value.elem)).str());
-      o.set("value", attr(p.value));
+      o.set<attr::type>(scalarName(scalarOf(p.value.elem)).str());
+      o.set<attr::value>(number(p.value));
     }
     for (const CheckedField &f : pipeline.fields)
       field(add(Op::Field, f.name, f.loc), f);
@@ -38,17 +38,17 @@ public:
       state(s);
     for (const CheckedPool &p : pipeline.pools) {
       Operation &o = add(Op::Pool, p.name, p.loc);
-      o.set("pages", p.pages);
-      o.set("page_tokens", p.pageTokens);
-      o.set("watermark", p.watermark);
-      o.set("on_full", p.onFull);
+      o.set<attr::pages>(p.pages);
+      o.set<attr::page_tokens>(p.pageTokens);
+      o.set<attr::watermark>(p.watermark);
+      o.set<attr::on_full>(p.onFull);
       if (p.reserve)
-        o.set("reserve", *p.reserve);
+        o.set<attr::reserve>(*p.reserve);
     }
     for (const auto &[name, loc] : pipeline.metrics)
       add(Op::Metric, name, loc);
     for (const CheckedGauge &g : pipeline.gauges)
-      add(Op::Gauge, g.name, g.loc).set("type", scalarName(scalarOf(g.elem)).str());
+      add(Op::Gauge, g.name, g.loc).set<attr::type>(scalarName(scalarOf(g.elem)).str());
     for (const CheckedPolicy &p : pipeline.policies)
       policy(p);
     for (const CheckedStage &s : pipeline.stages)
@@ -59,7 +59,7 @@ public:
       int64_t most = 0;
       for (const Operation *stage : std::as_const(module).all(Op::Stage))
         most = std::max(most, rowsBeyond(stage->region(), p.name));
-      module.find(Op::Pool, p.name)->set("rows_beyond", most);
+      module.find(Op::Pool, p.name)->set<attr::rows_beyond>(most);
     }
   }
 
@@ -75,7 +75,7 @@ private:
       if (op.op != Op::Call || op.name != pool)
         continue;
       const int64_t rows = mostRows(module, op);
-      if (op.getString("kv") == "draft") {
+      if (op.get<attr::kv>() == "draft") {
         most = std::max(most, written + rows);
       } else if (!views.count(op.operands[0])) { // what the request has is counted already
         written += rows;
@@ -97,35 +97,36 @@ private:
     return o;
   }
 
-  static Attr attr(const Constant &c) {
+  static Number number(const Constant &c) {
     if (c.elem == sema::Elem::F32)
       return c.floatValue;
     return c.intValue;
   }
 
   static void field(Operation &o, const CheckedField &f) {
-    o.set("type", scalarName(scalarOf(f.type.elem)).str());
+    o.set<attr::type>(scalarName(scalarOf(f.type.elem)).str());
     if (f.type.seq)
-      o.set("capacity", typeOf(f.type).size);
+      o.set<attr::capacity>(typeOf(f.type).size);
     else
-      o.set("init", attr(f.init));
+      o.set<attr::init>(number(f.init));
     if (f.inferred)
-      o.set("inferred", true);
+      o.set<attr::inferred>(true);
   }
 
   void state(const CheckedState &s) {
     Operation &o = add(Op::State, s.name, s.loc);
-    auto flag = [&](const char *key, bool value) {
-      if (value)
-        o.set(key, true);
-    };
-    flag("initial", s.initial);
-    flag("terminal", s.terminal);
-    flag("parked", s.parked);
-    flag("slot", s.slot);
-    flag("preemptible", s.preemptible);
+    if (s.initial)
+      o.set<attr::initial>(true);
+    if (s.terminal)
+      o.set<attr::terminal>(true);
+    if (s.parked)
+      o.set<attr::parked>(true);
+    if (s.slot)
+      o.set<attr::slot>(true);
+    if (s.preemptible)
+      o.set<attr::preemptible>(true);
     if (!s.next.empty())
-      o.set("next", s.next);
+      o.set<attr::next>(s.next);
   }
 
   void policy(const CheckedPolicy &p) {
@@ -148,7 +149,7 @@ private:
       addTo(body, Op::PolicyOutput, out.name, out.loc).regions[0] = std::move(code);
     }
     Operation &o = add(Op::Policy, p.name, p.loc);
-    o.set("per", std::string("request"));
+    o.set<attr::per>("request");
     o.regions[0] = std::move(body);
   }
 
@@ -158,7 +159,7 @@ private:
     body.statements(s.body);
     body.go(s);
     Operation &o = add(Op::Stage, name, s.loc);
-    o.set("on", on);
+    o.set<attr::on>(on);
     o.regions[0] = std::move(code);
   }
 

@@ -31,14 +31,11 @@ ir::Type typeOf(const sema::Type &t) {
 static const Type i32 = Type::scalar(Scalar::I32);
 static const Type boolean = Type::scalar(Scalar::Bool);
 
-Value StageBody::emit(Op op, SourceLoc loc, llvm::ArrayRef<Value> operands, Type type,
-                      llvm::StringRef name, llvm::StringRef key, Attr attr) {
+Operation &StageBody::add(Op op, SourceLoc loc, llvm::ArrayRef<Value> operands, Type type, llvm::StringRef name) {
   builder.loc = loc;
   Operation &o = builder.create(op, operands, {type});
   o.name = name.str();
-  if (!key.empty())
-    o.set(key, std::move(attr));
-  return o.result();
+  return o;
 }
 
 /// Runs `lower` with operations going to a fresh region, and returns that region.
@@ -160,11 +157,11 @@ Value StageBody::call(const Expr &e) {
   builder.loc = e.loc;
   Operation &o = builder.create(Op::Call, {fed}, results);
   o.name = e.name;
-  o.set("site", site++);
-  o.set("kv", std::string(e.draft ? "draft" : "commit"));
-  o.set("reduce", e.keepNone ? std::vector<std::string>() : std::vector<std::string>{"argmax"});
+  o.set<attr::site>(site++);
+  o.set<attr::kv>(std::string(e.draft ? "draft" : "commit"));
+  o.set<attr::reduce>(e.keepNone ? std::vector<std::string>() : std::vector<std::string>{"argmax"});
   if (e.chunk)
-    o.set("chunk", e.chunk);
+    o.set<attr::chunk>(e.chunk);
   // The stage is suspended here: what it reads next comes from the request's fields.
   known.clear();
   return e.keepNone ? Value() : o.result();
@@ -185,14 +182,16 @@ Value StageBody::expression(const Expr &e) {
   case Expr::ObserveArg:
     return observeArgs[e.index];
   case Expr::PolicyState: {
-    Value v = emit(Op::PolicyGet, e.loc, {}, typeOf(e.type), e.name, "state", e.member);
-    module.values[v.id].hint = e.member;
-    return v;
+    Operation &read = add(Op::PolicyGet, e.loc, {}, typeOf(e.type), e.name);
+    read.set<attr::state>(e.member);
+    module.values[read.result().id].hint = e.member;
+    return read.result();
   }
   case Expr::PolicyOutput: {
-    Value v = emit(Op::PolicyRead, e.loc, {}, typeOf(e.type), e.name, "output", e.member);
-    module.values[v.id].hint = e.member;
-    return v;
+    Operation &read = add(Op::PolicyRead, e.loc, {}, typeOf(e.type), e.name);
+    read.set<attr::output>(e.member);
+    module.values[read.result().id].hint = e.member;
+    return read.result();
   }
   case Expr::Request:
     return request(e);
@@ -249,7 +248,9 @@ Value StageBody::expression(const Expr &e) {
   }
   case Expr::NgramLookup: {
     Value s = expression(*e.args[0]), width = expression(*e.args[1]);
-    return emit(Op::NgramLookup, e.loc, {s, width}, typeOf(e.type), "", "ngram", e.ngram);
+    Operation &lookup = add(Op::NgramLookup, e.loc, {s, width}, typeOf(e.type));
+    lookup.set<attr::ngram>(e.ngram);
+    return lookup.result();
   }
   case Expr::PrefixWhile:
   case Expr::CountIf:
@@ -332,7 +333,7 @@ void StageBody::statement(const Stmt &s) {
   case Stmt::SetPolicyState: {
     Operation &o = effect(Op::PolicySet);
     o.name = policy;
-    o.set("state", s.name);
+    o.set<attr::state>(s.name);
     return;
   }
   case Stmt::Keep:
@@ -367,7 +368,7 @@ void StageBody::go(const CheckedStage &stage) {
       conditions.push_back(expression(*g.condition));
   }
   builder.loc = stage.goLoc;
-  builder.create(Op::Goto, conditions).set("to", to);
+  builder.create(Op::Goto, conditions).set<attr::to>(to);
 }
 
 } // namespace megalith

@@ -39,8 +39,12 @@ private:
   ir::Value fieldRead(const sema::Expr &e);
   void readFieldsOf(const sema::Expr &e);
   ir::Value fromEnd(ir::Value base, const sema::Expr &bound);
+  ir::Operation &add(ir::Op op, SourceLoc loc, llvm::ArrayRef<ir::Value> operands, ir::Type type,
+                     llvm::StringRef name = "");
   ir::Value emit(ir::Op op, SourceLoc loc, llvm::ArrayRef<ir::Value> operands, ir::Type type,
-                 llvm::StringRef name = "", llvm::StringRef key = "", ir::Attr attr = {});
+                 llvm::StringRef name = "") {
+    return add(op, loc, operands, type, name).result();
+  }
   ir::Region inRegion(llvm::function_ref<void(ir::Region &)> lower);
 
   const CheckedPipeline &pipeline;

@@ -11,6 +11,7 @@ namespace megalith::plan {
 
 using ir::Op;
 using ir::Operation;
+namespace attr = ir::attr;
 using ir::Scalar;
 using ir::Value;
 
@@ -63,10 +64,10 @@ bool fitsLanes(const ir::Module &module, llvm::ArrayRef<const Operation *> slice
       return true;
     case Op::ReduceSum:
     case Op::ReduceMax:
-      return op->getInt("groups", 1) == parts && module.type(op->operands[0]).size == columns &&
-             (op->op == Op::ReduceMax || op->getString("tree") == "lanes32");
+      return op->get<attr::groups>() == parts && module.type(op->operands[0]).size == columns &&
+             (op->op == Op::ReduceMax || op->get<attr::tree>() == "lanes32");
     case Op::RotateHalf:
-      return op->getInt("dim") % 16 == 0 && block % op->getInt("dim") == 0;
+      return op->get<attr::dim>() % 16 == 0 && block % op->get<attr::dim>() == 0;
     default: { // of all columns, or one value for the block
       const ir::Type &type = module.type(op->result());
       return type.kind == ir::Type::Rows && (type.size == columns || type.size == parts || type.size == 1);
@@ -95,10 +96,10 @@ bool isMadeByAttention(const Plan &plan, const ir::Module &module, const Operati
     const bool isQuery = result == attention.operands[0];
     if (!isQuery && result != attention.operands[1])
       return false;
-    if (isQuery && !isMadeByHeads(plan, module, region, value, attention.getInt("heads")))
+    if (isQuery && !isMadeByHeads(plan, module, region, value, attention.get<attr::heads>()))
       return false;
   }
-  const int64_t kvHeads = attention.getInt("kv_heads");
+  const int64_t kvHeads = attention.get<attr::kv_heads>();
   return isMadeByHeads(plan, module, region, append->operands[0], kvHeads) &&
          isMadeByHeads(plan, module, region, append->operands[1], kvHeads);
 }

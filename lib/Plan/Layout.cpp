@@ -7,6 +7,7 @@ namespace megalith::plan {
 
 using ir::Op;
 using ir::Operation;
+namespace attr = ir::attr;
 using ir::Scalar;
 
 namespace {
@@ -18,7 +19,7 @@ namespace {
 int64_t controlShared(const ir::Module &module) {
   const int64_t slots = module.param("slots"), gauges = module.all(Op::Gauge).size();
   int64_t ofSlot = (slots <= 64 ? 136 : 92) + 4 * std::max<int64_t>(1, gauges); // ControlState::atHand
-  if (llvm::any_of(module.all(Op::Pool), [](const Operation *pool) { return pool->getString("on_full") == "wait"; }))
+  if (llvm::any_of(module.all(Op::Pool), [](const Operation *pool) { return pool->get<attr::on_full>() == "wait"; }))
     ofSlot += 4; // promises
   return 12672 + ofSlot * slots;
 }
@@ -46,7 +47,7 @@ public:
         return;
       for (const Operation &weight : model.region().ops)
         if (weight.op == Op::Weight && weight.name == op.name) {
-          const int64_t length = weight.getInts("shape")[0], layers = weight.getInt("layers");
+          const int64_t length = weight.get<attr::shape>()[0], layers = weight.get<attr::layers>();
           plan.vectors.push_back({op.name, length, layers, offset, roundUp(length * 2, 128)});
           offset += plan.vectors.back().bytes * std::max<int64_t>(1, layers);
         }
@@ -56,14 +57,14 @@ public:
       if (op.op != Op::Embed || plan.tokenTable)
         return;
       for (const Operation &weight : model.region().ops)
-        if (weight.op == Op::Weight && weight.name == op.name && !weight.getInt("layers")) {
-          const auto shape = weight.getInts("shape");
+        if (weight.op == Op::Weight && weight.name == op.name && !weight.get<attr::layers>()) {
+          const auto shape = weight.get<attr::shape>();
           plan.tokenTable = {op.name, shape[0], shape[1] * 2};
         }
     });
     ir::walk(model.region(), [&](const Operation &op) { // at least the keys of 32 positions
       if (op.op == Op::Attention)
-        plan.stageBytes = std::max(plan.stageBytes, 64 * op.getInt("dim"));
+        plan.stageBytes = std::max(plan.stageBytes, 64 * op.get<attr::dim>());
     });
     offset = 0;
     const auto place = [&](bool windows, bool several) {
@@ -92,8 +93,8 @@ public:
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention)
         return;
-      const int64_t group = op.getInt("heads") / op.getInt("kv_heads"), dim = op.getInt("dim");
-      const int64_t tilesOfRows = op.getInt("kv_heads") * ((group + 15) / 16), pieces = (dim + 31) / 32;
+      const int64_t group = op.get<attr::heads>() / op.get<attr::kv_heads>(), dim = op.get<attr::dim>();
+      const int64_t tilesOfRows = op.get<attr::kv_heads>() * ((group + 15) / 16), pieces = (dim + 31) / 32;
       // Four units for each CTA beside one of each tile (planRanges of AttentionPlan.cuh).
       plan.mostUnits = std::max(plan.mostUnits, 4 * plan.ctas + plan.rowsPerPass * tilesOfRows);
       unitBytes = std::max(unitBytes, 8 * 16 * (dim + 2));
@@ -143,7 +144,7 @@ private:
       if (op.op != Op::Attention || plan.rowsPerPass <= kTileRows || !plan.knobs.wide)
         return;
       constexpr int64_t round = 256, threads = 256, leaf = 4096, spoiled = 32;
-      const int64_t dim = op.getInt("dim"), pieces = (dim + 31) / 32, slabs = (dim + 63) / 64;
+      const int64_t dim = op.get<attr::dim>(), pieces = (dim + 31) / 32, slabs = (dim + 63) / 64;
       int64_t keys = round; // of a chunk
       while (keys * dim * 2 > plan.stageBytes)
         keys /= 2;
@@ -152,9 +153,9 @@ private:
       if (dim > 128 || keys < 64 || round / keys > left || room < least)
         return;
       plan.wideLevels = slabs == 1 && room >= least + threads * 2 * 5 * 16; // what a thread keeps of two pairs
-      const int64_t tilesOfRows = op.getInt("kv_heads") * ((op.getInt("heads") / op.getInt("kv_heads") + 15) / 16);
+      const int64_t tilesOfRows = op.get<attr::kv_heads>() * ((op.get<attr::heads>() / op.get<attr::kv_heads>() + 15) / 16);
       const Operation *pool = module.find(Op::Pool, model.name);
-      const int64_t rounds = pool ? (pool->getInt("pages") * pool->getInt("page_tokens") + round - 1) / round : 1;
+      const int64_t rounds = pool ? (pool->get<attr::pages>() * pool->get<attr::page_tokens>() + round - 1) / round : 1;
       plan.wideUnits = std::min(8 * plan.ctas, tilesOfRows * plan.rowsPerPass * rounds);
       plan.wideSumsOffset = plan.taggedBytes;
       plan.wideUnitBytes = slabs * kWideUnitBytes;

@@ -7,6 +7,7 @@ namespace megalith::plan {
 
 using ir::Op;
 using ir::Operation;
+namespace attr = ir::attr;
 using ir::Region;
 using ir::Scalar;
 using ir::Value;
@@ -223,7 +224,7 @@ private:
       case Op::Repeat: {
         if (!segment || segment->repeatCount)
           return unsupported(op, "more than one `repeat`, or a nested one");
-        segment->repeatCount = op.getInt("count");
+        segment->repeatCount = op.get<attr::count>();
         if (!planRepeat(op, model, *segment))
           return false;
         break;
@@ -388,7 +389,7 @@ private:
       for (Value v : inner.operands)
         needed.insert(v.id);
       if (inner.op == Op::ReduceSum || inner.op == Op::ReduceMax)
-        blocks = std::max(blocks, inner.getInt("groups", 1));
+        blocks = std::max(blocks, inner.get<attr::groups>());
     }
     return blocks;
   }
@@ -420,7 +421,9 @@ private:
     for (const Operation &inner : op.region().ops) {
       if (inner.op == Op::ArgMax)
         return unsupported(inner, "an `argmax` over logits that come from two products or from none");
-      int64_t groups = inner.getInt("groups", 1);
+      if (inner.op != Op::ReduceSum && inner.op != Op::ReduceMax)
+        continue;
+      const int64_t groups = inner.get<attr::groups>();
       if (groups > 1 && module.type(inner.operands[0]).size / groups % 8)
         return unsupported(inner, fmt::format("a norm or reduction over blocks of {} columns; blocks must be multiples of 8",
                                               module.type(inner.operands[0]).size / groups));
@@ -431,7 +434,7 @@ private:
   bool planRepeat(const Operation &op, const Operation &model, Segment &segment) {
     const Region &body = op.region();
     const Operation &yield = body.ops.back();
-    const int64_t count = op.getInt("count");
+    const int64_t count = op.get<attr::count>();
     std::set<int> carried;
     const auto copy = [&](std::vector<Phase> &phases, Place from, Place to) {
       Phase phase{Phase::Copy, "copy " + plan.buffers[from.buffer].name};
@@ -488,11 +491,11 @@ private:
       const Operation *w = weight(model, product->name);
       if (!w)
         return unsupported(*product, fmt::format("unknown weight `{}`", product->name));
-      auto shape = w->getInts("shape");
+      auto shape = w->get<attr::shape>();
       m.k = shape[1];
       if (!checkColumns(*product, m.k))
         return false;
-      if (w->getInt("layers"))
+      if (w->get<attr::layers>())
         m.layers = layers;
       m.name += (m.name.empty() ? "" : "_") + product->name;
       if (done.count(number))
@@ -501,19 +504,19 @@ private:
       range.weight = product->name;
       range.product = product->result();
       range.columns = shape[0];
-      range.dim = product->getInt("dim");
+      range.dim = product->get<attr::dim>();
       range.pairBegin = pairs;
-      std::string pairing = product->getString("pair", "adjacent");
+      const std::string &pairing = product->get<attr::pair>();
       if (pairing == "half") {
         range.pairing = Pairing::Half;
         range.pairs = shape[0] / 2;
       } else if (pairing == "dual") {
-        const Operation *second = products.at(product->getInt("partner"));
+        const Operation *second = products.at(product->get<attr::partner>());
         range.pairing = Pairing::Dual;
         range.second = second->name;
         range.secondProduct = second->result();
         range.pairs = shape[0];
-        done.insert(product->getInt("partner"));
+        done.insert(product->get<attr::partner>());
       } else {
         range.pairing = Pairing::Adjacent;
         range.pairs = (shape[0] + 1) / 2;

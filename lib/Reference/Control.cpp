@@ -7,6 +7,7 @@ using namespace megalith;
 using namespace megalith::reference;
 using ir::Op;
 using ir::Operation;
+namespace attr = ir::attr;
 
 namespace {
 
@@ -129,7 +130,7 @@ Control::Flow Control::runOp(const Operation &op) {
     return op.regions.size() > 1 ? runRegion(op.region(1), 0) : Flow::End;
   }
   case Op::Goto: {
-    auto names = op.getStrings("to");
+    auto names = op.get<attr::to>();
     size_t taken = 0;
     while (taken < op.operands.size() && !operand(op, taken).i)
       ++taken;
@@ -144,9 +145,9 @@ Control::Flow Control::runOp(const Operation &op) {
     suspend(op);
     return Flow::Suspended;
   case Op::Results: {
-    auto it = r.call.results.find(op.getString("reducer"));
-    if (it == r.call.results.end() || r.call.site != op.getInt("site"))
-      throw NotExecutable(fmt::format("no results of site {}", op.getInt("site")));
+    auto it = r.call.results.find(op.get<attr::reducer>());
+    if (it == r.call.results.end() || r.call.site != op.get<attr::site>())
+      throw NotExecutable(fmt::format("no results of site {}", op.get<attr::site>()));
     result(op).seq = it->second;
     break;
   }
@@ -187,14 +188,14 @@ Control::Flow Control::runOp(const Operation &op) {
     append(op);
     break;
   case Op::PolicyGet:
-    result(op) = r.policyState[op.name + "." + op.getString("state")];
+    result(op) = r.policyState[op.name + "." + op.get<attr::state>()];
     break;
   case Op::PolicySet:
-    r.policyState[op.name + "." + op.getString("state")] = operand(op, 0);
+    r.policyState[op.name + "." + op.get<attr::state>()] = operand(op, 0);
     break;
   case Op::PolicyRead:
     for (const Operation &output : policy(op.name).region().ops)
-      if (output.op == Op::PolicyOutput && output.name == op.getString("output")) {
+      if (output.op == Op::PolicyOutput && output.name == op.get<attr::output>()) {
         runRegion(output.region(), 0);
         result(op) = value(output.region().ops.back().operands[0]);
       }
@@ -217,7 +218,7 @@ Control::Flow Control::runOp(const Operation &op) {
 void Control::arithmetic(const Operation &op) {
   switch (op.op) {
   case Op::Const:
-    result(op) = constantValue(op, "value", program.module.type(op.result()));
+    result(op) = constantValue(op.get<attr::value>(), program.module.type(op.result()));
     return;
   case Op::And:
     return set(op, operand(op, 0).i && operand(op, 1).i);
@@ -351,7 +352,7 @@ std::vector<int32_t> Control::lookup(const Operation &op) {
   if (static_cast<size_t>(r.number) < oracle.size())
     return following(oracle[r.number], r.generated());
   auto length = static_cast<int64_t>(s.size());
-  for (int64_t n = std::min(op.getInt("ngram"), length - 1); n > 0; --n)
+  for (int64_t n = std::min(op.get<attr::ngram>(), length - 1); n > 0; --n)
     for (int64_t start = length - n - 1; start >= 0; --start)
       if (std::equal(s.end() - n, s.end(), s.begin() + start))
         return following(s, start + n);
@@ -419,8 +420,8 @@ void Control::append(const Operation &op) {
 
 const Operation &Control::policy(const std::string &name) const {
   const Operation *op = program.module.find(Op::Policy, name);
-  if (!op || op->getString("per", "request") != "request")
-    throw NotExecutable(fmt::format("policy `{}` is not one per request", name));
+  if (!op)
+    throw NotExecutable(fmt::format("`{}` is not declared", name));
   return *op;
 }
 
@@ -437,7 +438,7 @@ void Control::observe(const Operation &op) {
 void Control::suspend(const Operation &op) {
   r.call = {};
   r.call.op = &op;
-  r.call.site = op.getInt("site");
+  r.call.site = op.get<attr::site>();
   r.call.pool = program.pool(op.name);
   r.call.feed = operand(op, 0).seq;
   r.call.since = tick;

@@ -53,8 +53,8 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked,
     serve(r, {});
     return;
   }
-  if (r.call.op->has("chunk"))
-    rows = std::min({rows, r.call.op->getInt("chunk"), left});
+  if (const int64_t chunk = r.call.op->get<ir::attr::chunk>())
+    rows = std::min({rows, chunk, left});
   if (rows < 1 || rows > left)
     return;
   if (Fault fault = checkFeed(r, pool, rows); fault != Fault::None)
@@ -98,14 +98,14 @@ Fault Machine::checkFeed(const Running &r, int pool, int64_t rows) const {
 /// Hands the call its results; `argmax` has one element per fed row.
 void Machine::serve(Running &r, std::vector<int32_t> argmax) {
   KvShare &kv = r.kv[r.call.pool];
-  for (const std::string &reducer : r.call.op->getStrings("reduce")) {
+  for (const std::string &reducer : r.call.op->get<ir::attr::reduce>()) {
     if (reducer != "argmax")
       throw NotExecutable("unknown reducer `" + reducer + "`");
     r.call.results[reducer] = argmax;
   }
   r.call.served = true;
   progress = true;
-  if (r.call.op->getString("kv") != "draft")
+  if (r.call.op->get<ir::attr::kv>() != "draft")
     kv.len = kv.end;
 }
 
@@ -117,9 +117,9 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
     const Running &r = *slots[slot];
     tables[slot] = &r.kv[pool].pages;
     uint32_t flags = 0;
-    if (!r.call.op->getStrings("reduce").empty())
+    if (!r.call.op->get<ir::attr::reduce>().empty())
       flags |= RowWantsLogits;
-    if (r.call.op->getString("kv") == "draft")
+    if (r.call.op->get<ir::attr::kv>() == "draft")
       flags |= RowIsDraft;
     for (int64_t i = 0; i < rows; ++i) {
       auto position = static_cast<int32_t>(r.kv[pool].len + i);

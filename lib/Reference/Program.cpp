@@ -6,35 +6,25 @@ using namespace megalith;
 using namespace megalith::reference;
 using ir::Op;
 using ir::Operation;
+namespace attr = ir::attr;
 
 static ir::Type declaredType(const Operation &op) {
-  std::string text = op.getString("type", "i32");
+  std::string text = op.get<attr::type>();
   for (ir::Scalar s : {ir::Scalar::I32, ir::Scalar::I64, ir::Scalar::U32,
                        ir::Scalar::F32, ir::Scalar::BF16, ir::Scalar::F16,
                        ir::Scalar::Bool, ir::Scalar::Token})
     if (ir::scalarName(s) == text)
-      return op.has("capacity") ? ir::Type::seq(op.getInt("capacity"), s)
+      return op.has<attr::capacity>() ? ir::Type::seq(op.get<attr::capacity>(), s)
                                 : ir::Type::scalar(s);
   throw NotExecutable(fmt::format("`{}` has the unknown type `{}`", op.name, text));
 }
 
-Val reference::constantValue(const Operation &op, const char *key, ir::Type type) {
+Val reference::constantValue(ir::Number number, ir::Type type) {
   Val val;
-  auto it = op.attrs.find(std::string_view(key));
-  if (it == op.attrs.end())
-    return val;
-  const ir::Attr &attr = it->second;
-  double number = 0;
-  if (auto *b = std::get_if<bool>(&attr))
-    number = *b;
-  else if (auto *i = std::get_if<int64_t>(&attr))
-    number = static_cast<double>(*i);
-  else if (auto *d = std::get_if<double>(&attr))
-    number = *d;
   if (type.is(ir::Scalar::F32))
-    val.f = static_cast<float>(number);
+    val.f = static_cast<float>(number.real());
   else
-    val.i = static_cast<int32_t>(number);
+    val.i = static_cast<int32_t>(number.isReal() ? number.real() : number.whole());
   return val;
 }
 
@@ -58,25 +48,21 @@ void Program::readDeclarations() {
   for (const Operation *op : module.all(Op::Field)) {
     fieldIndex[op->name] = static_cast<int>(fields.size());
     ir::Type type = declaredType(*op);
-    fields.push_back({op->name, type, constantValue(*op, "init", type)});
+    fields.push_back({op->name, type, constantValue(op->get<attr::init>(), type)});
   }
   for (const Operation *op : module.all(Op::State)) {
     stateIndex[op->name] = static_cast<int>(states.size());
-    states.push_back({op->name, op->loc, op->getBool("initial"), op->getBool("terminal"),
-                      op->getBool("slot")});
-    if (op->getBool("initial"))
+    states.push_back({op->name, op->loc, op->get<attr::initial>(), op->get<attr::terminal>(),
+                      op->get<attr::slot>()});
+    if (op->get<attr::initial>())
       initialState = state(op->name);
   }
-  faultState = state(module.root.getString("fault"));
+  faultState = state(module.root.get<attr::fault>());
   for (const Operation *op : module.all(Op::Pool)) {
     poolIndex[op->name] = static_cast<int>(pools.size());
-    std::string onFull = op->getString("on_full", "fail");
-    if (onFull != "fail" && onFull != "wait")
-      throw NotExecutable(fmt::format("pool `{}`: unknown `on_full = \"{}\"`",
-                                      op->name, onFull));
-    pools.push_back({op->name, op->loc, op->getInt("pages"), op->getInt("page_tokens", 1),
-                     op->getInt("watermark", 100), onFull == "wait", op->getInt("rows_beyond"),
-                     op->getInt("reserve", -1)});
+    pools.push_back({op->name, op->loc, op->get<attr::pages>(), op->get<attr::page_tokens>(),
+                     op->get<attr::watermark>(), op->get<attr::on_full>() == "wait", op->get<attr::rows_beyond>(),
+                     op->get<attr::reserve>()});
   }
   slots = module.param("slots");
   rowsPerPass = module.find(Op::Param, "rows_per_pass")
@@ -92,11 +78,11 @@ void Program::readTick(const Operation &tick) {
       part.kind = PartInfo::Pass;
       part.pool = pool(op.name);
     } else if (op.op == Op::Part) {
-      part.state = state(op.getString("state"));
+      part.state = state(op.get<attr::state>());
       part.kind =
-          op.getString("kind") == "admit" ? PartInfo::Admit : PartInfo::Slot;
+          op.get<attr::kind>() == "admit" ? PartInfo::Admit : PartInfo::Slot;
       part.region = &op.region();
-      part.afterSite = op.getInt("after_site", -1);
+      part.afterSite = op.get<attr::after_site>();
     } else {
       continue;
     }
@@ -115,7 +101,7 @@ void Program::derivePartsFromStages() {
   };
   std::vector<Item> items;
   for (const Operation *stage : module.all(Op::Stage)) {
-    int on = state(stage->getString("on"));
+    int on = state(stage->get<attr::on>());
     const std::vector<Operation> &ops = stage->region().ops;
     Item item;
     unsigned number = 0;
@@ -139,7 +125,7 @@ void Program::derivePartsFromStages() {
       items.push_back(item);
       int called = item.callPool;
       begin(i + 1);
-      item.part.afterSite = ops[i].getInt("site");
+      item.part.afterSite = ops[i].get<attr::site>();
       item.afterPool = called;
     }
     items.push_back(item);

@@ -81,7 +81,7 @@ private:
 };
 
 /// A value of an `init` or `value` attribute.
-Val constantValue(const ir::Operation &op, const char *key, ir::Type type);
+Val constantValue(ir::Number number, ir::Type type);
 
 } // namespace megalith::reference
 #endif

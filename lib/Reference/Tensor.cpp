@@ -12,6 +12,7 @@ using namespace megalith;
 using namespace megalith::reference;
 using ir::Op;
 using ir::Operation;
+namespace attr = ir::attr;
 
 uint64_t KvStore::hash(int32_t page, int64_t offset) {
   uint64_t hash = 0xcbf29ce484222325u;
@@ -25,10 +26,10 @@ uint64_t KvStore::hash(int32_t page, int64_t offset) {
 TensorModel::TensorModel(const ir::Module &module, const Operation &model,
                          WeightSource &source, int64_t pages, int64_t pageTokens)
     : module(module), model(model), weights(model, source),
-      vocabulary(model.getInt("vocab")),
+      vocabulary(model.get<attr::vocab>()),
       store(std::make_unique<KvStore>(
-          pages, pageTokens, model.getInt("kv_layers", model.getInt("layers")),
-          model.getInt("kv_heads") * model.getInt("head_dim"))) {
+          pages, pageTokens, model.get<attr::kv_layers>(),
+          model.get<attr::kv_heads>() * model.get<attr::head_dim>())) {
   env.resize(module.values.size());
   for (const Operation &segment : model.region().ops) {
     if (segment.op != Op::Segment)
@@ -134,7 +135,7 @@ void TensorModel::runRepeat(const Operation &op) {
   std::vector<Matrix> carried;
   for (ir::Value v : op.operands)
     carried.push_back(get(v));
-  for (layer = 0; layer < op.getInt("count"); ++layer) {
+  for (layer = 0; layer < op.get<attr::count>(); ++layer) {
     for (size_t i = 0; i < carried.size(); ++i)
       env[region.args[i].id] = std::move(carried[i]);
     runRegion(region);
@@ -152,7 +153,7 @@ void TensorModel::runOp(const Operation &op) {
   case Op::Const: {
     Matrix value(1, 1);
     value.perRow = false;
-    value.data[0] = constantValue(op, "value", ir::Type::scalar(ir::Scalar::F32)).f;
+    value.data[0] = constantValue(op.get<attr::value>(), ir::Type::scalar(ir::Scalar::F32)).f;
     set(op, std::move(value));
     break;
   }
@@ -166,9 +167,6 @@ void TensorModel::runOp(const Operation &op) {
     break;
   }
   case Op::MatMul: {
-    if (op.getString("tree", "split8") != "split8")
-      throw NotExecutable(
-          fmt::format("unknown sum tree `{}` of a matmul", op.getString("tree")));
     const PackedWeight &w = weights.packed(op.name, layer);
     const Matrix &a = get(op.operands[0]);
     if (a.cols != w.k)
@@ -249,12 +247,9 @@ static float sumParts8(const float *x, int64_t columns) {
 }
 
 Matrix TensorModel::reduce(const Operation &op) {
-  const bool parts = op.getString("tree") == "parts8";
-  if (op.op == Op::ReduceSum && !parts && op.getString("tree", "lanes32") != "lanes32")
-    throw NotExecutable(
-        fmt::format("unknown sum tree `{}` of a reduction", op.getString("tree")));
+  const bool parts = op.op == Op::ReduceSum && op.get<attr::tree>() == "parts8";
   const Matrix &a = get(op.operands[0]);
-  int64_t groups = op.getInt("groups", 1);
+  int64_t groups = op.get<attr::groups>();
   int64_t width = a.cols / groups;
   Matrix out(static_cast<int64_t>(rows.size()), groups);
   for (int64_t r = 0; r < out.rows; ++r)
@@ -270,16 +265,16 @@ Matrix TensorModel::reduce(const Operation &op) {
 }
 
 Matrix TensorModel::rope(const Operation &op) {
-  int64_t dim = op.getInt("dim");
+  int64_t dim = op.get<attr::dim>();
   std::vector<float> &freq = frequencies[dim];
   if (freq.empty()) {
     RopeParams params;
-    params.theta = model.getFloat("rope_theta", params.theta);
-    params.type = model.getString("rope_type", params.type);
-    params.factor = model.getFloat("rope_factor", params.factor);
-    params.lowFreqFactor = model.getFloat("rope_low", params.lowFreqFactor);
-    params.highFreqFactor = model.getFloat("rope_high", params.highFreqFactor);
-    params.originalMaxPositions = model.getInt("rope_original");
+    params.theta = model.get<attr::rope_theta>();
+    params.type = model.get<attr::rope_type>();
+    params.factor = model.get<attr::rope_factor>();
+    params.lowFreqFactor = model.get<attr::rope_low>();
+    params.highFreqFactor = model.get<attr::rope_high>();
+    params.originalMaxPositions = model.get<attr::rope_original>();
     params.headDim = static_cast<int>(dim);
     freq = inverseFrequencies(params);
   }
@@ -296,7 +291,7 @@ Matrix TensorModel::rope(const Operation &op) {
 
 Matrix TensorModel::rotateHalf(const Operation &op) {
   const Matrix &a = get(op.operands[0]);
-  int64_t dim = op.getInt("dim"), half = dim / 2;
+  int64_t dim = op.get<attr::dim>(), half = dim / 2;
   Matrix out(a.rows, a.cols);
   for (int64_t r = 0; r < a.rows; ++r)
     for (int64_t c = 0; c < a.cols; ++c)
@@ -368,12 +363,9 @@ static SoftPart totalOf(const std::vector<SoftPart> &open) {
 
 Matrix TensorModel::attention(const Operation &op) {
   const Matrix &q = get(op.operands[0]);
-  int64_t heads = op.getInt("heads"), kvHeads = op.getInt("kv_heads");
-  int64_t dim = op.getInt("dim");
-  auto scale = static_cast<float>(op.getFloat("scale"));
-  if (op.getString("tree", "rounds8") != "rounds8")
-    throw NotExecutable(
-        fmt::format("unknown sum tree `{}` of attention", op.getString("tree")));
+  int64_t heads = op.get<attr::heads>(), kvHeads = op.get<attr::kv_heads>();
+  int64_t dim = op.get<attr::dim>();
+  auto scale = static_cast<float>(op.get<attr::scale>());
   constexpr int64_t round = 256;
   Matrix out(q.rows, heads * dim);
   std::vector<float> query(dim), o(dim), ofLeaf(dim), s(round);

@@ -51,9 +51,9 @@ Machine::Machine(const ir::Module &module, WeightSource &weights,
     for (const ir::Operation *policy : module.all(ir::Op::Policy))
       for (const ir::Operation &state : policy->region().ops)
         if (state.op == ir::Op::PolicyState) {
-          bool real = state.getString("type") == "f32";
+          bool real = state.get<ir::attr::type>() == "f32";
           r.policyState[policy->name + "." + state.name] = constantValue(
-              state, "init",
+              state.get<ir::attr::init>(),
               ir::Type::scalar(real ? ir::Scalar::F32 : ir::Scalar::I32));
         }
   }
@@ -248,7 +248,7 @@ void Machine::runPart(const PartInfo &part, Running &r) {
   touch(r);
   // At the pipe level the call itself has the results.
   if (part.afterSite >= 0 && r.call.op->op == ir::Op::Call) {
-    auto reducers = r.call.op->getStrings("reduce");
+    auto reducers = r.call.op->get<ir::attr::reduce>();
     for (size_t i = 0; i < r.call.op->results.size(); ++i)
       r.env[r.call.op->results[i].id].seq = r.call.results.at(reducers.at(i));
   }

@@ -14,15 +14,15 @@ Weights::Weights(const ir::Operation &model, WeightSource &source) {
   for (const ir::Operation &op : model.region().ops) {
     if (op.op != ir::Op::Weight)
       continue;
-    if (op.has("alias")) {
-      aliases[op.name] = op.getString("alias");
+    if (op.has<ir::attr::alias>()) {
+      aliases[op.name] = op.get<ir::attr::alias>();
       continue;
     }
     std::vector<Tensor> &list = tensors[op.name];
-    std::vector<int64_t> expected = op.getInts("shape");
-    int64_t layers = op.getInt("layers", 1);
+    std::vector<int64_t> expected = op.get<ir::attr::shape>();
+    const int64_t layers = ir::tensorsOf(op);
     for (int64_t layer = 0; layer < layers; ++layer) {
-      const std::string from = layerTensor(op.getString("from"), layer);
+      const std::string from = layerTensor(op.get<ir::attr::from>(), layer);
       Tensor tensor;
       tensor.data = source.find(model.name, from, tensor.shape);
       if (!tensor.data)

@@ -85,9 +85,9 @@ private:
     Scalar type = module.type(op.result()).elem;
     Known k{type};
     if (type == Scalar::F32)
-      k.f = static_cast<float>(op.getFloat("value"));
+      k.f = static_cast<float>(op.get<attr::value>().real());
     else if (type == Scalar::I32 || type == Scalar::Bool || type == Scalar::Token)
-      k.i = op.getInt("value");
+      k.i = op.get<attr::value>().whole();
     else
       return;
     constants[op.result()] = k;
@@ -100,9 +100,9 @@ private:
     op.regions.clear();
     op.attrs.clear();
     if (k.type == Scalar::F32)
-      op.set("value", static_cast<double>(k.f));
+      op.set<attr::value>(static_cast<double>(k.f));
     else
-      op.set("value", k.i);
+      op.set<attr::value>(k.i);
   }
 
   /// The body of an `if` on a constant takes its place; its values are not used elsewhere.
@@ -119,7 +119,7 @@ private:
   }
 
   void foldGoto(Operation &op) {
-    std::vector<std::string> to = op.getStrings("to"), reachable;
+    std::vector<std::string> to = op.get<attr::to>(), reachable;
     llvm::SmallVector<Value, 3> conditions;
     for (size_t i = 0; i < to.size(); ++i) {
       const Known *condition = i < op.operands.size() ? known(op.operands[i]) : nullptr;
@@ -131,7 +131,7 @@ private:
       conditions.push_back(op.operands[i]);
     }
     op.operands = conditions;
-    op.set("to", reachable);
+    op.set<attr::to>(reachable);
   }
 
   /// Results that are one of the operands.

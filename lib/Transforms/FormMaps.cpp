@@ -77,11 +77,11 @@ private:
         return std::nullopt;
       all.rotates |= found->second.rotates;
     }
-    if (isReduction(op.op) && !add(op.getInt("groups", 1)))
+    if (isReduction(op.op) && !add(op.get<attr::groups>()))
       return std::nullopt;
     if (op.op == Op::RotateHalf) {
       int64_t columns = module.type(op.operands[0]).size;
-      if (all.rotates || (all.groups && columns / all.groups % op.getInt("dim")))
+      if (all.rotates || (all.groups && columns / all.groups % op.get<attr::dim>()))
         return std::nullopt;
       all.rotates = true;
     }

@@ -46,7 +46,7 @@ public:
       }
       stages.push_back(split(std::move(op)));
       for (const Operation &call : stages.back().calls)
-        lastSite[call.name] = call.getInt("site");
+        lastSite[call.name] = call.get<attr::site>();
     }
     module.ops() = std::move(kept);
     for (SplitStage &s : stages)
@@ -59,7 +59,7 @@ public:
     for (SplitStage &s : stages)
       for (size_t k = 0; k < s.pieces.size(); ++k) {
         place(part(s, k), k ? s.calls[k - 1].name : "");
-        if (k < s.calls.size() && lastSite[s.calls[k].name] == s.calls[k].getInt("site"))
+        if (k < s.calls.size() && lastSite[s.calls[k].name] == s.calls[k].get<attr::site>())
           placePass(s.calls[k]);
       }
     // The tick stands before the models, which end the module.
@@ -139,7 +139,7 @@ private:
   }
 
   void addResults(const Operation &call, Region &after) {
-    std::vector<std::string> reducers = call.getStrings("reduce");
+    std::vector<std::string> reducers = call.get<attr::reduce>();
     std::vector<Operation> front;
     for (size_t i = 0; i < call.results.size(); ++i) {
       Operation &r = front.emplace_back();
@@ -147,8 +147,8 @@ private:
       r.name = call.name;
       r.loc = call.loc;
       r.results = {call.results[i]};
-      r.set("site", call.getInt("site"));
-      r.set("reducer", reducers[i]);
+      r.set<attr::site>(call.get<attr::site>());
+      r.set<attr::reducer>(reducers[i]);
       definition[call.results[i]] = r;
     }
     after.ops.insert(after.ops.begin(), front.begin(), front.end());
@@ -197,14 +197,14 @@ private:
     field.op = Op::Field;
     field.name = name;
     field.loc = definition[v].loc;
-    field.set("type", scalarName(type.elem).str());
-    field.set("inferred", true);
+    field.set<attr::type>(scalarName(type.elem).str());
+    field.set<attr::inferred>(true);
     if (type.kind == Type::Seq)
-      field.set("capacity", type.size);
+      field.set<attr::capacity>(type.size);
     else if (type.elem == Scalar::F32)
-      field.set("init", 0.0);
+      field.set<attr::init>(0.0);
     else
-      field.set("init", int64_t(0));
+      field.set<attr::init>(int64_t(0));
     return name;
   }
 
@@ -233,19 +233,19 @@ private:
     p.op = Op::Part;
     p.name = s.pieces.size() == 1 ? s.stage.name : s.stage.name + "." + llvm::utostr(k);
     p.loc = s.stage.loc;
-    std::string state = s.stage.getString("on");
+    std::string state = s.stage.get<attr::on>();
     const Operation *declared = module.find(Op::State, state);
-    p.set("stage", s.stage.name);
-    p.set("state", state);
-    p.set("kind", std::string(declared && declared->has("slot") ? "slot" : "admit"));
+    p.set<attr::stage>(s.stage.name);
+    p.set<attr::state>(state);
+    p.set<attr::kind>(std::string(declared && declared->has<attr::slot>() ? "slot" : "admit"));
     if (k)
-      p.set("after_site", s.calls[k - 1].getInt("site"));
+      p.set<attr::after_site>(s.calls[k - 1].get<attr::site>());
     p.regions.push_back(std::move(s.pieces[k]));
     if (k < s.calls.size()) {
       Operation issue = s.calls[k];
       issue.op = Op::Issue;
       issue.results.clear();
-      p.set("before_site", issue.getInt("site"));
+      p.set<attr::before_site>(issue.get<attr::site>());
       p.region().ops.push_back(std::move(issue));
     }
     return p;

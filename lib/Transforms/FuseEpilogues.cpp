@@ -49,7 +49,7 @@ public:
         from.insert(found->second.begin(), found->second.end());
     switch (op.op) {
     case Op::RotateHalf:
-      if (from.size() != 1 || !makeHalf(*from.begin(), op.getInt("dim")))
+      if (from.size() != 1 || !makeHalf(*from.begin(), op.get<attr::dim>()))
         return false;
       break;
     case Op::KvAppend:
@@ -227,15 +227,15 @@ private:
       if (op.op != Op::MatMul)
         continue;
       const Pair &pair = pairing.result()[next++];
-      op.attrs.erase("dim");
-      op.attrs.erase("partner");
-      op.set("pair", std::string(pair.kind == Pair::Adjacent ? "adjacent"
+      op.erase<attr::dim>();
+      op.erase<attr::partner>();
+      op.set<attr::pair>(std::string(pair.kind == Pair::Adjacent ? "adjacent"
                                  : pair.kind == Pair::Half   ? "half"
                                                              : "dual"));
       if (pair.kind == Pair::Half)
-        op.set("dim", pair.dim);
+        op.set<attr::dim>(pair.dim);
       if (pair.kind == Pair::Dual)
-        op.set("partner", static_cast<int64_t>(pair.partner));
+        op.set<attr::partner>(static_cast<int64_t>(pair.partner));
     }
   }
 
@@ -283,7 +283,7 @@ private:
 
 Module fuseEpilogues(Module module) {
   forEachTensorRegion(module, [&](Operation &model, Region &segment, Region &region) {
-    bool fused = model.getString("numerics") == "fused";
+    bool fused = model.get<attr::numerics>() == "fused";
     for (size_t i = 0; i < region.ops.size(); ++i)
       if (region.ops[i].op == Op::Stream)
         EpilogueFuser(module, segment, region, i, fused).run();

@@ -61,7 +61,7 @@ private:
   void choose() {
     for (size_t i = region.ops.size(); i-- > 0;) {
       const Operation &op = region.ops[i];
-      bool reduces = isReduction(op.op) && op.getInt("groups", 1) == 1;
+      bool reduces = isReduction(op.op) && op.get<attr::groups>() == 1;
       if (!isElementwise(op.op) && !reduces)
         continue;
       std::optional<Info> info = whatUsersNeed(op.result());

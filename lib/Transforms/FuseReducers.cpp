@@ -13,7 +13,7 @@ static std::vector<std::string> reducersOf(const Module &module, llvm::StringRef
   walk(module.root.region(), [&](const Operation &op) {
     if ((op.op != Op::Call && op.op != Op::Issue) || op.name != model)
       return;
-    for (const std::string &reducer : op.getStrings("reduce"))
+    for (const std::string &reducer : op.get<attr::reduce>())
       if (std::find(reducers.begin(), reducers.end(), reducer) == reducers.end())
         reducers.push_back(reducer);
   });

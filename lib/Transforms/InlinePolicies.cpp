@@ -74,13 +74,13 @@ private:
       switch (op.op) {
       case Op::PolicyGet:
       case Op::PolicySet:
-        op.name = fieldName(op.name, op.getString("state"));
+        op.name = fieldName(op.name, op.get<attr::state>());
         op.op = op.op == Op::PolicyGet ? Op::FieldGet : Op::FieldSet;
         op.attrs.clear();
         out.push_back(std::move(op));
         break;
       case Op::PolicyRead: {
-        std::string output = op.getString("output");
+        std::string output = op.get<attr::output>();
         Value &value = known[{op.name, output}];
         if (isOutput && value) {
           map[op.result()] = value;

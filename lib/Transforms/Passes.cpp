@@ -35,7 +35,7 @@ static void reportUnknown(const std::string &name, Diagnostics &diags) {
 
 /// The text that tells whether a pass changed anything.
 static std::string withoutMark(ir::Module module) {
-  module.root.attrs.erase("after");
+  module.root.erase<ir::attr::after>();
   return ir::print(module);
 }
 
@@ -65,7 +65,7 @@ std::optional<ir::Module> runPasses(ir::Module module, const PassOptions &option
     auto start = std::chrono::steady_clock::now();
     module = pass.run(std::move(module));
     std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-    module.root.set("after", std::string(pass.name));
+    module.root.set<ir::attr::after>(std::string(pass.name));
     if (options.time)
       emit(fmt::format("{:>10.3f} ms  {}\n", took.count(), pass.name));
     if (options.printAfterAll) {
@@ -96,7 +96,7 @@ std::optional<ir::Module> runNamed(ir::Module module, const std::vector<std::str
     module = passes()[position].run(std::move(module));
     // The mark says how far the whole list has run, so that runPasses can go on from it.
     if (positionOf(module.after()) == position - 1)
-      module.root.set("after", name);
+      module.root.set<ir::attr::after>(name);
     if (!ir::verify(module, diags)) {
       diags.note(fmt::format("after the pass `{}`", name));
       return std::nullopt;

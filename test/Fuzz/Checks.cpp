@@ -182,7 +182,7 @@ ir::Module checkPasses(ir::Module module, Diagnostics &diags) {
     }
     ran = true;
     module = pass.run(std::move(module));
-    module.root.set("after", std::string(pass.name));
+    module.root.set<ir::attr::after>(std::string(pass.name));
     if (!ir::verify(module, diags))
       finding(fmt::format("what the pass `{}` made is not valid:\n{}", pass.name, diags.render()));
     checkPrints(module, fmt::format("after `{}`", pass.name).c_str());

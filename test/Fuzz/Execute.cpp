@@ -9,6 +9,7 @@
 namespace megalith::fuzz {
 
 using ir::Op;
+namespace attr = ir::attr;
 
 namespace {
 
@@ -18,9 +19,9 @@ public:
   explicit MadeWeights(const ir::Module &module) {
     for (const ir::Operation *model : module.all(Op::Model))
       for (const ir::Operation &op : model->region().ops)
-        if (op.op == Op::Weight && !op.has("alias"))
-          for (int64_t layer = 0; layer < op.getInt("layers", 1); ++layer)
-            make(model->name + " " + layerTensor(op.getString("from"), layer), op.getInts("shape"));
+        if (op.op == Op::Weight && !op.has<attr::alias>())
+          for (int64_t layer = 0; layer < ir::tensorsOf(op); ++layer)
+            make(model->name + " " + layerTensor(op.get<attr::from>(), layer), op.get<attr::shape>());
   }
 
   const uint16_t *find(const std::string &model, const std::string &name, std::vector<int64_t> &shape) override {
@@ -57,22 +58,22 @@ private:
 bool isSmall(const ir::Module &module) {
   double elements = 0;
   for (const ir::Operation *model : module.all(Op::Model)) {
-    if (model->getInt("vocab") < 8)
+    if (model->get<attr::vocab>() < 8)
       return false;
     for (const ir::Operation &op : model->region().ops) {
-      double own = std::max<int64_t>(1, op.getInt("layers"));
-      for (int64_t size : op.getInts("shape"))
+      double own = ir::tensorsOf(op);
+      for (int64_t size : op.get<attr::shape>())
         own *= size;
       elements += op.op == Op::Weight ? own : 0;
     }
   }
   for (const ir::Operation *pool : module.all(Op::Pool))
-    elements += double(pool->getInt("pages")) * pool->getInt("page_tokens");
+    elements += double(pool->get<attr::pages>()) * pool->get<attr::page_tokens>();
   bool small = elements < 400000 && module.param("slots") <= 64;
   // A range goes round up to 2^16 times; in another one, 2^24 times.
   const auto isRange = [](const ir::Operation &op) { return op.op == Op::PrefixWhile || op.op == Op::Count; };
   ir::walk(module.root.region(), [&](const ir::Operation &op) {
-    small &= op.op != Op::Repeat || op.getInt("count") <= 16;
+    small &= op.op != Op::Repeat || op.get<attr::count>() <= 16;
     if (isRange(op))
       ir::walk(op.region(), [&](const ir::Operation &inner) { small &= !isRange(inner) && inner.op != Op::NgramLookup; });
   });
@@ -101,7 +102,7 @@ std::optional<Trace> traceOf(const ir::Module &module) {
 
 void compareRuns(const Trace &before, const ir::Module &after) {
   for (const ir::Operation *model : after.all(Op::Model))
-    if (model->getString("numerics") == "fused") // rounds less than before
+    if (model->get<attr::numerics>() == "fused") // rounds less than before
       return;
   std::optional<Trace> trace = traceOf(after);
   if (!trace)

@@ -13,6 +13,7 @@
 #ifndef MEGALITH_IR_IR_H
 #define MEGALITH_IR_IR_H
 
+#include "megalith/IR/Attributes.h"
 #include "megalith/Support/SourceLoc.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -21,29 +22,9 @@
 #include <cassert>
 #include <map>
 #include <string>
-#include <variant>
 #include <vector>
 
 namespace megalith::ir {
-
-enum class Op : uint16_t {
-#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels) Enum,
-#include "megalith/IR/Ops.def"
-};
-
-/// Number of operations in Ops.def.
-constexpr unsigned numOps = 0
-#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels) +1
-#include "megalith/IR/Ops.def"
-    ;
-
-struct OpInfo {
-  const char *mnemonic;
-  int operands, results, regions; ///< exact counts; -1 = any
-  const char *levels;             ///< letters of Ops.def
-};
-const OpInfo &opInfo(Op op);
-llvm::StringRef mnemonic(Op op);
 
 /// Element types.
 enum class Scalar : uint8_t { I32, I64, U32, F32, BF16, F16, Bool, Token };
@@ -79,11 +60,6 @@ struct Value {
   auto operator<=>(const Value &) const = default;
 };
 
-/// Attribute: bool prints as `key` (true only), i64, f64 (always with a point or
-/// exponent), string ("..."), list of i64, list of string.
-using Attr = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>,
-                          std::vector<std::string>>;
-
 struct Operation;
 
 struct Region {
@@ -97,18 +73,20 @@ struct Operation {
   std::string name;
   llvm::SmallVector<Value, 3> operands;
   llvm::SmallVector<Value, 1> results;
-  std::map<std::string, Attr, std::less<>> attrs;
+  Attributes attrs;
   std::vector<Region> regions;
   SourceLoc loc;
+  /// Where IR text has the operation; no place when lowering or a pass made it.
+  SourceLoc written;
 
-  bool has(llvm::StringRef key) const { return attrs.find(std::string_view(key)) != attrs.end(); }
-  int64_t getInt(llvm::StringRef key, int64_t otherwise = 0) const;
-  double getFloat(llvm::StringRef key, double otherwise = 0) const;
-  bool getBool(llvm::StringRef key) const;
-  std::string getString(llvm::StringRef key, llvm::StringRef otherwise = "") const;
-  std::vector<int64_t> getInts(llvm::StringRef key) const;
-  std::vector<std::string> getStrings(llvm::StringRef key) const;
-  void set(llvm::StringRef key, Attr value) { attrs[key.str()] = std::move(value); }
+  /// `op.get<attr::pages>()`: what Attributes.def says of that name, or its default there.
+  template <typename Name> AttrRead<Name> get() const { return attrs.get<Name>(op); }
+  /// Whether it stands there by itself.
+  template <typename Name> bool has() const { return attrs.find(Name::text) != nullptr; }
+  template <typename Name> void set(AttrValue<Name> value) { attrs.set<Name>(std::move(value)); }
+  template <typename Name> void erase() { attrs.erase<Name>(); }
+  /// The names of the flags that are on, in the order of the list.
+  std::vector<std::string> flags() const;
   Region &region(unsigned i = 0) { return regions[i]; }
   const Region &region(unsigned i = 0) const { return regions[i]; }
   Value result(unsigned i = 0) const { return results[i]; }
@@ -133,7 +111,7 @@ public:
 
   std::vector<Operation> &ops() { return root.regions[0].ops; }
   const std::vector<Operation> &ops() const { return root.regions[0].ops; }
-  std::string after() const { return root.getString("after"); }
+  std::string after() const { return root.get<attr::after>(); }
 
   /// The first child of `module` of that kind and name; null if absent.
   const Operation *find(Op op, llvm::StringRef name) const;
@@ -180,6 +158,9 @@ void replaceUses(Region &region, Value from, Value to);
 /// A copy of `op` and all below it with values of its own. Operands found in `map` are
 /// replaced; `map` receives the copies of the values that `op` defines.
 Operation clone(Module &module, const Operation &op, std::map<Value, Value> &map);
+
+/// How many tensors of the checkpoint a `weight` is: one, or one for each layer.
+int64_t tensorsOf(const Operation &weight);
 
 /// Number of uses of each value below `region` (index = value id).
 std::vector<unsigned> countUses(const Module &module, const Region &region);

@@ -53,28 +53,6 @@ TEST(IR, OpTable) {
   EXPECT_STREQ(opInfo(Op::Add).levels, "PTN");
 }
 
-TEST(IR, Attributes) {
-  Operation op;
-  op.set("i", int64_t(3));
-  op.set("f", 0.5);
-  op.set("on", true);
-  op.set("s", std::string("x"));
-  op.set("is", std::vector<int64_t>{1, 2});
-  op.set("ss", std::vector<std::string>{"a"});
-  EXPECT_EQ(op.getInt("i"), 3);
-  EXPECT_EQ(op.getInt("f", 7), 7) << "no silent narrowing";
-  EXPECT_EQ(op.getFloat("f"), 0.5);
-  EXPECT_EQ(op.getFloat("i"), 3.0) << "an integer is a number";
-  EXPECT_TRUE(op.getBool("on"));
-  EXPECT_FALSE(op.getBool("i"));
-  EXPECT_EQ(op.getString("s"), "x");
-  EXPECT_EQ(op.getString("absent", "y"), "y");
-  EXPECT_EQ(op.getInts("is"), (std::vector<int64_t>{1, 2}));
-  EXPECT_EQ(op.getStrings("ss"), (std::vector<std::string>{"a"}));
-  EXPECT_TRUE(op.getStrings("is").empty());
-  EXPECT_FALSE(op.has("absent"));
-}
-
 TEST(IR, FindAndParam) {
   std::optional<Module> m = parseText("module @m {\nparam @slots {type = \"i32\", value = 8}\n"
                                       "state @slots\nstate @B\n}");
@@ -149,7 +127,7 @@ TEST(Text, AttributesOrRegion) {
   auto stages = m->all(Op::Stage);
   ASSERT_EQ(stages.size(), 4u);
   EXPECT_EQ(stages[0]->region().ops.size(), 1u);
-  EXPECT_TRUE(stages[1]->getBool("on"));
+  EXPECT_TRUE(stages[1]->has<attr::on>());
   EXPECT_EQ(stages[1]->region().ops.size(), 1u);
   EXPECT_TRUE(stages[2]->region().ops.empty());
   EXPECT_EQ(stages[3]->region().args.size(), 1u);

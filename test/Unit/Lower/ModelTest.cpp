@@ -30,7 +30,7 @@ std::string lowered(const std::string &weights, const std::string &graph,
   ir::Module module;
   module.root.regions.resize(1);
   module.root.name = "p";
-  module.root.set("after", std::string("lower"));
+  module.root.set<ir::attr::after>("lower");
   if (!model)
     return "";
   lowerModel(*model, "target", module);

@@ -1,0 +1,30 @@
+//===- Ops.h - the operations of the IR, by Ops.def -----------------------===//
+#ifndef MEGALITH_IR_OPS_H
+#define MEGALITH_IR_OPS_H
+
+#include "llvm/ADT/StringRef.h"
+#include <cstdint>
+
+namespace megalith::ir {
+
+enum class Op : uint16_t {
+#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels) Enum,
+#include "megalith/IR/Ops.def"
+};
+
+/// Number of operations in Ops.def.
+constexpr unsigned numOps = 0
+#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels) +1
+#include "megalith/IR/Ops.def"
+    ;
+
+struct OpInfo {
+  const char *mnemonic;
+  int operands, results, regions; ///< exact counts; -1 = any
+  const char *levels;             ///< letters of Ops.def
+};
+const OpInfo &opInfo(Op op);
+llvm::StringRef mnemonic(Op op);
+
+} // namespace megalith::ir
+#endif
