@@ -1,6 +1,7 @@
 #include "ControlBody.h"
 #include "Names.h"
 #include "Numbers.h"
+#include "megalith/IR/Effects.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include <fmt/format.h>
@@ -15,14 +16,10 @@ namespace {
 enum Precedence { Ternary = 3, OrLevel = 4, AndLevel = 5, Equality = 9, Relation = 10, Sum = 12, Product = 13,
                   Unary = 14, Primary = 15 };
 
-/// What an expression reads or an effect changes: `tokens` (and with them budget and
-/// finished), `kv`, or a field by its name.
-using Resources = std::set<std::string>;
-
 struct Expression {
   std::string text;
   int precedence = Primary;
-  Resources reads;
+  Resources reads;         ///< of the request
   bool mayFault = false;   ///< must be evaluated exactly where the IR does
   bool wholeWarp = false;  ///< the lanes work together: not inside one lane's code
   bool free = false;       ///< as short as a variable: written out at every use
@@ -69,87 +66,10 @@ void resolveMarks(std::vector<Statement> &statements) {
   }
 }
 
-/// What an operation by itself reads.
-Resources readsOf(const Operation &op) {
-  switch (op.op) {
-  case Op::Tokens:
-  case Op::Budget:
-  case Op::Finished:
-  case Op::NgramLookup: return {"tokens"}; // injected drafts start at the generated tokens
-  case Op::KvLen: return {"kv"};
-  case Op::KvLag: return {"kv", "tokens"};
-  case Op::FieldGet: return {op.name};
-  default: return {};
-  }
-}
-
-/// What an operation by itself changes.
-Resources writesOf(const Operation &op) {
-  switch (op.op) {
-  case Op::FieldSet: return {op.name};
-  case Op::Append: return {"tokens"};
-  case Op::KvKeep: return {"kv"};
-  default: return {};
-  }
-}
-
-Resources writesBelow(const Operation &op) {
-  Resources writes = writesOf(op);
-  for (const Region &region : op.regions)
-    walk(region, [&](const Operation &inner) { writes.merge(writesOf(inner)); });
-  return writes;
-}
-
-bool meet(const Resources &a, const Resources &b) {
-  return llvm::any_of(a, [&](const std::string &r) { return b.count(r) != 0; });
-}
-
-/// One value for operations that compute the same (a policy's output is inlined
-/// wherever it is read), so that it gets one variable.
-Region mergeEqual(const Module &module, Region region) {
-  struct Known {
-    Value value;
-    Resources reads;
-  };
-  std::map<std::string, Known> known;
-  std::map<uint32_t, Resources> reads;
-  for (size_t i = 0; i < region.ops.size();) {
-    const Operation &op = region.ops[i];
-    const Resources writes = writesBelow(op);
-    std::erase_if(known, [&](const auto &entry) { return meet(entry.second.reads, writes); });
-    if (op.results.size() != 1 || !op.regions.empty() || op.op == Op::Append) {
-      ++i;
-      continue;
-    }
-    Resources all = readsOf(op);
-    std::string key = fmt::format("{} {} {}", static_cast<int>(op.op), op.name, module.type(op.result()).str());
-    for (Value v : op.operands) {
-      key += fmt::format(" %{}", v.id);
-      all.insert(reads[v.id].begin(), reads[v.id].end());
-    }
-    if (op.has<attr::value>())
-      key += fmt::format(" {} {}", op.get<attr::value>().real(), op.get<attr::value>().truth());
-    if (op.has<attr::ngram>())
-      key += fmt::format(" {}", op.get<attr::ngram>());
-    if (op.has<attr::site>())
-      key += fmt::format(" {}", op.get<attr::site>());
-    const auto [it, fresh] = known.try_emplace(key, Known{op.result(), all});
-    if (fresh) {
-      reads[op.result().id] = std::move(all);
-      ++i;
-      continue;
-    }
-    replaceUses(region, op.result(), it->second.value);
-    region.ops.erase(region.ops.begin() + i);
-  }
-  return region;
-}
-
 class BodyBuilder {
 public:
-  BodyBuilder(const Module &module, const ControlLayout &layout, const Region &original)
-      : module(module), layout(layout), part(mergeEqual(module, original)), uses(countUses(module, part)),
-        intervals(module, part) {}
+  BodyBuilder(const Module &module, const ControlLayout &layout, const Region &part)
+      : module(module), layout(layout), part(part), uses(countUses(module, part)), intervals(module, part) {}
 
   std::vector<Statement> run() {
     std::vector<Statement> out;
@@ -543,7 +463,7 @@ private:
 
   const Module &module;
   const ControlLayout &layout;
-  const Region part;
+  const Region &part;
   std::vector<unsigned> uses;
   const Intervals intervals;
   std::map<uint32_t, int64_t> constants; ///< of i32

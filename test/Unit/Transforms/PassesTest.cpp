@@ -35,7 +35,7 @@ TEST_F(Runner, ListIsInOrder) {
   std::vector<std::string> names;
   for (const PassInfo &p : passes())
     names.push_back(p.name);
-  EXPECT_EQ(names.size(), 9u);
+  EXPECT_EQ(names.size(), 10u);
   EXPECT_EQ(names[0], "inline-policies");
   EXPECT_EQ(names[2], "form-ticks");
   EXPECT_EQ(names.back(), "form-maps");
@@ -97,7 +97,7 @@ TEST_F(Runner, UnknownNames) {
   EXPECT_EQ(message.substr(0, message.find('\n')),
             "error: there is no pass `form-tick` [unknown-pass]");
   EXPECT_NE(message.find("note: passes are, in order: inline-policies, fold-constants, "
-                         "form-ticks, split-segments, "),
+                         "form-ticks, merge-values, split-segments, "),
             std::string::npos);
   EXPECT_NE(message.find("note: did you mean `form-ticks`?"), std::string::npos);
   EXPECT_NE(message.find("error: there is no pass `lower` [unknown-pass]"), std::string::npos);
