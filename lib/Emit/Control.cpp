@@ -21,8 +21,8 @@ public:
     constants();
     states();
     request();
-    numbers("Metric", "Counters of the run.", layout.metrics, layout.metricNames);
-    numbers("Gauge", "Values in the trace.", layout.gauges, layout.gaugeNames);
+    numbers("Metric", "Counters of the run.", layout.metrics, layout.names.metrics);
+    numbers("Gauge", "Values in the trace.", layout.gauges, layout.names.gauges);
     calls();
     w.line("using Control = ControlState<Config, Request>;");
     w.line("using Turn = TurnOf<Control>;");
@@ -32,7 +32,7 @@ public:
       const auto stages = w.space("stages");
       for (size_t i = 0; i < parts.size(); ++i)
         if (parts[i].op == Op::Part)
-          part(parts[i], layout.partNames[i]);
+          part(parts[i], layout.names.parts[i]);
     }
     loopParts();
   }
@@ -107,7 +107,7 @@ private:
     {
       const auto s = w.record("enum class State : int");
       for (size_t i = 0; i < layout.states.size(); ++i)
-        w.line("{} = {},", layout.stateNames[i], i);
+        w.line("{} = {},", layout.names.states.at(layout.states[i]->name), i);
     }
     w.line();
   }
@@ -127,9 +127,10 @@ private:
     if (!layout.fields.empty()) {
       w.comment("What the pipeline keeps of a request.");
       const auto s = w.record("struct Fields");
-      for (const RequestField &field : layout.fields)
-        w.line("{} {};{}{}", fieldType(field.type), field.name, field.name == field.irName ? "" : " // ",
-               field.name == field.irName ? "" : field.irName);
+      for (const RequestField &field : layout.fields) {
+        const std::string &name = layout.names.fields.at(field.irName);
+        w.line("{} {};{}", fieldType(field.type), name, name == field.irName ? "" : " // " + field.irName);
+      }
     }
     {
       const auto s = w.record("struct Request : megalith::abi::RequestHeader");
@@ -138,7 +139,7 @@ private:
       std::string test;
       for (const RequestField &field : layout.fields)
         if (field.type.kind == Type::Seq)
-          test += (test.empty() ? "" : " && ") + ("fields." + field.name) + ".inRange()";
+          test += (test.empty() ? "" : " && ") + ("fields." + layout.names.fields.at(field.irName)) + ".inRange()";
       w.line("__device__ bool fieldsInRange() const {{ return {}; }}", test.empty() ? "true" : test);
     }
     w.line("static_assert(sizeof(Request) == {}, \"the manifest gives the host this layout\");", layout.requestBytes);
@@ -163,7 +164,7 @@ private:
     const auto space = w.space("calls");
     for (const CallSite &site : layout.sites) {
       w.comment(fmt::format("Stage {} calls the model.", site.stage));
-      const auto s = w.record("struct " + site.name);
+      const auto s = w.record("struct " + layout.names.sites.at(site.site));
       w.line("static constexpr int site = {}, chunk = {};{}", site.site, site.chunk,
              site.chunk ? "" : " // indivisible");
       w.line("static constexpr bool draft = {}, wantsLogits = {};", site.draft ? "true" : "false",
@@ -192,30 +193,26 @@ private:
     const std::vector<Statement> body = partStatements(module, layout, op.region());
     shownLine = 0;
     const auto scope = w.scope("__device__ void " + name + "(Turn &t)", name);
-    if (mentionsRequest(body))
+    if (usesFields(body))
       w.line("Fields &r = t.r.fields;");
     statements(body);
     w.resumeLines(); // the closing brace is not the user's
   }
 
-  static bool mentionsRequest(const std::vector<Statement> &body) {
-    return llvm::any_of(body, [](const Statement &s) {
-      for (size_t at = s.text.find("r."); at != std::string::npos; at = s.text.find("r.", at + 1))
-        if (at == 0 || !(llvm::isAlnum(s.text[at - 1]) || s.text[at - 1] == '_'))
-          return true;
-      return mentionsRequest(s.body) || mentionsRequest(s.otherwise);
-    });
+  static bool usesFields(const std::vector<Statement> &body) {
+    return llvm::any_of(body, [](const Statement &s) { return s.code.usesFields || usesFields(s.body) || usesFields(s.otherwise); });
   }
 
   void statements(const std::vector<Statement> &body) {
     for (const Statement &s : body) {
       locate(s.loc);
+      const std::string text = s.code.inLine(s.loc.line);
       if (!s.isIf) {
-        w.line(s.text);
+        w.line(text + ";");
         continue;
       }
       {
-        const auto scope = w.scope(s.text);
+        const auto scope = w.scope(text);
         statements(s.body);
       }
       if (!s.otherwise.empty()) {
@@ -278,7 +275,7 @@ private:
       w.line("everySlot(c, [&](Turn &t) { completeCall(t); });");
     while (i < last) {
       if (!runsSlots(parts[i])) {
-        w.line("admission(c, {}, [&](Turn &t) {{ stages::{}(t); }});", layout.stateName(parts[i].get<attr::state>()), layout.partNames[i]);
+        w.line("admission(c, {}, [&](Turn &t) {{ stages::{}(t); }});", layout.stateName(parts[i].get<attr::state>()), layout.names.parts[i]);
         complete = false;
         ++i;
         continue;
@@ -289,10 +286,10 @@ private:
       complete = false;
       for (; i < last && runsSlots(parts[i]); ++i) {
         if (parts[i].has<attr::after_site>())
-          w.line("if (t.resumes<calls::{}>())", layout.sites[parts[i].get<attr::after_site>()].name);
+          w.line("if (t.resumes<calls::{}>())", layout.names.sites.at(parts[i].get<attr::after_site>()));
         else
           w.line("if (t.in({}))", layout.stateName(parts[i].get<attr::state>()));
-        w.line("  stages::{}(t);", layout.partNames[i]);
+        w.line("  stages::{}(t);", layout.names.parts[i]);
       }
     }
   }

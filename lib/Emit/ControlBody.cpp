@@ -12,22 +12,10 @@ using namespace ir;
 
 namespace {
 
-/// C++ precedence, greatest binds tightest.
-enum Precedence { Ternary = 3, OrLevel = 4, AndLevel = 5, Equality = 9, Relation = 10, Sum = 12, Product = 13,
-                  Unary = 14, Primary = 15 };
-
-struct Expression {
-  std::string text;
-  int precedence = Primary;
-  Resources reads;         ///< of the request
-  bool mayFault = false;   ///< must be evaluated exactly where the IR does
-  bool wholeWarp = false;  ///< the lanes work together: not inside one lane's code
-  bool free = false;       ///< as short as a variable: written out at every use
-};
-
 /// A value that has no statement of its own yet, or the variable it has.
 struct Pending {
-  Expression expression;
+  Code expression;
+  bool free = false; ///< as short as a variable: written out at every use
   unsigned uses = 0; ///< not yet emitted
   bool variable = false;
   std::string name;  ///< hint for the variable
@@ -37,34 +25,6 @@ struct Pending {
 
 /// Longer expressions get a variable where one has a name.
 constexpr size_t longExpression = 70;
-
-// A call that may fault takes the line of its statement, which `#line` gives it. Where an operation of another line
-// is written out, the number stands there. Which one a statement has is known last: until then this mark does.
-constexpr char MarkBegin = '\x01', MarkEnd = '\x02';
-
-std::string lineMark(SourceLoc loc) { return fmt::format("{}{}{}", MarkBegin, loc.line, MarkEnd); }
-
-/// The text with `, LINE` for each mark of another line than `line`; with nothing when that is null.
-std::string withoutMarks(llvm::StringRef text, const uint32_t *line) {
-  std::string out;
-  while (!text.empty()) {
-    auto [before, rest] = text.split(MarkBegin);
-    auto [number, behind] = rest.split(MarkEnd);
-    out += before;
-    if (line && !number.empty() && number != std::to_string(*line))
-      out += (", " + number).str();
-    text = behind;
-  }
-  return out;
-}
-
-void resolveMarks(std::vector<Statement> &statements) {
-  for (Statement &s : statements) {
-    s.text = withoutMarks(s.text, &s.loc.line);
-    resolveMarks(s.body);
-    resolveMarks(s.otherwise);
-  }
-}
 
 class BodyBuilder {
 public:
@@ -76,32 +36,30 @@ public:
     statements = &out;
     for (const Operation &op : part.ops)
       emit(op);
-    resolveMarks(out);
     return out;
   }
 
 private:
   // --- values
-  void define(const Operation &op, Expression e) {
+  void define(const Operation &op, Code e, bool free = false) {
     const Value v = op.result();
-    Pending p{std::move(e), uses[v.id], false, module.hint(v).str(), module.type(v), op.loc};
+    Pending p{std::move(e), free, uses[v.id], false, module.hint(v).str(), module.type(v), op.loc};
     if (p.name.empty())
       p.name = fallbackName(op.op);
-    const bool keep = p.expression.free || p.uses == 1;
-    const bool isLong = !p.expression.free && withoutMarks(p.expression.text, nullptr).size() > longExpression &&
-                        !module.hint(v).empty();
-    values[v.id] = std::move(p);
-    if (values[v.id].uses == 0) {
-      if (values[v.id].expression.mayFault)
-        add(values[v.id].expression.text + ";", op.loc);
-      return;
+    const bool isLong = !free && p.expression.size() > longExpression && !module.hint(v).empty();
+    if (p.uses == 0) {
+      if (p.expression.mayFault)
+        add(p.expression, op.loc);
+    } else {
+      const bool keep = free || p.uses == 1;
+      values[v.id] = std::move(p);
+      if (!keep || isLong)
+        makeVariable(v.id);
     }
-    if (!keep || isLong)
-      makeVariable(v.id);
   }
 
   /// The expression of an operand, for an operation that is about to be emitted.
-  Expression use(Value v) {
+  Code use(Value v) {
     auto it = values.find(v.id);
     assert(it != values.end() && "the verifier checked definition before use");
     assert(it->second.uses > 0);
@@ -111,16 +69,20 @@ private:
 
   void makeVariable(uint32_t id) {
     Pending &p = values[id];
-    const std::string name = locals.claim(cppName(p.name));
-    add(fmt::format("const {} {} = {};", typeText(p.type), name, p.expression.text), p.loc);
+    const std::string name = locals.variable(p.name);
     // Views keep reading what they show; tokens already there do not change.
     Resources reads;
     if (p.type.kind == Type::Seq) {
       reads = p.expression.reads;
       reads.erase("tokens");
     }
-    p.expression = {name, Primary, reads, false, false, true};
-    p.variable = true;
+    add(Code(fmt::format("const {} {} = ", typeText(p.type), name)).add(p.expression), p.loc);
+    setVariable(p, name, std::move(reads));
+  }
+
+  static void setVariable(Pending &p, llvm::StringRef name, Resources reads) {
+    p.expression = Code(name, Primary, std::move(reads));
+    p.free = p.variable = true;
   }
 
   /// Gives variables to what would not survive `writes`; with `faults`, also to
@@ -191,108 +153,107 @@ private:
   }
 
   // --- expressions
-  static std::string atLeast(const Expression &e, int precedence) {
-    return e.precedence < precedence ? "(" + e.text + ")" : e.text;
-  }
-
-  /// Joins what operands read and can do into a new expression.
-  static Expression joined(std::string text, int precedence, llvm::ArrayRef<Expression> from) {
-    Expression e{std::move(text), precedence, {}, false, false, false};
-    for (const Expression &f : from) {
-      e.reads.insert(f.reads.begin(), f.reads.end());
-      e.mayFault |= f.mayFault;
-      e.wholeWarp |= f.wholeWarp;
-    }
-    return e;
-  }
-
   bool isF32(Value v) const { return module.type(v).is(Scalar::F32); }
 
   /// An operand that C++ would evaluate only sometimes.
-  Expression useGuarded(Value v) {
-    Pending &p = values[v.id];
-    if (p.expression.mayFault)
+  Code useGuarded(Value v) {
+    if (values[v.id].expression.mayFault)
       makeVariable(v.id);
     return use(v);
   }
 
-  Expression call(llvm::StringRef function, llvm::ArrayRef<Value> operands) {
-    llvm::SmallVector<Expression, 3> args;
-    std::string text = function.str() + "(";
-    for (Value v : operands) {
-      args.push_back(use(v));
-      text += (args.size() > 1 ? ", " : "") + args.back().text;
-    }
-    return joined(text + ")", Primary, args);
+  Code call(llvm::StringRef function, llvm::ArrayRef<Value> operands) {
+    Code code((function + "(").str());
+    for (size_t i = 0; i < operands.size(); ++i)
+      code.add(i ? ", " : "").add(use(operands[i]));
+    return code.add(")");
   }
 
-  Expression infix(const Operation &op, const char *symbol, int precedence, bool guarded = false) {
-    const Expression a = use(op.operands[0]);
-    const Expression b = guarded ? useGuarded(op.operands[1]) : use(op.operands[1]);
-    return joined(fmt::format("{} {} {}", atLeast(a, precedence), symbol, atLeast(b, precedence + 1)),
-                  precedence, {a, b});
+  Code infix(const Operation &op, const char *symbol, Precedence precedence, bool guarded = false) {
+    const Code a = use(op.operands[0]);
+    const Code b = guarded ? useGuarded(op.operands[1]) : use(op.operands[1]);
+    return Code("", precedence).add(a, precedence).add(fmt::format(" {} ", symbol)).add(b, Precedence(precedence + 1));
   }
 
-  Expression arithmetic(const Operation &op, const char *rounded, const char *symbol, const char *wrapping, int precedence) {
+  Code arithmetic(const Operation &op, const char *rounded, const char *symbol, const char *wrapping, Precedence precedence) {
     if (isF32(op.operands[0]))
       return call(rounded, op.operands);
     return intervals.fits(op) ? infix(op, symbol, precedence) : call(wrapping, op.operands);
   }
 
-  Expression constant(const Operation &op) {
-    Expression e;
-    e.free = true;
+  Code unary(const Operation &op, const char *symbol) {
+    return Code(symbol, Unary).add(use(op.operands[0]), Primary);
+  }
+
+  void constant(const Operation &op) {
     const Type &type = module.type(op.result());
-    if (type.is(Scalar::F32)) {
-      e.text = floatLiteral(op.get<attr::value>().real());
-    } else if (type.is(Scalar::Bool)) {
-      e.text = op.get<attr::value>().truth() ? "true" : "false";
-    } else {
-      e.text = intLiteral(static_cast<int32_t>(op.get<attr::value>().whole()));
-      constants[op.result().id] = op.get<attr::value>().whole();
-    }
-    if (e.text[0] == '-')
-      e.precedence = Unary;
-    return e;
+    const Number value = op.get<attr::value>();
+    if (type.is(Scalar::F32))
+      return define(op, Code::constant(value.real()), true);
+    if (type.is(Scalar::Bool))
+      return define(op, Code(value.truth() ? "true" : "false"), true);
+    constants[op.result().id] = value.whole();
+    define(op, Code::constant(static_cast<int32_t>(value.whole())), true);
   }
 
-  Expression member(std::string text, Resources reads, bool free = true) const {
-    return {std::move(text), Primary, std::move(reads), false, false, free};
-  }
-
-  Expression division(const Operation &op, const char *symbol, const char *function) {
+  Code division(const Operation &op, const char *symbol, const char *function) {
     // A constant divisor above 0 needs no check.
     const auto divisor = constants.find(op.operands[1].id);
     return divisor != constants.end() && divisor->second > 0 ? infix(op, symbol, Product) : call(function, op.operands);
   }
 
-  Expression lookup(const Operation &op) {
+  Code select(const Operation &op) {
+    if (module.type(op.result()).kind == Type::Seq) // of two types of C++
+      return call("t.either", op.operands);
+    const Code b = useGuarded(op.operands[1]), c = useGuarded(op.operands[2]);
+    const Code a = use(op.operands[0]);
+    return Code("", Ternary).add(a, OrLevel).add(" ? ").add(b, OrLevel).add(" : ").add(c);
+  }
+
+  void cast(const Operation &op) {
+    const Value from = op.operands[0];
+    if (isF32(op.result()) && !isF32(from))
+      return define(op, call("float", from));
+    if (module.type(from).is(Scalar::Bool) && !module.type(op.result()).is(Scalar::Bool))
+      return define(op, call("int", from));
+    const bool free = values[from.id].free;
+    define(op, use(from), free);
+  }
+
+  Code lookup(const Operation &op) {
     const int64_t capacity = module.type(op.result()).size;
-    Expression e = call(fmt::format("t.ngramLookup<{}, {}>", op.get<attr::ngram>(),
-                                    capacity > 0 ? std::to_string(capacity) : "0x7fffffff"),
-                        op.operands);
-    e.reads.merge(readsOf(op));
-    e.wholeWarp = true;
-    return e;
+    Code code = call(fmt::format("t.ngramLookup<{}, {}>", op.get<attr::ngram>(),
+                                 capacity > 0 ? std::to_string(capacity) : "0x7fffffff"),
+                     op.operands);
+    code.reads.merge(readsOf(op));
+    return code;
+  }
+
+  Code elementAt(const Operation &op) {
+    Code code("t.at(");
+    code.add(use(op.operands[0])).add(", ").add(use(op.operands[1])).addLine(op.loc.line).add(")");
+    code.mayFault = true;
+    return code;
   }
 
   /// `prefixWhile(t, n, [&](int i) { return ...; })`
-  Expression loop(const Operation &op, const char *name) {
+  Code loop(const Operation &op, const char *name) {
     // What the test uses from outside is computed once, before it.
     walk(op.region(), [&](const Operation &inner) {
       for (Value v : inner.operands)
-        if (auto it = values.find(v.id); it != values.end() && !it->second.expression.free)
+        if (auto it = values.find(v.id); it != values.end() && !it->second.free)
           makeVariable(v.id);
     });
-    const Expression count = use(op.operands[0]);
+    const Code count = use(op.operands[0]);
     const Value index = op.region().args[0];
-    const std::string indexName = locals.claim(cppName(module.hint(index).empty() ? "i" : module.hint(index).str()));
-    values[index.id] = {member(indexName, {}), uses[index.id], true, indexName, module.type(index), op.loc};
+    const std::string indexName = locals.variable(module.hint(index), "i");
+    Pending &p = values[index.id] = {Code(), true, uses[index.id], true, indexName, module.type(index), op.loc};
+    setVariable(p, indexName, {});
 
     std::vector<Statement> body;
     std::vector<Statement> *outer = statements;
     statements = &body;
-    Expression test;
+    Code test;
     bool inTurn = false;
     for (const Operation &inner : op.region().ops) {
       inTurn |= inner.op == Op::NgramLookup || inner.op == Op::PrefixWhile || inner.op == Op::Count;
@@ -302,20 +263,34 @@ private:
         emit(inner);
     }
     statements = outer;
-    std::string text = "[&](int " + indexName + ") { ";
+    Code code(fmt::format("t.{}{}(", name, inTurn ? "InTurn" : ""));
+    code.add(count).add(fmt::format(", [&](int {}) {{ ", indexName));
     for (const Statement &s : body)
-      text += s.text + " ";
-    text += "return " + test.text + "; }";
-    Expression e = joined(inTurn ? fmt::format("t.{}InTurn({}, {})", name, count.text, text)
-                                 : fmt::format("t.{}({}, {})", name, count.text, text),
-                          Primary, {count, test});
-    e.wholeWarp = true;
-    return e;
+      code.add(s.code).add("; ");
+    return code.add("return ").add(test).add("; })");
   }
 
-  Expression expression(const Operation &op) {
+  void emitValue(const Operation &op) {
+    // Those that are as short as a variable.
     switch (op.op) {
     case Op::Const: return constant(op);
+    case Op::PromptLen: return define(op, Code("t.promptLen()"), true);
+    case Op::Priority: return define(op, Code("t.priority()"), true);
+    case Op::KvLen: return define(op, Code("t.kvLen()", Primary, readsOf(op)), true);
+    case Op::KvPages: return define(op, Code("Config::pages"), true);
+    case Op::FieldGet: {
+      const Code field = Code::field(layout.names.fields.at(op.name), readsOf(op));
+      if (module.type(op.result()).kind == Type::Seq && outlivesField(op))
+        return define(op, Code("t.hold(").add(field).add(")"));
+      return define(op, field, true);
+    }
+    case Op::Cast: return cast(op);
+    default: return define(op, expression(op));
+    }
+  }
+
+  Code expression(const Operation &op) {
+    switch (op.op) {
     case Op::Add: return arithmetic(op, "__fadd_rn", "+", "t.wrapAdd", Sum);
     case Op::Sub: return arithmetic(op, "__fsub_rn", "-", "t.wrapSub", Sum);
     case Op::Mul: return arithmetic(op, "__fmul_rn", "*", "t.wrapMul", Product);
@@ -331,61 +306,25 @@ private:
     case Op::Ge: return infix(op, ">=", Relation);
     case Op::And: return infix(op, "&&", AndLevel, true);
     case Op::Or: return infix(op, "||", OrLevel, true);
-    case Op::Not:
-    case Op::Neg: {
-      if (op.op == Op::Neg && !isF32(op.operands[0]) && !intervals.fits(op))
-        return call("t.wrapNeg", op.operands);
-      const Expression a = use(op.operands[0]);
-      return joined((op.op == Op::Not ? "!" : "-") + atLeast(a, Primary), Unary, {a});
-    }
-    case Op::Select: {
-      if (module.type(op.result()).kind == Type::Seq) // of two types of C++
-        return call("t.either", op.operands);
-      const Expression b = useGuarded(op.operands[1]), c = useGuarded(op.operands[2]);
-      const Expression a = use(op.operands[0]);
-      return joined(fmt::format("{} ? {} : {}", atLeast(a, OrLevel), atLeast(b, OrLevel), c.text), Ternary,
-                    {a, b, c});
-    }
-    case Op::Cast:
-      if (isF32(op.result()) && !isF32(op.operands[0]))
-        return call("float", op.operands);
-      if (module.type(op.operands[0]).is(Scalar::Bool) && !module.type(op.result()).is(Scalar::Bool))
-        return call("int", op.operands);
-      return use(op.operands[0]);
+    case Op::Not: return unary(op, "!");
+    case Op::Neg: return isF32(op.operands[0]) || intervals.fits(op) ? unary(op, "-") : call("t.wrapNeg", op.operands);
+    case Op::Select: return select(op);
     case Op::Ratio: return call("t.ratio", op.operands);
-    case Op::Tokens: return member("t.tokens()", readsOf(op), false);
-    case Op::Budget: return member("t.budget()", readsOf(op), false);
-    case Op::Finished: return member("t.finished()", readsOf(op), false);
-    case Op::PromptLen: return member("t.promptLen()", {});
-    case Op::Priority: return member("t.priority()", {});
-    case Op::FieldGet: {
-      const RequestField &field = layout.field(op.name);
-      if (field.type.kind == Type::Seq && outlivesField(op))
-        return member(fmt::format("t.hold(r.{})", field.name), readsOf(op), false);
-      return member("r." + field.name, readsOf(op));
-    }
-    case Op::SeqLen: {
-      const Expression s = use(op.operands[0]);
-      return joined(atLeast(s, Primary) + ".size()", Primary, {s});
-    }
-    case Op::SeqAt: {
-      Expression e = call("t.at", op.operands);
-      e.text.insert(e.text.size() - 1, lineMark(op.loc));
-      e.mayFault = true;
-      return e;
-    }
+    case Op::Tokens: return Code("t.tokens()", Primary, readsOf(op));
+    case Op::Budget: return Code("t.budget()", Primary, readsOf(op));
+    case Op::Finished: return Code("t.finished()", Primary, readsOf(op));
+    case Op::SeqLen: return Code().add(use(op.operands[0]), Primary).add(".size()");
+    case Op::SeqAt: return elementAt(op);
     case Op::SeqSlice: return call("t.slice", op.operands);
     case Op::SeqConcat: return call("t.concat", op.operands);
     case Op::SeqMake: return call("t.list", op.operands);
     case Op::NgramLookup: return lookup(op);
     case Op::PrefixWhile: return loop(op, "prefixWhile");
     case Op::Count: return loop(op, "countIf");
-    case Op::KvLen: return member("t.kvLen()", readsOf(op));
-    case Op::KvLag: return member("t.kvLag()", readsOf(op), false);
-    case Op::KvLive: return member("t.livePages()", {}, false);
-    case Op::KvPages: return member("Config::pages", {});
-    case Op::KvPressure: return member("t.pressure()", {}, false);
-    case Op::Results: return member("t.results()", {}, false);
+    case Op::KvLag: return Code("t.kvLag()", Primary, readsOf(op));
+    case Op::KvLive: return Code("t.livePages()");
+    case Op::KvPressure: return Code("t.pressure()");
+    case Op::Results: return Code("t.results()");
     default:
       assert(false && "the verifier checked that this stands in control code");
       return {};
@@ -393,63 +332,66 @@ private:
   }
 
   // --- statements
-  void add(std::string text, SourceLoc loc) { statements->push_back({std::move(text), loc, false, {}, {}}); }
+  void add(Code code, SourceLoc loc) { statements->push_back({std::move(code), loc, false, {}, {}}); }
 
-  void effect(const Operation &op, const std::string &text) {
+  void effect(const Operation &op, Code code) {
     settle(writesOf(op));
-    add(text + ";", op.loc);
+    add(std::move(code), op.loc);
+  }
+
+  /// `function(what, operand)`
+  void effect(const Operation &op, llvm::StringRef function, const Code &what) {
+    effect(op, Code((function + "(").str()).add(what).add(", ").add(use(op.operands[0])).add(")"));
   }
 
   void emit(const Operation &op) {
     switch (op.op) {
     case Op::FieldSet:
-      return effect(op, fmt::format("t.set(r.{}, {})", layout.field(op.name).name, use(op.operands[0]).text));
+      return effect(op, "t.set", Code::field(layout.names.fields.at(op.name), {}));
     case Op::KvKeep:
-      return effect(op, call("t.keepKv", op.operands).text);
+      return effect(op, call("t.keepKv", op.operands));
     case Op::CountAdd:
-      return effect(op, fmt::format("t.count(Metric::{}, {})", layout.metricNames.at(op.name), use(op.operands[0]).text));
+      return effect(op, "t.count", Code("Metric::" + layout.names.metrics.at(op.name)));
     case Op::Trace:
-      return effect(op, fmt::format("t.trace(Gauge::{}, {})", layout.gaugeNames.at(op.name), use(op.operands[0]).text));
+      return effect(op, "t.trace", Code("Gauge::" + layout.names.gauges.at(op.name)));
     case Op::Append:
       return append(op);
-    case Op::Issue: {
-      const CallSite &site = layout.sites[op.get<attr::site>()];
-      return effect(op, fmt::format("t.issue<calls::{}>({})", site.name, use(op.operands[0]).text));
-    }
+    case Op::Issue:
+      return effect(op, call(fmt::format("t.issue<calls::{}>", layout.names.sites.at(op.get<attr::site>())), op.operands));
     case Op::Goto:
       return go(op);
     case Op::If:
       return branch(op);
     default:
-      define(op, expression(op));
+      emitValue(op);
     }
   }
 
   void append(const Operation &op) {
     const Value v = op.result();
-    const std::string text = call("t.append", op.operands).text;
+    Code code = call("t.append", op.operands);
     settle(writesOf(op));
     if (uses[v.id] == 0)
-      return add(text + ";", op.loc);
-    const std::string name = locals.claim(cppName(module.hint(v).empty() ? "appended" : module.hint(v).str()));
-    add(fmt::format("const int {} = {};", name, text), op.loc);
-    values[v.id] = {member(name, {}), uses[v.id], true, name, module.type(v), op.loc};
+      return add(std::move(code), op.loc);
+    const std::string name = locals.variable(module.hint(v), "appended");
+    add(Code(fmt::format("const int {} = ", name)).add(code), op.loc);
+    Pending &p = values[v.id] = {Code(), true, uses[v.id], true, name, module.type(v), op.loc};
+    setVariable(p, name, {});
   }
 
   void go(const Operation &op) {
-    const std::vector<std::string> to = op.get<attr::to>();
-    std::string text;
-    for (size_t i = 0; i < op.operands.size(); ++i) {
-      const Expression condition = i == 0 ? use(op.operands[i]) : useGuarded(op.operands[i]);
-      text += fmt::format("{} ? {} : ", atLeast(condition, OrLevel), layout.stateName(to[i]));
-    }
-    effect(op, fmt::format("t.goTo({}{})", text, layout.stateName(to.back())));
+    const std::vector<std::string> &to = op.get<attr::to>();
+    Code code("t.goTo(");
+    for (size_t i = 0; i < op.operands.size(); ++i)
+      code.add(i == 0 ? use(op.operands[i]) : useGuarded(op.operands[i]), OrLevel)
+          .add(fmt::format(" ? {} : ", layout.stateName(to[i])));
+    effect(op, code.add(layout.stateName(to.back()) + ")"));
   }
 
   void branch(const Operation &op) {
-    const Expression condition = use(op.operands[0]);
+    const Code condition = use(op.operands[0]);
     settle(writesBelow(op));
-    Statement s{"if (" + condition.text + ")", op.loc, true, {}, {}};
+    Statement s{Code("if (").add(condition).add(")"), op.loc, true, {}, {}};
     std::vector<Statement> *outer = statements;
     for (size_t i = 0; i < op.regions.size(); ++i) {
       statements = i == 0 ? &s.body : &s.otherwise;
@@ -468,7 +410,7 @@ private:
   const Intervals intervals;
   std::map<uint32_t, int64_t> constants; ///< of i32
   std::map<uint32_t, Pending> values;
-  NameSet locals{"t", "r"}; ///< beside the turn and its request's fields
+  Locals locals = Locals::ofStage();
   std::vector<Statement> *statements = nullptr;
 };
 

@@ -7,13 +7,14 @@
 #ifndef MEGALITH_LIB_EMIT_CONTROLBODY_H
 #define MEGALITH_LIB_EMIT_CONTROLBODY_H
 
+#include "Code.h"
 #include "ControlLayout.h"
 
 namespace megalith::emit {
 
 /// One statement; `if` has bodies.
 struct Statement {
-  std::string text; ///< without braces: `t.set(r.a, 1);` or `if (x)`
+  Code code; ///< `t.set(r.a, 1)` or `if (x)`
   SourceLoc loc;
   bool isIf = false;
   std::vector<Statement> body, otherwise;

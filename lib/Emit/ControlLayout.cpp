@@ -1,5 +1,4 @@
 #include "ControlLayout.h"
-#include "Names.h"
 #include "megalith/Emit/Control.h"
 #include "megalith/Text/Json.h"
 #include "llvm/ADT/STLExtras.h"
@@ -25,67 +24,36 @@ static ir::Type declaredType(const Operation &op) {
 }
 
 ControlLayout::ControlLayout(const ir::Module &module)
-    : states(module.all(Op::State)), metrics(module.all(Op::Metric)), gauges(module.all(Op::Gauge)) {
+    : names(module), states(module.all(Op::State)), metrics(module.all(Op::Metric)), gauges(module.all(Op::Gauge)) {
   requestBytes = kHeaderBytes;
-  NameSet ofFields, ofStates, ofMetrics, ofGauges, ofStages, ofCalls;
   for (const Operation *op : module.all(Op::Field)) {
     const ir::Type type = declaredType(*op);
     const int64_t words = type.kind == ir::Type::Seq ? 1 + type.size : type.elem == ir::Scalar::I64 ? 2 : 1;
     if (type.is(ir::Scalar::I64))
       requestBytes = (requestBytes + 7) / 8 * 8;
-    fields.push_back({op->name, ofFields.claim(cppName(op->name)), type, requestBytes, op});
+    fields.push_back({op->name, type, requestBytes, op});
     requestBytes += 4 * words;
   }
   requestBytes = (requestBytes + 7) / 8 * 8;
 
-  for (const Operation *op : states)
-    stateNames.push_back(ofStates.claim(cppName(op->name)));
-  for (const Operation *op : metrics)
-    metricNames[op->name] = ofMetrics.claim(cppName(op->name));
-  for (const Operation *op : gauges)
-    gaugeNames[op->name] = ofGauges.claim(cppName(op->name));
   for (const Operation *op : gauges)
     gaugeTypes[op->name] = op->get<attr::type>();
-  const auto ticks = module.all(Op::Tick);
-  assert(ticks.size() == 1 && "control is emitted from the tick level");
-  const std::vector<Operation> &parts = ticks.front()->region().ops;
-  std::map<std::string, unsigned> calls, resumes;
-  for (const Operation &part : parts)
-    if (part.op == Op::Part && part.has<attr::before_site>())
-      ++calls[part.get<attr::stage>()];
-  std::map<std::string, unsigned> callNumber;
-  for (const Operation &part : parts) {
-    partNames.emplace_back();
-    if (part.op != Op::Part)
-      continue;
-    const std::string stage = part.get<attr::stage>();
-    std::string name = functionName(stage);
-    if (calls[stage] > 0)
-      name += part.has<attr::after_site>() ? "Resume" : "Issue";
-    if (part.has<attr::after_site>() && calls[stage] > 1)
-      name += std::to_string(++resumes[stage]);
-    partNames.back() = ofStages.claim(name);
-    if (!part.has<attr::before_site>())
+  std::map<std::string, int64_t> calls; // of a stage
+  for (const Operation &part : module.all(Op::Tick).front()->region().ops) {
+    if (part.op != Op::Part || !part.has<attr::before_site>())
       continue;
     const Operation &issue = part.region().ops.back();
     CallSite site;
     site.site = issue.get<attr::site>();
-    site.stage = stage;
+    site.stage = part.get<attr::stage>();
     site.loc = issue.loc;
-    site.name = ofCalls.claim(typeName(stage) + (calls[stage] > 1 ? std::to_string(++callNumber[stage]) : ""));
     site.chunk = issue.get<attr::chunk>();
     site.draft = issue.get<attr::kv>() == "draft";
     site.wantsLogits = !issue.get<attr::reduce>().empty();
+    callsPerStage = std::max(callsPerStage, ++calls[site.stage]);
     sites.push_back(site);
-    callsPerStage = std::max<int64_t>(callsPerStage, calls[stage]);
   }
   llvm::sort(sites, [](const CallSite &a, const CallSite &b) { return a.site < b.site; });
-}
-
-const RequestField &ControlLayout::field(llvm::StringRef irName) const {
-  const auto it = llvm::find_if(fields, [&](const RequestField &f) { return f.irName == irName; });
-  assert(it != fields.end() && "the verifier checked references to fields");
-  return *it;
 }
 
 int64_t ControlLayout::stateIndex(llvm::StringRef name) const {

@@ -158,9 +158,8 @@ void TensorEmitter::emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks,
       continue;
     Value r = op->result();
     if (isReduction(op->op)) {
-      std::string name = module.hint(r).empty() ? "sum" : localName(module.hint(r));
-      name += scalars.empty() ? "" : std::to_string(scalars.size() + 1);
-      emitReduction(group, *op, module.type(op->operands[0]).size, name, scalars, parts > 1, wholeCta);
+      const std::string name = scalarValues.variable(r, "sum");
+      emitReduction(group, *op, module.type(op->operands[0]).size, name, scalarValues, scalars, parts > 1, wholeCta);
       scalars[r.id] = name;
       scalarValues.bind(r, name);
     } else if (!op->operands.empty() && (module.type(r).size == parts || module.type(r).size == 1) &&
@@ -182,7 +181,7 @@ void TensorEmitter::emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks,
               : parts > 1 ? w.scope(fmt::format("for (int c = part * {0} + laneId() * 8; c < (part + 1) * {0}; c += 256)", block))
                           : w.scope(fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", columns));
   declarePartner(slice);
-  Vectors vectors(w, group, Vectors::Eight, columns, marker());
+  Vectors vectors(w, group, Vectors::Eight, columns, marker(), &scalarValues);
   for (auto &[id, expr] : scalars)
     vectors.bind(Value{id}, expr);
   const std::string made = vectors.eval(value);
@@ -220,7 +219,7 @@ std::string TensorEmitter::emitBlock(const Group &group, Value value, int64_t pa
     const Value r = op->result();
     if (isReduction(op->op)) {
       const std::string terms = vectors.eval(op->operands[0]);
-      const std::string name = vectors.claim(module.hint(r).empty() ? "sum" : localName(module.hint(r)));
+      const std::string name = vectors.variable(r, "sum");
       at(op->loc);
       w.line("const float {} = blockReduce<{}, {}>({});", name, op->op == Op::ReduceMax, block, terms);
       scalars.bind(r, name);
@@ -234,7 +233,7 @@ std::string TensorEmitter::emitBlock(const Group &group, Value value, int64_t pa
   return result;
 }
 
-void TensorEmitter::emitReduction(const Group &group, const Operation &op, int64_t columns, const std::string &name,
+void TensorEmitter::emitReduction(const Group &group, const Operation &op, int64_t columns, const std::string &name, const Vectors &outer,
                                   const std::map<uint32_t, std::string> &scalars, bool block, bool wholeCta) {
   const bool max = op.op != Op::ReduceSum, byParts = max || op.get<attr::tree>() == "parts8";
   int64_t blockColumns = columns / op.get<attr::groups>();
@@ -250,7 +249,7 @@ void TensorEmitter::emitReduction(const Group &group, const Operation &op, int64
     w.line("const int c = part * {} + inBlock;", blockColumns);
   declarePartner(group.slice(op.operands[0]));
   at(op.loc); // of what it loads
-  Vectors vectors(w, group, Vectors::Eight, columns, marker());
+  Vectors vectors(w, group, Vectors::Eight, columns, marker(), &outer);
   for (auto &[id, expr] : scalars)
     vectors.bind(Value{id}, expr);
   std::string value = vectors.eval(op.operands[0]);

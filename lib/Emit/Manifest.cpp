@@ -73,8 +73,8 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   const ControlLayout layout(module);
   const std::vector<ir::Operation> &parts = module.all(Op::Tick).front()->region().ops;
   for (size_t i = 0; i < parts.size(); ++i)
-    if (!layout.partNames[i].empty())
-      j["functions"].push_back({{"name", "stages::" + layout.partNames[i]},
+    if (!layout.names.parts[i].empty())
+      j["functions"].push_back({{"name", "stages::" + layout.names.parts[i]},
                                 {"what", "stage `" + parts[i].get<attr::stage>() + "`"},
                                 {"place", place(parts[i].loc)}});
   const Names names(model, plan);

@@ -4,6 +4,8 @@
 
 namespace megalith::emit {
 
+namespace attr = ir::attr;
+
 std::string vectorAddress(const plan::Vector &v) {
   return fmt::format("packedVector(p, {}{})", v.offset, v.layers ? fmt::format(" + layer * {}ll", v.bytes) : "");
 }
@@ -12,14 +14,14 @@ std::map<std::string, int> weightIndices(const ir::Operation &model) {
   std::map<std::string, int> index;
   int next = 0;
   for (const ir::Operation &op : model.region().ops) {
-    if (op.op != ir::Op::Weight || op.has<ir::attr::alias>())
+    if (op.op != ir::Op::Weight || op.has<attr::alias>())
       continue;
     index[op.name] = next;
     next += ir::tensorsOf(op);
   }
   for (const ir::Operation &op : model.region().ops)
-    if (op.op == ir::Op::Weight && op.has<ir::attr::alias>())
-      index[op.name] = index.at(op.get<ir::attr::alias>());
+    if (op.op == ir::Op::Weight && op.has<attr::alias>())
+      index[op.name] = index.at(op.get<attr::alias>());
   return index;
 }
 
@@ -75,11 +77,50 @@ std::string NameSet::claim(const std::string &name) {
   return candidate;
 }
 
+std::string Locals::variable(llvm::StringRef hint, llvm::StringRef otherwise, llvm::StringRef more) {
+  return names.claim((hint.empty() ? otherwise.str() : word(hint)) + more.str());
+}
+
+ControlNames::ControlNames(const ir::Module &module) {
+  const auto nameAll = [&](ir::Op op, std::map<std::string, std::string> &of) {
+    NameSet place;
+    for (const ir::Operation *declaration : module.all(op))
+      of[declaration->name] = place.claim(cppName(declaration->name));
+  };
+  nameAll(ir::Op::Field, fields);
+  nameAll(ir::Op::State, states);
+  nameAll(ir::Op::Metric, metrics);
+  nameAll(ir::Op::Gauge, gauges);
+  const auto ticks = module.all(ir::Op::Tick);
+  assert(ticks.size() == 1 && "control is emitted from the tick level");
+  const std::vector<ir::Operation> &tick = ticks.front()->region().ops;
+  std::map<std::string, unsigned> calls, resumes, callNumber; // of a stage
+  for (const ir::Operation &part : tick)
+    if (part.op == ir::Op::Part && part.has<attr::before_site>())
+      ++calls[part.get<attr::stage>()];
+  NameSet ofStages, ofCalls;
+  for (const ir::Operation &part : tick) {
+    std::string &name = parts.emplace_back();
+    if (part.op != ir::Op::Part)
+      continue;
+    const std::string &stage = part.get<attr::stage>();
+    name = functionName(stage);
+    if (calls[stage] > 0)
+      name += part.has<attr::after_site>() ? "Resume" : "Issue";
+    if (part.has<attr::after_site>() && calls[stage] > 1)
+      name += std::to_string(++resumes[stage]);
+    name = ofStages.claim(name);
+    if (part.has<attr::before_site>())
+      sites[part.get<attr::before_site>()] =
+          ofCalls.claim(typeName(stage) + (calls[stage] > 1 ? std::to_string(++callNumber[stage]) : ""));
+  }
+}
+
 Names::Names(const ir::Operation &model, const plan::Plan &plan) : pool(typeName(plan.model)) {
-  NameSet locals, ofMatrices, ofBuffers{"Buffers", "Images"}, ofPhases;
+  NameSet ofMatrices, ofBuffers{"Buffers", "Images"}, ofPhases;
   for (const ir::Operation &op : model.region().ops)
     if (op.op == ir::Op::Weight)
-      weights[op.name] = locals.claim(localName(op.name));
+      weights[op.name] = locals.variable(op.name);
   for (const plan::Matrix &m : plan.matrices)
     matrices.push_back(ofMatrices.claim(typeName(m.name)));
   for (const plan::Buffer &b : plan.buffers) // a member cannot have its struct's name
@@ -104,7 +145,7 @@ std::string Names::rows(const plan::Plan &plan, const plan::Place &place) const 
                                : place.instance == plan::Place::Next
                                    ? "layer + 1"
                                    : std::to_string(plan.buffers[place.buffer].instances - 1);
-  return fmt::format("b.{}({})", buffers[place.buffer], instance);
+  return fmt::format("{}({})", buffers[place.buffer], instance);
 }
 
 std::vector<StampEvent> stampEvents(const plan::Plan &plan) {

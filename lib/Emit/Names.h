@@ -46,14 +46,35 @@ public:
   NameSet(std::initializer_list<std::string> own = {}) : taken(own) {}
   /// `name`, or with a number behind it.
   std::string claim(const std::string &name);
-  /// Nothing else is called that any more.
-  void take(const std::string &name) { taken.insert(name); }
 
 private:
   std::set<std::string> taken;
 };
 
-/// The names of a model's half of the source, made once.
+/// The variables of one function. A copy is for a scope in it: it meets none of those around it.
+class Locals {
+public:
+  static Locals ofStage() { return Locals(cppName, {"t", "r"}); }
+  static Locals ofModel() { return Locals(localName, {}); }
+  /// A new one, called as `hint` says, or `otherwise` where there is no hint. `more` stands behind it.
+  std::string variable(llvm::StringRef hint, llvm::StringRef otherwise = "", llvm::StringRef more = "");
+
+private:
+  Locals(std::string (*word)(llvm::StringRef), NameSet names) : word(word), names(std::move(names)) {}
+  std::string (*word)(llvm::StringRef);
+  NameSet names;
+};
+
+/// The names of the control half of the source, made once.
+struct ControlNames {
+  explicit ControlNames(const ir::Module &module);
+
+  std::map<std::string, std::string> fields, states, metrics, gauges; ///< by the name in the IR
+  std::vector<std::string> parts;        ///< in `stages`, by position in the tick; "" of a pass
+  std::map<int64_t, std::string> sites;  ///< in `calls`, by number
+};
+
+/// The names of a model's half, made once.
 struct Names {
   Names(const ir::Operation &model, const plan::Plan &plan);
 
@@ -68,10 +89,11 @@ struct Names {
   std::map<const plan::Phase *, std::string> phases; ///< in `phases`
   std::map<const plan::Phase *, std::string> makers; ///< there: functions of what attention makes for itself
   std::map<std::string, std::string> weights;     ///< locals, by the weight's name
+  Locals locals = Locals::ofModel();              ///< of a function: the weights alone
 
   std::string matrix(int64_t index) const { return "matrices::" + matrices[index]; }
   std::string kv() const { return "pools::" + pool; }
-  /// The rows of a value: `b.x(layer + 1)`.
+  /// The rows of a value, as a member of Buffers and of Images: `x(layer + 1)`.
   std::string rows(const plan::Plan &plan, const plan::Place &place) const;
 };
 

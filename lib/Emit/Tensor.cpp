@@ -214,7 +214,7 @@ std::string TensorEmitter::storeExpr(const plan::Place &place) const {
 }
 
 std::string TensorEmitter::imageExpr(const plan::Place &place) const {
-  return "Images{p.tagged, pass.numRows}" + placeExpr(place).substr(1); // that of `b`
+  return "Images{p.tagged, pass.numRows}." + names.rows(plan, place);
 }
 
 std::string TensorEmitter::counterExpr(const plan::Buffer &buffer, const char *params) const {

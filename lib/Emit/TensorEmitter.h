@@ -46,7 +46,7 @@ private:
     return [this](SourceLoc loc) { at(loc); };
   }
   std::string place(SourceLoc loc) const;
-  std::string placeExpr(const plan::Place &place) const { return names.rows(plan, place); }
+  std::string placeExpr(const plan::Place &place) const { return "b." + names.rows(plan, place); }
 
   void emitPool();
   void emitBuffers();
@@ -112,8 +112,8 @@ private:
   /// The operand of a stream's products: a CTA for each row.
   void emitOperand(const plan::Phase &phase);
   /// One reduction of columns [0, n) of a row (or of block `part` of a row) by a warp, or of a row by
-  /// the CTA.
-  void emitReduction(const Group &group, const ir::Operation &op, int64_t columns, const std::string &name,
+  /// the CTA. `outer` is the scope that it stands in, with the values `scalars`.
+  void emitReduction(const Group &group, const ir::Operation &op, int64_t columns, const std::string &name, const Vectors &outer,
                      const std::map<uint32_t, std::string> &scalars, bool block, bool wholeCta);
 
   // --- products -------------------------------------------------------------

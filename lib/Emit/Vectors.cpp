@@ -1,7 +1,6 @@
 #include "Vectors.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include <utility>
 
 namespace megalith::emit {
 
@@ -54,28 +53,10 @@ const char *elementwiseName(Op op) {
   }
 }
 
-Vectors::Vectors(CodeWriter &w, const Group &group, Width width, int64_t columns, std::function<void(SourceLoc)> at)
-    : w(w), group(group), width(width), columns(columns), at(std::move(at)) {
-  for (const Operation &op : group.region.ops)
-    if (op.op == Op::WeightGet || op.op == Op::Embed)
-      taken->take(group.names.weights.at(op.name));
-}
-
-void Vectors::bind(Value v, std::string expr) {
-  std::string word;
-  for (char c : expr + " ") {
-    if (llvm::isAlnum(c) || c == '_')
-      word += c;
-    else if (!word.empty())
-      taken->take(std::exchange(word, ""));
-  }
-  names[{v.id, false}] = std::move(expr);
-}
-
-std::string Vectors::fresh(Value v, bool partner) {
-  llvm::StringRef hint = group.module.hint(v);
-  return claim((hint.empty() ? "t" : localName(hint)) + (partner ? "Partner" : ""));
-}
+Vectors::Vectors(CodeWriter &w, const Group &group, Width width, int64_t columns, std::function<void(SourceLoc)> at,
+                 const Vectors *outer)
+    : w(w), group(group), width(width), columns(columns), at(std::move(at)),
+      locals(std::make_shared<Locals>(outer ? *outer->locals : group.names.locals)) {}
 
 std::string Vectors::column(bool partner) const {
   if (width == Eight)
@@ -89,7 +70,7 @@ std::string Vectors::load(Value v, bool partner) {
   auto it = group.plan.placeOf.find(v.id);
   assert(it != group.plan.placeOf.end() && "a value from outside lives in a buffer");
   const plan::Buffer &buffer = group.plan.buffers[it->second.buffer];
-  std::string name = group.names.rows(group.plan, it->second);
+  const std::string name = "b." + group.names.rows(group.plan, it->second);
   if (width == Scalar || buffer.columns != columns || columns == 1) {
     std::string first = width == Pair ? "c0" : column(partner);
     std::string index = buffer.columns == 1         ? "0"
@@ -150,7 +131,7 @@ std::string Vectors::eval(Value v, bool partner, bool held) {
   bool inlined = op && op->op == Op::Const;
   inlined |= group.uses[v.id] <= 1 && expr.size() < 64;
   if (!inlined || held) {
-    std::string name = fresh(v, partner);
+    const std::string name = variable(v, "t", partner);
     if (op)
       at(op->loc);
     w.line("const auto {} = {};", name, expr);

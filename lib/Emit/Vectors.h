@@ -34,21 +34,23 @@ struct Group {
 class Vectors {
 public:
   enum Width { Scalar = 0, One = 1, Pair = 2, Eight = 8 };
-  /// `columns`: of the values computed here; narrower rows broadcast in blocks.
-  Vectors(CodeWriter &w, const Group &group, Width width, int64_t columns, std::function<void(SourceLoc)> at);
+  /// `columns`: of the values computed here; narrower rows broadcast in blocks. `outer`: whose scope this one is in.
+  Vectors(CodeWriter &w, const Group &group, Width width, int64_t columns, std::function<void(SourceLoc)> at,
+          const Vectors *outer = nullptr);
 
-  /// Presets a value: a product, a reduction, a per-row scalar. The variables in
-  /// `expr` are then no names for new ones.
-  void bind(ir::Value v, std::string expr);
+  /// Presets a value: a product, a reduction, a per-row scalar. Variables in `expr` are of this scope or of `outer`.
+  void bind(ir::Value v, std::string expr) { names[{v.id, false}] = std::move(expr); }
   /// An expression for `v`; `partner`: at the column rotate_half takes from.
   std::string eval(ir::Value v, bool partner = false) { return eval(v, partner, false); }
   /// The same with a variable for it, here.
   void hold(ir::Value v) { eval(v, false, true); }
 
   /// Both write into one scope: no name is given twice.
-  void shareNames(const Vectors &other) { taken = other.taken; }
-  /// `base`, with a number if there is such a name.
-  std::string claim(const std::string &base) { return taken->claim(base); }
+  void shareNames(const Vectors &other) { locals = other.locals; }
+  /// A new variable for `v`, which is called `otherwise` where the value has no name.
+  std::string variable(ir::Value v, llvm::StringRef otherwise, bool partner = false) {
+    return locals->variable(group.module.hint(v), otherwise, partner ? "Partner" : "");
+  }
 
   /// From here on the lanes of a warp have a block of columns at once, and a partner's value comes from its lane.
   void byLanes() { lanes = true; }
@@ -63,14 +65,13 @@ private:
   int64_t columns;
   std::function<void(SourceLoc)> at;
   std::map<std::pair<uint32_t, bool>, std::string> names;
-  std::shared_ptr<NameSet> taken = std::make_shared<NameSet>();
+  std::shared_ptr<Locals> locals;
   bool lanes = false;
 
   std::string eval(ir::Value v, bool partner, bool held);
   std::string column(bool partner) const;
   std::string load(ir::Value v, bool partner);
   std::string compute(const ir::Operation &op, bool partner);
-  std::string fresh(ir::Value v, bool partner);
 };
 
 /// The device function of an elementwise operation; null for others.

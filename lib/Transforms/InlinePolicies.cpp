@@ -88,6 +88,8 @@ private:
         }
         Region body = copy(child(op.name, Op::PolicyOutput, output), {});
         map[op.result()] = value = body.ops.back().operands[0];
+        if (std::string &hint = module.values[value.id].hint; hint.empty()) // its name in the pipeline: the output's
+          hint = module.hint(op.result()).str();
         body.ops.pop_back();
         std::move(body.ops.begin(), body.ops.end(), std::back_inserter(out));
         break;

@@ -112,10 +112,10 @@ __device__ void propose(Turn &t) {
   Fields &r = t.r.fields;
   // tier: tiers(ema, [[high_ema, max_block], [mid_ema, mid_block], [0.0, min_block]])
 #line 49 "pipelines/adaptive_speculative.yaml"
-  const int chosen = r.block_size_ema >= 0.8f ? 8 : r.block_size_ema >= 0.5f ? 4 : 1;
+  const int tier = r.block_size_ema >= 0.8f ? 8 : r.block_size_ema >= 0.5f ? 4 : 1;
   // - draft: ngram_lookup(tokens, width=min(block_size.block, budget - 1), ngram=ngram)
 #line 67 "pipelines/adaptive_speculative.yaml"
-  const auto draft = t.ngramLookup<3, 8>(t.tokens(), t.min(t.pressure() ? t.min(chosen, 2) : chosen, t.budget() - 1));
+  const auto draft = t.ngramLookup<3, 8>(t.tokens(), t.min(t.pressure() ? t.min(tier, 2) : tier, t.budget() - 1));
 #line 67 "pipelines/adaptive_speculative.yaml"
   t.set(r.draft, draft);
   // goto: VERIFY
@@ -187,10 +187,10 @@ __device__ void commit(Turn &t) {
   t.count(Metric::tokens_accepted, t.min(r.accepted, appended));
   // tier: tiers(ema, [[high_ema, max_block], [mid_ema, mid_block], [0.0, min_block]])
 #line 49 "pipelines/adaptive_speculative.yaml"
-  const int chosen = r.block_size_ema >= 0.8f ? 8 : r.block_size_ema >= 0.5f ? 4 : 1;
+  const int tier = r.block_size_ema >= 0.8f ? 8 : r.block_size_ema >= 0.5f ? 4 : 1;
   // - trace: block_size.block
 #line 88 "pipelines/adaptive_speculative.yaml"
-  t.trace(Gauge::block_size_block, t.pressure() ? t.min(chosen, 2) : chosen);
+  t.trace(Gauge::block_size_block, t.pressure() ? t.min(tier, 2) : tier);
   // goto: COMPLETE if finished else PROPOSE
 #line 89 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);

@@ -74,6 +74,23 @@ TEST(Names, NoTwoOfAPlaceAreEqual) {
     EXPECT_TRUE(given.insert(functions.claim(functionName(name))).second) << name;
 }
 
+TEST(Names, LocalsOfAScopeMeetNoneAroundIt) {
+  emit::Locals stage = emit::Locals::ofStage();
+  EXPECT_EQ(stage.variable("tier"), "tier");
+  EXPECT_EQ(stage.variable("t"), "t2") << "the turn";
+  EXPECT_EQ(stage.variable("float"), "float_");
+  EXPECT_EQ(stage.variable("", "count"), "count");
+  emit::Locals inner = stage;
+  EXPECT_EQ(inner.variable("tier"), "tier2");
+  EXPECT_EQ(stage.variable("next"), "next");
+  EXPECT_EQ(inner.variable("next"), "next") << "beside it, not around it";
+  emit::Locals model = emit::Locals::ofModel();
+  EXPECT_EQ(model.variable("h"), "h_");
+  EXPECT_EQ(model.variable("h", "t", "Partner"), "h_Partner");
+  EXPECT_EQ(model.variable("", "t"), "t");
+  EXPECT_EQ(model.variable("", "t"), "t2");
+}
+
 TEST(Names, NoneOfTheKernelsOwnEndsAsAModelsLocalsDo) {
   // In functions of a model, locals of the user end in `_`, or in `_` and a number.
   const std::regex local("(?!__)\\w*_(\\d*|Partner\\d*)");
