@@ -13,21 +13,11 @@ namespace attr = ir::attr;
 /// sizeof(megalith::abi::RequestHeader); the emitted source asserts it.
 static constexpr int64_t kHeaderBytes = 96;
 
-static ir::Type declaredType(const Operation &op) {
-  std::string text = op.get<attr::type>();
-  ir::Scalar scalar = ir::Scalar::I32;
-  for (ir::Scalar s : {ir::Scalar::I32, ir::Scalar::I64, ir::Scalar::U32, ir::Scalar::F32, ir::Scalar::Bool,
-                       ir::Scalar::Token})
-    if (ir::scalarName(s) == text)
-      scalar = s;
-  return op.has<attr::capacity>() ? ir::Type::seq(op.get<attr::capacity>(), scalar) : ir::Type::scalar(scalar);
-}
-
 ControlLayout::ControlLayout(const ir::Module &module)
     : names(module), states(module.all(Op::State)), metrics(module.all(Op::Metric)), gauges(module.all(Op::Gauge)) {
   requestBytes = kHeaderBytes;
   for (const Operation *op : module.all(Op::Field)) {
-    const ir::Type type = declaredType(*op);
+    const ir::Type type = *ir::declaredType(*op); // the verifier checked it
     const int64_t words = type.kind == ir::Type::Seq ? 1 + type.size : type.elem == ir::Scalar::I64 ? 2 : 1;
     if (type.is(ir::Scalar::I64))
       requestBytes = (requestBytes + 7) / 8 * 8;

@@ -56,6 +56,9 @@ private:
   bool checkGoto(const Operation &op);
   bool checkTensorOp(const Operation &op);
   bool checkElementwise(const Operation &op);
+  bool checkWeightRead(const Operation &op);
+  bool checkProduct(const Operation &op);
+  bool checkRepeat(const Operation &op);
   bool checkGroup(const Operation &op);
   bool checkPair(const Operation &product, const std::vector<const Operation *> &products);
   bool checkSegment(const Operation &op);
@@ -87,9 +90,6 @@ private:
   std::vector<bool> defined;        ///< visible here
   std::vector<bool> seen;           ///< defined anywhere so far
 };
-
-/// The type of a `field` or `policy.state` declaration; nullopt when it is malformed.
-std::optional<Type> declaredType(const Operation &declaration);
 
 } // namespace megalith::ir
 #endif

@@ -70,32 +70,11 @@ bool Verifier::checkTensorOp(const Operation &op) {
       return isRows(0);
     return resultIs(op, {from.kind, Scalar::BF16, from.size});
   }
-  case Op::Embed: {
-    const Operation *w = weight(op);
-    if (!w)
-      return false;
-    const std::vector<int64_t> &shape = w->get<attr::shape>();
-    return (shape.size() == 2 || fail(op, "the weight must have two dimensions")) &&
-           resultIs(op, Type::rows(shape[1], Scalar::BF16));
-  }
-  case Op::WeightGet: {
-    const Operation *w = weight(op);
-    if (!w)
-      return false;
-    const std::vector<int64_t> &shape = w->get<attr::shape>();
-    return (shape.size() == 1 || fail(op, "the weight must have one dimension")) &&
-           resultIs(op, Type::vector(shape[0], Scalar::BF16));
-  }
-  case Op::MatMul: {
-    const Operation *w = weight(op);
-    if (!w || !isRows(0))
-      return false;
-    const std::vector<int64_t> &shape = w->get<attr::shape>();
-    if (shape.size() != 2 || shape[1] != operandType(op, 0).size)
-      return fail(op, fmt::format("the weight `[{}]` does not take rows of {}",
-                                  fmt::join(shape, ", "), operandType(op, 0).size));
-    return resultIs(op, Type::rows(shape[0], Scalar::F32));
-  }
+  case Op::Embed:
+  case Op::WeightGet:
+    return checkWeightRead(op);
+  case Op::MatMul:
+    return isRows(0) && checkProduct(op);
   case Op::ReduceSum:
   case Op::ReduceMax:
     return isRows(0) && divides("groups", op.get<attr::groups>(), operandType(op, 0).size) &&
@@ -127,24 +106,8 @@ bool Verifier::checkTensorOp(const Operation &op) {
   case Op::ArgMax:
     return isRows(0) && resultIs(op, Type::rows(1, Scalar::Token));
 
-  case Op::Repeat: {
-    if (repeatCount)
-      return fail(op, "a `repeat` cannot stand in another");
-    std::vector<Type> types;
-    const std::vector<Value> &args = op.region().args;
-    if (args.size() != op.operands.size() || op.results.size() != op.operands.size())
-      return fail(op, "as many results and region arguments as operands are needed");
-    for (unsigned i = 0; i < args.size(); ++i) {
-      types.push_back(module.type(op.results[i]));
-      if (types[i].kind != Type::Rows || types[i].elem == Scalar::Token)
-        return fail(op, fmt::format("result {} must be rows of numbers, found `{}`", i, types[i].str()));
-      if (!operandIs(op, i, types[i]))
-        return false;
-      if (args[i].id < module.values.size() && module.type(args[i]) != types[i])
-        return fail(op, fmt::format("region argument {} must be `{}`", i, types[i].str()));
-    }
-    return yields(op, types);
-  }
+  case Op::Repeat:
+    return checkRepeat(op);
   case Op::Stream:
   case Op::Map: {
     if (!op.region().args.empty())
@@ -157,6 +120,48 @@ bool Verifier::checkTensorOp(const Operation &op) {
   default:
     return true;
   }
+}
+
+/// A line of a matrix for each row, or a vector.
+bool Verifier::checkWeightRead(const Operation &op) {
+  const Operation *w = weight(op);
+  if (!w)
+    return false;
+  const std::vector<int64_t> &shape = w->get<attr::shape>();
+  if (op.op == Op::Embed)
+    return (shape.size() == 2 || fail(op, "the weight must have two dimensions")) &&
+           resultIs(op, Type::rows(shape[1], Scalar::BF16));
+  return (shape.size() == 1 || fail(op, "the weight must have one dimension")) &&
+         resultIs(op, Type::vector(shape[0], Scalar::BF16));
+}
+
+bool Verifier::checkProduct(const Operation &op) {
+  const Operation *w = weight(op);
+  if (!w)
+    return false;
+  const std::vector<int64_t> &shape = w->get<attr::shape>();
+  if (shape.size() != 2 || shape[1] != operandType(op, 0).size)
+    return fail(op, fmt::format("the weight `[{}]` does not take rows of {}", fmt::join(shape, ", "), operandType(op, 0).size));
+  return resultIs(op, Type::rows(shape[0], Scalar::F32));
+}
+
+bool Verifier::checkRepeat(const Operation &op) {
+  if (repeatCount)
+    return fail(op, "a `repeat` cannot stand in another");
+  std::vector<Type> types;
+  const std::vector<Value> &args = op.region().args;
+  if (args.size() != op.operands.size() || op.results.size() != op.operands.size())
+    return fail(op, "as many results and region arguments as operands are needed");
+  for (unsigned i = 0; i < args.size(); ++i) {
+    types.push_back(module.type(op.results[i]));
+    if (types[i].kind != Type::Rows || types[i].elem == Scalar::Token)
+      return fail(op, fmt::format("result {} must be rows of numbers, found `{}`", i, types[i].str()));
+    if (!operandIs(op, i, types[i]))
+      return false;
+    if (args[i].id < module.values.size() && module.type(args[i]) != types[i])
+      return fail(op, fmt::format("region argument {} must be `{}`", i, types[i].str()));
+  }
+  return yields(op, types);
 }
 
 /// A group holds operations that go through rows one by one, and a stream products of one operand besides.

@@ -8,17 +8,6 @@ using ir::Op;
 using ir::Operation;
 namespace attr = ir::attr;
 
-static ir::Type declaredType(const Operation &op) {
-  std::string text = op.get<attr::type>();
-  for (ir::Scalar s : {ir::Scalar::I32, ir::Scalar::I64, ir::Scalar::U32,
-                       ir::Scalar::F32, ir::Scalar::BF16, ir::Scalar::F16,
-                       ir::Scalar::Bool, ir::Scalar::Token})
-    if (ir::scalarName(s) == text)
-      return op.has<attr::capacity>() ? ir::Type::seq(op.get<attr::capacity>(), s)
-                                : ir::Type::scalar(s);
-  throw NotExecutable(fmt::format("`{}` has the unknown type `{}`", op.name, text));
-}
-
 Val reference::constantValue(ir::Number number, ir::Type type) {
   Val val;
   if (type.is(ir::Scalar::F32))
@@ -47,7 +36,7 @@ Program::Program(const ir::Module &module) : module(module) {
 void Program::readDeclarations() {
   for (const Operation *op : module.all(Op::Field)) {
     fieldIndex[op->name] = static_cast<int>(fields.size());
-    ir::Type type = declaredType(*op);
+    const ir::Type type = *ir::declaredType(*op); // the verifier checked it
     fields.push_back({op->name, type, constantValue(op->get<attr::init>(), type)});
   }
   for (const Operation *op : module.all(Op::State)) {

@@ -159,6 +159,9 @@ void replaceUses(Region &region, Value from, Value to);
 /// replaced; `map` receives the copies of the values that `op` defines.
 Operation clone(Module &module, const Operation &op, std::map<Value, Value> &map);
 
+/// The type of a `field` or `policy.state`; nullopt when its attributes give none.
+std::optional<Type> declaredType(const Operation &declaration);
+
 /// How many tensors of the checkpoint a `weight` is: one, or one for each layer.
 int64_t tensorsOf(const Operation &weight);
 
