@@ -1,4 +1,4 @@
-//===- ControlLayout.h - places of the control plane's things ------------===//
+//===- ControlLayout.h - where the control plane's fields and calls stand --===//
 #ifndef MEGALITH_LIB_EMIT_CONTROLLAYOUT_H
 #define MEGALITH_LIB_EMIT_CONTROLLAYOUT_H
 
