@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds into build/ (or $MEGALITH_BUILD): everything, or the targets named. Sources are
 # compiled in groups: a third of the time of one by one, for who builds once.
-# With --fuzz as the first word: megalith-fuzz, with clang, into build-fuzz/.
+# With --fuzz as the first word: megalith-fuzz and the unit tests, with clang and its sanitizers,
+# into build-fuzz/.
 set -eu
 cd "$(dirname "$0")/.."
 build=${MEGALITH_BUILD:-build}
@@ -17,5 +18,4 @@ cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE="$type" -DMEGALITH_FUZZ="$fuz
   exit 1
 }
 rm -f "${TMPDIR:-/tmp}/megalith-cmake.$$"
-[ "$fuzz" = OFF ] || set -- megalith-fuzz "$@"
 ninja -C "$build" "$@"

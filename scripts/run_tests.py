@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run the unit tests, the lit tests, the fuzz targets and the source checks: run_tests.py BUILD_DIR [--long].
+"""Run the unit tests (with sanitizers, too), the lit tests, the fuzz targets and the source checks: run_tests.py BUILD_DIR [--long].
 
 Prints what failed, and at the very end one line `N passed, N failed`.
 """
@@ -19,6 +19,7 @@ build = pathlib.Path(sys.argv[1]).resolve()
 is_long = sys.argv[2:] == ["--long"]
 if sys.argv[2:] and not is_long:
     sys.exit(f"error: unknown argument {sys.argv[2]}; there is --long")
+sanitized = build.parent / (build.name + "-fuzz")
 passed = failed = 0
 
 
@@ -31,7 +32,7 @@ def count(name, ok, bad, started, output=""):
         print(output, flush=True)
 
 
-def unit_tests(scratch):
+def unit_tests(scratch, build, env=None, note=""):
     programs = sorted(build.glob("test/Unit/*Tests"))
     if not programs:
         count("unit tests", 0, 1, time.time(), f"no test programs in {build}/test/Unit")
@@ -39,14 +40,15 @@ def unit_tests(scratch):
     def run(program):
         started, report = time.time(), scratch / (program.name + ".json")
         done = subprocess.run([program, "--gtest_brief=1", f"--gtest_output=json:{report}"],
-                              capture_output=True, text=True, errors="replace", cwd=scratch)
+                              capture_output=True, text=True, errors="replace", cwd=scratch,
+                              env=os.environ | (env or {}))
         output = done.stdout + done.stderr
         try:
             result = json.loads(report.read_text())
         except (OSError, ValueError):  # it crashed before it could write
-            return program.name, 0, 1, started, output
+            return program.name + note, 0, 1, started, output
         bad = result["failures"] or int(done.returncode != 0)
-        return program.name, max(0, result["tests"] - bad - result["disabled"]), bad, started, output
+        return program.name + note, max(0, result["tests"] - bad - result["disabled"]), bad, started, output
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for done in concurrent.futures.as_completed([pool.submit(run, program) for program in programs]):
@@ -86,7 +88,7 @@ def lit_tests(scratch):
 def fuzz_targets(scratch):
     """Ten seconds of each, beside each other; what BUILD_DIR-fuzz holds is up to date."""
     started = time.time()
-    binary = build.parent / (build.name + "-fuzz") / "test/Fuzz/megalith-fuzz"
+    binary = sanitized / "test/Fuzz/megalith-fuzz"
     if not binary.is_file():
         count("fuzzing", 0, 1, started, f"{binary} is missing; run scripts/build.sh --fuzz")
         return
@@ -114,8 +116,9 @@ if nvrtc.returncode == 0:
 
 started = time.time()
 with tempfile.TemporaryDirectory() as directory:
-    unit_tests(pathlib.Path(directory))
+    unit_tests(pathlib.Path(directory), build)
     lit_tests(pathlib.Path(directory))
+    unit_tests(pathlib.Path(directory), sanitized, {"ASAN_OPTIONS": "detect_stack_use_after_return=0"}, ", sanitized")
     fuzz_targets(pathlib.Path(directory))
 source_checks()
 print(f"{time.time() - started:.0f} s")
