@@ -61,10 +61,12 @@ bool isSmall(const ir::Module &module) {
     if (model->get<attr::vocab>() < 8)
       return false;
     for (const ir::Operation &op : model->region().ops) {
+      if (op.op != Op::Weight)
+        continue;
       double own = ir::tensorsOf(op);
       for (int64_t size : op.get<attr::shape>())
         own *= size;
-      elements += op.op == Op::Weight ? own : 0;
+      elements += own;
     }
   }
   for (const ir::Operation *pool : module.all(Op::Pool))
