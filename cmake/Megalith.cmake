@@ -6,6 +6,7 @@ function(megalith_library name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   add_library(Megalith${name} STATIC ${sources})
   target_include_directories(Megalith${name} PUBLIC ${PROJECT_SOURCE_DIR}/include)
+  target_include_directories(Megalith${name} PRIVATE ${PROJECT_SOURCE_DIR}) # device/Abi.h and the like
   target_include_directories(Megalith${name} SYSTEM PUBLIC ${LLVM_INCLUDE_DIRS})
   foreach(dep ${ARG_DEPENDS})
     target_link_libraries(Megalith${name} PUBLIC Megalith${dep})

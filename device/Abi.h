@@ -9,13 +9,6 @@ namespace megalith::abi {
 
 constexpr int kAbiVersion = 6;
 
-/// One row of a pass; the same eight words as megalith::Row.
-struct Row {
-  int slot, token, position, kvSlot, visible, parent;
-  unsigned flags; ///< 1 = wants logits, 2 = draft
-  int result;     ///< argmax; -1 not wanted, -2 NaN
-};
-
 /// Head of every request descriptor. The pipeline's own fields follow in the
 /// emitted `struct Request : RequestHeader`; the manifest gives their offsets.
 struct RequestHeader {
@@ -43,9 +36,9 @@ struct RequestHeader {
   long long tokenBegin; ///< offset of its tokens in LaunchParams::tokens
 };
 
-// RequestHeader::fault: the code of Faults.def, the state in which it happened, and a place. That is
-// the line of the pipeline's file whose code ran (0: not known); with kFaultAtCall the number of the
-// call site at which the request waited.
+// RequestHeader::fault is the code of IR/Faults.def, the state in which it happened, and a place. The place is
+// the line of the pipeline's file whose code ran; 0 means that it is not known. With kFaultAtCall the place is
+// the number of the call site at which the request waited.
 constexpr int kFaultAtCall = 1 << 6;        ///< codes are below it
 constexpr int kFaultStateShift = 7;
 constexpr int kFaultNoState = (1 << 7) - 1; ///< the state was none
@@ -150,7 +143,7 @@ struct LaunchParams {
 //
 //   kTraceTick, words of the record, tick, live pages as the tick's code saw them,
 //   rows, words per row, requests
-//   rows x      the words of Row; one more with a hash of its K and V when kvHash is set
+//   rows x      the words of Row (IR/Row.h); one more with a hash of its K and V when kvHash is set
 //   requests x  slot (-1: it holds none), request, state at the start and at the end of
 //               the tick, fault, kvLen, pages, gauges
 //               pages x page id, in position order

@@ -10,66 +10,37 @@
 
 namespace megalith::device {
 
-/// Most ranges of a tile: more would not fit where they are put together.
-constexpr int kMostRanges = 256;
-/// Pairs of a tile of WideAttention.cuh: an mma tile's rows for each warp.
-constexpr int kWidePairs = 16 * kConsumerWarps;
-
-/// How an attention `A` (heads, kvHeads, headDim) is cut.
+/// How an attention `A` (heads, kvHeads, headDim) is cut: the numbers of shape::Attention as constants.
 template <class A> struct AttentionShape {
   static constexpr int dim = A::headDim;
   static_assert(dim % 16 == 0 && dim <= 256, "head_dim is a multiple of 16, at most 256");
-  static constexpr int group = A::heads / A::kvHeads;
-  static constexpr int headsOfTile = group < 16 ? group : 16;
-  static constexpr int rowsOfTile = 16 / headsOfTile;
-  static constexpr int slices = (group + headsOfTile - 1) / headsOfTile; ///< of a group's heads
-  static constexpr int tilesOfRows = A::kvHeads * slices;                ///< that the same rows make
-  static constexpr int round = 256, blocks = round / 64;
-  static constexpr int batch = dim <= 64 ? 4 : dim <= 128 ? 2 : 1, batches = blocks / batch; ///< of blocks in registers
-  static constexpr int keyPieces = (dim + 31) / 32;  ///< of 32 dims, 8 to a lane
-  static constexpr int valueSlabs = (dim + 63) / 64; ///< of 64 dims, 8 to a lane
+  static constexpr shape::Attention numbers = {A::heads, A::kvHeads, A::headDim};
+  static constexpr int group = (int)numbers.group();
+  static constexpr int headsOfTile = (int)numbers.headsOfTile();
+  static constexpr int rowsOfTile = kTilePairs / headsOfTile;
+  static constexpr int slices = (int)numbers.slices();           ///< of a group's heads
+  static constexpr int tilesOfRows = (int)numbers.tilesOfRows(); ///< that the same rows make
+  static constexpr int round = kRound, blocks = kRoundBlocks;
+  static constexpr int batch = (int)numbers.batch(), batches = blocks / batch; ///< of blocks in registers
+  static constexpr int keyPieces = (int)numbers.keyPieces(), valueSlabs = (int)numbers.valueSlabs();
   static constexpr int rowsOfWideTile = kWidePairs / headsOfTile < kMaxRows ? kWidePairs / headsOfTile : kMaxRows;
 
   /// Positions whose keys, or values, one stage of the ring takes.
-  __device__ static constexpr int keysOfChunk(int stageBytes) {
-    int keys = 64 * batch;
-    while (keys * dim * 2 > stageBytes)
-      keys /= 2;
-    return keys;
-  }
+  __device__ static constexpr int keysOfChunk(int stageBytes) { return (int)numbers.keysOfChunk(stageBytes); }
 
-  // Scratch: queries as bf16, rows apart so that no two lanes meet in a bank; maxima and sums of the leaves, of two
-  // rounds; their outputs: of 8 pairs and 64 dims at a time, or of all pairs and dims of one row and two rounds, where
-  // that is not much; keys and values of the pass's own rows.
-  static constexpr int queryStride = keyPieces * 64 + (keyPieces % 2 ? 0 : 64), rowBytes = 2 * dim, outputStride = 64;
-  static constexpr int outputsOfRow = kConsumerWarps * headsOfTile * outputStride; ///< floats of 64 dims
-  static constexpr int outputsOfRound = valueSlabs * outputsOfRow;
-  /// Of one row the leaves of a round are added up beside the scores of the next one, and so many units get their queries
-  /// and own rows together: between two of them no CTA waits for what is far away.
-  static constexpr bool deferred = headsOfTile <= 8 && 2 * outputsOfRound * 4 <= 20480;
-  static constexpr int together = headsOfTile <= 4 ? 4 : 2;
-  /// Where these begin, in bytes, in a pass of at most `rows` rows.
+  static constexpr int queryStride = (int)numbers.queryStride(), rowBytes = (int)numbers.rowBytes(), outputStride = numbers.outputStride;
+  static constexpr int outputsOfRow = (int)numbers.outputsOfRow(), outputsOfRound = (int)numbers.outputsOfRound();
+  static constexpr bool deferred = numbers.deferred();
+  static constexpr int together = (int)numbers.together();
+  /// Where the parts of scratch begin, in bytes, in a pass of at most `rows` rows.
   struct Scratch {
-    int sumsOfRound; ///< floats
-    int maxima, weights, outputs, ownKeys, ownValues, end;
+    int sumsOfRound, maxima, weights, outputs, ownKeys, ownValues;
   };
   __device__ static constexpr Scratch scratch(int rows) {
-    const bool one = rows == 1 && deferred;
-    Scratch s{};
-    s.sumsOfRound = (one ? 8 : 16) * kConsumerWarps;
-    s.maxima = (one ? together * headsOfTile : 16) * queryStride;
-    s.weights = s.maxima + 2 * s.sumsOfRound * 4;
-    s.outputs = s.weights + 2 * s.sumsOfRound * 4;
-    s.ownKeys = s.outputs + (one ? 2 * outputsOfRound : kConsumerWarps * 8 * outputStride) * 4;
-    s.ownValues = s.ownKeys + (one ? together : rows) * rowBytes;
-    s.end = s.ownValues + (one ? together : rows) * rowBytes;
-    return s;
+    const shape::Attention::Scratch s = numbers.scratch(rows);
+    return {(int)s.sumsOfRound, (int)s.maxima, (int)s.weights, (int)s.outputs, (int)s.ownKeys, (int)s.ownValues};
   }
-  static constexpr int nodes = kMostRanges / 8 * (dim + 2) * 4; ///< of mergeRanges, instead of all these
-  __device__ static constexpr int scratchBytes(int rows) {
-    const int end = scratch(rows).end;
-    return end > nodes ? end : nodes;
-  }
+  __device__ static constexpr int scratchBytes(int rows) { return (int)numbers.scratchBytes(rows); }
 
   /// Where four dims of a pair's outputs stand, in fours: so that no two lanes meet in a bank.
   __device__ static int outputPlace(int four, int pair) { return (four ^ (pair >> 1 & 1) ^ (pair & 4)) * 4; }
@@ -197,7 +168,7 @@ template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, b
     const int ctas = gridDim.x;
     all = level ? all : ranges; // of single rounds
     // There is no room for their sums.
-    tooMany |= wide ? ranges * S::tilesOfRows > A::wideUnits : (ranges - groups) * S::tilesOfRows > 4 * ctas;
+    tooMany |= wide ? ranges * S::tilesOfRows > A::wideUnits : (ranges - groups) * S::tilesOfRows > kSplitUnits * ctas;
     const int average = ((2 * all + ranges) * S::tilesOfRows + ctas - 1) / ctas, ofUnit = min(1 << 3 * level, rounds);
     const int time = wide ? (ranges * S::tilesOfRows + ctas - 1) / ctas * (wideRound * ofUnit + wideUnit) + wideParts
                           : 10 * (max(average, 2 * ofUnit + 1) + (ranges > groups ? 4 : 0));

@@ -14,17 +14,13 @@
 
 namespace megalith::device {
 
-/// Codes of IR/Faults.def.
+/// kPoolExhausted and so on.
 enum FaultCode : int {
-  kPoolExhausted = 1,
-  kKvTooLarge = 2,
-  kNumeric = 3,
-  kFeedMismatch = 4,
-  kKvInvariant = 5,
-  kCorruptField = 6,
-  kIndexRange = 7,
-  kTokenRange = 8,
+#define FAULT(Enum, Code, Name, Text) k##Enum = Code,
+#include "megalith/Faults.def"
 };
+#define FAULT(Enum, Code, Name, Text) static_assert(Code < abi::kFaultAtCall);
+#include "megalith/Faults.def"
 
 /// A fault's code with the line of the pipeline's file that raised it: RequestHeader::fault but for the state.
 /// Functions that stages call take the line of their caller, which `#line` makes that of the YAML.
@@ -35,10 +31,6 @@ __device__ constexpr int faultAt(int code, int line) {
 /// Ticks without a row or a change of state after which the loop ends: ticks still move
 /// then, so the watchdog would never stop it.
 constexpr int kIdleTicks = 1 << 20;
-
-/// Row flags; also what a waiting call wants of its rows.
-enum RowFlag : u32 { kWantsLogits = 1, kDraft = 2 };
-
 
 /// Descriptors of seated requests; none of them has no room.
 template <class Request, int Count> struct Seats {
@@ -53,7 +45,7 @@ template <class Request> struct Seats<Request, 0> {};
 template <class ConfigType, class RequestType> struct ControlState {
   using Config = ConfigType;
   using Request = RequestType;
-  static_assert(Config::states <= 64 && Config::gauges <= 32, "flags are bits of one word");
+  static_assert(Config::states <= 64 && Config::gauges <= kMostGauges, "flags are bits of one word");
 
   PassShared *pass;         ///< of CTA 0
   long long passesDone, rowsDone; ///< what Stats counts
@@ -73,20 +65,18 @@ template <class ConfigType, class RequestType> struct ControlState {
   int waiting, served; ///< calls when the pass was formed
   int numRows, wantLogits;
 
-  /// Tokens of a slot that are kept where control needs them, of each kind: a way to the L2 cache and back takes
-  /// longer than what is computed with them.
-  static constexpr int atHand = Config::slots <= 64 ? 9 : 1, eosAtHand = Config::slots <= 64 ? 4 : 1;
+  static constexpr int atHand = tokensAtHand(Config::slots), eosAtHand = shape::eosAtHand(Config::slots);
 
   static constexpr bool reserves = !Config::failWhenFull;
 
   // per slot
-  static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= 1584;
+  static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= kSeatBytes;
   Seats<Request, seatsAreShared ? Config::slots : 0> seats;
   int request[Config::slots]; ///< -1: free
   int held[Config::slots];    ///< pages
   int lastPage[Config::slots]; ///< of these
   int callChunk[Config::slots];
-  u32 callFlags[Config::slots];
+  u32 callFlags[Config::slots]; ///< RowFlag bits of its rows
   int badRow[Config::slots];  ///< first row of the call that must not be fed
   int badCode[Config::slots]; ///< and the fault it is
   int newest[Config::slots];  ///< the request's last token
@@ -161,7 +151,7 @@ template <class ConfigType, class RequestType> struct ControlState {
   /// position they predict. Rejected drafts write positions that are fed again later. -1: not wanted.
   __device__ __noinline__ int logitsLine(int slot, int position, u32 flags, long long number) {
     const abi::LaunchParams &p = params();
-    if (!(flags & kWantsLogits))
+    if (!(flags & RowWantsLogits))
       return -1;
     const long long line = p.replay ? number : position + 1 - seated(slot).promptLen;
     return line < 0 || line >= p.logitsRows ? -1 : int(p.replay ? line : request[slot] * p.logitsRows + line);
@@ -485,7 +475,7 @@ template <class Control> struct TurnOf : StageFunctions {
       c.badRow[slot] = badRow;
       c.badCode[slot] = badCode;
       c.callChunk[slot] = Call::chunk;
-      c.callFlags[slot] = (Call::wantsLogits ? kWantsLogits : 0u) | (Call::draft ? kDraft : 0u);
+      c.callFlags[slot] = (Call::wantsLogits ? RowWantsLogits : 0u) | (Call::draft ? RowIsDraft : 0u);
     }
     __syncwarp();
   }

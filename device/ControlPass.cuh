@@ -165,7 +165,7 @@ template <class Control> __device__ void chooseCalls(Control &c) {
   bool wantLogits = false;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32)
-    wantLogits = wantLogits || (c.taken[s] > 0 && (c.callFlags[s] & kWantsLogits));
+    wantLogits = wantLogits || (c.taken[s] > 0 && (c.callFlags[s] & RowWantsLogits));
   wantLogits = __any_sync(~0u, wantLogits);
   if (laneId() == 0) {
     c.waiting = waiting;
@@ -199,7 +199,7 @@ template <class Control> __device__ void fillRows(Control &c) {
       const int token = c.fedToken(s, position);
       const int number = position / Config::pageTokens;
       const int page = number == held - 1 ? c.lastPage[s] : number < held ? table[number] : stack[held - number];
-      openRow(*c.pass, p, begin + i, {s, token, position, position, position + 1, parent, flags, -1},
+      openRow(*c.pass, p, begin + i, {s, token, position, position, position + 1, parent, flags, RowNotWanted},
               page * Config::pageTokens + position % Config::pageTokens,
               p.logits ? c.logitsLine(s, position, flags, c.rowsDone + begin + i) : -1);
     }
@@ -244,14 +244,14 @@ template <class Control> __device__ void completeCall(TurnOf<Control> &t) {
   bool nan = false;
 #pragma unroll 1
   for (int i = laneId(); i < results.size(); i += 32)
-    nan = nan || results[i] == -2;
+    nan = nan || results[i] == RowIsNan;
   const int end = r.kvLen + results.size();
   __syncwarp();
   if (laneId() == 0) {
     if (t.c.known[t.slot] >= r.kvLen)
       t.c.known[t.slot] = min(end, r.numTokens); // what was fed below that was compared
     r.kvEnd = end;
-    if (!(t.c.callFlags[t.slot] & kDraft))
+    if (!(t.c.callFlags[t.slot] & RowIsDraft))
       r.kvLen = end;
   }
   __syncwarp();

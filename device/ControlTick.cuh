@@ -305,7 +305,8 @@ template <class Control> __device__ bool changedUnseated(Control &c, int number)
 template <class Control> __device__ __noinline__ void traceTick(Control &c) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
-  const int rowWords = p.kvHash ? 9 : 8;
+  constexpr int wordsOfRow = sizeof(Row) / 4;
+  const int rowWords = wordsOfRow + (p.kvHash ? 1 : 0);
   const bool anyUnseated = c.changes > 0;
   int records = 0;
   long long words = abi::kTraceTickWords + (long long)c.numRows * rowWords;
@@ -339,7 +340,7 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
 #pragma unroll 1
     for (int i = laneId(); i < c.numRows * rowWords; i += 32) {
       const int row = i / rowWords, word = i % rowWords;
-      out[i] = word == 8 ? (u32)c.pass->kvBase[row] : reinterpret_cast<const u32 *>(c.pass->rows + row)[word];
+      out[i] = word == wordsOfRow ? (u32)c.pass->kvBase[row] : reinterpret_cast<const u32 *>(c.pass->rows + row)[word];
     }
     out += c.numRows * rowWords;
 #pragma unroll 1

@@ -6,6 +6,8 @@
 #pragma once
 
 #include "megalith/Abi.h"
+#include "megalith/Row.h"
+#include "megalith/Shape.h"
 
 #include "megalith/Types.cuh"
 #include "megalith/Primitives.cuh"

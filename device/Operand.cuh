@@ -42,11 +42,6 @@ template <int Words, int Values> struct Beside {
   Floats<2> values[Values > 0 ? Values : 1];
 };
 
-/// Chunks of the stream that one row's warps take out of the ring at a time, at most: so many wait in
-/// registers while activations are awaited.
-constexpr int kChunksTaken = 4;
-/// Reductions in front of a product, at most.
-constexpr int kRowScalars = 4;
 /// So many rows of an operand fill half an mma tile: the other half serves the second step, as of a single row.
 constexpr int kFewRows = kTileRows / 2;
 /// Those of one group with `chunks` chunks: all of them, or a part that divides them. No more than the

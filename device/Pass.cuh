@@ -27,7 +27,7 @@ struct PassShared {
   int numRows, wantLogits, tick;
   int done;                   ///< no pass follows
   int firstRow;               ///< rows of all passes before
-  abi::Row rows[kMaxRows];
+  Row rows[kMaxRows];
   u32 number;                 ///< of the pass
   int groups;                 ///< of rows that attention takes together, see planRanges
   short groupFirst[kMaxRows + 1];
@@ -89,15 +89,20 @@ __device__ __forceinline__ void openPass(PassShared &pass, const abi::LaunchPara
       storeTagged(words + i, {0, 0, 0, plan.w});
 }
 
+/// A row's flags and the line of its logits (-1: none) in one word.
+__device__ __forceinline__ u32 packLine(int line, u32 flags) { return (u32)(line + 1) << kRowFlagBits | flags; }
+__device__ __forceinline__ u32 flagsOf(u32 packed) { return packed & ((1u << kRowFlagBits) - 1); }
+__device__ __forceinline__ int lineOf(u32 packed) { return (int)(packed >> kRowFlagBits) - 1; }
+
 /// CTA 0: one of its rows, whose K and V go to `place`, and logits to the line `line`. Any thread.
-__device__ __forceinline__ void openRow(PassShared &pass, const abi::LaunchParams &p, int number, const abi::Row &row,
+__device__ __forceinline__ void openRow(PassShared &pass, const abi::LaunchParams &p, int number, const Row &row,
                                         int place, int line) {
   pass.rows[number] = row;
   pass.logitsOf[number] = line;
   pass.kvBase[number] = place;
   Words4 *words = reinterpret_cast<Words4 *>(p.tagged) + 1 + 2 * number;
   storeTagged(words, {(u32)row.slot, (u32)row.token, (u32)row.position, pass.number});
-  storeTagged(words + 1, {(u32)place, (u32)row.visible, (u32)(line + 1) << 2 | row.flags, pass.number});
+  storeTagged(words + 1, {(u32)place, (u32)row.visible, packLine(line, row.flags), pass.number});
 }
 
 /// Another CTA waits for the next pass, or for the news that none follows. All consumers; a barrier
@@ -145,7 +150,7 @@ __device__ __noinline__ void awaitPass(GridEdges &grid, int edge, PassShared &pa
     if (at >= 3)
       await(at);
     const int rowNumber = (at - 1) / 2;
-    abi::Row &row = pass.rows[rowNumber];
+    Row &row = pass.rows[rowNumber];
     if (at % 2) {
       row.slot = (int)w.x;
       row.token = (int)w.y;
@@ -153,8 +158,8 @@ __device__ __noinline__ void awaitPass(GridEdges &grid, int edge, PassShared &pa
     } else if (at > 0) {
       pass.kvBase[rowNumber] = (int)w.x;
       row.visible = (int)w.y;
-      row.flags = w.z & 3;
-      pass.logitsOf[rowNumber] = (int)(w.z >> 2) - 1;
+      row.flags = flagsOf(w.z);
+      pass.logitsOf[rowNumber] = lineOf(w.z);
     }
   }
   if (p.kvInPlace > 0)

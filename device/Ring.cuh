@@ -36,7 +36,7 @@ struct WidePlan {
 /// Words that consumers and producer of one CTA share.
 struct RingShared {
   StreamBegin begin;
-  u64 full[16], empty[16];
+  u64 full[kMostStages], empty[kMostStages];
   u64 planned;        ///< completes once per pass, when runHead, numRows and the pass table are valid
   u64 wideBegun, wideWindows; ///< the same of passes of more than one row tile, and when the window warp has done its part of it
   u64 opened;         ///< completes once per product of such a pass that the CTA has units of: scratch is free for windows
@@ -64,7 +64,7 @@ struct RingShared {
 /// comes to them only when it knows that the pass has one row. One of more than `Many` rows takes `WideLent`, as does one with attention
 /// in wide tiles, and the pass behind it begins behind these, for then they may still be in use.
 template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent, int Many = kTileRows> struct Ring {
-  static_assert(Stages <= 16 && Stages - WideLent >= 2 && WideLent >= Lent);
+  static_assert(Stages <= kMostStages && Stages - WideLent >= 2 && WideLent >= Lent);
   static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight, lent = Lent, wideLent = WideLent, many = Many;
   char *data;
   RingShared *shared;

@@ -228,8 +228,8 @@ struct Best {
     const u32 high = (u32)(key >> 32), highest = __reduce_max_sync(~0u, high);
     key = (u64)highest << 32 | __reduce_max_sync(~0u, high == highest ? (u32)key : 0u);
   }
-  /// The index, -2 once a NaN was seen.
-  __device__ __forceinline__ int index() const { return key == kNan ? -2 : (int)~(u32)key; }
+  /// The index, or RowIsNan once a NaN was seen.
+  __device__ __forceinline__ int index() const { return key == kNan ? (int)RowIsNan : (int)~(u32)key; }
 };
 
 /// What a thread keeps of the logits of a variant for so many rows: one for each tile that an epilogue names.
@@ -336,9 +336,9 @@ __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared
     const abi::LaunchParams &p = *grid.params;
     const long long number = pass.firstRow + row;
     if (laneId() == 0)
-      pass.rows[row].result = !(pass.rows[row].flags & 1)            ? -1
-                           : p.replay && number < p.replayRows ? p.replay[number]
-                                                                : b.index();
+      pass.rows[row].result = !(pass.rows[row].flags & RowWantsLogits) ? RowNotWanted
+                              : p.replay && number < p.replayRows      ? p.replay[number]
+                                                                       : b.index();
   });
 }
 

@@ -76,7 +76,7 @@ template <class First, class Second> struct Either {
 
 /// One result per row of the call that was just served.
 struct Results {
-  const abi::Row *rows;
+  const Row *rows;
   int count;
   __device__ int size() const { return count; }
   __device__ int operator[](int i) const { return rows[i].result; }

@@ -30,11 +30,9 @@
 
 namespace megalith::device {
 
-template <class M> __device__ constexpr int chunkBytes() { return M::group * M::chunkBlocks * 4096; }
+template <class M> __device__ constexpr int chunkBytes() { return (int)shape::chunkBytes(M::group, M::chunkBlocks); }
 template <class M> __device__ constexpr int chunksPerGroup() { return M::blocks / M::chunkBlocks; }
-template <class M> __device__ constexpr long long matrixBytes() {
-  return (long long)M::groups * M::blocks * M::group * 4096;
-}
+template <class M> __device__ constexpr long long matrixBytes() { return shape::matrixBytes(M::groups, M::blocks, M::group); }
 
 /// The groups of tiles of this CTA; the runtime starts as many CTAs as were planned. Every matrix is dealt from the first
 /// CTAs on, so that of each the same ones have a group less, the last ones: attention is dealt from the last one on.
@@ -152,15 +150,6 @@ __device__ __forceinline__ bool streamSteps(P &home, const StreamStep *steps, in
   return whole;
 }
 
-/// Tiles of a group, at most.
-constexpr int kMostTiles = 2;
-/// Groups whose sums are added over the warps together, at most.
-constexpr int kGroupsAtOnce = 4;
-/// 32-bit floats of a warp in one of the two cross-warp buffers, in the variant for so many rows:
-/// tiles x rows x 8.
-__device__ constexpr int sumFloats(int rows) {
-  return (rows == 1 ? kGroupsAtOnce * kMostTiles : kMostTiles * kTileRows) * 8;
-}
 static_assert(sumFloats(1) / 2 <= 32, "of one row, warp 0 has all pairs of columns: see publishBest");
 
 /// Where a warp stands in the stream, between two phases. In shared memory: what a thread
@@ -214,7 +203,7 @@ template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
       : ring{stages, sync, home->stage, home->state}, scratch(scratch), home(home), buffer(home->buffer) {}
   /// Bytes for the activations of a product, of all warps together.
   __device__ static constexpr int operandBytes(int rows) {
-    return ScratchBytes + (rows > 1 ? R::lent * R::stageBytes : 0) - 2 * kConsumerWarps * sumFloats(rows) * 4;
+    return ScratchBytes + (rows > 1 ? R::lent * R::stageBytes : 0) - sumBytes(rows);
   }
   /// Of a pass of more than one row tile: for all that a product of so many rows needs, or attention in wide tiles.
   __device__ static constexpr int wideBytes(int rows = kMaxRows) { return ScratchBytes + (rows > R::many ? R::wideLent : R::lent) * R::stageBytes; }

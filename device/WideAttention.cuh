@@ -25,24 +25,25 @@ namespace megalith::device {
 /// values of some of its leaves.
 template <class A, class C> struct WideTile {
   using S = AttentionShape<A>;
+  static constexpr shape::WideAttention numbers = {S::numbers};
   static constexpr int keys = S::keysOfChunk(C::Ring::stageBytes); ///< of a chunk; a round's values are held together
-  static_assert(S::dim <= 128 && keys >= 64 && S::round / keys <= C::Ring::stages - C::Ring::wideLent,
+  static_assert(numbers.fits(C::wideBytes(), C::Ring::stageBytes, C::Ring::stages - C::Ring::wideLent),
                 "of a long head, or in a short ring, attention of many rows is not planned");
-  static constexpr int keyBytes = S::round / 8 * S::keyPieces * 512; ///< [eight keys][32 dims][lane]
+  static constexpr int keyBytes = (int)numbers.keyBytes(); ///< [eight keys][32 dims][lane]
   static constexpr int slabs = S::valueSlabs; ///< of 64 dims, one after the other
-  static constexpr int leafBytes = 2 * 4 * 512; ///< of a slab: [step 2][two columns of B, of eight][lane]
-  static constexpr int outputs = 16;            ///< of a thread, of each of its two pairs: dims 16t to 16t + 15 of a slab
+  static constexpr int leafBytes = numbers.leafBytes; ///< of a slab: [step 2][two columns of B, of eight][lane]
+  static constexpr int outputs = numbers.outputs; ///< of a thread, of each of its two pairs: dims 16t to 16t + 15 of a slab
   /// Of a unit of several rounds: what a thread has of the rounds before for each pair, in words of 16 bytes.
-  static constexpr int kept = outputs / 4 + 1, stateBytes = A::wideLevels > 0 ? kConsumerThreads * 2 * kept * 16 : 0;
+  static constexpr int kept = numbers.kept, stateBytes = A::wideLevels > 0 ? numbers.stateBytes : 0;
   static_assert(slabs == 1 || stateBytes == 0, "of a longer head a unit is one round");
-  static constexpr int room = C::wideBytes() - keyBytes - kConsumerWarps * 4 - stateBytes;
+  static constexpr int room = C::wideBytes() - keyBytes - numbers.spoiledBytes - stateBytes;
   static constexpr int leaves = room >= 8 * leafBytes ? 8 : room >= 4 * leafBytes ? 4 : room >= 2 * leafBytes ? 2 : 1;
   static_assert(room >= leafBytes, "room for keys and values as fragments");
-  static constexpr int begin = keyBytes + leaves * leafBytes + kConsumerWarps * 4; ///< of what is kept of the rounds before
+  static constexpr int begin = keyBytes + leaves * leafBytes + numbers.spoiledBytes; ///< of what is kept of the rounds before
 };
 
-/// Words of a lane in a unit's parts, of a slab: [pair 2][two dims 8].
-constexpr int kWideWords = 16;
+/// Words of a lane in a unit's parts, of a slab.
+constexpr int kWideWords = shape::WideAttention::words;
 /// The lane's word number `word`: those of a warp's lanes stand side by side.
 template <class A> __device__ __forceinline__ Words4 *wideWord(const GridEdges &grid, long long unit, int warp, int word) {
   Words4 *const words = reinterpret_cast<Words4 *>(grid.params->tagged + A::wideSums);

@@ -184,7 +184,7 @@ template <int Group> struct UnitSums {
     }
   }
 };
-template <class M> __device__ constexpr int partBytes() { return UnitShare<M::group>::strips * kMaxRows * 64; } ///< of a unit
+template <class M> __device__ constexpr int partBytes() { return unitPartBytes(M::group); } ///< of a unit
 template <class M, class C> __device__ __forceinline__ char *partsOf(const abi::LaunchParams &p, int unit, int firstRow) {
   return p.tagged + M::parts + (long long)unit * partBytes<M>() + firstRow * (UnitShare<M::group>::strips * 64);
 }

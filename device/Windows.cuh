@@ -13,32 +13,21 @@
 
 namespace megalith::device {
 
-/// Parts of a matrix's columns: the eighths of the sum tree; groups of a set.
-constexpr int kParts = 8;
-static_assert(kParts == kConsumerWarps);
-
-__device__ constexpr int setsOf(int groups) { return (groups + kParts - 1) / kParts; }
-__device__ constexpr int unitsOf(int groups, int unitParts) { return setsOf(groups) * (kParts / unitParts); }
-
 /// The first unit of this CTA, where CTA `firstCta` has unit 0.
 __device__ __forceinline__ int firstUnit(int firstCta) {
   const int first = (int)blockIdx.x - firstCta;
   return first < 0 ? first + (int)gridDim.x : first;
 }
 
-/// Rows of a pass of more than one row tile are taken by so many 32 together: 1, 2, 4 of them.
-constexpr int kRowStep = 32;
-__device__ constexpr int stepsOf(int rows) { return rows <= kRowStep ? 1 : rows <= 2 * kRowStep ? 2 : 4; }
-
 /// Where windows stand in the scratch of such a pass: behind a unit's sums.
 template <class C> struct Windows {
   static constexpr int rows = C::wideRows, steps = rows / kRowStep; ///< at most
   static_assert(steps == stepsOf(rows) && kMaxRows % rows == 0);
-  __device__ static constexpr int sumBytes(int steps) { return kParts * kMostTiles * 8 * kRowStep * steps * 4; } ///< of a unit
+  __device__ static constexpr int sumBytes(int steps) { return unitSumBytes(kRowStep * steps); } ///< of a unit
   /// Of 32 columns: [core of 8 columns 4][row][16 bytes]. A core has the columns 8i + 2j and 8i + 2j + 1, i from 0 to 3, that are k = 2i, 2i + 1 of the
   /// lower (cores 0 and 2) or upper (1, 3) half of a step of the sum tree's chain of even (0, 1) or odd pairs (2, 3): j is 0, 2, 1, 3.
-  __device__ static constexpr int blockBytes(int steps) { return steps * kRowStep * 64; }
-  static constexpr int bytes = 2 * blockBytes(steps);
+  __device__ static constexpr int blockBytes(int steps) { return windowBlockBytes(steps * kRowStep); }
+  static constexpr int bytes = windowBytes(rows);
   __device__ static constexpr int fit(int steps) { // with any number of rows up to these
     const int most = (C::wideBytes(steps * kRowStep) - sumBytes(steps)) / bytes, less = steps > 1 ? fit(steps / 2) : kMostWindows;
     return most < less ? most : less;
@@ -56,7 +45,7 @@ template <class C> struct Windows {
 /// has a place of its own where there are such columns. Stores as of Bf16Rows; nobody reads it but window warps.
 template <int Columns, class C> struct OperandImage {
   using W = Windows<C>;
-  static constexpr int blocks = (Columns + 255) / 256 * 8; ///< of 32 columns
+  static constexpr int blocks = (int)paddedColumns(Columns) / kBlockColumns; ///< of 32 columns
   char *base;
   int steps;
   __device__ __forceinline__ OperandImage(char *image, int numRows) : base(image), steps(W::stepsOfPass(numRows)) {

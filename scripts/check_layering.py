@@ -11,7 +11,7 @@ import sys
 root = pathlib.Path(__file__).resolve().parent.parent
 
 # Whole folders, or single headers by their path.
-ROW, FAULTS, ABI = "IR/Row.h", "IR/Faults.def", "device/Abi.h"
+ROW, FAULTS, ABI, SHAPE = "IR/Row.h", "IR/Faults.def", "device/Abi.h", "device/Shape.h"
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
 ERROR, EXPORT, REQUEST = "Error.h", "Export.h", "Request.h"
@@ -33,15 +33,15 @@ ALLOWED = {
     "IR": ["Support", "Text"],
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
     "Transforms": ["IR", "Support", "Text"],
-    "Plan": ["IR", "Support", "Text"],
-    "Emit": ["Plan", "IR", "Support", "Text"],
+    "Plan": ["IR", "Support", "Text", SHAPE],
+    "Emit": ["Plan", "IR", "Support", "Text", ABI, SHAPE],
     "Reference": ["IR", "Checkpoint", "Support", "Text", REQUEST],
     "Jit": ["Support", "Text", "Os"],
     "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text",
                "Os"],
     "Api": ["Driver", "Plan", "Jit", "Reference", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", FAULTS, *API],
     "runtime": ["Checkpoint", "Text", "Os", ROW, FAULTS, ABI, HOST, REQUEST],
-    "device": [],
+    "device": [ROW, FAULTS],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.
     "tools/megalith": ["Api.h", "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],
@@ -67,11 +67,13 @@ def target_of(path, name):
     """What an include names: a folder, or a header that the table lists singly."""
     if folder_of(path) == "device":  # compiled with its own header names
         stem = name.removeprefix("megalith/")
+        if f"IR/{stem}" in (ROW, FAULTS):
+            return f"IR/{stem}"
         known = any((root / "device" / place / stem).is_file() for place in ("", "cuda", "cpu"))
         return "device" if known else None
     if (path.parent / name).is_file():
         return folder_of(path)
-    if name in (ABI, HOST):
+    if name in (ABI, SHAPE, HOST):
         return name
     if name.startswith("runtime/"):
         return "runtime"

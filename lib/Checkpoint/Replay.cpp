@@ -9,7 +9,7 @@ int32_t megalith::argmaxOf(std::span<const float> logits) {
   size_t best = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
     if (std::isnan(logits[i]))
-      return -2;
+      return RowIsNan;
     if (logits[i] > logits[best])
       best = i;
   }

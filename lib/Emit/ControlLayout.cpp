@@ -1,4 +1,5 @@
 #include "ControlLayout.h"
+#include "device/Abi.h"
 #include "megalith/Emit/Control.h"
 #include "megalith/Text/Json.h"
 #include "llvm/ADT/STLExtras.h"
@@ -10,12 +11,9 @@ using ir::Op;
 using ir::Operation;
 namespace attr = ir::attr;
 
-/// sizeof(megalith::abi::RequestHeader); the emitted source asserts it.
-static constexpr int64_t kHeaderBytes = 96;
-
 ControlLayout::ControlLayout(const ir::Module &module)
     : names(module), states(module.all(Op::State)), metrics(module.all(Op::Metric)), gauges(module.all(Op::Gauge)) {
-  requestBytes = kHeaderBytes;
+  requestBytes = sizeof(abi::RequestHeader);
   for (const Operation *op : module.all(Op::Field)) {
     const ir::Type type = *ir::declaredType(*op); // the verifier checked it
     const int64_t words = type.kind == ir::Type::Seq ? 1 + type.size : type.elem == ir::Scalar::I64 ? 2 : 1;

@@ -1,4 +1,5 @@
 #include "Tensor.h"
+#include "device/Shape.h"
 #include "megalith/Emit/Control.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -26,7 +27,7 @@ static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan
                                 : std::to_string(value.whole()));
   }
   w.comment("params   " + params);
-  w.comment(fmt::format("plan     {}: {} CTAs of {} warps, a ring of {} x {} bytes", plan.profile.name, plan.ctas, plan::kCtaThreads / 32,
+  w.comment(fmt::format("plan     {}: {} CTAs of {} warps, a ring of {} x {} bytes", plan.profile.name, plan.ctas, shape::kCtaThreads / 32,
                         plan.stages, plan.stageBytes));
   w.line("//");
   w.comment("Reading order: the request and its states, one function per stage, the model's segments, and the "
@@ -49,7 +50,7 @@ static std::string tokenTable(const ir::Module &module, const plan::Plan &plan) 
 
 static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
   const std::string pool = names.kv();
-  const bool wide = plan.rowsPerPass > plan::kTileRows;
+  const bool wide = plan.rowsPerPass > shape::kTileRows;
   const size_t events = stampEvents(plan).size();
   auto stamp = [&](const char *what, size_t event) {
     if (plan.knobs.stamps)

@@ -1,5 +1,7 @@
 #include "ControlLayout.h"
 #include "Tensor.h"
+#include "device/Shape.h"
+#include "device/Abi.h"
 #include "megalith/Emit/Control.h"
 #include "megalith/IR/Calls.h"
 #include "megalith/Text/Json.h"
@@ -15,11 +17,11 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   const ir::Operation *pool = module.find(Op::Pool, plan.model);
   const auto place = [&](SourceLoc loc) { return module.place(loc); };
   ordered_json j;
-  j["abi"] = 6;
+  j["abi"] = abi::kAbiVersion;
   j["megalith"] = MEGALITH_VERSION;
   j["pipeline"] = module.root.name;
   j["launch"] = {{"ctas", plan.ctas},
-                 {"threads", plan::kCtaThreads},
+                 {"threads", shape::kCtaThreads},
                  {"shared_bytes", plan.sharedBytes},
                  {"profile", plan.profile.name},
                  {"sm_count", plan.profile.smCount}};

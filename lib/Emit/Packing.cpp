@@ -1,4 +1,5 @@
 #include "Tensor.h"
+#include "device/Shape.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
@@ -14,8 +15,22 @@ static void emitWeightRow(CodeWriter &w, const Operation &model, const std::map<
   for (const Operation &op : model.region().ops)
     if (op.op == Op::Weight && op.name == weight)
       layered = op.get<attr::layers>() != 0;
-  w.line("return {0} < {1} ? weightAt(p, {2}{3}) + (long long)({0}) * {4} : nullptr;", row, rows, index.at(weight),
+  w.line("return {0} < {1} ? weightAt(p, {2}{3}) + (long long){0} * {4} : nullptr;", row, rows, index.at(weight),
          layered ? " + layer" : "", k);
+}
+
+void emitPairColumns(CodeWriter &w, const plan::PairRange &r, const std::string &pair) {
+  switch (r.pairing) {
+  case plan::Pairing::Adjacent:
+    w.line("const int c0 = 2 * {}, c1 = c0 + 1;", pair);
+    break;
+  case plan::Pairing::Half:
+    w.line("const int c0 = {0} / {1} * {2} + {0} % {1}, c1 = c0 + {1};", pair, r.dim / 2, r.dim);
+    break;
+  case plan::Pairing::Dual:
+    w.line("const int c0 = {};", pair);
+    break;
+  }
 }
 
 void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
@@ -36,23 +51,14 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, c
     for (const plan::PairRange &r : m.ranges) {
       auto range = w.scope(fmt::format("if (pair >= {} && pair < {})", r.pairBegin, r.pairBegin + r.pairs), r.weight);
       w.line("const int j = pair - {};", r.pairBegin);
-      switch (r.pairing) {
-      case plan::Pairing::Adjacent:
-        emitWeightRow(w, model, index, r.weight, "2 * j + odd", r.columns, m.k);
-        break;
-      case plan::Pairing::Half:
-        w.line("const int row = j / {0} * {1} + j % {0} + odd * {0};", r.dim / 2, r.dim);
-        emitWeightRow(w, model, index, r.weight, "row", r.columns, m.k);
-        break;
-      case plan::Pairing::Dual: {
-        {
-          auto second = w.scope("if (odd)");
-          emitWeightRow(w, model, index, r.second, "j", r.columns, m.k);
-        }
-        emitWeightRow(w, model, index, r.weight, "j", r.columns, m.k);
-        break;
+      emitPairColumns(w, r, "j");
+      if (r.pairing == plan::Pairing::Dual) {
+        auto second = w.scope("if (odd)");
+        emitWeightRow(w, model, index, r.second, "c0", r.columns, m.k);
       }
-      }
+      if (r.pairing != plan::Pairing::Dual)
+        w.line("const int row = odd ? c1 : c0;");
+      emitWeightRow(w, model, index, r.weight, r.pairing == plan::Pairing::Dual ? "c0" : "row", r.columns, m.k);
     }
     w.line("return nullptr;");
   }
@@ -112,7 +118,7 @@ void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names) {
     if (attends)
       w.line("const auto kv = [&](Producer<WeightRing> &inner, int layer) {{ return streamKv<{}>(inner, p, shared.pass, layer); }};",
              names.kv());
-    const bool wide = plan.rowsPerPass > plan::kTileRows, planned = i > 0;
+    const bool wide = plan.rowsPerPass > shape::kTileRows, planned = i > 0;
     w.line("return {}(producer, {}, {}, {}, {}, {}, p.stream, {}){};", wide ? "streamSegment<Stream::wideRows>" : "streamSteps", steps, count, repeats.first, repeats.second,
            std::max<int64_t>(1, segment.repeatCount), attends ? "kv" : "NoKv()", wide || planned ? "" : " && producer.awaitPlan()");
   }

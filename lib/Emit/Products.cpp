@@ -1,4 +1,5 @@
 #include "TensorEmitter.h"
+#include "device/Shape.h"
 #include "llvm/ADT/STLExtras.h"
 #include <set>
 
@@ -200,10 +201,10 @@ std::vector<TensorEmitter::Sink> TensorEmitter::sinksOf(const Group &group, cons
 }
 
 /// Of a range that begins with the matrix: behind its last tile. Whole tiles: the four lanes of a row store together, padding too.
-static int64_t endOf(const plan::PairRange &r) { return r.pairBegin + (r.pairs + 3) / 4 * 4; }
+static int64_t endOf(const plan::PairRange &r) { return r.pairBegin + shape::roundUp(r.pairs, shape::kPairsOfTile); }
 
 static bool isAllOf(const plan::PairRange &r, const plan::Matrix &m) {
-  return r.pairBegin == 0 && endOf(r) == m.groups * m.group * 4;
+  return r.pairBegin == 0 && endOf(r) == m.tiles() * shape::kPairsOfTile;
 }
 
 std::optional<CodeWriter::Scope> TensorEmitter::emitRange(const plan::PairRange &r, const plan::Matrix &m) {
@@ -212,18 +213,7 @@ std::optional<CodeWriter::Scope> TensorEmitter::emitRange(const plan::PairRange 
     range.emplace(w.scope(r.pairBegin ? fmt::format("if (pair >= {} && pair < {})", r.pairBegin, endOf(r))
                                       : fmt::format("if (pair < {})", endOf(r)),
                           r.weight + (r.second.empty() ? "" : ", " + r.second)));
-  std::string local = r.pairBegin ? fmt::format("(pair - {})", r.pairBegin) : "pair";
-  switch (r.pairing) {
-  case plan::Pairing::Adjacent:
-    w.line("const int c0 = 2 * {}, c1 = c0 + 1;", local);
-    break;
-  case plan::Pairing::Half:
-    w.line("const int c0 = {0} / {1} * {2} + {0} % {1}, c1 = c0 + {1};", local, r.dim / 2, r.dim);
-    break;
-  case plan::Pairing::Dual:
-    w.line("const int c0 = {};", local);
-    break;
-  }
+  emitPairColumns(w, r, r.pairBegin ? fmt::format("(pair - {})", r.pairBegin) : "pair");
   return range;
 }
 
@@ -347,7 +337,7 @@ void TensorEmitter::emitTake(const std::string &value, const plan::PairRange &r)
   w.line("const auto logit = {};", value);
   ours();
   std::optional<CodeWriter::Scope> tail;
-  if (r.pairs % 4) // the last tile is not full
+  if (r.pairs % shape::kPairsOfTile) // the last tile is not full
     tail.emplace(w.scope(fmt::format("if (c0 < {})", r.columns)));
   w.line("best[tile].take(logit.v[0], c0);");
   std::string second = r.columns % 2 ? fmt::format("if (c1 < {})", r.columns) : "";

@@ -1,4 +1,5 @@
 #include "TensorEmitter.h"
+#include "device/Shape.h"
 #include <set>
 
 namespace megalith::emit {
@@ -69,7 +70,7 @@ void TensorEmitter::emitBuffers() {
            plan.setBytes);
     if (plan.wideRows && plan.knobs.words)
       w.line("static constexpr int wideBegin = {}, wideEnd = {}; // of a record, what passes of more than {} rows write there", plan.wideBegin,
-             plan.wideEnd, plan::kTileRows);
+             plan.wideEnd, shape::kTileRows);
     w.line("char *set;");
     w.line("const GridEdges *grid;");
     w.line();
@@ -102,7 +103,7 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &name) {
   w.line("static constexpr bool descending = {};", plan.knobs.descending);
   if (m.unitParts)
     w.line("static constexpr int unitParts = {}, firstUnitCta = {}; // of more than {} rows", m.unitParts, m.firstUnitCta,
-           plan::kTileRows);
+           shape::kTileRows);
   if (m.unitParts == 1) {
     w.line("static constexpr int partsEdge = {};", m.partsEdge);
     w.line("static constexpr long long parts = {}, partsDone = {};", m.partsOffset, m.partsDone);
@@ -140,7 +141,7 @@ void TensorEmitter::emitShared() {
   }
   if (plan.wideRows) {
     w.line();
-    w.comment(fmt::format("Operands of products in passes of more than {} rows, in the tagged words.", plan::kTileRows));
+    w.comment(fmt::format("Operands of products in passes of more than {} rows, in the tagged words.", shape::kTileRows));
     {
       auto s = w.record("struct TaggedWords");
       w.line("char *tagged;");
@@ -190,7 +191,7 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
       early = 1;
     emitCalls(llvm::ArrayRef(segment.before).take_front(early), false);
     w.line("consumerSync(); // the pass is planned");
-    if (plan.rowsPerPass > plan::kTileRows) {
+    if (plan.rowsPerPass > shape::kTileRows) {
       w.line("if (Rows > kTileRows) // what the producer copies before it knows that");
       w.line("  dropAhead(shared.stream(), {}, shared.pass.lent, shared.pass.lentBefore);", chunksAhead(segment));
     }
@@ -219,7 +220,7 @@ std::string TensorEmitter::imageExpr(const plan::Place &place) const {
 
 std::string TensorEmitter::counterExpr(const plan::Buffer &buffer, const char *params) const {
   return fmt::format("counterAt({}, {}{})", params, buffer.counterOffset,
-                     buffer.instances > 1 ? fmt::format(" + layer * {}ll", plan::kCounterBytes) : "");
+                     buffer.instances > 1 ? fmt::format(" + layer * {}ll", shape::kCounterBytes) : "");
 }
 
 std::vector<const plan::Buffer *> TensorEmitter::imagesOf(const plan::Phase &phase) const {
@@ -241,7 +242,7 @@ std::vector<const plan::Buffer *> TensorEmitter::imagesOf(const plan::Phase &pha
 void TensorEmitter::emitWindows(const plan::Segment &segment, const std::string &name) {
   w.line();
   w.comment(fmt::format("The window warp: the operands of the products of segment `{}`, in a pass of more than {} rows.", segment.name,
-                        plan::kTileRows));
+                        shape::kTileRows));
   auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}(WindowProducer<Stream> &producer)", name), name);
   w.line("const abi::LaunchParams &p = sharedOfCta().params;");
   w.line("const WidePlan &pass = sharedOfCta().sync.wide;");

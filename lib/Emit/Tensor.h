@@ -30,6 +30,9 @@ std::string stampIndex(const plan::Plan &plan, const plan::Phase &phase);
 /// The structs of constants (matrices, pool, buffers) and one function per segment.
 void emitTensor(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names,
                 const SourceFiles &files, const EmitOptions &options);
+/// Declares the output columns of pair number `pair` of a range: `c0`, and `c1` where one weight has both. Who
+/// packs the weights and who stores the products agree by it.
+void emitPairColumns(CodeWriter &w, const plan::PairRange &r, const std::string &pair);
 /// `megalith_pack`.
 void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names);
 /// The producer's static program: one function per segment.

@@ -32,23 +32,9 @@ std::vector<const Operation *> Group::slice(Value v) const {
 
 const char *elementwiseName(Op op) {
   switch (op) {
-  case Op::Add: return "add";
-  case Op::Sub: return "sub";
-  case Op::Mul: return "mul";
-  case Op::Div: return "div";
-  case Op::Max: return "maximum";
-  case Op::Min: return "minimum";
-  case Op::Neg: return "neg";
-  case Op::Round: return "toBf16";
-  case Op::Silu: return "silu";
-  case Op::Gelu: return "gelu";
-  case Op::GeluTanh: return "geluTanh";
-  case Op::Relu: return "relu";
-  case Op::Softplus: return "softplus";
-  case Op::Sigmoid: return "sigmoid";
-  case Op::Tanh: return "hyperbolicTangent";
-  case Op::Exp: return "exponential";
-  case Op::Rsqrt: return "reciprocalSqrt";
+#define ELEMENTWISE1(Id, function) case Op::Id: return #function;
+#define ELEMENTWISE2(Id, function) case Op::Id: return #function;
+#include "megalith/IR/Elementwise.def"
   default: return nullptr;
   }
 }

@@ -46,22 +46,10 @@ bool Verifier::checkTensorOp(const Operation &op) {
     return checkSegment(op);
   case Op::Const:
     return checkArithmetic(op);
-  case Op::Add:
-  case Op::Sub:
-  case Op::Mul:
-  case Op::Div:
-  case Op::Max:
-  case Op::Min:
-  case Op::Neg:
-  case Op::Silu:
-  case Op::Gelu:
-  case Op::GeluTanh:
-  case Op::Relu:
-  case Op::Softplus:
-  case Op::Sigmoid:
-  case Op::Tanh:
-  case Op::Exp:
-  case Op::Rsqrt:
+#define ELEMENTWISE1(Id, function) case Op::Id:
+#define ELEMENTWISE2(Id, function) case Op::Id:
+#define ROUNDING(Id, function)
+#include "megalith/IR/Elementwise.def"
     return checkElementwise(op);
 
   case Op::Round: {

@@ -12,22 +12,10 @@ using ir::Scalar;
 
 namespace {
 
-/// Bytes of shared memory beside ring and scratch: the launch's parameters, PassShared, RingShared, GridEdges and the
-/// warps' places with the gaps between them (11,088 bytes), seats of up to 1,584 bytes, and control's state, of which some
-/// words stand for each slot. The
-/// emitted source asserts that it suffices.
 int64_t controlShared(const ir::Module &module) {
-  const int64_t slots = module.param("slots"), gauges = module.all(Op::Gauge).size();
-  int64_t ofSlot = (slots <= 64 ? 136 : 92) + 4 * std::max<int64_t>(1, gauges); // ControlState::atHand
-  if (llvm::any_of(module.all(Op::Pool), [](const Operation *pool) { return pool->get<attr::on_full>() == "wait"; }))
-    ofSlot += 4; // promises
-  return 12672 + ofSlot * slots;
+  const bool promises = llvm::any_of(module.all(Op::Pool), [](const Operation *pool) { return pool->get<attr::on_full>() == "wait"; });
+  return controlBytes(module.param("slots"), module.all(Op::Gauge).size(), promises);
 }
-constexpr int64_t kGroupsAtOnce = 4; ///< of Stream.cuh
-constexpr int64_t kChunksTaken = 4;  ///< of Operand.cuh
-/// Two buffers of Stream.cuh's sums: of one row for several groups of tiles, of several rows for one.
-constexpr int64_t kSumBytesOfOne = 2 * 8 * kGroupsAtOnce * kMostTiles * 8 * 4;
-constexpr int64_t kSumBytes = 2 * 8 * kMostTiles * kTileRows * 8 * 4;
 
 class Layout {
 public:
@@ -35,11 +23,11 @@ public:
 
   void run(const Operation &model) {
     int64_t offset = 0;
-    plan.stageBytes = 4096;
+    plan.stageBytes = kBlockBytes;
     for (Matrix &m : plan.matrices) {
       m.offset = offset;
       offset += m.bytes * std::max<int64_t>(1, m.layers);
-      plan.stageBytes = std::max(plan.stageBytes, m.group * m.chunkBlocks * 4096);
+      plan.stageBytes = std::max(plan.stageBytes, m.chunkBytes());
     }
     std::set<std::string> done;
     ir::walk(model.region(), [&](const Operation &op) {
@@ -62,9 +50,9 @@ public:
           plan.tokenTable = {op.name, shape[0], shape[1] * 2};
         }
     });
-    ir::walk(model.region(), [&](const Operation &op) { // at least the keys of 32 positions
+    ir::walk(model.region(), [&](const Operation &op) {
       if (op.op == Op::Attention)
-        plan.stageBytes = std::max(plan.stageBytes, 64 * op.get<attr::dim>());
+        plan.stageBytes = std::max<int64_t>(plan.stageBytes, shapeOf(op).leastStageBytes());
     });
     offset = 0;
     const auto place = [&](bool windows, bool several) {
@@ -85,30 +73,19 @@ public:
     plan.rowBytes = offset;
     plan.setBytes = plan.rowBytes * plan.rowsPerPass;
     plan.workspaceBytes = 2 * plan.setBytes;
-    plan.bestOffset = roundUp((1 + 2 * plan.rowsPerPass) * 16, 256); // the words of Pass.cuh
-    plan.sumsOffset = plan.bestOffset + roundUp(plan.rowsPerPass * plan.ctas * 16, 256);
+    plan.bestOffset = roundUp(passBytes(plan.rowsPerPass), 256);
+    plan.sumsOffset = plan.bestOffset + roundUp(bestBytes(plan.rowsPerPass, plan.ctas), 256);
     plan.mostUnits = 0;
 
     int64_t ofOneRow = 0, ofAllRows = 0, unitBytes = 0; // shared memory of attention
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention)
         return;
-      const int64_t group = op.get<attr::heads>() / op.get<attr::kv_heads>(), dim = op.get<attr::dim>();
-      const int64_t tilesOfRows = op.get<attr::kv_heads>() * ((group + 15) / 16), pieces = (dim + 31) / 32;
-      // Four units for each CTA beside one of each tile (planRanges of AttentionPlan.cuh).
-      plan.mostUnits = std::max(plan.mostUnits, 4 * plan.ctas + plan.rowsPerPass * tilesOfRows);
-      unitBytes = std::max(unitBytes, 8 * 16 * (dim + 2));
-      // AttentionShape::scratchBytes: queries, maxima and sums, outputs of the leaves, own rows; or
-      // 32 nodes of ranges that are put together.
-      const int64_t outputs = 8 * 8 * 64 * 4, twoRounds = 2 * ((dim + 63) / 64) * 8 * std::min<int64_t>(group, 16) * 64 * 4;
-      const auto scratch = [&](int64_t queries, int64_t pairs, int64_t outputs, int64_t ownRows) {
-        return queries * (pieces * 64 + (pieces % 2 ? 0 : 64)) + 4 * pairs * 8 * 4 + outputs + 2 * ownRows * 2 * dim;
-      };
-      const int64_t together = group <= 4 ? 4 : 2;
-      ofOneRow = std::max({ofOneRow, 32 * (dim + 2) * 4,
-                           group <= 8 && twoRounds <= 20480 ? scratch(together * group, 8, twoRounds, together)
-                                                            : scratch(16, 16, outputs, 1)});
-      ofAllRows = std::max({ofAllRows, scratch(16, 16, outputs, plan.rowsPerPass), ofOneRow});
+      const shape::Attention attention = shapeOf(op);
+      plan.mostUnits = std::max<int64_t>(plan.mostUnits, attention.mostUnits(plan.rowsPerPass, plan.ctas));
+      unitBytes = std::max<int64_t>(unitBytes, attention.unitBytes());
+      ofOneRow = std::max<int64_t>(ofOneRow, attention.scratchBytes(1));
+      ofAllRows = std::max<int64_t>({ofAllRows, attention.scratchBytes(plan.rowsPerPass), ofOneRow});
     });
     if (!planScratch(ofOneRow, ofAllRows))
       return;
@@ -118,7 +95,7 @@ public:
     for (Matrix &m : plan.matrices)
       if (m.unitParts == 1) {
         m.partsOffset = plan.taggedBytes;
-        m.partsDone = m.partsOffset + m.units() * 8 * m.group * kMaxRows * 8 * 4;
+        m.partsDone = m.partsOffset + m.units() * unitPartBytes(m.group);
         plan.taggedBytes = m.partsDone + roundUp(m.sets() * 4, 256);
       }
     planWideAttention(model);
@@ -126,7 +103,7 @@ public:
       if (b.windows) {
         b.counterOffset = roundUp(plan.taggedBytes, 256);
         b.imageOffset = b.counterOffset + roundUp(b.instances * kCounterBytes, 256);
-        b.imageBytes = roundUp(b.columns, 256) * 2 * kMaxRows * (b.columns % 256 ? 2 : 1); // OperandImage
+        b.imageBytes = imageBytes(b.columns);
         plan.taggedBytes = b.imageOffset + b.instances * b.imageBytes;
       }
   }
@@ -136,29 +113,22 @@ private:
   const ir::Module &module;
   Diagnostics &diags;
 
-  /// Attention of many rows of a slot, where a thread has registers for it, and shared memory has room for the keys of a
-  /// round and the values of a leaf: the conditions of WideTile (device/WideAttention.cuh). Eight units for each CTA, or as
-  /// many as the pool's positions make.
+  /// Attention of many rows of a slot, where there is room for it: units for each CTA, or as many as the pool's
+  /// positions make.
   void planWideAttention(const Operation &model) {
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention || plan.rowsPerPass <= kTileRows || !plan.knobs.wide)
         return;
-      constexpr int64_t round = 256, threads = 256, leaf = 4096, spoiled = 32;
-      const int64_t dim = op.get<attr::dim>(), pieces = (dim + 31) / 32, slabs = (dim + 63) / 64;
-      int64_t keys = round; // of a chunk
-      while (keys * dim * 2 > plan.stageBytes)
-        keys /= 2;
-      const int64_t left = plan.stages - plan.wideLentStages, room = plan.scratchBytes + plan.wideLentStages * plan.stageBytes;
-      const int64_t least = round / 8 * pieces * 512 + spoiled + leaf;
-      if (dim > 128 || keys < 64 || round / keys > left || room < least)
+      const shape::WideAttention wide = {shapeOf(op)};
+      const int64_t room = plan.scratchBytes + plan.wideLentStages * plan.stageBytes;
+      if (!wide.fits(room, plan.stageBytes, plan.stages - plan.wideLentStages))
         return;
-      plan.wideLevels = slabs == 1 && room >= least + threads * 2 * 5 * 16; // what a thread keeps of two pairs
-      const int64_t tilesOfRows = op.get<attr::kv_heads>() * ((op.get<attr::heads>() / op.get<attr::kv_heads>() + 15) / 16);
+      plan.wideLevels = wide.levels(room);
       const Operation *pool = module.find(Op::Pool, model.name);
-      const int64_t rounds = pool ? (pool->get<attr::pages>() * pool->get<attr::page_tokens>() + round - 1) / round : 1;
-      plan.wideUnits = std::min(8 * plan.ctas, tilesOfRows * plan.rowsPerPass * rounds);
+      const int64_t rounds = pool ? ceilDiv<int64_t>(pool->get<attr::pages>() * pool->get<attr::page_tokens>(), kRound) : 1;
+      plan.wideUnits = std::min<int64_t>(kWideUnits * plan.ctas, wide.of.tilesOfRows() * plan.rowsPerPass * rounds);
       plan.wideSumsOffset = plan.taggedBytes;
-      plan.wideUnitBytes = slabs * kWideUnitBytes;
+      plan.wideUnitBytes = wide.unitBytes();
       plan.taggedBytes += plan.wideUnits * plan.wideUnitBytes;
     });
   }
@@ -168,42 +138,43 @@ private:
     int64_t longest = 0;
     for (const Matrix &m : plan.matrices)
       longest = std::max(longest, m.kPadded * 2);
-    return plan.knobs.operands ? roundUp(plan.knobs.operands, 4096) : std::min<int64_t>(16 * longest, 65536);
+    return plan.knobs.operands ? roundUp(plan.knobs.operands, kBlockBytes) : std::min<int64_t>(kTileRows * longest, 65536);
   }
 
   /// What a pass of one row needs: its operand as far as it stays in registers until it is there
   /// (Operand::single), or what is taken of the stream at a time. Several rows need at least a chunk's
   /// columns of 16.
   bool planScratch(int64_t attentionOfOne, int64_t attentionOfAll) {
-    int64_t ofOne = 0, ofSeveral = 8 * 64 * kTileRows;
+    int64_t ofOne = 0, ofSeveral = operandBytes(1, kTileRows);
     for (const Matrix &m : plan.matrices) {
-      const int64_t taken = std::min(kChunksTaken, m.blocks / m.chunkBlocks) * m.chunkBlocks * 8 * 64;
-      ofOne = std::max({ofOne, taken, m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
-      ofSeveral = std::max(ofSeveral, m.chunkBlocks * 8 * 64 * 16);
+      const int64_t taken = operandBytes(std::min<int64_t>(kChunksTaken, m.blocks / m.chunkBlocks) * m.chunkBlocks, 1);
+      ofOne = std::max<int64_t>({ofOne, taken, m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
+      ofSeveral = std::max<int64_t>(ofSeveral, operandBytes(m.chunkBlocks, kTileRows));
     }
-    ofOne = roundUp(std::max(kSumBytesOfOne + ofOne, attentionOfOne), 128);
-    ofSeveral = roundUp(std::max({kSumBytes + ofSeveral, attentionOfAll}), 128);
+    ofOne = roundUp(std::max(sumBytes(1) + ofOne, attentionOfOne), 128);
+    ofSeveral = roundUp(std::max(sumBytes(kTileRows) + ofSeveral, attentionOfAll), 128);
     plan.scratchBytes = ofOne;
-    if (!planRing(std::max(kSumBytes + operandsWanted(), ofSeveral)))
+    if (!planRing(std::max(sumBytes(kTileRows) + operandsWanted(), ofSeveral)))
       return false;
     if (plan.scratchBytes + plan.lentStages * plan.stageBytes < ofSeveral) {
       plan.scratchBytes = std::max(ofOne, ofSeveral); // too few stages to lend
-      if (!planRing(kSumBytes + operandsWanted()))
+      if (!planRing(sumBytes(kTileRows) + operandsWanted()))
         return false;
     }
+    plan.manyRows = kTileRows;
     return plan.rowsPerPass <= kTileRows || planWide();
   }
 
   /// Passes of more than one row tile: as many of their rows at a time as leave the ring half of its stages, for the sums of a unit
   /// and three windows of activations, or two (device/Windows.cuh).
   bool planWide() {
-    const auto bytes = [](int64_t rows, int64_t windows) { return rows * (8 * kMostTiles * 8 * 4 + windows * 2 * 64); };
+    const auto bytes = [](int64_t rows, int64_t windows) { return unitSumBytes(rows) + windows * windowBytes(rows); };
     const int64_t spare = plan.profile.sharedBytes - plan.sharedBytes; // where the ring has all stages that it may have
     const int64_t most = std::max(plan.lentStages, plan.stages - std::max<int64_t>(2, plan.stages / 2)) * plan.stageBytes;
-    plan.wideRows = 32;
+    plan.wideRows = kRowStep;
     while (plan.wideRows < plan.rowsPerPass && plan.wideRows < plan.profile.wideRows)
       plan.wideRows *= 2;
-    while (plan.wideRows > 32 && bytes(plan.wideRows, 3) > plan.scratchBytes + most + spare)
+    while (plan.wideRows > kRowStep && bytes(plan.wideRows, 3) > plan.scratchBytes + most + spare)
       plan.wideRows /= 2;
     const int64_t least = bytes(plan.wideRows, 2), wanted = std::max(least, std::min(bytes(plan.wideRows, 3), plan.scratchBytes + most + spare));
     const int64_t more = roundUp(std::max<int64_t>(0, wanted - plan.scratchBytes - most), 128);
@@ -217,7 +188,7 @@ private:
     }
     // Windows are as large in a pass of fewer rows, which have more columns there; but a unit has fewer sums.
     const int64_t ofFew = plan.scratchBytes + plan.lentStages * plan.stageBytes, windows = bytes(plan.wideRows, 3) - bytes(plan.wideRows, 0);
-    for (int64_t rows = 32; rows <= plan.wideRows && bytes(rows, 0) + windows <= ofFew; rows *= 2)
+    for (int64_t rows = kRowStep; rows <= plan.wideRows && bytes(rows, 0) + windows <= ofFew; rows *= 2)
       plan.manyRows = rows;
     plan.wideLentStages = std::max(plan.lentStages, (std::max<int64_t>(0, wanted - plan.scratchBytes) + plan.stageBytes - 1) / plan.stageBytes);
     return true;
@@ -244,7 +215,7 @@ private:
   bool planRing(int64_t wanted) {
     const int64_t control = controlShared(module);
     const int64_t beside = control + plan.scratchBytes;
-    const int64_t fit = std::min<int64_t>(16, (plan.profile.sharedBytes - beside) / plan.stageBytes);
+    const int64_t fit = std::min<int64_t>(kMostStages, (plan.profile.sharedBytes - beside) / plan.stageBytes);
     plan.stages = plan.knobs.ring ? plan.knobs.ring : fit;
     if (fit < 2) {
       const Operation *cause = module.find(Op::Param, control > plan.scratchBytes ? "slots" : "rows_per_pass");

@@ -2,14 +2,17 @@
 #ifndef MEGALITH_LIB_PLAN_LAYOUT_H
 #define MEGALITH_LIB_PLAN_LAYOUT_H
 
+#include "device/Shape.h"
 #include "megalith/Plan/Plan.h"
 
 namespace megalith::plan {
 
-inline int64_t roundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+using namespace shape;
 
-/// Tiles of a group, at most (kMostTiles of Stream.cuh).
-constexpr int64_t kMostTiles = 2;
+/// The numbers of an attention.
+inline shape::Attention shapeOf(const ir::Operation &attention) {
+  return {attention.get<ir::attr::heads>(), attention.get<ir::attr::kv_heads>(), attention.get<ir::attr::dim>()};
+}
 
 /// Behind the plan of phases and matrices: lays matrices and vectors into the stream, buffers into a row's
 /// record, tagged words, and a CTA's shared memory. Reports Diag::PlanShared when that has no room.

@@ -63,10 +63,10 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
     int64_t *target;
     int64_t low, high;
   } integers[] = {{"ctas", &knobs.ctas, 1, 1024},
-                  {"ring", &knobs.ring, 2, 16},
+                  {"ring", &knobs.ring, 2, kMostStages},
                   {"flight", &knobs.flight, 1, 16},
-                  {"operands", &knobs.operands, 4096, 131072},
-                  {"chunk", &knobs.chunk, 4096, 65536},
+                  {"operands", &knobs.operands, kBlockBytes, 131072},
+                  {"chunk", &knobs.chunk, kBlockBytes, 65536},
                   {"spare", &knobs.spare, 0, 1},
                   {"stamps", &knobs.stamps, 0, 1},
                   {"wide", &knobs.wide, 0, 2}};
@@ -88,6 +88,10 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
   return false;
 }
 
+int64_t Matrix::sets() const { return setsOf(groups); }
+int64_t Matrix::units() const { return unitParts ? unitsOf(groups, unitParts) : 0; }
+int64_t Matrix::chunkBytes() const { return shape::chunkBytes(group, chunkBlocks); }
+
 namespace {
 
 class Planner {
@@ -104,9 +108,8 @@ public:
                                models.size()));
       return false;
     }
-    // Control.cuh keeps a slot's gauges of a tick as bits of one word.
-    if (auto gauges = module.all(Op::Gauge); gauges.size() > 32)
-      return unsupported(*gauges[32], fmt::format("{} traced gauges; 32 at most", gauges.size()));
+    if (auto gauges = module.all(Op::Gauge); gauges.size() > kMostGauges)
+      return unsupported(*gauges[kMostGauges], fmt::format("{} traced gauges; {} at most", gauges.size(), kMostGauges));
     const Operation &model = *models[0];
     plan.model = model.name;
     plan.rowsPerPass = module.param("rows_per_pass");
@@ -406,13 +409,12 @@ private:
     return true;
   }
 
-  /// A thread keeps so many results of a row (kRowScalars of Operand.cuh).
+  /// A thread keeps so many results of a row.
   bool checkReductions(const Operation &op) {
-    constexpr int most = 4;
     int reductions = 0;
     for (const Operation &inner : op.region().ops)
-      if ((inner.op == Op::ReduceSum || inner.op == Op::ReduceMax) && ++reductions > most)
-        return unsupported(inner, fmt::format("more than {} norms or reductions in front of one product", most));
+      if ((inner.op == Op::ReduceSum || inner.op == Op::ReduceMax) && ++reductions > kRowScalars)
+        return unsupported(inner, fmt::format("more than {} norms or reductions in front of one product", kRowScalars));
     return true;
   }
 
@@ -521,12 +523,12 @@ private:
         range.pairing = Pairing::Adjacent;
         range.pairs = (shape[0] + 1) / 2;
       }
-      pairs += roundUp(range.pairs, 4);
+      pairs += roundUp(range.pairs, kPairsOfTile);
       m.ranges.push_back(range);
     }
-    m.kPadded = roundUp(m.k, 256);
-    m.blocks = m.kPadded / 256;
-    int64_t tiles = pairs / 4, best = INT64_MAX;
+    m.kPadded = paddedColumns(m.k);
+    m.blocks = m.kPadded / kColumnsOfWarps;
+    int64_t tiles = pairs / kPairsOfTile, best = INT64_MAX;
     // The group that leaves the slowest CTA the least work; among equals the larger.
     for (int64_t group = kMostTiles; group >= 1; --group) {
       int64_t work = ((tiles + group - 1) / group + plan.ctas - 1) / plan.ctas * group;
@@ -537,9 +539,9 @@ private:
     }
     m.groups = (tiles + m.group - 1) / m.group;
     m.chunkBlocks = 1;
-    while (m.chunkBlocks < 4 && m.chunkBlocks * 2 * m.group * 4096 <= plan.knobs.chunk && m.blocks % (m.chunkBlocks * 2) == 0)
+    while (m.chunkBlocks < kMostChunkBlocks && 2 * m.chunkBytes() <= plan.knobs.chunk && m.blocks % (m.chunkBlocks * 2) == 0)
       m.chunkBlocks *= 2;
-    m.bytes = m.groups * m.blocks * m.group * 4096;
+    m.bytes = matrixBytes(m.groups, m.blocks, m.group);
     if (plan.rowsPerPass > kTileRows)
       planUnits(m);
     phase.matrix = plan.matrices.size();
@@ -551,7 +553,7 @@ private:
   /// through memory.
   void planUnits(Matrix &m) {
     const auto rounds = [&](int64_t units) { return (units + plan.ctas - 1) / plan.ctas; };
-    m.unitParts = rounds(m.sets()) * 8 * 3 <= rounds(m.sets() * 8) * 4 ? 8 : 1;
+    m.unitParts = rounds(m.sets()) * kParts * 3 <= rounds(m.sets() * kParts) * 4 ? kParts : 1;
     m.firstUnitCta = nextFirstUnit;
     nextFirstUnit = (nextFirstUnit + m.units()) % plan.ctas;
   }

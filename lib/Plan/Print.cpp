@@ -1,4 +1,4 @@
-#include "megalith/Plan/Plan.h"
+#include "Layout.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -78,12 +78,12 @@ std::string print(const Plan &plan) {
   out += "\n";
   out += "matrices (in stream order)\n";
   for (const Matrix &m : plan.matrices) {
-    int64_t tiles = m.groups * m.group;
+    const int64_t tiles = m.tiles();
     const int64_t ctas = plan.ctas - m.firstCta, rounds = (m.groups + ctas - 1) / ctas;
     out += fmt::format("  {:<24} k {} (padded {}), {} groups of {} tiles, {} chunks of {} bytes each, "
                        "balance {:.1f} %",
                        m.name, m.k, m.kPadded, m.groups, m.group, m.blocks / m.chunkBlocks,
-                       m.group * m.chunkBlocks * 4096,
+                       m.chunkBytes(),
                        100.0 * tiles / (rounds * m.group * ctas));
     if (m.layers)
       out += fmt::format(", {} layers", m.layers);
@@ -91,7 +91,7 @@ std::string print(const Plan &plan) {
     const int64_t unitsEach = (m.units() + plan.ctas - 1) / plan.ctas; // at most
     if (m.unitParts)
       out += fmt::format("    of more than {} rows: {} units of {} groups and {}, first cta {}, balance {:.1f} %\n", kTileRows,
-                         m.units(), 8, m.unitParts == 8 ? "all columns" : "an eighth of the columns", m.firstUnitCta,
+                         m.units(), kParts, m.unitParts == kParts ? "all columns" : "an eighth of the columns", m.firstUnitCta,
                          100.0 * m.units() / (unitsEach * plan.ctas));
     for (const PairRange &r : m.ranges) {
       out += fmt::format("    pairs {}..{} {} of {}", r.pairBegin, r.pairBegin + r.pairs, pairingName(r.pairing),

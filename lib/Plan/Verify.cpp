@@ -1,4 +1,4 @@
-#include "megalith/Plan/Plan.h"
+#include "Layout.h"
 #include "llvm/ADT/STLExtras.h"
 #include <set>
 
@@ -53,18 +53,18 @@ private:
 
   bool checkMatrices() {
     for (const Matrix &m : plan.matrices) {
-      if (m.group * m.chunkBlocks * 4096 > plan.stageBytes || m.blocks % m.chunkBlocks)
+      if (m.chunkBytes() > plan.stageBytes || m.blocks % m.chunkBlocks)
         return fail(fmt::format("chunks of `{}` do not fit the ring", m.name), m.loc);
       int64_t pairs = 0;
       for (const PairRange &r : m.ranges) {
-        if (r.pairBegin % 4 || r.pairBegin < pairs)
+        if (r.pairBegin % kPairsOfTile || r.pairBegin < pairs)
           return fail(fmt::format("pairs of `{}` are not laid out in tiles", r.weight), m.loc);
         pairs = r.pairBegin + r.pairs;
       }
-      if (pairs > m.groups * m.group * 4)
+      if (pairs > m.tiles() * kPairsOfTile)
         return fail(fmt::format("`{}` has more rows than its tiles", m.name), m.loc);
       if ((m.unitParts != 0) != (plan.rowsPerPass > kTileRows) || (m.unitParts == 1) != (m.partsEdge >= 0) ||
-          (m.unitParts != 0 && m.unitParts != 1 && m.unitParts != 8) || m.firstUnitCta >= plan.ctas)
+          (m.unitParts != 0 && m.unitParts != 1 && m.unitParts != kParts) || m.firstUnitCta >= plan.ctas)
         return fail(fmt::format("`{}` has no units for the rows of a pass", m.name), m.loc);
     }
     return true;
@@ -76,17 +76,17 @@ private:
       int64_t begin, bytes, alignment;
       std::string what;
     };
-    std::vector<Range> ranges = {{plan.bestOffset, plan.rowsPerPass * plan.ctas * 16, 16, "the logits' maxima"},
+    std::vector<Range> ranges = {{plan.bestOffset, bestBytes(plan.rowsPerPass, plan.ctas), 16, "the logits' maxima"},
                                  {plan.sumsOffset, plan.sumsBytes, 16, "the sums of attention"},
                                  {plan.wideSumsOffset, plan.wideUnits * plan.wideUnitBytes, 16, "the sums of attention of many rows of a slot"}};
     for (const Matrix &m : plan.matrices)
       if (m.unitParts == 1) {
-        ranges.push_back({m.partsOffset, m.units() * 8 * m.group * kMaxRows * 32, 16, fmt::format("the sums of `{}`", m.name)});
+        ranges.push_back({m.partsOffset, m.units() * unitPartBytes(m.group), 16, fmt::format("the sums of `{}`", m.name)});
         ranges.push_back({m.partsDone, m.sets() * 4, 4, fmt::format("the counters of `{}`", m.name)});
       }
     for (const Buffer &b : plan.buffers)
       if (b.windows) {
-        const int64_t least = (b.columns + 255) / 256 * 512 * kMaxRows * (b.columns % 256 ? 2 : 1);
+        const int64_t least = imageBytes(b.columns);
         if (b.imageBytes < least)
           return fail(fmt::format("the image of `{}` has {} bytes of {}", b.name, b.imageBytes, least), {});
         ranges.push_back({b.imageOffset, b.instances * b.imageBytes, 128, fmt::format("the images of `{}`", b.name)});
@@ -94,7 +94,7 @@ private:
       }
     llvm::erase_if(ranges, [](const Range &r) { return r.bytes == 0; });
     llvm::sort(ranges, [](const Range &a, const Range &b) { return a.begin < b.begin; });
-    int64_t end = (1 + 2 * plan.rowsPerPass) * 16; // words of the pass and its rows
+    int64_t end = passBytes(plan.rowsPerPass);
     std::string before = "the words of the pass";
     for (const Range &r : ranges) {
       if (r.begin < end)
@@ -111,10 +111,10 @@ private:
 
   /// Room for a unit's sums and two windows behind them in a pass of any number of rows: as of Windows of device/Windows.cuh.
   bool checkWindows() {
-    for (int64_t rows = 32; rows <= plan.wideRows; rows *= 2) {
+    for (int64_t rows = kRowStep; rows <= plan.wideRows; rows *= 2) {
       const int64_t lent = rows > plan.manyRows ? plan.wideLentStages : plan.lentStages;
-      const int64_t room = plan.scratchBytes + lent * plan.stageBytes - 8 * kMostTiles * 8 * 4 * rows;
-      if (room < 2 * 2 * 64 * plan.wideRows)
+      const int64_t room = plan.scratchBytes + lent * plan.stageBytes - unitSumBytes(rows);
+      if (room < 2 * windowBytes(plan.wideRows))
         return fail(fmt::format("passes of {} rows have {} bytes for windows of {} rows", rows, room, plan.wideRows), {});
     }
     return true;

@@ -21,21 +21,32 @@ static const float *widen(const Matrix &m, int64_t r, int64_t columns,
   return scratch.data();
 }
 
-static float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
-
-static float gelu(float x) {
-  return 0.5f * x * (1.0f + std::erf(x * std::numbers::sqrt2_v<float> * 0.5f));
-}
-
+/// The operations of Elementwise.def on one value, under the names that they have in device code.
+namespace scalar {
+static float add(float a, float b) { return a + b; }
+static float sub(float a, float b) { return a - b; }
+static float mul(float a, float b) { return a * b; }
+static float div(float a, float b) { return a / b; }
+static float maximum(float a, float b) { return std::fmax(a, b); }
+static float minimum(float a, float b) { return std::fmin(a, b); }
+static float neg(float a) { return -a; }
+static float toBf16(float a) { return roundToBf16(a); }
+static float silu(float a) { return a / (1.0f + std::exp(-a)); }
+static float gelu(float x) { return 0.5f * x * (1.0f + std::erf(x * std::numbers::sqrt2_v<float> * 0.5f)); }
 /// The tanh form of Hendrycks and Gimpel, https://arxiv.org/abs/1606.08415.
 static float geluTanh(float x) {
   constexpr float root = 0.7978845608028654f; // sqrt(2 / pi)
   float inner = root * (x + 0.044715f * x * x * x);
   return 0.5f * x * (1.0f + std::tanh(inner));
 }
-
+static float relu(float a) { return std::fmax(a, 0.0f); }
 /// log(1 + exp(x)), written so that exp cannot overflow.
 static float softplus(float x) { return std::fmax(x, 0.0f) + std::log1p(std::exp(-std::fabs(x))); }
+static float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
+static float hyperbolicTangent(float a) { return std::tanh(a); }
+static float exponential(float a) { return std::exp(a); }
+static float reciprocalSqrt(float a) { return 1.0f / std::sqrt(a); }
+} // namespace scalar
 
 Matrix TensorModel::elementwise(const ir::Operation &op) {
   bool perRow = false;
@@ -65,57 +76,15 @@ Matrix TensorModel::elementwise(const ir::Operation &op) {
     }
   };
   switch (op.op) {
-  case Op::Add:
-    binary([](float a, float b) { return a + b; });
+#define ELEMENTWISE1(Id, function)                                                                 \
+  case Op::Id:                                                                                     \
+    unary([](float a) { return scalar::function(a); });                                            \
     break;
-  case Op::Sub:
-    binary([](float a, float b) { return a - b; });
+#define ELEMENTWISE2(Id, function)                                                                 \
+  case Op::Id:                                                                                     \
+    binary([](float a, float b) { return scalar::function(a, b); });                               \
     break;
-  case Op::Mul:
-    binary([](float a, float b) { return a * b; });
-    break;
-  case Op::Div:
-    binary([](float a, float b) { return a / b; });
-    break;
-  case Op::Max:
-    binary([](float a, float b) { return std::fmax(a, b); });
-    break;
-  case Op::Min:
-    binary([](float a, float b) { return std::fmin(a, b); });
-    break;
-  case Op::Neg:
-    unary([](float a) { return -a; });
-    break;
-  case Op::Round:
-    unary(roundToBf16);
-    break;
-  case Op::Silu:
-    unary([](float a) { return a / (1.0f + std::exp(-a)); });
-    break;
-  case Op::Gelu:
-    unary(gelu);
-    break;
-  case Op::GeluTanh:
-    unary(geluTanh);
-    break;
-  case Op::Relu:
-    unary([](float a) { return std::fmax(a, 0.0f); });
-    break;
-  case Op::Softplus:
-    unary(softplus);
-    break;
-  case Op::Sigmoid:
-    unary(sigmoid);
-    break;
-  case Op::Tanh:
-    unary([](float a) { return std::tanh(a); });
-    break;
-  case Op::Exp:
-    unary([](float a) { return std::exp(a); });
-    break;
-  case Op::Rsqrt:
-    unary([](float a) { return 1.0f / std::sqrt(a); });
-    break;
+#include "megalith/IR/Elementwise.def"
   default:
     throw NotExecutable(fmt::format("`{}` is not a tensor operation",
                                     ir::mnemonic(op.op).str()));

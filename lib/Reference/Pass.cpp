@@ -125,7 +125,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
       auto position = static_cast<int32_t>(r.kv[pool].len + i);
       auto before = static_cast<int32_t>(pass.rows.size()) - 1;
       pass.rows.push_back({slot, r.call.feed[i], position, position, position + 1,
-                           i == 0 ? -1 : before, flags, -1});
+                           i == 0 ? -1 : before, flags, RowNotWanted});
     }
   }
 
@@ -160,7 +160,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
       if (!(row.flags & RowWantsLogits))
         continue;
       argmax.push_back(row.result);
-      nan |= row.result == -2;
+      nan |= row.result == RowIsNan;
       if (options.keepLogits) {
         if (i == 0)
           r.logits.clear();

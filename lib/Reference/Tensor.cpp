@@ -51,7 +51,7 @@ static int32_t lowestArgmax(const float *line, int64_t columns) {
   int32_t best = 0;
   for (int64_t c = 0; c < columns; ++c) {
     if (std::isnan(line[c]))
-      return -2;
+      return RowIsNan;
     if (line[c] > line[best])
       best = static_cast<int32_t>(c);
   }

@@ -7,23 +7,9 @@ using namespace ir;
 
 bool isElementwise(Op op) {
   switch (op) {
-  case Op::Add:
-  case Op::Sub:
-  case Op::Mul:
-  case Op::Div:
-  case Op::Min:
-  case Op::Max:
-  case Op::Neg:
-  case Op::Round:
-  case Op::Silu:
-  case Op::Gelu:
-  case Op::GeluTanh:
-  case Op::Relu:
-  case Op::Softplus:
-  case Op::Sigmoid:
-  case Op::Tanh:
-  case Op::Exp:
-  case Op::Rsqrt:
+#define ELEMENTWISE1(Id, function) case Op::Id:
+#define ELEMENTWISE2(Id, function) case Op::Id:
+#include "megalith/IR/Elementwise.def"
     return true;
   default:
     return false;

@@ -939,17 +939,21 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 128) {
         const int j = pair - 0;
-        const int row = j / 16 * 32 + j % 16 + odd * 16;
-        return row < 256 ? weightAt(p, 8 + layer) + (long long)(row) * 256 : nullptr;
+        const int c0 = j / 16 * 32 + j % 16, c1 = c0 + 16;
+        const int row = odd ? c1 : c0;
+        return row < 256 ? weightAt(p, 8 + layer) + (long long)row * 256 : nullptr;
       } // wq
       if (pair >= 128 && pair < 192) {
         const int j = pair - 128;
-        const int row = j / 16 * 32 + j % 16 + odd * 16;
-        return row < 128 ? weightAt(p, 14 + layer) + (long long)(row) * 256 : nullptr;
+        const int c0 = j / 16 * 32 + j % 16, c1 = c0 + 16;
+        const int row = odd ? c1 : c0;
+        return row < 128 ? weightAt(p, 14 + layer) + (long long)row * 256 : nullptr;
       } // wk
       if (pair >= 192 && pair < 256) {
         const int j = pair - 192;
-        return 2 * j + odd < 128 ? weightAt(p, 20 + layer) + (long long)(2 * j + odd) * 256 : nullptr;
+        const int c0 = 2 * j, c1 = c0 + 1;
+        const int row = odd ? c1 : c0;
+        return row < 128 ? weightAt(p, 20 + layer) + (long long)row * 256 : nullptr;
       } // wv
       return nullptr;
     });
@@ -959,7 +963,9 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 128) {
         const int j = pair - 0;
-        return 2 * j + odd < 256 ? weightAt(p, 26 + layer) + (long long)(2 * j + odd) * 256 : nullptr;
+        const int c0 = 2 * j, c1 = c0 + 1;
+        const int row = odd ? c1 : c0;
+        return row < 256 ? weightAt(p, 26 + layer) + (long long)row * 256 : nullptr;
       } // wo
       return nullptr;
     });
@@ -969,10 +975,11 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 704) {
         const int j = pair - 0;
+        const int c0 = j;
         if (odd) {
-          return j < 704 ? weightAt(p, 44 + layer) + (long long)(j) * 256 : nullptr;
+          return c0 < 704 ? weightAt(p, 44 + layer) + (long long)c0 * 256 : nullptr;
         }
-        return j < 704 ? weightAt(p, 38 + layer) + (long long)(j) * 256 : nullptr;
+        return c0 < 704 ? weightAt(p, 38 + layer) + (long long)c0 * 256 : nullptr;
       } // gate
       return nullptr;
     });
@@ -982,7 +989,9 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 128) {
         const int j = pair - 0;
-        return 2 * j + odd < 256 ? weightAt(p, 50 + layer) + (long long)(2 * j + odd) * 704 : nullptr;
+        const int c0 = 2 * j, c1 = c0 + 1;
+        const int row = odd ? c1 : c0;
+        return row < 256 ? weightAt(p, 50 + layer) + (long long)row * 704 : nullptr;
       } // down
       return nullptr;
     });
@@ -992,7 +1001,9 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 130) {
         const int j = pair - 0;
-        return 2 * j + odd < 260 ? weightAt(p, 0) + (long long)(2 * j + odd) * 256 : nullptr;
+        const int c0 = 2 * j, c1 = c0 + 1;
+        const int row = odd ? c1 : c0;
+        return row < 260 ? weightAt(p, 0) + (long long)row * 256 : nullptr;
       } // head
       return nullptr;
     });

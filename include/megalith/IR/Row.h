@@ -1,27 +1,31 @@
-//===- Row.h - the contract between control and tensor code ---------------===//
+//===- Row.h - one row of a pass ------------------------------------------===//
 //
-// One row of a pass: one token of one request that is fed to a model. The same
-// eight words are used by the reference executor, emitted code and the trace.
+// A row is one token of one request that is fed to a model. The reference executor,
+// the kernel and the trace use these eight words. The kernel's compiler has no
+// system header, so this file includes none.
 //===----------------------------------------------------------------------===//
-#ifndef MEGALITH_IR_ROW_H
-#define MEGALITH_IR_ROW_H
-
-#include <cstdint>
+#pragma once
 
 namespace megalith {
 
 struct Row {
-  int32_t slot;     ///< slot whose page table this row uses
-  int32_t token;    ///< token id fed
-  int32_t position; ///< rope position
-  int32_t kvSlot;   ///< index below the slot's page table where this row's K and V go
-  int32_t visible;  ///< the row attends to keys [0, visible) on its own path
-  int32_t parent;   ///< row of this pass before it on its path; -1: the committed prefix
-  uint32_t flags;   ///< RowFlag bits
-  int32_t result;   ///< argmax token after the pass; -1: not wanted, -2: NaN among the logits
+  int slot;       ///< slot whose page table this row uses
+  int token;      ///< token id fed
+  int position;   ///< rope position
+  int kvSlot;     ///< index below the slot's page table where this row's K and V go
+  int visible;    ///< the row attends to keys [0, visible) on its own path
+  int parent;     ///< row of this pass before it on its path; -1: the committed prefix
+  unsigned flags; ///< RowFlag bits
+  int result;     ///< argmax token after the pass, or a RowResult. Results of other reducers will stand beside the rows.
 };
 
-enum RowFlag : uint32_t { RowWantsLogits = 1, RowIsDraft = 2 };
+enum RowFlag : unsigned { RowWantsLogits = 1, RowIsDraft = 2 };
+constexpr int kRowFlagBits = 2;
+
+/// What Row::result holds in place of a token.
+enum RowResult : int {
+  RowNotWanted = -1, ///< the row does not want logits
+  RowIsNan = -2,     ///< a NaN is among its logits
+};
 
 } // namespace megalith
-#endif

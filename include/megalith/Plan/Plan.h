@@ -80,8 +80,10 @@ struct Matrix {
   int64_t unitParts = 0, firstUnitCta = 0, partsOffset = 0, partsDone = 0;
   int partsEdge = -1;
 
-  int64_t sets() const { return (groups + 7) / 8; } ///< of eight groups
-  int64_t units() const { return unitParts ? sets() * (8 / unitParts) : 0; }
+  int64_t sets() const; ///< of eight groups
+  int64_t units() const;
+  int64_t tiles() const { return groups * group; }
+  int64_t chunkBytes() const;
 };
 
 /// Where the rows of a value stand. Within a pass every place is written once: there is
@@ -106,15 +108,6 @@ struct Place {
   int buffer;
   Instance instance;
 };
-
-/// Of a counter of CTAs: a line of its own.
-constexpr int64_t kCounterBytes = 128;
-/// Rows of a tile: operand A of an mma step; of a pass, at most.
-constexpr int64_t kTileRows = 16, kMaxRows = 128;
-/// Of a CTA: eight warps that consume, one that streams weights, one that brings activations (device/Types.cuh).
-constexpr int64_t kCtaThreads = 320;
-/// Sums of a unit of attention of many rows of a slot (kWideWords of device/WideAttention.cuh, of 256 threads), for 64 dims.
-constexpr int64_t kWideUnitBytes = 256 * 16 * 16;
 
 /// One step of all CTAs, with the grid edge behind it. A stream makes the operand of its products
 /// from what others stored, each CTA for itself. For more than one row that takes longer than
@@ -195,7 +188,7 @@ struct Plan {
   int passEdge;                     ///< the end of a pass
   int64_t lentStages;               ///< of the ring, that passes of several rows have as scratch too (Ring.cuh)
   int64_t wideRows = 0;             ///< that a product of more than one row tile takes at a time; 0: the plan has no such passes
-  int64_t manyRows = kTileRows;     ///< passes of more rows lend wideLentStages of the ring, others lentStages
+  int64_t manyRows = 0;             ///< passes of more rows lend wideLentStages of the ring, others lentStages
   int64_t wideLentStages = 0;
   int64_t mostUnits, sumsOffset, sumsBytes; ///< units of attention, and their sums in the tagged words
   int64_t wideUnits = 0, wideSumsOffset = 0; ///< the same of device/WideAttention.cuh; 0: the plan has no such attention

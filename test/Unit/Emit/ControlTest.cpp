@@ -1,6 +1,5 @@
 #include "ControlTesting.h"
 #include "../../../device/Abi.h"
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -389,16 +388,4 @@ TEST(RequestLayout, OffsetsFollowTheHeader) {
   EXPECT_EQ(json["calls"][0], "p.yaml:23");
   EXPECT_EQ(json["metrics"][0], "committed");
   EXPECT_EQ(json["gauges"][0]["name"], "size.block");
-}
-
-TEST(DeviceCode, FaultCodesAreThoseOfTheList) {
-  std::ifstream in(MEGALITH_SOURCE_DIR "/device/Control.cuh");
-  const std::string text((std::istreambuf_iterator<char>(in)), {});
-  const auto expect = [&](const char *name, int code) {
-    if (code != 0) {
-      EXPECT_NE(text.find("k" + std::string(name) + " = " + std::to_string(code) + ","), std::string::npos) << name;
-    }
-  };
-#define FAULT(Enum, Code, Name, Explanation) expect(#Enum, Code);
-#include "megalith/IR/Faults.def"
 }

@@ -9,10 +9,10 @@ static std::string messageOf(const std::string &json) {
 }
 
 TEST(Manifest, errorsSayWhatIsWrong) {
-  EXPECT_EQ(messageOf(R"({"abi": 0})"), "the manifest has ABI version 0, this runtime has 6; compile the pipeline "
+  EXPECT_EQ(messageOf(R"({"abi": 0})"), "the manifest has ABI version 0, this runtime has " + std::to_string(megalith::abi::kAbiVersion) + "; compile the pipeline "
                                         "again [manifest]");
   EXPECT_TRUE(messageOf("{").starts_with("the manifest cannot be read: "));
-  EXPECT_TRUE(messageOf(R"({"abi": 6})").find("the manifest has no `pipeline`") != std::string::npos);
+  EXPECT_TRUE(messageOf("{\"abi\": " + std::to_string(megalith::abi::kAbiVersion) + "}").find("the manifest has no `pipeline`") != std::string::npos);
 }
 
 TEST(Manifest, readsStrictly) {

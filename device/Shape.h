@@ -1,0 +1,241 @@
+//===- Shape.h - sizes that the plan and the kernel compute alike ---------===//
+//
+// The plan reserves memory, and the kernel uses it. Both compute the sizes here. lib/Plan
+// includes this file as host C++, device/Device.cuh includes it in the kernel. It has no
+// system header.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#ifdef __CUDACC__
+#define MEGALITH_SHAPE __device__ constexpr
+#else
+#define MEGALITH_SHAPE constexpr
+#endif
+
+namespace megalith::shape {
+
+template <class Number> MEGALITH_SHAPE Number ceilDiv(Number n, Number by) { return (n + by - 1) / by; }
+MEGALITH_SHAPE long long roundUp(long long n, long long to) { return ceilDiv(n, to) * to; }
+MEGALITH_SHAPE long long larger(long long a, long long b) { return a > b ? a : b; }
+
+// --- the CTA -------------------------------------------------------------------
+
+/// Consumer warps of a CTA. One more warp streams weights, and one brings the activations of
+/// passes of many rows (Windows.cuh). With nine warps one quarter of an SM has three already.
+/// So up to three more take no registers from the others.
+constexpr int kConsumerWarps = 8;
+constexpr int kConsumerThreads = kConsumerWarps * 32;
+constexpr int kCtaThreads = kConsumerThreads + 64;
+
+/// Stages of the ring of weights, at most.
+constexpr int kMostStages = 16;
+/// A counter of CTAs has a line of its own.
+constexpr int kCounterBytes = 128;
+
+// --- rows of a pass ------------------------------------------------------------
+
+/// Rows of a row tile: operand A of an mma step has so many.
+constexpr int kTileRows = 16;
+/// Rows of a pass, at most.
+constexpr int kMaxRows = 128;
+
+/// Bytes of the words that tell a pass to all CTAs: one word of the pass, two of each row (Pass.cuh).
+MEGALITH_SHAPE long long passBytes(long long rows) { return (1 + 2 * rows) * 16; }
+/// Bytes of the best logits: a word of each row and CTA (Rows.cuh).
+MEGALITH_SHAPE long long bestBytes(long long rows, long long ctas) { return rows * ctas * 16; }
+
+// --- matrices in the stream (Stream.cuh) ----------------------------------------
+
+/// A warp multiplies one eighth of the columns, in blocks of 32. A tile has 8 weight rows.
+constexpr int kBlockColumns = 32, kTileColumns = 8;
+/// Packed rows 2j and 2j + 1 are a pair: the two output columns that one thread receives together.
+constexpr int kPairsOfTile = kTileColumns / 2;
+/// Columns are padded to a multiple of this: a block of each warp.
+constexpr int kColumnsOfWarps = kConsumerWarps * kBlockColumns;
+/// Bytes of one tile in one block of one warp, and in one block of all warps.
+constexpr int kWarpBlockBytes = kTileColumns * kBlockColumns * 2;
+constexpr int kBlockBytes = kConsumerWarps * kWarpBlockBytes;
+/// Tiles of a group, at most.
+constexpr int kMostTiles = 2;
+/// Blocks of a warp in one chunk, at most.
+constexpr int kMostChunkBlocks = 4;
+
+MEGALITH_SHAPE long long paddedColumns(long long columns) { return roundUp(columns, kColumnsOfWarps); }
+MEGALITH_SHAPE long long chunkBytes(long long group, long long chunkBlocks) { return group * chunkBlocks * kBlockBytes; }
+MEGALITH_SHAPE long long matrixBytes(long long groups, long long blocks, long long group) {
+  return groups * blocks * group * kBlockBytes;
+}
+
+// --- products of one row tile (Operand.cuh, Product.cuh) ------------------------
+
+/// Groups whose sums are added over the warps together, at most.
+constexpr int kGroupsAtOnce = 4;
+/// Chunks that one row's warps take out of the ring at a time, at most: so many wait in registers
+/// while activations are awaited.
+constexpr int kChunksTaken = 4;
+/// Reductions in front of a product, at most.
+constexpr int kRowScalars = 4;
+
+/// Floats of one warp in one of the two buffers of partial sums: tiles x rows x 8. A pass of one row
+/// sums several groups at a time. A pass of several rows sums one.
+MEGALITH_SHAPE int sumFloats(int rows) {
+  return (rows == 1 ? kGroupsAtOnce * kMostTiles : kMostTiles * kTileRows) * kTileColumns;
+}
+/// Bytes of both buffers.
+MEGALITH_SHAPE int sumBytes(int rows) { return 2 * kConsumerWarps * sumFloats(rows) * 4; }
+/// Bytes of so many blocks of an operand of `rows` rows, of all warps.
+MEGALITH_SHAPE long long operandBytes(long long blocks, long long rows) { return blocks * kColumnsOfWarps * 2 * rows; }
+
+// --- products of more rows (WideProduct.cuh, Windows.cuh) -----------------------
+
+/// Parts of a matrix's columns: the eighths of the sum tree. A set has so many groups, too.
+constexpr int kParts = 8;
+static_assert(kParts == kConsumerWarps);
+
+MEGALITH_SHAPE int setsOf(int groups) { return ceilDiv(groups, kParts); }
+MEGALITH_SHAPE int unitsOf(int groups, int unitParts) { return setsOf(groups) * (kParts / unitParts); }
+
+/// Such a pass processes 32, 64 or 128 rows at a time: 1, 2 or 4 row steps.
+constexpr int kRowStep = 32;
+MEGALITH_SHAPE int stepsOf(int rows) { return rows <= kRowStep ? 1 : rows <= 2 * kRowStep ? 2 : 4; }
+
+/// Bytes of a unit's partial sums in shared memory.
+MEGALITH_SHAPE int unitSumBytes(int rows) { return kParts * kMostTiles * kTileColumns * rows * 4; }
+/// Bytes of the partial sums of one unit of one eighth, in memory.
+MEGALITH_SHAPE int unitPartBytes(int group) { return kParts * group * kTileColumns * kMaxRows * 4; }
+/// Bytes of a block of 32 columns in a window, and of a window: two such blocks.
+MEGALITH_SHAPE int windowBlockBytes(int rows) { return rows * kBlockColumns * 2; }
+MEGALITH_SHAPE int windowBytes(int rows) { return 2 * windowBlockBytes(rows); }
+/// Bytes of an instance of an operand as windows need it. Columns behind the last one are zero from the
+/// begin. So where there are such columns, each number of row steps has a place of its own.
+MEGALITH_SHAPE long long imageBytes(long long columns) {
+  return paddedColumns(columns) * 2 * kMaxRows * (columns % kColumnsOfWarps ? 2 : 1);
+}
+
+// --- attention (AttentionPlan.cuh) ----------------------------------------------
+
+/// A round has 256 positions. A block has 64: eight of each warp.
+constexpr int kRound = 256, kBlockKeys = 64, kRoundBlocks = kRound / kBlockKeys;
+/// Pairs of a row and a query head of a tile; of a wide tile, 16 of each warp.
+constexpr int kTilePairs = 16, kWidePairs = kTilePairs * kConsumerWarps;
+/// Ranges of a tile, at most: more would not fit where they are put together.
+constexpr int kMostRanges = 256;
+/// Units beyond one of each tile, for each CTA; and units of wide tiles.
+constexpr int kSplitUnits = 4, kWideUnits = 8;
+
+struct Attention {
+  long long heads, kvHeads, dim;
+
+  MEGALITH_SHAPE long long group() const { return heads / kvHeads; } ///< query heads of a KV head
+  MEGALITH_SHAPE long long headsOfTile() const { return group() < kTilePairs ? group() : kTilePairs; }
+  MEGALITH_SHAPE long long slices() const { return ceilDiv(group(), headsOfTile()); } ///< of a group's heads
+  MEGALITH_SHAPE long long tilesOfRows() const { return kvHeads * slices(); }         ///< that the same rows make
+  MEGALITH_SHAPE long long keyPieces() const { return ceilDiv(dim, 32ll); }  ///< of 32 dims, 8 to a lane
+  MEGALITH_SHAPE long long valueSlabs() const { return ceilDiv(dim, 64ll); } ///< of 64 dims, 8 to a lane
+  MEGALITH_SHAPE long long rowBytes() const { return 2 * dim; }
+  /// Blocks of keys that a lane has in registers.
+  MEGALITH_SHAPE long long batch() const { return dim <= 64 ? 4 : dim <= 128 ? 2 : 1; }
+  /// Positions whose keys, or values, one stage of the ring takes.
+  MEGALITH_SHAPE long long keysOfChunk(long long stageBytes) const {
+    long long keys = kBlockKeys * batch();
+    while (keys * rowBytes() > stageBytes)
+      keys /= 2;
+    return keys;
+  }
+  /// A stage holds the keys of 32 positions at least.
+  MEGALITH_SHAPE long long leastStageBytes() const { return 32 * rowBytes(); }
+
+  // Scratch of a tile. Queries are bf16; their rows lie apart so that no two lanes meet in a bank.
+  // Behind them stand maxima and sums of the leaves of two rounds, then the leaves' outputs, then keys
+  // and values of the pass's own rows. The outputs are those of 8 pairs and 64 dims at a time. Of one
+  // row they are those of all pairs and dims and of two rounds, where that is not much.
+  static constexpr int outputStride = 64;
+  MEGALITH_SHAPE long long queryStride() const { return keyPieces() * 64 + (keyPieces() % 2 ? 0 : 64); }
+  MEGALITH_SHAPE long long outputsOfRow() const { return kConsumerWarps * headsOfTile() * outputStride; } ///< floats of 64 dims
+  MEGALITH_SHAPE long long outputsOfRound() const { return valueSlabs() * outputsOfRow(); }
+  /// Of one row the leaves of a round are added up beside the scores of the next one.
+  MEGALITH_SHAPE bool deferred() const { return headsOfTile() <= 8 && 2 * outputsOfRound() * 4 <= 20480; }
+  /// So many units get their queries and own rows together, where deferred(). Between two of them no CTA
+  /// waits for what is far away.
+  MEGALITH_SHAPE long long together() const { return headsOfTile() <= 4 ? 4 : 2; }
+  /// Where these begin, in bytes, in a pass of at most `rows` rows.
+  struct Scratch {
+    long long sumsOfRound; ///< floats
+    long long maxima, weights, outputs, ownKeys, ownValues, end;
+  };
+  MEGALITH_SHAPE Scratch scratch(long long rows) const {
+    const bool one = rows == 1 && deferred();
+    const long long ownRows = one ? together() : rows;
+    Scratch s{};
+    s.sumsOfRound = (one ? 8 : kTilePairs) * kConsumerWarps;
+    s.maxima = (one ? together() * headsOfTile() : kTilePairs) * queryStride();
+    s.weights = s.maxima + 2 * s.sumsOfRound * 4;
+    s.outputs = s.weights + 2 * s.sumsOfRound * 4;
+    s.ownKeys = s.outputs + (one ? 2 * outputsOfRound() : kConsumerWarps * 8 * outputStride) * 4;
+    s.ownValues = s.ownKeys + ownRows * rowBytes();
+    s.end = s.ownValues + ownRows * rowBytes();
+    return s;
+  }
+  /// Of mergeRanges, instead of all these.
+  MEGALITH_SHAPE long long nodeBytes() const { return kMostRanges / 8 * (dim + 2) * 4; }
+  MEGALITH_SHAPE long long scratchBytes(long long rows) const { return larger(scratch(rows).end, nodeBytes()); }
+
+  /// Units of a pass, at most; and bytes of the partial sums of one: o, m and z of each pair, in words with a tag.
+  MEGALITH_SHAPE long long mostUnits(long long rows, long long ctas) const { return kSplitUnits * ctas + rows * tilesOfRows(); }
+  MEGALITH_SHAPE long long unitBytes() const { return 8 * kTilePairs * (dim + 2); }
+};
+
+/// Attention of many rows of a slot (WideAttention.cuh).
+struct WideAttention {
+  Attention of;
+
+  /// Keys of a round as fragments of the mma steps: [eight keys][32 dims][lane].
+  MEGALITH_SHAPE long long keyBytes() const { return kRound / 8 * of.keyPieces() * 512; }
+  /// Values of a leaf, of a slab: [step 2][two columns of B, of eight][lane].
+  static constexpr int leafBytes = 2 * 4 * 512;
+  /// Each warp notes the first value that is not finite.
+  static constexpr int spoiledBytes = kConsumerWarps * 4;
+  /// Outputs of a thread, of each of its two pairs: dims 16t to 16t + 15 of a slab.
+  static constexpr int outputs = 16;
+  /// Of a unit of several rounds: what a thread has of the rounds before for each pair, in words of 16 bytes.
+  static constexpr int kept = outputs / 4 + 1;
+  static constexpr int stateBytes = kConsumerThreads * 2 * kept * 16;
+  /// Words of a lane in a unit's parts, of a slab: [pair 2][two dims 8].
+  static constexpr int words = 16;
+
+  MEGALITH_SHAPE long long leastBytes() const { return keyBytes() + spoiledBytes + leafBytes; }
+  /// Whether a thread has registers for it, and the CTA shared memory. `room`: bytes of scratch. `left`:
+  /// stages that the ring keeps; they hold the values of a round.
+  MEGALITH_SHAPE bool fits(long long room, long long stageBytes, long long left) const {
+    if (of.dim > 128 || room < leastBytes())
+      return false;
+    const long long keys = of.keysOfChunk(stageBytes);
+    return keys >= kBlockKeys && kRound / keys <= left;
+  }
+  /// Levels above rounds that its ranges may have.
+  MEGALITH_SHAPE long long levels(long long room) const { return of.valueSlabs() == 1 && room >= leastBytes() + stateBytes; }
+  MEGALITH_SHAPE long long unitBytes() const { return of.valueSlabs() * words * kConsumerThreads * 16; }
+};
+
+// --- control (Control.cuh) ------------------------------------------------------
+
+/// Tokens of a slot that control keeps in shared memory, of each kind. A way to the L2 cache and back takes
+/// longer than what is computed with them.
+MEGALITH_SHAPE int tokensAtHand(long long slots) { return slots <= 64 ? 9 : 1; }
+MEGALITH_SHAPE int eosAtHand(long long slots) { return slots <= 64 ? 4 : 1; }
+/// Descriptors of seated requests stand in shared memory when they take no more than this.
+constexpr int kSeatBytes = 1584;
+/// Gauges of a slot are bits of one word.
+constexpr int kMostGauges = 32;
+
+/// Bytes of shared memory beside ring and scratch, at most: the launch's parameters, PassShared, RingShared,
+/// GridEdges and the warps' places with the gaps between them; seats; and control's words of each slot. The
+/// emitted source asserts that it suffices. `promises`: pages are promised, a word of each slot.
+MEGALITH_SHAPE long long controlBytes(long long slots, long long gauges, bool promises) {
+  const long long words = 21 + tokensAtHand(slots) + eosAtHand(slots) + larger(1, gauges) + (promises ? 1 : 0);
+  return 11088 + kSeatBytes + 4 * words * slots;
+}
+
+} // namespace megalith::shape
+
+#undef MEGALITH_SHAPE
