@@ -137,14 +137,12 @@ template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, b
   for (int i = 0; i < ofLane; ++i)
     longest = max(longest, visible[i] = 32 * i < groups ? visibleOf(32 * i + lane) : 0);
   // How long the CTAs should take: on average, and at least a whole unit. A unit begins and ends, which is half a round; parts
-  // are put together in a few of these. Wide tiles take longer, as was measured: for a round, for a unit, and for the parts.
+  // are put together in a few of these. Wide tiles take longer; the plan says how much.
   int best = kNoTime, all = 0;
 #pragma unroll
   for (int d = 16; d; d /= 2)
     longest = max(longest, __shfl_xor_sync(~0u, longest, d));
   const int rounds = (longest + S::round - 1) / S::round, levels = wide ? A::wideLevels : S::levels();
-  constexpr bool isLong = S::dim > 64; // a head
-  constexpr int wideRound = isLong ? 95 : 55, wideUnit = isLong ? 20 : 22, wideParts = isLong ? 20 : 40;
 #pragma unroll 1
   for (int level = 0;; ++level) {
     const int size = S::round << 3 * level;
@@ -170,7 +168,7 @@ template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, b
     // There is no room for their sums.
     tooMany |= wide ? ranges * S::tilesOfRows > A::wideUnits : (ranges - groups) * S::tilesOfRows > kSplitUnits * ctas;
     const int average = ((2 * all + ranges) * S::tilesOfRows + ctas - 1) / ctas, ofUnit = min(1 << 3 * level, rounds);
-    const int time = wide ? (ranges * S::tilesOfRows + ctas - 1) / ctas * (wideRound * ofUnit + wideUnit) + wideParts
+    const int time = wide ? (ranges * S::tilesOfRows + ctas - 1) / ctas * (A::wideRound * ofUnit + A::wideUnit) + A::wideParts
                           : 10 * (max(average, 2 * ofUnit + 1) + (ranges > groups ? 4 : 0));
     if (time < best && (!tooMany || (!wide && level == levels))) {
       best = time;

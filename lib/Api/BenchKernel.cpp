@@ -37,7 +37,7 @@ void tools::makeRoom(Program &program, int64_t batch, int64_t positions) {
 
 static int64_t streamedBytes(const plan::Plan &plan) {
   int64_t bytes = 0;
-  for (const plan::Matrix &m : plan.matrices)
+  for (const plan::Matrix &m : plan.models[0].matrices)
     for (const plan::PairRange &r : m.ranges)
       bytes += 2 * r.columns * m.k * (r.second.empty() ? 1 : 2) * std::max<int64_t>(1, m.layers);
   return bytes;

@@ -17,7 +17,7 @@ void TensorEmitter::declareWeights(const Group &group) {
     if ((op.op != Op::WeightGet && op.op != Op::Embed) || !done.insert(op.name).second)
       continue;
     if (op.op == Op::WeightGet) {
-      const plan::Vector &v = plan.vectorOf(op.name);
+      const plan::Vector &v = planned.vectorOf(op.name);
       w.line("const WeightVector<{}> {}{{{}}};", v.length, names.weights.at(op.name), vectorAddress(v));
       continue;
     }
@@ -67,15 +67,15 @@ std::vector<TensorEmitter::Sink> TensorEmitter::sinks(const Group &group, const 
       out.push_back({inner.operands[0], "keys", false, inner.loc});
       out.push_back({inner.operands[1], "values", false, inner.loc});
       const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
-      out.push_back({inner.operands[0], placeExpr({plan.newKeys, instance}), false, inner.loc});
-      out.push_back({inner.operands[1], placeExpr({plan.newValues, instance}), false, inner.loc});
+      out.push_back({inner.operands[0], placeExpr({planned.newKeys, instance}), false, inner.loc});
+      out.push_back({inner.operands[1], placeExpr({planned.newValues, instance}), false, inner.loc});
     }
     if (inner.op == Op::ArgMax)
       out.push_back({inner.operands[0], "", true, inner.loc});
   }
   for (auto [result, yielded] : llvm::zip(op.results, group.region.ops.back().operands)) {
-    auto it = plan.placeOf.find(result.id);
-    if (it != plan.placeOf.end())
+    auto it = planned.placeOf.find(result.id);
+    if (it != planned.placeOf.end())
       out.push_back({yielded, storeExpr(it->second), false, op.loc});
   }
   return out;
@@ -103,7 +103,7 @@ void TensorEmitter::emitSinkDeclarations(const Group &group) {
 
 void TensorEmitter::emitMap(const plan::Phase &phase) {
   const Operation &op = *phase.op;
-  Group group(module, plan, names, op.region());
+  Group group(module, planned, names, op.region());
   declareWeights(group);
   emitSinkDeclarations(group);
   std::vector<Sink> open = sinks(group, op);
@@ -115,9 +115,9 @@ void TensorEmitter::emitMap(const plan::Phase &phase) {
 }
 
 void TensorEmitter::emitOperand(const plan::Phase &phase) {
-  Group group(module, plan, names, phase.op->region());
+  Group group(module, planned, names, phase.op->region());
   declareWeights(group);
-  emitMapChain(group, Sink{operandOf(group, plan.matrices[phase.matrix]), storeExpr(phase.to), false, phase.op->loc}, true);
+  emitMapChain(group, Sink{operandOf(group, planned.matrices[phase.matrix]), storeExpr(phase.to), false, phase.op->loc}, true);
 }
 
 Value TensorEmitter::operandOf(const Group &group, const plan::Matrix &m) {

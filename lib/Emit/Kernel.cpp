@@ -28,7 +28,7 @@ static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan
   }
   w.comment("params   " + params);
   w.comment(fmt::format("plan     {}: {} CTAs of {} warps, a ring of {} x {} bytes", plan.profile.name, plan.ctas, shape::kCtaThreads / 32,
-                        plan.stages, plan.stageBytes));
+                        plan.ring.stages, plan.ring.stageBytes));
   w.line("//");
   w.comment("Reading order: the request and its states, one function per stage, the model's segments, and the "
             "resident loop last.");
@@ -40,18 +40,19 @@ static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan
   w.line();
 }
 
-static std::string tokenTable(const ir::Module &module, const plan::Plan &plan) {
-  if (!plan.tokenTable)
+static std::string tokenTable(const ir::Module &module, const plan::ModelPlan &planned) {
+  if (!planned.tokenTable)
     return "{}";
   const auto indices = weightIndices(*module.all(ir::Op::Model)[0]);
-  return fmt::format("{{weightAt(p, {}), {}, {}}}", indices.at(plan.tokenTable->weight), plan.tokenTable->rowBytes,
-                     plan.tokenTable->rows);
+  return fmt::format("{{weightAt(p, {}), {}, {}}}", indices.at(planned.tokenTable->weight), planned.tokenTable->rowBytes,
+                     planned.tokenTable->rows);
 }
 
 static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
+  const plan::ModelPlan &planned = plan.models[0];
   const std::string pool = names.kv();
   const bool wide = plan.rowsPerPass > shape::kTileRows;
-  const size_t events = stampEvents(plan).size();
+  const size_t events = stampEvents(planned).size();
   auto stamp = [&](const char *what, size_t event) {
     if (plan.knobs.stamps)
       w.line("stamp{}(grid, {});", what, event);
@@ -91,7 +92,7 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
     {
       auto loop = w.scope(fmt::format("while (producer.nextPass() && stream{}(producer))",
                                       names.segments[0].role));
-      for (size_t i = 1; i < plan.segments.size(); ++i) {
+      for (size_t i = 1; i < planned.segments.size(); ++i) {
         w.line("if (producer.headFollows() && !stream{}(producer))", names.segments[i].role);
         w.line("  break;");
       }
@@ -108,7 +109,7 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
       const auto windows = [&](size_t i) { return fmt::format("phases::{}(windows)", names.segments[i].windows); };
       {
         auto loop = w.scope(fmt::format("while (windows.nextPass() && {})", windows(0)));
-        for (size_t i = 1; i < plan.segments.size(); ++i) {
+        for (size_t i = 1; i < planned.segments.size(); ++i) {
           w.line("if (shared.sync.wide.wantLogits && !{})", windows(i));
           w.line("  break;");
         }
@@ -156,15 +157,15 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
       }
       w.line("{}clearWords(last, pass.rowsBefore == 1 ? Workspace::narrowBytes : pass.rowsBefore * Workspace::rowBytes);", plan.wideRows ? "  " : "");
     }
-    if (plan.segments.size() > 1) {
+    if (planned.segments.size() > 1) {
       w.line("if (pass.wantLogits && !{})", pass(1));
       w.line("  break;");
     }
     w.line("leavePass(grid);");
     stamp("Begin", events - 1);
     {
-      w.line("if (blockIdx.x == 0 && !finishPass<{}>(grid, {}, {}, pass, {}, {}))", pool, plan.passEdge, plan.bestEdge,
-             plan.bestOffset, tokenTable(module, plan));
+      w.line("if (blockIdx.x == 0 && !finishPass<{}>(grid, {}, {}, pass, {}, {}))", pool, plan.passEdge, planned.bestEdge,
+             planned.bestOffset, tokenTable(module, planned));
       w.line("  break;");
     }
     stamp("End", events - 1);
@@ -176,7 +177,7 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
 
 std::string emitCuda(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
                      const EmitOptions &options) {
-  const Names names(*module.all(Op::Model)[0], plan);
+  const Names names(*module.all(Op::Model)[0], plan.models[0]);
   CodeWriter w;
   w.setFileName(options.fileName);
   emitHeader(w, module, plan);

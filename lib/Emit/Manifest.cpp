@@ -14,7 +14,8 @@ using nlohmann::ordered_json;
 
 std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files) {
   const ir::Operation &model = *module.all(Op::Model)[0];
-  const ir::Operation *pool = module.find(Op::Pool, plan.model);
+  const plan::ModelPlan &planned = plan.models[0];
+  const ir::Operation *pool = module.find(Op::Pool, planned.name);
   const auto place = [&](SourceLoc loc) { return module.place(loc); };
   ordered_json j;
   j["abi"] = abi::kAbiVersion;
@@ -22,14 +23,14 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   j["pipeline"] = module.root.name;
   j["launch"] = {{"ctas", plan.ctas},
                  {"threads", shape::kCtaThreads},
-                 {"shared_bytes", plan.sharedBytes},
+                 {"shared_bytes", plan.shared.bytes},
                  {"profile", plan.profile.name},
                  {"sm_count", plan.profile.smCount}};
   j["slots"] = module.param("slots");
   j["rows_per_pass"] = plan.rowsPerPass;
-  j["stream_bytes"] = plan.streamBytes;
-  j["workspace_bytes"] = plan.workspaceBytes;
-  j["workspace_row_bytes"] = plan.rowBytes;
+  j["stream_bytes"] = planned.streamBytes;
+  j["workspace_bytes"] = planned.records.workspaceBytes;
+  j["workspace_row_bytes"] = planned.records.rowBytes;
   j["workspace_ones"] = plan.knobs.words; // what a word is before it is written
   j["tagged_bytes"] = plan.taggedBytes;
   j["pool"] = {{"pages", pool ? pool->get<attr::pages>() : 0},
@@ -79,21 +80,20 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
       j["functions"].push_back({{"name", "stages::" + layout.names.parts[i]},
                                 {"what", "stage `" + parts[i].get<attr::stage>() + "`"},
                                 {"place", place(parts[i].loc)}});
-  const Names names(model, plan);
-  for (const plan::Segment &segment : plan.segments)
-    for (const auto *phases : {&segment.before, &segment.repeated, &segment.after})
-      for (const plan::Phase &phase : *phases)
-        j["functions"].push_back({{"name", "phases::" + names.phases.at(&phase)},
-                                  {"what", "phase `" + phase.name + "`"},
-                                  {"place", place(phase.op ? phase.op->loc : SourceLoc())}});
+  const Names names(model, planned);
+  planned.forEach([&](const plan::Phase &phase, bool) {
+    j["functions"].push_back({{"name", "phases::" + names.phases.at(&phase)},
+                              {"what", "phase `" + phase.name + "`"},
+                              {"place", place(phase.op ? phase.op->loc : SourceLoc())}});
+  });
   j["buffers"] = ordered_json::array();
-  for (const plan::Buffer &buffer : plan.buffers)
+  for (const plan::Buffer &buffer : planned.buffers)
     j["buffers"].push_back({{"name", buffer.name},
                             {"offset", buffer.offset},
                             {"bytes", buffer.bytes},
                             {"instances", buffer.instances}});
   if (plan.knobs.stamps)
-    for (const StampEvent &event : stampEvents(plan))
+    for (const StampEvent &event : stampEvents(planned))
       j["stamps"].push_back({{"name", event.name}, {"layer", event.layer}});
   j["control"] = ordered_json::parse(requestLayoutJson(module));
   return text::dump(j, 2) + "\n";

@@ -116,41 +116,40 @@ ControlNames::ControlNames(const ir::Module &module) {
   }
 }
 
-Names::Names(const ir::Operation &model, const plan::Plan &plan) : pool(typeName(plan.model)) {
+Names::Names(const ir::Operation &model, const plan::ModelPlan &planned) : pool(typeName(planned.name)) {
   NameSet ofMatrices, ofBuffers{"Buffers", "Images"}, ofPhases;
   for (const ir::Operation &op : model.region().ops)
     if (op.op == ir::Op::Weight)
       weights[op.name] = locals.variable(op.name);
-  for (const plan::Matrix &m : plan.matrices)
+  for (const plan::Matrix &m : planned.matrices)
     matrices.push_back(ofMatrices.claim(typeName(m.name)));
-  for (const plan::Buffer &b : plan.buffers) // a member cannot have its struct's name
+  for (const plan::Buffer &b : planned.buffers) // a member cannot have its struct's name
     buffers.push_back(ofBuffers.claim(cppName(b.name)));
-  for (size_t i = 0; i < plan.segments.size(); ++i) {
+  for (size_t i = 0; i < planned.segments.size(); ++i) {
     const std::string role = i == 0 ? "Body" : i == 1 ? "Head" : fmt::format("Head{}", i);
-    const std::string base = cppName(plan.model) + role;
+    const std::string base = cppName(planned.name) + role;
     segments.push_back({role, ofPhases.claim(base), ofPhases.claim(base + "Windows")});
   }
-  for (size_t i = 0; i < plan.segments.size(); ++i)
-    for (const auto *of : {&plan.segments[i].before, &plan.segments[i].repeated, &plan.segments[i].after})
-      for (const plan::Phase &phase : *of) {
-        phases[&phase] = ofPhases.claim(segments[i].function + typeName(phase.name));
-        if (phase.makes)
-          makers[&phase] = ofPhases.claim(phases[&phase] + "Made");
-      }
+  for (size_t i = 0; i < planned.segments.size(); ++i)
+    planned.segments[i].forEach([&](const plan::Phase &phase, bool) {
+      phases[&phase] = ofPhases.claim(segments[i].function + typeName(phase.name));
+      if (phase.makes)
+        makers[&phase] = ofPhases.claim(phases[&phase] + "Made");
+    });
 }
 
-std::string Names::rows(const plan::Plan &plan, const plan::Place &place) const {
+std::string Names::rows(const plan::ModelPlan &planned, const plan::Place &place) const {
   const std::string instance = place.instance == plan::Place::First   ? "0"
                                : place.instance == plan::Place::Layer ? "layer"
                                : place.instance == plan::Place::Next
                                    ? "layer + 1"
-                                   : std::to_string(plan.buffers[place.buffer].instances - 1);
+                                   : std::to_string(planned.buffers[place.buffer].instances - 1);
   return fmt::format("{}({})", buffers[place.buffer], instance);
 }
 
-std::vector<StampEvent> stampEvents(const plan::Plan &plan) {
+std::vector<StampEvent> stampEvents(const plan::ModelPlan &planned) {
   std::vector<StampEvent> events = {{"control", -1}};
-  for (const plan::Segment &segment : plan.segments) {
+  for (const plan::Segment &segment : planned.segments) {
     for (const plan::Phase &phase : segment.before)
       events.push_back({phase.name, -1});
     for (int64_t layer = 0; layer < segment.repeatCount; ++layer)
@@ -163,11 +162,9 @@ std::vector<StampEvent> stampEvents(const plan::Plan &plan) {
   return events;
 }
 
-std::string stampIndex(const plan::Plan &plan, const plan::Phase &phase) {
-  if (!plan.knobs.stamps)
-    return "";
+std::string stampIndex(const plan::ModelPlan &planned, const plan::Phase &phase) {
   size_t next = 1; // control stands first
-  for (const plan::Segment &segment : plan.segments) {
+  for (const plan::Segment &segment : planned.segments) {
     const size_t layers = segment.repeatCount ? segment.repeated.size() : 0;
     for (const plan::Phase &p : segment.before)
       if (++next; &p == &phase)

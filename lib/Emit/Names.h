@@ -76,7 +76,7 @@ struct ControlNames {
 
 /// The names of a model's half, made once.
 struct Names {
-  Names(const ir::Operation &model, const plan::Plan &plan);
+  Names(const ir::Operation &model, const plan::ModelPlan &planned);
 
   struct Segment {
     std::string role; ///< "Body" or "Head"
@@ -94,7 +94,7 @@ struct Names {
   std::string matrix(int64_t index) const { return "matrices::" + matrices[index]; }
   std::string kv() const { return "pools::" + pool; }
   /// The rows of a value, as a member of Buffers and of Images: `x(layer + 1)`.
-  std::string rows(const plan::Plan &plan, const plan::Place &place) const;
+  std::string rows(const plan::ModelPlan &planned, const plan::Place &place) const;
 };
 
 } // namespace megalith::emit

@@ -35,13 +35,14 @@ void emitPairColumns(CodeWriter &w, const plan::PairRange &r, const std::string 
 
 void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
   const Operation &model = *module.all(Op::Model)[0];
+  const plan::ModelPlan &planned = plan.models[0];
   auto index = weightIndices(model);
   w.comment("Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output "
             "columns that one thread receives together.");
   w.line("extern \"C\" __global__ void __launch_bounds__(256)");
   auto fn = w.scope("megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream)", "megalith_pack");
-  for (size_t i = 0; i < plan.matrices.size(); ++i) {
-    const plan::Matrix &m = plan.matrices[i];
+  for (size_t i = 0; i < planned.matrices.size(); ++i) {
+    const plan::Matrix &m = planned.matrices[i];
     const std::string type = names.matrix(i);
     auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", std::max<int64_t>(1, m.layers)));
     auto lambda = w.lambda(fmt::format("packMatrix<{0}>(stream + {0}::offset + layer * {0}::layerBytes, "
@@ -62,7 +63,7 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, c
     }
     w.line("return nullptr;");
   }
-  for (const plan::Vector &v : plan.vectors) {
+  for (const plan::Vector &v : planned.vectors) {
     auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", std::max<int64_t>(1, v.layers)), v.weight);
     w.line("packVector<{}>(stream + {} + layer * {}ll, weightAt(p, {}{}));", v.length, v.offset, v.bytes,
            index.at(v.weight), v.layers ? " + layer" : "");
@@ -70,20 +71,21 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, c
 }
 
 /// Vectors that a phase reads.
-static std::vector<const plan::Vector *> vectorsOf(const plan::Plan &plan, const plan::Phase &phase) {
+static std::vector<const plan::Vector *> vectorsOf(const plan::ModelPlan &planned, const plan::Phase &phase) {
   std::vector<const plan::Vector *> used;
   for (const ir::Region &region : phase.op->regions)
     ir::walk(region, [&](const Operation &op) {
       if (op.op == Op::WeightGet)
-        if (const plan::Vector *v = &plan.vectorOf(op.name); !llvm::is_contained(used, v))
+        if (const plan::Vector *v = &planned.vectorOf(op.name); !llvm::is_contained(used, v))
           used.push_back(v);
     });
   return used;
 }
 
 void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names) {
-  for (size_t i = 0; i < plan.segments.size(); ++i) {
-    const plan::Segment &segment = plan.segments[i];
+  const plan::ModelPlan &planned = plan.models[0];
+  for (size_t i = 0; i < planned.segments.size(); ++i) {
+    const plan::Segment &segment = planned.segments[i];
     if (i > 0)
       w.line();
     const std::string &role = names.segments[i].role, steps = "k" + role + "Steps";
@@ -99,11 +101,11 @@ void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names) {
             attends = true;
             ++count;
           } else if (phase.kind == plan::Phase::Stream) {
-            for (const plan::Vector *v : vectorsOf(plan, phase)) {
+            for (const plan::Vector *v : vectorsOf(planned, phase)) {
               w.line("vectorStep({}, {}, {}), // {}", v->offset, v->layers ? v->bytes : 0, v->bytes, v->weight);
               ++count;
             }
-            w.line("matrixStep<{}>({}),", names.matrix(phase.matrix), plan.matrices[phase.matrix].layers ? "true" : "false");
+            w.line("matrixStep<{}>({}),", names.matrix(phase.matrix), planned.matrices[phase.matrix].layers ? "true" : "false");
             ++count;
           }
         return count;
@@ -118,9 +120,9 @@ void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names) {
     if (attends)
       w.line("const auto kv = [&](Producer<WeightRing> &inner, int layer) {{ return streamKv<{}>(inner, p, shared.pass, layer); }};",
              names.kv());
-    const bool wide = plan.rowsPerPass > shape::kTileRows, planned = i > 0;
+    const bool wide = plan.rowsPerPass > shape::kTileRows, isPlanned = i > 0;
     w.line("return {}(producer, {}, {}, {}, {}, {}, p.stream, {}){};", wide ? "streamSegment<Stream::wideRows>" : "streamSteps", steps, count, repeats.first, repeats.second,
-           std::max<int64_t>(1, segment.repeatCount), attends ? "kv" : "NoKv()", wide || planned ? "" : " && producer.awaitPlan()");
+           std::max<int64_t>(1, segment.repeatCount), attends ? "kv" : "NoKv()", wide || isPlanned ? "" : " && producer.awaitPlan()");
   }
 }
 

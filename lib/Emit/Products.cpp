@@ -11,8 +11,8 @@ using ir::Value;
 
 void TensorEmitter::emitStream(const plan::Phase &phase) {
   const Operation &op = *phase.op;
-  const plan::Matrix &m = plan.matrices[phase.matrix];
-  Group group(module, plan, names, op.region());
+  const plan::Matrix &m = planned.matrices[phase.matrix];
+  Group group(module, planned, names, op.region());
   declareWeights(group);
   const auto early = emitEarly(group, phase, m);
   emitSinkDeclarations(group);
@@ -68,7 +68,7 @@ void TensorEmitter::emitOwnOperand(const Group &group, const plan::Phase &phase,
     value = source; // it is bf16 already
   const auto aside = emitAside(slice);
   w.line("auto operand = operandOf<{}, Rows>(shared.stream(), pass, {}, {}, early);", names.matrix(phase.matrix),
-         source ? placeExpr(plan.placeOf.at(source.id)) : "NoSource{}", aside.empty() ? "NoAside{}" : "aside");
+         source ? placeExpr(planned.placeOf.at(source.id)) : "NoSource{}", aside.empty() ? "NoAside{}" : "aside");
   auto scalars = emitReductions(group, slice, source, m);
   if (value == source) {
     w.line("const Unchanged finish;");
@@ -108,8 +108,8 @@ std::vector<Value> TensorEmitter::emitAside(const Slice &slice) {
 Value TensorEmitter::sourceOf(const Group &group, Value value, const Slice &slice, const plan::Matrix &m) {
   std::set<uint32_t> sources;
   auto add = [&](Value v) {
-    if (auto it = plan.placeOf.find(v.id);
-        it != plan.placeOf.end() && !group.def(v) && plan.buffers[it->second.buffer].columns == m.k)
+    if (auto it = planned.placeOf.find(v.id);
+        it != planned.placeOf.end() && !group.def(v) && planned.buffers[it->second.buffer].columns == m.k)
       sources.insert(v.id);
   };
   add(value);
@@ -122,7 +122,7 @@ Value TensorEmitter::sourceOf(const Group &group, Value value, const Slice &slic
   if (sources.size() != 1)
     return {};
   Value source{*sources.begin()};
-  return plan.buffers[plan.placeOf.at(source.id).buffer].dtype == ir::Scalar::BF16 ? source : Value();
+  return planned.buffers[planned.placeOf.at(source.id).buffer].dtype == ir::Scalar::BF16 ? source : Value();
 }
 
 /// What follows from a reduction's result and constants alone: of a chain of values that nobody
@@ -239,8 +239,8 @@ std::vector<TensorEmitter::Early> TensorEmitter::earlyOf(const Group &group, con
       if (op->op == Op::RopeCos || op->op == Op::RopeSin || op->op == Op::WeightGet)
         add(op->result(), false);
       for (Value v : op->operands)
-        if (auto it = plan.placeOf.find(v.id); it != plan.placeOf.end() && !group.def(v) && r.columns > 1 &&
-                                               plan.buffers[it->second.buffer].columns == r.columns)
+        if (auto it = planned.placeOf.find(v.id); it != planned.placeOf.end() && !group.def(v) && r.columns > 1 &&
+                                               planned.buffers[it->second.buffer].columns == r.columns)
           add(v, true);
     }
   }
@@ -278,7 +278,7 @@ TensorEmitter::EarlyLoads TensorEmitter::emitEarly(const Group &group, const pla
     declarePosition(ops);
     for (const Early &e : list)
       if (e.words) {
-        w.line("beside.words[{}] = {}.peek{}(row, {});", e.at, placeExpr(plan.placeOf.at(e.value.id)),
+        w.line("beside.words[{}] = {}.peek{}(row, {});", e.at, placeExpr(planned.placeOf.at(e.value.id)),
                r.pairing == plan::Pairing::Dual ? "One" : "Pair", columnsOf(r));
       } else {
         Vectors vectors(w, group, widthOf(r), r.columns, marker());
@@ -314,7 +314,7 @@ void TensorEmitter::emitEpilogue(const Group &group, const plan::Phase &phase, c
     for (const Early &e : list) {
       const bool one = r.pairing == plan::Pairing::Dual;
       vectors.bind(e.value, e.words ? fmt::format("{}.take{}(row, {}, beside.words[{}])",
-                                                  placeExpr(plan.placeOf.at(e.value.id)), one ? "One" : "Pair",
+                                                  placeExpr(planned.placeOf.at(e.value.id)), one ? "One" : "Pair",
                                                   columnsOf(r), e.at)
                             : one   ? fmt::format("Floats<1>{{{{beside.values[{}].v[0]}}}}", e.at)
                                     : fmt::format("beside.values[{}]", e.at));
@@ -356,7 +356,7 @@ void TensorEmitter::emitBest(const Group &group) {
   std::optional<CodeWriter::Scope> once;
   if (plan.wideRows)
     once.emplace(w.scope("if constexpr (Rows != kUnitEnd)"));
-  w.line("publishBest<Rows>({}, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + {}));", plan.wideRows ? "own" : "best", plan.bestOffset);
+  w.line("publishBest<Rows>({}, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + {}));", plan.wideRows ? "own" : "best", planned.bestOffset);
 }
 
 } // namespace megalith::emit

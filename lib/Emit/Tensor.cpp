@@ -16,14 +16,14 @@ void TensorEmitter::run() {
   w.line();
   {
     const auto matrices = w.space("matrices");
-    for (size_t i = 0; i < plan.matrices.size(); ++i)
-      emitMatrix(plan.matrices[i], names.matrices[i]);
+    for (size_t i = 0; i < planned.matrices.size(); ++i)
+      emitMatrix(planned.matrices[i], names.matrices[i]);
   }
   emitShared();
   w.line();
   const auto phases = w.space("phases");
-  for (size_t i = 0; i < plan.segments.size(); ++i)
-    emitSegment(plan.segments[i], names.segments[i]);
+  for (size_t i = 0; i < planned.segments.size(); ++i)
+    emitSegment(planned.segments[i], names.segments[i]);
 }
 
 std::string TensorEmitter::place(SourceLoc loc) const {
@@ -39,7 +39,7 @@ void TensorEmitter::emitPool() {
   w.comment("The KV pool of the model, and the shape of its attention.");
   const auto pools = w.space("pools");
   auto s = w.record("struct " + names.pool);
-  const Operation *pool = module.find(Op::Pool, plan.model);
+  const Operation *pool = module.find(Op::Pool, planned.name);
   // Of a model without attention the numbers mean nothing, but code that plans passes divides by them.
   const int64_t kvHeads = std::max<int64_t>(1, model.get<attr::kv_heads>()), headDim = std::max<int64_t>(16, model.get<attr::head_dim>());
   int64_t heads = kvHeads;
@@ -51,12 +51,15 @@ void TensorEmitter::emitPool() {
   w.line("static constexpr int layers = {}, pages = {}, pageTokens = {};", model.get<attr::kv_layers>(),
          pool ? pool->get<attr::pages>() : 0, pool ? pool->get<attr::page_tokens>() : 1);
   w.line("static constexpr int rows = {};", plan.rowsPerPass);
-  w.line("static constexpr long long sums = {};", plan.sumsOffset);
-  w.line("static constexpr int wideUnits = {}, wideLevels = {}; // of attention of many rows of a slot", plan.wideUnits,
-         plan.wideLevels);
-  if (plan.wideUnits)
-    w.line("static constexpr long long wideSums = {};", plan.wideSumsOffset);
-  if (plan.wideUnits && plan.knobs.wide > 1)
+  w.line("static constexpr long long sums = {};", planned.attention.offset);
+  w.line("static constexpr int wideUnits = {}, wideLevels = {}; // of attention of many rows of a slot", planned.wideAttention.units,
+         planned.wideLevels);
+  const plan::DeviceProfile::WideTiles &cost = headDim > 64 ? plan.profile.longHeads : plan.profile.shortHeads;
+  w.line("static constexpr int wideRound = {}, wideUnit = {}, wideParts = {}; // times of it, as planRanges counts them", cost.round, cost.unit,
+         cost.parts);
+  if (planned.wideAttention.units)
+    w.line("static constexpr long long wideSums = {};", planned.wideAttention.offset);
+  if (planned.wideAttention.units && plan.knobs.wide > 1)
     w.line("static constexpr bool alwaysWide = true; // --plan wide=2");
 }
 
@@ -66,11 +69,11 @@ void TensorEmitter::emitBuffers() {
   const char *const edges = plan.knobs.words ? "ByWords" : "ByBarrier";
   {
     auto s = w.record("struct Workspace");
-    w.line("static constexpr long long rowBytes = {}, narrowBytes = {}, setBytes = {};", plan.rowBytes, plan.narrowBytes,
-           plan.setBytes);
+    w.line("static constexpr long long rowBytes = {}, narrowBytes = {}, setBytes = {};", planned.records.rowBytes, planned.records.narrowBytes,
+           planned.records.setBytes);
     if (plan.wideRows && plan.knobs.words)
-      w.line("static constexpr int wideBegin = {}, wideEnd = {}; // of a record, what passes of more than {} rows write there", plan.wideBegin,
-             plan.wideEnd, shape::kTileRows);
+      w.line("static constexpr int wideBegin = {}, wideEnd = {}; // of a record, what passes of more than {} rows write there", planned.records.wideBegin,
+             planned.records.wideEnd, shape::kTileRows);
     w.line("char *set;");
     w.line("const GridEdges *grid;");
     w.line();
@@ -81,8 +84,8 @@ void TensorEmitter::emitBuffers() {
     }
   }
   auto s = w.record("struct Buffers : Workspace");
-  for (size_t i = 0; i < plan.buffers.size(); ++i) {
-    const plan::Buffer &b = plan.buffers[i];
+  for (size_t i = 0; i < planned.buffers.size(); ++i) {
+    const plan::Buffer &b = planned.buffers[i];
     w.line("__device__ __forceinline__ auto {}(int instance) const {{ return Workspace::{}<{}>({}, instance * {}, {}); }}",
            names.buffers[i], b.dtype == ir::Scalar::F32 ? "f32" : "bf16", b.columns, b.offset, b.bytes, b.edge);
   }
@@ -113,17 +116,17 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &name) {
 
 void TensorEmitter::emitShared() {
   w.line();
-  const std::string wideLent = plan.wideRows ? fmt::format(", {}, {}", plan.wideLentStages, plan.manyRows) : "",
+  const std::string wideLent = plan.wideRows ? fmt::format(", {}, {}", plan.ring.wideLentStages, plan.ring.manyRows) : "",
                     wideRows = plan.wideRows ? fmt::format(", {}", plan.wideRows) : "";
-  w.line("using WeightRing = Ring<{}, {}, {}, {}{}>;", plan.stages, plan.stageBytes, plan.flight, plan.lentStages, wideLent);
-  w.line("using Stream = Consumer<WeightRing, {}{}>;", plan.scratchBytes, wideRows);
+  w.line("using WeightRing = Ring<{}, {}, {}, {}{}>;", plan.ring.stages, plan.ring.stageBytes, plan.ring.flight, plan.ring.lentStages, wideLent);
+  w.line("using Stream = Consumer<WeightRing, {}{}>;", plan.shared.scratchBytes, wideRows);
   w.line();
   w.comment("Shared memory of a CTA.");
   {
     auto record = w.record("struct Shared");
     w.line("abi::LaunchParams params; // here paramsOfCta() finds them");
     w.line("Control control; // of CTA 0; here controlOfCta() finds it");
-    w.line("alignas(128) float scratch[{}]; // lent stages go on where it ends", plan.scratchBytes / 4);
+    w.line("alignas(128) float scratch[{}]; // lent stages go on where it ends", plan.shared.scratchBytes / 4);
     w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];");
     w.line("PassShared pass;");
     w.line("RingShared sync;");
@@ -132,7 +135,7 @@ void TensorEmitter::emitShared() {
     w.line();
     w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }");
   }
-  w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.sharedBytes);
+  w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.shared.bytes);
   if (model.get<attr::kv_layers>() > 0) {
     w.line("static_assert(AttentionShape<{0}>::scratchBytes(1) <= sizeof(Shared::scratch) &&", names.kv());
     w.line("              AttentionShape<{0}>::scratchBytes({0}::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,",
@@ -152,8 +155,8 @@ void TensorEmitter::emitShared() {
       w.line("}");
     }
     auto images = w.record("struct Images : TaggedWords");
-    for (size_t i = 0; i < plan.buffers.size(); ++i)
-      if (const plan::Buffer &b = plan.buffers[i]; b.windows)
+    for (size_t i = 0; i < planned.buffers.size(); ++i)
+      if (const plan::Buffer &b = planned.buffers[i]; b.windows)
         w.line("__device__ __forceinline__ auto {}(int instance) const {{ return TaggedWords::image<{}>({}, instance * {}ll); }}",
                names.buffers[i], b.columns, b.imageOffset, b.imageBytes);
   }
@@ -161,31 +164,26 @@ void TensorEmitter::emitShared() {
 }
 
 void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segment &name) {
-  const char *passes = &segment == &plan.segments[0] ? "pass.widePasses" : "pass.wideHeads";
+  const char *passes = &segment == &planned.segments[0] ? "pass.widePasses" : "pass.wideHeads";
   widePass = fmt::format("{} - 1", passes);
   wideUse = fmt::format("({} - 1) * {} + layer", passes, segment.repeatCount);
-  for (const auto *phases : {&segment.before, &segment.repeated, &segment.after})
-    for (const plan::Phase &phase : *phases)
-      for (const plan::Buffer *image : imagesOf(phase))
-        writes[image] = widePass;
-  for (const plan::Phase &phase : segment.before)
-    emitPhase(phase, false);
-  for (const plan::Phase &phase : segment.repeated)
-    emitPhase(phase, true);
-  for (const plan::Phase &phase : segment.after)
-    emitPhase(phase, false);
+  segment.forEach([&](const plan::Phase &phase, bool) {
+    for (const plan::Buffer *image : imagesOf(phase))
+      writes[image] = widePass;
+  });
+  segment.forEach([&](const plan::Phase &phase, bool layers) { emitPhase(phase, layers); });
   if (plan.wideRows)
     emitWindows(segment, name.windows);
   w.line();
   w.comment(fmt::format("Segment `{}` of model `{}`. Rows: at most so many does this variant handle. False "
                         "when the kernel stops.",
-                        segment.name, plan.model));
+                        segment.name, planned.name));
   w.line("template <int Rows>");
   auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}()", name.function), name.function);
   w.line("Shared &shared = sharedOfCta();");
   // What reads weights alone need not wait for the tables.
   size_t early = 0;
-  if (&segment == &plan.segments[0]) {
+  if (&segment == &planned.segments[0]) {
     w.line("shared.stream().beginPass(shared.pass.numRows, shared.pass.lentBefore);");
     if (!segment.before.empty() && readsWeightsAlone(segment.before[0]))
       early = 1;
@@ -209,7 +207,7 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
 }
 
 std::string TensorEmitter::storeExpr(const plan::Place &place) const {
-  const plan::Buffer &buffer = plan.buffers[place.buffer];
+  const plan::Buffer &buffer = planned.buffers[place.buffer];
   const std::string rows = placeExpr(place);
   return buffer.windows ? fmt::format("forRows<Rows>({}, {})", rows, imageExpr(place)) : rows;
 }
@@ -226,15 +224,15 @@ std::string TensorEmitter::counterExpr(const plan::Buffer &buffer, const char *p
 std::vector<const plan::Buffer *> TensorEmitter::imagesOf(const plan::Phase &phase) const {
   std::vector<const plan::Buffer *> images;
   const auto add = [&](const plan::Place &place) {
-    if (plan.buffers[place.buffer].windows)
-      images.push_back(&plan.buffers[place.buffer]);
+    if (planned.buffers[place.buffer].windows)
+      images.push_back(&planned.buffers[place.buffer]);
   };
   if (phase.kind == plan::Phase::Operand || phase.kind == plan::Phase::Copy) {
     add(phase.to);
     return images;
   }
   for (Value v : phase.op->results)
-    if (auto it = plan.placeOf.find(v.id); it != plan.placeOf.end())
+    if (auto it = planned.placeOf.find(v.id); it != planned.placeOf.end())
       add(it->second);
   return images;
 }
@@ -250,12 +248,12 @@ void TensorEmitter::emitWindows(const plan::Segment &segment, const std::string 
     for (const plan::Phase &phase : phases) {
       if (phase.kind != plan::Phase::Stream)
         continue;
-      Group group(module, plan, names, phase.op->region());
-      const Value value = operandOf(group, plan.matrices[phase.matrix]);
+      Group group(module, planned, names, phase.op->region());
+      const Value value = operandOf(group, planned.matrices[phase.matrix]);
       const plan::Place source =
           phase.operand ? *phase.operand
-                        : plan.placeOf.at(sourceOf(group, value, group.slice(value), plan.matrices[phase.matrix]).id);
-      const plan::Buffer &buffer = plan.buffers[source.buffer];
+                        : planned.placeOf.at(sourceOf(group, value, group.slice(value), planned.matrices[phase.matrix]).id);
+      const plan::Buffer &buffer = planned.buffers[source.buffer];
       w.line("if (!producer.bring(windowSteps<{}>({}, {}, {}, {})))", names.matrix(phase.matrix), imageExpr(source), counterExpr(buffer),
              writes.at(&buffer), buffer.edge);
       w.line("  return false;");
@@ -296,12 +294,12 @@ std::string TensorEmitter::chunksAhead(const plan::Segment &segment) const {
 
 bool TensorEmitter::readsWeightsAlone(const plan::Phase &phase) const {
   return phase.kind == plan::Phase::Map &&
-         llvm::none_of(phase.op->operands, [&](Value v) { return plan.placeOf.count(v.id) != 0; });
+         llvm::none_of(phase.op->operands, [&](Value v) { return planned.placeOf.count(v.id) != 0; });
 }
 
 void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
   for (const plan::Phase &phase : phases) {
-    const std::string stamp = stampIndex(plan, phase);
+    const std::string stamp = plan.knobs.stamps ? stampIndex(planned, phase) : "";
     std::optional<CodeWriter::Scope> several;
     if (phase.kind == plan::Phase::Operand)
       several.emplace(w.scope("if (Rows > 1)"));
@@ -310,13 +308,13 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
     if (!stamp.empty())
       w.line("stampBegin(shared.grid, {});", stamp);
     const std::string &name = names.phases.at(&phase), layer = layers ? "layer" : "";
-    if (phase.kind == plan::Phase::Attention && plan.wideUnits) {
+    if (phase.kind == plan::Phase::Attention && planned.wideAttention.units) {
       w.line("if (Rows > kTileRows && shared.pass.wideTiles)");
       w.line("  {}<kMaxRows>({});", name, layer);
       w.line("else");
     }
     if (phase.kind == plan::Phase::Attention)
-      w.line("{0}Rows == 1 || shared.pass.oneRowEach ? {1}<1>({2}) : {1}<kTileRows>({2});", plan.wideUnits ? "  " : "", name,
+      w.line("{0}Rows == 1 || shared.pass.oneRowEach ? {1}<1>({2}) : {1}<kTileRows>({2});", planned.wideAttention.units ? "  " : "", name,
              layer);
     else
       w.line("{}{}({});", name, phase.kind == plan::Phase::Stream || !imagesOf(phase).empty() ? "<Rows>" : "", layer);
@@ -357,8 +355,8 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
   emitPhaseBegin();
   w.line("const int numRows = pass.numRows;");
   if (phase.kind == plan::Phase::Operand) {
-    Group group(module, plan, names, phase.op->region());
-    declareRopes(group.slice(operandOf(group, plan.matrices[phase.matrix])));
+    Group group(module, planned, names, phase.op->region());
+    declareRopes(group.slice(operandOf(group, planned.matrices[phase.matrix])));
   } else if (phase.op) {
     declareRopes(*phase.op);
   }
@@ -386,8 +384,8 @@ void TensorEmitter::emitPhaseComment(const plan::Phase &phase) {
   case plan::Phase::Stream: {
     std::string outputs;
     for (Value v : phase.op->results)
-      if (auto it = plan.placeOf.find(v.id); it != plan.placeOf.end())
-        outputs += (outputs.empty() ? "" : ", ") + plan.buffers[it->second.buffer].name;
+      if (auto it = planned.placeOf.find(v.id); it != planned.placeOf.end())
+        outputs += (outputs.empty() ? "" : ", ") + planned.buffers[it->second.buffer].name;
     w.comment(fmt::format("Streams {}{}{}.", phase.name, place(phase.op->loc),
                           outputs.empty() ? "" : " into " + outputs));
     break;
@@ -403,13 +401,13 @@ void TensorEmitter::emitPhaseComment(const plan::Phase &phase) {
     w.comment(fmt::format("{}{}: once, where each CTA would make it for itself.", phase.name, place(phase.op->loc)));
     break;
   case plan::Phase::Copy:
-    w.comment(fmt::format("{} moves to where the layers keep it.", plan.buffers[phase.from.buffer].name));
+    w.comment(fmt::format("{} moves to where the layers keep it.", planned.buffers[phase.from.buffer].name));
     break;
   }
 }
 
 void TensorEmitter::emitCopy(const plan::Phase &phase) {
-  const plan::Buffer &from = plan.buffers[phase.from.buffer];
+  const plan::Buffer &from = planned.buffers[phase.from.buffer];
   auto rows = w.lambda("spreadRows(numRows, 4, [&](int row, int part)");
   auto columns = w.lambda(fmt::format("quarterOfRow<{}>(part, [&](int c)", from.columns));
   w.line("{}.store8(row, c, {}.load8(row, c));", storeExpr(phase.to), placeExpr(phase.from));
@@ -425,7 +423,7 @@ void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &na
                     name);
   emitPhaseBegin();
   declareRopes(map);
-  Group group(module, plan, names, map.region());
+  Group group(module, planned, names, map.region());
   declareWeights(group);
   emitSinkDeclarations(group);
   const auto emitMade = [&](Value value, int64_t heads, const char *pool, SourceLoc loc) {
@@ -457,8 +455,8 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
   const Operation &op = *phase.op;
   const std::string layer = inLayers ? "layer" : "0";
   const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
-  const plan::Place result = plan.placeOf.at(op.result().id);
-  const bool windows = plan.buffers[result.buffer].windows; // of passes with a row of each slot, too
+  const plan::Place result = planned.placeOf.at(op.result().id);
+  const bool windows = planned.buffers[result.buffer].windows; // of passes with a row of each slot, too
   const std::string kv = names.kv(), rows = placeExpr(result),
                     scale = floatLiteral(op.get<attr::scale>());
   const auto attend = [&](const char *query) {
@@ -485,11 +483,11 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
     }
     others.emplace(w.scope("else"));
   }
-  w.line("const auto own = ownRows({}, {});", placeExpr({plan.newKeys, instance}),
-         placeExpr({plan.newValues, instance}));
-  w.line("const auto query = {};", placeExpr(plan.placeOf.at(op.operands[0].id)));
+  w.line("const auto own = ownRows({}, {});", placeExpr({planned.newKeys, instance}),
+         placeExpr({planned.newValues, instance}));
+  w.line("const auto query = {};", placeExpr(planned.placeOf.at(op.operands[0].id)));
   std::optional<CodeWriter::Scope> several;
-  if (plan.wideUnits) {
+  if (planned.wideAttention.units) {
     {
       auto wide = w.scope("if constexpr (Rows > kTileRows)"); // a tile has many rows of a slot
       at(op.loc); // of each line: directives count on from the last one

@@ -22,10 +22,9 @@ struct StampEvent {
   std::string name;
   int64_t layer = -1; ///< -1: outside the layers
 };
-std::vector<StampEvent> stampEvents(const plan::Plan &plan);
-/// The index of a phase in that list, an expression of C++ over `layer`; "" when the
-/// kernel has no stamps.
-std::string stampIndex(const plan::Plan &plan, const plan::Phase &phase);
+std::vector<StampEvent> stampEvents(const plan::ModelPlan &planned);
+/// The index of a phase in that list: an expression of C++ over `layer`.
+std::string stampIndex(const plan::ModelPlan &planned, const plan::Phase &phase);
 
 /// The structs of constants (matrices, pool, buffers) and one function per segment.
 void emitTensor(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names,

@@ -15,7 +15,7 @@ class TensorEmitter {
 public:
   TensorEmitter(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names,
                 const SourceFiles &files, const EmitOptions &options)
-      : w(w), module(module), plan(plan), names(names), files(files), options(options),
+      : w(w), module(module), plan(plan), planned(plan.models[0]), names(names), files(files), options(options),
         model(*module.all(ir::Op::Model)[0]), weights(weightIndices(model)) {}
 
   void run();
@@ -24,6 +24,7 @@ private:
   CodeWriter &w;
   const ir::Module &module;
   const plan::Plan &plan;
+  const plan::ModelPlan &planned;
   const Names &names;
   const SourceFiles &files;
   const EmitOptions &options;
@@ -46,7 +47,7 @@ private:
     return [this](SourceLoc loc) { at(loc); };
   }
   std::string place(SourceLoc loc) const;
-  std::string placeExpr(const plan::Place &place) const { return "b." + names.rows(plan, place); }
+  std::string placeExpr(const plan::Place &place) const { return "b." + names.rows(planned, place); }
 
   void emitPool();
   void emitBuffers();

@@ -9,8 +9,8 @@ using ir::Operation;
 namespace attr = ir::attr;
 using ir::Value;
 
-Group::Group(const ir::Module &module, const plan::Plan &plan, const Names &names, const ir::Region &region)
-    : module(module), plan(plan), names(names), region(region), uses(ir::countUses(module, region)) {
+Group::Group(const ir::Module &module, const plan::ModelPlan &planned, const Names &names, const ir::Region &region)
+    : module(module), planned(planned), names(names), region(region), uses(ir::countUses(module, region)) {
   for (const Operation &op : region.ops)
     for (Value r : op.results)
       defs[r.id] = &op;
@@ -53,10 +53,10 @@ std::string Vectors::column(bool partner) const {
 }
 
 std::string Vectors::load(Value v, bool partner) {
-  auto it = group.plan.placeOf.find(v.id);
-  assert(it != group.plan.placeOf.end() && "a value from outside lives in a buffer");
-  const plan::Buffer &buffer = group.plan.buffers[it->second.buffer];
-  const std::string name = "b." + group.names.rows(group.plan, it->second);
+  auto it = group.planned.placeOf.find(v.id);
+  assert(it != group.planned.placeOf.end() && "a value from outside lives in a buffer");
+  const plan::Buffer &buffer = group.planned.buffers[it->second.buffer];
+  const std::string name = "b." + group.names.rows(group.planned, it->second);
   if (width == Scalar || buffer.columns != columns || columns == 1) {
     std::string first = width == Pair ? "c0" : column(partner);
     std::string index = buffer.columns == 1         ? "0"

@@ -12,13 +12,13 @@ namespace megalith::emit {
 /// What stays the same while one fused group is written.
 struct Group {
   const ir::Module &module;
-  const plan::Plan &plan;
+  const plan::ModelPlan &planned;
   const Names &names;
   const ir::Region &region;
   std::map<uint32_t, const ir::Operation *> defs; ///< value -> defining operation in the region
   std::vector<unsigned> uses;
 
-  Group(const ir::Module &module, const plan::Plan &plan, const Names &names, const ir::Region &region);
+  Group(const ir::Module &module, const plan::ModelPlan &planned, const Names &names, const ir::Region &region);
   const ir::Operation *def(ir::Value v) const {
     auto it = defs.find(v.id);
     return it == defs.end() ? nullptr : it->second;

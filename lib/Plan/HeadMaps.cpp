@@ -18,7 +18,7 @@ using ir::Value;
 namespace {
 
 /// Whether a warp can make the `heads` heads of `value`, each from the same columns of what is stored.
-bool isMadeByHeads(const Plan &plan, const ir::Module &module, const ir::Region &region, Value value, int64_t heads) {
+bool isMadeByHeads(const ModelPlan &planned, const ir::Module &module, const ir::Region &region, Value value, int64_t heads) {
   const int64_t columns = module.type(value).size, dim = columns / heads;
   std::map<Value, const Operation *> defs;
   for (const Operation &op : region.ops)
@@ -32,8 +32,8 @@ bool isMadeByHeads(const Plan &plan, const ir::Module &module, const ir::Region 
     const ir::Type &type = module.type(v);
     const auto def = defs.find(v);
     if (def == defs.end()) { // stored
-      const auto place = plan.placeOf.find(v.id);
-      if (place == plan.placeOf.end() || plan.buffers[place->second.buffer].dtype != Scalar::BF16 || type.size != columns)
+      const auto place = planned.placeOf.find(v.id);
+      if (place == planned.placeOf.end() || planned.buffers[place->second.buffer].dtype != Scalar::BF16 || type.size != columns)
         return false;
       continue;
     }
@@ -76,7 +76,7 @@ bool fitsLanes(const ir::Module &module, llvm::ArrayRef<const Operation *> slice
   });
 }
 
-bool isMadeByAttention(const Plan &plan, const ir::Module &module, const Operation &map, const Operation &attention) {
+bool isMadeByAttention(const ModelPlan &planned, const ir::Module &module, const Operation &map, const Operation &attention) {
   const ir::Region &region = map.region();
   const Operation &yield = region.ops.back();
   const Operation *append = nullptr;
@@ -96,12 +96,12 @@ bool isMadeByAttention(const Plan &plan, const ir::Module &module, const Operati
     const bool isQuery = result == attention.operands[0];
     if (!isQuery && result != attention.operands[1])
       return false;
-    if (isQuery && !isMadeByHeads(plan, module, region, value, attention.get<attr::heads>()))
+    if (isQuery && !isMadeByHeads(planned, module, region, value, attention.get<attr::heads>()))
       return false;
   }
   const int64_t kvHeads = attention.get<attr::kv_heads>();
-  return isMadeByHeads(plan, module, region, append->operands[0], kvHeads) &&
-         isMadeByHeads(plan, module, region, append->operands[1], kvHeads);
+  return isMadeByHeads(planned, module, region, append->operands[0], kvHeads) &&
+         isMadeByHeads(planned, module, region, append->operands[1], kvHeads);
 }
 
 } // namespace megalith::plan

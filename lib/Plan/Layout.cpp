@@ -19,15 +19,16 @@ int64_t controlShared(const ir::Module &module) {
 
 class Layout {
 public:
-  Layout(Plan &plan, const ir::Module &module, Diagnostics &diags) : plan(plan), module(module), diags(diags) {}
+  Layout(Plan &plan, ModelPlan &planned, const ir::Module &module, Diagnostics &diags)
+      : plan(plan), planned(planned), module(module), diags(diags) {}
 
   void run(const Operation &model) {
     int64_t offset = 0;
-    plan.stageBytes = kBlockBytes;
-    for (Matrix &m : plan.matrices) {
+    plan.ring.stageBytes = kBlockBytes;
+    for (Matrix &m : planned.matrices) {
       m.offset = offset;
       offset += m.bytes * std::max<int64_t>(1, m.layers);
-      plan.stageBytes = std::max(plan.stageBytes, m.chunkBytes());
+      plan.ring.stageBytes = std::max(plan.ring.stageBytes, m.chunkBytes());
     }
     std::set<std::string> done;
     ir::walk(model.region(), [&](const Operation &op) {
@@ -36,27 +37,27 @@ public:
       for (const Operation &weight : model.region().ops)
         if (weight.op == Op::Weight && weight.name == op.name) {
           const int64_t length = weight.get<attr::shape>()[0], layers = weight.get<attr::layers>();
-          plan.vectors.push_back({op.name, length, layers, offset, roundUp(length * 2, 128)});
-          offset += plan.vectors.back().bytes * std::max<int64_t>(1, layers);
+          planned.vectors.push_back({op.name, length, layers, offset, roundUp(length * 2, 128)});
+          offset += planned.vectors.back().bytes * std::max<int64_t>(1, layers);
         }
     });
-    plan.streamBytes = offset;
+    planned.streamBytes = offset;
     ir::walk(model.region(), [&](const Operation &op) {
-      if (op.op != Op::Embed || plan.tokenTable)
+      if (op.op != Op::Embed || planned.tokenTable)
         return;
       for (const Operation &weight : model.region().ops)
         if (weight.op == Op::Weight && weight.name == op.name && !weight.get<attr::layers>()) {
           const auto shape = weight.get<attr::shape>();
-          plan.tokenTable = {op.name, shape[0], shape[1] * 2};
+          planned.tokenTable = {op.name, shape[0], shape[1] * 2};
         }
     });
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op == Op::Attention)
-        plan.stageBytes = std::max<int64_t>(plan.stageBytes, shapeOf(op).leastStageBytes());
+        plan.ring.stageBytes = std::max<int64_t>(plan.ring.stageBytes, shapeOf(op).leastStageBytes());
     });
     offset = 0;
     const auto place = [&](bool windows, bool several) {
-      for (Buffer &b : plan.buffers) {
+      for (Buffer &b : planned.buffers) {
         if (b.windows != windows || b.several != several)
           continue;
         b.offset = offset;
@@ -66,23 +67,22 @@ public:
       return offset;
     };
     // What passes of one row write lies together, and so does what those of more than one row tile write.
-    plan.wideBegin = place(true, false);
-    plan.narrowBytes = place(false, false);
-    plan.wideEnd = place(false, true);
+    planned.records.wideBegin = place(true, false);
+    planned.records.narrowBytes = place(false, false);
+    planned.records.wideEnd = place(false, true);
     place(true, true);
-    plan.rowBytes = offset;
-    plan.setBytes = plan.rowBytes * plan.rowsPerPass;
-    plan.workspaceBytes = 2 * plan.setBytes;
-    plan.bestOffset = roundUp(passBytes(plan.rowsPerPass), 256);
-    plan.sumsOffset = plan.bestOffset + roundUp(bestBytes(plan.rowsPerPass, plan.ctas), 256);
-    plan.mostUnits = 0;
+    planned.records.rowBytes = offset;
+    planned.records.setBytes = planned.records.rowBytes * plan.rowsPerPass;
+    planned.records.workspaceBytes = 2 * planned.records.setBytes;
+    planned.bestOffset = roundUp(passBytes(plan.rowsPerPass), 256);
+    planned.attention.offset = planned.bestOffset + roundUp(bestBytes(plan.rowsPerPass, plan.ctas), 256);
 
     int64_t ofOneRow = 0, ofAllRows = 0, unitBytes = 0; // shared memory of attention
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention)
         return;
       const shape::Attention attention = shapeOf(op);
-      plan.mostUnits = std::max<int64_t>(plan.mostUnits, attention.mostUnits(plan.rowsPerPass, plan.ctas));
+      planned.attention.units = std::max<int64_t>(planned.attention.units, attention.mostUnits(plan.rowsPerPass, plan.ctas));
       unitBytes = std::max<int64_t>(unitBytes, attention.unitBytes());
       ofOneRow = std::max<int64_t>(ofOneRow, attention.scratchBytes(1));
       ofAllRows = std::max<int64_t>({ofAllRows, attention.scratchBytes(plan.rowsPerPass), ofOneRow});
@@ -90,16 +90,16 @@ public:
     if (!planScratch(ofOneRow, ofAllRows))
       return;
     planFlight();
-    plan.sumsBytes = plan.mostUnits * unitBytes;
-    plan.taggedBytes = plan.sumsOffset + roundUp(plan.sumsBytes, 256);
-    for (Matrix &m : plan.matrices)
+    planned.attention.unitBytes = unitBytes;
+    plan.taggedBytes = planned.attention.offset + roundUp(planned.attention.bytes(), 256);
+    for (Matrix &m : planned.matrices)
       if (m.unitParts == 1) {
         m.partsOffset = plan.taggedBytes;
         m.partsDone = m.partsOffset + m.units() * unitPartBytes(m.group);
         plan.taggedBytes = m.partsDone + roundUp(m.sets() * 4, 256);
       }
     planWideAttention(model);
-    for (Buffer &b : plan.buffers)
+    for (Buffer &b : planned.buffers)
       if (b.windows) {
         b.counterOffset = roundUp(plan.taggedBytes, 256);
         b.imageOffset = b.counterOffset + roundUp(b.instances * kCounterBytes, 256);
@@ -110,6 +110,7 @@ public:
 
 private:
   Plan &plan;
+  ModelPlan &planned;
   const ir::Module &module;
   Diagnostics &diags;
 
@@ -120,23 +121,23 @@ private:
       if (op.op != Op::Attention || plan.rowsPerPass <= kTileRows || !plan.knobs.wide)
         return;
       const shape::WideAttention wide = {shapeOf(op)};
-      const int64_t room = plan.scratchBytes + plan.wideLentStages * plan.stageBytes;
-      if (!wide.fits(room, plan.stageBytes, plan.stages - plan.wideLentStages))
+      const int64_t room = plan.shared.scratchBytes + plan.ring.wideLentStages * plan.ring.stageBytes;
+      if (!wide.fits(room, plan.ring.stageBytes, plan.ring.stages - plan.ring.wideLentStages))
         return;
-      plan.wideLevels = wide.levels(room);
+      planned.wideLevels = wide.levels(room);
       const Operation *pool = module.find(Op::Pool, model.name);
       const int64_t rounds = pool ? ceilDiv<int64_t>(pool->get<attr::pages>() * pool->get<attr::page_tokens>(), kRound) : 1;
-      plan.wideUnits = std::min<int64_t>(kWideUnits * plan.ctas, wide.of.tilesOfRows() * plan.rowsPerPass * rounds);
-      plan.wideSumsOffset = plan.taggedBytes;
-      plan.wideUnitBytes = wide.unitBytes();
-      plan.taggedBytes += plan.wideUnits * plan.wideUnitBytes;
+      planned.wideAttention.units = std::min<int64_t>(kWideUnits * plan.ctas, wide.of.tilesOfRows() * plan.rowsPerPass * rounds);
+      planned.wideAttention.offset = plan.taggedBytes;
+      planned.wideAttention.unitBytes = wide.unitBytes();
+      plan.taggedBytes += planned.wideAttention.units * planned.wideAttention.unitBytes;
     });
   }
 
   /// Bytes that the operands of passes of several rows should have: no more than 16 of the longest rows.
   int64_t operandsWanted() const {
     int64_t longest = 0;
-    for (const Matrix &m : plan.matrices)
+    for (const Matrix &m : planned.matrices)
       longest = std::max(longest, m.kPadded * 2);
     return plan.knobs.operands ? roundUp(plan.knobs.operands, kBlockBytes) : std::min<int64_t>(kTileRows * longest, 65536);
   }
@@ -146,22 +147,22 @@ private:
   /// columns of 16.
   bool planScratch(int64_t attentionOfOne, int64_t attentionOfAll) {
     int64_t ofOne = 0, ofSeveral = operandBytes(1, kTileRows);
-    for (const Matrix &m : plan.matrices) {
+    for (const Matrix &m : planned.matrices) {
       const int64_t taken = operandBytes(std::min<int64_t>(kChunksTaken, m.blocks / m.chunkBlocks) * m.chunkBlocks, 1);
       ofOne = std::max<int64_t>({ofOne, taken, m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
       ofSeveral = std::max<int64_t>(ofSeveral, operandBytes(m.chunkBlocks, kTileRows));
     }
     ofOne = roundUp(std::max(sumBytes(1) + ofOne, attentionOfOne), 128);
     ofSeveral = roundUp(std::max(sumBytes(kTileRows) + ofSeveral, attentionOfAll), 128);
-    plan.scratchBytes = ofOne;
+    plan.shared.scratchBytes = ofOne;
     if (!planRing(std::max(sumBytes(kTileRows) + operandsWanted(), ofSeveral)))
       return false;
-    if (plan.scratchBytes + plan.lentStages * plan.stageBytes < ofSeveral) {
-      plan.scratchBytes = std::max(ofOne, ofSeveral); // too few stages to lend
+    if (plan.shared.scratchBytes + plan.ring.lentStages * plan.ring.stageBytes < ofSeveral) {
+      plan.shared.scratchBytes = std::max(ofOne, ofSeveral); // too few stages to lend
       if (!planRing(sumBytes(kTileRows) + operandsWanted()))
         return false;
     }
-    plan.manyRows = kTileRows;
+    plan.ring.manyRows = kTileRows;
     return plan.rowsPerPass <= kTileRows || planWide();
   }
 
@@ -169,77 +170,76 @@ private:
   /// and three windows of activations, or two (device/Windows.cuh).
   bool planWide() {
     const auto bytes = [](int64_t rows, int64_t windows) { return unitSumBytes(rows) + windows * windowBytes(rows); };
-    const int64_t spare = plan.profile.sharedBytes - plan.sharedBytes; // where the ring has all stages that it may have
-    const int64_t most = std::max(plan.lentStages, plan.stages - std::max<int64_t>(2, plan.stages / 2)) * plan.stageBytes;
+    const int64_t spare = plan.profile.sharedBytes - plan.shared.bytes; // where the ring has all stages that it may have
+    const int64_t most = std::max(plan.ring.lentStages, plan.ring.stages - std::max<int64_t>(2, plan.ring.stages / 2)) * plan.ring.stageBytes;
     plan.wideRows = kRowStep;
     while (plan.wideRows < plan.rowsPerPass && plan.wideRows < plan.profile.wideRows)
       plan.wideRows *= 2;
-    while (plan.wideRows > kRowStep && bytes(plan.wideRows, 3) > plan.scratchBytes + most + spare)
+    while (plan.wideRows > kRowStep && bytes(plan.wideRows, 3) > plan.shared.scratchBytes + most + spare)
       plan.wideRows /= 2;
-    const int64_t least = bytes(plan.wideRows, 2), wanted = std::max(least, std::min(bytes(plan.wideRows, 3), plan.scratchBytes + most + spare));
-    const int64_t more = roundUp(std::max<int64_t>(0, wanted - plan.scratchBytes - most), 128);
+    const int64_t least = bytes(plan.wideRows, 2), wanted = std::max(least, std::min(bytes(plan.wideRows, 3), plan.shared.scratchBytes + most + spare));
+    const int64_t more = roundUp(std::max<int64_t>(0, wanted - plan.shared.scratchBytes - most), 128);
     if (more > spare) {
-      plan.scratchBytes = roundUp(least, 128);
+      plan.shared.scratchBytes = roundUp(least, 128);
       if (!planRing(least))
         return false;
     } else {
-      plan.scratchBytes += more;
-      plan.sharedBytes += more;
+      plan.shared.scratchBytes += more;
+      plan.shared.bytes += more;
     }
     // Windows are as large in a pass of fewer rows, which have more columns there; but a unit has fewer sums.
-    const int64_t ofFew = plan.scratchBytes + plan.lentStages * plan.stageBytes, windows = bytes(plan.wideRows, 3) - bytes(plan.wideRows, 0);
+    const int64_t ofFew = plan.shared.scratchBytes + plan.ring.lentStages * plan.ring.stageBytes, windows = bytes(plan.wideRows, 3) - bytes(plan.wideRows, 0);
     for (int64_t rows = kRowStep; rows <= plan.wideRows && bytes(rows, 0) + windows <= ofFew; rows *= 2)
-      plan.manyRows = rows;
-    plan.wideLentStages = std::max(plan.lentStages, (std::max<int64_t>(0, wanted - plan.scratchBytes) + plan.stageBytes - 1) / plan.stageBytes);
+      plan.ring.manyRows = rows;
+    plan.ring.wideLentStages = std::max(plan.ring.lentStages, (std::max<int64_t>(0, wanted - plan.shared.scratchBytes) + plan.ring.stageBytes - 1) / plan.ring.stageBytes);
     return true;
   }
 
-  /// What is under way is what the memory brings in the time that a copy takes (Little's law): fewer copies bring less, and each one more
-  /// delays the words that CTAs wait for. Where a layer fills the rings twice or more the stream counts for more than the words. Both times are
-  /// those of whole chunks on an H200 (5 and 4 copies) and an H100 (3 and 2): docs/performance-log.md. Too few cost more than too many. A ring of
-  /// smaller chunks, for which no time was measured, has the 4 at least that it had on an H200.
+  /// So many copies are under way as the memory brings in the time that a copy takes (Little's law). Fewer bring less,
+  /// and each one more delays the words that CTAs wait for. Too few cost more than too many. A ring of smaller chunks,
+  /// for which no time was measured, has the 4 at least that it had on an H200.
   void planFlight() {
     constexpr int64_t wholeChunk = 16384;
     int64_t ofLayer = 0;
-    for (const Matrix &m : plan.matrices)
+    for (const Matrix &m : planned.matrices)
       ofLayer += m.layers ? m.bytes : 0;
-    const bool longLayers = ofLayer >= 2 * plan.stages * plan.stageBytes * plan.ctas;
-    const double ns = longLayers ? 2250 : 1600, bytes = plan.profile.bandwidth * ns; // GB/s are bytes per ns
+    const bool longLayers = ofLayer >= 2 * plan.ring.stages * plan.ring.stageBytes * plan.ctas;
+    const double ns = longLayers ? plan.profile.copyNsOfLongLayers : plan.profile.copyNs, bytes = plan.profile.bandwidth * ns; // GB/s are bytes per ns
     const int64_t copies = std::lround(bytes / double(plan.profile.smCount * wholeChunk));
-    const int64_t least = plan.stageBytes < wholeChunk ? 4 : longLayers ? 3 : 2;
-    plan.flight = plan.knobs.flight ? plan.knobs.flight : std::max(least, copies);
+    const int64_t least = plan.ring.stageBytes < wholeChunk ? 4 : longLayers ? 3 : 2;
+    plan.ring.flight = plan.knobs.flight ? plan.knobs.flight : std::max(least, copies);
   }
 
   /// The ring, and how much of it is lent so that several rows have `wanted` bytes of scratch: it
   /// keeps half of them, or two. False when there is no room.
   bool planRing(int64_t wanted) {
     const int64_t control = controlShared(module);
-    const int64_t beside = control + plan.scratchBytes;
-    const int64_t fit = std::min<int64_t>(kMostStages, (plan.profile.sharedBytes - beside) / plan.stageBytes);
-    plan.stages = plan.knobs.ring ? plan.knobs.ring : fit;
+    const int64_t beside = control + plan.shared.scratchBytes;
+    const int64_t fit = std::min<int64_t>(kMostStages, (plan.profile.sharedBytes - beside) / plan.ring.stageBytes);
+    plan.ring.stages = plan.knobs.ring ? plan.knobs.ring : fit;
     if (fit < 2) {
-      const Operation *cause = module.find(Op::Param, control > plan.scratchBytes ? "slots" : "rows_per_pass");
+      const Operation *cause = module.find(Op::Param, control > plan.shared.scratchBytes ? "slots" : "rows_per_pass");
       diags.report(Diag::PlanRoom, cause ? cause->loc : SourceLoc(), plan.profile.name, plan.profile.sharedBytes,
-                   beside + 2 * plan.stageBytes, control, module.param("slots"), module.all(Op::Gauge).size(),
-                   plan.scratchBytes, plan.rowsPerPass, 2 * plan.stageBytes,
-                   control > plan.scratchBytes ? "slots" : "rows_per_pass");
+                   beside + 2 * plan.ring.stageBytes, control, module.param("slots"), module.all(Op::Gauge).size(),
+                   plan.shared.scratchBytes, plan.rowsPerPass, 2 * plan.ring.stageBytes,
+                   control > plan.shared.scratchBytes ? "slots" : "rows_per_pass");
       return false;
     }
-    if (plan.stages < 2 || plan.stages > fit) {
-      diags.report(Diag::PlanShared, {}, plan.stages, plan.stageBytes, plan.profile.name, fit);
+    if (plan.ring.stages < 2 || plan.ring.stages > fit) {
+      diags.report(Diag::PlanShared, {}, plan.ring.stages, plan.ring.stageBytes, plan.profile.name, fit);
       return false;
     }
-    plan.sharedBytes = plan.stages * plan.stageBytes + beside;
-    const int64_t lacking = std::max<int64_t>(0, wanted - plan.scratchBytes);
-    plan.lentStages = std::min((lacking + plan.stageBytes - 1) / plan.stageBytes, plan.stages - std::max<int64_t>(2, plan.stages / 2));
+    plan.shared.bytes = plan.ring.stages * plan.ring.stageBytes + beside;
+    const int64_t lacking = std::max<int64_t>(0, wanted - plan.shared.scratchBytes);
+    plan.ring.lentStages = std::min((lacking + plan.ring.stageBytes - 1) / plan.ring.stageBytes, plan.ring.stages - std::max<int64_t>(2, plan.ring.stages / 2));
     return true;
   }
 };
 
 } // namespace
 
-void layOut(Plan &plan, const ir::Module &module, const Operation &model, Diagnostics &diags) {
-  Layout(plan, module, diags).run(model);
+void layOut(Plan &plan, ModelPlan &planned, const ir::Module &module, const Operation &model, Diagnostics &diags) {
+  Layout(plan, planned, module, diags).run(model);
 }
 
 } // namespace megalith::plan

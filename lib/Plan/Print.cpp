@@ -25,8 +25,8 @@ static const char *loweringName(Edge::Lowering lowering) {
 }
 
 /// `x`, or which of its instances: `x[layer + 1]`.
-static std::string placeName(const Plan &plan, const Place &place) {
-  const Buffer &buffer = plan.buffers[place.buffer];
+static std::string placeName(const ModelPlan &planned, const Place &place) {
+  const Buffer &buffer = planned.buffers[place.buffer];
   switch (place.instance) {
   case Place::First: return buffer.instances == 1 ? buffer.name : buffer.name + "[0]";
   case Place::Layer: return buffer.name + "[layer]";
@@ -36,7 +36,7 @@ static std::string placeName(const Plan &plan, const Place &place) {
   llvm_unreachable("not an instance");
 }
 
-static void printPhases(std::string &out, const Plan &plan, const std::vector<Phase> &phases,
+static void printPhases(std::string &out, const ModelPlan &planned, const std::vector<Phase> &phases,
                         const char *indent) {
   for (const Phase &phase : phases) {
     const char *kind = phase.kind == Phase::Stream      ? "stream"
@@ -47,37 +47,20 @@ static void printPhases(std::string &out, const Plan &plan, const std::vector<Ph
     std::string results;
     if (phase.op && phase.kind != Phase::Operand)
       for (ir::Value v : phase.op->results) {
-        auto it = plan.placeOf.find(v.id);
-        if (it != plan.placeOf.end())
-          results += (results.empty() ? " -> " : ", ") + placeName(plan, it->second);
+        auto it = planned.placeOf.find(v.id);
+        if (it != planned.placeOf.end())
+          results += (results.empty() ? " -> " : ", ") + placeName(planned, it->second);
       }
     if (phase.kind == Phase::Copy || phase.kind == Phase::Operand)
-      results = " -> " + placeName(plan, phase.to);
+      results = " -> " + placeName(planned, phase.to);
     out += fmt::format("{}{:<9} {:<24}{}  edge {}{}\n", indent, kind, phase.name, results, phase.edge,
                        phase.several ? ", where a slot has several rows; else attention makes them" : "");
   }
 }
 
-std::string print(const Plan &plan) {
-  std::string out;
-  out += fmt::format("plan for {} ({} SMs, {} bytes of shared memory)\n", plan.profile.name,
-                     plan.profile.smCount, plan.profile.sharedBytes);
-  const bool spared = llvm::any_of(plan.matrices, [](const Matrix &m) { return m.firstCta > 0; });
-  out += fmt::format("  ctas {}{}, threads {}, rows per pass {}\n", plan.ctas, spared ? " (CTA 0 without tiles of the layers)" : "",
-                     kCtaThreads, plan.rowsPerPass);
-  out += fmt::format("  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, shared {} bytes, order {}\n", plan.stages,
-                     plan.stageBytes, plan.flight, plan.lentStages, plan.scratchBytes, plan.sharedBytes,
-                     plan.knobs.descending ? "descending" : "ascending");
-  out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n", plan.streamBytes,
-                     plan.workspaceBytes, plan.taggedBytes);
-  if (plan.wideRows)
-    out += fmt::format("  products of more than {} rows: {} at a time, {} stages lent to them\n", kTileRows, plan.wideRows, plan.wideLentStages);
-  if (plan.wideUnits)
-    out += fmt::format("  attention of many rows of a slot: up to {} units of at most 128 pairs and {} positions\n", plan.wideUnits,
-                       plan.wideLevels ? "256 or 2048" : "256");
-  out += "\n";
+static void printMatrices(std::string &out, const Plan &plan, const ModelPlan &planned) {
   out += "matrices (in stream order)\n";
-  for (const Matrix &m : plan.matrices) {
+  for (const Matrix &m : planned.matrices) {
     const int64_t tiles = m.tiles();
     const int64_t ctas = plan.ctas - m.firstCta, rounds = (m.groups + ctas - 1) / ctas;
     out += fmt::format("  {:<24} k {} (padded {}), {} groups of {} tiles, {} chunks of {} bytes each, "
@@ -103,27 +86,55 @@ std::string print(const Plan &plan) {
       out += fmt::format(", {} columns\n", r.columns);
     }
   }
-  if (!plan.vectors.empty())
+  if (!planned.vectors.empty())
     out += "vectors (behind the matrices)\n";
-  for (const Vector &v : plan.vectors)
+  for (const Vector &v : planned.vectors)
     out += fmt::format("  {:<24} {} columns{}, offset {}\n", v.weight, v.length,
                        v.layers ? fmt::format(", {} layers", v.layers) : "", v.offset);
-  if (plan.tokenTable)
-    out += fmt::format("token table {}: {} rows of {} bytes\n", plan.tokenTable->weight, plan.tokenTable->rows,
-                       plan.tokenTable->rowBytes);
-  out += fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", plan.rowBytes, plan.rowsPerPass);
-  for (const Buffer &b : plan.buffers)
+  if (planned.tokenTable)
+    out += fmt::format("token table {}: {} rows of {} bytes\n", planned.tokenTable->weight, planned.tokenTable->rows,
+                       planned.tokenTable->rowBytes);
+}
+
+static void printBuffersAndPhases(std::string &out, const Plan &plan, const ModelPlan &planned) {
+  out += fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", planned.records.rowBytes, plan.rowsPerPass);
+  for (const Buffer &b : planned.buffers)
     out += fmt::format("  {:<16} {} [{}, {}] at {}{}\n", b.name, ir::scalarName(b.dtype).str(), b.instances, b.columns,
                        b.offset, b.several ? ", of more than one row" : "");
   out += "\nphases\n";
-  for (const Segment &s : plan.segments) {
+  for (const Segment &s : planned.segments) {
     out += fmt::format("  segment {}\n", s.name);
-    printPhases(out, plan, s.before, "    ");
+    printPhases(out, planned, s.before, "    ");
     if (s.repeatCount) {
       out += fmt::format("    repeat {}\n", s.repeatCount);
-      printPhases(out, plan, s.repeated, "      ");
-      printPhases(out, plan, s.after, "    ");
+      printPhases(out, planned, s.repeated, "      ");
+      printPhases(out, planned, s.after, "    ");
     }
+  }
+}
+
+std::string print(const Plan &plan) {
+  std::string out;
+  const ModelPlan &planned = plan.models[0];
+  out += fmt::format("plan for {} ({} SMs, {} bytes of shared memory)\n", plan.profile.name,
+                     plan.profile.smCount, plan.profile.sharedBytes);
+  const bool spared = llvm::any_of(planned.matrices, [](const Matrix &m) { return m.firstCta > 0; });
+  out += fmt::format("  ctas {}{}, threads {}, rows per pass {}\n", plan.ctas, spared ? " (CTA 0 without tiles of the layers)" : "",
+                     kCtaThreads, plan.rowsPerPass);
+  out += fmt::format("  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, shared {} bytes, order {}\n", plan.ring.stages,
+                     plan.ring.stageBytes, plan.ring.flight, plan.ring.lentStages, plan.shared.scratchBytes, plan.shared.bytes,
+                     plan.knobs.descending ? "descending" : "ascending");
+  out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n", planned.streamBytes,
+                     planned.records.workspaceBytes, plan.taggedBytes);
+  if (plan.wideRows)
+    out += fmt::format("  products of more than {} rows: {} at a time, {} stages lent to them\n", kTileRows, plan.wideRows, plan.ring.wideLentStages);
+  if (planned.wideAttention.units)
+    out += fmt::format("  attention of many rows of a slot: up to {} units of at most 128 pairs and {} positions\n", planned.wideAttention.units,
+                       planned.wideLevels ? "256 or 2048" : "256");
+  out += "\n";
+  for (const ModelPlan &model : plan.models) {
+    printMatrices(out, plan, model);
+    printBuffersAndPhases(out, plan, model);
   }
   out += "\nedges\n";
   for (size_t i = 0; i < plan.edges.size(); ++i)

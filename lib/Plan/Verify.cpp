@@ -12,13 +12,14 @@ namespace {
 
 class Verifier {
 public:
-  Verifier(const Plan &plan, const ir::Module &module, Diagnostics &diags)
-      : plan(plan), module(module), diags(diags) {}
+  Verifier(const Plan &plan, const ModelPlan &planned, const ir::Module &module, Diagnostics &diags)
+      : plan(plan), planned(planned), module(module), diags(diags) {}
 
   bool run() { return checkEdges() && checkBuffers() && checkMatrices() && checkTagged() && checkWindows() && checkValues(); }
 
 private:
   const Plan &plan;
+  const ModelPlan &planned;
   const ir::Module &module;
   Diagnostics &diags;
 
@@ -29,21 +30,21 @@ private:
 
   bool checkEdges() {
     std::set<int> edges;
-    for (const Segment &segment : plan.segments)
-      for (const auto *phases : {&segment.before, &segment.repeated, &segment.after})
-        for (const Phase &phase : *phases)
-          if (phase.edge <= 0 || phase.edge >= (int)plan.edges.size() || !edges.insert(phase.edge).second)
-            return fail(fmt::format("phase `{}` has no edge of its own", phase.name), place(phase));
-    return true;
+    const Phase *wrong = nullptr;
+    planned.forEach([&](const Phase &phase, bool) {
+      const bool own = phase.edge > 0 && phase.edge < (int)plan.edges.size() && edges.insert(phase.edge).second;
+      wrong = wrong || own ? wrong : &phase;
+    });
+    return !wrong || fail(fmt::format("phase `{}` has no edge of its own", wrong->name), place(*wrong));
   }
 
   bool checkBuffers() {
-    for (size_t i = 0; i < plan.buffers.size(); ++i) {
-      const Buffer &a = plan.buffers[i];
-      if (a.offset + a.bytes * a.instances > plan.rowBytes)
+    for (size_t i = 0; i < planned.buffers.size(); ++i) {
+      const Buffer &a = planned.buffers[i];
+      if (a.offset + a.bytes * a.instances > planned.records.rowBytes)
         return fail(fmt::format("buffer `{}` leaves the row's record", a.name), {});
-      for (size_t j = i + 1; j < plan.buffers.size(); ++j) {
-        const Buffer &b = plan.buffers[j];
+      for (size_t j = i + 1; j < planned.buffers.size(); ++j) {
+        const Buffer &b = planned.buffers[j];
         if (a.offset < b.offset + b.bytes * b.instances && b.offset < a.offset + a.bytes * a.instances)
           return fail(fmt::format("buffers `{}` and `{}` overlap", a.name, b.name), {});
       }
@@ -52,8 +53,8 @@ private:
   }
 
   bool checkMatrices() {
-    for (const Matrix &m : plan.matrices) {
-      if (m.chunkBytes() > plan.stageBytes || m.blocks % m.chunkBlocks)
+    for (const Matrix &m : planned.matrices) {
+      if (m.chunkBytes() > plan.ring.stageBytes || m.blocks % m.chunkBlocks)
         return fail(fmt::format("chunks of `{}` do not fit the ring", m.name), m.loc);
       int64_t pairs = 0;
       for (const PairRange &r : m.ranges) {
@@ -76,15 +77,15 @@ private:
       int64_t begin, bytes, alignment;
       std::string what;
     };
-    std::vector<Range> ranges = {{plan.bestOffset, bestBytes(plan.rowsPerPass, plan.ctas), 16, "the logits' maxima"},
-                                 {plan.sumsOffset, plan.sumsBytes, 16, "the sums of attention"},
-                                 {plan.wideSumsOffset, plan.wideUnits * plan.wideUnitBytes, 16, "the sums of attention of many rows of a slot"}};
-    for (const Matrix &m : plan.matrices)
+    std::vector<Range> ranges = {{planned.bestOffset, bestBytes(plan.rowsPerPass, plan.ctas), 16, "the logits' maxima"},
+                                 {planned.attention.offset, planned.attention.bytes(), 16, "the sums of attention"},
+                                 {planned.wideAttention.offset, planned.wideAttention.units * planned.wideAttention.unitBytes, 16, "the sums of attention of many rows of a slot"}};
+    for (const Matrix &m : planned.matrices)
       if (m.unitParts == 1) {
         ranges.push_back({m.partsOffset, m.units() * unitPartBytes(m.group), 16, fmt::format("the sums of `{}`", m.name)});
         ranges.push_back({m.partsDone, m.sets() * 4, 4, fmt::format("the counters of `{}`", m.name)});
       }
-    for (const Buffer &b : plan.buffers)
+    for (const Buffer &b : planned.buffers)
       if (b.windows) {
         const int64_t least = imageBytes(b.columns);
         if (b.imageBytes < least)
@@ -112,8 +113,8 @@ private:
   /// Room for a unit's sums and two windows behind them in a pass of any number of rows: as of Windows of device/Windows.cuh.
   bool checkWindows() {
     for (int64_t rows = kRowStep; rows <= plan.wideRows; rows *= 2) {
-      const int64_t lent = rows > plan.manyRows ? plan.wideLentStages : plan.lentStages;
-      const int64_t room = plan.scratchBytes + lent * plan.stageBytes - unitSumBytes(rows);
+      const int64_t lent = rows > plan.ring.manyRows ? plan.ring.wideLentStages : plan.ring.lentStages;
+      const int64_t room = plan.shared.scratchBytes + lent * plan.ring.stageBytes - unitSumBytes(rows);
       if (room < 2 * windowBytes(plan.wideRows))
         return fail(fmt::format("passes of {} rows have {} bytes for windows of {} rows", rows, room, plan.wideRows), {});
     }
@@ -125,7 +126,7 @@ private:
   /// Buffer and instance of a value in layer `layer`.
   using Spot = std::pair<int, int64_t>;
   Spot spot(const Place &place) const {
-    const int64_t last = plan.buffers[place.buffer].instances - 1;
+    const int64_t last = planned.buffers[place.buffer].instances - 1;
     return {place.buffer, place.instance == Place::First   ? 0
                           : place.instance == Place::Layer ? layer
                           : place.instance == Place::Next  ? layer + 1
@@ -137,7 +138,7 @@ private:
 
   bool checkValues() {
     llvm::ArrayRef<Value> yielded;
-    for (const Segment &segment : plan.segments) {
+    for (const Segment &segment : planned.segments) {
       const ir::Region &body = segment.op->region();
       if (!bind(body.args, yielded, segment.op->loc) || !checkPhases(segment.before))
         return false;
@@ -163,12 +164,12 @@ private:
   /// From here on `names` stand for `values`: in the same place, whatever both call it.
   bool bind(llvm::ArrayRef<Value> names, llvm::ArrayRef<Value> values, SourceLoc loc) {
     for (auto [name, value] : llvm::zip(names, values)) {
-      auto it = plan.placeOf.find(name.id);
-      if (it == plan.placeOf.end())
+      auto it = planned.placeOf.find(name.id);
+      if (it == planned.placeOf.end())
         continue;
       if (!written.count(spot(it->second)))
         return fail(fmt::format("the loop or segment reads buffer `{}`, which nothing wrote",
-                                plan.buffers[it->second.buffer].name),
+                                planned.buffers[it->second.buffer].name),
                     loc);
       written[spot(it->second)].insert(name.id);
     }
@@ -176,25 +177,25 @@ private:
   }
 
   bool checkRead(Value v, const std::string &reader, SourceLoc loc) {
-    const Place &place = plan.placeOf.at(v.id);
+    const Place &place = planned.placeOf.at(v.id);
     auto it = written.find(spot(place));
     if (it != written.end() && (it->second.count(v.id) || it->second.count(kCopied)))
       return true;
-    return fail(fmt::format("{} reads buffer `{}`, which {}", reader, plan.buffers[place.buffer].name,
+    return fail(fmt::format("{} reads buffer `{}`, which {}", reader, planned.buffers[place.buffer].name,
                             it == written.end() ? "nothing wrote" : "holds another value"),
                 loc);
   }
 
   /// What has an image is there for products alone.
   bool checkImage(Value v, const Phase &phase, const Operation &reader) {
-    const Buffer &buffer = plan.buffers[plan.placeOf.at(v.id).buffer];
+    const Buffer &buffer = planned.buffers[planned.placeOf.at(v.id).buffer];
     if (!buffer.windows || (phase.kind == Phase::Stream && (reader.op == Op::Stream || reader.op == Op::MatMul || reader.op == Op::Round)))
       return true;
     return fail(fmt::format("phase `{}` reads buffer `{}`, of which passes of many rows have an image only", phase.name, buffer.name), reader.loc);
   }
 
   bool write(const Place &place, uint32_t value, const std::string &phase, SourceLoc loc) {
-    const Buffer &buffer = plan.buffers[place.buffer];
+    const Buffer &buffer = planned.buffers[place.buffer];
     if (spot(place).second >= buffer.instances)
       return fail(fmt::format("phase `{}` writes behind the last instance of buffer `{}`", phase, buffer.name), loc);
     if (!written.try_emplace(spot(place), std::set<uint32_t>{value}).second)
@@ -239,7 +240,7 @@ private:
       for (Value r : op.results)
         inside.insert(r.id);
       for (Value v : op.operands)
-        if (ok && !inside.count(v.id) && plan.placeOf.count(v.id))
+        if (ok && !inside.count(v.id) && planned.placeOf.count(v.id))
           ok = checkRead(v, fmt::format("phase `{}`", phase.name), op.loc) && checkImage(v, phase, op) &&
                (phase.makes || !isOfSeveral(v) ||
                 fail(fmt::format("phase `{}` reads what is not made in all passes", phase.name), op.loc));
@@ -252,7 +253,7 @@ private:
     if (ok && phase.operand && !written.count(spot(*phase.operand)))
       return fail(fmt::format("phase `{}` reads its operand, which nothing wrote", phase.name), place(phase));
     for (Value r : phase.op->results)
-      if (auto it = plan.placeOf.find(r.id); ok && it != plan.placeOf.end())
+      if (auto it = planned.placeOf.find(r.id); ok && it != planned.placeOf.end())
         ok = write(it->second, r.id, phase.name, place(phase));
     return ok;
   }
@@ -263,7 +264,7 @@ private:
 } // namespace
 
 bool verify(const Plan &plan, const ir::Module &module, Diagnostics &diags) {
-  return Verifier(plan, module, diags).run();
+  return llvm::all_of(plan.models, [&](const ModelPlan &model) { return Verifier(plan, model, module, diags).run(); });
 }
 
 } // namespace megalith::plan

@@ -27,8 +27,19 @@ struct DeviceProfile {
   int smCount = 0;
   int64_t sharedBytes = 0; ///< shared memory that one CTA may opt in to
   double bandwidth = 0;    ///< GB/s of device memory, by the vendor's data sheet
-  int64_t wideRows = 128;  ///< rows of a product of more than one row tile that a CTA takes at a time, at most: without `wgmma` more sums would not stay
-                           ///< in registers
+  /// Rows of a product of more than one row tile that a CTA takes at a time, at most. Without `wgmma` more sums would
+  /// not stay in registers.
+  int64_t wideRows = 128;
+
+  /// Nanoseconds that one copy of the stream takes. Where a layer fills the rings twice or more, the stream counts for
+  /// more than the words that CTAs wait for.
+  double copyNs = 1600, copyNsOfLongLayers = 2250;
+  /// How long attention in wide tiles takes, in tenths of half a round of a tile of 16 pairs: a round of a unit, a unit's
+  /// begin and end, and putting the parts together.
+  struct WideTiles {
+    int64_t round, unit, parts;
+  };
+  WideTiles shortHeads = {55, 22, 40}, longHeads = {95, 20, 20}; ///< of up to 64 dims, and of more
 };
 /// h200, h100, a100, b200, cpu; null for an unknown name.
 const DeviceProfile *findProfile(llvm::StringRef name);
@@ -131,6 +142,16 @@ struct Segment {
   const ir::Operation *op;
   std::vector<Phase> before, repeated, after;
   int64_t repeatCount = 0;
+
+  /// All phases in order, those of the layers once: fn(phase, whether it is in the layers).
+  template <class Fn> void forEach(Fn fn) const {
+    for (const Phase &phase : before)
+      fn(phase, false);
+    for (const Phase &phase : repeated)
+      fn(phase, true);
+    for (const Phase &phase : after)
+      fn(phase, false);
+  }
 };
 
 /// The weight that a pass looks its tokens up in, as it lies in the checkpoint. The kernel asks for the row of a result,
@@ -162,43 +183,78 @@ struct Edge {
   Lowering lowering = Barrier;
 };
 
-struct Plan {
-  DeviceProfile profile;
-  Knobs knobs;
-  std::string model;
-  int64_t ctas, stages, stageBytes;
-  int64_t flight;                   ///< copies of chunks under way in a CTA, at most
-  int64_t scratchBytes;             ///< of shared memory: sums and operands of a product; attention
-  int64_t sharedBytes;              ///< of a CTA, all of it
-  int64_t rowsPerPass;
+/// The activations of a pass. Each row has a record, in which every value has a place of its own.
+struct Records {
+  int64_t rowBytes;           ///< of a record
+  int64_t narrowBytes;        ///< of it, as far as passes of one row write it
+  int64_t wideBegin, wideEnd; ///< of it, what passes of more than one row tile write. The rest they write as images
+  int64_t setBytes;           ///< of the records of all rows
+  int64_t workspaceBytes;     ///< of two sets, of even and of odd passes
+};
+
+/// Partial sums of attention, in the tagged words.
+struct AttentionSums {
+  int64_t units = 0;     ///< of a pass, at most; 0: the plan has no such attention
+  int64_t unitBytes = 0; ///< of a unit
+  int64_t offset = 0;
+  int64_t bytes() const { return units * unitBytes; }
+};
+
+/// One model of the pipeline.
+struct ModelPlan {
+  std::string name;
   std::vector<Matrix> matrices;
   std::vector<Vector> vectors;
+  int64_t streamBytes;               ///< packed matrices and vectors
   std::optional<TokenTable> tokenTable;
   std::vector<Buffer> buffers;
   std::map<uint32_t, Place> placeOf; ///< by value id
-  int newKeys = -1, newValues = -1; ///< buffers of the pass's own K and V
-  std::vector<Segment> segments;    ///< body, head
-  std::vector<Edge> edges;          ///< edge 0 stands behind the tick's plan
-  int64_t streamBytes;              ///< packed matrices and vectors
-  int64_t rowBytes, setBytes;       ///< of a row's record, and of the records of all rows
-  int64_t narrowBytes;              ///< of a row's record, as far as passes of one row write it
-  int64_t wideBegin, wideEnd;       ///< the same of passes of more than one row tile: the rest they write as images
-  int64_t workspaceBytes;           ///< two sets, of even and of odd passes
-  int bestEdge;                     ///< the logits' maxima
-  int passEdge;                     ///< the end of a pass
-  int64_t lentStages;               ///< of the ring, that passes of several rows have as scratch too (Ring.cuh)
-  int64_t wideRows = 0;             ///< that a product of more than one row tile takes at a time; 0: the plan has no such passes
-  int64_t manyRows = 0;             ///< passes of more rows lend wideLentStages of the ring, others lentStages
-  int64_t wideLentStages = 0;
-  int64_t mostUnits, sumsOffset, sumsBytes; ///< units of attention, and their sums in the tagged words
-  int64_t wideUnits = 0, wideSumsOffset = 0; ///< the same of device/WideAttention.cuh; 0: the plan has no such attention
-  int64_t wideUnitBytes = 0;        ///< of a unit
-  int64_t wideLevels = 0;           ///< above rounds, that its ranges may have
-  int64_t taggedBytes, bestOffset;  ///< memory of tagged words and of counters, and the maxima in it
+  int newKeys = -1, newValues = -1;  ///< buffers of the pass's own K and V
+  std::vector<Segment> segments;     ///< body, head
+  Records records;
+  AttentionSums attention;
+  AttentionSums wideAttention;       ///< of many rows of a slot (device/WideAttention.cuh)
+  int64_t wideLevels = 0;            ///< above rounds, that its ranges may have
+  int bestEdge;                      ///< the logits' maxima
+  int64_t bestOffset;                ///< in the tagged words. Other reducers of logits will have places beside it.
 
   const Vector &vectorOf(const std::string &weight) const {
     return *std::find_if(vectors.begin(), vectors.end(), [&](const Vector &v) { return v.weight == weight; });
   }
+  /// All phases in order, those of the layers once: fn(phase, whether it is in the layers).
+  template <class Fn> void forEach(Fn fn) const {
+    for (const Segment &segment : segments)
+      segment.forEach(fn);
+  }
+};
+
+/// The ring of weights in a CTA's shared memory.
+struct Ring {
+  int64_t stages, stageBytes;
+  int64_t flight;             ///< copies of chunks under way in a CTA, at most
+  int64_t lentStages;         ///< that passes of several rows have as scratch (device/Ring.cuh)
+  int64_t manyRows = 0;       ///< passes of more rows than these lend wideLentStages
+  int64_t wideLentStages = 0;
+};
+
+/// A CTA's shared memory.
+struct SharedMemory {
+  int64_t scratchBytes;       ///< sums and operands of a product; attention
+  int64_t bytes;              ///< all of it, the ring and control's state among it
+};
+
+struct Plan {
+  DeviceProfile profile;
+  Knobs knobs;
+  int64_t ctas;
+  int64_t rowsPerPass;
+  int64_t wideRows = 0;       ///< that a product of more than one row tile takes at a time; 0: the plan has no such passes
+  Ring ring;
+  SharedMemory shared;
+  int64_t taggedBytes;        ///< memory of tagged words and of counters
+  std::vector<Edge> edges;    ///< edge 0 stands behind the tick's plan
+  int passEdge;               ///< the end of a pass
+  std::vector<ModelPlan> models; ///< one, for now
 };
 
 /// Lays the module's model over the device. Reports what cannot be planned

@@ -31,17 +31,17 @@ protected:
     return text.substr(0, text.find('\n'));
   }
   plan::Phase &phase(const std::string &name) {
-    for (plan::Segment &segment : plan.segments)
+    for (plan::Segment &segment : plan.models[0].segments)
       for (auto *phases : {&segment.before, &segment.repeated, &segment.after})
         for (plan::Phase &p : *phases)
           if (p.name == name)
             return p;
     ADD_FAILURE() << "no phase " << name;
-    return plan.segments[0].before[0];
+    return plan.models[0].segments[0].before[0];
   }
   int buffer(const std::string &name) {
-    for (size_t i = 0; i < plan.buffers.size(); ++i)
-      if (plan.buffers[i].name == name)
+    for (size_t i = 0; i < plan.models[0].buffers.size(); ++i)
+      if (plan.models[0].buffers[i].name == name)
         return static_cast<int>(i);
     ADD_FAILURE() << "no buffer " << name;
     return 0;
@@ -65,52 +65,52 @@ TEST_F(PlanTest, everyPhaseHasAnEdgeOfItsOwn) {
 }
 
 TEST_F(PlanTest, nothingReadsWhatNothingWrote) {
-  for (plan::Segment &segment : plan.segments)
+  for (plan::Segment &segment : plan.models[0].segments)
     segment.before.clear();
   EXPECT_TRUE(contains(verify(), "which nothing wrote [plan-invalid]")) << verify();
 }
 
 TEST_F(PlanTest, buffersDoNotOverlap) {
-  ASSERT_GT(plan.buffers.size(), 1u);
-  plan.buffers[1].offset = plan.buffers[0].offset + plan.buffers[0].bytes * plan.buffers[0].instances - 1;
+  ASSERT_GT(plan.models[0].buffers.size(), 1u);
+  plan.models[0].buffers[1].offset = plan.models[0].buffers[0].offset + plan.models[0].buffers[0].bytes * plan.models[0].buffers[0].instances - 1;
   EXPECT_TRUE(contains(verify(), "overlap [plan-invalid]")) << verify();
 }
 
 TEST_F(PlanTest, buffersStayInTheRecord) {
-  plan.rowBytes -= 1;
+  plan.models[0].records.rowBytes -= 1;
   EXPECT_TRUE(contains(verify(), "leaves the row's record [plan-invalid]")) << verify();
 }
 
 TEST_F(PlanTest, nothingIsWrittenTwice) {
   // Attention's output in the place of its queries.
-  plan.placeOf[phase("attention").op->result().id] = {buffer("q"), plan::Place::Layer};
+  plan.models[0].placeOf[phase("attention").op->result().id] = {buffer("q"), plan::Place::Layer};
   EXPECT_TRUE(contains(verify(), "phase `attention` writes buffer `q` a second time in a pass [plan-invalid]"))
       << verify();
 }
 
 TEST_F(PlanTest, layersDoNotShareAPlace) {
-  plan.placeOf[phase("attention").op->result().id].instance = plan::Place::First;
+  plan.models[0].placeOf[phase("attention").op->result().id].instance = plan::Place::First;
   EXPECT_TRUE(contains(verify(), "phase `attention` writes buffer `attention` a second time in a pass")) << verify();
 }
 
 TEST_F(PlanTest, instancesAreCounted) {
-  plan.placeOf[phase("attention").op->result().id].instance = plan::Place::Next;
+  plan.models[0].placeOf[phase("attention").op->result().id].instance = plan::Place::Next;
   EXPECT_TRUE(contains(verify(), "phase `attention` writes behind the last instance of buffer `attention`")) << verify();
 }
 
 TEST_F(PlanTest, readersFindTheirValue) {
   const ir::Operation &op = *phase("attention").op;
-  plan.placeOf[op.operands[0].id] = plan.placeOf.at(phase("wo").op->result().id);
+  plan.models[0].placeOf[op.operands[0].id] = plan.models[0].placeOf.at(phase("wo").op->result().id);
   EXPECT_NE(verify(), "");
 }
 
 TEST_F(PlanTest, theNextLayerFindsWhatThisOneYields) {
-  plan.placeOf[phase("down").op->result().id] = {buffer("gate_up"), plan::Place::Last};
+  plan.models[0].placeOf[phase("down").op->result().id] = {buffer("gate_up"), plan::Place::Last};
   EXPECT_NE(verify(), "");
 }
 
 TEST_F(PlanTest, copiesReadWhatIsThere) {
-  plan::Segment &body = plan.segments[0];
+  plan::Segment &body = plan.models[0].segments[0];
   plan::Phase copy{plan::Phase::Copy, "copy q"};
   copy.from = {buffer("q"), plan::Place::First};
   copy.to = {buffer("x"), plan::Place::First};
@@ -121,26 +121,26 @@ TEST_F(PlanTest, copiesReadWhatIsThere) {
 }
 
 TEST_F(PlanTest, chunksFitTheRing) {
-  plan.stageBytes = 1024;
+  plan.ring.stageBytes = 1024;
   EXPECT_TRUE(contains(verify(), "do not fit the ring [plan-invalid]")) << verify();
 }
 
 TEST_F(PlanTest, matricesAreLaidOutInTiles) {
-  plan.matrices[0].ranges[0].pairBegin = 2;
+  plan.models[0].matrices[0].ranges[0].pairBegin = 2;
   EXPECT_TRUE(contains(verify(), "are not laid out in tiles [plan-invalid]")) << verify();
 }
 
 TEST_F(PlanTest, tilesHoldAllRows) {
-  plan.matrices[0].groups -= 1;
+  plan.models[0].matrices[0].groups -= 1;
   EXPECT_TRUE(contains(verify(), "has more rows than its tiles [plan-invalid]")) << verify();
 }
 
 TEST_F(PlanTest, passesOfManyRowsHaveUnits) {
   const auto broken = [&](auto breakIt) {
-    plan::Matrix before = plan.matrices[0];
-    breakIt(plan.matrices[0]);
+    plan::Matrix before = plan.models[0].matrices[0];
+    breakIt(plan.models[0].matrices[0]);
     EXPECT_TRUE(contains(verify(), "has no units for the rows of a pass [plan-invalid]")) << verify();
-    plan.matrices[0] = before;
+    plan.models[0].matrices[0] = before;
   };
   ASSERT_EQ(verify(), "");
   broken([](plan::Matrix &m) { m.unitParts = 0; });
@@ -149,7 +149,7 @@ TEST_F(PlanTest, passesOfManyRowsHaveUnits) {
 
 TEST_F(PlanTest, sumsOfUnitsDoNotOverlap) {
   std::vector<plan::Matrix *> split;
-  for (plan::Matrix &m : plan.matrices)
+  for (plan::Matrix &m : plan.models[0].matrices)
     if (m.unitParts == 1)
       split.push_back(&m);
   ASSERT_GE(split.size(), 2u);
@@ -169,7 +169,7 @@ TEST_F(PlanTest, sumsOfUnitsDoNotOverlap) {
 
 TEST_F(PlanTest, imagesHavePlacesOfTheirOwn) {
   std::vector<plan::Buffer *> images;
-  for (plan::Buffer &b : plan.buffers)
+  for (plan::Buffer &b : plan.models[0].buffers)
     if (b.windows)
       images.push_back(&b);
   ASSERT_EQ(images.size(), 5u); // operands of wq_wk_wv, gate_up and head, outputs of attention and gate_up
@@ -188,16 +188,16 @@ TEST_F(PlanTest, imagesHavePlacesOfTheirOwn) {
 }
 
 TEST_F(PlanTest, imagesAreForProducts) {
-  plan.buffers[buffer("x")].windows = true;
-  plan.buffers[buffer("x")].imageBytes = 1 << 20;
-  plan.buffers[buffer("x")].imageOffset = plan.taggedBytes;
-  plan.buffers[buffer("x")].counterOffset = plan.taggedBytes + (8 << 20);
+  plan.models[0].buffers[buffer("x")].windows = true;
+  plan.models[0].buffers[buffer("x")].imageBytes = 1 << 20;
+  plan.models[0].buffers[buffer("x")].imageOffset = plan.taggedBytes;
+  plan.models[0].buffers[buffer("x")].counterOffset = plan.taggedBytes + (8 << 20);
   plan.taggedBytes += 9 << 20;
   EXPECT_TRUE(contains(verify(), "reads buffer `x`, of which passes of many rows have an image only [plan-invalid]")) << verify();
 }
 
 TEST_F(PlanTest, windowsHaveRoom) {
-  plan.manyRows = plan.wideRows; // of which no more stages are lent than for fewer
+  plan.ring.manyRows = plan.wideRows; // of which no more stages are lent than for fewer
   EXPECT_TRUE(contains(verify(), "error: the plan is not valid: passes of ")) << verify();
   EXPECT_TRUE(contains(verify(), " bytes for windows of ")) << verify();
 }

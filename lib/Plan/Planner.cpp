@@ -1,6 +1,10 @@
+//===- Planner.cpp - phases, matrices, places and edges of a model --------===//
+//
+// Goes through a model's operations and makes a phase of each: which matrix it streams, where its
+// values stand, which edge is behind it. Layout.cpp gives everything its place in memory.
+//===----------------------------------------------------------------------===//
 #include "Layout.h"
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/StringExtras.h"
 #include <set>
 
 namespace megalith::plan {
@@ -12,82 +16,6 @@ using ir::Region;
 using ir::Scalar;
 using ir::Value;
 
-static const DeviceProfile profiles[] = {
-    {"h200", "sm_90a", 132, 232448, 4800},
-    {"h100", "sm_90a", 132, 232448, 3350},
-    {"a100", "sm_80", 108, 166912, 1555, 64},
-    {"b200", "sm_100a", 148, 232448, 8000, 64},
-    {"cpu", "", 4, 232448, 145}, // the CPU executor: as many CTAs as show how they work together, with as many copies as on an H200
-};
-
-const DeviceProfile *findProfile(llvm::StringRef name) {
-  for (const DeviceProfile &p : profiles)
-    if (name == p.name)
-      return &p;
-  return nullptr;
-}
-
-const DeviceProfile *findProfileOfArch(llvm::StringRef arch) {
-  const auto capability = [](llvm::StringRef of) { return of.rtrim("af"); };
-  for (const DeviceProfile &p : profiles)
-    if (!p.arch.empty() && capability(arch) == capability(p.arch))
-      return &p;
-  return nullptr;
-}
-
-std::vector<std::string> profileNames() {
-  std::vector<std::string> names;
-  for (const DeviceProfile &p : profiles)
-    names.push_back(p.name);
-  return names;
-}
-
-bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
-  auto [key, value] = setting.split('=');
-  struct {
-    const char *name, *off, *on;
-    bool *target;
-  } choices[] = {{"order", "ascending", "descending", &knobs.descending}, {"edges", "barrier", "words", &knobs.words}};
-  for (auto &entry : choices)
-    if (key == entry.name) {
-      if (value != entry.off && value != entry.on) {
-        diags.report(Diag::BadPlanValue, {}, key.str(), value.str(),
-                     fmt::format("`{}` or `{}`", entry.off, entry.on));
-        return false;
-      }
-      *entry.target = value == entry.on;
-      return true;
-    }
-  struct {
-    const char *name;
-    int64_t *target;
-    int64_t low, high;
-  } integers[] = {{"ctas", &knobs.ctas, 1, 1024},
-                  {"ring", &knobs.ring, 2, kMostStages},
-                  {"flight", &knobs.flight, 1, 16},
-                  {"operands", &knobs.operands, kBlockBytes, 131072},
-                  {"chunk", &knobs.chunk, kBlockBytes, 65536},
-                  {"spare", &knobs.spare, 0, 1},
-                  {"stamps", &knobs.stamps, 0, 1},
-                  {"wide", &knobs.wide, 0, 2}};
-  for (auto &entry : integers)
-    if (key == entry.name) {
-      int64_t number;
-      if (value.getAsInteger(10, number) || number < entry.low || number > entry.high) {
-        diags.report(Diag::BadPlanValue, {}, key.str(), value.str(),
-                     fmt::format("a number from {} to {}", entry.low, entry.high));
-        return false;
-      }
-      *entry.target = number;
-      return true;
-    }
-  std::vector<std::string> known = {"chunk", "ctas", "edges", "flight", "operands", "order", "ring", "spare", "stamps", "wide"};
-  diags.report(Diag::UnknownPlanKey, {}, key.str());
-  diags.suggest(key, known);
-  diags.note("known keys: " + llvm::join(known, ", "));
-  return false;
-}
-
 int64_t Matrix::sets() const { return setsOf(groups); }
 int64_t Matrix::units() const { return unitParts ? unitsOf(groups, unitParts) : 0; }
 int64_t Matrix::chunkBytes() const { return shape::chunkBytes(group, chunkBlocks); }
@@ -97,7 +25,7 @@ namespace {
 class Planner {
 public:
   Planner(const ir::Module &module, Plan &plan, Diagnostics &diags)
-      : module(module), plan(plan), diags(diags) {}
+      : module(module), plan(plan), planned(plan.models.emplace_back()), diags(diags) {}
 
   bool run() {
     auto models = module.all(Op::Model);
@@ -111,7 +39,7 @@ public:
     if (auto gauges = module.all(Op::Gauge); gauges.size() > kMostGauges)
       return unsupported(*gauges[kMostGauges], fmt::format("{} traced gauges; {} at most", gauges.size(), kMostGauges));
     const Operation &model = *models[0];
-    plan.model = model.name;
+    planned.name = model.name;
     plan.rowsPerPass = module.param("rows_per_pass");
     plan.ctas = plan.knobs.ctas ? plan.knobs.ctas : plan.profile.smCount;
     plan.edges.push_back({"tick plan", {}, Edge::Tagged});
@@ -121,21 +49,22 @@ public:
       if (segment.op == Op::Segment)
         if (!planSegment(segment, model))
           return false;
-    if (plan.segments.size() > 2)
-      return unsupported(*plan.segments[2].op, fmt::format("{} segments; 2 at most", plan.segments.size()));
+    if (planned.segments.size() > 2)
+      return unsupported(*planned.segments[2].op, fmt::format("{} segments; 2 at most", planned.segments.size()));
     spareControl();
     lowerEdges();
-    layOut(plan, module, model, diags);
+    layOut(plan, planned, module, model, diags);
     // Offsets in a row's record are ints. (Before, 64 bits: columns and layers have limits.)
-    if (!diags.hasErrors() && plan.rowBytes > INT32_MAX)
-      diags.report(Diag::PlanUnsupported, place(plan.segments[0]),
-                   fmt::format("{} bytes of activations for each row; {} at most", plan.rowBytes, INT32_MAX));
+    if (!diags.hasErrors() && planned.records.rowBytes > INT32_MAX)
+      diags.report(Diag::PlanUnsupported, place(planned.segments[0]),
+                   fmt::format("{} bytes of activations for each row; {} at most", planned.records.rowBytes, INT32_MAX));
     return !diags.hasErrors();
   }
 
 private:
   const ir::Module &module;
   Plan &plan;
+  ModelPlan &planned; ///< of the one model
   Diagnostics &diags;
   int64_t nextFirstUnit = 0;
   std::vector<Value> forwarded; ///< body's yields, in order, for the head's arguments
@@ -178,7 +107,7 @@ private:
   /// `base`, with a number when a buffer has that name.
   std::string bufferName(const std::string &base) {
     std::string name = base;
-    for (int n = 2; llvm::any_of(plan.buffers, [&](const Buffer &other) { return other.name == name; }); ++n)
+    for (int n = 2; llvm::any_of(planned.buffers, [&](const Buffer &other) { return other.name == name; }); ++n)
       name = base + std::to_string(n);
     return name;
   }
@@ -196,8 +125,8 @@ private:
     b.columns = columns;
     b.stride = roundUp(columns, 8);
     b.instances = instances;
-    plan.buffers.push_back(b);
-    return plan.buffers.size() - 1;
+    planned.buffers.push_back(b);
+    return planned.buffers.size() - 1;
   }
 
   /// A place for `v`, in a buffer named after it, else after the phase that writes it.
@@ -258,7 +187,7 @@ private:
     const auto made = definition(product->operands[0]), none = op.region().ops.end();
     if (made == none || made->op != Op::Round || definition(made->operands[0]) != none)
       return made != none;
-    return plan.buffers[plan.placeOf.at(made->operands[0].id).buffer].dtype != Scalar::BF16;
+    return planned.buffers[planned.placeOf.at(made->operands[0].id).buffer].dtype != Scalar::BF16;
   }
 
   /// What a stream that does not make its operand takes as such.
@@ -295,22 +224,23 @@ private:
     phase.op = stream.op;
     phase.matrix = stream.matrix;
     phase.edge = newEdge(phase.name, stream.op->loc);
-    const int64_t columns = plan.matrices[stream.matrix].k;
+    const int64_t columns = planned.matrices[stream.matrix].k;
     phase.to = {newBuffer(stream.name + "_operand", Scalar::BF16, columns, std::max<int64_t>(1, layerCount)),
                 layerCount ? Place::Layer : Place::First};
-    plan.buffers[phase.to.buffer].edge = phase.edge;
-    plan.buffers[phase.to.buffer].several = true;
-    plan.buffers[phase.to.buffer].windows = plan.rowsPerPass > kTileRows;
+    planned.buffers[phase.to.buffer].edge = phase.edge;
+    planned.buffers[phase.to.buffer].several = true;
+    planned.buffers[phase.to.buffer].windows = plan.rowsPerPass > kTileRows;
     return phase;
   }
 
   /// Of one of the segment's phases.
   static SourceLoc place(const Segment &segment) {
-    for (const auto *phases : {&segment.before, &segment.repeated, &segment.after})
-      for (const Phase &phase : *phases)
-        if (phase.op)
-          return phase.op->loc;
-    return {};
+    SourceLoc loc;
+    segment.forEach([&](const Phase &phase, bool) {
+      if (phase.op && !loc)
+        loc = phase.op->loc;
+    });
+    return loc;
   }
 
   /// What goes through a row is unrolled, and counts its columns in ints.
@@ -332,13 +262,13 @@ private:
       phase.kind = Phase::Stream;
       if (!planMatrix(op, model, layers, phase) || !checkReductions(op))
         return false;
-      phase.name = plan.matrices[phase.matrix].name;
+      phase.name = planned.matrices[phase.matrix].name;
       const bool wide = plan.rowsPerPass > kTileRows, makes = makesOperand(op);
       if (makes || (wide && !onlyMultiplied(takenBy(op)))) {
         phases.push_back(operandPhase(phase));
         phase.operand = phases.back().to;
       } else if (wide) {
-        plan.buffers[plan.placeOf.at(takenBy(op).id).buffer].windows = true;
+        planned.buffers[planned.placeOf.at(takenBy(op).id).buffer].windows = true;
       }
     } else {
       if (op.op == Op::Map && !checkMap(op))
@@ -350,7 +280,7 @@ private:
                                                         : "attention";
     }
     if (op.op == Op::Attention && !phases.empty() && phases.back().kind == Phase::Map &&
-        isMadeByAttention(plan, module, *phases.back().op, op))
+        isMadeByAttention(planned, module, *phases.back().op, op))
       leaveToAttention(phases.back(), phase);
     phase.edge = newEdge(phase.name, op.loc);
     for (auto [number, result] : llvm::enumerate(op.results)) {
@@ -361,9 +291,9 @@ private:
       Place place = carried != handedOn.end() ? Place{carried->second, Place::Next} : newPlace(result, phase.name);
       // One lane stores one value of a block: a bf16 alone is no word.
       if (plan.knobs.words && op.op == Op::Map && type.size == blocksOf(op, op.region().ops.back().operands[number]))
-        plan.buffers[place.buffer].dtype = Scalar::F32;
-      plan.buffers[place.buffer].edge = phase.edge;
-      plan.placeOf[result.id] = place;
+        planned.buffers[place.buffer].dtype = Scalar::F32;
+      planned.buffers[place.buffer].edge = phase.edge;
+      planned.placeOf[result.id] = place;
     }
     if (op.op != Op::Attention)
       for (const Operation &inner : op.region().ops)
@@ -377,9 +307,9 @@ private:
     map.several = true;
     attention.makes = map.op;
     for (Value v : map.op->results)
-      if (auto place = plan.placeOf.find(v.id); place != plan.placeOf.end())
-        plan.buffers[place->second.buffer].several = true;
-    plan.buffers[plan.newKeys].several = plan.buffers[plan.newValues].several = true;
+      if (auto place = planned.placeOf.find(v.id); place != planned.placeOf.end())
+        planned.buffers[place->second.buffer].several = true;
+    planned.buffers[planned.newKeys].several = planned.buffers[planned.newValues].several = true;
   }
 
   /// The blocks of columns that are reduced, each on its own, for a value of `op`'s region.
@@ -400,12 +330,12 @@ private:
   /// K and V of the pass's own rows reach its attention in buffers, too: what stands in the
   /// pool becomes visible with the next tick.
   bool planAppended(const Operation &append, int edge) {
-    if (plan.newKeys >= 0)
+    if (planned.newKeys >= 0)
       return unsupported(append, "two appends to one KV pool");
     const int64_t columns = module.type(append.operands[0]).size, instances = std::max<int64_t>(1, layerCount);
-    plan.newKeys = newBuffer("new_keys", Scalar::BF16, columns, instances);
-    plan.newValues = newBuffer("new_values", Scalar::BF16, columns, instances);
-    plan.buffers[plan.newKeys].edge = plan.buffers[plan.newValues].edge = edge;
+    planned.newKeys = newBuffer("new_keys", Scalar::BF16, columns, instances);
+    planned.newValues = newBuffer("new_values", Scalar::BF16, columns, instances);
+    planned.buffers[planned.newKeys].edge = planned.buffers[planned.newValues].edge = edge;
     return true;
   }
 
@@ -439,42 +369,42 @@ private:
     const int64_t count = op.get<attr::count>();
     std::set<int> carried;
     const auto copy = [&](std::vector<Phase> &phases, Place from, Place to) {
-      Phase phase{Phase::Copy, "copy " + plan.buffers[from.buffer].name};
+      Phase phase{Phase::Copy, "copy " + planned.buffers[from.buffer].name};
       phase.from = from;
       phase.to = to;
       phase.edge = newEdge(phase.name, op.loc);
-      plan.buffers[to.buffer].edge = phase.edge;
+      planned.buffers[to.buffer].edge = phase.edge;
       phases.push_back(std::move(phase));
     };
     for (auto [init, arg, yielded] : llvm::zip(op.operands, body.args, yield.operands)) {
       // The first instance is the initial value's; a value that starts two goes on in a copy.
-      Place place = plan.placeOf.at(init.id);
+      Place place = planned.placeOf.at(init.id);
       if (place.instance != Place::First || !carried.insert(place.buffer).second) {
         const Place from = place;
-        place = {newBuffer("carried", plan.buffers[from.buffer].dtype, module.type(arg).size, 1), Place::First};
+        place = {newBuffer("carried", planned.buffers[from.buffer].dtype, module.type(arg).size, 1), Place::First};
         copy(segment.before, from, place);
         carried.insert(place.buffer);
       }
-      Buffer &buffer = plan.buffers[place.buffer];
+      Buffer &buffer = planned.buffers[place.buffer];
       buffer.instances = count + 1;
       if (storedAs(arg) == Scalar::F32 || storedAs(yielded) == Scalar::F32)
         buffer.dtype = Scalar::F32;
-      plan.placeOf[arg.id] = {place.buffer, Place::Layer};
+      planned.placeOf[arg.id] = {place.buffer, Place::Layer};
     }
     for (auto [yielded, arg] : llvm::zip(yield.operands, body.args))
       if (!llvm::is_contained(body.args, yielded))
-        handedOn.insert({yielded.id, plan.placeOf.at(arg.id).buffer});
+        handedOn.insert({yielded.id, planned.placeOf.at(arg.id).buffer});
     layerCount = count;
     if (!planOps(body, model, count, segment.repeated, nullptr))
       return false;
     layerCount = 0;
     for (auto [yielded, arg] : llvm::zip(yield.operands, body.args)) {
-      const Place from = plan.placeOf.at(yielded.id), to = {plan.placeOf.at(arg.id).buffer, Place::Next};
+      const Place from = planned.placeOf.at(yielded.id), to = {planned.placeOf.at(arg.id).buffer, Place::Next};
       if (from.buffer != to.buffer || from.instance != to.instance)
         copy(segment.repeated, from, to);
     }
     for (auto [result, arg] : llvm::zip(op.results, body.args))
-      plan.placeOf[result.id] = {plan.placeOf.at(arg.id).buffer, Place::Last};
+      planned.placeOf[result.id] = {planned.placeOf.at(arg.id).buffer, Place::Last};
     return true;
   }
 
@@ -544,8 +474,8 @@ private:
     m.bytes = matrixBytes(m.groups, m.blocks, m.group);
     if (plan.rowsPerPass > kTileRows)
       planUnits(m);
-    phase.matrix = plan.matrices.size();
-    plan.matrices.push_back(std::move(m));
+    phase.matrix = planned.matrices.size();
+    planned.matrices.push_back(std::move(m));
     return true;
   }
 
@@ -568,13 +498,13 @@ private:
         return unsupported(op, "a segment with more arguments than the one before yields");
       // `kv` orders an attention behind the append; nothing is stored for it.
       if (module.type(arg).kind != ir::Type::Kv)
-        plan.placeOf[arg.id] = plan.placeOf.at(forwarded[index].id);
+        planned.placeOf[arg.id] = planned.placeOf.at(forwarded[index].id);
     }
     if (!planOps(body, model, 0, segment.before, &segment))
       return false;
     const Operation &yield = body.ops.back();
     forwarded.assign(yield.operands.begin(), yield.operands.end());
-    plan.segments.push_back(std::move(segment));
+    planned.segments.push_back(std::move(segment));
     return true;
   }
 
@@ -582,30 +512,30 @@ private:
   /// more groups than they had, at most, it has none in the layers: nobody waits for it there.
   void spareControl() {
     const auto rounds = [](const Matrix &m, int64_t ctas) { return (m.groups + ctas - 1) / ctas; };
-    const bool spared = plan.ctas > 1 && llvm::all_of(plan.matrices, [&](const Matrix &m) {
+    const bool spared = plan.ctas > 1 && llvm::all_of(planned.matrices, [&](const Matrix &m) {
       return !m.layers || rounds(m, plan.ctas - 1) == rounds(m, plan.ctas);
     });
-    for (Matrix &m : plan.matrices)
+    for (Matrix &m : planned.matrices)
       m.firstCta = plan.knobs.spare && spared && m.layers;
   }
 
   /// The last edge of the model is tagged words when only maxima cross it: CTA 0 alone reads these, and
   /// the next pass begins behind that.
   void lowerEdges() {
-    plan.bestEdge = plan.edges.size() - 1;
+    planned.bestEdge = plan.edges.size() - 1;
     if (plan.knobs.words)
       for (Edge &edge : llvm::drop_begin(plan.edges))
         edge.lowering = Edge::Words;
     plan.passEdge = newEdge("pass", {});
     plan.edges[plan.passEdge].lowering = Edge::Leave;
-    for (Matrix &m : plan.matrices)
+    for (Matrix &m : planned.matrices)
       if (m.unitParts == 1) {
         m.partsEdge = newEdge("parts of " + m.name, m.loc);
         plan.edges[m.partsEdge].lowering = Edge::Count;
       }
-    const Segment &last = plan.segments.back();
+    const Segment &last = planned.segments.back();
     const std::vector<Phase> &phases = !last.after.empty() || last.repeatCount ? last.after : last.before;
-    if (phases.empty() || phases.back().kind != Phase::Stream || phases.back().edge != plan.bestEdge)
+    if (phases.empty() || phases.back().kind != Phase::Stream || phases.back().edge != planned.bestEdge)
       return;
     if (llvm::any_of(phases.back().op->region().ops, [](const Operation &op) { return op.op == Op::ArgMax; }))
       plan.edges[phases.back().edge].lowering = Edge::Tagged;
