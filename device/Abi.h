@@ -7,7 +7,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 6;
+constexpr int kAbiVersion = 7;
 
 /// Head of every request descriptor. The pipeline's own fields follow in the
 /// emitted `struct Request : RequestHeader`; the manifest gives their offsets.
@@ -83,13 +83,31 @@ struct TickRecord {
 /// Words of LaunchParams::sync.
 constexpr int kSyncWords = 128;
 
-/// The kernel's one parameter.
-struct LaunchParams {
-  // model
+/// One model: its weights, its pool of K and V, and memory for its activations. vCache and workspace stand at a
+/// multiple of 16: the kernel loads both at once.
+struct ModelParams {
   const char *stream;          ///< packed weights
   const void *const *weights;  ///< unpacked bf16 weights by manifest index (null if only streamed)
   const float *ropeCosSin;     ///< [maxPositions][headDim / 2][2], rounded to bf16
   int maxPositions;
+  // pool
+  int pageTableStride;
+  int *pageTable;              ///< [slots][pageTableStride]
+  int *freeList;               ///< stack of free page ids
+  int *freeCount;
+  char *kCache, *vCache;       ///< bf16 [layers][pages][kvHeads][pageTokens][headDim]
+  // pass
+  char *workspace;             ///< activations; offsets are constants of the source
+  // admission
+  int admitMaxPages;           ///< pages of the pool (KV_TOO_LARGE above it)
+};
+
+/// Models of a kernel: one, for now.
+constexpr int kModels = 1;
+
+/// The kernel's one parameter.
+struct LaunchParams {
+  ModelParams models[kModels];
   int numRequests;
   // requests
   char *requests;              ///< RequestHeader and fields, manifest's requestBytes apart
@@ -97,15 +115,7 @@ struct LaunchParams {
   const int *eos;
   Slot *slots;
   int *callTokens;             ///< [slots][callTokens]: what the calls of a stage feed
-  // pool
-  int *pageTable;              ///< [slots][pageTableStride]
-  int *freeList;               ///< stack of free page ids
-  int *freeCount;
-  int pageTableStride;
-  int admitMaxPages;           ///< pages of the pool (KV_TOO_LARGE above it)
-  char *kCache, *vCache;       ///< bf16 [layers][pages][kvHeads][pageTokens][headDim]
-  // pass
-  char *workspace;             ///< activations; offsets are constants of the source
+  // grid
   char *tagged;                ///< words that carry a tick or a pass, those of Pass.cuh first; zeros before a launch
   unsigned *sync;              ///< counters of the grid, stop flag, see Sync.cuh; zeroed before launch
   StopRecord *stop;

@@ -234,7 +234,7 @@ template <class A, class Stream> __device__ __noinline__ void planPass(PassShare
 template <class A, int Keys, class P>
 __device__ __forceinline__ bool pushPositions(P &producer, const char *head, const int *pages, int start, int count) {
   constexpr int rowBytes = A::headDim * 2; // of one head
-  constexpr long long stride = (long long)A::kvHeads * A::pageTokens * rowBytes;
+  constexpr long long stride = PoolStrides<A>::page * 2;
   // A chunk is some whole pages, or one of the equal parts of a page; more pages would be too many registers.
   constexpr int part = Keys < A::pageTokens ? Keys : A::pageTokens, parts = Keys / part;
   if constexpr (Keys % part == 0 && A::pageTokens % part == 0 && parts <= 16) {
@@ -278,16 +278,16 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
   if (pass.firstUnit.unit < 0)
     return true;
   RoundCursor<A> at(pass.firstUnit);
-  const long long ofLayer = kvLayer<A>(layer) * 2;
+  const long long ofLayer = pageAddress<A>(layer, 0, 0, 0) * 2; // bytes
   for (int number = 0; !at.done(); ++number, at.toNextUnit(pass)) { // of the CTA's units
     const int begin = at.first(), upto = min(at.end * S::round, at.ownFrom);
-    const long long head = ofLayer + at.kvHead * ((long long)A::pageTokens * S::dim * 2);
-    const char *const ofKeys = p.kCache + head, *const ofValues = p.vCache + head;
+    const long long head = ofLayer + pageAddress<A>(0, 0, at.kvHead, 0) * 2;
+    const char *const ofKeys = modelOf<A>(p).kCache + head, *const ofValues = modelOf<A>(p).vCache + head;
     const auto page = [](int position) { return position / A::pageTokens; };
 #pragma unroll 1
     for (int first = begin; first < upto; first += S::round) {
       const int end = min(first + S::round, upto);
-      const int *pages = producer.pagesOf(p, at.slot, number, page(begin), page(upto - 1) - page(begin) + 1, page(first),
+      const int *pages = producer.pagesOf(modelOf<A>(p), at.slot, number, page(begin), page(upto - 1) - page(begin) + 1, page(first),
                                           page(end - 1) - page(first) + 1);
 #pragma unroll 1
       for (int which = 0; which < 2; ++which)

@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
+#include "megalith/Pages.cuh"
 #include "megalith/Sequences.cuh"
 
 namespace megalith::device {
@@ -47,6 +48,7 @@ template <class ConfigType, class RequestType> struct ControlState {
   using Request = RequestType;
   static_assert(Config::states <= 64 && Config::gauges <= kMostGauges, "flags are bits of one word");
 
+  PoolState<Config> pool;   ///< of the model
   PassShared *pass;         ///< of CTA 0
   long long passesDone, rowsDone; ///< what Stats counts
   int tick;
@@ -54,27 +56,22 @@ template <class ConfigType, class RequestType> struct ControlState {
   int openRequests;   ///< not in a terminal state
   int unseated;       ///< of these, without a slot
   int freeSlots;
-  int freePages;
-  int live, pressure; ///< snapshot of the pool
   int changes;        ///< of state in this tick
   int idle;           ///< ticks in a row in which nothing moved
   int still;          ///< ticks in a row in which calls waited and nothing moved
   int alone;          ///< the last tick had no rows: no other CTA took part
-  int unpromised;     ///< free pages that no request in a slot was promised
   int refused;        ///< a request found no pages to reserve in this tick
   int waiting, served; ///< calls when the pass was formed
   int numRows, wantLogits;
 
   static constexpr int atHand = tokensAtHand(Config::slots), eosAtHand = shape::eosAtHand(Config::slots);
 
-  static constexpr bool reserves = !Config::failWhenFull;
+  static constexpr bool reserves = PoolState<Config>::reserves;
 
   // per slot
   static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= kSeatBytes;
   Seats<Request, seatsAreShared ? Config::slots : 0> seats;
   int request[Config::slots]; ///< -1: free
-  int held[Config::slots];    ///< pages
-  int lastPage[Config::slots]; ///< of these
   int callChunk[Config::slots];
   u32 callFlags[Config::slots]; ///< RowFlag bits of its rows
   int badRow[Config::slots];  ///< first row of the call that must not be fed
@@ -83,7 +80,6 @@ template <class ConfigType, class RequestType> struct ControlState {
   int callStart[Config::slots][atHand]; ///< first ones of the slot's fed tokens, see fedToken
   int fedFrom[Config::slots]; ///< position of the first of them
   int known[Config::slots];   ///< leading positions of the KV that were fed the request's own tokens
-  int promised[reserves ? Config::slots : 1]; ///< pages that admission reserved, held ones among them
   int eos[Config::slots][eosAtHand];     ///< the request's first EOS tokens
   u32 gaugesSet[Config::slots];
   u32 gauges[Config::slots][Config::gauges > 0 ? Config::gauges : 1];
@@ -124,9 +120,6 @@ template <class ConfigType, class RequestType> struct ControlState {
   __device__ static bool isTerminal(int state) {
     return isState(state) && (Config::terminalStates >> state & 1);
   }
-  __device__ static int pagesFor(int tokens) {
-    return int((u32(tokens) + (Config::pageTokens - 1)) / Config::pageTokens); // pages can be as large as 2^30
-  }
 
   /// The most positions that a request can come to write.
   __device__ static long long mostPositions(const Request &r) {
@@ -134,11 +127,10 @@ template <class ConfigType, class RequestType> struct ControlState {
   }
   /// Pages to reserve for a request that gains a slot. Its most positions fit into the pool.
   __device__ static int pagesToPromise(const Request &r) {
-    const int worst = pagesFor(int(mostPositions(r)));
-    return Config::reserve < 0 ? worst : min(worst, pagesFor(r.numTokens + Config::reserve + Config::rowsBeyond));
+    using Pool = PoolState<Config>;
+    const int worst = Pool::pagesFor(int(mostPositions(r)));
+    return Config::reserve < 0 ? worst : min(worst, Pool::pagesFor(r.numTokens + Config::reserve + Config::rowsBeyond));
   }
-  /// What is left of a slot's promise.
-  __device__ int promiseLeft(int slot) const { return reserves ? max(0, promised[slot] - held[slot]) : 0; }
 
   /// The token that was fed, or waits to be, at a position from fedFrom on: a slot keeps those that may not be
   /// tokens of the request yet, of all calls of a stage.
@@ -159,7 +151,7 @@ template <class ConfigType, class RequestType> struct ControlState {
 
   /// Whether the descriptor of a request in `slot` (-1: none) can be trusted.
   __device__ __forceinline__ bool wellFormed(const Request &r, int slot) const {
-    const int room = slot < 0 ? 0 : held[slot] * Config::pageTokens;
+    const int room = slot < 0 ? 0 : pool.held[slot] * Config::pageTokens;
     return isState(r.state) && r.slot == slot && (slot >= 0 || !holdsSlot(r.state)) && r.fieldsInRange() &&
            r.kvLen >= 0 && r.kvLen <= r.kvEnd && r.kvEnd <= room && r.generated >= 0 &&
            r.generated <= r.maxNewTokens && r.numTokens == r.promptLen + r.generated &&
@@ -250,8 +242,8 @@ template <class Control> struct TurnOf : StageFunctions {
   __device__ int priority() const { return r.priority; }
   __device__ int kvLen() const { return r.kvLen; }
   __device__ int kvLag() const { return r.numTokens - r.kvLen; }
-  __device__ int livePages() const { return c.live; }
-  __device__ bool pressure() const { return c.pressure != 0; }
+  __device__ int livePages() const { return c.pool.live; }
+  __device__ bool pressure() const { return c.pool.pressure != 0; }
 
   __device__ void raise(int code, int line) { fault = fault ? fault : faultAt(code, line); }
 
@@ -507,23 +499,17 @@ private:
   /// For measurements: the first `count` positions count as fed. Their pages leave the
   /// free stack as if they had been.
   __device__ void takeKv(int seat, int count) {
-    const int pages = Control::pagesFor(count);
-    if (pages > c.freePages) {
+    const int pages = c.pool.pagesFor(count);
+    if (pages > c.pool.freePages) {
       fail(kPoolExhausted);
       return;
     }
-    int *table = p.pageTable + (long long)seat * p.pageTableStride;
-#pragma unroll 1
-    for (int i = laneId(); i < pages; i += 32) {
-      const int page = table[i] = p.freeList[c.freePages - 1 - i];
-      if (i == pages - 1)
-        c.lastPage[seat] = page;
-    }
+    c.pool.take(seat, c.pool.freePages, pages);
     __threadfence(); // read in this pass already, see awaitPass
     __syncwarp();
     if (laneId() == 0) {
-      c.held[seat] = p.slots[seat].heldPages = pages;
-      c.freePages -= pages;
+      c.pool.setHeld(seat, pages);
+      c.pool.freePages -= pages;
       r.kvLen = r.kvEnd = c.known[seat] = count;
     }
     __syncwarp();
@@ -540,12 +526,12 @@ private:
       const int seat = base + __ffs(open) - 1;
       if (laneId() == 0) {
         c.request[seat] = p.slots[seat].request = number;
-        c.held[seat] = p.slots[seat].heldPages = 0;
+        c.pool.setHeld(seat, 0);
         c.gaugesSet[seat] = 0;
         c.known[seat] = c.fedFrom[seat] = 0;
         if (Control::reserves) {
-          c.promised[seat] = Control::pagesToPromise(r);
-          c.unpromised -= c.promised[seat];
+          c.pool.promised[seat] = Control::pagesToPromise(r);
+          c.pool.unpromised -= c.pool.promised[seat];
         }
         r.slot = seat;
         --c.freeSlots;

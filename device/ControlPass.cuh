@@ -38,7 +38,7 @@ template <class Control> __device__ void serveAll(Control &c, bool inTurn) {
 #pragma unroll 1
         for (int other = 0; other < Config::slots; ++other)
           above += c.wanted[other] >= 0 && c.newPages[other] > 0 && goesFirst(c, other, s) ? c.newPages[other] : 0;
-      c.pageTop[s] = c.freePages - above;
+      c.pageTop[s] = c.pool.freePages - above;
     }
     before += __shfl_sync(~0u, end, 31);
   }
@@ -48,8 +48,8 @@ template <class Control> __device__ void serveAll(Control &c, bool inTurn) {
 /// that finds no page can have its rows. Returns the number of calls served. One thread.
 template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
   using Config = typename Control::Config;
-  int left = Config::rowsPerPass, freePages = c.freePages, served = 0;
-  int unpromised = Control::reserves ? c.unpromised : 0; // nobody wrote it where nothing is promised
+  int left = Config::rowsPerPass, freePages = c.pool.freePages, served = 0;
+  int unpromised = Control::reserves ? c.pool.unpromised : 0; // nobody wrote it where nothing is promised
   bool blocked = false; // a call waits for pages
 #pragma unroll 1
   for (int k = 0; k < waiting; ++k) {
@@ -61,14 +61,14 @@ template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
       c.fail(c.seated(s), c.badCode[s]);
       continue;
     }
-    const int needs = max(0, Control::pagesFor(c.kvLen[s] + takes) - c.held[s]);
+    const int needs = c.pool.lacking(s, c.kvLen[s] + takes);
     if (Config::failWhenFull && needs > freePages) {
       c.fail(c.seated(s), kPoolExhausted);
       continue;
     }
     if (Control::reserves) {
       // What was promised is there. Beyond that nobody takes a page behind one who waits for some.
-      const int beyond = max(0, needs - c.promiseLeft(s));
+      const int beyond = max(0, needs - c.pool.promiseLeft(s));
       if (beyond > 0 && (blocked || beyond > unpromised)) {
         blocked = true;
         continue;
@@ -83,7 +83,7 @@ template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
     ++served;
   }
   if (Control::reserves)
-    c.unpromised = unpromised;
+    c.pool.unpromised = unpromised;
   int rows = 0;
 #pragma unroll 1
   for (int s = 0; s < Config::slots; ++s)
@@ -133,12 +133,12 @@ template <class Control> __device__ void chooseCalls(Control &c) {
     c.priority[s] = r.priority;
     c.passes[s] = r.passes;
     c.kvLen[s] = r.kvLen;
-    c.newPages[s] = max(0, Control::pagesFor(r.kvLen + wanted) - c.held[s]);
+    c.newPages[s] = c.pool.lacking(s, r.kvLen + wanted);
     ++waiting;
     rows += wanted;
     needs += c.newPages[s];
     needy += c.newPages[s] > 0;
-    fits = fits && c.badRow[s] >= wanted && (!Control::reserves || c.newPages[s] <= c.promiseLeft(s));
+    fits = fits && c.badRow[s] >= wanted && (!Control::reserves || c.newPages[s] <= c.pool.promiseLeft(s));
   }
   __syncwarp();
   waiting = warpTotal(waiting);
@@ -146,7 +146,7 @@ template <class Control> __device__ void chooseCalls(Control &c) {
   needs = warpTotal(needs);
   needy = warpTotal(needy);
   int served = waiting;
-  if (__all_sync(~0u, fits) && rows <= Config::rowsPerPass && needs <= c.freePages) {
+  if (__all_sync(~0u, fits) && rows <= Config::rowsPerPass && needs <= c.pool.freePages) {
     serveAll(c, needy > 1);
   } else {
     served = serveSome(c, waiting);
@@ -170,8 +170,8 @@ template <class Control> __device__ void chooseCalls(Control &c) {
   if (laneId() == 0) {
     c.waiting = waiting;
     c.served = served;
-    c.freePages -= needs;
-    *p.freeCount = c.freePages;
+    c.pool.freePages -= needs;
+    c.pool.publishFree();
     c.numRows = rows;
     c.wantLogits = wantLogits;
     if (rows > 0)
@@ -189,31 +189,22 @@ template <class Control> __device__ void fillRows(Control &c) {
     if (count < 0)
       continue;
     auto &r = c.seated(s);
-    const int begin = c.rowBegin[s], kvLen = c.kvLen[s], held = c.held[s], added = c.newPages[s];
+    const int begin = c.rowBegin[s], kvLen = c.kvLen[s], added = c.newPages[s], top = c.pageTop[s];
     const u32 flags = c.callFlags[s];
-    int *table = p.pageTable + (long long)s * p.pageTableStride;
-    const int *stack = p.freeList + c.pageTop[s] - 1; // downwards
 #pragma unroll 1
     for (int i = laneId(); i < count; i += 32) {
       const int position = kvLen + i, parent = i > 0 ? begin + i - 1 : -1;
       const int token = c.fedToken(s, position);
-      const int number = position / Config::pageTokens;
-      const int page = number == held - 1 ? c.lastPage[s] : number < held ? table[number] : stack[held - number];
+      const int page = c.pool.pageAt(s, position / Config::pageTokens, top);
       openRow(*c.pass, p, begin + i, {s, token, position, position, position + 1, parent, flags, RowNotWanted},
               page * Config::pageTokens + position % Config::pageTokens,
               p.logits ? c.logitsLine(s, position, flags, c.rowsDone + begin + i) : -1);
     }
     __syncwarp(); // all have seen the last page
-#pragma unroll 1
-    for (int i = laneId(); i < added; i += 32) {
-      const int page = table[held + i] = stack[-i];
-      if (i == added - 1)
-        c.lastPage[s] = page;
-    }
+    c.pool.take(s, top, added);
     __syncwarp();
     if (laneId() == 0) {
-      c.held[s] = held + added;
-      p.slots[s].heldPages = held + added;
+      c.pool.setHeld(s, c.pool.held[s] + added);
       r.served = 1;
       r.callRowBegin = begin;
       r.callRowCount = count;

@@ -37,11 +37,10 @@ template <class Control> __device__ void startControl(Control &c, const abi::Lau
     c.pass = &pass;
     c.passesDone = c.rowsDone = 0;
     c.tick = c.done = c.idle = c.still = c.alone = 0;
-    c.freePages = *p.freeCount;
+    c.pool.start();
     c.freeSlots = Config::slots;
     for (int s = 0; s < Config::slots; ++s) {
       c.request[s] = -1;
-      c.held[s] = 0;
       c.gaugesSet[s] = 0;
     }
   }
@@ -84,7 +83,7 @@ template <class Control> __device__ void reclaim(Control &c) {
   for (int base = 0; base < Config::slots; base += 32) {
     const int s = base + laneId();
     const int number = s < Config::slots ? c.request[s] : -1;
-    const int held = number >= 0 ? c.held[s] : 0;
+    const int held = number >= 0 ? c.pool.held[s] : 0;
     bool leaves = false;
     int kept = 0;
     if (number >= 0) {
@@ -92,7 +91,7 @@ template <class Control> __device__ void reclaim(Control &c) {
       c.check(r, s);
       leaves = !Control::holdsSlot(r.state);
       // Up to kvEnd, not kvLen: drafts may wait for their kv.keep.
-      kept = leaves ? 0 : min(held, Control::pagesFor(r.kvEnd));
+      kept = leaves ? 0 : min(held, c.pool.pagesFor(r.kvEnd));
     }
     const int freed = held - kept;
     if (!__any_sync(~0u, freed > 0 || leaves))
@@ -103,16 +102,8 @@ template <class Control> __device__ void reclaim(Control &c) {
       const int below = __shfl_up_sync(~0u, end, distance);
       end += laneId() >= distance ? below : 0;
     }
-    const int *table = p.pageTable + (long long)s * p.pageTableStride;
-    int *stack = p.freeList + c.freePages + end - freed;
-#pragma unroll 1
-    for (int i = 0; i < freed; ++i)
-      stack[i] = table[held - 1 - i];
-    if (freed > 0) {
-      c.held[s] = p.slots[s].heldPages = kept;
-      if (kept > 0)
-        c.lastPage[s] = table[kept - 1];
-    }
+    if (freed > 0)
+      c.pool.give(s, kept, c.pool.freePages + end - freed);
     if (leaves) {
       auto &r = c.seated(s);
       r.slot = r.waitingSite = -1;
@@ -131,7 +122,7 @@ template <class Control> __device__ void reclaim(Control &c) {
     if (leaves)
       c.request[s] = -1;
     if (laneId() == 0)
-      c.freePages += total;
+      c.pool.freePages += total;
     __syncwarp();
   }
 }
@@ -142,10 +133,10 @@ template <class Control> __device__ void countUnpromised(Control &c) {
   int promised = 0;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32)
-    promised += c.request[s] >= 0 ? c.promiseLeft(s) : 0;
+    promised += c.request[s] >= 0 ? c.pool.promiseLeft(s) : 0;
   promised = warpTotal(promised);
   if (laneId() == 0) {
-    c.unpromised = c.freePages - promised;
+    c.pool.unpromised = c.pool.freePages - promised;
     c.refused = 0;
   }
   __syncwarp();
@@ -184,12 +175,11 @@ template <class Control> __device__ void beginTick(Control &c) {
     if (Control::reserves)
       countUnpromised(c);
     if (laneId() == 0) {
-      c.live = Config::pages - c.freePages;
-      c.pressure = 100ll * c.live > (long long)Config::watermark * Config::pages;
+      c.pool.takeSnapshot();
       c.done = c.openRequests == 0 || (p.maxTicks > 0 && c.tick >= p.maxTicks) || c.idle >= kIdleTicks ||
                (c.alone && loadRelaxed(p.sync + kStopFlag));
       if (c.done) {
-        *p.freeCount = c.freePages;
+        c.pool.publishFree();
         openPass(*c.pass, p, 0, kNoPass, c.tick, 0);
       }
     }
@@ -229,12 +219,12 @@ template <class Control, class Stage> __device__ __noinline__ void admitRequests
       break;
     next = first + 1;
     TurnOf<Control> t(c, int(first & 0xffffffffu), -1);
-    if (Control::mostPositions(t.r) > (long long)p.admitMaxPages * Config::pageTokens) {
+    if (Control::mostPositions(t.r) > (long long)modelOf<Config>(p).admitMaxPages * Config::pageTokens) {
       t.fail(kKvTooLarge);
       continue;
     }
     // Nobody overtakes a request that waits for pages.
-    if (Control::reserves && Control::pagesToPromise(t.r) > c.unpromised) {
+    if (Control::reserves && Control::pagesToPromise(t.r) > c.pool.unpromised) {
       if (laneId() == 0)
         c.refused = 1;
       break;
@@ -269,7 +259,7 @@ template <class Control> __device__ void traceRequest(Control &c, int number, in
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   auto &r = slot < 0 ? c.tableEntry(number) : c.seated(slot);
-  const int pages = slot < 0 ? 0 : c.held[slot];
+  const int pages = slot < 0 ? 0 : c.pool.held[slot];
   const u32 set = slot < 0 ? 0 : c.gaugesSet[slot];
   if (laneId() == 0) {
     out[0] = u32(slot);
@@ -290,7 +280,7 @@ template <class Control> __device__ void traceRequest(Control &c, int number, in
   }
 #pragma unroll 1
   for (int i = laneId(); i < pages; i += 32)
-    out[abi::kTraceRequestWords + i] = u32(p.pageTable[(long long)slot * p.pageTableStride + i]);
+    out[abi::kTraceRequestWords + i] = u32(c.pool.table(slot)[i]);
 }
 
 /// Whether request `number` changed state in this tick without holding a slot.
@@ -314,7 +304,7 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
   for (int s = 0; s < Config::slots; ++s)
     if (c.request[s] >= 0) {
       ++records;
-      words += abi::kTraceRequestWords + c.held[s] + 2 * __popc(c.gaugesSet[s]);
+      words += abi::kTraceRequestWords + c.pool.held[s] + 2 * __popc(c.gaugesSet[s]);
     }
 #pragma unroll 1
   for (int base = 0; anyUnseated && base < p.numRequests; base += 32) {
@@ -331,7 +321,7 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
       out[0] = abi::kTraceTick;
       out[1] = u32(words);
       out[2] = u32(c.tick);
-      out[3] = u32(c.live);
+      out[3] = u32(c.pool.live);
       out[4] = u32(c.numRows);
       out[5] = u32(rowWords);
       out[6] = u32(records);
@@ -340,14 +330,14 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
 #pragma unroll 1
     for (int i = laneId(); i < c.numRows * rowWords; i += 32) {
       const int row = i / rowWords, word = i % rowWords;
-      out[i] = word == wordsOfRow ? (u32)c.pass->kvBase[row] : reinterpret_cast<const u32 *>(c.pass->rows + row)[word];
+      out[i] = word == wordsOfRow ? c.pass->kv[row].hash : reinterpret_cast<const u32 *>(c.pass->rows + row)[word];
     }
     out += c.numRows * rowWords;
 #pragma unroll 1
     for (int s = 0; s < Config::slots; ++s)
       if (c.request[s] >= 0) {
         traceRequest(c, c.request[s], s, out);
-        out += abi::kTraceRequestWords + c.held[s] + 2 * __popc(c.gaugesSet[s]);
+        out += abi::kTraceRequestWords + c.pool.held[s] + 2 * __popc(c.gaugesSet[s]);
       }
 #pragma unroll 1
     for (int base = 0; anyUnseated && base < p.numRequests; base += 32)

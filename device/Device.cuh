@@ -15,6 +15,7 @@
 #include "megalith/Sync.cuh"
 #include "megalith/Exchange.cuh"
 #include "megalith/Stamps.cuh"
+#include "megalith/Pool.cuh"
 #include "megalith/Ring.cuh"
 #include "megalith/Pass.cuh"
 #include "megalith/Rows.cuh"

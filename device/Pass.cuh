@@ -22,6 +22,13 @@ struct AttentionUnit {
   int whole;              ///< the tile has no other range
 };
 
+/// Of a row's K and V, one after the other in the course of a pass:
+union KvOfRow {
+  int place;         ///< until findPlaces: page * page_tokens + position in the page
+  long long element; ///< from then on: pageAddress of the first layer and head
+  u32 hash;          ///< behind a traced pass, in CTA 0: a hash of both, of all layers
+};
+
 /// What every CTA keeps of the pass in shared memory.
 struct PassShared {
   int numRows, wantLogits, tick;
@@ -43,8 +50,7 @@ struct PassShared {
   int set;                    ///< of the workspace that this pass writes
   int rowsLast;               ///< rows of the last pass that had any
   int rowsBefore;             ///< rows of the pass before, whose words are to be turned back
-  long long kvBase[kMaxRows]; ///< of the row's K and V: the place, page * page_tokens + position in it; from findPlaces on the element offset, head 0.
-                              ///< Behind a traced pass, when nobody looks for places: in CTA 0 a hash of both
+  KvOfRow kv[kMaxRows];
   int logitsOf[kMaxRows];     ///< line of LaunchParams::logits for the row's logits; -1: none
   u16 rangesUpto[kMaxRows];    ///< ranges of the groups up to this one
   short firstOfSlot[kMaxRows]; ///< the row's slot begins in this row of the pass
@@ -99,7 +105,7 @@ __device__ __forceinline__ void openRow(PassShared &pass, const abi::LaunchParam
                                         int place, int line) {
   pass.rows[number] = row;
   pass.logitsOf[number] = line;
-  pass.kvBase[number] = place;
+  pass.kv[number].place = place;
   Words4 *words = reinterpret_cast<Words4 *>(p.tagged) + 1 + 2 * number;
   storeTagged(words, {(u32)row.slot, (u32)row.token, (u32)row.position, pass.number});
   storeTagged(words + 1, {(u32)place, (u32)row.visible, packLine(line, row.flags), pass.number});
@@ -156,7 +162,7 @@ __device__ __noinline__ void awaitPass(GridEdges &grid, int edge, PassShared &pa
       row.token = (int)w.y;
       row.position = (int)w.z;
     } else if (at > 0) {
-      pass.kvBase[rowNumber] = (int)w.x;
+      pass.kv[rowNumber].place = (int)w.x;
       row.visible = (int)w.y;
       row.flags = flagsOf(w.z);
       pass.logitsOf[rowNumber] = lineOf(w.z);
@@ -184,11 +190,11 @@ __device__ __forceinline__ void findSlots(PassShared &pass) {
   __syncwarp();
 }
 
-/// Where the rows' keys and values go. One warp. `Pool`: kvHeads, pageTokens, headDim.
+/// Where the rows' keys and values go. One warp.
 template <class Pool> __device__ __forceinline__ void findPlaces(PassShared &pass) {
   for (int row = laneId(); row < pass.numRows; row += 32) {
-    const int place = (int)pass.kvBase[row], page = place / Pool::pageTokens, inPage = place % Pool::pageTokens;
-    pass.kvBase[row] = ((long long)page * Pool::kvHeads * Pool::pageTokens + inPage) * Pool::headDim;
+    const int place = pass.kv[row].place;
+    pass.kv[row].element = pageAddress<Pool>(0, place / Pool::pageTokens, 0, place % Pool::pageTokens);
   }
 }
 

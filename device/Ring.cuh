@@ -333,7 +333,7 @@ template <class R> struct Producer {
   /// Page numbers of a slot, those of pages [first, first + count) of the pass's unit number
   /// `unit`, of which a round needs [roundFirst, roundFirst + roundCount). Where that of page 0
   /// would stand.
-  __device__ __forceinline__ const int *pagesOf(const abi::LaunchParams &p, int slot, int unit, int first, int count,
+  __device__ __forceinline__ const int *pagesOf(const abi::ModelParams &p, int slot, int unit, int first, int count,
                                                 int roundFirst, int roundCount) {
     if (unit < kPageWindows && count <= kPageWindow) {
       int *const window = ring.shared->pages + unit * kPageWindow;
@@ -350,8 +350,8 @@ template <class R> struct Producer {
     pagesCount = roundCount;
     return window - roundFirst;
   }
-  __device__ __noinline__ void lookUp(int *target, const abi::LaunchParams &p, int slot, int first, int count) const {
-    const int *table = p.pageTable + (long long)slot * p.pageTableStride + first;
+  __device__ __noinline__ void lookUp(int *target, const abi::ModelParams &p, int slot, int first, int count) const {
+    const int *table = pageTableOf(p, slot) + first;
     constexpr int batch = lanes == 1 ? 16 : 2; // 16 lanes of 32 find most of them at once
     if constexpr (lanes > 1)
       __syncwarp(); // the numbers before may still be read

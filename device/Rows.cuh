@@ -3,18 +3,13 @@
 
 namespace megalith::device {
 
-/// Element offset of layer `layer` in a KV cache.
-template <class Pool> __device__ __forceinline__ long long kvLayer(int layer) {
-  return (long long)layer * Pool::pages * Pool::kvHeads * Pool::pageTokens * Pool::headDim;
-}
-
 /// Stores values of K or V of one row at columns of [kvHeads * headDim].
 template <class Pool> struct KvRows {
   u16 *cache;       ///< of the present layer
   const PassShared *pass;
-  __device__ __forceinline__ long long at(int row, int col) const {
-    return pass->kvBase[row] + (long long)(col / Pool::headDim) * Pool::pageTokens * Pool::headDim + col % Pool::headDim;
-  }
+  __device__ __forceinline__ KvRows(char *cache, int layer, const PassShared &pass)
+      : cache(reinterpret_cast<u16 *>(cache) + pageAddress<Pool>(layer, 0, 0, 0)), pass(&pass) {}
+  __device__ __forceinline__ long long at(int row, int col) const { return pass->kv[row].element + columnAddress<Pool>(col); }
   __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {
     if (c1 == c0 + 1) {
       *reinterpret_cast<u32 *>(cache + at(row, c0)) = packBf16(f.v[0], f.v[1]);
@@ -70,13 +65,13 @@ template <int Dim, int N> __device__ __forceinline__ Bf16Floats<N> rotated(int c
 }
 
 /// Weight number `index` of the manifest (of a layer: its first number plus the layer).
-__device__ __forceinline__ const u16 *weightAt(const abi::LaunchParams &p, int index) {
-  return static_cast<const u16 *>(p.weights[index]);
+__device__ __forceinline__ const u16 *weightAt(const abi::ModelParams &model, int index) {
+  return static_cast<const u16 *>(model.weights[index]);
 }
 
 /// A weight vector's copy at byte `offset` of the stream.
-__device__ __forceinline__ const u16 *packedVector(const abi::LaunchParams &p, long long offset) {
-  return reinterpret_cast<const u16 *>(p.stream + offset);
+__device__ __forceinline__ const u16 *packedVector(const abi::ModelParams &model, long long offset) {
+  return reinterpret_cast<const u16 *>(model.stream + offset);
 }
 
 /// Of no values: the sum, or the maximum.
@@ -348,10 +343,9 @@ template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::Laun
   u32 h = 0;
   for (int layer = 0; layer < Pool::layers; ++layer)
     for (int i = laneId(); i < Pool::kvHeads * Pool::headDim; i += 32) {
-      const long long at = kvLayer<Pool>(layer) + pass.kvBase[row] +
-                           (long long)(i / Pool::headDim) * Pool::pageTokens * Pool::headDim + i % Pool::headDim;
-      const u32 k = loadHalfWord(reinterpret_cast<const u16 *>(p.kCache) + at);
-      const u32 v = loadHalfWord(reinterpret_cast<const u16 *>(p.vCache) + at);
+      const long long at = pageAddress<Pool>(layer, 0, 0, 0) + pass.kv[row].element + columnAddress<Pool>(i);
+      const u32 k = loadHalfWord(reinterpret_cast<const u16 *>(modelOf<Pool>(p).kCache) + at);
+      const u32 v = loadHalfWord(reinterpret_cast<const u16 *>(modelOf<Pool>(p).vCache) + at);
       h += hash32((k | v << 16) ^ hash32(layer * Pool::kvHeads * Pool::headDim + i));
     }
 #pragma unroll
@@ -367,7 +361,7 @@ __device__ __noinline__ void hashRows(const abi::LaunchParams &p, PassShared &pa
     const u32 hash = kvHashOfRow<Pool>(p, pass, row);
     __syncwarp(); // all lanes know where the row stands
     if (laneId() == 0)
-      pass.kvBase[row] = hash;
+      pass.kv[row].hash = hash;
   });
 }
 

@@ -141,7 +141,7 @@ Failure Engine::upload(const SafetensorsFile &weights) {
 
 Failure Engine::pack() {
   abi::LaunchParams params = {};
-  params.weights = reinterpret_cast<const void *const *>(pointers.address());
+  params.models[0].weights = reinterpret_cast<const void *const *>(pointers.address());
   char *target = reinterpret_cast<char *>(packed.address());
   void *arguments[] = {&params, &target};
   return launchPlain(packKernel, device.info().smCount * 8, 256, 0, arguments);
@@ -174,8 +174,8 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
   if (!image)
     return image.error;
   abi::LaunchParams &params = image->params;
-  params.weights = reinterpret_cast<const void *const *>(pointers.address());
-  params.stream = reinterpret_cast<const char *>(packed.address());
+  params.models[0].weights = reinterpret_cast<const void *const *>(pointers.address());
+  params.models[0].stream = reinterpret_cast<const char *>(packed.address());
   const auto kept = lastingBuffers(info);
   for (size_t i = 0; i < kept.size(); ++i) {
     if (kept[i].kind == LaunchBuffer::Ones || kept[i].kind == LaunchBuffer::Zero)

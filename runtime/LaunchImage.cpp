@@ -10,6 +10,8 @@ namespace megalith::runtime {
 
 /// Name and offset of a member of LaunchParams.
 #define MEMBER(name) #name, offsetof(abi::LaunchParams, name)
+/// Of the one model.
+#define MODEL_MEMBER(name) #name, offsetof(abi::LaunchParams, models) + offsetof(abi::ModelParams, name)
 
 void LaunchBuffer::bind(abi::LaunchParams &params, const void *address) const {
   std::memcpy(reinterpret_cast<char *>(&params) + member, &address, sizeof(address));
@@ -21,11 +23,11 @@ std::vector<LaunchBuffer> lastingBuffers(const Manifest &m) {
   for (int64_t factor : {m.kvLayers, m.pages, m.kvHeads, m.pageTokens, m.headDim})
     if (__builtin_mul_overflow(kvBytes, static_cast<size_t>(factor), &kvBytes))
       kvBytes = SIZE_MAX / 4;
-  return {{MEMBER(workspace), static_cast<size_t>(m.workspaceBytes),
+  return {{MODEL_MEMBER(workspace), static_cast<size_t>(m.workspaceBytes),
            m.workspaceOnes ? LaunchBuffer::Ones : LaunchBuffer::Unwritten},
           {MEMBER(tagged), static_cast<size_t>(m.taggedBytes), LaunchBuffer::Zero},
-          {MEMBER(kCache), kvBytes, LaunchBuffer::Unwritten},
-          {MEMBER(vCache), kvBytes, LaunchBuffer::Unwritten}};
+          {MODEL_MEMBER(kCache), kvBytes, LaunchBuffer::Unwritten},
+          {MODEL_MEMBER(vCache), kvBytes, LaunchBuffer::Unwritten}};
 }
 
 Outcome<std::vector<NamedTensor>> findWeights(const Manifest &manifest, const SafetensorsFile &weights) {
@@ -86,7 +88,7 @@ Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vec
 
 /// The rotary table, [positions][headDim / 2] of cosine and sine.
 void LaunchImage::addModel() {
-  params.maxPositions = static_cast<int>(positions);
+  params.models[0].maxPositions = static_cast<int>(positions);
   const RopeParams &rope = manifest->rope;
   if (rope.headDim <= 0)
     return;
@@ -100,7 +102,7 @@ void LaunchImage::addModel() {
       table[(p * half + i) * 2 + 1] = s[i];
     }
   }
-  addImage(MEMBER(ropeCosSin), table, LaunchBuffer::Const);
+  addImage(MODEL_MEMBER(ropeCosSin), table, LaunchBuffer::Const);
 }
 
 /// Writes a request's scalar fields. Sequences start empty: their length is 0 already.
@@ -155,12 +157,12 @@ void LaunchImage::addRequests() {
 void LaunchImage::addPool() {
   std::vector<int32_t> pages = pageOrder(manifest->pages, how.shufflePages);
   std::reverse(pages.begin(), pages.end()); // a stack: the first page on top
-  params.pageTableStride =
+  params.models[0].pageTableStride =
       static_cast<int>(std::min<int64_t>(manifest->pages, positions / manifest->pageTokens + 2));
-  params.admitMaxPages = static_cast<int>(manifest->pages);
-  add(MEMBER(pageTable), manifest->slots * params.pageTableStride * sizeof(int), LaunchBuffer::Unwritten);
-  addImage(MEMBER(freeList), pages, LaunchBuffer::Image);
-  addImage(MEMBER(freeCount), std::vector<int>{static_cast<int>(manifest->pages)}, LaunchBuffer::Image);
+  params.models[0].admitMaxPages = static_cast<int>(manifest->pages);
+  add(MODEL_MEMBER(pageTable), manifest->slots * params.models[0].pageTableStride * sizeof(int), LaunchBuffer::Unwritten);
+  addImage(MODEL_MEMBER(freeList), pages, LaunchBuffer::Image);
+  addImage(MODEL_MEMBER(freeCount), std::vector<int>{static_cast<int>(manifest->pages)}, LaunchBuffer::Image);
 }
 
 void LaunchImage::addResults() {

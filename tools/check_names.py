@@ -192,7 +192,8 @@ class Bench:
         self.args, self.folder = args, folder
         headers = folder / "include/megalith"
         headers.mkdir(parents=True)
-        for path in [*(ROOT / "device").glob("*"), *(ROOT / "device/cpu").glob("*")]:
+        shared = [ROOT / "include/megalith/IR" / name for name in ("Row.h", "Faults.def")]
+        for path in [*(ROOT / "device").glob("*"), *(ROOT / "device/cpu").glob("*"), *shared]:
             if path.is_file():
                 shutil.copy(path, headers / path.name)
         shutil.copy(ROOT / "device/cpu/Primitives.h", headers / "Primitives.cuh")

@@ -49,6 +49,7 @@ private:
     const auto s = w.record("struct Config");
     constant("slots", module.param("slots"));
     constant("rowsPerPass", module.param("rows_per_pass"));
+    constant("model", 0, "its number in LaunchParams::models");
     constant("vocab", model ? model->get<attr::vocab>() : 0);
     constant("pages", pool ? pool->get<attr::pages>() : 0);
     constant("pageTokens", pool ? pool->get<attr::page_tokens>() : 1);

@@ -23,7 +23,7 @@ void TensorEmitter::declareWeights(const Group &group) {
     }
     for (const Operation &weight : model.region().ops)
       if (weight.op == Op::Weight && weight.name == op.name)
-        w.line("const WeightRows<{}> {}{{weightAt(p, {}{})}};", weight.get<attr::shape>()[1], names.weights.at(op.name),
+        w.line("const WeightRows<{}> {}{{weightAt(p.models[0], {}{})}};", weight.get<attr::shape>()[1], names.weights.at(op.name),
                weights.at(op.name), weight.get<attr::layers>() ? " + layer" : "");
   }
 }
@@ -34,7 +34,7 @@ void TensorEmitter::declareRopes(const Slice &slice) {
     if (op->op == Op::RopeCos || op->op == Op::RopeSin)
       dims.insert(op->get<attr::dim>());
   for (int64_t dim : dims)
-    w.line("const Rope<{0}> rope{0}{{p.ropeCosSin}};", dim);
+    w.line("const Rope<{0}> rope{0}{{p.models[0].ropeCosSin}};", dim);
 }
 
 void TensorEmitter::declareRopes(const Operation &op) {
@@ -86,7 +86,7 @@ void TensorEmitter::emitSinkDeclarations(const Group &group) {
     if (inner.op == Op::KvAppend) {
       std::string layer = inLayers ? "layer" : "0", kv = names.kv();
       for (auto [name, cache] : {std::pair("keys", "kCache"), std::pair("values", "vCache")})
-        w.line("const KvRows<{0}> {1}{{reinterpret_cast<u16 *>(p.{2}) + kvLayer<{0}>({3}), &pass}};", kv, name,
+        w.line("const KvRows<{0}> {1}(p.models[0].{2}, {3}, pass);", kv, name,
                cache, layer);
     }
     if (inner.op == Op::ArgMax && !plan.wideRows) {

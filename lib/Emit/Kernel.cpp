@@ -44,7 +44,7 @@ static std::string tokenTable(const ir::Module &module, const plan::ModelPlan &p
   if (!planned.tokenTable)
     return "{}";
   const auto indices = weightIndices(*module.all(ir::Op::Model)[0]);
-  return fmt::format("{{weightAt(p, {}), {}, {}}}", indices.at(planned.tokenTable->weight), planned.tokenTable->rowBytes,
+  return fmt::format("{{weightAt(p.models[0], {}), {}, {}}}", indices.at(planned.tokenTable->weight), planned.tokenTable->rowBytes,
                      planned.tokenTable->rows);
 }
 
@@ -76,7 +76,7 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
   {
     auto first = w.scope("if (threadIdx.x == 0)");
     w.line("shared.params = p;");
-    w.line("startStream(shared.sync, k{}Steps, p.stream);", names.segments[0].role);
+    w.line("startStream(shared.sync, k{}Steps, p.models[0].stream);", names.segments[0].role);
     w.line("grid = {&shared.params, &shared.sync.stopped};");
     w.line("startPasses(pass, WeightRing::lent);");
   }
@@ -149,7 +149,7 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
     w.line("if (!{})", pass(0));
     w.line("  break;");
     if (plan.knobs.words) {
-      w.line("char *const last = p.workspace + (pass.set ^ 1) * Workspace::setBytes;");
+      w.line("char *const last = p.models[0].workspace + (pass.set ^ 1) * Workspace::setBytes;");
       if (plan.wideRows) {
         w.line("if (pass.rowsBefore > kTileRows) // the rest they have as images");
         w.line("  clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.rowsBefore);");

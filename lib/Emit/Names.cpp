@@ -7,7 +7,7 @@ namespace megalith::emit {
 namespace attr = ir::attr;
 
 std::string vectorAddress(const plan::Vector &v) {
-  return fmt::format("packedVector(p, {}{})", v.offset, v.layers ? fmt::format(" + layer * {}ll", v.bytes) : "");
+  return fmt::format("packedVector(p.models[0], {}{})", v.offset, v.layers ? fmt::format(" + layer * {}ll", v.bytes) : "");
 }
 
 std::map<std::string, int> weightIndices(const ir::Operation &model) {

@@ -15,7 +15,7 @@ static void emitWeightRow(CodeWriter &w, const Operation &model, const std::map<
   for (const Operation &op : model.region().ops)
     if (op.op == Op::Weight && op.name == weight)
       layered = op.get<attr::layers>() != 0;
-  w.line("return {0} < {1} ? weightAt(p, {2}{3}) + (long long){0} * {4} : nullptr;", row, rows, index.at(weight),
+  w.line("return {0} < {1} ? weightAt(p.models[0], {2}{3}) + (long long){0} * {4} : nullptr;", row, rows, index.at(weight),
          layered ? " + layer" : "", k);
 }
 
@@ -65,7 +65,7 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, c
   }
   for (const plan::Vector &v : planned.vectors) {
     auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", std::max<int64_t>(1, v.layers)), v.weight);
-    w.line("packVector<{}>(stream + {} + layer * {}ll, weightAt(p, {}{}));", v.length, v.offset, v.bytes,
+    w.line("packVector<{}>(stream + {} + layer * {}ll, weightAt(p.models[0], {}{}));", v.length, v.offset, v.bytes,
            index.at(v.weight), v.layers ? " + layer" : "");
   }
 }
@@ -121,7 +121,7 @@ void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names) {
       w.line("const auto kv = [&](Producer<WeightRing> &inner, int layer) {{ return streamKv<{}>(inner, p, shared.pass, layer); }};",
              names.kv());
     const bool wide = plan.rowsPerPass > shape::kTileRows, isPlanned = i > 0;
-    w.line("return {}(producer, {}, {}, {}, {}, {}, p.stream, {}){};", wide ? "streamSegment<Stream::wideRows>" : "streamSteps", steps, count, repeats.first, repeats.second,
+    w.line("return {}(producer, {}, {}, {}, {}, {}, p.models[0].stream, {}){};", wide ? "streamSegment<Stream::wideRows>" : "streamSteps", steps, count, repeats.first, repeats.second,
            std::max<int64_t>(1, segment.repeatCount), attends ? "kv" : "NoKv()", wide || isPlanned ? "" : " && producer.awaitPlan()");
   }
 }

@@ -47,6 +47,7 @@ void TensorEmitter::emitPool() {
     if (op.op == Op::Attention)
       heads = op.get<attr::heads>();
   });
+  w.line("static constexpr int model = 0; // its number in LaunchParams::models");
   w.line("static constexpr int heads = {}, kvHeads = {}, headDim = {};", heads, kvHeads, headDim);
   w.line("static constexpr int layers = {}, pages = {}, pageTokens = {};", model.get<attr::kv_layers>(),
          pool ? pool->get<attr::pages>() : 0, pool ? pool->get<attr::page_tokens>() : 1);
@@ -335,7 +336,7 @@ void TensorEmitter::emitPhaseBegin() {
   w.line("Shared &shared = sharedOfCta();");
   w.line("const abi::LaunchParams &p = shared.params;");
   w.line("PassShared &pass = shared.pass;");
-  w.line("const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};");
+  w.line("const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};");
 }
 
 void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
@@ -464,7 +465,7 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
       auto make = w.lambda(fmt::format("const auto out = lateRows([{}]", inLayers ? "layer" : ""));
       w.line("const abi::LaunchParams &p = sharedOfCta().params;");
       w.line("const PassShared &pass = sharedOfCta().pass;");
-      w.line("const Buffers b{p.workspace + pass.set * Workspace::setBytes, &sharedOfCta().grid};");
+      w.line("const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &sharedOfCta().grid};");
       w.line("return rowsOrImage({}, {}, pass.numRows);", rows, imageExpr(result));
     } else {
       w.line("const auto out = {};", rows);
@@ -494,7 +495,7 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
       w.line("attendWide<{}>(shared.grid, pass, {}, {}, shared.stream(), own, query);", kv, layer, scale);
       ours();
       w.line("// Again: no register is kept for it until here.");
-      w.line("const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};");
+      w.line("const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};");
       at(op.loc);
       w.line("mergeWide<{}>(shared.grid, {}, pass, {}, {});", kv, phase.edge, layer, windows ? imageExpr(result) : rows);
       ours();

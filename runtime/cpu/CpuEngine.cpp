@@ -118,18 +118,18 @@ static RuntimeError setupError(const char *what, const Finding &finding) {
 
 /// The table of the tensors' addresses, and one launch of `megalith_pack`.
 Failure CpuEngine::pack(const std::vector<const void *> &tensors) {
-  fixed.weights = reinterpret_cast<const void *const *>(
+  fixed.models[0].weights = reinterpret_cast<const void *const *>(
       executor.allocate("weights", tensors.size() * sizeof(tensors[0]), Initial::Const, tensors.data()));
   char *stream = executor.allocate("stream", static_cast<size_t>(info.streamBytes), Initial::Zero);
   abi::LaunchParams params = {};
-  params.weights = fixed.weights;
+  params.models[0].weights = fixed.models[0].weights;
   bind(executor.host());
   LaunchResult result = executor.launch({8, 256, 0}, {}, [&] { packKernel(params, stream); });
   if (result.finding)
     return setupError("packing", *result.finding);
   const std::vector<char> packed(stream, stream + info.streamBytes);
   executor.reset(stream, Initial::Const, packed.data());
-  fixed.stream = stream;
+  fixed.models[0].stream = stream;
   return std::nullopt;
 }
 
@@ -221,8 +221,8 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests,
   if (Failure failure = prepare(requests, options))
     return *failure;
   abi::LaunchParams &params = image->params;
-  params.weights = fixed.weights;
-  params.stream = fixed.stream;
+  params.models[0].weights = fixed.models[0].weights;
+  params.models[0].stream = fixed.models[0].stream;
   for (size_t i = 0; i < kept.size(); ++i)
     lasting[i].bind(params, kept[i]);
   for (LaunchBuffer &buffer : image->buffers) {

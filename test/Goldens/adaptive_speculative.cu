@@ -19,6 +19,7 @@ using namespace megalith::device;
 struct Config {
   static constexpr int slots = 8;
   static constexpr int rowsPerPass = 128;
+  static constexpr int model = 0; // its number in LaunchParams::models
   static constexpr int vocab = 260;
   static constexpr int pages = 512;
   static constexpr int pageTokens = 128;
@@ -94,7 +95,7 @@ __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 56 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 98 "adaptive_speculative.cu"
+#line 99 "adaptive_speculative.cu"
 } // admit
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), up to its call.
@@ -104,7 +105,7 @@ __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 61 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 108 "adaptive_speculative.cu"
+#line 109 "adaptive_speculative.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (adaptive_speculative.yaml:64).
@@ -121,7 +122,7 @@ __device__ void propose(Turn &t) {
   // goto: VERIFY
 #line 68 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::VERIFY);
-#line 125 "adaptive_speculative.cu"
+#line 126 "adaptive_speculative.cu"
 } // propose
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), up to its call.
@@ -132,7 +133,7 @@ __device__ void verifyIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 73 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft));
-#line 136 "adaptive_speculative.cu"
+#line 137 "adaptive_speculative.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), behind its call.
@@ -140,7 +141,7 @@ __device__ void prefillResume(Turn &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 62 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 144 "adaptive_speculative.cu"
+#line 145 "adaptive_speculative.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), behind its call.
@@ -164,7 +165,7 @@ __device__ void verifyResume(Turn &t) {
   // goto: COMMIT
 #line 78 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::COMMIT);
-#line 168 "adaptive_speculative.cu"
+#line 169 "adaptive_speculative.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (adaptive_speculative.yaml:80).
@@ -194,7 +195,7 @@ __device__ void commit(Turn &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 89 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 198 "adaptive_speculative.cu"
+#line 199 "adaptive_speculative.cu"
 } // commit
 } // namespace stages
 
@@ -237,6 +238,7 @@ __device__ __noinline__ void controlTicks(bool behindPass) {
 // The KV pool of the model, and the shape of its attention.
 namespace pools {
 struct Target {
+  static constexpr int model = 0; // its number in LaunchParams::models
   static constexpr int heads = 8, kvHeads = 4, headDim = 32;
   static constexpr int layers = 6, pages = 512, pageTokens = 128;
   static constexpr int rows = 128;
@@ -378,14 +380,14 @@ __device__ __forceinline__ void targetBodyX() {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightRows<256> embed_{weightAt(p, 0)};
+  const WeightRows<256> embed_{weightAt(p.models[0], 0)};
   spreadRows(numRows, 4, [&](int row, int part) {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(pass.rows[row].token, c));
-#line 389 "adaptive_speculative.cu"
+#line 391 "adaptive_speculative.cu"
     });
   });
 } // targetBodyX
@@ -396,9 +398,9 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> attn_norm_{packedVector(p, 9179136 + layer * 512ll)};
+  const WeightVector<256> attn_norm_{packedVector(p.models[0], 9179136 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
 #line 36 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
@@ -406,7 +408,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 410 "adaptive_speculative.cu"
+#line 412 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -415,7 +417,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 37 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 419 "adaptive_speculative.cu"
+#line 421 "adaptive_speculative.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -426,10 +428,10 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const Rope<32> rope32{p.ropeCosSin};
-  const WeightVector<256> attn_norm_{packedVector(p, 9179136 + layer * 512ll)};
+  const Rope<32> rope32{p.models[0].ropeCosSin};
+  const WeightVector<256> attn_norm_{packedVector(p.models[0], 9179136 + layer * 512ll)};
   const auto early = [&](int row, int pair) {
     Beside<0, 2> beside = {};
     if (pair < 128) {
@@ -446,8 +448,8 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     } // wk
     return beside;
   };
-  const KvRows<pools::Target> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<pools::Target>(layer), &pass};
-  const KvRows<pools::Target> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<pools::Target>(layer), &pass};
+  const KvRows<pools::Target> keys(p.models[0].kCache, layer, pass);
+  const KvRows<pools::Target> values(p.models[0].vCache, layer, pass);
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<0, 2> &beside) {
     if (pair < 128) {
       const int c0 = pair / 16 * 32 + pair % 16, c1 = c0 + 16;
@@ -457,7 +459,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 461 "adaptive_speculative.cu"
+#line 463 "adaptive_speculative.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -469,7 +471,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 473 "adaptive_speculative.cu"
+#line 475 "adaptive_speculative.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -477,7 +479,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 481 "adaptive_speculative.cu"
+#line 483 "adaptive_speculative.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -500,27 +502,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 504 "adaptive_speculative.cu"
+#line 506 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 508 "adaptive_speculative.cu"
+#line 510 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 513 "adaptive_speculative.cu"
+#line 515 "adaptive_speculative.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 517 "adaptive_speculative.cu"
+#line 519 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 524 "adaptive_speculative.cu"
+#line 526 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -532,30 +534,30 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto own = ownRows(b.new_keys(layer), b.new_values(layer));
   const auto query = b.q(layer);
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
-#line 543 "adaptive_speculative.cu"
+#line 545 "adaptive_speculative.cu"
     // Again: no register is kept for it until here.
-    const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+    const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 548 "adaptive_speculative.cu"
+#line 550 "adaptive_speculative.cu"
   }
   else {
     const auto out = lateRows([layer] {
       const abi::LaunchParams &p = sharedOfCta().params;
       const PassShared &pass = sharedOfCta().pass;
-      const Buffers b{p.workspace + pass.set * Workspace::setBytes, &sharedOfCta().grid};
+      const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &sharedOfCta().grid};
       return rowsOrImage(b.attention(layer), Images{p.tagged, pass.numRows}.attention(layer), pass.numRows);
     });
 #line 40 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
-#line 559 "adaptive_speculative.cu"
+#line 561 "adaptive_speculative.cu"
   }
 } // targetBodyAttention
 
@@ -565,7 +567,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
@@ -579,7 +581,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 583 "adaptive_speculative.cu"
+#line 585 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -602,9 +604,9 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> mlp_norm_{packedVector(p, 9182208 + layer * 512ll)};
+  const WeightVector<256> mlp_norm_{packedVector(p.models[0], 9182208 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
 #line 41 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
@@ -612,7 +614,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 616 "adaptive_speculative.cu"
+#line 618 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -621,7 +623,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 42 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 625 "adaptive_speculative.cu"
+#line 627 "adaptive_speculative.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -632,9 +634,9 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> mlp_norm_{packedVector(p, 9182208 + layer * 512ll)};
+  const WeightVector<256> mlp_norm_{packedVector(p.models[0], 9182208 + layer * 512ll)};
   const auto early = [](int, int) { return Nothing{}; };
   const auto epilogue = [&](int tile, RowOfWarp row, int pair, float y0, float y1, Nothing) {
     const int c0 = pair;
@@ -642,7 +644,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 646 "adaptive_speculative.cu"
+#line 648 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -664,27 +666,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 668 "adaptive_speculative.cu"
+#line 670 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 672 "adaptive_speculative.cu"
+#line 674 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 677 "adaptive_speculative.cu"
+#line 679 "adaptive_speculative.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 681 "adaptive_speculative.cu"
+#line 683 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 688 "adaptive_speculative.cu"
+#line 690 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -696,7 +698,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
@@ -710,7 +712,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 714 "adaptive_speculative.cu"
+#line 716 "adaptive_speculative.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -789,9 +791,9 @@ __device__ __noinline__ void targetHeadHeadOperand() {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> norm_{packedVector(p, 9185280)};
+  const WeightVector<256> norm_{packedVector(p.models[0], 9185280)};
   rowsOfCtas(numRows, [&](int row) {
 #line 43 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
@@ -799,14 +801,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 803 "adaptive_speculative.cu"
+#line 805 "adaptive_speculative.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 43 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 810 "adaptive_speculative.cu"
+#line 812 "adaptive_speculative.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -817,9 +819,9 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> norm_{packedVector(p, 9185280)};
+  const WeightVector<256> norm_{packedVector(p.models[0], 9185280)};
   const auto early = [](int, int) { return Nothing{}; };
   Best own[bestsOf(Rows)];
   if constexpr (Rows == kUnitEnd)
@@ -830,7 +832,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 834 "adaptive_speculative.cu"
+#line 836 "adaptive_speculative.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -853,25 +855,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 857 "adaptive_speculative.cu"
+#line 859 "adaptive_speculative.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 861 "adaptive_speculative.cu"
+#line 863 "adaptive_speculative.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 866 "adaptive_speculative.cu"
+#line 868 "adaptive_speculative.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 870 "adaptive_speculative.cu"
+#line 872 "adaptive_speculative.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 875 "adaptive_speculative.cu"
+#line 877 "adaptive_speculative.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -918,7 +920,7 @@ __device__ __noinline__ bool streamBody(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   const auto kv = [&](Producer<WeightRing> &inner, int layer) { return streamKv<pools::Target>(inner, p, shared.pass, layer); };
-  return streamSegment<Stream::wideRows>(producer, kBodySteps, 7, 0, 7, 6, p.stream, kv);
+  return streamSegment<Stream::wideRows>(producer, kBodySteps, 7, 0, 7, 6, p.models[0].stream, kv);
 } // streamBody
 
 __constant__ StreamStep kHeadSteps[] = {
@@ -928,7 +930,7 @@ __constant__ StreamStep kHeadSteps[] = {
 __device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
-  return streamSegment<Stream::wideRows>(producer, kHeadSteps, 2, 2, 2, 1, p.stream, NoKv());
+  return streamSegment<Stream::wideRows>(producer, kHeadSteps, 2, 2, 2, 1, p.models[0].stream, NoKv());
 } // streamHead
 
 // Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output
@@ -942,19 +944,19 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
         const int j = pair - 0;
         const int c0 = j / 16 * 32 + j % 16, c1 = c0 + 16;
         const int row = odd ? c1 : c0;
-        return row < 256 ? weightAt(p, 8 + layer) + (long long)row * 256 : nullptr;
+        return row < 256 ? weightAt(p.models[0], 8 + layer) + (long long)row * 256 : nullptr;
       } // wq
       if (pair >= 128 && pair < 192) {
         const int j = pair - 128;
         const int c0 = j / 16 * 32 + j % 16, c1 = c0 + 16;
         const int row = odd ? c1 : c0;
-        return row < 128 ? weightAt(p, 14 + layer) + (long long)row * 256 : nullptr;
+        return row < 128 ? weightAt(p.models[0], 14 + layer) + (long long)row * 256 : nullptr;
       } // wk
       if (pair >= 192 && pair < 256) {
         const int j = pair - 192;
         const int c0 = 2 * j, c1 = c0 + 1;
         const int row = odd ? c1 : c0;
-        return row < 128 ? weightAt(p, 20 + layer) + (long long)row * 256 : nullptr;
+        return row < 128 ? weightAt(p.models[0], 20 + layer) + (long long)row * 256 : nullptr;
       } // wv
       return nullptr;
     });
@@ -966,7 +968,7 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
         const int j = pair - 0;
         const int c0 = 2 * j, c1 = c0 + 1;
         const int row = odd ? c1 : c0;
-        return row < 256 ? weightAt(p, 26 + layer) + (long long)row * 256 : nullptr;
+        return row < 256 ? weightAt(p.models[0], 26 + layer) + (long long)row * 256 : nullptr;
       } // wo
       return nullptr;
     });
@@ -978,9 +980,9 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
         const int j = pair - 0;
         const int c0 = j;
         if (odd) {
-          return c0 < 704 ? weightAt(p, 44 + layer) + (long long)c0 * 256 : nullptr;
+          return c0 < 704 ? weightAt(p.models[0], 44 + layer) + (long long)c0 * 256 : nullptr;
         }
-        return c0 < 704 ? weightAt(p, 38 + layer) + (long long)c0 * 256 : nullptr;
+        return c0 < 704 ? weightAt(p.models[0], 38 + layer) + (long long)c0 * 256 : nullptr;
       } // gate
       return nullptr;
     });
@@ -992,7 +994,7 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
         const int j = pair - 0;
         const int c0 = 2 * j, c1 = c0 + 1;
         const int row = odd ? c1 : c0;
-        return row < 256 ? weightAt(p, 50 + layer) + (long long)row * 704 : nullptr;
+        return row < 256 ? weightAt(p.models[0], 50 + layer) + (long long)row * 704 : nullptr;
       } // down
       return nullptr;
     });
@@ -1004,19 +1006,19 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
         const int j = pair - 0;
         const int c0 = 2 * j, c1 = c0 + 1;
         const int row = odd ? c1 : c0;
-        return row < 260 ? weightAt(p, 0) + (long long)row * 256 : nullptr;
+        return row < 260 ? weightAt(p.models[0], 0) + (long long)row * 256 : nullptr;
       } // head
       return nullptr;
     });
   }
   for (int layer = 0; layer < 6; ++layer) {
-    packVector<256>(stream + 9179136 + layer * 512ll, weightAt(p, 2 + layer));
+    packVector<256>(stream + 9179136 + layer * 512ll, weightAt(p.models[0], 2 + layer));
   } // attn_norm
   for (int layer = 0; layer < 6; ++layer) {
-    packVector<256>(stream + 9182208 + layer * 512ll, weightAt(p, 32 + layer));
+    packVector<256>(stream + 9182208 + layer * 512ll, weightAt(p.models[0], 32 + layer));
   } // mlp_norm
   for (int layer = 0; layer < 1; ++layer) {
-    packVector<256>(stream + 9185280 + layer * 512ll, weightAt(p, 1));
+    packVector<256>(stream + 9185280 + layer * 512ll, weightAt(p.models[0], 1));
   } // norm
 } // megalith_pack
 
@@ -1032,7 +1034,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
   ringInit<WeightRing::stages>(&shared.sync, p);
   if (threadIdx.x == 0) {
     shared.params = p;
-    startStream(shared.sync, kBodySteps, p.stream);
+    startStream(shared.sync, kBodySteps, p.models[0].stream);
     grid = {&shared.params, &shared.sync.stopped};
     startPasses(pass, WeightRing::lent);
   }
@@ -1085,7 +1087,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     }
     if (!(pass.numRows == 1 ? phases::targetBody<1>() : pass.numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>()))
       break;
-    char *const last = p.workspace + (pass.set ^ 1) * Workspace::setBytes;
+    char *const last = p.models[0].workspace + (pass.set ^ 1) * Workspace::setBytes;
     if (pass.rowsBefore > kTileRows) // the rest they have as images
       clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.rowsBefore);
     else
@@ -1093,7 +1095,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     if (pass.wantLogits && !(pass.numRows == 1 ? phases::targetHead<1>() : pass.numRows <= kTileRows ? phases::targetHead<kTileRows>() : phases::targetHead<kMaxRows>()))
       break;
     leavePass(grid);
-    if (blockIdx.x == 0 && !finishPass<pools::Target>(grid, 11, 10, pass, 4352, {weightAt(p, 0), 512, 260}))
+    if (blockIdx.x == 0 && !finishPass<pools::Target>(grid, 11, 10, pass, 4352, {weightAt(p.models[0], 0), 512, 260}))
       break;
   } // tick
   consumerSync();

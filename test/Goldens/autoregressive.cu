@@ -17,6 +17,7 @@ using namespace megalith::device;
 struct Config {
   static constexpr int slots = 8;
   static constexpr int rowsPerPass = 128;
+  static constexpr int model = 0; // its number in LaunchParams::models
   static constexpr int vocab = 260;
   static constexpr int pages = 512;
   static constexpr int pageTokens = 128;
@@ -77,7 +78,7 @@ __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 28 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 81 "autoregressive.cu"
+#line 82 "autoregressive.cu"
 } // admit
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), up to its call.
@@ -87,7 +88,7 @@ __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 33 "pipelines/autoregressive.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 91 "autoregressive.cu"
+#line 92 "autoregressive.cu"
 } // prefillIssue
 
 // Stage decode of DECODE (autoregressive.yaml:36), up to its call.
@@ -97,7 +98,7 @@ __device__ void decodeIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 39 "pipelines/autoregressive.yaml"
   t.issue<calls::Decode>(t.list(t.at(tokens, tokens.size() - 1)));
-#line 101 "autoregressive.cu"
+#line 102 "autoregressive.cu"
 } // decodeIssue
 
 // Stage prefill of PREFILL (autoregressive.yaml:30), behind its call.
@@ -105,7 +106,7 @@ __device__ void prefillResume(Turn &t) {
   // goto: DECODE if kv.target.lag == 1 else PREFILL
 #line 34 "pipelines/autoregressive.yaml"
   t.goTo(t.kvLag() == 1 ? State::DECODE : State::PREFILL);
-#line 109 "autoregressive.cu"
+#line 110 "autoregressive.cu"
 } // prefillResume
 
 // Stage decode of DECODE (autoregressive.yaml:36), behind its call.
@@ -119,7 +120,7 @@ __device__ void decodeResume(Turn &t) {
   // goto: COMPLETE if finished else DECODE
 #line 42 "pipelines/autoregressive.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::DECODE);
-#line 123 "autoregressive.cu"
+#line 124 "autoregressive.cu"
 } // decodeResume
 } // namespace stages
 
@@ -158,6 +159,7 @@ __device__ __noinline__ void controlTicks(bool behindPass) {
 // The KV pool of the model, and the shape of its attention.
 namespace pools {
 struct Target {
+  static constexpr int model = 0; // its number in LaunchParams::models
   static constexpr int heads = 8, kvHeads = 4, headDim = 32;
   static constexpr int layers = 6, pages = 512, pageTokens = 128;
   static constexpr int rows = 128;
@@ -299,14 +301,14 @@ __device__ __forceinline__ void targetBodyX() {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightRows<256> embed_{weightAt(p, 0)};
+  const WeightRows<256> embed_{weightAt(p.models[0], 0)};
   spreadRows(numRows, 4, [&](int row, int part) {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(pass.rows[row].token, c));
-#line 310 "autoregressive.cu"
+#line 312 "autoregressive.cu"
     });
   });
 } // targetBodyX
@@ -317,9 +319,9 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> attn_norm_{packedVector(p, 9179136 + layer * 512ll)};
+  const WeightVector<256> attn_norm_{packedVector(p.models[0], 9179136 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
 #line 36 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
@@ -327,7 +329,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 331 "autoregressive.cu"
+#line 333 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -336,7 +338,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 37 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 340 "autoregressive.cu"
+#line 342 "autoregressive.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -347,10 +349,10 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const Rope<32> rope32{p.ropeCosSin};
-  const WeightVector<256> attn_norm_{packedVector(p, 9179136 + layer * 512ll)};
+  const Rope<32> rope32{p.models[0].ropeCosSin};
+  const WeightVector<256> attn_norm_{packedVector(p.models[0], 9179136 + layer * 512ll)};
   const auto early = [&](int row, int pair) {
     Beside<0, 2> beside = {};
     if (pair < 128) {
@@ -367,8 +369,8 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     } // wk
     return beside;
   };
-  const KvRows<pools::Target> keys{reinterpret_cast<u16 *>(p.kCache) + kvLayer<pools::Target>(layer), &pass};
-  const KvRows<pools::Target> values{reinterpret_cast<u16 *>(p.vCache) + kvLayer<pools::Target>(layer), &pass};
+  const KvRows<pools::Target> keys(p.models[0].kCache, layer, pass);
+  const KvRows<pools::Target> values(p.models[0].vCache, layer, pass);
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<0, 2> &beside) {
     if (pair < 128) {
       const int c0 = pair / 16 * 32 + pair % 16, c1 = c0 + 16;
@@ -378,7 +380,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 382 "autoregressive.cu"
+#line 384 "autoregressive.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -390,7 +392,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 394 "autoregressive.cu"
+#line 396 "autoregressive.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -398,7 +400,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 402 "autoregressive.cu"
+#line 404 "autoregressive.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -421,27 +423,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 425 "autoregressive.cu"
+#line 427 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 429 "autoregressive.cu"
+#line 431 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 434 "autoregressive.cu"
+#line 436 "autoregressive.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 438 "autoregressive.cu"
+#line 440 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 445 "autoregressive.cu"
+#line 447 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -453,30 +455,30 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto own = ownRows(b.new_keys(layer), b.new_values(layer));
   const auto query = b.q(layer);
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
-#line 464 "autoregressive.cu"
+#line 466 "autoregressive.cu"
     // Again: no register is kept for it until here.
-    const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+    const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 469 "autoregressive.cu"
+#line 471 "autoregressive.cu"
   }
   else {
     const auto out = lateRows([layer] {
       const abi::LaunchParams &p = sharedOfCta().params;
       const PassShared &pass = sharedOfCta().pass;
-      const Buffers b{p.workspace + pass.set * Workspace::setBytes, &sharedOfCta().grid};
+      const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &sharedOfCta().grid};
       return rowsOrImage(b.attention(layer), Images{p.tagged, pass.numRows}.attention(layer), pass.numRows);
     });
 #line 40 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
-#line 480 "autoregressive.cu"
+#line 482 "autoregressive.cu"
   }
 } // targetBodyAttention
 
@@ -486,7 +488,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
@@ -500,7 +502,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 504 "autoregressive.cu"
+#line 506 "autoregressive.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -523,9 +525,9 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> mlp_norm_{packedVector(p, 9182208 + layer * 512ll)};
+  const WeightVector<256> mlp_norm_{packedVector(p.models[0], 9182208 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
 #line 41 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
@@ -533,7 +535,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 537 "autoregressive.cu"
+#line 539 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -542,7 +544,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 42 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 546 "autoregressive.cu"
+#line 548 "autoregressive.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -553,9 +555,9 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> mlp_norm_{packedVector(p, 9182208 + layer * 512ll)};
+  const WeightVector<256> mlp_norm_{packedVector(p.models[0], 9182208 + layer * 512ll)};
   const auto early = [](int, int) { return Nothing{}; };
   const auto epilogue = [&](int tile, RowOfWarp row, int pair, float y0, float y1, Nothing) {
     const int c0 = pair;
@@ -563,7 +565,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 567 "autoregressive.cu"
+#line 569 "autoregressive.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -585,27 +587,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 589 "autoregressive.cu"
+#line 591 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 593 "autoregressive.cu"
+#line 595 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 598 "autoregressive.cu"
+#line 600 "autoregressive.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 602 "autoregressive.cu"
+#line 604 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 609 "autoregressive.cu"
+#line 611 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -617,7 +619,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
@@ -631,7 +633,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 635 "autoregressive.cu"
+#line 637 "autoregressive.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -710,9 +712,9 @@ __device__ __noinline__ void targetHeadHeadOperand() {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> norm_{packedVector(p, 9185280)};
+  const WeightVector<256> norm_{packedVector(p.models[0], 9185280)};
   rowsOfCtas(numRows, [&](int row) {
 #line 43 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
@@ -720,14 +722,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 724 "autoregressive.cu"
+#line 726 "autoregressive.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 43 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 731 "autoregressive.cu"
+#line 733 "autoregressive.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -738,9 +740,9 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
-  const WeightVector<256> norm_{packedVector(p, 9185280)};
+  const WeightVector<256> norm_{packedVector(p.models[0], 9185280)};
   const auto early = [](int, int) { return Nothing{}; };
   Best own[bestsOf(Rows)];
   if constexpr (Rows == kUnitEnd)
@@ -751,7 +753,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 755 "autoregressive.cu"
+#line 757 "autoregressive.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -774,25 +776,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 778 "autoregressive.cu"
+#line 780 "autoregressive.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 782 "autoregressive.cu"
+#line 784 "autoregressive.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 787 "autoregressive.cu"
+#line 789 "autoregressive.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 791 "autoregressive.cu"
+#line 793 "autoregressive.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 796 "autoregressive.cu"
+#line 798 "autoregressive.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -839,7 +841,7 @@ __device__ __noinline__ bool streamBody(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   const auto kv = [&](Producer<WeightRing> &inner, int layer) { return streamKv<pools::Target>(inner, p, shared.pass, layer); };
-  return streamSegment<Stream::wideRows>(producer, kBodySteps, 7, 0, 7, 6, p.stream, kv);
+  return streamSegment<Stream::wideRows>(producer, kBodySteps, 7, 0, 7, 6, p.models[0].stream, kv);
 } // streamBody
 
 __constant__ StreamStep kHeadSteps[] = {
@@ -849,7 +851,7 @@ __constant__ StreamStep kHeadSteps[] = {
 __device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
-  return streamSegment<Stream::wideRows>(producer, kHeadSteps, 2, 2, 2, 1, p.stream, NoKv());
+  return streamSegment<Stream::wideRows>(producer, kHeadSteps, 2, 2, 2, 1, p.models[0].stream, NoKv());
 } // streamHead
 
 // Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output
@@ -863,19 +865,19 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
         const int j = pair - 0;
         const int c0 = j / 16 * 32 + j % 16, c1 = c0 + 16;
         const int row = odd ? c1 : c0;
-        return row < 256 ? weightAt(p, 8 + layer) + (long long)row * 256 : nullptr;
+        return row < 256 ? weightAt(p.models[0], 8 + layer) + (long long)row * 256 : nullptr;
       } // wq
       if (pair >= 128 && pair < 192) {
         const int j = pair - 128;
         const int c0 = j / 16 * 32 + j % 16, c1 = c0 + 16;
         const int row = odd ? c1 : c0;
-        return row < 128 ? weightAt(p, 14 + layer) + (long long)row * 256 : nullptr;
+        return row < 128 ? weightAt(p.models[0], 14 + layer) + (long long)row * 256 : nullptr;
       } // wk
       if (pair >= 192 && pair < 256) {
         const int j = pair - 192;
         const int c0 = 2 * j, c1 = c0 + 1;
         const int row = odd ? c1 : c0;
-        return row < 128 ? weightAt(p, 20 + layer) + (long long)row * 256 : nullptr;
+        return row < 128 ? weightAt(p.models[0], 20 + layer) + (long long)row * 256 : nullptr;
       } // wv
       return nullptr;
     });
@@ -887,7 +889,7 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
         const int j = pair - 0;
         const int c0 = 2 * j, c1 = c0 + 1;
         const int row = odd ? c1 : c0;
-        return row < 256 ? weightAt(p, 26 + layer) + (long long)row * 256 : nullptr;
+        return row < 256 ? weightAt(p.models[0], 26 + layer) + (long long)row * 256 : nullptr;
       } // wo
       return nullptr;
     });
@@ -899,9 +901,9 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
         const int j = pair - 0;
         const int c0 = j;
         if (odd) {
-          return c0 < 704 ? weightAt(p, 44 + layer) + (long long)c0 * 256 : nullptr;
+          return c0 < 704 ? weightAt(p.models[0], 44 + layer) + (long long)c0 * 256 : nullptr;
         }
-        return c0 < 704 ? weightAt(p, 38 + layer) + (long long)c0 * 256 : nullptr;
+        return c0 < 704 ? weightAt(p.models[0], 38 + layer) + (long long)c0 * 256 : nullptr;
       } // gate
       return nullptr;
     });
@@ -913,7 +915,7 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
         const int j = pair - 0;
         const int c0 = 2 * j, c1 = c0 + 1;
         const int row = odd ? c1 : c0;
-        return row < 256 ? weightAt(p, 50 + layer) + (long long)row * 704 : nullptr;
+        return row < 256 ? weightAt(p.models[0], 50 + layer) + (long long)row * 704 : nullptr;
       } // down
       return nullptr;
     });
@@ -925,19 +927,19 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
         const int j = pair - 0;
         const int c0 = 2 * j, c1 = c0 + 1;
         const int row = odd ? c1 : c0;
-        return row < 260 ? weightAt(p, 0) + (long long)row * 256 : nullptr;
+        return row < 260 ? weightAt(p.models[0], 0) + (long long)row * 256 : nullptr;
       } // head
       return nullptr;
     });
   }
   for (int layer = 0; layer < 6; ++layer) {
-    packVector<256>(stream + 9179136 + layer * 512ll, weightAt(p, 2 + layer));
+    packVector<256>(stream + 9179136 + layer * 512ll, weightAt(p.models[0], 2 + layer));
   } // attn_norm
   for (int layer = 0; layer < 6; ++layer) {
-    packVector<256>(stream + 9182208 + layer * 512ll, weightAt(p, 32 + layer));
+    packVector<256>(stream + 9182208 + layer * 512ll, weightAt(p.models[0], 32 + layer));
   } // mlp_norm
   for (int layer = 0; layer < 1; ++layer) {
-    packVector<256>(stream + 9185280 + layer * 512ll, weightAt(p, 1));
+    packVector<256>(stream + 9185280 + layer * 512ll, weightAt(p.models[0], 1));
   } // norm
 } // megalith_pack
 
@@ -953,7 +955,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
   ringInit<WeightRing::stages>(&shared.sync, p);
   if (threadIdx.x == 0) {
     shared.params = p;
-    startStream(shared.sync, kBodySteps, p.stream);
+    startStream(shared.sync, kBodySteps, p.models[0].stream);
     grid = {&shared.params, &shared.sync.stopped};
     startPasses(pass, WeightRing::lent);
   }
@@ -1006,7 +1008,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     }
     if (!(pass.numRows == 1 ? phases::targetBody<1>() : pass.numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>()))
       break;
-    char *const last = p.workspace + (pass.set ^ 1) * Workspace::setBytes;
+    char *const last = p.models[0].workspace + (pass.set ^ 1) * Workspace::setBytes;
     if (pass.rowsBefore > kTileRows) // the rest they have as images
       clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.rowsBefore);
     else
@@ -1014,7 +1016,7 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     if (pass.wantLogits && !(pass.numRows == 1 ? phases::targetHead<1>() : pass.numRows <= kTileRows ? phases::targetHead<kTileRows>() : phases::targetHead<kMaxRows>()))
       break;
     leavePass(grid);
-    if (blockIdx.x == 0 && !finishPass<pools::Target>(grid, 11, 10, pass, 4352, {weightAt(p, 0), 512, 260}))
+    if (blockIdx.x == 0 && !finishPass<pools::Target>(grid, 11, 10, pass, 4352, {weightAt(p.models[0], 0), 512, 260}))
       break;
   } // tick
   consumerSync();

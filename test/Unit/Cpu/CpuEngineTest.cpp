@@ -27,7 +27,7 @@ void megalith_cpu_bind(const cpu::Host *bound) { host = bound; }
 const char *const pack = R"(
 void megalith_pack(abi::LaunchParams p, char *stream) {
   if (first())
-    stream[0] = static_cast<const char *>(p.weights[1])[2]; // of the second layer
+    stream[0] = static_cast<const char *>(p.models[0].weights[1])[2]; // of the second layer
 }
 )";
 
@@ -41,9 +41,9 @@ void megalith_run(abi::LaunchParams p) {
     r.state = 0;
     r.passes += 1;
     p.tokens[r.tokenBegin + r.promptLen] =
-        p.stream[0] + 10 * p.freeCount[0] + 100 * r.passes + 1000 * (*host->current)->ctas + 10000 * r.generated;
+        p.models[0].stream[0] + 10 * p.models[0].freeCount[0] + 100 * r.passes + 1000 * (*host->current)->ctas + 10000 * r.generated;
     r.generated += 1;
-    *p.freeCount -= 1;
+    *p.models[0].freeCount -= 1;
     p.metrics[0] += p.tokens[r.tokenBegin];
   }
   p.stats->ticks += 1;
@@ -235,7 +235,7 @@ TEST_F(CpuEngineTest, ReadsNothingThatNobodyWrote) {
 
 TEST_F(CpuEngineTest, WeightsAreConstant) {
   auto engine = load(kernel("void megalith_run(abi::LaunchParams p) {\n"
-                            "  if (first()) host->access(p.weights[1], 2, 1, __builtin_return_address(0));\n}\n"));
+                            "  if (first()) host->access(p.models[0].weights[1], 2, 1, __builtin_return_address(0));\n}\n"));
   LaunchOptions how;
   how.check = true;
   auto out = engine->run(one, {}, how);

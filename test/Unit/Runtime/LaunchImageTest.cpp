@@ -92,13 +92,13 @@ TEST_F(LaunchImageTest, DescribesTheRequests) {
     EXPECT_EQ(draft, 0) << "a sequence starts empty";
   }
   EXPECT_EQ(image.params.numRequests, 2);
-  EXPECT_EQ(image.params.maxPositions, 3 + 4 + 3 + 1);
+  EXPECT_EQ(image.params.models[0].maxPositions, 3 + 4 + 3 + 1);
   EXPECT_EQ(words<float>(image, "ropeCosSin").size(), 11u * 2 * 2);
   EXPECT_EQ(words<float>(image, "ropeCosSin")[0], 1.0f);
   EXPECT_EQ(words<int>(image, "freeList"), (std::vector<int>{3, 2, 1, 0})) << "page 0 on top";
   EXPECT_EQ(words<int>(image, "freeCount"), std::vector<int>{4});
-  EXPECT_EQ(image.params.admitMaxPages, 4);
-  EXPECT_EQ(image.params.pageTableStride, 4);
+  EXPECT_EQ(image.params.models[0].admitMaxPages, 4);
+  EXPECT_EQ(image.params.models[0].pageTableStride, 4);
 }
 
 /// What a checked launch may not read before it is written is exactly what the kernel makes.
@@ -161,11 +161,13 @@ TEST_F(LaunchImageTest, EveryPointerIsBound) {
     all[i]->bind(image.params, &memory[i]);
   std::map<std::string, const void *> members;
 #define ADD(name) members[#name] = image.params.name;
-  ADD(ropeCosSin) ADD(requests) ADD(tokens) ADD(eos) ADD(slots) ADD(callTokens) ADD(pageTable) ADD(freeList)
-  ADD(freeCount) ADD(kCache) ADD(vCache) ADD(workspace) ADD(tagged) ADD(sync) ADD(stop) ADD(metrics)
+#define ADD_OF_MODEL(name) members[#name] = image.params.models[0].name;
+  ADD_OF_MODEL(ropeCosSin) ADD(requests) ADD(tokens) ADD(eos) ADD(slots) ADD(callTokens) ADD_OF_MODEL(pageTable) ADD_OF_MODEL(freeList)
+  ADD_OF_MODEL(freeCount) ADD_OF_MODEL(kCache) ADD_OF_MODEL(vCache) ADD_OF_MODEL(workspace) ADD(tagged) ADD(sync) ADD(stop) ADD(metrics)
   ADD(stats) ADD(trace) ADD(logits) ADD(replay) ADD(oracle)
   ADD(corruptions) ADD(ticks) ADD(stamps)
 #undef ADD
+#undef ADD_OF_MODEL
   EXPECT_EQ(members.size(), all.size()) << "the others are the weights and their packed stream";
   for (size_t i = 0; i < all.size(); ++i)
     EXPECT_EQ(members[all[i]->name], &memory[i]) << all[i]->name;

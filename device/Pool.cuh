@@ -1,0 +1,40 @@
+//===- Pool.cuh - where keys and values stand in a pool -------------------===//
+//
+// A pool has keys and values of all layers, each as bf16
+//
+//   [layer][page][KV head][position in the page][head_dim]
+//
+// `P` gives its constants: layers, pages, kvHeads, pageTokens, headDim, and `model`, the number of its
+// model in LaunchParams::models.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+/// Elements from one of these to the next.
+template <class P> struct PoolStrides {
+  static constexpr long long position = P::headDim, head = P::pageTokens * position, page = P::kvHeads * head,
+                             layer = P::pages * page;
+};
+
+/// The element where the keys, or the values, of a position begin. `inPage`: the position in its page.
+template <class P> __device__ __forceinline__ long long pageAddress(int layer, int page, int head, int inPage) {
+  using S = PoolStrides<P>;
+  return layer * S::layer + page * S::page + head * S::head + inPage * S::position;
+}
+
+/// Of column `col` of [kvHeads * headDim], the element beside that of head 0.
+template <class P> __device__ __forceinline__ long long columnAddress(int col) {
+  return pageAddress<P>(0, 0, col / P::headDim, 0) + col % P::headDim;
+}
+
+template <class P> __device__ __forceinline__ const abi::ModelParams &modelOf(const abi::LaunchParams &p) {
+  return p.models[P::model];
+}
+
+/// The page numbers of the request in `slot`, in the order of positions.
+__device__ __forceinline__ int *pageTableOf(const abi::ModelParams &model, int slot) {
+  return model.pageTable + (long long)slot * model.pageTableStride;
+}
+
+} // namespace megalith::device
