@@ -27,193 +27,187 @@ template <bool Value> struct Flag {
   static constexpr bool value = Value;
 };
 
-/// K and V of the pass's own rows: buffers [rows][kvHeads * headDim] of the pass.
-template <class Rows> struct OwnRows {
-  Rows keys, values;
-  static constexpr bool made = false;
-};
-template <class Rows> __device__ __forceinline__ OwnRows<Rows> ownRows(Rows keys, Rows values) { return {keys, values}; }
-
-/// The same where attention makes them, and the queries, too, a warp a head at a time: make(what, row, head, keep) gives each
-/// lane its columns of that (columnOfLane); keys and values go to the pool, too, where `keep` says so. Where no slot has two
-/// rows in the pass: others would have to make a row's keys for each tile.
-enum class Made { Query, Key, Value };
-template <class Make> struct MadeRows {
-  Make make;
-  static constexpr bool made = true;
-};
-template <class Make> __device__ __forceinline__ MadeRows<Make> madeRows(Make make) { return {make}; }
-
-/// Brings what the `Together` units from `unit` on, of `group`, attend with. Out of line: where it is called few registers are left.
-template <class A, int Together, class Make>
-__device__ __noinline__ void bringMade(const PassShared &pass, char *scratch, int unit, int group, Make make) {
-  assumeShared(&pass);
-  assumeShared(scratch);
-  using S = AttentionShape<A>;
-  constexpr typename S::Scratch begins = S::scratch(1);
-  RoundCursor<A> of(pass, unit, group);
-#pragma unroll 1
-  for (int nth = 0; nth < Together && !of.done(); ++nth, of.toNextUnit(pass)) { // other warps for each
-    const int items = S::headsOfTile + (of.end * S::round > of.ownFrom ? 2 : 0);
-#pragma unroll 1
-    for (int i = (warpId() - nth * (S::headsOfTile + 2)) & (kConsumerWarps - 1); i < items; i += kConsumerWarps) {
-      const bool isQuery = i < S::headsOfTile, isKey = i == S::headsOfTile;
-      if (isQuery && !of.has(i))
-        continue;
-      char *const target = scratch + (isQuery ? (nth * S::headsOfTile + i) * S::queryStride
-                                      : isKey ? begins.ownKeys + nth * S::rowBytes
-                                              : begins.ownValues + nth * S::rowBytes);
-      const bool once = of.firstHead == of.kvHead * S::group; // of the slices of a group
-      const Words4 words = make(isQuery ? Made::Query : isKey ? Made::Key : Made::Value, isQuery ? of.firstRow : of.ownRow,
-                                isQuery ? of.firstHead + i : of.kvHead, once);
-      if (isLaneOfBlock<S::dim>())
-        *reinterpret_cast<Words4 *>(target + laneId() * 16) = words;
-    }
-  }
-}
-
-/// For each row and query head: store(row, column, two values) with an even column in
-/// [0, heads * headDim). `A`: heads, kvHeads, headDim, rows of a pass at most, the pool's
-/// layers, pageTokens, pages, and room for the sums of units at byte `sums` of the tagged
-/// words. `edge`: behind this phase. `Rows` 1: no slot has two rows in the pass. `own`: OwnRows, or MadeRows.
+/// A CTA's attention of one layer: it goes through its units round by round. In a round it loads keys and values,
+/// computes scores, then weights with the values' sums, and folds these into the unit's parts. All of it is in line: what
+/// the members hold stays in registers. So no member is an array: the compiler would keep all of them in memory.
 ///
-/// A phase with few keys lasts as long as the chain of its instructions: what can be done before
-/// the query is there comes first, and blocks of keys go side by side.
-template <class A, int Rows, class C, class Own, class Query, class Out>
-__device__ __forceinline__ void attend(const GridEdges &grid, int edge, const PassShared &pass, int layer, float scale,
-                                       C consumer, Own own, Query query, Out out) {
+/// A phase with few keys lasts as long as the chain of its instructions. So what can be done before the query is there
+/// comes first, and blocks of keys go side by side.
+///
+/// What lane (g, t) takes of a block, as A of the two products: dims 32i + 8t.. of key g, and dims 64i + 8g.. of the
+/// values 2t and 2t + 1. It has scores of pairs 2t, 2t + 1, 2t + 8, 2t + 9.
+template <class A, int Rows, class C, class Own, class Query, class Out> struct TileAttention {
   using S = AttentionShape<A>;
-  constexpr int D = S::dim, keys = S::keysOfChunk(C::Ring::stageBytes);
+  static constexpr int D = S::dim, keys = S::keysOfChunk(C::Ring::stageBytes);
   static_assert(keys <= 64 * S::batch, "a stage takes no more keys than a batch");
-  using Part = Soft<2 * S::valueSlabs>; // a thread's two columns of each slab
-  if (pass.firstUnit.unit < 0 && !pass.split)
-    return;
-  char *const scratch = reinterpret_cast<char *>(consumer.scratch); // the sums' and operands' room
-  const abi::LaunchParams &p = *grid.params;
+  /// Leaves are added up beside the scores of the next round.
+  static constexpr bool deferred = Rows == 1 && S::deferred;
+  static constexpr typename S::Scratch begins = S::scratch(Rows == 1 ? 1 : A::rows);
+  static constexpr int pairsOfOutputs = deferred ? S::headsOfTile : 8;
+  static constexpr int aside = S::batch > 1; ///< a second block stands beside the first
+  static constexpr int together = deferred ? S::together : 1; ///< units whose queries and own rows come together
+  static constexpr bool small = keys < 64; ///< a whole round is loaded, too, but ptxas does not see that
+  /// What is there already comes before the wait for the query. For several rows there are no registers for all of it,
+  /// nor while attention makes what it attends with.
+  static constexpr bool valuesToo = S::batches == 1 && Rows == 1 && !Own::made;
+  using Part = Soft<2 * S::valueSlabs>; ///< a thread's two columns of each slab
+  using Keys = Words4[S::batch][S::keyPieces];
+  using Values = Words4[S::batch][2 * S::valueSlabs];
+  using Scores = float[S::blocks][4];
+  using Seen = int[4]; ///< positions, by each of the lane's pairs
+  using Trees = SoftTree<S::levels(), 2 * S::valueSlabs>[2]; ///< of pairs 0 to 7, 8 to 15
+  using Outputs = float[2][S::valueSlabs][4][4]; ///< [pairs 0 to 7, 8 to 15][slab][two dims of the lane's eight]
+
+  const PassShared &pass;
+  const float scale;
+  C consumer;
+  const Own own;
+  const Query query;
+  const Out out;
+  u64 *const sums; ///< [unit][pair][D + 2]: o, m, z
+  const u32 tag;
+  char *const scratch = reinterpret_cast<char *>(consumer.scratch); ///< the sums' and operands' room
   const int warp = warpId(), lane = laneId(), g = lane >> 2, t = lane & 3;
   const float nothing = __int_as_float(0xff800000), lowest = __int_as_float(0xff7fffff);
-  const auto clear = [](auto &blocks) {
-#pragma unroll
-    for (auto &block : blocks)
-#pragma unroll
-      for (Words4 &words : block)
-        words = {0, 0, 0, 0};
-  };
-  constexpr bool deferred = Rows == 1 && S::deferred;
-  constexpr typename S::Scratch begins = S::scratch(Rows == 1 ? 1 : A::rows);
-  int turn = 0; // of two rounds' maxima and sums, where they are deferred
-  const auto maxima = [&] { return reinterpret_cast<float *>(scratch + begins.maxima) + turn * begins.sumsOfRound; }; // [pair][warp]
-  const auto weights = [&](int turn) { return reinterpret_cast<float *>(scratch + begins.weights) + turn * begins.sumsOfRound; };
-  // [64 dims][warp][pair][outputStride] of a round, or [warp][pair % 8][outputStride]
-  float *const outputs = reinterpret_cast<float *>(scratch + begins.outputs);
-  const auto outputsOf = [&](int turn, int slab) { return outputs + (deferred ? turn * S::outputsOfRound + slab * S::outputsOfRow : 0); };
-  constexpr int pairsOfOutputs = deferred ? S::headsOfTile : 8;
-  u64 *sums = reinterpret_cast<u64 *>(p.tagged + A::sums); // [unit][pair][D + 2]: o, m, z
-  const u32 tag = pass.number * A::layers + layer + 1;
-  // What lane (g, t) takes of a block, as A of the two products: dims 32i + 8t.. of key g, and
-  // dims 64i + 8g.. of the values 2t and 2t + 1. It has scores of pairs 2t, 2t + 1, 2t + 8, 2t + 9.
-  constexpr int aside = S::batch > 1; // a second block stands beside the first
-  const auto pairAt = [&](int e) { return 2 * t + (e & 1) + (e & 2) * 4; };
-  const auto hasKeyDim = [&](int i) { return D % 32 == 0 || 32 * i + 8 * t < D; }; // others stay zeros
-  const auto valueDim = [&](int i) { return D % 64 == 0 || 64 * i + 8 * g < D ? 64 * i + 8 * g : 0; };
 
-  SoftTree<S::levels(), 2 * S::valueSlabs> trees[2];
-  // The leaves' sums, warp by warp of a pair, lane by lane of two columns: of dims [64 first, 64 end).
-  const auto addLeaves = [&](int turn, int first, int end, int pair, Part &sum) {
-#pragma unroll
-    for (int i = 0; i < S::valueSlabs; ++i)
-      if (i >= first && i < end) {
-        Float2 leaf[kConsumerWarps] = {}; // zeros, where there are no keys, change no bit
-        float ofWarp[kConsumerWarps];
-#pragma unroll
-        for (int w = 0; w < kConsumerWarps; ++w) {
-          if (64 * i + 2 * lane < D)
-            leaf[w] = *reinterpret_cast<const Float2 *>(outputsOf(turn, i) + (w * pairsOfOutputs + warp) * S::outputStride +
-                                                        S::outputPlace(lane / 2, warp) + lane % 2 * 2);
-          if (i == 0)
-            ofWarp[w] = weights(turn)[pair * kConsumerWarps + w];
-        }
-#pragma unroll
-        for (int w = 0; w < kConsumerWarps; ++w) {
-          sum.o[2 * i] = __fadd_rn(sum.o[2 * i], leaf[w].x);
-          sum.o[2 * i + 1] = __fadd_rn(sum.o[2 * i + 1], leaf[w].y);
-          if (i == 0)
-            sum.z = __fadd_rn(sum.z, ofWarp[w]);
-        }
-      }
-  };
-  bool late = false; // the leaves of the round before are still to be added up
+  int turn = 0;      ///< of two rounds' maxima and sums, where they are deferred
+  bool late = false; ///< the leaves of the round before are still to be added up
   float lateMost = nothing;
-  bool fresh = true; // the unit's first round
-  constexpr int together = deferred ? S::together : 1; // units whose queries and own rows come together
-  int nth = 0;                                         // of these
-  for (RoundCursor<A> at(pass.firstUnit); !at.done(); at.next(pass)) {
-    const bool alone = fresh && at.round + 1 == at.end; // the unit's only round
-    const int first = at.first() + 8 * warp;            // position of the warp's first key
-    const int rows = Rows == 1 ? 1 : at.rows; // of the tile
-    const bool full = at.first() + S::round <= at.ownFrom; // nothing is missing or the pass's own
-    const bool many = (Rows > 1 || S::headsOfTile > 8) && rows * S::headsOfTile > 8;
+  bool fresh = true; ///< the unit's first round
+  int nth = 0;       ///< of the units that come together
+  RoundCursor<A> at = RoundCursor<A>(pass.attention.firstUnit);
 
-    // Committed keys and values, a batch of blocks at a time, of which `whole` says that none is missing:
-    // fn(whole, block of the batch, the stage's bytes of the warp's first row).
-    const auto fetch = [&](auto whole, int batch, auto fn) {
-#pragma unroll
-      for (int c = 0; c < S::batch * 64 / keys; ++c) {
-        const int start = at.first() + batch * S::batch * 64 + c * keys;
-        if (!whole.value && start >= at.ownFrom)
-          break;
-        const char *chunk = consumer.acquire();
-        if constexpr (keys >= 64) {
-#pragma unroll
-          for (int block = 0; block < keys / 64; ++block)
-            fn(whole, c * keys / 64 + block, chunk + (64 * block + 8 * warp) * S::rowBytes);
-        } else if (8 * warp / keys == c % 2) {
-          fn(whole, c / 2, chunk + 8 * warp % keys * S::rowBytes);
-        }
-        if (c % 2)
-          consumer.template release<2>();
-        else if (c + 1 == S::batch * 64 / keys || (!whole.value && start + keys >= at.ownFrom))
-          consumer.release();
+  // of the round
+  bool alone = false; ///< the unit's only one
+  int first = 0;      ///< position of the warp's first key
+  int rows = 0;       ///< of the tile
+  bool full = false;  ///< nothing is missing or the pass's own
+  bool many = false;  ///< the tile has more than 8 pairs
+
+  // --- places in scratch
+  __device__ __forceinline__ float *maxima() const { // [pair][warp]
+    return reinterpret_cast<float *>(scratch + begins.maxima) + turn * begins.sumsOfRound;
+  }
+  __device__ __forceinline__ float *weights(int turn) const {
+    return reinterpret_cast<float *>(scratch + begins.weights) + turn * begins.sumsOfRound;
+  }
+  /// [64 dims][warp][pair][outputStride] of a round, or [warp][pair % 8][outputStride]
+  __device__ __forceinline__ float *outputsOf(int turn, int slab) const {
+    float *const outputs = reinterpret_cast<float *>(scratch + begins.outputs);
+    return outputs + (deferred ? turn * S::outputsOfRound + slab * S::outputsOfRow : 0);
+  }
+  __device__ __forceinline__ const char *ownRow(int position, int rows) const {
+    return scratch + rows + (nth + position - at.ownFrom) * S::rowBytes;
+  }
+
+  // --- which pairs, dims and positions
+  __device__ __forceinline__ int pairAt(int e) const { return 2 * t + (e & 1) + (e & 2) * 4; }
+  __device__ __forceinline__ bool hasKeyDim(int i) const { return D % 32 == 0 || 32 * i + 8 * t < D; } // others stay zeros
+  __device__ __forceinline__ int valueDim(int i) const { return D % 64 == 0 || 64 * i + 8 * g < D ? 64 * i + 8 * g : 0; }
+  __device__ __forceinline__ bool isOwn(int position) const { return position >= at.ownFrom && position < at.visible; }
+
+  __device__ __forceinline__ void run() {
+    Trees trees;
+    for (; !at.done(); at.next(pass)) {
+      beginRound();
+      Keys k;
+      Values v;
+      fetchKeys(k, 0);
+      if constexpr (valuesToo)
+        fetchValues(v, 0);
+      bringOwn();
+      Seen seen;
+      lookAtRows(seen);
+
+      Scores s;
+      float most[4] = {nothing, nothing, nothing, nothing};
+      computeScores(k, seen, s, most);
+      shareMaxima(most, trees);
+
+      Outputs o = {};
+      float z[4] = {};
+      bool lost[4] = {};
+      addValues(v, seen, s, most, o, z, lost);
+      shareSums(z, lost);
+
+      fresh = at.round + 1 == at.end;
+      if (deferred && putOff(o))
+        continue;
+#pragma unroll 1
+      for (int h = 0; h < (many ? 2 : 1); ++h) // pairs 0 to 7, 8 to 15
+        fold(h, o, trees[h]);
+      if (deferred) { // the next unit may begin while these leaves are still read
+        turn ^= 1;
+        nth = (nth + 1) % together;
       }
-    };
-    const char *const queries = scratch + nth * S::headsOfTile * S::queryStride;
-    const auto ownRow = [&](int position, int rows) { return scratch + rows + (nth + position - at.ownFrom) * S::rowBytes; };
-    const auto isOwn = [&](int position) { return position >= at.ownFrom && position < at.visible; };
-    Words4 k[S::batch][S::keyPieces], v[S::batch][2 * S::valueSlabs];
-    // The same into `blocks`; what is not loaded is zero.
-    const auto fill = [&](auto &blocks, bool partly, int batch, auto load) {
-      if (!full || partly)
-        clear(blocks);
-      if (full)
-        fetch(Flag<true>(), batch, load);
-      else
-        fetch(Flag<false>(), batch, load);
-    };
-    constexpr bool small = keys < 64; // a whole round is loaded, too, but ptxas does not see that
-    const auto fetchKeys = [&](int batch) {
-      fill(k, D % 32 != 0 || small, batch, [&](auto whole, int block, const char *rows) {
-        if (whole.value || first + 64 * (batch * S::batch + block) + g < at.ownFrom)
-#pragma unroll
-          for (int i = 0; i < S::keyPieces; ++i)
-            if (hasKeyDim(i))
-              k[block][i] = loadShared4(rows + g * S::rowBytes, i * 64 + t * 16);
-      });
-    };
-    const auto fetchValues = [&](int batch) { // zeros where nothing is: finite
-      fill(v, small, batch, [&](auto whole, int block, const char *rows) {
-#pragma unroll
-        for (int i = 0; i < 2 * S::valueSlabs; ++i)
-          if (whole.value || first + 64 * (batch * S::batch + block) + 2 * t + i % 2 < at.ownFrom)
-            v[block][i] = loadShared4(rows + (2 * t + i % 2) * S::rowBytes, valueDim(i / 2) * 2);
-      });
-    };
-    // What is there already comes before the wait for the query; for several rows there are no
-    // registers for all of it.
-    constexpr bool valuesToo = S::batches == 1 && Rows == 1 && !Own::made; // nor while it makes what it attends with
-    fetchKeys(0);
-    if constexpr (valuesToo)
-      fetchValues(0);
+    }
+  }
 
+  __device__ __forceinline__ void beginRound() {
+    alone = fresh && at.round + 1 == at.end;
+    first = at.first() + 8 * warp;
+    rows = Rows == 1 ? 1 : at.rows;
+    full = at.first() + S::round <= at.ownFrom;
+    many = (Rows > 1 || S::headsOfTile > 8) && rows * S::headsOfTile > 8;
+  }
+
+  // --- loads
+
+  /// Committed keys or values, a batch of blocks at a time. `whole` says that none is missing.
+  /// fn(whole, block of the batch, the stage's bytes of the warp's first row).
+  template <class Whole, class Fn> __device__ __forceinline__ void fetch(Whole whole, int batch, Fn fn) {
+#pragma unroll
+    for (int c = 0; c < S::batch * 64 / keys; ++c) {
+      const int start = at.first() + batch * S::batch * 64 + c * keys;
+      if (!whole.value && start >= at.ownFrom)
+        break;
+      const char *chunk = consumer.acquire();
+      if constexpr (keys >= 64) {
+#pragma unroll
+        for (int block = 0; block < keys / 64; ++block)
+          fn(whole, c * keys / 64 + block, chunk + (64 * block + 8 * warp) * S::rowBytes);
+      } else if (8 * warp / keys == c % 2) {
+        fn(whole, c / 2, chunk + 8 * warp % keys * S::rowBytes);
+      }
+      if (c % 2)
+        consumer.template release<2>();
+      else if (c + 1 == S::batch * 64 / keys || (!whole.value && start + keys >= at.ownFrom))
+        consumer.release();
+    }
+  }
+  /// The same into `blocks`; what is not loaded is zero.
+  template <class Blocks, class Load> __device__ __forceinline__ void fill(Blocks &blocks, bool partly, int batch, Load load) {
+    if (!full || partly)
+#pragma unroll
+      for (auto &block : blocks)
+#pragma unroll
+        for (Words4 &words : block)
+          words = {0, 0, 0, 0};
+    if (full)
+      fetch(Flag<true>(), batch, load);
+    else
+      fetch(Flag<false>(), batch, load);
+  }
+  __device__ __forceinline__ void fetchKeys(Keys &k, int batch) {
+    fill(k, D % 32 != 0 || small, batch, [&](auto whole, int block, const char *rows) {
+      if (whole.value || first + 64 * (batch * S::batch + block) + g < at.ownFrom)
+#pragma unroll
+        for (int i = 0; i < S::keyPieces; ++i)
+          if (hasKeyDim(i))
+            k[block][i] = loadShared4(rows + g * S::rowBytes, i * 64 + t * 16);
+    });
+  }
+  __device__ __forceinline__ void fetchValues(Values &v, int batch) { // zeros where nothing is: finite
+    fill(v, small, batch, [&](auto whole, int block, const char *rows) {
+#pragma unroll
+      for (int i = 0; i < 2 * S::valueSlabs; ++i)
+        if (whole.value || first + 64 * (batch * S::batch + block) + 2 * t + i % 2 < at.ownFrom)
+          v[block][i] = loadShared4(rows + (2 * t + i % 2) * S::rowBytes, valueDim(i / 2) * 2);
+    });
+  }
+
+  /// Queries, and keys and values of the pass's own rows, come to scratch: those of `together` units.
+  __device__ __forceinline__ void bringOwn() {
     const bool bring = fresh && nth == 0;
     if (bring || !deferred)
       consumerSync(); // the scratch may still be read
@@ -224,49 +218,56 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
         consumerSync();
       }
     } else if (bring) {
-      RoundCursor<A> of = at;
-#pragma unroll 1
-      for (int unit = 0;;) { // other threads for each
-        const int ownRows = of.end * S::round > of.ownFrom ? of.visible - of.ownFrom : 0;
-        const int pieces = rows * S::headsOfTile * (D / 8);
-        int i = threadIdx.x;
-        if (together > 1)
-          i = (i - unit * (S::headsOfTile * (D / 8) + D / 4)) & (kConsumerThreads - 1);
-#pragma unroll 1
-        for (; i < pieces + ownRows * (D / 4); i += kConsumerThreads) {
-          const int item = i - pieces, row = (item >> 1) / (D / 8), column = (item >> 1) % (D / 8) * 8;
-          Words4 words;
-          char *target;
-          if (item < 0) {
-            const int pair = i / (D / 8), column = i % (D / 8) * 8;
-            if (!of.has(pair))
-              continue;
-            words = query.words(of.rowOf(pair), of.columnOf(pair) + column);
-            target = scratch + (unit * S::headsOfTile + pair) * S::queryStride + column * 2;
-          } else if (item & 1) {
-            words = own.values.words(of.ownRow + row, of.kvHead * D + column);
-            target = scratch + begins.ownValues + (unit + row) * S::rowBytes + column * 2;
-          } else {
-            words = own.keys.words(of.ownRow + row, of.kvHead * D + column);
-            target = scratch + begins.ownKeys + (unit + row) * S::rowBytes + column * 2;
-          }
-          *reinterpret_cast<Words4 *>(target) = words;
-        }
-        if (++unit >= together)
-          break;
-        of.toNextUnit(pass);
-        if (of.done())
-          break;
-      }
+      copyOwn();
       consumerSync();
     }
-    int seen[4]; // by each of the lane's pairs
+  }
+  __device__ __forceinline__ void copyOwn() {
+    RoundCursor<A> of = at;
+#pragma unroll 1
+    for (int unit = 0;;) { // other threads for each
+      const int ownRows = of.end * S::round > of.ownFrom ? of.visible - of.ownFrom : 0;
+      const int pieces = rows * S::headsOfTile * (D / 8);
+      int i = threadIdx.x;
+      if (together > 1)
+        i = (i - unit * (S::headsOfTile * (D / 8) + D / 4)) & (kConsumerThreads - 1);
+#pragma unroll 1
+      for (; i < pieces + ownRows * (D / 4); i += kConsumerThreads) {
+        const int item = i - pieces, row = (item >> 1) / (D / 8), column = (item >> 1) % (D / 8) * 8;
+        Words4 words;
+        char *target;
+        if (item < 0) {
+          const int pair = i / (D / 8), column = i % (D / 8) * 8;
+          if (!of.has(pair))
+            continue;
+          words = query.words(of.rowOf(pair), of.columnOf(pair) + column);
+          target = scratch + (unit * S::headsOfTile + pair) * S::queryStride + column * 2;
+        } else if (item & 1) {
+          words = own.values.words(of.ownRow + row, of.kvHead * D + column);
+          target = scratch + begins.ownValues + (unit + row) * S::rowBytes + column * 2;
+        } else {
+          words = own.keys.words(of.ownRow + row, of.kvHead * D + column);
+          target = scratch + begins.ownKeys + (unit + row) * S::rowBytes + column * 2;
+        }
+        *reinterpret_cast<Words4 *>(target) = words;
+      }
+      if (++unit >= together)
+        break;
+      of.toNextUnit(pass);
+      if (of.done())
+        break;
+    }
+  }
+  __device__ __forceinline__ void lookAtRows(Seen &seen) const {
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       seen[e] = (e < 2 || many) && at.has(pairAt(e)) ? pass.rows[at.rowOf(pairAt(e))].visible : 0;
+  }
 
-    // s = q * k
-    float s[S::blocks][4], most[4] = {nothing, nothing, nothing, nothing};
+  // --- scores: s = q * k
+
+  __device__ __forceinline__ void computeScores(Keys &k, const Seen &seen, Scores &s, float (&most)[4]) {
+    const char *const queries = scratch + nth * S::headsOfTile * S::queryStride;
     Words4 low[S::keyPieces] = {}, high[S::keyPieces] = {}; // of pairs g and g + 8
 #pragma unroll
     for (int i = 0; i < S::keyPieces; ++i) {
@@ -278,7 +279,7 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
 #pragma unroll
     for (int batch = 0; batch < S::batches; ++batch) {
       if (batch > 0)
-        fetchKeys(batch);
+        fetchKeys(k, batch);
 #pragma unroll
       for (int inBatch = 0; inBatch < S::batch && !full; ++inBatch)
         if (const int position = first + 64 * (batch * S::batch + inBatch) + g; isOwn(position))
@@ -309,6 +310,10 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
           }
       }
     }
+  }
+
+  /// The maxima of the round, of all warps. The leaves of the round before are added up meanwhile.
+  __device__ __forceinline__ void shareMaxima(float (&most)[4], Trees &trees) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       if (e >= 2 && !many)
@@ -326,55 +331,25 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
       addLeaves(turn ^ 1, 0, S::valueSlabs, warp, sum);
       trees[0].push(0, at.round - 1, sum);
     }
-    const auto maximumOf = [&](int pair) {
-      const Float4 *all = reinterpret_cast<const Float4 *>(maxima() + pair * kConsumerWarps);
-      const Float4 low = all[0], high = all[1];
-      return fmaxf(fmaxf(fmaxf(low.x, low.y), fmaxf(low.z, low.w)), fmaxf(fmaxf(high.x, high.y), fmaxf(high.z, high.w)));
-    };
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       if (e < 2 || many)
         most[e] = fmaxf(maximumOf(pairAt(e)), lowest); // where no score is above minus infinity, s - m would be NaN
+  }
+  __device__ __forceinline__ float maximumOf(int pair) const {
+    const Float4 *all = reinterpret_cast<const Float4 *>(maxima() + pair * kConsumerWarps);
+    const Float4 low = all[0], high = all[1];
+    return fmaxf(fmaxf(fmaxf(low.x, low.y), fmaxf(low.z, low.w)), fmaxf(fmaxf(high.x, high.y), fmaxf(high.z, high.w)));
+  }
 
-    // p = exp(s - m), o = v * p: [pairs 0 to 7, 8 to 15][two dims of the lane's eight]
-    float o[2][S::valueSlabs][4][4] = {}, z[4] = {};
-    bool lost[4] = {};
+  // --- weights: p = exp(s - m), o = v * p
+
+  __device__ __forceinline__ void addValues(Values &v, const Seen &seen, const Scores &s, const float (&most)[4], Outputs &o, float (&z)[4], bool (&lost)[4]) {
 #pragma unroll
     for (int batch = 0; batch < S::batches; ++batch) {
       if constexpr (!valuesToo)
-        fetchValues(batch);
-#pragma unroll
-      for (int inBatch = 0; inBatch < S::batch && !full; ++inBatch) {
-        const int begin = first + 64 * (batch * S::batch + inBatch);
-        if (begin + 8 <= at.ownFrom || begin >= at.visible)
-          continue;
-        Words4 (&values)[2 * S::valueSlabs] = v[inBatch];
-#pragma unroll
-        for (int i = 0; i < 2 * S::valueSlabs; ++i)
-          if (isOwn(begin + 2 * t + i % 2))
-            values[i] = loadShared4(ownRow(begin + 2 * t + i % 2, begins.ownValues), valueDim(i / 2) * 2);
-        if (rows == 1)
-          continue;
-        // A row must not get 0 * infinity from a later row of its slot: such values become
-        // zeros, and the rows that see them get NaN.
-        u32 bad = 0;
-#pragma unroll
-        for (int i = 0; i < 2 * S::valueSlabs; ++i)
-          bad |= allFinite(values[i]) ? 0 : 1u << (2 * t + i % 2);
-#pragma unroll
-        for (int d = 1; d < 32; d *= 2)
-          bad |= __shfl_xor_sync(~0u, bad, d);
-        if (bad) {
-#pragma unroll
-          for (int i = 0; i < 2 * S::valueSlabs; ++i)
-            if (bad >> (2 * t + i % 2) & 1)
-              values[i] = {0, 0, 0, 0};
-          const int position = begin + __ffs(bad) - 1;
-#pragma unroll
-          for (int e = 0; e < 4; ++e)
-            lost[e] |= position < seen[e];
-        }
-      }
+        fetchValues(v, batch);
+      takeOwnValues(v, batch, seen, lost);
 #pragma unroll
       for (int inBatch = 0; inBatch < S::batch; inBatch += 1 + aside) {
         u32 weight[2][2] = {}; // as B: [block, block + 1][pairs 0 to 7, 8 to 15]
@@ -411,6 +386,45 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
           }
       }
     }
+  }
+
+  /// Values of the pass's own rows, in a batch of blocks. A row must not get 0 * infinity from a later row of its slot. So
+  /// where a tile has several rows, values that are not finite become zeros, and the rows that see them get NaN.
+  __device__ __forceinline__ void takeOwnValues(Values &v, int batch, const Seen &seen, bool (&lost)[4]) {
+#pragma unroll
+    for (int inBatch = 0; inBatch < S::batch && !full; ++inBatch) {
+      const int begin = first + 64 * (batch * S::batch + inBatch);
+      if (begin + 8 <= at.ownFrom || begin >= at.visible)
+        continue;
+      Words4 (&values)[2 * S::valueSlabs] = v[inBatch];
+#pragma unroll
+      for (int i = 0; i < 2 * S::valueSlabs; ++i)
+        if (isOwn(begin + 2 * t + i % 2))
+          values[i] = loadShared4(ownRow(begin + 2 * t + i % 2, begins.ownValues), valueDim(i / 2) * 2);
+      if (rows == 1)
+        continue;
+      u32 bad = 0;
+#pragma unroll
+      for (int i = 0; i < 2 * S::valueSlabs; ++i)
+        bad |= allFinite(values[i]) ? 0 : 1u << (2 * t + i % 2);
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2)
+        bad |= __shfl_xor_sync(~0u, bad, d);
+      if (bad) {
+#pragma unroll
+        for (int i = 0; i < 2 * S::valueSlabs; ++i)
+          if (bad >> (2 * t + i % 2) & 1)
+            values[i] = {0, 0, 0, 0};
+        const int position = begin + __ffs(bad) - 1;
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          lost[e] |= position < seen[e];
+      }
+    }
+  }
+
+  /// The warp's sums of the weights, for all warps.
+  __device__ __forceinline__ void shareSums(float (&z)[4], const bool (&lost)[4]) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       if (e >= 2 && !many)
@@ -421,90 +435,133 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
       if (g == 0)
         weights(turn)[pairAt(e) * kConsumerWarps + warp] = lost[e] ? __int_as_float(0x7fffffff) : z[e];
     }
+  }
 
-    // A warp's outputs of pairs 8h to 8h + 7 and dims 64i to 64i + 63: lane (g, t) has dims 8g.. of
-    // pairs 2t and 2t + 1; an mma's two dims lie 2 apart.
-    const auto handIn = [&](int h, int i) {
+  // --- folding: leaves become the round's part, and rounds the unit's
+
+  /// A warp's outputs of pairs 8h to 8h + 7 and dims 64i to 64i + 63: lane (g, t) has dims 8g.. of pairs 2t and 2t + 1; an
+  /// mma's two dims lie 2 apart.
+  __device__ __forceinline__ void handIn(int h, int i, const Outputs &o) const {
 #pragma unroll
-      for (int e = 0; e < 2; ++e)
-        if (64 * i + 8 * g < D && at.has(pairAt(e + 2 * h))) {
-          const auto out = [&](int c) { return h ? o[1][i][c / 2][c % 2 * 2 + e] : o[0][i][c / 2][c % 2 * 2 + e]; };
-          float *row = outputsOf(turn, i) + (warp * pairsOfOutputs + 2 * t + e) * S::outputStride;
-          const auto place = [&](int four) { return reinterpret_cast<Float4 *>(row + S::outputPlace(2 * g + four, 2 * t + e)); };
-          *place(0) = {out(0), out(1), out(2), out(3)};
-          *place(1) = {out(4), out(5), out(6), out(7)};
-        }
-    };
-    fresh = at.round + 1 == at.end;
-    if (deferred) {
-#pragma unroll
-      for (int i = 0; i < S::valueSlabs; ++i)
-        handIn(0, i);
-      late = !fresh;
-      if (late) {
-        lateMost = at.has(warp) ? maximumOf(warp) : nothing;
-        turn ^= 1;
-        continue;
+    for (int e = 0; e < 2; ++e)
+      if (64 * i + 8 * g < D && at.has(pairAt(e + 2 * h))) {
+        const auto out = [&](int c) { return h ? o[1][i][c / 2][c % 2 * 2 + e] : o[0][i][c / 2][c % 2 * 2 + e]; };
+        float *row = outputsOf(turn, i) + (warp * pairsOfOutputs + 2 * t + e) * S::outputStride;
+        const auto place = [&](int four) { return reinterpret_cast<Float4 *>(row + S::outputPlace(2 * g + four, 2 * t + e)); };
+        *place(0) = {out(0), out(1), out(2), out(3)};
+        *place(1) = {out(4), out(5), out(6), out(7)};
       }
-      consumerSync();
+  }
+  /// The leaves' sums, warp by warp of a pair, lane by lane of two columns: of dims [64 first, 64 end).
+  __device__ __forceinline__ void addLeaves(int turn, int first, int end, int pair, Part &sum) const {
+#pragma unroll
+    for (int i = 0; i < S::valueSlabs; ++i)
+      if (i >= first && i < end) {
+        Float2 leaf[kConsumerWarps] = {}; // zeros, where there are no keys, change no bit
+        float ofWarp[kConsumerWarps];
+#pragma unroll
+        for (int w = 0; w < kConsumerWarps; ++w) {
+          if (64 * i + 2 * lane < D)
+            leaf[w] = *reinterpret_cast<const Float2 *>(outputsOf(turn, i) + (w * pairsOfOutputs + warp) * S::outputStride +
+                                                        S::outputPlace(lane / 2, warp) + lane % 2 * 2);
+          if (i == 0)
+            ofWarp[w] = weights(turn)[pair * kConsumerWarps + w];
+        }
+#pragma unroll
+        for (int w = 0; w < kConsumerWarps; ++w) {
+          sum.o[2 * i] = __fadd_rn(sum.o[2 * i], leaf[w].x);
+          sum.o[2 * i + 1] = __fadd_rn(sum.o[2 * i + 1], leaf[w].y);
+          if (i == 0)
+            sum.z = __fadd_rn(sum.z, ofWarp[w]);
+        }
+      }
+  }
+  /// Where they are deferred: hands in the leaves. True when the unit has another round, which will add them up.
+  __device__ __forceinline__ bool putOff(const Outputs &o) {
+#pragma unroll
+    for (int i = 0; i < S::valueSlabs; ++i)
+      handIn(0, i, o);
+    late = !fresh;
+    if (late) {
+      lateMost = at.has(warp) ? maximumOf(warp) : nothing;
+      turn ^= 1;
+      return true;
     }
-#pragma unroll 1
-    for (int h = 0; h < (many ? 2 : 1); ++h) { // pairs 0 to 7, 8 to 15
-      const int pair = warp + 8 * h;
-      const bool mine = at.has(pair);
-      Part sum;
-      sum.m = mine ? maximumOf(pair) : nothing;
-      if (deferred) {
-        if (mine)
-          addLeaves(turn, 0, S::valueSlabs, pair, sum);
-      } else {
-#pragma unroll
-        for (int i = 0; i < S::valueSlabs; ++i) {
-          if (h + i > 0)
-            consumerSync(); // the outputs before these have been read
-          handIn(h, i);
-          consumerSync();
-          if (mine)
-            addLeaves(0, i, i + 1, pair, sum);
-        }
-      }
-      if (!mine)
-        continue;
-      if (!alone) {
-        trees[h].push(0, at.round, sum);
-        if (!fresh)
-          continue;
-        sum = trees[h].total();
-        trees[h] = {};
-      }
+    consumerSync();
+    return false;
+  }
+  /// The round's part of a pair, which becomes one of the unit; the whole unit's is stored.
+  __device__ __forceinline__ void fold(int h, const Outputs &o, SoftTree<S::levels(), 2 * S::valueSlabs> &tree) {
+    const int pair = warp + 8 * h;
+    const bool mine = at.has(pair);
+    Part sum;
+    sum.m = mine ? maximumOf(pair) : nothing;
+    if (deferred) {
+      if (mine)
+        addLeaves(turn, 0, S::valueSlabs, pair, sum);
+    } else {
 #pragma unroll
       for (int i = 0; i < S::valueSlabs; ++i) {
-        const int d = 64 * i + 2 * lane;
-        if (d >= D)
-          continue;
-        if (at.whole) {
-          out.storePair(at.rowOf(pair), at.columnOf(pair) + d, at.columnOf(pair) + d + 1,
-                Floats<2>{{__fdiv_rn(sum.o[2 * i], sum.z), __fdiv_rn(sum.o[2 * i + 1], sum.z)}});
-          continue;
-        }
-        u64 *to = sums + ((long long)at.unit * 16 + pair) * (D + 2);
-        storeTagged2(to + d, __float_as_uint(sum.o[2 * i]), tag);
-        storeTagged2(to + d + 1, __float_as_uint(sum.o[2 * i + 1]), tag);
-        if (d == 0) {
-          storeTagged2(to + D, __float_as_uint(sum.m), tag);
-          storeTagged2(to + D + 1, __float_as_uint(sum.z), tag);
-        }
+        if (h + i > 0)
+          consumerSync(); // the outputs before these have been read
+        handIn(h, i, o);
+        consumerSync();
+        if (mine)
+          addLeaves(0, i, i + 1, pair, sum);
       }
     }
-    if (deferred) { // the next unit may begin while these leaves are still read
-      turn ^= 1;
-      nth = (nth + 1) % together;
+    if (!mine)
+      return;
+    if (!alone) {
+      tree.push(0, at.round, sum);
+      if (!fresh)
+        return;
+      sum = tree.total();
+      tree = {};
+    }
+    store(pair, sum);
+  }
+  /// What the tile's rows get, or a part of it that mergeRanges takes.
+  __device__ __forceinline__ void store(int pair, const Part &sum) const {
+#pragma unroll
+    for (int i = 0; i < S::valueSlabs; ++i) {
+      const int d = 64 * i + 2 * lane;
+      if (d >= D)
+        continue;
+      if (at.whole) {
+        out.storePair(at.rowOf(pair), at.columnOf(pair) + d, at.columnOf(pair) + d + 1,
+                      Floats<2>{{__fdiv_rn(sum.o[2 * i], sum.z), __fdiv_rn(sum.o[2 * i + 1], sum.z)}});
+        continue;
+      }
+      u64 *to = sums + ((long long)at.unit * 16 + pair) * (D + 2);
+      storeTagged2(to + d, __float_as_uint(sum.o[2 * i]), tag);
+      storeTagged2(to + d + 1, __float_as_uint(sum.o[2 * i + 1]), tag);
+      if (d == 0) {
+        storeTagged2(to + D, __float_as_uint(sum.m), tag);
+        storeTagged2(to + D + 1, __float_as_uint(sum.z), tag);
+      }
     }
   }
-  if (pass.split)
+};
+
+/// For each row and query head: store(row, column, two values) with an even column in
+/// [0, heads * headDim). `A`: heads, kvHeads, headDim, rows of a pass at most, the pool's
+/// layers, pageTokens, pages, and room for the sums of units at byte `sums` of the tagged
+/// words. `edge`: behind this phase. `Rows` 1: no slot has two rows in the pass. `own`: OwnRows, or MadeRows.
+template <class A, int Rows, class C, class Own, class Query, class Out>
+__device__ __forceinline__ void attend(const GridEdges &grid, int edge, const PassShared &pass, int layer, float scale,
+                                       C consumer, Own own, Query query, Out out) {
+  if (pass.attention.firstUnit.unit < 0 && !pass.attention.split)
+    return;
+  u64 *const sums = reinterpret_cast<u64 *>(grid.params->tagged + A::sums);
+  const u32 tag = pass.number * A::layers + layer + 1;
+  char *const scratch = reinterpret_cast<char *>(consumer.scratch);
+  TileAttention<A, Rows, C, Own, Query, Out> tiles{pass, scale, consumer, own, query, out, sums, tag};
+  tiles.run();
+  if (pass.attention.split)
     mergeRanges<A>(grid, edge, pass, scratch, sums, tag, out);
   consumerSync(); // the next phase's operands come where the scratch is
-  consumer.keep();
+  tiles.consumer.keep();
 }
 
 } // namespace megalith::device

@@ -67,17 +67,17 @@ __device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const 
   constexpr int D = S::dim;
   constexpr int together = (D / 2 + 31) / 32 * 32; // threads that take two columns each
   constexpr int teams = kConsumerThreads / together;
-  const int units = pass.rangesUpto[pass.groups - 1] * S::tilesOfRows;
+  const int units = pass.attention.rangesUpto[pass.attention.groups - 1] * S::tilesOfRows;
   const int team = threadIdx.x / together, column = threadIdx.x % together * 2;
   float *const nodes = reinterpret_cast<float *>(scratch); // [node][D + 2]: o, m, z
   // The CTAs that had a unit less begin.
   int item = (unitsFrom() + (int)gridDim.x - units % (int)gridDim.x) % (int)gridDim.x;
-  for (int group = 0; group < pass.groups; ++group) {
-    const int before = group ? pass.rangesUpto[group - 1] : 0, ranges = pass.rangesUpto[group] - before;
+  for (int group = 0; group < pass.attention.groups; ++group) {
+    const int before = group ? pass.attention.rangesUpto[group - 1] : 0, ranges = pass.attention.rangesUpto[group] - before;
     if (ranges == 1)
       continue;
-    const int firstRow = pass.groupFirst[group];
-    const int pairs = (pass.groupFirst[group + 1] - firstRow) * S::headsOfTile;
+    const int firstRow = pass.attention.groupFirst[group];
+    const int pairs = (pass.attention.groupFirst[group + 1] - firstRow) * S::headsOfTile;
     for (; item < S::tilesOfRows * pairs; item += gridDim.x) {
       const int tile = item / pairs, pair = item % pairs;
       const int head = tile / S::slices * S::group + tile % S::slices * S::headsOfTile + pair % S::headsOfTile;

@@ -66,22 +66,22 @@ template <class A> struct RoundCursor : AttentionUnit {
   }
   /// To the unit `unit`; behind the last it becomes -1.
   __device__ __forceinline__ void seek(const PassShared &pass) {
-    if (unit >= pass.rangesUpto[pass.groups - 1] * S::tilesOfRows) {
+    if (unit >= pass.attention.rangesUpto[pass.attention.groups - 1] * S::tilesOfRows) {
       unit = -1;
       return;
     }
     const int range = unit / S::tilesOfRows, tile = unit % S::tilesOfRows;
-    while (range >= pass.rangesUpto[group])
+    while (range >= pass.attention.rangesUpto[group])
       ++group;
-    const int before = group ? pass.rangesUpto[group - 1] : 0, rounds = 1 << 3 * pass.rangeLevel;
-    whole = pass.rangesUpto[group] - before == 1;
+    const int before = group ? pass.attention.rangesUpto[group - 1] : 0, rounds = 1 << 3 * pass.attention.rangeLevel;
+    whole = pass.attention.rangesUpto[group] - before == 1;
     kvHead = tile / S::slices;
     firstHead = kvHead * S::group + tile % S::slices * S::headsOfTile;
-    firstRow = pass.groupFirst[group];
-    rows = pass.groupFirst[group + 1] - firstRow;
+    firstRow = pass.attention.groupFirst[group];
+    rows = pass.attention.groupFirst[group + 1] - firstRow;
     slot = pass.rows[firstRow].slot;
     visible = pass.rows[firstRow + rows - 1].visible;
-    ownRow = pass.firstOfSlot[firstRow];
+    ownRow = pass.attention.firstOfSlot[firstRow];
     ownFrom = pass.rows[ownRow].position;
     round = (range - before) * rounds;
     end = min(round + rounds, (visible + S::round - 1) / S::round);
@@ -119,18 +119,18 @@ template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, b
 #pragma unroll 1
   for (int base = 0; base < numRows; base += 32) {
     const int row = base + lane;
-    const bool first = row < numRows && (row - pass.firstOfSlot[row]) % rowsOfTile == 0;
+    const bool first = row < numRows && (row - pass.attention.firstOfSlot[row]) % rowsOfTile == 0;
     const u32 all = __ballot_sync(~0u, first);
     if (first)
-      pass.groupFirst[groups + __popc(all & ((1u << lane) - 1))] = (short)row;
+      pass.attention.groupFirst[groups + __popc(all & ((1u << lane) - 1))] = (short)row;
     groups += __popc(all);
   }
   if (lane == 0) {
-    pass.groups = groups;
-    pass.groupFirst[groups] = (short)numRows;
+    pass.attention.groups = groups;
+    pass.attention.groupFirst[groups] = (short)numRows;
   }
   __syncwarp();
-  const auto visibleOf = [&](int group) { return group < groups ? pass.rows[pass.groupFirst[group + 1] - 1].visible : 0; };
+  const auto visibleOf = [&](int group) { return group < groups ? pass.rows[pass.attention.groupFirst[group + 1] - 1].visible : 0; };
   constexpr int ofLane = kMaxRows / 32; // groups
   int visible[ofLane], longest = 0;
 #pragma unroll
@@ -175,9 +175,9 @@ template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, b
 #pragma unroll
       for (int i = 0; i < ofLane; ++i)
         if (32 * i < groups)
-          pass.rangesUpto[32 * i + lane] = (u16)upto[i];
+          pass.attention.rangesUpto[32 * i + lane] = (u16)upto[i];
       if (lane == 0)
-        pass.rangeLevel = level;
+        pass.attention.rangeLevel = level;
     }
     if (ranges == groups || level == levels)
       break;
@@ -192,7 +192,7 @@ template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
   int oneRowEach = 1;
 #pragma unroll 1
   for (int row = lane; row < pass.numRows; row += 32)
-    oneRowEach &= pass.firstOfSlot[row] == row;
+    oneRowEach &= pass.attention.firstOfSlot[row] == row;
   oneRowEach = __all_sync(~0u, oneRowEach);
   // Once as wide tiles, once as others, and if that takes longer once more as wide ones.
   const bool mayBeWide = A::wideUnits > 0 && pass.numRows > kTileRows && !oneRowEach;
@@ -209,11 +209,11 @@ template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
     wide = turn == 1;
   }
   if (lane == 0) {
-    pass.oneRowEach = oneRowEach;
-    pass.wideTiles = wide;
-    pass.split = pass.rangesUpto[pass.groups - 1] > pass.groups;
+    pass.attention.oneRowEach = oneRowEach;
+    pass.attention.wideTiles = wide;
+    pass.attention.split = pass.attention.rangesUpto[pass.attention.groups - 1] > pass.attention.groups;
     RoundCursor<A> at(pass, unitsFrom());
-    pass.firstUnit = at;
+    pass.attention.firstUnit = at;
   }
   __syncwarp();
 }
@@ -275,9 +275,9 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
   static_assert(keys >= 32, "a stage is too small for the keys of 32 positions");
   if (!producer.awaitPlan())
     return false;
-  if (pass.firstUnit.unit < 0)
+  if (pass.attention.firstUnit.unit < 0)
     return true;
-  RoundCursor<A> at(pass.firstUnit);
+  RoundCursor<A> at(pass.attention.firstUnit);
   const long long ofLayer = pageAddress<A>(layer, 0, 0, 0) * 2; // bytes
   for (int number = 0; !at.done(); ++number, at.toNextUnit(pass)) { // of the CTA's units
     const int begin = at.first(), upto = min(at.end * S::round, at.ownFrom);
@@ -287,7 +287,7 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
 #pragma unroll 1
     for (int first = begin; first < upto; first += S::round) {
       const int end = min(first + S::round, upto);
-      const int *pages = producer.pagesOf(modelOf<A>(p), at.slot, number, page(begin), page(upto - 1) - page(begin) + 1, page(first),
+      const int *pages = producer.template pagesOf<A>(at.slot, number, page(begin), page(upto - 1) - page(begin) + 1, page(first),
                                           page(end - 1) - page(first) + 1);
 #pragma unroll 1
       for (int which = 0; which < 2; ++which)

@@ -87,7 +87,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   static constexpr int groupsTaken = Rows > 1 || chunksTaken < chunksPerGroup<M>() ? 1 : kChunksTaken / chunksTaken;
   static_assert(C::operandBytes(Rows) >= blocksTaken * Rows * 64 * kConsumerWarps, "room for what is taken together");
   /// Blocks of 32 columns that fit at a time.
-  const int fit = Rows == 1 ? C::operandBytes(1) / (64 * kConsumerWarps) : pass.blocksAtOnce;
+  const int fit = Rows == 1 ? C::operandBytes(1) / (64 * kConsumerWarps) : pass.products.blocksAtOnce;
   static constexpr bool alwaysFits = single || C::operandBytes(Rows) >= M::blocks * Rows * 64 * kConsumerWarps;
   const int window = alwaysFits ? M::blocks : min(M::blocks, fit / blocksTaken * blocksTaken);
   const bool resident = alwaysFits || window == M::blocks;
@@ -100,7 +100,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
 
   /// Sums of several groups are added over the warps together, as many as their rows leave room
   /// for. What a thread is handed then: (tile of these groups, row, pair); its row stays.
-  const int rowsLog = Rows == 1 ? 0 : pass.rowsLog;
+  const int rowsLog = Rows == 1 ? 0 : pass.products.rowsLog;
   const int atOnce = max(1, min(kGroupsAtOnce, (kMostTiles * kTileRows >> rowsLog) / M::group));
   const int itemTile = (int)threadIdx.x >> (2 + rowsLog), itemRow = ((int)threadIdx.x >> 2) & ((1 << rowsLog) - 1);
   decltype(early(0, 0)) beside = {};

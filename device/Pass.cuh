@@ -29,31 +29,46 @@ union KvOfRow {
   u32 hash;          ///< behind a traced pass, in CTA 0: a hash of both, of all layers
 };
 
-/// What every CTA keeps of the pass in shared memory.
-struct PassShared {
-  int numRows, wantLogits, tick;
-  int done;                   ///< no pass follows
-  int firstRow;               ///< rows of all passes before
-  Row rows[kMaxRows];
-  u32 number;                 ///< of the pass
-  int groups;                 ///< of rows that attention takes together, see planRanges
+/// How a pass's attention is dealt to the CTAs, see planRanges.
+struct AttentionDeal {
+  int groups;                 ///< of rows that attention takes together
   short groupFirst[kMaxRows + 1];
-  int rangeLevel;             ///< of attention
+  int rangeLevel;
   int split;                  ///< some group has several ranges
   int oneRowEach;             ///< no slot has two rows
   int wideTiles;              ///< attention is that of WideAttention.cuh
-  u32 widePasses, wideHeads;  ///< of more than one row tile, this one among them; and with logits
   AttentionUnit firstUnit;    ///< of this CTA
-  int blocksAtOnce;           ///< of 32 columns of all rows that fit a warp's part of the operands, in passes of several rows and one row tile
-  int rowsLog;                ///< of the rows of the first tile, padded to a power of two
-  int lent, lentBefore;       ///< stages of the ring that this pass lends if it has several rows; and the one before
-  int set;                    ///< of the workspace that this pass writes
-  int rowsLast;               ///< rows of the last pass that had any
-  int rowsBefore;             ///< rows of the pass before, whose words are to be turned back
-  KvOfRow kv[kMaxRows];
-  int logitsOf[kMaxRows];     ///< line of LaunchParams::logits for the row's logits; -1: none
   u16 rangesUpto[kMaxRows];    ///< ranges of the groups up to this one
   short firstOfSlot[kMaxRows]; ///< the row's slot begins in this row of the pass
+};
+
+/// How a pass multiplies, see planProducts.
+struct ProductDeal {
+  int blocksAtOnce;     ///< of 32 columns of all rows that fit a warp's part of the operands, in passes of several rows and one row tile
+  int rowsLog;          ///< of the rows of the first tile, padded to a power of two
+  int lent, lentBefore; ///< stages of the ring that this pass lends if it has several rows; and the one before
+};
+
+/// The two sets of the workspace, which alternate.
+struct WorkspaceSets {
+  int current;    ///< this pass writes
+  int rowsLast;   ///< rows of the last pass that had any
+  int rowsBefore; ///< rows of the pass before, whose words are to be turned back
+};
+
+/// What every CTA keeps of the pass in shared memory.
+struct PassShared {
+  int numRows, wantLogits, tick;
+  int done;                ///< no pass follows
+  int firstRow;            ///< rows of all passes before
+  u32 number;              ///< of the pass
+  Row rows[kMaxRows];
+  KvOfRow kv[kMaxRows];
+  int logitsOf[kMaxRows];  ///< line of LaunchParams::logits for the row's logits; -1: none
+  AttentionDeal attention;
+  ProductDeal products;
+  WorkspaceSets sets;
+  WideCounts wide;
 };
 
 /// At the beginning of LaunchParams::tagged stand a word of the pass and two of each row. In the first one,
@@ -62,9 +77,9 @@ enum PassFlag : u32 { kRunsHead = 1, kNoPass = 2 };
 
 /// Before the first pass. One thread; the caller synchronises. `lent`: stages that a pass of several rows may lend, at least.
 __device__ __forceinline__ void startPasses(PassShared &pass, int lent) {
-  pass.lent = lent;
-  pass.number = pass.widePasses = pass.wideHeads = 0;
-  pass.set = pass.rowsLast = pass.rowsBefore = 0;
+  pass.products.lent = lent;
+  pass.number = pass.wide.passes = pass.wide.heads = 0;
+  pass.sets.current = pass.sets.rowsLast = pass.sets.rowsBefore = 0;
 }
 
 /// One thread: a pass begins, of which `plan` is the first word.
@@ -72,15 +87,15 @@ __device__ __forceinline__ void enterPass(PassShared &pass, Words4 plan) {
   pass.numRows = (int)(plan.x >> 8);
   pass.wantLogits = (plan.x & kRunsHead) != 0;
   pass.done = (plan.x & kNoPass) != 0;
-  pass.widePasses += pass.numRows > kTileRows;
-  pass.wideHeads += pass.numRows > kTileRows && pass.wantLogits;
+  pass.wide.passes += pass.numRows > kTileRows;
+  pass.wide.heads += pass.numRows > kTileRows && pass.wantLogits;
   pass.tick = (int)plan.y;
   pass.firstRow = (int)plan.z;
   pass.number = plan.w;
-  pass.lentBefore = pass.lent;
-  pass.rowsBefore = pass.rowsLast;
-  pass.rowsLast = pass.numRows;
-  pass.set ^= 1;
+  pass.products.lentBefore = pass.products.lent;
+  pass.sets.rowsBefore = pass.sets.rowsLast;
+  pass.sets.rowsLast = pass.numRows;
+  pass.sets.current ^= 1;
 }
 
 /// One thread of CTA 0: begins a pass, and tells the others.
@@ -183,7 +198,7 @@ __device__ __forceinline__ void findSlots(PassShared &pass) {
   for (int base = 0; base < numRows; base += 32) {
     const int slot = base + lane < numRows ? pass.rows[base + lane].slot : -1, before = __shfl_up_sync(~0u, slot, 1);
     const u32 starts = __ballot_sync(~0u, slot != (lane == 0 ? last : before)), upto = starts & ((2u << lane) - 1);
-    pass.firstOfSlot[base + lane] = (short)(upto ? base + 63 - __clzll(upto) : begun);
+    pass.attention.firstOfSlot[base + lane] = (short)(upto ? base + 63 - __clzll(upto) : begun);
     last = __shfl_sync(~0u, slot, 31);
     begun = starts ? base + 63 - __clzll(starts) : begun;
   }
@@ -201,9 +216,9 @@ template <class Pool> __device__ __forceinline__ void findPlaces(PassShared &pas
 /// Plans the products of the pass's rows. One lane. `Stream`: the Consumer.
 template <class Stream> __device__ __forceinline__ void planProducts(PassShared &pass) {
   const int numRows = pass.numRows;
-  pass.lent = Stream::Ring::lentTo(numRows, pass.wideTiles);
-  pass.blocksAtOnce = Stream::operandBytes(kTileRows) / (kConsumerWarps * 64 * numRows);
-  pass.rowsLog = numRows <= 1 ? 0 : numRows <= 2 ? 1 : numRows <= 4 ? 2 : numRows <= 8 ? 3 : 4;
+  pass.products.lent = Stream::Ring::lentTo(numRows, pass.attention.wideTiles);
+  pass.products.blocksAtOnce = Stream::operandBytes(kTileRows) / (kConsumerWarps * 64 * numRows);
+  pass.products.rowsLog = numRows <= 1 ? 0 : numRows <= 2 ? 1 : numRows <= 4 ? 2 : numRows <= 8 ? 3 : 4;
 }
 
 /// The CTA has read and written what it will in this pass. All consumers.

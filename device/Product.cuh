@@ -1,6 +1,6 @@
 //===- Product.cuh - products of activations with streamed weights --------===//
 //
-// See Stream.cuh for the layout of the weights and for the sum tree.
+// See Matrices.cuh for the layout of the weights and for the sum tree.
 //===----------------------------------------------------------------------===//
 #pragma once
 

@@ -14,22 +14,15 @@ constexpr int kPageWindows = 4, kPageWindow = 128;
 /// Windows of activations in shared memory, at most (Windows.cuh).
 constexpr int kMostWindows = 4;
 
-struct StreamStep;
-/// What a pass of few rows begins with: the steps of its first segment.
-struct StreamBegin {
-  const StreamStep *steps;
-  int count;
-  const char *stream;
+/// Passes of more than one row tile so far, this one among them; and those with logits.
+struct WideCounts {
+  u32 passes, heads;
 };
-/// Of this CTA's chunks there, asks for those behind the first `skip` to be in the L2 cache soon: some of the first layer
-/// only. See Stream.cuh.
-__device__ void bringAhead(const StreamBegin &begin, int skip);
-
 /// Of a pass of more than one row tile, what the window warp needs: as in PassShared, which the end of a kernel that stops may
 /// write while that warp has not seen it.
 struct WidePlan {
   int numRows;
-  u32 widePasses, wideHeads;
+  WideCounts wide;
   int wantLogits;
 };
 
@@ -164,30 +157,14 @@ __device__ __forceinline__ void awaitPlanRead(RingShared &s) {
 template <class Pass> __device__ __forceinline__ void announcePlan(RingShared &s, const Pass &pass) {
   s.passes = s.passes + 1;
   s.numRows = pass.numRows;
-  s.lent = pass.lent;
+  s.lent = pass.products.lent;
   s.runHead = pass.wantLogits;
   barrierArrive(&s.planned);
   if (pass.numRows > kTileRows) {
     s.widePasses = s.widePasses + 1;
-    s.wide = {pass.numRows, pass.widePasses, pass.wideHeads, pass.wantLogits};
+    s.wide = {pass.numRows, pass.wide, pass.wantLogits};
     barrierArrive(&s.wideBegun);
   }
-}
-
-/// Lanes of the producer warp; where one lane copies whole chunks there is but one.
-#if __CUDA_ARCH__ >= 900
-constexpr int kProducerLanes = 1;
-#else
-constexpr int kProducerLanes = 32;
-#endif
-
-/// Asks for these bytes to be in the L2 cache soon.
-__device__ __forceinline__ void bringNear(const char *bytes, int count) {
-  if constexpr (kProducerLanes == 1)
-    prefetchBulk(bytes, count);
-  else
-    for (int i = laneId() * 128; i < count; i += kProducerLanes * 128)
-      prefetch(bytes + i);
 }
 
 /// The producer warp's side. All its lanes call it together.
@@ -333,25 +310,25 @@ template <class R> struct Producer {
   /// Page numbers of a slot, those of pages [first, first + count) of the pass's unit number
   /// `unit`, of which a round needs [roundFirst, roundFirst + roundCount). Where that of page 0
   /// would stand.
-  __device__ __forceinline__ const int *pagesOf(const abi::ModelParams &p, int slot, int unit, int first, int count,
-                                                int roundFirst, int roundCount) {
+  template <class Pool>
+  __device__ __forceinline__ const int *pagesOf(int slot, int unit, int first, int count, int roundFirst, int roundCount) {
     if (unit < kPageWindows && count <= kPageWindow) {
       int *const window = ring.shared->pages + unit * kPageWindow;
       if (!(windows >> unit & 1))
-        lookUp(window, p, slot, first, count);
+        lookUp<Pool>(window, slot, first, count);
       windows |= 1u << unit;
       return window - first;
     }
     int *const window = ring.shared->pages + kPageWindows * kPageWindow;
     if (slot != pagesSlot || roundFirst != pagesFrom || roundCount != pagesCount)
-      lookUp(window, p, slot, roundFirst, roundCount);
+      lookUp<Pool>(window, slot, roundFirst, roundCount);
     pagesSlot = slot;
     pagesFrom = roundFirst;
     pagesCount = roundCount;
     return window - roundFirst;
   }
-  __device__ __noinline__ void lookUp(int *target, const abi::ModelParams &p, int slot, int first, int count) const {
-    const int *table = pageTableOf(p, slot) + first;
+  template <class Pool> __device__ __noinline__ void lookUp(int *target, int slot, int first, int count) const {
+    const int *table = pageTableOf(modelOf<Pool>(paramsOfCta()), slot) + first;
     constexpr int batch = lanes == 1 ? 16 : 2; // 16 lanes of 32 find most of them at once
     if constexpr (lanes > 1)
       __syncwarp(); // the numbers before may still be read

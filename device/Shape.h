@@ -41,10 +41,10 @@ constexpr int kMaxRows = 128;
 
 /// Bytes of the words that tell a pass to all CTAs: one word of the pass, two of each row (Pass.cuh).
 MEGALITH_SHAPE long long passBytes(long long rows) { return (1 + 2 * rows) * 16; }
-/// Bytes of the best logits: a word of each row and CTA (Rows.cuh).
+/// Bytes of the best logits: a word of each row and CTA (Results.cuh).
 MEGALITH_SHAPE long long bestBytes(long long rows, long long ctas) { return rows * ctas * 16; }
 
-// --- matrices in the stream (Stream.cuh) ----------------------------------------
+// --- matrices in the stream (Matrices.cuh) --------------------------------------
 
 /// A warp multiplies one eighth of the columns, in blocks of 32. A tile has 8 weight rows.
 constexpr int kBlockColumns = 32, kTileColumns = 8;

@@ -63,9 +63,9 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
   constexpr int perWarp = S::valueSlabs * kWideWords / 2, perTile = kConsumerWarps * perWarp, ahead = 4;
   const int g = laneId() >> 2, t = laneId() & 3;
   int item = unitsFrom() * kConsumerWarps + warpId(); // of a warp
-  for (int group = 0; group < pass.groups; ++group) {
-    const int before = group ? pass.rangesUpto[group - 1] : 0, ranges = pass.rangesUpto[group] - before;
-    const int firstRow = pass.groupFirst[group], pairs = (pass.groupFirst[group + 1] - firstRow) * S::headsOfTile;
+  for (int group = 0; group < pass.attention.groups; ++group) {
+    const int before = group ? pass.attention.rangesUpto[group - 1] : 0, ranges = pass.attention.rangesUpto[group] - before;
+    const int firstRow = pass.attention.groupFirst[group], pairs = (pass.attention.groupFirst[group + 1] - firstRow) * S::headsOfTile;
 #pragma unroll 1
     for (; item < S::tilesOfRows * perTile; item += gridDim.x * kConsumerWarps) {
       const int tile = item / perTile, warp = item % perTile / perWarp, words = item % perWarp * 2; // and the next
@@ -193,30 +193,83 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
   return bad;
 }
 
-/// As attend(), where the pass has wideTiles, up to the parts: mergeWide follows. `A::wideSums`: byte of the tagged words where
-/// the parts begin. Few registers are left beside the sums: what is at hand in shared memory is looked up where it is needed.
-template <class A, class C, class Own, class Query>
-__device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShared &pass, int layer, float scale, C consumer,
-                                           Own own, Query query) {
+/// A CTA's attention in wide tiles of one layer: it goes through its units round by round. All of it is in line: what the
+/// members hold stays in registers. So no member is an array. Few registers are left beside the sums: what is at hand in
+/// shared memory is looked up where it is needed.
+template <class A, class C, class Own, class Query> struct WideUnits {
   using S = AttentionShape<A>;
   using W = WideTile<A, C>;
-  constexpr int D = S::dim, keys = W::keys, pieces = S::keyPieces;
+  static constexpr int D = S::dim, keys = W::keys, pieces = S::keyPieces;
+  using Queries = u32[pieces][2][4]; ///< of the lane's two pairs, as A of two steps: dims 32i + 8t..
+  using Sums = Soft<W::outputs>[2];  ///< of the two pairs: of the round, of a slab
+
+  const GridEdges &grid;
+  const PassShared &pass;
+  const int layer;
+  const float scale;
+  C consumer;
+  const Own own;
+  const Query query;
   char *const scratch = reinterpret_cast<char *>(consumer.scratch);
   Words4 *const keysAt = reinterpret_cast<Words4 *>(scratch), *const valuesAt = keysAt + W::keyBytes / 16;
-  int *const spoiled = reinterpret_cast<int *>(scratch + W::keyBytes + W::leaves * W::leafBytes); // of each warp
+  int *const spoiled = reinterpret_cast<int *>(scratch + W::keyBytes + W::leaves * W::leafBytes); ///< of each warp
   const int warp = warpId(), lane = laneId(), g = lane >> 2, t = lane & 3;
   const float nothing = __int_as_float(0xff800000), lowest = __int_as_float(0xff7fffff);
-  const auto hasKeyDim = [&](int i) { return D % 32 == 0 || 32 * i + 8 * t < D; };
-  const auto pairOf = [&](int h) { return 16 * warp + 8 * h + g; }; // the lane's two
+  RoundCursor<A> at = RoundCursor<A>(pass.attention.firstUnit);
 
-  u32 a[pieces][2][4] = {}; // queries of both, as A of two steps: dims 32i + 8t..
-  for (RoundCursor<A> at(pass.firstUnit); !at.done(); at.next(pass)) {
-    const int first = at.first(), last = at.visible - 1, committed = min(S::round, at.ownFrom - first);
-    const bool fresh = at.round % (1 << 3 * pass.rangeLevel) == 0; // the unit's first round
-    const bool full = first + S::round <= at.ownFrom; // all rows see all of it, and none of it is the pass's own
-    const auto rowOfOwn = [&](int position) { return at.ownRow + position - at.ownFrom; };
+  // of the round
+  int first = 0, last = 0, committed = 0;
+  bool fresh = false; ///< the unit's first round
+  bool full = false;  ///< all rows see all of it, and none of it is the pass's own
+  int held = 0;       ///< chunks of values
 
-    // The unit's own rows are waited for here, once: where they are used there are no registers for a call.
+  __device__ __forceinline__ bool hasKeyDim(int i) const { return D % 32 == 0 || 32 * i + 8 * t < D; }
+  __device__ __forceinline__ int pairOf(int h) const { return 16 * warp + 8 * h + g; } // the lane's two
+
+  __device__ __forceinline__ void run() {
+    Queries a = {};
+    for (; !at.done(); at.next(pass)) {
+      first = at.first(), last = at.visible - 1, committed = min(S::round, at.ownFrom - first);
+      fresh = at.round % (1 << 3 * pass.attention.rangeLevel) == 0;
+      full = first + S::round <= at.ownFrom;
+      awaitOwnRows();
+      bringKeys();
+      held = 0;
+#pragma unroll 1
+      for (; held * keys < committed; ++held)
+        consumer.acquire();
+      int seen[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        seen[h] = at.has(pairOf(h)) ? pass.rows[at.rowOf(pairOf(h))].visible : 0;
+      Sums sum;
+      float most[2] = {}; // where no score is above minus infinity, s - m would be NaN
+#pragma unroll 1
+      for (int slab = 0; slab < W::slabs; ++slab) {
+#pragma unroll 1
+        for (int part = 0; part < kConsumerWarps; part += W::leaves) {
+          if (part > 0 || slab > 0)
+            consumerSync(); // the values before have been read
+          bringValues(part, slab);
+          if (part == 0 && slab == 0 && fresh)
+            loadQueries(a);
+          consumerSync();
+          if (part == 0 && slab == 0)
+            findMaxima(a, seen, sum, most);
+#pragma unroll 1
+          for (int leaf = part; leaf < part + W::leaves; ++leaf)
+            addLeaf(a, seen, most, leaf, sum);
+        }
+        spoil(seen, sum);
+        storePart(slab, sum);
+      }
+    }
+  }
+
+  // --- loads
+
+  /// The unit's own rows are waited for here, once: where they are used there are no registers for a call.
+  __device__ __forceinline__ void awaitOwnRows() const {
     if (fresh && at.end * S::round > at.ownFrom)
 #pragma unroll 1
       for (int i = threadIdx.x; i < (last + 1 - at.ownFrom) * (D / 4); i += kConsumerThreads) {
@@ -225,8 +278,9 @@ __device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShar
         Words4 words = rows.peek(row, column);
         rows.settle(row, column, words);
       }
-
-    // The round's keys: of each block of 64 a warp takes an eight.
+  }
+  /// The round's keys: of each block of 64 a warp takes an eight.
+  __device__ __forceinline__ void bringKeys() {
     consumerSync(); // what stands there may still be read
     const char *chunk = scratch;
 #pragma unroll 1
@@ -241,7 +295,7 @@ __device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShar
           if (position < at.ownFrom)
             words[i] = loadShared4(chunk + eight % keys * S::rowBytes, i * 64 + t * 16);
           else if (position <= last)
-            words[i] = own.keys.peek(rowOfOwn(position), at.kvHead * D + 32 * i + 8 * t);
+            words[i] = own.keys.peek(at.ownRow + position - at.ownFrom, at.kvHead * D + 32 * i + 8 * t);
         }
       Words4 *const target = keysAt + (8 * block + warp) * pieces * 32 + lane;
 #pragma unroll
@@ -250,199 +304,202 @@ __device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShar
       if ((from + 64) % keys == 0 && from / keys * keys < committed)
         consumer.release();
     }
-    int held = 0; // chunks of values
-#pragma unroll 1
-    for (; held * keys < committed; ++held)
-      consumer.acquire();
+  }
+  /// Values of W::leaves leaves from `leaf` on, of a slab.
+  __device__ __forceinline__ void bringValues(int leaf, int slab) {
     auto ownValues = own.values;
     ownValues.base = own.values.at(at.ownRow, at.kvHead * D);
-    const auto values = [&](int leaf, int slab) {
-      const char *const ringEnd = consumer.ring.data + C::Ring::stages * C::Ring::stageBytes;
-      const int ringBytes = (C::Ring::stages - consumer.ring.first()) * C::Ring::stageBytes;
-      const int bad = bringWideValues<A, C>(scratch + W::keyBytes, consumer.earlier(held), ringEnd, ringBytes, ownValues, first,
-                                            at.ownFrom, last, slab * kConsumerWarps + leaf);
-      if (lane == 0)
-        spoiled[warp] = leaf > 0 ? min(bad, spoiled[warp]) : bad;
-      if (leaf + W::leaves == kConsumerWarps && slab + 1 == W::slabs)
-        for (int back = held; back > 0; --back)
-          consumer.releaseEarlier(back);
-    };
-    int seen[2];
+    const char *const ringEnd = consumer.ring.data + C::Ring::stages * C::Ring::stageBytes;
+    const int ringBytes = (C::Ring::stages - consumer.ring.first()) * C::Ring::stageBytes;
+    const int bad = bringWideValues<A, C>(scratch + W::keyBytes, consumer.earlier(held), ringEnd, ringBytes, ownValues, first,
+                                          at.ownFrom, last, slab * kConsumerWarps + leaf);
+    if (lane == 0)
+      spoiled[warp] = leaf > 0 ? min(bad, spoiled[warp]) : bad;
+    if (leaf + W::leaves == kConsumerWarps && slab + 1 == W::slabs)
+      for (int back = held; back > 0; --back)
+        consumer.releaseEarlier(back);
+  }
+  __device__ __forceinline__ void loadQueries(Queries &a) const {
+    const auto pairOfWord = [&](int j) { return pairOf(j / pieces); };
+    const auto wanted = [&](int j) { return at.has(pairOfWord(j)) && hasKeyDim(j % pieces); };
+    const auto rowOf = [&](int j) { return at.rowOf(pairOfWord(j)); };
+    const auto columnOf = [&](int j) { return at.columnOf(pairOfWord(j)) + 32 * (j % pieces) + 8 * t; };
+    Words4 q[2 * pieces];
+    peekAll(query, q, wanted, rowOf, columnOf);
+    settleAll(query, q, wanted, rowOf, columnOf);
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
-      seen[h] = at.has(pairOf(h)) ? pass.rows[at.rowOf(pairOf(h))].visible : 0;
-    // Scores of keys 2t and 2t + 1 of two eights, which are `step` apart: of the first pair, of the second.
-    const auto scores = [&](int eight, int step, float (&s)[2][4]) {
+    for (int i = 0; i < pieces; ++i) {
+      const Words4 &one = q[i], &other = q[pieces + i];
+      const u32 words[2][4] = {{one.x, other.x, one.y, other.y}, {one.z, other.z, one.w, other.w}};
+      // A lane's own word: but ptxas does not know, and keeps the four side by side, as mma takes them.
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+        a[i][j / 4][j % 4] = __shfl_sync(~0u, words[j / 4][j % 4], lane);
+    }
+  }
+
+  // --- scores
+
+  /// Of keys 2t and 2t + 1 of two eights, which are `step` apart: of the first pair, of the second.
+  __device__ __forceinline__ void scores(const Queries &a, const int (&seen)[2], int eight, int step, float (&s)[2][4]) const {
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      s[0][e] = s[1][e] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < pieces; ++i) {
+      const Words4 one = loadShared4(keysAt + eight * (pieces * 32) + lane, i * 512),
+                   two = loadShared4(keysAt + eight * (pieces * 32) + lane, (step * pieces + i) * 512);
+      mma(s[0], a[i][0][0], a[i][0][1], a[i][0][2], a[i][0][3], one.x, one.y);
+      mma(s[1], a[i][0][0], a[i][0][1], a[i][0][2], a[i][0][3], two.x, two.y);
+      mma(s[0], a[i][1][0], a[i][1][1], a[i][1][2], a[i][1][3], one.z, one.w);
+      mma(s[1], a[i][1][0], a[i][1][1], a[i][1][2], a[i][1][3], two.z, two.w);
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        s[0][e] = s[1][e] = 0.0f;
+        s[n][e] = __fmul_rn(s[n][e], scale);
+    if (full)
+      return;
 #pragma unroll
-      for (int i = 0; i < pieces; ++i) {
-        const Words4 one = loadShared4(keysAt + eight * (pieces * 32) + lane, i * 512),
-                     two = loadShared4(keysAt + eight * (pieces * 32) + lane, (step * pieces + i) * 512);
-        mma(s[0], a[i][0][0], a[i][0][1], a[i][0][2], a[i][0][3], one.x, one.y);
-        mma(s[1], a[i][0][0], a[i][0][1], a[i][0][2], a[i][0][3], two.x, two.y);
-        mma(s[0], a[i][1][0], a[i][1][1], a[i][1][2], a[i][1][3], one.z, one.w);
-        mma(s[1], a[i][1][0], a[i][1][1], a[i][1][2], a[i][1][3], two.z, two.w);
-      }
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        if (first + 8 * (eight + n * step) + 2 * t + e % 2 >= seen[e / 2])
+          s[n][e] = nothing;
+  }
+  __device__ __forceinline__ void findMaxima(const Queries &a, const int (&seen)[2], Sums &sum, float (&most)[2]) const {
+    const int eights = min(S::round / 8, (last - first) / 8 + 1);
+#pragma unroll 1
+    for (int eight = 0; eight < eights; eight += 2) {
+      float s[2][4];
+      scores(a, seen, eight, 1, s);
 #pragma unroll
       for (int n = 0; n < 2; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          s[n][e] = __fmul_rn(s[n][e], scale);
-      if (full)
-        return;
+          sum[e / 2].m = fmaxf(sum[e / 2].m, s[n][e]);
+    }
 #pragma unroll
-      for (int n = 0; n < 2; ++n)
+    for (int h = 0; h < 2; ++h) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (first + 8 * (eight + n * step) + 2 * t + e % 2 >= seen[e / 2])
-            s[n][e] = nothing;
-    };
-    Soft<W::outputs> sum[2]; // of the round, of a slab
-    float most[2] = {};      // where no score is above minus infinity, s - m would be NaN
-#pragma unroll 1
-    for (int slab = 0; slab < W::slabs; ++slab) {
-#pragma unroll 1
-      for (int part = 0; part < kConsumerWarps; part += W::leaves) {
-        if (part > 0 || slab > 0)
-          consumerSync(); // the values before have been read
-        values(part, slab);
-        if (part == 0 && slab == 0 && fresh) {
-          const auto pairOfWord = [&](int j) { return pairOf(j / pieces); };
-          const auto wanted = [&](int j) { return at.has(pairOfWord(j)) && hasKeyDim(j % pieces); };
-          const auto rowOf = [&](int j) { return at.rowOf(pairOfWord(j)); };
-          const auto columnOf = [&](int j) { return at.columnOf(pairOfWord(j)) + 32 * (j % pieces) + 8 * t; };
-          Words4 q[2 * pieces];
-          peekAll(query, q, wanted, rowOf, columnOf);
-          settleAll(query, q, wanted, rowOf, columnOf);
-#pragma unroll
-          for (int i = 0; i < pieces; ++i) {
-            const Words4 &one = q[i], &other = q[pieces + i];
-            const u32 words[2][4] = {{one.x, other.x, one.y, other.y}, {one.z, other.z, one.w, other.w}};
-            // A lane's own word: but ptxas does not know, and keeps the four side by side, as mma takes them.
-#pragma unroll
-            for (int j = 0; j < 8; ++j)
-              a[i][j / 4][j % 4] = __shfl_sync(~0u, words[j / 4][j % 4], lane);
-          }
-        }
-        consumerSync();
-        if (part == 0 && slab == 0) {
-          const int eights = min(S::round / 8, (last - first) / 8 + 1);
-#pragma unroll 1
-          for (int eight = 0; eight < eights; eight += 2) {
-            float s[2][4];
-            scores(eight, 1, s);
-#pragma unroll
-            for (int n = 0; n < 2; ++n)
-#pragma unroll
-              for (int e = 0; e < 4; ++e)
-                sum[e / 2].m = fmaxf(sum[e / 2].m, s[n][e]);
-          }
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-#pragma unroll
-            for (int d = 1; d < 4; d *= 2)
-              sum[h].m = fmaxf(sum[h].m, __shfl_xor_sync(~0u, sum[h].m, d));
-            most[h] = fmaxf(sum[h].m, lowest);
-          }
-        }
-#pragma unroll 1
-        for (int leaf = part; leaf < part + W::leaves; ++leaf) {
-          u32 weight[4][2];   // p = exp(s - m) as A: [block of 64][pair]
-          float z[2][2] = {}; // of keys 2t and 2t + 1
-#pragma unroll
-          for (int block = 0; block < 4; block += 2) {
-            float s[2][4];
-            scores(8 * block + leaf, 8, s);
-#pragma unroll
-            for (int n = 0; n < 2; ++n)
-#pragma unroll
-              for (int h = 0; h < 2; ++h) {
-                u32 &both = weight[block + n][h];
-                both = packBf16(expOfScore(__fsub_rn(s[n][2 * h], most[h])), expOfScore(__fsub_rn(s[n][2 * h + 1], most[h])));
-                z[h][0] = __fadd_rn(z[h][0], bf16Low(both));
-                z[h][1] = __fadd_rn(z[h][1], bf16High(both));
-              }
-          }
-          // o = p * v
-          const Words4 *const ofLeaf = valuesAt + leaf % W::leaves * (W::leafBytes / 16) + lane;
-#pragma unroll
-          for (int n = 0; n < 4; ++n) {
-            const Words4 one = loadShared4(ofLeaf, n * 512), two = loadShared4(ofLeaf, (4 + n) * 512);
-            float even[4] = {}, odd[4] = {};
-            mma(even, weight[0][0], weight[0][1], weight[1][0], weight[1][1], one.x, one.y);
-            mma(odd, weight[0][0], weight[0][1], weight[1][0], weight[1][1], one.z, one.w);
-            mma(even, weight[2][0], weight[2][1], weight[3][0], weight[3][1], two.x, two.y);
-            mma(odd, weight[2][0], weight[2][1], weight[3][0], weight[3][1], two.z, two.w);
-#pragma unroll
-            for (int e = 0; e < 4; ++e) { // the eights 2t and 2t + 1 of the dims, of the first pair and the second
-              float *const o = sum[e / 2].o + e % 2 * 8 + 2 * n;
-              o[0] = __fadd_rn(o[0], even[e]);
-              o[1] = __fadd_rn(o[1], odd[e]);
-            }
-          }
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            float ofKeys = __fadd_rn(z[h][0], z[h][1]);
-#pragma unroll
-            for (int d = 1; d < 4; d *= 2)
-              ofKeys = __fadd_rn(ofKeys, __shfl_xor_sync(~0u, ofKeys, d));
-            sum[h].z = __fadd_rn(sum[h].z, ofKeys);
-          }
-        }
-      }
-      if (first + S::round > at.ownFrom) {
-        int lowestBad = kNoPosition;
-#pragma unroll
-        for (int w = 0; w < kConsumerWarps; ++w)
-          lowestBad = min(lowestBad, spoiled[w]);
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-          if (lowestBad < seen[h])
-            sum[h].z = __int_as_float(0x7fffffff);
-      }
+      for (int d = 1; d < 4; d *= 2)
+        sum[h].m = fmaxf(sum[h].m, __shfl_xor_sync(~0u, sum[h].m, d));
+      most[h] = fmaxf(sum[h].m, lowest);
+    }
+  }
 
-      const bool end = at.round + 1 == at.end;
+  // --- weights and values
+
+  __device__ __forceinline__ void addLeaf(const Queries &a, const int (&seen)[2], const float (&most)[2], int leaf, Sums &sum) const {
+    u32 weight[4][2];   // p = exp(s - m) as A: [block of 64][pair]
+    float z[2][2] = {}; // of keys 2t and 2t + 1
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const float ofRound = sum[h].m;
-        if constexpr (W::stateBytes > 0) {
-          Float4 *const kept = reinterpret_cast<Float4 *>(scratch + W::begin) + h * W::kept * kConsumerThreads + threadIdx.x;
-          Soft<W::outputs> unit;
-          if (!fresh) {
-            unit.m = kept[0].x;
-            unit.z = kept[0].y;
+    for (int block = 0; block < 4; block += 2) {
+      float s[2][4];
+      scores(a, seen, 8 * block + leaf, 8, s);
 #pragma unroll
-            for (int i = 0; i < W::outputs; i += 4) {
-              const Float4 four = kept[(i / 4 + 1) * kConsumerThreads];
-              unit.o[i] = four.x, unit.o[i + 1] = four.y, unit.o[i + 2] = four.z, unit.o[i + 3] = four.w;
-            }
-          }
-          unit.take(sum[h]);
-          if (!end) {
-            kept[0] = {unit.m, unit.z, 0, 0};
+      for (int n = 0; n < 2; ++n)
 #pragma unroll
-            for (int i = 0; i < W::outputs; i += 4)
-              kept[(i / 4 + 1) * kConsumerThreads] = {unit.o[i], unit.o[i + 1], unit.o[i + 2], unit.o[i + 3]};
-            continue;
-          }
-          sum[h] = unit;
+        for (int h = 0; h < 2; ++h) {
+          u32 &both = weight[block + n][h];
+          both = packBf16(expOfScore(__fsub_rn(s[n][2 * h], most[h])), expOfScore(__fsub_rn(s[n][2 * h + 1], most[h])));
+          z[h][0] = __fadd_rn(z[h][0], bf16Low(both));
+          z[h][1] = __fadd_rn(z[h][1], bf16High(both));
         }
+    }
+    // o = p * v
+    const Words4 *const ofLeaf = valuesAt + leaf % W::leaves * (W::leafBytes / 16) + lane;
 #pragma unroll
-        for (int word = 0; word < kWideWords / 2; ++word)
-          storeTagged(wideWord<A>(grid, at.unit, warp, slab * kWideWords + h * kWideWords / 2 + word),
-                      {__float_as_uint(sum[h].o[2 * word]), __float_as_uint(sum[h].o[2 * word + 1]),
-                       __float_as_uint(word % 2 ? sum[h].z : sum[h].m), wideTag<A>(pass, layer)});
-        if constexpr (W::slabs > 1) { // the maximum is that of the next slab, too
-          sum[h] = {};
-          sum[h].m = ofRound;
+    for (int n = 0; n < 4; ++n) {
+      const Words4 one = loadShared4(ofLeaf, n * 512), two = loadShared4(ofLeaf, (4 + n) * 512);
+      float even[4] = {}, odd[4] = {};
+      mma(even, weight[0][0], weight[0][1], weight[1][0], weight[1][1], one.x, one.y);
+      mma(odd, weight[0][0], weight[0][1], weight[1][0], weight[1][1], one.z, one.w);
+      mma(even, weight[2][0], weight[2][1], weight[3][0], weight[3][1], two.x, two.y);
+      mma(odd, weight[2][0], weight[2][1], weight[3][0], weight[3][1], two.z, two.w);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) { // the eights 2t and 2t + 1 of the dims, of the first pair and the second
+        float *const o = sum[e / 2].o + e % 2 * 8 + 2 * n;
+        o[0] = __fadd_rn(o[0], even[e]);
+        o[1] = __fadd_rn(o[1], odd[e]);
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float ofKeys = __fadd_rn(z[h][0], z[h][1]);
+#pragma unroll
+      for (int d = 1; d < 4; d *= 2)
+        ofKeys = __fadd_rn(ofKeys, __shfl_xor_sync(~0u, ofKeys, d));
+      sum[h].z = __fadd_rn(sum[h].z, ofKeys);
+    }
+  }
+  /// Rows that see a value which is not finite get NaN, see bringWideValues.
+  __device__ __forceinline__ void spoil(const int (&seen)[2], Sums &sum) const {
+    if (first + S::round > at.ownFrom) {
+      int lowestBad = kNoPosition;
+#pragma unroll
+      for (int w = 0; w < kConsumerWarps; ++w)
+        lowestBad = min(lowestBad, spoiled[w]);
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        if (lowestBad < seen[h])
+          sum[h].z = __int_as_float(0x7fffffff);
+    }
+  }
+
+  // --- parts
+
+  /// The round's sums are folded into the unit's. Behind its last round these are stored, where mergeWide finds them.
+  __device__ __forceinline__ void storePart(int slab, Sums &sum) const {
+    const bool end = at.round + 1 == at.end;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float ofRound = sum[h].m;
+      if constexpr (W::stateBytes > 0) {
+        Float4 *const kept = reinterpret_cast<Float4 *>(scratch + W::begin) + h * W::kept * kConsumerThreads + threadIdx.x;
+        Soft<W::outputs> unit;
+        if (!fresh) {
+          unit.m = kept[0].x;
+          unit.z = kept[0].y;
+#pragma unroll
+          for (int i = 0; i < W::outputs; i += 4) {
+            const Float4 four = kept[(i / 4 + 1) * kConsumerThreads];
+            unit.o[i] = four.x, unit.o[i + 1] = four.y, unit.o[i + 2] = four.z, unit.o[i + 3] = four.w;
+          }
         }
+        unit.take(sum[h]);
+        if (!end) {
+          kept[0] = {unit.m, unit.z, 0, 0};
+#pragma unroll
+          for (int i = 0; i < W::outputs; i += 4)
+            kept[(i / 4 + 1) * kConsumerThreads] = {unit.o[i], unit.o[i + 1], unit.o[i + 2], unit.o[i + 3]};
+          continue;
+        }
+        sum[h] = unit;
+      }
+#pragma unroll
+      for (int word = 0; word < kWideWords / 2; ++word)
+        storeTagged(wideWord<A>(grid, at.unit, warp, slab * kWideWords + h * kWideWords / 2 + word),
+                    {__float_as_uint(sum[h].o[2 * word]), __float_as_uint(sum[h].o[2 * word + 1]),
+                     __float_as_uint(word % 2 ? sum[h].z : sum[h].m), wideTag<A>(pass, layer)});
+      if constexpr (W::slabs > 1) { // the maximum is that of the next slab, too
+        sum[h] = {};
+        sum[h].m = ofRound;
       }
     }
   }
+};
+
+/// As attend(), where the pass has wideTiles, up to the parts: mergeWide follows. `A::wideSums`: byte of the tagged words where
+/// the parts begin.
+template <class A, class C, class Own, class Query>
+__device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShared &pass, int layer, float scale, C consumer,
+                                           Own own, Query query) {
+  WideUnits<A, C, Own, Query> units{grid, pass, layer, scale, consumer, own, query};
+  units.run();
   consumerSync(); // the next phase's operands come where the scratch is
-  consumer.keep();
+  units.consumer.keep();
 }
 
 } // namespace megalith::device

@@ -4,7 +4,7 @@
 // they would cross from the L2 cache as often as there are groups. So in such a pass a CTA takes the groups by
 // eights: the activations come once for all of them, in windows of columns (Windows.cuh). The weights are operand A here, 16
 // rows to a warp, the activations B; a warp goes through an eighth of the columns after the other, in the order of the sum tree
-// (Stream.cuh). Where there is `wgmma` four warps together take B out of shared memory as it is.
+// (Matrices.cuh). Where there is `wgmma` four warps together take B out of shared memory as it is.
 //
 // A matrix with too few such sets of eight groups is cut by its columns as well. What a CTA does in one go is a unit:
 //

@@ -149,13 +149,13 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
     w.line("if (!{})", pass(0));
     w.line("  break;");
     if (plan.knobs.words) {
-      w.line("char *const last = p.models[0].workspace + (pass.set ^ 1) * Workspace::setBytes;");
+      w.line("char *const last = p.models[0].workspace + (pass.sets.current ^ 1) * Workspace::setBytes;");
       if (plan.wideRows) {
-        w.line("if (pass.rowsBefore > kTileRows) // the rest they have as images");
-        w.line("  clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.rowsBefore);");
+        w.line("if (pass.sets.rowsBefore > kTileRows) // the rest they have as images");
+        w.line("  clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.sets.rowsBefore);");
         w.line("else");
       }
-      w.line("{}clearWords(last, pass.rowsBefore == 1 ? Workspace::narrowBytes : pass.rowsBefore * Workspace::rowBytes);", plan.wideRows ? "  " : "");
+      w.line("{}clearWords(last, pass.sets.rowsBefore == 1 ? Workspace::narrowBytes : pass.sets.rowsBefore * Workspace::rowBytes);", plan.wideRows ? "  " : "");
     }
     if (planned.segments.size() > 1) {
       w.line("if (pass.wantLogits && !{})", pass(1));

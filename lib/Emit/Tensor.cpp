@@ -165,7 +165,7 @@ void TensorEmitter::emitShared() {
 }
 
 void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segment &name) {
-  const char *passes = &segment == &planned.segments[0] ? "pass.widePasses" : "pass.wideHeads";
+  const char *passes = &segment == &planned.segments[0] ? "pass.wide.passes" : "pass.wide.heads";
   widePass = fmt::format("{} - 1", passes);
   wideUse = fmt::format("({} - 1) * {} + layer", passes, segment.repeatCount);
   segment.forEach([&](const plan::Phase &phase, bool) {
@@ -185,14 +185,14 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
   // What reads weights alone need not wait for the tables.
   size_t early = 0;
   if (&segment == &planned.segments[0]) {
-    w.line("shared.stream().beginPass(shared.pass.numRows, shared.pass.lentBefore);");
+    w.line("shared.stream().beginPass(shared.pass.numRows, shared.pass.products.lentBefore);");
     if (!segment.before.empty() && readsWeightsAlone(segment.before[0]))
       early = 1;
     emitCalls(llvm::ArrayRef(segment.before).take_front(early), false);
     w.line("consumerSync(); // the pass is planned");
     if (plan.rowsPerPass > shape::kTileRows) {
       w.line("if (Rows > kTileRows) // what the producer copies before it knows that");
-      w.line("  dropAhead(shared.stream(), {}, shared.pass.lent, shared.pass.lentBefore);", chunksAhead(segment));
+      w.line("  dropAhead(shared.stream(), {}, shared.pass.products.lent, shared.pass.products.lentBefore);", chunksAhead(segment));
     }
   }
   emitCalls(llvm::ArrayRef(segment.before).drop_front(early), false);
@@ -305,17 +305,17 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
     if (phase.kind == plan::Phase::Operand)
       several.emplace(w.scope("if (Rows > 1)"));
     if (phase.several)
-      several.emplace(w.scope("if (Rows > 1 && !shared.pass.oneRowEach)"));
+      several.emplace(w.scope("if (Rows > 1 && !shared.pass.attention.oneRowEach)"));
     if (!stamp.empty())
       w.line("stampBegin(shared.grid, {});", stamp);
     const std::string &name = names.phases.at(&phase), layer = layers ? "layer" : "";
     if (phase.kind == plan::Phase::Attention && planned.wideAttention.units) {
-      w.line("if (Rows > kTileRows && shared.pass.wideTiles)");
+      w.line("if (Rows > kTileRows && shared.pass.attention.wideTiles)");
       w.line("  {}<kMaxRows>({});", name, layer);
       w.line("else");
     }
     if (phase.kind == plan::Phase::Attention)
-      w.line("{0}Rows == 1 || shared.pass.oneRowEach ? {1}<1>({2}) : {1}<kTileRows>({2});", planned.wideAttention.units ? "  " : "", name,
+      w.line("{0}Rows == 1 || shared.pass.attention.oneRowEach ? {1}<1>({2}) : {1}<kTileRows>({2});", planned.wideAttention.units ? "  " : "", name,
              layer);
     else
       w.line("{}{}({});", name, phase.kind == plan::Phase::Stream || !imagesOf(phase).empty() ? "<Rows>" : "", layer);
@@ -336,7 +336,7 @@ void TensorEmitter::emitPhaseBegin() {
   w.line("Shared &shared = sharedOfCta();");
   w.line("const abi::LaunchParams &p = shared.params;");
   w.line("PassShared &pass = shared.pass;");
-  w.line("const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};");
+  w.line("const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};");
 }
 
 void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
@@ -465,7 +465,7 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
       auto make = w.lambda(fmt::format("const auto out = lateRows([{}]", inLayers ? "layer" : ""));
       w.line("const abi::LaunchParams &p = sharedOfCta().params;");
       w.line("const PassShared &pass = sharedOfCta().pass;");
-      w.line("const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &sharedOfCta().grid};");
+      w.line("const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &sharedOfCta().grid};");
       w.line("return rowsOrImage({}, {}, pass.numRows);", rows, imageExpr(result));
     } else {
       w.line("const auto out = {};", rows);
@@ -495,7 +495,7 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
       w.line("attendWide<{}>(shared.grid, pass, {}, {}, shared.stream(), own, query);", kv, layer, scale);
       ours();
       w.line("// Again: no register is kept for it until here.");
-      w.line("const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};");
+      w.line("const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};");
       at(op.loc);
       w.line("mergeWide<{}>(shared.grid, {}, pass, {}, {});", kv, phase.edge, layer, windows ? imageExpr(result) : rows);
       ours();

@@ -301,7 +301,7 @@ __device__ __forceinline__ void targetBodyX() {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const WeightRows<256> embed_{weightAt(p.models[0], 0)};
   spreadRows(numRows, 4, [&](int row, int part) {
@@ -319,7 +319,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const WeightVector<256> attn_norm_{packedVector(p.models[0], 9179136 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
@@ -349,7 +349,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const Rope<32> rope32{p.models[0].ropeCosSin};
   const WeightVector<256> attn_norm_{packedVector(p.models[0], 9179136 + layer * 512ll)};
@@ -407,7 +407,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     endOfUnit<matrices::WqWkWv>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<matrices::WqWkWv>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWqWkWv<kUnitEnd>(layer, unit, firstRow); });
+    wideProduct<matrices::WqWkWv>(shared, layer, (pass.wide.passes - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWqWkWv<kUnitEnd>(layer, unit, firstRow); });
   }
   else if constexpr (Rows > 1) {
     if (!CtaGroups<matrices::WqWkWv>().some())
@@ -455,7 +455,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto own = ownRows(b.new_keys(layer), b.new_values(layer));
   const auto query = b.q(layer);
@@ -464,7 +464,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
 #line 466 "autoregressive.cu"
     // Again: no register is kept for it until here.
-    const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
+    const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
 #line 471 "autoregressive.cu"
@@ -473,7 +473,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     const auto out = lateRows([layer] {
       const abi::LaunchParams &p = sharedOfCta().params;
       const PassShared &pass = sharedOfCta().pass;
-      const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &sharedOfCta().grid};
+      const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &sharedOfCta().grid};
       return rowsOrImage(b.attention(layer), Images{p.tagged, pass.numRows}.attention(layer), pass.numRows);
     });
 #line 40 "pipelines/models/llama.yaml"
@@ -488,7 +488,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
@@ -508,7 +508,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<matrices::Wo>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWo<kUnitEnd>(layer, unit, firstRow); });
+    wideProduct<matrices::Wo>(shared, layer, (pass.wide.passes - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWo<kUnitEnd>(layer, unit, firstRow); });
   }
   else {
     if (!CtaGroups<matrices::Wo>().some())
@@ -525,7 +525,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const WeightVector<256> mlp_norm_{packedVector(p.models[0], 9182208 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
@@ -555,7 +555,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const WeightVector<256> mlp_norm_{packedVector(p.models[0], 9182208 + layer * 512ll)};
   const auto early = [](int, int) { return Nothing{}; };
@@ -571,7 +571,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<matrices::GateUp>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyGateUp<kUnitEnd>(layer, unit, firstRow); });
+    wideProduct<matrices::GateUp>(shared, layer, (pass.wide.passes - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyGateUp<kUnitEnd>(layer, unit, firstRow); });
   }
   else if constexpr (Rows > 1) {
     if (!CtaGroups<matrices::GateUp>().some())
@@ -619,7 +619,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const auto early = [&](int row, int pair) {
     Beside<1, 0> beside = {};
@@ -639,7 +639,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<matrices::Down>(shared, layer, (pass.widePasses - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyDown<kUnitEnd>(layer, unit, firstRow); });
+    wideProduct<matrices::Down>(shared, layer, (pass.wide.passes - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyDown<kUnitEnd>(layer, unit, firstRow); });
   }
   else {
     if (!CtaGroups<matrices::Down>().some())
@@ -656,13 +656,13 @@ __device__ __noinline__ bool targetBodyWindows(WindowProducer<Stream> &producer)
   const WidePlan &pass = sharedOfCta().sync.wide;
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
-    if (!producer.bring(windowSteps<matrices::WqWkWv>(Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, 85280256 + layer * 128ll), pass.widePasses - 1, 2)))
+    if (!producer.bring(windowSteps<matrices::WqWkWv>(Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, 85280256 + layer * 128ll), pass.wide.passes - 1, 2)))
       return false;
-    if (!producer.bring(windowSteps<matrices::Wo>(Images{p.tagged, pass.numRows}.attention(layer), counterAt(p, 85674240 + layer * 128ll), pass.widePasses - 1, 4)))
+    if (!producer.bring(windowSteps<matrices::Wo>(Images{p.tagged, pass.numRows}.attention(layer), counterAt(p, 85674240 + layer * 128ll), pass.wide.passes - 1, 4)))
       return false;
-    if (!producer.bring(windowSteps<matrices::GateUp>(Images{p.tagged, pass.numRows}.gate_up_operand(layer), counterAt(p, 86068224 + layer * 128ll), pass.widePasses - 1, 6)))
+    if (!producer.bring(windowSteps<matrices::GateUp>(Images{p.tagged, pass.numRows}.gate_up_operand(layer), counterAt(p, 86068224 + layer * 128ll), pass.wide.passes - 1, 6)))
       return false;
-    if (!producer.bring(windowSteps<matrices::Down>(Images{p.tagged, pass.numRows}.gate_up(layer), counterAt(p, 86462208 + layer * 128ll), pass.widePasses - 1, 7)))
+    if (!producer.bring(windowSteps<matrices::Down>(Images{p.tagged, pass.numRows}.gate_up(layer), counterAt(p, 86462208 + layer * 128ll), pass.wide.passes - 1, 7)))
       return false;
   } // layer
   return true;
@@ -673,11 +673,11 @@ __device__ __noinline__ bool targetBodyWindows(WindowProducer<Stream> &producer)
 template <int Rows>
 __device__ __noinline__ bool targetBody() {
   Shared &shared = sharedOfCta();
-  shared.stream().beginPass(shared.pass.numRows, shared.pass.lentBefore);
+  shared.stream().beginPass(shared.pass.numRows, shared.pass.products.lentBefore);
   targetBodyX();
   consumerSync(); // the pass is planned
   if (Rows > kTileRows) // what the producer copies before it knows that
-    dropAhead(shared.stream(), chunksOf<matrices::WqWkWv>(), shared.pass.lent, shared.pass.lentBefore);
+    dropAhead(shared.stream(), chunksOf<matrices::WqWkWv>(), shared.pass.products.lent, shared.pass.products.lentBefore);
 #pragma unroll 1
   for (Layer<Rows, Shared> layer; layer < 6; ++layer) {
     if (Rows > 1) {
@@ -686,10 +686,10 @@ __device__ __noinline__ bool targetBody() {
         countOperand(counterAt(shared.params, 85280256 + layer * 128ll));
     }
     targetBodyWqWkWv<Rows>(layer);
-    if (Rows > kTileRows && shared.pass.wideTiles)
+    if (Rows > kTileRows && shared.pass.attention.wideTiles)
       targetBodyAttention<kMaxRows>(layer);
     else
-      Rows == 1 || shared.pass.oneRowEach ? targetBodyAttention<1>(layer) : targetBodyAttention<kTileRows>(layer);
+      Rows == 1 || shared.pass.attention.oneRowEach ? targetBodyAttention<1>(layer) : targetBodyAttention<kTileRows>(layer);
     if (Rows > kTileRows)
       countOperand(counterAt(shared.params, 85674240 + layer * 128ll));
     targetBodyWo<Rows>(layer);
@@ -712,7 +712,7 @@ __device__ __noinline__ void targetHeadHeadOperand() {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const WeightVector<256> norm_{packedVector(p.models[0], 9185280)};
   rowsOfCtas(numRows, [&](int row) {
@@ -740,7 +740,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
-  const Buffers b{p.models[0].workspace + pass.set * Workspace::setBytes, &shared.grid};
+  const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
   const int numRows = pass.numRows;
   const WeightVector<256> norm_{packedVector(p.models[0], 9185280)};
   const auto early = [](int, int) { return Nothing{}; };
@@ -764,7 +764,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     endOfUnit<matrices::Head>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<matrices::Head>(shared, 0, pass.wideHeads - 1, [&own](int, int unit, int firstRow) { targetHeadHead<kUnitEnd>(unit, firstRow, own); });
+    wideProduct<matrices::Head>(shared, 0, pass.wide.heads - 1, [&own](int, int unit, int firstRow) { targetHeadHead<kUnitEnd>(unit, firstRow, own); });
   }
   else if constexpr (Rows > 1) {
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
@@ -807,7 +807,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
 __device__ __noinline__ bool targetHeadWindows(WindowProducer<Stream> &producer) {
   const abi::LaunchParams &p = sharedOfCta().params;
   const WidePlan &pass = sharedOfCta().sync.wide;
-  if (!producer.bring(windowSteps<matrices::Head>(Images{p.tagged, pass.numRows}.head_operand(0), counterAt(p, 88822272), pass.wideHeads - 1, 9)))
+  if (!producer.bring(windowSteps<matrices::Head>(Images{p.tagged, pass.numRows}.head_operand(0), counterAt(p, 88822272), pass.wide.heads - 1, 9)))
     return false;
   return true;
 } // targetHeadWindows
@@ -1008,11 +1008,11 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
     }
     if (!(pass.numRows == 1 ? phases::targetBody<1>() : pass.numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>()))
       break;
-    char *const last = p.models[0].workspace + (pass.set ^ 1) * Workspace::setBytes;
-    if (pass.rowsBefore > kTileRows) // the rest they have as images
-      clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.rowsBefore);
+    char *const last = p.models[0].workspace + (pass.sets.current ^ 1) * Workspace::setBytes;
+    if (pass.sets.rowsBefore > kTileRows) // the rest they have as images
+      clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.sets.rowsBefore);
     else
-      clearWords(last, pass.rowsBefore == 1 ? Workspace::narrowBytes : pass.rowsBefore * Workspace::rowBytes);
+      clearWords(last, pass.sets.rowsBefore == 1 ? Workspace::narrowBytes : pass.sets.rowsBefore * Workspace::rowBytes);
     if (pass.wantLogits && !(pass.numRows == 1 ? phases::targetHead<1>() : pass.numRows <= kTileRows ? phases::targetHead<kTileRows>() : phases::targetHead<kMaxRows>()))
       break;
     leavePass(grid);

@@ -76,7 +76,7 @@ struct PairRange {
   int64_t pairBegin, pairs;   ///< pairs of packed rows; pairBegin is a multiple of 4
 };
 
-/// A matrix as it is packed and streamed; see device/Stream.cuh.
+/// A matrix as it is packed and streamed; see device/Matrices.cuh.
 struct Matrix {
   std::string name;           ///< its weights, joined
   int64_t k, kPadded, blocks, chunkBlocks, group, groups;

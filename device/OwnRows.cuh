@@ -1,0 +1,55 @@
+//===- OwnRows.cuh - queries, keys and values of the pass's own rows ------===//
+//
+// A row's own path in the pass is a chain: position p of its slot is the row that stands p - ownFrom behind
+// the slot's first one. Where rows become trees, the map from the place on a path to the row will stand here.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+/// K and V of the pass's own rows: buffers [rows][kvHeads * headDim] of the pass.
+template <class Rows> struct OwnRows {
+  Rows keys, values;
+  static constexpr bool made = false;
+};
+template <class Rows> __device__ __forceinline__ OwnRows<Rows> ownRows(Rows keys, Rows values) { return {keys, values}; }
+
+/// The same where attention makes them, and the queries, too, a warp a head at a time: make(what, row, head, keep) gives each
+/// lane its columns of that (columnOfLane); keys and values go to the pool, too, where `keep` says so. Where no slot has two
+/// rows in the pass: others would have to make a row's keys for each tile.
+enum class Made { Query, Key, Value };
+template <class Make> struct MadeRows {
+  Make make;
+  static constexpr bool made = true;
+};
+template <class Make> __device__ __forceinline__ MadeRows<Make> madeRows(Make make) { return {make}; }
+
+/// Brings what the `Together` units from `unit` on, of `group`, attend with. Out of line: where it is called few registers are left.
+template <class A, int Together, class Make>
+__device__ __noinline__ void bringMade(const PassShared &pass, char *scratch, int unit, int group, Make make) {
+  assumeShared(&pass);
+  assumeShared(scratch);
+  using S = AttentionShape<A>;
+  constexpr typename S::Scratch begins = S::scratch(1);
+  RoundCursor<A> of(pass, unit, group);
+#pragma unroll 1
+  for (int nth = 0; nth < Together && !of.done(); ++nth, of.toNextUnit(pass)) { // other warps for each
+    const int items = S::headsOfTile + (of.end * S::round > of.ownFrom ? 2 : 0);
+#pragma unroll 1
+    for (int i = (warpId() - nth * (S::headsOfTile + 2)) & (kConsumerWarps - 1); i < items; i += kConsumerWarps) {
+      const bool isQuery = i < S::headsOfTile, isKey = i == S::headsOfTile;
+      if (isQuery && !of.has(i))
+        continue;
+      char *const target = scratch + (isQuery ? (nth * S::headsOfTile + i) * S::queryStride
+                                      : isKey ? begins.ownKeys + nth * S::rowBytes
+                                              : begins.ownValues + nth * S::rowBytes);
+      const bool once = of.firstHead == of.kvHead * S::group; // of the slices of a group
+      const Words4 words = make(isQuery ? Made::Query : isKey ? Made::Key : Made::Value, isQuery ? of.firstRow : of.ownRow,
+                                isQuery ? of.firstHead + i : of.kvHead, once);
+      if (isLaneOfBlock<S::dim>())
+        *reinterpret_cast<Words4 *>(target + laneId() * 16) = words;
+    }
+  }
+}
+
+} // namespace megalith::device

@@ -1,0 +1,194 @@
+//===- Results.cuh - what a pass leaves: best logits, and its end ---------===//
+//
+// Each CTA finds the best of its logits of a row. CTA 0 finds the best of all, and gives control the
+// rows' results. argmax is the only reducer of logits; others will stand here.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+/// The greatest value so far and the lowest index that has it, as one number that is greater for a greater value, and
+/// of equal values for a lower index: which of two is better needs no branch.
+struct Best {
+  static constexpr u64 kNan = ~0ull; ///< one was seen
+  u64 key = 0;                       ///< of nothing: below all others
+
+  __device__ __forceinline__ void take(u64 other) { key = other > key ? other : key; }
+  __device__ __forceinline__ void take(float v, int i) {
+    const u32 bits = __float_as_uint(__fadd_rn(v, 0.0f)); // of the zeros one
+    const u32 ordered = bits ^ ((u32)((int)bits >> 31) | 0x80000000u);
+    take(v != v ? kNan : (u64)ordered << 32 | ~(u32)i);
+  }
+  __device__ __forceinline__ void takeLane(int distance) { take(__shfl_xor_sync(~0u, key, distance)); }
+  /// The best of all lanes.
+  __device__ __forceinline__ void takeLanes() {
+    const u32 high = (u32)(key >> 32), highest = __reduce_max_sync(~0u, high);
+    key = (u64)highest << 32 | __reduce_max_sync(~0u, high == highest ? (u32)key : 0u);
+  }
+  /// The index, or RowIsNan once a NaN was seen.
+  __device__ __forceinline__ int index() const { return key == kNan ? (int)RowIsNan : (int)~(u32)key; }
+};
+
+/// What a thread keeps of the logits of a variant for so many rows: one for each tile that an epilogue names.
+__device__ constexpr int bestsOf(int rows) { return rows <= kTileRows ? 1 : rows / 8; }
+
+/// Reduces `best` (of the rows that streamProduct or wideProduct deals to a thread)
+/// over the CTA and writes one entry per row: partial[row][cta]. Entries carry the tick, so
+/// that no barrier has to tell old ones from new ones.
+template <int Rows>
+__device__ __forceinline__ void publishBest(Best (&best)[bestsOf(Rows)], const abi::LaunchParams &p, const PassShared &pass,
+                                            float *scratch, Words4 *partial) {
+  const auto publish = [&](int row, Best b) {
+    storeTagged(partial + (long long)row * gridDim.x + blockIdx.x,
+                {(u32)b.key, (u32)(b.key >> 32), (u32)pass.tick + 1, 0});
+  };
+  if constexpr (Rows == 1) {
+    if (warpId() != 0) // which has all pairs of columns
+      return;
+    best[0].takeLanes();
+    if (laneId() == 0)
+      publish(0, best[0]);
+    return;
+  }
+  constexpr int tile = Rows <= kTileRows ? kTileRows : 8;
+  const int rowsLog = Rows <= kTileRows ? pass.products.rowsLog : 3, rowsOfWarp = min(8, 1 << rowsLog);
+#pragma unroll 1
+  for (int t = 0; t < bestsOf(Rows); ++t) {
+    best[t].takeLane(1);
+    best[t].takeLane(2);
+    for (int d = 4 << rowsLog; d < 32; d *= 2)
+      best[t].takeLane(d);
+    consumerSync();
+    u64 *entries = reinterpret_cast<u64 *>(scratch); // [warp][8 rows]
+    if ((laneId() & 3) == 0)
+      entries[threadIdx.x >> 2] = best[t].key;
+    consumerSync();
+    const int inTile = threadIdx.x, row = t * tile + inTile;
+    if (inTile < tile && row < pass.numRows) {
+      Best b;
+      for (int w = inTile / rowsOfWarp; w < kConsumerWarps; w += (1 << rowsLog) / rowsOfWarp)
+        b.take(entries[w * 8 + inTile % rowsOfWarp]);
+      publish(row, b);
+    }
+  }
+}
+
+/// Two logits of a row into the caller's dump.
+__device__ __forceinline__ void storeLogits(const abi::LaunchParams &p, int line, int column, Floats<2> logits,
+                                            int vocab) {
+  if (line < 0)
+    return;
+  float *at = p.logits + (long long)line * vocab + column;
+  at[0] = logits.v[0];
+  if (column + 1 < vocab)
+    at[1] = logits.v[1];
+}
+
+/// Where a pass looks up its tokens: a table of so many rows of so many bytes.
+struct TokenTable {
+  const void *table;
+  int rowBytes, rows;
+};
+
+/// Edge `edge` of the plan: one warp per row reduces all CTAs' entries (CTA 0 calls this). The next pass looks up
+/// most of the results in `next`: these rows come nearer meanwhile.
+__device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared &pass, const Words4 *partial,
+                                           TokenTable next) {
+  constexpr int batch = 5; // entries of a lane that are looked for together
+  const u32 tag = (u32)pass.tick + 1;
+  everyRow(pass.numRows, [&](int row) {
+    Best b;
+    const Words4 *entries = partial + (long long)row * gridDim.x;
+    u64 since = 0;
+#pragma unroll 1
+    for (int base = laneId(); base < (int)gridDim.x; base += 32 * batch) {
+      Words4 e[batch];
+#pragma unroll
+      for (int i = 0; i < batch; ++i)
+        e[i] = {0, 0, tag - 1, 0};
+      // Until those of all are of this pass; when the kernel stops, whatever is there. Each round looks for all that
+      // were not: one behind the other they would cost a way to the L2 cache each.
+#pragma unroll 1
+      for (u32 spin = 1;; ++spin) {
+#pragma unroll
+        for (int i = 0; i < batch; ++i)
+          if (e[i].z != tag)
+            e[i] = loadTagged(entries + min(base + 32 * i, (int)gridDim.x - 1));
+        bool all = true;
+#pragma unroll
+        for (int i = 0; i < batch; ++i)
+          all = all && e[i].z == tag;
+        if (all || grid.stopSeen(edge, spin, since))
+          break;
+      }
+#pragma unroll
+      for (int i = 0; i < batch; ++i)
+        b.take((u64)e[i].y << 32 | e[i].x);
+    }
+    __syncwarp();
+    b.takeLanes();
+    if ((u32)b.index() < (u32)next.rows)
+      for (int i = laneId() * 128; i < next.rowBytes; i += 32 * 128)
+        prefetch(static_cast<const char *>(next.table) + (long long)b.index() * next.rowBytes + i);
+    const abi::LaunchParams &p = *grid.params;
+    const long long number = pass.firstRow + row;
+    if (laneId() == 0)
+      pass.rows[row].result = !(pass.rows[row].flags & RowWantsLogits) ? RowNotWanted
+                              : p.replay && number < p.replayRows      ? p.replay[number]
+                                                                       : b.index();
+  });
+}
+
+/// A hash of the row's K and V in all layers, for the trace: equal bits, equal hash.
+template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::LaunchParams &p, const PassShared &pass, int row) {
+  u32 h = 0;
+  for (int layer = 0; layer < Pool::layers; ++layer)
+    for (int i = laneId(); i < Pool::kvHeads * Pool::headDim; i += 32) {
+      const long long at = pageAddress<Pool>(layer, 0, 0, 0) + pass.kv[row].element + columnAddress<Pool>(i);
+      const u32 k = loadHalfWord(reinterpret_cast<const u16 *>(modelOf<Pool>(p).kCache) + at);
+      const u32 v = loadHalfWord(reinterpret_cast<const u16 *>(modelOf<Pool>(p).vCache) + at);
+      h += hash32((k | v << 16) ^ hash32(layer * Pool::kvHeads * Pool::headDim + i));
+    }
+#pragma unroll
+  for (int d = 16; d; d >>= 1)
+    h += __shfl_xor_sync(~0u, h, d);
+  return h;
+}
+
+/// CTA 0, at the end of a pass: the hashes of its rows' K and V.
+template <class Pool>
+__device__ __noinline__ void hashRows(const abi::LaunchParams &p, PassShared &pass) {
+  everyRow(pass.numRows, [&](int row) {
+    const u32 hash = kvHashOfRow<Pool>(p, pass, row);
+    __syncwarp(); // all lanes know where the row stands
+    if (laneId() == 0)
+      pass.kv[row].hash = hash;
+  });
+}
+
+/// CTA 0, all consumers: takes the rows' results, from the tagged words at byte `best`, and waits until all CTAs have
+/// left the pass. False when the kernel stops. Control goes on meanwhile when the others are told. `next`: as of
+/// reduceBest. In line, like what follows it: code that is called once in a tick comes from far away.
+template <class Pool>
+__device__ __forceinline__ bool finishPass(GridEdges &grid, int edge, int bestEdge, PassShared &pass, long long best,
+                                           TokenTable next) {
+  if (threadIdx.x == kConsumerThreads - 32)
+    awaitLeft(grid, edge);
+  if (pass.wantLogits) {
+    if (threadIdx.x == 0)
+      noteEdge(bestEdge);
+    reduceBest(grid, bestEdge, pass, reinterpret_cast<const Words4 *>(grid.params->tagged + best), next);
+  }
+  // All threads are to find the same: the flag may be set meanwhile.
+  if (consumerSyncAny(loadFlag(grid.stoppedHere) != 0))
+    return false;
+  if (grid.params->kvHash) {
+    hashRows<Pool>(*grid.params, pass);
+    consumerSync();
+  }
+  if (threadIdx.x == kConsumerThreads - 32)
+    tellLeft(grid);
+  return true;
+}
+
+} // namespace megalith::device
