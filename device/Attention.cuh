@@ -4,7 +4,7 @@
 // values are read once for all of them. Those of committed positions come through the ring of
 // the weights, in the same order on both sides; the pass's own come from where it wrote them.
 // Tensor cores multiply, with the keys, or the dims of the values, as the 16 rows of operand A
-// and 8 pairs as the columns of B: a tile mostly has few pairs, and B has half as many columns.
+// and 8 pairs as the columns of B: a tile mostly has few pairs, and B has half as twoHalves columns.
 //
 // Sum tree `rounds8`: keys in rounds of 256 positions from 0, of which warp w of eight takes
 // 8w to 8w+7 of each 64: a leaf. Of a round m is the maximum, p = bf16(exp(s - m)) with expOfScore, z = sum of
@@ -13,7 +13,7 @@
 // the eight leaves in ascending order. Eight neighbouring rounds make the next larger part, eight of these the
 // next, and so on: (m, z, o) of the eight, in f32 and ascending order. What lies beyond the
 // row's visible keys adds zeros, which change no bit: a row's bits depend on its own visible
-// keys alone, wherever its parts are computed. (Where a value is infinite or NaN, rows that
+// keys onlyRound, wherever its parts are computed. (Where a value is infinite or NaN, rows that
 // share a tile with the row it comes from get NaN in all columns, others in some.)
 //
 // AttentionPlan.cuh says how the work is dealt, AttentionParts.cuh how parts are put together.
@@ -41,15 +41,15 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
   static constexpr int D = S::dim, keys = S::keysOfChunk(C::Ring::stageBytes);
   static_assert(keys <= 64 * S::batch, "a stage takes no more keys than a batch");
   /// Leaves are added up beside the scores of the next round.
-  static constexpr bool deferred = Rows == 1 && S::deferred;
-  static constexpr typename S::Scratch begins = S::scratch(Rows == 1 ? 1 : A::rows);
+  static constexpr bool deferred = Rows == kOneRow && S::deferred;
+  static constexpr typename S::Scratch begins = S::scratch(Rows == kOneRow ? 1 : A::rows);
   static constexpr int pairsOfOutputs = deferred ? S::headsOfTile : 8;
   static constexpr int aside = S::batch > 1; ///< a second block stands beside the first
   static constexpr int together = deferred ? S::together : 1; ///< units whose queries and own rows come together
   static constexpr bool small = keys < 64; ///< a whole round is loaded, too, but ptxas does not see that
   /// What is there already comes before the wait for the query. For several rows there are no registers for all of it,
   /// nor while attention makes what it attends with.
-  static constexpr bool valuesToo = S::batches == 1 && Rows == 1 && !Own::made;
+  static constexpr bool valuesToo = S::batches == 1 && Rows == kOneRow && !Own::made;
   using Part = Soft<2 * S::valueSlabs>; ///< a thread's two columns of each slab
   using Keys = Words4[S::batch][S::keyPieces];
   using Values = Words4[S::batch][2 * S::valueSlabs];
@@ -78,11 +78,11 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
   RoundCursor<A> at = RoundCursor<A>(pass.attention.firstUnit);
 
   // of the round
-  bool alone = false; ///< the unit's only one
+  bool onlyRound = false; ///< the unit's only one
   int first = 0;      ///< position of the warp's first key
   int rows = 0;       ///< of the tile
   bool full = false;  ///< nothing is missing or the pass's own
-  bool many = false;  ///< the tile has more than 8 pairs
+  bool twoHalves = false;  ///< the tile has more than 8 pairs
 
   // --- places in scratch
   __device__ __forceinline__ float *maxima() const { // [pair][warp]
@@ -134,7 +134,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
       if (deferred && putOff(o))
         continue;
 #pragma unroll 1
-      for (int h = 0; h < (many ? 2 : 1); ++h) // pairs 0 to 7, 8 to 15
+      for (int h = 0; h < (twoHalves ? 2 : 1); ++h) // pairs 0 to 7, 8 to 15
         fold(h, o, trees[h]);
       if (deferred) { // the next unit may begin while these leaves are still read
         turn ^= 1;
@@ -144,11 +144,11 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
   }
 
   __device__ __forceinline__ void beginRound() {
-    alone = fresh && at.round + 1 == at.end;
+    onlyRound = fresh && at.round + 1 == at.end;
     first = at.first() + 8 * warp;
-    rows = Rows == 1 ? 1 : at.rows;
+    rows = Rows == kOneRow ? 1 : at.rows;
     full = at.first() + S::round <= at.ownFrom;
-    many = (Rows > 1 || S::headsOfTile > 8) && rows * S::headsOfTile > 8;
+    twoHalves = (Rows > kOneRow || S::headsOfTile > 8) && rows * S::headsOfTile > 8;
   }
 
   // --- loads
@@ -212,7 +212,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     if (bring || !deferred)
       consumerSync(); // the scratch may still be read
     if constexpr (Own::made) {
-      static_assert(Rows == 1, "a row's keys are made once");
+      static_assert(Rows == kOneRow, "a row's keys are made once");
       if (bring) {
         bringMade<A, together>(pass, scratch, at.unit, at.group, own.make);
         consumerSync();
@@ -261,7 +261,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
   __device__ __forceinline__ void lookAtRows(Seen &seen) const {
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      seen[e] = (e < 2 || many) && at.has(pairAt(e)) ? pass.rows[at.rowOf(pairAt(e))].visible : 0;
+      seen[e] = (e < 2 || twoHalves) && at.has(pairAt(e)) ? pass.rows[at.rowOf(pairAt(e))].visible : 0;
   }
 
   // --- scores: s = q * k
@@ -273,7 +273,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     for (int i = 0; i < S::keyPieces; ++i) {
       if (at.has(g) && hasKeyDim(i))
         low[i] = loadShared4(queries, g * S::queryStride + i * 64 + t * 16);
-      if (many && at.has(g + 8) && hasKeyDim(i))
+      if (twoHalves && at.has(g + 8) && hasKeyDim(i))
         high[i] = loadShared4(queries, (g + 8) * S::queryStride + i * 64 + t * 16);
     }
 #pragma unroll
@@ -296,7 +296,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
           const Words4 &key = k[inBatch][i], next = aside ? k[inBatch + aside][i] : Words4{0, 0, 0, 0};
           mma(sums[0], key.x, next.x, key.y, next.y, low[i].x, low[i].y);
           mma(sums[0], key.z, next.z, key.w, next.w, low[i].z, low[i].w);
-          if (many) {
+          if (twoHalves) {
             mma(sums[1], key.x, next.x, key.y, next.y, high[i].x, high[i].y);
             mma(sums[1], key.z, next.z, key.w, next.w, high[i].z, high[i].w);
           }
@@ -316,7 +316,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
   __device__ __forceinline__ void shareMaxima(float (&most)[4], Trees &trees) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      if (e >= 2 && !many)
+      if (e >= 2 && !twoHalves)
         break;
 #pragma unroll
       for (int d = 4; d < 32; d *= 2)
@@ -333,7 +333,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     }
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      if (e < 2 || many)
+      if (e < 2 || twoHalves)
         most[e] = fmaxf(maximumOf(pairAt(e)), lowest); // where no score is above minus infinity, s - m would be NaN
   }
   __device__ __forceinline__ float maximumOf(int pair) const {
@@ -358,7 +358,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
           const int block = batch * S::batch + inBatch + b;
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            if (half && !many)
+            if (half && !twoHalves)
               break;
             const auto weightOf = [&](int pair) { return expOfScore(__fsub_rn(s[block][pair], most[pair])); };
             const u32 words = packBf16(weightOf(2 * half), weightOf(2 * half + 1));
@@ -381,7 +381,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
             const u32 nextEven = aside ? columns(inBatch + aside, false) : 0;
             const u32 nextOdd = aside ? columns(inBatch + aside, true) : 0;
             mma(o[0][i][c / 2], even, odd, nextEven, nextOdd, weight[0][0], weight[1][0]);
-            if (many)
+            if (twoHalves)
               mma(o[1][i][c / 2], even, odd, nextEven, nextOdd, weight[0][1], weight[1][1]);
           }
       }
@@ -427,7 +427,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
   __device__ __forceinline__ void shareSums(float (&z)[4], const bool (&lost)[4]) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      if (e >= 2 && !many)
+      if (e >= 2 && !twoHalves)
         break;
 #pragma unroll
       for (int d = 4; d < 32; d *= 2)
@@ -512,7 +512,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     }
     if (!mine)
       return;
-    if (!alone) {
+    if (!onlyRound) {
       tree.push(0, at.round, sum);
       if (!fresh)
         return;

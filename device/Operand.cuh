@@ -42,8 +42,6 @@ template <int Words, int Values> struct Beside {
   Floats<2> values[Values > 0 ? Values : 1];
 };
 
-/// So many rows of an operand fill half an mma tile: the other half serves the second step, as of a single row.
-constexpr int kFewRows = kTileRows / 2;
 /// Those of one group with `chunks` chunks: all of them, or a part that divides them. No more than the
 /// ring's stages, for none is released before the last has come.
 __device__ constexpr int takenOfGroup(int chunks, int stages) {
@@ -71,23 +69,24 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   AsideOf aside;
   Early early;
   static_assert(Rows <= kTileRows);
-  const int numRows = Rows == 1 ? 1 : pass.numRows;
-  const bool few = Rows == 1 || numRows <= kFewRows;
-  const bool eager = Rows > 1 && numRows <= 2; ///< of a lane's looks, see settleAll
+  const int numRows = Rows == kOneRow ? 1 : pass.numRows;
+  /// The rows fill half a row tile: the other half serves the second mma step.
+  const bool halfTile = Rows == kOneRow || numRows <= kHalfTileRows;
+  const bool eager = Rows > kOneRow && numRows <= 2; ///< of a lane's looks, see settleAll
   const CtaGroups<M> groups;
   const bool active = groups.some();
   char *const staged = consumer.template operands<Rows>();
   /// A lane's share of a row, in 8 columns; a single row stays in registers until it is finished.
   static constexpr int share = (M::blocks * 4 + 31) / 32;
-  static constexpr bool single = Rows == 1 && share <= 8 && C::operandBytes(1) >= M::blocks * 64 * kConsumerWarps;
+  static constexpr bool single = Rows == kOneRow && share <= 8 && C::operandBytes(1) >= M::blocks * 64 * kConsumerWarps;
   /// Chunks of weights that a warp takes of a group at a time, and of how many groups. Several rows need
   /// the registers.
-  static constexpr int chunksTaken = Rows > 1 ? 1 : takenOfGroup(chunksPerGroup<M>(), C::Ring::stages);
+  static constexpr int chunksTaken = Rows > kOneRow ? 1 : takenOfGroup(chunksPerGroup<M>(), C::Ring::stages);
   static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
-  static constexpr int groupsTaken = Rows > 1 || chunksTaken < chunksPerGroup<M>() ? 1 : kChunksTaken / chunksTaken;
+  static constexpr int groupsTaken = Rows > kOneRow || chunksTaken < chunksPerGroup<M>() ? 1 : kChunksTaken / chunksTaken;
   static_assert(C::operandBytes(Rows) >= blocksTaken * Rows * 64 * kConsumerWarps, "room for what is taken together");
   /// Blocks of 32 columns that fit at a time.
-  const int fit = Rows == 1 ? C::operandBytes(1) / (64 * kConsumerWarps) : pass.products.blocksAtOnce;
+  const int fit = Rows == kOneRow ? C::operandBytes(1) / (64 * kConsumerWarps) : pass.products.blocksAtOnce;
   static constexpr bool alwaysFits = single || C::operandBytes(Rows) >= M::blocks * Rows * 64 * kConsumerWarps;
   const int window = alwaysFits ? M::blocks : min(M::blocks, fit / blocksTaken * blocksTaken);
   const bool resident = alwaysFits || window == M::blocks;
@@ -100,7 +99,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
 
   /// Sums of several groups are added over the warps together, as many as their rows leave room
   /// for. What a thread is handed then: (tile of these groups, row, pair); its row stays.
-  const int rowsLog = Rows == 1 ? 0 : pass.products.rowsLog;
+  const int rowsLog = Rows == kOneRow ? 0 : pass.products.rowsLog;
   const int atOnce = max(1, min(kGroupsAtOnce, (kMostTiles * kTileRows >> rowsLog) / M::group));
   const int itemTile = (int)threadIdx.x >> (2 + rowsLog), itemRow = ((int)threadIdx.x >> 2) & ((1 << rowsLog) - 1);
   decltype(early(0, 0)) beside = {};
@@ -168,8 +167,8 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// Brings blocks [first, first + count) of the source into shared memory; several loads at
   /// once: of neighbouring columns of a single row, of several rows otherwise.
   __device__ __forceinline__ void stage(int first, int count) const {
-    constexpr int batch = Rows > 1 && M::k % 8 == 0 ? 8 : 4; // as many as there are registers
-    constexpr int across = Rows == 1 ? batch : 1, down = batch / across;
+    constexpr int batch = Rows > kOneRow && M::k % 8 == 0 ? 8 : 4; // as many as there are registers
+    constexpr int across = Rows == kOneRow ? batch : 1, down = batch / across;
     const int wideLog = lanesAcross(count), wide = 1 << wideLog, tall = 32 >> wideLog;
     __syncwarp(); // lanes may still read what stands there
 #pragma unroll 1
@@ -193,7 +192,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   }
   /// Makes the operand of blocks [first, first + count) of a single row that came.
   template <class Finish> __device__ __forceinline__ void finishStaged(int first, int count, Finish finish) const {
-    static_assert(Rows == 1, "of several rows a phase in front makes it");
+    static_assert(Rows == kOneRow, "of several rows a phase in front makes it");
 #pragma unroll 1
     for (int i = laneId(); i < count * 4; i += 32) {
       const int column = columnOf(first, i);
@@ -245,7 +244,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   __device__ __forceinline__ void reduce(Terms terms, Then then = {}) {
     if (!active)
       return;
-    static_assert(Rows == 1, "of several rows a phase in front does");
+    static_assert(Rows == kOneRow, "of several rows a phase in front does");
     float *sums = consumer.template nextSums<Rows>(); // of the warps
     const int warp = warpId();
     float total = noneOf<Max>();

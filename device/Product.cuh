@@ -18,7 +18,7 @@ template <bool ByWarps> __device__ __forceinline__ auto rowOfEpilogue(int row, b
 }
 
 /// y = a * M^T for all rows of a pass of one row tile.
-///   Rows     at most so many does this variant handle: 1 or 16. That for one row is short:
+///   Rows     at most so many does this variant handle: kOneRow or kTileRows. That for one row is short:
 ///            code that runs once in a layer comes from far away in the instruction memory
 ///   Reduced  begin() and reductions came before
 ///   early(row, pair)   loads what the epilogue needs beside the products, before them, so that it comes meanwhile
@@ -90,7 +90,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
 #pragma unroll 1
           for (int block = 0; block < count; block += operand.blocksTaken) {
             const Words4 *activations = &operand.at(block, rowInTile, lane & 3);
-            if (operand.few) {
+            if (operand.halfTile) {
 #pragma unroll
               for (int b = 0; b < operand.blocksTaken; ++b) {
                 Words4 both = {0, 0, 0, 0};
@@ -124,7 +124,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
         }
 #pragma unroll
         for (int n = 0; n < M::group; ++n) {
-          if (operand.few) // the second step's sums stand in the other half
+          if (operand.halfTile) // the second step's sums stand in the other half
 #pragma unroll
             for (int e = 0; e < 2; ++e)
               acc[n][1][e] = acc[n][1][2 + e];

@@ -42,7 +42,7 @@ __device__ __forceinline__ void publishBest(Best (&best)[bestsOf(Rows)], const a
     storeTagged(partial + (long long)row * gridDim.x + blockIdx.x,
                 {(u32)b.key, (u32)(b.key >> 32), (u32)pass.tick + 1, 0});
   };
-  if constexpr (Rows == 1) {
+  if constexpr (Rows == kOneRow) {
     if (warpId() != 0) // which has all pairs of columns
       return;
     best[0].takeLanes();

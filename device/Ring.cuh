@@ -299,7 +299,7 @@ template <class R> struct Producer {
     fenceAsync(); // keys and values that the passes before stored are copied from here on
     windows = 0;
     pagesSlot = -1;
-    if (R::wideLent > 0 && ring.shared->numRows > 1) {
+    if (R::wideLent > 0 && ring.shared->numRows > kOneRow) {
       ring.lend((int)ring.shared->lent);
       oldest = max(oldest, ring.first());
       soon = twoThirds(R::stages - ring.first());

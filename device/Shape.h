@@ -34,10 +34,15 @@ constexpr int kCounterBytes = 128;
 
 // --- rows of a pass ------------------------------------------------------------
 
-/// Rows of a row tile: operand A of an mma step has so many.
-constexpr int kTileRows = 16;
-/// Rows of a pass, at most.
-constexpr int kMaxRows = 128;
+/// Sizes of passes. Code for a pass comes in variants, each named by the most rows that it handles.
+enum PassSize : int {
+  kOneRow = 1,        ///< one row: activations stay in registers as far as they can, and no edge waits for operands
+  kHalfTileRows = 8,  ///< no variant of its own: up to so many rows fill half of a row tile
+  kTileRows = 16,     ///< several rows, 2 to 16: one row tile, which is operand A of an mma step
+  kMaxRows = 128,     ///< many rows, 17 to 128: more than one row tile. A wide tile of attention is of such a pass
+  kUnitEnd = 129,     ///< no size: the variant of a product's function that ends a unit of a pass of many rows
+};
+static_assert(kHalfTileRows * 2 == kTileRows && kUnitEnd == kMaxRows + 1);
 
 /// Bytes of the words that tell a pass to all CTAs: one word of the pass, two of each row (Pass.cuh).
 MEGALITH_SHAPE long long passBytes(long long rows) { return (1 + 2 * rows) * 16; }
@@ -79,7 +84,7 @@ constexpr int kRowScalars = 4;
 /// Floats of one warp in one of the two buffers of partial sums: tiles x rows x 8. A pass of one row
 /// sums several groups at a time. A pass of several rows sums one.
 MEGALITH_SHAPE int sumFloats(int rows) {
-  return (rows == 1 ? kGroupsAtOnce * kMostTiles : kMostTiles * kTileRows) * kTileColumns;
+  return (rows == kOneRow ? kGroupsAtOnce * kMostTiles : kMostTiles * kTileRows) * kTileColumns;
 }
 /// Bytes of both buffers.
 MEGALITH_SHAPE int sumBytes(int rows) { return 2 * kConsumerWarps * sumFloats(rows) * 4; }
@@ -164,7 +169,7 @@ struct Attention {
     long long maxima, weights, outputs, ownKeys, ownValues, end;
   };
   MEGALITH_SHAPE Scratch scratch(long long rows) const {
-    const bool one = rows == 1 && deferred();
+    const bool one = rows == kOneRow && deferred();
     const long long ownRows = one ? together() : rows;
     Scratch s{};
     s.sumsOfRound = (one ? 8 : kTilePairs) * kConsumerWarps;

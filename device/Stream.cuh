@@ -77,13 +77,13 @@ struct StreamPlace {
 template <int Rows, class S> struct Layer {
   int number = 0;
   __device__ __forceinline__ Layer() { set(0); }
-  __device__ __forceinline__ operator int() const { return Rows > 1 ? place().layer : number; }
+  __device__ __forceinline__ operator int() const { return Rows > kOneRow ? place().layer : number; }
   __device__ __forceinline__ void operator++() { set(*this + 1); }
 
 private:
   __device__ __forceinline__ static StreamPlace &place() { return reinterpret_cast<S *>(dynamicShared())->places[threadAgain() / 32]; }
   __device__ __forceinline__ void set(int layer) {
-    if constexpr (Rows > 1) {
+    if constexpr (Rows > kOneRow) {
       __syncwarp();
       if (laneId() == 0)
         place().layer = layer;
@@ -133,7 +133,7 @@ template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
   /// Before the first phase of a pass.
   __device__ __forceinline__ void beginPass(int numRows, int lentBefore) {
     ring.beginPass(lentBefore);
-    if (numRows > 1)
+    if (numRows > kOneRow)
       ring.lend(R::lent); // of many rows more: dropAhead
     __syncwarp(); // lanes may still read where the warp stood
     keep();

@@ -9,9 +9,6 @@ using u64 = unsigned long long;
 
 using namespace shape;
 
-/// In place of rows: the variant of a product's function that ends a unit of a pass of more than one row tile (WideProduct.cuh).
-constexpr int kUnitEnd = kMaxRows + 1;
-
 struct alignas(16) Words4 {
   u32 x, y, z, w;
 };

@@ -59,7 +59,7 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
   };
   auto pass = [&](size_t segment) {
     const std::string name = "phases::" + names.segments[segment].function;
-    return fmt::format("(pass.numRows == 1 ? {0}<1>() : {1})", name,
+    return fmt::format("(pass.numRows == kOneRow ? {0}<kOneRow>() : {1})", name,
                        wide ? fmt::format("pass.numRows <= kTileRows ? {0}<kTileRows>() : {0}<kMaxRows>()", name)
                             : name + "<kTileRows>()");
   };
@@ -164,8 +164,7 @@ static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &
     w.line("leavePass(grid);");
     stamp("Begin", events - 1);
     {
-      w.line("if (blockIdx.x == 0 && !finishPass<{}>(grid, {}, {}, pass, {}, {}))", pool, plan.passEdge, planned.bestEdge,
-             planned.bestOffset, tokenTable(module, planned));
+      w.line("if (blockIdx.x == 0 && !finishPass<{}>(grid, Edges::pass, Edges::best, pass, Tagged::best, {}))", pool, tokenTable(module, planned));
       w.line("  break;");
     }
     stamp("End", events - 1);

@@ -117,7 +117,7 @@ ControlNames::ControlNames(const ir::Module &module) {
 }
 
 Names::Names(const ir::Operation &model, const plan::ModelPlan &planned) : pool(typeName(planned.name)) {
-  NameSet ofMatrices, ofBuffers{"Buffers", "Images"}, ofPhases;
+  NameSet ofMatrices, ofBuffers{"Buffers", "Images", "Counters"}, ofPhases;
   for (const ir::Operation &op : model.region().ops)
     if (op.op == ir::Op::Weight)
       weights[op.name] = locals.variable(op.name);

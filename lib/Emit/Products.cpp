@@ -31,7 +31,7 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
     otherwise = "else ";
   }
   if (phase.operand) {
-    auto several = w.scope(otherwise + "if constexpr (Rows > 1)");
+    auto several = w.scope(otherwise + "if constexpr (Rows > kOneRow)");
     emitLeave(phase, m);
     w.line("auto operand = operandOf<{}, Rows>(shared.stream(), pass, {}, NoAside{{}}, early);", names.matrix(phase.matrix),
            placeExpr(*phase.operand));
@@ -356,7 +356,7 @@ void TensorEmitter::emitBest(const Group &group) {
   std::optional<CodeWriter::Scope> once;
   if (plan.wideRows)
     once.emplace(w.scope("if constexpr (Rows != kUnitEnd)"));
-  w.line("publishBest<Rows>({}, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + {}));", plan.wideRows ? "own" : "best", planned.bestOffset);
+  w.line("publishBest<Rows>({}, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::best));", plan.wideRows ? "own" : "best");
 }
 
 } // namespace megalith::emit

@@ -74,7 +74,7 @@ void TensorEmitter::emitBuffers() {
            planned.records.setBytes);
     if (plan.wideRows && plan.knobs.words)
       w.line("static constexpr int wideBegin = {}, wideEnd = {}; // of a record, what passes of more than {} rows write there", planned.records.wideBegin,
-             planned.records.wideEnd, shape::kTileRows);
+             planned.records.wideEnd, int(shape::kTileRows));
     w.line("char *set;");
     w.line("const GridEdges *grid;");
     w.line();
@@ -107,7 +107,7 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &name) {
   w.line("static constexpr bool descending = {};", plan.knobs.descending);
   if (m.unitParts)
     w.line("static constexpr int unitParts = {}, firstUnitCta = {}; // of more than {} rows", m.unitParts, m.firstUnitCta,
-           shape::kTileRows);
+           int(shape::kTileRows));
   if (m.unitParts == 1) {
     w.line("static constexpr int partsEdge = {};", m.partsEdge);
     w.line("static constexpr long long parts = {}, partsDone = {};", m.partsOffset, m.partsDone);
@@ -115,8 +115,22 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &name) {
   w.line("static constexpr long long offset = {}, layerBytes = {};", m.offset, m.bytes);
 }
 
+void TensorEmitter::emitPlaces() {
+  w.comment("Edges that the resident loop waits at, and places in the tagged words: the logits' maxima, and a counter for each "
+            "operand that passes of many rows have as an image.");
+  w.line("struct Edges {{ static constexpr int best = {}, pass = {}; }};", planned.bestEdge, plan.passEdge);
+  w.line("struct Tagged {{ static constexpr long long best = {}; }};", planned.bestOffset);
+  if (!plan.wideRows)
+    return;
+  auto s = w.record("struct Counters");
+  for (size_t i = 0; i < planned.buffers.size(); ++i)
+    if (const plan::Buffer &b = planned.buffers[i]; b.windows)
+      w.line("static constexpr long long {} = {};", names.buffers[i], b.counterOffset);
+}
+
 void TensorEmitter::emitShared() {
   w.line();
+  emitPlaces();
   const std::string wideLent = plan.wideRows ? fmt::format(", {}, {}", plan.ring.wideLentStages, plan.ring.manyRows) : "",
                     wideRows = plan.wideRows ? fmt::format(", {}", plan.wideRows) : "";
   w.line("using WeightRing = Ring<{}, {}, {}, {}{}>;", plan.ring.stages, plan.ring.stageBytes, plan.ring.flight, plan.ring.lentStages, wideLent);
@@ -145,7 +159,7 @@ void TensorEmitter::emitShared() {
   }
   if (plan.wideRows) {
     w.line();
-    w.comment(fmt::format("Operands of products in passes of more than {} rows, in the tagged words.", shape::kTileRows));
+    w.comment(fmt::format("Operands of products in passes of more than {} rows, in the tagged words.", int(shape::kTileRows)));
     {
       auto s = w.record("struct TaggedWords");
       w.line("char *tagged;");
@@ -218,7 +232,7 @@ std::string TensorEmitter::imageExpr(const plan::Place &place) const {
 }
 
 std::string TensorEmitter::counterExpr(const plan::Buffer &buffer, const char *params) const {
-  return fmt::format("counterAt({}, {}{})", params, buffer.counterOffset,
+  return fmt::format("counterAt({}, Counters::{}{})", params, names.buffers[&buffer - planned.buffers.data()],
                      buffer.instances > 1 ? fmt::format(" + layer * {}ll", shape::kCounterBytes) : "");
 }
 
@@ -241,7 +255,7 @@ std::vector<const plan::Buffer *> TensorEmitter::imagesOf(const plan::Phase &pha
 void TensorEmitter::emitWindows(const plan::Segment &segment, const std::string &name) {
   w.line();
   w.comment(fmt::format("The window warp: the operands of the products of segment `{}`, in a pass of more than {} rows.", segment.name,
-                        shape::kTileRows));
+                        int(shape::kTileRows)));
   auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}(WindowProducer<Stream> &producer)", name), name);
   w.line("const abi::LaunchParams &p = sharedOfCta().params;");
   w.line("const WidePlan &pass = sharedOfCta().sync.wide;");
@@ -303,9 +317,9 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
     const std::string stamp = plan.knobs.stamps ? stampIndex(planned, phase) : "";
     std::optional<CodeWriter::Scope> several;
     if (phase.kind == plan::Phase::Operand)
-      several.emplace(w.scope("if (Rows > 1)"));
+      several.emplace(w.scope("if (Rows > kOneRow)"));
     if (phase.several)
-      several.emplace(w.scope("if (Rows > 1 && !shared.pass.attention.oneRowEach)"));
+      several.emplace(w.scope("if (Rows > kOneRow && !shared.pass.attention.oneRowEach)"));
     if (!stamp.empty())
       w.line("stampBegin(shared.grid, {});", stamp);
     const std::string &name = names.phases.at(&phase), layer = layers ? "layer" : "";
@@ -315,7 +329,7 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
       w.line("else");
     }
     if (phase.kind == plan::Phase::Attention)
-      w.line("{0}Rows == 1 || shared.pass.attention.oneRowEach ? {1}<1>({2}) : {1}<kTileRows>({2});", planned.wideAttention.units ? "  " : "", name,
+      w.line("{0}Rows == kOneRow || shared.pass.attention.oneRowEach ? {1}<kOneRow>({2}) : {1}<kTileRows>({2});", planned.wideAttention.units ? "  " : "", name,
              layer);
     else
       w.line("{}{}({});", name, phase.kind == plan::Phase::Stream || !imagesOf(phase).empty() ? "<Rows>" : "", layer);
@@ -477,7 +491,7 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
   std::optional<CodeWriter::Scope> others;
   if (phase.makes) {
     {
-      auto one = w.scope("if constexpr (Rows == 1)"); // of each slot
+      auto one = w.scope("if constexpr (Rows == kOneRow)"); // of each slot
       w.line("const auto own = madeRows([{}](Made what, int row, int head, bool keep) {{ return {}({}what, row, head, keep); }});",
              inLayers ? "layer" : "", names.makers.at(&phase), inLayers ? "layer, " : "");
       attend("Nothing()");

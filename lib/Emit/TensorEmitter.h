@@ -52,6 +52,7 @@ private:
   void emitPool();
   void emitBuffers();
   void emitMatrix(const plan::Matrix &m, const std::string &name);
+  void emitPlaces();
   void emitShared();
   /// Phases first, each a function of its own: ptxas then gives each the registers
   /// it needs; in one body the largest would spill for all.

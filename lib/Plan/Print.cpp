@@ -73,7 +73,7 @@ static void printMatrices(std::string &out, const Plan &plan, const ModelPlan &p
     out += fmt::format(", offset {}\n", m.offset);
     const int64_t unitsEach = (m.units() + plan.ctas - 1) / plan.ctas; // at most
     if (m.unitParts)
-      out += fmt::format("    of more than {} rows: {} units of {} groups and {}, first cta {}, balance {:.1f} %\n", kTileRows,
+      out += fmt::format("    of more than {} rows: {} units of {} groups and {}, first cta {}, balance {:.1f} %\n", int(kTileRows),
                          m.units(), kParts, m.unitParts == kParts ? "all columns" : "an eighth of the columns", m.firstUnitCta,
                          100.0 * m.units() / (unitsEach * plan.ctas));
     for (const PairRange &r : m.ranges) {
@@ -127,7 +127,7 @@ std::string print(const Plan &plan) {
   out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n", planned.streamBytes,
                      planned.records.workspaceBytes, plan.taggedBytes);
   if (plan.wideRows)
-    out += fmt::format("  products of more than {} rows: {} at a time, {} stages lent to them\n", kTileRows, plan.wideRows, plan.ring.wideLentStages);
+    out += fmt::format("  products of more than {} rows: {} at a time, {} stages lent to them\n", int(kTileRows), plan.wideRows, plan.ring.wideLentStages);
   if (planned.wideAttention.units)
     out += fmt::format("  attention of many rows of a slot: up to {} units of at most 128 pairs and {} positions\n", planned.wideAttention.units,
                        planned.wideLevels ? "256 or 2048" : "256");

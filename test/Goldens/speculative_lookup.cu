@@ -313,6 +313,17 @@ struct Head {
 };
 } // namespace matrices
 
+// Edges that the resident loop waits at, and places in the tagged words: the logits' maxima, and a
+// counter for each operand that passes of many rows have as an image.
+struct Edges { static constexpr int best = 10, pass = 11; };
+struct Tagged { static constexpr long long best = 4352; };
+struct Counters {
+  static constexpr long long wq_wk_wv_operand = 85280256;
+  static constexpr long long attention = 85674240;
+  static constexpr long long gate_up_operand = 86068224;
+  static constexpr long long gate_up = 86462208;
+  static constexpr long long head_operand = 88822272;
+};
 using WeightRing = Ring<16, 8192, 4, 4, 8, 64>;
 using Stream = Consumer<WeightRing, 49152, 128>;
 
@@ -366,7 +377,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(pass.rows[row].token, c));
-#line 370 "speculative_lookup.cu"
+#line 381 "speculative_lookup.cu"
     });
   });
 } // targetBodyX
@@ -387,7 +398,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 391 "speculative_lookup.cu"
+#line 402 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -396,7 +407,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 37 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 400 "speculative_lookup.cu"
+#line 411 "speculative_lookup.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -438,7 +449,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 442 "speculative_lookup.cu"
+#line 453 "speculative_lookup.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -450,7 +461,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 454 "speculative_lookup.cu"
+#line 465 "speculative_lookup.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -458,7 +469,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 462 "speculative_lookup.cu"
+#line 473 "speculative_lookup.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -467,7 +478,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
   else if constexpr (Rows > kTileRows) {
     wideProduct<matrices::WqWkWv>(shared, layer, (pass.wide.passes - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyWqWkWv<kUnitEnd>(layer, unit, firstRow); });
   }
-  else if constexpr (Rows > 1) {
+  else if constexpr (Rows > kOneRow) {
     if (!CtaGroups<matrices::WqWkWv>().some())
       return;
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.wq_wk_wv_operand(layer), NoAside{}, early);
@@ -481,27 +492,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 485 "speculative_lookup.cu"
+#line 496 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 489 "speculative_lookup.cu"
+#line 500 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 494 "speculative_lookup.cu"
+#line 505 "speculative_lookup.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 498 "speculative_lookup.cu"
+#line 509 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 505 "speculative_lookup.cu"
+#line 516 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -520,12 +531,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
-#line 524 "speculative_lookup.cu"
+#line 535 "speculative_lookup.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 529 "speculative_lookup.cu"
+#line 540 "speculative_lookup.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -536,7 +547,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 40 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
-#line 540 "speculative_lookup.cu"
+#line 551 "speculative_lookup.cu"
   }
 } // targetBodyAttention
 
@@ -560,7 +571,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 564 "speculative_lookup.cu"
+#line 575 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -593,7 +604,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 597 "speculative_lookup.cu"
+#line 608 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -602,7 +613,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 42 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 606 "speculative_lookup.cu"
+#line 617 "speculative_lookup.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -623,7 +634,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 627 "speculative_lookup.cu"
+#line 638 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -631,7 +642,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
   else if constexpr (Rows > kTileRows) {
     wideProduct<matrices::GateUp>(shared, layer, (pass.wide.passes - 1) * 6 + layer, [](int layer, int unit, int firstRow) { targetBodyGateUp<kUnitEnd>(layer, unit, firstRow); });
   }
-  else if constexpr (Rows > 1) {
+  else if constexpr (Rows > kOneRow) {
     if (!CtaGroups<matrices::GateUp>().some())
       return;
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.gate_up_operand(layer), NoAside{}, early);
@@ -645,27 +656,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 649 "speculative_lookup.cu"
+#line 660 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 653 "speculative_lookup.cu"
+#line 664 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 658 "speculative_lookup.cu"
+#line 669 "speculative_lookup.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 662 "speculative_lookup.cu"
+#line 673 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 669 "speculative_lookup.cu"
+#line 680 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -691,7 +702,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 695 "speculative_lookup.cu"
+#line 706 "speculative_lookup.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -714,13 +725,13 @@ __device__ __noinline__ bool targetBodyWindows(WindowProducer<Stream> &producer)
   const WidePlan &pass = sharedOfCta().sync.wide;
 #pragma unroll 1
   for (int layer = 0; layer < 6; ++layer) {
-    if (!producer.bring(windowSteps<matrices::WqWkWv>(Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, 85280256 + layer * 128ll), pass.wide.passes - 1, 2)))
+    if (!producer.bring(windowSteps<matrices::WqWkWv>(Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer), counterAt(p, Counters::wq_wk_wv_operand + layer * 128ll), pass.wide.passes - 1, 2)))
       return false;
-    if (!producer.bring(windowSteps<matrices::Wo>(Images{p.tagged, pass.numRows}.attention(layer), counterAt(p, 85674240 + layer * 128ll), pass.wide.passes - 1, 4)))
+    if (!producer.bring(windowSteps<matrices::Wo>(Images{p.tagged, pass.numRows}.attention(layer), counterAt(p, Counters::attention + layer * 128ll), pass.wide.passes - 1, 4)))
       return false;
-    if (!producer.bring(windowSteps<matrices::GateUp>(Images{p.tagged, pass.numRows}.gate_up_operand(layer), counterAt(p, 86068224 + layer * 128ll), pass.wide.passes - 1, 6)))
+    if (!producer.bring(windowSteps<matrices::GateUp>(Images{p.tagged, pass.numRows}.gate_up_operand(layer), counterAt(p, Counters::gate_up_operand + layer * 128ll), pass.wide.passes - 1, 6)))
       return false;
-    if (!producer.bring(windowSteps<matrices::Down>(Images{p.tagged, pass.numRows}.gate_up(layer), counterAt(p, 86462208 + layer * 128ll), pass.wide.passes - 1, 7)))
+    if (!producer.bring(windowSteps<matrices::Down>(Images{p.tagged, pass.numRows}.gate_up(layer), counterAt(p, Counters::gate_up + layer * 128ll), pass.wide.passes - 1, 7)))
       return false;
   } // layer
   return true;
@@ -738,27 +749,27 @@ __device__ __noinline__ bool targetBody() {
     dropAhead(shared.stream(), chunksOf<matrices::WqWkWv>(), shared.pass.products.lent, shared.pass.products.lentBefore);
 #pragma unroll 1
   for (Layer<Rows, Shared> layer; layer < 6; ++layer) {
-    if (Rows > 1) {
+    if (Rows > kOneRow) {
       targetBodyWqWkWvOperand<Rows>(layer);
       if (Rows > kTileRows)
-        countOperand(counterAt(shared.params, 85280256 + layer * 128ll));
+        countOperand(counterAt(shared.params, Counters::wq_wk_wv_operand + layer * 128ll));
     }
     targetBodyWqWkWv<Rows>(layer);
     if (Rows > kTileRows && shared.pass.attention.wideTiles)
       targetBodyAttention<kMaxRows>(layer);
     else
-      Rows == 1 || shared.pass.attention.oneRowEach ? targetBodyAttention<1>(layer) : targetBodyAttention<kTileRows>(layer);
+      Rows == kOneRow || shared.pass.attention.oneRowEach ? targetBodyAttention<kOneRow>(layer) : targetBodyAttention<kTileRows>(layer);
     if (Rows > kTileRows)
-      countOperand(counterAt(shared.params, 85674240 + layer * 128ll));
+      countOperand(counterAt(shared.params, Counters::attention + layer * 128ll));
     targetBodyWo<Rows>(layer);
-    if (Rows > 1) {
+    if (Rows > kOneRow) {
       targetBodyGateUpOperand<Rows>(layer);
       if (Rows > kTileRows)
-        countOperand(counterAt(shared.params, 86068224 + layer * 128ll));
+        countOperand(counterAt(shared.params, Counters::gate_up_operand + layer * 128ll));
     }
     targetBodyGateUp<Rows>(layer);
     if (Rows > kTileRows)
-      countOperand(counterAt(shared.params, 86462208 + layer * 128ll));
+      countOperand(counterAt(shared.params, Counters::gate_up + layer * 128ll));
     targetBodyDown<Rows>(layer);
   } // layer
   return true;
@@ -780,14 +791,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 784 "speculative_lookup.cu"
+#line 795 "speculative_lookup.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 43 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 791 "speculative_lookup.cu"
+#line 802 "speculative_lookup.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -811,7 +822,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 815 "speculative_lookup.cu"
+#line 826 "speculative_lookup.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -824,7 +835,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
   else if constexpr (Rows > kTileRows) {
     wideProduct<matrices::Head>(shared, 0, pass.wide.heads - 1, [&own](int, int unit, int firstRow) { targetHeadHead<kUnitEnd>(unit, firstRow, own); });
   }
-  else if constexpr (Rows > 1) {
+  else if constexpr (Rows > kOneRow) {
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
     const Unchanged finish;
     streamProduct<false>(operand, finish, epilogue);
@@ -834,30 +845,30 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 838 "speculative_lookup.cu"
+#line 849 "speculative_lookup.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 842 "speculative_lookup.cu"
+#line 853 "speculative_lookup.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 847 "speculative_lookup.cu"
+#line 858 "speculative_lookup.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 851 "speculative_lookup.cu"
+#line 862 "speculative_lookup.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 856 "speculative_lookup.cu"
+#line 867 "speculative_lookup.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
   if constexpr (Rows != kUnitEnd) {
-    publishBest<Rows>(own, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + 4352));
+    publishBest<Rows>(own, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::best));
   }
 } // targetHeadHead
 
@@ -865,7 +876,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
 __device__ __noinline__ bool targetHeadWindows(WindowProducer<Stream> &producer) {
   const abi::LaunchParams &p = sharedOfCta().params;
   const WidePlan &pass = sharedOfCta().sync.wide;
-  if (!producer.bring(windowSteps<matrices::Head>(Images{p.tagged, pass.numRows}.head_operand(0), counterAt(p, 88822272), pass.wide.heads - 1, 9)))
+  if (!producer.bring(windowSteps<matrices::Head>(Images{p.tagged, pass.numRows}.head_operand(0), counterAt(p, Counters::head_operand), pass.wide.heads - 1, 9)))
     return false;
   return true;
 } // targetHeadWindows
@@ -875,10 +886,10 @@ __device__ __noinline__ bool targetHeadWindows(WindowProducer<Stream> &producer)
 template <int Rows>
 __device__ __noinline__ bool targetHead() {
   Shared &shared = sharedOfCta();
-  if (Rows > 1) {
+  if (Rows > kOneRow) {
     targetHeadHeadOperand<Rows>();
     if (Rows > kTileRows)
-      countOperand(counterAt(shared.params, 88822272));
+      countOperand(counterAt(shared.params, Counters::head_operand));
   }
   targetHeadHead<Rows>();
   return true;
@@ -1064,17 +1075,17 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
       if (laneId() == 0)
         announcePlan(shared.sync, pass);
     }
-    if (!(pass.numRows == 1 ? phases::targetBody<1>() : pass.numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>()))
+    if (!(pass.numRows == kOneRow ? phases::targetBody<1>() : pass.numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>()))
       break;
     char *const last = p.models[0].workspace + (pass.sets.current ^ 1) * Workspace::setBytes;
     if (pass.sets.rowsBefore > kTileRows) // the rest they have as images
       clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.sets.rowsBefore);
     else
       clearWords(last, pass.sets.rowsBefore == 1 ? Workspace::narrowBytes : pass.sets.rowsBefore * Workspace::rowBytes);
-    if (pass.wantLogits && !(pass.numRows == 1 ? phases::targetHead<1>() : pass.numRows <= kTileRows ? phases::targetHead<kTileRows>() : phases::targetHead<kMaxRows>()))
+    if (pass.wantLogits && !(pass.numRows == kOneRow ? phases::targetHead<1>() : pass.numRows <= kTileRows ? phases::targetHead<kTileRows>() : phases::targetHead<kMaxRows>()))
       break;
     leavePass(grid);
-    if (blockIdx.x == 0 && !finishPass<pools::Target>(grid, 11, 10, pass, 4352, {weightAt(p.models[0], 0), 512, 260}))
+    if (blockIdx.x == 0 && !finishPass<pools::Target>(grid, Edges::pass, Edges::best, pass, Tagged::best, {weightAt(p.models[0], 0), 512, 260}))
       break;
   } // tick
   consumerSync();

@@ -218,7 +218,7 @@ TEST_F(CpuEngineTest, ReadsNothingThatNobodyWrote) {
                               "  if (!first()) return;\n"
                               "  p.stats->ticks = 6;\n"
                               "  if (host->access) host->access(p." +
-                              (buffer == std::string("callTokens") ? "" : "models[0].") + std::string(buffer) + ", 4, 0, __builtin_return_address(0));\n}\n"));
+                              std::string(buffer == std::string("callTokens") ? "" : "models[0].") + buffer + ", 4, 0, __builtin_return_address(0));\n}\n"));
     LaunchOptions how;
     EXPECT_FALSE(engine->run(one, {}, how)->launch.finding) << buffer;
     how.check = true;
