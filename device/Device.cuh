@@ -33,3 +33,4 @@
 #include "megalith/Attention.cuh"
 #include "megalith/WideAttention.cuh"
 #include "megalith/Control.cuh"
+#include "megalith/Resident.cuh"

@@ -30,8 +30,8 @@ static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan
   w.comment(fmt::format("plan     {}: {} CTAs of {} warps, a ring of {} x {} bytes", plan.profile.name, plan.ctas, shape::kCtaThreads / 32,
                         plan.ring.stages, plan.ring.stageBytes));
   w.line("//");
-  w.comment("Reading order: the request and its states, one function per stage, the model's segments, and the "
-            "resident loop last.");
+  w.comment("Reading order: the request and its states, one function per stage, the model's segments, and last what "
+            "the resident loop calls.");
   w.line();
   w.line("#include \"megalith/Device.cuh\"");
   w.line();
@@ -48,130 +48,64 @@ static std::string tokenTable(const ir::Module &module, const plan::ModelPlan &p
                      planned.tokenTable->rows);
 }
 
-static void emitLoop(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
+/// What the resident loop of device/Resident.cuh calls of this kernel.
+static void emitKernel(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
   const plan::ModelPlan &planned = plan.models[0];
-  const std::string pool = names.kv();
-  const bool wide = plan.rowsPerPass > shape::kTileRows;
-  const size_t events = stampEvents(planned).size();
-  auto stamp = [&](const char *what, size_t event) {
-    if (plan.knobs.stamps)
-      w.line("stamp{}(grid, {});", what, event);
-  };
-  auto pass = [&](size_t segment) {
-    const std::string name = "phases::" + names.segments[segment].function;
-    return fmt::format("(pass.numRows == kOneRow ? {0}<kOneRow>() : {1})", name,
-                       wide ? fmt::format("pass.numRows <= kTileRows ? {0}<kTileRows>() : {0}<kMaxRows>()", name)
-                            : name + "<kTileRows>()");
-  };
+  const bool many = plan.rowsPerPass > shape::kTileRows, head = planned.segments.size() > 1;
   w.line();
-  w.comment("The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run the "
-            "passes together; warp 8 of each streams weights, and warp 9 brings the activations of passes of many rows.");
+  w.comment("What the resident loop (Resident.cuh) takes of this kernel.");
+  auto s = w.record("struct Kernel");
+  w.line("using Shared = ::Shared;");
+  w.line("using Ring = WeightRing;");
+  w.line("using Stream = ::Stream;");
+  w.line("using Workspace = ::Workspace;");
+  w.line("using Pool = {};", names.kv());
+  w.line("static constexpr bool many = {}, words = {}, head = {}, stamps = {};", many, plan.knobs.words, head, plan.knobs.stamps != 0);
+  w.line("static constexpr int passEdge = Edges::pass, bestEdge = Edges::best;");
+  w.line("static constexpr long long best = Tagged::best;");
+  if (plan.knobs.stamps)
+    w.line("static constexpr int lastEvent = {};", stampEvents(planned).size() - 1);
+  const auto function = [&](const std::string &signature, const std::string &body) {
+    w.line("__device__ __forceinline__ static {} {{ {} }}", signature, body);
+  };
+  function("Shared &shared()", "return sharedOfCta();");
+  function("void start(const abi::LaunchParams &p)",
+           fmt::format("startStream(shared().sync, k{}Steps, p.models[0].stream);", names.segments[0].role));
+  function("void control(bool behindPass)", "controlTicks(behindPass);");
+  function("TokenTable tokens(const abi::LaunchParams &p)", fmt::format("return {};", tokenTable(module, planned)));
+  for (size_t i = 0; i < planned.segments.size(); ++i) {
+    const Names::Segment &name = names.segments[i];
+    function(fmt::format("bool stream{}(Producer<WeightRing> &producer)", name.role), fmt::format("return ::stream{}(producer);", name.role));
+    if (many)
+      function(fmt::format("bool bring{}(WindowProducer<Stream> &windows)", name.role), fmt::format("return phases::{}(windows);", name.windows));
+    const std::string run = "phases::" + name.function;
+    function(fmt::format("bool run{}(int numRows)", name.role),
+             fmt::format("return numRows == kOneRow ? {0}<kOneRow>() : {1};", run,
+                         many ? fmt::format("numRows <= kTileRows ? {0}<kTileRows>() : {0}<kMaxRows>()", run) : run + "<kTileRows>()"));
+  }
+}
+
+static void emitLoop(CodeWriter &w) {
+  w.line();
+  w.comment("The resident kernel: one CTA per SM, launched once.");
   w.line("extern \"C\" __global__ void __launch_bounds__(kCtaThreads, 1)");
   auto fn = w.scope("megalith_run(const __grid_constant__ abi::LaunchParams p)", "megalith_run");
-  w.line("Shared &shared = sharedOfCta();");
-  w.line("PassShared &pass = shared.pass;");
-  w.line("GridEdges &grid = shared.grid;");
-  w.line("Control &control = shared.control;");
-  w.line("ringInit<WeightRing::stages>(&shared.sync, p);");
-  {
-    auto first = w.scope("if (threadIdx.x == 0)");
-    w.line("shared.params = p;");
-    w.line("startStream(shared.sync, k{}Steps, p.models[0].stream);", names.segments[0].role);
-    w.line("grid = {&shared.params, &shared.sync.stopped};");
-    w.line("startPasses(pass, WeightRing::lent);");
-  }
-  w.line("if (threadIdx.x < kConsumerWarps)");
-  w.line("  shared.places[threadIdx.x] = {0, 0, 0};");
-  w.line("__syncthreads();");
-  w.line();
+  w.line("startResident<Kernel>(p);");
   {
     auto producer = w.scope("if (warpId() == kConsumerWarps)", "producer");
     w.line("if (laneId() >= Producer<WeightRing>::lanes)");
     w.line("  return;");
-    w.line("Producer<WeightRing> producer{{shared.ring, &shared.sync}};");
-    {
-      auto loop = w.scope(fmt::format("while (producer.nextPass() && stream{}(producer))",
-                                      names.segments[0].role));
-      for (size_t i = 1; i < planned.segments.size(); ++i) {
-        w.line("if (producer.headFollows() && !stream{}(producer))", names.segments[i].role);
-        w.line("  break;");
-      }
-    }
+    w.line("Producer<WeightRing> producer{{sharedOfCta().ring, &sharedOfCta().sync}};");
+    w.line("streamPasses<Kernel>(producer);");
     w.line("producer.drain();");
     w.line("return;");
   }
   {
     auto windowWarp = w.scope("if (warpId() > kConsumerWarps)", "windows");
-    if (wide) {
-      w.line("if (laneId() >= WindowProducer<Stream>::lanes)");
-      w.line("  return;");
-      w.line("WindowProducer<Stream> windows(&shared.sync, &grid, shared.scratch);");
-      const auto windows = [&](size_t i) { return fmt::format("phases::{}(windows)", names.segments[i].windows); };
-      {
-        auto loop = w.scope(fmt::format("while (windows.nextPass() && {})", windows(0)));
-        for (size_t i = 1; i < planned.segments.size(); ++i) {
-          w.line("if (shared.sync.wide.wantLogits && !{})", windows(i));
-          w.line("  break;");
-        }
-        w.line("windows.finishPass();");
-      }
-      w.line("windows.drain();");
-    }
+    w.line("bringWindows<Kernel>();");
     w.line("return;");
   }
-  w.line();
-  w.line("startControl(control, p, pass);");
-  {
-    auto loop = w.scope("for (bool behindPass = false;; behindPass = true)", "tick");
-    if (plan.knobs.stamps)
-      w.line("const u64 began = nanoseconds(); // which tick it is shows later");
-    w.line("if (threadIdx.x == 0)");
-    w.line("  awaitPlanRead(shared.sync);");
-    w.line("if (blockIdx.x == 0)");
-    w.line("  controlTicks(behindPass);");
-    w.line("else");
-    w.line("  awaitPass(grid, 0, pass);");
-    w.line("consumerSync();");
-    w.line("if (pass.done)");
-    w.line("  break;");
-    w.line("if (threadIdx.x == 0)");
-    w.line("  grid.tick = pass.tick;");
-    if (plan.knobs.stamps)
-      w.line("stampWord(grid, 0, began);");
-    stamp("End", 0);
-    {
-      w.comment("The others go on meanwhile.");
-      auto planner = w.scope("if (warpId() == kConsumerWarps - 1)");
-      w.line("planPass<{}, Stream>(pass);", pool);
-      w.line("if (laneId() == 0)");
-      w.line("  announcePlan(shared.sync, pass);");
-    }
-    w.line("if (!{})", pass(0));
-    w.line("  break;");
-    if (plan.knobs.words) {
-      w.line("char *const last = p.models[0].workspace + (pass.sets.current ^ 1) * Workspace::setBytes;");
-      if (plan.wideRows) {
-        w.line("if (pass.sets.rowsBefore > kTileRows) // the rest they have as images");
-        w.line("  clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.sets.rowsBefore);");
-        w.line("else");
-      }
-      w.line("{}clearWords(last, pass.sets.rowsBefore == 1 ? Workspace::narrowBytes : pass.sets.rowsBefore * Workspace::rowBytes);", plan.wideRows ? "  " : "");
-    }
-    if (planned.segments.size() > 1) {
-      w.line("if (pass.wantLogits && !{})", pass(1));
-      w.line("  break;");
-    }
-    w.line("leavePass(grid);");
-    stamp("Begin", events - 1);
-    {
-      w.line("if (blockIdx.x == 0 && !finishPass<{}>(grid, Edges::pass, Edges::best, pass, Tagged::best, {}))", pool, tokenTable(module, planned));
-      w.line("  break;");
-    }
-    stamp("End", events - 1);
-  }
-  w.line("consumerSync();");
-  w.line("if (threadIdx.x == 0)");
-  w.line("  storeFlag(&shared.sync.leave, 1);");
+  w.line("runTicks<Kernel>(p);");
 }
 
 std::string emitCuda(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
@@ -190,7 +124,8 @@ std::string emitCuda(const ir::Module &module, const plan::Plan &plan, const Sou
   emitProducer(w, plan, names);
   w.line();
   emitPack(w, module, plan, names);
-  emitLoop(w, module, plan, names);
+  emitKernel(w, module, plan, names);
+  emitLoop(w);
   return w.text();
 }
 

@@ -8,8 +8,8 @@
 // observe_empty = 1, ngram = 3, prefill_chunk = 128, kv_pages = 512, page_tokens = 128
 // plan     h200: 132 CTAs of 10 warps, a ring of 16 x 8192 bytes
 //
-// Reading order: the request and its states, one function per stage, the model's segments, and the
-// resident loop last.
+// Reading order: the request and its states, one function per stage, the model's segments, and
+// last what the resident loop calls.
 
 #include "megalith/Device.cuh"
 
@@ -1033,83 +1033,43 @@ megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
   } // norm
 } // megalith_pack
 
-// The resident kernel: one CTA per SM, launched once. CTA 0 runs the control code; all CTAs run
-// the passes together; warp 8 of each streams weights, and warp 9 brings the activations of passes
-// of many rows.
+// What the resident loop (Resident.cuh) takes of this kernel.
+struct Kernel {
+  using Shared = ::Shared;
+  using Ring = WeightRing;
+  using Stream = ::Stream;
+  using Workspace = ::Workspace;
+  using Pool = pools::Target;
+  static constexpr bool many = true, words = true, head = true, stamps = false;
+  static constexpr int passEdge = Edges::pass, bestEdge = Edges::best;
+  static constexpr long long best = Tagged::best;
+  __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
+  __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(shared().sync, kBodySteps, p.models[0].stream); }
+  __device__ __forceinline__ static void control(bool behindPass) { controlTicks(behindPass); }
+  __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
+  __device__ __forceinline__ static bool streamBody(Producer<WeightRing> &producer) { return ::streamBody(producer); }
+  __device__ __forceinline__ static bool bringBody(WindowProducer<Stream> &windows) { return phases::targetBodyWindows(windows); }
+  __device__ __forceinline__ static bool runBody(int numRows) { return numRows == kOneRow ? phases::targetBody<kOneRow>() : numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>(); }
+  __device__ __forceinline__ static bool streamHead(Producer<WeightRing> &producer) { return ::streamHead(producer); }
+  __device__ __forceinline__ static bool bringHead(WindowProducer<Stream> &windows) { return phases::targetHeadWindows(windows); }
+  __device__ __forceinline__ static bool runHead(int numRows) { return numRows == kOneRow ? phases::targetHead<kOneRow>() : numRows <= kTileRows ? phases::targetHead<kTileRows>() : phases::targetHead<kMaxRows>(); }
+};
+
+// The resident kernel: one CTA per SM, launched once.
 extern "C" __global__ void __launch_bounds__(kCtaThreads, 1)
 megalith_run(const __grid_constant__ abi::LaunchParams p) {
-  Shared &shared = sharedOfCta();
-  PassShared &pass = shared.pass;
-  GridEdges &grid = shared.grid;
-  Control &control = shared.control;
-  ringInit<WeightRing::stages>(&shared.sync, p);
-  if (threadIdx.x == 0) {
-    shared.params = p;
-    startStream(shared.sync, kBodySteps, p.models[0].stream);
-    grid = {&shared.params, &shared.sync.stopped};
-    startPasses(pass, WeightRing::lent);
-  }
-  if (threadIdx.x < kConsumerWarps)
-    shared.places[threadIdx.x] = {0, 0, 0};
-  __syncthreads();
-
+  startResident<Kernel>(p);
   if (warpId() == kConsumerWarps) {
     if (laneId() >= Producer<WeightRing>::lanes)
       return;
-    Producer<WeightRing> producer{{shared.ring, &shared.sync}};
-    while (producer.nextPass() && streamBody(producer)) {
-      if (producer.headFollows() && !streamHead(producer))
-        break;
-    }
+    Producer<WeightRing> producer{{sharedOfCta().ring, &sharedOfCta().sync}};
+    streamPasses<Kernel>(producer);
     producer.drain();
     return;
   } // producer
   if (warpId() > kConsumerWarps) {
-    if (laneId() >= WindowProducer<Stream>::lanes)
-      return;
-    WindowProducer<Stream> windows(&shared.sync, &grid, shared.scratch);
-    while (windows.nextPass() && phases::targetBodyWindows(windows)) {
-      if (shared.sync.wide.wantLogits && !phases::targetHeadWindows(windows))
-        break;
-      windows.finishPass();
-    }
-    windows.drain();
+    bringWindows<Kernel>();
     return;
   } // windows
-
-  startControl(control, p, pass);
-  for (bool behindPass = false;; behindPass = true) {
-    if (threadIdx.x == 0)
-      awaitPlanRead(shared.sync);
-    if (blockIdx.x == 0)
-      controlTicks(behindPass);
-    else
-      awaitPass(grid, 0, pass);
-    consumerSync();
-    if (pass.done)
-      break;
-    if (threadIdx.x == 0)
-      grid.tick = pass.tick;
-    // The others go on meanwhile.
-    if (warpId() == kConsumerWarps - 1) {
-      planPass<pools::Target, Stream>(pass);
-      if (laneId() == 0)
-        announcePlan(shared.sync, pass);
-    }
-    if (!(pass.numRows == kOneRow ? phases::targetBody<1>() : pass.numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>()))
-      break;
-    char *const last = p.models[0].workspace + (pass.sets.current ^ 1) * Workspace::setBytes;
-    if (pass.sets.rowsBefore > kTileRows) // the rest they have as images
-      clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.sets.rowsBefore);
-    else
-      clearWords(last, pass.sets.rowsBefore == 1 ? Workspace::narrowBytes : pass.sets.rowsBefore * Workspace::rowBytes);
-    if (pass.wantLogits && !(pass.numRows == kOneRow ? phases::targetHead<1>() : pass.numRows <= kTileRows ? phases::targetHead<kTileRows>() : phases::targetHead<kMaxRows>()))
-      break;
-    leavePass(grid);
-    if (blockIdx.x == 0 && !finishPass<pools::Target>(grid, Edges::pass, Edges::best, pass, Tagged::best, {weightAt(p.models[0], 0), 512, 260}))
-      break;
-  } // tick
-  consumerSync();
-  if (threadIdx.x == 0)
-    storeFlag(&shared.sync.leave, 1);
+  runTicks<Kernel>(p);
 } // megalith_run
