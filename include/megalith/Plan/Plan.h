@@ -85,11 +85,11 @@ struct Matrix {
   int64_t offset, bytes;      ///< in the packed stream; bytes of one layer
   std::vector<PairRange> ranges;
   SourceLoc loc;
-  /// Of passes of more than one row tile, see device/WideProduct.cuh: eighths of the columns that a unit takes (0: the
-  /// plan has no such passes), where the sums of units of one eighth and the counters of their sets stand in the tagged
-  /// words, and the edge that they are.
-  int64_t unitParts = 0, firstUnitCta = 0, partsOffset = 0, partsDone = 0;
-  int partsEdge = -1;
+  // Passes of many rows deal a matrix in units, see device/WideProduct.cuh.
+  int64_t unitParts = 0;      ///< eighths of the columns that a unit takes; 0: the plan has no such passes
+  int64_t firstUnitCta = 0;   ///< that has unit 0
+  int64_t partsOffset = 0, partsDone = 0; ///< in the tagged words: sums of units of one eighth, counters of their sets
+  int partsEdge = -1;         ///< these sums as an edge
 
   int64_t sets() const; ///< of eight groups
   int64_t units() const;
@@ -105,10 +105,12 @@ struct Buffer {
   int64_t columns, stride;    ///< elements; stride = columns padded to 8
   int64_t instances;
   int64_t offset, bytes;      ///< in the record of a row; bytes of one instance
-  int edge = 0;               ///< behind the phase that writes it (of two, the one in the layers)
+  /// The edge after the phase that writes this buffer. If two phases write it, the one inside the layers.
+  int edge = 0;
   bool several = false;       ///< passes of one row do not write it
-  /// It is the operand of products, and read by them alone: passes of more than one row tile write an image of it instead, whose
-  /// instances, each with a counter of the CTAs that have written it, stand in the tagged words (device/Windows.cuh).
+  /// Products alone read this buffer, as their operand. Passes of many rows write an image of it instead
+  /// (device/Windows.cuh). The images stand in the tagged words. Each instance has a counter of the CTAs that have
+  /// written it.
   bool windows = false;
   int64_t imageOffset = 0, imageBytes = 0, counterOffset = 0; ///< bytes of one instance
 };
@@ -120,10 +122,13 @@ struct Place {
   Instance instance;
 };
 
-/// One step of all CTAs, with the grid edge behind it. A stream makes the operand of its products
-/// from what others stored, each CTA for itself. For more than one row that takes longer than
-/// the products: an `Operand` phase in front makes it once. Attention makes its queries, keys and values in the same
-/// way where it can and no slot has two rows in the pass: otherwise the `Map` in front does.
+/// One step of all CTAs, with the grid edge behind it.
+///
+/// In a pass of one row each CTA makes the operand of a stream's products for itself, from what others stored. For
+/// more rows that takes longer than the products. So an `Operand` phase in front makes it once.
+///
+/// Attention makes its queries, keys and values in the same way, where it can and no slot has two rows in the pass.
+/// Otherwise the `Map` in front makes them.
 struct Phase {
   enum Kind { Stream, Map, Attention, Copy, Operand } kind;
   std::string name;
@@ -154,15 +159,15 @@ struct Segment {
   }
 };
 
-/// The weight that a pass looks its tokens up in, as it lies in the checkpoint. The kernel asks for the row of a result,
-/// which is mostly what the next pass looks up, as soon as it has it.
+/// The weight in which a pass looks its tokens up, as it lies in the checkpoint. As soon as the kernel has a result it
+/// asks for that row of the table: mostly the next pass looks it up.
 struct TokenTable {
   std::string weight;
   int64_t rows, rowBytes;
 };
 
-/// A weight vector that phases read beside their products: a copy of it lies behind the packed
-/// matrices, where its address is known without a look at the weights' table.
+/// A weight vector that phases read beside their products. A copy of it lies behind the packed matrices. So its
+/// address is known without a look at the weights' table.
 struct Vector {
   std::string weight;
   int64_t length, layers;
