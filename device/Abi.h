@@ -12,34 +12,34 @@ constexpr int kAbiVersion = 7;
 /// Head of every request descriptor. The pipeline's own fields follow in the
 /// emitted `struct Request : RequestHeader`; the manifest gives their offsets.
 struct RequestHeader {
-  int state;          ///< index of the state in the manifest's list
-  int fault;          ///< 0 = none, see kFaultAtCall
-  int slot;           ///< -1: none
+  int state; ///< index of the state in the manifest's list
+  int fault; ///< 0 = none, see kFaultAtCall
+  int slot;  ///< -1: none
   int priority;
   int promptLen;
-  int numTokens;      ///< prompt and generated
+  int numTokens; ///< prompt and generated
   int generated;
   int maxNewTokens;
   int eosSeen;
   int eosBegin, eosCount; ///< range of LaunchParams::eos
-  int kvLen;          ///< leading tokens whose KV is valid
-  int kvEnd;          ///< kvLen, or beyond it while drafts are in the pool
-  int waitingSite;    ///< call site it waits at; -1: none
-  int waitingSince;   ///< tick of the issue
-  int served;         ///< 1 between the pass and its after part
-  int callCount;      ///< tokens of the waiting call (in callTokens of the slot)
-  int callRowBegin;   ///< first row of the served call in the row table
-  int callRowCount;   ///< rows it got
-  int passes;         ///< passes it had rows in
-  int rows;           ///< rows it fed
-  int stateBefore;    ///< at the start of the tick; the device sets it
-  long long tokenBegin; ///< offset of its tokens in LaunchParams::tokens
+  int kvLen;              ///< leading tokens whose KV is valid
+  int kvEnd;              ///< kvLen, or beyond it while drafts are in the pool
+  int waitingSite;        ///< call site it waits at; -1: none
+  int waitingSince;       ///< tick of the issue
+  int served;             ///< 1 between the pass and its after part
+  int callCount;          ///< tokens of the waiting call (in callTokens of the slot)
+  int callRowBegin;       ///< first row of the served call in the row table
+  int callRowCount;       ///< rows it got
+  int passes;             ///< passes it had rows in
+  int rows;               ///< rows it fed
+  int stateBefore;        ///< at the start of the tick; the device sets it
+  long long tokenBegin;   ///< offset of its tokens in LaunchParams::tokens
 };
 
 // RequestHeader::fault is the code of IR/Faults.def, the state in which it happened, and a place. The place is
 // the line of the pipeline's file whose code ran; 0 means that it is not known. With kFaultAtCall the place is
 // the number of the call site at which the request waited.
-constexpr int kFaultAtCall = 1 << 6;        ///< codes are below it
+constexpr int kFaultAtCall = 1 << 6; ///< codes are below it
 constexpr int kFaultStateShift = 7;
 constexpr int kFaultNoState = (1 << 7) - 1; ///< the state was none
 constexpr int kFaultPlaceShift = 14;
@@ -47,15 +47,15 @@ constexpr int kFaultMaxLine = (1 << 18) - 1;
 
 /// One per slot.
 struct Slot {
-  int request;   ///< -1: free
+  int request; ///< -1: free
   int heldPages;
 };
 
 /// First error that stopped the kernel; written once (watchdog).
 struct StopRecord {
-  int code;   ///< 0 = none, 1 = no progress
+  int code; ///< 0 = none, 1 = no progress
   int cta;
-  int edge;   ///< index of the edge in the manifest
+  int edge; ///< index of the edge in the manifest
   int tick;
 };
 
@@ -86,20 +86,20 @@ constexpr int kSyncWords = 128;
 /// One model: its weights, its pool of K and V, and memory for its activations. vCache and workspace stand at a
 /// multiple of 16: the kernel loads both at once.
 struct ModelParams {
-  const char *stream;          ///< packed weights
-  const void *const *weights;  ///< unpacked bf16 weights by manifest index (null if only streamed)
-  const float *ropeCosSin;     ///< [maxPositions][headDim / 2][2], rounded to bf16
+  const char *stream;         ///< packed weights
+  const void *const *weights; ///< unpacked bf16 weights by manifest index (null if only streamed)
+  const float *ropeCosSin;    ///< [maxPositions][headDim / 2][2], rounded to bf16
   int maxPositions;
   // pool
   int pageTableStride;
-  int *pageTable;              ///< [slots][pageTableStride]
-  int *freeList;               ///< stack of free page ids
+  int *pageTable; ///< [slots][pageTableStride]
+  int *freeList;  ///< stack of free page ids
   int *freeCount;
-  char *kCache, *vCache;       ///< bf16 [layers][pages][kvHeads][pageTokens][headDim]
+  char *kCache, *vCache; ///< bf16 [layers][pages][kvHeads][pageTokens][headDim]
   // pass
-  char *workspace;             ///< activations; offsets are constants of the source
+  char *workspace; ///< activations; offsets are constants of the source
   // admission
-  int admitMaxPages;           ///< pages of the pool (KV_TOO_LARGE above it)
+  int admitMaxPages; ///< pages of the pool (KV_TOO_LARGE above it)
 };
 
 /// Models of a kernel: one, for now.
@@ -110,42 +110,42 @@ struct LaunchParams {
   ModelParams models[kModels];
   int numRequests;
   // requests
-  char *requests;              ///< RequestHeader and fields, manifest's requestBytes apart
-  int *tokens;                 ///< arena of all requests' tokens
+  char *requests; ///< RequestHeader and fields, manifest's requestBytes apart
+  int *tokens;    ///< arena of all requests' tokens
   const int *eos;
   Slot *slots;
-  int *callTokens;             ///< [slots][callTokens]: what the calls of a stage feed
+  int *callTokens; ///< [slots][callTokens]: what the calls of a stage feed
   // grid
-  char *tagged;                ///< words that carry a tick or a pass, those of Pass.cuh first; zeros before a launch
-  unsigned *sync;              ///< counters of the grid, stop flag, see Sync.cuh; zeroed before launch
+  char *tagged;   ///< words that carry a tick or a pass, those of Pass.cuh first; zeros before a launch
+  unsigned *sync; ///< counters of the grid, stop flag, see Sync.cuh; zeroed before launch
   StopRecord *stop;
   // results and observation
   long long *metrics;
   Stats *stats;
-  unsigned *trace;             ///< null: no trace
-  long long traceCapacity;     ///< words
-  float *logits;               ///< null, or [requests][logitsRows][vocab] of the predicted positions;
-                               ///< with `replay` [logitsRows][vocab] of the rows in the order they were fed
+  unsigned *trace;         ///< null: no trace
+  long long traceCapacity; ///< words
+  float *logits;           ///< null, or [requests][logitsRows][vocab] of the predicted positions;
+                           ///< with `replay` [logitsRows][vocab] of the rows in the order they were fed
   long long logitsRows;
-  int kvHash;                  ///< 1: the trace carries a hash of each row's K and V
+  int kvHash; ///< 1: the trace carries a hash of each row's K and V
   // test hooks and limits
-  const int *replay;           ///< null, or the result of each row in the order they are fed, of
-                               ///< another run: taken in place of the own one
+  const int *replay; ///< null, or the result of each row in the order they are fed, of
+                     ///< another run: taken in place of the own one
   long long replayRows;
-  const int *oracle;           ///< null, or [requests][oracleStride]: drafts to propose
+  const int *oracle; ///< null, or [requests][oracleStride]: drafts to propose
   int oracleStride;
   const Corruption *corruptions;
   int numCorruptions;
-  int maxTicks;                ///< 0 = no limit
-  unsigned delaySeed;          ///< 0, or random delays before waits
-  long long watchdogNs;        ///< 0 = off
+  int maxTicks;         ///< 0 = no limit
+  unsigned delaySeed;   ///< 0, or random delays before waits
+  long long watchdogNs; ///< 0 = off
   // measurements
-  int kvInPlace;               ///< K and V of the first so many positions of each prompt (but never of its
-                               ///< last token) are in the pool already
-  TickRecord *ticks;           ///< null, or [tickCapacity]
+  int kvInPlace;     ///< K and V of the first so many positions of each prompt (but never of its
+                     ///< last token) are in the pool already
+  TickRecord *ticks; ///< null, or [tickCapacity]
   int tickCapacity;
-  unsigned long long *stamps;  ///< null, or [stampTicks][CTAs][stampWords] of a kernel with `--plan stamps=1`,
-                               ///< see Stamps.cuh; ticks turn in it
+  unsigned long long *stamps; ///< null, or [stampTicks][CTAs][stampWords] of a kernel with `--plan stamps=1`,
+                              ///< see Stamps.cuh; ticks turn in it
   int stampTicks, stampWords;
 };
 

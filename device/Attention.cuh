@@ -28,8 +28,8 @@ template <bool Value> struct Flag {
 };
 
 /// A CTA's attention of one layer: it goes through its units round by round. In a round it loads keys and values,
-/// computes scores, then weights with the values' sums, and folds these into the unit's parts. All of it is in line: what
-/// the members hold stays in registers. So no member is an array: the compiler would keep all of them in memory.
+/// computes scores, then weights with the values' sums, and folds these into the unit's parts. All of it is in line:
+/// what the members hold stays in registers. So no member is an array: the compiler would keep all of them in memory.
 ///
 /// A phase with few keys lasts as long as the chain of its instructions. So what can be done before the query is there
 /// comes first, and blocks of keys go side by side.
@@ -44,7 +44,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
   static constexpr bool deferred = Rows == kOneRow && S::deferred;
   static constexpr typename S::Scratch begins = S::scratch(Rows == kOneRow ? 1 : A::rows);
   static constexpr int pairsOfOutputs = deferred ? S::headsOfTile : 8;
-  static constexpr int aside = S::batch > 1; ///< a second block stands beside the first
+  static constexpr int aside = S::batch > 1;                  ///< a second block stands beside the first
   static constexpr int together = deferred ? S::together : 1; ///< units whose queries and own rows come together
   static constexpr bool small = keys < 64; ///< a whole round is loaded, too, but ptxas does not see that
   /// What is there already comes before the wait for the query. For several rows there are no registers for all of it,
@@ -54,7 +54,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
   using Keys = Words4[S::batch][S::keyPieces];
   using Values = Words4[S::batch][2 * S::valueSlabs];
   using Scores = float[S::blocks][4];
-  using Seen = int[4]; ///< positions, by each of the lane's pairs
+  using Seen = int[4];                                       ///< positions, by each of the lane's pairs
   using Trees = SoftTree<S::levels(), 2 * S::valueSlabs>[2]; ///< of pairs 0 to 7, 8 to 15
   using Outputs = float[2][S::valueSlabs][4][4]; ///< [pairs 0 to 7, 8 to 15][slab][two dims of the lane's eight]
 
@@ -79,10 +79,10 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
 
   // of the round
   bool onlyRound = false; ///< the unit's only one
-  int first = 0;      ///< position of the warp's first key
-  int rows = 0;       ///< of the tile
-  bool full = false;  ///< nothing is missing or the pass's own
-  bool twoHalves = false;  ///< the tile has more than 8 pairs
+  int first = 0;          ///< position of the warp's first key
+  int rows = 0;           ///< of the tile
+  bool full = false;      ///< nothing is missing or the pass's own
+  bool twoHalves = false; ///< the tile has more than 8 pairs
 
   // --- places in scratch
   __device__ __forceinline__ float *maxima() const { // [pair][warp]
@@ -102,8 +102,12 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
 
   // --- which pairs, dims and positions
   __device__ __forceinline__ int pairAt(int e) const { return 2 * t + (e & 1) + (e & 2) * 4; }
-  __device__ __forceinline__ bool hasKeyDim(int i) const { return D % 32 == 0 || 32 * i + 8 * t < D; } // others stay zeros
-  __device__ __forceinline__ int valueDim(int i) const { return D % 64 == 0 || 64 * i + 8 * g < D ? 64 * i + 8 * g : 0; }
+  __device__ __forceinline__ bool hasKeyDim(int i) const {
+    return D % 32 == 0 || 32 * i + 8 * t < D;
+  } // others stay zeros
+  __device__ __forceinline__ int valueDim(int i) const {
+    return D % 64 == 0 || 64 * i + 8 * g < D ? 64 * i + 8 * g : 0;
+  }
   __device__ __forceinline__ bool isOwn(int position) const { return position >= at.ownFrom && position < at.visible; }
 
   __device__ __forceinline__ void run() {
@@ -176,7 +180,8 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     }
   }
   /// The same into `blocks`; what is not loaded is zero.
-  template <class Blocks, class Load> __device__ __forceinline__ void fill(Blocks &blocks, bool partly, int batch, Load load) {
+  template <class Blocks, class Load>
+  __device__ __forceinline__ void fill(Blocks &blocks, bool partly, int batch, Load load) {
     if (!full || partly)
 #pragma unroll
       for (auto &block : blocks)
@@ -305,7 +310,8 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
         for (int b = 0; b < 1 + aside; ++b)
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            s[block + b][e] = first + 64 * (block + b) + g < seen[e] ? __fmul_rn(sums[e / 2][2 * b + e % 2], scale) : nothing;
+            s[block + b][e] =
+                first + 64 * (block + b) + g < seen[e] ? __fmul_rn(sums[e / 2][2 * b + e % 2], scale) : nothing;
             most[e] = fmaxf(most[e], s[block + b][e]);
           }
       }
@@ -344,7 +350,8 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
 
   // --- weights: p = exp(s - m), o = v * p
 
-  __device__ __forceinline__ void addValues(Values &v, const Seen &seen, const Scores &s, const float (&most)[4], Outputs &o, float (&z)[4], bool (&lost)[4]) {
+  __device__ __forceinline__ void addValues(Values &v, const Seen &seen, const Scores &s, const float (&most)[4],
+                                            Outputs &o, float (&z)[4], bool (&lost)[4]) {
 #pragma unroll
     for (int batch = 0; batch < S::batches; ++batch) {
       if constexpr (!valuesToo)
@@ -388,15 +395,15 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     }
   }
 
-  /// Values of the pass's own rows, in a batch of blocks. A row must not get 0 * infinity from a later row of its slot. So
-  /// where a tile has several rows, values that are not finite become zeros, and the rows that see them get NaN.
+  /// Values of the pass's own rows, in a batch of blocks. A row must not get 0 * infinity from a later row of its slot.
+  /// So where a tile has several rows, values that are not finite become zeros, and the rows that see them get NaN.
   __device__ __forceinline__ void takeOwnValues(Values &v, int batch, const Seen &seen, bool (&lost)[4]) {
 #pragma unroll
     for (int inBatch = 0; inBatch < S::batch && !full; ++inBatch) {
       const int begin = first + 64 * (batch * S::batch + inBatch);
       if (begin + 8 <= at.ownFrom || begin >= at.visible)
         continue;
-      Words4 (&values)[2 * S::valueSlabs] = v[inBatch];
+      Words4(&values)[2 * S::valueSlabs] = v[inBatch];
 #pragma unroll
       for (int i = 0; i < 2 * S::valueSlabs; ++i)
         if (isOwn(begin + 2 * t + i % 2))
@@ -439,15 +446,17 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
 
   // --- folding: leaves become the round's part, and rounds the unit's
 
-  /// A warp's outputs of pairs 8h to 8h + 7 and dims 64i to 64i + 63: lane (g, t) has dims 8g.. of pairs 2t and 2t + 1; an
-  /// mma's two dims lie 2 apart.
+  /// A warp's outputs of pairs 8h to 8h + 7 and dims 64i to 64i + 63: lane (g, t) has dims 8g.. of pairs 2t and 2t + 1;
+  /// an mma's two dims lie 2 apart.
   __device__ __forceinline__ void handIn(int h, int i, const Outputs &o) const {
 #pragma unroll
     for (int e = 0; e < 2; ++e)
       if (64 * i + 8 * g < D && at.has(pairAt(e + 2 * h))) {
         const auto out = [&](int c) { return h ? o[1][i][c / 2][c % 2 * 2 + e] : o[0][i][c / 2][c % 2 * 2 + e]; };
         float *row = outputsOf(turn, i) + (warp * pairsOfOutputs + 2 * t + e) * S::outputStride;
-        const auto place = [&](int four) { return reinterpret_cast<Float4 *>(row + S::outputPlace(2 * g + four, 2 * t + e)); };
+        const auto place = [&](int four) {
+          return reinterpret_cast<Float4 *>(row + S::outputPlace(2 * g + four, 2 * t + e));
+        };
         *place(0) = {out(0), out(1), out(2), out(3)};
         *place(1) = {out(4), out(5), out(6), out(7)};
       }
@@ -462,8 +471,9 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
 #pragma unroll
         for (int w = 0; w < kConsumerWarps; ++w) {
           if (64 * i + 2 * lane < D)
-            leaf[w] = *reinterpret_cast<const Float2 *>(outputsOf(turn, i) + (w * pairsOfOutputs + warp) * S::outputStride +
-                                                        S::outputPlace(lane / 2, warp) + lane % 2 * 2);
+            leaf[w] =
+                *reinterpret_cast<const Float2 *>(outputsOf(turn, i) + (w * pairsOfOutputs + warp) * S::outputStride +
+                                                  S::outputPlace(lane / 2, warp) + lane % 2 * 2);
           if (i == 0)
             ofWarp[w] = weights(turn)[pair * kConsumerWarps + w];
         }

@@ -16,7 +16,8 @@ template <int N> struct Soft {
   __device__ __forceinline__ void take(const Soft &part) {
     if (part.empty())
       return;
-    const float larger = fmaxf(m, part.m), before = expOfScore(__fsub_rn(m, larger)), now = expOfScore(__fsub_rn(part.m, larger));
+    const float larger = fmaxf(m, part.m), before = expOfScore(__fsub_rn(m, larger)),
+                now = expOfScore(__fsub_rn(part.m, larger));
     z = __fadd_rn(__fmul_rn(z, before), __fmul_rn(part.z, now));
 #pragma unroll
     for (int i = 0; i < N; ++i)
@@ -59,7 +60,7 @@ template <int Levels, int N> struct SoftTree {
 /// Tiles of several ranges: a CTA for each pair.
 template <class A, class Out>
 __device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const PassShared &pass, char *scratch,
-                                            const u64 *sums, u32 tag, Out out) {
+                                         const u64 *sums, u32 tag, Out out) {
   assumeShared(&grid);
   assumeShared(&pass);
   assumeShared(scratch);
@@ -73,7 +74,8 @@ __device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const 
   // The CTAs that had a unit less begin.
   int item = (unitsFrom() + (int)gridDim.x - units % (int)gridDim.x) % (int)gridDim.x;
   for (int group = 0; group < pass.attention.groups; ++group) {
-    const int before = group ? pass.attention.rangesUpto[group - 1] : 0, ranges = pass.attention.rangesUpto[group] - before;
+    const int before = group ? pass.attention.rangesUpto[group - 1] : 0,
+              ranges = pass.attention.rangesUpto[group] - before;
     if (ranges == 1)
       continue;
     const int firstRow = pass.attention.groupFirst[group];
@@ -84,7 +86,8 @@ __device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const 
       if (head >= (tile / S::slices + 1) * S::group)
         continue;
       const auto at = [&](int range) {
-        return sums + (((long long)before + min(range, ranges - 1)) * S::tilesOfRows + tile) * (16 * (D + 2)) + pair * (D + 2);
+        return sums + (((long long)before + min(range, ranges - 1)) * S::tilesOfRows + tile) * (16 * (D + 2)) +
+               pair * (D + 2);
       };
       const int count = (ranges + 7) / 8;
       consumerSync(); // the scratch may still be read
@@ -143,7 +146,7 @@ __device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const 
         }
         const Soft<2> total = tree.total();
         out.storePair(firstRow + pair / S::headsOfTile, head * D + column, head * D + column + 1,
-              Floats<2>{{__fdiv_rn(total.o[0], total.z), __fdiv_rn(total.o[1], total.z)}});
+                      Floats<2>{{__fdiv_rn(total.o[0], total.z), __fdiv_rn(total.o[1], total.z)}});
       }
     }
     item -= S::tilesOfRows * pairs;

@@ -3,8 +3,8 @@
 // Work is dealt to the CTAs in units: a tile (up to 16 pairs of a row of the pass and a query
 // head, of one slot and one KV head; in a wide tile, see WideAttention.cuh, 128) over a range of
 // 8^level rounds of 256 positions. Tiles and level follow from the lengths of the pass: those that should
-// be done first. Producer and consumers walk over a CTA's units in the same order; the producer copies the keys and values
-// of committed positions through the ring of the weights.
+// be done first. Producer and consumers walk over a CTA's units in the same order; the producer copies the keys and
+// values of committed positions through the ring of the weights.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -28,7 +28,8 @@ template <class A> struct AttentionShape {
   /// Positions whose keys, or values, one stage of the ring takes.
   __device__ static constexpr int keysOfChunk(int stageBytes) { return (int)numbers.keysOfChunk(stageBytes); }
 
-  static constexpr int queryStride = (int)numbers.queryStride(), rowBytes = (int)numbers.rowBytes(), outputStride = numbers.outputStride;
+  static constexpr int queryStride = (int)numbers.queryStride(), rowBytes = (int)numbers.rowBytes(),
+                       outputStride = numbers.outputStride;
   static constexpr int outputsOfRow = (int)numbers.outputsOfRow(), outputsOfRound = (int)numbers.outputsOfRound();
   static constexpr bool deferred = numbers.deferred();
   static constexpr int together = (int)numbers.together();
@@ -111,7 +112,8 @@ __device__ __forceinline__ int unitsFrom() { return (int)gridDim.x - 1 - (int)bl
 /// There is no room for the sums of wide tiles' ranges.
 constexpr int kNoTime = 0x7fffffff;
 /// Deals the pass's attention, in wide tiles or not: which rows share a tile, the level of the ranges, and how many
-/// the tiles before have. One warp. How long it should take, in tenths of half a round of a tile of 16 pairs; or kNoTime.
+/// the tiles before have. One warp. How long it should take, in tenths of half a round of a tile of 16 pairs; or
+/// kNoTime.
 template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, bool wide) {
   using S = AttentionShape<A>;
   const int lane = laneId(), numRows = pass.numRows, rowsOfTile = wide ? S::rowsOfWideTile : S::rowsOfTile;
@@ -130,14 +132,16 @@ template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, b
     pass.attention.groupFirst[groups] = (short)numRows;
   }
   __syncwarp();
-  const auto visibleOf = [&](int group) { return group < groups ? pass.rows[pass.attention.groupFirst[group + 1] - 1].visible : 0; };
+  const auto visibleOf = [&](int group) {
+    return group < groups ? pass.rows[pass.attention.groupFirst[group + 1] - 1].visible : 0;
+  };
   constexpr int ofLane = kMaxRows / 32; // groups
   int visible[ofLane], longest = 0;
 #pragma unroll
   for (int i = 0; i < ofLane; ++i)
     longest = max(longest, visible[i] = 32 * i < groups ? visibleOf(32 * i + lane) : 0);
-  // How long the CTAs should take: on average, and at least a whole unit. A unit begins and ends, which is half a round; parts
-  // are put together in a few of these. Wide tiles take longer; the plan says how much.
+  // How long the CTAs should take: on average, and at least a whole unit. A unit begins and ends, which is half a
+  // round; parts are put together in a few of these. Wide tiles take longer; the plan says how much.
   int best = kNoTime, all = 0;
 #pragma unroll
   for (int d = 16; d; d /= 2)
@@ -168,8 +172,9 @@ template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, b
     // There is no room for their sums.
     tooMany |= wide ? ranges * S::tilesOfRows > A::wideUnits : (ranges - groups) * S::tilesOfRows > kSplitUnits * ctas;
     const int average = ((2 * all + ranges) * S::tilesOfRows + ctas - 1) / ctas, ofUnit = min(1 << 3 * level, rounds);
-    const int time = wide ? (ranges * S::tilesOfRows + ctas - 1) / ctas * (A::wideRound * ofUnit + A::wideUnit) + A::wideParts
-                          : 10 * (max(average, 2 * ofUnit + 1) + (ranges > groups ? 4 : 0));
+    const int time =
+        wide ? (ranges * S::tilesOfRows + ctas - 1) / ctas * (A::wideRound * ofUnit + A::wideUnit) + A::wideParts
+             : 10 * (max(average, 2 * ofUnit + 1) + (ranges > groups ? 4 : 0));
     if (time < best && (!tooMany || (!wide && level == levels))) {
       best = time;
 #pragma unroll
@@ -278,7 +283,7 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
   if (pass.attention.firstUnit.unit < 0)
     return true;
   RoundCursor<A> at(pass.attention.firstUnit);
-  const long long ofLayer = pageAddress<A>(layer, 0, 0, 0) * 2; // bytes
+  const long long ofLayer = pageAddress<A>(layer, 0, 0, 0) * 2;     // bytes
   for (int number = 0; !at.done(); ++number, at.toNextUnit(pass)) { // of the CTA's units
     const int begin = at.first(), upto = min(at.end * S::round, at.ownFrom);
     const long long head = ofLayer + pageAddress<A>(0, 0, at.kvHead, 0) * 2;
@@ -287,8 +292,8 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
 #pragma unroll 1
     for (int first = begin; first < upto; first += S::round) {
       const int end = min(first + S::round, upto);
-      const int *pages = producer.template pagesOf<A>(at.slot, number, page(begin), page(upto - 1) - page(begin) + 1, page(first),
-                                          page(end - 1) - page(first) + 1);
+      const int *pages = producer.template pagesOf<A>(at.slot, number, page(begin), page(upto - 1) - page(begin) + 1,
+                                                      page(first), page(end - 1) - page(first) + 1);
 #pragma unroll 1
       for (int which = 0; which < 2; ++which)
 #pragma unroll 1

@@ -35,7 +35,7 @@ constexpr int kReadChunk = 16384;
 
 /// Fills a tensor.
 extern "C" __global__ void __launch_bounds__(256)
-megalith_fill(unsigned short *out, unsigned long long count, unsigned seed, float scale, float mean) {
+    megalith_fill(unsigned short *out, unsigned long long count, unsigned seed, float scale, float mean) {
   const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
   for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
     out[i] = megalith::device::fillValue(i, seed, scale, mean);
@@ -46,7 +46,7 @@ megalith_fill(unsigned short *out, unsigned long long count, unsigned seed, floa
 /// barrier each behind it. `sum` grows by the first word of each chunk read (below sm_90: by
 /// every word).
 extern "C" __global__ void __launch_bounds__(256, 1)
-megalith_read(const char *source, unsigned chunks, unsigned passes, unsigned stages, unsigned *sum) {
+    megalith_read(const char *source, unsigned chunks, unsigned passes, unsigned stages, unsigned *sum) {
   using namespace megalith::device;
   const u32 mine = blockIdx.x < chunks ? (chunks - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
   u32 total = 0;

@@ -48,19 +48,19 @@ template <class ConfigType, class RequestType> struct ControlState {
   using Request = RequestType;
   static_assert(Config::states <= 64 && Config::gauges <= kMostGauges, "flags are bits of one word");
 
-  PoolState<Config> pool;   ///< of the model
-  PassShared *pass;         ///< of CTA 0
+  PoolState<Config> pool;         ///< of the model
+  PassShared *pass;               ///< of CTA 0
   long long passesDone, rowsDone; ///< what Stats counts
   int tick;
-  int done;           ///< leave the resident loop
-  int openRequests;   ///< not in a terminal state
-  int unseated;       ///< of these, without a slot
+  int done;         ///< leave the resident loop
+  int openRequests; ///< not in a terminal state
+  int unseated;     ///< of these, without a slot
   int freeSlots;
-  int changes;        ///< of state in this tick
-  int idle;           ///< ticks in a row in which nothing moved
-  int still;          ///< ticks in a row in which calls waited and nothing moved
-  int alone;          ///< the last tick had no rows: no other CTA took part
-  int refused;        ///< a request found no pages to reserve in this tick
+  int changes;         ///< of state in this tick
+  int idle;            ///< ticks in a row in which nothing moved
+  int still;           ///< ticks in a row in which calls waited and nothing moved
+  int alone;           ///< the last tick had no rows: no other CTA took part
+  int refused;         ///< a request found no pages to reserve in this tick
   int waiting, served; ///< calls when the pass was formed
   int numRows, wantLogits;
 
@@ -73,30 +73,28 @@ template <class ConfigType, class RequestType> struct ControlState {
   Seats<Request, seatsAreShared ? Config::slots : 0> seats;
   int request[Config::slots]; ///< -1: free
   int callChunk[Config::slots];
-  u32 callFlags[Config::slots]; ///< RowFlag bits of its rows
-  int badRow[Config::slots];  ///< first row of the call that must not be fed
-  int badCode[Config::slots]; ///< and the fault it is
-  int newest[Config::slots];  ///< the request's last token
+  u32 callFlags[Config::slots];         ///< RowFlag bits of its rows
+  int badRow[Config::slots];            ///< first row of the call that must not be fed
+  int badCode[Config::slots];           ///< and the fault it is
+  int newest[Config::slots];            ///< the request's last token
   int callStart[Config::slots][atHand]; ///< first ones of the slot's fed tokens, see fedToken
-  int fedFrom[Config::slots]; ///< position of the first of them
-  int known[Config::slots];   ///< leading positions of the KV that were fed the request's own tokens
-  int eos[Config::slots][eosAtHand];     ///< the request's first EOS tokens
+  int fedFrom[Config::slots];           ///< position of the first of them
+  int known[Config::slots];             ///< leading positions of the KV that were fed the request's own tokens
+  int eos[Config::slots][eosAtHand];    ///< the request's first EOS tokens
   u32 gaugesSet[Config::slots];
   u32 gauges[Config::slots][Config::gauges > 0 ? Config::gauges : 1];
 
   // the pass that is being formed, per slot
-  int wanted[Config::slots];   ///< rows; -1: the slot does not wait
-  int taken[Config::slots];    ///< -1: not served
+  int wanted[Config::slots]; ///< rows; -1: the slot does not wait
+  int taken[Config::slots];  ///< -1: not served
   int since[Config::slots], priority[Config::slots], passes[Config::slots], kvLen[Config::slots];
-  int order[Config::slots];    ///< waiting slots, longest waiting first
+  int order[Config::slots]; ///< waiting slots, longest waiting first
   int rowBegin[Config::slots];
   int newPages[Config::slots], pageTop[Config::slots];
 
   __device__ static const abi::LaunchParams &params() { return paramsOfCta(); }
   /// The host's table. Of a seated request only `slot` is up to date there.
-  __device__ Request &tableEntry(int number) const {
-    return reinterpret_cast<Request *>(params().requests)[number];
-  }
+  __device__ Request &tableEntry(int number) const { return reinterpret_cast<Request *>(params().requests)[number]; }
   __device__ Request &seated(int slot) {
     if constexpr (seatsAreShared)
       return seats[slot];
@@ -117,9 +115,7 @@ template <class ConfigType, class RequestType> struct ControlState {
 
   __device__ static bool isState(int state) { return state >= 0 && state < Config::states; }
   __device__ static bool holdsSlot(int state) { return isState(state) && (Config::slotStates >> state & 1); }
-  __device__ static bool isTerminal(int state) {
-    return isState(state) && (Config::terminalStates >> state & 1);
-  }
+  __device__ static bool isTerminal(int state) { return isState(state) && (Config::terminalStates >> state & 1); }
 
   /// The most positions that a request can come to write.
   __device__ static long long mostPositions(const Request &r) {
@@ -153,9 +149,8 @@ template <class ConfigType, class RequestType> struct ControlState {
   __device__ __forceinline__ bool wellFormed(const Request &r, int slot) const {
     const int room = slot < 0 ? 0 : pool.held[slot] * Config::pageTokens;
     return isState(r.state) && r.slot == slot && (slot >= 0 || !holdsSlot(r.state)) && r.fieldsInRange() &&
-           r.kvLen >= 0 && r.kvLen <= r.kvEnd && r.kvEnd <= room && r.generated >= 0 &&
-           r.generated <= r.maxNewTokens && r.numTokens == r.promptLen + r.generated &&
-           r.waitingSite >= -1 && r.waitingSite < Config::sites;
+           r.kvLen >= 0 && r.kvLen <= r.kvEnd && r.kvEnd <= room && r.generated >= 0 && r.generated <= r.maxNewTokens &&
+           r.numTokens == r.promptLen + r.generated && r.waitingSite >= -1 && r.waitingSite < Config::sites;
   }
   /// Ends a request whose descriptor cannot be trusted. One thread.
   __device__ void check(Request &r, int slot) {
@@ -189,8 +184,8 @@ template <class ConfigType, class RequestType> struct ControlState {
   }
   __device__ __noinline__ void fail(Request &r, int code) { move(r, Config::faultState, code); }
   /// Ends a turn, by the request's warp: moves the request to `state`, or fails it when `fault` says so, or when it is
-  /// not as it should be, which `line` is told of. Returns the fault. One call: code that runs once in a tick comes from
-  /// far away.
+  /// not as it should be, which `line` is told of. Returns the fault. One call: code that runs once in a tick comes
+  /// from far away.
   __device__ __noinline__ int endTurn(Request &r, int slot, int state, int fault, int line = 0) {
     if (!fault && (r.kvLen > max(0, r.numTokens - 1) || (slot >= 0 && r.kvLen > known[slot])))
       fault = faultAt(kKvInvariant, line);
@@ -221,7 +216,7 @@ template <class Control> struct TurnOf : StageFunctions {
   Request &r;
   const int number; ///< of the request
   const int slot;   ///< -1 during admission
-  int fault = 0;  ///< first fault of this turn: faultAt
+  int fault = 0;    ///< first fault of this turn: faultAt
 
   __device__ TurnOf(Control &c, int number, int slot)
       : c(c), p(c.params()), r(slot < 0 ? c.tableEntry(number) : c.seated(slot)), number(number), slot(slot) {}
@@ -417,9 +412,7 @@ template <class Control> struct TurnOf : StageFunctions {
       c.gaugesSet[slot] |= 1u << int(gauge);
     }
   }
-  template <class Gauge> __device__ void trace(Gauge gauge, float value) const {
-    trace(gauge, __float_as_int(value));
-  }
+  template <class Gauge> __device__ void trace(Gauge gauge, float value) const { trace(gauge, __float_as_int(value)); }
 
   // --- how a turn ends
   /// Asks the next pass to feed `sequence`; the slot waits at this call site.

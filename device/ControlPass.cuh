@@ -50,7 +50,7 @@ template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
   using Config = typename Control::Config;
   int left = Config::rowsPerPass, freePages = c.pool.freePages, served = 0;
   int unpromised = Control::reserves ? c.pool.unpromised : 0; // nobody wrote it where nothing is promised
-  bool blocked = false; // a call waits for pages
+  bool blocked = false;                                       // a call waits for pages
 #pragma unroll 1
   for (int k = 0; k < waiting; ++k) {
     const int s = c.order[k], wanted = c.wanted[s];

@@ -3,9 +3,7 @@
 
 namespace megalith::device {
 
-__device__ __forceinline__ int warpTotal(int mine) {
-  return __reduce_add_sync(~0u, mine);
-}
+__device__ __forceinline__ int warpTotal(int mine) { return __reduce_add_sync(~0u, mine); }
 
 /// Counts requests that are not in a terminal state, and those of them without a
 /// slot. Warp 0.

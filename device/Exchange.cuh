@@ -106,14 +106,15 @@ template <int RowBytes, int Begin, int End> __device__ __noinline__ void clearRe
   static_assert(Begin % 16 == 0 && End % 16 == 0 && Begin <= End && End <= RowBytes);
   if constexpr (ofRow > 0) // else all that there is are operands
     for (int i = blockIdx.x * kConsumerThreads + threadIdx.x; i < rows * ofRow; i += gridDim.x * kConsumerThreads)
-      storeFresh4(words + (long long)(i / ofRow) * RowBytes + Begin + i % ofRow * 16, {kAbsent, kAbsent, kAbsent, kAbsent});
+      storeFresh4(words + (long long)(i / ofRow) * RowBytes + Begin + i % ofRow * 16,
+                  {kAbsent, kAbsent, kAbsent, kAbsent});
 }
 
 /// The four lanes that hold neighbouring columns of one row (see streamProduct).
 __device__ __forceinline__ u32 lanesOfRow() { return 0xfu << (laneId() & 28); }
 
-/// A row for which the lanes of a warp store together: all of them, `mine` or not. So they exchange values without asking who
-/// else does.
+/// A row for which the lanes of a warp store together: all of them, `mine` or not. So they exchange values without
+/// asking who else does.
 struct RowOfWarp {
   int row;
   bool mine; ///< false: nothing is stored
@@ -239,8 +240,8 @@ __device__ __forceinline__ void peekAll(const Rows &source, Words4 (&words)[Coun
 }
 /// Settles them. When some are not there it waits for one of these and then looks for all
 /// again: mostly the others have come meanwhile, and one after the other would take as many
-/// times the way to the L2 cache. `eager`, of one or two words: it looks for both until they are there, a way less. More
-/// looks than that would delay what they look for.
+/// times the way to the L2 cache. `eager`, of one or two words: it looks for both until they are there, a way less.
+/// More looks than that would delay what they look for.
 template <int Count, class Rows, class Wanted, class RowOf, class ColumnOf>
 __device__ __forceinline__ void settleAll(const Rows &source, Words4 (&words)[Count], Wanted wanted, RowOf rowOf,
                                           ColumnOf columnOf, bool eager = false) {

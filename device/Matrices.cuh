@@ -32,10 +32,13 @@ namespace megalith::device {
 
 template <class M> __device__ constexpr int chunkBytes() { return (int)shape::chunkBytes(M::group, M::chunkBlocks); }
 template <class M> __device__ constexpr int chunksPerGroup() { return M::blocks / M::chunkBlocks; }
-template <class M> __device__ constexpr long long matrixBytes() { return shape::matrixBytes(M::groups, M::blocks, M::group); }
+template <class M> __device__ constexpr long long matrixBytes() {
+  return shape::matrixBytes(M::groups, M::blocks, M::group);
+}
 
-/// The groups of tiles of this CTA; the runtime starts as many CTAs as were planned. Every matrix is dealt from the first
-/// CTAs on, so that of each the same ones have a group less, the last ones: attention is dealt from the last one on.
+/// The groups of tiles of this CTA; the runtime starts as many CTAs as were planned. Every matrix is dealt from the
+/// first CTAs on, so that of each the same ones have a group less, the last ones: attention is dealt from the last one
+/// on.
 template <class M> struct CtaGroups {
   const int number = (int)blockIdx.x - M::firstCta; ///< of the CTA, among those that may have some
   const int count = M::groups / M::ctas + (number < M::groups % M::ctas); ///< if it has some

@@ -72,7 +72,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   const int numRows = Rows == kOneRow ? 1 : pass.numRows;
   /// The rows fill half a row tile: the other half serves the second mma step.
   const bool halfTile = Rows == kOneRow || numRows <= kHalfTileRows;
-  const bool eager = Rows > kOneRow && numRows <= 2; ///< of a lane's looks, see settleAll
+  const bool eager = Rows > kOneRow &&numRows <= 2; ///< of a lane's looks, see settleAll
   const CtaGroups<M> groups;
   const bool active = groups.some();
   char *const staged = consumer.template operands<Rows>();
@@ -83,7 +83,8 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// the registers.
   static constexpr int chunksTaken = Rows > kOneRow ? 1 : takenOfGroup(chunksPerGroup<M>(), C::Ring::stages);
   static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
-  static constexpr int groupsTaken = Rows > kOneRow || chunksTaken < chunksPerGroup<M>() ? 1 : kChunksTaken / chunksTaken;
+  static constexpr int groupsTaken = Rows > kOneRow || chunksTaken < chunksPerGroup<M>() ? 1
+                                                                                         : kChunksTaken / chunksTaken;
   static_assert(C::operandBytes(Rows) >= blocksTaken * Rows * 64 * kConsumerWarps, "room for what is taken together");
   /// Blocks of 32 columns that fit at a time.
   const int fit = Rows == kOneRow ? C::operandBytes(1) / (64 * kConsumerWarps) : pass.products.blocksAtOnce;
@@ -118,7 +119,8 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
 
   /// A warp's part of the next chunk.
   __device__ __forceinline__ const Words4 *chunk() {
-    return reinterpret_cast<const Words4 *>(consumer.acquire()) + warpId() * (M::chunkBlocks * M::group * 32) + laneId();
+    return reinterpret_cast<const Words4 *>(consumer.acquire()) + warpId() * (M::chunkBlocks * M::group * 32) +
+           laneId();
   }
   /// Takes the next chunks out of the ring, from this CTA's group number `group` on. All loads are under
   /// way together.
@@ -146,8 +148,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   /// The lane's `j`th column of a single row.
   __device__ __forceinline__ static int columnHeld(int j) { return columnOf(0, j * 32 + laneId()); }
   __device__ __forceinline__ static bool holds(int j) {
-    return (M::blocks % 8 == 0 || j * 32 + laneId() < M::blocks * 4) &&
-           (M::k == M::kPadded || columnHeld(j) < M::k);
+    return (M::blocks % 8 == 0 || j * 32 + laneId() < M::blocks * 4) && (M::k == M::kPadded || columnHeld(j) < M::k);
   }
   /// Rows of odd blocks stand in pairs the other way round when there are as many as even numbers
   /// of them: else lanes side by side would meet in half of the banks.
@@ -162,7 +163,9 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   }
   /// How the lanes share out `count` blocks: so many, as a power of two, stand side by side in a
   /// row. Those that the columns do not need take other rows.
-  __device__ __forceinline__ static int lanesAcross(int count) { return count <= 1 ? 2 : count <= 2 ? 3 : count <= 4 ? 4 : 5; }
+  __device__ __forceinline__ static int lanesAcross(int count) {
+    return count <= 1 ? 2 : count <= 2 ? 3 : count <= 4 ? 4 : 5;
+  }
 
   /// Brings blocks [first, first + count) of the source into shared memory; several loads at
   /// once: of neighbouring columns of a single row, of several rows otherwise.

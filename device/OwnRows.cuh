@@ -12,11 +12,13 @@ template <class Rows> struct OwnRows {
   Rows keys, values;
   static constexpr bool made = false;
 };
-template <class Rows> __device__ __forceinline__ OwnRows<Rows> ownRows(Rows keys, Rows values) { return {keys, values}; }
+template <class Rows> __device__ __forceinline__ OwnRows<Rows> ownRows(Rows keys, Rows values) {
+  return {keys, values};
+}
 
-/// The same where attention makes them, and the queries, too, a warp a head at a time: make(what, row, head, keep) gives each
-/// lane its columns of that (columnOfLane); keys and values go to the pool, too, where `keep` says so. Where no slot has two
-/// rows in the pass: others would have to make a row's keys for each tile.
+/// The same where attention makes them, and the queries, too, a warp a head at a time: make(what, row, head, keep)
+/// gives each lane its columns of that (columnOfLane); keys and values go to the pool, too, where `keep` says so. Where
+/// no slot has two rows in the pass: others would have to make a row's keys for each tile.
 enum class Made { Query, Key, Value };
 template <class Make> struct MadeRows {
   Make make;
@@ -24,7 +26,8 @@ template <class Make> struct MadeRows {
 };
 template <class Make> __device__ __forceinline__ MadeRows<Make> madeRows(Make make) { return {make}; }
 
-/// Brings what the `Together` units from `unit` on, of `group`, attend with. Out of line: where it is called few registers are left.
+/// Brings what the `Together` units from `unit` on, of `group`, attend with. Out of line: where it is called few
+/// registers are left.
 template <class A, int Together, class Make>
 __device__ __noinline__ void bringMade(const PassShared &pass, char *scratch, int unit, int group, Make make) {
   assumeShared(&pass);
@@ -44,8 +47,10 @@ __device__ __noinline__ void bringMade(const PassShared &pass, char *scratch, in
                                       : isKey ? begins.ownKeys + nth * S::rowBytes
                                               : begins.ownValues + nth * S::rowBytes);
       const bool once = of.firstHead == of.kvHead * S::group; // of the slices of a group
-      const Words4 words = make(isQuery ? Made::Query : isKey ? Made::Key : Made::Value, isQuery ? of.firstRow : of.ownRow,
-                                isQuery ? of.firstHead + i : of.kvHead, once);
+      const Words4 words = make(isQuery ? Made::Query
+                                : isKey ? Made::Key
+                                        : Made::Value,
+                                isQuery ? of.firstRow : of.ownRow, isQuery ? of.firstHead + i : of.kvHead, once);
       if (isLaneOfBlock<S::dim>())
         *reinterpret_cast<Words4 *>(target + laneId() * 16) = words;
     }

@@ -31,13 +31,17 @@ template <class P> struct Pages {
   /// Tells the host how many pages are free. One thread.
   __device__ __forceinline__ void publishFree() const { *memory().freeCount = freePages; }
   /// Counts pages of a slot. One thread.
-  __device__ __forceinline__ void setHeld(int slot, int count) { held[slot] = paramsOfCta().slots[slot].heldPages = count; }
+  __device__ __forceinline__ void setHeld(int slot, int count) {
+    held[slot] = paramsOfCta().slots[slot].heldPages = count;
+  }
 
   /// Page number `number` of a slot that takes pages from the stack, downwards from `top`: one that it holds, or one
   /// that take() will give it.
   __device__ __forceinline__ int pageAt(int slot, int number, int top) const {
     const int have = held[slot];
-    return number == have - 1 ? lastPage[slot] : number < have ? table(slot)[number] : memory().freeList[top - 1 - (number - have)];
+    return number == have - 1 ? lastPage[slot]
+           : number < have    ? table(slot)[number]
+                              : memory().freeList[top - 1 - (number - have)];
   }
   /// Writes `count` pages from the stack, downwards from `top`, behind those that the slot holds. Who calls it
   /// counts them. The whole warp.
@@ -51,8 +55,8 @@ template <class P> struct Pages {
         lastPage[slot] = page;
     }
   }
-  /// Gives back the pages of a slot from number `kept` on, the last one first, to places on the stack from `begin` on. One
-  /// lane; the whole warp may do so together, for other slots and places.
+  /// Gives back the pages of a slot from number `kept` on, the last one first, to places on the stack from `begin` on.
+  /// One lane; the whole warp may do so together, for other slots and places.
   __device__ __forceinline__ void give(int slot, int kept, int begin) {
     const int have = held[slot];
     const int *const from = table(slot);

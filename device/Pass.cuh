@@ -12,14 +12,14 @@ namespace megalith::device {
 
 /// A unit of attention (see AttentionPlan.cuh): a tile of rows and heads over a range of positions.
 struct AttentionUnit {
-  int unit;               ///< its number; -1: none
-  int group;              ///< the tile's rows
-  int round, end;         ///< of positions: the next one, and the one behind the unit's last
+  int unit;       ///< its number; -1: none
+  int group;      ///< the tile's rows
+  int round, end; ///< of positions: the next one, and the one behind the unit's last
   int kvHead, firstHead;
   int firstRow, rows, slot;
-  int visible;            ///< positions that the tile's last row sees
-  int ownFrom, ownRow;    ///< positions from `ownFrom` on are rows of this pass, from `ownRow` on
-  int whole;              ///< the tile has no other range
+  int visible;         ///< positions that the tile's last row sees
+  int ownFrom, ownRow; ///< positions from `ownFrom` on are rows of this pass, from `ownRow` on
+  int whole;           ///< the tile has no other range
 };
 
 /// Of a row's K and V, one after the other in the course of a pass:
@@ -31,21 +31,22 @@ union KvOfRow {
 
 /// How a pass's attention is dealt to the CTAs, see planRanges.
 struct AttentionDeal {
-  int groups;                 ///< of rows that attention takes together
+  int groups; ///< of rows that attention takes together
   short groupFirst[kMaxRows + 1];
   int rangeLevel;
-  int split;                  ///< some group has several ranges
-  int oneRowEach;             ///< no slot has two rows
-  int wideTiles;              ///< attention is that of WideAttention.cuh
-  AttentionUnit firstUnit;    ///< of this CTA
+  int split;                   ///< some group has several ranges
+  int oneRowEach;              ///< no slot has two rows
+  int wideTiles;               ///< attention is that of WideAttention.cuh
+  AttentionUnit firstUnit;     ///< of this CTA
   u16 rangesUpto[kMaxRows];    ///< ranges of the groups up to this one
   short firstOfSlot[kMaxRows]; ///< the row's slot begins in this row of the pass
 };
 
 /// How a pass multiplies, see planProducts.
 struct ProductDeal {
-  int blocksAtOnce;     ///< of 32 columns of all rows that fit a warp's part of the operands, in passes of several rows and one row tile
-  int rowsLog;          ///< of the rows of the first tile, padded to a power of two
+  int blocksAtOnce; ///< of 32 columns of all rows that fit a warp's part of the operands, in passes of several rows and
+                    ///< one row tile
+  int rowsLog;      ///< of the rows of the first tile, padded to a power of two
   int lent, lentBefore; ///< stages of the ring that this pass lends if it has several rows; and the one before
 };
 
@@ -59,12 +60,12 @@ struct WorkspaceSets {
 /// What every CTA keeps of the pass in shared memory.
 struct PassShared {
   int numRows, wantLogits, tick;
-  int done;                ///< no pass follows
-  int firstRow;            ///< rows of all passes before
-  u32 number;              ///< of the pass
+  int done;     ///< no pass follows
+  int firstRow; ///< rows of all passes before
+  u32 number;   ///< of the pass
   Row rows[kMaxRows];
   KvOfRow kv[kMaxRows];
-  int logitsOf[kMaxRows];  ///< line of LaunchParams::logits for the row's logits; -1: none
+  int logitsOf[kMaxRows]; ///< line of LaunchParams::logits for the row's logits; -1: none
   AttentionDeal attention;
   ProductDeal products;
   WorkspaceSets sets;
@@ -75,7 +76,8 @@ struct PassShared {
 /// beside the number of rows:
 enum PassFlag : u32 { kRunsHead = 1, kNoPass = 2 };
 
-/// Before the first pass. One thread; the caller synchronises. `lent`: stages that a pass of several rows may lend, at least.
+/// Before the first pass. One thread; the caller synchronises. `lent`: stages that a pass of several rows may lend, at
+/// least.
 __device__ __forceinline__ void startPasses(PassShared &pass, int lent) {
   pass.products.lent = lent;
   pass.number = pass.wide.passes = pass.wide.heads = 0;
@@ -139,7 +141,8 @@ __device__ __noinline__ void awaitPass(GridEdges &grid, int edge, PassShared &pa
     noteEdge(edge);
     delayCta(p, number);
     u64 since = 0;
-    for (u32 spin = 1; (int)(loadAcquire(p.sync + kPassesLeft) - pass.number) < 0 && !grid.stopSeen(edge, spin, since); ++spin) {
+    for (u32 spin = 1; (int)(loadAcquire(p.sync + kPassesLeft) - pass.number) < 0 && !grid.stopSeen(edge, spin, since);
+         ++spin) {
     }
   }
   __syncwarp();
@@ -244,8 +247,8 @@ __device__ __forceinline__ void awaitLeft(GridEdges &grid, int edge) {
   if (grid.stopRequested())
     storeFlag(grid.stoppedHere, 1);
 }
-/// CTA 0, one thread behind a barrier of the CTA: tells the others that all have left. What any CTA wrote before is there
-/// for all from then on.
+/// CTA 0, one thread behind a barrier of the CTA: tells the others that all have left. What any CTA wrote before is
+/// there for all from then on.
 __device__ __forceinline__ void tellLeft(const GridEdges &grid) { addRelease(grid.params->sync + kPassesLeft, 1); }
 
 } // namespace megalith::device

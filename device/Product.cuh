@@ -23,9 +23,10 @@ template <bool ByWarps> __device__ __forceinline__ auto rowOfEpilogue(int row, b
 ///   Reduced  begin() and reductions came before
 ///   early(row, pair)   loads what the epilogue needs beside the products, before them, so that it comes meanwhile
 ///   epilogue(tile, row, pair, y0, y1, what early returned)   one thread holds packed rows 2*pair and
-///            2*pair+1 of the matrix. The four lanes that hold a row's pairs 4i to 4i+3 call it together, or all of a warp
-///            (kByWarps)
-template <bool Reduced, class M, int Rows, class C, class Source, class AsideOf, class Early, class Finish, class Epilogue>
+///            2*pair+1 of the matrix. The four lanes that hold a row's pairs 4i to 4i+3 call it together, or all of a
+///            warp (kByWarps)
+template <bool Reduced, class M, int Rows, class C, class Source, class AsideOf, class Early, class Finish,
+          class Epilogue>
 __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideOf, Early> &operand, Finish finish,
                                               Epilogue epilogue) {
   static_assert(Rows <= kTileRows, "see WideProduct.cuh");
@@ -44,7 +45,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
     operand.finishHeld(finish);
   bool staged = operand.resident && Reduced, finished = false; // all blocks, of several rows
   // A warp's sums, as the `n`th tile of these that are added together.
-  const auto handIn = [&](float *sums, const float (&even)[4], const float (&odd)[4], int n) {
+  const auto handIn = [&](float *sums, const float(&even)[4], const float(&odd)[4], int n) {
     float *at = sums + warp * sumFloats(Rows) + (n << rowsLog) * 8 + rowInTile * 8 + (lane & 3) * 2;
     if (rowsLog == 4 || rowInTile >> rowsLog == 0)
       *reinterpret_cast<Float2 *>(at) = {__fadd_rn(even[0], odd[0]), __fadd_rn(even[1], odd[1])};

@@ -36,8 +36,8 @@ __device__ constexpr int bestsOf(int rows) { return rows <= kTileRows ? 1 : rows
 /// over the CTA and writes one entry per row: partial[row][cta]. Entries carry the tick, so
 /// that no barrier has to tell old ones from new ones.
 template <int Rows>
-__device__ __forceinline__ void publishBest(Best (&best)[bestsOf(Rows)], const abi::LaunchParams &p, const PassShared &pass,
-                                            float *scratch, Words4 *partial) {
+__device__ __forceinline__ void publishBest(Best (&best)[bestsOf(Rows)], const abi::LaunchParams &p,
+                                            const PassShared &pass, float *scratch, Words4 *partial) {
   const auto publish = [&](int row, Best b) {
     storeTagged(partial + (long long)row * gridDim.x + blockIdx.x,
                 {(u32)b.key, (u32)(b.key >> 32), (u32)pass.tick + 1, 0});
@@ -140,7 +140,8 @@ __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared
 }
 
 /// A hash of the row's K and V in all layers, for the trace: equal bits, equal hash.
-template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::LaunchParams &p, const PassShared &pass, int row) {
+template <class Pool>
+__device__ __forceinline__ u32 kvHashOfRow(const abi::LaunchParams &p, const PassShared &pass, int row) {
   u32 h = 0;
   for (int layer = 0; layer < Pool::layers; ++layer)
     for (int i = laneId(); i < Pool::kvHeads * Pool::headDim; i += 32) {
@@ -156,8 +157,7 @@ template <class Pool> __device__ __forceinline__ u32 kvHashOfRow(const abi::Laun
 }
 
 /// CTA 0, at the end of a pass: the hashes of its rows' K and V.
-template <class Pool>
-__device__ __noinline__ void hashRows(const abi::LaunchParams &p, PassShared &pass) {
+template <class Pool> __device__ __noinline__ void hashRows(const abi::LaunchParams &p, PassShared &pass) {
   everyRow(pass.numRows, [&](int row) {
     const u32 hash = kvHashOfRow<Pool>(p, pass, row);
     __syncwarp(); // all lanes know where the row stands

@@ -18,8 +18,8 @@ constexpr int kMostWindows = 4;
 struct WideCounts {
   u32 passes, heads;
 };
-/// Of a pass of more than one row tile, what the window warp needs: as in PassShared, which the end of a kernel that stops may
-/// write while that warp has not seen it.
+/// Of a pass of more than one row tile, what the window warp needs: as in PassShared, which the end of a kernel that
+/// stops may write while that warp has not seen it.
 struct WidePlan {
   int numRows;
   WideCounts wide;
@@ -30,18 +30,19 @@ struct WidePlan {
 struct RingShared {
   StreamBegin begin;
   u64 full[kMostStages], empty[kMostStages];
-  u64 planned;        ///< completes once per pass, when runHead, numRows and the pass table are valid
-  u64 wideBegun, wideWindows; ///< the same of passes of more than one row tile, and when the window warp has done its part of it
-  u64 opened;         ///< completes once per product of such a pass that the CTA has units of: scratch is free for windows
+  u64 planned; ///< completes once per pass, when runHead, numRows and the pass table are valid
+  u64 wideBegun,
+      wideWindows; ///< the same of passes of more than one row tile, and when the window warp has done its part of it
+  u64 opened;      ///< completes once per product of such a pass that the CTA has units of: scratch is free for windows
   u64 windowFull[kMostWindows], windowEmpty[kMostWindows];
-  u32 runHead;        ///< this pass needs logits
-  u32 numRows, lent;  ///< of this pass; stages that it lends if it has several rows
-  u32 leave;          ///< flag: the resident loop ended or stopped
-  u32 stopped;        ///< flag: GridEdges::stoppedHere
+  u32 runHead;            ///< this pass needs logits
+  u32 numRows, lent;      ///< of this pass; stages that it lends if it has several rows
+  u32 leave;              ///< flag: the resident loop ended or stopped
+  u32 stopped;            ///< flag: GridEdges::stoppedHere
   u32 passes, widePasses; ///< planned so far; of these, of more than one row tile
   WidePlan wide;
   const u32 *stopFlag; ///< of the grid: every poll loop looks at it now and then
-  u32 plansRead;      ///< flag: of these, that the producer needs no more
+  u32 plansRead;       ///< flag: of these, that the producer needs no more
   /// The producer's page numbers: of the first units of attention, which come again in each layer,
   /// and of one round of a unit that has no room there.
   int pages[kPageWindows * kPageWindow + 256];
@@ -54,15 +55,17 @@ struct RingShared {
 ///
 /// A pass of several rows needs more room for its activations than one row does: the first `Lent`
 /// stages are that room, and the ring is the others. A pass begins behind them, and the producer
-/// comes to them only when it knows that the pass has one row. One of more than `Many` rows takes `WideLent`, as does one with attention
-/// in wide tiles, and the pass behind it begins behind these, for then they may still be in use.
+/// comes to them only when it knows that the pass has one row. One of more than `Many` rows takes `WideLent`, as does
+/// one with attention in wide tiles, and the pass behind it begins behind these, for then they may still be in use.
 template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent, int Many = kTileRows> struct Ring {
   static_assert(Stages <= kMostStages && Stages - WideLent >= 2 && WideLent >= Lent);
-  static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight, lent = Lent, wideLent = WideLent, many = Many;
+  static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight, lent = Lent, wideLent = WideLent,
+                       many = Many;
   char *data;
   RingShared *shared;
   int stage = 0; ///< of the next chunk
-  u32 state = 0; ///< one register: bit s is the parity of the phases of stage s for the next chunk there; from 16 on first()
+  u32 state =
+      0; ///< one register: bit s is the parity of the phases of stage s for the next chunk there; from 16 on first()
 
   /// Stages before it are lent.
   __device__ __forceinline__ int first() const { return (int)(state >> 16); }
@@ -85,7 +88,9 @@ template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent,
     stage = lentBefore;
   }
   /// Stages that a pass takes, or may take.
-  __device__ __forceinline__ static int lentTo(int rows, bool wideTiles) { return rows > Many || wideTiles ? WideLent : Lent; }
+  __device__ __forceinline__ static int lentTo(int rows, bool wideTiles) {
+    return rows > Many || wideTiles ? WideLent : Lent;
+  }
   __device__ __forceinline__ int behind(int of) const { return of + 1 == Stages ? first() : of + 1; }
   /// To the end of the pass.
   __device__ __forceinline__ void lend(int count) {
@@ -176,15 +181,15 @@ template <class R> struct Producer {
   R ring;
   __device__ static constexpr int twoThirds(int stages) { return (2 * stages + 2) / 3; }
   int soon = twoThirds(R::stages); ///< of the ring that the pass has
-  int underWay = 0;  ///< copies, at most
-  int oldest = 0;    ///< of these: its stage
-  int room = 0;      ///< empty stages from the next one on, at least
+  int underWay = 0;                ///< copies, at most
+  int oldest = 0;                  ///< of these: its stage
+  int room = 0;                    ///< empty stages from the next one on, at least
   u32 plannedParity = 0;
-  bool planned = false; ///< the pass that is being streamed
-  bool fewBefore = true; ///< the pass before was of one row tile: so may this one be
+  bool planned = false;     ///< the pass that is being streamed
+  bool fewBefore = true;    ///< the pass before was of one row tile: so may this one be
   int lentBefore = R::lent; ///< by the pass before, at least
   u32 plansRead = 0;
-  u32 windows = 0;      ///< bits: the pages of these units are at hand
+  u32 windows = 0;                                   ///< bits: the pages of these units are at hand
   int pagesSlot = -1, pagesFrom = 0, pagesCount = 0; ///< the round whose pages are at hand
   static constexpr int stageBytes = R::stageBytes;
 
@@ -233,8 +238,8 @@ template <class R> struct Producer {
     room = 1;
     if (planned && last < R::stages && all(barrierPeek(&ring.shared->empty[last], ring.lastParity(last))))
       room += farther;
-    else if (u64 *const next = &ring.shared->empty[ring.stage];
-             !all(barrierPeek(next, ring.lastParity(ring.stage))) && !await(*ring.shared, next, ring.lastParity(ring.stage)))
+    else if (u64 *const next = &ring.shared->empty[ring.stage]; !all(barrierPeek(next, ring.lastParity(ring.stage))) &&
+                                                                !await(*ring.shared, next, ring.lastParity(ring.stage)))
       return false;
     // The consumers' arrivals order their loads before what this thread does, but copies are of another proxy: without
     // this fence some came too early.
@@ -285,8 +290,8 @@ template <class R> struct Producer {
     bringNear(static_cast<const char *>(weights), bytes);
   }
 
-  /// Waits until this pass is planned. False when the kernel leaves; and once when the pass turns out to be one of more than
-  /// one row tile, whose chunks come in another order (streamSegment).
+  /// Waits until this pass is planned. False when the kernel leaves; and once when the pass turns out to be one of more
+  /// than one row tile, whose chunks come in another order (streamSegment).
   __device__ __forceinline__ bool awaitPlan() {
     if (planned)
       return true;
@@ -311,7 +316,8 @@ template <class R> struct Producer {
   /// `unit`, of which a round needs [roundFirst, roundFirst + roundCount). Where that of page 0
   /// would stand.
   template <class Pool>
-  __device__ __forceinline__ const int *pagesOf(int slot, int unit, int first, int count, int roundFirst, int roundCount) {
+  __device__ __forceinline__ const int *pagesOf(int slot, int unit, int first, int count, int roundFirst,
+                                                int roundCount) {
     if (unit < kPageWindows && count <= kPageWindow) {
       int *const window = ring.shared->pages + unit * kPageWindow;
       if (!(windows >> unit & 1))
@@ -347,9 +353,7 @@ template <class R> struct Producer {
   }
 
   /// Behind a model's body. True: the head's weights follow.
-  __device__ __forceinline__ bool headFollows() {
-    return ring.shared->runHead != 0;
-  }
+  __device__ __forceinline__ bool headFollows() { return ring.shared->runHead != 0; }
 
   /// The next pass. False when the resident loop ended: a CTA without any chunk of its own learns
   /// it here only.

@@ -5,11 +5,13 @@ namespace megalith::device {
 
 /// Stores values of K or V of one row at columns of [kvHeads * headDim].
 template <class Pool> struct KvRows {
-  u16 *cache;       ///< of the present layer
+  u16 *cache; ///< of the present layer
   const PassShared *pass;
   __device__ __forceinline__ KvRows(char *cache, int layer, const PassShared &pass)
       : cache(reinterpret_cast<u16 *>(cache) + pageAddress<Pool>(layer, 0, 0, 0)), pass(&pass) {}
-  __device__ __forceinline__ long long at(int row, int col) const { return pass->kv[row].element + columnAddress<Pool>(col); }
+  __device__ __forceinline__ long long at(int row, int col) const {
+    return pass->kv[row].element + columnAddress<Pool>(col);
+  }
   __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {
     if (c1 == c0 + 1) {
       *reinterpret_cast<u32 *>(cache + at(row, c0)) = packBf16(f.v[0], f.v[1]);
@@ -32,8 +34,12 @@ template <int Dim> struct Rope {
   __device__ __forceinline__ float at(int position, int col, int which) const {
     return __ldg(table + ((long long)position * (Dim / 2) + col % (Dim / 2)) * 2 + which);
   }
-  template <int N> __device__ __forceinline__ Bf16Floats<N> cosAt(int position, int col) const { return valuesAt<N, 0>(position, col); }
-  template <int N> __device__ __forceinline__ Bf16Floats<N> sinAt(int position, int col) const { return valuesAt<N, 1>(position, col); }
+  template <int N> __device__ __forceinline__ Bf16Floats<N> cosAt(int position, int col) const {
+    return valuesAt<N, 0>(position, col);
+  }
+  template <int N> __device__ __forceinline__ Bf16Floats<N> sinAt(int position, int col) const {
+    return valuesAt<N, 1>(position, col);
+  }
   template <int N, int Which> __device__ __forceinline__ Bf16Floats<N> valuesAt(int position, int col) const {
     if constexpr (N == 8 && Dim % 16 == 0) { // side by side
       const float *const first = table + ((long long)position * (Dim / 2) + col % (Dim / 2)) * 2;
@@ -113,8 +119,8 @@ template <int Columns, class Values> __device__ __forceinline__ float warpMax(Va
   return reduceLanes<true, Columns>(0, Columns, values);
 }
 
-/// A block of up to 256 columns, say a head, that a warp holds at once: lane j has columns 8j..8j+7 of it. Lanes behind the
-/// last ones do as these.
+/// A block of up to 256 columns, say a head, that a warp holds at once: lane j has columns 8j..8j+7 of it. Lanes behind
+/// the last ones do as these.
 template <int Columns> __device__ __forceinline__ int columnOfLane() {
   static_assert(Columns % 8 == 0 && Columns <= 256, "eight columns for each lane of a warp, at most");
   return min(laneId() * 8, Columns - 8);
@@ -183,7 +189,8 @@ template <class Fn> __device__ __forceinline__ void rowsOfCtas(int numRows, Fn f
 
 /// One warp of this CTA for each row; every CTA does the same rows.
 template <class Fn> __device__ __forceinline__ void everyRow(int numRows, Fn fn) {
-  for (int row = (int)threadAgain() / 32; row < numRows; row += kConsumerWarps) // the warp's number is asked for long before as well
+  for (int row = (int)threadAgain() / 32; row < numRows;
+       row += kConsumerWarps) // the warp's number is asked for long before as well
     fn(row);
 }
 

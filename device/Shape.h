@@ -36,11 +36,11 @@ constexpr int kCounterBytes = 128;
 
 /// Sizes of passes. Code for a pass comes in variants, each named by the most rows that it handles.
 enum PassSize : int {
-  kOneRow = 1,        ///< one row: activations stay in registers as far as they can, and no edge waits for operands
-  kHalfTileRows = 8,  ///< no variant of its own: up to so many rows fill half of a row tile
-  kTileRows = 16,     ///< several rows, 2 to 16: one row tile, which is operand A of an mma step
-  kMaxRows = 128,     ///< many rows, 17 to 128: more than one row tile. A wide tile of attention is of such a pass
-  kUnitEnd = 129,     ///< no size: the variant of a product's function that ends a unit of a pass of many rows
+  kOneRow = 1,       ///< one row: activations stay in registers as far as they can, and no edge waits for operands
+  kHalfTileRows = 8, ///< no variant of its own: up to so many rows fill half of a row tile
+  kTileRows = 16,    ///< several rows, 2 to 16: one row tile, which is operand A of an mma step
+  kMaxRows = 128,    ///< many rows, 17 to 128: more than one row tile. A wide tile of attention is of such a pass
+  kUnitEnd = 129,    ///< no size: the variant of a product's function that ends a unit of a pass of many rows
 };
 static_assert(kHalfTileRows * 2 == kTileRows && kUnitEnd == kMaxRows + 1);
 
@@ -66,7 +66,9 @@ constexpr int kMostTiles = 2;
 constexpr int kMostChunkBlocks = 4;
 
 MEGALITH_SHAPE long long paddedColumns(long long columns) { return roundUp(columns, kColumnsOfWarps); }
-MEGALITH_SHAPE long long chunkBytes(long long group, long long chunkBlocks) { return group * chunkBlocks * kBlockBytes; }
+MEGALITH_SHAPE long long chunkBytes(long long group, long long chunkBlocks) {
+  return group * chunkBlocks * kBlockBytes;
+}
 MEGALITH_SHAPE long long matrixBytes(long long groups, long long blocks, long long group) {
   return groups * blocks * group * kBlockBytes;
 }
@@ -135,8 +137,8 @@ struct Attention {
   MEGALITH_SHAPE long long headsOfTile() const { return group() < kTilePairs ? group() : kTilePairs; }
   MEGALITH_SHAPE long long slices() const { return ceilDiv(group(), headsOfTile()); } ///< of a group's heads
   MEGALITH_SHAPE long long tilesOfRows() const { return kvHeads * slices(); }         ///< that the same rows make
-  MEGALITH_SHAPE long long keyPieces() const { return ceilDiv(dim, 32ll); }  ///< of 32 dims, 8 to a lane
-  MEGALITH_SHAPE long long valueSlabs() const { return ceilDiv(dim, 64ll); } ///< of 64 dims, 8 to a lane
+  MEGALITH_SHAPE long long keyPieces() const { return ceilDiv(dim, 32ll); }           ///< of 32 dims, 8 to a lane
+  MEGALITH_SHAPE long long valueSlabs() const { return ceilDiv(dim, 64ll); }          ///< of 64 dims, 8 to a lane
   MEGALITH_SHAPE long long rowBytes() const { return 2 * dim; }
   /// Blocks of keys that a lane has in registers.
   MEGALITH_SHAPE long long batch() const { return dim <= 64 ? 4 : dim <= 128 ? 2 : 1; }
@@ -156,7 +158,9 @@ struct Attention {
   // row they are those of all pairs and dims and of two rounds, where that is not much.
   static constexpr int outputStride = 64;
   MEGALITH_SHAPE long long queryStride() const { return keyPieces() * 64 + (keyPieces() % 2 ? 0 : 64); }
-  MEGALITH_SHAPE long long outputsOfRow() const { return kConsumerWarps * headsOfTile() * outputStride; } ///< floats of 64 dims
+  MEGALITH_SHAPE long long outputsOfRow() const {
+    return kConsumerWarps * headsOfTile() * outputStride;
+  } ///< floats of 64 dims
   MEGALITH_SHAPE long long outputsOfRound() const { return valueSlabs() * outputsOfRow(); }
   /// Of one row the leaves of a round are added up beside the scores of the next one.
   MEGALITH_SHAPE bool deferred() const { return headsOfTile() <= 8 && 2 * outputsOfRound() * 4 <= 20480; }
@@ -186,7 +190,9 @@ struct Attention {
   MEGALITH_SHAPE long long scratchBytes(long long rows) const { return larger(scratch(rows).end, nodeBytes()); }
 
   /// Units of a pass, at most; and bytes of the partial sums of one: o, m and z of each pair, in words with a tag.
-  MEGALITH_SHAPE long long mostUnits(long long rows, long long ctas) const { return kSplitUnits * ctas + rows * tilesOfRows(); }
+  MEGALITH_SHAPE long long mostUnits(long long rows, long long ctas) const {
+    return kSplitUnits * ctas + rows * tilesOfRows();
+  }
   MEGALITH_SHAPE long long unitBytes() const { return 8 * kTilePairs * (dim + 2); }
 };
 
@@ -218,7 +224,9 @@ struct WideAttention {
     return keys >= kBlockKeys && kRound / keys <= left;
   }
   /// Levels above rounds that its ranges may have.
-  MEGALITH_SHAPE long long levels(long long room) const { return of.valueSlabs() == 1 && room >= leastBytes() + stateBytes; }
+  MEGALITH_SHAPE long long levels(long long room) const {
+    return of.valueSlabs() == 1 && room >= leastBytes() + stateBytes;
+  }
   MEGALITH_SHAPE long long unitBytes() const { return of.valueSlabs() * words * kConsumerThreads * 16; }
 };
 

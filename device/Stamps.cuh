@@ -14,7 +14,9 @@ __device__ __forceinline__ void stampWord(const GridEdges &grid, int word, u64 t
     p.stamps[((long long)(grid.tick % p.stampTicks) * gridDim.x + blockIdx.x) * p.stampWords + word] = time;
 }
 
-__device__ __forceinline__ void stampBegin(const GridEdges &grid, int event) { stampWord(grid, 2 * event, nanoseconds()); }
+__device__ __forceinline__ void stampBegin(const GridEdges &grid, int event) {
+  stampWord(grid, 2 * event, nanoseconds());
+}
 
 /// All consumer threads: what ends is the work of the whole CTA.
 __device__ __forceinline__ void stampEnd(const GridEdges &grid, int event) {

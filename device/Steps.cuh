@@ -13,12 +13,13 @@ struct StreamStep {
   int chunkBytes;               ///< 0: keys and values; of a vector all of it
   int chunks;                   ///< of a group; 0: a vector
   int groups, descending;
-  int firstCta;                 ///< of those that have groups
+  int firstCta;                ///< of those that have groups
   int unitParts, firstUnitCta; ///< of passes of more than one row tile, see WideProduct.cuh
 };
 template <class M> __device__ constexpr StreamStep matrixStep(bool inLayers) {
-  StreamStep step = {M::offset, inLayers ? M::layerBytes : 0, chunkBytes<M>(), chunksPerGroup<M>(), M::groups,
-                     M::descending, M::firstCta};
+  StreamStep step = {
+      M::offset,  inLayers ? M::layerBytes : 0, chunkBytes<M>(), chunksPerGroup<M>(), M::groups, M::descending,
+      M::firstCta};
   if constexpr (requires { M::unitParts; }) {
     step.unitParts = M::unitParts;
     step.firstUnitCta = M::firstUnitCta;
@@ -58,12 +59,12 @@ __device__ __forceinline__ int firstGroup(const StreamStep &step) {
   return number < 0 ? step.groups : number;
 }
 
-/// Chunks that a CTA asks for while it waits for a pass's plan, and has no stage for: the memory would rest then. More of
-/// them would come no sooner than the ring asks for them, and delay the words that control waits for.
+/// Chunks that a CTA asks for while it waits for a pass's plan, and has no stage for: the memory would rest then. More
+/// of them would come no sooner than the ring asks for them, and delay the words that control waits for.
 constexpr int kChunksAhead = 8;
 
-/// Of this CTA's chunks there, asks for those behind the first `skip` to be in the L2 cache soon: some of the first layer
-/// only.
+/// Of this CTA's chunks there, asks for those behind the first `skip` to be in the L2 cache soon: some of the first
+/// layer only.
 __device__ __noinline__ void bringAhead(const StreamBegin &begin, int skip) {
   assumeShared(&begin);
   int left = kChunksAhead;

@@ -21,8 +21,8 @@ __device__ __forceinline__ void startStream(RingShared &shared, const StreamStep
 }
 
 /// Producer: a segment's steps, of which [first, end) are done `layers` times. One loop for all
-/// matrices, and its state in registers: an edge is as long as it takes to ask for the next chunks. False when the kernel
-/// leaves.
+/// matrices, and its state in registers: an edge is as long as it takes to ask for the next chunks. False when the
+/// kernel leaves.
 template <class P, class Kv>
 __device__ __forceinline__ bool streamSteps(P &home, const StreamStep *steps, int count, int first, int end, int layers,
                                             const char *stream, Kv kv) {
@@ -70,7 +70,7 @@ struct StreamPlace {
   int layer;
   int unit, part;
   u32 use;
-  char *sums;  ///< where those of an eighth go
+  char *sums; ///< where those of an eighth go
 };
 
 /// The layer that a pass is in. Of more than one row it stands in shared memory `S`, see StreamPlace.
@@ -81,7 +81,9 @@ template <int Rows, class S> struct Layer {
   __device__ __forceinline__ void operator++() { set(*this + 1); }
 
 private:
-  __device__ __forceinline__ static StreamPlace &place() { return reinterpret_cast<S *>(dynamicShared())->places[threadAgain() / 32]; }
+  __device__ __forceinline__ static StreamPlace &place() {
+    return reinterpret_cast<S *>(dynamicShared())->places[threadAgain() / 32];
+  }
   __device__ __forceinline__ void set(int layer) {
     if constexpr (Rows > kOneRow) {
       __syncwarp();
@@ -102,7 +104,7 @@ template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
   using Ring = R;
   static constexpr int wideRows = WideRows;
   R ring;
-  float *scratch;   ///< shared: two buffers of sums, and operands; attention
+  float *scratch; ///< shared: two buffers of sums, and operands; attention
   StreamPlace *home;
   int buffer;
 
@@ -113,7 +115,9 @@ template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
     return ScratchBytes + (rows > 1 ? R::lent * R::stageBytes : 0) - sumBytes(rows);
   }
   /// Of a pass of more than one row tile: for all that a product of so many rows needs, or attention in wide tiles.
-  __device__ static constexpr int wideBytes(int rows = kMaxRows) { return ScratchBytes + (rows > R::many ? R::wideLent : R::lent) * R::stageBytes; }
+  __device__ static constexpr int wideBytes(int rows = kMaxRows) {
+    return ScratchBytes + (rows > R::many ? R::wideLent : R::lent) * R::stageBytes;
+  }
   /// Those of this warp.
   template <int Rows> __device__ __forceinline__ char *operands() const {
     return reinterpret_cast<char *>(scratch + 2 * kConsumerWarps * sumFloats(Rows)) +
@@ -135,7 +139,7 @@ template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
     ring.beginPass(lentBefore);
     if (numRows > kOneRow)
       ring.lend(R::lent); // of many rows more: dropAhead
-    __syncwarp(); // lanes may still read where the warp stood
+    __syncwarp();         // lanes may still read where the warp stood
     keep();
   }
 
@@ -165,7 +169,9 @@ template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
         barrierArrive(&ring.shared->empty[ring.before(back)]);
   }
   /// The chunk that came `count` chunks ago.
-  __device__ __forceinline__ const char *earlier(int count) const { return ring.data + ring.before(count) * R::stageBytes; }
+  __device__ __forceinline__ const char *earlier(int count) const {
+    return ring.data + ring.before(count) * R::stageBytes;
+  }
   /// Releases that one alone.
   __device__ __forceinline__ void releaseEarlier(int count) {
     __syncwarp();

@@ -22,7 +22,9 @@ __device__ __forceinline__ u32 hash32(u32 x) {
 
 /// The kernel's parameters, at the beginning of each CTA's shared memory: at hand, where constants that no
 /// code has used for a while are not.
-__device__ __forceinline__ abi::LaunchParams &paramsOfCta() { return *reinterpret_cast<abi::LaunchParams *>(dynamicShared()); }
+__device__ __forceinline__ abi::LaunchParams &paramsOfCta() {
+  return *reinterpret_cast<abi::LaunchParams *>(dynamicShared());
+}
 
 /// A test hook: lets other CTAs run ahead by up to 8 us.
 __device__ __forceinline__ void delayCta(const abi::LaunchParams &p, u32 number) {
@@ -41,9 +43,7 @@ struct GridEdges {
   int tick = 0;
 
   /// True when some CTA asked all to leave.
-  __device__ bool stopRequested() const {
-    return loadRelaxed(params->sync + kStopFlag) != 0;
-  }
+  __device__ bool stopRequested() const { return loadRelaxed(params->sync + kStopFlag) != 0; }
 
   /// Records why the kernel stops, once, and asks every CTA to leave.
   __device__ void requestStop(int code, int edge) const {

@@ -40,8 +40,8 @@ template <int N> __device__ __forceinline__ Floats<N> splat(float s) {
 
 /// Each is a bf16.
 template <int N> struct Bf16Floats : Floats<N> {};
-/// What rounding gave: it may be packed as it is for the CTA's own use. (What crosses to other CTAs is rounded again, for a NaN may be any,
-/// and two in a word must not be all ones: Exchange.cuh.)
+/// What rounding gave: it may be packed as it is for the CTA's own use. (What crosses to other CTAs is rounded again,
+/// for a NaN may be any, and two in a word must not be all ones: Exchange.cuh.)
 template <int N> struct RoundedFloats : Bf16Floats<N> {};
 
 /// Values 2i and 2i + 1 in a word. The compiler sees that this undoes bf16Low and bf16High.
@@ -62,19 +62,15 @@ template <class Values, class WordAt> __device__ __forceinline__ Values fromWord
 
 // Every operation is rounded once: contraction would change the bits from one
 // fusion to another.
-#define MEGALITH_BINARY(Name, Expr)                                                                \
-  template <int N> __device__ __forceinline__ Floats<N> Name(Floats<N> a, Floats<N> b) {           \
-    return mapFloats<N>([&](int i) {                                                               \
-      const float x = a.v[i], y = b.v[i];                                                          \
-      return Expr;                                                                                 \
-    });                                                                                            \
-  }                                                                                                \
-  template <int N> __device__ __forceinline__ Floats<N> Name(Floats<N> a, float b) {               \
-    return Name(a, splat<N>(b));                                                                   \
-  }                                                                                                \
-  template <int N> __device__ __forceinline__ Floats<N> Name(float a, Floats<N> b) {               \
-    return Name(splat<N>(a), b);                                                                   \
-  }                                                                                                \
+#define MEGALITH_BINARY(Name, Expr)                                                                                    \
+  template <int N> __device__ __forceinline__ Floats<N> Name(Floats<N> a, Floats<N> b) {                               \
+    return mapFloats<N>([&](int i) {                                                                                   \
+      const float x = a.v[i], y = b.v[i];                                                                              \
+      return Expr;                                                                                                     \
+    });                                                                                                                \
+  }                                                                                                                    \
+  template <int N> __device__ __forceinline__ Floats<N> Name(Floats<N> a, float b) { return Name(a, splat<N>(b)); }    \
+  template <int N> __device__ __forceinline__ Floats<N> Name(float a, Floats<N> b) { return Name(splat<N>(a), b); }    \
   __device__ __forceinline__ float Name(float x, float y) { return Expr; }
 MEGALITH_BINARY(add, __fadd_rn(x, y))
 MEGALITH_BINARY(sub, __fsub_rn(x, y))
@@ -97,10 +93,10 @@ MEGALITH_BINARY(maximum, fmaxf(x, y))
 MEGALITH_BINARY(minimum, fminf(x, y))
 #undef MEGALITH_BINARY
 
-#define MEGALITH_UNARY(Name, Expr)                                                                 \
-  __device__ __forceinline__ float Name(float x) { return Expr; }                                  \
-  template <int N> __device__ __forceinline__ Floats<N> Name(Floats<N> a) {                        \
-    return mapFloats<N>([&](int i) { return Name(a.v[i]); });                                      \
+#define MEGALITH_UNARY(Name, Expr)                                                                                     \
+  __device__ __forceinline__ float Name(float x) { return Expr; }                                                      \
+  template <int N> __device__ __forceinline__ Floats<N> Name(Floats<N> a) {                                            \
+    return mapFloats<N>([&](int i) { return Name(a.v[i]); });                                                          \
   }
 MEGALITH_UNARY(neg, -x)
 MEGALITH_UNARY(sigmoid, quotient(1.0f, __fadd_rn(1.0f, expf(-x))))
@@ -111,10 +107,11 @@ MEGALITH_UNARY(exponential, expf(x))
 MEGALITH_UNARY(hyperbolicTangent, tanhf(x))
 MEGALITH_UNARY(reciprocalSqrt, __frsqrt_rn(x))
 MEGALITH_UNARY(gelu, __fmul_rn(__fmul_rn(0.5f, x), __fadd_rn(1.0f, erff(__fmul_rn(x, 0.70710678118654752f)))))
-MEGALITH_UNARY(geluTanh,
-               __fmul_rn(__fmul_rn(0.5f, x),
-                         __fadd_rn(1.0f, tanhf(__fmul_rn(0.7978845608028654f,
-                                                         __fadd_rn(x, __fmul_rn(0.044715f, __fmul_rn(x, __fmul_rn(x, x)))))))))
+MEGALITH_UNARY(
+    geluTanh,
+    __fmul_rn(__fmul_rn(0.5f, x),
+              __fadd_rn(1.0f, tanhf(__fmul_rn(0.7978845608028654f,
+                                              __fadd_rn(x, __fmul_rn(0.044715f, __fmul_rn(x, __fmul_rn(x, x)))))))))
 #undef MEGALITH_UNARY
 
 __device__ __forceinline__ float toBf16(float x) { return roundBf16(x); }
@@ -146,10 +143,11 @@ __device__ __forceinline__ Floats<2> rotatePair(Floats<2> a) { return {{-a.v[1],
 __device__ __forceinline__ Bf16Floats<8> unpack8(Words4 w) {
   return fromWords<Bf16Floats<8>>([&](int i) { return i == 0 ? w.x : i == 1 ? w.y : i == 2 ? w.z : w.w; });
 }
-__device__ __forceinline__ Words4 pack8(RoundedFloats<8> f) { return {wordOf(f, 0), wordOf(f, 1), wordOf(f, 2), wordOf(f, 3)}; }
+__device__ __forceinline__ Words4 pack8(RoundedFloats<8> f) {
+  return {wordOf(f, 0), wordOf(f, 1), wordOf(f, 2), wordOf(f, 3)};
+}
 __device__ __forceinline__ Words4 pack8(Floats<8> f) {
-  return {packBf16(f.v[0], f.v[1]), packBf16(f.v[2], f.v[3]), packBf16(f.v[4], f.v[5]),
-          packBf16(f.v[6], f.v[7])};
+  return {packBf16(f.v[0], f.v[1]), packBf16(f.v[2], f.v[3]), packBf16(f.v[4], f.v[5]), packBf16(f.v[6], f.v[7])};
 }
 
 /// `words` with the columns from k on replaced by zero: padding may hold anything.
@@ -181,12 +179,8 @@ template <int Columns> struct WeightRows {
 /// A weight vector [Length] that repeats every Length columns.
 template <int Length> struct WeightVector {
   const u16 *base;
-  __device__ __forceinline__ Floats<1> load(int col) const {
-    return {{bf16ToFloat(__ldg(base + col % Length))}};
-  }
-  __device__ __forceinline__ Floats<2> loadPair(int c0, int c1) const {
-    return {{load(c0).v[0], load(c1).v[0]}};
-  }
+  __device__ __forceinline__ Floats<1> load(int col) const { return {{bf16ToFloat(__ldg(base + col % Length))}}; }
+  __device__ __forceinline__ Floats<2> loadPair(int c0, int c1) const { return {{load(c0).v[0], load(c1).v[0]}}; }
   /// Eight columns, as they are; Length is a multiple of 8.
   __device__ __forceinline__ Words4 words(int col) const { return loadConstWords(base + col % Length); }
   __device__ __forceinline__ Bf16Floats<8> load8(int col) const {

@@ -1,28 +1,27 @@
 //===- WideAttention.cuh - attention of many rows of a slot ---------------===//
 //
-// In a pass of more than one row tile in which some slot has several rows (a prompt's, mostly) a tile may be up to 128 pairs
-// of a row and a query head, 16 to each warp: where planRanges expects that to take less time, and there is room. Keys and
-// values of a round of 256 positions come to shared memory once for all of them, as fragments of the mma steps, and a warp
-// goes through the round alone: it looks for the maxima of its pairs first, and then takes leaf after leaf of keys once
-// more, for their weights, and of values.
+// In a pass of more than one row tile in which some slot has several rows (a prompt's, mostly) a tile may be up to 128
+// pairs of a row and a query head, 16 to each warp: where planRanges expects that to take less time, and there is room.
+// Keys and values of a round of 256 positions come to shared memory once for all of them, as fragments of the mma
+// steps, and a warp goes through the round alone: it looks for the maxima of its pairs first, and then takes leaf after
+// leaf of keys once more, for their weights, and of values.
 //
 // The pairs are the 16 rows of operand A here, keys and dims of the values the columns of B: each mma step has the same
 // keys, or dims, in the same places as in Attention.cuh, so the sum tree is the same one, and with it the bits.
 //
-// Of heads of more than 64 dims a warp takes 64 dims of the values at a time, and computes the weights anew for each: the sums of all
-// dims would leave it no registers.
+// Of heads of more than 64 dims a warp takes 64 dims of the values at a time, and computes the weights anew for each:
+// the sums of all dims would leave it no registers.
 //
-// A unit is a range of one round, or of eight where a head has no more than 64 dims and shared memory has room for a thread's sums of
-// the rounds before. The parts
-// of a tile's ranges, of a single one, too, cross as words of 16 bytes: two dims, m (of even words) or z (of odd ones), and
-// the number of the pass and the layer.
+// A unit is a range of one round, or of eight where a head has no more than 64 dims and shared memory has room for a
+// thread's sums of the rounds before. The parts of a tile's ranges, of a single one, too, cross as words of 16 bytes:
+// two dims, m (of even words) or z (of odd ones), and the number of the pass and the layer.
 //===----------------------------------------------------------------------===//
 #pragma once
 
 namespace megalith::device {
 
-/// How attention `A` is cut for many rows. `C`: the Consumer, whose scratch has room for the keys of a round and for the
-/// values of some of its leaves.
+/// How attention `A` is cut for many rows. `C`: the Consumer, whose scratch has room for the keys of a round and for
+/// the values of some of its leaves.
 template <class A, class C> struct WideTile {
   using S = AttentionShape<A>;
   static constexpr shape::WideAttention numbers = {S::numbers};
@@ -30,22 +29,25 @@ template <class A, class C> struct WideTile {
   static_assert(numbers.fits(C::wideBytes(), C::Ring::stageBytes, C::Ring::stages - C::Ring::wideLent),
                 "of a long head, or in a short ring, attention of many rows is not planned");
   static constexpr int keyBytes = (int)numbers.keyBytes(); ///< [eight keys][32 dims][lane]
-  static constexpr int slabs = S::valueSlabs; ///< of 64 dims, one after the other
-  static constexpr int leafBytes = numbers.leafBytes; ///< of a slab: [step 2][two columns of B, of eight][lane]
-  static constexpr int outputs = numbers.outputs; ///< of a thread, of each of its two pairs: dims 16t to 16t + 15 of a slab
+  static constexpr int slabs = S::valueSlabs;              ///< of 64 dims, one after the other
+  static constexpr int leafBytes = numbers.leafBytes;      ///< of a slab: [step 2][two columns of B, of eight][lane]
+  static constexpr int outputs =
+      numbers.outputs; ///< of a thread, of each of its two pairs: dims 16t to 16t + 15 of a slab
   /// Of a unit of several rounds: what a thread has of the rounds before for each pair, in words of 16 bytes.
   static constexpr int kept = numbers.kept, stateBytes = A::wideLevels > 0 ? numbers.stateBytes : 0;
   static_assert(slabs == 1 || stateBytes == 0, "of a longer head a unit is one round");
   static constexpr int room = C::wideBytes() - keyBytes - numbers.spoiledBytes - stateBytes;
   static constexpr int leaves = room >= 8 * leafBytes ? 8 : room >= 4 * leafBytes ? 4 : room >= 2 * leafBytes ? 2 : 1;
   static_assert(room >= leafBytes, "room for keys and values as fragments");
-  static constexpr int begin = keyBytes + leaves * leafBytes + numbers.spoiledBytes; ///< of what is kept of the rounds before
+  static constexpr int begin =
+      keyBytes + leaves * leafBytes + numbers.spoiledBytes; ///< of what is kept of the rounds before
 };
 
 /// Words of a lane in a unit's parts, of a slab.
 constexpr int kWideWords = shape::WideAttention::words;
 /// The lane's word number `word`: those of a warp's lanes stand side by side.
-template <class A> __device__ __forceinline__ Words4 *wideWord(const GridEdges &grid, long long unit, int warp, int word) {
+template <class A>
+__device__ __forceinline__ Words4 *wideWord(const GridEdges &grid, long long unit, int warp, int word) {
   Words4 *const words = reinterpret_cast<Words4 *>(grid.params->tagged + A::wideSums);
   return words + ((unit * kConsumerWarps + warp) * (kWideWords * AttentionShape<A>::valueSlabs) + word) * 32 + laneId();
 }
@@ -53,7 +55,8 @@ template <class A> __device__ __forceinline__ u32 wideTag(const PassShared &pass
   return pass.number * A::layers + layer + 1;
 }
 
-/// Behind attendWide: puts the ranges of tiles together. A lane takes four dims of a pair that a lane of the same number had.
+/// Behind attendWide: puts the ranges of tiles together. A lane takes four dims of a pair that a lane of the same
+/// number had.
 template <class A, class Out>
 __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const PassShared &pass, int layer, Out out) {
   assumeShared(&grid);
@@ -64,12 +67,15 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
   const int g = laneId() >> 2, t = laneId() & 3;
   int item = unitsFrom() * kConsumerWarps + warpId(); // of a warp
   for (int group = 0; group < pass.attention.groups; ++group) {
-    const int before = group ? pass.attention.rangesUpto[group - 1] : 0, ranges = pass.attention.rangesUpto[group] - before;
-    const int firstRow = pass.attention.groupFirst[group], pairs = (pass.attention.groupFirst[group + 1] - firstRow) * S::headsOfTile;
+    const int before = group ? pass.attention.rangesUpto[group - 1] : 0,
+              ranges = pass.attention.rangesUpto[group] - before;
+    const int firstRow = pass.attention.groupFirst[group],
+              pairs = (pass.attention.groupFirst[group + 1] - firstRow) * S::headsOfTile;
 #pragma unroll 1
     for (; item < S::tilesOfRows * perTile; item += gridDim.x * kConsumerWarps) {
       const int tile = item / perTile, warp = item % perTile / perWarp, words = item % perWarp * 2; // and the next
-      const int pair = 16 * warp + words % kWideWords / 8 * 8 + g, dims = words / kWideWords * 64 + 16 * t + words % 8 * 2;
+      const int pair = 16 * warp + words % kWideWords / 8 * 8 + g,
+                dims = words / kWideWords * 64 + 16 * t + words % 8 * 2;
       const int head = tile / S::slices * S::group + tile % S::slices * S::headsOfTile + pair % S::headsOfTile;
       if (pair >= pairs || head >= (tile / S::slices + 1) * S::group || dims >= S::dim)
         continue;
@@ -120,20 +126,22 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
 
 constexpr int kNoPosition = 0x7fffffff;
 
-/// Values of leaves [leaf, leaf + W::leaves), counted from slab to slab, of the round that begins at position `first`, from chunks, of which
-/// `chunk` is the first, and from the pass's own rows, of which `own` begins with the one at `ownFrom`: a warp takes one of a leaf's
-/// two steps at a time. A row must not get 0 * infinity from a later row of its slot: in eights that end behind `ownFrom` such
-/// values become zeros, and the rows that see them get NaN in these dims. The lowest of these positions that the warp has seen, or
-/// kNoPosition. Out of line: it needs few of the registers that the sums leave.
+/// Values of leaves [leaf, leaf + W::leaves), counted from slab to slab, of the round that begins at position `first`,
+/// from chunks, of which `chunk` is the first, and from the pass's own rows, of which `own` begins with the one at
+/// `ownFrom`: a warp takes one of a leaf's two steps at a time. A row must not get 0 * infinity from a later row of its
+/// slot: in eights that end behind `ownFrom` such values become zeros, and the rows that see them get NaN in these
+/// dims. The lowest of these positions that the warp has seen, or kNoPosition. Out of line: it needs few of the
+/// registers that the sums leave.
 template <class A, class C, class Rows>
-__device__ __noinline__ int bringWideValues(char *to, const char *chunk, const char *ringEnd, int ringBytes, Rows own, int first,
-                                            int ownFrom, int last, int leaf) {
+__device__ __noinline__ int bringWideValues(char *to, const char *chunk, const char *ringEnd, int ringBytes, Rows own,
+                                            int first, int ownFrom, int last, int leaf) {
   assumeShared(to);
   assumeShared(chunk);
   using S = AttentionShape<A>;
   using W = WideTile<A, C>;
   constexpr int items = 2 * W::leaves;
-  const int lane = laneId(), g = lane >> 2, t = lane & 3, dims = (W::slabs > 1 ? leaf / kConsumerWarps * 64 : 0) + 8 * g;
+  const int lane = laneId(), g = lane >> 2, t = lane & 3,
+            dims = (W::slabs > 1 ? leaf / kConsumerWarps * 64 : 0) + 8 * g;
   const auto rowOf = [&](int key) { // chunks follow each other, around the end of the ring
     const char *const at = chunk + key / W::keys * C::Ring::stageBytes;
     return (at < ringEnd ? at : at - ringBytes) + key % W::keys * S::rowBytes;
@@ -143,7 +151,7 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
   for (int item = warpId(); item < items; item += kConsumerWarps) {
     const int ofLeaf = item / 2, step = item % 2;                        // of two blocks of 64 keys
     const int eight = 128 * step + 8 * (leaf % kConsumerWarps + ofLeaf); // of the first block
-    Words4 v[2][2] = {}; // keys 2t and 2t + 1 of both
+    Words4 v[2][2] = {};                                                 // keys 2t and 2t + 1 of both
     if (dims < S::dim) {
       if (first + eight + 64 + 8 <= ownFrom) {
 #pragma unroll
@@ -193,9 +201,9 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
   return bad;
 }
 
-/// A CTA's attention in wide tiles of one layer: it goes through its units round by round. All of it is in line: what the
-/// members hold stays in registers. So no member is an array. Few registers are left beside the sums: what is at hand in
-/// shared memory is looked up where it is needed.
+/// A CTA's attention in wide tiles of one layer: it goes through its units round by round. All of it is in line: what
+/// the members hold stays in registers. So no member is an array. Few registers are left beside the sums: what is at
+/// hand in shared memory is looked up where it is needed.
 template <class A, class C, class Own, class Query> struct WideUnits {
   using S = AttentionShape<A>;
   using W = WideTile<A, C>;
@@ -311,8 +319,8 @@ template <class A, class C, class Own, class Query> struct WideUnits {
     ownValues.base = own.values.at(at.ownRow, at.kvHead * D);
     const char *const ringEnd = consumer.ring.data + C::Ring::stages * C::Ring::stageBytes;
     const int ringBytes = (C::Ring::stages - consumer.ring.first()) * C::Ring::stageBytes;
-    const int bad = bringWideValues<A, C>(scratch + W::keyBytes, consumer.earlier(held), ringEnd, ringBytes, ownValues, first,
-                                          at.ownFrom, last, slab * kConsumerWarps + leaf);
+    const int bad = bringWideValues<A, C>(scratch + W::keyBytes, consumer.earlier(held), ringEnd, ringBytes, ownValues,
+                                          first, at.ownFrom, last, slab * kConsumerWarps + leaf);
     if (lane == 0)
       spoiled[warp] = leaf > 0 ? min(bad, spoiled[warp]) : bad;
     if (leaf + W::leaves == kConsumerWarps && slab + 1 == W::slabs)
@@ -341,7 +349,8 @@ template <class A, class C, class Own, class Query> struct WideUnits {
   // --- scores
 
   /// Of keys 2t and 2t + 1 of two eights, which are `step` apart: of the first pair, of the second.
-  __device__ __forceinline__ void scores(const Queries &a, const int (&seen)[2], int eight, int step, float (&s)[2][4]) const {
+  __device__ __forceinline__ void scores(const Queries &a, const int (&seen)[2], int eight, int step,
+                                         float (&s)[2][4]) const {
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       s[0][e] = s[1][e] = 0.0f;
@@ -368,7 +377,8 @@ template <class A, class C, class Own, class Query> struct WideUnits {
         if (first + 8 * (eight + n * step) + 2 * t + e % 2 >= seen[e / 2])
           s[n][e] = nothing;
   }
-  __device__ __forceinline__ void findMaxima(const Queries &a, const int (&seen)[2], Sums &sum, float (&most)[2]) const {
+  __device__ __forceinline__ void findMaxima(const Queries &a, const int (&seen)[2], Sums &sum,
+                                             float (&most)[2]) const {
     const int eights = min(S::round / 8, (last - first) / 8 + 1);
 #pragma unroll 1
     for (int eight = 0; eight < eights; eight += 2) {
@@ -391,7 +401,8 @@ template <class A, class C, class Own, class Query> struct WideUnits {
 
   // --- weights and values
 
-  __device__ __forceinline__ void addLeaf(const Queries &a, const int (&seen)[2], const float (&most)[2], int leaf, Sums &sum) const {
+  __device__ __forceinline__ void addLeaf(const Queries &a, const int (&seen)[2], const float (&most)[2], int leaf,
+                                          Sums &sum) const {
     u32 weight[4][2];   // p = exp(s - m) as A: [block of 64][pair]
     float z[2][2] = {}; // of keys 2t and 2t + 1
 #pragma unroll
@@ -457,7 +468,8 @@ template <class A, class C, class Own, class Query> struct WideUnits {
     for (int h = 0; h < 2; ++h) {
       const float ofRound = sum[h].m;
       if constexpr (W::stateBytes > 0) {
-        Float4 *const kept = reinterpret_cast<Float4 *>(scratch + W::begin) + h * W::kept * kConsumerThreads + threadIdx.x;
+        Float4 *const kept =
+            reinterpret_cast<Float4 *>(scratch + W::begin) + h * W::kept * kConsumerThreads + threadIdx.x;
         Soft<W::outputs> unit;
         if (!fresh) {
           unit.m = kept[0].x;
@@ -491,11 +503,11 @@ template <class A, class C, class Own, class Query> struct WideUnits {
   }
 };
 
-/// As attend(), where the pass has wideTiles, up to the parts: mergeWide follows. `A::wideSums`: byte of the tagged words where
-/// the parts begin.
+/// As attend(), where the pass has wideTiles, up to the parts: mergeWide follows. `A::wideSums`: byte of the tagged
+/// words where the parts begin.
 template <class A, class C, class Own, class Query>
-__device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShared &pass, int layer, float scale, C consumer,
-                                           Own own, Query query) {
+__device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShared &pass, int layer, float scale,
+                                           C consumer, Own own, Query query) {
   WideUnits<A, C, Own, Query> units{grid, pass, layer, scale, consumer, own, query};
   units.run();
   consumerSync(); // the next phase's operands come where the scratch is

@@ -2,9 +2,10 @@
 //
 // With more than 16 rows it is the activations that a CTA reads most of: were they brought for each group of tiles,
 // they would cross from the L2 cache as often as there are groups. So in such a pass a CTA takes the groups by
-// eights: the activations come once for all of them, in windows of columns (Windows.cuh). The weights are operand A here, 16
-// rows to a warp, the activations B; a warp goes through an eighth of the columns after the other, in the order of the sum tree
-// (Matrices.cuh). Where there is `wgmma` four warps together take B out of shared memory as it is.
+// eights: the activations come once for all of them, in windows of columns (Windows.cuh). The weights are operand A
+// here, 16 rows to a warp, the activations B; a warp goes through an eighth of the columns after the other, in the
+// order of the sum tree (Matrices.cuh). Where there is `wgmma` four warps together take B out of shared memory as it
+// is.
 //
 // A matrix with too few such sets of eight groups is cut by its columns as well. What a CTA does in one go is a unit:
 //
@@ -52,7 +53,8 @@ __device__ __forceinline__ bool streamUnits(P &producer, const StreamStep &step,
             producer.copy(target, source, piece);
         } else {
 #pragma unroll 1
-          for (int i = 0; i < kParts; ++i, target += piece, source += i < groups ? toNext : 0) // for a group that is missing the last one
+          for (int i = 0; i < kParts;
+               ++i, target += piece, source += i < groups ? toNext : 0) // for a group that is missing the last one
             producer.copy(target, source, piece);
         }
         producer.close();
@@ -121,7 +123,8 @@ template <class C> __device__ __forceinline__ void dropAhead(C consumer, int chu
   consumer.keep();
 }
 
-/// Of lane 4i + j, of 16 weight rows and 8 rows of the pass: of weight row i rows 2j and 2j + 1 of the pass, and the same of weight row i + 8.
+/// Of lane 4i + j, of 16 weight rows and 8 rows of the pass: of weight row i rows 2j and 2j + 1 of the pass, and the
+/// same of weight row i + 8.
 struct alignas(16) TileSums {
   float v[4];
 };
@@ -135,16 +138,18 @@ __device__ __forceinline__ Float2 turned(Float2 of) {
 /// The kernel stops, and a wait of this CTA may have ended early. What it waited for may not be there.
 __device__ __forceinline__ bool stops(const GridEdges &grid) { return loadFlag(grid.stoppedHere) != 0; }
 
-/// Thread i looks after unit number i of the CTA. The counter of its set, which counts the set's units in each use: once
-/// when they have stored their sums, and once when they have read those of their group. Null: there is no such unit.
+/// Thread i looks after unit number i of the CTA. The counter of its set, which counts the set's units in each use:
+/// once when they have stored their sums, and once when they have read those of their group. Null: there is no such
+/// unit.
 template <class M> __device__ __forceinline__ u32 *counterOfThread(const abi::LaunchParams &p) {
   const int unit = firstUnit(M::firstUnitCta) + (int)threadIdx.x * (int)gridDim.x;
-  return unit < unitsOf(M::groups, M::unitParts) ? reinterpret_cast<u32 *>(p.tagged + M::partsDone) + unit / kParts : nullptr;
+  return unit < unitsOf(M::groups, M::unitParts) ? reinterpret_cast<u32 *>(p.tagged + M::partsDone) + unit / kParts
+                                                 : nullptr;
 }
 
-/// How the eight consumer warps share out a unit: 16 weight rows to each of four warps, which begin at a multiple of four. Of groups
-/// with two tiles the other four take the rest of the unit's weights, and all take all rows of a window; of groups with one the
-/// other four take the other half of the rows.
+/// How the eight consumer warps share out a unit: 16 weight rows to each of four warps, which begin at a multiple of
+/// four. Of groups with two tiles the other four take the rest of the unit's weights, and all take all rows of a
+/// window; of groups with one the other four take the other half of the rows.
 template <int Group> struct UnitShare {
   static_assert(Group == 1 || Group == 2);
   static constexpr int strips = 4 * Group; ///< of 16 weight rows
@@ -155,8 +160,9 @@ template <int Group> struct UnitShare {
   __device__ static constexpr int eights(int steps) { return (Group == 2 ? 4 : 2) * steps; }
   __device__ static __forceinline__ int firstEight(int steps) { return Group == 2 ? 0 : warpId() / 4 * eights(steps); }
 };
-/// Sums of a unit, in shared memory, and in memory those of units of one eighth for each window of rows: [strip][eight rows][lane], of groups
-/// with one tile [strip][tile][eight rows][lane], for these are read one by one. A lane's in strip `strip`.
+/// Sums of a unit, in shared memory, and in memory those of units of one eighth for each window of rows: [strip][eight
+/// rows][lane], of groups with one tile [strip][tile][eight rows][lane], for these are read one by one. A lane's in
+/// strip `strip`.
 template <int Group> struct UnitSums {
   char *base;
   int steps, strip; ///< row steps; the strip
@@ -185,13 +191,16 @@ template <int Group> struct UnitSums {
   }
 };
 template <class M> __device__ constexpr int partBytes() { return unitPartBytes(M::group); } ///< of a unit
-template <class M, class C> __device__ __forceinline__ char *partsOf(const abi::LaunchParams &p, int unit, int firstRow) {
+template <class M, class C>
+__device__ __forceinline__ char *partsOf(const abi::LaunchParams &p, int unit, int firstRow) {
   return p.tagged + M::parts + (long long)unit * partBytes<M>() + firstRow * (UnitShare<M::group>::strips * 64);
 }
 
-/// sums += a * b: 16 weight rows of each of four warps, and rows of the pass whose cores stand at `b` and `stride` bytes behind it.
+/// sums += a * b: 16 weight rows of each of four warps, and rows of the pass whose cores stand at `b` and `stride`
+/// bytes behind it.
 template <int Eights>
-__device__ __forceinline__ void multiplyCores(float (&sums)[Eights][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b, int stride) {
+__device__ __forceinline__ void multiplyCores(float (&sums)[Eights][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b,
+                                              int stride) {
   if constexpr (kAsyncMma) {
     asyncMma(sums, a0, a1, a2, a3, b, stride);
   } else {
@@ -212,12 +221,12 @@ __device__ __noinline__ void awaitWindow(RingShared &s, int window, u32 parity) 
     }
 }
 
-/// A warp's products of one eighth of the columns, `chunks` chunks: 16 weight rows with its part of `Steps` row steps. Its sums become
-/// UnitSums where StreamPlace says, or are added to what stands there. Null: they are dropped. Out of line, and one function for all matrices: most registers are
-/// sums, so places in shared memory are to be constants, and what the caller keeps in registers is to stay out of the way.
+/// A warp's products of one eighth of the columns, `chunks` chunks: 16 weight rows with its part of `Steps` row steps.
+/// Its sums become UnitSums where StreamPlace says, or are added to what stands there. Null: they are dropped. Out of
+/// line, and one function for all matrices: most registers are sums, so places in shared memory are to be constants,
+/// and what the caller keeps in registers is to stay out of the way.
 ///   S   the CTA's shared memory: ring, sync, scratch, places
-template <int Group, int ChunkBlocks, int Steps, class S>
-__device__ __noinline__ void multiplyEighth(int chunks) {
+template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline__ void multiplyEighth(int chunks) {
   S &shared = *reinterpret_cast<S *>(dynamicShared());
   using C = decltype(shared.stream());
   using W = Windows<C>;
@@ -232,7 +241,8 @@ __device__ __noinline__ void multiplyEighth(int chunks) {
   int windowNext = home.window; // twice around: each window with both parities
   const auto windowAt = [&] { return windowNext - (windowNext < W::count ? 0 : W::count); };
   const char *const pieces = shared.ring + Share::groupOf(Share::strip(), 0) * (ChunkBlocks * Group * 512) + lane * 16;
-  const char *const windows = reinterpret_cast<const char *>(shared.scratch) + W::sumBytes(Steps) + Share::firstEight(Steps) * 128;
+  const char *const windows =
+      reinterpret_cast<const char *>(shared.scratch) + W::sumBytes(Steps) + Share::firstEight(Steps) * 128;
   const auto await = [&](bool chunk, bool activations) {
     const bool chunkThere = !chunk || barrierPeek(&shared.sync.full[ring.stage], ring.parity(ring.stage));
     const bool windowThere = !activations || barrierPeek(&shared.sync.windowFull[windowAt()], windowNext >= W::count);
@@ -247,8 +257,10 @@ __device__ __noinline__ void multiplyEighth(int chunks) {
 #pragma unroll 1
   for (int left = steps; left > 0; --left) {
     const int i = steps - left;
-    const char *const piece = pieces + ring.stage * C::Ring::stageBytes + (ofChunk > 1 ? i % ofChunk * (step * Group * 512) : 0);
-    const char *const activations = windows + windowAt() * W::bytes + (ofWindow > 1 ? i % ofWindow * (step * blockBytes) : 0);
+    const char *const piece =
+        pieces + ring.stage * C::Ring::stageBytes + (ofChunk > 1 ? i % ofChunk * (step * Group * 512) : 0);
+    const char *const activations =
+        windows + windowAt() * W::bytes + (ofWindow > 1 ? i % ofWindow * (step * blockBytes) : 0);
     Words4 weights[step][2];
 #pragma unroll
     for (int b = 0; b < step; ++b)
@@ -265,7 +277,8 @@ __device__ __noinline__ void multiplyEighth(int chunks) {
     }
     if constexpr (kAsyncMma)
       asyncMmaEnd();
-    const bool chunkEnds = ofChunk == 1 || (i + 1) % ofChunk == 0, windowEnds = ofWindow == 1 || (i + 1) % ofWindow == 0 || left == 1;
+    const bool chunkEnds = ofChunk == 1 || (i + 1) % ofChunk == 0,
+               windowEnds = ofWindow == 1 || (i + 1) % ofWindow == 0 || left == 1;
     __syncwarp();
     if (lane == 0) {
       if (chunkEnds)
@@ -308,7 +321,8 @@ __device__ __noinline__ void multiplyEighth(int chunks) {
 }
 
 /// What follows from a unit of M, and from the window of rows that begins with row `firstRow`; of units of one eighth
-/// all that the CTA has end together, and both mean nothing. A function of its own calls it: nothing that it needs is to be in registers while others multiply.
+/// all that the CTA has end together, and both mean nothing. A function of its own calls it: nothing that it needs is
+/// to be in registers while others multiply.
 ///   early, epilogue   as of streamProduct; its `tile` is one of eight rows
 template <class M, class S, class Early, class Epilogue>
 __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Early early, Epilogue epilogue) {
@@ -323,7 +337,8 @@ __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Ear
     return group < 0 ? -1 : (group * M::group + n) * 4 + (lane & 3);
   };
   if constexpr (M::unitParts == kParts) {
-    const int left = min(C::wideRows, numRows - firstRow), firstEight = Share::firstEight(steps), strip = Share::strip();
+    const int left = min(C::wideRows, numRows - firstRow), firstEight = Share::firstEight(steps),
+              strip = Share::strip();
     const UnitSums<M::group> sums = {reinterpret_cast<char *>(shared.scratch), steps, strip};
     constexpr int atOnce = Share::eights(1); // eights of rows, so that what is far away comes for all of them together
     int pairs[2];
@@ -351,8 +366,8 @@ __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Ear
 #pragma unroll
         for (int i = 0; i < count; ++i)
           if (whole || (pairs[i % 2] >= 0 && (byWarps || rowOf(i) < left)))
-            epilogue((firstRow + base * 8) / 8 + i / 2, rowOfEpilogue<byWarps>(firstRow + rowOf(i), rowOf(i) < left), pairs[i % 2],
-                     y[i].x, y[i].y, beside[i]);
+            epilogue((firstRow + base * 8) / 8 + i / 2, rowOfEpilogue<byWarps>(firstRow + rowOf(i), rowOf(i) < left),
+                     pairs[i % 2], y[i].x, y[i].y, beside[i]);
       };
       if ((M::groups % kParts == 0 || (pairs[0] >= 0 && pairs[1] >= 0)) && (byWarps || left >= (base + atOnce) * 8))
         finish(true);
@@ -365,13 +380,17 @@ __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Ear
       const int ofSet = unit % kParts;
       if (pairOf(unit, ofSet, 0) < 0)
         return; // of a set's groups the last ones are missing, and of the sets the last
-      // A warp takes eight rows of a tile of columns at a time: more would not stay in registers while words are waited for.
+      // A warp takes eight rows of a tile of columns at a time: more would not stay in registers while words are waited
+      // for.
 #pragma unroll 1
       for (int item = warpId(); item / M::group * 8 < numRows; item += kConsumerWarps) {
-        const int eight = item / M::group, n = item % M::group, row = eight * 8 + (lane >> 2), first = eight * 8 / C::wideRows * C::wideRows;
+        const int eight = item / M::group, n = item % M::group, row = eight * 8 + (lane >> 2),
+                  first = eight * 8 / C::wideRows * C::wideRows;
         const int pair = pairOf(unit, ofSet, n);
-        const UnitSums<M::group> sums = {partsOf<M, C>(shared.params, unit - ofSet, first), steps, ofSet * M::group / 2};
-        const char *const at = reinterpret_cast<const char *>(&sums.tile(M::group == 2 ? n : ofSet % 2, eight - first / 8));
+        const UnitSums<M::group> sums = {partsOf<M, C>(shared.params, unit - ofSet, first), steps,
+                                         ofSet * M::group / 2};
+        const char *const at =
+            reinterpret_cast<const char *>(&sums.tile(M::group == 2 ? n : ofSet % 2, eight - first / 8));
         Float2 parts[kParts];
 #pragma unroll
         for (int part = 0; part < kParts; ++part)
@@ -394,8 +413,8 @@ __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Ear
   }
 }
 
-/// All consumers have stored, or read, the sums of the CTA's units of M: these are counted. Then the others' are waited for, until the
-/// counters are `least`; 0: they are not.
+/// All consumers have stored, or read, the sums of the CTA's units of M: these are counted. Then the others' are waited
+/// for, until the counters are `least`; 0: they are not.
 template <class M, class S> __device__ __noinline__ void countUnits(S &shared, u32 least) {
   assumeShared(&shared);
   consumerSync();
@@ -412,7 +431,8 @@ template <class M, class S> __device__ __noinline__ void countUnits(S &shared, u
 ///   layer   that the pass is in
 ///   use     of the matrix, in passes of more than one row tile: how many came before
 ///   end(layer, unit, firstRow)   calls endOfUnit; with nothing of its own, which would have to stay in registers
-template <class M, class S, class End> __device__ __forceinline__ void wideProduct(S &shared, int layer, u32 use, End end) {
+template <class M, class S, class End>
+__device__ __forceinline__ void wideProduct(S &shared, int layer, u32 use, End end) {
   using C = decltype(shared.stream());
   using W = Windows<C>;
   constexpr bool split = M::unitParts < kParts;

@@ -1,13 +1,14 @@
 //===- Windows.cuh - activations of a product of many rows, on their way --===//
 //
-// In a pass of more than one row tile a product takes its activations from shared memory, a window of some columns of all rows
-// after the other. Who makes such an operand stores it in the order in which the tensor cores take it (OperandImage), so
-// that a window is a piece of memory which one bulk copy brings: the window warp asks for it, beside the producer
-// of the weights, and the consumers only multiply. A few windows stand side by side, each with a barrier that says it is there and
-// one that says it is read, as the stages of the ring of weights do.
+// In a pass of more than one row tile a product takes its activations from shared memory, a window of some columns of
+// all rows after the other. Who makes such an operand stores it in the order in which the tensor cores take it
+// (OperandImage), so that a window is a piece of memory which one bulk copy brings: the window warp asks for it, beside
+// the producer of the weights, and the consumers only multiply. A few windows stand side by side, each with a barrier
+// that says it is there and one that says it is read, as the stages of the ring of weights do.
 //
-// An operand is complete when all CTAs have counted themselves at its counter, which only grows: one for each layer, for a CTA that has
-// nothing to do may be a layer ahead of others, but not a pass. The window warp waits for that, and until the consumers have opened the product, for its windows stand in scratch, which other phases use as well.
+// An operand is complete when all CTAs have counted themselves at its counter, which only grows: one for each layer,
+// for a CTA that has nothing to do may be a layer ahead of others, but not a pass. The window warp waits for that, and
+// until the consumers have opened the product, for its windows stand in scratch, which other phases use as well.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -24,12 +25,14 @@ template <class C> struct Windows {
   static constexpr int rows = C::wideRows, steps = rows / kRowStep; ///< at most
   static_assert(steps == stepsOf(rows) && kMaxRows % rows == 0);
   __device__ static constexpr int sumBytes(int steps) { return unitSumBytes(kRowStep * steps); } ///< of a unit
-  /// Of 32 columns: [core of 8 columns 4][row][16 bytes]. A core has the columns 8i + 2j and 8i + 2j + 1, i from 0 to 3, that are k = 2i, 2i + 1 of the
-  /// lower (cores 0 and 2) or upper (1, 3) half of a step of the sum tree's chain of even (0, 1) or odd pairs (2, 3): j is 0, 2, 1, 3.
+  /// Of 32 columns: [core of 8 columns 4][row][16 bytes]. A core has the columns 8i + 2j and 8i + 2j + 1, i from 0 to
+  /// 3, that are k = 2i, 2i + 1 of the lower (cores 0 and 2) or upper (1, 3) half of a step of the sum tree's chain of
+  /// even (0, 1) or odd pairs (2, 3): j is 0, 2, 1, 3.
   __device__ static constexpr int blockBytes(int steps) { return windowBlockBytes(steps * kRowStep); }
   static constexpr int bytes = windowBytes(rows);
   __device__ static constexpr int fit(int steps) { // with any number of rows up to these
-    const int most = (C::wideBytes(steps * kRowStep) - sumBytes(steps)) / bytes, less = steps > 1 ? fit(steps / 2) : kMostWindows;
+    const int most = (C::wideBytes(steps * kRowStep) - sumBytes(steps)) / bytes,
+              less = steps > 1 ? fit(steps / 2) : kMostWindows;
     return most < less ? most : less;
   }
   static constexpr int count = fit(steps);
@@ -41,8 +44,9 @@ template <class C> struct Windows {
 };
 
 /// An operand of products in passes of more than one row tile: an instance of a buffer, in memory, as windows need it:
-/// [rows of a window][32 columns] as in Windows. Columns from `Columns` on are zero from the begin, so for each number of row steps it
-/// has a place of its own where there are such columns. Stores as of Bf16Rows; nobody reads it but window warps.
+/// [rows of a window][32 columns] as in Windows. Columns from `Columns` on are zero from the begin, so for each number
+/// of row steps it has a place of its own where there are such columns. Stores as of Bf16Rows; nobody reads it but
+/// window warps.
 template <int Columns, class C> struct OperandImage {
   using W = Windows<C>;
   static constexpr int blocks = (int)paddedColumns(Columns) / kBlockColumns; ///< of 32 columns
@@ -56,7 +60,8 @@ template <int Columns, class C> struct OperandImage {
   /// Of columns col and col + 1, of which the first is even.
   __device__ __forceinline__ u32 *at(int row, int col) const {
     const int block = row / W::rows * blocks + col / 32, word = col % 8 / 2, core = word % 2 * 2 + word / 2;
-    return reinterpret_cast<u32 *>(base + (block * 4 + core) * (steps * kRowStep * 16) + row % W::rows * 16) + col % 32 / 8;
+    return reinterpret_cast<u32 *>(base + (block * 4 + core) * (steps * kRowStep * 16) + row % W::rows * 16) +
+           col % 32 / 8;
   }
   __device__ __forceinline__ void storeWord(int row, int col, u32 word) const {
     if (Columns % 8 == 0 || col < Columns)
@@ -109,18 +114,23 @@ template <class Few, class Many> struct RowsOrImage {
       few.storePair(row, c0, c1, f);
   }
 };
-template <class Few, class Many> __device__ __forceinline__ RowsOrImage<Few, Many> rowsOrImage(Few few, Many many, int numRows) {
+template <class Few, class Many>
+__device__ __forceinline__ RowsOrImage<Few, Many> rowsOrImage(Few few, Many many, int numRows) {
   return {few, many, numRows > kTileRows};
 }
 
 /// The same, made when something is stored: no register is kept for it until then.
 template <class Make> struct LateRows {
   Make make;
-  __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const { make().storePair(row, c0, c1, f); }
+  __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {
+    make().storePair(row, c0, c1, f);
+  }
 };
 template <class Make> __device__ __forceinline__ LateRows<Make> lateRows(Make make) { return {make}; }
 
-__device__ __forceinline__ u32 *counterAt(const abi::LaunchParams &p, long long offset) { return reinterpret_cast<u32 *>(p.tagged + offset); }
+__device__ __forceinline__ u32 *counterAt(const abi::LaunchParams &p, long long offset) {
+  return reinterpret_cast<u32 *>(p.tagged + offset);
+}
 /// This CTA has stored what it will of an operand. All consumers.
 __device__ __noinline__ void countOperand(u32 *counter) {
   consumerSync();
@@ -144,14 +154,22 @@ struct WindowSteps {
   const char *image;
   int rowSteps;
   const u32 *counter;
-  u32 least;                           ///< of the counter
+  u32 least; ///< of the counter
   int edge;
   int blocks, unitParts, first, units; ///< as of M; this CTA's first unit
 };
 template <class M, int Columns, class C>
-__device__ __forceinline__ WindowSteps windowSteps(OperandImage<Columns, C> image, const u32 *counter, u32 use, int edge) {
+__device__ __forceinline__ WindowSteps windowSteps(OperandImage<Columns, C> image, const u32 *counter, u32 use,
+                                                   int edge) {
   static_assert(Columns == M::k);
-  return {image.base, image.steps, counter, gridDim.x * (use + 1), edge, M::blocks, M::unitParts, firstUnit(M::firstUnitCta),
+  return {image.base,
+          image.steps,
+          counter,
+          gridDim.x * (use + 1),
+          edge,
+          M::blocks,
+          M::unitParts,
+          firstUnit(M::firstUnitCta),
           unitsOf(M::groups, M::unitParts)};
 }
 
@@ -193,7 +211,9 @@ template <class C> struct WindowProducer {
   }
 
   /// The windows of a product. False when the kernel leaves.
-  __device__ __forceinline__ bool bring(const WindowSteps &steps) { return steps.first >= steps.units || bringUnits(*this, steps); }
+  __device__ __forceinline__ bool bring(const WindowSteps &steps) {
+    return steps.first >= steps.units || bringUnits(*this, steps);
+  }
   /// Out of line, for all matrices.
   __device__ __noinline__ static bool bringUnits(WindowProducer &home, const WindowSteps &steps) {
     assumeLocal(&home);
@@ -211,7 +231,8 @@ template <class C> struct WindowProducer {
     if (lanes > 1 ? __any_sync(~0u, leaves(shared, 1)) : leaves(shared, 1)) // the wait has looked at the flag in memory
       return false;
     fenceAsync(); // it was stored by others' ordinary stores
-    const int numRows = shared.wide.numRows, perSet = kParts / steps.unitParts, ofRows = steps.blocks * kParts, ofBlock = W::blockBytes(steps.rowSteps);
+    const int numRows = shared.wide.numRows, perSet = kParts / steps.unitParts, ofRows = steps.blocks * kParts,
+              ofBlock = W::blockBytes(steps.rowSteps);
 #pragma unroll 1
     for (int unit = steps.first; unit < steps.units; unit += gridDim.x)
 #pragma unroll 1

@@ -25,8 +25,7 @@ RuntimeError gpuTooOld(const std::string &name, int major, int minor);
 /// `gpu-out-of-memory`: what was asked for and what the device had, in bytes.
 RuntimeError gpuOutOfMemory(size_t needed, size_t available);
 /// `cuda-driver`: a call that failed, the name of its code, and the driver's text.
-RuntimeError cudaDriver(const std::string &function, const std::string &code,
-                        const std::string &text);
+RuntimeError cudaDriver(const std::string &function, const std::string &code, const std::string &text);
 
 } // namespace megalith::runtime
 #endif

@@ -11,11 +11,10 @@ Failure Driver::load() {
   // Global, so that the search of the whole process below finds its functions
   // after those of preloaded libraries.
   if (!dlopen(path, RTLD_NOW | RTLD_GLOBAL))
-    return gpuAbsent(std::string("the NVIDIA driver's library cannot be opened (") + dlerror() +
-                     ")");
-#define CU_FUNCTION(name, symbol, parameters)                                                      \
-  name = reinterpret_cast<CUresult(*) parameters>(dlsym(RTLD_DEFAULT, #symbol));                   \
-  if (!name)                                                                                       \
+    return gpuAbsent(std::string("the NVIDIA driver's library cannot be opened (") + dlerror() + ")");
+#define CU_FUNCTION(name, symbol, parameters)                                                                          \
+  name = reinterpret_cast<CUresult(*) parameters>(dlsym(RTLD_DEFAULT, #symbol));                                       \
+  if (!name)                                                                                                           \
     return gpuAbsent("the NVIDIA driver is too old, it has no `" #symbol "`");
 #include "runtime/DriverSymbols.def"
 
@@ -74,8 +73,7 @@ Outcome<Device> Device::open(const Driver &driver, int ordinal) {
     return driver.error("cuDeviceGet", result);
   }
   char name[256] = "";
-  if (Failure f = driver.check("cuDeviceGetName",
-                               driver.cuDeviceGetName(name, sizeof name - 1, device.device)))
+  if (Failure f = driver.check("cuDeviceGetName", driver.cuDeviceGetName(name, sizeof name - 1, device.device)))
     return *f;
   info.name = name;
   int shared = 0;
@@ -90,15 +88,14 @@ Outcome<Device> Device::open(const Driver &driver, int ordinal) {
       {&info.cooperative, CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH},
   };
   for (auto [value, attribute] : attributes)
-    if (Failure f = driver.check("cuDeviceGetAttribute",
-                                 driver.cuDeviceGetAttribute(value, attribute, device.device)))
+    if (Failure f = driver.check("cuDeviceGetAttribute", driver.cuDeviceGetAttribute(value, attribute, device.device)))
       return *f;
   info.sharedPerBlockOptin = shared;
   if (info.major < 8)
     return gpuTooOld(info.name, info.major, info.minor);
 
-  if (Failure f = driver.check("cuDevicePrimaryCtxRetain",
-                               driver.cuDevicePrimaryCtxRetain(&device.context, device.device)))
+  if (Failure f =
+          driver.check("cuDevicePrimaryCtxRetain", driver.cuDevicePrimaryCtxRetain(&device.context, device.device)))
     return *f;
   device.api = &driver; // from here on the destructor releases the context
   if (Failure f = device.makeCurrent())
@@ -118,8 +115,6 @@ Device::~Device() {
     api->cuDevicePrimaryCtxRelease(device);
 }
 
-Failure Device::makeCurrent() const {
-  return api->check("cuCtxSetCurrent", api->cuCtxSetCurrent(context));
-}
+Failure Device::makeCurrent() const { return api->check("cuCtxSetCurrent", api->cuCtxSetCurrent(context)); }
 
 } // namespace megalith::runtime

@@ -5,8 +5,7 @@ namespace megalith::runtime {
 
 Outcome<Stream> Stream::create(const Driver &driver) {
   CUstream stream = nullptr;
-  if (Failure f =
-          driver.check("cuStreamCreate", driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))
+  if (Failure f = driver.check("cuStreamCreate", driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)))
     return *f;
   Stream out;
   out.handle = {driver, stream};
@@ -50,9 +49,8 @@ Failure Event::synchronize() const {
 Outcome<float> Event::millisecondsSince(const Event &start) const {
   const Driver &driver = handle.driver();
   float milliseconds = 0;
-  if (Failure f = driver.check("cuEventElapsedTime", driver.cuEventElapsedTime(
-                                                         &milliseconds, start.handle.get(),
-                                                         handle.get())))
+  if (Failure f = driver.check("cuEventElapsedTime",
+                               driver.cuEventElapsedTime(&milliseconds, start.handle.get(), handle.get())))
     return *f;
   return milliseconds;
 }
@@ -79,28 +77,23 @@ Failure DeviceBuffer::fill(const Stream &stream, unsigned char value) const {
   if (bytes == 0)
     return std::nullopt;
   const Driver &driver = handle.driver();
-  return driver.check("cuMemsetD8Async",
-                      driver.cuMemsetD8Async(address(), value, bytes, stream.get()));
+  return driver.check("cuMemsetD8Async", driver.cuMemsetD8Async(address(), value, bytes, stream.get()));
 }
 
-Failure DeviceBuffer::copyFrom(const Stream &stream, const void *source, size_t count,
-                               size_t offset) const {
+Failure DeviceBuffer::copyFrom(const Stream &stream, const void *source, size_t count, size_t offset) const {
   assert(offset <= bytes && count <= bytes - offset && "copy outside the buffer");
   if (count == 0)
     return std::nullopt;
   const Driver &driver = handle.driver();
-  return driver.check("cuMemcpyHtoDAsync", driver.cuMemcpyHtoDAsync(address() + offset, source,
-                                                                    count, stream.get()));
+  return driver.check("cuMemcpyHtoDAsync", driver.cuMemcpyHtoDAsync(address() + offset, source, count, stream.get()));
 }
 
-Failure DeviceBuffer::copyTo(const Stream &stream, void *target, size_t count,
-                             size_t offset) const {
+Failure DeviceBuffer::copyTo(const Stream &stream, void *target, size_t count, size_t offset) const {
   assert(offset <= bytes && count <= bytes - offset && "copy outside the buffer");
   if (count == 0)
     return std::nullopt;
   const Driver &driver = handle.driver();
-  return driver.check("cuMemcpyDtoHAsync", driver.cuMemcpyDtoHAsync(target, address() + offset,
-                                                                    count, stream.get()));
+  return driver.check("cuMemcpyDtoHAsync", driver.cuMemcpyDtoHAsync(target, address() + offset, count, stream.get()));
 }
 
 Outcome<PinnedBuffer> PinnedBuffer::allocate(const Driver &driver, size_t bytes) {
@@ -108,24 +101,21 @@ Outcome<PinnedBuffer> PinnedBuffer::allocate(const Driver &driver, size_t bytes)
   if (bytes == 0)
     return out;
   void *pointer = nullptr;
-  if (Failure f = driver.check("cuMemHostAlloc",
-                               driver.cuMemHostAlloc(&pointer, bytes,
-                                                     CU_MEMHOSTALLOC_PORTABLE |
-                                                         CU_MEMHOSTALLOC_DEVICEMAP)))
+  if (Failure f =
+          driver.check("cuMemHostAlloc",
+                       driver.cuMemHostAlloc(&pointer, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP)))
     return *f;
   out.handle = {driver, pointer};
   out.bytes = bytes;
   if (Failure f =
-          driver.check("cuMemHostGetDevicePointer",
-                       driver.cuMemHostGetDevicePointer(&out.deviceAddress, pointer, 0)))
+          driver.check("cuMemHostGetDevicePointer", driver.cuMemHostGetDevicePointer(&out.deviceAddress, pointer, 0)))
     return *f;
   return out;
 }
 
 Outcome<Module> Module::load(const Driver &driver, std::string_view cubin) {
   CUmodule module = nullptr;
-  if (Failure f =
-          driver.check("cuModuleLoadData", driver.cuModuleLoadData(&module, cubin.data())))
+  if (Failure f = driver.check("cuModuleLoadData", driver.cuModuleLoadData(&module, cubin.data())))
     return *f;
   Module out;
   out.handle = {driver, module};
@@ -135,8 +125,7 @@ Outcome<Module> Module::load(const Driver &driver, std::string_view cubin) {
 Outcome<CUfunction> Module::function(const char *name) const {
   const Driver &driver = handle.driver();
   CUfunction function = nullptr;
-  if (Failure f = driver.check("cuModuleGetFunction",
-                               driver.cuModuleGetFunction(&function, handle.get(), name)))
+  if (Failure f = driver.check("cuModuleGetFunction", driver.cuModuleGetFunction(&function, handle.get(), name)))
     return RuntimeError{f->kind, f->message + " (looking for `" + name + "`)"};
   return function;
 }

@@ -16,8 +16,7 @@ template <class Handle, CUresult (*Driver::*Destroy)(Handle)> class Owned {
 public:
   Owned() = default;
   Owned(const Driver &driver, Handle handle) : api(&driver), value(handle) {}
-  Owned(Owned &&other) noexcept
-      : api(std::exchange(other.api, nullptr)), value(std::exchange(other.value, Handle())) {}
+  Owned(Owned &&other) noexcept : api(std::exchange(other.api, nullptr)), value(std::exchange(other.value, Handle())) {}
   Owned &operator=(Owned &&other) noexcept {
     std::swap(api, other.api);
     std::swap(value, other.value);

@@ -6,8 +6,8 @@
 namespace megalith::runtime {
 
 /// `condition` fails the enclosing function with its error.
-#define TRY(expression)                                                                            \
-  if (Failure failure_ = (expression))                                                             \
+#define TRY(expression)                                                                                                \
+  if (Failure failure_ = (expression))                                                                                 \
   return *failure_
 
 static double millisecondsSince(std::chrono::steady_clock::time_point begin) {
@@ -45,12 +45,12 @@ Outcome<std::unique_ptr<Engine>> Engine::open(Device &device, std::string_view c
   const Manifest &m = engine->info;
   const DeviceInfo &gpu = device.info();
   if (gpu.smCount < m.ctas || gpu.sharedPerBlockOptin < static_cast<size_t>(m.sharedBytes) || !gpu.cooperative)
-    return RuntimeError{"plan-mismatch",
-                        "the kernel was planned for " + std::to_string(m.ctas) + " CTAs with " +
-                            std::to_string(m.sharedBytes) + " bytes of shared memory (`" + m.profile +
-                            "`), but this device has " + std::to_string(gpu.smCount) + " SMs and " +
-                            std::to_string(gpu.sharedPerBlockOptin) + " bytes; compile with `--plan ctas=" +
-                            std::to_string(gpu.smCount) + "` or another `--device-profile`"};
+    return RuntimeError{"plan-mismatch", "the kernel was planned for " + std::to_string(m.ctas) + " CTAs with " +
+                                             std::to_string(m.sharedBytes) + " bytes of shared memory (`" + m.profile +
+                                             "`), but this device has " + std::to_string(gpu.smCount) + " SMs and " +
+                                             std::to_string(gpu.sharedPerBlockOptin) +
+                                             " bytes; compile with `--plan ctas=" + std::to_string(gpu.smCount) +
+                                             "` or another `--device-profile`"};
   const Driver &driver = device.driver();
   auto stream = Stream::create(driver);
   if (!stream)
@@ -77,8 +77,7 @@ Outcome<DeviceBuffer> Engine::place(const LaunchBuffer &buffer, size_t least, ab
   auto memory = DeviceBuffer::allocate(device.driver(), std::max(buffer.bytes, least));
   if (!memory)
     return memory;
-  TRY(buffer.image.empty() ? memory->fill(*stream, 0)
-                           : memory->copyFrom(*stream, buffer.image.data(), buffer.bytes));
+  TRY(buffer.image.empty() ? memory->fill(*stream, 0) : memory->copyFrom(*stream, buffer.image.data(), buffer.bytes));
   buffer.bind(params, reinterpret_cast<const void *>(memory->address()));
   return memory;
 }
@@ -158,10 +157,9 @@ Failure Engine::launch(abi::LaunchParams &params) {
   const Driver &driver = device.driver();
   void *arguments[] = {&params};
   return driver.check("cuLaunchCooperativeKernel",
-                      driver.cuLaunchCooperativeKernel(runKernel, static_cast<unsigned>(info.ctas), 1, 1,
-                                                       static_cast<unsigned>(info.threads), 1, 1,
-                                                       static_cast<unsigned>(info.sharedBytes), stream->get(),
-                                                       arguments));
+                      driver.cuLaunchCooperativeKernel(
+                          runKernel, static_cast<unsigned>(info.ctas), 1, 1, static_cast<unsigned>(info.threads), 1, 1,
+                          static_cast<unsigned>(info.sharedBytes), stream->get(), arguments));
 }
 
 Outcome<RunOutcome> Engine::run(const std::vector<Request> &requests, const RunOptions &options) {

@@ -26,8 +26,8 @@ public:
   /// `plan-mismatch` when the kernel was planned for more SMs or shared memory
   /// than the device has; `weight-missing` when a tensor is absent, `input-changed` when
   /// a file of weights changed meanwhile.
-  static Outcome<std::unique_ptr<Engine>> load(Device &device, std::string_view cubin,
-                                               const std::string &manifest, const SafetensorsFile &weights);
+  static Outcome<std::unique_ptr<Engine>> load(Device &device, std::string_view cubin, const std::string &manifest,
+                                               const SafetensorsFile &weights);
   /// With random weights, K and V.
   static Outcome<std::unique_ptr<Engine>> loadRandom(Device &device, std::string_view cubin,
                                                      const std::string &manifest);

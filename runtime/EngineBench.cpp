@@ -5,8 +5,8 @@
 
 namespace megalith::runtime {
 
-#define TRY(expression)                                                                            \
-  if (Failure failure_ = (expression))                                                             \
+#define TRY(expression)                                                                                                \
+  if (Failure failure_ = (expression))                                                                                 \
   return *failure_
 
 /// As device/Bench.cuh has it.

@@ -7,8 +7,8 @@ static unsigned codeOf(unsigned word) { return word & (abi::kFaultAtCall - 1); }
 
 std::string faultName(unsigned word) {
   switch (codeOf(word)) {
-#define FAULT(Enum, Code, Name, Text)                                                              \
-  case Code:                                                                                       \
+#define FAULT(Enum, Code, Name, Text)                                                                                  \
+  case Code:                                                                                                           \
     return Code ? Name : "";
 #include "megalith/IR/Faults.def"
   }

@@ -160,7 +160,8 @@ void LaunchImage::addPool() {
   params.models[0].pageTableStride =
       static_cast<int>(std::min<int64_t>(manifest->pages, positions / manifest->pageTokens + 2));
   params.models[0].admitMaxPages = static_cast<int>(manifest->pages);
-  add(MODEL_MEMBER(pageTable), manifest->slots * params.models[0].pageTableStride * sizeof(int), LaunchBuffer::Unwritten);
+  add(MODEL_MEMBER(pageTable), manifest->slots * params.models[0].pageTableStride * sizeof(int),
+      LaunchBuffer::Unwritten);
   addImage(MODEL_MEMBER(freeList), pages, LaunchBuffer::Image);
   addImage(MODEL_MEMBER(freeCount), std::vector<int>{static_cast<int>(manifest->pages)}, LaunchBuffer::Image);
 }
@@ -219,8 +220,8 @@ Failure LaunchImage::addHooks() {
         offset = static_cast<int>(field.offset);
     if (offset < 0)
       return RuntimeError{"corrupt-field", "no field `" + c.field + "` to corrupt"};
-    corruptions.push_back({static_cast<int>(std::min<int64_t>(c.tick, INT32_MAX)), c.request, offset,
-                           static_cast<int>(c.value)});
+    corruptions.push_back(
+        {static_cast<int>(std::min<int64_t>(c.tick, INT32_MAX)), c.request, offset, static_cast<int>(c.value)});
   }
   if (!corruptions.empty()) {
     addImage(MEMBER(corruptions), corruptions, LaunchBuffer::Const);
@@ -264,8 +265,8 @@ void LaunchImage::readRowLogits(RunOutcome &out) const {
 void LaunchImage::readTimes(RunOutcome &out) const {
   const auto *ticks = RESULT(abi::TickRecord, ticks);
   for (int64_t t = 0; t < std::min<int64_t>(out.ticks + 1, params.tickCapacity); ++t)
-    out.tickRecords.push_back({ticks[t].begin, ticks[t].open, ticks[t].prompts, ticks[t].generated,
-                               ticks[t].kvTokens, ticks[t].rows});
+    out.tickRecords.push_back(
+        {ticks[t].begin, ticks[t].open, ticks[t].prompts, ticks[t].generated, ticks[t].kvTokens, ticks[t].rows});
   if (const auto *stamps = RESULT(unsigned long long, stamps))
     out.stamps.assign(stamps, stamps + params.stampTicks * manifest->ctas * params.stampWords);
 }

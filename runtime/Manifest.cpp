@@ -62,14 +62,13 @@ static Manifest read(const JsonView &j) {
     const auto init = f.find("init");
     m.fields.push_back({f.at("name").string(), f.at("type").string(), count(f, "offset"),
                         f.find("capacity") ? count(f, "capacity") : 0,
-                        !init                        ? 0.0
+                        !init                       ? 0.0
                         : init->json().is_boolean() ? double(init->boolean())
-                                                     : init->number()});
+                                                    : init->number()});
   });
   control.at("metrics").list([&](const JsonView &name) { m.metrics.push_back(name.string()); });
-  control.at("gauges").list([&](const JsonView &g) {
-    m.gauges.push_back({g.at("name").string(), g.at("type").string()});
-  });
+  control.at("gauges").list(
+      [&](const JsonView &g) { m.gauges.push_back({g.at("name").string(), g.at("type").string()}); });
   if (auto stamps = j.find("stamps"))
     stamps->list([&](const JsonView &s) { m.stamps.push_back({s.at("name").string(), s.at("layer").integer(-1)}); });
   return m;
@@ -82,8 +81,9 @@ Outcome<Manifest> Manifest::parse(const std::string &text) {
     const JsonView manifest(value, "the manifest");
     const int64_t version = manifest.at("abi").integer();
     if (version != abi::kAbiVersion)
-      return RuntimeError{"manifest", "the manifest has ABI version " + std::to_string(version) + ", this runtime has " +
-                                          std::to_string(abi::kAbiVersion) + "; compile the pipeline again"};
+      return RuntimeError{"manifest", "the manifest has ABI version " + std::to_string(version) +
+                                          ", this runtime has " + std::to_string(abi::kAbiVersion) +
+                                          "; compile the pipeline again"};
     return read(manifest);
   } catch (const JsonWrong &problem) {
     return RuntimeError{"manifest", "the manifest cannot be read: " + problem.message};
@@ -98,8 +98,6 @@ std::string Manifest::stateName(unsigned state) const {
   return name;
 }
 
-std::string Manifest::tensorName(const Weight &weight, int64_t layer) {
-  return layerTensor(weight.from, layer);
-}
+std::string Manifest::tensorName(const Weight &weight, int64_t layer) { return layerTensor(weight.from, layer); }
 
 } // namespace megalith::runtime

@@ -41,7 +41,7 @@ struct Manifest {
   int64_t ctas, threads, sharedBytes, smCount;
   int64_t slots, rowsPerPass, streamBytes, workspaceBytes, taggedBytes, vocab, rowsBeyond, callTokens;
   bool workspaceOnes; ///< all bits of the workspace are set before a launch
-  int64_t extraRows; ///< positions that calls may write behind a request's last token
+  int64_t extraRows;  ///< positions that calls may write behind a request's last token
   int64_t pages, pageTokens, kvLayers, kvHeads, headDim;
   RopeParams rope;
   std::vector<Weight> weights;
@@ -49,8 +49,8 @@ struct Manifest {
   int64_t requestBytes;
   std::vector<State> states;
   int64_t initialState;
-  std::string pipelineFile;             ///< whose lines a fault may name
-  std::vector<std::string> callPlaces;  ///< by the number of the call site
+  std::string pipelineFile;            ///< whose lines a fault may name
+  std::vector<std::string> callPlaces; ///< by the number of the call site
   std::string poolPlace;
   std::vector<Field> fields;
   std::vector<std::string> metrics;

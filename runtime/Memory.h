@@ -26,8 +26,9 @@ template <class Step> auto withinMemory(Step &&step) -> decltype(step()) {
   } catch (const std::bad_alloc &) {
   } catch (const std::length_error &) { // more than any memory
   }
-  return RuntimeError{"out-of-memory", "there is not enough memory for this run; make the KV pool (`pages`, "
-                                       "`page_tokens`), the slots or `rows_per_pass` smaller, or run fewer requests at a time"};
+  return RuntimeError{"out-of-memory",
+                      "there is not enough memory for this run; make the KV pool (`pages`, "
+                      "`page_tokens`), the slots or `rows_per_pass` smaller, or run fewer requests at a time"};
 }
 
 } // namespace megalith::runtime

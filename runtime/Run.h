@@ -12,25 +12,25 @@
 namespace megalith::runtime {
 
 struct RunOptions {
-  int64_t maxTicks = 0;                  ///< 0 = no limit
-  std::optional<uint64_t> shufflePages;  ///< order of the free list (PageOrder.h)
+  int64_t maxTicks = 0;                 ///< 0 = no limit
+  std::optional<uint64_t> shufflePages; ///< order of the free list (PageOrder.h)
   bool trace = false;
   size_t traceBytes = 64 << 20;
-  bool kvHash = false;                   ///< with trace: hash every row's K and V
-  bool logits = false;                   ///< keep the row of logits behind each generated token
+  bool kvHash = false; ///< with trace: hash every row's K and V
+  bool logits = false; ///< keep the row of logits behind each generated token
   /// The result of each row in the order in which rows are fed, taken in place of the own one;
   /// where they end, the own ones count again. Keeps `rowLogits` and never `logits`; needs
   /// `trace`, which tells which rows have any.
   std::optional<std::vector<int32_t>> replay;
-  double watchdogSeconds = 10;           ///< 0 = off
-  uint32_t delaySeed = 0;                ///< random delays before waits
+  double watchdogSeconds = 10;                    ///< 0 = off
+  uint32_t delaySeed = 0;                         ///< random delays before waits
   std::vector<std::vector<int32_t>> oracleDrafts; ///< per request, instead of looking up
   std::vector<Corruption> corruptions;
   /// K and V of the first so many positions of each prompt (but never of its last token) are in
   /// the pool already, whatever is there.
   int64_t kvInPlace = 0;
-  int64_t tickRecords = 0;               ///< room for so many; 0: none are kept
-  int64_t stampTicks = 0;                ///< of a kernel with stamps: keep those of the last so many ticks
+  int64_t tickRecords = 0; ///< room for so many; 0: none are kept
+  int64_t stampTicks = 0;  ///< of a kernel with stamps: keep those of the last so many ticks
   bool operator==(const RunOptions &) const = default;
 };
 
@@ -39,19 +39,19 @@ struct RunOutcome {
   struct Counts {
     int64_t passes, rows;
   };
-  std::vector<Counts> counts;         ///< per request
+  std::vector<Counts> counts;             ///< per request
   std::vector<std::vector<float>> logits; ///< per request [generated][vocab] when wanted
   /// With replay: of each row of `trace` in order, as many as had a given result; empty for
   /// rows that want none.
   std::vector<std::vector<float>> rowLogits;
-  Trace trace;                        ///< when wanted
-  int64_t traceDropped = 0;           ///< records that did not fit
+  Trace trace;              ///< when wanted
+  int64_t traceDropped = 0; ///< records that did not fit
   std::map<std::string, int64_t> metrics;
   int64_t ticks = 0, passes = 0, rows = 0;
   double kernelMs = 0;
   /// Of each tick, and one more of the end; as many as there was room for.
   struct TickRecord {
-    uint64_t begin; ///< nanoseconds of the device's clock
+    uint64_t begin;                                   ///< nanoseconds of the device's clock
     int64_t open, prompts, generated, kvTokens, rows; ///< as abi::TickRecord
   };
   std::vector<TickRecord> tickRecords;

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 packages="cmake ninja-build g++ ccache python3 python3-venv llvm-19-dev llvm-19-tools
   libyaml-cpp-dev libfmt-dev libzstd-dev libcurl4-openssl-dev zlib1g-dev libgtest-dev
-  nlohmann-json3-dev libboost-context-dev pkg-config clang-19 libclang-rt-19-dev"
+  nlohmann-json3-dev libboost-context-dev pkg-config clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev"
 
 missing=
 for package in $packages; do

@@ -102,9 +102,12 @@ def fuzz_targets(scratch):
 
 
 def source_checks():
-    for script in ("check_layering.py", "check_diagnostics.py"):
+    checks = [[sys.executable, "check_layering.py"], [sys.executable, "check_diagnostics.py"], ["sh", "format.sh", "--check"]]
+    if is_long:
+        checks.append([sys.executable, "check_tidy.py", sanitized])
+    for program, script, *arguments in checks:
         started = time.time()
-        run = subprocess.run([sys.executable, root / "scripts" / script], capture_output=True, text=True)
+        run = subprocess.run([program, root / "scripts" / script, *arguments], capture_output=True, text=True)
         ok = run.returncode == 0
         count(script, int(ok), int(not ok), started, run.stdout + run.stderr)
 

@@ -92,7 +92,7 @@ inline T atomic(cpu::AtomicOp op, T *p, T value, cpu::Order order, cpu::Scope sc
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
   using Bits = unsigned long long;
   return T(megalith::cpu::kernel::atomic(op, p, sizeof(T), sizeof(T) == 4 ? Bits(unsigned(value)) : Bits(value),
-                         sizeof(T) == 4 ? Bits(unsigned(compare)) : Bits(compare), order, scope));
+                                         sizeof(T) == 4 ? Bits(unsigned(compare)) : Bits(compare), order, scope));
 }
 template <class T> inline T load(const T *p, cpu::Order order, cpu::Scope scope) {
   return atomic(cpu::AtomicOp::Load, const_cast<T *>(p), T(), order, scope);
@@ -105,10 +105,10 @@ template <class T> inline T __ldg(const T *p) {
   return megalith::device::peek<T>(p);
 }
 
-#define MEGALITH_CPU_ATOMIC(Name, Op)                                                                        \
-  template <class T> inline T Name(T *p, T value) {                                                          \
-    return megalith::device::atomic(megalith::cpu::AtomicOp::Op, p, value, megalith::cpu::Order::Relaxed,    \
-                                    megalith::cpu::Scope::Gpu);                                              \
+#define MEGALITH_CPU_ATOMIC(Name, Op)                                                                                  \
+  template <class T> inline T Name(T *p, T value) {                                                                    \
+    return megalith::device::atomic(megalith::cpu::AtomicOp::Op, p, value, megalith::cpu::Order::Relaxed,              \
+                                    megalith::cpu::Scope::Gpu);                                                        \
   }
 MEGALITH_CPU_ATOMIC(atomicAdd, Add)
 MEGALITH_CPU_ATOMIC(atomicExch, Exchange)

@@ -29,7 +29,7 @@ void megalith_cpu_bind(const Host *host) { megalith_cpu_host = host; }
 
 namespace megalith::cpu::kernel {
 #define HIDDEN __attribute__((visibility("hidden")))
-#define HOST_CALL(Result, Name, Parameters, Arguments)                                                       \
+#define HOST_CALL(Result, Name, Parameters, Arguments)                                                                 \
   HIDDEN Result Name Parameters { return megalith_cpu_host->Name Arguments; }
 #include "megalith/HostCalls.def"
 HIDDEN __attribute__((const)) unsigned threadX() { return (*megalith_cpu_host->current)->thread; }
@@ -51,8 +51,7 @@ void *__real_memmove(void *to, const void *from, size bytes);
 void *__real_memset(void *to, int value, size bytes);
 }
 
-static inline __attribute__((always_inline)) void plainAccess(const void *at, size bytes, int isWrite,
-                                                             const void *pc) {
+static inline __attribute__((always_inline)) void plainAccess(const void *at, size bytes, int isWrite, const void *pc) {
   const Host *host = megalith_cpu_host;
   const char *begin = static_cast<const char *>(at);
   if (begin >= host->stacksBegin && begin < host->stacksEnd)
@@ -76,24 +75,24 @@ static inline __attribute__((always_inline)) void plainAccess(const void *at, si
 extern "C" {
 
 // --- loads and stores
-#define HOOK(Name, Bytes, IsWrite)                                                                          \
+#define HOOK(Name, Bytes, IsWrite)                                                                                     \
   void __tsan_##Name##Bytes(void *at) { plainAccess(at, Bytes, IsWrite, PC); }
-#define HOOKS(Bytes)                                                                                        \
-  HOOK(read, Bytes, 0)                                                                                      \
-  HOOK(write, Bytes, 1)                                                                                     \
-  HOOK(unaligned_read, Bytes, 0)                                                                            \
-  HOOK(unaligned_write, Bytes, 1)                                                                           \
-  HOOK(volatile_read, Bytes, 0)                                                                             \
-  HOOK(volatile_write, Bytes, 1)                                                                            \
-  HOOK(unaligned_volatile_read, Bytes, 0)                                                                   \
-  HOOK(unaligned_volatile_write, Bytes, 1)                                                                  \
-  void __tsan_read_write##Bytes(void *at) {                                                                 \
-    plainAccess(at, Bytes, 0, PC);                                                                          \
-    plainAccess(at, Bytes, 1, PC);                                                                          \
-  }                                                                                                         \
-  void __tsan_unaligned_read_write##Bytes(void *at) {                                                       \
-    plainAccess(at, Bytes, 0, PC);                                                                          \
-    plainAccess(at, Bytes, 1, PC);                                                                          \
+#define HOOKS(Bytes)                                                                                                   \
+  HOOK(read, Bytes, 0)                                                                                                 \
+  HOOK(write, Bytes, 1)                                                                                                \
+  HOOK(unaligned_read, Bytes, 0)                                                                                       \
+  HOOK(unaligned_write, Bytes, 1)                                                                                      \
+  HOOK(volatile_read, Bytes, 0)                                                                                        \
+  HOOK(volatile_write, Bytes, 1)                                                                                       \
+  HOOK(unaligned_volatile_read, Bytes, 0)                                                                              \
+  HOOK(unaligned_volatile_write, Bytes, 1)                                                                             \
+  void __tsan_read_write##Bytes(void *at) {                                                                            \
+    plainAccess(at, Bytes, 0, PC);                                                                                     \
+    plainAccess(at, Bytes, 1, PC);                                                                                     \
+  }                                                                                                                    \
+  void __tsan_unaligned_read_write##Bytes(void *at) {                                                                  \
+    plainAccess(at, Bytes, 0, PC);                                                                                     \
+    plainAccess(at, Bytes, 1, PC);                                                                                     \
   }
 HOOKS(1)
 HOOKS(2)
@@ -107,20 +106,20 @@ void __tsan_vptr_read(void **at) { plainAccess(at, sizeof *at, 0, PC); }
 void __tsan_vptr_update(void **at, void *) { plainAccess(at, sizeof *at, 1, PC); }
 
 // --- whole ranges: __tsan_memcpy of clang++ 16 and later, memcpy of the others
-#define RANGE_HOOKS(Prefix)                                                                                 \
-  void *Prefix##memcpy(void *to, const void *from, size bytes) {                                            \
-    plainAccess(from, bytes, 0, PC);                                                                        \
-    plainAccess(to, bytes, 1, PC);                                                                          \
-    return __real_memcpy(to, from, bytes);                                                                  \
-  }                                                                                                         \
-  void *Prefix##memmove(void *to, const void *from, size bytes) {                                           \
-    plainAccess(from, bytes, 0, PC);                                                                        \
-    plainAccess(to, bytes, 1, PC);                                                                          \
-    return __real_memmove(to, from, bytes);                                                                 \
-  }                                                                                                         \
-  void *Prefix##memset(void *to, int value, size bytes) {                                                   \
-    plainAccess(to, bytes, 1, PC);                                                                          \
-    return __real_memset(to, value, bytes);                                                                 \
+#define RANGE_HOOKS(Prefix)                                                                                            \
+  void *Prefix##memcpy(void *to, const void *from, size bytes) {                                                       \
+    plainAccess(from, bytes, 0, PC);                                                                                   \
+    plainAccess(to, bytes, 1, PC);                                                                                     \
+    return __real_memcpy(to, from, bytes);                                                                             \
+  }                                                                                                                    \
+  void *Prefix##memmove(void *to, const void *from, size bytes) {                                                      \
+    plainAccess(from, bytes, 0, PC);                                                                                   \
+    plainAccess(to, bytes, 1, PC);                                                                                     \
+    return __real_memmove(to, from, bytes);                                                                            \
+  }                                                                                                                    \
+  void *Prefix##memset(void *to, int value, size bytes) {                                                              \
+    plainAccess(to, bytes, 1, PC);                                                                                     \
+    return __real_memset(to, value, bytes);                                                                            \
   }
 RANGE_HOOKS(__tsan_)
 RANGE_HOOKS(__wrap_)
@@ -134,20 +133,20 @@ void __tsan_ignore_thread_end() {}
 void __tsan_atomic_signal_fence(int) {}
 
 // --- C++ atomics: device code has none. The arguments do not matter.
-#define REFUSE(Name)                                                                                        \
+#define REFUSE(Name)                                                                                                   \
   [[noreturn]] void __tsan_atomic##Name() { refuse("__tsan_atomic" #Name, sizeof "__tsan_atomic" #Name - 1); }
-#define REFUSE_ALL(Bits)                                                                                    \
-  REFUSE(Bits##_load)                                                                                       \
-  REFUSE(Bits##_store)                                                                                      \
-  REFUSE(Bits##_exchange)                                                                                   \
-  REFUSE(Bits##_fetch_add)                                                                                  \
-  REFUSE(Bits##_fetch_sub)                                                                                  \
-  REFUSE(Bits##_fetch_and)                                                                                  \
-  REFUSE(Bits##_fetch_or)                                                                                   \
-  REFUSE(Bits##_fetch_xor)                                                                                  \
-  REFUSE(Bits##_fetch_nand)                                                                                 \
-  REFUSE(Bits##_compare_exchange_strong)                                                                    \
-  REFUSE(Bits##_compare_exchange_weak)                                                                      \
+#define REFUSE_ALL(Bits)                                                                                               \
+  REFUSE(Bits##_load)                                                                                                  \
+  REFUSE(Bits##_store)                                                                                                 \
+  REFUSE(Bits##_exchange)                                                                                              \
+  REFUSE(Bits##_fetch_add)                                                                                             \
+  REFUSE(Bits##_fetch_sub)                                                                                             \
+  REFUSE(Bits##_fetch_and)                                                                                             \
+  REFUSE(Bits##_fetch_or)                                                                                              \
+  REFUSE(Bits##_fetch_xor)                                                                                             \
+  REFUSE(Bits##_fetch_nand)                                                                                            \
+  REFUSE(Bits##_compare_exchange_strong)                                                                               \
+  REFUSE(Bits##_compare_exchange_weak)                                                                                 \
   REFUSE(Bits##_compare_exchange_val)
 REFUSE_ALL(8)
 REFUSE_ALL(16)

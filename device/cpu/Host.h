@@ -25,7 +25,7 @@ struct Thread {
 
 /// What the lanes of a warp do together. All lanes of a mask must come to the same one.
 enum class WarpOp : int {
-  Sync,    ///< orders memory among the lanes; the others do not
+  Sync, ///< orders memory among the lanes; the others do not
   Shuffle,
   Vote,
   Mma,
@@ -73,9 +73,9 @@ struct Host {
   /// fence.proxy.async: accesses of `space` that this thread knows of, of shared memory also its inits, come before the
   /// bulk copies that follow it.
   void (*proxyFence)(Space space);
-  void (*mbarrierArrive)(unsigned long long *bar);                        ///< release, CTA
-  void (*mbarrierArriveExpect)(unsigned long long *bar, unsigned bytes);  ///< release, CTA
-  bool (*mbarrierTest)(unsigned long long *bar, unsigned parity);         ///< acquire, CTA
+  void (*mbarrierArrive)(unsigned long long *bar);                       ///< release, CTA
+  void (*mbarrierArriveExpect)(unsigned long long *bar, unsigned bytes); ///< release, CTA
+  bool (*mbarrierTest)(unsigned long long *bar, unsigned parity);        ///< acquire, CTA
   /// cp.async.bulk global -> shared; 16-byte aligned; ends with complete_tx on `bar`.
   void (*copyBulk)(void *to, const void *from, unsigned bytes, unsigned long long *bar);
   /// cp.async.bulk.prefetch of global memory: does nothing, but has the same limits.

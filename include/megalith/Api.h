@@ -92,10 +92,10 @@ struct ProgramOptions {
   bool weights = true;
 
   // --- for those who look into the compiler
-  std::string irFile = {};      ///< start from this IR in place of the YAML's
-  std::string stopAfter = {};   ///< the last pass to run; `lower`: none
-  bool printAfterAll = false;   ///< give the IR after each pass to `sink`
-  bool timePasses = false;      ///< and the times of the passes
+  std::string irFile = {};    ///< start from this IR in place of the YAML's
+  std::string stopAfter = {}; ///< the last pass to run; `lower`: none
+  bool printAfterAll = false; ///< give the IR after each pass to `sink`
+  bool timePasses = false;    ///< and the times of the passes
   std::function<void(const std::string &)> sink = nullptr;
 };
 
@@ -239,8 +239,8 @@ struct RequestResult {
   std::string faultState; ///< in which it happened
   std::string place;      ///< FILE:LINE of the pipeline
   int64_t passes = 0, rows = 0;
-  std::vector<float> logits;                          ///< [generated][vocabulary], when wanted
-  std::map<std::string, std::vector<double>> gauges;  ///< of each traced value, by tick; when wanted
+  std::vector<float> logits;                         ///< [generated][vocabulary], when wanted
+  std::map<std::string, std::vector<double>> gauges; ///< of each traced value, by tick; when wanted
 };
 
 /// What a run gave.
@@ -266,22 +266,22 @@ struct Update {
 struct SessionOptions {
   /// Requests that the session has room for, from 1 to 1000000.
   size_t capacity = 4096;
-  int64_t maxTicks = 0;          ///< ends the run after so many; 0: no limit
-  double watchdogSeconds = 10;   ///< ends a kernel in which nothing moves for so long; 0: never. A GPU's
-  bool trace = false;            ///< give Results::trace
-  bool kvHash = false;           ///< with a hash of each row's K and V in it
-  bool gauges = false;           ///< give RequestResult::gauges
-  bool logits = false;           ///< give RequestResult::logits
+  int64_t maxTicks = 0;        ///< ends the run after so many; 0: no limit
+  double watchdogSeconds = 10; ///< ends a kernel in which nothing moves for so long; 0: never. A GPU's
+  bool trace = false;          ///< give Results::trace
+  bool kvHash = false;         ///< with a hash of each row's K and V in it
+  bool gauges = false;         ///< give RequestResult::gauges
+  bool logits = false;         ///< give RequestResult::logits
   std::function<void(const std::string &)> progress = nullptr; ///< as KernelOptions has it
 
   // --- to check the kernel itself (docs/running.md)
-  unsigned repeat = 1;           ///< runs; tokens, logits, traces and KV must be equal bit for bit
+  unsigned repeat = 1;                       ///< runs; tokens, logits, traces and KV must be equal bit for bit
   std::optional<uint64_t> shufflePages = {}; ///< deals KV pages in this random order
-  uint32_t delaySeed = 0;        ///< random delays before waits; 0: none
-  std::string replay = {};       ///< the text of a trace, whose tokens are taken and checked
-  std::string replayName = {};   ///< what messages call it
-  double replayEpsilon = 0.05;   ///< how far a replayed token may be below the maximum
-  std::string schedule = {};     ///< Cpu, of a kernel with `check`: order of the threads, as --schedule has it
+  uint32_t delaySeed = 0;                    ///< random delays before waits; 0: none
+  std::string replay = {};                   ///< the text of a trace, whose tokens are taken and checked
+  std::string replayName = {};               ///< what messages call it
+  double replayEpsilon = 0.05;               ///< how far a replayed token may be below the maximum
+  std::string schedule = {}; ///< Cpu, of a kernel with `check`: order of the threads, as --schedule has it
   std::vector<std::vector<int32_t>> drafts = {}; ///< by request: proposed in place of looking up
   std::vector<Corruption> corruptions = {};
 };

@@ -23,9 +23,10 @@ struct Note {
 /// One error or warning.
 struct Error {
   bool warning = false;
-  std::string kind;    ///< stable, in kebab case: `unknown-key`
-  std::string message; ///< one sentence without the place, lower case, no full stop; may quote any bytes of a user's file
-  std::string file;    ///< as it was named when it was opened; empty: no place
+  std::string kind; ///< stable, in kebab case: `unknown-key`
+  std::string
+      message;      ///< one sentence without the place, lower case, no full stop; may quote any bytes of a user's file
+  std::string file; ///< as it was named when it was opened; empty: no place
   /// From 1; 0: no place. `column` and `length` count bytes.
   unsigned line = 0, column = 0, length = 0;
   std::vector<Note> notes;

@@ -35,7 +35,7 @@ struct MEGALITH_API RequestId {
 struct Request {
   RequestId id;
   std::vector<int32_t> tokens = {}; ///< the prompt; not empty, every token below the vocabulary
-  int64_t maxNewTokens = 0;    ///< the budget
+  int64_t maxNewTokens = 0;         ///< the budget
   /// Tokens that end the request, in place of the checkpoint's; may be empty. Program and
   /// Session put the checkpoint's there when it is not set; an executor takes nullopt for none.
   std::optional<std::vector<int32_t>> eos = {};

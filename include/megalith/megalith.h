@@ -34,7 +34,7 @@ typedef enum megalith_code {
   MEGALITH_FAILED = 1,       /**< `errors` say why */
   MEGALITH_BAD_ARGUMENT = 2, /**< a NULL, a number out of its range, or a struct of another version */
   MEGALITH_NO_MEMORY = 3,
-  MEGALITH_INTERNAL = 4      /**< a fault of the library; `errors` have it */
+  MEGALITH_INTERNAL = 4 /**< a fault of the library; `errors` have it */
 } megalith_code;
 
 /** "0.2.0". */
@@ -48,13 +48,13 @@ typedef struct megalith_errors megalith_errors;
 
 /** One error or warning. */
 typedef struct megalith_error {
-  int warning;               /**< 0: an error */
-  const char *kind;          /**< stable: "unknown-key" */
-  const char *message;       /**< one sentence without the place */
-  const char *file;          /**< "": no place */
+  int warning;                   /**< 0: an error */
+  const char *kind;              /**< stable: "unknown-key" */
+  const char *message;           /**< one sentence without the place */
+  const char *file;              /**< "": no place */
   unsigned line, column, length; /**< from 1; 0: no place. `column` and `length` count bytes */
   size_t num_notes;
-  const char *text;          /**< all of it, with the source line, for a terminal */
+  const char *text; /**< all of it, with the source line, for a terminal */
 } megalith_error;
 
 /** A second place, or advice. */
@@ -90,14 +90,14 @@ typedef struct megalith_program_options {
   size_t num_models;
   const megalith_pair *params; /**< other values of the file's params */
   size_t num_params;
-  const char *profile;         /**< device to plan for; NULL: that on which the kernel is loaded */
-  const char *const *plan;     /**< "key=value" each */
+  const char *profile;     /**< device to plan for; NULL: that on which the kernel is loaded */
+  const char *const *plan; /**< "key=value" each */
   size_t num_plan;
-  const char *const *accept;   /**< keys of config.json and tensors to take on your word */
+  const char *const *accept; /**< keys of config.json and tensors to take on your word */
   size_t num_accept;
-  const megalith_pair *texts;  /**< further texts in place of files, by path: model files */
+  const megalith_pair *texts; /**< further texts in place of files, by path: model files */
   size_t num_texts;
-  int without_weights;         /**< 1: to look at, not to run */
+  int without_weights; /**< 1: to look at, not to run */
 } megalith_program_options;
 #define MEGALITH_PROGRAM_OPTIONS_INIT {sizeof(megalith_program_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
@@ -122,10 +122,10 @@ MEGALITH_EXPORT megalith_code megalith_program_source(megalith_program *program,
 typedef struct megalith_kernel megalith_kernel;
 
 typedef enum megalith_device {
-  MEGALITH_AUTO = 0,      /**< a GPU if there is one, else the reference executor */
-  MEGALITH_CUDA = 1,      /**< NVRTC, or the kernel cache */
-  MEGALITH_CPU = 2,       /**< the CPU executor; the host's compiler, or the kernel cache */
-  MEGALITH_REFERENCE = 3  /**< the reference executor */
+  MEGALITH_AUTO = 0,     /**< a GPU if there is one, else the reference executor */
+  MEGALITH_CUDA = 1,     /**< NVRTC, or the kernel cache */
+  MEGALITH_CPU = 2,      /**< the CPU executor; the host's compiler, or the kernel cache */
+  MEGALITH_REFERENCE = 3 /**< the reference executor */
 } megalith_device;
 
 typedef struct megalith_kernel_options {
@@ -165,7 +165,7 @@ typedef struct megalith_request {
   const int32_t *tokens; /**< the prompt */
   size_t num_tokens;
   int64_t max_new_tokens;
-  const int32_t *eos;    /**< tokens that end it; NULL: the checkpoint's, unless `no_eos` is 1 */
+  const int32_t *eos; /**< tokens that end it; NULL: the checkpoint's, unless `no_eos` is 1 */
   size_t num_eos;
   int no_eos;
   int32_t priority;
@@ -207,10 +207,10 @@ typedef struct megalith_result {
   const char *id;
   const int32_t *tokens;
   size_t num_tokens;
-  const char *finish;     /**< "stop", "length", "state", "fault" or "limit" */
-  const char *state;      /**< in which it ended */
-  const char *fault;      /**< the code, or "" */
-  const char *place;      /**< FILE:LINE of the fault, or "" */
+  const char *finish; /**< "stop", "length", "state", "fault" or "limit" */
+  const char *state;  /**< in which it ended */
+  const char *fault;  /**< the code, or "" */
+  const char *place;  /**< FILE:LINE of the fault, or "" */
   int64_t passes, rows;
 } megalith_result;
 /** A fault of the request is in `errors`, and the code is MEGALITH_OK. */
@@ -222,7 +222,7 @@ typedef struct megalith_totals {
   size_t num_requests;
   int64_t ticks, passes, rows;
   double milliseconds;
-  const char *trace;      /**< JSON lines, or "" */
+  const char *trace; /**< JSON lines, or "" */
 } megalith_totals;
 MEGALITH_EXPORT megalith_code megalith_session_totals(megalith_session *session, megalith_totals *out,
                                                       megalith_errors **errors);

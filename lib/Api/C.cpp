@@ -1,6 +1,6 @@
 //===- C.cpp - megalith/megalith.h over megalith/Api.h --------------------===//
-#include "megalith/megalith.h"
 #include "State.h"
+#include "megalith/megalith.h"
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -34,9 +34,7 @@ namespace {
 
 megalith_code codeOf(const Messages &messages) {
   const std::string kind = messages.first().kind;
-  return kind == "out-of-memory"    ? MEGALITH_NO_MEMORY
-         : kind == "internal-error" ? MEGALITH_INTERNAL
-                                    : MEGALITH_FAILED;
+  return kind == "out-of-memory" ? MEGALITH_NO_MEMORY : kind == "internal-error" ? MEGALITH_INTERNAL : MEGALITH_FAILED;
 }
 
 /// Gives `messages` out, if there are any and somebody wants them.
@@ -295,7 +293,8 @@ static megalith_code statusOf(const Status &status, megalith_errors **errors) {
 }
 
 megalith_code megalith_session_start(megalith_session *session, megalith_errors **errors) {
-  return call(__func__, errors, [&] { return session ? statusOf(session->session.start(), errors) : MEGALITH_BAD_ARGUMENT; });
+  return call(__func__, errors,
+              [&] { return session ? statusOf(session->session.start(), errors) : MEGALITH_BAD_ARGUMENT; });
 }
 
 megalith_code megalith_session_poll(megalith_session *session, int64_t milliseconds, megalith_update *out, int *got,
@@ -328,7 +327,8 @@ int megalith_session_done(const megalith_session *session) {
 }
 
 megalith_code megalith_session_stop(megalith_session *session, megalith_errors **errors) {
-  return call(__func__, errors, [&] { return session ? statusOf(session->session.stop(), errors) : MEGALITH_BAD_ARGUMENT; });
+  return call(__func__, errors,
+              [&] { return session ? statusOf(session->session.stop(), errors) : MEGALITH_BAD_ARGUMENT; });
 }
 
 megalith_code megalith_session_run(megalith_session *session, megalith_errors **errors) {
@@ -354,8 +354,8 @@ megalith_code megalith_session_result(megalith_session *session, size_t request,
     if (request >= session->results->requests.size())
       return MEGALITH_BAD_ARGUMENT;
     const RequestResult &r = session->results->requests[request];
-    *out = {r.id.text.c_str(), r.tokens.data(), r.tokens.size(), r.finish.c_str(), r.state.c_str(),
-            r.fault.c_str(),   r.place.c_str(), r.passes,        r.rows};
+    *out = {r.id.text.c_str(), r.tokens.data(), r.tokens.size(), r.finish.c_str(), r.state.c_str(), r.fault.c_str(),
+            r.place.c_str(),   r.passes,        r.rows};
     if (auto error = session->session.explain(*session->results, request))
       give({{*error}}, errors);
     return MEGALITH_OK;

@@ -55,15 +55,17 @@ static void checkForm(const driver::Compilation &compiled, const Request &r, Sou
   if (r.id.text.empty())
     diags.report(Diag::RequestKey, loc, "the request has no `id`");
   if (r.tokens.empty())
-    diags.report(Diag::RequestEmptyPrompt, loc, fmt::format("request `{}` has an empty prompt; give at least one token", id));
+    diags.report(Diag::RequestEmptyPrompt, loc,
+                 fmt::format("request `{}` has an empty prompt; give at least one token", id));
   if (r.maxNewTokens < 0 || r.maxNewTokens > INT32_MAX)
     diags.report(Diag::RequestBudget, loc,
                  fmt::format("request `{}`: the budget must be from 0 to {}, found {}", id, INT32_MAX, r.maxNewTokens));
   const auto check = [&](const std::vector<int32_t> &tokens, const char *what) {
     const auto wrong = llvm::find_if(tokens, [&](int32_t token) { return token < 0 || token >= vocab; });
     if (wrong != tokens.end())
-      diags.report(Diag::RequestTokenRange, loc,
-                   fmt::format("request `{}`: token {} in `{}` is outside the vocabulary of {}", id, *wrong, what, vocab));
+      diags.report(
+          Diag::RequestTokenRange, loc,
+          fmt::format("request `{}`: token {} in `{}` is outside the vocabulary of {}", id, *wrong, what, vocab));
   };
   check(r.tokens, "tokens");
   if (r.eos)
@@ -146,8 +148,10 @@ Expected<std::vector<Request>> tools::exampleRequests(const Program &program) {
   for (int i = 0; i < 3; ++i) {
     std::string tokens;
     for (int j = 0; j < (i == 1 ? 20 : 4 + i); ++j)
-      tokens += fmt::format("{}{}", j ? ", " : "", (i * 7 + j % 3 * 5 + 3) % std::max<int64_t>(1, program.vocabulary()));
-    text += fmt::format("{{\"id\": \"r{}\", \"tokens\": [{}], \"max_new_tokens\": {}, \"eos\": []}}\n", i, tokens, 3 + i);
+      tokens +=
+          fmt::format("{}{}", j ? ", " : "", (i * 7 + j % 3 * 5 + 3) % std::max<int64_t>(1, program.vocabulary()));
+    text +=
+        fmt::format("{{\"id\": \"r{}\", \"tokens\": [{}], \"max_new_tokens\": {}, \"eos\": []}}\n", i, tokens, 3 + i);
   }
   return program.parseRequests(text, "<made-up requests>");
 }

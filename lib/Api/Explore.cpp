@@ -1,8 +1,8 @@
 //===- Explore.cpp - a program under many schedules -----------------------===//
-#include "runtime/cpu/Explorer.h"
 #include "FindingText.h"
 #include "State.h"
 #include "megalith/Tools.h"
+#include "runtime/cpu/Explorer.h"
 #include <chrono>
 
 namespace megalith {
@@ -60,8 +60,8 @@ public:
       tell(options.progress, fmt::format("schedule {} of {}, {:.1f} million steps, {:.0f} s", done,
                                          options.schedules + 1, double(steps) / 1e6, seconds()));
     };
-    auto result = cpu::explore(*state.cpu, requests,
-                               engineOptions(session, state.cpu->manifest(), requests, 1 << 20), explore);
+    auto result =
+        cpu::explore(*state.cpu, requests, engineOptions(session, state.cpu->manifest(), requests, 1 << 20), explore);
     tell(options.progress, "");
     if (!result)
       reportRuntime(diags, result.error);

@@ -17,8 +17,9 @@ std::string profileOfArch(std::string_view arch) {
 }
 
 Messages api::caught(const char *what) {
-  return what ? failure(Diag::InternalError, text::printable(what, 2000))
-              : failure(Diag::OutOfMemory, "there is not enough memory; ask for less, or raise the limit (`ulimit -v`)");
+  return what
+             ? failure(Diag::InternalError, text::printable(what, 2000))
+             : failure(Diag::OutOfMemory, "there is not enough memory; ask for less, or raise the limit (`ulimit -v`)");
 }
 
 /// The options of the compiler's own chain.
@@ -75,9 +76,7 @@ const driver::LoadedModel *Program::State::model() const {
 
 int64_t Program::vocabulary() const { return state->model() ? state->model()->checked.vocab : 0; }
 bool Program::byteVocabulary() const { return state->model() && state->model()->checked.byteVocabulary; }
-std::optional<double> Program::positions() const {
-  return state->model() ? state->model()->positions() : std::nullopt;
-}
+std::optional<double> Program::positions() const { return state->model() ? state->model()->positions() : std::nullopt; }
 std::vector<int32_t> Program::eos() const {
   return state->model() ? state->model()->checked.eos : std::vector<int32_t>();
 }

@@ -8,13 +8,13 @@ static std::string describe(const ReplayMismatch &m, const char *executor) {
   if (m.row < 0)
     return fmt::format("in tick {} the row tables differ", m.tick);
   auto result = [](int32_t token) { return token == -2 ? std::string("NaN") : std::to_string(token); };
-  std::string text = fmt::format("in tick {} row {} has token {}, {} {}", m.tick, m.row, result(m.expected), executor,
-                                 result(m.got));
+  std::string text =
+      fmt::format("in tick {} row {} has token {}, {} {}", m.tick, m.row, result(m.expected), executor, result(m.got));
   return std::isfinite(m.gap) ? fmt::format("{} (gap {:.3g} of the norm)", text, m.gap) : text;
 }
 
-void reportReplay(const std::vector<ReplayMismatch> &mismatches, const std::string &difference,
-                  const char *executor, Diagnostics &diags) {
+void reportReplay(const std::vector<ReplayMismatch> &mismatches, const std::string &difference, const char *executor,
+                  Diagnostics &diags) {
   if (mismatches.empty()) {
     if (!difference.empty())
       diags.report(Diag::ReplayDiffers, {}, difference);

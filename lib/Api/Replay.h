@@ -10,8 +10,8 @@ namespace megalith::api {
 
 /// Reports `replay-differs` with the first mismatch, or the first difference of the traces.
 /// `executor` names whose argmax `ReplayMismatch::got` is.
-void reportReplay(const std::vector<ReplayMismatch> &mismatches, const std::string &difference,
-                  const char *executor, Diagnostics &diags);
+void reportReplay(const std::vector<ReplayMismatch> &mismatches, const std::string &difference, const char *executor,
+                  Diagnostics &diags);
 
 /// Checks each row of a kernel's run that took the results of `given`, and compares the
 /// traces; reports the same.

@@ -2,8 +2,8 @@
 #ifndef MEGALITH_LIB_API_SCHEDULE_H
 #define MEGALITH_LIB_API_SCHEDULE_H
 
-#include "llvm/ADT/StringRef.h"
 #include "runtime/cpu/Executor.h"
+#include "llvm/ADT/StringRef.h"
 
 namespace megalith::api {
 

@@ -101,8 +101,9 @@ static std::string whyNot(const Kernel::State &kernel, const SessionOptions &opt
     return "";
   if (!kernel.cpu || !kernel.checked)
     return "`schedule` needs a kernel on the CPU executor with `check`";
-  return parseSchedule(options.schedule) ? ""
-                                         : fmt::format("`schedule` is `{}`, expected {}", options.schedule, tools::scheduleForm);
+  return parseSchedule(options.schedule)
+             ? ""
+             : fmt::format("`schedule` is `{}`, expected {}", options.schedule, tools::scheduleForm);
 }
 
 Expected<Session> Session::open(const Kernel &kernel, const SessionOptions &options) {
@@ -287,8 +288,8 @@ Expected<Results> Session::results() {
 }
 
 std::string faultText(std::string_view code) {
-#define FAULT(Enum, Code, Name, Text)                                                              \
-  if (code == Name)                                                                                \
+#define FAULT(Enum, Code, Name, Text)                                                                                  \
+  if (code == Name)                                                                                                    \
     return Text;
 #include "megalith/IR/Faults.def"
   return "a code that this version does not know";

@@ -16,8 +16,8 @@ static std::optional<CheckpointError> parseObject(std::string_view text, JsonSou
   std::map<std::string, JsonPlace> places;
   if (auto problem = parseJson(text, out, {.nonFinite = true, .places = &places}))
     return CheckpointError{"config-syntax",
-                           fmt::format("not valid JSON at byte {}: {}", problem->byte, problem->message),
-                           source.path, problem->line, problem->column};
+                           fmt::format("not valid JSON at byte {}: {}", problem->byte, problem->message), source.path,
+                           problem->line, problem->column};
   if (!out.is_object())
     return CheckpointError{"config-syntax", fmt::format("expected a JSON object, found {}", out.type_name()),
                            source.path, 1, 1};
@@ -34,34 +34,28 @@ Result<ConfigFile> ConfigFile::load(const std::string &dir) {
   std::string reason;
   std::optional<std::string> config = os::readRegularFile(path, os::jsonBytes, reason);
   if (!config)
-    return CheckpointError{
-        "config-missing",
-        fmt::format("cannot read config.json of the checkpoint: {}", reason),
-        path};
+    return CheckpointError{"config-missing", fmt::format("cannot read config.json of the checkpoint: {}", reason),
+                           path};
   size_t slash = path.rfind('/');
-  std::string generationPath =
-      (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + "generation_config.json";
+  std::string generationPath = (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + "generation_config.json";
   std::string generation;
   struct stat status;
   if (stat(generationPath.c_str(), &status) == 0) {
     std::optional<std::string> text = os::readRegularFile(generationPath, os::jsonBytes, reason);
     if (!text)
-      return CheckpointError{
-          "config-missing",
-          fmt::format("cannot read generation_config.json: {}", reason),
-          generationPath};
+      return CheckpointError{"config-missing", fmt::format("cannot read generation_config.json: {}", reason),
+                             generationPath};
     // An empty file is malformed, which an absent one is not.
     generation = text->empty() ? " " : std::move(*text);
   }
   auto result = parse(*config, generation, path);
   if (!result && result.error.line)
-    result.error.text = std::make_shared<const std::string>(
-        result.error.file == path ? std::move(*config) : std::move(generation));
+    result.error.text =
+        std::make_shared<const std::string>(result.error.file == path ? std::move(*config) : std::move(generation));
   return result;
 }
 
-Result<ConfigFile> ConfigFile::parse(std::string_view configText,
-                                     std::string_view generationText,
+Result<ConfigFile> ConfigFile::parse(std::string_view configText, std::string_view generationText,
                                      const std::string &file) {
   ConfigFile result;
   result.Source.path = file;
@@ -228,9 +222,7 @@ std::vector<std::string> ConfigFile::ropeKeys() const {
 }
 
 Result<RopeParams> ConfigFile::rope(int headDim, std::optional<double> theta) const {
-  auto fail = [&](std::string message) {
-    return CheckpointError{"rope-config", std::move(message), path()};
-  };
+  auto fail = [&](std::string message) { return CheckpointError{"rope-config", std::move(message), path()}; };
   if (!RopeProblem.empty())
     return fail(RopeProblem);
   if (headDim <= 0 || headDim % 2 != 0)
@@ -246,11 +238,10 @@ Result<RopeParams> ConfigFile::rope(int headDim, std::optional<double> theta) co
     if (given && *given > 0)
       out = *given;
     else if (missing.empty())
-      missing =
-          value ? fmt::format("`{}` of the rotary embedding must be a "
-                              "positive number, found `{}`",
-                              key, jsonShort(*value))
-                : fmt::format("`{}` of the rotary embedding is missing", key);
+      missing = value ? fmt::format("`{}` of the rotary embedding must be a "
+                                    "positive number, found `{}`",
+                                    key, jsonShort(*value))
+                      : fmt::format("`{}` of the rotary embedding is missing", key);
   };
   const json type = find("rope_parameters.rope_type").value_or("default");
   if (!type.is_string())

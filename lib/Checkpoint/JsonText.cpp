@@ -81,8 +81,7 @@ public:
     return true;
   }
 
-  bool parse_error(size_t byte, const std::string &token,
-                   const nlohmann::detail::exception &error) override {
+  bool parse_error(size_t byte, const std::string &token, const nlohmann::detail::exception &error) override {
     // The library counts the byte it stopped behind, from 1.
     const uint64_t at = std::min<uint64_t>(byte == 0 ? 0 : byte - 1, text.size());
     constexpr int outOfRange = 406;
@@ -150,8 +149,7 @@ private:
   }
   bool enter(json value) {
     if (open.size() == MaxJsonDepth)
-      return fail(here() - 1, "lists and objects are nested more than " +
-                                  std::to_string(MaxJsonDepth) + " deep");
+      return fail(here() - 1, "lists and objects are nested more than " + std::to_string(MaxJsonDepth) + " deep");
     if (!open.empty() && open.back()->is_object() && path.size() == open.size() - 1)
       path.push_back(member);
     open.push_back(put(std::move(value)));
@@ -177,9 +175,8 @@ private:
 /// Replaces `NaN`, `Infinity` and `-Infinity` outside strings by zeros of the
 /// same length, which the parser knows, and notes where they end.
 std::string withoutNonFinite(std::string_view text, std::map<uint64_t, double> &ends) {
-  static const std::pair<std::string_view, double> words[] = {
-      {"NaN", std::numeric_limits<double>::quiet_NaN()},
-      {"Infinity", std::numeric_limits<double>::infinity()}};
+  static const std::pair<std::string_view, double> words[] = {{"NaN", std::numeric_limits<double>::quiet_NaN()},
+                                                              {"Infinity", std::numeric_limits<double>::infinity()}};
   std::string result(text);
   bool inString = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -202,8 +199,7 @@ std::string withoutNonFinite(std::string_view text, std::map<uint64_t, double> &
 
 } // namespace
 
-std::optional<JsonProblem> megalith::parseJson(std::string_view text, json &out,
-                                               const JsonOptions &options) {
+std::optional<JsonProblem> megalith::parseJson(std::string_view text, json &out, const JsonOptions &options) {
   std::string edited;
   std::map<uint64_t, double> ends;
   if (options.nonFinite && (text.find("NaN") != text.npos || text.find("Infinity") != text.npos)) {
@@ -224,8 +220,7 @@ std::optional<JsonProblem> megalith::parseJson(std::string_view text, json &out,
 std::optional<int64_t> megalith::jsonInteger(const json &value) {
   if (!value.is_number_integer())
     return std::nullopt;
-  if (value.is_number_unsigned() &&
-      value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
     return std::nullopt;
   return value.get<int64_t>();
 }

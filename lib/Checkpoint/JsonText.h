@@ -39,8 +39,7 @@ struct JsonOptions {
 /// that occurs twice in one object, since one of its values would be dropped
 /// silently; more than MaxJsonDepth levels; a number that an f64 cannot hold; a
 /// byte 0, at which the library would stop reading.
-std::optional<JsonProblem> parseJson(std::string_view text, nlohmann::json &out,
-                                     const JsonOptions &options = {});
+std::optional<JsonProblem> parseJson(std::string_view text, nlohmann::json &out, const JsonOptions &options = {});
 
 /// Whether the text is what Git keeps in place of a large file (Git LFS).
 bool isLfsPointer(std::string_view text);

@@ -6,9 +6,7 @@
 
 using namespace megalith;
 
-static std::string ticked(std::string_view key) {
-  return "`" + text::printable(key, 120) + "`";
-}
+static std::string ticked(std::string_view key) { return "`" + text::printable(key, 120) + "`"; }
 
 std::string JsonView::nameText() const {
   if (top.empty() && outer < 0)
@@ -59,9 +57,9 @@ JsonView JsonView::at(std::string_view key) const {
 void JsonView::only(std::initializer_list<std::string_view> keys) const {
   members([&](const std::string &key, const JsonView &view) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end())
-      throw JsonWrong{fmt::format("unknown member {} of {}; it has `{}`", ticked(key), nameText(),
-                                  fmt::join(keys, "`, `")),
-                      std::string(view.top)};
+      throw JsonWrong{
+          fmt::format("unknown member {} of {}; it has `{}`", ticked(key), nameText(), fmt::join(keys, "`, `")),
+          std::string(view.top)};
   });
 }
 

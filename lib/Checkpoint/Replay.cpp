@@ -37,8 +37,7 @@ static bool fedAlike(const Row &a, const Row &b) {
 }
 
 const TracePass *megalith::checkReplay(const Trace &given, int64_t tick, size_t number, const TracePass &own,
-                                       double epsilon,
-                                       const std::function<std::span<const float>(size_t)> &logits,
+                                       double epsilon, const std::function<std::span<const float>(size_t)> &logits,
                                        std::vector<ReplayMismatch> &mismatches) {
   const TracePass *pass = nullptr;
   if (tick >= 0 && tick < static_cast<int64_t>(given.ticks.size()) && number < given.ticks[tick].passes.size())

@@ -13,23 +13,19 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char *Keys[] = {"id",  "tokens",  "text", "max_new_tokens",
-                                "eos", "priority"};
+constexpr const char *Keys[] = {"id", "tokens", "text", "max_new_tokens", "eos", "priority"};
 
 /// Reads the object of one line.
 class LineReader {
 public:
-  LineReader(std::string_view text, const RequestOptions &options,
-             const std::string &file, unsigned line)
+  LineReader(std::string_view text, const RequestOptions &options, const std::string &file, unsigned line)
       : Text(text), Options(options), File(file) {
     Out.line = line;
   }
 
   std::optional<CheckpointError> read();
-  CheckpointError fail(const char *kind, std::string message,
-                       const char *key = nullptr) const {
-    return {kind, std::move(message), File, Out.line,
-            key ? columnOfMember(Text, key) : 1};
+  CheckpointError fail(const char *kind, std::string message, const char *key = nullptr) const {
+    return {kind, std::move(message), File, Out.line, key ? columnOfMember(Text, key) : 1};
   }
 
   Request Out;
@@ -38,8 +34,7 @@ private:
   std::optional<CheckpointError> readId();
   std::optional<CheckpointError> readPrompt();
   std::optional<CheckpointError> readBudgetAndPriority();
-  std::optional<CheckpointError> readTokens(const char *key, const json &list,
-                                            std::vector<int32_t> &out);
+  std::optional<CheckpointError> readTokens(const char *key, const json &list, std::vector<int32_t> &out);
   /// The id, for messages.
   std::string shownId() const { return text::printable(Out.id.text, 120); }
 
@@ -52,9 +47,7 @@ private:
 /// Calls `each(row, line)` for every line that is not blank, with its number from
 /// 1, until it returns an error.
 template <class Each>
-std::optional<CheckpointError> eachLine(std::string_view text,
-                                        const std::string &file,
-                                        const char *kind, Each each) {
+std::optional<CheckpointError> eachLine(std::string_view text, const std::string &file, const char *kind, Each each) {
   constexpr std::string_view byteOrderMark = "\xef\xbb\xbf";
   size_t begin = text.starts_with(byteOrderMark) ? byteOrderMark.size() : 0;
   for (unsigned line = 1; !text.empty(); ++line, begin = 0) {
@@ -64,8 +57,7 @@ std::optional<CheckpointError> eachLine(std::string_view text,
     if (row.size() > MaxRequestLineBytes)
       return CheckpointError{
           kind,
-          fmt::format("the line has {} bytes, more than the {} that one may have",
-                      row.size(), MaxRequestLineBytes),
+          fmt::format("the line has {} bytes, more than the {} that one may have", row.size(), MaxRequestLineBytes),
           file, line, 1};
     if (row.find_first_not_of(" \t\r", begin) != row.npos)
       if (auto error = each(row, line))
@@ -78,22 +70,18 @@ std::optional<CheckpointError> eachLine(std::string_view text,
 
 std::optional<CheckpointError> LineReader::read() {
   if (auto problem = parseJson(Text, Object)) {
-    CheckpointError error = fail(
-        "request-syntax", fmt::format("not valid JSON: {}", problem->message));
+    CheckpointError error = fail("request-syntax", fmt::format("not valid JSON: {}", problem->message));
     error.column = problem->column;
     return error;
   }
   if (!Object.is_object())
-    return fail("request-syntax",
-                fmt::format("expected an object per line, found {}",
-                            Object.type_name()));
+    return fail("request-syntax", fmt::format("expected an object per line, found {}", Object.type_name()));
   for (const auto &[key, value] : Object.items())
     if (std::find(std::begin(Keys), std::end(Keys), key) == std::end(Keys))
-      return fail("request-key",
-                  fmt::format("unknown key `{}`; a request has `{}`",
-                              text::printable(key, 120),
-                              fmt::join(Keys, "`, `")),
-                  key.c_str());
+      return fail(
+          "request-key",
+          fmt::format("unknown key `{}`; a request has `{}`", text::printable(key, 120), fmt::join(Keys, "`, `")),
+          key.c_str());
   if (auto error = readId())
     return error;
   if (auto error = readPrompt())
@@ -103,8 +91,7 @@ std::optional<CheckpointError> LineReader::read() {
   auto eos = Object.find("eos");
   if (eos == Object.end())
     return std::nullopt;
-  return readTokens("eos", eos->is_array() ? *eos : json::array({*eos}),
-                    Out.eos.emplace());
+  return readTokens("eos", eos->is_array() ? *eos : json::array({*eos}), Out.eos.emplace());
 }
 
 std::optional<CheckpointError> LineReader::readId() {
@@ -116,16 +103,11 @@ std::optional<CheckpointError> LineReader::readId() {
   else if (found->is_number_integer())
     Out.id = RequestId::ofInteger(found->dump());
   else
-    return fail("request-key",
-                fmt::format("`id` must be a string or an integer, found `{}`",
-                            jsonShort(*found)),
-                "id");
+    return fail("request-key", fmt::format("`id` must be a string or an integer, found `{}`", jsonShort(*found)), "id");
   return std::nullopt;
 }
 
-std::optional<CheckpointError>
-LineReader::readTokens(const char *key, const json &list,
-                       std::vector<int32_t> &out) {
+std::optional<CheckpointError> LineReader::readTokens(const char *key, const json &list, std::vector<int32_t> &out) {
   for (const json &token : list) {
     if (!token.is_number_integer())
       return fail("request-key",
@@ -192,8 +174,7 @@ std::optional<CheckpointError> LineReader::readPrompt() {
 std::optional<CheckpointError> LineReader::readBudgetAndPriority() {
   auto budget = Object.find("max_new_tokens");
   if (budget == Object.end())
-    return fail("request-key",
-                fmt::format("request `{}` has no `max_new_tokens`", shownId()));
+    return fail("request-key", fmt::format("request `{}` has no `max_new_tokens`", shownId()));
   const std::optional<int64_t> tokens = jsonInteger(*budget);
   if (!tokens)
     return fail("request-key",
@@ -204,15 +185,13 @@ std::optional<CheckpointError> LineReader::readBudgetAndPriority() {
   Out.maxNewTokens = *tokens;
   if (Out.maxNewTokens < 0)
     return fail("request-budget",
-                fmt::format("request `{}`: `max_new_tokens` {} is negative",
-                            shownId(), Out.maxNewTokens),
+                fmt::format("request `{}`: `max_new_tokens` {} is negative", shownId(), Out.maxNewTokens),
                 "max_new_tokens");
   auto priority = Object.find("priority");
   if (priority == Object.end())
     return std::nullopt;
   const std::optional<int64_t> rank = jsonInteger(*priority);
-  if (!rank || *rank < std::numeric_limits<int32_t>::min() ||
-      *rank > std::numeric_limits<int32_t>::max())
+  if (!rank || *rank < std::numeric_limits<int32_t>::min() || *rank > std::numeric_limits<int32_t>::max())
     return fail("request-key",
                 fmt::format("request `{}`: `priority` must be a 32-bit "
                             "integer, found `{}`",
@@ -222,46 +201,43 @@ std::optional<CheckpointError> LineReader::readBudgetAndPriority() {
   return std::nullopt;
 }
 
-Result<std::vector<Request>>
-megalith::parseRequests(std::string_view text, const RequestOptions &options,
-                        const std::string &file) {
+Result<std::vector<Request>> megalith::parseRequests(std::string_view text, const RequestOptions &options,
+                                                     const std::string &file) {
   std::vector<Request> result;
   std::unordered_map<std::string, size_t> known; // by the text of the id
-  auto error = eachLine(
-      text, file, "request-syntax",
-      [&](std::string_view row, unsigned line) -> std::optional<CheckpointError> {
-        LineReader reader(row, options, file, line);
-        if (result.size() == options.most)
-          return reader.fail("request-count",
-                             fmt::format("a run has at most {} requests; give the "
-                                         "others to another run",
-                                         options.most));
-        if (auto error = reader.read())
-          return error;
-        const RequestId &id = reader.Out.id;
-        auto [first, isNew] = known.emplace(id.text, result.size());
-        if (!isNew) {
-          const Request &other = result[first->second];
-          bool sameForm = other.id.isInteger == id.isInteger;
-          return reader.fail("request-duplicate-id",
-                             fmt::format("id `{}` is already used on line {}{}",
-                                         text::printable(id.text, 120), other.line,
-                                         sameForm ? ""
-                                                  : "; an integer and a string of "
-                                                    "its digits are the same id"),
-                             "id");
-        }
-        result.push_back(std::move(reader.Out));
-        return std::nullopt;
-      });
+  auto error = eachLine(text, file, "request-syntax",
+                        [&](std::string_view row, unsigned line) -> std::optional<CheckpointError> {
+                          LineReader reader(row, options, file, line);
+                          if (result.size() == options.most)
+                            return reader.fail("request-count", fmt::format("a run has at most {} requests; give the "
+                                                                            "others to another run",
+                                                                            options.most));
+                          if (auto error = reader.read())
+                            return error;
+                          const RequestId &id = reader.Out.id;
+                          auto [first, isNew] = known.emplace(id.text, result.size());
+                          if (!isNew) {
+                            const Request &other = result[first->second];
+                            bool sameForm = other.id.isInteger == id.isInteger;
+                            return reader.fail("request-duplicate-id",
+                                               fmt::format("id `{}` is already used on line {}{}",
+                                                           text::printable(id.text, 120), other.line,
+                                                           sameForm ? ""
+                                                                    : "; an integer and a string of "
+                                                                      "its digits are the same id"),
+                                               "id");
+                          }
+                          result.push_back(std::move(reader.Out));
+                          return std::nullopt;
+                        });
   if (error)
     return *error;
   return result;
 }
 
-Result<std::vector<std::vector<int32_t>>>
-megalith::parseDrafts(std::string_view text, const std::vector<Request> &requests,
-                      int64_t vocabSize, const std::string &file) {
+Result<std::vector<std::vector<int32_t>>> megalith::parseDrafts(std::string_view text,
+                                                                const std::vector<Request> &requests, int64_t vocabSize,
+                                                                const std::string &file) {
   std::vector<std::vector<int32_t>> drafts(requests.size());
   std::unordered_map<std::string, size_t> numberOf;
   for (size_t i = 0; i < requests.size(); ++i)
@@ -279,24 +255,22 @@ megalith::parseDrafts(std::string_view text, const std::vector<Request> &request
       throw JsonWrong{fmt::format("no request has the id `{}`", text::printable(name, 120)), "id"};
     const auto [first, isNew] = lineOf.emplace(request->second, line);
     if (!isNew)
-      throw JsonWrong{fmt::format("id `{}` is already used on line {}", text::printable(name, 120),
-                                  first->second),
+      throw JsonWrong{fmt::format("id `{}` is already used on line {}", text::printable(name, 120), first->second),
                       "id"};
     object.at("tokens").list([&](const JsonView &token) {
       drafts[request->second].push_back(static_cast<int32_t>(token.integer(0, vocabSize - 1)));
     });
   };
-  auto error = eachLine(text, file, "drafts-file",
-                        [&](std::string_view row, unsigned line) -> std::optional<CheckpointError> {
-                          try {
-                            read(row, line);
-                            return std::nullopt;
-                          } catch (const JsonWrong &problem) {
-                            const unsigned column =
-                                problem.column ? problem.column : columnOfMember(row, problem.member);
-                            return CheckpointError{"drafts-file", problem.message, file, line, column};
-                          }
-                        });
+  auto error =
+      eachLine(text, file, "drafts-file", [&](std::string_view row, unsigned line) -> std::optional<CheckpointError> {
+        try {
+          read(row, line);
+          return std::nullopt;
+        } catch (const JsonWrong &problem) {
+          const unsigned column = problem.column ? problem.column : columnOfMember(row, problem.member);
+          return CheckpointError{"drafts-file", problem.message, file, line, column};
+        }
+      });
   if (error)
     return *error;
   return drafts;

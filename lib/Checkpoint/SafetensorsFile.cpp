@@ -19,10 +19,9 @@ struct DTypeInfo {
 };
 
 /// In the order of `DType`.
-constexpr DTypeInfo DTypes[] = {
-    {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1},
-    {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},
-    {"U32", 4},  {"F32", 4}, {"I64", 8}, {"U64", 8},     {"F64", 8}};
+constexpr DTypeInfo DTypes[] = {{"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1},
+                                {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},
+                                {"U32", 4},  {"F32", 4}, {"I64", 8}, {"U64", 8},     {"F64", 8}};
 
 /// The reference implementation's bound on the header.
 constexpr uint64_t MaxHeaderBytes = 100'000'000;
@@ -41,140 +40,105 @@ struct HeaderReader {
   std::map<std::string, TensorView, std::less<>> &tensors;
   std::vector<Extent> extents;
 
-  CheckpointError fail(const char *kind, std::string message) const {
-    return {kind, std::move(message), path};
-  }
+  CheckpointError fail(const char *kind, std::string message) const { return {kind, std::move(message), path}; }
   std::optional<CheckpointError> readAll(const json &header);
-  std::optional<CheckpointError> readTensor(const std::string &name,
-                                            const json &entry);
+  std::optional<CheckpointError> readTensor(const std::string &name, const json &entry);
   std::optional<CheckpointError> checkCover();
 };
 
 } // namespace
 
-unsigned megalith::dtypeSize(DType dtype) {
-  return DTypes[static_cast<size_t>(dtype)].size;
-}
+unsigned megalith::dtypeSize(DType dtype) { return DTypes[static_cast<size_t>(dtype)].size; }
 
-std::string_view megalith::dtypeName(DType dtype) {
-  return DTypes[static_cast<size_t>(dtype)].name;
-}
+std::string_view megalith::dtypeName(DType dtype) { return DTypes[static_cast<size_t>(dtype)].name; }
 
-std::string TensorView::shapeText() const {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
+std::string TensorView::shapeText() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-std::optional<CheckpointError> HeaderReader::readTensor(const std::string &name,
-                                                        const json &entry) {
+std::optional<CheckpointError> HeaderReader::readTensor(const std::string &name, const json &entry) {
   if (!entry.is_object())
     return fail("safetensors-header",
-                fmt::format("tensor `{}`: expected an object, found {}", name,
-                            entry.type_name()));
+                fmt::format("tensor `{}`: expected an object, found {}", name, entry.type_name()));
   for (const char *key : {"dtype", "shape", "data_offsets"})
     if (!entry.contains(key))
-      return fail("safetensors-header",
-                  fmt::format("tensor `{}` has no `{}`", name, key));
-  const json &dtype = entry["dtype"], &shape = entry["shape"],
-             &offsets = entry["data_offsets"];
+      return fail("safetensors-header", fmt::format("tensor `{}` has no `{}`", name, key));
+  const json &dtype = entry["dtype"], &shape = entry["shape"], &offsets = entry["data_offsets"];
   const DTypeInfo *info = std::end(DTypes);
   if (dtype.is_string())
     info = std::find_if(std::begin(DTypes), std::end(DTypes),
-                        [&](const DTypeInfo &d) {
-                          return d.name == dtype.get_ref<const std::string &>();
-                        });
+                        [&](const DTypeInfo &d) { return d.name == dtype.get_ref<const std::string &>(); });
   if (info == std::end(DTypes))
-    return fail("safetensors-dtype",
-                fmt::format("tensor `{}` has the unknown dtype `{}`", name,
-                            dtype.is_string() ? dtype.get<std::string>()
-                                              : jsonShort(dtype)));
+    return fail("safetensors-dtype", fmt::format("tensor `{}` has the unknown dtype `{}`", name,
+                                                 dtype.is_string() ? dtype.get<std::string>() : jsonShort(dtype)));
 
-  if (!shape.is_array() || std::any_of(shape.begin(), shape.end(), [](auto &d) {
-        return !d.is_number_unsigned();
-      }))
-    return fail("safetensors-header",
-                fmt::format("tensor `{}`: `shape` must be a list of numbers "
-                            "that are not negative, found `{}`",
-                            name, jsonShort(shape)));
+  if (!shape.is_array() || std::any_of(shape.begin(), shape.end(), [](auto &d) { return !d.is_number_unsigned(); }))
+    return fail("safetensors-header", fmt::format("tensor `{}`: `shape` must be a list of numbers "
+                                                  "that are not negative, found `{}`",
+                                                  name, jsonShort(shape)));
   TensorView view{static_cast<DType>(info - DTypes), {}, nullptr, 0};
   uint64_t bytes = info->size;
   bool overflow = false;
   for (const json &item : shape) {
     uint64_t dim = item.get<uint64_t>();
-    overflow |= dim > static_cast<uint64_t>(INT64_MAX) ||
-                __builtin_mul_overflow(bytes, dim, &bytes);
+    overflow |= dim > static_cast<uint64_t>(INT64_MAX) || __builtin_mul_overflow(bytes, dim, &bytes);
     view.shape.push_back(static_cast<int64_t>(dim));
   }
   if (overflow)
-    return fail("safetensors-header",
-                fmt::format("tensor `{}`: the size of shape {} does not fit "
-                            "in 64 bits",
-                            name, jsonShort(shape)));
+    return fail("safetensors-header", fmt::format("tensor `{}`: the size of shape {} does not fit "
+                                                  "in 64 bits",
+                                                  name, jsonShort(shape)));
 
-  if (!offsets.is_array() || offsets.size() != 2 ||
-      !offsets[0].is_number_unsigned() || !offsets[1].is_number_unsigned())
-    return fail("safetensors-header",
-                fmt::format("tensor `{}`: `data_offsets` must be two numbers "
-                            "that are not negative, found `{}`",
-                            name, jsonShort(offsets)));
+  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+      !offsets[1].is_number_unsigned())
+    return fail("safetensors-header", fmt::format("tensor `{}`: `data_offsets` must be two numbers "
+                                                  "that are not negative, found `{}`",
+                                                  name, jsonShort(offsets)));
   uint64_t begin = offsets[0].get<uint64_t>(), end = offsets[1].get<uint64_t>();
   if (begin > end)
-    return fail("safetensors-offsets",
-                fmt::format("tensor `{}` begins at byte {} and ends before it, "
-                            "at {}",
-                            name, begin, end));
+    return fail("safetensors-offsets", fmt::format("tensor `{}` begins at byte {} and ends before it, "
+                                                   "at {}",
+                                                   name, begin, end));
   if (end - begin != bytes)
-    return fail("safetensors-offsets",
-                fmt::format("tensor `{}` has {} bytes, but {} {} needs {}",
-                            name, end - begin, info->name, view.shapeText(),
-                            bytes));
+    return fail("safetensors-offsets", fmt::format("tensor `{}` has {} bytes, but {} {} needs {}", name, end - begin,
+                                                   info->name, view.shapeText(), bytes));
   if (end > dataBytes)
-    return fail("safetensors-truncated",
-                fmt::format("tensor `{}` ends at byte {} of the data, but the "
-                            "file holds only {}",
-                            name, end, dataBytes));
+    return fail("safetensors-truncated", fmt::format("tensor `{}` ends at byte {} of the data, but the "
+                                                     "file holds only {}",
+                                                     name, end, dataBytes));
   view.data = data + begin;
   view.size = bytes;
   extents.push_back({begin, end, name});
   if (!tensors.emplace(name, std::move(view)).second)
-    return fail("safetensors-header",
-                fmt::format("tensor `{}` is in more than one file", name));
+    return fail("safetensors-header", fmt::format("tensor `{}` is in more than one file", name));
   return std::nullopt;
 }
 
 std::optional<CheckpointError> HeaderReader::checkCover() {
   std::sort(extents.begin(), extents.end(),
-            [](const Extent &a, const Extent &b) {
-              return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
-            });
+            [](const Extent &a, const Extent &b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
   uint64_t reached = 0;
   std::string previous;
   for (const Extent &extent : extents) {
     if (extent.begin < reached)
-      return fail("safetensors-offsets",
-                  fmt::format("tensor `{}` begins at byte {} and overlaps "
-                              "`{}`, which ends at {}",
-                              extent.name, extent.begin, previous, reached));
+      return fail("safetensors-offsets", fmt::format("tensor `{}` begins at byte {} and overlaps "
+                                                     "`{}`, which ends at {}",
+                                                     extent.name, extent.begin, previous, reached));
     if (extent.begin > reached)
-      return fail("safetensors-offsets",
-                  fmt::format("bytes {} to {} before tensor `{}` belong to no "
-                              "tensor",
-                              reached, extent.begin, extent.name));
+      return fail("safetensors-offsets", fmt::format("bytes {} to {} before tensor `{}` belong to no "
+                                                     "tensor",
+                                                     reached, extent.begin, extent.name));
     reached = extent.end;
     previous = extent.name;
   }
   if (reached != dataBytes)
-    return fail("safetensors-offsets",
-                fmt::format("the tensors end at byte {} of the data, but the "
-                            "file holds {}",
-                            reached, dataBytes));
+    return fail("safetensors-offsets", fmt::format("the tensors end at byte {} of the data, but the "
+                                                   "file holds {}",
+                                                   reached, dataBytes));
   return std::nullopt;
 }
 
 std::optional<CheckpointError> HeaderReader::readAll(const json &header) {
   if (!header.is_object())
-    return fail("safetensors-header",
-                fmt::format("the header must be a JSON object, found {}",
-                            header.type_name()));
+    return fail("safetensors-header", fmt::format("the header must be a JSON object, found {}", header.type_name()));
   for (const auto &[name, entry] : header.items())
     if (name != "__metadata__")
       if (auto error = readTensor(name, entry))
@@ -183,20 +147,16 @@ std::optional<CheckpointError> HeaderReader::readAll(const json &header) {
 }
 
 std::optional<CheckpointError> SafetensorsFile::add(const std::string &path) {
-  auto fail = [&](const char *kind, std::string message) {
-    return CheckpointError{kind, std::move(message), path};
-  };
+  auto fail = [&](const char *kind, std::string message) { return CheckpointError{kind, std::move(message), path}; };
   std::string reason;
   auto file = os::MappedFile::open(path, reason);
   if (!file)
-    return fail("safetensors-missing",
-                fmt::format("cannot read the weights: {}", reason));
+    return fail("safetensors-missing", fmt::format("cannot read the weights: {}", reason));
   const uint64_t size = file->size();
   if (size < 8)
-    return fail("safetensors-truncated",
-                fmt::format("the file has {} bytes, but the length of the "
-                            "header alone takes 8",
-                            size));
+    return fail("safetensors-truncated", fmt::format("the file has {} bytes, but the length of the "
+                                                     "header alone takes 8",
+                                                     size));
   Mappings.push_back(file);
 
   const uint8_t *bytes = file->data();
@@ -206,23 +166,19 @@ std::optional<CheckpointError> SafetensorsFile::add(const std::string &path) {
   for (int i = 7; i >= 0; --i)
     headerBytes = headerBytes << 8 | bytes[i];
   if (headerBytes > MaxHeaderBytes)
-    return fail("safetensors-header",
-                fmt::format("the header claims {} bytes, more than the "
-                            "format's {}; this is not a safetensors file",
-                            headerBytes, MaxHeaderBytes));
+    return fail("safetensors-header", fmt::format("the header claims {} bytes, more than the "
+                                                  "format's {}; this is not a safetensors file",
+                                                  headerBytes, MaxHeaderBytes));
   if (headerBytes > size - 8)
-    return fail("safetensors-truncated",
-                fmt::format("the header claims {} bytes, but the file ends "
-                            "{} bytes behind its length",
-                            headerBytes, size - 8));
+    return fail("safetensors-truncated", fmt::format("the header claims {} bytes, but the file ends "
+                                                     "{} bytes behind its length",
+                                                     headerBytes, size - 8));
   json header;
   std::string_view text(reinterpret_cast<const char *>(bytes) + 8, headerBytes);
   if (auto problem = parseJson(text, header))
     return fail("safetensors-header",
-                fmt::format("the header is not valid JSON at its byte {}: {}",
-                            problem->byte, problem->message));
-  HeaderReader reader{
-      path, size - 8 - headerBytes, bytes + 8 + headerBytes, Tensors, {}};
+                fmt::format("the header is not valid JSON at its byte {}: {}", problem->byte, problem->message));
+  HeaderReader reader{path, size - 8 - headerBytes, bytes + 8 + headerBytes, Tensors, {}};
   return reader.readAll(header);
 }
 
@@ -236,38 +192,30 @@ static bool staysInside(const std::string &path) {
   return true;
 }
 
-std::optional<CheckpointError>
-SafetensorsFile::addShards(const std::string &dir) {
-  auto fail = [&](const char *kind, std::string message) {
-    return CheckpointError{kind, std::move(message), Path};
-  };
+std::optional<CheckpointError> SafetensorsFile::addShards(const std::string &dir) {
+  auto fail = [&](const char *kind, std::string message) { return CheckpointError{kind, std::move(message), Path}; };
   std::string reason;
   std::optional<std::string> text = os::readRegularFile(Path, os::jsonBytes, reason);
   if (!text)
-    return fail(
-        "safetensors-missing",
-        fmt::format("cannot read the index of the weights: {}", reason));
+    return fail("safetensors-missing", fmt::format("cannot read the index of the weights: {}", reason));
   if (isLfsPointer(*text))
     return fail("safetensors-header", lfsAdvice);
   json index;
   if (auto problem = parseJson(*text, index)) {
-    CheckpointError error =
-        fail("safetensors-header",
-             fmt::format("not valid JSON: {}", problem->message));
+    CheckpointError error = fail("safetensors-header", fmt::format("not valid JSON: {}", problem->message));
     error.line = problem->line;
     error.column = problem->column;
     error.text = std::make_shared<const std::string>(std::move(*text));
     return error;
   }
-  if (!index.is_object() || !index.contains("weight_map") ||
-      !index["weight_map"].is_object())
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     return fail("safetensors-header", "the index has no object `weight_map`");
   std::set<std::string> shards;
   for (const auto &[tensor, shard] : index["weight_map"].items()) {
     if (!shard.is_string() || !staysInside(shard.get_ref<const std::string &>()))
       return fail("safetensors-header",
-                  fmt::format("tensor `{}`: expected the name of a file in the checkpoint's folder, found `{}`",
-                              tensor, jsonShort(shard)));
+                  fmt::format("tensor `{}`: expected the name of a file in the checkpoint's folder, found `{}`", tensor,
+                              jsonShort(shard)));
     shards.insert(shard.get<std::string>());
   }
   for (const std::string &shard : shards)
@@ -329,9 +277,7 @@ const std::string *SafetensorsFile::listedIn(std::string_view name) const {
 
 static constexpr std::string_view LayerPlace = "{i}";
 
-static size_t digitsAt(std::string_view text) {
-  return std::min(text.size(), text.find_first_not_of("0123456789"));
-}
+static size_t digitsAt(std::string_view text) { return std::min(text.size(), text.find_first_not_of("0123456789")); }
 
 std::string megalith::layerTensor(std::string_view pattern, int64_t layer) {
   std::string name(pattern);

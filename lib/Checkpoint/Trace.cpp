@@ -16,13 +16,8 @@ using nlohmann::ordered_json;
 /// Of the form of the file.
 static constexpr int Version = 2;
 
-std::string megalith::finishOf(bool fault, bool terminal, bool eos,
-                               bool budgetUsedUp) {
-  return fault          ? "fault"
-         : !terminal    ? "limit"
-         : eos          ? "stop"
-         : budgetUsedUp ? "length"
-                        : "state";
+std::string megalith::finishOf(bool fault, bool terminal, bool eos, bool budgetUsedUp) {
+  return fault ? "fault" : !terminal ? "limit" : eos ? "stop" : budgetUsedUp ? "length" : "state";
 }
 
 // --- writing
@@ -32,8 +27,7 @@ static ordered_json toJson(const TracePass &pass) {
   out["model"] = pass.model;
   ordered_json rows = ordered_json::array();
   for (const Row &r : pass.rows)
-    rows.push_back({r.slot, r.token, r.position, r.kvSlot, r.visible, r.parent,
-                    r.flags, r.result});
+    rows.push_back({r.slot, r.token, r.position, r.kvSlot, r.visible, r.parent, r.flags, r.result});
   out["rows"] = std::move(rows);
   if (!pass.kvHash.empty()) {
     // As text: JSON numbers of other readers lose bits beyond 2^53.
@@ -60,8 +54,7 @@ static ordered_json toJson(const TraceSlot &slot) {
   out["after"] = slot.after;
   out["kv"] = ordered_json::array();
   for (const TraceKv &kv : slot.kv)
-    out["kv"].push_back(
-        {{"pool", kv.pool}, {"len", kv.len}, {"pages", kv.pages}});
+    out["kv"].push_back({{"pool", kv.pool}, {"len", kv.len}, {"pages", kv.pages}});
   for (const auto &[name, value] : slot.gauges)
     out["trace"][name] = numberJson(value);
   return out;
@@ -80,8 +73,7 @@ static ordered_json toJson(const TraceTick &tick) {
   if (!tick.faults.empty()) {
     out["faults"] = ordered_json::array();
     for (const TraceFault &fault : tick.faults)
-      out["faults"].push_back(
-          {{"request", fault.request}, {"code", fault.code}});
+      out["faults"].push_back({{"request", fault.request}, {"code", fault.code}});
   }
   return out;
 }
@@ -100,10 +92,8 @@ std::string megalith::formatTrace(const Trace &trace) {
     line(toJson(tick));
   ordered_json results = ordered_json::array();
   for (const TraceRequest &r : trace.requests) {
-    ordered_json result = {{"id", ordered_json::parse(r.id.json())},
-                           {"tokens", r.tokens},
-                           {"finish", r.finish},
-                           {"state", r.state}};
+    ordered_json result = {
+        {"id", ordered_json::parse(r.id.json())}, {"tokens", r.tokens}, {"finish", r.finish}, {"state", r.state}};
     if (!r.fault.empty())
       result["fault"] = r.fault;
     if (!r.faultState.empty())
@@ -119,9 +109,7 @@ std::string megalith::formatTrace(const Trace &trace) {
 Result<bool> megalith::writeTrace(const std::string &path, const Trace &trace) {
   const std::string why = os::writeFile(path, formatTrace(trace));
   if (!why.empty())
-    return CheckpointError{"trace-write",
-                           fmt::format("cannot write the trace: {}", why),
-                           path};
+    return CheckpointError{"trace-write", fmt::format("cannot write the trace: {}", why), path};
   return true;
 }
 
@@ -130,8 +118,8 @@ Result<bool> megalith::writeTrace(const std::string &path, const Trace &trace) {
 static Row rowFrom(const JsonView &in) {
   // What an executor writes: no slot, token or position is negative.
   static constexpr int32_t least[8] = {0, 0, 0, 0, 0, -1, 0, -2};
-  static constexpr int32_t most[8] = {INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX,
-                                      INT32_MAX, INT32_MAX, RowWantsLogits | RowIsDraft, INT32_MAX};
+  static constexpr int32_t most[8] = {
+      INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, RowWantsLogits | RowIsDraft, INT32_MAX};
   if (!in.json().is_array() || in.json().size() != 8)
     in.wrong("must be a list of 8 integers");
   int32_t words[8];
@@ -226,9 +214,8 @@ static void readResults(const JsonView &in, Trace &trace) {
       finish.wrong("must be `fault` if there is a `fault`, and only then");
     trace.requests.push_back(std::move(request));
   });
-  in.at("metrics").members([&](const std::string &name, const JsonView &value) {
-    trace.metrics[name] = value.integer();
-  });
+  in.at("metrics").members(
+      [&](const std::string &name, const JsonView &value) { trace.metrics[name] = value.integer(); });
 }
 
 /// One line of the file. Returns whether it is the last one.
@@ -272,8 +259,7 @@ static std::string unknownRequest(const Trace &trace, size_t &number) {
   return "";
 }
 
-Result<Trace> megalith::parseTrace(std::string_view text,
-                                   const std::string &file) {
+Result<Trace> megalith::parseTrace(std::string_view text, const std::string &file) {
   Trace trace;
   unsigned line = 0;
   bool ended = false;
@@ -298,9 +284,7 @@ Result<Trace> megalith::parseTrace(std::string_view text,
     }
   }
   if (!ended)
-    return CheckpointError{"trace-end",
-                           "the file ends before the line with the results",
-                           file, line};
+    return CheckpointError{"trace-end", "the file ends before the line with the results", file, line};
   size_t tick = 0;
   if (std::string problem = unknownRequest(trace, tick); !problem.empty())
     return CheckpointError{"trace-key", problem, file, static_cast<unsigned>(tick + 2), 1};
@@ -310,15 +294,13 @@ Result<Trace> megalith::parseTrace(std::string_view text,
 // --- comparing
 
 /// `PLACE: A against B`, or nothing when they are equal.
-template <class T>
-static std::string differ(const std::string &place, const T &a, const T &b) {
+template <class T> static std::string differ(const std::string &place, const T &a, const T &b) {
   if (a == b)
     return {};
   return fmt::format("{}: {} against {}", place, a, b);
 }
 
-static std::string comparePass(const std::string &place, const TracePass &a,
-                               const TracePass &b) {
+static std::string comparePass(const std::string &place, const TracePass &a, const TracePass &b) {
   if (auto d = differ(place + ", model", a.model, b.model); !d.empty())
     return d;
   size_t common = std::min(a.rows.size(), b.rows.size());
@@ -351,12 +333,10 @@ static bool sameGauges(const std::map<std::string, double> &a, const std::map<st
   });
 }
 
-static std::string compareSlot(const std::string &where, const TraceSlot &a,
-                               const TraceSlot &b) {
+static std::string compareSlot(const std::string &where, const TraceSlot &a, const TraceSlot &b) {
   std::string place = fmt::format("{}, request {}", where, a.request);
   std::string d;
-  auto check = [&](const std::string &name, const auto &left,
-                   const auto &right) {
+  auto check = [&](const std::string &name, const auto &left, const auto &right) {
     if (d.empty())
       d = differ(place + ", " + name, left, right);
   };
@@ -382,23 +362,17 @@ static std::string compareTick(const TraceTick &a, const TraceTick &b) {
   if (auto d = differ(place + ", live pages", a.live, b.live); !d.empty())
     return d;
   for (size_t i = 0; i < std::min(a.passes.size(), b.passes.size()); ++i)
-    if (auto d = comparePass(fmt::format("{}, pass {}", place, i), a.passes[i],
-                             b.passes[i]);
-        !d.empty())
+    if (auto d = comparePass(fmt::format("{}, pass {}", place, i), a.passes[i], b.passes[i]); !d.empty())
       return d;
-  if (auto d = differ(place + ", passes", a.passes.size(), b.passes.size());
-      !d.empty())
+  if (auto d = differ(place + ", passes", a.passes.size(), b.passes.size()); !d.empty())
     return d;
   for (size_t i = 0; i < std::min(a.slots.size(), b.slots.size()); ++i)
     if (auto d = compareSlot(place, a.slots[i], b.slots[i]); !d.empty())
       return d;
-  if (auto d = differ(place + ", requests", a.slots.size(), b.slots.size());
-      !d.empty())
+  if (auto d = differ(place + ", requests", a.slots.size(), b.slots.size()); !d.empty())
     return d;
   for (size_t i = 0; i < std::min(a.faults.size(), b.faults.size()); ++i) {
-    auto text = [](const TraceFault &f) {
-      return fmt::format("{} of request {}", f.code, f.request);
-    };
+    auto text = [](const TraceFault &f) { return fmt::format("{} of request {}", f.code, f.request); };
     if (a.faults[i] != b.faults[i])
       return differ(place + ", fault", text(a.faults[i]), text(b.faults[i]));
   }
@@ -413,19 +387,15 @@ std::string megalith::compareTraces(const Trace &a, const Trace &b) {
       return d;
   if (auto d = differ("ticks", a.ticks.size(), b.ticks.size()); !d.empty())
     return d;
-  if (auto d = differ("requests", a.requests.size(), b.requests.size());
-      !d.empty())
+  if (auto d = differ("requests", a.requests.size(), b.requests.size()); !d.empty())
     return d;
   for (size_t i = 0; i < a.requests.size(); ++i) {
     const TraceRequest &x = a.requests[i], &y = b.requests[i];
     std::string place = fmt::format("request {}, ", i);
     for (const std::string &d :
-         {differ(place + "id", x.id.json(), y.id.json()),
-          differ(place + "tokens", x.tokens, y.tokens),
-          differ(place + "finish", x.finish, y.finish),
-          differ(place + "state", x.state, y.state),
-          differ(place + "fault", x.fault, y.fault),
-          differ(place + "state of the fault", x.faultState, y.faultState)})
+         {differ(place + "id", x.id.json(), y.id.json()), differ(place + "tokens", x.tokens, y.tokens),
+          differ(place + "finish", x.finish, y.finish), differ(place + "state", x.state, y.state),
+          differ(place + "fault", x.fault, y.fault), differ(place + "state of the fault", x.faultState, y.faultState)})
       if (!d.empty())
         return d;
   }

@@ -17,8 +17,8 @@ std::vector<jit::Header> hostHeaders() {
   return headers;
 }
 
-std::optional<HostKernel> assembleHost(const std::string &cuda, const std::string &fileName,
-                                       const HostOptions &options, Diagnostics &diags) {
+std::optional<HostKernel> assembleHost(const std::string &cuda, const std::string &fileName, const HostOptions &options,
+                                       Diagnostics &diags) {
   auto compiler = jit::HostCompiler::open(diags);
   if (!compiler)
     return std::nullopt;

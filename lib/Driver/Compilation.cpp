@@ -100,7 +100,8 @@ std::vector<std::string> Compilation::accepted() const {
   return result;
 }
 
-/// Gives the files that IR text lists the numbers that they have in `files`. One that is not there has no lines to show.
+/// Gives the files that IR text lists the numbers that they have in `files`. One that is not there has no lines to
+/// show.
 static void adoptFiles(ir::Module &module, SourceFiles &files) {
   std::map<uint32_t, uint32_t> numbers;
   for (ir::Operation &op : module.ops()) {

@@ -14,8 +14,17 @@
 namespace megalith::emit {
 
 /// C++ precedence, greatest binds tightest.
-enum Precedence { Ternary = 3, OrLevel = 4, AndLevel = 5, Equality = 9, Relation = 10, Sum = 12, Product = 13,
-                  Unary = 14, Primary = 15 };
+enum Precedence {
+  Ternary = 3,
+  OrLevel = 4,
+  AndLevel = 5,
+  Equality = 9,
+  Relation = 10,
+  Sum = 12,
+  Product = 13,
+  Unary = 14,
+  Primary = 15
+};
 
 class Code {
 public:
@@ -28,9 +37,9 @@ public:
   static Code field(llvm::StringRef name, ir::Resources reads);
 
   Precedence precedence = Primary;
-  ir::Resources reads;      ///< of the request
-  bool mayFault = false;    ///< must be evaluated exactly where the IR does
-  bool usesFields = false;  ///< mentions `r`
+  ir::Resources reads;     ///< of the request
+  bool mayFault = false;   ///< must be evaluated exactly where the IR does
+  bool usesFields = false; ///< mentions `r`
 
   Code &add(llvm::StringRef more);
   /// With all that is known of `part`; in parentheses where that binds less than `least`.

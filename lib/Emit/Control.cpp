@@ -59,10 +59,12 @@ private:
     if (fails)
       constant("reserve", 0, "a pool that fails reserves nothing");
     else if (pool->has<attr::reserve>())
-      constant("reserve", pool->get<attr::reserve>(), "tokens that admission reserves pages for, beyond those there are");
+      constant("reserve", pool->get<attr::reserve>(),
+               "tokens that admission reserves pages for, beyond those there are");
     else
       constant("reserve", -1, "admission reserves pages for the whole budget");
-    constant("rowsBeyond", pool ? pool->get<attr::rows_beyond>() : 0, "that calls write behind all of a request's tokens");
+    constant("rowsBeyond", pool ? pool->get<attr::rows_beyond>() : 0,
+             "that calls write behind all of a request's tokens");
     constant("callTokens", layout.callsPerStage * module.param("rows_per_pass"), "that the calls of one stage feed");
     constant("states", layout.states.size());
     constant("faultState", layout.stateIndex(module.root.get<attr::fault>()), module.root.get<attr::fault>());
@@ -117,10 +119,14 @@ private:
     if (type.kind == Type::Seq)
       return fmt::format("::megalith::device::Sequence<{}>", type.size); // a field may be called `Sequence`
     switch (type.elem) {
-    case Scalar::F32: return "float";
-    case Scalar::I64: return "long long";
-    case Scalar::U32: return "unsigned";
-    default: return "int";
+    case Scalar::F32:
+      return "float";
+    case Scalar::I64:
+      return "long long";
+    case Scalar::U32:
+      return "unsigned";
+    default:
+      return "int";
     }
   }
 
@@ -182,13 +188,13 @@ private:
   void part(const Operation &op, const std::string &name) {
     std::string text = "Stage " + op.get<attr::stage>() + " of " + op.get<attr::state>();
     if (const std::string path = pathOf(op.loc); !path.empty())
-      text += fmt::format(" ({}:{})", llvm::StringRef(path).rsplit('/').second.empty()
-                                          ? path
-                                          : llvm::StringRef(path).rsplit('/').second.str(),
-                          op.loc.line);
+      text += fmt::format(
+          " ({}:{})",
+          llvm::StringRef(path).rsplit('/').second.empty() ? path : llvm::StringRef(path).rsplit('/').second.str(),
+          op.loc.line);
     if (op.has<attr::after_site>() || op.has<attr::before_site>())
       text += op.has<attr::after_site>() ? op.has<attr::before_site>() ? ", between two calls" : ", behind its call"
-                                   : ", up to its call";
+                                         : ", up to its call";
     w.line();
     w.comment(text + ".");
     const std::vector<Statement> body = partStatements(module, layout, op.region());
@@ -201,7 +207,8 @@ private:
   }
 
   static bool usesFields(const std::vector<Statement> &body) {
-    return llvm::any_of(body, [](const Statement &s) { return s.code.usesFields || usesFields(s.body) || usesFields(s.otherwise); });
+    return llvm::any_of(
+        body, [](const Statement &s) { return s.code.usesFields || usesFields(s.body) || usesFields(s.otherwise); });
   }
 
   void statements(const std::vector<Statement> &body) {
@@ -276,7 +283,8 @@ private:
       w.line("everySlot(c, [&](Turn &t) { completeCall(t); });");
     while (i < last) {
       if (!runsSlots(parts[i])) {
-        w.line("admission(c, {}, [&](Turn &t) {{ stages::{}(t); }});", layout.stateName(parts[i].get<attr::state>()), layout.names.parts[i]);
+        w.line("admission(c, {}, [&](Turn &t) {{ stages::{}(t); }});", layout.stateName(parts[i].get<attr::state>()),
+               layout.names.parts[i]);
         complete = false;
         ++i;
         continue;

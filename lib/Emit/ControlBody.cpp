@@ -18,7 +18,7 @@ struct Pending {
   bool free = false; ///< as short as a variable: written out at every use
   unsigned uses = 0; ///< not yet emitted
   bool variable = false;
-  std::string name;  ///< hint for the variable
+  std::string name; ///< hint for the variable
   Type type;
   SourceLoc loc;
 };
@@ -119,24 +119,38 @@ private:
 
   static const char *fallbackName(Op op) {
     switch (op) {
-    case Op::Tokens: return "tokens";
-    case Op::Budget: return "budget";
-    case Op::Finished: return "finished";
-    case Op::Results: return "results";
-    case Op::SeqLen: return "length";
-    case Op::SeqAt: return "token";
+    case Op::Tokens:
+      return "tokens";
+    case Op::Budget:
+      return "budget";
+    case Op::Finished:
+      return "finished";
+    case Op::Results:
+      return "results";
+    case Op::SeqLen:
+      return "length";
+    case Op::SeqAt:
+      return "token";
     case Op::SeqSlice:
     case Op::SeqConcat:
-    case Op::SeqMake: return "sequence";
-    case Op::NgramLookup: return "found";
+    case Op::SeqMake:
+      return "sequence";
+    case Op::NgramLookup:
+      return "found";
     case Op::PrefixWhile:
     case Op::Count:
-    case Op::Append: return "count";
-    case Op::KvLen: return "kvLen";
-    case Op::KvLag: return "lag";
-    case Op::Ratio: return "rate";
-    case Op::Select: return "chosen";
-    default: return "value";
+    case Op::Append:
+      return "count";
+    case Op::KvLen:
+      return "kvLen";
+    case Op::KvLag:
+      return "lag";
+    case Op::Ratio:
+      return "rate";
+    case Op::Select:
+      return "chosen";
+    default:
+      return "value";
     }
   }
 
@@ -144,11 +158,16 @@ private:
     if (type.kind == Type::Seq)
       return "auto";
     switch (type.elem) {
-    case Scalar::F32: return "float";
-    case Scalar::Bool: return "bool";
-    case Scalar::I64: return "long long";
-    case Scalar::U32: return "unsigned";
-    default: return "int";
+    case Scalar::F32:
+      return "float";
+    case Scalar::Bool:
+      return "bool";
+    case Scalar::I64:
+      return "long long";
+    case Scalar::U32:
+      return "unsigned";
+    default:
+      return "int";
     }
   }
 
@@ -175,15 +194,14 @@ private:
     return Code("", precedence).add(a, precedence).add(fmt::format(" {} ", symbol)).add(b, Precedence(precedence + 1));
   }
 
-  Code arithmetic(const Operation &op, const char *rounded, const char *symbol, const char *wrapping, Precedence precedence) {
+  Code arithmetic(const Operation &op, const char *rounded, const char *symbol, const char *wrapping,
+                  Precedence precedence) {
     if (isF32(op.operands[0]))
       return call(rounded, op.operands);
     return intervals.fits(op) ? infix(op, symbol, precedence) : call(wrapping, op.operands);
   }
 
-  Code unary(const Operation &op, const char *symbol) {
-    return Code(symbol, Unary).add(use(op.operands[0]), Primary);
-  }
+  Code unary(const Operation &op, const char *symbol) { return Code(symbol, Unary).add(use(op.operands[0]), Primary); }
 
   void constant(const Operation &op) {
     const Type &type = module.type(op.result());
@@ -273,58 +291,99 @@ private:
   void emitValue(const Operation &op) {
     // Those that are as short as a variable.
     switch (op.op) {
-    case Op::Const: return constant(op);
-    case Op::PromptLen: return define(op, Code("t.promptLen()"), true);
-    case Op::Priority: return define(op, Code("t.priority()"), true);
-    case Op::KvLen: return define(op, Code("t.kvLen()", Primary, readsOf(op)), true);
-    case Op::KvPages: return define(op, Code("Config::pages"), true);
+    case Op::Const:
+      return constant(op);
+    case Op::PromptLen:
+      return define(op, Code("t.promptLen()"), true);
+    case Op::Priority:
+      return define(op, Code("t.priority()"), true);
+    case Op::KvLen:
+      return define(op, Code("t.kvLen()", Primary, readsOf(op)), true);
+    case Op::KvPages:
+      return define(op, Code("Config::pages"), true);
     case Op::FieldGet: {
       const Code field = Code::field(layout.names.fields.at(op.name), readsOf(op));
       if (module.type(op.result()).kind == Type::Seq && outlivesField(op))
         return define(op, Code("t.hold(").add(field).add(")"));
       return define(op, field, true);
     }
-    case Op::Cast: return cast(op);
-    default: return define(op, expression(op));
+    case Op::Cast:
+      return cast(op);
+    default:
+      return define(op, expression(op));
     }
   }
 
   Code expression(const Operation &op) {
     switch (op.op) {
-    case Op::Add: return arithmetic(op, "__fadd_rn", "+", "t.wrapAdd", Sum);
-    case Op::Sub: return arithmetic(op, "__fsub_rn", "-", "t.wrapSub", Sum);
-    case Op::Mul: return arithmetic(op, "__fmul_rn", "*", "t.wrapMul", Product);
-    case Op::Div: return isF32(op.operands[0]) ? call("__fdiv_rn", op.operands) : division(op, "/", "t.divide");
-    case Op::Mod: return division(op, "%", "t.modulo");
-    case Op::Min: return call("t.min", op.operands);
-    case Op::Max: return call("t.max", op.operands);
-    case Op::Eq: return infix(op, "==", Equality);
-    case Op::Ne: return infix(op, "!=", Equality);
-    case Op::Lt: return infix(op, "<", Relation);
-    case Op::Le: return infix(op, "<=", Relation);
-    case Op::Gt: return infix(op, ">", Relation);
-    case Op::Ge: return infix(op, ">=", Relation);
-    case Op::And: return infix(op, "&&", AndLevel, true);
-    case Op::Or: return infix(op, "||", OrLevel, true);
-    case Op::Not: return unary(op, "!");
-    case Op::Neg: return isF32(op.operands[0]) || intervals.fits(op) ? unary(op, "-") : call("t.wrapNeg", op.operands);
-    case Op::Select: return select(op);
-    case Op::Ratio: return call("t.ratio", op.operands);
-    case Op::Tokens: return Code("t.tokens()", Primary, readsOf(op));
-    case Op::Budget: return Code("t.budget()", Primary, readsOf(op));
-    case Op::Finished: return Code("t.finished()", Primary, readsOf(op));
-    case Op::SeqLen: return Code().add(use(op.operands[0]), Primary).add(".size()");
-    case Op::SeqAt: return elementAt(op);
-    case Op::SeqSlice: return call("t.slice", op.operands);
-    case Op::SeqConcat: return call("t.concat", op.operands);
-    case Op::SeqMake: return call("t.list", op.operands);
-    case Op::NgramLookup: return lookup(op);
-    case Op::PrefixWhile: return loop(op, "prefixWhile");
-    case Op::Count: return loop(op, "countIf");
-    case Op::KvLag: return Code("t.kvLag()", Primary, readsOf(op));
-    case Op::KvLive: return Code("t.livePages()");
-    case Op::KvPressure: return Code("t.pressure()");
-    case Op::Results: return Code("t.results()");
+    case Op::Add:
+      return arithmetic(op, "__fadd_rn", "+", "t.wrapAdd", Sum);
+    case Op::Sub:
+      return arithmetic(op, "__fsub_rn", "-", "t.wrapSub", Sum);
+    case Op::Mul:
+      return arithmetic(op, "__fmul_rn", "*", "t.wrapMul", Product);
+    case Op::Div:
+      return isF32(op.operands[0]) ? call("__fdiv_rn", op.operands) : division(op, "/", "t.divide");
+    case Op::Mod:
+      return division(op, "%", "t.modulo");
+    case Op::Min:
+      return call("t.min", op.operands);
+    case Op::Max:
+      return call("t.max", op.operands);
+    case Op::Eq:
+      return infix(op, "==", Equality);
+    case Op::Ne:
+      return infix(op, "!=", Equality);
+    case Op::Lt:
+      return infix(op, "<", Relation);
+    case Op::Le:
+      return infix(op, "<=", Relation);
+    case Op::Gt:
+      return infix(op, ">", Relation);
+    case Op::Ge:
+      return infix(op, ">=", Relation);
+    case Op::And:
+      return infix(op, "&&", AndLevel, true);
+    case Op::Or:
+      return infix(op, "||", OrLevel, true);
+    case Op::Not:
+      return unary(op, "!");
+    case Op::Neg:
+      return isF32(op.operands[0]) || intervals.fits(op) ? unary(op, "-") : call("t.wrapNeg", op.operands);
+    case Op::Select:
+      return select(op);
+    case Op::Ratio:
+      return call("t.ratio", op.operands);
+    case Op::Tokens:
+      return Code("t.tokens()", Primary, readsOf(op));
+    case Op::Budget:
+      return Code("t.budget()", Primary, readsOf(op));
+    case Op::Finished:
+      return Code("t.finished()", Primary, readsOf(op));
+    case Op::SeqLen:
+      return Code().add(use(op.operands[0]), Primary).add(".size()");
+    case Op::SeqAt:
+      return elementAt(op);
+    case Op::SeqSlice:
+      return call("t.slice", op.operands);
+    case Op::SeqConcat:
+      return call("t.concat", op.operands);
+    case Op::SeqMake:
+      return call("t.list", op.operands);
+    case Op::NgramLookup:
+      return lookup(op);
+    case Op::PrefixWhile:
+      return loop(op, "prefixWhile");
+    case Op::Count:
+      return loop(op, "countIf");
+    case Op::KvLag:
+      return Code("t.kvLag()", Primary, readsOf(op));
+    case Op::KvLive:
+      return Code("t.livePages()");
+    case Op::KvPressure:
+      return Code("t.pressure()");
+    case Op::Results:
+      return Code("t.results()");
     default:
       assert(false && "the verifier checked that this stands in control code");
       return {};
@@ -357,7 +416,8 @@ private:
     case Op::Append:
       return append(op);
     case Op::Issue:
-      return effect(op, call(fmt::format("t.issue<calls::{}>", layout.names.sites.at(op.get<attr::site>())), op.operands));
+      return effect(op,
+                    call(fmt::format("t.issue<calls::{}>", layout.names.sites.at(op.get<attr::site>())), op.operands));
     case Op::Goto:
       return go(op);
     case Op::If:

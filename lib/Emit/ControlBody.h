@@ -21,8 +21,7 @@ struct Statement {
 };
 
 /// The statements of a part's region, in terms of `t`, the turn, and `r`, its request's fields.
-std::vector<Statement> partStatements(const ir::Module &module, const ControlLayout &layout,
-                                      const ir::Region &region);
+std::vector<Statement> partStatements(const ir::Module &module, const ControlLayout &layout, const ir::Region &region);
 
 } // namespace megalith::emit
 #endif

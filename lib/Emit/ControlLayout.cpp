@@ -56,9 +56,8 @@ std::string requestLayoutJson(const ir::Module &module) {
   json["request_bytes"] = layout.requestBytes;
   json["fields"] = nlohmann::ordered_json::array();
   for (const RequestField &field : layout.fields) {
-    nlohmann::ordered_json entry = {{"name", field.irName},
-                                    {"type", ir::scalarName(field.type.elem).str()},
-                                    {"offset", field.offset}};
+    nlohmann::ordered_json entry = {
+        {"name", field.irName}, {"type", ir::scalarName(field.type.elem).str()}, {"offset", field.offset}};
     if (field.type.kind == ir::Type::Seq)
       entry["capacity"] = field.type.size;
     else if (field.type.is(ir::Scalar::F32))

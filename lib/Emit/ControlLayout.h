@@ -11,9 +11,9 @@ namespace megalith::emit {
 
 /// A field of the request in its descriptor.
 struct RequestField {
-  std::string irName;       ///< of the declaration
+  std::string irName; ///< of the declaration
   ir::Type type;
-  int64_t offset;           ///< bytes from the start of the descriptor
+  int64_t offset; ///< bytes from the start of the descriptor
   const ir::Operation *op;
 };
 
@@ -22,7 +22,7 @@ struct CallSite {
   int64_t site;
   std::string stage;
   SourceLoc loc;
-  int64_t chunk = 0;        ///< 0: the call is indivisible
+  int64_t chunk = 0; ///< 0: the call is indivisible
   bool draft = false, wantsLogits = false;
 };
 
@@ -36,7 +36,7 @@ struct ControlLayout {
   std::vector<const ir::Operation *> states, metrics, gauges;
   std::map<std::string, std::string> gaugeTypes; ///< by IR name: "i32" or "f32"
   std::vector<CallSite> sites;                   ///< by site number
-  int64_t callsPerStage = 1; ///< most calls of one stage
+  int64_t callsPerStage = 1;                     ///< most calls of one stage
 
   int64_t stateIndex(llvm::StringRef name) const;
   std::string stateName(llvm::StringRef name) const { return "State::" + names.states.at(name.str()); }

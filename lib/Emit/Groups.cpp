@@ -23,8 +23,8 @@ void TensorEmitter::declareWeights(const Group &group) {
     }
     for (const Operation &weight : model.region().ops)
       if (weight.op == Op::Weight && weight.name == op.name)
-        w.line("const WeightRows<{}> {}{{weightAt(p.models[0], {}{})}};", weight.get<attr::shape>()[1], names.weights.at(op.name),
-               weights.at(op.name), weight.get<attr::layers>() ? " + layer" : "");
+        w.line("const WeightRows<{}> {}{{weightAt(p.models[0], {}{})}};", weight.get<attr::shape>()[1],
+               names.weights.at(op.name), weights.at(op.name), weight.get<attr::layers>() ? " + layer" : "");
   }
 }
 
@@ -86,8 +86,7 @@ void TensorEmitter::emitSinkDeclarations(const Group &group) {
     if (inner.op == Op::KvAppend) {
       std::string layer = inLayers ? "layer" : "0", kv = names.kv();
       for (auto [name, cache] : {std::pair("keys", "kCache"), std::pair("values", "vCache")})
-        w.line("const KvRows<{0}> {1}(p.models[0].{2}, {3}, pass);", kv, name,
-               cache, layer);
+        w.line("const KvRows<{0}> {1}(p.models[0].{2}, {3}, pass);", kv, name, cache, layer);
     }
     if (inner.op == Op::ArgMax && !plan.wideRows) {
       w.line("Best best[bestsOf(Rows)];");
@@ -108,7 +107,8 @@ void TensorEmitter::emitMap(const plan::Phase &phase) {
   emitSinkDeclarations(group);
   std::vector<Sink> open = sinks(group, op);
   while (!open.empty()) { // what is stored in several places is made once
-    const auto others = std::stable_partition(open.begin(), open.end(), [&](const Sink &s) { return s.value == open[0].value; });
+    const auto others =
+        std::stable_partition(open.begin(), open.end(), [&](const Sink &s) { return s.value == open[0].value; });
     emitMapChain(group, llvm::ArrayRef(open).take_front(others - open.begin()));
     open.erase(open.begin(), others);
   }
@@ -117,7 +117,8 @@ void TensorEmitter::emitMap(const plan::Phase &phase) {
 void TensorEmitter::emitOperand(const plan::Phase &phase) {
   Group group(module, planned, names, phase.op->region());
   declareWeights(group);
-  emitMapChain(group, Sink{operandOf(group, planned.matrices[phase.matrix]), storeExpr(phase.to), false, phase.op->loc}, true);
+  emitMapChain(group, Sink{operandOf(group, planned.matrices[phase.matrix]), storeExpr(phase.to), false, phase.op->loc},
+               true);
 }
 
 Value TensorEmitter::operandOf(const Group &group, const plan::Matrix &m) {
@@ -139,7 +140,8 @@ void TensorEmitter::emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks,
     emitStores(sinks, "store8", "c", made);
     return;
   }
-  const bool quarters = !wholeCta && columns != parts && llvm::none_of(slice, [](const Operation *op) { return isReduction(op->op); });
+  const bool quarters =
+      !wholeCta && columns != parts && llvm::none_of(slice, [](const Operation *op) { return isReduction(op->op); });
   auto rows = w.lambda(wholeCta ? "rowsOfCtas(numRows, [&](int row)"
                                 : fmt::format("spreadRows(numRows, {}, [&](int row, int part)", quarters ? 4 : parts));
   declarePosition(slice);
@@ -175,11 +177,13 @@ void TensorEmitter::emitMapChain(const Group &group, llvm::ArrayRef<Sink> sinks,
   }
   ours();
   int64_t block = columns / parts;
-  auto loop = quarters ? w.lambda(fmt::format("quarterOfRow<{}>(part, [&](int c)", columns))
-              : wholeCta
-                  ? w.scope(fmt::format("for (int c = partBegin<{0}>() + laneId() * 8; c < partEnd<{0}>(); c += 256)", columns))
-              : parts > 1 ? w.scope(fmt::format("for (int c = part * {0} + laneId() * 8; c < (part + 1) * {0}; c += 256)", block))
-                          : w.scope(fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", columns));
+  auto loop =
+      quarters ? w.lambda(fmt::format("quarterOfRow<{}>(part, [&](int c)", columns))
+      : wholeCta
+          ? w.scope(fmt::format("for (int c = partBegin<{0}>() + laneId() * 8; c < partEnd<{0}>(); c += 256)", columns))
+      : parts > 1
+          ? w.scope(fmt::format("for (int c = part * {0} + laneId() * 8; c < (part + 1) * {0}; c += 256)", block))
+          : w.scope(fmt::format("for (int c = laneId() * 8; c < {}; c += 256)", columns));
   declarePartner(slice);
   Vectors vectors(w, group, Vectors::Eight, columns, marker(), &scalarValues);
   for (auto &[id, expr] : scalars)
@@ -195,7 +199,8 @@ std::string TensorEmitter::nameMade(const std::string &value, SourceLoc loc) {
   return "made";
 }
 
-void TensorEmitter::emitStores(llvm::ArrayRef<Sink> sinks, const char *method, const char *column, const std::string &value) {
+void TensorEmitter::emitStores(llvm::ArrayRef<Sink> sinks, const char *method, const char *column,
+                               const std::string &value) {
   for (const Sink &sink : sinks) {
     at(sink.loc);
     w.line("{}.{}(row, {}, {});", sink.store, method, column, value);
@@ -211,7 +216,8 @@ std::string TensorEmitter::emitBlock(const Group &group, Value value, int64_t pa
   Vectors vectors(w, group, Vectors::Eight, columns, marker());
   vectors.byLanes();
   for (const Operation *op : slice) // on their way while the others are waited for
-    if (op->op == Op::RopeCos || op->op == Op::RopeSin || (op->op == Op::WeightGet && module.type(op->result()).size % block == 0))
+    if (op->op == Op::RopeCos || op->op == Op::RopeSin ||
+        (op->op == Op::WeightGet && module.type(op->result()).size % block == 0))
       vectors.hold(op->result());
   Vectors scalars(w, group, Vectors::Scalar, parts, marker()); // one value for the block
   scalars.shareNames(vectors);
@@ -233,18 +239,19 @@ std::string TensorEmitter::emitBlock(const Group &group, Value value, int64_t pa
   return result;
 }
 
-void TensorEmitter::emitReduction(const Group &group, const Operation &op, int64_t columns, const std::string &name, const Vectors &outer,
-                                  const std::map<uint32_t, std::string> &scalars, bool block, bool wholeCta) {
+void TensorEmitter::emitReduction(const Group &group, const Operation &op, int64_t columns, const std::string &name,
+                                  const Vectors &outer, const std::map<uint32_t, std::string> &scalars, bool block,
+                                  bool wholeCta) {
   const bool max = op.op != Op::ReduceSum, byParts = max || op.get<attr::tree>() == "parts8";
   int64_t blockColumns = columns / op.get<attr::groups>();
   at(op.loc);
-  auto sum = w.lambda(wholeCta && byParts
-                          ? fmt::format("const float {} = ctaReduce<{}, {}>(shared.scratch, [&](int c)", name, max, blockColumns)
-                          : fmt::format("const float {} = {}<{}>([&](int {})", name,
-                                        max       ? "warpMax"
-                                        : byParts ? "rowSum"
-                                                  : "warpSum",
-                                        blockColumns, block ? "inBlock" : "c"));
+  auto sum = w.lambda(wholeCta && byParts ? fmt::format("const float {} = ctaReduce<{}, {}>(shared.scratch, [&](int c)",
+                                                        name, max, blockColumns)
+                                          : fmt::format("const float {} = {}<{}>([&](int {})", name,
+                                                        max       ? "warpMax"
+                                                        : byParts ? "rowSum"
+                                                                  : "warpSum",
+                                                        blockColumns, block ? "inBlock" : "c"));
   if (block)
     w.line("const int c = part * {} + inBlock;", blockColumns);
   declarePartner(group.slice(op.operands[0]));

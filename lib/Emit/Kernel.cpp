@@ -27,8 +27,8 @@ static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan
                                 : std::to_string(value.whole()));
   }
   w.comment("params   " + params);
-  w.comment(fmt::format("plan     {}: {} CTAs of {} warps, a ring of {} x {} bytes", plan.profile.name, plan.ctas, shape::kCtaThreads / 32,
-                        plan.ring.stages, plan.ring.stageBytes));
+  w.comment(fmt::format("plan     {}: {} CTAs of {} warps, a ring of {} x {} bytes", plan.profile.name, plan.ctas,
+                        shape::kCtaThreads / 32, plan.ring.stages, plan.ring.stageBytes));
   w.line("//");
   w.comment("Reading order: the request and its states, one function per stage, the model's segments, and last what "
             "the resident loop calls.");
@@ -44,8 +44,8 @@ static std::string tokenTable(const ir::Module &module, const plan::ModelPlan &p
   if (!planned.tokenTable)
     return "{}";
   const auto indices = weightIndices(*module.all(ir::Op::Model)[0]);
-  return fmt::format("{{weightAt(p.models[0], {}), {}, {}}}", indices.at(planned.tokenTable->weight), planned.tokenTable->rowBytes,
-                     planned.tokenTable->rows);
+  return fmt::format("{{weightAt(p.models[0], {}), {}, {}}}", indices.at(planned.tokenTable->weight),
+                     planned.tokenTable->rowBytes, planned.tokenTable->rows);
 }
 
 /// What the resident loop of device/Resident.cuh calls of this kernel.
@@ -60,7 +60,8 @@ static void emitKernel(CodeWriter &w, const ir::Module &module, const plan::Plan
   w.line("using Stream = ::Stream;");
   w.line("using Workspace = ::Workspace;");
   w.line("using Pool = {};", names.kv());
-  w.line("static constexpr bool many = {}, words = {}, head = {}, stamps = {};", many, plan.knobs.words, head, plan.knobs.stamps != 0);
+  w.line("static constexpr bool many = {}, words = {}, head = {}, stamps = {};", many, plan.knobs.words, head,
+         plan.knobs.stamps != 0);
   w.line("static constexpr int passEdge = Edges::pass, bestEdge = Edges::best;");
   w.line("static constexpr long long best = Tagged::best;");
   if (plan.knobs.stamps)
@@ -75,13 +76,16 @@ static void emitKernel(CodeWriter &w, const ir::Module &module, const plan::Plan
   function("TokenTable tokens(const abi::LaunchParams &p)", fmt::format("return {};", tokenTable(module, planned)));
   for (size_t i = 0; i < planned.segments.size(); ++i) {
     const Names::Segment &name = names.segments[i];
-    function(fmt::format("bool stream{}(Producer<WeightRing> &producer)", name.role), fmt::format("return ::stream{}(producer);", name.role));
+    function(fmt::format("bool stream{}(Producer<WeightRing> &producer)", name.role),
+             fmt::format("return ::stream{}(producer);", name.role));
     if (many)
-      function(fmt::format("bool bring{}(WindowProducer<Stream> &windows)", name.role), fmt::format("return phases::{}(windows);", name.windows));
+      function(fmt::format("bool bring{}(WindowProducer<Stream> &windows)", name.role),
+               fmt::format("return phases::{}(windows);", name.windows));
     const std::string run = "phases::" + name.function;
     function(fmt::format("bool run{}(int numRows)", name.role),
              fmt::format("return numRows == kOneRow ? {0}<kOneRow>() : {1};", run,
-                         many ? fmt::format("numRows <= kTileRows ? {0}<kTileRows>() : {0}<kMaxRows>()", run) : run + "<kTileRows>()"));
+                         many ? fmt::format("numRows <= kTileRows ? {0}<kTileRows>() : {0}<kMaxRows>()", run)
+                              : run + "<kTileRows>()"));
   }
 }
 

@@ -1,7 +1,7 @@
 #include "ControlLayout.h"
 #include "Tensor.h"
-#include "device/Shape.h"
 #include "device/Abi.h"
+#include "device/Shape.h"
 #include "megalith/Emit/Control.h"
 #include "megalith/IR/Calls.h"
 #include "megalith/Text/Json.h"
@@ -33,18 +33,13 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   j["workspace_row_bytes"] = planned.records.rowBytes;
   j["workspace_ones"] = plan.knobs.words; // what a word is before it is written
   j["tagged_bytes"] = plan.taggedBytes;
-  j["pool"] = {{"pages", pool ? pool->get<attr::pages>() : 0},
-               {"page_tokens", pool ? pool->get<attr::page_tokens>() : 1},
-               {"layers", model.get<attr::kv_layers>()},
-               {"kv_heads", model.get<attr::kv_heads>()},
-               {"head_dim", model.get<attr::head_dim>()},
-               {"place", pool ? place(pool->loc) : ""}};
-  j["rope"] = {{"theta", model.get<attr::rope_theta>()},
-               {"type", model.get<attr::rope_type>()},
-               {"factor", model.get<attr::rope_factor>()},
-               {"low", model.get<attr::rope_low>()},
-               {"high", model.get<attr::rope_high>()},
-               {"original", model.get<attr::rope_original>()}};
+  j["pool"] = {
+      {"pages", pool ? pool->get<attr::pages>() : 0}, {"page_tokens", pool ? pool->get<attr::page_tokens>() : 1},
+      {"layers", model.get<attr::kv_layers>()},       {"kv_heads", model.get<attr::kv_heads>()},
+      {"head_dim", model.get<attr::head_dim>()},      {"place", pool ? place(pool->loc) : ""}};
+  j["rope"] = {{"theta", model.get<attr::rope_theta>()},   {"type", model.get<attr::rope_type>()},
+               {"factor", model.get<attr::rope_factor>()}, {"low", model.get<attr::rope_low>()},
+               {"high", model.get<attr::rope_high>()},     {"original", model.get<attr::rope_original>()}};
   j["model"] = {{"name", model.name}, {"vocab", model.get<attr::vocab>()}};
   if (model.has<attr::accepted>())
     j["accepted"] = model.get<attr::accepted>();
@@ -88,10 +83,8 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   });
   j["buffers"] = ordered_json::array();
   for (const plan::Buffer &buffer : planned.buffers)
-    j["buffers"].push_back({{"name", buffer.name},
-                            {"offset", buffer.offset},
-                            {"bytes", buffer.bytes},
-                            {"instances", buffer.instances}});
+    j["buffers"].push_back(
+        {{"name", buffer.name}, {"offset", buffer.offset}, {"bytes", buffer.bytes}, {"instances", buffer.instances}});
   if (plan.knobs.stamps)
     for (const StampEvent &event : stampEvents(planned))
       j["stamps"].push_back({{"name", event.name}, {"layer", event.layer}});

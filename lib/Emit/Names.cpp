@@ -7,7 +7,8 @@ namespace megalith::emit {
 namespace attr = ir::attr;
 
 std::string vectorAddress(const plan::Vector &v) {
-  return fmt::format("packedVector(p.models[0], {}{})", v.offset, v.layers ? fmt::format(" + layer * {}ll", v.bytes) : "");
+  return fmt::format("packedVector(p.models[0], {}{})", v.offset,
+                     v.layers ? fmt::format(" + layer * {}ll", v.bytes) : "");
 }
 
 std::map<std::string, int> weightIndices(const ir::Operation &model) {
@@ -28,15 +29,20 @@ std::map<std::string, int> weightIndices(const ir::Operation &model) {
 /// The keywords of C++20, and its other spellings of operators: all of them.
 static bool isKeyword(llvm::StringRef word) {
   static const std::set<llvm::StringRef> words = {
-      "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch",
-      "char", "char16_t", "char32_t", "char8_t", "class", "co_await", "co_return", "co_yield", "compl", "concept",
-      "const", "const_cast", "consteval", "constexpr", "constinit", "continue", "decltype", "default", "delete", "do",
-      "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend",
-      "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr",
-      "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "requires",
-      "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template",
-      "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using",
-      "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq"};
+      "alignas",     "alignof",  "and",        "and_eq",    "asm",       "auto",         "bitand",
+      "bitor",       "bool",     "break",      "case",      "catch",     "char",         "char16_t",
+      "char32_t",    "char8_t",  "class",      "co_await",  "co_return", "co_yield",     "compl",
+      "concept",     "const",    "const_cast", "consteval", "constexpr", "constinit",    "continue",
+      "decltype",    "default",  "delete",     "do",        "double",    "dynamic_cast", "else",
+      "enum",        "explicit", "export",     "extern",    "false",     "float",        "for",
+      "friend",      "goto",     "if",         "inline",    "int",       "long",         "mutable",
+      "namespace",   "new",      "noexcept",   "not",       "not_eq",    "nullptr",      "operator",
+      "or",          "or_eq",    "private",    "protected", "public",    "register",     "reinterpret_cast",
+      "requires",    "return",   "short",      "signed",    "sizeof",    "static",       "static_assert",
+      "static_cast", "struct",   "switch",     "template",  "this",      "thread_local", "throw",
+      "true",        "try",      "typedef",    "typeid",    "typename",  "union",        "unsigned",
+      "using",       "virtual",  "void",       "volatile",  "wchar_t",   "while",        "xor",
+      "xor_eq"};
   return words.count(word);
 }
 

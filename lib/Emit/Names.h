@@ -70,8 +70,8 @@ struct ControlNames {
   explicit ControlNames(const ir::Module &module);
 
   std::map<std::string, std::string> fields, states, metrics, gauges; ///< by the name in the IR
-  std::vector<std::string> parts;        ///< in `stages`, by position in the tick; "" of a pass
-  std::map<int64_t, std::string> sites;  ///< in `calls`, by number
+  std::vector<std::string> parts;       ///< in `stages`, by position in the tick; "" of a pass
+  std::map<int64_t, std::string> sites; ///< in `calls`, by number
 };
 
 /// The names of a model's half, made once.
@@ -79,17 +79,17 @@ struct Names {
   Names(const ir::Operation &model, const plan::ModelPlan &planned);
 
   struct Segment {
-    std::string role; ///< "Body" or "Head"
+    std::string role;              ///< "Body" or "Head"
     std::string function, windows; ///< in `phases`
   };
-  std::string pool;                               ///< in `pools`
-  std::vector<std::string> matrices;              ///< in `matrices`, by index
-  std::vector<std::string> buffers;               ///< in Buffers and Images, by index
+  std::string pool;                  ///< in `pools`
+  std::vector<std::string> matrices; ///< in `matrices`, by index
+  std::vector<std::string> buffers;  ///< in Buffers and Images, by index
   std::vector<Segment> segments;
   std::map<const plan::Phase *, std::string> phases; ///< in `phases`
   std::map<const plan::Phase *, std::string> makers; ///< there: functions of what attention makes for itself
-  std::map<std::string, std::string> weights;     ///< locals, by the weight's name
-  Locals locals = Locals::ofModel();              ///< of a function: the weights alone
+  std::map<std::string, std::string> weights;        ///< locals, by the weight's name
+  Locals locals = Locals::ofModel();                 ///< of a function: the weights alone
 
   std::string matrix(int64_t index) const { return "matrices::" + matrices[index]; }
   std::string kv() const { return "pools::" + pool; }

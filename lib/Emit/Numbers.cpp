@@ -111,7 +111,8 @@ void Intervals::look(const Operation &op) {
     i = {-kMostPositions, kMostPositions};
     break;
   case Op::Select:
-    i = {std::min(of(op.operands[1]).lo, of(op.operands[2]).lo), std::max(of(op.operands[1]).hi, of(op.operands[2]).hi)};
+    i = {std::min(of(op.operands[1]).lo, of(op.operands[2]).lo),
+         std::max(of(op.operands[1]).hi, of(op.operands[2]).hi)};
     break;
   case Op::Cast:
     if (module.type(op.operands[0]).is(ir::Scalar::Bool))

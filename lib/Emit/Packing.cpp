@@ -15,8 +15,8 @@ static void emitWeightRow(CodeWriter &w, const Operation &model, const std::map<
   for (const Operation &op : model.region().ops)
     if (op.op == Op::Weight && op.name == weight)
       layered = op.get<attr::layers>() != 0;
-  w.line("return {0} < {1} ? weightAt(p.models[0], {2}{3}) + (long long){0} * {4} : nullptr;", row, rows, index.at(weight),
-         layered ? " + layer" : "", k);
+  w.line("return {0} < {1} ? weightAt(p.models[0], {2}{3}) + (long long){0} * {4} : nullptr;", row, rows,
+         index.at(weight), layered ? " + layer" : "", k);
 }
 
 void emitPairColumns(CodeWriter &w, const plan::PairRange &r, const std::string &pair) {
@@ -64,7 +64,8 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, c
     w.line("return nullptr;");
   }
   for (const plan::Vector &v : planned.vectors) {
-    auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", std::max<int64_t>(1, v.layers)), v.weight);
+    auto loop =
+        w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", std::max<int64_t>(1, v.layers)), v.weight);
     w.line("packVector<{}>(stream + {} + layer * {}ll, weightAt(p.models[0], {}{}));", v.length, v.offset, v.bytes,
            index.at(v.weight), v.layers ? " + layer" : "");
   }
@@ -105,7 +106,8 @@ void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names) {
               w.line("vectorStep({}, {}, {}), // {}", v->offset, v->layers ? v->bytes : 0, v->bytes, v->weight);
               ++count;
             }
-            w.line("matrixStep<{}>({}),", names.matrix(phase.matrix), planned.matrices[phase.matrix].layers ? "true" : "false");
+            w.line("matrixStep<{}>({}),", names.matrix(phase.matrix),
+                   planned.matrices[phase.matrix].layers ? "true" : "false");
             ++count;
           }
         return count;
@@ -114,15 +116,19 @@ void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names) {
       phases(segment.after);
       repeats = {first, end};
     }
-    auto fn = w.scope(fmt::format("__device__ __noinline__ bool stream{}(Producer<WeightRing> &producer)", role), "stream" + role);
+    auto fn = w.scope(fmt::format("__device__ __noinline__ bool stream{}(Producer<WeightRing> &producer)", role),
+                      "stream" + role);
     w.line("Shared &shared = sharedOfCta();");
     w.line("const abi::LaunchParams &p = shared.params;");
     if (attends)
-      w.line("const auto kv = [&](Producer<WeightRing> &inner, int layer) {{ return streamKv<{}>(inner, p, shared.pass, layer); }};",
+      w.line("const auto kv = [&](Producer<WeightRing> &inner, int layer) {{ return streamKv<{}>(inner, p, "
+             "shared.pass, layer); }};",
              names.kv());
     const bool wide = plan.rowsPerPass > shape::kTileRows, isPlanned = i > 0;
-    w.line("return {}(producer, {}, {}, {}, {}, {}, p.models[0].stream, {}){};", wide ? "streamSegment<Stream::wideRows>" : "streamSteps", steps, count, repeats.first, repeats.second,
-           std::max<int64_t>(1, segment.repeatCount), attends ? "kv" : "NoKv()", wide || isPlanned ? "" : " && producer.awaitPlan()");
+    w.line("return {}(producer, {}, {}, {}, {}, {}, p.models[0].stream, {}){};",
+           wide ? "streamSegment<Stream::wideRows>" : "streamSteps", steps, count, repeats.first, repeats.second,
+           std::max<int64_t>(1, segment.repeatCount), attends ? "kv" : "NoKv()",
+           wide || isPlanned ? "" : " && producer.awaitPlan()");
   }
 }
 

@@ -25,16 +25,17 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
       w.line("endOfUnit<{}>(shared, unit, firstRow, early, epilogue);", type);
     }
     auto wide = w.scope("else if constexpr (Rows > kTileRows)");
-    w.line("wideProduct<{}>(shared, {}, {}, [{}](int{}, int unit, int firstRow) {{ {}<kUnitEnd>({}unit, firstRow{}); }});", type,
-           inLayers ? "layer" : "0", use, keepsBest(phase) ? "&own" : "", inLayers ? " layer" : "", names.phases.at(&phase),
-           inLayers ? "layer, " : "", keepsBest(phase) ? ", own" : "");
+    w.line(
+        "wideProduct<{}>(shared, {}, {}, [{}](int{}, int unit, int firstRow) {{ {}<kUnitEnd>({}unit, firstRow{}); }});",
+        type, inLayers ? "layer" : "0", use, keepsBest(phase) ? "&own" : "", inLayers ? " layer" : "",
+        names.phases.at(&phase), inLayers ? "layer, " : "", keepsBest(phase) ? ", own" : "");
     otherwise = "else ";
   }
   if (phase.operand) {
     auto several = w.scope(otherwise + "if constexpr (Rows > kOneRow)");
     emitLeave(phase, m);
-    w.line("auto operand = operandOf<{}, Rows>(shared.stream(), pass, {}, NoAside{{}}, early);", names.matrix(phase.matrix),
-           placeExpr(*phase.operand));
+    w.line("auto operand = operandOf<{}, Rows>(shared.stream(), pass, {}, NoAside{{}}, early);",
+           names.matrix(phase.matrix), placeExpr(*phase.operand));
     w.line("const Unchanged finish;");
     w.line("streamProduct<false>(operand, finish, epilogue);");
     otherwise = "else ";
@@ -73,8 +74,9 @@ void TensorEmitter::emitOwnOperand(const Group &group, const plan::Phase &phase,
   if (value == source) {
     w.line("const Unchanged finish;");
   } else {
-    auto lambda = w.record(fmt::format("const auto finish = [&](int row, int c, Words4 words, {}) -> Words4",
-                                       aside.empty() ? "Nothing" : fmt::format("const Aside<{}> &beside", aside.size())));
+    auto lambda =
+        w.record(fmt::format("const auto finish = [&](int row, int c, Words4 words, {}) -> Words4",
+                             aside.empty() ? "Nothing" : fmt::format("const Aside<{}> &beside", aside.size())));
     declarePosition(slice);
     declarePartner(slice);
     Vectors vectors(w, group, Vectors::Eight, m.k, marker());
@@ -129,21 +131,21 @@ Value TensorEmitter::sourceOf(const Group &group, Value value, const Slice &slic
 /// else uses, the last. It is computed once for a row.
 Value TensorEmitter::scalarBehind(const Group &group, const Slice &slice, Value result) {
   for (;;) {
-    const auto user = llvm::find_if(slice, [&](const Operation *op) { return llvm::is_contained(op->operands, result); });
+    const auto user =
+        llvm::find_if(slice, [&](const Operation *op) { return llvm::is_contained(op->operands, result); });
     if (group.uses[result.id] != 1 || user == slice.end())
       return result;
     const Operation &op = **user;
     if (isReduction(op.op) || op.results.size() != 1 || group.module.type(op.result()).size != 1 ||
-        !llvm::all_of(op.operands, [&](Value v) {
-          return v == result || (group.def(v) && group.def(v)->op == Op::Const);
-        }))
+        !llvm::all_of(op.operands,
+                      [&](Value v) { return v == result || (group.def(v) && group.def(v)->op == Op::Const); }))
       return result;
     result = op.result();
   }
 }
 
 std::map<uint32_t, std::string> TensorEmitter::emitReductions(const Group &group, const Slice &slice, Value source,
-                                                               const plan::Matrix &m) {
+                                                              const plan::Matrix &m) {
   std::map<uint32_t, std::string> reduced;
   for (const Operation *op : slice) {
     if (!isReduction(op->op))
@@ -200,7 +202,8 @@ std::vector<TensorEmitter::Sink> TensorEmitter::sinksOf(const Group &group, cons
   return mine;
 }
 
-/// Of a range that begins with the matrix: behind its last tile. Whole tiles: the four lanes of a row store together, padding too.
+/// Of a range that begins with the matrix: behind its last tile. Whole tiles: the four lanes of a row store together,
+/// padding too.
 static int64_t endOf(const plan::PairRange &r) { return r.pairBegin + shape::roundUp(r.pairs, shape::kPairsOfTile); }
 
 static bool isAllOf(const plan::PairRange &r, const plan::Matrix &m) {
@@ -240,7 +243,7 @@ std::vector<TensorEmitter::Early> TensorEmitter::earlyOf(const Group &group, con
         add(op->result(), false);
       for (Value v : op->operands)
         if (auto it = planned.placeOf.find(v.id); it != planned.placeOf.end() && !group.def(v) && r.columns > 1 &&
-                                               planned.buffers[it->second.buffer].columns == r.columns)
+                                                  planned.buffers[it->second.buffer].columns == r.columns)
           add(v, true);
     }
   }
@@ -253,7 +256,8 @@ static Vectors::Width widthOf(const plan::PairRange &r) {
 
 static std::string columnsOf(const plan::PairRange &r) { return r.pairing == plan::Pairing::Dual ? "c0" : "c0, c1"; }
 
-TensorEmitter::EarlyLoads TensorEmitter::emitEarly(const Group &group, const plan::Phase &phase, const plan::Matrix &m) {
+TensorEmitter::EarlyLoads TensorEmitter::emitEarly(const Group &group, const plan::Phase &phase,
+                                                   const plan::Matrix &m) {
   const auto all = sinks(group, *phase.op);
   EarlyLoads loads;
   for (const plan::PairRange &r : m.ranges) {
@@ -295,13 +299,14 @@ void TensorEmitter::emitEpilogue(const Group &group, const plan::Phase &phase, c
                                  const EarlyLoads &early) {
   const auto all = sinks(group, *phase.op);
   // Where a lane has one value, two lanes' make a word: the exchange is short when all lanes of a warp take part.
-  const bool byWarps = m.ranges[0].pairing == plan::Pairing::Dual && isAllOf(m.ranges[0], m) && early.words + early.values == 0 &&
-                       llvm::none_of(group.region.ops, [](const Operation &inner) { return inner.op == Op::ArgMax || inner.op == Op::KvAppend; });
-  auto lambda = w.record(fmt::format("const auto epilogue = [&](int tile, {} row, int pair, float y0, float y1, {})",
-                                     byWarps ? "RowOfWarp" : "int",
-                                     early.words + early.values
-                                         ? fmt::format("const Beside<{}, {}> &beside", early.words, early.values)
-                                         : std::string("Nothing")));
+  const bool byWarps = m.ranges[0].pairing == plan::Pairing::Dual && isAllOf(m.ranges[0], m) &&
+                       early.words + early.values == 0 && llvm::none_of(group.region.ops, [](const Operation &inner) {
+                         return inner.op == Op::ArgMax || inner.op == Op::KvAppend;
+                       });
+  auto lambda = w.record(fmt::format(
+      "const auto epilogue = [&](int tile, {} row, int pair, float y0, float y1, {})", byWarps ? "RowOfWarp" : "int",
+      early.words + early.values ? fmt::format("const Beside<{}, {}> &beside", early.words, early.values)
+                                 : std::string("Nothing")));
   for (auto [r, list] : llvm::zip(m.ranges, early.ofRange)) {
     auto range = emitRange(r, m);
     Vectors vectors(w, group, widthOf(r), r.columns, marker());
@@ -356,7 +361,8 @@ void TensorEmitter::emitBest(const Group &group) {
   std::optional<CodeWriter::Scope> once;
   if (plan.wideRows)
     once.emplace(w.scope("if constexpr (Rows != kUnitEnd)"));
-  w.line("publishBest<Rows>({}, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::best));", plan.wideRows ? "own" : "best");
+  w.line("publishBest<Rows>({}, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::best));",
+         plan.wideRows ? "own" : "best");
 }
 
 } // namespace megalith::emit

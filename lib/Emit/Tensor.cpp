@@ -29,9 +29,9 @@ void TensorEmitter::run() {
 std::string TensorEmitter::place(SourceLoc loc) const {
   if (!loc)
     return "";
-  return fmt::format(" ({}:{})", files.name(loc.file).rsplit('/').second.empty()
-                                     ? files.name(loc.file).str()
-                                     : files.name(loc.file).rsplit('/').second.str(),
+  return fmt::format(" ({}:{})",
+                     files.name(loc.file).rsplit('/').second.empty() ? files.name(loc.file).str()
+                                                                     : files.name(loc.file).rsplit('/').second.str(),
                      loc.line);
 }
 
@@ -41,7 +41,8 @@ void TensorEmitter::emitPool() {
   auto s = w.record("struct " + names.pool);
   const Operation *pool = module.find(Op::Pool, planned.name);
   // Of a model without attention the numbers mean nothing, but code that plans passes divides by them.
-  const int64_t kvHeads = std::max<int64_t>(1, model.get<attr::kv_heads>()), headDim = std::max<int64_t>(16, model.get<attr::head_dim>());
+  const int64_t kvHeads = std::max<int64_t>(1, model.get<attr::kv_heads>()),
+                headDim = std::max<int64_t>(16, model.get<attr::head_dim>());
   int64_t heads = kvHeads;
   ir::walk(model.region(), [&](const Operation &op) {
     if (op.op == Op::Attention)
@@ -53,11 +54,12 @@ void TensorEmitter::emitPool() {
          pool ? pool->get<attr::pages>() : 0, pool ? pool->get<attr::page_tokens>() : 1);
   w.line("static constexpr int rows = {};", plan.rowsPerPass);
   w.line("static constexpr long long sums = {};", planned.attention.offset);
-  w.line("static constexpr int wideUnits = {}, wideLevels = {}; // of attention of many rows of a slot", planned.wideAttention.units,
-         planned.wideLevels);
+  w.line("static constexpr int wideUnits = {}, wideLevels = {}; // of attention of many rows of a slot",
+         planned.wideAttention.units, planned.wideLevels);
   const plan::DeviceProfile::WideTiles &cost = headDim > 64 ? plan.profile.longHeads : plan.profile.shortHeads;
-  w.line("static constexpr int wideRound = {}, wideUnit = {}, wideParts = {}; // times of it, as planRanges counts them", cost.round, cost.unit,
-         cost.parts);
+  w.line(
+      "static constexpr int wideRound = {}, wideUnit = {}, wideParts = {}; // times of it, as planRanges counts them",
+      cost.round, cost.unit, cost.parts);
   if (planned.wideAttention.units)
     w.line("static constexpr long long wideSums = {};", planned.wideAttention.offset);
   if (planned.wideAttention.units && plan.knobs.wide > 1)
@@ -70,16 +72,19 @@ void TensorEmitter::emitBuffers() {
   const char *const edges = plan.knobs.words ? "ByWords" : "ByBarrier";
   {
     auto s = w.record("struct Workspace");
-    w.line("static constexpr long long rowBytes = {}, narrowBytes = {}, setBytes = {};", planned.records.rowBytes, planned.records.narrowBytes,
-           planned.records.setBytes);
+    w.line("static constexpr long long rowBytes = {}, narrowBytes = {}, setBytes = {};", planned.records.rowBytes,
+           planned.records.narrowBytes, planned.records.setBytes);
     if (plan.wideRows && plan.knobs.words)
-      w.line("static constexpr int wideBegin = {}, wideEnd = {}; // of a record, what passes of more than {} rows write there", planned.records.wideBegin,
-             planned.records.wideEnd, int(shape::kTileRows));
+      w.line("static constexpr int wideBegin = {}, wideEnd = {}; // of a record, what passes of more than {} rows "
+             "write there",
+             planned.records.wideBegin, planned.records.wideEnd, int(shape::kTileRows));
     w.line("char *set;");
     w.line("const GridEdges *grid;");
     w.line();
     for (auto [name, rows] : {std::pair("bf16", "Bf16Rows"), std::pair("f32", "FloatRows")}) {
-      w.line("template <int Columns> __device__ __forceinline__ auto {}(long long at, long long instance, int edge) const {{", name);
+      w.line("template <int Columns> __device__ __forceinline__ auto {}(long long at, long long instance, int edge) "
+             "const {{",
+             name);
       w.line("  return {}<{}, Columns, rowBytes>{{set + at + instance, {{grid, edge}}}};", rows, edges);
       w.line("}");
     }
@@ -87,8 +92,9 @@ void TensorEmitter::emitBuffers() {
   auto s = w.record("struct Buffers : Workspace");
   for (size_t i = 0; i < planned.buffers.size(); ++i) {
     const plan::Buffer &b = planned.buffers[i];
-    w.line("__device__ __forceinline__ auto {}(int instance) const {{ return Workspace::{}<{}>({}, instance * {}, {}); }}",
-           names.buffers[i], b.dtype == ir::Scalar::F32 ? "f32" : "bf16", b.columns, b.offset, b.bytes, b.edge);
+    w.line(
+        "__device__ __forceinline__ auto {}(int instance) const {{ return Workspace::{}<{}>({}, instance * {}, {}); }}",
+        names.buffers[i], b.dtype == ir::Scalar::F32 ? "f32" : "bf16", b.columns, b.offset, b.bytes, b.edge);
   }
 }
 
@@ -98,16 +104,17 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &name) {
   for (const plan::PairRange &r : m.ranges)
     what += (what.empty() ? "" : ", ") + r.weight + (r.second.empty() ? "" : " with " + r.second);
   const int64_t ctas = plan.ctas - m.firstCta, rounds = (m.groups + ctas - 1) / ctas;
-  w.comment(fmt::format("{}{}: {} groups of {} tiles in {} rounds of {} CTAs.", what, place(m.loc), m.groups,
-                        m.group, rounds, ctas));
+  w.comment(fmt::format("{}{}: {} groups of {} tiles in {} rounds of {} CTAs.", what, place(m.loc), m.groups, m.group,
+                        rounds, ctas));
   auto s = w.record("struct " + name);
   w.line("static constexpr int k = {}, kPadded = {}, blocks = {}, chunkBlocks = {};", m.k, m.kPadded, m.blocks,
          m.chunkBlocks);
-  w.line("static constexpr int group = {}, groups = {}, firstCta = {}, ctas = {};", m.group, m.groups, m.firstCta, ctas);
+  w.line("static constexpr int group = {}, groups = {}, firstCta = {}, ctas = {};", m.group, m.groups, m.firstCta,
+         ctas);
   w.line("static constexpr bool descending = {};", plan.knobs.descending);
   if (m.unitParts)
-    w.line("static constexpr int unitParts = {}, firstUnitCta = {}; // of more than {} rows", m.unitParts, m.firstUnitCta,
-           int(shape::kTileRows));
+    w.line("static constexpr int unitParts = {}, firstUnitCta = {}; // of more than {} rows", m.unitParts,
+           m.firstUnitCta, int(shape::kTileRows));
   if (m.unitParts == 1) {
     w.line("static constexpr int partsEdge = {};", m.partsEdge);
     w.line("static constexpr long long parts = {}, partsDone = {};", m.partsOffset, m.partsDone);
@@ -116,7 +123,8 @@ void TensorEmitter::emitMatrix(const plan::Matrix &m, const std::string &name) {
 }
 
 void TensorEmitter::emitPlaces() {
-  w.comment("Edges that the resident loop waits at, and places in the tagged words: the logits' maxima, and a counter for each "
+  w.comment("Edges that the resident loop waits at, and places in the tagged words: the logits' maxima, and a counter "
+            "for each "
             "operand that passes of many rows have as an image.");
   w.line("struct Edges {{ static constexpr int best = {}, pass = {}; }};", planned.bestEdge, plan.passEdge);
   w.line("struct Tagged {{ static constexpr long long best = {}; }};", planned.bestOffset);
@@ -131,9 +139,11 @@ void TensorEmitter::emitPlaces() {
 void TensorEmitter::emitShared() {
   w.line();
   emitPlaces();
-  const std::string wideLent = plan.wideRows ? fmt::format(", {}, {}", plan.ring.wideLentStages, plan.ring.manyRows) : "",
+  const std::string wideLent =
+                        plan.wideRows ? fmt::format(", {}, {}", plan.ring.wideLentStages, plan.ring.manyRows) : "",
                     wideRows = plan.wideRows ? fmt::format(", {}", plan.wideRows) : "";
-  w.line("using WeightRing = Ring<{}, {}, {}, {}{}>;", plan.ring.stages, plan.ring.stageBytes, plan.ring.flight, plan.ring.lentStages, wideLent);
+  w.line("using WeightRing = Ring<{}, {}, {}, {}{}>;", plan.ring.stages, plan.ring.stageBytes, plan.ring.flight,
+         plan.ring.lentStages, wideLent);
   w.line("using Stream = Consumer<WeightRing, {}{}>;", plan.shared.scratchBytes, wideRows);
   w.line();
   w.comment("Shared memory of a CTA.");
@@ -153,13 +163,15 @@ void TensorEmitter::emitShared() {
   w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.shared.bytes);
   if (model.get<attr::kv_layers>() > 0) {
     w.line("static_assert(AttentionShape<{0}>::scratchBytes(1) <= sizeof(Shared::scratch) &&", names.kv());
-    w.line("              AttentionShape<{0}>::scratchBytes({0}::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,",
+    w.line("              AttentionShape<{0}>::scratchBytes({0}::rows) <= sizeof(Shared::scratch) + WeightRing::lent * "
+           "WeightRing::stageBytes,",
            names.kv());
     w.line("              \"room for attention\");");
   }
   if (plan.wideRows) {
     w.line();
-    w.comment(fmt::format("Operands of products in passes of more than {} rows, in the tagged words.", int(shape::kTileRows)));
+    w.comment(fmt::format("Operands of products in passes of more than {} rows, in the tagged words.",
+                          int(shape::kTileRows)));
     {
       auto s = w.record("struct TaggedWords");
       w.line("char *tagged;");
@@ -172,7 +184,8 @@ void TensorEmitter::emitShared() {
     auto images = w.record("struct Images : TaggedWords");
     for (size_t i = 0; i < planned.buffers.size(); ++i)
       if (const plan::Buffer &b = planned.buffers[i]; b.windows)
-        w.line("__device__ __forceinline__ auto {}(int instance) const {{ return TaggedWords::image<{}>({}, instance * {}ll); }}",
+        w.line("__device__ __forceinline__ auto {}(int instance) const {{ return TaggedWords::image<{}>({}, instance * "
+               "{}ll); }}",
                names.buffers[i], b.columns, b.imageOffset, b.imageBytes);
   }
   w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
@@ -206,15 +219,17 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
     w.line("consumerSync(); // the pass is planned");
     if (plan.rowsPerPass > shape::kTileRows) {
       w.line("if (Rows > kTileRows) // what the producer copies before it knows that");
-      w.line("  dropAhead(shared.stream(), {}, shared.pass.products.lent, shared.pass.products.lentBefore);", chunksAhead(segment));
+      w.line("  dropAhead(shared.stream(), {}, shared.pass.products.lent, shared.pass.products.lentBefore);",
+             chunksAhead(segment));
     }
   }
   emitCalls(llvm::ArrayRef(segment.before).drop_front(early), false);
   if (segment.repeatCount) {
     w.line("#pragma unroll 1");
-    auto loop = w.scope(plan.wideRows ? fmt::format("for (Layer<Rows, Shared> layer; layer < {}; ++layer)", segment.repeatCount)
-                                      : fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount),
-                        "layer");
+    auto loop =
+        w.scope(plan.wideRows ? fmt::format("for (Layer<Rows, Shared> layer; layer < {}; ++layer)", segment.repeatCount)
+                              : fmt::format("for (int layer = 0; layer < {}; ++layer)", segment.repeatCount),
+                "layer");
     emitCalls(segment.repeated, true);
   }
   emitCalls(segment.after, false);
@@ -254,8 +269,9 @@ std::vector<const plan::Buffer *> TensorEmitter::imagesOf(const plan::Phase &pha
 
 void TensorEmitter::emitWindows(const plan::Segment &segment, const std::string &name) {
   w.line();
-  w.comment(fmt::format("The window warp: the operands of the products of segment `{}`, in a pass of more than {} rows.", segment.name,
-                        int(shape::kTileRows)));
+  w.comment(
+      fmt::format("The window warp: the operands of the products of segment `{}`, in a pass of more than {} rows.",
+                  segment.name, int(shape::kTileRows)));
   auto fn = w.scope(fmt::format("__device__ __noinline__ bool {}(WindowProducer<Stream> &producer)", name), name);
   w.line("const abi::LaunchParams &p = sharedOfCta().params;");
   w.line("const WidePlan &pass = sharedOfCta().sync.wide;");
@@ -266,11 +282,12 @@ void TensorEmitter::emitWindows(const plan::Segment &segment, const std::string 
       Group group(module, planned, names, phase.op->region());
       const Value value = operandOf(group, planned.matrices[phase.matrix]);
       const plan::Place source =
-          phase.operand ? *phase.operand
-                        : planned.placeOf.at(sourceOf(group, value, group.slice(value), planned.matrices[phase.matrix]).id);
+          phase.operand
+              ? *phase.operand
+              : planned.placeOf.at(sourceOf(group, value, group.slice(value), planned.matrices[phase.matrix]).id);
       const plan::Buffer &buffer = planned.buffers[source.buffer];
-      w.line("if (!producer.bring(windowSteps<{}>({}, {}, {}, {})))", names.matrix(phase.matrix), imageExpr(source), counterExpr(buffer),
-             writes.at(&buffer), buffer.edge);
+      w.line("if (!producer.bring(windowSteps<{}>({}, {}, {}, {})))", names.matrix(phase.matrix), imageExpr(source),
+             counterExpr(buffer), writes.at(&buffer), buffer.edge);
       w.line("  return false;");
     }
   };
@@ -329,8 +346,8 @@ void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
       w.line("else");
     }
     if (phase.kind == plan::Phase::Attention)
-      w.line("{0}Rows == kOneRow || shared.pass.attention.oneRowEach ? {1}<kOneRow>({2}) : {1}<kTileRows>({2});", planned.wideAttention.units ? "  " : "", name,
-             layer);
+      w.line("{0}Rows == kOneRow || shared.pass.attention.oneRowEach ? {1}<kOneRow>({2}) : {1}<kTileRows>({2});",
+             planned.wideAttention.units ? "  " : "", name, layer);
     else
       w.line("{}{}({});", name, phase.kind == plan::Phase::Stream || !imagesOf(phase).empty() ? "<Rows>" : "", layer);
     if (!stamp.empty())
@@ -365,7 +382,9 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
   // What is short and runs once in a pass is not called: a call to code that is not near costs more than the code.
   const char *const inlined = phase.kind == plan::Phase::Map && !layers ? "__forceinline__" : "__noinline__";
   const bool units = phase.kind == plan::Phase::Stream && plan.wideRows;
-  const std::string ofUnit = units ? std::string(layers ? ", " : "") + "int unit = 0, int firstRow = 0" + (keepsBest(phase) ? ", Best *best = nullptr" : "") : "";
+  const std::string ofUnit = units ? std::string(layers ? ", " : "") + "int unit = 0, int firstRow = 0" +
+                                         (keepsBest(phase) ? ", Best *best = nullptr" : "")
+                                   : "";
   auto fn = w.scope(fmt::format("__device__ {} void {}({}{})", inlined, name, layers ? "int layer" : "", ofUnit), name);
   emitPhaseBegin();
   w.line("const int numRows = pass.numRows;");
@@ -401,16 +420,16 @@ void TensorEmitter::emitPhaseComment(const plan::Phase &phase) {
     for (Value v : phase.op->results)
       if (auto it = planned.placeOf.find(v.id); it != planned.placeOf.end())
         outputs += (outputs.empty() ? "" : ", ") + planned.buffers[it->second.buffer].name;
-    w.comment(fmt::format("Streams {}{}{}.", phase.name, place(phase.op->loc),
-                          outputs.empty() ? "" : " into " + outputs));
+    w.comment(
+        fmt::format("Streams {}{}{}.", phase.name, place(phase.op->loc), outputs.empty() ? "" : " into " + outputs));
     break;
   }
   case plan::Phase::Map:
     w.comment(fmt::format("{}{}: row by row.", phase.name, place(phase.op->loc)));
     break;
   case plan::Phase::Attention:
-    w.comment(fmt::format("Attention{}: {} heads over {} KV heads.", place(phase.op->loc),
-                          phase.op->get<attr::heads>(), phase.op->get<attr::kv_heads>()));
+    w.comment(fmt::format("Attention{}: {} heads over {} KV heads.", place(phase.op->loc), phase.op->get<attr::heads>(),
+                          phase.op->get<attr::kv_heads>()));
     break;
   case plan::Phase::Operand:
     w.comment(fmt::format("{}{}: once, where each CTA would make it for itself.", phase.name, place(phase.op->loc)));
@@ -431,7 +450,8 @@ void TensorEmitter::emitCopy(const plan::Phase &phase) {
 void TensorEmitter::emitMadeRows(const plan::Phase &phase, const std::string &name) {
   const Operation &map = *phase.makes, &attention = *phase.op;
   w.line();
-  w.comment(fmt::format("What attention takes{}: head `part` of row `row`, eight columns to a lane. The pool gets keys and values, too, to `keep`.",
+  w.comment(fmt::format("What attention takes{}: head `part` of row `row`, eight columns to a lane. The pool gets keys "
+                        "and values, too, to `keep`.",
                         place(map.loc)));
   auto fn = w.scope(fmt::format("__device__ __forceinline__ Words4 {}({}Made what, int row, int part, bool keep)", name,
                                 inLayers ? "int layer, " : ""),
@@ -472,8 +492,7 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
   const plan::Place::Instance instance = inLayers ? plan::Place::Layer : plan::Place::First;
   const plan::Place result = planned.placeOf.at(op.result().id);
   const bool windows = planned.buffers[result.buffer].windows; // of passes with a row of each slot, too
-  const std::string kv = names.kv(), rows = placeExpr(result),
-                    scale = floatLiteral(op.get<attr::scale>());
+  const std::string kv = names.kv(), rows = placeExpr(result), scale = floatLiteral(op.get<attr::scale>());
   const auto attend = [&](const char *query) {
     if (windows) {
       auto make = w.lambda(fmt::format("const auto out = lateRows([{}]", inLayers ? "layer" : ""));
@@ -485,14 +504,16 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
       w.line("const auto out = {};", rows);
     }
     at(op.loc);
-    w.line("attend<{}, Rows>(shared.grid, {}, pass, {}, {}, shared.stream(), own, {}, out);", kv, phase.edge, layer, scale, query);
+    w.line("attend<{}, Rows>(shared.grid, {}, pass, {}, {}, shared.stream(), own, {}, out);", kv, phase.edge, layer,
+           scale, query);
     ours();
   };
   std::optional<CodeWriter::Scope> others;
   if (phase.makes) {
     {
       auto one = w.scope("if constexpr (Rows == kOneRow)"); // of each slot
-      w.line("const auto own = madeRows([{}](Made what, int row, int head, bool keep) {{ return {}({}what, row, head, keep); }});",
+      w.line("const auto own = madeRows([{}](Made what, int row, int head, bool keep) {{ return {}({}what, row, head, "
+             "keep); }});",
              inLayers ? "layer" : "", names.makers.at(&phase), inLayers ? "layer, " : "");
       attend("Nothing()");
     }
@@ -505,13 +526,14 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
   if (planned.wideAttention.units) {
     {
       auto wide = w.scope("if constexpr (Rows > kTileRows)"); // a tile has many rows of a slot
-      at(op.loc); // of each line: directives count on from the last one
+      at(op.loc);                                             // of each line: directives count on from the last one
       w.line("attendWide<{}>(shared.grid, pass, {}, {}, shared.stream(), own, query);", kv, layer, scale);
       ours();
       w.line("// Again: no register is kept for it until here.");
       w.line("const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};");
       at(op.loc);
-      w.line("mergeWide<{}>(shared.grid, {}, pass, {}, {});", kv, phase.edge, layer, windows ? imageExpr(result) : rows);
+      w.line("mergeWide<{}>(shared.grid, {}, pass, {}, {});", kv, phase.edge, layer,
+             windows ? imageExpr(result) : rows);
       ours();
     }
     several.emplace(w.scope("else"));

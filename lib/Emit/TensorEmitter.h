@@ -68,7 +68,8 @@ private:
   void emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers);
   /// Whether a phase needs nothing that another one, or another CTA, wrote.
   bool readsWeightsAlone(const plan::Phase &phase) const;
-  std::string widePass, wideUse; ///< how often a product was made before in passes of more than one row tile: outside the layers, and in them
+  std::string widePass, wideUse; ///< how often a product was made before in passes of more than one row tile: outside
+                                 ///< the layers, and in them
   /// Chunks of the body that a CTA's producer copies before it knows the pass, at most.
   std::string chunksAhead(const plan::Segment &segment) const;
   void emitPhase(const plan::Phase &phase, bool layers);
@@ -115,8 +116,8 @@ private:
   void emitOperand(const plan::Phase &phase);
   /// One reduction of columns [0, n) of a row (or of block `part` of a row) by a warp, or of a row by
   /// the CTA. `outer` is the scope that it stands in, with the values `scalars`.
-  void emitReduction(const Group &group, const ir::Operation &op, int64_t columns, const std::string &name, const Vectors &outer,
-                     const std::map<uint32_t, std::string> &scalars, bool block, bool wholeCta);
+  void emitReduction(const Group &group, const ir::Operation &op, int64_t columns, const std::string &name,
+                     const Vectors &outer, const std::map<uint32_t, std::string> &scalars, bool block, bool wholeCta);
 
   // --- products -------------------------------------------------------------
 

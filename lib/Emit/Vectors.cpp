@@ -32,10 +32,15 @@ std::vector<const Operation *> Group::slice(Value v) const {
 
 const char *elementwiseName(Op op) {
   switch (op) {
-#define ELEMENTWISE1(Id, function) case Op::Id: return #function;
-#define ELEMENTWISE2(Id, function) case Op::Id: return #function;
+#define ELEMENTWISE1(Id, function)                                                                                     \
+  case Op::Id:                                                                                                         \
+    return #function;
+#define ELEMENTWISE2(Id, function)                                                                                     \
+  case Op::Id:                                                                                                         \
+    return #function;
 #include "megalith/IR/Elementwise.def"
-  default: return nullptr;
+  default:
+    return nullptr;
   }
 }
 
@@ -80,7 +85,8 @@ std::string Vectors::compute(const Operation &op, bool partner) {
   case Op::Const:
     return floatLiteral(op.get<attr::value>().real());
   case Op::WeightGet:
-    return fmt::format("{}.load{}({}){}", group.names.weights.at(op.name), suffix, column(partner), width == Scalar ? ".v[0]" : "");
+    return fmt::format("{}.load{}({}){}", group.names.weights.at(op.name), suffix, column(partner),
+                       width == Scalar ? ".v[0]" : "");
   case Op::Embed:
     return fmt::format("{}.load8(pass.rows[row].token, {})", group.names.weights.at(op.name), column(partner));
   case Op::RopeCos:

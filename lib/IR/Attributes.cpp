@@ -87,13 +87,19 @@ template <> const std::vector<std::string> &read<AttrKind::Strings>(const Attr *
 
 llvm::StringRef kindText(AttrKind kind) {
   switch (kind) {
-  case AttrKind::Flag: return "a flag";
-  case AttrKind::Int: return "a whole number";
+  case AttrKind::Flag:
+    return "a flag";
+  case AttrKind::Int:
+    return "a whole number";
   case AttrKind::Float:
-  case AttrKind::Number: return "a number";
-  case AttrKind::String: return "a string";
-  case AttrKind::Ints: return "a list of numbers";
-  case AttrKind::Strings: return "a list of strings";
+  case AttrKind::Number:
+    return "a number";
+  case AttrKind::String:
+    return "a string";
+  case AttrKind::Ints:
+    return "a list of numbers";
+  case AttrKind::Strings:
+    return "a list of strings";
   }
   llvm_unreachable("unknown kind of attribute");
 }
@@ -110,15 +116,18 @@ std::string AttrInfo::whyNot(const Attr &attr) const {
                     : kind == AttrKind::Float  ? whole || real
                     : kind == AttrKind::Number ? whole || real || flag
                     : kind == AttrKind::String ? string != nullptr
-                    : kind == AttrKind::Ints   ? std::holds_alternative<std::vector<int64_t>>(attr) || (strings && strings->empty())
-                                               : strings != nullptr;
+                    : kind == AttrKind::Ints
+                        ? std::holds_alternative<std::vector<int64_t>>(attr) || (strings && strings->empty())
+                        : strings != nullptr;
   if (!fits)
     return fmt::format("must be {}{}", kindText(kind).str(),
                        kind == AttrKind::Int ? fmt::format(" from {} to {}", values.least, values.most) : "");
   const double number = whole ? static_cast<double>(*whole) : real ? *real : 1;
   if (values.positive && !(number > 0 && std::isfinite(number)))
     return "must be above 0";
-  const auto known = [&](const std::string &word) { return values.words.empty() || llvm::is_contained(values.words, word); };
+  const auto known = [&](const std::string &word) {
+    return values.words.empty() || llvm::is_contained(values.words, word);
+  };
   if ((string && !known(*string)) || (strings && !llvm::all_of(*strings, known)))
     return fmt::format("must be one of {}", fmt::join(values.words, ", "));
   return "";

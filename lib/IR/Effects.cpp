@@ -11,20 +11,29 @@ Resources readsOf(const Operation &op) {
   case Op::Tokens:
   case Op::Budget:
   case Op::Finished:
-  case Op::NgramLookup: return {"tokens"}; // injected drafts start at the generated tokens
-  case Op::KvLen: return {"kv"};
-  case Op::KvLag: return {"kv", "tokens"};
-  case Op::FieldGet: return {field(op)};
-  default: return {};
+  case Op::NgramLookup:
+    return {"tokens"}; // injected drafts start at the generated tokens
+  case Op::KvLen:
+    return {"kv"};
+  case Op::KvLag:
+    return {"kv", "tokens"};
+  case Op::FieldGet:
+    return {field(op)};
+  default:
+    return {};
   }
 }
 
 Resources writesOf(const Operation &op) {
   switch (op.op) {
-  case Op::FieldSet: return {field(op)};
-  case Op::Append: return {"tokens"};
-  case Op::KvKeep: return {"kv"};
-  default: return {};
+  case Op::FieldSet:
+    return {field(op)};
+  case Op::Append:
+    return {"tokens"};
+  case Op::KvKeep:
+    return {"kv"};
+  default:
+    return {};
   }
 }
 

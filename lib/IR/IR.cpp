@@ -8,8 +8,7 @@ namespace megalith::ir {
 namespace {
 /// Letters of the Levels column of Ops.def become text by stringification.
 const OpInfo infos[] = {
-#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels)                                     \
-  {Mnemonic, Operands, Results, Regions, #Levels},
+#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels) {Mnemonic, Operands, Results, Regions, #Levels},
 #include "megalith/IR/Ops.def"
 };
 } // namespace
@@ -59,7 +58,8 @@ std::string Type::str() const {
 std::vector<std::string> Operation::flags() const {
   std::vector<std::string> on;
   for (const AttrInfo &info : attributes(op))
-    if (const Attr *value = info.kind == AttrKind::Flag ? attrs.find(info.name) : nullptr; value && Number(*value).truth())
+    if (const Attr *value = info.kind == AttrKind::Flag ? attrs.find(info.name) : nullptr;
+        value && Number(*value).truth())
       on.push_back(info.name);
   return on;
 }
@@ -109,8 +109,7 @@ int64_t Module::param(llvm::StringRef name) const {
   return p->get<attr::value>().whole();
 }
 
-Operation &Builder::create(Op op, llvm::ArrayRef<Value> operands, llvm::ArrayRef<Type> results,
-                           llvm::StringRef hint) {
+Operation &Builder::create(Op op, llvm::ArrayRef<Value> operands, llvm::ArrayRef<Type> results, llvm::StringRef hint) {
   Operation &o = region->ops.emplace_back();
   o.op = op;
   o.operands.assign(operands.begin(), operands.end());

@@ -92,8 +92,7 @@ private:
     } else {
       ++pos;
       bad(t, fmt::format("unexpected character `{}`",
-                         llvm::isPrint(c) ? std::string(1, c)
-                                          : fmt::format("\\x{:02x}", static_cast<uint8_t>(c))));
+                         llvm::isPrint(c) ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<uint8_t>(c))));
     }
   }
 
@@ -177,8 +176,7 @@ private:
 
 class Parser {
 public:
-  Parser(Diagnostics &diags, uint32_t file)
-      : diags(diags), lexer(diags.sources().text(file), file) {
+  Parser(Diagnostics &diags, uint32_t file) : diags(diags), lexer(diags.sources().text(file), file) {
     advance();
     for (unsigned i = 0; i < numOps; ++i)
       mnemonics.try_emplace(mnemonic(static_cast<Op>(i)), static_cast<Op>(i));
@@ -476,8 +474,6 @@ private:
 
 } // namespace
 
-std::optional<Module> parse(Diagnostics &diags, uint32_t file) {
-  return Parser(diags, file).run();
-}
+std::optional<Module> parse(Diagnostics &diags, uint32_t file) { return Parser(diags, file).run(); }
 
 } // namespace megalith::ir

@@ -11,8 +11,7 @@ namespace megalith::ir {
 namespace {
 
 bool isIdentifier(llvm::StringRef s) {
-  return !s.empty() && !llvm::isDigit(s[0]) &&
-         llvm::all_of(s, [](char c) { return llvm::isAlnum(c) || c == '_'; });
+  return !s.empty() && !llvm::isDigit(s[0]) && llvm::all_of(s, [](char c) { return llvm::isAlnum(c) || c == '_'; });
 }
 
 std::string quoted(llvm::StringRef s) {
@@ -49,9 +48,7 @@ std::string attrText(const Attr &attr, bool isF32) {
     std::string operator()(int64_t v) { return fmt::format("{}", v); }
     std::string operator()(double v) { return floatText(v, isF32); }
     std::string operator()(const std::string &v) { return quoted(v); }
-    std::string operator()(const std::vector<int64_t> &v) {
-      return fmt::format("[{}]", fmt::join(v, ", "));
-    }
+    std::string operator()(const std::vector<int64_t> &v) { return fmt::format("[{}]", fmt::join(v, ", ")); }
     std::string operator()(const std::vector<std::string> &v) {
       std::vector<std::string> parts;
       for (const std::string &s : v)
@@ -68,8 +65,8 @@ public:
 
   void print(const Operation &op) {
     // In a valid module no value crosses these operations, and names may start afresh.
-    bool isScope = op.op == Op::Stage || op.op == Op::Part || op.op == Op::PolicyObserve ||
-                   op.op == Op::PolicyOutput || op.op == Op::Segment;
+    bool isScope = op.op == Op::Stage || op.op == Op::Part || op.op == Op::PolicyObserve || op.op == Op::PolicyOutput ||
+                   op.op == Op::Segment;
     if (isScope && scopes++ == 0 && !namedOutside) {
       names.clear();
       taken.clear();
@@ -101,8 +98,7 @@ public:
       out += "(" + list(op.operands) + ")";
     std::string attrs;
     bool isF32 = (op.has<attr::type>() && op.get<attr::type>() == "f32") ||
-                 (op.op == Op::Const && !op.results.empty() &&
-                  module.type(op.result()).is(Scalar::F32));
+                 (op.op == Op::Const && !op.results.empty() && module.type(op.result()).is(Scalar::F32));
     for (const auto &[key, value] : op.attrs) {
       const bool *flag = std::get_if<bool>(&value);
       if (flag && !*flag)
@@ -127,8 +123,7 @@ private:
       out.append(2 * indent, ' ');
       out += "^(";
       for (size_t i = 0; i < region.args.size(); ++i)
-        out += fmt::format("{}{} : {}", i ? ", " : "", name(region.args[i]),
-                           module.type(region.args[i]).str());
+        out += fmt::format("{}{} : {}", i ? ", " : "", name(region.args[i]), module.type(region.args[i]).str());
       out += "):\n";
     }
     for (const Operation &op : region.ops)

@@ -116,8 +116,7 @@ bool Verifier::checkNames() {
   auto unique = [&](const Region &region) {
     std::set<std::pair<Op, std::string>> names;
     for (const Operation &op : region.ops)
-      if (!op.name.empty() && requiredParent(op.op) && op.op != Op::Pass &&
-          !names.emplace(op.op, op.name).second)
+      if (!op.name.empty() && requiredParent(op.op) && op.op != Op::Pass && !names.emplace(op.op, op.name).second)
         return fail(op, fmt::format("`@{}` is declared twice", op.name));
     return true;
   };
@@ -131,19 +130,16 @@ bool Verifier::checkNames() {
 }
 
 bool Verifier::declared(const Operation &op, Op kind, llvm::StringRef name) {
-  return module.find(kind, name) ||
-         fail(op, fmt::format("`@{}` is no declared {}", name.str(), mnemonic(kind).str()));
+  return module.find(kind, name) || fail(op, fmt::format("`@{}` is no declared {}", name.str(), mnemonic(kind).str()));
 }
 
 bool Verifier::checkCounts(const Operation &op) {
   const OpInfo &info = opInfo(op.op);
   auto count = [&](int expected, size_t found, const char *what) {
     return expected < 0 || static_cast<size_t>(expected) == found ||
-           fail(op, fmt::format("expected {} {}{}, found {}", expected, what,
-                                expected == 1 ? "" : "s", found));
+           fail(op, fmt::format("expected {} {}{}, found {}", expected, what, expected == 1 ? "" : "s", found));
   };
-  return count(info.operands, op.operands.size(), "operand") &&
-         count(info.results, op.results.size(), "result") &&
+  return count(info.operands, op.operands.size(), "operand") && count(info.results, op.results.size(), "result") &&
          count(info.regions, op.regions.size(), "region");
 }
 
@@ -161,9 +157,7 @@ bool Verifier::checkPlace(const Operation &op, const Operation &parent) {
   char level = holdsCode(parent.op) && tensor ? 'N' : tickLevel ? 'T' : 'P';
   if (levels.contains(level) || (levels.contains('S') && !holdsCode(parent.op)))
     return true;
-  const char *where = level == 'N'   ? "in a segment"
-                      : level == 'T' ? "after `form-ticks`"
-                                     : "before `form-ticks`";
+  const char *where = level == 'N' ? "in a segment" : level == 'T' ? "after `form-ticks`" : "before `form-ticks`";
   return fail(op, fmt::format("`{}` is not legal {}", name, where));
 }
 
@@ -256,8 +250,7 @@ bool Verifier::checkRegion(const Operation &parent, const Region &region) {
       return false;
   }
   if (!ends.empty() && (region.ops.empty() || !isTerminator(region.ops.back().op)))
-    return fail(parent, fmt::format("`{}` must end in `{}`", mnemonic(parent.op).str(),
-                                    mnemonic(ends.front()).str()));
+    return fail(parent, fmt::format("`{}` must end in `{}`", mnemonic(parent.op).str(), mnemonic(ends.front()).str()));
   for (Value v : region.args)
     defined[v.id] = false;
   for (const Operation &op : region.ops)
@@ -314,14 +307,12 @@ bool Verifier::checkOp(const Operation &op, const Operation &parent) {
 
 bool Verifier::resultIs(const Operation &op, Type type) {
   return module.type(op.result()) == type ||
-         fail(op, fmt::format("the result must be `{}`, found `{}`", type.str(),
-                              module.type(op.result()).str()));
+         fail(op, fmt::format("the result must be `{}`, found `{}`", type.str(), module.type(op.result()).str()));
 }
 
 bool Verifier::operandIs(const Operation &op, unsigned i, Type type) {
   return operandType(op, i) == type ||
-         fail(op, fmt::format("operand {} must be `{}`, found `{}`", i, type.str(),
-                              operandType(op, i).str()));
+         fail(op, fmt::format("operand {} must be `{}`, found `{}`", i, type.str(), operandType(op, i).str()));
 }
 
 const Operation *Verifier::terminator(const Operation &op, unsigned region) const {
@@ -334,13 +325,11 @@ bool Verifier::yields(const Operation &op, std::vector<Type> types) {
   if (!yield || yield->op != Op::Yield)
     return fail(op, fmt::format("`{}` must end in `yield`", mnemonic(op.op).str()));
   if (yield->operands.size() != types.size())
-    return fail(*yield, fmt::format("expected {} yielded values, found {}", types.size(),
-                                    yield->operands.size()));
+    return fail(*yield, fmt::format("expected {} yielded values, found {}", types.size(), yield->operands.size()));
   for (size_t i = 0; i < types.size(); ++i) {
     Value v = yield->operands[i];
     if (v.id < module.values.size() && module.type(v) != types[i])
-      return fail(*yield, fmt::format("operand {} must be `{}`, found `{}`", i, types[i].str(),
-                                      module.type(v).str()));
+      return fail(*yield, fmt::format("operand {} must be `{}`, found `{}`", i, types[i].str(), module.type(v).str()));
   }
   return true;
 }

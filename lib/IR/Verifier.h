@@ -74,9 +74,7 @@ private:
   /// The region of `op` ends in a yield of these types.
   bool yields(const Operation &op, std::vector<Type> types);
   const Operation *terminator(const Operation &op, unsigned region = 0) const;
-  const Type &operandType(const Operation &op, unsigned i) const {
-    return module.type(op.operands[i]);
-  }
+  const Type &operandType(const Operation &op, unsigned i) const { return module.type(op.operands[i]); }
 
   const Module &module;
   Diagnostics &diags;

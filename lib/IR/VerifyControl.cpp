@@ -90,8 +90,7 @@ bool Verifier::checkControlOp(const Operation &op) {
     std::optional<Type> type = declaredType(*field);
     if (!type)
       return checkDeclaration(*field);
-    return op.op == Op::FieldGet ? resultIs(op, *type)
-                                 : storable(operandType(op, 0), *type) || operandIs(op, 0, *type);
+    return op.op == Op::FieldGet ? resultIs(op, *type) : storable(operandType(op, 0), *type) || operandIs(op, 0, *type);
   }
 
   case Op::SeqLen:
@@ -123,8 +122,7 @@ bool Verifier::checkControlOp(const Operation &op) {
     const std::string &type = module.find(Op::Gauge, op.name)->get<attr::type>();
     std::string found = operandType(op, 0).str();
     return (operandType(op, 0).kind == Type::ScalarKind && type == found) ||
-           fail(op, fmt::format("operand 0 must be a scalar of the gauge's type `{}`, found `{}`",
-                                type, found));
+           fail(op, fmt::format("operand 0 must be a scalar of the gauge's type `{}`, found `{}`", type, found));
   }
   case Op::If:
     if (op.regions.size() != 1 && op.regions.size() != 2)
@@ -165,7 +163,8 @@ bool Verifier::checkDeclaration(const Operation &op) {
     if (!declaredType(op))
       return fail(op, "only sequences of `token` have a `capacity`");
     return !op.has<attr::init>() ||
-           (holdsType("init", op.get<attr::init>()) && (!op.has<attr::capacity>() || fail(op, "a sequence starts empty")) &&
+           (holdsType("init", op.get<attr::init>()) &&
+            (!op.has<attr::capacity>() || fail(op, "a sequence starts empty")) &&
             (std::isfinite(static_cast<float>(op.get<attr::init>().real())) || fail(op, "`init` must be finite")));
   case Op::State:
     for (const std::string &next : op.get<attr::next>())
@@ -204,8 +203,8 @@ bool Verifier::checkDeclaration(const Operation &op) {
     if (!op.has<attr::alias>())
       return op.has<attr::from>() || fail(op, "the attribute `from` of `weight` is missing");
     for (const Operation &w : model->region().ops)
-      if (w.op == Op::Weight && w.name == op.get<attr::alias>() && w.get<attr::shape>() == shape && !w.has<attr::alias>() &&
-          w.get<attr::layers>() == op.get<attr::layers>())
+      if (w.op == Op::Weight && w.name == op.get<attr::alias>() && w.get<attr::shape>() == shape &&
+          !w.has<attr::alias>() && w.get<attr::layers>() == op.get<attr::layers>())
         return true;
     return fail(op, "`alias` must name a weight of the same shape");
   }
@@ -236,8 +235,7 @@ bool Verifier::checkArithmetic(const Operation &op) {
     if (result.is(Scalar::Bool) && !holds(value, Scalar::Bool))
       return fail(op, "a constant `bool` is 0 or 1");
     // Folding can make an f32 that is no finite number.
-    return isFloat || holds(value, result.elem) ||
-           fail(op, fmt::format("{} is no `{}`", value.whole(), result.str()));
+    return isFloat || holds(value, result.elem) || fail(op, fmt::format("{} is no `{}`", value.whole(), result.str()));
   }
   case Op::Eq:
   case Op::Ne:
@@ -245,8 +243,7 @@ bool Verifier::checkArithmetic(const Operation &op) {
   case Op::Le:
   case Op::Gt:
   case Op::Ge:
-    return (operandType(op, 0).kind == Type::ScalarKind ||
-            fail(op, "only scalars can be compared")) &&
+    return (operandType(op, 0).kind == Type::ScalarKind || fail(op, "only scalars can be compared")) &&
            operandIs(op, 1, operandType(op, 0)) && resultIs(op, boolean);
   case Op::And:
   case Op::Or:
@@ -262,8 +259,8 @@ bool Verifier::checkArithmetic(const Operation &op) {
   case Op::Cast: {
     Type from = operandType(op, 0);
     auto pair = [&](Scalar a, Scalar b) { return from.is(a) && result.is(b); };
-    return pair(Scalar::I32, Scalar::F32) || pair(Scalar::I32, Scalar::Token) ||
-           pair(Scalar::Token, Scalar::I32) || pair(Scalar::Bool, Scalar::I32) ||
+    return pair(Scalar::I32, Scalar::F32) || pair(Scalar::I32, Scalar::Token) || pair(Scalar::Token, Scalar::I32) ||
+           pair(Scalar::Bool, Scalar::I32) ||
            fail(op, fmt::format("no cast from `{}` to `{}`", from.str(), result.str()));
   }
   case Op::Ratio:
@@ -271,8 +268,7 @@ bool Verifier::checkArithmetic(const Operation &op) {
   default:
     if (op.op == Op::Mod && !operandsAre(i32))
       return false;
-    return (isNumber(result) || fail(op, fmt::format("arithmetic is on numbers, found `{}`",
-                                                     result.str()))) &&
+    return (isNumber(result) || fail(op, fmt::format("arithmetic is on numbers, found `{}`", result.str()))) &&
            operandsAre(result);
   }
 }
@@ -281,19 +277,16 @@ bool Verifier::checkSequenceOp(const Operation &op) {
   Type result = module.type(op.result());
   auto isSeq = [&](unsigned i) {
     return (operandType(op, i).kind == Type::Seq && operandType(op, i).elem == Scalar::Token) ||
-           fail(op, fmt::format("operand {} must be a sequence, found `{}`", i,
-                                operandType(op, i).str()));
+           fail(op, fmt::format("operand {} must be a sequence, found `{}`", i, operandType(op, i).str()));
   };
   auto resultHolds = [&](Type from) {
-    return fits(from, result) || fail(op, fmt::format("the result `{}` cannot hold `{}`",
-                                                      result.str(), from.str()));
+    return fits(from, result) || fail(op, fmt::format("the result `{}` cannot hold `{}`", result.str(), from.str()));
   };
   switch (op.op) {
   case Op::SeqLen:
     return isSeq(0) && resultIs(op, i32);
   case Op::SeqAt:
-    return isSeq(0) && operandIs(op, 1, i32) &&
-           resultIs(op, Type::scalar(operandType(op, 0).elem));
+    return isSeq(0) && operandIs(op, 1, i32) && resultIs(op, Type::scalar(operandType(op, 0).elem));
   // What is cut out may be known to be shorter than what it is cut from.
   case Op::SeqSlice:
     return isSeq(0) && operandIs(op, 1, i32) && operandIs(op, 2, i32) &&
@@ -307,15 +300,15 @@ bool Verifier::checkSequenceOp(const Operation &op) {
     return resultHolds(Type::seq(a.size && b.size ? a.size + b.size : 0, a.elem));
   }
   case Op::SeqMake:
-    if (result.kind != Type::Seq || result.elem != Scalar::Token || result.size < static_cast<int64_t>(op.operands.size()))
+    if (result.kind != Type::Seq || result.elem != Scalar::Token ||
+        result.size < static_cast<int64_t>(op.operands.size()))
       return fail(op, "the result must be a sequence with a place for every operand");
     for (unsigned i = 0; i < op.operands.size(); ++i)
       if (!operandIs(op, i, Type::scalar(result.elem)))
         return false;
     return true;
   case Op::NgramLookup:
-    return isSeq(0) && operandIs(op, 1, i32) &&
-           resultIs(op, Type::seq(result.size, operandType(op, 0).elem));
+    return isSeq(0) && operandIs(op, 1, i32) && resultIs(op, Type::seq(result.size, operandType(op, 0).elem));
   case Op::Append:
     return isSeq(0) && (operandType(op, 0).elem == Scalar::Token || operandIs(op, 0, Type::seq(0))) &&
            resultIs(op, i32);
@@ -342,8 +335,7 @@ bool Verifier::checkCall(const Operation &op) {
     return true;
   const std::vector<std::string> &reducers = op.get<attr::reduce>();
   if (op.results.size() != reducers.size())
-    return fail(op, fmt::format("expected one result per reducer ({}), found {}", reducers.size(),
-                                op.results.size()));
+    return fail(op, fmt::format("expected one result per reducer ({}), found {}", reducers.size(), op.results.size()));
   // One result per fed row, of which there are `chunk` at most.
   int64_t rows = operandType(op, 0).size;
   if (const int64_t chunk = op.get<attr::chunk>(); chunk > 0 && (rows == 0 || chunk < rows))
@@ -360,8 +352,7 @@ bool Verifier::checkCall(const Operation &op) {
 bool Verifier::checkPolicyOp(const Operation &op) {
   if (op.op == Op::PolicyOutput) {
     const Operation *end = terminator(op);
-    return !end || end->op != Op::Yield || end->operands.size() == 1 ||
-           fail(op, "an output yields one value");
+    return !end || end->op != Op::Yield || end->operands.size() == 1 || fail(op, "an output yields one value");
   }
   const Operation *policy = module.find(Op::Policy, op.name);
   if (!policy)
@@ -379,8 +370,7 @@ bool Verifier::checkPolicyOp(const Operation &op) {
       return false;
     const std::vector<Value> &args = observe->region().args;
     if (args.size() != op.operands.size())
-      return fail(op, fmt::format("expected {} operands, found {}", args.size(),
-                                  op.operands.size()));
+      return fail(op, fmt::format("expected {} operands, found {}", args.size(), op.operands.size()));
     for (unsigned i = 0; i < args.size(); ++i)
       if (!operandIs(op, i, module.type(args[i])))
         return false;
@@ -422,9 +412,8 @@ bool Verifier::checkPolicyCycles() {
       open.pop_back();
       if (node == start)
         return fail(*module.find(Op::Policy, start.first),
-                    start.second.empty()
-                        ? std::string("observing uses itself")
-                        : fmt::format("the output `{}` uses itself", start.second));
+                    start.second.empty() ? std::string("observing uses itself")
+                                         : fmt::format("the output `{}` uses itself", start.second));
       if (auto it = uses.find(node); it != uses.end())
         for (const Node &next : it->second)
           if (reached.insert(next).second)
@@ -439,8 +428,8 @@ bool Verifier::checkGoto(const Operation &op) {
   if (to.size() > 1024)
     return fail(op, "a `goto` chooses among 1024 states at most");
   if (to.size() != op.operands.size() + 1)
-    return fail(op, fmt::format("expected one more state than conditions, found {} and {}",
-                                to.size(), op.operands.size()));
+    return fail(op,
+                fmt::format("expected one more state than conditions, found {} and {}", to.size(), op.operands.size()));
   for (unsigned i = 0; i < op.operands.size(); ++i)
     if (!operandIs(op, i, boolean))
       return false;

@@ -27,12 +27,11 @@ const Operation *Verifier::weight(const Operation &op) {
 bool Verifier::checkTensorOp(const Operation &op) {
   auto isRows = [&](unsigned i) {
     return operandType(op, i).kind == Type::Rows ||
-           fail(op, fmt::format("operand {} must be rows such as `[R, 64] f32`, found `{}`", i,
-                                operandType(op, i).str()));
+           fail(op,
+                fmt::format("operand {} must be rows such as `[R, 64] f32`, found `{}`", i, operandType(op, i).str()));
   };
   auto divides = [&](const char *what, int64_t part, int64_t whole) {
-    return (part > 0 && whole % part == 0) ||
-           fail(op, fmt::format("`{}` = {} must divide {}", what, part, whole));
+    return (part > 0 && whole % part == 0) || fail(op, fmt::format("`{}` = {} must divide {}", what, part, whole));
   };
   auto resultType = [&] { return module.type(op.result()); };
   auto resultRows = [&](int64_t size) {
@@ -77,8 +76,8 @@ bool Verifier::checkTensorOp(const Operation &op) {
   case Op::KvAppend: {
     int64_t size = op.get<attr::kv_heads>() * op.get<attr::dim>();
     for (unsigned i : {0, 1})
-      if (!isRows(i) || (operandType(op, i).size != size &&
-                         !operandIs(op, i, Type::rows(size, operandType(op, i).elem))))
+      if (!isRows(i) ||
+          (operandType(op, i).size != size && !operandIs(op, i, Type::rows(size, operandType(op, i).elem))))
         return false;
     return resultIs(op, Type::kv());
   }
@@ -88,8 +87,8 @@ bool Verifier::checkTensorOp(const Operation &op) {
       return false;
     if (operandType(op, 0).size != size)
       return operandIs(op, 0, Type::rows(size, operandType(op, 0).elem));
-    return divides("kv_heads", op.get<attr::kv_heads>(), op.get<attr::heads>()) &&
-           operandIs(op, 1, Type::kv()) && resultIs(op, Type::rows(size, Scalar::F32));
+    return divides("kv_heads", op.get<attr::kv_heads>(), op.get<attr::heads>()) && operandIs(op, 1, Type::kv()) &&
+           resultIs(op, Type::rows(size, Scalar::F32));
   }
   case Op::ArgMax:
     return isRows(0) && resultIs(op, Type::rows(1, Scalar::Token));
@@ -129,7 +128,8 @@ bool Verifier::checkProduct(const Operation &op) {
     return false;
   const std::vector<int64_t> &shape = w->get<attr::shape>();
   if (shape.size() != 2 || shape[1] != operandType(op, 0).size)
-    return fail(op, fmt::format("the weight `[{}]` does not take rows of {}", fmt::join(shape, ", "), operandType(op, 0).size));
+    return fail(
+        op, fmt::format("the weight `[{}]` does not take rows of {}", fmt::join(shape, ", "), operandType(op, 0).size));
   return resultIs(op, Type::rows(shape[0], Scalar::F32));
 }
 
@@ -177,7 +177,8 @@ bool Verifier::checkPair(const Operation &product, const std::vector<const Opera
   const std::string &pair = product.get<attr::pair>();
   const int64_t columns = module.type(product.result()).size;
   if (pair == "half")
-    return (product.get<attr::dim>() > 0 && product.get<attr::dim>() % 2 == 0 && columns % product.get<attr::dim>() == 0) ||
+    return (product.get<attr::dim>() > 0 && product.get<attr::dim>() % 2 == 0 &&
+            columns % product.get<attr::dim>() == 0) ||
            fail(product, "`dim` must be even and divide the columns");
   if (pair == "adjacent")
     return true;
@@ -210,8 +211,7 @@ bool Verifier::checkElementwise(const Operation &op) {
   for (unsigned i = 0; i < op.operands.size(); ++i) {
     Type t = operandType(op, i);
     if (t.kind != Type::ScalarKind && expected.size % t.size != 0)
-      return fail(op, fmt::format("operand {} `{}` does not divide {} columns", i, t.str(),
-                                  expected.size));
+      return fail(op, fmt::format("operand {} `{}` does not divide {} columns", i, t.str(), expected.size));
   }
   return resultIs(op, expected);
 }

@@ -86,12 +86,14 @@ bool Verifier::checkSites() {
     if (!declared(*call, Op::Model, call->name))
       return false;
     if (!sites.insert(call->get<attr::site>()).second || call->get<attr::site>() >= static_cast<int64_t>(calls.size()))
-      return fail(*call, fmt::format("the {} calls have the sites from 0 to {}, each one", calls.size(), calls.size() - 1));
+      return fail(*call,
+                  fmt::format("the {} calls have the sites from 0 to {}, each one", calls.size(), calls.size() - 1));
   }
   return true;
 }
 
-/// The list of a tick: one pass for each model that is called, and behind it, once for each call, the part that goes on.
+/// The list of a tick: one pass for each model that is called, and behind it, once for each call, the part that goes
+/// on.
 bool Verifier::checkParts() {
   const auto ticks = module.all(Op::Tick);
   if (ticks.size() > 1)
@@ -149,8 +151,8 @@ bool Verifier::checkModel(const Operation &op) {
       if (inner.op == Op::Embed && weightNamed(inner.name)->get<attr::shape>()[0] != vocab)
         good = fail(inner, fmt::format("the weight has no line for each of the {} tokens", vocab));
       if (inner.op == Op::KvAppend &&
-          (inner.get<attr::kv_heads>() != op.get<attr::kv_heads>() || inner.get<attr::dim>() != op.get<attr::head_dim>() ||
-           op.get<attr::kv_layers>() != layers))
+          (inner.get<attr::kv_heads>() != op.get<attr::kv_heads>() ||
+           inner.get<attr::dim>() != op.get<attr::head_dim>() || op.get<attr::kv_layers>() != layers))
         good = fail(inner, "`kv_heads`, `dim` and the number of layers are not the model's");
       if ((inner.op == Op::RopeCos || inner.op == Op::RopeSin) &&
           (!op.has<attr::rope_theta>() || inner.get<attr::dim>() != op.get<attr::head_dim>()))
@@ -159,7 +161,8 @@ bool Verifier::checkModel(const Operation &op) {
     for (const Operation &outer : segment.region().ops) {
       check(outer, 1);
       for (const Region &region : outer.regions)
-        walk(region, [&](const Operation &inner) { check(inner, outer.op == Op::Repeat ? outer.get<attr::count>() : 1); });
+        walk(region,
+             [&](const Operation &inner) { check(inner, outer.op == Op::Repeat ? outer.get<attr::count>() : 1); });
     }
   }
   if (!good)

@@ -14,13 +14,16 @@
 namespace megalith::jit {
 
 std::vector<std::string> defaultOptions(llvm::StringRef arch) {
-  return {"--gpu-architecture=" + arch.str(), "--std=c++20", "-default-device",
-          "--generate-line-info", "--ptxas-options=-v", "--split-compile=8"};
+  return {"--gpu-architecture=" + arch.str(),
+          "--std=c++20",
+          "-default-device",
+          "--generate-line-info",
+          "--ptxas-options=-v",
+          "--split-compile=8"};
 }
 
 /// One of NVRTC's outputs, which all come as a size and a copy.
-static std::string output(void *program, int (*size)(void *, size_t *),
-                          int (*get)(void *, char *)) {
+static std::string output(void *program, int (*size)(void *, size_t *), int (*get)(void *, char *)) {
   size_t bytes = 0;
   if (size(program, &bytes) != 0 || bytes == 0)
     return "";
@@ -29,8 +32,7 @@ static std::string output(void *program, int (*size)(void *, size_t *),
 }
 
 /// Text comes with a terminating zero, a cubin does not.
-static std::string textOutput(void *program, int (*size)(void *, size_t *),
-                              int (*get)(void *, char *)) {
+static std::string textOutput(void *program, int (*size)(void *, size_t *), int (*get)(void *, char *)) {
   std::string text = output(program, size, get);
   text.resize(std::min(text.size(), text.find('\0')));
   return text;
@@ -42,16 +44,17 @@ static std::string whyWithoutError(const std::string &log, const char *code) {
   constexpr int sharedLimit = 48 * 1024;
   for (const KernelResources &kernel : parseResources(log))
     if (kernel.sharedBytes > sharedLimit)
-      return fmt::format("kernel `{}` has {} bytes of static shared memory, {} is the most",
-                         kernel.kernel, kernel.sharedBytes, sharedLimit);
+      return fmt::format("kernel `{}` has {} bytes of static shared memory, {} is the most", kernel.kernel,
+                         kernel.sharedBytes, sharedLimit);
   return code;
 }
 
 namespace {
 
-/// While NVRTC compiles. ptxas writes some remarks about speed (C7510, C7520: `wgmma` in a function that is called) to the process's
-/// stderr, past NVRTC's log. They are for who writes device code, not for who runs it: they are caught here, and all else comes out behind them.
-/// And there is code on which ptxas gives up by ending the process: what it said comes out then, too, and the process ends as after an error.
+/// While NVRTC compiles. ptxas writes some remarks about speed (C7510, C7520: `wgmma` in a function that is called) to
+/// the process's stderr, past NVRTC's log. They are for who writes device code, not for who runs it: they are caught
+/// here, and all else comes out behind them. And there is code on which ptxas gives up by ending the process: what it
+/// said comes out then, too, and the process ends as after an error.
 class Compiling {
 public:
   Compiling() : text(std::tmpfile()), before(text ? dup(STDERR_FILENO) : -1) {
@@ -113,15 +116,15 @@ private:
       print("\n");
     }
     if (!words)
-      print("note: it said nothing; other numbers with `--plan` or `--set`, or another NVRTC (`MEGALITH_NVRTC`) may go around it\n");
+      print("note: it said nothing; other numbers with `--plan` or `--set`, or another NVRTC (`MEGALITH_NVRTC`) may go "
+            "around it\n");
     os::endNow(1);
   }
 };
 
 } // namespace
 
-std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileRequest &request,
-                                         Diagnostics &diags) {
+std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileRequest &request, Diagnostics &diags) {
   auto start = std::chrono::steady_clock::now();
   std::vector<const char *> headerTexts, headerNames, options;
   for (const Header &header : request.headers) {
@@ -135,8 +138,8 @@ std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileReques
 
   void *program = nullptr;
   const std::string fileName = text::printable(request.fileName); // as `#line` has it
-  int rc = nvrtc.nvrtcCreateProgram(&program, request.source.c_str(), fileName.c_str(),
-                                    headerTexts.size(), headerTexts.data(), headerNames.data());
+  int rc = nvrtc.nvrtcCreateProgram(&program, request.source.c_str(), fileName.c_str(), headerTexts.size(),
+                                    headerTexts.data(), headerNames.data());
   if (rc != 0) {
     diags.report(Diag::CudaCompile, SourceLoc(), nvrtc.nvrtcGetErrorString(rc));
     return std::nullopt;
@@ -155,15 +158,13 @@ std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileReques
   nvrtc.nvrtcDestroyProgram(&program);
   if (rc != 0) {
     if (reportErrors(result.log, diags) == 0) {
-      diags.report(Diag::CudaCompile, SourceLoc(),
-                   whyWithoutError(result.log, nvrtc.nvrtcGetErrorString(rc)));
+      diags.report(Diag::CudaCompile, SourceLoc(), whyWithoutError(result.log, nvrtc.nvrtcGetErrorString(rc)));
       noteSaid(result.log, diags);
     }
     return std::nullopt;
   }
   result.kernels = parseResources(result.log);
-  result.milliseconds =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  result.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 

@@ -55,14 +55,14 @@ static std::string nameAfter(StringRef message, StringRef start) {
 
 /// The name, or the header, that an error says is not known, in backticks; else "".
 static std::string unknownName(StringRef message) {
-  std::string name = nameBefore(message, {" was not declared", " has not been declared", " does not name a ",
-                                          " is not a template"});
+  std::string name =
+      nameBefore(message, {" was not declared", " has not been declared", " does not name a ", " is not a template"});
   if (name.empty() && message.contains("' is not a member of '")) {
     auto [member, owner] = message.trim('\'').split("' is not a member of '");
     name = owner.take_until([](char c) { return c == '\''; }).str() + "::" + member.str();
   }
-  for (StringRef start : {"use of undeclared identifier '", "unknown type name '", "no template named '",
-                          "there are no arguments to '"})
+  for (StringRef start :
+       {"use of undeclared identifier '", "unknown type name '", "no template named '", "there are no arguments to '"})
     if (name.empty())
       name = nameAfter(message, start);
   for (StringRef start : {"no member named '", "no type named '", "no template named '"})

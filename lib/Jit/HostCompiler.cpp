@@ -83,9 +83,15 @@ std::optional<HostCompiler> HostCompiler::open(Diagnostics &diags) {
 }
 
 std::vector<std::string> HostCompiler::plainOptions(bool checked, int arch) const {
-  std::vector<std::string> options = {
-      "-std=c++20", "-fPIC", "-O2", "-g1", "-fvisibility=hidden", "-fno-omit-frame-pointer", "-w",
-      fmt::format("-D__CUDA_ARCH__={}", arch), "-I."};
+  std::vector<std::string> options = {"-std=c++20",
+                                      "-fPIC",
+                                      "-O2",
+                                      "-g1",
+                                      "-fvisibility=hidden",
+                                      "-fno-omit-frame-pointer",
+                                      "-w",
+                                      fmt::format("-D__CUDA_ARCH__={}", arch),
+                                      "-I."};
   // addr2line finds no names in clang's -g1 of DWARF 5.
   if (clang)
     options.push_back("-gdwarf-4");
@@ -96,9 +102,7 @@ std::vector<std::string> HostCompiler::plainOptions(bool checked, int arch) cons
 
 std::vector<std::string> HostCompiler::kernelOptions(bool checked, int arch, bool quick) const {
   std::vector<std::string> options = plainOptions(/*checked=*/false, arch); // that is a macro, of the hooks alone
-  auto add = [&](std::initializer_list<const char *> more) {
-    options.insert(options.end(), more.begin(), more.end());
-  };
+  auto add = [&](std::initializer_list<const char *> more) { options.insert(options.end(), more.begin(), more.end()); };
   // Every f32 operation is rounded once, and words are read as other types.
   add({"-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fdiagnostics-color=never"});
   // An error in a generated line can come with many others: reportHostErrors counts them.
@@ -115,8 +119,8 @@ std::vector<std::string> HostCompiler::kernelOptions(bool checked, int arch, boo
   if (clang) {
     // Accesses wider than 16 bytes are not instrumented, and vectorized loops have such.
     add({"-fno-vectorize", "-fno-slp-vectorize"});
-    for (const char *option : {"-tsan-instrument-func-entry-exit=0", "-tsan-instrument-read-before-write=1",
-                               "-tsan-distinguish-volatile=1"})
+    for (const char *option :
+         {"-tsan-instrument-func-entry-exit=0", "-tsan-instrument-read-before-write=1", "-tsan-distinguish-volatile=1"})
       add({"-mllvm", option});
   } else {
     // Copies of a constant size would become moves that are not instrumented.
@@ -204,8 +208,8 @@ static bool build(const HostCompiler &compiler, const HostCompileRequest &reques
       return true;
     // A compiler that was killed (out of memory) has said nothing of use.
     if (result.status < 0 || result.status >= 128)
-      return fail(fmt::format("`{}` {}: {}", compiler.path(),
-                              result.status < 0 ? "cannot be run" : "was killed", result.error));
+      return fail(fmt::format("`{}` {}: {}", compiler.path(), result.status < 0 ? "cannot be run" : "was killed",
+                              result.error));
     if (reportHostErrors(result.output, diags) == 0) {
       fail(fmt::format("`{}` ended with status {}", compiler.path(), result.status));
       noteSaid(result.output, diags);
@@ -215,9 +219,9 @@ static bool build(const HostCompiler &compiler, const HostCompileRequest &reques
   bool ok = true;
   for (auto &each : running)
     ok = good(each->finish()) && ok;
-  return ok && good(os::run(concat({{compiler.path()}, compiler.linkOptions(request.checked), objects,
-                                {"-o", "kernel.so"}}),
-                        process));
+  return ok &&
+         good(os::run(concat({{compiler.path()}, compiler.linkOptions(request.checked), objects, {"-o", "kernel.so"}}),
+                      process));
 }
 
 static std::string cacheKey(const HostCompiler &compiler, const HostCompileRequest &request) {
@@ -227,9 +231,9 @@ static std::string cacheKey(const HostCompiler &compiler, const HostCompileReque
     for (const Header &file : *files)
       parts.insert(parts.end(), {file.name, file.text});
   }
-  return KernelCache::key(concat({parts, compiler.kernelOptions(request.checked, request.arch, request.quick),
-                                  compiler.plainOptions(request.checked, request.arch),
-                                  compiler.linkOptions(request.checked)}));
+  return KernelCache::key(
+      concat({parts, compiler.kernelOptions(request.checked, request.arch, request.quick),
+              compiler.plainOptions(request.checked, request.arch), compiler.linkOptions(request.checked)}));
 }
 
 /// An entry may be whole and ours, and yet be of another system.

@@ -5,9 +5,9 @@
 #include "llvm/Support/BLAKE3.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
@@ -160,9 +160,9 @@ std::string KernelCache::key(llvm::ArrayRef<std::string> parts) {
 }
 
 std::string KernelCache::key(const CompileRequest &request, llvm::StringRef nvrtcVersion) {
-  std::vector<std::string> parts = {std::to_string(formatVersion), nvrtcVersion.str(), request.arch,
-                                    request.fileName, request.source,
-                                    std::to_string(request.headers.size())};
+  std::vector<std::string> parts = {
+      std::to_string(formatVersion),         nvrtcVersion.str(), request.arch, request.fileName, request.source,
+      std::to_string(request.headers.size())};
   for (const Header &header : request.headers)
     parts.insert(parts.end(), {header.name, header.text});
   for (const std::string &option : defaultOptions(request.arch))
@@ -192,7 +192,8 @@ std::string KernelCache::sealOf(llvm::StringRef key, llvm::StringRef suffix, llv
                                 const json::Object &info) const {
   llvm::BLAKE3 hasher;
   // Members are printed in the order of their names.
-  for (const std::string &part : {secret, key.str(), suffix.str(), std::string(llvm::formatv("{0}", json::Value(json::Object(info))))})
+  for (const std::string &part :
+       {secret, key.str(), suffix.str(), std::string(llvm::formatv("{0}", json::Value(json::Object(info))))})
     addPart(hasher, part);
   addPart(hasher, code);
   return hexDigest(hasher);
@@ -269,8 +270,7 @@ bool KernelCache::storeEntry(llvm::StringRef key, llvm::StringRef suffix, Entry 
   if (write((key + ".cu").str(), source) && write((key + ".json").str(), text) &&
       write((key + suffix).str(), entry.code))
     return true;
-  diags.report(Diag::CacheUnsafe, SourceLoc(), dir,
-               std::string("cannot write to it: ") + std::strerror(errno));
+  diags.report(Diag::CacheUnsafe, SourceLoc(), dir, std::string("cannot write to it: ") + std::strerror(errno));
   return false;
 }
 
@@ -290,8 +290,8 @@ std::optional<CompileResult> KernelCache::load(llvm::StringRef key) const {
   return result;
 }
 
-void KernelCache::store(llvm::StringRef key, const CompileRequest &request,
-                        const CompileResult &result, Diagnostics &diags) const {
+void KernelCache::store(llvm::StringRef key, const CompileRequest &request, const CompileResult &result,
+                        Diagnostics &diags) const {
   json::Array kernels, options;
   for (const KernelResources &kernel : result.kernels)
     kernels.push_back(toJson(kernel));
@@ -305,13 +305,12 @@ void KernelCache::store(llvm::StringRef key, const CompileRequest &request,
   storeEntry(key, ".cubin", {result.cubin, std::move(info)}, request.source, diags);
 }
 
-std::optional<CompileResult> compileCached(const Nvrtc &nvrtc, const KernelCache &cache,
-                                           const CompileRequest &request, Diagnostics &diags) {
+std::optional<CompileResult> compileCached(const Nvrtc &nvrtc, const KernelCache &cache, const CompileRequest &request,
+                                           Diagnostics &diags) {
   auto start = std::chrono::steady_clock::now();
   std::string key = KernelCache::key(request, nvrtc.version());
   if (std::optional<CompileResult> hit = cache.load(key)) {
-    hit->milliseconds =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    hit->milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     return hit;
   }
   std::optional<CompileResult> result = compileCuda(nvrtc, request, diags);

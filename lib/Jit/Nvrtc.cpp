@@ -72,9 +72,9 @@ std::vector<std::string> Nvrtc::candidates() {
 }
 
 bool Nvrtc::resolve(void *handle) {
-#define NVRTC(name, result, parameters)                                                            \
-  name = reinterpret_cast<result(*) parameters>(dlsym(handle, #name));                             \
-  if (!name)                                                                                       \
+#define NVRTC(name, result, parameters)                                                                                \
+  name = reinterpret_cast<result(*) parameters>(dlsym(handle, #name));                                                 \
+  if (!name)                                                                                                           \
     return false;
 #include "megalith/Jit/NvrtcSymbols.def"
   Dl_info info;

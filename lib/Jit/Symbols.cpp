@@ -19,8 +19,8 @@ namespace megalith::jit {
 /// llvm-symbolizer first: addr2line does not know the names of inlined static functions.
 static std::vector<std::string> tool(const std::string &sharedObject) {
   if (auto path = llvm::sys::findProgramByName("llvm-symbolizer"))
-    return {*path, "--output-style=GNU", "--addresses", "--functions=linkage", "--inlines", "--demangle",
-            "--obj=" + sharedObject};
+    return {*path,       "--output-style=GNU", "--addresses",          "--functions=linkage",
+            "--inlines", "--demangle",         "--obj=" + sharedObject};
   if (auto path = llvm::sys::findProgramByName("addr2line"))
     return {*path, "-a", "-f", "-i", "-C", "-e", sharedObject};
   return {};
@@ -40,8 +40,7 @@ static Frame parseFrame(llvm::StringRef function, llvm::StringRef place) {
   return frame;
 }
 
-std::vector<std::vector<Frame>> symbolize(const std::string &sharedObject,
-                                          llvm::ArrayRef<uint64_t> returnAddresses) {
+std::vector<std::vector<Frame>> symbolize(const std::string &sharedObject, llvm::ArrayRef<uint64_t> returnAddresses) {
   std::vector<std::vector<Frame>> frames(returnAddresses.size());
   std::vector<std::string> command = tool(sharedObject);
   if (command.empty() || returnAddresses.empty())

@@ -11,8 +11,8 @@ namespace {
 
 Op elementwiseOp(graph::Elementwise function) {
   switch (function) {
-#define ELEMENTWISE(Id, Name, Arity)                                                               \
-  case graph::Elementwise::Id:                                                                     \
+#define ELEMENTWISE(Id, Name, Arity)                                                                                   \
+  case graph::Elementwise::Id:                                                                                         \
     return Op::Id;
 #include "megalith/Sema/ModelFunctions.def"
   }
@@ -23,8 +23,7 @@ Op elementwiseOp(graph::Elementwise function) {
 class Lowering {
 public:
   Lowering(const CheckedModel &model, Module &module, Region &segment)
-      : model(model), module(module), segment(segment), b(module, segment),
-        values(model.graph.nodes.size()) {}
+      : model(model), module(module), segment(segment), b(module, segment), values(model.graph.nodes.size()) {}
 
   void run() {
     const graph::Graph &g = model.graph;
@@ -106,9 +105,7 @@ private:
     return binary(Op::Mul, sum, b.constant(1.0 / static_cast<double>(length)));
   }
   /// 1 / sqrt(v + eps)
-  Value rsqrtOf(Value v, double eps) {
-    return unary(Op::Rsqrt, binary(Op::Add, v, b.constant(eps)));
-  }
+  Value rsqrtOf(Value v, double eps) { return unary(Op::Rsqrt, binary(Op::Add, v, b.constant(eps))); }
 
   //===--- nodes ----------------------------------------------------------===//
 
@@ -131,8 +128,7 @@ private:
     switch (node.kind) {
     case Node::Embed: {
       const CheckedWeight &w = model.weights[node.weights[0]];
-      Operation &op =
-          b.create(Op::Embed, {}, {Type::rows(node.shape.columns, Scalar::BF16)}, node.hint);
+      Operation &op = b.create(Op::Embed, {}, {Type::rows(node.shape.columns, Scalar::BF16)}, node.hint);
       op.name = w.name;
       return op.result();
     }
@@ -181,8 +177,7 @@ private:
       append.set<attr::kv_heads>(model.kvHeads);
       append.set<attr::dim>(model.headDim);
       Value kv = append.result();
-      Operation &attention =
-          b.create(Op::Attention, {input(node, 0), kv}, {rows(node.shape.columns)});
+      Operation &attention = b.create(Op::Attention, {input(node, 0), kv}, {rows(node.shape.columns)});
       attention.set<attr::heads>(model.heads);
       attention.set<attr::kv_heads>(model.kvHeads);
       attention.set<attr::dim>(model.headDim);
@@ -201,8 +196,7 @@ private:
   }
 
   Value angle(Op op, int64_t columns) {
-    Operation &o = b.create(op, {}, {Type::rows(columns, Scalar::BF16)},
-                            op == Op::RopeCos ? "cos" : "sin");
+    Operation &o = b.create(op, {}, {Type::rows(columns, Scalar::BF16)}, op == Op::RopeCos ? "cos" : "sin");
     o.set<attr::dim>(model.headDim);
     return o.result();
   }

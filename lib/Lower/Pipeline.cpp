@@ -12,8 +12,7 @@ namespace {
 /// Makes the declarations; code goes through StageBody.
 class PipelineLowering {
 public:
-  PipelineLowering(const CheckedPipeline &pipeline, Module &module)
-      : pipeline(pipeline), module(module) {}
+  PipelineLowering(const CheckedPipeline &pipeline, Module &module) : pipeline(pipeline), module(module) {}
 
   void run(const SourceFiles &files) {
     module.root.op = Op::Module;
@@ -85,9 +84,7 @@ private:
     return most;
   }
 
-  Operation &add(Op op, const std::string &name, SourceLoc loc) {
-    return addTo(module.root.region(), op, name, loc);
-  }
+  Operation &add(Op op, const std::string &name, SourceLoc loc) { return addTo(module.root.region(), op, name, loc); }
 
   Operation &addTo(Region &region, Op op, const std::string &name, SourceLoc loc) {
     Builder builder(module, region);

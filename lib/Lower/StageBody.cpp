@@ -11,11 +11,15 @@ using sema::Stmt;
 
 Scalar scalarOf(Elem e) {
   switch (e) {
-  case Elem::I32: return Scalar::I32;
-  case Elem::F32: return Scalar::F32;
-  case Elem::Bool: return Scalar::Bool;
+  case Elem::I32:
+    return Scalar::I32;
+  case Elem::F32:
+    return Scalar::F32;
+  case Elem::Bool:
+    return Scalar::Bool;
   case Elem::Token:
-  case Elem::Logits: return Scalar::Token; // logits exist only as their argmax
+  case Elem::Logits:
+    return Scalar::Token; // logits exist only as their argmax
   }
   return Scalar::I32;
 }
@@ -24,8 +28,7 @@ ir::Type typeOf(const sema::Type &t) {
   if (!t.seq)
     return Type::scalar(scalarOf(t.elem));
   // Capacity 0 means "unbounded" in the IR; an always empty sequence has room for one.
-  return Type::seq(t.capacity >= sema::Unbounded ? 0 : std::max<int64_t>(1, t.capacity),
-                   scalarOf(t.elem));
+  return Type::seq(t.capacity >= sema::Unbounded ? 0 : std::max<int64_t>(1, t.capacity), scalarOf(t.elem));
 }
 
 static const Type i32 = Type::scalar(Scalar::I32);
@@ -71,12 +74,18 @@ void StageBody::readFieldsOf(const Expr &e) {
 Value StageBody::request(const Expr &e) {
   using sema::Predefined;
   switch (e.predefined) {
-  case Predefined::Tokens: return emit(Op::Tokens, e.loc, {}, Type::seq(0));
-  case Predefined::Budget: return emit(Op::Budget, e.loc, {}, i32);
-  case Predefined::Finished: return emit(Op::Finished, e.loc, {}, boolean);
-  case Predefined::PromptLen: return emit(Op::PromptLen, e.loc, {}, i32);
-  case Predefined::Priority: return emit(Op::Priority, e.loc, {}, i32);
-  case Predefined::Last: break;
+  case Predefined::Tokens:
+    return emit(Op::Tokens, e.loc, {}, Type::seq(0));
+  case Predefined::Budget:
+    return emit(Op::Budget, e.loc, {}, i32);
+  case Predefined::Finished:
+    return emit(Op::Finished, e.loc, {}, boolean);
+  case Predefined::PromptLen:
+    return emit(Op::PromptLen, e.loc, {}, i32);
+  case Predefined::Priority:
+    return emit(Op::Priority, e.loc, {}, i32);
+  case Predefined::Last:
+    break;
   }
   Value tokens = emit(Op::Tokens, e.loc, {}, Type::seq(0));
   Value length = emit(Op::SeqLen, e.loc, {tokens}, i32);
@@ -171,8 +180,7 @@ Value StageBody::expression(const Expr &e) {
   switch (e.kind) {
   case Expr::Const:
     builder.loc = e.loc;
-    return e.type.is(Elem::F32) ? builder.constant(e.floatValue)
-                                : builder.constant(e.intValue, scalarOf(e.type.elem));
+    return e.type.is(Elem::F32) ? builder.constant(e.floatValue) : builder.constant(e.intValue, scalarOf(e.type.elem));
   case Expr::FieldRead:
     return fieldRead(e);
   case Expr::LocalRead:
@@ -214,8 +222,7 @@ Value StageBody::expression(const Expr &e) {
     Value result = expression(*e.args[0]);
     for (size_t i = 1; i < e.args.size(); ++i) {
       Value next = expression(*e.args[i]);
-      result = emit(e.function == sema::Function::Min ? Op::Min : Op::Max, e.loc, {result, next},
-                    typeOf(e.type));
+      result = emit(e.function == sema::Function::Min ? Op::Min : Op::Max, e.loc, {result, next}, typeOf(e.type));
     }
     return result;
   }

@@ -13,10 +13,9 @@ class StageBody {
 public:
   /// `policy` is the policy whose code this is, or empty. `site` numbers the
   /// calls of the whole pipeline.
-  StageBody(const CheckedPipeline &pipeline, ir::Module &module, ir::Region &region,
-            std::string policy, int64_t &site)
-      : pipeline(pipeline), module(module), builder(module, region), region(&region),
-        policy(std::move(policy)), site(site) {}
+  StageBody(const CheckedPipeline &pipeline, ir::Module &module, ir::Region &region, std::string policy, int64_t &site)
+      : pipeline(pipeline), module(module), builder(module, region), region(&region), policy(std::move(policy)),
+        site(site) {}
 
   /// Values of the arguments of `observe`.
   std::vector<ir::Value> observeArgs;

@@ -84,7 +84,7 @@ Process::Process(const std::vector<std::string> &command, const ProcessOptions &
   }
   const std::vector<std::string> variables = environment(options);
   const std::vector<char *> words = pointers(command), settings = pointers(variables);
-  Birth birth{words.data(), settings.data(), options.directory.empty() ? nullptr : options.directory.c_str(),
+  Birth birth{words.data(), settings.data(),    options.directory.empty() ? nullptr : options.directory.c_str(),
               ends[1],      options.withErrors, getpid()};
   {
     // Nor may a signal come to the child before it is a tool: our handlers would run in it.

@@ -70,7 +70,8 @@ TemporaryDirectory::~TemporaryDirectory() {
 TemporaryFile::TemporaryFile(int directory, const std::string &prefix, mode_t mode) : directory(directory) {
   // For the registry the name must mean the same wherever the process goes.
   std::error_code ignored;
-  const std::string base = directory == AT_FDCWD ? fs::current_path(ignored).string() : fmt::format("/proc/self/fd/{}", directory);
+  const std::string base =
+      directory == AT_FDCWD ? fs::current_path(ignored).string() : fmt::format("/proc/self/fd/{}", directory);
   RegistryLock registry;
   static unsigned number = 0;
   for (int attempt = 0; attempt < 1000; ++attempt) {

@@ -18,7 +18,8 @@ using ir::Value;
 namespace {
 
 /// Whether a warp can make the `heads` heads of `value`, each from the same columns of what is stored.
-bool isMadeByHeads(const ModelPlan &planned, const ir::Module &module, const ir::Region &region, Value value, int64_t heads) {
+bool isMadeByHeads(const ModelPlan &planned, const ir::Module &module, const ir::Region &region, Value value,
+                   int64_t heads) {
   const int64_t columns = module.type(value).size, dim = columns / heads;
   std::map<Value, const Operation *> defs;
   for (const Operation &op : region.ops)
@@ -33,13 +34,15 @@ bool isMadeByHeads(const ModelPlan &planned, const ir::Module &module, const ir:
     const auto def = defs.find(v);
     if (def == defs.end()) { // stored
       const auto place = planned.placeOf.find(v.id);
-      if (place == planned.placeOf.end() || planned.buffers[place->second.buffer].dtype != Scalar::BF16 || type.size != columns)
+      if (place == planned.placeOf.end() || planned.buffers[place->second.buffer].dtype != Scalar::BF16 ||
+          type.size != columns)
         return false;
       continue;
     }
     const Operation &op = *def->second;
     slice.push_back(&op);
-    if (op.op == Op::Embed || (op.op == Op::WeightGet && type.size != dim && type.size != columns)) // a weight repeats from head to head
+    if (op.op == Op::Embed ||
+        (op.op == Op::WeightGet && type.size != dim && type.size != columns)) // a weight repeats from head to head
       return false;
     for (Value operand : op.operands)
       if (seen.insert(operand).second)
@@ -76,14 +79,16 @@ bool fitsLanes(const ir::Module &module, llvm::ArrayRef<const Operation *> slice
   });
 }
 
-bool isMadeByAttention(const ModelPlan &planned, const ir::Module &module, const Operation &map, const Operation &attention) {
+bool isMadeByAttention(const ModelPlan &planned, const ir::Module &module, const Operation &map,
+                       const Operation &attention) {
   const ir::Region &region = map.region();
   const Operation &yield = region.ops.back();
   const Operation *append = nullptr;
   for (const Operation &op : region.ops)
     if (op.op == Op::KvAppend)
       append = &op;
-  if (!append || !llvm::is_contained(map.results, attention.operands[0]) || !llvm::is_contained(map.results, attention.operands[1]))
+  if (!append || !llvm::is_contained(map.results, attention.operands[0]) ||
+      !llvm::is_contained(map.results, attention.operands[1]))
     return false;
   bool alone = true; // nobody else needs what the map makes
   ir::walk(module.root.region(), [&](const Operation &op) {

@@ -13,8 +13,7 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
   for (auto &entry : choices)
     if (key == entry.name) {
       if (value != entry.off && value != entry.on) {
-        diags.report(Diag::BadPlanValue, {}, key.str(), value.str(),
-                     fmt::format("`{}` or `{}`", entry.off, entry.on));
+        diags.report(Diag::BadPlanValue, {}, key.str(), value.str(), fmt::format("`{}` or `{}`", entry.off, entry.on));
         return false;
       }
       *entry.target = value == entry.on;
@@ -43,7 +42,8 @@ bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags) {
       *entry.target = number;
       return true;
     }
-  std::vector<std::string> known = {"chunk", "ctas", "edges", "flight", "operands", "order", "ring", "spare", "stamps", "wide"};
+  std::vector<std::string> known = {"chunk", "ctas", "edges", "flight", "operands",
+                                    "order", "ring", "spare", "stamps", "wide"};
   diags.report(Diag::UnknownPlanKey, {}, key.str());
   diags.suggest(key, known);
   diags.note("known keys: " + llvm::join(known, ", "));

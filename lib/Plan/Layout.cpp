@@ -13,7 +13,8 @@ using ir::Scalar;
 namespace {
 
 int64_t controlShared(const ir::Module &module) {
-  const bool promises = llvm::any_of(module.all(Op::Pool), [](const Operation *pool) { return pool->get<attr::on_full>() == "wait"; });
+  const bool promises =
+      llvm::any_of(module.all(Op::Pool), [](const Operation *pool) { return pool->get<attr::on_full>() == "wait"; });
   return controlBytes(module.param("slots"), module.all(Op::Gauge).size(), promises);
 }
 
@@ -82,7 +83,8 @@ public:
       if (op.op != Op::Attention)
         return;
       const shape::Attention attention = shapeOf(op);
-      planned.attention.units = std::max<int64_t>(planned.attention.units, attention.mostUnits(plan.rowsPerPass, plan.ctas));
+      planned.attention.units =
+          std::max<int64_t>(planned.attention.units, attention.mostUnits(plan.rowsPerPass, plan.ctas));
       unitBytes = std::max<int64_t>(unitBytes, attention.unitBytes());
       ofOneRow = std::max<int64_t>(ofOneRow, attention.scratchBytes(1));
       ofAllRows = std::max<int64_t>({ofAllRows, attention.scratchBytes(plan.rowsPerPass), ofOneRow});
@@ -126,8 +128,10 @@ private:
         return;
       planned.wideLevels = wide.levels(room);
       const Operation *pool = module.find(Op::Pool, model.name);
-      const int64_t rounds = pool ? ceilDiv<int64_t>(pool->get<attr::pages>() * pool->get<attr::page_tokens>(), kRound) : 1;
-      planned.wideAttention.units = std::min<int64_t>(kWideUnits * plan.ctas, wide.of.tilesOfRows() * plan.rowsPerPass * rounds);
+      const int64_t rounds =
+          pool ? ceilDiv<int64_t>(pool->get<attr::pages>() * pool->get<attr::page_tokens>(), kRound) : 1;
+      planned.wideAttention.units =
+          std::min<int64_t>(kWideUnits * plan.ctas, wide.of.tilesOfRows() * plan.rowsPerPass * rounds);
       planned.wideAttention.offset = plan.taggedBytes;
       planned.wideAttention.unitBytes = wide.unitBytes();
       plan.taggedBytes += planned.wideAttention.units * planned.wideAttention.unitBytes;
@@ -139,7 +143,8 @@ private:
     int64_t longest = 0;
     for (const Matrix &m : planned.matrices)
       longest = std::max(longest, m.kPadded * 2);
-    return plan.knobs.operands ? roundUp(plan.knobs.operands, kBlockBytes) : std::min<int64_t>(kTileRows * longest, 65536);
+    return plan.knobs.operands ? roundUp(plan.knobs.operands, kBlockBytes)
+                               : std::min<int64_t>(kTileRows * longest, 65536);
   }
 
   /// What a pass of one row needs: its operand as far as it stays in registers until it is there
@@ -166,18 +171,21 @@ private:
     return plan.rowsPerPass <= kTileRows || planWide();
   }
 
-  /// Passes of more than one row tile: as many of their rows at a time as leave the ring half of its stages, for the sums of a unit
-  /// and three windows of activations, or two (device/Windows.cuh).
+  /// Passes of more than one row tile: as many of their rows at a time as leave the ring half of its stages, for the
+  /// sums of a unit and three windows of activations, or two (device/Windows.cuh).
   bool planWide() {
     const auto bytes = [](int64_t rows, int64_t windows) { return unitSumBytes(rows) + windows * windowBytes(rows); };
-    const int64_t spare = plan.profile.sharedBytes - plan.shared.bytes; // where the ring has all stages that it may have
-    const int64_t most = std::max(plan.ring.lentStages, plan.ring.stages - std::max<int64_t>(2, plan.ring.stages / 2)) * plan.ring.stageBytes;
+    const int64_t spare =
+        plan.profile.sharedBytes - plan.shared.bytes; // where the ring has all stages that it may have
+    const int64_t most = std::max(plan.ring.lentStages, plan.ring.stages - std::max<int64_t>(2, plan.ring.stages / 2)) *
+                         plan.ring.stageBytes;
     plan.wideRows = kRowStep;
     while (plan.wideRows < plan.rowsPerPass && plan.wideRows < plan.profile.wideRows)
       plan.wideRows *= 2;
     while (plan.wideRows > kRowStep && bytes(plan.wideRows, 3) > plan.shared.scratchBytes + most + spare)
       plan.wideRows /= 2;
-    const int64_t least = bytes(plan.wideRows, 2), wanted = std::max(least, std::min(bytes(plan.wideRows, 3), plan.shared.scratchBytes + most + spare));
+    const int64_t least = bytes(plan.wideRows, 2),
+                  wanted = std::max(least, std::min(bytes(plan.wideRows, 3), plan.shared.scratchBytes + most + spare));
     const int64_t more = roundUp(std::max<int64_t>(0, wanted - plan.shared.scratchBytes - most), 128);
     if (more > spare) {
       plan.shared.scratchBytes = roundUp(least, 128);
@@ -188,10 +196,13 @@ private:
       plan.shared.bytes += more;
     }
     // Windows are as large in a pass of fewer rows, which have more columns there; but a unit has fewer sums.
-    const int64_t ofFew = plan.shared.scratchBytes + plan.ring.lentStages * plan.ring.stageBytes, windows = bytes(plan.wideRows, 3) - bytes(plan.wideRows, 0);
+    const int64_t ofFew = plan.shared.scratchBytes + plan.ring.lentStages * plan.ring.stageBytes,
+                  windows = bytes(plan.wideRows, 3) - bytes(plan.wideRows, 0);
     for (int64_t rows = kRowStep; rows <= plan.wideRows && bytes(rows, 0) + windows <= ofFew; rows *= 2)
       plan.ring.manyRows = rows;
-    plan.ring.wideLentStages = std::max(plan.ring.lentStages, (std::max<int64_t>(0, wanted - plan.shared.scratchBytes) + plan.ring.stageBytes - 1) / plan.ring.stageBytes);
+    plan.ring.wideLentStages = std::max(
+        plan.ring.lentStages,
+        (std::max<int64_t>(0, wanted - plan.shared.scratchBytes) + plan.ring.stageBytes - 1) / plan.ring.stageBytes);
     return true;
   }
 
@@ -204,7 +215,8 @@ private:
     for (const Matrix &m : planned.matrices)
       ofLayer += m.layers ? m.bytes : 0;
     const bool longLayers = ofLayer >= 2 * plan.ring.stages * plan.ring.stageBytes * plan.ctas;
-    const double ns = longLayers ? plan.profile.copyNsOfLongLayers : plan.profile.copyNs, bytes = plan.profile.bandwidth * ns; // GB/s are bytes per ns
+    const double ns = longLayers ? plan.profile.copyNsOfLongLayers : plan.profile.copyNs,
+                 bytes = plan.profile.bandwidth * ns; // GB/s are bytes per ns
     const int64_t copies = std::lround(bytes / double(plan.profile.smCount * wholeChunk));
     const int64_t least = plan.ring.stageBytes < wholeChunk ? 4 : longLayers ? 3 : 2;
     plan.ring.flight = plan.knobs.flight ? plan.knobs.flight : std::max(least, copies);
@@ -231,7 +243,8 @@ private:
     }
     plan.shared.bytes = plan.ring.stages * plan.ring.stageBytes + beside;
     const int64_t lacking = std::max<int64_t>(0, wanted - plan.shared.scratchBytes);
-    plan.ring.lentStages = std::min((lacking + plan.ring.stageBytes - 1) / plan.ring.stageBytes, plan.ring.stages - std::max<int64_t>(2, plan.ring.stages / 2));
+    plan.ring.lentStages = std::min((lacking + plan.ring.stageBytes - 1) / plan.ring.stageBytes,
+                                    plan.ring.stages - std::max<int64_t>(2, plan.ring.stages / 2));
     return true;
   }
 };

@@ -18,9 +18,10 @@ inline shape::Attention shapeOf(const ir::Operation &attention) {
 /// record, tagged words, and a CTA's shared memory. Reports Diag::PlanShared when that has no room.
 void layOut(Plan &plan, ModelPlan &planned, const ir::Module &module, const ir::Operation &model, Diagnostics &diags);
 
-/// Whether all that `map` makes is for `attention`, and that can make it head by head (HeadMaps.cpp). What the map reads
-/// has its place in `planned`.
-bool isMadeByAttention(const ModelPlan &planned, const ir::Module &module, const ir::Operation &map, const ir::Operation &attention);
+/// Whether all that `map` makes is for `attention`, and that can make it head by head (HeadMaps.cpp). What the map
+/// reads has its place in `planned`.
+bool isMadeByAttention(const ModelPlan &planned, const ir::Module &module, const ir::Operation &map,
+                       const ir::Operation &attention);
 
 } // namespace megalith::plan
 #endif

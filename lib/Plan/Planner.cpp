@@ -32,8 +32,7 @@ public:
     if (models.size() != 1) {
       const Operation *pool = models.size() > 1 ? module.find(Op::Pool, models[1]->name) : nullptr;
       diags.report(Diag::PlanUnsupported, pool ? pool->loc : module.root.loc,
-                   fmt::format("a kernel for {} models; one model per pipeline can be compiled",
-                               models.size()));
+                   fmt::format("a kernel for {} models; one model per pipeline can be compiled", models.size()));
       return false;
     }
     if (auto gauges = module.all(Op::Gauge); gauges.size() > kMostGauges)
@@ -56,8 +55,9 @@ public:
     layOut(plan, planned, module, model, diags);
     // Offsets in a row's record are ints. (Before, 64 bits: columns and layers have limits.)
     if (!diags.hasErrors() && planned.records.rowBytes > INT32_MAX)
-      diags.report(Diag::PlanUnsupported, place(planned.segments[0]),
-                   fmt::format("{} bytes of activations for each row; {} at most", planned.records.rowBytes, INT32_MAX));
+      diags.report(
+          Diag::PlanUnsupported, place(planned.segments[0]),
+          fmt::format("{} bytes of activations for each row; {} at most", planned.records.rowBytes, INT32_MAX));
     return !diags.hasErrors();
   }
 
@@ -141,7 +141,7 @@ private:
     return plan.edges.size() - 1;
   }
 
-  int64_t layerCount = 0; ///< of the `repeat` that is being planned; 0 outside
+  int64_t layerCount = 0;           ///< of the `repeat` that is being planned; 0 outside
   std::map<uint32_t, int> handedOn; ///< values that a layer hands to the next one: their buffers
 
   bool planOps(const Region &region, const Operation &model, int64_t layers, std::vector<Phase> &phases,
@@ -171,8 +171,8 @@ private:
         break;
       }
       default:
-        return unsupported(op, fmt::format("`{}` outside a fused group; run the fusion passes first",
-                                           ir::mnemonic(op.op).str()));
+        return unsupported(
+            op, fmt::format("`{}` outside a fused group; run the fusion passes first", ir::mnemonic(op.op).str()));
       }
     }
     return true;
@@ -181,7 +181,8 @@ private:
   /// Whether a stream computes its operand, beyond rounding what is kept rounded.
   bool makesOperand(const Operation &op) {
     const auto definition = [&](Value v) {
-      return llvm::find_if(op.region().ops, [&](const Operation &inner) { return llvm::is_contained(inner.results, v); });
+      return llvm::find_if(op.region().ops,
+                           [&](const Operation &inner) { return llvm::is_contained(inner.results, v); });
     };
     const auto product = llvm::find_if(op.region().ops, [](const Operation &inner) { return inner.op == Op::MatMul; });
     const auto made = definition(product->operands[0]), none = op.region().ops.end();
@@ -199,8 +200,8 @@ private:
         return inner.operands[0]; // rounded
     return operand;
   }
-  /// Whether nobody reads `v` but products, as it is, in the region that makes it: what goes from region to region shares its buffer
-  /// with other values.
+  /// Whether nobody reads `v` but products, as it is, in the region that makes it: what goes from region to region
+  /// shares its buffer with other values.
   bool onlyMultiplied(Value v) {
     bool only = false;
     ir::walk(module.root.region(), [&](const Operation &op) {
@@ -357,8 +358,9 @@ private:
         continue;
       const int64_t groups = inner.get<attr::groups>();
       if (groups > 1 && module.type(inner.operands[0]).size / groups % 8)
-        return unsupported(inner, fmt::format("a norm or reduction over blocks of {} columns; blocks must be multiples of 8",
-                                              module.type(inner.operands[0]).size / groups));
+        return unsupported(inner,
+                           fmt::format("a norm or reduction over blocks of {} columns; blocks must be multiples of 8",
+                                       module.type(inner.operands[0]).size / groups));
     }
     return true;
   }
@@ -469,7 +471,8 @@ private:
     }
     m.groups = (tiles + m.group - 1) / m.group;
     m.chunkBlocks = 1;
-    while (m.chunkBlocks < kMostChunkBlocks && 2 * m.chunkBytes() <= plan.knobs.chunk && m.blocks % (m.chunkBlocks * 2) == 0)
+    while (m.chunkBlocks < kMostChunkBlocks && 2 * m.chunkBytes() <= plan.knobs.chunk &&
+           m.blocks % (m.chunkBlocks * 2) == 0)
       m.chunkBlocks *= 2;
     m.bytes = matrixBytes(m.groups, m.blocks, m.group);
     if (plan.rowsPerPass > kTileRows)
@@ -508,13 +511,13 @@ private:
     return true;
   }
 
-  /// CTA 0 comes last to a pass's first layer, from control, with the layers' code far away. Where the others then have no
-  /// more groups than they had, at most, it has none in the layers: nobody waits for it there.
+  /// CTA 0 comes last to a pass's first layer, from control, with the layers' code far away. Where the others then have
+  /// no more groups than they had, at most, it has none in the layers: nobody waits for it there.
   void spareControl() {
     const auto rounds = [](const Matrix &m, int64_t ctas) { return (m.groups + ctas - 1) / ctas; };
     const bool spared = plan.ctas > 1 && llvm::all_of(planned.matrices, [&](const Matrix &m) {
-      return !m.layers || rounds(m, plan.ctas - 1) == rounds(m, plan.ctas);
-    });
+                          return !m.layers || rounds(m, plan.ctas - 1) == rounds(m, plan.ctas);
+                        });
     for (Matrix &m : planned.matrices)
       m.firstCta = plan.knobs.spare && spared && m.layers;
   }

@@ -28,10 +28,14 @@ static const char *loweringName(Edge::Lowering lowering) {
 static std::string placeName(const ModelPlan &planned, const Place &place) {
   const Buffer &buffer = planned.buffers[place.buffer];
   switch (place.instance) {
-  case Place::First: return buffer.instances == 1 ? buffer.name : buffer.name + "[0]";
-  case Place::Layer: return buffer.name + "[layer]";
-  case Place::Next: return buffer.name + "[layer + 1]";
-  case Place::Last: return fmt::format("{}[{}]", buffer.name, buffer.instances - 1);
+  case Place::First:
+    return buffer.instances == 1 ? buffer.name : buffer.name + "[0]";
+  case Place::Layer:
+    return buffer.name + "[layer]";
+  case Place::Next:
+    return buffer.name + "[layer + 1]";
+  case Place::Last:
+    return fmt::format("{}[{}]", buffer.name, buffer.instances - 1);
   }
   llvm_unreachable("not an instance");
 }
@@ -65,16 +69,16 @@ static void printMatrices(std::string &out, const Plan &plan, const ModelPlan &p
     const int64_t ctas = plan.ctas - m.firstCta, rounds = (m.groups + ctas - 1) / ctas;
     out += fmt::format("  {:<24} k {} (padded {}), {} groups of {} tiles, {} chunks of {} bytes each, "
                        "balance {:.1f} %",
-                       m.name, m.k, m.kPadded, m.groups, m.group, m.blocks / m.chunkBlocks,
-                       m.chunkBytes(),
+                       m.name, m.k, m.kPadded, m.groups, m.group, m.blocks / m.chunkBlocks, m.chunkBytes(),
                        100.0 * tiles / (rounds * m.group * ctas));
     if (m.layers)
       out += fmt::format(", {} layers", m.layers);
     out += fmt::format(", offset {}\n", m.offset);
     const int64_t unitsEach = (m.units() + plan.ctas - 1) / plan.ctas; // at most
     if (m.unitParts)
-      out += fmt::format("    of more than {} rows: {} units of {} groups and {}, first cta {}, balance {:.1f} %\n", int(kTileRows),
-                         m.units(), kParts, m.unitParts == kParts ? "all columns" : "an eighth of the columns", m.firstUnitCta,
+      out += fmt::format("    of more than {} rows: {} units of {} groups and {}, first cta {}, balance {:.1f} %\n",
+                         int(kTileRows), m.units(), kParts,
+                         m.unitParts == kParts ? "all columns" : "an eighth of the columns", m.firstUnitCta,
                          100.0 * m.units() / (unitsEach * plan.ctas));
     for (const PairRange &r : m.ranges) {
       out += fmt::format("    pairs {}..{} {} of {}", r.pairBegin, r.pairBegin + r.pairs, pairingName(r.pairing),
@@ -97,7 +101,8 @@ static void printMatrices(std::string &out, const Plan &plan, const ModelPlan &p
 }
 
 static void printBuffersAndPhases(std::string &out, const Plan &plan, const ModelPlan &planned) {
-  out += fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", planned.records.rowBytes, plan.rowsPerPass);
+  out +=
+      fmt::format("\nbuffers (of a row: {} bytes; two sets of {} rows)\n", planned.records.rowBytes, plan.rowsPerPass);
   for (const Buffer &b : planned.buffers)
     out += fmt::format("  {:<16} {} [{}, {}] at {}{}\n", b.name, ir::scalarName(b.dtype).str(), b.instances, b.columns,
                        b.offset, b.several ? ", of more than one row" : "");
@@ -116,21 +121,23 @@ static void printBuffersAndPhases(std::string &out, const Plan &plan, const Mode
 std::string print(const Plan &plan) {
   std::string out;
   const ModelPlan &planned = plan.models[0];
-  out += fmt::format("plan for {} ({} SMs, {} bytes of shared memory)\n", plan.profile.name,
-                     plan.profile.smCount, plan.profile.sharedBytes);
+  out += fmt::format("plan for {} ({} SMs, {} bytes of shared memory)\n", plan.profile.name, plan.profile.smCount,
+                     plan.profile.sharedBytes);
   const bool spared = llvm::any_of(planned.matrices, [](const Matrix &m) { return m.firstCta > 0; });
-  out += fmt::format("  ctas {}{}, threads {}, rows per pass {}\n", plan.ctas, spared ? " (CTA 0 without tiles of the layers)" : "",
-                     kCtaThreads, plan.rowsPerPass);
-  out += fmt::format("  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, shared {} bytes, order {}\n", plan.ring.stages,
-                     plan.ring.stageBytes, plan.ring.flight, plan.ring.lentStages, plan.shared.scratchBytes, plan.shared.bytes,
-                     plan.knobs.descending ? "descending" : "ascending");
+  out += fmt::format("  ctas {}{}, threads {}, rows per pass {}\n", plan.ctas,
+                     spared ? " (CTA 0 without tiles of the layers)" : "", kCtaThreads, plan.rowsPerPass);
+  out += fmt::format("  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, shared "
+                     "{} bytes, order {}\n",
+                     plan.ring.stages, plan.ring.stageBytes, plan.ring.flight, plan.ring.lentStages,
+                     plan.shared.scratchBytes, plan.shared.bytes, plan.knobs.descending ? "descending" : "ascending");
   out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n", planned.streamBytes,
                      planned.records.workspaceBytes, plan.taggedBytes);
   if (plan.wideRows)
-    out += fmt::format("  products of more than {} rows: {} at a time, {} stages lent to them\n", int(kTileRows), plan.wideRows, plan.ring.wideLentStages);
+    out += fmt::format("  products of more than {} rows: {} at a time, {} stages lent to them\n", int(kTileRows),
+                       plan.wideRows, plan.ring.wideLentStages);
   if (planned.wideAttention.units)
-    out += fmt::format("  attention of many rows of a slot: up to {} units of at most 128 pairs and {} positions\n", planned.wideAttention.units,
-                       planned.wideLevels ? "256 or 2048" : "256");
+    out += fmt::format("  attention of many rows of a slot: up to {} units of at most 128 pairs and {} positions\n",
+                       planned.wideAttention.units, planned.wideLevels ? "256 or 2048" : "256");
   out += "\n";
   for (const ModelPlan &model : plan.models) {
     printMatrices(out, plan, model);
@@ -138,8 +145,7 @@ std::string print(const Plan &plan) {
   }
   out += "\nedges\n";
   for (size_t i = 0; i < plan.edges.size(); ++i)
-    out += fmt::format("  {:>3} behind {:<24} {}\n", i, plan.edges[i].name,
-                       loweringName(plan.edges[i].lowering));
+    out += fmt::format("  {:>3} behind {:<24} {}\n", i, plan.edges[i].name, loweringName(plan.edges[i].lowering));
   return out;
 }
 

@@ -10,7 +10,8 @@ static const DeviceProfile profiles[] = {
     {"h100", "sm_90a", 132, 232448, 3350},
     {"a100", "sm_80", 108, 166912, 1555, 64},
     {"b200", "sm_100a", 148, 232448, 8000, 64},
-    {"cpu", "", 4, 232448, 145}, // the CPU executor: as many CTAs as show how they work together, with as many copies as on an H200
+    {"cpu", "", 4, 232448,
+     145}, // the CPU executor: as many CTAs as show how they work together, with as many copies as on an H200
 };
 
 const DeviceProfile *findProfile(llvm::StringRef name) {

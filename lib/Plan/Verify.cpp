@@ -15,7 +15,9 @@ public:
   Verifier(const Plan &plan, const ModelPlan &planned, const ir::Module &module, Diagnostics &diags)
       : plan(plan), planned(planned), module(module), diags(diags) {}
 
-  bool run() { return checkEdges() && checkBuffers() && checkMatrices() && checkTagged() && checkWindows() && checkValues(); }
+  bool run() {
+    return checkEdges() && checkBuffers() && checkMatrices() && checkTagged() && checkWindows() && checkValues();
+  }
 
 private:
   const Plan &plan;
@@ -79,10 +81,13 @@ private:
     };
     std::vector<Range> ranges = {{planned.bestOffset, bestBytes(plan.rowsPerPass, plan.ctas), 16, "the logits' maxima"},
                                  {planned.attention.offset, planned.attention.bytes(), 16, "the sums of attention"},
-                                 {planned.wideAttention.offset, planned.wideAttention.units * planned.wideAttention.unitBytes, 16, "the sums of attention of many rows of a slot"}};
+                                 {planned.wideAttention.offset,
+                                  planned.wideAttention.units * planned.wideAttention.unitBytes, 16,
+                                  "the sums of attention of many rows of a slot"}};
     for (const Matrix &m : planned.matrices)
       if (m.unitParts == 1) {
-        ranges.push_back({m.partsOffset, m.units() * unitPartBytes(m.group), 16, fmt::format("the sums of `{}`", m.name)});
+        ranges.push_back(
+            {m.partsOffset, m.units() * unitPartBytes(m.group), 16, fmt::format("the sums of `{}`", m.name)});
         ranges.push_back({m.partsDone, m.sets() * 4, 4, fmt::format("the counters of `{}`", m.name)});
       }
     for (const Buffer &b : planned.buffers)
@@ -91,7 +96,8 @@ private:
         if (b.imageBytes < least)
           return fail(fmt::format("the image of `{}` has {} bytes of {}", b.name, b.imageBytes, least), {});
         ranges.push_back({b.imageOffset, b.instances * b.imageBytes, 128, fmt::format("the images of `{}`", b.name)});
-        ranges.push_back({b.counterOffset, b.instances * kCounterBytes, kCounterBytes, fmt::format("the counters of `{}`", b.name)});
+        ranges.push_back(
+            {b.counterOffset, b.instances * kCounterBytes, kCounterBytes, fmt::format("the counters of `{}`", b.name)});
       }
     llvm::erase_if(ranges, [](const Range &r) { return r.bytes == 0; });
     llvm::sort(ranges, [](const Range &a, const Range &b) { return a.begin < b.begin; });
@@ -101,7 +107,9 @@ private:
       if (r.begin < end)
         return fail(fmt::format("in the tagged words {} and {} overlap", before, r.what), {});
       if (r.begin % r.alignment)
-        return fail(fmt::format("byte {} of the tagged words, where {} begin, is no multiple of {}", r.begin, r.what, r.alignment), {});
+        return fail(fmt::format("byte {} of the tagged words, where {} begin, is no multiple of {}", r.begin, r.what,
+                                r.alignment),
+                    {});
       if (r.begin + r.bytes > plan.taggedBytes)
         return fail(fmt::format("{} leave the tagged words", r.what), {});
       end = r.begin + r.bytes;
@@ -110,13 +118,15 @@ private:
     return true;
   }
 
-  /// Room for a unit's sums and two windows behind them in a pass of any number of rows: as of Windows of device/Windows.cuh.
+  /// Room for a unit's sums and two windows behind them in a pass of any number of rows: as of Windows of
+  /// device/Windows.cuh.
   bool checkWindows() {
     for (int64_t rows = kRowStep; rows <= plan.wideRows; rows *= 2) {
       const int64_t lent = rows > plan.ring.manyRows ? plan.ring.wideLentStages : plan.ring.lentStages;
       const int64_t room = plan.shared.scratchBytes + lent * plan.ring.stageBytes - unitSumBytes(rows);
       if (room < 2 * windowBytes(plan.wideRows))
-        return fail(fmt::format("passes of {} rows have {} bytes for windows of {} rows", rows, room, plan.wideRows), {});
+        return fail(fmt::format("passes of {} rows have {} bytes for windows of {} rows", rows, room, plan.wideRows),
+                    {});
     }
     return true;
   }
@@ -189,9 +199,12 @@ private:
   /// What has an image is there for products alone.
   bool checkImage(Value v, const Phase &phase, const Operation &reader) {
     const Buffer &buffer = planned.buffers[planned.placeOf.at(v.id).buffer];
-    if (!buffer.windows || (phase.kind == Phase::Stream && (reader.op == Op::Stream || reader.op == Op::MatMul || reader.op == Op::Round)))
+    if (!buffer.windows ||
+        (phase.kind == Phase::Stream && (reader.op == Op::Stream || reader.op == Op::MatMul || reader.op == Op::Round)))
       return true;
-    return fail(fmt::format("phase `{}` reads buffer `{}`, of which passes of many rows have an image only", phase.name, buffer.name), reader.loc);
+    return fail(fmt::format("phase `{}` reads buffer `{}`, of which passes of many rows have an image only", phase.name,
+                            buffer.name),
+                reader.loc);
   }
 
   bool write(const Place &place, uint32_t value, const std::string &phase, SourceLoc loc) {
@@ -207,11 +220,14 @@ private:
     for (size_t i = 0; i < phases.size(); ++i) {
       const Phase &phase = phases[i];
       // What attention makes itself in some passes nobody else may read.
-      const bool made = phase.kind == Phase::Attention && phase.makes && i > 0 && phases[i - 1].several && phases[i - 1].op == phase.makes;
+      const bool made = phase.kind == Phase::Attention && phase.makes && i > 0 && phases[i - 1].several &&
+                        phases[i - 1].op == phase.makes;
       if (phase.makes && !made)
         return fail(fmt::format("phase `{}` makes what no map in front of it makes", phase.name), place(phase));
       if (phase.several && (i + 1 == phases.size() || phases[i + 1].makes != phase.op))
-        return fail(fmt::format("phase `{}` does not run in all passes, and nothing behind it makes what it makes", phase.name), place(phase));
+        return fail(
+            fmt::format("phase `{}` does not run in all passes, and nothing behind it makes what it makes", phase.name),
+            place(phase));
       if (phase.several)
         ofSeveral.insert(phase.op);
       if (!checkPhase(phase))

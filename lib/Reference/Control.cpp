@@ -14,8 +14,7 @@ namespace {
 /// Interprets control operations for one request.
 class Control {
 public:
-  Control(Machine &machine, Running &r, int64_t tick)
-      : machine(machine), program(machine.program), r(r), tick(tick) {
+  Control(Machine &machine, Running &r, int64_t tick) : machine(machine), program(machine.program), r(r), tick(tick) {
     if (r.env.empty())
       r.env.resize(program.module.values.size());
   }
@@ -233,8 +232,7 @@ void Control::arithmetic(const Operation &op) {
   }
   case Op::Cast:
     if (isF32(op.result()))
-      result(op).f = isF32(op.operands[0]) ? operand(op, 0).f
-                                           : static_cast<float>(operand(op, 0).i);
+      result(op).f = isF32(op.operands[0]) ? operand(op, 0).f : static_cast<float>(operand(op, 0).i);
     else if (isF32(op.operands[0]))
       throw NotExecutable("`cast` from f32 is not defined");
     else
@@ -258,13 +256,11 @@ void Control::arithmetic(const Operation &op) {
   case Op::Le:
   case Op::Gt:
   case Op::Ge:
-    return set(op, isF32(op.operands[0])
-                       ? compare(op.op, operand(op, 0).f, operand(op, 1).f)
-                       : compare(op.op, operand(op, 0).i, operand(op, 1).i));
+    return set(op, isF32(op.operands[0]) ? compare(op.op, operand(op, 0).f, operand(op, 1).f)
+                                         : compare(op.op, operand(op, 0).i, operand(op, 1).i));
   default:
     if (op.operands.size() != 2)
-      throw NotExecutable(fmt::format("`{}` is not a control operation",
-                                      ir::mnemonic(op.op).str()));
+      throw NotExecutable(fmt::format("`{}` is not a control operation", ir::mnemonic(op.op).str()));
     if (isF32(op.operands[0]))
       result(op).f = real(op.op, operand(op, 0).f, operand(op, 1).f);
     else
@@ -345,8 +341,7 @@ std::vector<int32_t> Control::lookup(const Operation &op) {
   auto following = [&](const std::vector<int32_t> &from, int64_t first) {
     auto length = static_cast<int64_t>(from.size());
     first = std::min(first, length);
-    return std::vector<int32_t>(from.begin() + first,
-                                from.begin() + std::min(first + width, length));
+    return std::vector<int32_t>(from.begin() + first, from.begin() + std::min(first + width, length));
   };
   const auto &oracle = machine.options.oracleDrafts;
   if (static_cast<size_t>(r.number) < oracle.size())
@@ -395,8 +390,7 @@ int32_t Control::countWhile(const Operation &op, bool stopAtFirst) {
 void Control::setField(const Operation &op) {
   int index = program.field(op.name);
   const ir::Type &type = program.fields[index].type;
-  if (type.kind == ir::Type::Seq && type.size > 0 &&
-      static_cast<int64_t>(operand(op, 0).seq.size()) > type.size)
+  if (type.kind == ir::Type::Seq && type.size > 0 && static_cast<int64_t>(operand(op, 0).seq.size()) > type.size)
     throw FaultSignal{Fault::CorruptField, op.loc};
   r.fields[index] = operand(op, 0);
 }
@@ -444,8 +438,7 @@ void Control::suspend(const Operation &op) {
   r.call.since = tick;
 }
 
-int reference::runControl(Machine &machine, Running &r, const ir::Region &region,
-                          size_t first, int64_t tick) {
+int reference::runControl(Machine &machine, Running &r, const ir::Region &region, size_t first, int64_t tick) {
   Control control(machine, r, tick);
   switch (control.runRegion(region, first)) {
   case Control::Flow::Goto:

@@ -10,8 +10,7 @@ using ir::Op;
 
 /// One line of an operand at the width of the result: `[R, G]` stands for blocks,
 /// a vector repeats, a constant is the same everywhere.
-static const float *widen(const Matrix &m, int64_t r, int64_t columns,
-                          std::vector<float> &scratch) {
+static const float *widen(const Matrix &m, int64_t r, int64_t columns, std::vector<float> &scratch) {
   const float *line = m.row(r);
   if (m.cols == columns)
     return line;
@@ -76,18 +75,17 @@ Matrix TensorModel::elementwise(const ir::Operation &op) {
     }
   };
   switch (op.op) {
-#define ELEMENTWISE1(Id, function)                                                                 \
-  case Op::Id:                                                                                     \
-    unary([](float a) { return scalar::function(a); });                                            \
+#define ELEMENTWISE1(Id, function)                                                                                     \
+  case Op::Id:                                                                                                         \
+    unary([](float a) { return scalar::function(a); });                                                                \
     break;
-#define ELEMENTWISE2(Id, function)                                                                 \
-  case Op::Id:                                                                                     \
-    binary([](float a, float b) { return scalar::function(a, b); });                               \
+#define ELEMENTWISE2(Id, function)                                                                                     \
+  case Op::Id:                                                                                                         \
+    binary([](float a, float b) { return scalar::function(a, b); });                                                   \
     break;
 #include "megalith/IR/Elementwise.def"
   default:
-    throw NotExecutable(fmt::format("`{}` is not a tensor operation",
-                                    ir::mnemonic(op.op).str()));
+    throw NotExecutable(fmt::format("`{}` is not a tensor operation", ir::mnemonic(op.op).str()));
   }
   return out;
 }

@@ -57,7 +57,7 @@ struct Running {
   std::map<std::string, Val> policyState; ///< `policy.state`
   std::vector<KvShare> kv;                ///< by pool
   PendingCall call;
-  std::vector<Val> env; ///< SSA values, by id; empty without slot
+  std::vector<Val> env;   ///< SSA values, by id; empty without slot
   bool stateLost = false; ///< the state was set to none
 
   // Of the present tick, for the trace.
@@ -69,9 +69,7 @@ struct Running {
   /// Logits of the last pass that wanted some, by the row's position.
   std::map<int64_t, std::vector<float>> logits;
 
-  int64_t generated() const {
-    return static_cast<int64_t>(tokens.size() - input->tokens.size());
-  }
+  int64_t generated() const { return static_cast<int64_t>(tokens.size() - input->tokens.size()); }
   int64_t budget() const { return input->maxNewTokens - generated(); }
   bool finished() const { return sawEos || budget() <= 0; }
 };
@@ -84,8 +82,7 @@ struct Pool {
 
 class Machine {
 public:
-  Machine(const ir::Module &module, WeightSource &weights,
-          const std::vector<Request> &inputs, const Options &options);
+  Machine(const ir::Module &module, WeightSource &weights, const std::vector<Request> &inputs, const Options &options);
   RunResult run();
 
   // What control code uses (Control.cpp).
@@ -139,9 +136,9 @@ private:
   std::vector<Running> requests;
   std::vector<Running *> slots; ///< null: free
   // A tick costs what happens in it, however many requests there are.
-  std::vector<std::set<Rank>> queues; ///< by state: requests without slot in it that have not ended
-  int64_t open = 0;                   ///< requests that have not ended
-  std::vector<Running *> touched;     ///< whose state or gauges may have changed in this tick
+  std::vector<std::set<Rank>> queues;               ///< by state: requests without slot in it that have not ended
+  int64_t open = 0;                                 ///< requests that have not ended
+  std::vector<Running *> touched;                   ///< whose state or gauges may have changed in this tick
   std::vector<std::unique_ptr<TensorModel>> models; ///< by pool
   RunResult out;
   TraceTick current;
@@ -153,8 +150,7 @@ private:
 
 /// Runs the operations of `region` from `first` on for `r`, up to a `goto` or a
 /// call. Returns the state to go to, -1 when the stage was suspended.
-int runControl(Machine &machine, Running &r, const ir::Region &region,
-               size_t first, int64_t tick);
+int runControl(Machine &machine, Running &r, const ir::Region &region, size_t first, int64_t tick);
 
 } // namespace megalith::reference
 #endif

@@ -43,8 +43,7 @@ int64_t Machine::unpromised(int pool) const {
 
 /// Serves one call: gives it rows, of which `left` are left in the pass, and the pages for
 /// them. A call that cannot have both gets neither, so that those behind it can.
-void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked,
-                       std::map<int32_t, int64_t> &taken) {
+void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::map<int32_t, int64_t> &taken) {
   KvShare &kv = r.kv[pool];
   const PoolInfo &info = program.pools[pool];
   auto rows = static_cast<int64_t>(r.call.feed.size());
@@ -124,8 +123,8 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
     for (int64_t i = 0; i < rows; ++i) {
       auto position = static_cast<int32_t>(r.kv[pool].len + i);
       auto before = static_cast<int32_t>(pass.rows.size()) - 1;
-      pass.rows.push_back({slot, r.call.feed[i], position, position, position + 1,
-                           i == 0 ? -1 : before, flags, RowNotWanted});
+      pass.rows.push_back(
+          {slot, r.call.feed[i], position, position, position + 1, i == 0 ? -1 : before, flags, RowNotWanted});
     }
   }
 
@@ -139,8 +138,8 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
   if (options.hashKv)
     for (const Row &row : pass.rows) {
       int64_t pageTokens = program.pools[pool].pageTokens;
-      pass.kvHash.push_back(models[pool]->kv().hash(
-          (*tables[row.slot])[row.kvSlot / pageTokens], row.kvSlot % pageTokens));
+      pass.kvHash.push_back(
+          models[pool]->kv().hash((*tables[row.slot])[row.kvSlot / pageTokens], row.kvSlot % pageTokens));
     }
 
   size_t next = 0;

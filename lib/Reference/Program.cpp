@@ -41,8 +41,7 @@ void Program::readDeclarations() {
   }
   for (const Operation *op : module.all(Op::State)) {
     stateIndex[op->name] = static_cast<int>(states.size());
-    states.push_back({op->name, op->loc, op->get<attr::initial>(), op->get<attr::terminal>(),
-                      op->get<attr::slot>()});
+    states.push_back({op->name, op->loc, op->get<attr::initial>(), op->get<attr::terminal>(), op->get<attr::slot>()});
     if (op->get<attr::initial>())
       initialState = state(op->name);
   }
@@ -54,9 +53,7 @@ void Program::readDeclarations() {
                      op->get<attr::reserve>()});
   }
   slots = module.param("slots");
-  rowsPerPass = module.find(Op::Param, "rows_per_pass")
-                    ? module.param("rows_per_pass")
-                    : 0;
+  rowsPerPass = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : 0;
 }
 
 void Program::readTick(const Operation &tick) {
@@ -68,8 +65,7 @@ void Program::readTick(const Operation &tick) {
       part.pool = pool(op.name);
     } else if (op.op == Op::Part) {
       part.state = state(op.get<attr::state>());
-      part.kind =
-          op.get<attr::kind>() == "admit" ? PartInfo::Admit : PartInfo::Slot;
+      part.kind = op.get<attr::kind>() == "admit" ? PartInfo::Admit : PartInfo::Slot;
       part.region = &op.region();
       part.afterSite = op.get<attr::after_site>();
     } else {
@@ -108,8 +104,7 @@ void Program::derivePartsFromStages() {
       if (ops[i].op != Op::Call)
         continue;
       if (!states[on].slot)
-        throw NotExecutable(fmt::format(
-            "stage `{}` calls a model in a state without slot", stage->name));
+        throw NotExecutable(fmt::format("stage `{}` calls a model in a state without slot", stage->name));
       item.callPool = pool(ops[i].name);
       items.push_back(item);
       int called = item.callPool;

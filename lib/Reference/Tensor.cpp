@@ -23,13 +23,11 @@ uint64_t KvStore::hash(int32_t page, int64_t offset) {
   return hash;
 }
 
-TensorModel::TensorModel(const ir::Module &module, const Operation &model,
-                         WeightSource &source, int64_t pages, int64_t pageTokens)
-    : module(module), model(model), weights(model, source),
-      vocabulary(model.get<attr::vocab>()),
-      store(std::make_unique<KvStore>(
-          pages, pageTokens, model.get<attr::kv_layers>(),
-          model.get<attr::kv_heads>() * model.get<attr::head_dim>())) {
+TensorModel::TensorModel(const ir::Module &module, const Operation &model, WeightSource &source, int64_t pages,
+                         int64_t pageTokens)
+    : module(module), model(model), weights(model, source), vocabulary(model.get<attr::vocab>()),
+      store(std::make_unique<KvStore>(pages, pageTokens, model.get<attr::kv_layers>(),
+                                      model.get<attr::kv_heads>() * model.get<attr::head_dim>())) {
   env.resize(module.values.size());
   for (const Operation &segment : model.region().ops) {
     if (segment.op != Op::Segment)
@@ -37,9 +35,7 @@ TensorModel::TensorModel(const ir::Module &module, const Operation &model,
     for (const Operation &op : segment.region().ops) {
       bool appends = op.op == Op::KvAppend;
       for (const ir::Region &region : op.regions)
-        ir::walk(region, [&](const Operation &inner) {
-          appends |= inner.op == Op::KvAppend;
-        });
+        ir::walk(region, [&](const Operation &inner) { appends |= inner.op == Op::KvAppend; });
       if (appends)
         lastAppend = &op;
     }
@@ -58,8 +54,7 @@ static int32_t lowestArgmax(const float *line, int64_t columns) {
   return best;
 }
 
-PassOutput TensorModel::run(const std::vector<Row> &passRows,
-                            const std::vector<const std::vector<int32_t> *> &pages) {
+PassOutput TensorModel::run(const std::vector<Row> &passRows, const std::vector<const std::vector<int32_t> *> &pages) {
   rows = passRows;
   tables = &pages;
   layer = 0;
@@ -67,9 +62,7 @@ PassOutput TensorModel::run(const std::vector<Row> &passRows,
   yielded.clear();
   if (!lastAppend)
     keepWantedRows();
-  bool wanted = std::any_of(rows.begin(), rows.end(), [](const Row &row) {
-    return row.flags & RowWantsLogits;
-  });
+  bool wanted = std::any_of(rows.begin(), rows.end(), [](const Row &row) { return row.flags & RowWantsLogits; });
   for (const Operation &segment : model.region().ops) {
     if (segment.op != Op::Segment)
       continue;
@@ -170,8 +163,7 @@ void TensorModel::runOp(const Operation &op) {
     const PackedWeight &w = weights.packed(op.name, layer);
     const Matrix &a = get(op.operands[0]);
     if (a.cols != w.k)
-      throw NotExecutable(fmt::format("matmul with `{}`: {} columns against {}",
-                                      op.name, a.cols, w.k));
+      throw NotExecutable(fmt::format("matmul with `{}`: {} columns against {}", op.name, a.cols, w.k));
     Matrix value(R, w.n);
     multiplySplit8(w, a.data.data(), R, value.data.data());
     set(op, std::move(value));
@@ -255,11 +247,9 @@ Matrix TensorModel::reduce(const Operation &op) {
   for (int64_t r = 0; r < out.rows; ++r)
     for (int64_t g = 0; g < groups; ++g) {
       const float *x = a.row(r) + g * width;
-      out.row(r)[g] =
-          op.op == Op::ReduceSum
-              ? (parts ? sumParts8(x, width) : sumLanes32(x, width))
-              : std::accumulate(x, x + width, -std::numeric_limits<float>::infinity(),
-                                [](float m, float v) { return v > m ? v : m; });
+      out.row(r)[g] = op.op == Op::ReduceSum ? (parts ? sumParts8(x, width) : sumLanes32(x, width))
+                                             : std::accumulate(x, x + width, -std::numeric_limits<float>::infinity(),
+                                                               [](float m, float v) { return v > m ? v : m; });
     }
   return out;
 }
@@ -309,10 +299,8 @@ void TensorModel::append(const Operation &op) {
     const Row &row = rows[r];
     int32_t page = pageOf(row, row.kvSlot);
     int64_t offset = row.kvSlot % store->pageTokens;
-    std::transform(k.row(r), k.row(r) + k.cols, store->key(page, layer, offset),
-                   roundToBf16);
-    std::transform(v.row(r), v.row(r) + v.cols, store->value(page, layer, offset),
-                   roundToBf16);
+    std::transform(k.row(r), k.row(r) + k.cols, store->key(page, layer, offset), roundToBf16);
+    std::transform(v.row(r), v.row(r) + v.cols, store->value(page, layer, offset), roundToBf16);
   }
 }
 
@@ -422,7 +410,6 @@ Matrix TensorModel::argmax(const Operation &op) {
   argmaxOperand = get(op.operands[0]);
   Matrix out(static_cast<int64_t>(rows.size()), 1);
   for (int64_t r = 0; r < out.rows; ++r)
-    out.row(r)[0] =
-        static_cast<float>(lowestArgmax(argmaxOperand->row(r), argmaxOperand->cols));
+    out.row(r)[0] = static_cast<float>(lowestArgmax(argmaxOperand->row(r), argmaxOperand->cols));
   return out;
 }

@@ -28,12 +28,8 @@ public:
   KvStore(int64_t pages, int64_t pageTokens, int64_t layers, int64_t width)
       : pageTokens(pageTokens), layers(layers), width(width), k(pages), v(pages) {}
 
-  float *key(int32_t page, int64_t layer, int64_t offset) {
-    return at(k, page, layer, offset);
-  }
-  float *value(int32_t page, int64_t layer, int64_t offset) {
-    return at(v, page, layer, offset);
-  }
+  float *key(int32_t page, int64_t layer, int64_t offset) { return at(k, page, layer, offset); }
+  float *value(int32_t page, int64_t layer, int64_t offset) { return at(v, page, layer, offset); }
   /// FNV-1a over K and V of one position in all layers.
   uint64_t hash(int32_t page, int64_t offset);
 
@@ -41,8 +37,7 @@ public:
 
 private:
   /// Pages get memory when they are first touched.
-  float *at(std::vector<std::vector<float>> &store, int32_t page, int64_t layer,
-            int64_t offset) {
+  float *at(std::vector<std::vector<float>> &store, int32_t page, int64_t layer, int64_t offset) {
     std::vector<float> &data = store[page];
     if (data.empty())
       data.resize(layers * pageTokens * width);
@@ -60,12 +55,11 @@ struct PassOutput {
 class TensorModel {
 public:
   /// `pages`, `pageTokens`: of the model's pool.
-  TensorModel(const ir::Module &module, const ir::Operation &model,
-              WeightSource &weights, int64_t pages, int64_t pageTokens);
+  TensorModel(const ir::Module &module, const ir::Operation &model, WeightSource &weights, int64_t pages,
+              int64_t pageTokens);
 
   /// Runs the segments on `rows`; `tables[slot]` is the slot's page table.
-  PassOutput run(const std::vector<Row> &rows,
-                 const std::vector<const std::vector<int32_t> *> &tables);
+  PassOutput run(const std::vector<Row> &rows, const std::vector<const std::vector<int32_t> *> &tables);
 
   int64_t vocab() const { return vocabulary; }
   KvStore &kv() { return *store; }
@@ -86,9 +80,7 @@ private:
   Matrix argmax(const ir::Operation &op);
   int32_t pageOf(const Row &row, int64_t position) const;
 
-  Matrix &set(const ir::Operation &op, Matrix value) {
-    return env[op.result().id] = std::move(value);
-  }
+  Matrix &set(const ir::Operation &op, Matrix value) { return env[op.result().id] = std::move(value); }
   const Matrix &get(ir::Value v) const { return env[v.id]; }
 
   const ir::Module &module;
@@ -97,7 +89,7 @@ private:
   int64_t vocabulary;
   std::unique_ptr<KvStore> store;
   std::map<int64_t, std::vector<float>> frequencies; ///< by head size
-  const ir::Operation *lastAppend = nullptr; ///< top-level operation that holds it
+  const ir::Operation *lastAppend = nullptr;         ///< top-level operation that holds it
 
   // Of the present pass.
   std::vector<Matrix> env; ///< by value id

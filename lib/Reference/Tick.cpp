@@ -9,8 +9,8 @@ using namespace megalith::reference;
 
 const char *reference::faultName(Fault fault) {
   switch (fault) {
-#define FAULT(Enum, Code, Name, Text)                                                    \
-  case Fault::Enum:                                                                      \
+#define FAULT(Enum, Code, Name, Text)                                                                                  \
+  case Fault::Enum:                                                                                                    \
     return Name;
 #include "megalith/IR/Faults.def"
   }
@@ -19,22 +19,19 @@ const char *reference::faultName(Fault fault) {
 
 static int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-Machine::Machine(const ir::Module &module, WeightSource &weights,
-                 const std::vector<Request> &inputs, const Options &options)
-    : program(module), options(options), requests(inputs.size()),
-      slots(program.slots, nullptr), queues(program.states.size()),
-      open(static_cast<int64_t>(inputs.size())), replaying(options.replay != nullptr) {
+Machine::Machine(const ir::Module &module, WeightSource &weights, const std::vector<Request> &inputs,
+                 const Options &options)
+    : program(module), options(options), requests(inputs.size()), slots(program.slots, nullptr),
+      queues(program.states.size()), open(static_cast<int64_t>(inputs.size())), replaying(options.replay != nullptr) {
   for (size_t i = 0; i < program.pools.size(); ++i) {
     const PoolInfo &info = program.pools[i];
     auto seed = options.shufflePages;
-    std::vector<int32_t> order =
-        pageOrder(info.pages, seed ? std::optional(*seed + i) : std::nullopt);
+    std::vector<int32_t> order = pageOrder(info.pages, seed ? std::optional(*seed + i) : std::nullopt);
     pools.push_back({{order.rbegin(), order.rend()}, 0, false});
     const ir::Operation *model = module.find(ir::Op::Model, info.name);
     if (!model)
       throw NotExecutable("pool `" + info.name + "` has no model of that name");
-    models.push_back(std::make_unique<TensorModel>(module, *model, weights, info.pages,
-                                                   info.pageTokens));
+    models.push_back(std::make_unique<TensorModel>(module, *model, weights, info.pages, info.pageTokens));
   }
   for (const ir::Operation *op : module.all(ir::Op::Metric))
     metrics[op->name] = 0;
@@ -52,9 +49,8 @@ Machine::Machine(const ir::Module &module, WeightSource &weights,
       for (const ir::Operation &state : policy->region().ops)
         if (state.op == ir::Op::PolicyState) {
           bool real = state.get<ir::attr::type>() == "f32";
-          r.policyState[policy->name + "." + state.name] = constantValue(
-              state.get<ir::attr::init>(),
-              ir::Type::scalar(real ? ir::Scalar::F32 : ir::Scalar::I32));
+          r.policyState[policy->name + "." + state.name] =
+              constantValue(state.get<ir::attr::init>(), ir::Type::scalar(real ? ir::Scalar::F32 : ir::Scalar::I32));
         }
   }
   out.trace.pipeline = module.root.name;
@@ -64,8 +60,7 @@ RunResult Machine::run() {
   while (out.ticks < options.maxTicks && tick()) {
     ++out.ticks;
     if (options.progress)
-      options.progress({out.ticks, out.passes, out.rows,
-                        static_cast<int64_t>(requests.size()) - open,
+      options.progress({out.ticks, out.passes, out.rows, static_cast<int64_t>(requests.size()) - open,
                         static_cast<int64_t>(requests.size())});
   }
   return finish();
@@ -196,8 +191,7 @@ const PoolInfo *Machine::tooSmallFor(const Running &r) const {
 /// Whether each pool can still reserve what the request needs.
 bool Machine::canPromise(const Running &r) const {
   for (size_t i = 0; i < program.pools.size(); ++i)
-    if (program.pools[i].wait &&
-        pagesToPromise(r, program.pools[i]) > unpromised(static_cast<int>(i)))
+    if (program.pools[i].wait && pagesToPromise(r, program.pools[i]) > unpromised(static_cast<int>(i)))
       return false;
   return true;
 }
@@ -236,9 +230,8 @@ void Machine::runSlots(const PartInfo &part) {
   for (Running *r : slots) {
     if (!r)
       continue;
-    bool runs = part.afterSite >= 0
-                    ? r->call.op && r->call.served && r->call.site == part.afterSite
-                    : !r->call.op && r->state == part.state;
+    bool runs = part.afterSite >= 0 ? r->call.op && r->call.served && r->call.site == part.afterSite
+                                    : !r->call.op && r->state == part.state;
     if (runs)
       runPart(part, *r);
   }
@@ -364,8 +357,7 @@ void Machine::publish() {
 RunResult Machine::finish() {
   for (Running &r : requests) {
     RequestResult &result = r.result;
-    result.tokens.assign(r.tokens.begin() + static_cast<int64_t>(r.input->tokens.size()),
-                         r.tokens.end());
+    result.tokens.assign(r.tokens.begin() + static_cast<int64_t>(r.input->tokens.size()), r.tokens.end());
     const StateInfo &state = program.states[r.state];
     const bool faulted = r.fault != Fault::None;
     result.finish = finishOf(faulted, state.terminal, r.sawEos, r.budget() <= 0);
@@ -389,8 +381,7 @@ RunResult Machine::finish() {
   return std::move(out);
 }
 
-RunResult reference::run(const ir::Module &module, WeightSource &weights,
-                         const std::vector<Request> &requests,
+RunResult reference::run(const ir::Module &module, WeightSource &weights, const std::vector<Request> &requests,
                          const Options &options) {
   try {
     return Machine(module, weights, requests, options).run();

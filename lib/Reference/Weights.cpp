@@ -29,8 +29,7 @@ Weights::Weights(const ir::Operation &model, WeightSource &source) {
         throw NotExecutable(fmt::format("the checkpoint has no tensor `{}`", from));
       if (tensor.shape != expected)
         throw NotExecutable(
-            fmt::format("tensor `{}` has the shape {}, the model expects {}", from,
-                        tensor.shape, expected));
+            fmt::format("tensor `{}` has the shape {}, the model expects {}", from, tensor.shape, expected));
       list.push_back(std::move(tensor));
     }
   }
@@ -49,8 +48,7 @@ const uint16_t *Weights::line(const std::string &name, int64_t layer, int64_t in
   return tensor.data + index * tensor.shape.at(1);
 }
 
-const uint16_t *Weights::vector(const std::string &name, int64_t layer,
-                                int64_t &length) {
+const uint16_t *Weights::vector(const std::string &name, int64_t layer, int64_t &length) {
   Tensor &tensor = find(name, layer);
   length = tensor.shape.at(0);
   return tensor.data;
@@ -66,9 +64,7 @@ const PackedWeight &Weights::packed(const std::string &name, int64_t layer) {
   int64_t panels = (p.n + PackedWeight::panel - 1) / PackedWeight::panel;
   p.data.resize(panels * p.k * PackedWeight::panel);
   for (int64_t n = 0; n < p.n; ++n) {
-    uint16_t *out = p.data.data() +
-                    n / PackedWeight::panel * p.k * PackedWeight::panel +
-                    n % PackedWeight::panel;
+    uint16_t *out = p.data.data() + n / PackedWeight::panel * p.k * PackedWeight::panel + n % PackedWeight::panel;
     for (int64_t k = 0; k < p.k; ++k)
       out[k * PackedWeight::panel] = tensor.data[n * p.k + k];
   }
@@ -85,8 +81,8 @@ const PackedWeight &Weights::packed(const std::string &name, int64_t layer) {
 
 /// One panel of outputs for all rows.
 WIDER_VECTORS
-static void multiplyPanel(const uint16_t *w, int64_t k, const float *a, int64_t rows,
-                          int64_t columns, float *out, int64_t stride) {
+static void multiplyPanel(const uint16_t *w, int64_t k, const float *a, int64_t rows, int64_t columns, float *out,
+                          int64_t stride) {
   constexpr int64_t panel = PackedWeight::panel;
   // Eight equal parts of k padded to a multiple of 256; the padding adds zeros.
   int64_t part = (k + 255) / 256 * 32;
@@ -108,14 +104,13 @@ static void multiplyPanel(const uint16_t *w, int64_t k, const float *a, int64_t 
   }
 }
 
-void reference::multiplySplit8(const PackedWeight &w, const float *a, int64_t rows,
-                               float *out) {
+void reference::multiplySplit8(const PackedWeight &w, const float *a, int64_t rows, float *out) {
   constexpr int64_t panel = PackedWeight::panel;
   int64_t panels = (w.n + panel - 1) / panel;
   auto work = [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p)
-      multiplyPanel(w.data.data() + p * w.k * panel, w.k, a, rows,
-                    std::min(panel, w.n - p * panel), out + p * panel, w.n);
+      multiplyPanel(w.data.data() + p * w.k * panel, w.k, a, rows, std::min(panel, w.n - p * panel), out + p * panel,
+                    w.n);
   };
   // Starting a thread costs as much as a small product.
   constexpr int64_t worthThreads = 2 << 20;

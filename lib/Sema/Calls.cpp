@@ -63,8 +63,7 @@ ExprRef Checker::checkFunction(Function f, const ast::Expr &e, Scope &scope) {
   Parameters params(functions[static_cast<int>(f)].params);
   std::vector<const ast::Expr *> args(params.names.size(), nullptr);
   size_t given = e.args.size() + e.named.size();
-  bool good = params.variadic ? given >= params.required
-                              : given >= params.required && given <= params.names.size();
+  bool good = params.variadic ? given >= params.required : given >= params.required && given <= params.names.size();
   for (size_t i = 0; i < e.args.size(); ++i) {
     if (i < args.size())
       args[i] = e.args[i].get();
@@ -95,8 +94,7 @@ ExprRef Checker::checkFunction(Function f, const ast::Expr &e, Scope &scope) {
     if (!s)
       return nullptr;
     if (!s->type.seq) {
-      diags.report(Diag::TypeMismatch, args[0]->loc, "the argument of `len`", "a sequence",
-                   s->type.str());
+      diags.report(Diag::TypeMismatch, args[0]->loc, "the argument of `len`", "a sequence", s->type.str());
       return nullptr;
     }
     auto v = make(Expr::SeqLen, Type::scalar(Elem::I32), e.loc, {s});
@@ -124,8 +122,7 @@ ExprRef Checker::checkFunction(Function f, const ast::Expr &e, Scope &scope) {
   }
 }
 
-ExprRef Checker::checkMinMax(Function f, const std::vector<const ast::Expr *> &args,
-                             const ast::Expr &e, Scope &scope) {
+ExprRef Checker::checkMinMax(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
   std::vector<ExprRef> values;
   for (const ast::Expr *arg : args)
     values.push_back(value(*arg, scope));
@@ -139,39 +136,34 @@ ExprRef Checker::checkMinMax(Function f, const std::vector<const ast::Expr *> &a
   for (ExprRef &v : values) {
     bool good = unify(values[0], v) && (v->type.is(Elem::I32) || v->type.is(Elem::F32));
     if (!good) {
-      diags.report(Diag::OperandTypes, e.loc, e.text, "only i32 or only f32",
-                   values[0]->type.str(), v->type.str());
+      diags.report(Diag::OperandTypes, e.loc, e.text, "only i32 or only f32", values[0]->type.str(), v->type.str());
       return nullptr;
     }
   }
   Range range = values[0]->range;
   for (const ExprRef &v : values)
-    range = f == Function::Min
-                ? Range{std::min(range.lo, v->range.lo), std::min(range.hi, v->range.hi)}
-                : Range{std::max(range.lo, v->range.lo), std::max(range.hi, v->range.hi)};
+    range = f == Function::Min ? Range{std::min(range.lo, v->range.lo), std::min(range.hi, v->range.hi)}
+                               : Range{std::max(range.lo, v->range.lo), std::max(range.hi, v->range.hi)};
   auto v = make(Expr::MinMax, values[0]->type, e.loc, values);
   v->function = f;
   v->range = range;
   return v;
 }
 
-ExprRef Checker::checkTiers(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
-                            Scope &scope) {
+ExprRef Checker::checkTiers(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
   ExprRef x = value(*args[0], scope);
   const ast::Expr &table = *args[1];
   bool shaped = table.kind == ast::Expr::List && !table.args.empty();
   for (const ast::ExprPtr &row : table.args)
     shaped &= row->kind == ast::Expr::List && row->args.size() == 2;
   if (!shaped) {
-    diags.report(Diag::BadArgument, table.loc, "table", "tiers",
-                 "a list of pairs `[[threshold, value], ...]`");
+    diags.report(Diag::BadArgument, table.loc, "table", "tiers", "a list of pairs `[[threshold, value], ...]`");
     return nullptr;
   }
   if (!x)
     return nullptr;
   if (!x->type.is(Elem::I32) && !x->type.is(Elem::F32)) {
-    diags.report(Diag::TypeMismatch, args[0]->loc, "the first argument of `tiers`", "i32 or f32",
-                 x->type.str());
+    diags.report(Diag::TypeMismatch, args[0]->loc, "the first argument of `tiers`", "i32 or f32", x->type.str());
     return nullptr;
   }
   std::vector<ExprRef> items = {x};
@@ -187,8 +179,8 @@ ExprRef Checker::checkTiers(const std::vector<const ast::Expr *> &args, const as
   for (size_t i = 2; i < items.size(); i += 2) {
     bool same = unify(items[2], items[i]) && !items[i]->type.seq;
     if (!same) {
-      diags.report(Diag::OperandTypes, items[i]->loc, "tiers", "values of one type",
-                   items[2]->type.str(), items[i]->type.str());
+      diags.report(Diag::OperandTypes, items[i]->loc, "tiers", "values of one type", items[2]->type.str(),
+                   items[i]->type.str());
       return nullptr;
     }
     range = hull(range, items[i]->range);
@@ -198,15 +190,13 @@ ExprRef Checker::checkTiers(const std::vector<const ast::Expr *> &args, const as
   return v;
 }
 
-ExprRef Checker::checkNgram(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
-                            Scope &scope) {
+ExprRef Checker::checkNgram(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
   ExprRef s = value(*args[0], scope);
   ExprRef width = expect(*args[1], Elem::I32, "argument `width` of `ngram_lookup`", scope);
   if (!s || !width)
     return nullptr;
   if (!s->type.seq) {
-    diags.report(Diag::TypeMismatch, args[0]->loc, "the first argument of `ngram_lookup`",
-                 "a sequence", s->type.str());
+    diags.report(Diag::TypeMismatch, args[0]->loc, "the first argument of `ngram_lookup`", "a sequence", s->type.str());
     return nullptr;
   }
   int64_t ngram = 3;
@@ -216,8 +206,7 @@ ExprRef Checker::checkNgram(const std::vector<const ast::Expr *> &args, const as
     if (!c)
       return nullptr;
     if (c->intValue < 1 || c->intValue > 16)
-      diags.report(Diag::BadArgument, n->loc, "ngram", "ngram_lookup",
-                   fmt::format("from 1 to 16, is {}", c->intValue));
+      diags.report(Diag::BadArgument, n->loc, "ngram", "ngram_lookup", fmt::format("from 1 to 16, is {}", c->intValue));
     else
       ngram = c->intValue;
   }
@@ -239,8 +228,8 @@ ExprRef Checker::checkBinder(Function f, const ast::Expr &e, Scope &scope) {
     return nullptr;
   }
   const ast::Expr &range = *e.args[0];
-  bool fromZero = range.kind == ast::Expr::Range &&
-                  range.args[0]->kind == ast::Expr::IntLiteral && range.args[0]->intValue == 0;
+  bool fromZero =
+      range.kind == ast::Expr::Range && range.args[0]->kind == ast::Expr::IntLiteral && range.args[0]->intValue == 0;
   if (!fromZero) {
     diags.report(Diag::BadArgument, range.loc, e.binder->text, e.text, "a range `0..n`");
     return nullptr;
@@ -260,12 +249,11 @@ ExprRef Checker::checkBinder(Function f, const ast::Expr &e, Scope &scope) {
     return nullptr;
   }
   inner.binders.emplace_back(e.binder->text, index);
-  ExprRef condition =
-      expect(*e.args[1], Elem::Bool, fmt::format("the condition of `{}`", e.text), inner);
+  ExprRef condition = expect(*e.args[1], Elem::Bool, fmt::format("the condition of `{}`", e.text), inner);
   if (!n || !condition)
     return nullptr;
-  auto v = make(f == Function::Count ? Expr::CountIf : Expr::PrefixWhile,
-                Type::scalar(Elem::I32), e.loc, {n, condition});
+  auto v =
+      make(f == Function::Count ? Expr::CountIf : Expr::PrefixWhile, Type::scalar(Elem::I32), e.loc, {n, condition});
   v->index = inner.binders.size() - 1;
   v->name = e.binder->text;
   v->range = {0, std::max<int64_t>(0, n->range.hi)};
@@ -291,11 +279,9 @@ bool Checker::checkRounds(Scope &inner, int64_t most, const std::string &what, S
   return true;
 }
 
-ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
-                             Scope &scope) {
+ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
   if (scope.noEffects || scope.kind == Scope::Params) {
-    diags.report(Diag::EffectNotAllowed, e.loc, "`append`",
-                 scope.noEffects ? scope.noEffects : "a constant");
+    diags.report(Diag::EffectNotAllowed, e.loc, "`append`", scope.noEffects ? scope.noEffects : "a constant");
     return nullptr;
   }
   ExprRef s = convert(value(*args[0], scope), Elem::Token);
@@ -304,8 +290,7 @@ ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const a
   if (s->type.is(Elem::Token))
     s = make(Expr::SeqMake, Type::sequence(1), s->loc, {s});
   if (!s->type.seq) {
-    diags.report(Diag::TypeMismatch, args[0]->loc, "the argument of `append`",
-                 "a token or a sequence", s->type.str());
+    diags.report(Diag::TypeMismatch, args[0]->loc, "the argument of `append`", "a token or a sequence", s->type.str());
     return nullptr;
   }
   auto v = make(Expr::Append, Type::scalar(Elem::I32), e.loc, {s});
@@ -313,14 +298,13 @@ ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const a
   return v;
 }
 
-ExprRef Checker::checkArgMax(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
-                             Scope &scope) {
+ExprRef Checker::checkArgMax(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
   ExprRef logits = check(*args[0], scope);
   if (!logits)
     return nullptr;
   if (logits->type.elem != Elem::Logits) {
-    diags.report(Diag::TypeMismatch, args[0]->loc, "the argument of `argmax`",
-                 "the logits of a model call", logits->type.str());
+    diags.report(Diag::TypeMismatch, args[0]->loc, "the argument of `argmax`", "the logits of a model call",
+                 logits->type.str());
     return nullptr;
   }
   if (logits->kind == Expr::ModelCall && logits->keepNone) {
@@ -336,15 +320,13 @@ ExprRef Checker::checkArgMax(const std::vector<const ast::Expr *> &args, const a
 ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   std::string what = fmt::format("a call of `{}`", e.text);
   if (scope.noCalls || scope.kind != Scope::Stage) {
-    diags.report(Diag::EffectNotAllowed, e.loc, what,
-                 scope.noCalls ? scope.noCalls : "a constant");
+    diags.report(Diag::EffectNotAllowed, e.loc, what, scope.noCalls ? scope.noCalls : "a constant");
     return nullptr;
   }
   if (!needsSlot(what, e.loc, scope))
     return nullptr;
   if (e.args.size() != 1) {
-    diags.report(Diag::ArgumentCount, e.loc, e.text, "one sequence of tokens, then named arguments",
-                 e.args.size());
+    diags.report(Diag::ArgumentCount, e.loc, e.text, "one sequence of tokens, then named arguments", e.args.size());
     return nullptr;
   }
   auto call = make(Expr::ModelCall, {Elem::Logits, true, 0}, e.loc);
@@ -359,8 +341,7 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
       auto c = n ? constant(*n, "argument `chunk`") : std::nullopt;
       failed |= !c || c->intValue < 1;
       if (c && c->intValue < 1)
-        diags.report(Diag::BadArgument, arg->loc, "chunk", e.text,
-                     fmt::format("at least 1, is {}", c->intValue));
+        diags.report(Diag::BadArgument, arg->loc, "chunk", e.text, fmt::format("at least 1, is {}", c->intValue));
       else if (c)
         call->chunk = c->intValue;
     } else if (name.text == "keep") {

@@ -30,7 +30,7 @@ struct Scope {
     Range range;
     int pieces = 1;
     int index = 0;
-    bool bad = false; ///< its value had an error: uses stay silent
+    bool bad = false;   ///< its value had an error: uses stay silent
     unsigned depth = 0; ///< nesting of `if` where it was assigned
   };
   enum Kind { Params, Policy, Stage } kind = Params;
@@ -101,8 +101,7 @@ private:
   void checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
   void checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
   void checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
-  void assignField(CheckedField &field, const ast::Stmt &stmt, ExprRef value,
-                   std::vector<Stmt> &out);
+  void assignField(CheckedField &field, const ast::Stmt &stmt, ExprRef value, std::vector<Stmt> &out);
   void checkGoto(const ast::Expr &e, ExprRef guard, CheckedStage &stage, Scope &scope);
   void reportUnused(const Locals &locals, const CheckedPolicy *policy);
   bool oneValue(const ast::Stmt &stmt);
@@ -136,17 +135,13 @@ private:
   ExprRef checkCall(const ast::Expr &e, Scope &scope);
   ExprRef checkModelCall(const ast::Expr &e, Scope &scope);
   ExprRef checkFunction(Function f, const ast::Expr &e, Scope &scope);
-  ExprRef checkMinMax(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e,
-                      Scope &scope);
+  ExprRef checkMinMax(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
   ExprRef checkTiers(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  ExprRef checkNgram(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
-                     Scope &scope);
+  ExprRef checkNgram(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
   ExprRef checkBinder(Function f, const ast::Expr &e, Scope &scope);
   bool checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc);
-  ExprRef checkAppend(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
-                      Scope &scope);
-  ExprRef checkArgMax(const std::vector<const ast::Expr *> &args, const ast::Expr &e,
-                      Scope &scope);
+  ExprRef checkAppend(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
+  ExprRef checkArgMax(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
 
   // Errors.cpp: one mistake, one error
   /// Whether to report that nothing has this name: not when that was done, or when its declaration had an error.
@@ -198,8 +193,7 @@ private:
 };
 
 // Expr.cpp: helpers shared with Calls.cpp
-std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc,
-                           std::vector<ExprRef> args = {});
+std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc, std::vector<ExprRef> args = {});
 ExprRef intConst(int64_t v, SourceLoc loc, bool literal = false);
 /// Interval arithmetic of i32, which wraps.
 Range hull(Range a, Range b);

@@ -6,8 +6,8 @@
 namespace megalith::sema {
 
 bool reservedWord(llvm::StringRef name) {
-#define WORD(Word)                                                                                 \
-  if (name == Word)                                                                                \
+#define WORD(Word)                                                                                                     \
+  if (name == Word)                                                                                                    \
     return true;
 #define PREDEFINED(Id, Name, Type, Text) WORD(Name)
 #define FUNCTION(Id, Name, Params, Result, Text) WORD(Name)
@@ -37,8 +37,7 @@ void Checker::checkNames() {
     for (const ModelFacts &f : facts)
       if (f.name == m.name.text && f.vocab > 0) {
         if (first && first->vocab != f.vocab)
-          diags.report(Diag::VocabMismatch, m.name.loc, f.name, f.vocab, first->name,
-                       first->vocab);
+          diags.report(Diag::VocabMismatch, m.name.loc, f.name, f.vocab, first->name, first->vocab);
         if (!first)
           first = &f;
       }
@@ -88,12 +87,10 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl) {
   if (decl.init) {
     Scope scope;
     if (field.type.seq) {
-      diags.report(Diag::Unsupported, decl.init->loc, "an initial value of a sequence",
-                   "none: sequences start empty");
+      diags.report(Diag::Unsupported, decl.init->loc, "an initial value of a sequence", "none: sequences start empty");
       return std::nullopt;
     }
-    ExprRef init =
-        expect(*decl.init, elem, fmt::format("the initial value of `{}`", field.name), scope);
+    ExprRef init = expect(*decl.init, elem, fmt::format("the initial value of `{}`", field.name), scope);
     if (!init)
       return std::nullopt;
     auto value = constant(*init, fmt::format("the initial value of `{}`", field.name));
@@ -158,8 +155,7 @@ void Checker::checkPools() {
     if (!decl.onFull.text.empty()) {
       pool.onFull = decl.onFull.text;
       if (pool.onFull == "preempt")
-        diags.report(Diag::Unsupported, decl.onFull.loc, "`on_full: preempt`",
-                     "`fail` or `wait`");
+        diags.report(Diag::Unsupported, decl.onFull.loc, "`on_full: preempt`", "`fail` or `wait`");
       else if (pool.onFull != "fail" && pool.onFull != "wait") {
         diags.report(Diag::BadPool, decl.onFull.loc, "on_full", pool.name, "`fail` or `wait`");
         diags.suggest(pool.onFull, {"fail", "wait"});
@@ -198,8 +194,7 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
   policy.loc = decl.name.loc;
   policy.observeLoc = decl.name.loc;
   if (!decl.per.text.empty() && decl.per.text != "request")
-    diags.report(Diag::Unsupported, decl.per.loc, fmt::format("`per: {}`", decl.per.text),
-                 "`per: request`");
+    diags.report(Diag::Unsupported, decl.per.loc, fmt::format("`per: {}`", decl.per.text), "`per: request`");
 
   // Names of one policy are its own. They may hide a field of the request, which the
   // policy gets as an argument, and no other name of the pipeline.
@@ -222,8 +217,7 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
       continue;
     auto field = checkField(f);
     if (field && field->type.seq) {
-      diags.report(Diag::Unsupported, f.name.loc, "a sequence in a policy's state",
-                   "a field of the request");
+      diags.report(Diag::Unsupported, f.name.loc, "a sequence in a policy's state", "a field of the request");
       field.reset();
     }
     if (field)
@@ -257,8 +251,7 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
       continue;
     ExprRef v = value(*o.value, outputs);
     if (v && v->type.seq) {
-      diags.report(Diag::TypeMismatch, v->loc, "an output of a policy", "a number or bool",
-                   v->type.str());
+      diags.report(Diag::TypeMismatch, v->loc, "an output of a policy", "a number or bool", v->type.str());
       v = nullptr;
     }
     if (v)

@@ -171,8 +171,7 @@ bool Checker::needsSlot(const std::string &what, SourceLoc loc, const Scope &sco
 }
 
 ExprRef Checker::checkPath(const ast::Expr &e, Scope &scope) {
-  return e.text.find('.') == std::string::npos ? checkSimpleName(e, scope)
-                                               : checkDotted(e, scope);
+  return e.text.find('.') == std::string::npos ? checkSimpleName(e, scope) : checkDotted(e, scope);
 }
 
 ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
@@ -293,8 +292,7 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
         continue;
       if (ofSlot && !needsSlot(fmt::format("`{}`", e.text), e.loc, scope))
         return nullptr;
-      auto v = make(Expr::Pool,
-                    Type::scalar(entry.id == PoolName::Pressure ? Elem::Bool : Elem::I32), e.loc);
+      auto v = make(Expr::Pool, Type::scalar(entry.id == PoolName::Pressure ? Elem::Bool : Elem::I32), e.loc);
       v->name = pool.str();
       v->poolName = entry.id;
       // Behind a call that commits, KV can be valid beyond the tokens.
@@ -319,8 +317,8 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
         diags.report(Diag::UnknownConfigKey, e.loc, head.str(), key.str());
         return nullptr;
       }
-      bool whole = *number == static_cast<double>(static_cast<int64_t>(*number)) &&
-                   *number >= INT32_MIN && *number <= INT32_MAX;
+      bool whole =
+          *number == static_cast<double>(static_cast<int64_t>(*number)) && *number >= INT32_MIN && *number <= INT32_MAX;
       return whole ? intConst(static_cast<int64_t>(*number), e.loc)
                    : fromConstant({Elem::F32, 0, static_cast<float>(*number)}, e.loc, false);
     }
@@ -372,8 +370,7 @@ ExprRef Checker::checkUnary(const ast::Expr &e, Scope &scope) {
   if (!a)
     return nullptr;
   if (!a->type.is(Elem::I32) && !a->type.is(Elem::F32)) {
-    diags.report(Diag::TypeMismatch, e.args[0]->loc, "the operand of `-`", "i32 or f32",
-                 a->type.str());
+    diags.report(Diag::TypeMismatch, e.args[0]->loc, "the operand of `-`", "i32 or f32", a->type.str());
     return nullptr;
   }
   auto v = make(Expr::Neg, a->type, e.loc, {a});
@@ -394,8 +391,8 @@ ExprRef Checker::written(const ExprRef &e) {
 ExprRef Checker::concat(ExprRef a, ExprRef b, SourceLoc loc) {
   for (const ExprRef &side : {a, b}) {
     if (!side->type.seq) {
-      diags.report(Diag::TypeMismatch, side->loc, "an operand of `+` beside a sequence",
-                   "a sequence such as `[x]`", side->type.str());
+      diags.report(Diag::TypeMismatch, side->loc, "an operand of `+` beside a sequence", "a sequence such as `[x]`",
+                   side->type.str());
       return nullptr;
     }
     if (side->type.capacity >= Unbounded) {
@@ -405,7 +402,8 @@ ExprRef Checker::concat(ExprRef a, ExprRef b, SourceLoc loc) {
   }
   const int64_t capacity = a->type.capacity + b->type.capacity;
   if (capacity > mostCapacity) {
-    diags.report(Diag::TypeMismatch, loc, "the length of what `+` joins", fmt::format("at most {}", mostCapacity), capacity);
+    diags.report(Diag::TypeMismatch, loc, "the length of what `+` joins", fmt::format("at most {}", mostCapacity),
+                 capacity);
     return nullptr;
   }
   return together(make(Expr::SeqConcat, Type::sequence(capacity), loc, {a, b}), a->pieces + b->pieces);
@@ -422,12 +420,10 @@ ExprRef Checker::together(std::shared_ptr<Expr> sequence, int pieces) {
 
 ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
   static const std::pair<const char *, BinaryOp> table[] = {
-      {"+", BinaryOp::Add}, {"-", BinaryOp::Sub},  {"*", BinaryOp::Mul}, {"/", BinaryOp::Div},
-      {"%", BinaryOp::Mod}, {"==", BinaryOp::Eq},  {"!=", BinaryOp::Ne}, {"<", BinaryOp::Lt},
-      {"<=", BinaryOp::Le}, {">", BinaryOp::Gt},   {">=", BinaryOp::Ge}, {"and", BinaryOp::And},
-      {"or", BinaryOp::Or}};
-  auto entry = std::find_if(std::begin(table), std::end(table),
-                            [&](const auto &t) { return e.text == t.first; });
+      {"+", BinaryOp::Add}, {"-", BinaryOp::Sub},   {"*", BinaryOp::Mul}, {"/", BinaryOp::Div}, {"%", BinaryOp::Mod},
+      {"==", BinaryOp::Eq}, {"!=", BinaryOp::Ne},   {"<", BinaryOp::Lt},  {"<=", BinaryOp::Le}, {">", BinaryOp::Gt},
+      {">=", BinaryOp::Ge}, {"and", BinaryOp::And}, {"or", BinaryOp::Or}};
+  auto entry = std::find_if(std::begin(table), std::end(table), [&](const auto &t) { return e.text == t.first; });
   if (entry == std::end(table)) {
     diags.report(Diag::Unsupported, e.loc, fmt::format("the operator `{}`", e.text),
                  "`i in 0..n` inside `prefix_while` or `count`");
@@ -458,11 +454,10 @@ ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
   bool number = elem == Elem::I32 || elem == Elem::F32;
   bool equality = op == BinaryOp::Eq || op == BinaryOp::Ne;
   bool arithmeticOp = op <= BinaryOp::Mod;
-  const char *need = equality                ? "two values of the same type, no sequences"
-                     : op == BinaryOp::Mod   ? "two i32"
-                                             : "two i32 or two f32";
-  bool good = sameType && !a->type.seq && (equality || number) &&
-              !(op == BinaryOp::Mod && elem != Elem::I32);
+  const char *need = equality              ? "two values of the same type, no sequences"
+                     : op == BinaryOp::Mod ? "two i32"
+                                           : "two i32 or two f32";
+  bool good = sameType && !a->type.seq && (equality || number) && !(op == BinaryOp::Mod && elem != Elem::I32);
   if (!good) {
     diags.report(Diag::OperandTypes, e.loc, e.text, need, a->type.str(), b->type.str());
     return nullptr;
@@ -476,8 +471,7 @@ ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
 
 ExprRef Checker::checkConditional(const ast::Expr &e, Scope &scope) {
   if (e.args.size() < 3 || !e.args[2]) {
-    diags.report(Diag::TypeMismatch, e.loc, "`if` inside an expression", "`a if c else b`",
-                 "no `else`");
+    diags.report(Diag::TypeMismatch, e.loc, "`if` inside an expression", "`a if c else b`", "no `else`");
     return nullptr;
   }
   Scope inner = scope;
@@ -488,8 +482,7 @@ ExprRef Checker::checkConditional(const ast::Expr &e, Scope &scope) {
   if (!a || !b || !c)
     return nullptr;
   if (!unify(a, b)) {
-    diags.report(Diag::OperandTypes, e.loc, "if else", "two values of the same type",
-                 a->type.str(), b->type.str());
+    diags.report(Diag::OperandTypes, e.loc, "if else", "two values of the same type", a->type.str(), b->type.str());
     return nullptr;
   }
   Type type = a->type;
@@ -520,8 +513,7 @@ ExprRef Checker::checkIndex(const ast::Expr &e, Scope &scope) {
   if (!base || !index)
     return nullptr;
   if (!base->type.seq) {
-    diags.report(Diag::TypeMismatch, e.args[0]->loc, "what is indexed", "a sequence",
-                 base->type.str());
+    diags.report(Diag::TypeMismatch, e.args[0]->loc, "what is indexed", "a sequence", base->type.str());
     return nullptr;
   }
   const bool counts = fromEnd(index);
@@ -543,8 +535,7 @@ ExprRef Checker::checkSlice(const ast::Expr &e, Scope &scope) {
   if (failed)
     return nullptr;
   if (!base->type.seq) {
-    diags.report(Diag::TypeMismatch, e.args[0]->loc, "what is sliced", "a sequence",
-                 base->type.str());
+    diags.report(Diag::TypeMismatch, e.args[0]->loc, "what is sliced", "a sequence", base->type.str());
     return nullptr;
   }
   // Upper bound of the length: hi - lo, each side from its own reference point.
@@ -563,8 +554,7 @@ ExprRef Checker::checkSlice(const ast::Expr &e, Scope &scope) {
     if (stop < Unbounded)
       capacity = std::min(capacity, asLength(stop - start));
   }
-  auto v = make(Expr::SeqSlice, Type::sequence(std::max<int64_t>(0, capacity)), e.loc,
-                {base, lo, hi});
+  auto v = make(Expr::SeqSlice, Type::sequence(std::max<int64_t>(0, capacity)), e.loc, {base, lo, hi});
   v->loFromEnd = loEnd;
   v->hiFromEnd = hiEnd;
   v->pieces = base->pieces;

@@ -72,8 +72,7 @@ private:
       auto *size = std::get_if<int64_t>(&*value);
       // 2^31: columns and lines are 32-bit in a kernel.
       if (!size || *size <= 0 || *size >= INT64_C(1) << 31) {
-        diags.report(Diag::WeightSize, dim->loc, weight.name,
-                     size ? std::to_string(*size) : "no integer");
+        diags.report(Diag::WeightSize, dim->loc, weight.name, size ? std::to_string(*size) : "no integer");
         return false;
       }
       weight.shape.push_back(*size);
@@ -93,8 +92,7 @@ private:
         return;
       auto *holds = std::get_if<bool>(&*condition);
       if (!holds) {
-        diags.report(Diag::ConstantType, alias.args[1]->loc, "the condition of `or`", "a bool",
-                     describe(*condition));
+        diags.report(Diag::ConstantType, alias.args[1]->loc, "the condition of `or`", "a bool", describe(*condition));
         return;
       }
       target = *holds ? alias.args[0].get() : alias.args[2].get();
@@ -107,8 +105,8 @@ private:
       if (target->kind != ast::Expr::Path || other.name != target->text)
         continue;
       if (other.shape != weight.shape || other.perLayer != weight.perLayer) {
-        diags.report(Diag::AliasShape, target->loc, weight.name,
-                     fmt::format("{}", weight.shape), other.name, fmt::format("{}", other.shape));
+        diags.report(Diag::AliasShape, target->loc, weight.name, fmt::format("{}", weight.shape), other.name,
+                     fmt::format("{}", other.shape));
         return;
       }
       weight.alias = other.alias.empty() ? other.name : other.alias;
@@ -160,8 +158,8 @@ static bool checkBytes(const CheckedModel &model, Diagnostics &diags) {
   return true;
 }
 
-std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigFile &config,
-                                       Acceptance &acceptance, Diagnostics &diags) {
+std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigFile &config, Acceptance &acceptance,
+                                       Diagnostics &diags) {
   unsigned errorsBefore = diags.errors();
   CheckedModel model;
   model.file = config;

@@ -208,8 +208,7 @@ private:
 
 } // namespace
 
-std::optional<ConfigValue> evaluateConstant(const ast::Expr &expr, const ConfigNames &names,
-                                            Diagnostics &diags) {
+std::optional<ConfigValue> evaluateConstant(const ast::Expr &expr, const ConfigNames &names, Diagnostics &diags) {
   return Evaluator(names, diags).eval(expr);
 }
 

@@ -42,17 +42,16 @@ private:
 };
 
 /// Reads `config:` from config.json. Reports missing keys and wrong values.
-ConfigNames readConfig(const std::vector<ast::ConfigEntry> &entries, const ConfigFile &file,
-                       const ConfigUses &uses, ConfigPlaces &places, Diagnostics &diags);
+ConfigNames readConfig(const std::vector<ast::ConfigEntry> &entries, const ConfigFile &file, const ConfigUses &uses,
+                       ConfigPlaces &places, Diagnostics &diags);
 
 /// Reports what of config.json is not what `requires:` says, and each key that nothing
 /// of the model file understands, unless the user accepts it.
-void checkUnderstood(const ast::ModelFile &file, const ConfigFile &config, const ConfigUses &uses,
-                     ConfigPlaces &places, CheckedModel &model, Acceptance &acceptance, Diagnostics &diags);
+void checkUnderstood(const ast::ModelFile &file, const ConfigFile &config, const ConfigUses &uses, ConfigPlaces &places,
+                     CheckedModel &model, Acceptance &acceptance, Diagnostics &diags);
 
 /// Evaluates a constant expression; reports and returns nullopt on an error.
-std::optional<ConfigValue> evaluateConstant(const ast::Expr &expr, const ConfigNames &names,
-                                            Diagnostics &diags);
+std::optional<ConfigValue> evaluateConstant(const ast::Expr &expr, const ConfigNames &names, Diagnostics &diags);
 
 /// True when `expr` uses nothing but literals and `names`, so that it can be
 /// evaluated without an unknown name.

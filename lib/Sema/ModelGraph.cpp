@@ -102,8 +102,7 @@ void GraphChecker::checkRepeat(const ast::Stmt &s, llvm::ArrayRef<ast::Stmt> res
     NodeId initial = definitions[environment[name]].node;
     NodeId argument = Broken;
     if (initial != Broken) {
-      argument = add({.kind = Node::Carried, .shape = g.nodes[initial].shape, .hint = name,
-                      .loc = s.target.loc});
+      argument = add({.kind = Node::Carried, .shape = g.nodes[initial].shape, .hint = name, .loc = s.target.loc});
     }
     g.carried.push_back({initial, argument, Broken, Broken});
     define(name, argument, s.target.loc, /*used=*/true);
@@ -131,8 +130,7 @@ void GraphChecker::checkRepeat(const ast::Stmt &s, llvm::ArrayRef<ast::Stmt> res
       const Shape &before = g.nodes[carried.initial].shape, &end = g.nodes[carried.next].shape;
       if (!(before == end) || before.kind != Shape::Rows)
         diags.report(Diag::LoopShape, last.loc, name, before.str(), end.str());
-      carried.result = add(
-          {.kind = Node::LoopResult, .shape = before, .hint = name, .loc = s.target.loc});
+      carried.result = add({.kind = Node::LoopResult, .shape = before, .hint = name, .loc = s.target.loc});
     }
     define(name, carried.result, s.target.loc, /*used=*/liveIn.contains(name));
   }
@@ -177,8 +175,8 @@ void GraphChecker::checkEnd() {
 
 NodeId GraphChecker::add(Node node) {
   NodeId id = g.nodes.size();
-  bool inBlock = node.kind != Node::Number && node.kind != Node::Vector &&
-                 node.kind != Node::Carried && node.kind != Node::LoopResult;
+  bool inBlock = node.kind != Node::Number && node.kind != Node::Vector && node.kind != Node::Carried &&
+                 node.kind != Node::LoopResult;
   g.nodes.push_back(std::move(node));
   if (inBlock)
     block->push_back(id);

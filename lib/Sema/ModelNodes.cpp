@@ -104,14 +104,11 @@ MaybeNode GraphChecker::evalPath(const ast::Expr &e) {
     std::optional<WeightId> w = useWeight(e, 1, "an operator");
     if (!w)
       return std::nullopt;
-    return add({.kind = Node::Vector,
-                .weights = {*w},
-                .shape = {Shape::Vector, model.weights[*w].shape[0]},
-                .loc = e.loc});
+    return add(
+        {.kind = Node::Vector, .weights = {*w}, .shape = {Shape::Vector, model.weights[*w].shape[0]}, .loc = e.loc});
   }
   if (e.text == "tokens" || e.text == "position")
-    diags.report(Diag::MisplacedName, e.loc, e.text,
-                 e.text == "tokens" ? "`weight[tokens]`" : "`rope(x, position)`");
+    diags.report(Diag::MisplacedName, e.loc, e.text, e.text == "tokens" ? "`weight[tokens]`" : "`rope(x, position)`");
   else if (!insideNames.contains(e.text))
     reportUnknown(e);
   else if (unknownNames.insert(e.text).second)
@@ -155,8 +152,7 @@ MaybeNode GraphChecker::evalCall(const ast::Expr &e) {
     names.push_back(info.name);
     if (e.text != info.name)
       continue;
-    bool scaled = e.text == "attention" && e.named.size() == 1 &&
-                  e.named[0].first.text == "scale";
+    bool scaled = e.text == "attention" && e.named.size() == 1 && e.named[0].first.text == "scale";
     if (e.text == "attention" && !e.named.empty() && !scaled) {
       const auto &[name, value] = e.named[0].first.text == "scale" ? e.named[1] : e.named[0];
       diags.report(Diag::UnknownArgument, name.loc, e.text, name.text);
@@ -164,8 +160,7 @@ MaybeNode GraphChecker::evalCall(const ast::Expr &e) {
       return std::nullopt;
     }
     if (e.args.size() < info.min || e.args.size() > info.max || (!e.named.empty() && !scaled)) {
-      diags.report(Diag::GraphArguments, e.loc, e.text, info.arguments,
-                   e.args.size() + e.named.size());
+      diags.report(Diag::GraphArguments, e.loc, e.text, info.arguments, e.args.size() + e.named.size());
       return std::nullopt;
     }
     if (e.text == "matmul")
@@ -185,8 +180,7 @@ MaybeNode GraphChecker::evalCall(const ast::Expr &e) {
 
 MaybeNode GraphChecker::evalElementwise(const ast::Expr &e, const ElementwiseInfo &info) {
   if (e.args.size() != info.arity || !e.named.empty()) {
-    diags.report(Diag::GraphArguments, e.loc, e.text, info.arity == 1 ? "x" : "x, y",
-                 e.args.size() + e.named.size());
+    diags.report(Diag::GraphArguments, e.loc, e.text, info.arity == 1 ? "x" : "x, y", e.args.size() + e.named.size());
     return std::nullopt;
   }
   std::vector<NodeId> inputs;
@@ -209,29 +203,22 @@ MaybeNode GraphChecker::evalElementwise(const ast::Expr &e, const ElementwiseInf
     if (g.nodes[input].shape.kind == Shape::Vector && shape.kind == Shape::Rows)
       matches &= shape.columns % g.nodes[input].shape.columns == 0;
   if (!matches) {
-    diags.report(Diag::ElementwiseShape, e.loc, e.text, g.nodes[inputs[0]].shape.str(),
-                 g.nodes[inputs[1]].shape.str());
+    diags.report(Diag::ElementwiseShape, e.loc, e.text, g.nodes[inputs[0]].shape.str(), g.nodes[inputs[1]].shape.str());
     return std::nullopt;
   }
   if (shape.kind != Shape::Rows) {
     const Shape &found = g.nodes[inputs[0]].shape;
     diags.report(Diag::NeedsRows, e.loc, e.text,
-                 found.kind == Shape::Vector || inputs.size() == 1
-                     ? found.str()
-                     : g.nodes[inputs[1]].shape.str());
+                 found.kind == Shape::Vector || inputs.size() == 1 ? found.str() : g.nodes[inputs[1]].shape.str());
     return std::nullopt;
   }
-  return add({.kind = Node::Elementwise,
-              .function = info.id,
-              .inputs = std::move(inputs),
-              .shape = shape,
-              .loc = e.loc});
+  return add(
+      {.kind = Node::Elementwise, .function = info.id, .inputs = std::move(inputs), .shape = shape, .loc = e.loc});
 }
 
 MaybeNode GraphChecker::evalMatmul(const ast::Expr &e, const ast::Expr *bias) {
   if (e.args.size() != 2 || !e.named.empty()) {
-    diags.report(Diag::GraphArguments, e.loc, e.text, "x, weight",
-                 e.args.size() + e.named.size());
+    diags.report(Diag::GraphArguments, e.loc, e.text, "x, weight", e.args.size() + e.named.size());
     return std::nullopt;
   }
   MaybeNode x = evalRows(*e.args[0], "matmul");
@@ -246,11 +233,8 @@ MaybeNode GraphChecker::evalMatmul(const ast::Expr &e, const ast::Expr *bias) {
     diags.note(weight.loc, "the weight is declared here");
     return std::nullopt;
   }
-  Node node{.kind = Node::MatMul,
-            .inputs = {*x},
-            .weights = {*w},
-            .shape = {Shape::Rows, weight.shape[0]},
-            .loc = e.loc};
+  Node node{
+      .kind = Node::MatMul, .inputs = {*x}, .weights = {*w}, .shape = {Shape::Rows, weight.shape[0]}, .loc = e.loc};
   if (bias) {
     std::optional<WeightId> b = useWeight(*bias, 1, "+");
     if (!b)
@@ -278,8 +262,8 @@ MaybeNode GraphChecker::evalNorm(const ast::Expr &e, Node::Kind kind) {
   for (WeightId w : weights) {
     const CheckedWeight &weight = model.weights[w];
     // The first weight's length is the length of a block; its bias has the same.
-    bool fits = w == weights[0] ? shape.columns % weight.shape[0] == 0
-                                : weight.shape == model.weights[weights[0]].shape;
+    bool fits =
+        w == weights[0] ? shape.columns % weight.shape[0] == 0 : weight.shape == model.weights[weights[0]].shape;
     if (fits)
       continue;
     diags.report(Diag::NormShape, e.loc, shape.columns, e.text, weight.shape[0], weight.name);
@@ -346,11 +330,7 @@ MaybeNode GraphChecker::evalAttention(const ast::Expr &e) {
   }
   if (e.named.empty())
     scale = 1.0 / std::sqrt(static_cast<double>(model.headDim));
-  return add({.kind = Node::Attention,
-              .inputs = {*q, *k, *v},
-              .value = scale,
-              .shape = qs,
-              .loc = e.loc});
+  return add({.kind = Node::Attention, .inputs = {*q, *k, *v}, .value = scale, .shape = qs, .loc = e.loc});
 }
 
 //===--- arguments --------------------------------------------------------===//
@@ -383,8 +363,7 @@ std::optional<WeightId> GraphChecker::useWeight(const ast::Expr &e, size_t rank,
   if (e.kind == ast::Expr::Path)
     w = findWeight(e.text);
   if (!w) {
-    bool known = e.kind != ast::Expr::Path || environment.count(e.text) ||
-                 model.config.count(e.text);
+    bool known = e.kind != ast::Expr::Path || environment.count(e.text) || model.config.count(e.text);
     if (known)
       diags.report(Diag::NotAWeight, e.loc, user);
     else
@@ -406,9 +385,7 @@ std::optional<WeightId> GraphChecker::useWeight(const ast::Expr &e, size_t rank,
   return w;
 }
 
-bool GraphChecker::isMatmul(const ast::Expr &e) const {
-  return e.kind == ast::Expr::Call && e.text == "matmul";
-}
+bool GraphChecker::isMatmul(const ast::Expr &e) const { return e.kind == ast::Expr::Call && e.text == "matmul"; }
 
 bool GraphChecker::isVectorWeight(const ast::Expr &e) const {
   if (e.kind != ast::Expr::Path || environment.count(e.text))

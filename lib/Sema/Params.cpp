@@ -15,34 +15,67 @@ static std::optional<Constant> fold(BinaryOp op, const Constant &a, const Consta
   if (a.elem == Elem::F32) {
     float x = a.floatValue, y = b.floatValue;
     switch (op) {
-    case BinaryOp::Add: r.floatValue = x + y; return r;
-    case BinaryOp::Sub: r.floatValue = x - y; return r;
-    case BinaryOp::Mul: r.floatValue = x * y; return r;
-    case BinaryOp::Div: r.floatValue = x / y; return r;
-    case BinaryOp::Eq: return boolean(x == y);
-    case BinaryOp::Ne: return boolean(x != y);
-    case BinaryOp::Lt: return boolean(x < y);
-    case BinaryOp::Le: return boolean(x <= y);
-    case BinaryOp::Gt: return boolean(x > y);
-    case BinaryOp::Ge: return boolean(x >= y);
-    default: return std::nullopt;
+    case BinaryOp::Add:
+      r.floatValue = x + y;
+      return r;
+    case BinaryOp::Sub:
+      r.floatValue = x - y;
+      return r;
+    case BinaryOp::Mul:
+      r.floatValue = x * y;
+      return r;
+    case BinaryOp::Div:
+      r.floatValue = x / y;
+      return r;
+    case BinaryOp::Eq:
+      return boolean(x == y);
+    case BinaryOp::Ne:
+      return boolean(x != y);
+    case BinaryOp::Lt:
+      return boolean(x < y);
+    case BinaryOp::Le:
+      return boolean(x <= y);
+    case BinaryOp::Gt:
+      return boolean(x > y);
+    case BinaryOp::Ge:
+      return boolean(x >= y);
+    default:
+      return std::nullopt;
     }
   }
   int64_t x = a.intValue, y = b.intValue;
   switch (op) {
-  case BinaryOp::Add: r.intValue = x + y; return r;
-  case BinaryOp::Sub: r.intValue = x - y; return r;
-  case BinaryOp::Mul: r.intValue = x * y; return r;
-  case BinaryOp::Div: r.intValue = y ? x / y : 0; return r;
-  case BinaryOp::Mod: r.intValue = y ? x % y : 0; return r;
-  case BinaryOp::Eq: return boolean(x == y);
-  case BinaryOp::Ne: return boolean(x != y);
-  case BinaryOp::Lt: return boolean(x < y);
-  case BinaryOp::Le: return boolean(x <= y);
-  case BinaryOp::Gt: return boolean(x > y);
-  case BinaryOp::Ge: return boolean(x >= y);
-  case BinaryOp::And: return boolean(x && y);
-  case BinaryOp::Or: return boolean(x || y);
+  case BinaryOp::Add:
+    r.intValue = x + y;
+    return r;
+  case BinaryOp::Sub:
+    r.intValue = x - y;
+    return r;
+  case BinaryOp::Mul:
+    r.intValue = x * y;
+    return r;
+  case BinaryOp::Div:
+    r.intValue = y ? x / y : 0;
+    return r;
+  case BinaryOp::Mod:
+    r.intValue = y ? x % y : 0;
+    return r;
+  case BinaryOp::Eq:
+    return boolean(x == y);
+  case BinaryOp::Ne:
+    return boolean(x != y);
+  case BinaryOp::Lt:
+    return boolean(x < y);
+  case BinaryOp::Le:
+    return boolean(x <= y);
+  case BinaryOp::Gt:
+    return boolean(x > y);
+  case BinaryOp::Ge:
+    return boolean(x >= y);
+  case BinaryOp::And:
+    return boolean(x && y);
+  case BinaryOp::Or:
+    return boolean(x || y);
   }
   return std::nullopt;
 }
@@ -64,17 +97,15 @@ static std::optional<Constant> step(const Expr &e, const std::vector<Constant> &
     Constant best = args[0];
     for (const Constant &c : args) {
       bool less = c.elem == Elem::F32 ? c.floatValue < best.floatValue : c.intValue < best.intValue;
-      bool greater =
-          c.elem == Elem::F32 ? c.floatValue > best.floatValue : c.intValue > best.intValue;
+      bool greater = c.elem == Elem::F32 ? c.floatValue > best.floatValue : c.intValue > best.intValue;
       if (e.function == Function::Min ? less : greater)
         best = c;
     }
     return best;
   }
   case Expr::Ratio: {
-    float quotient = args[1].intValue
-                         ? static_cast<float>(args[0].intValue) / static_cast<float>(args[1].intValue)
-                         : 0.0f;
+    float quotient =
+        args[1].intValue ? static_cast<float>(args[0].intValue) / static_cast<float>(args[1].intValue) : 0.0f;
     return Constant{Elem::F32, 0, quotient};
   }
   default:
@@ -94,15 +125,15 @@ std::optional<Constant> evaluate(const Expr &e, Overflow *overflow) {
       args.push_back(*v);
     }
   auto result = step(e, args);
-  const bool fits = !result || (result->elem == Elem::F32 ? std::isfinite(result->floatValue)
-                                                          : fitsInt32(result->intValue));
+  const bool fits =
+      !result || (result->elem == Elem::F32 ? std::isfinite(result->floatValue) : fitsInt32(result->intValue));
   if (fits)
     return result;
   if (overflow)
     *overflow = {e.loc, result->elem,
-                 std::isnan(result->floatValue)  ? "nan"
-                 : result->elem == Elem::F32     ? fmt::format("{}", static_cast<float>(result->floatValue))
-                                           : std::to_string(result->intValue)};
+                 std::isnan(result->floatValue) ? "nan"
+                 : result->elem == Elem::F32    ? fmt::format("{}", static_cast<float>(result->floatValue))
+                                                : std::to_string(result->intValue)};
   return std::nullopt;
 }
 
@@ -230,11 +261,9 @@ void Checker::checkReserved() {
     if (!p)
       return;
     if (p->value.elem != Elem::I32)
-      diags.report(Diag::TypeMismatch, p->loc, fmt::format("param `{}`", name), "i32",
-                   elemName(p->value.elem));
+      diags.report(Diag::TypeMismatch, p->loc, fmt::format("param `{}`", name), "i32", elemName(p->value.elem));
     else if (p->value.intValue < least || p->value.intValue > most)
-      diags.report(Diag::ParamRange, p->loc, name, p->value.intValue,
-                   fmt::format("from {} to {}", least, most));
+      diags.report(Diag::ParamRange, p->loc, name, p->value.intValue, fmt::format("from {} to {}", least, most));
   };
 #define RESERVED_PARAM(Id, Name, Default, Least, Most, Text) within(Name, Least, Most);
 #include "megalith/Sema/Builtins.def"

@@ -32,9 +32,9 @@ std::optional<CheckedPipeline> Checker::run() {
 
 } // namespace sema
 
-std::optional<CheckedPipeline>
-checkPipeline(const ast::PipelineFile &pipeline, const std::vector<ModelFacts> &facts,
-              const std::vector<std::pair<std::string, std::string>> &sets, Diagnostics &diags) {
+std::optional<CheckedPipeline> checkPipeline(const ast::PipelineFile &pipeline, const std::vector<ModelFacts> &facts,
+                                             const std::vector<std::pair<std::string, std::string>> &sets,
+                                             Diagnostics &diags) {
   return sema::Checker(pipeline, facts, sets, diags).run();
 }
 

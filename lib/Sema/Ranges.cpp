@@ -6,11 +6,16 @@ namespace megalith::sema {
 
 std::string elemName(Elem e) {
   switch (e) {
-  case Elem::I32: return "i32";
-  case Elem::F32: return "f32";
-  case Elem::Bool: return "bool";
-  case Elem::Token: return "token";
-  case Elem::Logits: return "logits";
+  case Elem::I32:
+    return "i32";
+  case Elem::F32:
+    return "f32";
+  case Elem::Bool:
+    return "bool";
+  case Elem::Token:
+    return "token";
+  case Elem::Logits:
+    return "logits";
   }
   return "";
 }
@@ -20,20 +25,15 @@ std::string Type::str() const {
     return elemName(elem);
   if (elem == Elem::Logits)
     return "logits";
-  return capacity >= Unbounded ? fmt::format("{}[]", elemName(elem))
-                               : fmt::format("{}[{}]", elemName(elem), capacity);
+  return capacity >= Unbounded ? fmt::format("{}[]", elemName(elem)) : fmt::format("{}[{}]", elemName(elem), capacity);
 }
 
-std::string plural(size_t n, const char *noun) {
-  return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
-}
+std::string plural(size_t n, const char *noun) { return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s"); }
 
 Range hull(Range a, Range b) { return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)}; }
 
 /// i32 wraps: what may leave it can be anything.
-static Range wrapped(int64_t lo, int64_t hi) {
-  return lo < INT32_MIN || hi > INT32_MAX ? Range() : Range{lo, hi};
-}
+static Range wrapped(int64_t lo, int64_t hi) { return lo < INT32_MIN || hi > INT32_MAX ? Range() : Range{lo, hi}; }
 
 Range arithmetic(BinaryOp op, Range a, Range b) {
   switch (op) {
@@ -64,8 +64,6 @@ Range arithmetic(BinaryOp op, Range a, Range b) {
   }
 }
 
-int64_t asLength(int64_t most) {
-  return most > mostCapacity ? Unbounded : std::max<int64_t>(0, most);
-}
+int64_t asLength(int64_t most) { return most > mostCapacity ? Unbounded : std::max<int64_t>(0, most); }
 
 } // namespace megalith::sema

@@ -229,7 +229,9 @@ private:
     if (value.is_string())
       return ConfigValue(value.get<std::string>());
     diags.report(Diag::ConfigValueKind, entry.key.loc, entry.key.text, file.path(),
-                 value.is_null() ? "null" : value.is_array() ? "a list" : "an object");
+                 value.is_null()    ? "null"
+                 : value.is_array() ? "a list"
+                                    : "an object");
     return std::nullopt;
   }
 
@@ -243,8 +245,8 @@ private:
 
 } // namespace
 
-ConfigNames readConfig(const std::vector<ast::ConfigEntry> &entries, const ConfigFile &file,
-                       const ConfigUses &uses, ConfigPlaces &places, Diagnostics &diags) {
+ConfigNames readConfig(const std::vector<ast::ConfigEntry> &entries, const ConfigFile &file, const ConfigUses &uses,
+                       ConfigPlaces &places, Diagnostics &diags) {
   return ConfigReader(file, uses, places, diags).run(entries);
 }
 

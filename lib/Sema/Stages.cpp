@@ -1,8 +1,8 @@
 //===- Stages.cpp - statements, inferred fields, goto ---------------------===//
 #include "Checker.h"
+#include "megalith/Syntax/Parse.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
-#include "megalith/Syntax/Parse.h"
 
 namespace megalith::sema {
 
@@ -16,8 +16,7 @@ struct UseWalk {
   const std::function<bool(const std::string &)> &isModel;
 
   void expr(const ast::Expr &e, std::set<std::string> known) {
-    if (e.kind == ast::Expr::Path && e.text.find('.') == std::string::npos &&
-        !known.count(e.text))
+    if (e.kind == ast::Expr::Path && e.text.find('.') == std::string::npos && !known.count(e.text))
       reads.emplace(e.text, e.loc);
     bool model = e.kind == ast::Expr::Call && isModel(e.text);
     if (model) {
@@ -67,9 +66,7 @@ struct UseWalk {
 } // namespace
 
 void Checker::inferFields() {
-  std::function<bool(const std::string &)> model = [&](const std::string &n) {
-    return isModel(n);
-  };
+  std::function<bool(const std::string &)> model = [&](const std::string &n) { return isModel(n); };
   for (const ast::StageDecl &stage : in.stages) {
     Uses &u = uses[&stage];
     UseWalk walk{u.freeReads, u.assigned, u.appends, u.commits, model, {}};
@@ -145,16 +142,14 @@ void Checker::reportUnused(const Locals &locals, const CheckedPolicy *policy) {
     names.push_back(f.name);
   for (const Locals::Entry &local : locals.all)
     if (!local.used && !local.wrong) {
-      diags.report(Diag::UnusedLocal, local.name.loc, local.name.text,
-                   policy ? "state of the policy" : "field");
+      diags.report(Diag::UnusedLocal, local.name.loc, local.name.text, policy ? "state of the policy" : "field");
       diags.suggest(local.name.text, names);
       if (local.appends)
         diags.note("if the number of appended tokens is not needed, write `- append(...)`");
     }
 }
 
-void Checker::checkBlock(const std::vector<ast::Stmt> &body, std::vector<Stmt> &into,
-                         Scope &scope) {
+void Checker::checkBlock(const std::vector<ast::Stmt> &body, std::vector<Stmt> &into, Scope &scope) {
   for (const ast::Stmt &s : body)
     checkStatement(s, into, scope);
 }
@@ -204,8 +199,7 @@ void Checker::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, Sco
   case ast::Stmt::Count: {
     if (!inStage("`count`") || !oneValue(stmt))
       return;
-    ExprRef v = expect(*stmt.values[0], Elem::I32,
-                       fmt::format("what `{}` counts", stmt.target.text), scope);
+    ExprRef v = expect(*stmt.values[0], Elem::I32, fmt::format("what `{}` counts", stmt.target.text), scope);
     if (!v)
       return;
     auto same = [&](const auto &m) { return m.first == stmt.target.text; };
@@ -222,8 +216,7 @@ void Checker::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, Sco
     if (!v)
       return;
     if (v->type.seq) {
-      diags.report(Diag::TypeMismatch, v->loc, "what is traced", "a number, bool or token",
-                   v->type.str());
+      diags.report(Diag::TypeMismatch, v->loc, "what is traced", "a number, bool or token", v->type.str());
       return;
     }
     const ast::Expr &e = *stmt.values[0];
@@ -291,19 +284,18 @@ void Checker::checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope
       into.push_back(std::move(s));
     return;
   }
-  if (const CheckedPolicy *p = policy(parts[0].str());
-      p && parts.size() == 2 && parts[1] == "observe") {
+  if (const CheckedPolicy *p = policy(parts[0].str()); p && parts.size() == 2 && parts[1] == "observe") {
     if (stmt.values.size() != p->observeArgs.size()) {
-      diags.report(Diag::ArgumentCount, stmt.target.loc, text,
-                   plural(p->observeArgs.size(), "value"), stmt.values.size());
+      diags.report(Diag::ArgumentCount, stmt.target.loc, text, plural(p->observeArgs.size(), "value"),
+                   stmt.values.size());
       return;
     }
     s.kind = Stmt::Observe;
     s.name = p->name;
     bool failed = false;
     for (size_t i = 0; i < stmt.values.size(); ++i) {
-      s.values.push_back(expect(*stmt.values[i], Elem::I32,
-                                fmt::format("`{}` of `{}`", p->observeArgs[i], text), scope));
+      s.values.push_back(
+          expect(*stmt.values[i], Elem::I32, fmt::format("`{}` of `{}`", p->observeArgs[i], text), scope));
       failed |= !s.values.back();
     }
     if (!failed)
@@ -321,19 +313,16 @@ void Checker::checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope
   reportUnknown(Diag::UnknownName, stmt.target.loc, text, commands);
 }
 
-void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v,
-                          std::vector<Stmt> &into) {
+void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into) {
   SourceLoc loc = stmt.values[0]->loc;
   v = convert(v, f.type.elem);
   if (v->type.seq != f.type.seq || v->type.elem != f.type.elem) {
-    diags.report(Diag::TypeMismatch, loc, fmt::format("the value of `{}`", f.name), f.type.str(),
-                 v->type.str());
+    diags.report(Diag::TypeMismatch, loc, fmt::format("the value of `{}`", f.name), f.type.str(), v->type.str());
     return;
   }
   if (f.type.seq && v->type.capacity > f.type.capacity) {
     diags.report(Diag::DraftWindow, loc, f.name, plural(f.type.capacity, "token"),
-                 v->type.capacity >= Unbounded ? "any number of them"
-                                               : std::to_string(v->type.capacity));
+                 v->type.capacity >= Unbounded ? "any number of them" : std::to_string(v->type.capacity));
     diags.note(f.loc, f.inferred ? "its size was taken from an assignment in another stage; "
                                    "declare it below `request:`"
                                  : "declared here");
@@ -356,8 +345,7 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
     for (const CheckedField &f : scope.policy->state) {
       if (f.name != name)
         continue;
-      ExprRef v = expect(*stmt.values[0], f.type.elem, fmt::format("the value of `{}`", name),
-                         scope);
+      ExprRef v = expect(*stmt.values[0], f.type.elem, fmt::format("the value of `{}`", name), scope);
       if (!v)
         return;
       Stmt s;
@@ -440,8 +428,7 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
     return;
   }
 
-  if (auto outer = scope.locals.find(name);
-      outer != scope.locals.end() && outer->second.depth < scope.depth) {
+  if (auto outer = scope.locals.find(name); outer != scope.locals.end() && outer->second.depth < scope.depth) {
     diags.report(Diag::LocalInIf, loc, name);
     return;
   }

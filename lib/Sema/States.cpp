@@ -26,9 +26,7 @@ void Checker::checkStates() {
     for (const ast::Name &n : decl.next)
       if (!llvm::is_contained(s.next, n.text))
         s.next.push_back(n.text);
-    auto wrong = [&](const char *why) {
-      diags.report(Diag::BadStateFlags, decl.name.loc, s.name, why);
-    };
+    auto wrong = [&](const char *why) { diags.report(Diag::BadStateFlags, decl.name.loc, s.name, why); };
     if (s.initial && initial)
       diags.report(Diag::SecondInitialState, decl.name.loc, s.name, initial->name.text);
     if (s.initial && !initial)
@@ -63,8 +61,7 @@ void Checker::checkStates() {
   if (!fault) {
     reportUnknownState(*in.fault, [](const CheckedState &s) { return s.terminal; });
   } else if (!fault->terminal) {
-    diags.report(Diag::BadStateFlags, fault->loc, out.fault,
-                 "is the fault state and needs `terminal: true`");
+    diags.report(Diag::BadStateFlags, fault->loc, out.fault, "is the fault state and needs `terminal: true`");
   }
 }
 

@@ -98,9 +98,10 @@ public:
     for (const std::string &path : unknown)
       report(path);
     if (!unknown.empty())
-      diags.note(file.configLoc, "this is what the graph reads; put a key that cannot change logits into `harmless:`, one "
-                                 "for some of whose values the graph is right into `requires:`, or take it on your word "
-                                 "with `--accept KEY`");
+      diags.note(file.configLoc,
+                 "this is what the graph reads; put a key that cannot change logits into `harmless:`, one "
+                 "for some of whose values the graph is right into `requires:`, or take it on your word "
+                 "with `--accept KEY`");
   }
 
 private:
@@ -132,7 +133,8 @@ private:
                  value && !value->is_null() ? "is" : "is not given and stands for", found, file.name.text,
                  (r.each ? "lists of " : "") + list(r.values));
     diags.note(r.key.loc, "required here; take a model file whose graph does what the checkpoint wants, or give "
-                          "`--accept " + r.key.text + "` if you know that it changes nothing");
+                          "`--accept " +
+                              r.key.text + "` if you know that it changes nothing");
   }
 
   /// All that the model file names.
@@ -190,7 +192,8 @@ private:
 
   void report(const std::string &path) {
     const SourceLoc loc = places.of(config.source(), path);
-    diags.report(Diag::ConfigUnknown, loc, loc ? "" : config.path() + ": ", diags.sources().name(file.file).str(), path);
+    diags.report(Diag::ConfigUnknown, loc, loc ? "" : config.path() + ": ", diags.sources().name(file.file).str(),
+                 path);
     if (auto found = unused.find(path); found != unused.end())
       diags.note(found->second->key.loc, "it is named here, but nothing uses `" + found->second->name.text + "`");
     else
@@ -212,8 +215,8 @@ private:
 
 } // namespace
 
-void checkUnderstood(const ast::ModelFile &file, const ConfigFile &config, const ConfigUses &uses,
-                     ConfigPlaces &places, CheckedModel &model, Acceptance &acceptance, Diagnostics &diags) {
+void checkUnderstood(const ast::ModelFile &file, const ConfigFile &config, const ConfigUses &uses, ConfigPlaces &places,
+                     CheckedModel &model, Acceptance &acceptance, Diagnostics &diags) {
   KeyChecker(file, config, uses, places, model, acceptance, diags).run();
 }
 
@@ -241,8 +244,9 @@ public:
         checkAlias(weight);
     checkRest();
     if (reported)
-      diags.note(model.weightsLoc, "this is what the graph reads; put a tensor that cannot change logits into `tensors:` of "
-                                   "`harmless:`, with `{i}` for numbers, or take it on your word with `--accept NAME`");
+      diags.note(model.weightsLoc,
+                 "this is what the graph reads; put a tensor that cannot change logits into `tensors:` of "
+                 "`harmless:`, with `{i}` for numbers, or take it on your word with `--accept NAME`");
   }
 
 private:
@@ -307,8 +311,7 @@ private:
     for (const auto &[pattern, list] : patterns) {
       if (meant.count(pattern))
         continue;
-      const std::string more =
-          list.size() == 1 ? "" : fmt::format(" and {} more like `{}`", list.size() - 1, pattern);
+      const std::string more = list.size() == 1 ? "" : fmt::format(" and {} more like `{}`", list.size() - 1, pattern);
       const auto unused = llvm::find_if(
           model.weights, [&](const CheckedWeight &w) { return !w.used && matchesPattern(w.from, list.front()); });
       const bool declared = unused != model.weights.end();

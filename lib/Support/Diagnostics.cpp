@@ -99,9 +99,7 @@ std::string Diagnostics::cut(llvm::StringRef text) {
 }
 
 /// Edited IR may name a place that its file does not have: that is none.
-static SourceLoc placeOf(const SourceFiles &files, SourceLoc loc) {
-  return loc && files.has(loc) ? loc : SourceLoc();
-}
+static SourceLoc placeOf(const SourceFiles &files, SourceLoc loc) { return loc && files.has(loc) ? loc : SourceLoc(); }
 
 void Diagnostics::add(Diag id, SourceLoc loc, std::string text) {
   entries.push_back({id, false, placeOf(files, loc), std::move(text)});
@@ -179,8 +177,7 @@ std::string Diagnostics::render(const Entry &e) const {
   if (e.isNote)
     out += fmt::format("note: {}\n", message);
   else
-    out += fmt::format("{}: {} [{}]\n", info.severity == Severity::Error ? "error" : "warning",
-                       message, info.kebab);
+    out += fmt::format("{}: {} [{}]\n", info.severity == Severity::Error ? "error" : "warning", message, info.kebab);
   if (e.loc)
     out += showLine(e.loc.line, files.line(e.loc.file, e.loc.line), e.loc.column ? e.loc.column - 1 : 0,
                     std::max<size_t>(1, e.loc.length));
@@ -197,8 +194,15 @@ Messages Diagnostics::messages() const {
       out.list.push_back(*e.adopted);
     } else if (!e.isNote) {
       const DiagInfo &info = diagInfo(e.id);
-      out.list.push_back({info.severity == Severity::Warning, info.kebab, e.text, file, e.loc.line, e.loc.column,
-                          e.loc ? e.loc.length : 0, {}, render(e)});
+      out.list.push_back({info.severity == Severity::Warning,
+                          info.kebab,
+                          e.text,
+                          file,
+                          e.loc.line,
+                          e.loc.column,
+                          e.loc ? e.loc.length : 0,
+                          {},
+                          render(e)});
     } else {
       Error &owner = out.list.back();
       owner.notes.push_back({e.text, file, e.loc.line, e.loc.column});

@@ -59,7 +59,8 @@ static void atExit() {
 
 int runTool(llvm::function_ref<int()> body) {
   os::endCleanly();
-  memoryLine() = lineOf(Diag::OutOfMemory, "there is not enough memory; ask for less, or raise the limit (`ulimit -v`)");
+  memoryLine() =
+      lineOf(Diag::OutOfMemory, "there is not enough memory; ask for less, or raise the limit (`ulimit -v`)");
   // Before atExit() is registered, so that they are there when it runs.
   llvm::outs();
   llvm::errs();

@@ -12,13 +12,10 @@ static bool isKeyword(llvm::StringRef word) {
   return llvm::is_contained({"if", "else", "or", "and", "not", "in"}, word);
 }
 
-bool isReservedWord(llvm::StringRef word) {
-  return isKeyword(word) || word == "true" || word == "false";
-}
+bool isReservedWord(llvm::StringRef word) { return isKeyword(word) || word == "true" || word == "false"; }
 
 bool isIdentifier(llvm::StringRef text) {
-  return !text.empty() && isNameStart(text[0]) &&
-         llvm::all_of(text, isNameChar);
+  return !text.empty() && isNameStart(text[0]) && llvm::all_of(text, isNameChar);
 }
 
 namespace {
@@ -115,8 +112,7 @@ private:
   Token lexString() {
     size_t close = text.find('\'', pos + 1);
     if (close == llvm::StringRef::npos)
-      return take(Token::Bad, text.size() - pos,
-                  "the closing quote is missing");
+      return take(Token::Bad, text.size() - pos, "the closing quote is missing");
     Token token = take(Token::String, close + 1 - pos);
     token.text = token.text.drop_front().drop_back();
     return token;
@@ -138,8 +134,7 @@ private:
     if (llvm::StringRef("()[],:+-*/%<>=").contains(rest[0]))
       return take(Token::Punct, 1);
     size_t size = llvm::getNumBytesForUTF8(uint8_t(rest[0]));
-    return take(Token::Bad, std::min(size, rest.size()),
-                "expressions have no such character");
+    return take(Token::Bad, std::min(size, rest.size()), "expressions have no such character");
   }
 };
 } // namespace

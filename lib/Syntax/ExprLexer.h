@@ -22,9 +22,7 @@ struct Token {
   size_t begin = 0, end = 0;
   const char *hint = nullptr;
 
-  bool is(llvm::StringRef punct) const {
-    return kind == Punct && text == punct;
-  }
+  bool is(llvm::StringRef punct) const { return kind == Punct && text == punct; }
 };
 
 /// Splits `text`, which must outlive the tokens. The last token is an End.

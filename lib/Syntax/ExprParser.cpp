@@ -33,10 +33,7 @@ bool ExprParser::expectEnd(const char *expected) {
 /// A word of the file in backticks, cut when it is long.
 static std::string quoted(llvm::StringRef text) {
   constexpr size_t most = 40;
-  return "`" +
-         (text.size() > most ? text.take_front(most).str() + "..."
-                             : text.str()) +
-         "`";
+  return "`" + (text.size() > most ? text.take_front(most).str() + "..." : text.str()) + "`";
 }
 
 void ExprParser::fail(const std::string &expected) {
@@ -44,8 +41,7 @@ void ExprParser::fail(const std::string &expected) {
     return;
   failed = true;
   const Token &token = peek();
-  llvm::StringRef text =
-      llvm::StringRef(scalar.text).slice(token.begin, token.end);
+  llvm::StringRef text = llvm::StringRef(scalar.text).slice(token.begin, token.end);
   std::string found = quoted(text);
   if (token.kind == Token::End)
     found = scalar.text.empty() ? "nothing" : "the end of the expression";
@@ -55,24 +51,20 @@ void ExprParser::fail(const std::string &expected) {
   else if (!llvm::StringRef(expected).starts_with("an operator"))
     return;
   else if (token.is("="))
-    diags.note(
-        "write `==` to compare; `name=value` is for the arguments of a call");
+    diags.note("write `==` to compare; `name=value` is for the arguments of a call");
   else if (token.is(":"))
-    diags.note(
-        "named arguments are written `name=value`; a slice is `a[low:high]`");
+    diags.note("named arguments are written `name=value`; a slice is `a[low:high]`");
 }
 
 void ExprParser::failTooDeep() {
   if (failed)
     return;
   failed = true;
-  diags.report(Diag::NestingTooDeep, loc(peek()), "an expression",
-               maxExprDepth);
+  diags.report(Diag::NestingTooDeep, loc(peek()), "an expression", maxExprDepth);
   diags.note("name its parts in statements of their own");
 }
 
-ExprParser::Tree ExprParser::make(Expr::Kind kind, const Token &token,
-                                  std::string text) {
+ExprParser::Tree ExprParser::make(Expr::Kind kind, const Token &token, std::string text) {
   auto expr = std::make_unique<Expr>();
   expr->kind = kind;
   expr->text = std::move(text);
@@ -111,8 +103,7 @@ std::vector<ExprPtr> ExprParser::parseValues() {
 
 bool ExprParser::parseName(Name &name, const char *expected) {
   const Token &token = peek();
-  if (failed || token.kind != Token::Path || token.text.contains('.') ||
-      isReservedWord(token.text)) {
+  if (failed || token.kind != Token::Path || token.text.contains('.') || isReservedWord(token.text)) {
     fail(expected);
     return false;
   }
@@ -133,23 +124,20 @@ bool ExprParser::parseFieldType(FieldDecl &field) {
   }
   if (accept("="))
     field.init = parseConditional().expr;
-  return expectEnd(field.init ? "an operator or the end of the initial value"
-                   : field.dims.empty()
-                       ? "`[`, `=` or the end of the declaration"
-                       : "`=` or the end of the declaration");
+  return expectEnd(field.init           ? "an operator or the end of the initial value"
+                   : field.dims.empty() ? "`[`, `=` or the end of the declaration"
+                                        : "`=` or the end of the declaration");
 }
 
 bool ExprParser::parseCount(Name &metric, ExprPtr &value) {
-  if (!parseName(metric, "the name of a metric") ||
-      !expect("+=", "`+=` and the amount to count"))
+  if (!parseName(metric, "the name of a metric") || !expect("+=", "`+=` and the amount to count"))
     return false;
   value = parseConditional().expr;
   return expectEnd("an operator or the end of the expression");
 }
 
 bool ExprParser::parseSignature(Name &callee, std::vector<Name> &args) {
-  if (!parseName(callee, "a name") ||
-      !expect("(", "`(` and the names of the observed values"))
+  if (!parseName(callee, "a name") || !expect("(", "`(` and the names of the observed values"))
     return false;
   do
     if (!parseName(args.emplace_back(), "the name of an observed value"))
@@ -191,13 +179,7 @@ ExprParser::Tree ExprParser::parseConditional() {
 /// Level 0: or, 1: and, 2: not, 3: comparison, 4: range, 5: sum, 6: product.
 ExprParser::Tree ExprParser::parseBinary(unsigned level) {
   static const std::vector<llvm::StringRef> operators[] = {
-      {"or"},
-      {"and"},
-      {},
-      {"==", "!=", "<", "<=", ">", ">=", "in"},
-      {".."},
-      {"+", "-"},
-      {"*", "/", "%"}};
+      {"or"}, {"and"}, {}, {"==", "!=", "<", "<=", ">", ">=", "in"}, {".."}, {"+", "-"}, {"*", "/", "%"}};
   constexpr unsigned notLevel = 2, comparison = 3, range = 4, levels = 7;
   if (failed)
     return {};
@@ -218,18 +200,14 @@ ExprParser::Tree ExprParser::parseBinary(unsigned level) {
     return tree;
   }
   Tree left = parseBinary(level + 1);
-  auto atOperator = [&] {
-    return peek().kind == Token::Punct &&
-           llvm::is_contained(operators[level], peek().text);
-  };
+  auto atOperator = [&] { return peek().kind == Token::Punct && llvm::is_contained(operators[level], peek().text); };
   while (!failed && atOperator()) {
     const Token &token = peek();
     ++next;
     Tree right = parseBinary(level + 1);
     if (failed)
       return {};
-    Tree tree = level == range ? make(Expr::Range, token)
-                               : make(Expr::Binary, token, token.text.str());
+    Tree tree = level == range ? make(Expr::Range, token) : make(Expr::Binary, token, token.text.str());
     add(tree, std::move(left));
     add(tree, std::move(right));
     left = std::move(tree);
@@ -328,16 +306,13 @@ ExprParser::Tree ExprParser::parseNumber() {
   const Token &token = peek();
   const char *begin = token.text.begin(), *end = token.text.end();
   std::errc error;
-  Tree tree = make(
-      token.kind == Token::Int ? Expr::IntLiteral : Expr::FloatLiteral, token);
+  Tree tree = make(token.kind == Token::Int ? Expr::IntLiteral : Expr::FloatLiteral, token);
   if (token.kind == Token::Int)
     error = std::from_chars(begin, end, tree.expr->intValue).ec;
   else
     error = std::from_chars(begin, end, tree.expr->floatValue).ec;
   if (error != std::errc()) {
-    fail(token.kind == Token::Int
-             ? "an integer below 2^63"
-             : "a number within the range of a 64-bit float");
+    fail(token.kind == Token::Int ? "an integer below 2^63" : "a number within the range of a 64-bit float");
     return {};
   }
   ++next;
@@ -372,8 +347,7 @@ ExprParser::Tree ExprParser::parseSubscript(Tree base, const Token &bracket) {
     if (!failed)
       add(result, std::move(index));
   }
-  expect("]", result.expr->args.size() > 2 ? "an operator, `,` or `]`"
-                                           : "an operator, `,`, `:` or `]`");
+  expect("]", result.expr->args.size() > 2 ? "an operator, `,` or `]`" : "an operator, `,`, `:` or `]`");
   return result;
 }
 
@@ -393,8 +367,7 @@ ExprParser::Tree ExprParser::parseArguments(Tree callee) {
         return {};
       for (const auto &[other, ignored] : call.expr->named)
         if (other.text == name.text) {
-          diags.report(Diag::DuplicateKey, name.loc, name.text,
-                       "the arguments of `" + call.expr->text + "`");
+          diags.report(Diag::DuplicateKey, name.loc, name.text, "the arguments of `" + call.expr->text + "`");
           diags.note(other.loc, "first given here");
           failed = true;
           return {};
@@ -415,9 +388,8 @@ ExprParser::Tree ExprParser::parseArguments(Tree callee) {
       return {};
     add(call, std::move(argument));
     const Expr &last = *call.expr->args.back();
-    if (call.expr->args.size() == 1 && last.kind == Expr::Binary &&
-        last.text == "in" && last.args[0]->kind == Expr::Path &&
-        !llvm::StringRef(last.args[0]->text).contains('.') &&
+    if (call.expr->args.size() == 1 && last.kind == Expr::Binary && last.text == "in" &&
+        last.args[0]->kind == Expr::Path && !llvm::StringRef(last.args[0]->text).contains('.') &&
         last.args[1]->kind == Expr::Range)
       parseBinderBody(call);
   } while (!failed && accept(","));
@@ -430,9 +402,7 @@ void ExprParser::parseBinderBody(Tree &call) {
   ExprPtr in = std::move(call.expr->args[0]);
   call.expr->args[0] = std::move(in->args[1]);
   call.expr->binder = Name{in->args[0]->text, in->args[0]->loc};
-  if (!expect(",",
-              ("`,` and the expression over `" + call.expr->binder->text + "`")
-                  .c_str()))
+  if (!expect(",", ("`,` and the expression over `" + call.expr->binder->text + "`").c_str()))
     return;
   Tree body = parseConditional();
   if (!failed)

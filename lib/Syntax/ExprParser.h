@@ -61,9 +61,7 @@ private:
   bool accept(llvm::StringRef punct);
   bool expect(llvm::StringRef punct, const char *expected);
   bool expectEnd(const char *expected);
-  SourceLoc loc(const Token &token) const {
-    return scalar.range(token.begin, token.end);
-  }
+  SourceLoc loc(const Token &token) const { return scalar.range(token.begin, token.end); }
   /// Reports what stands at the next token in place of `expected`.
   void fail(const std::string &expected);
   void failTooDeep();

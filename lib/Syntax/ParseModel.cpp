@@ -9,26 +9,19 @@ namespace megalith::ast {
 namespace {
 class ModelReader : Reader {
 public:
-  ModelReader(Diagnostics &diags, uint32_t fileIndex) : Reader(diags) {
-    file.file = fileIndex;
-  }
+  ModelReader(Diagnostics &diags, uint32_t fileIndex) : Reader(diags) { file.file = fileIndex; }
 
   ModelFile read(const YamlNode &root) {
     const std::string what = "the model file";
     std::vector<KeyValue> sections = entries(root, what);
     if (root.kind != YamlNode::Map)
       return std::move(file);
-    checkKeys(sections, what,
-              {"model", "numerics", "config", "weights", "graph", "requires",
-               "harmless"});
-    requireKeys(sections, what, root.loc,
-                {"model", "config", "weights", "graph"});
+    checkKeys(sections, what, {"model", "numerics", "config", "weights", "graph", "requires", "harmless"});
+    requireKeys(sections, what, root.loc, {"model", "config", "weights", "graph"});
     if (const YamlNode *model = find(sections, "model"))
-      file.name =
-          readName(*model, "`model`", "a name of letters, digits and `_`");
+      file.name = readName(*model, "`model`", "a name of letters, digits and `_`");
     if (const YamlNode *numerics = find(sections, "numerics"))
-      file.numerics =
-          readName(*numerics, "`numerics`", "`transformers` or `fused`");
+      file.numerics = readName(*numerics, "`numerics`", "`transformers` or `fused`");
     if (const YamlNode *config = find(sections, "config"))
       for (const KeyValue &entry : entries(*config, "`config`"))
         file.config.push_back(readConfig(entry));
@@ -59,8 +52,7 @@ private:
     ConfigEntry config;
     config.name = entry.key;
     if (entry.value->kind != YamlNode::Map) {
-      config.key =
-          readWord(*entry.value, what, "a key of config.json or a mapping");
+      config.key = readWord(*entry.value, what, "a key of config.json or a mapping");
       return config;
     }
     if (entry.value->entries.empty()) {
@@ -84,8 +76,7 @@ private:
     return config;
   }
 
-  std::optional<Literal> readLiteral(const YamlNode &node,
-                                     const std::string &what) {
+  std::optional<Literal> readLiteral(const YamlNode &node, const std::string &what) {
     Literal literal;
     literal.loc = node.loc;
     literal.text = node.text;
@@ -99,8 +90,7 @@ private:
       return literal;
     }
     if (node.kind != YamlNode::Scalar) {
-      diags.report(Diag::WrongNodeKind, node.loc, what,
-                   "a value: a word, a number, `true`, `false`, `null` or `{}`",
+      diags.report(Diag::WrongNodeKind, node.loc, what, "a value: a word, a number, `true`, `false`, `null` or `{}`",
                    describe(node));
       return std::nullopt;
     }
@@ -117,8 +107,7 @@ private:
   }
 
   /// One value, or a list of them.
-  std::vector<Literal> readLiterals(const YamlNode &node,
-                                    const std::string &what) {
+  std::vector<Literal> readLiterals(const YamlNode &node, const std::string &what) {
     std::vector<Literal> result;
     auto one = [&](const YamlNode &item) {
       if (std::optional<Literal> literal = readLiteral(item, what))
@@ -127,16 +116,14 @@ private:
     if (node.kind != YamlNode::Sequence)
       one(node);
     else if (node.items.empty())
-      diags.report(Diag::WrongNodeKind, node.loc, what, "a value or several",
-                   "an empty list");
+      diags.report(Diag::WrongNodeKind, node.loc, what, "a value or several", "an empty list");
     for (const auto &item : node.items)
       one(*item);
     return result;
   }
 
   Requirement readRequirement(const KeyValue &entry) {
-    const std::string what =
-        ticks(entry.key.text) + " of " + ticks("requires");
+    const std::string what = ticks(entry.key.text) + " of " + ticks("requires");
     Requirement result;
     result.key = entry.key;
     const YamlNode &value = *entry.value;
@@ -159,15 +146,13 @@ private:
     return result;
   }
 
-  void readHarmless(const YamlNode &node, const std::string &what,
-                    bool mayShare) {
+  void readHarmless(const YamlNode &node, const std::string &what, bool mayShare) {
     std::vector<KeyValue> lists = entries(node, what);
     if (mayShare)
       checkKeys(lists, what, {"shared", "keys", "tensors"});
     else
       checkKeys(lists, what, {"keys", "tensors"});
-    auto words = [&](const char *key, const char *expected,
-                     std::vector<Name> &out) {
+    auto words = [&](const char *key, const char *expected, std::vector<Name> &out) {
       const YamlNode *list = find(lists, key);
       const std::string which = ticks(key) + " of " + what;
       if (list && expectKind(*list, YamlNode::Sequence, which, "a list"))
@@ -204,8 +189,7 @@ private:
         readWeight(entry, /*perLayer=*/false);
         continue;
       }
-      for (const KeyValue &inner :
-           entries(*entry.value, "`layer` of `weights`"))
+      for (const KeyValue &inner : entries(*entry.value, "`layer` of `weights`"))
         readWeight(inner, /*perLayer=*/true);
     }
   }
@@ -223,18 +207,15 @@ private:
     if (const YamlNode *shape = find(keys, "shape"))
       weight.shape = readShape(*shape, "`shape` of " + what);
     if (const YamlNode *from = find(keys, "from"))
-      weight.from =
-          readWord(*from, "`from` of " + what, "the name of a tensor");
+      weight.from = readWord(*from, "`from` of " + what, "the name of a tensor");
     if (const YamlNode *alias = find(keys, "or"))
       weight.alias = readExpr(*alias, "`or` of " + what, "it is a weight or `WEIGHT if condition`",
                               /*elseOptional=*/true);
     file.weights.push_back(std::move(weight));
   }
 
-  std::vector<ExprPtr> readShape(const YamlNode &node,
-                                 const std::string &what) {
-    const char *expected =
-        "a list of sizes in single quotes such as `'[vocab, hidden]'`";
+  std::vector<ExprPtr> readShape(const YamlNode &node, const std::string &what) {
+    const char *expected = "a list of sizes in single quotes such as `'[vocab, hidden]'`";
     if (node.kind != YamlNode::Scalar) {
       expectKind(node, YamlNode::Scalar, what, expected);
       return {};

@@ -8,18 +8,14 @@ namespace megalith::ast {
 namespace {
 class PipelineReader : Reader {
 public:
-  PipelineReader(Diagnostics &diags, uint32_t fileIndex) : Reader(diags) {
-    file.file = fileIndex;
-  }
+  PipelineReader(Diagnostics &diags, uint32_t fileIndex) : Reader(diags) { file.file = fileIndex; }
 
   PipelineFile read(const YamlNode &root) {
     const std::string what = "the pipeline file";
     std::vector<KeyValue> sections = entries(root, what);
     if (root.kind != YamlNode::Map)
       return std::move(file);
-    checkKeys(sections, what,
-              {"pipeline", "models", "params", "request", "states", "kv",
-               "policies", "stages"});
+    checkKeys(sections, what, {"pipeline", "models", "params", "request", "states", "kv", "policies", "stages"});
     requireKeys(sections, what, root.loc, {"pipeline", "states", "stages"});
     for (const KeyValue &section : sections)
       readSection(section);
@@ -27,26 +23,23 @@ public:
   }
 
 private:
-  static constexpr const char *gotoForm =
-      "`goto` is a state or `STATE if condition else OTHER`";
+  static constexpr const char *gotoForm = "`goto` is a state or `STATE if condition else OTHER`";
   PipelineFile file;
 
   void readSection(const KeyValue &section) {
     const std::string &key = section.key.text;
     if (key == "pipeline") {
-      file.name = readName(*section.value, "`pipeline`",
-                           "a name of letters, digits and `_`");
+      file.name = readName(*section.value, "`pipeline`", "a name of letters, digits and `_`");
       return;
     }
-    void (PipelineReader::*readEntry)(const KeyValue &) =
-        key == "models"     ? &PipelineReader::readModel
-        : key == "params"   ? &PipelineReader::readParam
-        : key == "request"  ? &PipelineReader::readRequestField
-        : key == "states"   ? &PipelineReader::readState
-        : key == "kv"       ? &PipelineReader::readPool
-        : key == "policies" ? &PipelineReader::readPolicy
-        : key == "stages"   ? &PipelineReader::readStage
-                            : nullptr;
+    void (PipelineReader::*readEntry)(const KeyValue &) = key == "models"     ? &PipelineReader::readModel
+                                                          : key == "params"   ? &PipelineReader::readParam
+                                                          : key == "request"  ? &PipelineReader::readRequestField
+                                                          : key == "states"   ? &PipelineReader::readState
+                                                          : key == "kv"       ? &PipelineReader::readPool
+                                                          : key == "policies" ? &PipelineReader::readPolicy
+                                                          : key == "stages"   ? &PipelineReader::readStage
+                                                                              : nullptr;
     if (!readEntry)
       return;
     if (key == "states")
@@ -65,16 +58,14 @@ private:
     if (entry.value->kind == YamlNode::Map)
       requireKeys(keys, what, entry.key.loc, {"graph"});
     if (const YamlNode *graph = find(keys, "graph"))
-      model.graph =
-          readWord(*graph, "`graph` of " + what, "the path of a model file");
+      model.graph = readWord(*graph, "`graph` of " + what, "the path of a model file");
     file.models.push_back(std::move(model));
   }
 
   void readParam(const KeyValue &entry) {
     checkName(entry.key, "a param");
-    file.params.push_back(
-        {entry.key, readExpr(*entry.value, "param " + ticks(entry.key.text),
-                                "a param is one number, `true` or `false`")});
+    file.params.push_back({entry.key, readExpr(*entry.value, "param " + ticks(entry.key.text),
+                                               "a param is one number, `true` or `false`")});
   }
 
   void readRequestField(const KeyValue &entry) {
@@ -93,8 +84,7 @@ private:
     StateDecl state;
     state.name = entry.key;
     std::vector<KeyValue> keys = entries(*entry.value, what);
-    checkKeys(keys, what,
-              {"initial", "terminal", "parked", "slot", "preemptible", "next"});
+    checkKeys(keys, what, {"initial", "terminal", "parked", "slot", "preemptible", "next"});
     auto flag = [&](const char *key, bool &value) {
       if (const YamlNode *node = find(keys, key))
         value = readBool(*node, ticks(key) + " of " + what);
@@ -127,8 +117,7 @@ private:
     expression("watermark", pool.watermark);
     expression("reserve", pool.reserve);
     if (const YamlNode *onFull = find(keys, "on_full"))
-      pool.onFull = readName(*onFull, "`on_full` of " + what,
-                             "`fail`, `wait` or `preempt`");
+      pool.onFull = readName(*onFull, "`on_full` of " + what, "`fail`, `wait` or `preempt`");
     file.pools.push_back(std::move(pool));
   }
 
@@ -141,10 +130,7 @@ private:
     const KeyValue *observe = nullptr;
     std::vector<KeyValue> others;
     for (const KeyValue &key : keys) {
-      llvm::StringRef word =
-          llvm::StringRef(key.key.text).take_until([](char c) {
-            return c == '(' || c == ' ';
-          });
+      llvm::StringRef word = llvm::StringRef(key.key.text).take_until([](char c) { return c == '(' || c == ' '; });
       if (word != "observe") {
         others.push_back(key);
       } else if (observe) {
@@ -158,26 +144,20 @@ private:
     if (entry.value->kind == YamlNode::Map)
       requireKeys(others, what, entry.key.loc, {"outputs"});
     if (const YamlNode *per = find(others, "per"))
-      policy.per =
-          readName(*per, "`per` of " + what, "`request`, `pool` or `pipeline`");
+      policy.per = readName(*per, "`per` of " + what, "`request`, `pool` or `pipeline`");
     if (const YamlNode *state = find(others, "state"))
       for (const KeyValue &field : entries(*state, "`state` of " + what))
-        policy.state.push_back(
-            readField(field, "field " + ticks(field.key.text)));
+        policy.state.push_back(readField(field, "field " + ticks(field.key.text)));
     if (observe) {
       Name callee;
-      ExprParser(diags, *observe->keyNode)
-          .parseSignature(callee, policy.observeArgs);
-      policy.observe =
-          readBody(*observe->value, "`observe` of " + what, /*inGraph=*/false);
+      ExprParser(diags, *observe->keyNode).parseSignature(callee, policy.observeArgs);
+      policy.observe = readBody(*observe->value, "`observe` of " + what, /*inGraph=*/false);
     }
     if (const YamlNode *outputs = find(others, "outputs"))
       for (const KeyValue &output : entries(*outputs, "`outputs` of " + what)) {
         checkName(output.key, "an output");
-        policy.outputs.push_back(
-            {output.key,
-             readExpr(*output.value, "output " + ticks(output.key.text),
-                      "an output is one number, bool or token")});
+        policy.outputs.push_back({output.key, readExpr(*output.value, "output " + ticks(output.key.text),
+                                                       "an output is one number, bool or token")});
       }
     file.policies.push_back(std::move(policy));
   }
@@ -201,9 +181,8 @@ private:
         checkGoto(*stage.go);
     }
     if (const YamlNode *progress = find(keys, "progress")) {
-      Name field =
-          readName(*progress, "`progress` of " + what, "the name of a field",
-                   /*dotted=*/true);
+      Name field = readName(*progress, "`progress` of " + what, "the name of a field",
+                            /*dotted=*/true);
       if (field.loc)
         stage.progress = std::move(field);
     }
@@ -217,8 +196,7 @@ private:
       checkGoto(*expr.args[2]);
     } else if (expr.kind != Expr::Path || !isIdentifier(expr.text)) {
       diags.report(Diag::ExprSyntax, expr.loc, "the name of a state",
-                   expr.kind == Expr::Path ? ticks(expr.text)
-                                           : "another expression");
+                   expr.kind == Expr::Path ? ticks(expr.text) : "another expression");
       diags.note(gotoForm);
     }
   }

@@ -4,9 +4,7 @@
 
 namespace megalith::ast {
 
-static std::string printOptional(const ExprPtr &expr) {
-  return expr ? print(*expr) : "_";
-}
+static std::string printOptional(const ExprPtr &expr) { return expr ? print(*expr) : "_"; }
 
 static std::string joinArgs(const Expr &expr) {
   std::string out;
@@ -48,8 +46,7 @@ std::string print(const Expr &expr) {
   case Expr::Binary:
     return fmt::format("({}{})", expr.text, joinArgs(expr));
   case Expr::Conditional:
-    return fmt::format("(if {} {} {})", printOptional(expr.args[1]),
-                       printOptional(expr.args[0]),
+    return fmt::format("(if {} {} {})", printOptional(expr.args[1]), printOptional(expr.args[0]),
                        printOptional(expr.args[2]));
   case Expr::Index:
     return "(index" + joinArgs(expr) + ")";
@@ -80,9 +77,7 @@ public:
   unsigned indent = 0;
 
   void line(SourceLoc loc, const std::string &text) {
-    out += fmt::format("{:<7} {:{}}{}\n",
-                       fmt::format("{}:{}", loc.line, loc.column), "",
-                       2 * indent, text);
+    out += fmt::format("{:<7} {:{}}{}\n", fmt::format("{}:{}", loc.line, loc.column), "", 2 * indent, text);
   }
 
   void body(const std::vector<Stmt> &stmts) {
@@ -123,8 +118,7 @@ public:
   }
 
   void field(const char *kind, const FieldDecl &field) {
-    std::string text =
-        std::string(kind) + " " + field.name.text + ": " + field.type.text;
+    std::string text = std::string(kind) + " " + field.name.text + ": " + field.type.text;
     if (!field.dims.empty())
       text += "[" + join(field.dims) + "]";
     if (field.init)
@@ -163,9 +157,8 @@ static std::string describeState(const StateDecl &state) {
 
 static std::string describePool(const PoolDecl &pool) {
   std::string text = "pool " + pool.name.text + ":";
-  for (auto [name, expr] : {std::pair(" pages=", &pool.pages),
-                            {" page_tokens=", &pool.pageTokens},
-                            {" watermark=", &pool.watermark}})
+  for (auto [name, expr] :
+       {std::pair(" pages=", &pool.pages), {" page_tokens=", &pool.pageTokens}, {" watermark=", &pool.watermark}})
     if (*expr)
       text += name + print(**expr);
   if (!pool.onFull.text.empty())
@@ -179,11 +172,9 @@ std::string print(const PipelineFile &pipeline) {
   Printer p;
   p.line(pipeline.name.loc, "pipeline " + pipeline.name.text);
   for (const ModelRef &model : pipeline.models)
-    p.line(model.name.loc,
-           "model " + model.name.text + ": " + model.graph.text);
+    p.line(model.name.loc, "model " + model.name.text + ": " + model.graph.text);
   for (const Param &param : pipeline.params)
-    p.line(param.name.loc,
-           "param " + param.name.text + ": " + printOptional(param.value));
+    p.line(param.name.loc, "param " + param.name.text + ": " + printOptional(param.value));
   for (const FieldDecl &field : pipeline.fields)
     p.field("field", field);
   if (pipeline.fault)
@@ -193,26 +184,21 @@ std::string print(const PipelineFile &pipeline) {
   for (const PoolDecl &pool : pipeline.pools)
     p.line(pool.name.loc, describePool(pool));
   for (const PolicyDecl &policy : pipeline.policies) {
-    p.line(policy.name.loc,
-           "policy " + policy.name.text +
-               (policy.per.text.empty() ? "" : " per " + policy.per.text));
+    p.line(policy.name.loc, "policy " + policy.name.text + (policy.per.text.empty() ? "" : " per " + policy.per.text));
     ++p.indent;
     for (const FieldDecl &field : policy.state)
       p.field("state", field);
     if (!policy.observe.empty() || !policy.observeArgs.empty()) {
-      SourceLoc loc = policy.observeArgs.empty() ? policy.name.loc
-                                                 : policy.observeArgs[0].loc;
+      SourceLoc loc = policy.observeArgs.empty() ? policy.name.loc : policy.observeArgs[0].loc;
       p.line(loc, "observe(" + join(policy.observeArgs) + ")");
       p.body(policy.observe);
     }
     for (const PolicyOutput &output : policy.outputs)
-      p.line(output.name.loc,
-             "output " + output.name.text + ": " + printOptional(output.value));
+      p.line(output.name.loc, "output " + output.name.text + ": " + printOptional(output.value));
     --p.indent;
   }
   for (const StageDecl &stage : pipeline.stages) {
-    p.line(stage.name.loc,
-           "stage " + stage.name.text + " on " + join(stage.on));
+    p.line(stage.name.loc, "stage " + stage.name.text + " on " + join(stage.on));
     p.body(stage.body);
     ++p.indent;
     if (stage.go)
@@ -232,9 +218,8 @@ std::string print(const ModelFile &model) {
   for (const ConfigEntry &entry : model.config)
     p.config(entry);
   for (const WeightDecl &weight : model.weights) {
-    std::string text = fmt::format(
-        "weight {}{}: [{}] from {}", weight.perLayer ? "layer." : "",
-        weight.name.text, join(weight.shape), weight.from.text);
+    std::string text = fmt::format("weight {}{}: [{}] from {}", weight.perLayer ? "layer." : "", weight.name.text,
+                                   join(weight.shape), weight.from.text);
     if (weight.alias)
       text += " or " + print(*weight.alias);
     p.line(weight.name.loc, text);
@@ -247,9 +232,8 @@ std::string print(const ModelFile &model) {
     std::string text;
     for (const Literal &value : r.values)
       text += (text.empty() ? "" : " or ") + value.text;
-    p.line(r.key.loc,
-           fmt::format("requires {}: {}{}{}", r.key.text, r.each ? "each " : "",
-                       text, r.fallback ? ", default " + r.fallback->text : ""));
+    p.line(r.key.loc, fmt::format("requires {}: {}{}{}", r.key.text, r.each ? "each " : "", text,
+                                  r.fallback ? ", default " + r.fallback->text : ""));
   }
   for (const Name &key : model.harmless.keys)
     if (key.loc.file == model.file)

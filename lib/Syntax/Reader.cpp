@@ -13,8 +13,7 @@ static constexpr size_t mostShown = 40;
 std::string describe(const YamlNode &node) {
   switch (node.kind) {
   case YamlNode::Null:
-    return node.text.empty() ? "nothing"
-                             : ticks(node.text) + ", which YAML takes for nothing";
+    return node.text.empty() ? "nothing" : ticks(node.text) + ", which YAML takes for nothing";
   case YamlNode::Scalar:
     return ticks(text::printable(node.text, mostShown));
   case YamlNode::Sequence:
@@ -34,8 +33,7 @@ static Name wordOf(const YamlNode &node) {
 // Mappings
 //===----------------------------------------------------------------------===//
 
-std::vector<KeyValue> Reader::entries(const YamlNode &node,
-                                      const std::string &what) {
+std::vector<KeyValue> Reader::entries(const YamlNode &node, const std::string &what) {
   std::vector<KeyValue> result;
   if (!expectKind(node, YamlNode::Map, what, "a mapping"))
     return result;
@@ -55,9 +53,7 @@ std::vector<KeyValue> Reader::entries(const YamlNode &node,
   return result;
 }
 
-void Reader::checkKeys(llvm::ArrayRef<KeyValue> entries,
-                       const std::string &what,
-                       llvm::ArrayRef<std::string> allowed) {
+void Reader::checkKeys(llvm::ArrayRef<KeyValue> entries, const std::string &what, llvm::ArrayRef<std::string> allowed) {
   suggested.clear();
   for (const KeyValue &entry : entries)
     if (!llvm::is_contained(allowed, entry.key.text)) {
@@ -67,16 +63,14 @@ void Reader::checkKeys(llvm::ArrayRef<KeyValue> entries,
     }
 }
 
-void Reader::requireKeys(llvm::ArrayRef<KeyValue> entries,
-                         const std::string &what, SourceLoc loc,
+void Reader::requireKeys(llvm::ArrayRef<KeyValue> entries, const std::string &what, SourceLoc loc,
                          llvm::ArrayRef<std::string> required) {
   for (const std::string &key : required)
     if (!find(entries, key) && !llvm::is_contained(suggested, key))
       diags.report(Diag::MissingKey, loc, what, key);
 }
 
-const YamlNode *Reader::find(llvm::ArrayRef<KeyValue> entries,
-                             llvm::StringRef key) {
+const YamlNode *Reader::find(llvm::ArrayRef<KeyValue> entries, llvm::StringRef key) {
   for (const KeyValue &entry : entries)
     if (entry.key.text == key)
       return entry.value;
@@ -87,8 +81,7 @@ const YamlNode *Reader::find(llvm::ArrayRef<KeyValue> entries,
 // Scalars
 //===----------------------------------------------------------------------===//
 
-bool Reader::expectKind(const YamlNode &node, YamlNode::Kind kind,
-                        const std::string &what, const char *expected) {
+bool Reader::expectKind(const YamlNode &node, YamlNode::Kind kind, const std::string &what, const char *expected) {
   if (node.kind == kind)
     return true;
   diags.report(Diag::WrongNodeKind, node.loc, what, expected, describe(node));
@@ -99,13 +92,11 @@ bool Reader::expectKind(const YamlNode &node, YamlNode::Kind kind,
   return false;
 }
 
-bool Reader::expectScalar(const YamlNode &node, const std::string &what,
-                          const char *expected) {
+bool Reader::expectScalar(const YamlNode &node, const std::string &what, const char *expected) {
   if (node.kind == YamlNode::Scalar && !node.text.empty())
     return true;
   diags.report(Diag::WrongNodeKind, node.loc, what, expected,
-               node.kind == YamlNode::Scalar ? "an empty text"
-                                             : describe(node));
+               node.kind == YamlNode::Scalar ? "an empty text" : describe(node));
   if (node.kind == YamlNode::Null && !node.text.empty())
     diags.note("put it in single quotes to mean the word");
   return false;
@@ -130,13 +121,11 @@ bool Reader::checkLength(const Name &name, const std::string &thing, llvm::Strin
   return false;
 }
 
-Name Reader::readWord(const YamlNode &node, const std::string &what,
-                      const char *expected) {
+Name Reader::readWord(const YamlNode &node, const std::string &what, const char *expected) {
   return expectScalar(node, what, expected) ? wordOf(node) : Name();
 }
 
-Name Reader::readName(const YamlNode &node, const std::string &what,
-                      const char *expected, bool dotted) {
+Name Reader::readName(const YamlNode &node, const std::string &what, const char *expected, bool dotted) {
   Name name = readWord(node, what, expected);
   if (!name.loc)
     return name;
@@ -147,8 +136,7 @@ Name Reader::readName(const YamlNode &node, const std::string &what,
   }
   for (llvm::StringRef part : parts)
     if (!isIdentifier(part) || isReservedWord(part)) {
-      diags.report(Diag::WrongNodeKind, name.loc, what, expected,
-                   describe(node));
+      diags.report(Diag::WrongNodeKind, name.loc, what, expected, describe(node));
       return Name();
     } else if (!checkLength(name, what, part)) {
       return Name();
@@ -156,9 +144,7 @@ Name Reader::readName(const YamlNode &node, const std::string &what,
   return name;
 }
 
-std::vector<Name> Reader::readNames(const YamlNode &node,
-                                    const std::string &what,
-                                    const char *expected) {
+std::vector<Name> Reader::readNames(const YamlNode &node, const std::string &what, const char *expected) {
   std::vector<Name> names;
   auto one = [&](const YamlNode &item, const std::string &which) {
     Name name = readName(item, which, expected);
@@ -173,28 +159,23 @@ std::vector<Name> Reader::readNames(const YamlNode &node,
 }
 
 bool Reader::readBool(const YamlNode &node, const std::string &what) {
-  if (node.kind == YamlNode::Scalar &&
-      (node.text == "true" || node.text == "false"))
+  if (node.kind == YamlNode::Scalar && (node.text == "true" || node.text == "false"))
     return node.text == "true";
-  diags.report(Diag::WrongNodeKind, node.loc, what, "`true` or `false`",
-               describe(node));
+  diags.report(Diag::WrongNodeKind, node.loc, what, "`true` or `false`", describe(node));
   return false;
 }
 
 /// Reports a value that is no text where an expression is expected.
-bool Reader::isExprNode(const YamlNode &node, const std::string &what,
-                        const char *hint) {
+bool Reader::isExprNode(const YamlNode &node, const std::string &what, const char *hint) {
   if (node.kind == YamlNode::Scalar)
     return true;
-  diags.report(Diag::WrongNodeKind, node.loc, what, "an expression",
-               describe(node));
+  diags.report(Diag::WrongNodeKind, node.loc, what, "an expression", describe(node));
   if (node.kind == YamlNode::Sequence)
     diags.note(hint);
   return false;
 }
 
-ExprPtr Reader::readExpr(const YamlNode &node, const std::string &what,
-                         const char *hint, bool elseOptional) {
+ExprPtr Reader::readExpr(const YamlNode &node, const std::string &what, const char *hint, bool elseOptional) {
   if (!isExprNode(node, what, hint))
     return nullptr;
   return ExprParser(diags, node).parseWhole(elseOptional);
@@ -204,8 +185,7 @@ FieldDecl Reader::readField(const KeyValue &entry, const std::string &what) {
   FieldDecl field;
   field.name = entry.key;
   checkName(entry.key, "a field");
-  if (expectScalar(*entry.value, what,
-                   "a type such as `i32` or `token[max_block]`"))
+  if (expectScalar(*entry.value, what, "a type such as `i32` or `token[max_block]`"))
     ExprParser(diags, *entry.value).parseFieldType(field);
   return field;
 }
@@ -214,8 +194,7 @@ FieldDecl Reader::readField(const KeyValue &entry, const std::string &what) {
 // Statements
 //===----------------------------------------------------------------------===//
 
-std::vector<Stmt> Reader::readBody(const YamlNode &node,
-                                   const std::string &what, bool inGraph) {
+std::vector<Stmt> Reader::readBody(const YamlNode &node, const std::string &what, bool inGraph) {
   std::vector<Stmt> body;
   if (!expectKind(node, YamlNode::Sequence, what, "a list of statements"))
     return body;
@@ -228,8 +207,7 @@ std::vector<Stmt> Reader::readBody(const YamlNode &node,
 std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
   Stmt stmt;
   if (node.kind == YamlNode::Scalar && inGraph) {
-    diags.report(Diag::WrongNodeKind, node.loc, "a statement of a graph",
-                 "`name: expression`", describe(node));
+    diags.report(Diag::WrongNodeKind, node.loc, "a statement of a graph", "`name: expression`", describe(node));
     return std::nullopt;
   }
   if (node.kind == YamlNode::Scalar) {
@@ -238,10 +216,8 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
     return stmt;
   }
   if (node.kind != YamlNode::Map || node.entries.empty()) {
-    diags.report(Diag::WrongNodeKind, node.loc, "a statement",
-                 "`name: expression` or an expression",
-                 node.kind == YamlNode::Map ? "an empty mapping"
-                                            : describe(node));
+    diags.report(Diag::WrongNodeKind, node.loc, "a statement", "`name: expression` or an expression",
+                 node.kind == YamlNode::Map ? "an empty mapping" : describe(node));
     return std::nullopt;
   }
 
@@ -256,8 +232,7 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
       return readBlock(entry, all, inGraph);
     if (entry.key.text == foreign) {
       diags.report(Diag::UnknownKey, entry.key.loc, foreign,
-                   inGraph ? "a statement of a graph"
-                           : "a statement of a stage or policy");
+                   inGraph ? "a statement of a graph" : "a statement of a stage or policy");
       return std::nullopt;
     }
   }
@@ -267,13 +242,11 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
   for (const KeyValue &extra : llvm::ArrayRef(all).drop_front()) {
     bool isPart = extra.key.text == "do" || extra.key.text == "else";
     if (isPart) {
-      diags.report(Diag::UnknownKey, head.key.loc, head.key.text,
-                   "a statement with " + ticks(extra.key.text));
+      diags.report(Diag::UnknownKey, head.key.loc, head.key.text, "a statement with " + ticks(extra.key.text));
       diags.note(std::string("a block begins with `") + block + ":`");
       return std::nullopt;
     }
-    diags.report(Diag::UnknownKey, extra.key.loc, extra.key.text,
-                 "the statement " + what);
+    diags.report(Diag::UnknownKey, extra.key.loc, extra.key.text, "the statement " + what);
     diags.note("each statement begins with `- `");
   }
 
@@ -294,10 +267,8 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
   }
   stmt.kind = Stmt::Assign;
   stmt.target =
-      inGraph ? readName(*head.keyNode, "the left side of a statement",
-                         "a name of letters, digits and `_`")
-              : readName(*head.keyNode, "the left side of a statement",
-                         "a name such as `draft` or `kv.target.keep`",
+      inGraph ? readName(*head.keyNode, "the left side of a statement", "a name of letters, digits and `_`")
+              : readName(*head.keyNode, "the left side of a statement", "a name such as `draft` or `kv.target.keep`",
                          /*dotted=*/true);
   if (!stmt.target.loc) {
     if (llvm::StringRef(head.key.text).contains('('))
@@ -317,17 +288,14 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
 }
 
 /// `if:` or `repeat:` with its `do:`, in any order of keys.
-std::optional<Stmt> Reader::readBlock(const KeyValue &head,
-                                      llvm::ArrayRef<KeyValue> entries,
-                                      bool inGraph) {
+std::optional<Stmt> Reader::readBlock(const KeyValue &head, llvm::ArrayRef<KeyValue> entries, bool inGraph) {
   Stmt stmt;
   stmt.loc = head.key.loc;
   const std::string what = "a statement with " + ticks(head.key.text);
   if (inGraph) {
     stmt.kind = Stmt::Repeat;
     checkKeys(entries, what, {"repeat", "do"});
-    stmt.target =
-        readName(*head.value, "`repeat`", "the name of a group of weights");
+    stmt.target = readName(*head.value, "`repeat`", "the name of a group of weights");
   } else {
     stmt.kind = Stmt::If;
     checkKeys(entries, what, {"if", "do", "else"});

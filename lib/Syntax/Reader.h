@@ -19,8 +19,7 @@ struct KeyValue {
 /// are instead. `what` names a node in messages: "`goto` of stage `verify`".
 class Reader {
 public:
-  static constexpr const char *QuoteHint =
-      "put an expression that begins with a bracket in single quotes";
+  static constexpr const char *QuoteHint = "put an expression that begins with a bracket in single quotes";
 
   explicit Reader(Diagnostics &diags) : diags(diags) {}
   Diagnostics &diags;
@@ -29,49 +28,39 @@ public:
   /// keys that are not words; empty when `node` is no mapping.
   std::vector<KeyValue> entries(const YamlNode &node, const std::string &what);
   /// Reports every key that is not in `allowed`.
-  void checkKeys(llvm::ArrayRef<KeyValue> entries, const std::string &what,
-                 llvm::ArrayRef<std::string> allowed);
+  void checkKeys(llvm::ArrayRef<KeyValue> entries, const std::string &what, llvm::ArrayRef<std::string> allowed);
   /// Reports each of `required` that is missing, unless checkKeys suggested it for
   /// another key just before; `loc` is the place of the name of what lacks it.
-  void requireKeys(llvm::ArrayRef<KeyValue> entries, const std::string &what,
-                   SourceLoc loc, llvm::ArrayRef<std::string> required);
+  void requireKeys(llvm::ArrayRef<KeyValue> entries, const std::string &what, SourceLoc loc,
+                   llvm::ArrayRef<std::string> required);
   /// The value of `key`, or null.
-  static const YamlNode *find(llvm::ArrayRef<KeyValue> entries,
-                              llvm::StringRef key);
+  static const YamlNode *find(llvm::ArrayRef<KeyValue> entries, llvm::StringRef key);
 
-  bool expectKind(const YamlNode &node, YamlNode::Kind kind,
-                  const std::string &what, const char *expected);
+  bool expectKind(const YamlNode &node, YamlNode::Kind kind, const std::string &what, const char *expected);
   /// An identifier that the file uses as a name; `thing` is "a state".
   bool checkName(const Name &name, const char *thing);
   bool checkLength(const Name &name, const std::string &thing, llvm::StringRef part);
   /// A word: any text for paths and keys of other files.
-  Name readWord(const YamlNode &node, const std::string &what,
-                const char *expected);
+  Name readWord(const YamlNode &node, const std::string &what, const char *expected);
   /// A word that must be an identifier or, with `dotted`, a path of them.
-  Name readName(const YamlNode &node, const std::string &what,
-                const char *expected, bool dotted = false);
+  Name readName(const YamlNode &node, const std::string &what, const char *expected, bool dotted = false);
   /// One name or a list of them.
-  std::vector<Name> readNames(const YamlNode &node, const std::string &what,
-                              const char *expected);
+  std::vector<Name> readNames(const YamlNode &node, const std::string &what, const char *expected);
   bool readBool(const YamlNode &node, const std::string &what);
   /// `hint`: what to say to somebody who wrote a list.
-  ExprPtr readExpr(const YamlNode &node, const std::string &what,
-                   const char *hint = QuoteHint, bool elseOptional = false);
+  ExprPtr readExpr(const YamlNode &node, const std::string &what, const char *hint = QuoteHint,
+                   bool elseOptional = false);
   FieldDecl readField(const KeyValue &entry, const std::string &what);
 
   /// The statements of a `do:` list. `inGraph`: of a model's graph.
-  std::vector<Stmt> readBody(const YamlNode &node, const std::string &what,
-                             bool inGraph);
+  std::vector<Stmt> readBody(const YamlNode &node, const std::string &what, bool inGraph);
 
 private:
   std::vector<std::string> suggested; ///< of the last checkKeys
-  bool isExprNode(const YamlNode &node, const std::string &what,
-                  const char *hint = QuoteHint);
+  bool isExprNode(const YamlNode &node, const std::string &what, const char *hint = QuoteHint);
   std::optional<Stmt> readStmt(const YamlNode &node, bool inGraph);
-  std::optional<Stmt> readBlock(const KeyValue &head,
-                                llvm::ArrayRef<KeyValue> entries, bool inGraph);
-  bool expectScalar(const YamlNode &node, const std::string &what,
-                    const char *expected);
+  std::optional<Stmt> readBlock(const KeyValue &head, llvm::ArrayRef<KeyValue> entries, bool inGraph);
+  bool expectScalar(const YamlNode &node, const std::string &what, const char *expected);
 };
 
 /// What a node is, in words: "a list", "`text`".

@@ -15,11 +15,11 @@ Precedence precedenceOf(const Expr &e) {
     return e.text == "not" ? NotLevel : Minus;
   if (e.kind != Expr::Binary)
     return Primary;
-  return e.text == "or"                                      ? OrLevel
-         : e.text == "and"                                   ? AndLevel
-         : e.text == "+" || e.text == "-"                    ? Sum
+  return e.text == "or"                                    ? OrLevel
+         : e.text == "and"                                 ? AndLevel
+         : e.text == "+" || e.text == "-"                  ? Sum
          : e.text == "*" || e.text == "/" || e.text == "%" ? Product
-                                                             : Comparison;
+                                                           : Comparison;
 }
 
 std::string atLeast(const Expr &e, int precedence) {

@@ -27,9 +27,7 @@ SourceLoc YamlNode::range(size_t begin, size_t end) const {
   return {loc.file, first.line, first.column, length};
 }
 
-static bool isYamlSpace(char c) {
-  return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
+static bool isYamlSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 /// Whether the quoted scalar that begins at `pos` ends. yaml-cpp accepts one
 /// that runs into the last newline of the file.
@@ -38,8 +36,7 @@ static bool isClosed(llvm::StringRef source, size_t pos) {
   for (size_t i = pos + 1; i < source.size(); ++i) {
     if (quote == '"' && source[i] == '\\')
       ++i;
-    else if (source[i] == quote && quote == '\'' &&
-             source.substr(i + 1).starts_with("'"))
+    else if (source[i] == quote && quote == '\'' && source.substr(i + 1).starts_with("'"))
       ++i;
     else if (source[i] == quote)
       return true;
@@ -94,8 +91,7 @@ namespace {
 /// Builds the tree from yaml-cpp's events.
 class TreeBuilder : public YAML::EventHandler {
 public:
-  TreeBuilder(Diagnostics &diags, uint32_t file)
-      : diags(diags), file(file), source(diags.sources().text(file)) {
+  TreeBuilder(Diagnostics &diags, uint32_t file) : diags(diags), file(file), source(diags.sources().text(file)) {
     // yaml-cpp does not count a byte order mark.
     if (source.starts_with("\xEF\xBB\xBF"))
       bomSize = 3;
@@ -110,8 +106,7 @@ public:
 
   void OnDocumentStart(const YAML::Mark &mark) override {
     if (++documents == 2)
-      unsupported(place(mark, 3), "a second document",
-                  "one file holds one pipeline or one model");
+      unsupported(place(mark, 3), "a second document", "one file holds one pipeline or one model");
   }
   void OnDocumentEnd() override {}
 
@@ -130,8 +125,7 @@ public:
       node->loc = open.back()->loc;
       if (pos > 0 && source[pos - 1] == '-') {
         size_t lineStart = source.substr(0, pos).rfind('\n') + 1;
-        uint32_t line =
-            mark.line + 1 - source.slice(pos, offset(mark)).count('\n');
+        uint32_t line = mark.line + 1 - source.slice(pos, offset(mark)).count('\n');
         node->loc = {file, line, uint32_t(pos - lineStart), 1};
       }
     }
@@ -145,19 +139,16 @@ public:
     attach(make(YamlNode::Null, mark));
   }
 
-  void OnScalar(const YAML::Mark &mark, const std::string &tag, YAML::anchor_t,
-                const std::string &value) override {
+  void OnScalar(const YAML::Mark &mark, const std::string &tag, YAML::anchor_t, const std::string &value) override {
     if (ignoring())
       return;
     size_t pos = offset(mark);
     // Quoted scalars carry the tag "!" without one in the file.
-    checkTag(mark,
-             tag == "!" && !source.substr(pos).starts_with("!") ? "" : tag);
+    checkTag(mark, tag == "!" && !source.substr(pos).starts_with("!") ? "" : tag);
     auto node = make(YamlNode::Scalar, mark);
     node->text = value;
     findPlaces(*node, source, pos);
-    bool quotes = source.substr(pos).starts_with("'") ||
-                  source.substr(pos).starts_with("\"");
+    bool quotes = source.substr(pos).starts_with("'") || source.substr(pos).starts_with("\"");
     node->quoted = quotes;
     if (quotes && !isClosed(source, pos)) {
       unusable = true;
@@ -168,28 +159,24 @@ public:
     else if (node->places.back().line == node->loc.line)
       node->loc.length = node->places.back().column + quotes - node->loc.column;
     else
-      node->loc.length = source.substr(pos)
-                             .take_until([](char c) { return c == '\n'; })
-                             .size();
+      node->loc.length = source.substr(pos).take_until([](char c) { return c == '\n'; }).size();
     node->loc.length = std::max(node->loc.length, 1u);
     attach(std::move(node));
   }
 
-  void OnSequenceStart(const YAML::Mark &mark, const std::string &tag,
-                       YAML::anchor_t, YAML::EmitterStyle::value) override {
+  void OnSequenceStart(const YAML::Mark &mark, const std::string &tag, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
     push(YamlNode::Sequence, mark, tag);
   }
   void OnSequenceEnd() override { pop(); }
-  void OnMapStart(const YAML::Mark &mark, const std::string &tag,
-                  YAML::anchor_t, YAML::EmitterStyle::value) override {
+  void OnMapStart(const YAML::Mark &mark, const std::string &tag, YAML::anchor_t, YAML::EmitterStyle::value) override {
     push(YamlNode::Map, mark, tag);
   }
   void OnMapEnd() override { pop(); }
 
   void OnAnchor(const YAML::Mark &mark, const std::string &name) override {
     if (!ignoring())
-      unsupported(place(mark, name.size() + 1), "the anchor `&" + name + "`",
-                  "write the value at each place");
+      unsupported(place(mark, name.size() + 1), "the anchor `&" + name + "`", "write the value at each place");
   }
 
   void reportAlias(const YAML::Mark &mark) {
@@ -215,13 +202,10 @@ private:
   std::vector<YamlNode *> open;
   unsigned depth = 0, values = 0;
 
-  size_t offset(const YAML::Mark &mark) const {
-    return std::min<size_t>(source.size(), mark.pos + bomSize);
-  }
+  size_t offset(const YAML::Mark &mark) const { return std::min<size_t>(source.size(), mark.pos + bomSize); }
   bool ignoring() const { return documents > 1 || depth > maxYamlDepth; }
 
-  void unsupported(SourceLoc loc, const std::string &what,
-                   const char *instead) {
+  void unsupported(SourceLoc loc, const std::string &what, const char *instead) {
     diags.report(Diag::YamlUnsupported, loc, what, instead);
   }
 
@@ -229,12 +213,10 @@ private:
     if (tag.empty() || tag == "?")
       return;
     llvm::StringRef word = source.substr(offset(mark)).take_until(isYamlSpace);
-    unsupported(place(mark, word.size()), "the tag `" + word.str() + "`",
-                "write the value without it");
+    unsupported(place(mark, word.size()), "the tag `" + word.str() + "`", "write the value without it");
   }
 
-  std::unique_ptr<YamlNode> make(YamlNode::Kind kind,
-                                 const YAML::Mark &mark) const {
+  std::unique_ptr<YamlNode> make(YamlNode::Kind kind, const YAML::Mark &mark) const {
     auto node = std::make_unique<YamlNode>();
     node->kind = kind;
     node->loc = place(mark);
@@ -243,8 +225,8 @@ private:
 
   /// Whether the innermost map has a key that waits for its value.
   bool pendingKey() const {
-    return !open.empty() && open.back()->kind == YamlNode::Map &&
-           !open.back()->entries.empty() && !open.back()->entries.back().value;
+    return !open.empty() && open.back()->kind == YamlNode::Map && !open.back()->entries.empty() &&
+           !open.back()->entries.back().value;
   }
 
   /// The word that says null at `mark`; empty where nothing stands, and what follows is another node.
@@ -279,8 +261,7 @@ private:
     return result;
   }
 
-  void push(YamlNode::Kind kind, const YAML::Mark &mark,
-            const std::string &tag) {
+  void push(YamlNode::Kind kind, const YAML::Mark &mark, const std::string &tag) {
     if (documents <= 1 && depth++ == maxYamlDepth && !tooDeep) {
       tooDeep = true;
       diags.report(Diag::NestingTooDeep, place(mark), "YAML", maxYamlDepth);
@@ -308,8 +289,7 @@ static bool reportBadBytes(Diagnostics &diags, uint32_t file) {
   uint32_t line = 1;
   size_t lineStart = 0;
   auto report = [&](size_t i, const char *what, const char *instead) {
-    diags.report(Diag::YamlSyntax,
-                 SourceLoc{file, line, uint32_t(i - lineStart) + 1, 1},
+    diags.report(Diag::YamlSyntax, SourceLoc{file, line, uint32_t(i - lineStart) + 1, 1},
                  fmt::format("{} 0x{:02x}{}", what, uint8_t(source[i]), instead));
     return true;
   };
@@ -326,8 +306,7 @@ static bool reportBadBytes(Diagnostics &diags, uint32_t file) {
     } else if (c >= 128) {
       const auto *bytes = reinterpret_cast<const llvm::UTF8 *>(source.data());
       unsigned size = llvm::getNumBytesForUTF8(c);
-      if (i + size > source.size() ||
-          !llvm::isLegalUTF8Sequence(bytes + i, bytes + i + size))
+      if (i + size > source.size() || !llvm::isLegalUTF8Sequence(bytes + i, bytes + i + size))
         return report(i, "invalid byte", text);
       i += size - 1;
     }
@@ -340,21 +319,17 @@ static constexpr size_t maxKeyLength = 1024;
 
 /// yaml-cpp's message in the words of someone who writes a pipeline, and what
 /// to do about it.
-static void reportSyntaxError(Diagnostics &diags, SourceLoc loc,
-                              const std::string &message) {
+static void reportSyntaxError(Diagnostics &diags, SourceLoc loc, const std::string &message) {
   llvm::StringRef line = diags.sources().line(loc.file, loc.line);
-  llvm::StringRef indentation =
-      line.take_while([](char c) { return c == ' ' || c == '\t'; });
+  llvm::StringRef indentation = line.take_while([](char c) { return c == ' ' || c == '\t'; });
   if (indentation.contains('\t')) {
     loc.column = indentation.find('\t') + 1;
     diags.report(Diag::YamlSyntax, loc, "a tab in the indentation; use spaces");
     return;
   }
   std::string text = message, note;
-  const char *quote =
-      "put the whole expression in single quotes: `'[last] + draft'`";
-  if (message == YAML::ErrorMsg::END_OF_MAP ||
-      message == YAML::ErrorMsg::END_OF_SEQ) {
+  const char *quote = "put the whole expression in single quotes: `'[last] + draft'`";
+  if (message == YAML::ErrorMsg::END_OF_MAP || message == YAML::ErrorMsg::END_OF_SEQ) {
     text = "expected the next entry, at the indentation of those before it";
     // At the first word of a line the indentation alone is wrong.
     if (loc.column > indentation.size() + 1)
@@ -366,16 +341,11 @@ static void reportSyntaxError(Diagnostics &diags, SourceLoc loc,
     note = "named arguments are written `name=value`; a slice has no space "
            "after `:`; a new key "
            "goes on its own line, indented like its neighbours";
-  } else if (message == YAML::ErrorMsg::END_OF_MAP_FLOW ||
-             message == YAML::ErrorMsg::END_OF_SEQ_FLOW ||
+  } else if (message == YAML::ErrorMsg::END_OF_MAP_FLOW || message == YAML::ErrorMsg::END_OF_SEQ_FLOW ||
              message == YAML::ErrorMsg::FLOW_END) {
-    text = message == YAML::ErrorMsg::FLOW_END
-               ? "a closing bracket without its opening one"
-               : "a bracket that is not closed, or text between entries";
-    note =
-        std::string(
-            "inside `{}` and `[]`, if an expression has brackets or commas, ") +
-        quote;
+    text = message == YAML::ErrorMsg::FLOW_END ? "a closing bracket without its opening one"
+                                               : "a bracket that is not closed, or text between entries";
+    note = std::string("inside `{}` and `[]`, if an expression has brackets or commas, ") + quote;
   } else if (message == YAML::ErrorMsg::UNKNOWN_TOKEN) {
     text = "a value cannot begin with this character";
     note = quote;
@@ -391,8 +361,7 @@ static void reportSyntaxError(Diagnostics &diags, SourceLoc loc,
     diags.note(note);
 }
 
-std::unique_ptr<YamlNode> readYaml(Diagnostics &diags, uint32_t file,
-                                   const char *what) {
+std::unique_ptr<YamlNode> readYaml(Diagnostics &diags, uint32_t file, const char *what) {
   if (reportBadBytes(diags, file))
     return nullptr;
   TreeBuilder builder(diags, file);
@@ -411,8 +380,7 @@ std::unique_ptr<YamlNode> readYaml(Diagnostics &diags, uint32_t file,
     return nullptr;
   }
   if (!builder.root) {
-    diags.report(Diag::WrongNodeKind, SourceLoc{file, 1, 1, 1}, what,
-                 "a mapping", "an empty file");
+    diags.report(Diag::WrongNodeKind, SourceLoc{file, 1, 1, 1}, what, "a mapping", "an empty file");
     return nullptr;
   }
   return builder.unusable ? nullptr : std::move(builder.root);

@@ -18,7 +18,7 @@ struct YamlNode {
   enum Kind { Null, Scalar, Sequence, Map } kind = Null;
   /// Scalar: the value, unquoted and unfolded. Null: the word for it, if one stands there.
   std::string text;
-  SourceLoc loc;    ///< an empty value has the place of its key
+  SourceLoc loc;       ///< an empty value has the place of its key
   bool quoted = false; ///< Scalar: in quotes, so `'true'` is a text
 
   struct Place {
@@ -44,8 +44,7 @@ struct YamlNode {
 /// document, deep nesting) is reported; a tree may come back all the same, so
 /// that later errors in the file are found too.
 /// `what` names the file in messages: "a pipeline file".
-std::unique_ptr<YamlNode> readYaml(Diagnostics &diags, uint32_t file,
-                                   const char *what);
+std::unique_ptr<YamlNode> readYaml(Diagnostics &diags, uint32_t file, const char *what);
 
 } // namespace megalith::ast
 #endif

@@ -20,16 +20,14 @@ public:
       if (!dead) {
         for (Region &inner : op.regions)
           sweep(inner);
-        dead = op.op == Op::If &&
-               llvm::all_of(op.regions, [](const Region &r) { return r.ops.empty(); });
+        dead = op.op == Op::If && llvm::all_of(op.regions, [](const Region &r) { return r.ops.empty(); });
       }
       if (dead)
         release(op);
       else
         kept.push_back(std::move(op));
     }
-    region.ops.assign(std::make_move_iterator(kept.rbegin()),
-                      std::make_move_iterator(kept.rend()));
+    region.ops.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
   }
 
 private:
@@ -49,9 +47,7 @@ private:
     case Op::PrefixWhile:
     case Op::Count: {
       bool all = true;
-      walk(op.region(), [&](const Operation &inner) {
-        all &= inner.op == Op::Yield || removable(inner);
-      });
+      walk(op.region(), [&](const Operation &inner) { all &= inner.op == Op::Yield || removable(inner); });
       return all;
     }
     default:

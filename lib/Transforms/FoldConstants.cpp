@@ -7,8 +7,8 @@
 //===----------------------------------------------------------------------===//
 #include "ControlUtil.h"
 #include "megalith/Transforms/Passes.h"
-#include <cmath>
 #include <bit>
+#include <cmath>
 #include <tuple>
 
 namespace megalith::transforms {
@@ -68,8 +68,7 @@ private:
         remember(op);
         // Control code has each constant once; tensor passes want them next to their uses.
         if (const Known *k = known(op.result()); k && isControl) {
-          auto [first, isNew] = pool.try_emplace({k->type, k->i, std::bit_cast<uint32_t>(k->f)},
-                                                 op.result());
+          auto [first, isNew] = pool.try_emplace({k->type, k->i, std::bit_cast<uint32_t>(k->f)}, op.result());
           if (!isNew) {
             replaced[op.result()] = first->second;
             continue;

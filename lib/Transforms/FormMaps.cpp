@@ -16,8 +16,7 @@ namespace {
 class MapFormer {
 public:
   MapFormer(Module &module, Region &segment, Region &region)
-      : module(module), segment(segment), region(region), index(region),
-        done(region.ops.size(), false) {}
+      : module(module), segment(segment), region(region), index(region), done(region.ops.size(), false) {}
 
   void run() {
     std::vector<Operation> ops;
@@ -49,8 +48,7 @@ private:
 
   bool isNeededOutside(size_t leaf) const {
     const std::vector<size_t> &users = index.usersOf(region.ops[leaf].result());
-    return std::any_of(users.begin(), users.end(),
-                       [&](size_t user) { return !isRowWise(region.ops[user].op); });
+    return std::any_of(users.begin(), users.end(), [&](size_t user) { return !isRowWise(region.ops[user].op); });
   }
 
   /// How a map has to be walked for a value: row by row, or by blocks of columns.
@@ -95,11 +93,10 @@ private:
     for (size_t i = 0; i < region.ops.size(); ++i) {
       if (done[i] || !isMapped(i))
         continue;
-      bool isReady = std::all_of(
-          region.ops[i].operands.begin(), region.ops[i].operands.end(), [&](Value v) {
-            int at = index.definedAt(v);
-            return at < 0 || done[at] || isLeaf(region.ops[at].op);
-          });
+      bool isReady = std::all_of(region.ops[i].operands.begin(), region.ops[i].operands.end(), [&](Value v) {
+        int at = index.definedAt(v);
+        return at < 0 || done[at] || isLeaf(region.ops[at].op);
+      });
       std::optional<Walk> walk = isReady ? walkOf(i, walks) : std::nullopt;
       if (!walk)
         continue;
@@ -132,9 +129,8 @@ private:
 } // namespace
 
 Module formMaps(Module module) {
-  forEachTensorRegion(module, [&](Operation &, Region &segment, Region &region) {
-    MapFormer(module, segment, region).run();
-  });
+  forEachTensorRegion(module,
+                      [&](Operation &, Region &segment, Region &region) { MapFormer(module, segment, region).run(); });
   return module;
 }
 

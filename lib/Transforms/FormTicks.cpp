@@ -155,8 +155,7 @@ private:
   }
 
   /// Makes `v` of an earlier piece available in piece k; returns its new value.
-  Value bring(const SplitStage &s, Value v, size_t k, std::map<Value, Value> &map,
-              std::vector<Operation> &front) {
+  Value bring(const SplitStage &s, Value v, size_t k, std::map<Value, Value> &map, std::vector<Operation> &front) {
     if (auto it = map.find(v); it != map.end())
       return it->second;
     const Operation &def = definition[v];
@@ -186,8 +185,7 @@ private:
     std::string hint = module.hint(v).str();
     std::string base = s.stage.name + "." + (hint.empty() ? "value" : hint);
     auto taken = [&](const std::string &n) {
-      return module.find(Op::Field, n) ||
-             llvm::any_of(fields, [&](const Operation &f) { return f.name == n; });
+      return module.find(Op::Field, n) || llvm::any_of(fields, [&](const Operation &f) { return f.name == n; });
     };
     name = base;
     for (unsigned i = 1; taken(name); ++i)
@@ -271,9 +269,9 @@ private:
   }
 
   Module &module;
-  std::map<Value, size_t> owner;        ///< piece that makes a value
+  std::map<Value, size_t> owner; ///< piece that makes a value
   std::map<Value, Operation> definition;
-  std::map<Value, std::string> saved;   ///< field of each value kept across a call
+  std::map<Value, std::string> saved; ///< field of each value kept across a call
   std::vector<Operation> fields;
   std::vector<Operation> *list = nullptr;
   std::set<std::string> placed;

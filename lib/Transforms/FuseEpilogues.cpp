@@ -56,8 +56,7 @@ public:
     case Op::ArgMax:
       for (Value v : op.operands) {
         auto found = products.find(v);
-        if (found == products.end() || found->second.size() != 1 ||
-            pairs[*found->second.begin()].kind == Pair::Dual)
+        if (found == products.end() || found->second.size() != 1 || pairs[*found->second.begin()].kind == Pair::Dual)
           return false;
       }
       for (unsigned p : from)
@@ -87,8 +86,7 @@ private:
   bool makeDual(unsigned a, unsigned b) {
     auto allows = [&](unsigned p, unsigned other) {
       const Pair &pair = pairs[p];
-      return !pair.alone && (pair.kind == Pair::Adjacent ||
-                             (pair.kind == Pair::Dual && pair.partner == other));
+      return !pair.alone && (pair.kind == Pair::Adjacent || (pair.kind == Pair::Dual && pair.partner == other));
     };
     if (!allows(a, b) || !allows(b, a))
       return false;
@@ -129,8 +127,7 @@ private:
     for (const Operation &op : region.ops[at].region().ops) {
       if (op.op == Op::MatMul)
         pairing.addProduct(op.result());
-      else if (std::any_of(op.operands.begin(), op.operands.end(),
-                           [&](Value v) { return pairing.contains(v); }))
+      else if (std::any_of(op.operands.begin(), op.operands.end(), [&](Value v) { return pairing.contains(v); }))
         pairing.add(op);
     }
     return pairing;
@@ -148,8 +145,7 @@ private:
 
   /// True when every operand of `op` can be read column by column in the stream.
   bool isAtHand(const Operation &op, const RegionIndex &index, const Pairing &pairing) const {
-    if (!isElementwise(op.op) && op.op != Op::RotateHalf && op.op != Op::KvAppend &&
-        op.op != Op::ArgMax)
+    if (!isElementwise(op.op) && op.op != Op::RotateHalf && op.op != Op::KvAppend && op.op != Op::ArgMax)
       return false;
     std::optional<int64_t> columns;
     for (Value v : op.operands) {
@@ -205,9 +201,8 @@ private:
     auto count = [&](const Operation &op) {
       for (Value v : op.results) {
         const std::vector<size_t> &users = index.usersOf(v);
-        bool stored = std::any_of(users.begin(), users.end(), [&](size_t user) {
-          return user != at && !moved.count(user);
-        });
+        bool stored =
+            std::any_of(users.begin(), users.end(), [&](size_t user) { return user != at && !moved.count(user); });
         const Type &type = module.type(v);
         if (stored && type.kind == Type::Rows)
           bytes += type.size * (type.elem == Scalar::BF16 || type.elem == Scalar::F16 ? 2 : 4);
@@ -230,8 +225,8 @@ private:
       op.erase<attr::dim>();
       op.erase<attr::partner>();
       op.set<attr::pair>(std::string(pair.kind == Pair::Adjacent ? "adjacent"
-                                 : pair.kind == Pair::Half   ? "half"
-                                                             : "dual"));
+                                     : pair.kind == Pair::Half   ? "half"
+                                                                 : "dual"));
       if (pair.kind == Pair::Half)
         op.set<attr::dim>(pair.dim);
       if (pair.kind == Pair::Dual)
@@ -257,12 +252,10 @@ private:
           usedOutside.insert(v);
     std::set<size_t> gone;
     for (size_t i = 0; i < ops.size(); ++i) {
-      if (ops[i].op != Op::Round || !inside.count(ops[i].operands[0]) ||
-          usedOutside.count(ops[i].result()))
+      if (ops[i].op != Op::Round || !inside.count(ops[i].operands[0]) || usedOutside.count(ops[i].result()))
         continue;
       const std::vector<Op> &by = users[ops[i].result()];
-      if (!std::all_of(by.begin(), by.end(),
-                       [](Op op) { return isElementwise(op) || op == Op::RotateHalf; }))
+      if (!std::all_of(by.begin(), by.end(), [](Op op) { return isElementwise(op) || op == Op::RotateHalf; }))
         continue;
       Value from = ops[i].result(), to = ops[i].operands[0];
       replaceUses(region.ops[at].region(), from, to);

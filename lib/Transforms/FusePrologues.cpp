@@ -17,8 +17,7 @@ namespace {
 
 class PrologueFuser {
 public:
-  PrologueFuser(Module &module, Region &region)
-      : module(module), region(region), index(region) {}
+  PrologueFuser(Module &module, Region &region) : module(module), region(region), index(region) {}
 
   void run() {
     choose();
@@ -114,8 +113,7 @@ private:
     for (Operation &op : stream.region().ops)
       if (op.op == Op::MatMul)
         op.operands[0] = copies.at(operand);
-    stream.region().ops.insert(stream.region().ops.begin(),
-                               std::make_move_iterator(group.ops.begin()),
+    stream.region().ops.insert(stream.region().ops.begin(), std::make_move_iterator(group.ops.begin()),
                                std::make_move_iterator(group.ops.end()));
   }
 
@@ -136,9 +134,7 @@ private:
 } // namespace
 
 Module fusePrologues(Module module) {
-  forEachTensorRegion(module, [&](Operation &, Region &, Region &region) {
-    PrologueFuser(module, region).run();
-  });
+  forEachTensorRegion(module, [&](Operation &, Region &, Region &region) { PrologueFuser(module, region).run(); });
   return module;
 }
 

@@ -42,8 +42,7 @@ Module fuseReducers(Module module) {
     b.loc = yield.loc;
     for (const std::string &reducer : reducers) {
       assert(reducer == "argmax" && "a reducer without a row operation");
-      yield.operands.push_back(
-          b.value(Op::ArgMax, {logits}, Type::rows(1, Scalar::Token), reducer));
+      yield.operands.push_back(b.value(Op::ArgMax, {logits}, Type::rows(1, Scalar::Token), reducer));
     }
     region.ops.push_back(std::move(yield));
   }

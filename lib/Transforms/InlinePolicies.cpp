@@ -37,9 +37,7 @@ public:
   }
 
 private:
-  static std::string fieldName(const std::string &policy, const std::string &state) {
-    return policy + "." + state;
-  }
+  static std::string fieldName(const std::string &policy, const std::string &state) { return policy + "." + state; }
 
   static Operation field(const Operation &policy, const Operation &state) {
     Operation op;

@@ -39,8 +39,7 @@ static std::string withoutMark(ir::Module module) {
   return ir::print(module);
 }
 
-std::optional<ir::Module> runPasses(ir::Module module, const PassOptions &options,
-                                    Diagnostics &diags) {
+std::optional<ir::Module> runPasses(ir::Module module, const PassOptions &options, Diagnostics &diags) {
   std::optional<int> after = positionOf(module.after());
   std::optional<int> last = static_cast<int>(passes().size()) - 1;
   if (!options.stopAfter.empty())
@@ -82,8 +81,7 @@ std::optional<ir::Module> runPasses(ir::Module module, const PassOptions &option
   return module;
 }
 
-std::optional<ir::Module> runNamed(ir::Module module, const std::vector<std::string> &names,
-                                   Diagnostics &diags) {
+std::optional<ir::Module> runNamed(ir::Module module, const std::vector<std::string> &names, Diagnostics &diags) {
   for (const std::string &name : names)
     if (positionOf(name).value_or(-1) < 0) {
       reportUnknown(name, diags);

@@ -18,13 +18,11 @@ bool isElementwise(Op op) {
 
 bool isReduction(Op op) { return op == Op::ReduceSum || op == Op::ReduceMax; }
 
-bool isLeaf(Op op) {
-  return op == Op::Const || op == Op::WeightGet || op == Op::RopeCos || op == Op::RopeSin;
-}
+bool isLeaf(Op op) { return op == Op::Const || op == Op::WeightGet || op == Op::RopeCos || op == Op::RopeSin; }
 
 bool isRowWise(Op op) {
-  return isElementwise(op) || isReduction(op) || isLeaf(op) || op == Op::Embed ||
-         op == Op::RotateHalf || op == Op::KvAppend || op == Op::ArgMax;
+  return isElementwise(op) || isReduction(op) || isLeaf(op) || op == Op::Embed || op == Op::RotateHalf ||
+         op == Op::KvAppend || op == Op::ArgMax;
 }
 
 static void visitRegion(Operation &model, Region &segment, Region &region,
@@ -35,8 +33,7 @@ static void visitRegion(Operation &model, Region &segment, Region &region,
   f(model, segment, region);
 }
 
-void forEachTensorRegion(Module &module,
-                         llvm::function_ref<void(Operation &, Region &, Region &)> f) {
+void forEachTensorRegion(Module &module, llvm::function_ref<void(Operation &, Region &, Region &)> f) {
   for (Operation &model : module.ops())
     if (model.op == Op::Model)
       for (Operation &segment : model.region().ops)
@@ -102,8 +99,8 @@ Operation cloneOperation(Module &module, const Operation &op, std::map<Value, Va
   return copy;
 }
 
-void appendToGroup(Module &module, const Region &region, const RegionIndex &index, Region &group,
-                   Operation op, std::map<Value, Value> &copies) {
+void appendToGroup(Module &module, const Region &region, const RegionIndex &index, Region &group, Operation op,
+                   std::map<Value, Value> &copies) {
   for (Value &v : op.operands) {
     int at = index.definedAt(v);
     if (!copies.count(v) && at >= 0 && isLeaf(region.ops[at].op))
@@ -122,8 +119,7 @@ void openGroup(Region &segment, Operation &group) {
   group.results.clear();
 }
 
-static void walkOutside(Region &region, const Operation &skipped,
-                        llvm::function_ref<void(Operation &)> f) {
+static void walkOutside(Region &region, const Operation &skipped, llvm::function_ref<void(Operation &)> f) {
   for (Operation &op : region.ops) {
     if (&op == &skipped)
       continue;
@@ -135,9 +131,7 @@ static void walkOutside(Region &region, const Operation &skipped,
 
 void closeGroup(Module &module, Region &segment, Operation &group) {
   std::set<Value> usedOutside;
-  walkOutside(segment, group, [&](Operation &op) {
-    usedOutside.insert(op.operands.begin(), op.operands.end());
-  });
+  walkOutside(segment, group, [&](Operation &op) { usedOutside.insert(op.operands.begin(), op.operands.end()); });
   Operation yield;
   yield.op = Op::Yield;
   yield.loc = group.loc;

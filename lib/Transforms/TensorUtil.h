@@ -24,9 +24,8 @@ bool isRowWise(ir::Op op);
 
 /// Calls `f` with every region that holds tensor code (segments, repeats), inner
 /// ones first; `segment` is the region of the segment around it.
-void forEachTensorRegion(
-    ir::Module &module,
-    llvm::function_ref<void(ir::Operation &model, ir::Region &segment, ir::Region &region)> f);
+void forEachTensorRegion(ir::Module &module,
+                         llvm::function_ref<void(ir::Operation &model, ir::Region &segment, ir::Region &region)> f);
 
 /// The values that `op` uses, its regions included, but does not define; in order
 /// of first use, each once.
@@ -47,14 +46,13 @@ private:
 
 /// Makes `op`'s results new values of the same types and maps old to new; operands
 /// are mapped where `map` has them.
-ir::Operation cloneOperation(ir::Module &module, const ir::Operation &op,
-                             std::map<ir::Value, ir::Value> &map);
+ir::Operation cloneOperation(ir::Module &module, const ir::Operation &op, std::map<ir::Value, ir::Value> &map);
 
 /// Appends `op` to the open `group`, with a copy of each leaf of `region` that it
 /// uses. `copies` maps leaves (and whatever the caller put there) to what stands
 /// in the group.
-void appendToGroup(ir::Module &module, const ir::Region &region, const RegionIndex &index,
-                   ir::Region &group, ir::Operation op, std::map<ir::Value, ir::Value> &copies);
+void appendToGroup(ir::Module &module, const ir::Region &region, const RegionIndex &index, ir::Region &group,
+                   ir::Operation op, std::map<ir::Value, ir::Value> &copies);
 
 /// Removes `group`'s yield and results; its inner values take their places.
 void openGroup(ir::Region &segment, ir::Operation &group);

@@ -51,8 +51,7 @@ std::string Arena::describe(size_t offset) const {
   if (r.name.empty())
     return "no memory of the device";
   return "`" + r.name + "` " +
-         (offset >= r.begin ? "+ " + std::to_string(offset - r.begin)
-                            : "- " + std::to_string(r.begin - offset));
+         (offset >= r.begin ? "+ " + std::to_string(offset - r.begin) : "- " + std::to_string(r.begin - offset));
 }
 
 const Region &Arena::nearest(size_t offset) const {

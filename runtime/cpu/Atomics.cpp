@@ -25,23 +25,30 @@ Value applied(AtomicOp op, Value old, Value operand, Value compare, unsigned byt
   const uint64_t mask = bytes == 4 ? 0xFFFFFFFFull : ~0ull;
   const uint64_t a = old.low, b = operand.low & mask;
   switch (op) {
-  case AtomicOp::Load: return old;
+  case AtomicOp::Load:
+    return old;
   case AtomicOp::Store:
-  case AtomicOp::Exchange: return {b, operand.high};
-  case AtomicOp::Add: return {(a + b) & mask, 0};
-  case AtomicOp::And: return {a & b, 0};
-  case AtomicOp::Or: return {a | b, 0};
-  case AtomicOp::Min: return {a < b ? a : b, 0};
-  case AtomicOp::Max: return {a > b ? a : b, 0};
-  case AtomicOp::CompareExchange: return {a == compared(compare, bytes) ? b : a, 0};
+  case AtomicOp::Exchange:
+    return {b, operand.high};
+  case AtomicOp::Add:
+    return {(a + b) & mask, 0};
+  case AtomicOp::And:
+    return {a & b, 0};
+  case AtomicOp::Or:
+    return {a | b, 0};
+  case AtomicOp::Min:
+    return {a < b ? a : b, 0};
+  case AtomicOp::Max:
+    return {a > b ? a : b, 0};
+  case AtomicOp::CompareExchange:
+    return {a == compared(compare, bytes) ? b : a, 0};
   }
   return old;
 }
 } // namespace
 
 /// Lets the thread wait when it would find once more what it found before, and change nothing.
-inline void Machine::holdBefore(Fiber *f, AtomicOp op, void *at, unsigned bytes, Value operand,
-                                Value compare) {
+inline void Machine::holdBefore(Fiber *f, AtomicOp op, void *at, unsigned bytes, Value operand, Value compare) {
   if (f->inRow < kPatience || op == AtomicOp::Store)
     return;
   const Value now = readMemory(at, bytes);
@@ -49,12 +56,12 @@ inline void Machine::holdBefore(Fiber *f, AtomicOp op, void *at, unsigned bytes,
     hold(f, at, bytes);
 }
 
-Value Machine::atomic(Fiber *f, AtomicOp op, void *at, unsigned bytes, Value operand, Value compare,
-                      Order order, Scope scope) {
+Value Machine::atomic(Fiber *f, AtomicOp op, void *at, unsigned bytes, Value operand, Value compare, Order order,
+                      Scope scope) {
   if (check) {
     if ((uintptr_t)at % bytes)
-      fail(FindingKind::Misaligned, "atomic access",
-           "%u bytes at %s are accessed atomically but not aligned to %u", bytes, where(at).c_str(), bytes);
+      fail(FindingKind::Misaligned, "atomic access", "%u bytes at %s are accessed atomically but not aligned to %u",
+           bytes, where(at).c_str(), bytes);
     const Reach r = reachOf(f, at, bytes, op != AtomicOp::Load);
     holdBefore(f, op, at, bytes, operand, compare);
     if (r.checked)

@@ -119,8 +119,7 @@ ClockRef Clocks::beside(const ClockRef &proxied, const ClockRef &base, size_t th
   return result;
 }
 
-ClockRef Clocks::gather(const std::vector<Release> &all,
-                        const std::vector<std::pair<uint32_t, uint32_t>> &more) {
+ClockRef Clocks::gather(const std::vector<Release> &all, const std::vector<std::pair<uint32_t, uint32_t>> &more) {
   ClockRef result;
   std::vector<const Clock *> seen;
   for (const Release &r : all) {

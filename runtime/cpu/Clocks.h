@@ -82,8 +82,7 @@ public:
   /// What the first `threads` did as `proxied` knows it, and what others did as `base` does.
   ClockRef beside(const ClockRef &proxied, const ClockRef &base, size_t threads);
   /// One vector of all. `more`: further components.
-  ClockRef gather(const std::vector<Release> &all,
-                  const std::vector<std::pair<uint32_t, uint32_t>> &more = {});
+  ClockRef gather(const std::vector<Release> &all, const std::vector<std::pair<uint32_t, uint32_t>> &more = {});
 
 private:
   friend class ClockRef;

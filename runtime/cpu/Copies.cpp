@@ -19,8 +19,7 @@ void Machine::checkCopy(Fiber *f, void *to, const void *from, unsigned bytes) {
   if (((uintptr_t)to | (uintptr_t)from) % 16)
     fail(FindingKind::Misaligned, "copies", "an asynchronous copy from %s to %s is not aligned to 16 bytes",
          where(from).c_str(), where(to).c_str());
-  const size_t target = static_cast<char *>(to) - arena.base,
-               source = static_cast<const char *>(from) - arena.base;
+  const size_t target = static_cast<char *>(to) - arena.base, source = static_cast<const char *>(from) - arena.base;
   if (target >= Arena::kShared)
     fail(FindingKind::CopyMisuse, "copies", "an asynchronous copy goes to %s, which is not shared memory",
          where(to).c_str());

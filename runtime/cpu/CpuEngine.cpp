@@ -52,8 +52,9 @@ Outcome<std::unique_ptr<CpuEngine>> CpuEngine::create(const std::string &sharedO
     return RuntimeError{"plan-mismatch", "the kernel was planned for " + std::to_string(m.ctas) + " CTAs with " +
                                              std::to_string(m.sharedBytes) + " bytes of shared memory (`" + m.profile +
                                              "`), but the CPU executor has room for " + std::to_string(most) + " and " +
-                                             std::to_string(Executor::mostShared()) + " bytes; compile with `--plan ctas=" +
-                                             std::to_string(most) + "` or another `--device-profile`"};
+                                             std::to_string(Executor::mostShared()) +
+                                             " bytes; compile with `--plan ctas=" + std::to_string(most) +
+                                             "` or another `--device-profile`"};
   engine->lasting = runtime::lastingBuffers(engine->info);
   if (Failure failure = engine->open(sharedObject))
     return *failure;
@@ -74,8 +75,8 @@ Failure CpuEngine::open(const std::string &sharedObject) {
     target = reinterpret_cast<std::remove_reference_t<decltype(target)>>(dlsym(library.handle, name));
     if (target)
       return std::nullopt;
-    return RuntimeError{"cpu-kernel", "`" + sharedObject + "` is no kernel for the CPU: it has no symbol `" + name +
-                                          "`"};
+    return RuntimeError{"cpu-kernel",
+                        "`" + sharedObject + "` is no kernel for the CPU: it has no symbol `" + name + "`"};
   };
   const int *version = nullptr;
   if (Failure failure = find(version, "megalith_cpu_version"))
@@ -207,13 +208,13 @@ char *CpuEngine::place(const LaunchBuffer &buffer, bool checked) {
   return entry->second;
 }
 
-Outcome<CpuOutcome> CpuEngine::run(const std::vector<Request> &requests,
-                                   const runtime::RunOptions &options, LaunchOptions how) {
+Outcome<CpuOutcome> CpuEngine::run(const std::vector<Request> &requests, const runtime::RunOptions &options,
+                                   LaunchOptions how) {
   return runtime::withinMemory([&] { return runWithin(requests, options, std::move(how)); });
 }
 
-Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests,
-                                         const runtime::RunOptions &options, LaunchOptions how) {
+Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, const runtime::RunOptions &options,
+                                         LaunchOptions how) {
   // First, since the pool is what may not fit: the image lists its pages.
   std::vector<char *> kept;
   for (const LaunchBuffer &buffer : lasting)
@@ -242,9 +243,9 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests,
   }
   bind(executor.host()); // another engine of this shared object may have bound its own
   auto begin = std::chrono::steady_clock::now();
-  LaunchResult launch = executor.launch({static_cast<unsigned>(info.ctas), static_cast<unsigned>(info.threads),
-                                         static_cast<size_t>(info.sharedBytes)},
-                                        how, [&params, kernel = runKernel] { kernel(params); });
+  LaunchResult launch = executor.launch(
+      {static_cast<unsigned>(info.ctas), static_cast<unsigned>(info.threads), static_cast<size_t>(info.sharedBytes)},
+      how, [&params, kernel = runKernel] { kernel(params); });
   const double ms = millisecondsSince(begin);
   if (launch.finding)
     return CpuOutcome{image->counts(), std::move(launch)};

@@ -28,11 +28,10 @@ struct CpuOutcome {
 class CpuEngine {
 public:
   /// Loads a shared object that lib/Jit/HostCompiler made. `plan-mismatch` when the executor
-  /// has no room for its grid, `cpu-kernel` when it is none, was made for another version of the executor, or its packing fails;
-  /// `weight-missing` when a tensor is absent, `input-changed` when a file of weights changed meanwhile,
+  /// has no room for its grid, `cpu-kernel` when it is none, was made for another version of the executor, or its
+  /// packing fails; `weight-missing` when a tensor is absent, `input-changed` when a file of weights changed meanwhile,
   /// `out-of-memory` when there is no room for something; run() reports that, too.
-  static runtime::Outcome<std::unique_ptr<CpuEngine>> load(const std::string &sharedObject,
-                                                           const std::string &manifest,
+  static runtime::Outcome<std::unique_ptr<CpuEngine>> load(const std::string &sharedObject, const std::string &manifest,
                                                            const SafetensorsFile &weights);
   /// The same with random weights, K and V, of a source that ends with device/Bench.cuh.
   static runtime::Outcome<std::unique_ptr<CpuEngine>> loadRandom(const std::string &sharedObject,
@@ -49,8 +48,8 @@ public:
   /// One launch in the manifest's shape. In a checked one, memory that the kernel must
   /// write first is Unwritten, else zeros. Without `how.progress` the counts of ticks
   /// and rows are the progress. One run at a time, of all engines of a shared object.
-  runtime::Outcome<CpuOutcome> run(const std::vector<Request> &requests,
-                                   const runtime::RunOptions &options, LaunchOptions how = {});
+  runtime::Outcome<CpuOutcome> run(const std::vector<Request> &requests, const runtime::RunOptions &options,
+                                   LaunchOptions how = {});
 
   /// Called now and then while a kernel runs: ticks and rows so far.
   std::function<void(int64_t ticks, int64_t rows)> onProgress;
@@ -58,12 +57,12 @@ public:
 private:
   CpuEngine() = default;
   static runtime::Outcome<std::unique_ptr<CpuEngine>> create(const std::string &sharedObject,
-                                                              const std::string &manifest);
+                                                             const std::string &manifest);
   static runtime::Outcome<std::unique_ptr<CpuEngine>>
   loadWith(const std::string &sharedObject, const std::string &manifest,
            const std::function<runtime::Failure(CpuEngine &)> &fillMemory);
-  runtime::Outcome<CpuOutcome> runWithin(const std::vector<Request> &requests,
-                                         const runtime::RunOptions &options, LaunchOptions how);
+  runtime::Outcome<CpuOutcome> runWithin(const std::vector<Request> &requests, const runtime::RunOptions &options,
+                                         LaunchOptions how);
   runtime::Failure open(const std::string &sharedObject);
   runtime::Failure upload(const SafetensorsFile &weights);
   runtime::Failure makeRandom();
@@ -86,11 +85,11 @@ private:
   void (*packKernel)(abi::LaunchParams, char *) = nullptr;
   void (*fillKernel)(uint16_t *, unsigned long long, unsigned, float, float) = nullptr; ///< of a benchmark
   Executor executor;
-  abi::LaunchParams fixed = {};                  ///< pointers to the weights and the packed stream
+  abi::LaunchParams fixed = {}; ///< pointers to the weights and the packed stream
   std::vector<runtime::LaunchBuffer> lasting;
-  std::optional<runtime::LaunchImage> image;     ///< of the last run
-  std::vector<char> ones;                        ///< what LaunchBuffer::Ones starts as
-  bool placed = false;                           ///< its constants lie in memory
+  std::optional<runtime::LaunchImage> image;                 ///< of the last run
+  std::vector<char> ones;                                    ///< what LaunchBuffer::Ones starts as
+  bool placed = false;                                       ///< its constants lie in memory
   std::map<std::pair<std::string, size_t>, char *> memories; ///< by name and size
   double loadTime = 0;
 };

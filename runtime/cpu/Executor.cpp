@@ -87,14 +87,19 @@ LaunchResult Machine::launch(const LaunchShape &newShape, const LaunchOptions &n
   }
 
   switch (ending) {
-  case Ending::Deadlock: waitGraph(FindingKind::Deadlock); break;
-  case Ending::Livelock: waitGraph(FindingKind::Livelock); break;
+  case Ending::Deadlock:
+    waitGraph(FindingKind::Deadlock);
+    break;
+  case Ending::Livelock:
+    waitGraph(FindingKind::Livelock);
+    break;
   case Ending::Overflow:
     note(FindingKind::StackOverflow,
          "a thread needs more than the " + std::to_string(Stacks::kBytes >> 10) + " KB of its stack",
          {party(current, "last called the executor here")});
     break;
-  default: break;
+  default:
+    break;
   }
   result.steps = steps;
   result.decisions = decisions;

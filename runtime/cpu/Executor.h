@@ -48,8 +48,8 @@ struct LaunchOptions {
   bool check = false; ///< the memory model and everything of Findings.def but deadlocks, which are always found
   /// Livelock: so many steps in which `progress` did not change. 0: no limit.
   uint64_t maxIdleSteps = 200'000'000;
-  std::function<uint64_t()> progress;     ///< null: the number of steps is not limited
-  std::optional<unsigned> stalledCta;     ///< test hook: this CTA stops at its step `stallAt`
+  std::function<uint64_t()> progress; ///< null: the number of steps is not limited
+  std::optional<unsigned> stalledCta; ///< test hook: this CTA stops at its step `stallAt`
   uint64_t stallAt = 0;
 };
 
@@ -62,9 +62,9 @@ const char *findingName(FindingKind kind);
 /// Where a thread was.
 struct Place {
   unsigned cta = 0, thread = 0;
-  bool host = false;       ///< the memory's first content, or an asynchronous copy: see the text
-  const void *pc = nullptr; ///< in the kernel's shared object; null: unknown
-  int edge = -1;           ///< the last grid-wide edge its CTA came to; -1: none yet
+  bool host = false;                ///< the memory's first content, or an asynchronous copy: see the text
+  const void *pc = nullptr;         ///< in the kernel's shared object; null: unknown
+  int edge = -1;                    ///< the last grid-wide edge its CTA came to; -1: none yet
   unsigned long long edgeCount = 0; ///< how many edges its CTA had come to
 };
 

@@ -145,8 +145,8 @@ private:
 
 } // namespace
 
-Outcome<ExploreResult> explore(CpuEngine &engine, const std::vector<Request> &requests,
-                               runtime::RunOptions runOptions, const ExploreOptions &options) {
+Outcome<ExploreResult> explore(CpuEngine &engine, const std::vector<Request> &requests, runtime::RunOptions runOptions,
+                               const ExploreOptions &options) {
   runOptions.trace = runOptions.kvHash = runOptions.logits = true;
   return Explorer(engine, requests, runOptions, options).run();
 }

@@ -21,8 +21,7 @@ public:
 
   /// Makes the first `count` stacks ready for new contexts.
   void prepare(size_t count);
-  boost::context::detail::fcontext_t context(size_t i,
-                                             void (*entry)(boost::context::detail::transfer_t)) const {
+  boost::context::detail::fcontext_t context(size_t i, void (*entry)(boost::context::detail::transfer_t)) const {
     return boost::context::detail::make_fcontext(memory + (i + 1) * kBytes, kBytes - kGuard, entry);
   }
   bool overrun(size_t i) const { return i >= kGuarded && *canary(i) != kCanary; }

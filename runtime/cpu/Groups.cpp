@@ -76,14 +76,14 @@ const char *Machine::warpMeet(Fiber *f, WarpOp op, unsigned mask, const void *in
     w.spare.push_back(f->held);
   f->held = nullptr;
   if (!(mask >> f->lane & 1))
-    fail(FindingKind::WarpDivergence, "comes", "lane %u comes to a %s of lanes %#x, which it is not one of",
-         f->lane, name, mask);
+    fail(FindingKind::WarpDivergence, "comes", "lane %u comes to a %s of lanes %#x, which it is not one of", f->lane,
+         name, mask);
   if (bytes > kLaneBytes)
     fail(FindingKind::WarpDivergence, "comes", "a lane brings %u bytes to a %s: at most %u fit", bytes, name,
          kLaneBytes);
   if (mask & w.exited)
-    fail(FindingKind::WarpDivergence, "comes", "a %s names lanes %#x, which have returned from the kernel",
-         name, mask & w.exited);
+    fail(FindingKind::WarpDivergence, "comes", "a %s names lanes %#x, which have returned from the kernel", name,
+         mask & w.exited);
 
   Meeting *m = nullptr;
   for (Meeting &other : w.meetings) {
@@ -94,8 +94,8 @@ const char *Machine::warpMeet(Fiber *f, WarpOp op, unsigned mask, const void *in
       const unsigned came = stuck ? other.came & mask : other.came;
       char mine[100], theirs[100];
       std::snprintf(mine, sizeof mine, "comes to a %s of lanes %#x with %u bytes", name, mask, bytes);
-      std::snprintf(theirs, sizeof theirs, "waits at a %s of lanes %#x with %u bytes", kOps[(int)other.op],
-                    other.mask, other.bytes);
+      std::snprintf(theirs, sizeof theirs, "waits at a %s of lanes %#x with %u bytes", kOps[(int)other.op], other.mask,
+                    other.bytes);
       note(FindingKind::WarpDivergence, "lanes of one warp wait for each other at different operations",
            {party(f, mine), party(&fibers[base + __builtin_ctz(came)], theirs)});
       stop(Ending::Found);

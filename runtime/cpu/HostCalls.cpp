@@ -13,8 +13,8 @@ thread_local Machine *activeMachine;
 
 namespace {
 
-#define ENTER                                                                                                \
-  Machine &m = *activeMachine;                                                                               \
+#define ENTER                                                                                                          \
+  Machine &m = *activeMachine;                                                                                         \
   Fiber *const f = m.enter(__builtin_return_address(0))
 
 void access(const void *at, unsigned bytes, int isWrite, const void *pc) {
@@ -41,8 +41,8 @@ const char *warp(WarpOp op, unsigned mask, const void *in, unsigned bytes, void 
   return m.warpMeet(f, op, mask, in, bytes, combine);
 }
 
-unsigned long long atomic(AtomicOp op, void *at, unsigned bytes, unsigned long long operand,
-                          unsigned long long compare, Order order, Scope scope) {
+unsigned long long atomic(AtomicOp op, void *at, unsigned bytes, unsigned long long operand, unsigned long long compare,
+                          Order order, Scope scope) {
   ENTER;
   const Value old = m.atomic(f, op, at, bytes, {operand, 0}, {compare, 0}, order, scope);
   return op == AtomicOp::Store ? 0 : old.low;

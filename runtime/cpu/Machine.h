@@ -71,7 +71,7 @@ struct Fiber {
   // What it waits for.
   unsigned barrier = 0;
   bool anyOfBarrier = false; ///< result of its last barrier
-  Deposits *held = nullptr; ///< result of its last warp operation
+  Deposits *held = nullptr;  ///< result of its last warp operation
   uint64_t wakeAt = 0;
 
   // What it looked at since it last did something. kSeen places; more make it look busy (the
@@ -184,8 +184,7 @@ struct Value {
 
 struct Machine {
   Machine();
-  LaunchResult launch(const LaunchShape &shape, const LaunchOptions &options,
-                      const std::function<void()> &kernel);
+  LaunchResult launch(const LaunchShape &shape, const LaunchOptions &options, const std::function<void()> &kernel);
 
   Host host{};
   Arena arena;
@@ -290,8 +289,7 @@ struct Machine {
 
   // --- Groups.cpp
   bool barrier(Fiber *f, unsigned id, unsigned threads, bool mine);
-  const char *warpMeet(Fiber *f, WarpOp op, unsigned mask, const void *in, unsigned bytes,
-                       void (*combine)(char *));
+  const char *warpMeet(Fiber *f, WarpOp op, unsigned mask, const void *in, unsigned bytes, void (*combine)(char *));
   void leaveGroups(Fiber *f);
   void joinAll(const uint32_t *who, size_t count);
   std::vector<Release> joining;
@@ -338,8 +336,7 @@ struct Machine {
   bool known(const Fiber *f, Word w) const; ///< quick; false: ask sets
   void plain(Fiber *f, const void *at, unsigned bytes, bool isWrite, const void *pc);
   void readOnly(Fiber *f, const void *at, unsigned bytes);
-  void atomicTouch(Fiber *f, const Reach &r, size_t offset, unsigned bytes, bool isWrite, bool asPlain,
-                   uint32_t pc);
+  void atomicTouch(Fiber *f, const Reach &r, size_t offset, unsigned bytes, bool isWrite, bool asPlain, uint32_t pc);
   void conflict(Fiber *f, const void *pc, const Reach &r, const Cell &cell, size_t offset, unsigned bytes,
                 bool isWrite);
   void copyTouch(const Piece &p);
@@ -355,10 +352,9 @@ struct Machine {
   // --- Atomics.cpp
   std::deque<Location> locations;
   FlatMap<LocationKey> locationNumbers;
-  Value atomic(Fiber *f, AtomicOp op, void *at, unsigned bytes, Value operand, Value compare, Order order,
-               Scope scope);
-  Value checkedAtomic(Fiber *f, const Reach &r, AtomicOp op, void *at, unsigned bytes, Value operand,
-                      Value compare, Order order, Scope scope);
+  Value atomic(Fiber *f, AtomicOp op, void *at, unsigned bytes, Value operand, Value compare, Order order, Scope scope);
+  Value checkedAtomic(Fiber *f, const Reach &r, AtomicOp op, void *at, unsigned bytes, Value operand, Value compare,
+                      Order order, Scope scope);
   void holdBefore(Fiber *f, AtomicOp op, void *at, unsigned bytes, Value operand, Value compare);
   bool wroteAtomically(const Cell *cell, unsigned bytes) const;
   bool mustSee(const Store &s, const Actor &who) const;

@@ -18,8 +18,7 @@ Mbarrier &Machine::findMbarrier(Fiber *f, unsigned long long *bar, const char *u
     fail(FindingKind::Misaligned, use, "the mbarrier at %s is not aligned to 8 bytes", where(bar).c_str());
   const unsigned long long number = *bar ^ kMagic;
   if (number >= mbarriers.size() || mbarriers[number].at != bar)
-    fail(FindingKind::MbarrierMisuse, use, "the mbarrier at %s is used before it was initialised",
-         where(bar).c_str());
+    fail(FindingKind::MbarrierMisuse, use, "the mbarrier at %s is used before it was initialised", where(bar).c_str());
   Mbarrier &b = mbarriers[number];
   if (check && b.initThread != f->index && f->base->at[b.initThread] < b.initClock) {
     note(FindingKind::MbarrierMisuse,
@@ -34,15 +33,13 @@ void Machine::mbarrierInit(Fiber *f, unsigned long long *bar, unsigned count) {
   act(f);
   const size_t offset = reinterpret_cast<char *>(bar) - arena.base;
   if (offset >= Arena::kShared || offset / Arena::kSharedSlot != f->pub.cta)
-    fail(FindingKind::OutOfBounds, "initialises",
-         "an mbarrier at %s, which is not shared memory of the thread's CTA", where(bar).c_str());
-  if ((uintptr_t)bar % 8)
-    fail(FindingKind::Misaligned, "initialises", "the mbarrier at %s is not aligned to 8 bytes",
+    fail(FindingKind::OutOfBounds, "initialises", "an mbarrier at %s, which is not shared memory of the thread's CTA",
          where(bar).c_str());
+  if ((uintptr_t)bar % 8)
+    fail(FindingKind::Misaligned, "initialises", "the mbarrier at %s is not aligned to 8 bytes", where(bar).c_str());
   if (count == 0 || count > kMostCount)
-    fail(FindingKind::MbarrierMisuse, "initialises",
-         "the mbarrier at %s expects %u arrivals: 1 to %u are possible", where(bar).c_str(), count,
-         kMostCount);
+    fail(FindingKind::MbarrierMisuse, "initialises", "the mbarrier at %s expects %u arrivals: 1 to %u are possible",
+         where(bar).c_str(), count, kMostCount);
   for (const uint32_t other : ctaOf(f).mbarriers)
     if (mbarriers[other].at == bar && (check || *bar == (kMagic | other)))
       fail(FindingKind::MbarrierMisuse, "initialises", "the mbarrier at %s is initialised a second time",
@@ -88,8 +85,7 @@ void Machine::settle(Mbarrier &b) {
              "the mbarrier at " + where(b.at) + " completes phase " + std::to_string(b.phase) +
                  " while a thread that waits for phase " + std::to_string(b.phase - 1) +
                  " has not seen that one complete",
-             {party(&fibers[i], "waits for phase " + std::to_string(b.phase - 1)),
-              party(current, "completes")});
+             {party(&fibers[i], "waits for phase " + std::to_string(b.phase - 1)), party(current, "completes")});
         stop(Ending::Found);
       }
     b.done = clocks.gather(b.arrivals, b.landed);
@@ -109,8 +105,8 @@ void Machine::settle(Mbarrier &b) {
 void Machine::arriveOnce(Mbarrier &b, const Release &release) {
   if (b.pending == 0)
     fail(FindingKind::MbarrierMisuse, "arrives",
-         "more than the expected %u threads arrive at the mbarrier at %s in phase %llu", b.count,
-         where(b.at).c_str(), (unsigned long long)b.phase);
+         "more than the expected %u threads arrive at the mbarrier at %s in phase %llu", b.count, where(b.at).c_str(),
+         (unsigned long long)b.phase);
   --b.pending;
   if (check)
     b.arrivals.push_back(release);
@@ -132,9 +128,8 @@ void Machine::mbarrierArrive(Fiber *f, Mbarrier &b, unsigned expect) {
   b.bytes += expect;
   b.expected += expect;
   if (b.bytes > (int64_t)kMostCount)
-    fail(FindingKind::MbarrierMisuse, "arrives",
-         "the mbarrier at %s expects %lld bytes: at most %u are possible", where(b.at).c_str(),
-         (long long)b.bytes, kMostCount);
+    fail(FindingKind::MbarrierMisuse, "arrives", "the mbarrier at %s expects %lld bytes: at most %u are possible",
+         where(b.at).c_str(), (long long)b.bytes, kMostCount);
   arriveOnce(b, check ? releaseOf(f) : Release{});
 }
 

@@ -87,8 +87,7 @@ void Machine::hold(Fiber *f, const void *at, unsigned bytes) {
 void Machine::leaveQueue(Fiber *f) {
   (f->pollPrevious == ~0u ? pollHead : fibers[f->pollPrevious].pollNext) = f->pollNext;
   (f->pollNext == ~0u ? pollTail : fibers[f->pollNext].pollPrevious) = f->pollPrevious;
-  (f->bucketPrevious == ~0u ? buckets[bucketOf(f->lookedAt)] : fibers[f->bucketPrevious].bucketNext) =
-      f->bucketNext;
+  (f->bucketPrevious == ~0u ? buckets[bucketOf(f->lookedAt)] : fibers[f->bucketPrevious].bucketNext) = f->bucketNext;
   if (f->bucketNext != ~0u)
     fibers[f->bucketNext].bucketPrevious = f->bucketPrevious;
   --pollCount;

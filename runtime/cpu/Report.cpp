@@ -57,8 +57,8 @@ void Machine::fail(FindingKind kind, const char *role, const char *format, ...) 
   stop(Ending::Found);
 }
 
-void Machine::describeRace(Finding::Party now, bool isWrite, bool atomic, size_t offset, unsigned bytes,
-                           Word other, bool otherWrites) {
+void Machine::describeRace(Finding::Party now, bool isWrite, bool atomic, size_t offset, unsigned bytes, Word other,
+                           bool otherWrites) {
   const bool agent = threadOf(other) >= fibers.size();
   std::string did = agent ? "an asynchronous copy" : "another thread";
   did += otherWrites ? " wrote" : " read";
@@ -68,14 +68,13 @@ void Machine::describeRace(Finding::Party now, bool isWrite, bool atomic, size_t
   if (agent)
     earlier += ")";
   note(FindingKind::DataRace,
-       std::to_string(bytes) + " bytes at " + where(arena.base + offset) + " are " +
-           (isWrite ? "written" : "read") + (atomic ? " atomically" : "") + ", and " + did +
-           " without an order between the two",
+       std::to_string(bytes) + " bytes at " + where(arena.base + offset) + " are " + (isWrite ? "written" : "read") +
+           (atomic ? " atomically" : "") + ", and " + did + " without an order between the two",
        {std::move(now), {std::move(earlier), placeOf(other), 1}});
 }
 
-void Machine::race(const Finding::Party &now, bool isWrite, bool atomic, size_t offset, unsigned bytes,
-                   Word other, bool otherWrites) {
+void Machine::race(const Finding::Party &now, bool isWrite, bool atomic, size_t offset, unsigned bytes, Word other,
+                   bool otherWrites) {
   describeRace(now, isWrite, atomic, offset, bytes, other, otherWrites);
   stop(Ending::Found);
 }
@@ -99,9 +98,8 @@ std::string Machine::situation(const Fiber *f) const {
   switch (f->state) {
   case Fiber::AtBarrier: {
     const NamedBarrier &b = cta.barriers[f->barrier];
-    std::string text = "waits at barrier " + std::to_string(f->barrier) + ": " +
-                       std::to_string(b.came.size()) + " of " + std::to_string(b.threads) +
-                       " threads have come";
+    std::string text = "waits at barrier " + std::to_string(f->barrier) + ": " + std::to_string(b.came.size()) +
+                       " of " + std::to_string(b.threads) + " threads have come";
     std::vector<unsigned> out, gone;
     for (unsigned t = 0; t < shape.threads; ++t)
       if (first[t].state == Fiber::Done)
@@ -124,8 +122,10 @@ std::string Machine::situation(const Fiber *f) const {
         return "waits for lanes " + listed(missing) + " of its warp at a " + names[(int)m.op];
       }
     return "waits in its warp";
-  case Fiber::Stalled: return "is stalled by the test hook";
-  default: break;
+  case Fiber::Stalled:
+    return "is stalled by the test hook";
+  default:
+    break;
   }
   if (!f->lookedAt)
     return f->state == Fiber::Sleeping ? "sleeps" : "runs";
@@ -134,9 +134,8 @@ std::string Machine::situation(const Fiber *f) const {
       const Mbarrier &b = mbarriers[number];
       if (b.at != f->lookedAt)
         continue;
-      std::string text = "polls the mbarrier at " + where(b.at) + ", phase " + std::to_string(b.phase) +
-                         ": " + std::to_string(b.pending) + " of " + std::to_string(b.count) +
-                         " arrivals missing";
+      std::string text = "polls the mbarrier at " + where(b.at) + ", phase " + std::to_string(b.phase) + ": " +
+                         std::to_string(b.pending) + " of " + std::to_string(b.count) + " arrivals missing";
       if (b.bytes > 0)
         text += ", " + std::to_string(b.bytes) + " of " + std::to_string(b.expected) + " bytes missing";
       if (b.bytes < 0)
@@ -145,8 +144,7 @@ std::string Machine::situation(const Fiber *f) const {
     }
     return "polls an mbarrier";
   }
-  std::string text =
-      "polls " + std::to_string(f->lookedBytes) + " bytes at " + where(f->lookedAt) + ", which hold ";
+  std::string text = "polls " + std::to_string(f->lookedBytes) + " bytes at " + where(f->lookedAt) + ", which hold ";
   uint64_t low = 0, high = 0;
   std::memcpy(&low, f->lookedAt, std::min(8u, f->lookedBytes));
   if (f->lookedBytes == 16)
@@ -191,10 +189,9 @@ void Machine::waitGraph(FindingKind kind) {
       ++parties[at->second].alike;
   }
   const std::string all = std::to_string(fibers.size());
-  std::string what =
-      kind == FindingKind::Deadlock
-          ? "no thread can go on: " + std::to_string(fibers.size() - returned) + " of " + all + " wait"
-          : "nothing got on for " + std::to_string(steps - lastProgressStep) + " steps";
+  std::string what = kind == FindingKind::Deadlock
+                         ? "no thread can go on: " + std::to_string(fibers.size() - returned) + " of " + all + " wait"
+                         : "nothing got on for " + std::to_string(steps - lastProgressStep) + " steps";
   if (returned)
     what += ", " + std::to_string(returned) + " have returned";
   note(kind, std::move(what), std::move(parties));

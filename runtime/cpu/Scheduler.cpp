@@ -299,8 +299,7 @@ void Machine::exitFiber() {
   Cta &cta = ctaOf(f);
   if (--cta.live == 0 && cta.copies)
     fail(FindingKind::CopyMisuse, "returns from the kernel",
-         "the last thread of CTA %u returns while asynchronous copies to its shared memory are under way",
-         f->pub.cta);
+         "the last thread of CTA %u returns while asynchronous copies to its shared memory are under way", f->pub.cta);
   f->state = Fiber::Done;
   noteChange();
   --live;

@@ -92,8 +92,7 @@ uint32_t Machine::slowPcNumber(const void *pc) {
 }
 
 /// Checks that the running thread may touch these bytes at all.
-inline Machine::Reach Machine::reach(Fiber *f, const void *at, unsigned bytes, bool isWrite,
-                                     bool wantGlobal) {
+inline Machine::Reach Machine::reach(Fiber *f, const void *at, unsigned bytes, bool isWrite, bool wantGlobal) {
   const size_t offset = static_cast<const char *>(at) - arena.base;
   Reach r;
   const char *role = isWrite ? "write" : "read";
@@ -110,12 +109,10 @@ inline Machine::Reach Machine::reach(Fiber *f, const void *at, unsigned bytes, b
       fail(FindingKind::OutOfBounds, role, "%u bytes at %s, which is not the thread's own CTA (%u)", bytes,
            where(at).c_str(), f->pub.cta);
     if (offset % Arena::kSharedSlot + bytes > shape.sharedBytes) [[unlikely]]
-      fail(FindingKind::OutOfBounds, role, "%u bytes at %s, of %zu bytes", bytes, where(at).c_str(),
-           shape.sharedBytes);
+      fail(FindingKind::OutOfBounds, role, "%u bytes at %s, of %zu bytes", bytes, where(at).c_str(), shape.sharedBytes);
     if (wantGlobal)
-      fail(FindingKind::OutOfBounds, role,
-           "%u bytes at %s through the read-only path, which reads global memory only", bytes,
-           where(at).c_str());
+      fail(FindingKind::OutOfBounds, role, "%u bytes at %s through the read-only path, which reads global memory only",
+           bytes, where(at).c_str());
     r.checked = r.unwritten = r.shared = true;
     return r;
   }
@@ -147,8 +144,8 @@ inline bool Machine::known(const Fiber *f, Word w) const {
 }
 
 /// A plain access to a granule that may not be in order: reports it, or comes back.
-void Machine::conflict(Fiber *f, const void *pc, const Reach &r, const Cell &cell, size_t offset,
-                       unsigned bytes, bool isWrite) {
+void Machine::conflict(Fiber *f, const void *pc, const Reach &r, const Cell &cell, size_t offset, unsigned bytes,
+                       bool isWrite) {
   if (threadOf(cell.write) == kMark && !sets.old(cell.write)) {
     f->pc = pc;
     fail(FindingKind::MbarrierMisuse, isWrite ? "write" : "read",
@@ -185,8 +182,8 @@ void Machine::plain(Fiber *f, const void *at, unsigned bytes, bool isWrite, cons
         if (readOnlyMarks[g] == (uint16_t)launchNumber) {
           f->pc = pc;
           fail(FindingKind::ReadOnlyWrite, "write",
-               "%u bytes at %s are written after this launch read them through the read-only path (.nc)",
-               bytes, where(at).c_str());
+               "%u bytes at %s are written after this launch read them through the read-only path (.nc)", bytes,
+               where(at).c_str());
         }
     Cell last{0, 0};
     for (; c < end; ++c) {
@@ -264,9 +261,8 @@ void Machine::atomicTouch(Fiber *f, const Reach &r, size_t offset, unsigned byte
     if (c->write != last.write || c->read != last.read) {
       last = next = *c;
       if (threadOf(c->write) == kMark && !sets.old(c->write))
-        fail(FindingKind::MbarrierMisuse, "atomic access",
-             "%u bytes at %s are an mbarrier, and accessed as a word", bytes,
-             where(arena.base + offset).c_str());
+        fail(FindingKind::MbarrierMisuse, "atomic access", "%u bytes at %s are an mbarrier, and accessed as a word",
+             bytes, where(arena.base + offset).c_str());
       const Word write = threadOf(c->write) == kMark ? 0 : c->write;
       const char *role = isWrite ? "atomic write" : "atomic read";
       if (!known(f, write))
@@ -295,9 +291,7 @@ void Machine::atomicTouch(Fiber *f, const Reach &r, size_t offset, unsigned byte
 void Machine::copyTouch(const Piece &p) {
   const Actor issuer{p.base.get(), p.issuer, p.own};
   const Word mine = epochWord(p.agentClock, p.agent, p.pc, false);
-  const auto role = [](bool isWrite) {
-    return isWrite ? "asynchronous copy (writes)" : "asynchronous copy (reads)";
-  };
+  const auto role = [](bool isWrite) { return isWrite ? "asynchronous copy (writes)" : "asynchronous copy (reads)"; };
   const auto check = [&](Word word, size_t offset, bool isWrite, bool otherWrites) {
     if (threadOf(word) == kMark) {
       if (!sets.old(word)) {
@@ -334,8 +328,7 @@ void Machine::copyTouch(const Piece &p) {
         check(c->write, offset, false, true);
         if (unwritten && c->write == 0) {
           note(FindingKind::UnwrittenRead,
-               std::to_string(p.bytes) + " bytes at " + where(p.from) +
-                   " are copied, and nobody wrote some of them",
+               std::to_string(p.bytes) + " bytes at " + where(p.from) + " are copied, and nobody wrote some of them",
                {{"asynchronous copy (reads)", placeOf(mine), 1}});
           stop(Ending::Found);
         }

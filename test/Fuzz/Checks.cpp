@@ -75,9 +75,7 @@ std::optional<Head> readHead(llvm::StringRef line) {
 }
 
 /// Whether the line is one of the source, or the caret below it.
-bool isExcerpt(llvm::StringRef line) {
-  return line.ltrim(" 0123456789").starts_with("| ");
-}
+bool isExcerpt(llvm::StringRef line) { return line.ltrim(" 0123456789").starts_with("| "); }
 
 /// `FILE:LINE:COLUMN` of a file of `files`, or what is wrong with it.
 std::string checkPlace(llvm::StringRef place, SourceFiles &files) {
@@ -144,7 +142,8 @@ void checkMessages(Diagnostics &diags, bool failed) {
 
 void checkError(const CheckpointError &error, std::string_view text) {
   if (error.kind.empty() || error.message.empty() || error.file.empty())
-    finding(fmt::format("an error that lacks its kind, text or file: [{}] {}: {}", error.kind, error.file, error.message));
+    finding(
+        fmt::format("an error that lacks its kind, text or file: [{}] {}: {}", error.kind, error.file, error.message));
   SourceFiles files;
   Diagnostics diags(files);
   files.add(error.file, std::string(text));

@@ -77,14 +77,16 @@ bool isSmall(const ir::Module &module) {
   ir::walk(module.root.region(), [&](const ir::Operation &op) {
     small &= op.op != Op::Repeat || op.get<attr::count>() <= 16;
     if (isRange(op))
-      ir::walk(op.region(), [&](const ir::Operation &inner) { small &= !isRange(inner) && inner.op != Op::NgramLookup; });
+      ir::walk(op.region(),
+               [&](const ir::Operation &inner) { small &= !isRange(inner) && inner.op != Op::NgramLookup; });
   });
   return small;
 }
 
 /// The trace of a few ticks, or why there is none.
 reference::RunResult run(const ir::Module &module) {
-  static const std::vector<Request> requests = {{"a", {1, 2, 3, 1, 2}, 6, std::vector<int32_t>{5}, 0}, {"b", {4}, 3, {}, 1}};
+  static const std::vector<Request> requests = {{"a", {1, 2, 3, 1, 2}, 6, std::vector<int32_t>{5}, 0},
+                                                {"b", {4}, 3, {}, 1}};
   MadeWeights weights(module);
   reference::Options options;
   options.maxTicks = 16;

@@ -138,7 +138,8 @@ void fuzzRequests(std::string_view input) {
   // The same file as drafts of two requests.
   static const std::vector<Request> requests = [] {
     auto parsed = parseRequests(R"({"id": "a", "tokens": [1], "max_new_tokens": 1}
-{"id": 7, "tokens": [1], "max_new_tokens": 1})", {300, false}, "requests.jsonl");
+{"id": 7, "tokens": [1], "max_new_tokens": 1})",
+                                {300, false}, "requests.jsonl");
     return *parsed;
   }();
   const std::string path = scratch() + "/drafts.jsonl";
@@ -207,7 +208,8 @@ void fuzzCache(std::string_view input) {
     // Put there by somebody who does not know the secret, as it is and with the right key.
     const std::string json = "cache/" + key + ".json";
     writeScratch("cache/" + key + suffix, code);
-    for (const std::string &planted : {text, llvm::StringRef(text).starts_with("{") ? "{\"key\": \"" + key + "\"," + text.substr(1) : "{}"}) {
+    for (const std::string &planted :
+         {text, llvm::StringRef(text).starts_with("{") ? "{\"key\": \"" + key + "\"," + text.substr(1) : "{}"}) {
       writeScratch(json, planted);
       if (cache.loadEntry(key, suffix) || cache.load(key))
         finding("an entry is taken that the cache did not write");

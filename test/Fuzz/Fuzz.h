@@ -40,7 +40,8 @@ bool hasError(const Diagnostics &diags, const char *kind);
 /// A module that has passed the verifier: prints and reads back as the same, is valid after each
 /// pass, and reads back then, too. Returns the last one.
 ir::Module checkPasses(ir::Module module, Diagnostics &diags);
-/// The same of a whole one, which does the same behind the passes; then a plan and a source, or an error. The messages are checked.
+/// The same of a whole one, which does the same behind the passes; then a plan and a source, or an error. The messages
+/// are checked.
 void checkModule(ir::Module module, const driver::CompileOptions &options, Diagnostics &diags);
 
 /// What a few ticks of a whole module do on the reference executor; nullopt when they take long.

@@ -28,7 +28,8 @@ namespace cl = llvm::cl;
 
 static cl::opt<std::string> modelDir("model", cl::Required, cl::desc("Checkpoint of the model"));
 static cl::opt<std::string> only("only", cl::desc("Only the mutants whose name contains this"));
-static cl::opt<unsigned> every("every", cl::init(1), cl::desc("Only each Nth mutant; of the others, that their text stands there"));
+static cl::opt<unsigned> every("every", cl::init(1),
+                               cl::desc("Only each Nth mutant; of the others, that their text stands there"));
 static cl::opt<uint64_t> seeds("seeds", cl::init(40), cl::desc("Most schedules for a mutant"));
 static cl::opt<uint64_t> sound("sound", cl::init(40), cl::desc("Schedules of the unbroken kernel"));
 static cl::opt<unsigned> jobs("jobs", cl::init(2), cl::desc("Mutants at a time"));
@@ -46,7 +47,8 @@ const Mutant mutants[] = {
 #define MUTANT(Name, What, File, Find, Replace, Reports) {Name, What, File, Find, Replace, Reports, Mutant::Plain},
 #define STALLED_MUTANT(Name, What, File, Find, Replace, Reports)                                                       \
   {Name, What, File, Find, Replace, Reports, Mutant::Stalled},
-#define WORDS_MUTANT(Name, What, File, Find, Replace, Reports) {Name, What, File, Find, Replace, Reports, Mutant::Words},
+#define WORDS_MUTANT(Name, What, File, Find, Replace, Reports)                                                         \
+  {Name, What, File, Find, Replace, Reports, Mutant::Words},
 #define PARALLEL_MUTANT(Name, What, File, Find, Replace, Reports)                                                      \
   {Name, What, File, Find, Replace, Reports, Mutant::Parallel},
 #include "Mutants.def"

@@ -1,5 +1,6 @@
 #include "CheckModel.h"
 #include "RandomModel.h"
+#include "WriteModel.h"
 #include "megalith/Checkpoint/BFloat16.h"
 #include "megalith/Checkpoint/Trace.h"
 #include "megalith/Driver/Compilation.h"
@@ -10,7 +11,6 @@
 #include "megalith/Sema/Pipeline.h"
 #include "megalith/Syntax/Parse.h"
 #include "megalith/Transforms/Passes.h"
-#include "WriteModel.h"
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -95,8 +95,7 @@ private:
     model = std::move(*checked);
     weights = std::make_unique<RandomWeights>(model, source, seed);
 
-    static const char *names[] = {"autoregressive", "autoregressive", "speculative_lookup",
-                                  "adaptive_speculative"};
+    static const char *names[] = {"autoregressive", "autoregressive", "speculative_lookup", "adaptive_speculative"};
     pipeline = names[random() % std::size(names)];
     const std::string path = options.pipelines + "/" + pipeline + ".yaml";
     auto file = driver::openSource(diags, path);

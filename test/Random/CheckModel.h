@@ -8,9 +8,9 @@
 namespace megalith::random_models {
 
 struct CheckOptions {
-  std::string pipelines;  ///< the folder with the pipeline files
-  std::string arch;       ///< compile the emitted source for it; empty: do not
-  std::string writeTo;    ///< a folder that gets the model's files; empty: none
+  std::string pipelines; ///< the folder with the pipeline files
+  std::string arch;      ///< compile the emitted source for it; empty: do not
+  std::string writeTo;   ///< a folder that gets the model's files; empty: none
 };
 
 /// What became of one seed.
@@ -21,7 +21,7 @@ struct Outcome {
   bool planned = false;
   std::string unsupported; ///< why there is no plan
   int64_t tokens = 0, passes = 0;
-  int64_t faults = 0;        ///< requests that ended in one (a NaN, say)
+  int64_t faults = 0; ///< requests that ended in one (a NaN, say)
 };
 
 /// Compiles the model of `seed` under one of the pipelines, runs a few requests

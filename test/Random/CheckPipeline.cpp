@@ -33,7 +33,8 @@ static std::string temporaryFolder() {
 }
 
 /// A checkpoint of nearly normal numbers.
-static void writeWeights(const std::string &path, const std::vector<std::pair<std::string, std::vector<int64_t>>> &shapes) {
+static void writeWeights(const std::string &path,
+                         const std::vector<std::pair<std::string, std::vector<int64_t>>> &shapes) {
   std::mt19937_64 random(3);
   nlohmann::json header;
   std::string data;
@@ -93,7 +94,8 @@ graph:
 )");
   std::vector<std::pair<std::string, std::vector<int64_t>>> shapes = {{"embed", {kVocab, 32}}, {"head", {kVocab, 32}}};
   writeWeights(folder(false) + "/model.safetensors", shapes);
-  shapes.insert(shapes.end(), {{"norm.0", {32}}, {"q.0", {32, 32}}, {"k.0", {16, 32}}, {"v.0", {16, 32}}, {"o.0", {32, 32}}});
+  shapes.insert(shapes.end(),
+                {{"norm.0", {32}}, {"q.0", {32, 32}}, {"k.0", {16, 32}}, {"v.0", {16, 32}}, {"o.0", {32, 32}}});
   writeWeights(folder(true) + "/model.safetensors", shapes);
 }
 
@@ -260,9 +262,10 @@ private:
     emit::ControlOptions plain;
     plain.lineDirectives = false;
     emit::emitControl(w, module, &files, plain);
-    const size_t shared = outcome.cuda.find("using WeightRing = "), end = outcome.cuda.find("reserves this much", shared);
-    outcome.control = fmt::format("namespace p{} {{\n#line 1 \"p{}.cu\"\n{}\n{}\");\n}} // namespace\n", seed, seed, w.text(),
-                                  outcome.cuda.substr(shared, end - shared));
+    const size_t shared = outcome.cuda.find("using WeightRing = "),
+                 end = outcome.cuda.find("reserves this much", shared);
+    outcome.control = fmt::format("namespace p{} {{\n#line 1 \"p{}.cu\"\n{}\n{}\");\n}} // namespace\n", seed, seed,
+                                  w.text(), outcome.cuda.substr(shared, end - shared));
   }
 
   void runOnCpu() {
@@ -321,14 +324,16 @@ Outcome checkPipeline(uint64_t seed, const Models &models, const CheckOptions &o
 //===--- compilers ----------------------------------------------------------===//
 
 std::string unitOf(const std::vector<std::pair<uint64_t, std::string>> &controls) {
-  std::string unit = "#include \"megalith/Device.cuh\"\nnamespace abi = megalith::abi;\nusing namespace megalith::device;\n";
+  std::string unit =
+      "#include \"megalith/Device.cuh\"\nnamespace abi = megalith::abi;\nusing namespace megalith::device;\n";
   for (const auto &[seed, text] : controls)
     unit += text;
   unit += "#line 1 \"entry.cu\"\nextern \"C\" __global__ void entry(const __grid_constant__ abi::LaunchParams p) {\n";
   for (const auto &[seed, text] : controls)
-    unit += fmt::format("  {{\n    p{0}::Shared &shared = *reinterpret_cast<p{0}::Shared *>(dynamicShared());\n"
-                        "    startControl(shared.control, p, shared.pass);\n    p{0}::controlTicks(threadIdx.x == 0);\n  }}\n",
-                        seed);
+    unit += fmt::format(
+        "  {{\n    p{0}::Shared &shared = *reinterpret_cast<p{0}::Shared *>(dynamicShared());\n"
+        "    startControl(shared.control, p, shared.pass);\n    p{0}::controlTicks(threadIdx.x == 0);\n  }}\n",
+        seed);
   return unit + "}\n";
 }
 

@@ -8,8 +8,8 @@
 
 namespace megalith::random_pipelines {
 
-/// Two small models in folders of their own, as long as this lives: one without attention, whose kernels compile soon, and
-/// one of a layer.
+/// Two small models in folders of their own, as long as this lives: one without attention, whose kernels compile soon,
+/// and one of a layer.
 class Models {
 public:
   Models();
@@ -29,14 +29,14 @@ struct CheckOptions {
 
 /// What became of one seed.
 struct Outcome {
-  std::string failure;  ///< empty: all is well
-  std::string yaml;     ///< for the message
+  std::string failure; ///< empty: all is well
+  std::string yaml;    ///< for the message
   bool accepted = false;
-  std::string refusal;  ///< the first error's id
+  std::string refusal; ///< the first error's id
   int64_t tokens = 0, passes = 0, faults = 0, limits = 0;
-  bool ran = false;     ///< on the CPU executor
-  std::string cuda;     ///< the whole source
-  std::string control;  ///< of it what depends on the pipeline, in a namespace `pSEED`
+  bool ran = false;    ///< on the CPU executor
+  std::string cuda;    ///< the whole source
+  std::string control; ///< of it what depends on the pipeline, in a namespace `pSEED`
 };
 
 /// Takes the pipeline of `seed` through the checks. What they refuse must be refused at a line of the file. What they
@@ -45,8 +45,8 @@ struct Outcome {
 /// reference, too.
 Outcome checkPipeline(uint64_t seed, const Models &models, const CheckOptions &options);
 
-/// Compiles `text`, of `Outcome::control` or several of them, with the host's compiler, or with NVRTC for `arch`. Returns
-/// what they say about it; empty: they accept it.
+/// Compiles `text`, of `Outcome::control` or several of them, with the host's compiler, or with NVRTC for `arch`.
+/// Returns what they say about it; empty: they accept it.
 std::string hostErrors(const std::string &text);
 std::string cudaErrors(const std::string &text, const std::string &arch);
 /// The source around the control halves of several pipelines.

@@ -7,13 +7,85 @@ namespace megalith::random_pipelines {
 
 std::string Expressions::fresh() {
   static const char *syllables[] = {"ka", "to", "mi", "re", "zu", "lo", "ne", "vi", "sa", "du"};
-  static const char *words[] = {
-      "int", "float", "class", "this", "return", "auto", "concept", "requires", "char16_t", "co_await", "and_eq", "xor",
-      "static_assert", "alignas", "register", "std", "megalith", "device", "abi", "Config", "Request", "Fields", "Control",
-      "Turn", "State", "Metric", "Gauge", "Shared", "Stream", "Results", "Sequence", "Slice", "Layer", "Ring", "stages",
-      "calls", "t", "r", "c", "p", "T", "x", "hold", "load", "list", "slice", "concat", "either", "ratio_", "divide", "wrapAdd",
-      "set", "at", "issue", "goTo", "trace_", "fault", "slot", "state", "number", "rows", "pass", "main", "assert", "NULL", "EOF",
-      "errno", "linux", "unix", "blockIdx", "threadIdx", "warpSize", "u32", "printf", "_x", "__x", "x__", "a__b", "kMaxRows"};
+  static const char *words[] = {"int",
+                                "float",
+                                "class",
+                                "this",
+                                "return",
+                                "auto",
+                                "concept",
+                                "requires",
+                                "char16_t",
+                                "co_await",
+                                "and_eq",
+                                "xor",
+                                "static_assert",
+                                "alignas",
+                                "register",
+                                "std",
+                                "megalith",
+                                "device",
+                                "abi",
+                                "Config",
+                                "Request",
+                                "Fields",
+                                "Control",
+                                "Turn",
+                                "State",
+                                "Metric",
+                                "Gauge",
+                                "Shared",
+                                "Stream",
+                                "Results",
+                                "Sequence",
+                                "Slice",
+                                "Layer",
+                                "Ring",
+                                "stages",
+                                "calls",
+                                "t",
+                                "r",
+                                "c",
+                                "p",
+                                "T",
+                                "x",
+                                "hold",
+                                "load",
+                                "list",
+                                "slice",
+                                "concat",
+                                "either",
+                                "ratio_",
+                                "divide",
+                                "wrapAdd",
+                                "set",
+                                "at",
+                                "issue",
+                                "goTo",
+                                "trace_",
+                                "fault",
+                                "slot",
+                                "state",
+                                "number",
+                                "rows",
+                                "pass",
+                                "main",
+                                "assert",
+                                "NULL",
+                                "EOF",
+                                "errno",
+                                "linux",
+                                "unix",
+                                "blockIdx",
+                                "threadIdx",
+                                "warpSize",
+                                "u32",
+                                "printf",
+                                "_x",
+                                "__x",
+                                "x__",
+                                "a__b",
+                                "kMaxRows"};
   for (;;) {
     std::string name;
     if (wordy && chance(50)) {
@@ -33,15 +105,20 @@ std::string Expressions::fresh() {
 
 const char *Expressions::nameOf(Kind kind) {
   switch (kind) {
-  case Kind::I32: return "i32";
-  case Kind::F32: return "f32";
-  case Kind::Bool: return "bool";
-  default: return "token";
+  case Kind::I32:
+    return "i32";
+  case Kind::F32:
+    return "f32";
+  case Kind::Bool:
+    return "bool";
+  default:
+    return "token";
   }
 }
 
 std::string Expressions::quoted(const std::string &expression) {
-  const bool plain = std::isalnum(static_cast<unsigned char>(expression[0])) && expression.find(": ") == std::string::npos;
+  const bool plain =
+      std::isalnum(static_cast<unsigned char>(expression[0])) && expression.find(": ") == std::string::npos;
   return plain ? expression : "'" + expression + "'";
 }
 
@@ -53,8 +130,8 @@ std::string Expressions::literal(Kind kind) {
     return oneOf<std::string>({"-1", "-5", "100", "1000", "65535", "65536", "2147483647", "-2147483648", "-2147483647",
                                "1073741824", "16777217"});
   case Kind::F32:
-    return oneOf<std::string>({"0.0", "1.0", "0.5", "-0.5", "0.1", "0.2", "3.25", "100.0", "16777217.0", "1e-45", "1e-38",
-                               "3.4028235e38", "1e30", "-1e30", "0.33333334", "1e-8", "123456.789", "2.0"});
+    return oneOf<std::string>({"0.0", "1.0", "0.5", "-0.5", "0.1", "0.2", "3.25", "100.0", "16777217.0", "1e-45",
+                               "1e-38", "3.4028235e38", "1e30", "-1e30", "0.33333334", "1e-8", "123456.789", "2.0"});
   case Kind::Bool:
     return chance(50) ? "true" : "false";
   default:
@@ -71,10 +148,14 @@ std::string Expressions::sizeText(int64_t size) {
 
 std::string Expressions::value(Kind kind, const Scope &scope, int depth) {
   switch (kind) {
-  case Kind::I32: return i32(scope, depth);
-  case Kind::F32: return f32(scope, depth);
-  case Kind::Bool: return boolean(scope, depth);
-  default: return token(scope, depth);
+  case Kind::I32:
+    return i32(scope, depth);
+  case Kind::F32:
+    return f32(scope, depth);
+  case Kind::Bool:
+    return boolean(scope, depth);
+  default:
+    return token(scope, depth);
   }
 }
 
@@ -107,12 +188,18 @@ std::string Expressions::i32(const Scope &scope, int depth) {
     if (std::string name = named(Kind::I32, scope); !name.empty() && chance(50))
       return name;
     switch (below(scope.policy ? 3 : 6)) {
-    case 0: return literal(Kind::I32);
-    case 1: return poolValue(scope);
-    case 2: return std::to_string(range(0, 9));
-    case 3: return oneOf<std::string>({"budget", "prompt_len", "priority", "len(tokens)"});
-    case 4: return fmt::format("len({})", sequence(scope, 8, 0));
-    default: return "budget";
+    case 0:
+      return literal(Kind::I32);
+    case 1:
+      return poolValue(scope);
+    case 2:
+      return std::to_string(range(0, 9));
+    case 3:
+      return oneOf<std::string>({"budget", "prompt_len", "priority", "len(tokens)"});
+    case 4:
+      return fmt::format("len({})", sequence(scope, 8, 0));
+    default:
+      return "budget";
     }
   }
   const auto inner = [&] { return i32(scope, depth - 1); };
@@ -236,7 +323,8 @@ std::string Expressions::token(const Scope &scope, int depth) {
   if (scope.policy)
     return "last";
   if (depth > 0 && chance(30))
-    return fmt::format("({} if {} else {})", token(scope, depth - 1), boolean(scope, depth - 1), token(scope, depth - 1));
+    return fmt::format("({} if {} else {})", token(scope, depth - 1), boolean(scope, depth - 1),
+                       token(scope, depth - 1));
   if (chance(4)) // which may be outside
     return fmt::format("tokens[{}]", i32(scope, 0));
   return oneOf<std::string>({"last", "tokens[0]", "tokens[-1]", "tokens[len(tokens) / 2]", "last"});

@@ -15,7 +15,7 @@ enum class Kind { I32, F32, Bool, Token, Seq };
 struct Variable {
   std::string name;
   Kind kind;
-  int64_t size = 0;    ///< of a sequence: its capacity; of a param: its value, if isSize
+  int64_t size = 0; ///< of a sequence: its capacity; of a param: its value, if isSize
   bool isSize = false;
 };
 

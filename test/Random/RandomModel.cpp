@@ -73,8 +73,8 @@ private:
   /// `last`; each stays behind those that it reads.
   void shuffleStatements(std::vector<std::string> &statements, const std::set<std::string> &last) {
     auto nameOf = [](const std::string &s) { return s.substr(0, s.find(':')); };
-    auto end = std::find_if(statements.begin(), statements.end(),
-                            [&](const std::string &s) { return last.count(nameOf(s)); });
+    auto end =
+        std::find_if(statements.begin(), statements.end(), [&](const std::string &s) { return last.count(nameOf(s)); });
     std::vector<std::string> waiting(statements.begin(), end), ordered;
     while (!waiting.empty()) {
       size_t pick = below(waiting.size());
@@ -103,12 +103,12 @@ private:
 
   std::string freshName() {
     // Words that mean something elsewhere must be harmless as names.
-    static const char *words[] = {"row",   "c",     "c0",     "y1",    "pair",   "tile",     "part",  "p",
-                                  "pass",  "b",     "best",   "keys",  "values", "partner",  "int",   "float",
-                                  "class", "this",  "return", "const", "switch", "position_", "numRows", "context",
-                                  "q",     "k",     "v",      "h",     "sum",    "out",      "carried", "map",
-                                  "add",   "round", "stage",  "state", "goto_",  "Buffers",  "lane",  "auto",
-                                  "mul",   "inBlock", "logit", "stream", "head",  "body",     "forward", "cos"};
+    static const char *words[] = {"row",   "c",       "c0",     "y1",     "pair",   "tile",      "part",    "p",
+                                  "pass",  "b",       "best",   "keys",   "values", "partner",   "int",     "float",
+                                  "class", "this",    "return", "const",  "switch", "position_", "numRows", "context",
+                                  "q",     "k",       "v",      "h",      "sum",    "out",       "carried", "map",
+                                  "add",   "round",   "stage",  "state",  "goto_",  "Buffers",   "lane",    "auto",
+                                  "mul",   "inBlock", "logit",  "stream", "head",   "body",      "forward", "cos"};
     for (;;) {
       std::string name;
       if (chance(30)) {
@@ -280,7 +280,8 @@ private:
   /// A value of `hidden` columns.
   std::string attentionOf(const std::string &h) {
     std::string in = std::to_string(hidden), wide = size(hidden, hiddenName);
-    std::string queries = fmt::format("{} * {}", headsName, dimName), keys = fmt::format("{} * {}", kvHeadsName, dimName);
+    std::string queries = fmt::format("{} * {}", headsName, dimName),
+                keys = fmt::format("{} * {}", kvHeadsName, dimName);
     bool rotate = !chance(15), normFirst = !chance(20), queryNorm = chance(30);
     auto project = [&](const std::string &columns, bool isValue) {
       std::string x = maybe(linear(h, columns, in, dimName));
@@ -318,8 +319,7 @@ private:
     else if (chance(10))
       scaled = fmt::format("0.7 * {}", y);
     else if (chance(6)) // a gate of one column per row
-      scaled = fmt::format("sigmoid(matmul({}, {})) * {}", x,
-                           weight(fmt::format("[1, {}]", hiddenName), 0), y);
+      scaled = fmt::format("sigmoid(matmul({}, {})) * {}", x, weight(fmt::format("[1, {}]", hiddenName), 0), y);
     return chance(70) ? fmt::format("({} + {})", x, scaled) : fmt::format("({} + {})", scaled, x);
   }
 
@@ -430,8 +430,7 @@ private:
 
   //===--- text -----------------------------------------------------------===//
 
-  RandomModel write(std::vector<std::string> &before, std::vector<std::string> &body,
-                    std::vector<std::string> &after) {
+  RandomModel write(std::vector<std::string> &before, std::vector<std::string> &body, std::vector<std::string> &after) {
     RandomModel model;
     model.fused = chance(30);
     model.means = means;

@@ -78,8 +78,8 @@ private:
         f.size = chance(80) ? range(1, 12) : oneOf<int64_t>({100, 250, 512, 1024});
         fieldLines.push_back(fmt::format("{}: token[{}]", f.name, sizeText(f.size)));
       } else {
-        fieldLines.push_back(fmt::format("{}: {}{}", f.name, nameOf(f.kind),
-                                         chance(60) ? " = " + literal(f.kind) : ""));
+        fieldLines.push_back(
+            fmt::format("{}: {}{}", f.name, nameOf(f.kind), chance(60) ? " = " + literal(f.kind) : ""));
       }
       fields.push_back(f);
     }
@@ -327,8 +327,8 @@ private:
     const bool inferred = chance(40);
     const std::string best = fresh(), accepted = fresh(), appended = fresh();
     s->statements.push_back(fmt::format("- {}: argmax(target([last] + {}, kv=draft))", best, draft.name));
-    s->statements.push_back(fmt::format("- {0}: prefix_while(i in 0..len({1}), {1}[i] == {2}[i])", accepted,
-                                        draft.name, best));
+    s->statements.push_back(
+        fmt::format("- {0}: prefix_while(i in 0..len({1}), {1}[i] == {2}[i])", accepted, draft.name, best));
     Scope scope = scopeOf(*s);
     scope.variables.push_back({accepted, Kind::I32});
     scope.variables.push_back({best, Kind::Seq, draft.size + 1});
@@ -374,9 +374,9 @@ private:
     case 2: {
       Variable local{fresh(), oneOf({Kind::I32, Kind::F32, Kind::Bool, Kind::Seq})};
       local.size = range(1, 20);
-      std::vector<std::string> lines = {fmt::format(
-          "- {}: {}", local.name,
-          quoted(local.kind == Kind::Seq ? sequence(scope, local.size, 2) : value(local.kind, scope, 3)))};
+      std::vector<std::string> lines = {
+          fmt::format("- {}: {}", local.name,
+                      quoted(local.kind == Kind::Seq ? sequence(scope, local.size, 2) : value(local.kind, scope, 3)))};
       if (local.kind == Kind::Seq)
         lines.push_back(fmt::format("- count: {} += len({})", metric(), local.name));
       else if (s.slot)
@@ -511,12 +511,14 @@ private:
     case 1:
       return out.replace(at, size, std::string(out, other, otherSize));
     case 2:
-      return out.replace(at, size, oneOf<std::string>({"0", "-1", "2147483648", "1e39", "true", "tokens", "best", "none",
-                                                       "99999999999999999999", "65537", "0.5", "kv.target.len", "[1, 2]"}));
+      return out.replace(at, size,
+                         oneOf<std::string>({"0", "-1", "2147483648", "1e39", "true", "tokens", "best", "none",
+                                             "99999999999999999999", "65537", "0.5", "kv.target.len", "[1, 2]"}));
     case 3:
       return out.erase(below(out.size()), 1);
     case 4:
-      return out.insert(below(out.size()), oneOf<std::string>({"(", ")", "[", "]", ":", ",", " ", "-", "+", "'", "#", "\n", "."}));
+      return out.insert(below(out.size()),
+                        oneOf<std::string>({"(", ")", "[", "]", ":", ",", " ", "-", "+", "'", "#", "\n", "."}));
     case 5: { // a line twice
       const size_t begin = out.rfind('\n', at) + 1, end = out.find('\n', at) + 1;
       return out.insert(begin, out.substr(begin, end - begin));

@@ -8,9 +8,8 @@
 
 namespace megalith::random_models {
 
-void writeModel(const std::string &folder, const RandomModel &model,
-                const std::map<std::string, Tensor> &tensors, const std::string &pipelineFile,
-                const std::vector<std::pair<std::string, std::string>> &settings,
+void writeModel(const std::string &folder, const RandomModel &model, const std::map<std::string, Tensor> &tensors,
+                const std::string &pipelineFile, const std::vector<std::pair<std::string, std::string>> &settings,
                 const std::vector<Request> &requests) {
   std::filesystem::create_directories(folder);
   auto write = [&](const char *name, const std::string &text) {

@@ -17,9 +17,8 @@ struct Tensor {
 /// Writes into `folder` what `megalith run` takes: model.yaml, pipeline.yaml (that
 /// uses it), config.json, model.safetensors, requests.jsonl, and `options` with the
 /// `--set`s, one word per line.
-void writeModel(const std::string &folder, const RandomModel &model,
-                const std::map<std::string, Tensor> &tensors, const std::string &pipelineFile,
-                const std::vector<std::pair<std::string, std::string>> &settings,
+void writeModel(const std::string &folder, const RandomModel &model, const std::map<std::string, Tensor> &tensors,
+                const std::string &pipelineFile, const std::vector<std::pair<std::string, std::string>> &settings,
                 const std::vector<Request> &requests);
 
 } // namespace megalith::random_models

@@ -19,14 +19,15 @@ cl::OptionCategory category("Options");
 cl::opt<uint64_t> first("first", cl::desc("First seed"), cl::init(0), cl::cat(category));
 cl::opt<uint64_t> count("count", cl::desc("Number of pipelines"), cl::init(200), cl::cat(category));
 cl::opt<bool> print("print", cl::desc("Print the pipeline files only"), cl::cat(category));
-cl::opt<bool> wordy("wordy", cl::desc("Half of the names are words of C++, CUDA and the device code"), cl::cat(category));
+cl::opt<bool> wordy("wordy", cl::desc("Half of the names are words of C++, CUDA and the device code"),
+                    cl::cat(category));
 cl::opt<bool> keepGoing("keep-going", cl::desc("Go on behind a failure"), cl::cat(category));
 cl::opt<bool> host("host", cl::desc("Give what is accepted to the host's compiler"), cl::cat(category));
 cl::opt<std::string> arch("arch", cl::desc("Give it to NVRTC, for this architecture"), cl::cat(category));
 cl::opt<unsigned> together("together", cl::desc("Control halves that the host's compiler gets at a time"), cl::init(40),
                            cl::cat(category));
-cl::opt<unsigned> whole("whole", cl::desc("Of these many accepted ones NVRTC compiles one as a whole; 0: none"), cl::init(0),
-                        cl::cat(category));
+cl::opt<unsigned> whole("whole", cl::desc("Of these many accepted ones NVRTC compiles one as a whole; 0: none"),
+                        cl::init(0), cl::cat(category));
 cl::opt<unsigned> run("run", cl::desc("Run so many of them on the CPU executor"), cl::init(0), cl::cat(category));
 
 /// What is to be said at the end.
@@ -62,7 +63,8 @@ bool compileWaiting() {
     if (said.empty()) {
       tally.compiled += unit.size();
     } else if (unit.size() == 1) {
-      goOn = failed(fmt::format("seed {}: the host's compiler rejects the source:\n{}", unit[0].first, said.substr(0, 3000)));
+      goOn = failed(
+          fmt::format("seed {}: the host's compiler rejects the source:\n{}", unit[0].first, said.substr(0, 3000)));
     } else { // whose is it?
       const auto middle = unit.begin() + unit.size() / 2;
       std::vector<std::pair<uint64_t, std::string>> left(unit.begin(), middle), right(middle, unit.end());
@@ -114,7 +116,8 @@ bool check(uint64_t seed, const Models &models) {
 
 int main(int argc, char **argv) {
   cl::HideUnrelatedOptions(category);
-  cl::ParseCommandLineOptions(argc, argv, "Random pipeline files: refused at a line, or accepted by all that comes behind\n");
+  cl::ParseCommandLineOptions(argc, argv,
+                              "Random pipeline files: refused at a line, or accepted by all that comes behind\n");
   const auto start = std::chrono::steady_clock::now();
   const Models models;
   for (uint64_t seed = first; seed < first + count; ++seed) {
@@ -128,12 +131,13 @@ int main(int argc, char **argv) {
   if (!compileWaiting())
     return 1;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  outs() << fmt::format("{} pipelines: {} accepted, {} refused at a line, {} failed\n", count.getValue(), tally.accepted,
-                        tally.refused, tally.failed);
-  outs() << fmt::format("{} tokens in {} passes of the reference executor; {} requests faulted, {} did not end\n", tally.tokens,
-                        tally.passes, tally.faults, tally.limits);
-  outs() << fmt::format("{} compiled for the host; {} by NVRTC, {} of them as whole kernels; {} ran on the CPU executor\n",
-                        tally.compiled, tally.nvrtc, tally.wholes, tally.ran);
+  outs() << fmt::format("{} pipelines: {} accepted, {} refused at a line, {} failed\n", count.getValue(),
+                        tally.accepted, tally.refused, tally.failed);
+  outs() << fmt::format("{} tokens in {} passes of the reference executor; {} requests faulted, {} did not end\n",
+                        tally.tokens, tally.passes, tally.faults, tally.limits);
+  outs() << fmt::format(
+      "{} compiled for the host; {} by NVRTC, {} of them as whole kernels; {} ran on the CPU executor\n",
+      tally.compiled, tally.nvrtc, tally.wholes, tally.ran);
   for (const auto &[what, n] : tally.refusals)
     outs() << fmt::format("{} refused: {}\n", n, what);
   errs() << fmt::format("{:.1f} s\n", took.count());

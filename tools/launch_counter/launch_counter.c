@@ -109,15 +109,15 @@ static void countMemset(void) {
 }
 
 /* WRAP(name, parameters, arguments, what to count) */
-#define WRAP(name, parameters, arguments, count)                                                   \
-  CUresult name parameters {                                                                       \
-    static CUresult(*real) parameters;                                                             \
-    if (!real)                                                                                     \
-      *(void **)&real = realFunction(#name);                                                       \
-    if (!real)                                                                                     \
-      return ERROR_NOT_FOUND;                                                                      \
-    count;                                                                                         \
-    return real arguments;                                                                         \
+#define WRAP(name, parameters, arguments, count)                                                                       \
+  CUresult name parameters {                                                                                           \
+    static CUresult(*real) parameters;                                                                                 \
+    if (!real)                                                                                                         \
+      *(void **)&real = realFunction(#name);                                                                           \
+    if (!real)                                                                                                         \
+      return ERROR_NOT_FOUND;                                                                                          \
+    count;                                                                                                             \
+    return real arguments;                                                                                             \
   }
 
 WRAP(cuInit, (unsigned flags), (flags), initialised = 1)
@@ -143,12 +143,12 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 }
 
 WRAP(cuLaunchKernel,
-     (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-      unsigned shared, CUstream stream, void **parameters, void **extra),
+     (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+      CUstream stream, void **parameters, void **extra),
      (f, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra), countLaunch(f, 0))
 WRAP(cuLaunchCooperativeKernel,
-     (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-      unsigned shared, CUstream stream, void **parameters),
+     (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+      CUstream stream, void **parameters),
      (f, gx, gy, gz, bx, by, bz, shared, stream, parameters), countLaunch(f, 1))
 
 WRAP(cuStreamSynchronize, (CUstream stream), (stream), countSynchronization())
@@ -159,19 +159,19 @@ WRAP(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t n), (to, from, n), coun
 WRAP(cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t n), (to, from, n), countCopy(n, 1))
 WRAP(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t n), (to, from, n), countCopy(n, 1))
 WRAP(cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, size_t n), (to, from, n), countCopy(n, 0))
-WRAP(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream),
-     (to, from, n, stream), countCopy(n, 0))
-WRAP(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t n, CUstream stream),
-     (to, from, n, stream), countCopy(n, 0))
-WRAP(cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t n, CUstream stream),
-     (to, from, n, stream), countCopy(n, 0))
-WRAP(cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream),
-     (to, from, n, stream), countCopy(n, 0))
+WRAP(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream), (to, from, n, stream),
+     countCopy(n, 0))
+WRAP(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t n, CUstream stream), (to, from, n, stream),
+     countCopy(n, 0))
+WRAP(cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t n, CUstream stream), (to, from, n, stream),
+     countCopy(n, 0))
+WRAP(cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream stream), (to, from, n, stream),
+     countCopy(n, 0))
 
-WRAP(cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t n, CUstream stream),
-     (to, value, n, stream), countMemset())
-WRAP(cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t n, CUstream stream),
-     (to, value, n, stream), countMemset())
+WRAP(cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t n, CUstream stream), (to, value, n, stream),
+     countMemset())
+WRAP(cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t n, CUstream stream), (to, value, n, stream),
+     countMemset())
 WRAP(cuMemsetD8_v2, (CUdeviceptr to, unsigned char value, size_t n), (to, value, n), countMemset())
 WRAP(cuMemsetD32_v2, (CUdeviceptr to, unsigned value, size_t n), (to, value, n), countMemset())
 

@@ -47,7 +47,8 @@ bool checkOptions(const BenchCommand &command, Diagnostics &diags) {
   if (!command.timelineFile.empty() && command.contexts.size() * command.batches.size() > 1)
     return badOption(diags, "--timeline", "it shows one tick; give one context and one batch");
   if (command.prefill && (command.phases || !command.timelineFile.empty()) && llvm::is_contained(command.contexts, 1))
-    return badOption(diags, "--context 1", "`--prefill` shows the ticks that feed all but the last token of the prompts, and there are none");
+    return badOption(diags, "--context 1",
+                     "`--prefill` shows the ticks that feed all but the last token of the prompts, and there are none");
   for (const std::string &setting : command.compile.plan)
     if (llvm::StringRef(setting).starts_with("stamps="))
       return badOption(diags, "--plan " + setting, "`--phases` and `--timeline` choose that");
@@ -141,10 +142,10 @@ public:
         return false;
       if (!command.json)
         llvm::outs() << acceptedLine(subject.accepted)
-                     << fmt::format("{}: {}, {} new tokens{}\n{}", engine->shape().device, subject.shape, command.tokens,
-                                    engine->shape().pages && !command.prefill ? ", K and V of the context in place"
-                                                                                  : "",
-                                    formatTableHead(!command.cpu, command.prefill));
+                     << fmt::format(
+                            "{}: {}, {} new tokens{}\n{}", engine->shape().device, subject.shape, command.tokens,
+                            engine->shape().pages && !command.prefill ? ", K and V of the context in place" : "",
+                            formatTableHead(!command.cpu, command.prefill));
       for (const auto &[context, batch] : combinations())
         if (!measure(*engine, context, batch))
           return false;
@@ -260,8 +261,8 @@ private:
       prompts.push_back(window->before * 1e3);
     }
     if (!command.cpu)
-      point.times = {median(ms),       median(rates),      median(floors),
-                     median(percents), median(bandwidths), median(kernels), median(prompts)};
+      point.times = {median(ms),         median(rates),   median(floors), median(percents),
+                     median(bandwidths), median(kernels), median(prompts)};
     points.push_back(point);
     if (!command.json) {
       llvm::outs() << formatTableLine(point, command.prefill);

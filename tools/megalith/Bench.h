@@ -12,10 +12,10 @@ using tools::BenchKernel;
 /// The decode ticks of a run: from the first at whose begin every prompt is fed up to its
 /// last token, to the end of the run.
 struct DecodeWindow {
-  size_t first = 0;     ///< tick
+  size_t first = 0;               ///< tick
   double seconds = 0, before = 0; ///< of it, and from the begin of the run to it
-  int64_t tokens = 0;   ///< generated in it
-  double bytes = 0;     ///< that its passes read at least: weights, K and V
+  int64_t tokens = 0;             ///< generated in it
+  double bytes = 0;               ///< that its passes read at least: weights, K and V
 };
 /// nullopt when there are no such ticks, or they are not all recorded.
 std::optional<DecodeWindow> decodeWindow(const BenchKernel::Run &run, const BenchKernel::Shape &shape);
@@ -23,7 +23,7 @@ std::optional<DecodeWindow> decodeWindow(const BenchKernel::Run &run, const Benc
 /// What a combination of context and batch gave.
 struct BenchPoint {
   int64_t context = 0, batch = 0;
-  struct Times { ///< medians
+  struct Times {            ///< medians
     double msPerToken;      ///< between two tokens of one request
     double tokensPerSecond; ///< of all requests
     double floorMs;         ///< msPerToken if passes read weights, K and V at `bandwidth` and did nothing else
@@ -40,21 +40,21 @@ struct BenchPoint {
 /// How long the CTAs were in a phase.
 struct PhaseTime {
   std::string name;
-  int64_t calls;                 ///< per tick
-  double least, mean, most;      ///< of a call, over the CTAs, nanoseconds
-  double wait;                   ///< from its end to the begin of the next phase
-  double share;                  ///< of the tick, with the wait
+  int64_t calls;            ///< per tick
+  double least, mean, most; ///< of a call, over the CTAs, nanoseconds
+  double wait;              ///< from its end to the begin of the next phase
+  double share;             ///< of the tick, with the wait
 };
 /// Ticks from `first` to the one before `end`.
 struct TickRange {
   int64_t first, end;
 };
 /// Of those of `ticks` whose stamps were kept; phases of several layers are one.
-std::vector<PhaseTime> phaseTimes(const BenchKernel::Run &run, const BenchKernel::Shape &shape,
-                                  int64_t stampTicks, TickRange ticks);
+std::vector<PhaseTime> phaseTimes(const BenchKernel::Run &run, const BenchKernel::Shape &shape, int64_t stampTicks,
+                                  TickRange ticks);
 /// One such tick for a viewer of Chrome's trace format: a thread per CTA, an event per phase.
-std::string formatTimeline(const BenchKernel::Run &run, const BenchKernel::Shape &shape,
-                           int64_t stampTicks, TickRange ticks, const std::vector<std::string> &accepted);
+std::string formatTimeline(const BenchKernel::Run &run, const BenchKernel::Shape &shape, int64_t stampTicks,
+                           TickRange ticks, const std::vector<std::string> &accepted);
 
 /// What was measured, for a reader.
 struct BenchSubject {

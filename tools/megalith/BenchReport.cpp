@@ -27,9 +27,9 @@ std::string formatPhases(const std::vector<PhaseTime> &phases, bool timed) {
   size_t width = 5;
   for (const PhaseTime &p : phases)
     width = std::max(width, p.name.size());
-  std::string out = fmt::format("  {:<{}} {:>5} {:>10} {:>10} {:>10} {:>10} {:>7}   ({} per call, over the CTAs)\n",
-                                "phase", width, "calls", "min", "mean", "max", "wait", "share",
-                                timed ? "microseconds" : "steps of the CPU executor");
+  std::string out =
+      fmt::format("  {:<{}} {:>5} {:>10} {:>10} {:>10} {:>10} {:>7}   ({} per call, over the CTAs)\n", "phase", width,
+                  "calls", "min", "mean", "max", "wait", "share", timed ? "microseconds" : "steps of the CPU executor");
   const double unit = timed ? 1000 : 1;
   for (const PhaseTime &p : phases)
     out += fmt::format("  {:<{}} {:>5} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f} {:>6.1f}%\n", p.name, width, p.calls,
@@ -131,11 +131,13 @@ std::string formatPlot(const std::vector<BenchPoint> &points, const std::string 
                        "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n",
                        left, y(p), width, left - 6, y(p) + 4, p);
   for (int64_t v : xs)
-    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", x(v), top + height + 18, v);
+    out +=
+        fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", x(v), top + height + 18, v);
   out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", left + width / 2,
                      top + height + 40, overBatch ? "batch" : "context");
-  out += fmt::format("<text transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\">% of the floor</text>\n",
-                     top + height / 2);
+  out +=
+      fmt::format("<text transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\">% of the floor</text>\n",
+                  top + height / 2);
   size_t number = 0;
   for (int64_t line : lines) {
     const char *colour = colours[number % std::size(colours)];
@@ -148,8 +150,8 @@ std::string formatPlot(const std::vector<BenchPoint> &points, const std::string 
     std::string path;
     for (const BenchPoint *p : on) {
       path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", x(at(p)), y(p->times->percent));
-      out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n", x(at(p)),
-                         y(p->times->percent), colour);
+      out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n", x(at(p)), y(p->times->percent),
+                         colour);
     }
     out += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", path, colour);
     out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"{}\">{} {}</text>\n", left + width + 12,

@@ -78,13 +78,13 @@ private:
 
 } // namespace
 
-std::vector<PhaseTime> phaseTimes(const BenchKernel::Run &run, const BenchKernel::Shape &m,
-                                  int64_t stampTicks, TickRange ticks) {
+std::vector<PhaseTime> phaseTimes(const BenchKernel::Run &run, const BenchKernel::Shape &m, int64_t stampTicks,
+                                  TickRange ticks) {
   const Stamps stamps(run, m, stampTicks, ticks);
   struct Sums {
     std::vector<double> work; ///< per CTA
     double wait = 0;
-    int64_t calls = 0;        ///< of CTA 0
+    int64_t calls = 0; ///< of CTA 0
   };
   std::vector<std::string> order;
   std::map<std::string, Sums> sums;
@@ -126,15 +126,24 @@ std::string formatTimeline(const BenchKernel::Run &run, const BenchKernel::Shape
   for (int64_t cta = 0; cta < m.ctas; ++cta)
     zero = std::min(zero, stamps.begin(tick, cta, 0));
   ordered_json events = ordered_json::array();
-  events.push_back({{"name", "process_name"}, {"ph", "M"}, {"pid", 0},
+  events.push_back({{"name", "process_name"},
+                    {"ph", "M"},
+                    {"pid", 0},
                     {"args", {{"name", m.pipeline + ", tick " + std::to_string(tick)}}}});
   for (int64_t cta = 0; cta < m.ctas; ++cta) {
-    events.push_back({{"name", "thread_name"}, {"ph", "M"}, {"pid", 0}, {"tid", cta},
+    events.push_back({{"name", "thread_name"},
+                      {"ph", "M"},
+                      {"pid", 0},
+                      {"tid", cta},
                       {"args", {{"name", "CTA " + std::to_string(cta)}}}});
     for (const auto &event : stamps.of(tick, cta)) {
       const BenchKernel::Stamp &what = m.stamps[event.number];
-      ordered_json line = {{"name", what.name}, {"ph", "X"}, {"pid", 0}, {"tid", cta},
-                           {"ts", double(event.begin - zero) / 1000}, {"dur", double(event.end - event.begin) / 1000}};
+      ordered_json line = {{"name", what.name},
+                           {"ph", "X"},
+                           {"pid", 0},
+                           {"tid", cta},
+                           {"ts", double(event.begin - zero) / 1000},
+                           {"dur", double(event.end - event.begin) / 1000}};
       if (what.layer >= 0)
         line["args"] = {{"layer", what.layer}};
       events.push_back(std::move(line));

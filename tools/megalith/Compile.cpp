@@ -56,8 +56,7 @@ bool compileCommand(const CompileCommand &command, Diagnostics &diags) {
   options.weights = false;
   const bool stopped = !options.stopAfter.empty();
   if (stopped && command.emitGiven) {
-    diags.report(Diag::BadOption, {}, "--stop-after " + options.stopAfter,
-                 "it prints the IR; leave `--emit` out");
+    diags.report(Diag::BadOption, {}, "--stop-after " + options.stopAfter, "it prints the IR; leave `--emit` out");
     return false;
   }
   if (!stopped && (command.emit == Emit::Pipe || command.emit == Emit::Ast))

@@ -10,8 +10,7 @@ bool exploreCommand(const ExploreCommand &command, Diagnostics &diags) {
   if (!program)
     return false;
   reportAccepted(*program, diags);
-  auto requests =
-      command.requests.empty() ? tools::exampleRequests(*program) : program->readRequests(command.requests);
+  auto requests = command.requests.empty() ? tools::exampleRequests(*program) : program->readRequests(command.requests);
   if (!got(requests, diags))
     return false;
   tools::ExploreOptions options;
@@ -32,12 +31,14 @@ bool exploreCommand(const ExploreCommand &command, Diagnostics &diags) {
   if (!got(found, diags))
     return false;
   diags.adopt(found->messages);
-  llvm::outs() << acceptedLine(program->accepted()) << fmt::format(
-      "{} schedules (round robin, then seeds {} to {}), {:.1f} million steps in {:.1f} s: nothing found\n"
-      "{} ticks, {} rows, {} tokens: tokens, logits, K and V and traces equal bit for bit in all; the reference "
-      "executor agrees\n",
-      found->runs, command.firstSeed, command.firstSeed + command.seeds - 1, double(found->steps) / 1e6,
-      found->seconds, found->ticks, found->rows, found->tokens);
+  llvm::outs()
+      << acceptedLine(program->accepted())
+      << fmt::format(
+             "{} schedules (round robin, then seeds {} to {}), {:.1f} million steps in {:.1f} s: nothing found\n"
+             "{} ticks, {} rows, {} tokens: tokens, logits, K and V and traces equal bit for bit in all; the reference "
+             "executor agrees\n",
+             found->runs, command.firstSeed, command.firstSeed + command.seeds - 1, double(found->steps) / 1e6,
+             found->seconds, found->ticks, found->rows, found->tokens);
   return true;
 }
 

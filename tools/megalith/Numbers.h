@@ -27,7 +27,9 @@ public:
 
   bool given() const { return text.getNumOccurrences() != 0; }
   /// As the command line has it.
-  std::string shown() const { return fmt::format("--{} {}", text.ArgStr.str(), text.empty() ? "''" : std::string(text)); }
+  std::string shown() const {
+    return fmt::format("--{} {}", text.ArgStr.str(), text.empty() ? "''" : std::string(text));
+  }
 
   /// All there are.
   static std::vector<NumberOption *> &all() {

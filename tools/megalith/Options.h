@@ -33,7 +33,7 @@ struct RunCommand {
   std::string requests;
   Format format = Format::Auto;
   std::string traceFile, replayFile, logitsFile, draftsFile;
-  bool referenceAtGiven = false; ///< compile.stopAfter is a pass to run the reference at
+  bool referenceAtGiven = false;        ///< compile.stopAfter is a pass to run the reference at
   std::vector<std::string> corruptions; ///< TICK:ID:FIELD:VALUE
   bool watchdogGiven = false;
 };
@@ -51,11 +51,11 @@ struct ExploreCommand {
 /// `megalith bench`.
 struct BenchCommand {
   ProgramOptions compile;
-  std::string config;                  ///< config.json, or its directory
+  std::string config;                     ///< config.json, or its directory
   std::vector<int64_t> contexts, batches; ///< every combination of them
   int64_t tokens = 64, repeats = 5;
-  bool prefill = false;                ///< feed the contexts, in place of finding their K and V in the pool
-  bool cpu = false;                    ///< on the CPU executor, without times
+  bool prefill = false; ///< feed the contexts, in place of finding their K and V in the pool
+  bool cpu = false;     ///< on the CPU executor, without times
   int cpuArch = 900;
   bool phases = false, json = false;
   std::string timelineFile, csvFile, plotFile;

@@ -53,8 +53,9 @@ bool checkOutputs(const std::vector<NamedFile> &outputs, const std::vector<Named
     for (size_t i = 0; i < known.size() && !own.empty(); ++i)
       if (!known[i].path.empty() && identity(known[i].path) == own) {
         diags.report(Diag::BadOption, {}, output.option + " " + output.path,
-                     i < inputs.size() ? fmt::format("this file is read ({}), and would be overwritten", known[i].option)
-                                       : fmt::format("`{}` writes the same file", known[i].option));
+                     i < inputs.size()
+                         ? fmt::format("this file is read ({}), and would be overwritten", known[i].option)
+                         : fmt::format("`{}` writes the same file", known[i].option));
         good = false;
         break;
       }

@@ -130,10 +130,10 @@ struct Scale {
   }
 
   std::string legend() const {
-    std::string out = bottom < 0          ? fmt::format("no bar = {:g}, full bar = {:g}", bottom, top)
-                      : top > 0           ? fmt::format("full bar = {:g}", top)
-                      : infinite || nan   ? ""
-                                          : "all 0";
+    std::string out = bottom < 0        ? fmt::format("no bar = {:g}, full bar = {:g}", bottom, top)
+                      : top > 0         ? fmt::format("full bar = {:g}", top)
+                      : infinite || nan ? ""
+                                        : "all 0";
     for (const auto &[shown, text] : {std::pair(infinite, "∞: infinite"), std::pair(nan, "?: no number")})
       if (shown)
         out += (out.empty() ? "" : ", ") + std::string(text);
@@ -193,12 +193,13 @@ std::string formatText(const RunReport &report) {
     out += "\n";
   }
   out += fmt::format("{}: {} tokens in {} passes ({:.2f} tokens per pass), {} rows, {} ticks, {:.1f} ms\n",
-                     shown(kernel.deviceName().empty() ? deviceName(kernel.device()) : kernel.deviceName()), report.tokens(),
-                     results.passes, report.tokensPerPass(), results.rows, results.ticks, results.milliseconds);
+                     shown(kernel.deviceName().empty() ? deviceName(kernel.device()) : kernel.deviceName()),
+                     report.tokens(), results.passes, report.tokensPerPass(), results.rows, results.ticks,
+                     results.milliseconds);
   if (const auto hit = kernel.cacheHit())
     out += fmt::format("kernel {} in {:.0f} ms, weights loaded in {:.0f} ms, {} {}\n",
-                       *hit ? "from the cache" : "compiled", kernel.compileMilliseconds(),
-                       kernel.loadMilliseconds(), results.launches, results.launches == 1 ? "launch" : "launches");
+                       *hit ? "from the cache" : "compiled", kernel.compileMilliseconds(), kernel.loadMilliseconds(),
+                       results.launches, results.launches == 1 ? "launch" : "launches");
   out += acceptedLine(report.program.accepted());
   for (const auto &[name, value] : results.metrics)
     out += fmt::format("{} = {}\n", shown(name), value);

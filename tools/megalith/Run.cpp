@@ -30,9 +30,9 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
   } rules[] = {
       {kernel && !command.replayFile.empty() && !command.logitsFile.empty(), "--logits",
        "of the replays, only that on `--device=reference` can write them"},
-      {kernel && command.referenceAtGiven, "--reference-at",
-       "only `--device=reference` can run the IR after any pass"},
-      {reference && !command.kernel.sourceFile.empty(), "--cu", "only `--device=cuda` and `--device=cpu` run a CUDA source"},
+      {kernel && command.referenceAtGiven, "--reference-at", "only `--device=reference` can run the IR after any pass"},
+      {reference && !command.kernel.sourceFile.empty(), "--cu",
+       "only `--device=cuda` and `--device=cpu` run a CUDA source"},
       {!cpu && !command.session.schedule.empty(), "--schedule", "only `--device=cpu` has schedules"},
       {!cpu && command.kernel.check, "--check", "only `--device=cpu` checks memory"},
       {!command.replayFile.empty() && command.session.repeat > 1, "--repeat", "a replay runs once"},
@@ -106,8 +106,7 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   if (!got(requests, diags) || !readHooks(command, *program, *requests, options, diags))
     return false;
 
-  const bool text =
-      command.format == Format::Text || (command.format == Format::Auto && llvm::outs().is_displayed());
+  const bool text = command.format == Format::Text || (command.format == Format::Auto && llvm::outs().is_displayed());
   KernelOptions where = command.kernel;
   // What only the reference executor can do chooses it.
   if (where.device == Device::Auto && (!command.replayFile.empty() || command.referenceAtGiven))

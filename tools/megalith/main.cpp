@@ -2,9 +2,9 @@
 #include "Numbers.h"
 #include "Options.h"
 #include "Usage.h"
-#include "megalith/Tools.h"
 #include "megalith/Support/Tool.h"
 #include "megalith/Text/Text.h"
+#include "megalith/Tools.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/raw_ostream.h"
 #include <set>
@@ -18,7 +18,8 @@ namespace {
 cl::SubCommand compileSub("compile", "Compile a pipeline and print any level of it");
 cl::SubCommand runSub("run", "Run requests through a pipeline, on a GPU or on the CPU");
 cl::SubCommand exploreSub("explore", "Run the emitted source on the CPU under many schedules, checking every access");
-cl::SubCommand benchSub("bench", "Measure a pipeline with random weights of a config.json's shape against the memory's floor");
+cl::SubCommand benchSub("bench",
+                        "Measure a pipeline with random weights of a config.json's shape against the memory's floor");
 cl::OptionCategory category("Options");
 
 #define ALL cl::sub(compileSub), cl::sub(runSub), cl::sub(exploreSub), cl::cat(category)
@@ -30,20 +31,22 @@ cl::OptionCategory category("Options");
 #define BENCH cl::sub(benchSub), cl::cat(category)
 
 // --- of all commands
-cl::opt<std::string> pipelineFile(cl::Positional, cl::Required, cl::value_desc("FILE"),
-                                  cl::desc("<pipeline.yaml>"), EVERY);
+cl::opt<std::string> pipelineFile(cl::Positional, cl::Required, cl::value_desc("FILE"), cl::desc("<pipeline.yaml>"),
+                                  EVERY);
 OptionList modelDirs("model", cl::value_desc("[NAME=]DIR"),
                      cl::desc("Checkpoint (config.json, model.safetensors) of the pipeline's model NAME; "
                               "without NAME of every model that has none of its own"),
                      ALL);
-OptionList sets("set", cl::value_desc("param=value"), cl::desc("Give a param of the file another value"),
-                EVERY);
+OptionList sets("set", cl::value_desc("param=value"), cl::desc("Give a param of the file another value"), EVERY);
 OptionList planSettings("plan", cl::value_desc("key=value"),
-                        cl::desc("Tune the plan: ctas, ring, flight, chunk, operands, order, edges, spare, stamps, wide; never changes a result"), EVERY);
-Option<std::string> profile("device-profile", cl::value_desc("name"),
-                            cl::desc("Device to plan for: h200, h100, a100, b200, cpu (compile: one of --arch, or h200; run: "
-                                     "the GPU that is there, or cpu)"),
-                            EVERY);
+                        cl::desc("Tune the plan: ctas, ring, flight, chunk, operands, order, edges, spare, stamps, "
+                                 "wide; never changes a result"),
+                        EVERY);
+Option<std::string>
+    profile("device-profile", cl::value_desc("name"),
+            cl::desc("Device to plan for: h200, h100, a100, b200, cpu (compile: one of --arch, or h200; run: "
+                     "the GPU that is there, or cpu)"),
+            EVERY);
 OptionList acceptNames("accept", cl::value_desc("key"),
                        cl::desc("Take a key of config.json, or a tensor ({i}: any number), that the model file "
                                 "does not understand, on your word; all outputs say so"),
@@ -62,17 +65,17 @@ Option<std::string> arch("arch", cl::value_desc("sm_XX"), cl::init("sm_90a"),
                          EVERY);
 
 // --- compile
-Option<Emit> emitLevel(
-    "emit", cl::desc("What to print (default: cuda)"), cl::init(Emit::Cuda),
-    cl::values(clEnumValN(Emit::Ast, "ast", "the YAML files as they were read"),
-              clEnumValN(Emit::Pipe, "pipe", "control IR before the passes: states, stages, calls"),
-              clEnumValN(Emit::Tick, "tick", "control IR after the passes: the static list of parts"),
-              clEnumValN(Emit::Tensor, "tensor", "the models' IR after the passes: streams and maps"),
-              clEnumValN(Emit::Plan, "plan", "matrices, buffers, phases and edges on the device"),
-              clEnumValN(Emit::Cuda, "cuda", "the CUDA source"), clEnumValN(Emit::Ptx, "ptx", "NVRTC's PTX"),
-              clEnumValN(Emit::Cubin, "cubin", "NVRTC's cubin; resources go to stderr"),
-              clEnumValN(Emit::Manifest, "manifest", "what the runtime needs to know, JSON")),
-    COMPILE);
+Option<Emit>
+    emitLevel("emit", cl::desc("What to print (default: cuda)"), cl::init(Emit::Cuda),
+              cl::values(clEnumValN(Emit::Ast, "ast", "the YAML files as they were read"),
+                         clEnumValN(Emit::Pipe, "pipe", "control IR before the passes: states, stages, calls"),
+                         clEnumValN(Emit::Tick, "tick", "control IR after the passes: the static list of parts"),
+                         clEnumValN(Emit::Tensor, "tensor", "the models' IR after the passes: streams and maps"),
+                         clEnumValN(Emit::Plan, "plan", "matrices, buffers, phases and edges on the device"),
+                         clEnumValN(Emit::Cuda, "cuda", "the CUDA source"), clEnumValN(Emit::Ptx, "ptx", "NVRTC's PTX"),
+                         clEnumValN(Emit::Cubin, "cubin", "NVRTC's cubin; resources go to stderr"),
+                         clEnumValN(Emit::Manifest, "manifest", "what the runtime needs to know, JSON")),
+              COMPILE);
 Option<std::string> stopAfter("stop-after", cl::value_desc("pass"),
                               cl::desc("Print the whole IR after this pass (`lower`: before the first); --ir reads it"),
                               COMPILE);
@@ -85,13 +88,13 @@ Option<std::string> requests("requests", cl::value_desc("file.jsonl"), cl::Requi
                              cl::desc("One request per line: {\"id\", \"tokens\" or \"text\", \"max_new_tokens\", "
                                       "\"eos\", \"priority\"}"),
                              RUN);
-Option<Device> device(
-    "device", cl::desc("Where to run (default: auto)"), cl::init(Device::Auto),
-    cl::values(clEnumValN(Device::Auto, "auto", "a GPU if there is one, else the reference executor"),
-              clEnumValN(Device::Cuda, "cuda", "the GPU: one persistent kernel"),
-              clEnumValN(Device::Cpu, "cpu", "the emitted source on the CPU"),
-              clEnumValN(Device::Reference, "reference", "the reference executor: the IR, without a kernel")),
-    RUN);
+Option<Device>
+    device("device", cl::desc("Where to run (default: auto)"), cl::init(Device::Auto),
+           cl::values(clEnumValN(Device::Auto, "auto", "a GPU if there is one, else the reference executor"),
+                      clEnumValN(Device::Cuda, "cuda", "the GPU: one persistent kernel"),
+                      clEnumValN(Device::Cpu, "cpu", "the emitted source on the CPU"),
+                      clEnumValN(Device::Reference, "reference", "the reference executor: the IR, without a kernel")),
+           RUN);
 Option<std::string> schedule("schedule", cl::value_desc("schedule"),
                              cl::desc("On cpu: the order of the threads, checked as with --check: round-robin, "
                                       "random:SEED or pct:SEED[:CHANGES]; @N behind it: only its first N decisions"),
@@ -124,8 +127,8 @@ Option<std::string> draftsFile("inject-drafts", cl::value_desc("file.jsonl"),
                                RUN_AND_EXPLORE);
 OptionList corruptions("inject-corrupt", cl::value_desc("TICK:ID:FIELD:VALUE"),
                        cl::desc("For tests: overwrite a request's field before a tick"), RUN);
-WholeNumber<unsigned> delaySeed(0, "delay-seed", cl::value_desc("n"),
-                                cl::desc("For tests: random delays before waits"), RUN);
+WholeNumber<unsigned> delaySeed(0, "delay-seed", cl::value_desc("n"), cl::desc("For tests: random delays before waits"),
+                                RUN);
 RealNumber watchdog(10, "watchdog", cl::value_desc("seconds"),
                     cl::desc("Stop a kernel in which nothing moves for so long; 0: never (default: 10)"), RUN);
 WholeNumber<unsigned, 1> repeat(1, "repeat", cl::value_desc("n"),
@@ -134,9 +137,9 @@ WholeNumber<unsigned, 1> repeat(1, "repeat", cl::value_desc("n"),
 // --- explore
 Option<std::string> exploreRequests("requests", cl::value_desc("file.jsonl"),
                                     cl::desc("As for run (default: three small requests)"), EXPLORE);
-WholeNumber<uint64_t, 0, 1000000000> seeds(
-    100, "seeds", cl::value_desc("n"),
-    cl::desc("Schedules to run beside the first, which is round robin (default: 100)"), EXPLORE);
+WholeNumber<uint64_t, 0, 1000000000>
+    seeds(100, "seeds", cl::value_desc("n"),
+          cl::desc("Schedules to run beside the first, which is round robin (default: 100)"), EXPLORE);
 WholeNumber<uint64_t, 0, INT64_MAX> firstSeed(1, "first-seed", cl::value_desc("n"),
                                               cl::desc("Seed of the first of them"), EXPLORE);
 
@@ -150,16 +153,17 @@ OptionList benchBatches("batch", cl::value_desc("n,..."), cl::CommaSeparated,
                         cl::desc("Requests at a time (default: 1)"), BENCH);
 WholeNumber<int64_t> benchTokens(64, "tokens", cl::value_desc("n"),
                                  cl::desc("Tokens to generate per request (default: 64)"), BENCH);
-WholeNumber<int64_t> benchRepeats(
-    5, "repeats", cl::value_desc("n"),
-    cl::desc("Runs of each combination, behind one that does not count; medians are printed (default: 5)"), BENCH);
+WholeNumber<int64_t>
+    benchRepeats(5, "repeats", cl::value_desc("n"),
+                 cl::desc("Runs of each combination, behind one that does not count; medians are printed (default: 5)"),
+                 BENCH);
 Option<bool> benchPrefill("prefill", cl::desc("Feed the prompts; otherwise their K and V are in the pool, random"),
                           BENCH);
-Option<Device> benchDevice("device", cl::desc("Where to run (default: cuda)"), cl::init(Device::Cuda),
-                                 cl::values(clEnumValN(Device::Cuda, "cuda", "the GPU"),
-                                            clEnumValN(Device::Cpu, "cpu",
-                                                       "the same source on the CPU: ticks and phases, no times")),
-                                 BENCH);
+Option<Device>
+    benchDevice("device", cl::desc("Where to run (default: cuda)"), cl::init(Device::Cuda),
+                cl::values(clEnumValN(Device::Cuda, "cuda", "the GPU"),
+                           clEnumValN(Device::Cpu, "cpu", "the same source on the CPU: ticks and phases, no times")),
+                BENCH);
 Option<bool> benchPhases("phases", cl::desc("Run once more with stamps, and print how long each phase takes"), BENCH);
 Option<std::string> benchTimeline("timeline", cl::value_desc("file.json"),
                                   cl::desc("Write one tick, a thread per CTA, for chrome://tracing or Perfetto"),
@@ -244,8 +248,8 @@ bool checkTexts(Diagnostics &diags) {
     if (option->getNumOccurrences() && option->empty())
       empty(option->ArgStr);
   for (const cl::list<std::string> &option : // not by `&`, which LLVM overloads
-       {std::cref(modelDirs), std::cref(sets), std::cref(planSettings), std::cref(corruptions), std::cref(benchContexts),
-        std::cref(benchBatches)})
+       {std::cref(modelDirs), std::cref(sets), std::cref(planSettings), std::cref(corruptions),
+        std::cref(benchContexts), std::cref(benchBatches)})
     for (const std::string &text : option)
       if (text.empty())
         empty(option.ArgStr);
@@ -286,9 +290,7 @@ bool fillCommon(ProgramOptions &options, Diagnostics &diags) {
   options.irFile = irFile;
   options.printAfterAll = printAfterAll;
   options.timePasses = timePasses;
-  options.sink = [](const std::string &text) {
-    errs() << (errs().is_displayed() ? text::printableLines(text) : text);
-  };
+  options.sink = [](const std::string &text) { errs() << (errs().is_displayed() ? text::printableLines(text) : text); };
   return splitPairs(sets, "set", options.params, diags);
 }
 
@@ -385,8 +387,7 @@ bool numbersOf(const cl::list<std::string> &list, StringRef option, int64_t othe
 
 bool benchMain(Diagnostics &diags) {
   BenchCommand command;
-  if (!fillCommon(command.compile, diags) ||
-      !numbersOf(benchContexts, "context", 128, command.contexts, diags) ||
+  if (!fillCommon(command.compile, diags) || !numbersOf(benchContexts, "context", 128, command.contexts, diags) ||
       !numbersOf(benchBatches, "batch", 1, command.batches, diags))
     return false;
   command.cpu = benchDevice == Device::Cpu;

@@ -29,9 +29,7 @@ inline uint16_t floatToBf16(float value) {
 }
 
 /// `value` rounded to the nearest bf16 and widened again.
-inline float roundToBf16(float value) {
-  return bf16ToFloat(floatToBf16(value));
-}
+inline float roundToBf16(float value) { return bf16ToFloat(floatToBf16(value)); }
 
 } // namespace megalith
 

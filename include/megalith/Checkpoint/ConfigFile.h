@@ -41,8 +41,7 @@ public:
 
   /// The same from texts; `file` is named in errors. An empty
   /// `generationText` means that there is no generation_config.json.
-  static Result<ConfigFile> parse(std::string_view configText,
-                                  std::string_view generationText = {},
+  static Result<ConfigFile> parse(std::string_view configText, std::string_view generationText = {},
                                   const std::string &file = "config.json");
 
   /// The value at a dotted path (`rope_scaling.factor`). Missing when a

@@ -78,8 +78,8 @@ private:
   std::string nameText() const;
 
   const nlohmann::json *value;
-  std::string_view name; ///< of the text, or the last key
-  std::string_view top;  ///< the first key
+  std::string_view name;          ///< of the text, or the last key
+  std::string_view top;           ///< the first key
   int64_t outer = -1, inner = -1; ///< indices of lists behind `name`
 };
 

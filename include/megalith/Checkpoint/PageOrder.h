@@ -14,8 +14,7 @@ namespace megalith {
 /// 0, 1, 2, ... or, with a seed, a Fisher-Yates shuffle driven by splitmix64
 /// (https://prng.di.unimi.it/splitmix64.c). Every executor starts with this
 /// order, so that page ids in traces agree.
-inline std::vector<int32_t> pageOrder(int64_t pages,
-                                      std::optional<uint64_t> seed = {}) {
+inline std::vector<int32_t> pageOrder(int64_t pages, std::optional<uint64_t> seed = {}) {
   std::vector<int32_t> order(pages);
   std::iota(order.begin(), order.end(), 0);
   if (!seed)

@@ -28,8 +28,8 @@ int32_t argmaxOf(std::span<const float> logits);
 /// the result, is another. Else each result of a row that wants logits is checked: it has to
 /// be the argmax, or max - logit <= epsilon * the 2-norm. `logits` is called for these rows
 /// in ascending order and gives the logits of the row `own.rows[row]`.
-const TracePass *checkReplay(const Trace &given, int64_t tick, size_t number, const TracePass &own,
-                             double epsilon, const std::function<std::span<const float>(size_t row)> &logits,
+const TracePass *checkReplay(const Trace &given, int64_t tick, size_t number, const TracePass &own, double epsilon,
+                             const std::function<std::span<const float>(size_t row)> &logits,
                              std::vector<ReplayMismatch> &mismatches);
 
 /// The results of all rows in the order in which they were fed.

@@ -2,8 +2,8 @@
 #ifndef MEGALITH_CHECKPOINT_REQUESTS_H
 #define MEGALITH_CHECKPOINT_REQUESTS_H
 
-#include "megalith/Request.h"
 #include "megalith/Checkpoint/Result.h"
+#include "megalith/Request.h"
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -30,15 +30,13 @@ struct RequestOptions {
 /// known, its column. Errors: `request-syntax`, `request-key`,
 /// `request-empty-prompt`, `request-budget`, `request-duplicate-id`,
 /// `request-token-range`, `request-count`.
-Result<std::vector<Request>> parseRequests(std::string_view text,
-                                           const RequestOptions &options,
+Result<std::vector<Request>> parseRequests(std::string_view text, const RequestOptions &options,
                                            const std::string &file);
 
 /// Reads JSON lines `{"id", "tokens"}` of some of `requests`: what is proposed to each
 /// of these in place of looking up. In the order of `requests`. Error: `drafts-file`.
-Result<std::vector<std::vector<int32_t>>>
-parseDrafts(std::string_view text, const std::vector<Request> &requests,
-            int64_t vocabSize, const std::string &file);
+Result<std::vector<std::vector<int32_t>>> parseDrafts(std::string_view text, const std::vector<Request> &requests,
+                                                      int64_t vocabSize, const std::string &file);
 
 } // namespace megalith
 

@@ -33,13 +33,11 @@ std::vector<float> inverseFrequencies(const RopeParams &params);
 /// Writes `headDim / 2` cosines and as many sines of the angles at `position`:
 /// angle and function in f32, then rounded to bf16, since `transformers` casts
 /// both to the type of the activations.
-void ropeCosSin(const RopeParams &params, int64_t position, float *cos,
-                float *sin);
+void ropeCosSin(const RopeParams &params, int64_t position, float *cos, float *sin);
 
 /// The same from frequencies that are already known; use it for many
 /// positions.
-void ropeCosSin(const std::vector<float> &inverseFrequencies, int64_t position,
-                float *cos, float *sin);
+void ropeCosSin(const std::vector<float> &inverseFrequencies, int64_t position, float *cos, float *sin);
 
 } // namespace megalith
 

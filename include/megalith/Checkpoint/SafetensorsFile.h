@@ -14,23 +14,7 @@
 namespace megalith {
 
 /// The element types of the format.
-enum class DType : uint8_t {
-  Bool,
-  U8,
-  I8,
-  F8E5M2,
-  F8E4M3,
-  I16,
-  U16,
-  F16,
-  BF16,
-  I32,
-  U32,
-  F32,
-  I64,
-  U64,
-  F64
-};
+enum class DType : uint8_t { Bool, U8, I8, F8E5M2, F8E4M3, I16, U16, F16, BF16, I32, U32, F32, I64, U64, F64 };
 
 /// Bytes per element.
 unsigned dtypeSize(DType dtype);
@@ -77,9 +61,7 @@ public:
   const TensorView *find(std::string_view name) const;
 
   /// Every tensor, ordered by name.
-  const std::map<std::string, TensorView, std::less<>> &tensors() const {
-    return Tensors;
-  }
+  const std::map<std::string, TensorView, std::less<>> &tensors() const { return Tensors; }
 
   /// `input-changed` when a file is no longer what it was: asked by who has read
   /// the tensors, before the results are used. (One that becomes shorter ends the

@@ -7,9 +7,9 @@
 #ifndef MEGALITH_CHECKPOINT_TRACE_H
 #define MEGALITH_CHECKPOINT_TRACE_H
 
-#include "megalith/Request.h"
 #include "megalith/Checkpoint/Result.h"
 #include "megalith/IR/Row.h"
+#include "megalith/Request.h"
 #include <map>
 #include <string>
 #include <string_view>

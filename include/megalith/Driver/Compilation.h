@@ -31,7 +31,7 @@ struct CompileOptions {
   bool profileGiven = false;                               ///< it was asked for: a device chooses no other
   std::string irFile;                                      ///< start from this IR instead of the YAML
   std::string stopAfter;                                   ///< last pass to run; empty = all
-  bool needWeights = false; ///< open model.safetensors and check every tensor
+  bool needWeights = false;                                ///< open model.safetensors and check every tensor
   bool printAfterAll = false, timePasses = false;
   std::function<void(const std::string &)> sink; ///< receives what the two above print
 };
@@ -42,7 +42,8 @@ struct LoadedModel {
   uint32_t file = 0; ///< the model file
   CheckedModel checked;
   std::optional<SafetensorsFile> weights; ///< when needWeights
-  /// Positions that it was made for (`max_position_embeddings`): behind them its angles mean nothing. nullopt: it does not say.
+  /// Positions that it was made for (`max_position_embeddings`): behind them its angles mean nothing. nullopt: it does
+  /// not say.
   std::optional<double> positions() const { return checked.file.positions(); }
 };
 
@@ -108,8 +109,8 @@ std::vector<jit::Header> hostHeaders();
 
 /// Compiles a source with the host's compiler, through the disk cache. Errors:
 /// `host-compiler-not-found`, `cpu-compile`.
-std::optional<HostKernel> assembleHost(const std::string &cuda, const std::string &fileName,
-                                       const HostOptions &options, Diagnostics &diags);
+std::optional<HostKernel> assembleHost(const std::string &cuda, const std::string &fileName, const HostOptions &options,
+                                       Diagnostics &diags);
 
 /// Turns an error of the Checkpoint library into a diagnostic.
 void reportCheckpoint(Diagnostics &diags, const CheckpointError &error);

@@ -24,8 +24,7 @@ struct ControlOptions {
 /// which the consumer warps of CTA 0 call after startControl(). The text uses
 /// device/Control.cuh. `files` (may be null) supplies the YAML lines that
 /// stand as comments over the statements.
-void emitControl(CodeWriter &w, const ir::Module &module, const SourceFiles *files,
-                 const ControlOptions &options);
+void emitControl(CodeWriter &w, const ir::Module &module, const SourceFiles *files, const ControlOptions &options);
 
 /// The control part of the manifest, a JSON object:
 ///

@@ -62,11 +62,26 @@ namespace attr {
 
 namespace detail {
 template <AttrKind Kind> struct AttrTypes;
-template <> struct AttrTypes<AttrKind::Flag> { using Value = bool; using Read = bool; };
-template <> struct AttrTypes<AttrKind::Int> { using Value = int64_t; using Read = int64_t; };
-template <> struct AttrTypes<AttrKind::Float> { using Value = double; using Read = double; };
-template <> struct AttrTypes<AttrKind::Number> { using Value = Number; using Read = Number; };
-template <> struct AttrTypes<AttrKind::String> { using Value = std::string; using Read = const std::string &; };
+template <> struct AttrTypes<AttrKind::Flag> {
+  using Value = bool;
+  using Read = bool;
+};
+template <> struct AttrTypes<AttrKind::Int> {
+  using Value = int64_t;
+  using Read = int64_t;
+};
+template <> struct AttrTypes<AttrKind::Float> {
+  using Value = double;
+  using Read = double;
+};
+template <> struct AttrTypes<AttrKind::Number> {
+  using Value = Number;
+  using Read = Number;
+};
+template <> struct AttrTypes<AttrKind::String> {
+  using Value = std::string;
+  using Read = const std::string &;
+};
 template <> struct AttrTypes<AttrKind::Ints> {
   using Value = std::vector<int64_t>;
   using Read = const std::vector<int64_t> &;
@@ -113,9 +128,7 @@ llvm::StringRef kindText(AttrKind kind);
 class Attributes {
 public:
   using Map = std::map<std::string, Attr, std::less<>>;
-  template <typename Name> AttrRead<Name> get(Op op) const {
-    return detail::read<Name::kind>(valueOf(op, Name::text));
-  }
+  template <typename Name> AttrRead<Name> get(Op op) const { return detail::read<Name::kind>(valueOf(op, Name::text)); }
   template <typename Name> void set(AttrValue<Name> value) {
     if constexpr (Name::kind == AttrKind::Number)
       map.insert_or_assign(std::string(Name::text), value.attr());

@@ -16,7 +16,7 @@ struct Row {
   int visible;    ///< the row attends to keys [0, visible) on its own path
   int parent;     ///< row of this pass before it on its path; -1: the committed prefix
   unsigned flags; ///< RowFlag bits
-  int result;     ///< argmax token after the pass, or a RowResult. Results of other reducers will stand beside the rows.
+  int result; ///< argmax token after the pass, or a RowResult. Results of other reducers will stand beside the rows.
 };
 
 enum RowFlag : unsigned { RowWantsLogits = 1, RowIsDraft = 2 };

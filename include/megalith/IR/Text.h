@@ -30,8 +30,8 @@ std::optional<Module> parse(Diagnostics &diags, uint32_t file);
 /// module's level (pipe before `form-ticks`, tick after). Reports Diag::IrInvalid
 /// and returns false on the first violation.
 bool verify(const Module &module, Diagnostics &diags);
-/// The same of a module that is run or planned: nothing is missing, numbers are within the limits of the language, parts
-/// and calls belong together, every place lies in a file that the module lists.
+/// The same of a module that is run or planned: nothing is missing, numbers are within the limits of the language,
+/// parts and calls belong together, every place lies in a file that the module lists.
 bool verifyWhole(const Module &module, Diagnostics &diags);
 
 } // namespace megalith::ir

@@ -59,10 +59,10 @@ struct CompileResult {
 /// same on any machine.
 std::vector<std::string> defaultOptions(llvm::StringRef arch);
 
-/// Compiles; on failure reports each error as `cuda-compile` (see reportErrors). Where NVRTC ends the process (SIGABRT, SIGSEGV), its last words are
-/// printed and the exit status is 1. One at a time: stderr and these signals are the process's.
-std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileRequest &request,
-                                         Diagnostics &diags);
+/// Compiles; on failure reports each error as `cuda-compile` (see reportErrors). Where NVRTC ends the process (SIGABRT,
+/// SIGSEGV), its last words are printed and the exit status is 1. One at a time: stderr and these signals are the
+/// process's.
+std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileRequest &request, Diagnostics &diags);
 
 /// Reads ptxas' resource report (`--ptxas-options=-v`) out of a compile log.
 std::vector<KernelResources> parseResources(llvm::StringRef log);

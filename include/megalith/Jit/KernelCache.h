@@ -57,8 +57,7 @@ public:
   /// The entry if it is there and ours.
   std::optional<CompileResult> load(llvm::StringRef key) const;
   /// Writes an entry; reports `cache-unsafe` if the disk refuses.
-  void store(llvm::StringRef key, const CompileRequest &request, const CompileResult &result,
-             Diagnostics &diags) const;
+  void store(llvm::StringRef key, const CompileRequest &request, const CompileResult &result, Diagnostics &diags) const;
 
   /// An entry of any kind of code.
   struct Entry {
@@ -88,8 +87,8 @@ private:
 
 /// Takes the kernel from the cache or compiles and stores it; the result's
 /// `cacheHit` and `milliseconds` say which and how long it took.
-std::optional<CompileResult> compileCached(const Nvrtc &nvrtc, const KernelCache &cache,
-                                           const CompileRequest &request, Diagnostics &diags);
+std::optional<CompileResult> compileCached(const Nvrtc &nvrtc, const KernelCache &cache, const CompileRequest &request,
+                                           Diagnostics &diags);
 
 } // namespace megalith::jit
 #endif

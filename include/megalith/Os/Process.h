@@ -9,15 +9,15 @@
 namespace megalith::os {
 
 struct ProcessOptions {
-  std::string directory; ///< where it runs; empty: here
-  std::string temporary; ///< its TMPDIR; empty: ours
+  std::string directory;  ///< where it runs; empty: here
+  std::string temporary;  ///< its TMPDIR; empty: ours
   bool withErrors = true; ///< take standard error too, else drop it
 };
 
 struct ProcessResult {
-  int status = -1;    ///< exit status; 128 + signal; -1: it could not be started
+  int status = -1; ///< exit status; 128 + signal; -1: it could not be started
   std::string output;
-  std::string error;  ///< why it could not be started, or the signal's name
+  std::string error; ///< why it could not be started, or the signal's name
   bool ok() const { return status == 0; }
 };
 

@@ -10,8 +10,8 @@
 #define MEGALITH_PLAN_PLAN_H
 
 #include "megalith/IR/IR.h"
-#include "llvm/ADT/ArrayRef.h"
 #include "megalith/Support/Diagnostics.h"
+#include "llvm/ADT/ArrayRef.h"
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -23,7 +23,7 @@ namespace megalith::plan {
 /// What a plan needs to know of a GPU.
 struct DeviceProfile {
   std::string name;
-  std::string arch;        ///< its `--arch`; empty: of no GPU
+  std::string arch; ///< its `--arch`; empty: of no GPU
   int smCount = 0;
   int64_t sharedBytes = 0; ///< shared memory that one CTA may opt in to
   double bandwidth = 0;    ///< GB/s of device memory, by the vendor's data sheet
@@ -34,8 +34,8 @@ struct DeviceProfile {
   /// Nanoseconds that one copy of the stream takes. Where a layer fills the rings twice or more, the stream counts for
   /// more than the words that CTAs wait for.
   double copyNs = 1600, copyNsOfLongLayers = 2250;
-  /// How long attention in wide tiles takes, in tenths of half a round of a tile of 16 pairs: a round of a unit, a unit's
-  /// begin and end, and putting the parts together.
+  /// How long attention in wide tiles takes, in tenths of half a round of a tile of 16 pairs: a round of a unit, a
+  /// unit's begin and end, and putting the parts together.
   struct WideTiles {
     int64_t round, unit, parts;
   };
@@ -49,17 +49,17 @@ std::vector<std::string> profileNames();
 
 /// `--plan key=value`.
 struct Knobs {
-  int64_t ctas = 0;          ///< 0: one per SM
-  int64_t ring = 0;          ///< stages; 0: as many as fit
-  int64_t flight = 0;        ///< copies of chunks under way in a CTA, at most; 0: chosen
-  int64_t chunk = 16384;     ///< bytes of one chunk of the stream, at most
-  int64_t stamps = 0;        ///< 1: the kernel takes the time of each phase, when a launch asks for it
-  int64_t spare = 1;         ///< 1: CTA 0 may be left to control, see Matrix::firstCta
-  int64_t wide = 1;          ///< tiles of many rows of a slot in attention: 0 never, 1 where they should take less time, 2
-                             ///< wherever there is room for their sums
-  bool descending = false;   ///< order=descending: a CTA walks its tiles from the last
-  int64_t operands = 0;      ///< bytes of shared memory for the activations of several rows; 0: chosen
-  bool words = true;         ///< edges=words: activations cross from CTA to CTA without a barrier
+  int64_t ctas = 0;      ///< 0: one per SM
+  int64_t ring = 0;      ///< stages; 0: as many as fit
+  int64_t flight = 0;    ///< copies of chunks under way in a CTA, at most; 0: chosen
+  int64_t chunk = 16384; ///< bytes of one chunk of the stream, at most
+  int64_t stamps = 0;    ///< 1: the kernel takes the time of each phase, when a launch asks for it
+  int64_t spare = 1;     ///< 1: CTA 0 may be left to control, see Matrix::firstCta
+  int64_t wide = 1;      ///< tiles of many rows of a slot in attention: 0 never, 1 where they should take less time, 2
+                         ///< wherever there is room for their sums
+  bool descending = false; ///< order=descending: a CTA walks its tiles from the last
+  int64_t operands = 0;    ///< bytes of shared memory for the activations of several rows; 0: chosen
+  bool words = true;       ///< edges=words: activations cross from CTA to CTA without a barrier
 };
 /// Applies `key=value`; reports Diag::UnknownPlanKey or Diag::BadPlanValue.
 bool applyKnob(Knobs &knobs, llvm::StringRef setting, Diagnostics &diags);
@@ -71,25 +71,25 @@ struct PairRange {
   Pairing pairing;
   std::string weight, second; ///< second: the other weight of a dual range
   ir::Value product, secondProduct;
-  int64_t columns;            ///< output columns of one weight
-  int64_t dim;                ///< head_dim of a half range
-  int64_t pairBegin, pairs;   ///< pairs of packed rows; pairBegin is a multiple of 4
+  int64_t columns;          ///< output columns of one weight
+  int64_t dim;              ///< head_dim of a half range
+  int64_t pairBegin, pairs; ///< pairs of packed rows; pairBegin is a multiple of 4
 };
 
 /// A matrix as it is packed and streamed; see device/Matrices.cuh.
 struct Matrix {
-  std::string name;           ///< its weights, joined
+  std::string name; ///< its weights, joined
   int64_t k, kPadded, blocks, chunkBlocks, group, groups;
-  int64_t layers;             ///< 0: outside the repeated layers
-  int64_t firstCta = 0;       ///< that has groups: 1 where CTA 0 runs control, and no tiles of the layers
-  int64_t offset, bytes;      ///< in the packed stream; bytes of one layer
+  int64_t layers;        ///< 0: outside the repeated layers
+  int64_t firstCta = 0;  ///< that has groups: 1 where CTA 0 runs control, and no tiles of the layers
+  int64_t offset, bytes; ///< in the packed stream; bytes of one layer
   std::vector<PairRange> ranges;
   SourceLoc loc;
   // Passes of many rows deal a matrix in units, see device/WideProduct.cuh.
-  int64_t unitParts = 0;      ///< eighths of the columns that a unit takes; 0: the plan has no such passes
-  int64_t firstUnitCta = 0;   ///< that has unit 0
+  int64_t unitParts = 0;                  ///< eighths of the columns that a unit takes; 0: the plan has no such passes
+  int64_t firstUnitCta = 0;               ///< that has unit 0
   int64_t partsOffset = 0, partsDone = 0; ///< in the tagged words: sums of units of one eighth, counters of their sets
-  int partsEdge = -1;         ///< these sums as an edge
+  int partsEdge = -1;                     ///< these sums as an edge
 
   int64_t sets() const; ///< of eight groups
   int64_t units() const;
@@ -102,12 +102,12 @@ struct Matrix {
 struct Buffer {
   std::string name;
   ir::Scalar dtype;
-  int64_t columns, stride;    ///< elements; stride = columns padded to 8
+  int64_t columns, stride; ///< elements; stride = columns padded to 8
   int64_t instances;
-  int64_t offset, bytes;      ///< in the record of a row; bytes of one instance
+  int64_t offset, bytes; ///< in the record of a row; bytes of one instance
   /// The edge after the phase that writes this buffer. If two phases write it, the one inside the layers.
   int edge = 0;
-  bool several = false;       ///< passes of one row do not write it
+  bool several = false; ///< passes of one row do not write it
   /// Products alone read this buffer, as their operand. Passes of many rows write an image of it instead
   /// (device/Windows.cuh). The images stand in the tagged words. Each instance has a counter of the CTAs that have
   /// written it.
@@ -133,11 +133,11 @@ struct Phase {
   enum Kind { Stream, Map, Attention, Copy, Operand } kind;
   std::string name;
   const ir::Operation *op = nullptr;
-  int matrix = -1;            ///< Stream, Operand
-  Place from = {}, to = {};   ///< Copy; Operand: to
+  int matrix = -1;                   ///< Stream, Operand
+  Place from = {}, to = {};          ///< Copy; Operand: to
   std::optional<Place> operand = {}; ///< Stream: its operand in passes of more than one row, when that is made in front
   const ir::Operation *makes = nullptr; ///< Attention: the map in front that it can do without
-  bool several = false;       ///< Map: only passes in which a slot has several rows need it
+  bool several = false;                 ///< Map: only passes in which a slot has several rows need it
   int edge = -1;
 };
 
@@ -210,7 +210,7 @@ struct ModelPlan {
   std::string name;
   std::vector<Matrix> matrices;
   std::vector<Vector> vectors;
-  int64_t streamBytes;               ///< packed matrices and vectors
+  int64_t streamBytes; ///< packed matrices and vectors
   std::optional<TokenTable> tokenTable;
   std::vector<Buffer> buffers;
   std::map<uint32_t, Place> placeOf; ///< by value id
@@ -218,10 +218,10 @@ struct ModelPlan {
   std::vector<Segment> segments;     ///< body, head
   Records records;
   AttentionSums attention;
-  AttentionSums wideAttention;       ///< of many rows of a slot (device/WideAttention.cuh)
-  int64_t wideLevels = 0;            ///< above rounds, that its ranges may have
-  int bestEdge;                      ///< the logits' maxima
-  int64_t bestOffset;                ///< in the tagged words. Other reducers of logits will have places beside it.
+  AttentionSums wideAttention; ///< of many rows of a slot (device/WideAttention.cuh)
+  int64_t wideLevels = 0;      ///< above rounds, that its ranges may have
+  int bestEdge;                ///< the logits' maxima
+  int64_t bestOffset;          ///< in the tagged words. Other reducers of logits will have places beside it.
 
   const Vector &vectorOf(const std::string &weight) const {
     return *std::find_if(vectors.begin(), vectors.end(), [&](const Vector &v) { return v.weight == weight; });
@@ -236,16 +236,16 @@ struct ModelPlan {
 /// The ring of weights in a CTA's shared memory.
 struct Ring {
   int64_t stages, stageBytes;
-  int64_t flight;             ///< copies of chunks under way in a CTA, at most
-  int64_t lentStages;         ///< that passes of several rows have as scratch (device/Ring.cuh)
-  int64_t manyRows = 0;       ///< passes of more rows than these lend wideLentStages
+  int64_t flight;       ///< copies of chunks under way in a CTA, at most
+  int64_t lentStages;   ///< that passes of several rows have as scratch (device/Ring.cuh)
+  int64_t manyRows = 0; ///< passes of more rows than these lend wideLentStages
   int64_t wideLentStages = 0;
 };
 
 /// A CTA's shared memory.
 struct SharedMemory {
-  int64_t scratchBytes;       ///< sums and operands of a product; attention
-  int64_t bytes;              ///< all of it, the ring and control's state among it
+  int64_t scratchBytes; ///< sums and operands of a product; attention
+  int64_t bytes;        ///< all of it, the ring and control's state among it
 };
 
 struct Plan {
@@ -253,27 +253,28 @@ struct Plan {
   Knobs knobs;
   int64_t ctas;
   int64_t rowsPerPass;
-  int64_t wideRows = 0;       ///< that a product of more than one row tile takes at a time; 0: the plan has no such passes
+  int64_t wideRows = 0; ///< that a product of more than one row tile takes at a time; 0: the plan has no such passes
   Ring ring;
   SharedMemory shared;
-  int64_t taggedBytes;        ///< memory of tagged words and of counters
-  std::vector<Edge> edges;    ///< edge 0 stands behind the tick's plan
-  int passEdge;               ///< the end of a pass
+  int64_t taggedBytes;           ///< memory of tagged words and of counters
+  std::vector<Edge> edges;       ///< edge 0 stands behind the tick's plan
+  int passEdge;                  ///< the end of a pass
   std::vector<ModelPlan> models; ///< one, for now
 };
 
 /// Lays the module's model over the device. Reports what cannot be planned
 /// (Diag::PlanUnsupported, Diag::PlanShared).
-std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &profile,
-                             const Knobs &knobs, Diagnostics &diags);
+std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &profile, const Knobs &knobs,
+                             Diagnostics &diags);
 
 /// Checks that phases read only what an earlier phase wrote, that no place is written
 /// twice in a pass, that every phase has an edge and every matrix fits the stream and
 /// the ring. Reports Diag::PlanInvalid.
 bool verify(const Plan &plan, const ir::Module &module, Diagnostics &diags);
 
-/// Whether a warp can hold a block of the `parts` of `columns` columns at once, eight to a lane, through all of `slice`: its
-/// reductions are those of the blocks, by the tree of a warp (`lanes32`), and partners of rotate_half stand in other lanes.
+/// Whether a warp can hold a block of the `parts` of `columns` columns at once, eight to a lane, through all of
+/// `slice`: its reductions are those of the blocks, by the tree of a warp (`lanes32`), and partners of rotate_half
+/// stand in other lanes.
 bool fitsLanes(const ir::Module &module, llvm::ArrayRef<const ir::Operation *> slice, int64_t columns, int64_t parts);
 
 /// The readable form (`--emit=plan`).

@@ -51,7 +51,7 @@ struct Options {
 };
 
 struct RequestResult {
-  std::vector<int32_t> tokens; ///< generated
+  std::vector<int32_t> tokens;           ///< generated
   std::string finish, state, fault;      ///< as in TraceRequest
   int64_t passes = 0, rows = 0;          ///< that it took part in, that it fed
   int64_t firstTick = -1, lastTick = -1; ///< in which it held a slot
@@ -73,8 +73,7 @@ struct RunResult {
 };
 
 /// Runs `requests` to their ends. The module must have been verified.
-RunResult run(const ir::Module &module, WeightSource &weights,
-              const std::vector<Request> &requests,
+RunResult run(const ir::Module &module, WeightSource &weights, const std::vector<Request> &requests,
               const Options &options = {});
 
 } // namespace megalith::reference

@@ -33,8 +33,8 @@ struct CheckedWeight {
 
 /// A model file with the numbers of one checkpoint filled in.
 struct CheckedModel {
-  std::string graphName;               ///< `model:` of the file
-  std::string numerics;                ///< "transformers" or "fused"
+  std::string graphName;                     ///< `model:` of the file
+  std::string numerics;                      ///< "transformers" or "fused"
   std::map<std::string, ConfigValue> config; ///< by the file's own names
   std::vector<CheckedWeight> weights;
   graph::Graph graph;
@@ -46,7 +46,7 @@ struct CheckedModel {
   std::optional<RopeParams> rope; ///< present when the graph uses `rope`
   std::vector<int32_t> eos;
   bool byteVocabulary = false;
-  ConfigFile file; ///< the checkpoint's config.json
+  ConfigFile file;                          ///< the checkpoint's config.json
   std::vector<std::string> harmlessTensors; ///< patterns
   SourceLoc weightsLoc;                     ///< of `weights:`
   /// Keys and tensors that may change the logits, and were taken on the user's word.
@@ -75,8 +75,8 @@ private:
 /// Resolves the names of `model`, evaluates shapes with the numbers of `config`
 /// and checks the graph. Every key of config.json must be understood: read, required, harmless
 /// or accepted. Reports everything it finds; nullopt on an error.
-std::optional<CheckedModel> checkModel(const ast::ModelFile &model, const ConfigFile &config,
-                                       Acceptance &acceptance, Diagnostics &diags);
+std::optional<CheckedModel> checkModel(const ast::ModelFile &model, const ConfigFile &config, Acceptance &acceptance,
+                                       Diagnostics &diags);
 
 /// Checks that every weight is in the checkpoint, in its shape and in bf16, and that every
 /// tensor is read by a weight of the graph, harmless or accepted. Reports the first wrong

@@ -118,9 +118,9 @@ struct CheckedPipeline {
 /// and checks states, progress and capacities. `facts` may lack models: then
 /// their `M.config.key` names are unknown. Reports everything it finds; nullopt
 /// when something was an error.
-std::optional<CheckedPipeline>
-checkPipeline(const ast::PipelineFile &pipeline, const std::vector<ModelFacts> &facts,
-              const std::vector<std::pair<std::string, std::string>> &sets, Diagnostics &diags);
+std::optional<CheckedPipeline> checkPipeline(const ast::PipelineFile &pipeline, const std::vector<ModelFacts> &facts,
+                                             const std::vector<std::pair<std::string, std::string>> &sets,
+                                             Diagnostics &diags);
 
 } // namespace megalith
 #endif

@@ -94,7 +94,7 @@ struct Expr {
     ModelCall     ///< name = model; args[0] = the fed tokens; call attributes below
   } kind = Const;
   Type type;
-  Range range; ///< of an i32 value
+  Range range;    ///< of an i32 value
   int pieces = 1; ///< of a sequence: fields, views and lists that it is put together of
   SourceLoc loc;
   std::vector<ExprRef> args;
@@ -108,7 +108,7 @@ struct Expr {
   Predefined predefined = Predefined::Tokens;
   PoolName poolName = PoolName::Len;
   Function function = Function::Min;
-  bool literal = false; ///< a written number: takes the other operand's type
+  bool literal = false;                      ///< a written number: takes the other operand's type
   bool loFromEnd = false, hiFromEnd = false; ///< a negative literal: `len(base) + literal`
   bool draft = false;                        ///< of a call: kv=draft
   bool keepNone = false;                     ///< of a call: keep=none

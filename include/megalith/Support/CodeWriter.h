@@ -25,8 +25,7 @@ public:
   public:
     Scope(CodeWriter &w, std::string close, bool indented = true)
         : writer(&w), close(std::move(close)), indented(indented) {}
-    Scope(Scope &&other) noexcept
-        : writer(other.writer), close(std::move(other.close)), indented(other.indented) {
+    Scope(Scope &&other) noexcept : writer(other.writer), close(std::move(other.close)), indented(other.indented) {
       other.writer = nullptr;
     }
     Scope(const Scope &) = delete;
@@ -47,8 +46,7 @@ public:
 
   /// One line at the current indentation. With arguments, `text` is a fmt format.
   void line(llvm::StringRef text = "") { raw(text.str()); }
-  template <typename First, typename... Rest>
-  void line(llvm::StringRef text, const First &first, const Rest &...rest) {
+  template <typename First, typename... Rest> void line(llvm::StringRef text, const First &first, const Rest &...rest) {
     raw(fmt::format(fmt::runtime(text.str()), first, rest...));
   }
   /// A `//` comment, wrapped to 100 columns at the current indentation.

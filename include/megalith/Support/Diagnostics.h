@@ -93,15 +93,13 @@ public:
 
   /// Reports `id` at `loc` (SourceLoc() = no place). Arguments fill `{}` of the
   /// registered text.
-  template <typename... Args>
-  void report(Diag id, SourceLoc loc, const Args &...args) {
+  template <typename... Args> void report(Diag id, SourceLoc loc, const Args &...args) {
     if (count(id))
       add(id, loc, fmt::format(fmt::runtime(diagInfo(id).text), shortened(args)...));
   }
   /// The same, unless this text was reported at another place. Returns whether it was
   /// reported now: notes belong to it then.
-  template <typename... Args>
-  bool reportOnce(Diag id, SourceLoc loc, const Args &...args) {
+  template <typename... Args> bool reportOnce(Diag id, SourceLoc loc, const Args &...args) {
     std::string text = fmt::format(fmt::runtime(diagInfo(id).text), shortened(args)...);
     if (errorCount < mostShown && !once.emplace(id, text).second)
       return false;

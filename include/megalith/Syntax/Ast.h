@@ -89,7 +89,7 @@ struct StateDecl {
 struct PoolDecl {
   Name name; ///< the model's name
   ExprPtr pages, pageTokens, watermark;
-  Name onFull; ///< empty when absent
+  Name onFull;     ///< empty when absent
   ExprPtr reserve; ///< null when absent
 };
 
@@ -111,7 +111,7 @@ struct StageDecl {
   Name name;
   std::vector<Name> on;
   std::vector<Stmt> body;
-  ExprPtr go; ///< `goto:`; state names are Paths
+  ExprPtr go;                   ///< `goto:`; state names are Paths
   std::optional<Name> progress; ///< `progress: field`: a declared measure of progress
 };
 
@@ -147,7 +147,7 @@ struct WeightDecl {
   Name name;
   std::vector<ExprPtr> shape;
   Name from;
-  ExprPtr alias;     ///< `or: embed if tied`: Conditional without else is {then, cond, null}
+  ExprPtr alias; ///< `or: embed if tied`: Conditional without else is {then, cond, null}
   bool perLayer = false;
 };
 
@@ -183,7 +183,7 @@ struct ModelFile {
   std::vector<WeightDecl> weights;
   std::vector<Stmt> graph;
   std::vector<Requirement> requirements;
-  Harmless harmless; ///< with those of the file that `shared:` names
+  Harmless harmless;               ///< with those of the file that `shared:` names
   SourceLoc configLoc, weightsLoc; ///< of the keys `config:` and `weights:`
 };
 

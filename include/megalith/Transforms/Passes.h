@@ -22,22 +22,20 @@ struct PassInfo {
 const std::vector<PassInfo> &passes();
 
 struct PassOptions {
-  std::string stopAfter;           ///< name of the last pass to run; empty = all
-  bool printAfterAll = false;      ///< print the module after each pass, or "(unchanged)"
-  bool time = false;               ///< report milliseconds per pass
+  std::string stopAfter;                         ///< name of the last pass to run; empty = all
+  bool printAfterAll = false;                    ///< print the module after each pass, or "(unchanged)"
+  bool time = false;                             ///< report milliseconds per pass
   std::function<void(const std::string &)> sink; ///< receives what the two above print
 };
 
 /// Runs the passes that come after `module.after()`, verifying the module before
 /// the first and after each. A wrong name in `stopAfter` is Diag::UnknownPass
 /// with the list of names; nullopt on error.
-std::optional<ir::Module> runPasses(ir::Module module, const PassOptions &options,
-                                    Diagnostics &diags);
+std::optional<ir::Module> runPasses(ir::Module module, const PassOptions &options, Diagnostics &diags);
 
 /// Runs exactly the named passes, in the given order (megalith-opt). `after` moves on
 /// only with a pass that is the next of the list, so that runPasses can continue.
-std::optional<ir::Module> runNamed(ir::Module module, const std::vector<std::string> &names,
-                                   Diagnostics &diags);
+std::optional<ir::Module> runNamed(ir::Module module, const std::vector<std::string> &names, Diagnostics &diags);
 
 } // namespace megalith::transforms
 #endif

@@ -32,8 +32,8 @@ extern "C" int cuModuleGetFunction(void **function, void *, const char *name) {
 }
 
 /// The descriptors carry fields behind the header: the test says how long each is.
-extern "C" int cuLaunchCooperativeKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                         unsigned, unsigned, void *, void **parameters) {
+extern "C" int cuLaunchCooperativeKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                         void *, void **parameters) {
   static int runs = 0;
   ++runs;
   const auto &p = *static_cast<abi::LaunchParams *>(parameters[0]);

@@ -107,7 +107,8 @@ TEST(Programs, TakeTextsInPlaceOfFiles) {
   const std::string pipeline = textOf(how.file), model = textOf(pipelines + "models/llama.yaml"),
                     harmless = textOf(pipelines + "models/harmless.yaml");
   how.file = "nowhere/p.yaml";
-  how.texts = {{"nowhere/p.yaml", pipeline}, {"nowhere/models/llama.yaml", model}, {"nowhere/models/harmless.yaml", harmless}};
+  how.texts = {
+      {"nowhere/p.yaml", pipeline}, {"nowhere/models/llama.yaml", model}, {"nowhere/models/harmless.yaml", harmless}};
   how.weights = false;
   auto program = Program::compile(how);
   EXPECT_TRUE(program) << program.errors().text();
@@ -136,7 +137,8 @@ stages:
   EXPECT_TRUE(program->eos().empty());
   EXPECT_ERROR(program->parseRequests("{\"id\": 1, \"tokens\": [1], \"max_new_tokens\": 1}\n"), "[kernel-program]");
   EXPECT_ERROR(Kernel::load(*program, {.device = Device::Reference}),
-               "p.yaml:1:11: error: the program cannot be loaded: a pipeline without a model cannot be run yet [kernel-program]");
+               "p.yaml:1:11: error: the program cannot be loaded: a pipeline without a model cannot be run yet "
+               "[kernel-program]");
   EXPECT_FALSE(program->source());
 }
 
@@ -204,10 +206,12 @@ TEST_F(Sessions, SayWhatIsNotPossible) {
   ASSERT_TRUE(session.submit(request("a")));
   EXPECT_ERROR(session.submit(request("a")), "id `a` is already that of another request [request-duplicate-id]");
   ASSERT_TRUE(session.submit(request("b")));
-  EXPECT_ERROR(session.submit(request("c")), "room for 2 requests; open it with a greater `capacity`, or run what is in it "
-                                             "[session-full]");
+  EXPECT_ERROR(session.submit(request("c")),
+               "room for 2 requests; open it with a greater `capacity`, or run what is in it "
+               "[session-full]");
   ASSERT_TRUE(session.run());
-  EXPECT_ERROR(session.submit(request("d")), "in this version the kernel takes them all when it starts [session-started]");
+  EXPECT_ERROR(session.submit(request("d")),
+               "in this version the kernel takes them all when it starts [session-started]");
   EXPECT_ERROR(session.run(), "has run already; open another one");
   EXPECT_ERROR(session.start(), "has run already; open another one");
 }

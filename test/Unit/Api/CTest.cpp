@@ -1,5 +1,5 @@
-#include "megalith/megalith.h"
 #include "megalith/Api.h"
+#include "megalith/megalith.h"
 #include <gtest/gtest.h>
 #include <string>
 
@@ -40,7 +40,8 @@ TEST(C, RefusesWhatItDoesNotKnow) {
   options.size = 0; // never set
   megalith_errors *errors = nullptr;
   EXPECT_EQ(megalith_program_compile(&options, &program, &errors), MEGALITH_BAD_ARGUMENT);
-  EXPECT_NE(std::string(megalith_errors_text(errors)).find("an argument of `megalith_program_compile` is NULL"), std::string::npos);
+  EXPECT_NE(std::string(megalith_errors_text(errors)).find("an argument of `megalith_program_compile` is NULL"),
+            std::string::npos);
   EXPECT_NE(std::string(megalith_errors_text(errors)).find("[api-argument]"), std::string::npos);
   megalith_errors_free(errors);
   options.size = 2 * sizeof(void *) + sizeof(size_t); // of an earlier one, that ended behind `text`

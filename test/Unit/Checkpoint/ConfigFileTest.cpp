@@ -48,10 +48,8 @@ TEST(ConfigFile, BothRopeSpellingsAnswerAlike) {
 }
 
 TEST(ConfigFile, DefaultRopeHasNullScaling) {
-  for (
-      const char *text :
-      {R"({"rope_theta": 1e4})", R"({"rope_theta": 1e4, "rope_scaling": null})",
-       R"({"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}})"}) {
+  for (const char *text : {R"({"rope_theta": 1e4})", R"({"rope_theta": 1e4, "rope_scaling": null})",
+                           R"({"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}})"}) {
     auto config = ConfigFile::parse(text);
     ASSERT_TRUE(config);
     EXPECT_EQ(config->find("rope_theta"), 1e4);
@@ -72,9 +70,8 @@ static std::string ropeError(const char *text, int headDim = 32) {
 
 TEST(ConfigFile, RopeErrors) {
   EXPECT_EQ(ropeError("{}"), "`rope_theta` of the rotary embedding is missing");
-  EXPECT_EQ(ropeError(R"({"rope_theta": -1})"),
-            "`rope_theta` of the rotary embedding must be a positive number, "
-            "found `-1`");
+  EXPECT_EQ(ropeError(R"({"rope_theta": -1})"), "`rope_theta` of the rotary embedding must be a positive number, "
+                                                "found `-1`");
   EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling":
                           {"rope_type": "yarn", "factor": 4}})"),
             "rotary embedding of type `yarn` is not supported, only `default`, "
@@ -89,8 +86,7 @@ TEST(ConfigFile, RopeErrors) {
   EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "partial_rotary_factor": 0.5})"),
             "`partial_rotary_factor` 0.5 is not supported, only whole heads "
             "are rotated");
-  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4})", 7),
-            "rotary embedding needs an even head size, found 7");
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4})", 7), "rotary embedding needs an even head size, found 7");
 }
 
 /// A file may have both spellings when they agree; readers differ in which they take.
@@ -102,9 +98,10 @@ TEST(ConfigFile, BothSpellingsInOneFile) {
             "no error");
   EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}})"),
             "`rope_theta` is given twice, as `500000.0` and as `10000.0` in `config.json`; leave one of them out");
-  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2},
+  EXPECT_EQ(
+      ropeError(R"({"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2},
                           "rope_parameters": {"rope_theta": 1e4}})"),
-            "`rope_type` is given twice, as `\"default\"` and as `\"linear\"` in `rope_scaling`; leave one of them out");
+      "`rope_type` is given twice, as `\"default\"` and as `\"linear\"` in `rope_scaling`; leave one of them out");
   EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling": {"type": "mrope", "rope_type": "default"}})"),
             "`rope_type` is given twice, as `\"default\"` and as `\"mrope\"` in `rope_scaling`; leave one of them out");
 }
@@ -126,7 +123,8 @@ TEST(ConfigFile, RopeOfOtherTools) {
             "`rope_theta` of the rotary embedding must be a positive number, found `Infinity`");
   EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling": "linear"})"),
             "`rope_scaling` must be an object or null, found `\"linear\"`");
-  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling": {"type": 3}})"), "`rope_type` must be a string, found `3`");
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling": {"type": 3}})"),
+            "`rope_type` must be a string, found `3`");
 }
 
 TEST(ConfigFile, KeysThatAreReadWhateverTheModel) {
@@ -139,19 +137,22 @@ TEST(ConfigFile, KeysThatAreReadWhateverTheModel) {
   EXPECT_EQ(ConfigFile::parse(R"({"max_position_embeddings": "4096"})")->positions(), 4096.0);
   EXPECT_EQ(ConfigFile::parse(R"({"max_position_embeddings": 131072.0})")->positions(), 131072.0);
   EXPECT_EQ(ConfigFile::parse(R"({"max_position_embeddings": null})")->positions(), std::nullopt);
-  EXPECT_EQ(ConfigFile::parse(R"({"max_position_embeddings": 9223372036854775808})")->positions(), 9223372036854775808.0);
+  EXPECT_EQ(ConfigFile::parse(R"({"max_position_embeddings": 9223372036854775808})")->positions(),
+            9223372036854775808.0);
   for (const char *value : {"\"many\"", "Infinity", "NaN", "0", "-1", "true", "[4096]"})
-    EXPECT_EQ(errorOf(fmt::format("{{\n \"max_position_embeddings\": {}}}", value).c_str()),
-              fmt::format("2:2: `max_position_embeddings` must be a number of positions, from 1, found `{}` [config-key]",
-                          value));
+    EXPECT_EQ(
+        errorOf(fmt::format("{{\n \"max_position_embeddings\": {}}}", value).c_str()),
+        fmt::format("2:2: `max_position_embeddings` must be a number of positions, from 1, found `{}` [config-key]",
+                    value));
   EXPECT_FALSE(ConfigFile::parse(R"({"byte_vocabulary": null})")->byteVocabulary());
   for (const char *value : {"\"yes\"", "1", "{}"})
     EXPECT_EQ(errorOf(fmt::format("{{\"byte_vocabulary\": {}}}", value).c_str()),
               fmt::format("1:2: `byte_vocabulary` must be true or false, found `{}` [config-key]", value));
-  for (const char *value : {"\"end\"", "-1", "1.0", "true", "[1,[2]]", "2147483648", "9223372036854775808",
-                            "18446744073709551615"})
-    EXPECT_EQ(errorOf(fmt::format("{{\"a\": 0,\n\n\"eos_token_id\": {}}}", value).c_str()),
-              fmt::format("3:1: `eos_token_id` must be a token id or a list of token ids, found `{}` [config-key]", value));
+  for (const char *value :
+       {"\"end\"", "-1", "1.0", "true", "[1,[2]]", "2147483648", "9223372036854775808", "18446744073709551615"})
+    EXPECT_EQ(
+        errorOf(fmt::format("{{\"a\": 0,\n\n\"eos_token_id\": {}}}", value).c_str()),
+        fmt::format("3:1: `eos_token_id` must be a token id or a list of token ids, found `{}` [config-key]", value));
 }
 
 TEST(ConfigFile, NumbersThatAreNone) {
@@ -161,26 +162,21 @@ TEST(ConfigFile, NumbersThatAreNone) {
   ASSERT_FALSE(large);
   EXPECT_EQ(fmt::format("{}:{}: {}", large.error.line, large.error.column, large.error.message),
             "2:6: not valid JSON at byte 7: the number `1e309` is too large for 64 bits of floating point");
-  EXPECT_EQ(ConfigFile::parse("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n").error.message.substr(0, 31),
-            "this is a pointer of Git LFS, n");
+  EXPECT_EQ(
+      ConfigFile::parse("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n").error.message.substr(0, 31),
+      "this is a pointer of Git LFS, n");
   auto deep = ConfigFile::parse("{\"a\": " + std::string(1'000'000, '['));
   ASSERT_FALSE(deep);
   EXPECT_EQ(deep.error.message, "not valid JSON at byte 105: lists and objects are nested more than 100 deep");
 }
 
 TEST(ConfigFile, EosComesFromGenerationConfigFirst) {
-  EXPECT_EQ(ConfigFile::parse(R"({"eos_token_id": 2})")->eosTokens(),
-            std::vector<int32_t>{2});
-  EXPECT_EQ(
-      ConfigFile::parse(R"({"eos_token_id": 2})", R"({"eos_token_id": [7, 8]})")
-          ->eosTokens(),
-      (std::vector<int32_t>{7, 8}));
-  EXPECT_EQ(ConfigFile::parse(R"({"eos_token_id": [2, 3]})", "{}")->eosTokens(),
-            (std::vector<int32_t>{2, 3}));
-  EXPECT_TRUE(
-      ConfigFile::parse(R"({"eos_token_id": null})")->eosTokens().empty());
-  auto wrong = ConfigFile::parse("{}", R"({"eos_token_id": [1, "x"]})",
-                                 "dir/config.json");
+  EXPECT_EQ(ConfigFile::parse(R"({"eos_token_id": 2})")->eosTokens(), std::vector<int32_t>{2});
+  EXPECT_EQ(ConfigFile::parse(R"({"eos_token_id": 2})", R"({"eos_token_id": [7, 8]})")->eosTokens(),
+            (std::vector<int32_t>{7, 8}));
+  EXPECT_EQ(ConfigFile::parse(R"({"eos_token_id": [2, 3]})", "{}")->eosTokens(), (std::vector<int32_t>{2, 3}));
+  EXPECT_TRUE(ConfigFile::parse(R"({"eos_token_id": null})")->eosTokens().empty());
+  auto wrong = ConfigFile::parse("{}", R"({"eos_token_id": [1, "x"]})", "dir/config.json");
   ASSERT_FALSE(wrong);
   EXPECT_EQ(wrong.error.kind, "config-key");
   EXPECT_EQ(wrong.error.file, "dir/generation_config.json");
@@ -194,15 +190,13 @@ TEST(ConfigFile, SyntaxErrorHasPosition) {
   EXPECT_EQ(config.error.kind, "config-syntax");
   EXPECT_EQ(config.error.line, 3u);
   EXPECT_EQ(config.error.column, 8u);
-  EXPECT_EQ(config.error.message,
-            "not valid JSON at byte 19: syntax error while parsing value - "
-            "unexpected '}'; expected '[', '{', or a literal");
+  EXPECT_EQ(config.error.message, "not valid JSON at byte 19: syntax error while parsing value - "
+                                  "unexpected '}'; expected '[', '{', or a literal");
   auto repeated = ConfigFile::parse("{\"a\": 1,\n \"a\": 2}");
   ASSERT_FALSE(repeated);
   EXPECT_EQ(repeated.error.line, 2u);
   EXPECT_EQ(repeated.error.column, 2u);
-  EXPECT_EQ(ConfigFile::parse("[1]").error.message,
-            "expected a JSON object, found array");
+  EXPECT_EQ(ConfigFile::parse("[1]").error.message, "expected a JSON object, found array");
 }
 
 TEST(ConfigFile, LoadsADirectory) {
@@ -211,15 +205,11 @@ TEST(ConfigFile, LoadsADirectory) {
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error.kind, "config-missing");
   EXPECT_EQ(missing.error.file, dir.path() + "/config.json");
-  dir.write(
-      "config.json",
-      R"({"vocab_size": 260, "byte_vocabulary": true, "eos_token_id": 1})");
+  dir.write("config.json", R"({"vocab_size": 260, "byte_vocabulary": true, "eos_token_id": 1})");
   auto config = ConfigFile::load(dir.path());
   ASSERT_TRUE(config);
   EXPECT_TRUE(config->byteVocabulary());
-  EXPECT_EQ(config->keys(),
-            (std::vector<std::string>{"byte_vocabulary", "eos_token_id",
-                                      "vocab_size"}));
+  EXPECT_EQ(config->keys(), (std::vector<std::string>{"byte_vocabulary", "eos_token_id", "vocab_size"}));
   dir.write("generation_config.json", "");
   auto broken = ConfigFile::load(dir.path());
   ASSERT_FALSE(broken);

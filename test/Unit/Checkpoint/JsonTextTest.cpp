@@ -36,8 +36,7 @@ TEST(JsonText, ProblemsHavePlaces) {
   EXPECT_EQ(problemOf("").substr(0, 5), "1:1: ");
   EXPECT_EQ(problemOf("{\"a\": \"a\", \"b\": 1,\n \"a\": 2}"), "2:2: key `a` occurs twice in one object");
   EXPECT_EQ(problemOf(R"({"x": {"a\"": 1, "a\"": 2}})"), "1:18: key `a\"` occurs twice in one object");
-  EXPECT_EQ(problemOf("{\"a\":\n [1, 1e309]}"),
-            "2:6: the number `1e309` is too large for 64 bits of floating point");
+  EXPECT_EQ(problemOf("{\"a\":\n [1, 1e309]}"), "2:6: the number `1e309` is too large for 64 bits of floating point");
   EXPECT_EQ(problemOf("-1e400"), "1:1: the number `-1e400` is too large for 64 bits of floating point");
   EXPECT_EQ(problemOf(std::string_view("[1,\n\0 2]", 8)), "2:1: a byte 0, which is no text");
   EXPECT_EQ(problemOf(std::string_view("{}\0x", 4)), "1:3: a byte 0, which is no text");
@@ -97,8 +96,8 @@ TEST(JsonText, PlacesOfKeys) {
 TEST(JsonText, Integers) {
   EXPECT_EQ(jsonInteger(json::parse("9223372036854775807")), INT64_MAX);
   EXPECT_EQ(jsonInteger(json::parse("-9223372036854775808")), INT64_MIN);
-  for (const char *text : {"9223372036854775808", "18446744073709551615", "18446744073709551616", "1.0", "true",
-                           "\"1\"", "null", "[]"})
+  for (const char *text :
+       {"9223372036854775808", "18446744073709551615", "18446744073709551616", "1.0", "true", "\"1\"", "null", "[]"})
     EXPECT_FALSE(jsonInteger(json::parse(text))) << text;
   EXPECT_EQ(jsonShort(json::parse("9223372036854775808")), "9223372036854775808");
   EXPECT_EQ(jsonShort(json::array({1, "x\n"})), "[1,\"x\\n\"]");

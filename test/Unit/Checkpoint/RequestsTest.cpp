@@ -5,8 +5,7 @@
 
 using namespace megalith;
 
-static Result<std::vector<Request>> parse(const std::string &text,
-                                          bool bytes = true) {
+static Result<std::vector<Request>> parse(const std::string &text, bool bytes = true) {
   return parseRequests(text, {260, bytes}, "r.jsonl");
 }
 
@@ -16,8 +15,7 @@ static std::string errorOfLine(const std::string &text, bool bytes = true) {
   if (result)
     return "no error";
   EXPECT_EQ(result.error.file, "r.jsonl");
-  return fmt::format("{}:{}:{}: {}", result.error.kind, result.error.line,
-                     result.error.column, result.error.message);
+  return fmt::format("{}:{}:{}: {}", result.error.kind, result.error.line, result.error.column, result.error.message);
 }
 
 TEST(Requests, ReadsEveryKey) {
@@ -46,43 +44,31 @@ TEST(Requests, ReadsEveryKey) {
 
 TEST(Requests, Syntax) {
   std::string good = "{\"id\": 1, \"tokens\": [0], \"max_new_tokens\": 1}\n";
-  EXPECT_EQ(errorOfLine(good + "{\"id\": 2, }"),
-            "request-syntax:2:11: not valid JSON: syntax error while parsing "
-            "object key - unexpected '}'; expected string literal");
-  EXPECT_EQ(errorOfLine("[]"),
-            "request-syntax:1:1: expected an object per line, found array");
-  EXPECT_EQ(errorOfLine("{\"id\": 1, \"id\": 2}"),
-            "request-syntax:1:11: not valid JSON: key `id` occurs twice in one "
-            "object");
-  EXPECT_EQ(errorOfLine("{\"id\": \"\xff\"}").substr(0, 21),
-            "request-syntax:1:9: n");
+  EXPECT_EQ(errorOfLine(good + "{\"id\": 2, }"), "request-syntax:2:11: not valid JSON: syntax error while parsing "
+                                                 "object key - unexpected '}'; expected string literal");
+  EXPECT_EQ(errorOfLine("[]"), "request-syntax:1:1: expected an object per line, found array");
+  EXPECT_EQ(errorOfLine("{\"id\": 1, \"id\": 2}"), "request-syntax:1:11: not valid JSON: key `id` occurs twice in one "
+                                                   "object");
+  EXPECT_EQ(errorOfLine("{\"id\": \"\xff\"}").substr(0, 21), "request-syntax:1:9: n");
 }
 
 TEST(Requests, Keys) {
-  EXPECT_EQ(errorOfLine(R"({"id": 1, "prompt": [0]})"),
-            "request-key:1:11: unknown key `prompt`; a request has `id`, "
-            "`tokens`, `text`, `max_new_tokens`, `eos`, `priority`");
-  EXPECT_EQ(errorOfLine(R"({"tokens": [0], "max_new_tokens": 1})"),
-            "request-key:1:1: the request has no `id`");
-  EXPECT_EQ(
-      errorOfLine(R"({"id": 1.5})"),
-      "request-key:1:2: `id` must be a string or an integer, found `1.5`");
-  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0]})"),
-            "request-key:1:1: request `1` has no `max_new_tokens`");
-  EXPECT_EQ(
-      errorOfLine(R"({"id": 1, "max_new_tokens": 1})"),
-      "request-key:1:1: request `1` must have one of `tokens` and `text`, "
-      "found neither");
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "prompt": [0]})"), "request-key:1:11: unknown key `prompt`; a request has `id`, "
+                                                        "`tokens`, `text`, `max_new_tokens`, `eos`, `priority`");
+  EXPECT_EQ(errorOfLine(R"({"tokens": [0], "max_new_tokens": 1})"), "request-key:1:1: the request has no `id`");
+  EXPECT_EQ(errorOfLine(R"({"id": 1.5})"), "request-key:1:2: `id` must be a string or an integer, found `1.5`");
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0]})"), "request-key:1:1: request `1` has no `max_new_tokens`");
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "max_new_tokens": 1})"),
+            "request-key:1:1: request `1` must have one of `tokens` and `text`, "
+            "found neither");
   EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0], "text": "a"})"),
             "request-key:1:26: request `1` must have one of `tokens` and "
             "`text`, found both");
-  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": 0})"),
-            "request-key:1:11: request `1`: `tokens` must be a list of token "
-            "ids, found `0`");
-  EXPECT_EQ(
-      errorOfLine(R"({"id": 1, "tokens": [true]})"),
-      "request-key:1:11: request `1`: `tokens` must hold token ids, found "
-      "`true`");
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": 0})"), "request-key:1:11: request `1`: `tokens` must be a list of token "
+                                                      "ids, found `0`");
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [true]})"),
+            "request-key:1:11: request `1`: `tokens` must hold token ids, found "
+            "`true`");
   // The key's column, not that of the same word as a value.
   EXPECT_EQ(errorOfLine(R"({"id": "text", "text": "a"})", false),
             "request-key:1:16: request `text`: `text` needs a model whose "
@@ -91,13 +77,11 @@ TEST(Requests, Keys) {
                         "max_new_tokens": 1})")
                 .substr(0, 18),
             "request-syntax:1:2");
-  EXPECT_EQ(
-      errorOfLine(
-          R"({"id": 1, "tokens": [0], "max_new_tokens": 9223372036854775808})"),
-      "request-key:1:26: request `1`: `max_new_tokens` must be an integer, "
-      "found `9223372036854775808`");
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0], "max_new_tokens": 9223372036854775808})"),
+            "request-key:1:26: request `1`: `max_new_tokens` must be an integer, "
+            "found `9223372036854775808`");
   EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0], "max_new_tokens": 1, )"
-                    R"("priority": 2147483648})"),
+                        R"("priority": 2147483648})"),
             "request-key:1:47: request `1`: `priority` must be a 32-bit "
             "integer, found `2147483648`");
 }
@@ -107,8 +91,8 @@ TEST(Requests, NumbersAreIntegersInRange) {
   for (const char *value : {"1.0", "0.9", "1e0", "true", "null", "\"1\"", "[1]", "{}", "9223372036854775808",
                             "18446744073709551615", "18446744073709551616", "-9223372036854775809", "4294967554"}) {
     const std::string row = R"({"id": 1, "tokens": [0], "max_new_tokens": 1, "priority": )";
-    EXPECT_EQ(errorOfLine(row + value + "}").substr(0, 53),
-              "request-key:1:47: request `1`: `priority` must be a 3") << value;
+    EXPECT_EQ(errorOfLine(row + value + "}").substr(0, 53), "request-key:1:47: request `1`: `priority` must be a 3")
+        << value;
     for (const char *key : {"tokens", "eos"}) {
       std::string text = R"({"id": 1, "max_new_tokens": 1, "tokens": [0]})";
       if (std::string(key) == "tokens")
@@ -118,16 +102,21 @@ TEST(Requests, NumbersAreIntegersInRange) {
       const std::string error = errorOfLine(text);
       EXPECT_NE(error, "no error") << text;
       // Nothing is shown as another number than it is.
-      EXPECT_NE(error.find(std::string(value) == "1e0" ? "1.0" : value[0] == '-' || value[0] == '1' || value[0] == '"' ? "" : value), error.npos)
+      EXPECT_NE(error.find(std::string(value) == "1e0"                             ? "1.0"
+                           : value[0] == '-' || value[0] == '1' || value[0] == '"' ? ""
+                                                                                   : value),
+                error.npos)
           << error;
     }
     if (std::string(value) != "4294967554") {
       EXPECT_EQ(errorOfLine(std::string(R"({"id": 1, "tokens": [0], "max_new_tokens": )") + value + "}").substr(0, 62),
-                "request-key:1:26: request `1`: `max_new_tokens` must be an int") << value;
+                "request-key:1:26: request `1`: `max_new_tokens` must be an int")
+          << value;
     }
   }
-  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [9223372036854775808], "max_new_tokens": 1})"),
-            "request-token-range:1:11: request `1`: token 9223372036854775808 in `tokens` is outside the vocabulary of 260");
+  EXPECT_EQ(
+      errorOfLine(R"({"id": 1, "tokens": [9223372036854775808], "max_new_tokens": 1})"),
+      "request-token-range:1:11: request `1`: token 9223372036854775808 in `tokens` is outside the vocabulary of 260");
   EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0], "max_new_tokens": 1e309})"),
             "request-syntax:1:44: not valid JSON: the number `1e309` is too large for 64 bits of floating point");
 }
@@ -155,7 +144,8 @@ TEST(Requests, BytesThatAreNotText) {
       }
     }
   // What follows a byte 0 is not dropped.
-  EXPECT_EQ(errorOfLine(good + std::string(1, '\0') + "x"), "request-syntax:1:62: not valid JSON: a byte 0, which is no text");
+  EXPECT_EQ(errorOfLine(good + std::string(1, '\0') + "x"),
+            "request-syntax:1:62: not valid JSON: a byte 0, which is no text");
   EXPECT_EQ(errorOfLine("{\"id\": \"\x1b[31m\"}").substr(0, 16), "request-syntax:1");
   // An escaped one is part of the id, and messages show it as text.
   EXPECT_EQ(errorOfLine(R"({"id": "\u001b[31m\u009b", "tokens": []})"),
@@ -164,8 +154,8 @@ TEST(Requests, BytesThatAreNotText) {
 
 TEST(Requests, LinesAndMarks) {
   const std::string good = R"({"id": 1, "tokens": [0], "max_new_tokens": 1})";
-  for (const std::string &text : {"\xef\xbb\xbf" + good, "\xef\xbb\xbf\n" + good + "\r\n\r\n", good, "\r\n \t\n" + good,
-                                  good + "\r"}) {
+  for (const std::string &text :
+       {"\xef\xbb\xbf" + good, "\xef\xbb\xbf\n" + good + "\r\n\r\n", good, "\r\n \t\n" + good, good + "\r"}) {
     auto result = parse(text);
     ASSERT_TRUE(result) << text << result.error.message;
     EXPECT_EQ(result->size(), 1u) << text;
@@ -205,9 +195,8 @@ TEST(Requests, Values) {
   EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [], "max_new_tokens": 1})"),
             "request-empty-prompt:1:11: request `1` has an empty prompt; give "
             "at least one token");
-  EXPECT_EQ(
-      errorOfLine(R"({"id": 1, "tokens": [0], "max_new_tokens": -1})"),
-      "request-budget:1:26: request `1`: `max_new_tokens` -1 is negative");
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0], "max_new_tokens": -1})"),
+            "request-budget:1:26: request `1`: `max_new_tokens` -1 is negative");
   EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [260], "max_new_tokens": 1})"),
             "request-token-range:1:11: request `1`: token 260 in `tokens` is "
             "outside the vocabulary of 260");
@@ -218,14 +207,14 @@ TEST(Requests, Values) {
             "request-token-range:1:11: request `1`: token 18446744073709551615 "
             "in `tokens` is outside the vocabulary of 260");
   EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0], "max_new_tokens": 1, )"
-                    R"("eos": 300})"),
+                        R"("eos": 300})"),
             "request-token-range:1:47: request `1`: token 300 in `eos` is "
             "outside the vocabulary of 260");
 }
 
 TEST(Requests, DuplicateId) {
   EXPECT_EQ(errorOfLine("{\"id\": 1, \"tokens\": [0], \"max_new_tokens\": 1}\n\n"
-                    "{\"tokens\": [0], \"max_new_tokens\": 1, \"id\": \"1\"}"),
+                        "{\"tokens\": [0], \"max_new_tokens\": 1, \"id\": \"1\"}"),
             "request-duplicate-id:3:38: id `1` is already used on line 1; an "
             "integer and a string of its digits are the same id");
   EXPECT_EQ(errorOfLine("{\"id\": \"1\", \"tokens\": [0], \"max_new_tokens\": 1}\n"
@@ -236,8 +225,7 @@ TEST(Requests, DuplicateId) {
 /// What came in goes out.
 TEST(Requests, IdKeepsItsType) {
   for (const char *id : {"7", "\"7\"", "-3", "18446744073709551615", R"("a\"b")"}) {
-    auto result = parse(fmt::format(
-        R"({{"id": {}, "tokens": [0], "max_new_tokens": 1}})", id));
+    auto result = parse(fmt::format(R"({{"id": {}, "tokens": [0], "max_new_tokens": 1}})", id));
     ASSERT_TRUE(result) << result.error.message;
     EXPECT_EQ((*result)[0].id.json(), id);
   }
@@ -259,13 +247,13 @@ TEST(Drafts, ReadStrictly) {
   EXPECT_EQ(draftsError("{\"id\": \"c\", \"tokens\": []}"), "1:2: no request has the id `c`");
   EXPECT_EQ(draftsError("{\"id\": \"a\", \"tokens\": []}\n{\"id\": \"a\", \"tokens\": []}"),
             "2:2: id `a` is already used on line 1");
-  EXPECT_EQ(draftsError("{\"id\": \"a\", \"drafts\": []}"), "1:13: unknown member `drafts` of a line; it has `id`, `tokens`");
+  EXPECT_EQ(draftsError("{\"id\": \"a\", \"drafts\": []}"),
+            "1:13: unknown member `drafts` of a line; it has `id`, `tokens`");
   EXPECT_EQ(draftsError("{\"id\": \"a\"}"), "1:1: a line has no `tokens`");
   EXPECT_EQ(draftsError("[]"), "1:1: a line must be an object, found `[]`");
   for (const char *token : {"260", "-1", "4294967297", "0.5", "1.0", "9223372036854775808", "\"1\"", "[]"})
     EXPECT_EQ(draftsError(std::string("{\"id\": \"a\", \"tokens\": [1, ") + token + "]}"),
-              std::string("1:13: `tokens[1]` must be an integer from 0 to 259, found `") +
-                  token + "`");
+              std::string("1:13: `tokens[1]` must be an integer from 0 to 259, found `") + token + "`");
   EXPECT_EQ(draftsError("{\"id\": " + std::string(200'000, '[')).substr(0, 6), "1:107:");
   EXPECT_EQ(draftsError(std::string("{\"id\": \"a\", \"tokens\": []}\0x", 27)), "1:26: a byte 0, which is no text");
 }

@@ -34,8 +34,7 @@ static double llama3(double frequency, const RopeParams &p) {
     return frequency / p.factor;
   if (wavelength < high)
     return frequency;
-  double smooth = (p.originalMaxPositions / wavelength - p.lowFreqFactor) /
-                  (p.highFreqFactor - p.lowFreqFactor);
+  double smooth = (p.originalMaxPositions / wavelength - p.lowFreqFactor) / (p.highFreqFactor - p.lowFreqFactor);
   return (1 - smooth) * frequency / p.factor + smooth * frequency;
 }
 

@@ -28,26 +28,20 @@ static std::string errorOf(const std::string &content) {
   return file.error.kind + ": " + file.error.message;
 }
 
-static std::string tensor(const std::string &dtype, const std::string &shape,
-                          const std::string &offsets) {
-  return "{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
-         ",\"data_offsets\":" + offsets + "}";
+static std::string tensor(const std::string &dtype, const std::string &shape, const std::string &offsets) {
+  return "{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
 }
 
-static std::string errorOfTensor(const std::string &dtype,
-                                 const std::string &shape,
-                                 const std::string &offsets, size_t dataBytes) {
-  return errorOf(
-      fileText("{\"a\":" + tensor(dtype, shape, offsets) + "}", dataBytes));
+static std::string errorOfTensor(const std::string &dtype, const std::string &shape, const std::string &offsets,
+                                 size_t dataBytes) {
+  return errorOf(fileText("{\"a\":" + tensor(dtype, shape, offsets) + "}", dataBytes));
 }
 
 TEST(Safetensors, ReadsTensors) {
   TempDir dir;
   dir.write("model.safetensors",
-            fileText("{\"__metadata__\":{\"format\":\"pt\"},\"b\":" +
-                         tensor("F32", "[]", "[12,16]") +
-                         ",\"a\":" + tensor("BF16", "[2,3]", "[0,12]") +
-                         ",\"empty\":" + tensor("U8", "[0,7]", "[12,12]") + "}",
+            fileText("{\"__metadata__\":{\"format\":\"pt\"},\"b\":" + tensor("F32", "[]", "[12,16]") + ",\"a\":" +
+                         tensor("BF16", "[2,3]", "[0,12]") + ",\"empty\":" + tensor("U8", "[0,7]", "[12,12]") + "}",
                      16));
   auto file = SafetensorsFile::load(dir.path());
   ASSERT_TRUE(file) << file.error.message;
@@ -68,8 +62,7 @@ TEST(Safetensors, ReadsTensors) {
 
 TEST(Safetensors, ViewsSurviveMoves) {
   TempDir dir;
-  dir.write("model.safetensors",
-            fileText("{\"a\":" + tensor("U8", "[2]", "[0,2]") + "}", 2));
+  dir.write("model.safetensors", fileText("{\"a\":" + tensor("U8", "[2]", "[0,2]") + "}", 2));
   auto file = SafetensorsFile::load(dir.path());
   const uint8_t *data = file->find("a")->data;
   SafetensorsFile moved = std::move(*file);
@@ -82,16 +75,13 @@ TEST(Safetensors, Missing) {
   auto file = SafetensorsFile::load(dir.path());
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error.kind, "safetensors-missing");
-  EXPECT_EQ(file.error.message,
-            "cannot read the weights: No such file or directory");
-  EXPECT_EQ(SafetensorsFile::open(dir.path()).error.message,
-            "cannot read the weights: not a regular file");
+  EXPECT_EQ(file.error.message, "cannot read the weights: No such file or directory");
+  EXPECT_EQ(SafetensorsFile::open(dir.path()).error.message, "cannot read the weights: not a regular file");
 }
 
 TEST(Safetensors, Truncated) {
-  EXPECT_EQ(errorOf("1234567"),
-            "safetensors-truncated: the file has 7 bytes, but the length of "
-            "the header alone takes 8");
+  EXPECT_EQ(errorOf("1234567"), "safetensors-truncated: the file has 7 bytes, but the length of "
+                                "the header alone takes 8");
   EXPECT_EQ(errorOf(fileText("{}  ", 0).substr(0, 10)),
             "safetensors-truncated: the header claims 4 bytes, but the file "
             "ends 2 bytes behind its length");
@@ -104,13 +94,10 @@ TEST(Safetensors, Header) {
   EXPECT_EQ(errorOf("\xff\xff\xff\xff\xff\xff\xff\xff{}"),
             "safetensors-header: the header claims 18446744073709551615 bytes, "
             "more than the format's 100000000; this is not a safetensors file");
-  EXPECT_EQ(
-      errorOf(fileText("[]", 0)),
-      "safetensors-header: the header must be a JSON object, found array");
+  EXPECT_EQ(errorOf(fileText("[]", 0)), "safetensors-header: the header must be a JSON object, found array");
   EXPECT_EQ(errorOf(fileText("{\"a\":", 0)).substr(0, 59),
             "safetensors-header: the header is not valid JSON at its byt");
-  EXPECT_EQ(errorOf(fileText("{\"a\":3}", 0)),
-            "safetensors-header: tensor `a`: expected an object, found number");
+  EXPECT_EQ(errorOf(fileText("{\"a\":3}", 0)), "safetensors-header: tensor `a`: expected an object, found number");
   EXPECT_EQ(errorOf(fileText("{\"a\":{\"dtype\":\"U8\",\"shape\":[]}}", 1)),
             "safetensors-header: tensor `a` has no `data_offsets`");
   EXPECT_EQ(errorOfTensor("U8", "[-1]", "[0,1]", 1),
@@ -122,14 +109,11 @@ TEST(Safetensors, Header) {
   EXPECT_EQ(errorOfTensor("BF16", "[4294967296,4294967296]", "[0,0]", 0),
             "safetensors-header: tensor `a`: the size of shape "
             "[4294967296,4294967296] does not fit in 64 bits");
-  EXPECT_EQ(
-      errorOfTensor("U8", "[1]", "[0]", 1),
-      "safetensors-header: tensor `a`: `data_offsets` must be two numbers "
-      "that are not negative, found `[0]`");
-  EXPECT_EQ(
-      errorOfTensor("U8", "[1]", "[-1,0]", 1),
-      "safetensors-header: tensor `a`: `data_offsets` must be two numbers "
-      "that are not negative, found `[-1,0]`");
+  EXPECT_EQ(errorOfTensor("U8", "[1]", "[0]", 1), "safetensors-header: tensor `a`: `data_offsets` must be two numbers "
+                                                  "that are not negative, found `[0]`");
+  EXPECT_EQ(errorOfTensor("U8", "[1]", "[-1,0]", 1),
+            "safetensors-header: tensor `a`: `data_offsets` must be two numbers "
+            "that are not negative, found `[-1,0]`");
   std::string one = "\"a\":" + tensor("U8", "[1]", "[0,1]");
   EXPECT_EQ(errorOf(fileText("{" + one + "," + one + "}", 1)),
             "safetensors-header: the header is not valid JSON at its byte 53: "
@@ -137,28 +121,23 @@ TEST(Safetensors, Header) {
 }
 
 TEST(Safetensors, Offsets) {
-  EXPECT_EQ(errorOfTensor("U8", "[1]", "[1,0]", 1),
-            "safetensors-offsets: tensor `a` begins at byte 1 and ends before "
-            "it, at 0");
+  EXPECT_EQ(errorOfTensor("U8", "[1]", "[1,0]", 1), "safetensors-offsets: tensor `a` begins at byte 1 and ends before "
+                                                    "it, at 0");
   EXPECT_EQ(errorOfTensor("BF16", "[2,3]", "[0,10]", 10),
             "safetensors-offsets: tensor `a` has 10 bytes, but BF16 [2, 3] "
             "needs 12");
-  EXPECT_EQ(errorOfTensor("U8", "[2]", "[0,2]", 3),
-            "safetensors-offsets: the tensors end at byte 2 of the data, but "
-            "the file holds 3");
-  EXPECT_EQ(errorOfTensor("U8", "[1]", "[1,2]", 2),
-            "safetensors-offsets: bytes 0 to 1 before tensor `a` belong to no "
-            "tensor");
-  EXPECT_EQ(errorOf(fileText("{\"a\":" + tensor("U8", "[3]", "[0,3]") +
-                                 ",\"b\":" + tensor("U8", "[2]", "[2,4]") + "}",
-                             4)),
-            "safetensors-offsets: tensor `b` begins at byte 2 and overlaps "
-            "`a`, which ends at 3");
+  EXPECT_EQ(errorOfTensor("U8", "[2]", "[0,2]", 3), "safetensors-offsets: the tensors end at byte 2 of the data, but "
+                                                    "the file holds 3");
+  EXPECT_EQ(errorOfTensor("U8", "[1]", "[1,2]", 2), "safetensors-offsets: bytes 0 to 1 before tensor `a` belong to no "
+                                                    "tensor");
+  EXPECT_EQ(
+      errorOf(fileText("{\"a\":" + tensor("U8", "[3]", "[0,3]") + ",\"b\":" + tensor("U8", "[2]", "[2,4]") + "}", 4)),
+      "safetensors-offsets: tensor `b` begins at byte 2 and overlaps "
+      "`a`, which ends at 3");
 }
 
 TEST(Safetensors, Dtype) {
-  EXPECT_EQ(errorOfTensor("BF17", "[1]", "[0,2]", 2),
-            "safetensors-dtype: tensor `a` has the unknown dtype `BF17`");
+  EXPECT_EQ(errorOfTensor("BF17", "[1]", "[0,2]", 2), "safetensors-dtype: tensor `a` has the unknown dtype `BF17`");
 }
 
 static std::string shard(const std::string &name) {
@@ -193,34 +172,33 @@ TEST(Safetensors, Shards) {
   ASSERT_TRUE(below) << below.error.message;
   EXPECT_NE(below->find("d"), nullptr);
 
-  EXPECT_EQ(index(R"({"a": "s3.safetensors"})").error.kind,
-            "safetensors-missing");
+  EXPECT_EQ(index(R"({"a": "s3.safetensors"})").error.kind, "safetensors-missing");
   for (const char *path : {"../s1.safetensors", "sub/../../x", "/tmp/x", "", "s1\\u0000.safetensors"})
     EXPECT_EQ(index("{\"a\": \"" + std::string(path) + "\"}").error.message.substr(0, 74),
-              "tensor `a`: expected the name of a file in the checkpoint's folder, found ") << path;
+              "tensor `a`: expected the name of a file in the checkpoint's folder, found ")
+        << path;
   EXPECT_EQ(index(R"({"a": 3})").error.message,
             "tensor `a`: expected the name of a file in the checkpoint's folder, found `3`");
   EXPECT_EQ(index("[]").error.message, "the index has no object `weight_map`");
   dir.write("s2.safetensors", shard("a"));
-  EXPECT_EQ(
-      index(R"({"a": "s1.safetensors", "b": "s2.safetensors"})").error.message,
-      "tensor `a` is in more than one file");
+  EXPECT_EQ(index(R"({"a": "s1.safetensors", "b": "s2.safetensors"})").error.message,
+            "tensor `a` is in more than one file");
   dir.write("s2.safetensors", shard("b").substr(0, 20));
-  EXPECT_EQ(
-      index(R"({"a": "s1.safetensors", "b": "s2.safetensors"})").error.kind,
-      "safetensors-truncated");
+  EXPECT_EQ(index(R"({"a": "s1.safetensors", "b": "s2.safetensors"})").error.kind, "safetensors-truncated");
 }
 
 TEST(Safetensors, PointersOfGitLfs) {
   TempDir dir;
-  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1"
-                              "258daaa5e2ca24d17e2393\nsize 12345\n";
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1"
+      "258daaa5e2ca24d17e2393\nsize 12345\n";
   dir.write("model.safetensors", pointer);
   auto file = SafetensorsFile::load(dir.path());
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error.kind, "safetensors-header");
-  EXPECT_EQ(file.error.message, "this is a pointer of Git LFS, not the file itself; run `git lfs pull` in its repository, "
-                                "or download the file");
+  EXPECT_EQ(file.error.message,
+            "this is a pointer of Git LFS, not the file itself; run `git lfs pull` in its repository, "
+            "or download the file");
   std::filesystem::remove(dir.path() + "/model.safetensors");
   dir.write("model.safetensors.index.json", pointer);
   EXPECT_EQ(SafetensorsFile::load(dir.path()).error.message, file.error.message);

@@ -13,8 +13,7 @@ namespace megalith {
 class TempDir {
 public:
   TempDir() {
-    std::string name =
-        (std::filesystem::temp_directory_path() / "megalith-XXXXXX").string();
+    std::string name = (std::filesystem::temp_directory_path() / "megalith-XXXXXX").string();
     Path = mkdtemp(name.data());
   }
   ~TempDir() { std::filesystem::remove_all(Path); }

@@ -72,8 +72,7 @@ TEST_F(AtomicsTest, MessagePassing) {
 TEST_F(AtomicsTest, ScopesOfMessages) {
   const LaunchShape two{2, 32, 0}, one{1, 64, 0};
   expectSometimes(FindingKind::DataRace, two, message(Order::Release, Order::Acquire, Scope::Cta));
-  expectSometimes(FindingKind::DataRace, two,
-                  message(Order::Release, Order::Acquire, Scope::Gpu, Scope::Cta));
+  expectSometimes(FindingKind::DataRace, two, message(Order::Release, Order::Acquire, Scope::Gpu, Scope::Cta));
   expectSilent(one, message(Order::Release, Order::Acquire, Scope::Cta, Scope::Cta));
   expectSilent(two, message(Order::Release, Order::Acquire, Scope::System, Scope::System));
 }
@@ -210,8 +209,7 @@ TEST_F(AtomicsTest, Operations) {
     options.check = check;
     EXPECT_EQ(text(run({1, 1, 0},
                        [&] {
-                         const auto op = [&](AtomicOp o, void *at, unsigned bytes, u64 operand,
-                                             u64 compare = 0) {
+                         const auto op = [&](AtomicOp o, void *at, unsigned bytes, u64 operand, u64 compare = 0) {
                            return h.atomic(o, at, bytes, operand, compare, Order::Relaxed, Scope::Gpu);
                          };
                          op(AtomicOp::Store, x, 4, 10);
@@ -379,8 +377,7 @@ TEST_F(AtomicsTest, TaggedWords) {
           if (cta() == 0) {
             const u32 v = thread() * 3 + 1;
             const Tagged t{{v, v + 1, v + 2, 1}};
-            h.store16(tagged + thread() % 4 + thread() / 4 % 2 * 4 * (thread() < 8), &t, Order::Relaxed,
-                      Scope::Gpu);
+            h.store16(tagged + thread() % 4 + thread() / 4 % 2 * 4 * (thread() < 8), &t, Order::Relaxed, Scope::Gpu);
           } else if (thread() < 4) {
             Tagged t;
             do

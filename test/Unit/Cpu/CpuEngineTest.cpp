@@ -6,8 +6,8 @@
 
 using namespace megalith;
 using namespace megalith::cpu;
-using runtime::RunOptions;
 using megalith::Request;
+using runtime::RunOptions;
 
 namespace {
 
@@ -70,7 +70,8 @@ protected:
   /// A shared object of these pieces of C++; its path.
   std::string compile(const std::string &source) {
     std::string from = dir.write("kernel.cpp", source), to = dir.path() + "/" + std::to_string(++kernels) + ".so";
-    std::string command = "c++ -std=c++20 -shared -fPIC -O1 -I '" MEGALITH_SOURCE_DIR "' -o '" + to + "' '" + from + "'";
+    std::string command =
+        "c++ -std=c++20 -shared -fPIC -O1 -I '" MEGALITH_SOURCE_DIR "' -o '" + to + "' '" + from + "'";
     EXPECT_EQ(std::system(command.c_str()), 0);
     return to;
   }
@@ -104,8 +105,9 @@ TEST_F(CpuEngineTest, NotASharedObject) {
 
 TEST_F(CpuEngineTest, SharedObjectOfAnother) {
   std::string path = compile("int x;");
-  EXPECT_EQ(errorOf(path), "`" + path + "` is no kernel for the CPU: it has no symbol `megalith_cpu_version` "
-                                        "[cpu-kernel]");
+  EXPECT_EQ(errorOf(path), "`" + path +
+                               "` is no kernel for the CPU: it has no symbol `megalith_cpu_version` "
+                               "[cpu-kernel]");
   path = compile("extern \"C\" { extern const int megalith_cpu_version; const int megalith_cpu_version = 77; }");
   EXPECT_EQ(errorOf(path), "`" + path + "` was compiled for version 77 of the CPU executor, this is version " +
                                std::to_string(kHostVersion) + "; compile the pipeline again [cpu-kernel]");
@@ -152,19 +154,22 @@ TEST_F(CpuEngineTest, SaysWhatDoesNotFit) {
     return out ? "it fits" : out.error.message + " [" + out.error.kind + "]";
   };
   EXPECT_EQ(outcome("4", 1, {}), "it fits");
-  const char *advice = "all buffers may have 32.0 GiB; make the KV pool (`pages`, `page_tokens`), the slots or the model "
-                       "smaller [out-of-memory]";
-  EXPECT_EQ(outcome("2147483647", 1, {}), std::string("the CPU executor has no room for 64.0 GiB of `kCache`: ") + advice);
+  const char *advice =
+      "all buffers may have 32.0 GiB; make the KV pool (`pages`, `page_tokens`), the slots or the model "
+      "smaller [out-of-memory]";
+  EXPECT_EQ(outcome("2147483647", 1, {}),
+            std::string("the CPU executor has no room for 64.0 GiB of `kCache`: ") + advice);
   // A product beyond 64 bits.
-  EXPECT_EQ(outcome("4611686018427387904", 1, {}), std::string("the CPU executor has no room for 4.0 EiB of `kCache`: ") + advice);
+  EXPECT_EQ(outcome("4611686018427387904", 1, {}),
+            std::string("the CPU executor has no room for 4.0 EiB of `kCache`: ") + advice);
   RunOptions traced;
   traced.trace = true;
   traced.traceBytes = size_t(1) << 40;
   EXPECT_EQ(outcome("4", 1, traced), std::string("the CPU executor has no room for 1.0 TiB of `trace`: ") + advice);
   // What the host itself needs.
-  EXPECT_EQ(outcome("4", int64_t(1) << 58, {}),
-            "there is not enough memory for this run; make the KV pool (`pages`, `page_tokens`), the slots or `rows_per_pass` "
-            "smaller, or run fewer requests at a time [out-of-memory]");
+  EXPECT_EQ(outcome("4", int64_t(1) << 58, {}), "there is not enough memory for this run; make the KV pool (`pages`, "
+                                                "`page_tokens`), the slots or `rows_per_pass` "
+                                                "smaller, or run fewer requests at a time [out-of-memory]");
 }
 
 TEST_F(CpuEngineTest, EveryRunStartsAnew) {
@@ -218,7 +223,8 @@ TEST_F(CpuEngineTest, ReadsNothingThatNobodyWrote) {
                               "  if (!first()) return;\n"
                               "  p.stats->ticks = 6;\n"
                               "  if (host->access) host->access(p." +
-                              std::string(buffer == std::string("callTokens") ? "" : "models[0].") + buffer + ", 4, 0, __builtin_return_address(0));\n}\n"));
+                              std::string(buffer == std::string("callTokens") ? "" : "models[0].") + buffer +
+                              ", 4, 0, __builtin_return_address(0));\n}\n"));
     LaunchOptions how;
     EXPECT_FALSE(engine->run(one, {}, how)->launch.finding) << buffer;
     how.check = true;
@@ -234,8 +240,9 @@ TEST_F(CpuEngineTest, ReadsNothingThatNobodyWrote) {
 }
 
 TEST_F(CpuEngineTest, WeightsAreConstant) {
-  auto engine = load(kernel("void megalith_run(abi::LaunchParams p) {\n"
-                            "  if (first()) host->access(p.models[0].weights[1], 2, 1, __builtin_return_address(0));\n}\n"));
+  auto engine =
+      load(kernel("void megalith_run(abi::LaunchParams p) {\n"
+                  "  if (first()) host->access(p.models[0].weights[1], 2, 1, __builtin_return_address(0));\n}\n"));
   LaunchOptions how;
   how.check = true;
   auto out = engine->run(one, {}, how);

@@ -19,9 +19,7 @@ struct CpuTest : testing::Test {
   const Thread &me() const { return **h.current; }
   u32 thread() const { return me().thread; }
   u32 cta() const { return me().cta; }
-  template <class T> T *shared(size_t offset = 0) const {
-    return reinterpret_cast<T *>(me().shared + offset);
-  }
+  template <class T> T *shared(size_t offset = 0) const { return reinterpret_cast<T *>(me().shared + offset); }
 
   // --- plain memory, as the compiler's calls report it
   template <class T> [[gnu::noinline]] T read(const T *p) const {
@@ -72,8 +70,7 @@ struct CpuTest : testing::Test {
   Kernel before = [] {};
 
   /// Nothing is found under any schedule; `after` may look at memory.
-  void expectSilent(
-      LaunchShape shape, const Kernel &kernel, const Kernel &after = [] {}, u32 seeds = 200) {
+  void expectSilent(LaunchShape shape, const Kernel &kernel, const Kernel &after = [] {}, u32 seeds = 200) {
     before();
     LaunchResult r = run(shape, kernel);
     ASSERT_EQ(text(r), "silent") << "round robin";
@@ -106,8 +103,7 @@ struct CpuTest : testing::Test {
   }
 
   /// The kind is found by some seed, and no other kind by any.
-  std::optional<Finding> expectSometimes(FindingKind kind, LaunchShape shape, const Kernel &kernel,
-                                         u32 seeds = 200) {
+  std::optional<Finding> expectSometimes(FindingKind kind, LaunchShape shape, const Kernel &kernel, u32 seeds = 200) {
     std::optional<Finding> found;
     for (u32 seed = 0; seed < seeds; ++seed)
       for (Schedule::Kind k : {Schedule::Random, Schedule::Pct}) {

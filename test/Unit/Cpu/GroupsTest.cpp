@@ -44,8 +44,7 @@ TEST_F(GroupsTest, BarrierDoesNotOrderOthers) {
 }
 
 TEST_F(GroupsTest, BarrierMisuse) {
-  Finding f =
-      expectAlways(FindingKind::BarrierMisuse, {1, 96, 0}, [&] { h.barrier(2, thread() < 32 ? 64 : 96); });
+  Finding f = expectAlways(FindingKind::BarrierMisuse, {1, 96, 0}, [&] { h.barrier(2, thread() < 32 ? 64 : 96); });
   ASSERT_EQ(f.parties.size(), 2u);
   EXPECT_EQ(f.parties[0].role, "comes for 96 threads");
   EXPECT_EQ(f.parties[1].role, "waits for 64 threads");
@@ -154,17 +153,15 @@ TEST_F(GroupsTest, SyncOfSomeLanesOrdersThemOnly) {
 }
 
 TEST_F(GroupsTest, WarpDivergence) {
-  Finding f = expectAlways(FindingKind::WarpDivergence, {1, 32, 0}, [&] {
-    h.warp(thread() == 3 ? WarpOp::Vote : WarpOp::Sync, ~0u, nullptr, 0, nullptr);
-  });
+  Finding f = expectAlways(FindingKind::WarpDivergence, {1, 32, 0},
+                           [&] { h.warp(thread() == 3 ? WarpOp::Vote : WarpOp::Sync, ~0u, nullptr, 0, nullptr); });
   EXPECT_EQ(f.what, "lanes of one warp wait for each other at different operations");
   ASSERT_EQ(f.parties.size(), 2u);
   EXPECT_EQ(f.parties[0].role, "comes to a Vote of lanes 0xffffffff with 0 bytes");
   EXPECT_EQ(f.parties[1].role, "waits at a Sync of lanes 0xffffffff with 0 bytes");
   f = expectAlways(FindingKind::WarpDivergence, {1, 32, 0},
                    [&] { h.warp(WarpOp::Sync, thread() == 3 ? 0xFFu : ~0u, nullptr, 0, nullptr); });
-  f = expectAlways(FindingKind::WarpDivergence, {1, 32, 0},
-                   [&] { h.warp(WarpOp::Vote, 2, nullptr, 0, nullptr); });
+  f = expectAlways(FindingKind::WarpDivergence, {1, 32, 0}, [&] { h.warp(WarpOp::Vote, 2, nullptr, 0, nullptr); });
   EXPECT_NE(f.what.find("which it is not one of"), std::string::npos);
   const char bytes[8] = {};
   expectAlways(FindingKind::WarpDivergence, {1, 32, 0},

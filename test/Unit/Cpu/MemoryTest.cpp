@@ -13,9 +13,8 @@ TEST_F(MemoryTest, WritesOfTwoThreads) {
       write(words + 32, thread());
   };
   const Finding f = expectAlways(FindingKind::DataRace, {1, 32, 0}, kernel);
-  EXPECT_EQ(
-      f.what,
-      "4 bytes at `words` + 128 are written, and another thread wrote them without an order between the two");
+  EXPECT_EQ(f.what,
+            "4 bytes at `words` + 128 are written, and another thread wrote them without an order between the two");
   ASSERT_EQ(f.parties.size(), 2u);
   EXPECT_EQ(f.parties[0].role, "write");
   EXPECT_EQ(f.parties[0].place.thread, 1u);
@@ -63,8 +62,7 @@ TEST_F(MemoryTest, ManyReadersThenAWriter) {
       }
     };
   };
-  expectSilent(
-      {1, 96, 0}, kernel(9, true), [] {}, 50);
+  expectSilent({1, 96, 0}, kernel(9, true), [] {}, 50);
   // One of the readers is not among those at the barrier.
   const Finding f = expectAlways(FindingKind::DataRace, {1, 96, 0}, kernel(9, false));
   EXPECT_EQ(f.parties.size(), 2u);
@@ -125,8 +123,7 @@ TEST_F(MemoryTest, OutOfBounds) {
     return expectAlways(FindingKind::OutOfBounds, {2, 32, 512}, kernel, 2).what;
   };
   EXPECT_EQ(bounds([&] { read(words + 64); }), "4 bytes at `words` + 256, of 256 bytes");
-  EXPECT_EQ(bounds([&] { read(reinterpret_cast<u64 *>(words + 63)); }),
-            "8 bytes at `words` + 252, of 256 bytes");
+  EXPECT_EQ(bounds([&] { read(reinterpret_cast<u64 *>(words + 63)); }), "8 bytes at `words` + 252, of 256 bytes");
   EXPECT_EQ(bounds([&] { write(words - 1, 0u); }), "4 bytes at `words` - 4, of 256 bytes");
   EXPECT_EQ(bounds([&] { h.access(nullptr, 4, 0, nullptr); }), "4 bytes at a null pointer (0)");
   EXPECT_EQ(bounds([&] { read(shared<u32>(512)); }), "4 bytes at shared memory of CTA 0 + 512, of 512 bytes");
@@ -186,8 +183,7 @@ TEST_F(MemoryTest, ReadOnlyPath) {
     syncThreads();
     h.readOnly(words, 16);
   });
-  EXPECT_EQ(f.what,
-            "16 bytes at `words` + 0 are read through the read-only path (.nc), and this launch wrote them");
+  EXPECT_EQ(f.what, "16 bytes at `words` + 0 are read through the read-only path (.nc), and this launch wrote them");
   EXPECT_EQ(f.parties.size(), 2u);
   const auto writesAfter = [&](bool atomically) {
     return [=, this] {
@@ -208,10 +204,8 @@ TEST_F(MemoryTest, Misaligned) {
   char out[16] = {};
   expectAlways(FindingKind::Misaligned, {1, 32, 0}, [&] { add(reinterpret_cast<u32 *>(bytes + 2), 1u); });
   expectAlways(FindingKind::Misaligned, {1, 32, 0}, [&] { add(reinterpret_cast<u64 *>(bytes + 4), 1ull); });
-  expectAlways(FindingKind::Misaligned, {1, 32, 0},
-               [&] { h.load16(bytes + 8, out, Order::Relaxed, Scope::Gpu); });
-  expectSilent(
-      {1, 32, 0}, [&] { h.load16(bytes + 16, out, Order::Relaxed, Scope::Gpu); }, [] {}, 2);
+  expectAlways(FindingKind::Misaligned, {1, 32, 0}, [&] { h.load16(bytes + 8, out, Order::Relaxed, Scope::Gpu); });
+  expectSilent({1, 32, 0}, [&] { h.load16(bytes + 16, out, Order::Relaxed, Scope::Gpu); }, [] {}, 2);
 }
 
 TEST_F(MemoryTest, ManySetsAreCollected) {

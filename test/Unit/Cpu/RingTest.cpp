@@ -7,8 +7,8 @@ namespace {
 struct Bug {
   bool swapParity = false, noRelease = false, earlyRelease = false, noProxyFence = false, noWait = false;
   bool noSyncAfterInit = false, asyncCopies = false, consumerForgetsFull = false, fenceOfGlobal = false;
-  /// Between the loads of a stage and the next copy to it: fences of the producer, of all consumers, of each warp's lane 0
-  /// behind its __syncwarp, or none that counts.
+  /// Between the loads of a stage and the next copy to it: fences of the producer, of all consumers, of each warp's
+  /// lane 0 behind its __syncwarp, or none that counts.
   enum { Producer, Consumers, OneLane, Early, None } fence = Producer;
   int arrivals = 0, bytes = 0;
 };
@@ -158,8 +158,9 @@ TEST_F(RingTest, LoadsBeforeACopy) {
   before();
   const LaunchResult r = run(kShape, ring({.fence = Bug::None}));
   ASSERT_TRUE(r.finding);
-  EXPECT_EQ(r.finding->what, "256 bytes at shared memory of CTA 0 + 1024 are overwritten by a bulk copy, they were read "
-                             "before, and no proxy fence lies between");
+  EXPECT_EQ(r.finding->what,
+            "256 bytes at shared memory of CTA 0 + 1024 are overwritten by a bulk copy, they were read "
+            "before, and no proxy fence lies between");
 }
 
 // A fence that another thread had is known through barriers; through atomics it is not.
@@ -192,17 +193,15 @@ TEST_F(RingTest, FenceOfAnother) {
     };
   };
   const LaunchShape shape{1, 64, 4096};
-  expectSilent(
-      shape, kernel(true, true, Space::Shared), [] {}, 10);
+  expectSilent(shape, kernel(true, true, Space::Shared), [] {}, 10);
   expectAlways(FindingKind::CopyMisuse, shape, kernel(false, true, Space::Shared), 5);
   expectAlways(FindingKind::CopyMisuse, shape, kernel(true, true, Space::Global), 5);
   expectAlways(FindingKind::CopyMisuse, shape, kernel(true, false, Space::Shared), 5);
 }
 
 TEST_F(RingTest, SwappedParity) {
-  expectFound(
-      {FindingKind::Deadlock, FindingKind::DataRace, FindingKind::MbarrierMisuse, FindingKind::PhaseOverrun},
-      ring({.swapParity = true}), 3);
+  expectFound({FindingKind::Deadlock, FindingKind::DataRace, FindingKind::MbarrierMisuse, FindingKind::PhaseOverrun},
+              ring({.swapParity = true}), 3);
 }
 
 TEST_F(RingTest, OneArrivalTooFew) {
@@ -211,9 +210,8 @@ TEST_F(RingTest, OneArrivalTooFew) {
   const LaunchResult r = run(kShape, ring({.arrivals = 1}));
   ASSERT_TRUE(r.finding);
   EXPECT_EQ(r.finding->kind, FindingKind::Deadlock);
-  EXPECT_NE(
-      text(r).find("polls the mbarrier at shared memory of CTA 0 + 64, phase 0: 1 of 3 arrivals missing"),
-      std::string::npos)
+  EXPECT_NE(text(r).find("polls the mbarrier at shared memory of CTA 0 + 64, phase 0: 1 of 3 arrivals missing"),
+            std::string::npos)
       << text(r);
   expectFound({FindingKind::Deadlock}, ring({.arrivals = 1}), 3);
   expectFound({FindingKind::Deadlock}, ring({.noRelease = true}), 3);
@@ -221,8 +219,7 @@ TEST_F(RingTest, OneArrivalTooFew) {
 
 TEST_F(RingTest, OneArrivalTooMany) {
   // A producer that first looks two phases late takes the phase for an older one, and waits for ever.
-  expectFound({FindingKind::DataRace, FindingKind::PhaseOverrun, FindingKind::MbarrierMisuse,
-               FindingKind::Deadlock},
+  expectFound({FindingKind::DataRace, FindingKind::PhaseOverrun, FindingKind::MbarrierMisuse, FindingKind::Deadlock},
               ring({.arrivals = -1}));
 }
 
@@ -231,8 +228,7 @@ TEST_F(RingTest, WrongBytes) {
   LaunchResult r = run(kShape, ring({.bytes = 16}));
   ASSERT_TRUE(r.finding);
   EXPECT_EQ(r.finding->kind, FindingKind::Deadlock);
-  EXPECT_NE(text(r).find("phase 0: 0 of 1 arrivals missing, 16 of 272 bytes missing"), std::string::npos)
-      << text(r);
+  EXPECT_NE(text(r).find("phase 0: 0 of 1 arrivals missing, 16 of 272 bytes missing"), std::string::npos) << text(r);
   expectFound({FindingKind::Deadlock}, ring({.bytes = 16}), 3);
   before();
   r = run(kShape, ring({.bytes = -16}));
@@ -243,8 +239,7 @@ TEST_F(RingTest, WrongBytes) {
 
 TEST_F(RingTest, SlotReusedEarly) {
   expectFound({FindingKind::DataRace}, ring({.earlyRelease = true}));
-  expectFound({FindingKind::DataRace, FindingKind::PhaseOverrun, FindingKind::MbarrierMisuse,
-               FindingKind::CopyMisuse},
+  expectFound({FindingKind::DataRace, FindingKind::PhaseOverrun, FindingKind::MbarrierMisuse, FindingKind::CopyMisuse},
               ring({.noWait = true}));
 }
 
@@ -330,15 +325,14 @@ TEST_F(RingTest, UseOfMbarriers) {
                   h.mbarrierInit(bar(Full), 1);
             }),
             "the mbarrier at shared memory of CTA 0 + 0 is initialised a second time");
-  EXPECT_EQ(
-      misuse([&] {
-        if (thread() != 0)
-          return;
-        h.mbarrierInit(bar(Full), 1);
-        h.mbarrierArriveExpect(bar(Full), 16);
-        h.mbarrierArrive(bar(Full));
-      }),
-      "more than the expected 1 threads arrive at the mbarrier at shared memory of CTA 0 + 0 in phase 0");
+  EXPECT_EQ(misuse([&] {
+              if (thread() != 0)
+                return;
+              h.mbarrierInit(bar(Full), 1);
+              h.mbarrierArriveExpect(bar(Full), 16);
+              h.mbarrierArrive(bar(Full));
+            }),
+            "more than the expected 1 threads arrive at the mbarrier at shared memory of CTA 0 + 0 in phase 0");
   EXPECT_EQ(misuse([&] {
               if (thread() != 0)
                 return;
@@ -353,27 +347,24 @@ TEST_F(RingTest, UseOfMbarriers) {
     add(shared<u32>(4), 1u);
   });
   EXPECT_EQ(expectAlways(
-                FindingKind::OutOfBounds, {1, 64, 1024},
-                [&] { h.mbarrierInit(reinterpret_cast<u64 *>(sums), 1); }, 2)
+                FindingKind::OutOfBounds, {1, 64, 1024}, [&] { h.mbarrierInit(reinterpret_cast<u64 *>(sums), 1); }, 2)
                 .what,
             "an mbarrier at `sums` + 0, which is not shared memory of the thread's CTA");
-  expectAlways(
-      FindingKind::Misaligned, {1, 64, 1024}, [&] { h.mbarrierInit(shared<u64>(4), 1); }, 2);
+  expectAlways(FindingKind::Misaligned, {1, 64, 1024}, [&] { h.mbarrierInit(shared<u64>(4), 1); }, 2);
   // An order, by nothing: relaxed words.
   u32 *flag = zeros<u32>("flag", 1);
   before = [=, this] { executor.reset(reinterpret_cast<char *>(flag), Initial::Zero); };
-  EXPECT_EQ(
-      misuse([&] {
-        if (thread() == 0) {
-          h.mbarrierInit(bar(Full), 1);
-          store(flag, 1u);
-        } else if (thread() == 40) {
-          while (load(flag) == 0) {
-          }
-          h.mbarrierArrive(bar(Full));
-        }
-      }),
-      "the mbarrier at shared memory of CTA 0 + 0 is used, and its initialisation is not ordered before");
+  EXPECT_EQ(misuse([&] {
+              if (thread() == 0) {
+                h.mbarrierInit(bar(Full), 1);
+                store(flag, 1u);
+              } else if (thread() == 40) {
+                while (load(flag) == 0) {
+                }
+                h.mbarrierArrive(bar(Full));
+              }
+            }),
+            "the mbarrier at shared memory of CTA 0 + 0 is used, and its initialisation is not ordered before");
 }
 
 TEST_F(RingTest, MbarrierOrdersItsThreads) {
@@ -395,13 +386,11 @@ TEST_F(RingTest, MbarrierOrdersItsThreads) {
       }
     };
   };
-  expectSilent(
-      {1, 64, 4096}, kernel(true), [] {}, 50);
+  expectSilent({1, 64, 4096}, kernel(true), [] {}, 50);
   for (u32 seed = 0; seed < 10; ++seed) {
     const LaunchResult r = run({1, 64, 4096}, kernel(false), {Schedule::Random, seed, 3, UINT64_MAX});
     ASSERT_TRUE(r.finding);
-    EXPECT_TRUE(r.finding->kind == FindingKind::DataRace || r.finding->kind == FindingKind::UnwrittenRead)
-        << text(r);
+    EXPECT_TRUE(r.finding->kind == FindingKind::DataRace || r.finding->kind == FindingKind::UnwrittenRead) << text(r);
   }
 }
 
@@ -428,8 +417,7 @@ TEST_F(RingTest, PhaseOverrun) {
       }
     };
   };
-  expectSilent(
-      {1, 64, 1024}, kernel(true), [] {}, 100);
+  expectSilent({1, 64, 1024}, kernel(true), [] {}, 100);
   bool found = false;
   for (u32 seed = 0; seed < 300; ++seed) {
     const LaunchResult r = run({1, 64, 1024}, kernel(false), {Schedule::Random, seed, 3, UINT64_MAX});
@@ -460,11 +448,9 @@ TEST_F(RingTest, CopyMisuse) {
                3)
         .what;
   };
-  EXPECT_EQ(copies(FindingKind::CopyMisuse, Data, weights, 24),
-            "a bulk copy is of 24 bytes: not a multiple of 16");
-  EXPECT_EQ(
-      copies(FindingKind::Misaligned, Data, weights + 8, 16),
-      "an asynchronous copy from `weights` + 8 to shared memory of CTA 0 + 1024 is not aligned to 16 bytes");
+  EXPECT_EQ(copies(FindingKind::CopyMisuse, Data, weights, 24), "a bulk copy is of 24 bytes: not a multiple of 16");
+  EXPECT_EQ(copies(FindingKind::Misaligned, Data, weights + 8, 16),
+            "an asynchronous copy from `weights` + 8 to shared memory of CTA 0 + 1024 is not aligned to 16 bytes");
   copies(FindingKind::Misaligned, Data + 4, weights, 16);
   EXPECT_EQ(copies(FindingKind::OutOfBounds, Data, weights + sizeof image - 16, 32),
             "32 bytes at `weights` + 2032, of 2048 bytes");
@@ -516,17 +502,17 @@ TEST_F(RingTest, SourceOfACopy) {
       }
     };
   };
-  expectSilent(
-      {1, 64, 4096}, kernel(true, true, false), [] {}, 100);
+  expectSilent({1, 64, 4096}, kernel(true, true, false), [] {}, 100);
   expectAlways(FindingKind::UnwrittenRead, {1, 64, 4096}, kernel(false, true, false));
   const auto found = expectAlways(FindingKind::CopyMisuse, {1, 64, 4096}, kernel(true, true, false, false));
-  EXPECT_EQ(found.what, "16 bytes at `made` + 0 are read by a bulk copy, they were written before, and no proxy fence lies between");
+  EXPECT_EQ(
+      found.what,
+      "16 bytes at `made` + 0 are read by a bulk copy, they were written before, and no proxy fence lies between");
   expectAlways(FindingKind::DataRace, {1, 64, 4096}, kernel(true, true, true));
   bool race = false;
   for (u32 seed = 0; seed < 50; ++seed) {
     before();
-    const LaunchResult r =
-        run({1, 64, 4096}, kernel(true, false, false), {Schedule::Random, seed, 3, UINT64_MAX});
+    const LaunchResult r = run({1, 64, 4096}, kernel(true, false, false), {Schedule::Random, seed, 3, UINT64_MAX});
     race |= r.finding && r.finding->kind == FindingKind::DataRace;
   }
   EXPECT_TRUE(race);

@@ -210,8 +210,7 @@ TEST_F(SchedulerTest, StopFlagIsSeenByThoseWhoLookRarely) {
   };
   for (bool check : {true, false}) {
     options.check = check;
-    expectSilent(
-        {2, 64, 0}, kernel, [] {}, 2);
+    expectSilent({2, 64, 0}, kernel, [] {}, 2);
   }
 }
 

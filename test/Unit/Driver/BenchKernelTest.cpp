@@ -45,8 +45,7 @@ TEST_P(ReadStreamTest, ReadsEveryChunk) {
     unsigned expected = 0;
     for (unsigned c = 0; c < chunks; ++c)
       expected += passes * (image[c * words] = 1u << 2 * c);
-    const char *source =
-        executor.allocate("source", image.size() * 4, cpu::Initial::Const, image.data());
+    const char *source = executor.allocate("source", image.size() * 4, cpu::Initial::Const, image.data());
     auto *sum = reinterpret_cast<unsigned *>(executor.allocate("sum", 16, cpu::Initial::Zero));
     for (unsigned stages : {1u, 3u, 12u}) // fewer, and more than a CTA has chunks
       for (unsigned seed = 0; seed < 20; ++seed) {
@@ -54,8 +53,8 @@ TEST_P(ReadStreamTest, ReadsEveryChunk) {
         cpu::LaunchOptions how;
         how.check = true;
         how.schedule = {seed % 2 ? cpu::Schedule::Pct : cpu::Schedule::Random, seed};
-        const auto result = executor.launch({ctas, 256, stages * (16384 + 8)}, how,
-                                            [&] { read(source, chunks, passes, stages, sum); });
+        const auto result =
+            executor.launch({ctas, 256, stages * (16384 + 8)}, how, [&] { read(source, chunks, passes, stages, sum); });
         ASSERT_FALSE(result.finding) << result.finding->what << ", " << stages << " stages, seed " << seed;
         ASSERT_EQ(*sum, expected) << stages << " stages, seed " << seed;
       }
@@ -86,13 +85,13 @@ TEST_F(BenchKernelTest, AStampedKernelRunsOnRandomWeights) {
   std::vector<std::string> names;
   for (const auto &stamp : m.stamps)
     names.push_back(stamp.name + (stamp.layer < 0 ? "" : std::to_string(stamp.layer)));
-  EXPECT_EQ(names, (std::vector<std::string>{"control", "x", "wq_wk_wv operand0", "wq_wk_wv0", "attention0", "wo0", "gate_up operand0", "gate_up0",
-                                             "down0", "wq_wk_wv operand1", "wq_wk_wv1", "attention1", "wo1", "gate_up operand1", "gate_up1",
-                                             "down1", "head operand", "head", "results"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"control", "x", "wq_wk_wv operand0", "wq_wk_wv0", "attention0", "wo0",
+                                             "gate_up operand0", "gate_up0", "down0", "wq_wk_wv operand1", "wq_wk_wv1",
+                                             "attention1", "wo1", "gate_up operand1", "gate_up1", "down1",
+                                             "head operand", "head", "results"}));
 
-  const std::vector<Request> requests = {{"a", {1, 2, 3, 4, 5, 6, 7}, 3, {}, 0},
-                                                     {"b", {9}, 3, {}, 0},
-                                                     {"c", std::vector<int32_t>(30, 5), 2, {}, 0}};
+  const std::vector<Request> requests = {
+      {"a", {1, 2, 3, 4, 5, 6, 7}, 3, {}, 0}, {"b", {9}, 3, {}, 0}, {"c", std::vector<int32_t>(30, 5), 2, {}, 0}};
   runtime::RunOptions how;
   how.kvInPlace = 20;
   how.tickRecords = 16;

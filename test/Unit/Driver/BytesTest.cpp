@@ -116,9 +116,10 @@ TEST(Bytes, ARunHasSoManyRequests) {
   files.add("f", text);
   EXPECT_TRUE(report(parseRequests(text, {260, true, 2}, "f"), diags));
   EXPECT_FALSE(report(parseRequests(text, {260, true, 1}, "f"), diags));
-  EXPECT_EQ(diags.render(), "f:3:1: error: a run has at most 1 requests; give the others to another run [request-count]\n"
-                            "    3 | {\"id\": 2, \"tokens\": [0], \"max_new_tokens\": 1}\n"
-                            "      | ^\n");
+  EXPECT_EQ(diags.render(),
+            "f:3:1: error: a run has at most 1 requests; give the others to another run [request-count]\n"
+            "    3 | {\"id\": 2, \"tokens\": [0], \"max_new_tokens\": 1}\n"
+            "      | ^\n");
 }
 
 /// The weights are read from files: a header, and an index of shards.

@@ -72,7 +72,8 @@ TEST_F(PlanTest, nothingReadsWhatNothingWrote) {
 
 TEST_F(PlanTest, buffersDoNotOverlap) {
   ASSERT_GT(plan.models[0].buffers.size(), 1u);
-  plan.models[0].buffers[1].offset = plan.models[0].buffers[0].offset + plan.models[0].buffers[0].bytes * plan.models[0].buffers[0].instances - 1;
+  plan.models[0].buffers[1].offset =
+      plan.models[0].buffers[0].offset + plan.models[0].buffers[0].bytes * plan.models[0].buffers[0].instances - 1;
   EXPECT_TRUE(contains(verify(), "overlap [plan-invalid]")) << verify();
 }
 
@@ -95,7 +96,8 @@ TEST_F(PlanTest, layersDoNotShareAPlace) {
 
 TEST_F(PlanTest, instancesAreCounted) {
   plan.models[0].placeOf[phase("attention").op->result().id].instance = plan::Place::Next;
-  EXPECT_TRUE(contains(verify(), "phase `attention` writes behind the last instance of buffer `attention`")) << verify();
+  EXPECT_TRUE(contains(verify(), "phase `attention` writes behind the last instance of buffer `attention`"))
+      << verify();
 }
 
 TEST_F(PlanTest, readersFindTheirValue) {
@@ -193,7 +195,8 @@ TEST_F(PlanTest, imagesAreForProducts) {
   plan.models[0].buffers[buffer("x")].imageOffset = plan.taggedBytes;
   plan.models[0].buffers[buffer("x")].counterOffset = plan.taggedBytes + (8 << 20);
   plan.taggedBytes += 9 << 20;
-  EXPECT_TRUE(contains(verify(), "reads buffer `x`, of which passes of many rows have an image only [plan-invalid]")) << verify();
+  EXPECT_TRUE(contains(verify(), "reads buffer `x`, of which passes of many rows have an image only [plan-invalid]"))
+      << verify();
 }
 
 TEST_F(PlanTest, windowsHaveRoom) {
@@ -206,10 +209,12 @@ TEST_F(PlanTest, windowsHaveRoom) {
 class HeadsPlanTest : public PlanTest {
 protected:
   void SetUp() override {
-    const std::filesystem::path root(MEGALITH_SOURCE_DIR), dir = std::filesystem::path(::testing::TempDir()) / "megalith-heads";
+    const std::filesystem::path root(MEGALITH_SOURCE_DIR),
+        dir = std::filesystem::path(::testing::TempDir()) / "megalith-heads";
     std::filesystem::remove_all(dir);
     std::filesystem::copy(root / "pipelines", dir, std::filesystem::copy_options::recursive);
-    std::filesystem::copy_file(dir / "models/qwen3.yaml", dir / "models/llama.yaml", std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy_file(dir / "models/qwen3.yaml", dir / "models/llama.yaml",
+                               std::filesystem::copy_options::overwrite_existing);
     options.file = (dir / "autoregressive.yaml").string();
     options.models = {{"", MEGALITH_SOURCE_DIR "/test/Emit/Inputs/small"}};
     makePlan();
@@ -221,14 +226,16 @@ TEST_F(HeadsPlanTest, isValidAsMade) { EXPECT_EQ(verify(), ""); }
 
 TEST_F(HeadsPlanTest, whatIsNotAlwaysMadeIsMadeBehind) {
   phase("attention").makes = nullptr;
-  EXPECT_TRUE(contains(verify(), "phase `q` does not run in all passes, and nothing behind it makes what it makes [plan-invalid]"))
+  EXPECT_TRUE(contains(
+      verify(), "phase `q` does not run in all passes, and nothing behind it makes what it makes [plan-invalid]"))
       << verify();
 }
 
 TEST_F(HeadsPlanTest, attentionMakesWhatTheMapInFrontMakes) {
   phase("attention").makes = phase("wo").op;
   phase("q").several = false;
-  EXPECT_TRUE(contains(verify(), "phase `attention` makes what no map in front of it makes [plan-invalid]")) << verify();
+  EXPECT_TRUE(contains(verify(), "phase `attention` makes what no map in front of it makes [plan-invalid]"))
+      << verify();
 }
 
 TEST_F(HeadsPlanTest, nobodyElseReadsIt) {

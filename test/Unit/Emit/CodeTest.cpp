@@ -40,7 +40,8 @@ TEST(Code, CarriesWhatItReadsAndCanDo) {
 
 TEST(Code, TellsTheLineOfWhatMayFaultInAnother) {
   const auto at = [](const char *index, uint32_t line) { return Code("at(s, ").add(index).addLine(line).add(")"); };
-  const Code code = Code("f(").add(at("1", 7)).add(", ").add(Code("", Sum).add(at("2", 8)).add(" + 1"), Product).add(")");
+  const Code code =
+      Code("f(").add(at("1", 7)).add(", ").add(Code("", Sum).add(at("2", 8)).add(" + 1"), Product).add(")");
   EXPECT_EQ(code.inLine(7), "f(at(s, 1), (at(s, 2, 8) + 1))");
   EXPECT_EQ(code.inLine(8), "f(at(s, 1, 7), (at(s, 2) + 1))");
   EXPECT_EQ(code.inLine(9), "f(at(s, 1, 7), (at(s, 2, 8) + 1))");

@@ -24,8 +24,9 @@ static std::string resultOf(const std::string &operations) {
                                     "      goto {to = [\"DONE\"]} @0:29:9\n");
   const std::string before = "  t.set(r.accepted, ", behind = ");\n  t.goTo(State::DONE);\n";
   const size_t begin = body.find(before), end = body.rfind(behind);
-  return begin == std::string::npos || end == std::string::npos ? body
-                                                                : body.substr(begin + before.size(), end - begin - before.size());
+  return begin == std::string::npos || end == std::string::npos
+             ? body
+             : body.substr(begin + before.size(), end - begin - before.size());
 }
 
 TEST(EmitControl, WhatCanLeaveTheIntegersWraps) {

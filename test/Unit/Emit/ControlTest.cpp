@@ -1,18 +1,17 @@
-#include "ControlTesting.h"
 #include "../../../device/Abi.h"
+#include "ControlTesting.h"
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 TEST(EmitControl, ConstantsComeFromParamsPoolAndModel) {
   const std::string text = emitted({});
-  for (const char *line :
-       {"static constexpr int slots = 4;", "static constexpr int rowsPerPass = 16;",
-        "static constexpr int vocab = 100;", "static constexpr int pages = 32;",
-        "static constexpr bool failWhenFull = false;", "static constexpr int reserve = -1; //", "static constexpr int rowsBeyond = 9; //",
-        "static constexpr int callTokens = 16; //",
-        "static constexpr unsigned long long slotStates = 0x6; // VERIFY COMMIT",
-        "static constexpr unsigned long long terminalStates = 0x18; // DONE FAILED",
-        "static constexpr int faultState = 4; // FAILED"})
+  for (const char *line : {"static constexpr int slots = 4;", "static constexpr int rowsPerPass = 16;",
+                           "static constexpr int vocab = 100;", "static constexpr int pages = 32;",
+                           "static constexpr bool failWhenFull = false;", "static constexpr int reserve = -1; //",
+                           "static constexpr int rowsBeyond = 9; //", "static constexpr int callTokens = 16; //",
+                           "static constexpr unsigned long long slotStates = 0x6; // VERIFY COMMIT",
+                           "static constexpr unsigned long long terminalStates = 0x18; // DONE FAILED",
+                           "static constexpr int faultState = 4; // FAILED"})
     EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
 }
 
@@ -62,13 +61,12 @@ TEST(EmitControl, LoopsBecomeOneCallWithATest) {
       }
       field.set @accepted(%acc) @0:24:9
 )";
-  EXPECT_EQ(bodyOf(emitted(p), "verifyResume"),
-            "  Fields &r = t.r.fields;\n"
-            "  const auto best = t.results();\n"
-            "  const int acc = t.prefixWhile(r.draft.size(), "
-            "[&](int i) { return t.at(r.draft, i) == t.at(best, i); });\n"
-            "  t.set(r.accepted, acc);\n"
-            "  t.goTo(State::COMMIT);\n");
+  EXPECT_EQ(bodyOf(emitted(p), "verifyResume"), "  Fields &r = t.r.fields;\n"
+                                                "  const auto best = t.results();\n"
+                                                "  const int acc = t.prefixWhile(r.draft.size(), "
+                                                "[&](int i) { return t.at(r.draft, i) == t.at(best, i); });\n"
+                                                "  t.set(r.accepted, acc);\n"
+                                                "  t.goTo(State::COMMIT);\n");
 }
 
 TEST(EmitControl, AValueReadBeforeAWriteKeepsItsVariable) {
@@ -199,32 +197,31 @@ TEST(EmitControl, BranchesKeepTheirStatements) {
 
 TEST(EmitControl, PartsRunInTheOrderOfTheTick) {
   const std::string text = emitted({});
-  EXPECT_EQ(bodyOf(text, "controlTicks"),
-            "  Control &c = controlOfCta<Control>();\n"
-            "  for (;; behindPass = true) {\n"
-            "    if (behindPass) {\n"
-            "      everySlot(c, [&](Turn &t) {\n"
-            "        completeCall(t);\n"
-            "        if (t.resumes<calls::Verify>())\n"
-            "          stages::verifyResume(t);\n"
-            "        if (t.in(State::COMMIT))\n"
-            "          stages::commit(t);\n"
-            "      });\n"
-            "      endTick(c);\n"
-            "    }\n"
-            "    beginTick(c);\n"
-            "    if (c.done)\n"
-            "      return;\n"
-            "    admission(c, State::QUEUED, [&](Turn &t) { stages::admit(t); });\n"
-            "    everySlot(c, [&](Turn &t) {\n"
-            "      if (t.in(State::VERIFY))\n"
-            "        stages::verifyIssue(t);\n"
-            "    });\n"
-            "    formPass(c);\n"
-            "    if (c.numRows > 0)\n"
-            "      return;\n"
-            "    // A tick without rows: no other CTA hears of it.\n"
-            "  } // tick\n");
+  EXPECT_EQ(bodyOf(text, "controlTicks"), "  Control &c = controlOfCta<Control>();\n"
+                                          "  for (;; behindPass = true) {\n"
+                                          "    if (behindPass) {\n"
+                                          "      everySlot(c, [&](Turn &t) {\n"
+                                          "        completeCall(t);\n"
+                                          "        if (t.resumes<calls::Verify>())\n"
+                                          "          stages::verifyResume(t);\n"
+                                          "        if (t.in(State::COMMIT))\n"
+                                          "          stages::commit(t);\n"
+                                          "      });\n"
+                                          "      endTick(c);\n"
+                                          "    }\n"
+                                          "    beginTick(c);\n"
+                                          "    if (c.done)\n"
+                                          "      return;\n"
+                                          "    admission(c, State::QUEUED, [&](Turn &t) { stages::admit(t); });\n"
+                                          "    everySlot(c, [&](Turn &t) {\n"
+                                          "      if (t.in(State::VERIFY))\n"
+                                          "        stages::verifyIssue(t);\n"
+                                          "    });\n"
+                                          "    formPass(c);\n"
+                                          "    if (c.numRows > 0)\n"
+                                          "      return;\n"
+                                          "    // A tick without rows: no other CTA hears of it.\n"
+                                          "  } // tick\n");
 }
 
 TEST(EmitControl, LineDirectivesNameTheYamlAndTheTrueLine) {
@@ -264,7 +261,8 @@ TEST(EmitControl, NamesOfThePipelineStandInPlacesOfTheirOwn) {
 }
 
 /// Code alone, without comments, empty lines and numbers of `#line`; a string is `~`, and so is what follows a `_` in a
-/// word. A reader with no trust: a carriage return, a form feed and what Unicode knows as a separator end a line, and any
+/// word. A reader with no trust: a carriage return, a form feed and what Unicode knows as a separator end a line, and
+/// any
 /// `\` or trigraph of it at a line's end joins the next one to it.
 std::string codeOf(std::string text) {
   const auto replaceAll = [&](std::string_view old, std::string_view with) {

@@ -23,7 +23,8 @@ struct Pipeline {
   file {index = 0, path = "p.yaml"}
   param @slots {type = "i32", value = 4} @0:2:3
   param @rows_per_pass {type = "i32", value = 16} @0:3:3
-)" + declarations + R"(  state @QUEUED {initial, next = ["VERIFY"]} @0:12:3
+)" + declarations +
+           R"(  state @QUEUED {initial, next = ["VERIFY"]} @0:12:3
   state @VERIFY {next = ["COMMIT"], slot} @0:13:3
   state @COMMIT {next = ["VERIFY", "DONE"], slot} @0:14:3
   state @DONE {terminal} @0:15:3
@@ -48,10 +49,12 @@ struct Pipeline {
     }
     pass @target @0:23:9
     part @"verify.1" {after_site = 0, kind = "slot", stage = "verify", state = "VERIFY"} @0:22:3 {
-)" + results + R"(      goto {to = ["COMMIT"]} @0:25:9
+)" + results +
+           R"(      goto {to = ["COMMIT"]} @0:25:9
     }
     part @commit {kind = "slot", stage = "commit", state = "COMMIT"} @0:26:3 {
-)" + commit + R"(    }
+)" + commit +
+           R"(    }
   }
   model @target {graph = "g", head_dim = 16, hidden = 16, kv_heads = 1, kv_layers = 1, layers = 1, numerics = "transformers", rope_theta = 10000.0, rope_type = "default", vocab = 100} @0:4:3 {
   }

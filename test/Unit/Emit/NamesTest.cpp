@@ -1,4 +1,5 @@
-// The user's names in the emitted source. tools/check_names.py compiles every word in every place (test/Emit/words-as-names.test).
+// The user's names in the emitted source. tools/check_names.py compiles every word in every place
+// (test/Emit/words-as-names.test).
 #include "../../../lib/Emit/Names.h"
 #include <filesystem>
 #include <fstream>
@@ -29,7 +30,8 @@ std::set<std::string> wordsOf(const std::string &text) {
 }
 
 TEST(Names, StayThemselves) {
-  for (const char *name : {"x", "q", "w_down", "attn_norm", "tokens2", "hidden", "row", "Layer", "NULL", "blockIdx", "std", "x_", "a__b", "t"})
+  for (const char *name : {"x", "q", "w_down", "attn_norm", "tokens2", "hidden", "row", "Layer", "NULL", "blockIdx",
+                           "std", "x_", "a__b", "t"})
     EXPECT_EQ(cppName(name), name);
   EXPECT_EQ(localName("h"), "h_");
   EXPECT_EQ(typeName("wq_wk_wv"), "WqWkWv");
@@ -58,7 +60,8 @@ TEST(Names, OfIrTextBecomeWords) {
   const std::regex word("[A-Za-z]\\w*");
   for (int byte = 0; byte < 256; ++byte) {
     const std::string name = std::string("a") + char(byte) + "b", first = std::string(1, char(byte)) + "b";
-    for (const std::string &made : {cppName(name), cppName(first), localName(first), typeName(first), functionName(first)})
+    for (const std::string &made :
+         {cppName(name), cppName(first), localName(first), typeName(first), functionName(first)})
       EXPECT_TRUE(std::regex_match(made, word)) << byte << ": " << made;
   }
 }

@@ -13,13 +13,20 @@ namespace {
 std::string rightValue(const AttrInfo &info) {
   const std::string word = info.values.words.empty() ? "w" : info.values.words[0];
   switch (info.kind) {
-  case AttrKind::Flag: return "";
-  case AttrKind::Int: return std::to_string(info.values.least);
-  case AttrKind::Float: return "0.5";
-  case AttrKind::Number: return "1";
-  case AttrKind::String: return "\"" + word + "\"";
-  case AttrKind::Ints: return "[1]";
-  case AttrKind::Strings: return "[\"" + word + "\"]";
+  case AttrKind::Flag:
+    return "";
+  case AttrKind::Int:
+    return std::to_string(info.values.least);
+  case AttrKind::Float:
+    return "0.5";
+  case AttrKind::Number:
+    return "1";
+  case AttrKind::String:
+    return "\"" + word + "\"";
+  case AttrKind::Ints:
+    return "[1]";
+  case AttrKind::Strings:
+    return "[\"" + word + "\"]";
   }
   return "";
 }
@@ -28,15 +35,25 @@ std::string rightValue(const AttrInfo &info) {
 std::vector<std::string> wrongValues(const AttrInfo &info) {
   std::vector<std::string> wrong;
   switch (info.kind) {
-  case AttrKind::Flag: wrong = {"1", "\"w\""}; break;
+  case AttrKind::Flag:
+    wrong = {"1", "\"w\""};
+    break;
   case AttrKind::Int:
     wrong = {"\"w\"", "0.5", "[1]", std::to_string(info.values.least - 1), std::to_string(info.values.most + 1)};
     break;
   case AttrKind::Float:
-  case AttrKind::Number: wrong = {"\"w\"", "[1]"}; break;
-  case AttrKind::String: wrong = {"1", "[\"w\"]"}; break;
-  case AttrKind::Ints: wrong = {"1", "[\"w\"]"}; break;
-  case AttrKind::Strings: wrong = {"1", "[1]"}; break;
+  case AttrKind::Number:
+    wrong = {"\"w\"", "[1]"};
+    break;
+  case AttrKind::String:
+    wrong = {"1", "[\"w\"]"};
+    break;
+  case AttrKind::Ints:
+    wrong = {"1", "[\"w\"]"};
+    break;
+  case AttrKind::Strings:
+    wrong = {"1", "[1]"};
+    break;
   }
   if (info.values.positive)
     wrong.insert(wrong.end(), {"0", "-0.5", "inf"});
@@ -177,7 +194,10 @@ static std::string table() {
   const Op *last = nullptr;
   for (const AttrInfo &info : attributes()) {
     std::string kind = kindText(info.kind).drop_front(2).str();
-    std::string without = info.required ? "an error" : info.kind == AttrKind::Flag ? "off" : info.kind == AttrKind::Strings ? "empty" : "";
+    std::string without = info.required                    ? "an error"
+                          : info.kind == AttrKind::Flag    ? "off"
+                          : info.kind == AttrKind::Strings ? "empty"
+                                                           : "";
     if (info.otherwise) {
       const auto *string = std::get_if<std::string>(&*info.otherwise);
       without = string ? "`\"" + *string + "\"`" : "`" + std::to_string(std::get<int64_t>(*info.otherwise)) + "`";
@@ -189,8 +209,8 @@ static std::string table() {
       values = "above 0";
     for (const std::string &word : info.values.words)
       values += (values.empty() ? "`" : ", `") + word + "`";
-    text += "| " + (last && *last == info.op ? "" : "`" + mnemonic(info.op).str() + "`") + " | `" + info.name + "` | " + kind + " | " +
-            without + " | " + values + " |\n";
+    text += "| " + (last && *last == info.op ? "" : "`" + mnemonic(info.op).str() + "`") + " | `" + info.name + "` | " +
+            kind + " | " + without + " | " + values + " |\n";
     last = &info.op;
   }
   return text;
@@ -203,5 +223,6 @@ TEST(Attributes, TheDocumentHasTheList) {
   const std::string document = text.str();
   const size_t begin = document.find("| operation | attribute |"), end = document.find("\n\n", begin);
   ASSERT_NE(begin, std::string::npos);
-  EXPECT_EQ(document.substr(begin, end + 1 - begin), table()) << "docs/ir.md, section Attributes, must have:\n" << table();
+  EXPECT_EQ(document.substr(begin, end + 1 - begin), table()) << "docs/ir.md, section Attributes, must have:\n"
+                                                              << table();
 }

@@ -25,8 +25,9 @@ std::string problem(const std::string &text) {
 }
 
 /// The attributes that a model must have.
-#define MODEL R"({graph = "g", head_dim = 16, hidden = 8, kv_heads = 1, kv_layers = 1, layers = 1, )" \
-              R"(numerics = "transformers", vocab = 32})"
+#define MODEL                                                                                                          \
+  R"({graph = "g", head_dim = 16, hidden = 8, kv_heads = 1, kv_layers = 1, layers = 1, )"                              \
+  R"(numerics = "transformers", vocab = 32})"
 
 /// Statements of a stage, with a few values to work on.
 std::string inStage(const std::string &code) {
@@ -134,10 +135,8 @@ TEST(Verifier, RejectsControlCode) {
       {"%a = seq.concat(%s, %s) : token<7>", "the result `token<7>` cannot hold `token<8>`"},
       {"%a = seq.make(%i, %i) : token<2>", "operand 0 must be `token`, found `i32`"},
       {"%a = ngram_lookup(%s, %i) : token<4>", "the attribute `ngram` of `ngram_lookup` is missing"},
-      {"%a = prefix_while(%i) : i32 { yield(%b) }",
-       "the region must have one argument of type `i32`"},
-      {"%a = prefix_while(%i) : i32 { ^(%j : i32): yield(%j) }",
-       "operand 0 must be `bool`, found `i32`"},
+      {"%a = prefix_while(%i) : i32 { yield(%b) }", "the region must have one argument of type `i32`"},
+      {"%a = prefix_while(%i) : i32 { ^(%j : i32): yield(%j) }", "operand 0 must be `bool`, found `i32`"},
       {"%a = prefix_while(%i) : i32 { ^(%j : i32): }", "`prefix_while` must end in `yield`"},
       {"%a = kv.len @u : i32", "`@u` is no declared pool"},
       {"kv.keep @t(%f)", "operand 0 must be `i32`, found `f32`"},
@@ -148,20 +147,16 @@ TEST(Verifier, RejectsControlCode) {
       {"%a = policy.read @p {output = \"x\"} : f32", "`@p` has no policy.output `x`"},
       {"%a = policy.read @p {output = \"o\"} : i32", "the result must be `f32`, found `i32`"},
       {"policy.set @p(%i) {state = \"e\"}", "operand 0 must be `f32`, found `i32`"},
-      {"call @t(%s) {site = 0, kv = \"keep\", reduce = []}",
-       "`kv` must be one of commit, draft"},
-      {"call @t(%s) {site = 0, kv = \"draft\", reduce = [\"argmax\"]}",
-       "expected one result per reducer (1), found 0"},
-      {"if(%b) { call @t(%s) {site = 0, kv = \"draft\", reduce = []} }",
-       "a call must stand directly in a stage"},
+      {"call @t(%s) {site = 0, kv = \"keep\", reduce = []}", "`kv` must be one of commit, draft"},
+      {"call @t(%s) {site = 0, kv = \"draft\", reduce = [\"argmax\"]}", "expected one result per reducer (1), found 0"},
+      {"if(%b) { call @t(%s) {site = 0, kv = \"draft\", reduce = []} }", "a call must stand directly in a stage"},
       {"%x = call @t(%s) {site = 0, kv = \"draft\", reduce = [\"sample\"]} : token<4>",
        "`reduce` must be one of argmax"},
       {"if(%i) {}", "operand 0 must be `bool`, found `i32`"},
       {"if(%b) { goto {to = [\"B\"]} }", "`goto` cannot end `if`"},
       {"goto {to = [\"B\"]}", "`goto` must be the last operation of its region"},
       {"%a = round(%f) : bf16", "`round` is not legal before `form-ticks`"},
-      {"issue @t(%s) {site = 0, kv = \"draft\", reduce = []}",
-       "`issue` must be the last operation of its region"},
+      {"issue @t(%s) {site = 0, kv = \"draft\", reduce = []}", "`issue` must be the last operation of its region"},
       {"state @C", "`state` must stand in `module`"},
   };
   for (const Case &c : cases) {
@@ -204,22 +199,17 @@ TEST(Verifier, RejectsTensorCode) {
        "operand 1 `[R, 8] bf16` does not divide 12 columns"},
       {"%a = matmul @q(%x) {tree = \"split8\"} : [R, 12] f32", "`@q` is no weight of the model"},
       {"%a = matmul @w(%x) : [R, 12] f32", "the attribute `tree` of `matmul` is missing"},
-      {"%a = matmul @w(%x) {tree = \"split8\"} : [R, 8] f32",
-       "the result must be `[R, 12] f32`, found `[R, 8] f32`"},
-      {"%a = matmul @v(%x) {tree = \"split8\"} : [R, 4] f32",
-       "the weight `[4]` does not take rows of 8"},
+      {"%a = matmul @w(%x) {tree = \"split8\"} : [R, 8] f32", "the result must be `[R, 12] f32`, found `[R, 8] f32`"},
+      {"%a = matmul @v(%x) {tree = \"split8\"} : [R, 4] f32", "the weight `[4]` does not take rows of 8"},
       {"%a = matmul @l(%x) {tree = \"split8\"} : [R, 8] f32",
        "`@l` has one tensor per layer (3) and must be used in a `repeat` of that count"},
-      {"%a = reduce_sum(%x) {groups = 3, tree = \"lanes32\"} : [R, 3] f32",
-       "`groups` = 3 must divide 8"},
+      {"%a = reduce_sum(%x) {groups = 3, tree = \"lanes32\"} : [R, 3] f32", "`groups` = 3 must divide 8"},
       {"%a = rotate_half(%x) {dim = 16} : [R, 8] bf16", "`dim` = 16 must divide 8"},
       {"%a = round(%k) : bf16", "operand 0 must be rows such as `[R, 64] f32`, found `f32`"},
-      {"%a = kv.append(%x, %y) {kv_heads = 2, dim = 8} : kv",
-       "operand 0 must be `[R, 16] bf16`, found `[R, 8] bf16`"},
+      {"%a = kv.append(%x, %y) {kv_heads = 2, dim = 8} : kv", "operand 0 must be `[R, 16] bf16`, found `[R, 8] bf16`"},
       {"%a = repeat(%x) {count = 3} : [R, 8] bf16 { ^(%i : [R, 8] f32): yield(%i) }",
        "region argument 0 must be `[R, 8] bf16`"},
-      {"%a = stream : [R, 8] bf16 { yield(%k) }",
-       "operand 0 must be `[R, 8] bf16`, found `f32`"},
+      {"%a = stream : [R, 8] bf16 { yield(%k) }", "operand 0 must be `[R, 8] bf16`, found `f32`"},
       {"%a = map : [R, 8] bf16 { yield }", "expected 1 yielded values, found 0"},
       {"%a = budget : i32", "`budget` is not legal in a segment"},
       {"%a = not(%k) : f32", "`not` is not legal in a segment"},
@@ -241,15 +231,13 @@ TEST(Verifier, RejectsDeclarations) {
        "`rows_beyond` must be a whole number from 0 to 16777216"},
       {"pool @p {pages = 1, page_tokens = 16, rows_beyond = 0, reserve = 4}",
        "`reserve` is a number of tokens, of a pool with `on_full = \"wait\"`"},
-      {"pool @p {pages = 1, page_tokens = 16, on_full = \"spill\"}",
-       "`on_full` must be one of fail, wait"},
+      {"pool @p {pages = 1, page_tokens = 16, on_full = \"spill\"}", "`on_full` must be one of fail, wait"},
       {"model @m " MODEL " { weight @w {shape = []} }", "`shape` must be one or two positive sizes"},
       {"model @m " MODEL " { weight @w {shape = [2]} }", "the attribute `from` of `weight` is missing"},
       {"model @m " MODEL " { weight @w {shape = [2], from = \"w\"} weight @v {shape = [3], alias = \"w\"} }",
        "`alias` must name a weight of the same shape"},
       {"state @A stage @s {on = \"A\"} { }", "`stage` must end in `goto`"},
-      {"state @A stage @s {on = \"A\"} { goto {to = []} }",
-       "expected one more state than conditions, found 0 and 0"},
+      {"state @A stage @s {on = \"A\"} { goto {to = []} }", "expected one more state than conditions, found 0 and 0"},
       {"state @A stage @s {on = \"B\"} { goto {to = [\"A\"]} }", "`@B` is no declared state"},
       {"policy @p policy @q { policy.observe { observe @p } }", "expected 1 region, found 0"},
       {"policy @p { policy.output @a { %x = policy.read @p {output = \"b\"} : i32 yield(%x) } "
@@ -264,22 +252,21 @@ TEST(Verifier, RejectsDeclarations) {
     std::string found = problem("module @m {after = \"lower\"} {\n" + std::string(c.code) + "\n}");
     EXPECT_EQ(found.substr(0, found.find(", in `")), c.message) << c.code;
   }
-  EXPECT_EQ(problem("module @m {fault = \"F\"} {\n}"),
-            "`@F` is no declared state, in `module @m {fault = \"F\"}`");
+  EXPECT_EQ(problem("module @m {fault = \"F\"} {\n}"), "`@F` is no declared state, in `module @m {fault = \"F\"}`");
 }
 
 TEST(Verifier, TickLevel) {
   auto tick = [](const std::string &body) {
     std::string found = problem("module @m {after = \"form-ticks\"} {\nstate @A {slot}\n"
-                                "model @t " MODEL " {}\ntick {" + body + "}\n}");
+                                "model @t " MODEL " {}\ntick {" +
+                                body + "}\n}");
     return found.substr(0, found.find(", in `"));
   };
   std::string part = "part @p {stage = \"s\", state = \"A\", kind = \"slot\"";
   std::string issue = "%t = tokens : token<> issue @t(%t) {site = 3, kv = \"commit\", reduce = []}";
   EXPECT_EQ(tick(part + ", before_site = 3} {" + issue + "} pass @t"), "");
   EXPECT_EQ(tick(part + ", before_site = 3} {" + issue + "}"), "the tick has no `pass @t`");
-  EXPECT_EQ(tick(part + "} {" + issue + "} pass @t"),
-            "a part has the `before_site` of the `issue` that ends it");
+  EXPECT_EQ(tick(part + "} {" + issue + "} pass @t"), "a part has the `before_site` of the `issue` that ends it");
   EXPECT_EQ(tick("pass @u"), "`@u` is no declared model");
   EXPECT_EQ(tick(part + "} { %x = policy.read @p {output = \"o\"} : i32 goto {to = [\"A\"]} }"),
             "`policy.read` is not legal after `form-ticks`");
@@ -294,14 +281,16 @@ TEST(Verifier, AttributesHaveValuesOfTheirKinds) {
       {"pool @p {pages = \"4\", page_tokens = 16}", "`pages` must be a whole number from 1 to 1073741824"},
       {"pool @p {pages = 3000000000, page_tokens = 16}", "`pages` must be a whole number from 1 to 1073741824"},
       {"pool @p {pages = 2000000, page_tokens = 2000, rows_beyond = 0}", "a pool has 2^30 positions at most"},
-      {"pool @p {pages = 4, page_tokens = 4, watermark = 0, rows_beyond = 0}", "`watermark` must be a whole number from 1 to 100"},
+      {"pool @p {pages = 4, page_tokens = 4, watermark = 0, rows_beyond = 0}",
+       "`watermark` must be a whole number from 1 to 100"},
       {"param @x {type = \"i32\", value = 0.5}", "`value` must be a value of type `i32`"},
       {"param @x {type = \"i32\", value = 2147483648}", "`value` must be a value of type `i32`"},
       {"field @f {type = \"f32\", init = inf}", "`init` must be finite"},
       {"field @f {type = \"token\", capacity = 1025}", "`capacity` must be a whole number from 1 to 1024"},
       {"field @f {type = \"f32\", capacity = 4}", "only sequences of `token` have a `capacity`"},
       {"gauge @g {type = \"i64\"}", "`type` must be one of i32, f32, bool, token"},
-      {"model @m " MODEL " { weight @w {shape = [3000000000], from = \"w\"} }", "a size of `shape` is 2147483647 at most"},
+      {"model @m " MODEL " { weight @w {shape = [3000000000], from = \"w\"} }",
+       "a size of `shape` is 2147483647 at most"},
       {"model @m " MODEL " { weight @w {shape = [2], alias = \"w\"} }", "`alias` must name a weight of the same shape"},
   };
   for (const Case &c : cases) {
@@ -312,8 +301,10 @@ TEST(Verifier, AttributesHaveValuesOfTheirKinds) {
 
 TEST(Verifier, EffectsStandWhereTheyTakeEffect) {
   const Case cases[] = {
-      {"%a = prefix_while(%i) : i32 { ^(%j : i32): field.set @f(%f) yield(%b) }", "`field.set` cannot stand in `prefix_while`"},
-      {"%a = count_if(%i) : i32 { ^(%j : i32): %n = append(%s) : i32 yield(%b) }", "`append` cannot stand in `count_if`"},
+      {"%a = prefix_while(%i) : i32 { ^(%j : i32): field.set @f(%f) yield(%b) }",
+       "`field.set` cannot stand in `prefix_while`"},
+      {"%a = count_if(%i) : i32 { ^(%j : i32): %n = append(%s) : i32 yield(%b) }",
+       "`append` cannot stand in `count_if`"},
       {"%a = count_if(%i) : i32 { ^(%j : i32): if(%b) {} yield(%b) }", "`if` cannot stand in `count_if`"},
       {"%a = ngram_lookup(%t, %i) {ngram = 17} : token<4>", "`ngram` must be a whole number from 1 to 16"},
       {"%a = const {value = 2147483648} : i32", "2147483648 is no `i32`"},
@@ -326,8 +317,10 @@ TEST(Verifier, EffectsStandWhereTheyTakeEffect) {
     EXPECT_EQ(found.substr(0, found.find(", in `")), c.message) << c.code;
   }
   const auto unseated = [](const std::string &code) {
-    std::string found = problem("module @m {after = \"lower\"} {\nstate @A\npool @t {pages = 4, page_tokens = 4, rows_beyond = 0}\n"
-                                "gauge @g\nstage @s {on = \"A\"} { " + code + " goto {to = [\"A\"]} }\n}");
+    std::string found =
+        problem("module @m {after = \"lower\"} {\nstate @A\npool @t {pages = 4, page_tokens = 4, rows_beyond = 0}\n"
+                "gauge @g\nstage @s {on = \"A\"} { " +
+                code + " goto {to = [\"A\"]} }\n}");
     return found.substr(0, found.find(", in `"));
   };
   EXPECT_EQ(unseated("%a = kv.len @t : i32"), "`kv.len` needs a state with `slot`");
@@ -339,16 +332,20 @@ TEST(Verifier, EffectsStandWhereTheyTakeEffect) {
 TEST(Verifier, GroupsHoldWhatTheyCanCompute) {
   const Case cases[] = {
       {"%a = stream : [R, 8] bf16 { %r = round(%x) : [R, 8] bf16 yield(%r) }", "a `stream` has a product"},
-      {"%a = map : [R, 12] f32 { %p = matmul @w(%x) {tree = \"split8\"} : [R, 12] f32 yield(%p) }", "`matmul` cannot stand in `map`"},
+      {"%a = map : [R, 12] f32 { %p = matmul @w(%x) {tree = \"split8\"} : [R, 12] f32 yield(%p) }",
+       "`matmul` cannot stand in `map`"},
       {"%a, %b = stream : [R, 12] f32, [R, 12] f32 { %p = matmul @w(%x) {tree = \"split8\"} : [R, 12] f32 "
        "%q = matmul @w(%y) {tree = \"split8\"} : [R, 12] f32 yield(%p, %q) }",
        "the products of a `stream` have one operand"},
-      {"%a = stream : [R, 12] f32 { %p = matmul @w(%x) {pair = \"dual\", partner = 3, tree = \"split8\"} : [R, 12] f32 yield(%p) }",
+      {"%a = stream : [R, 12] f32 { %p = matmul @w(%x) {pair = \"dual\", partner = 3, tree = \"split8\"} : [R, 12] f32 "
+       "yield(%p) }",
        "`partner` must be the number of another product of as many columns, whose partner this one is"},
-      {"%a = stream : [R, 12] f32 { %p = matmul @w(%x) {dim = 5, pair = \"half\", tree = \"split8\"} : [R, 12] f32 yield(%p) }",
+      {"%a = stream : [R, 12] f32 { %p = matmul @w(%x) {dim = 5, pair = \"half\", tree = \"split8\"} : [R, 12] f32 "
+       "yield(%p) }",
        "`dim` must be even and divide the columns"},
       {"%a = matmul @w(%x) {tree = \"pairs\"} : [R, 12] f32", "`tree` must be one of split8"},
-      {"%k2 = kv.append(%x, %x) {kv_heads = 2, dim = 4} : kv %a = repeat(%k2) {count = 3} : kv { ^(%c : kv): yield(%c) }",
+      {"%k2 = kv.append(%x, %x) {kv_heads = 2, dim = 4} : kv %a = repeat(%k2) {count = 3} : kv { ^(%c : kv): yield(%c) "
+       "}",
        "result 0 must be rows of numbers, found `kv`"},
   };
   for (const Case &c : cases) {
@@ -422,10 +419,13 @@ TEST(Verifier, AWholeModuleLacksNothing) {
       {"@0:3:1", "@3:37:17", "the place `@3:37:17` lies in no `file` of the module"},
       {"@0:3:1", "@0:3:4000000000", "the place `@0:3:4000000000` lies in no `file` of the module"},
       {"index = 0", "index = 1", "the place `@0:1:1` lies in no `file` of the module"},
-      {"site = 0}\n    }\n    pass", "site = 7}\n    }\n    pass", "a part has the `before_site` of the `issue` that ends it"},
-      {"part @\"a.1\" {after_site = 0", "part @\"a.1\" {after_site = 1", "`results` stand in the part behind their call"},
+      {"site = 0}\n    }\n    pass", "site = 7}\n    }\n    pass",
+       "a part has the `before_site` of the `issue` that ends it"},
+      {"part @\"a.1\" {after_site = 0", "part @\"a.1\" {after_site = 1",
+       "`results` stand in the part behind their call"},
       {"    pass @t\n", "    pass @t\n    pass @t\n", "a model has one pass in a tick"},
-      {"stage = \"a\", state = \"A\"} {", "stage = \"b\", state = \"A\"} {", "the parts before and behind a call are of one stage and state"},
+      {"stage = \"a\", state = \"A\"} {", "stage = \"b\", state = \"A\"} {",
+       "the parts before and behind a call are of one stage and state"},
       {"kind = \"admit\"", "kind = \"slot\"", "a part is of the kind `slot` when its state has a slot, else `admit`"},
       {"vocab = 12", "vocab = 0", "`vocab` must be a whole number from 1 to 2147483647"},
       {"weight @e", "weight @b {from = \"b\", layers = 4096, shape = [2147483647, 2147483647]}\n    weight @e",

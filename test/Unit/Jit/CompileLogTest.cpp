@@ -20,19 +20,19 @@ TEST_F(CompileLogTest, placesAnErrorAtTheYamlLine) {
                                 "1 error detected in the compilation of \"m.cu\".\n",
                                 diags);
   EXPECT_EQ(count, 1u);
-  EXPECT_EQ(diags.render(),
-            "foo.yaml:2:3: error: the CUDA compiler rejected the code: identifier \"y\" is "
-            "undefined [cuda-compile]\n"
-            "    2 |   target: x + y\n"
-            "      |   ^~~~~~~~~~~~~\n"
-            "note: in the generated code: `int t = x + y;`\n");
+  EXPECT_EQ(diags.render(), "foo.yaml:2:3: error: the CUDA compiler rejected the code: identifier \"y\" is "
+                            "undefined [cuda-compile]\n"
+                            "    2 |   target: x + y\n"
+                            "      |   ^~~~~~~~~~~~~\n"
+                            "note: in the generated code: `int t = x + y;`\n");
 }
 
 TEST_F(CompileLogTest, findsFilesOfAnyName) {
   for (const char *name : {"q\"uote", "new\nline", "x: error: y(12)", "caf\xe9", "\""})
     files.add(name, "one\n  two\n");
   for (const char *said : {"q\"uote", "new\\x0aline", "x: error: y(12)", "caf\\xe9", "\""}) {
-    EXPECT_EQ(reportErrors(std::string(said) + "(2): error: no such thing\n    t = x;\n        ^\n", diags), 1u) << said;
+    EXPECT_EQ(reportErrors(std::string(said) + "(2): error: no such thing\n    t = x;\n        ^\n", diags), 1u)
+        << said;
     EXPECT_EQ(reportHostErrors(std::string(said) + ":2:3: error: no such other\n", diags), 1u) << said;
   }
   const std::string text = diags.render();
@@ -69,33 +69,30 @@ TEST_F(CompileLogTest, readsTheOtherForms) {
                                 diags);
   EXPECT_EQ(count, 5u);
   std::string text = diags.render();
-  EXPECT_NE(text.find("edited.cu:2:2: error: the CUDA compiler rejected the code: no such thing ["),
-            std::string::npos)
+  EXPECT_NE(text.find("edited.cu:2:2: error: the CUDA compiler rejected the code: no such thing ["), std::string::npos)
       << text;
-  EXPECT_NE(text.find("edited.cu:1:1: error: the CUDA compiler rejected the code: cannot open"),
-            std::string::npos)
+  EXPECT_NE(text.find("edited.cu:1:1: error: the CUDA compiler rejected the code: cannot open"), std::string::npos)
       << text;
   EXPECT_NE(text.find("ptxas: Unknown '.instr' (line 25 of the PTX)"), std::string::npos) << text;
-  EXPECT_NE(text.find("ptxas: Entry function 'k' uses too much shared data ["), std::string::npos)
-      << text;
+  EXPECT_NE(text.find("ptxas: Entry function 'k' uses too much shared data ["), std::string::npos) << text;
   EXPECT_NE(text.find("unrecognized option --nope found"), std::string::npos) << text;
   EXPECT_EQ(text.find("expression has no effect"), std::string::npos) << text;
 }
 
 TEST(ParseResources, addsWhatAKernelCalls) {
-  auto kernels = parseResources(
-      "ptxas info    : Overriding maximum register limit 256 for 'z' with  24 of maxrregcount\n"
-      "ptxas info    : 0 bytes gmem\n"
-      "ptxas info    : Compiling entry function 'z' for 'sm_90a'\n"
-      "ptxas info    : Function properties for z\n"
-      "ptxas         .     16 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads\n"
-      "ptxas info    : Used 24 registers, used 1 barriers, 400 bytes smem\n"
-      "ptxas info    : Function properties for _Z1hPfi\n"
-      "    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads\n"
-      "ptxas info    : Compiling entry function 'a' for 'sm_90a'\n"
-      "ptxas info    : Function properties for a\n"
-      "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
-      "ptxas info    : Used 8 registers\n");
+  auto kernels =
+      parseResources("ptxas info    : Overriding maximum register limit 256 for 'z' with  24 of maxrregcount\n"
+                     "ptxas info    : 0 bytes gmem\n"
+                     "ptxas info    : Compiling entry function 'z' for 'sm_90a'\n"
+                     "ptxas info    : Function properties for z\n"
+                     "ptxas         .     16 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads\n"
+                     "ptxas info    : Used 24 registers, used 1 barriers, 400 bytes smem\n"
+                     "ptxas info    : Function properties for _Z1hPfi\n"
+                     "    8 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads\n"
+                     "ptxas info    : Compiling entry function 'a' for 'sm_90a'\n"
+                     "ptxas info    : Function properties for a\n"
+                     "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+                     "ptxas info    : Used 8 registers\n");
   ASSERT_EQ(kernels.size(), 2u);
   EXPECT_EQ(kernels[0], (KernelResources{"a", 8, 0, 0, 0, 0}));
   EXPECT_FALSE(kernels[0].spills());

@@ -29,9 +29,8 @@ extern "C" __global__ void empty() {}
 struct CompileTest : ::testing::Test {
   SourceFiles files;
   Diagnostics diags{files};
-  CompileRequest request{fullKernel, "full.cu",
-                         {{"megalith/Values.cuh", "constexpr int valueCount = 64;\n"}},
-                         "sm_80", {}};
+  CompileRequest request{
+      fullKernel, "full.cu", {{"megalith/Values.cuh", "constexpr int valueCount = 64;\n"}}, "sm_80", {}};
 };
 
 TEST_F(CompileTest, compilesForEveryArchitecture) {
@@ -92,8 +91,7 @@ TEST_F(CompileTest, optionsAndTheAssemblerCanFailToo) {
   EXPECT_FALSE(compileCuda(*nvrtc, request, diags));
   EXPECT_EQ(diags.errors(), 2u);
   EXPECT_NE(diags.render().find("gpu-architecture"), std::string::npos) << diags.render();
-  EXPECT_NE(diags.render().find("kernel `k` has 400000 bytes of static shared"), std::string::npos)
-      << diags.render();
+  EXPECT_NE(diags.render().find("kernel `k` has 400000 bytes of static shared"), std::string::npos) << diags.render();
 }
 
 TEST_F(CompileTest, saysThatNvrtcIsMissing) {
@@ -107,18 +105,16 @@ TEST_F(CompileTest, saysThatNvrtcIsMissing) {
 TEST_F(CompileTest, saysThatNvrtcIsTooOld) {
   TemporaryDirectory dir;
   // A library with NVRTC's symbols that says it is 11.8.
-  std::string command =
-      "printf '%s' 'int nvrtcVersion(int *a, int *b) { *a = 11; *b = 8; return 0; }";
-  for (const char *name :
-       {"GetErrorString", "CreateProgram", "DestroyProgram", "CompileProgram", "GetProgramLogSize",
-        "GetProgramLog", "GetPTXSize", "GetPTX", "GetCUBINSize", "GetCUBIN"})
+  std::string command = "printf '%s' 'int nvrtcVersion(int *a, int *b) { *a = 11; *b = 8; return 0; }";
+  for (const char *name : {"GetErrorString", "CreateProgram", "DestroyProgram", "CompileProgram", "GetProgramLogSize",
+                           "GetProgramLog", "GetPTXSize", "GetPTX", "GetCUBINSize", "GetCUBIN"})
     command += std::string(" int nvrtc") + name + "(void) { return 1; }";
   command += "' | cc -shared -fPIC -x c - -o " + (dir / "libnvrtc.so");
   ASSERT_EQ(std::system(command.c_str()), 0);
   ScopedEnv env("MEGALITH_NVRTC", dir / "libnvrtc.so");
   EXPECT_FALSE(Nvrtc::open(diags));
-  EXPECT_NE(diags.render().find("NVRTC 12.8 or newer is needed, found 11.8 in `" +
-                                (dir / "libnvrtc.so") + "` [nvrtc-too-old]"),
+  EXPECT_NE(diags.render().find("NVRTC 12.8 or newer is needed, found 11.8 in `" + (dir / "libnvrtc.so") +
+                                "` [nvrtc-too-old]"),
             std::string::npos)
       << diags.render();
 }
@@ -131,12 +127,9 @@ TEST_F(CompileTest, searchesToolkitsAndThePythonPackage) {
     std::filesystem::create_directories(lib);
     std::system(("touch " + lib + "/libnvrtc.so.13").c_str());
   }
-  ScopedEnv none("MEGALITH_NVRTC", ""), home("CUDA_HOME", dir / "cuda"),
-      venv("VIRTUAL_ENV", dir / "venv");
+  ScopedEnv none("MEGALITH_NVRTC", ""), home("CUDA_HOME", dir / "cuda"), venv("VIRTUAL_ENV", dir / "venv");
   std::vector<std::string> found = Nvrtc::candidates();
-  auto place = [&](const std::string &path) {
-    return std::find(found.begin(), found.end(), path) - found.begin();
-  };
+  auto place = [&](const std::string &path) { return std::find(found.begin(), found.end(), path) - found.begin(); };
   EXPECT_EQ(place("libnvrtc.so.13"), 0);
   EXPECT_LT(place(toolkit + "/libnvrtc.so.13"), place(package + "/libnvrtc.so.13"));
   EXPECT_LT(place(package + "/libnvrtc.so.13"), long(found.size()));

@@ -246,11 +246,11 @@ TEST_F(HostCompilerTest, cachesByEverythingItDependsOn) {
   EXPECT_FALSE(again->cacheHit);
   EXPECT_TRUE(bytes() == before);
 
-  for (auto change : {+[](HostCompileRequest &r) { r.source += " "; }, +[](HostCompileRequest &r) { r.arch = 800; },
-                      +[](HostCompileRequest &r) { r.checked = false; },
-                      +[](HostCompileRequest &r) { r.fileName = "other.cu"; },
-                      +[](HostCompileRequest &r) { r.headers[0].text += "\n"; },
-                      +[](HostCompileRequest &r) { r.extraSources[0].text += "\n"; }}) {
+  for (auto change :
+       {+[](HostCompileRequest &r) { r.source += " "; }, +[](HostCompileRequest &r) { r.arch = 800; },
+        +[](HostCompileRequest &r) { r.checked = false; }, +[](HostCompileRequest &r) { r.fileName = "other.cu"; },
+        +[](HostCompileRequest &r) { r.headers[0].text += "\n"; },
+        +[](HostCompileRequest &r) { r.extraSources[0].text += "\n"; }}) {
     HostCompileRequest other = request;
     change(other);
     auto result = compileHostCached(*found, cache, other, diags);
@@ -295,8 +295,7 @@ TEST_F(HostCompilerTest, worksWithoutACacheAndLeavesNothing) {
 
   // With a cache, and after an error, no directory stays.
   auto entries = [&] {
-    return std::distance(std::filesystem::directory_iterator(tmp / "temporary"),
-                         std::filesystem::directory_iterator());
+    return std::distance(std::filesystem::directory_iterator(tmp / "temporary"), std::filesystem::directory_iterator());
   };
   long before = entries();
   ASSERT_TRUE(compileHostCached(*found, cache, request, diags));

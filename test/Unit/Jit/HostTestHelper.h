@@ -1,8 +1,8 @@
 #ifndef MEGALITH_TEST_UNIT_JIT_HOSTTESTHELPER_H
 #define MEGALITH_TEST_UNIT_JIT_HOSTTESTHELPER_H
 
-#include "JitTestHelper.h"
 #include "../../../device/cpu/Host.h"
+#include "JitTestHelper.h"
 #include "megalith/Jit/HostCompiler.h"
 #include "llvm/Support/Program.h"
 #include <dlfcn.h>

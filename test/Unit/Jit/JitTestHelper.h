@@ -45,9 +45,9 @@ private:
 };
 
 /// Leaves the test, saying so, where NVRTC is not installed.
-#define MEGALITH_NVRTC_OR_SKIP(nvrtc, diags)                                                       \
-  std::optional<Nvrtc> nvrtc = Nvrtc::open(diags);                                                 \
-  if (!nvrtc)                                                                                      \
+#define MEGALITH_NVRTC_OR_SKIP(nvrtc, diags)                                                                           \
+  std::optional<Nvrtc> nvrtc = Nvrtc::open(diags);                                                                     \
+  if (!nvrtc)                                                                                                          \
   GTEST_SKIP() << "NVRTC is not here: " << diags.render()
 
 } // namespace megalith::jit

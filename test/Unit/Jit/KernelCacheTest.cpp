@@ -45,9 +45,9 @@ TEST_F(KernelCacheTest, keepsAnEntry) {
   std::ifstream in(cache.path(key, ".cu"));
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), request.source);
   // Nothing temporary stays.
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(cache.directory()),
-                          std::filesystem::directory_iterator()),
-            4); // and the secret
+  EXPECT_EQ(
+      std::distance(std::filesystem::directory_iterator(cache.directory()), std::filesystem::directory_iterator()),
+      4); // and the secret
   EXPECT_EQ(diags.render(), "");
 }
 
@@ -64,11 +64,10 @@ TEST_F(KernelCacheTest, everyInputChangesTheKey) {
   std::string key = KernelCache::key(request, "13.0");
   EXPECT_EQ(key, KernelCache::key(request, "13.0"));
   EXPECT_NE(key, KernelCache::key(request, "13.1"));
-  for (auto change : {+[](CompileRequest &r) { r.source += " "; },
-                      +[](CompileRequest &r) { r.arch = "sm_80"; },
-                      +[](CompileRequest &r) { r.fileName = "l.cu"; },
-                      +[](CompileRequest &r) { r.options = {"--fmad=false"}; },
-                      +[](CompileRequest &r) { r.headers = {{"a", "b"}}; }}) {
+  for (auto change :
+       {+[](CompileRequest &r) { r.source += " "; }, +[](CompileRequest &r) { r.arch = "sm_80"; },
+        +[](CompileRequest &r) { r.fileName = "l.cu"; }, +[](CompileRequest &r) { r.options = {"--fmad=false"}; },
+        +[](CompileRequest &r) { r.headers = {{"a", "b"}}; }}) {
     CompileRequest other = request;
     change(other);
     EXPECT_NE(key, KernelCache::key(other, "13.0"));
@@ -114,25 +113,29 @@ TEST_F(KernelCacheTest, anythingElseIsAMissAndIsReplaced) {
   using Path = std::string;
   const std::pair<const char *, std::function<void(const Path &, const char *)>> ways[] = {
       {"fifo", [](const Path &path, const char *) { ASSERT_EQ(mkfifo(path.c_str(), 0600), 0); }},
-      {"link", [&](const Path &path, const char *suffix) {
+      {"link",
+       [&](const Path &path, const char *suffix) {
          std::ofstream(tmp / "elsewhere") << "x";
          std::filesystem::create_symlink(tmp / "elsewhere", path);
        }},
       {"endless link", [](const Path &path, const char *) { std::filesystem::create_symlink("/dev/zero", path); }},
       {"dangling link", [](const Path &path, const char *) { std::filesystem::create_symlink("none", path); }},
-      {"another's", [&](const Path &path, const char *suffix) {
-         std::filesystem::copy_file(cache.path(other, suffix), path);
-       }},
+      {"another's",
+       [&](const Path &path, const char *suffix) { std::filesystem::copy_file(cache.path(other, suffix), path); }},
       {"empty", [](const Path &path, const char *) { std::ofstream out(path); }},
       {"deep", [](const Path &path, const char *) { std::ofstream(path) << std::string(1'000'000, '['); }},
-      {"deep in an object", [](const Path &path, const char *) {
+      {"deep in an object",
+       [](const Path &path, const char *) {
          std::string text = "{\"key\": \"\\\"\", \"x\": ";
          for (int i = 0; i < 300'000; ++i)
            text += "{\"x\": ";
          std::ofstream(path) << text;
        }},
-      {"huge", [](const Path &path, const char *) {
-         { std::ofstream out(path); }
+      {"huge",
+       [](const Path &path, const char *) {
+         {
+           std::ofstream out(path);
+         }
          ASSERT_EQ(truncate(path.c_str(), 1ll << 40), 0);
        }},
   };
@@ -164,9 +167,10 @@ TEST_F(KernelCacheTest, aFolderInThePlaceOfAFile) {
     EXPECT_FALSE(cache.load(key));
     cache.store(key, request, result, own);
     EXPECT_FALSE(cache.load(key));
-    EXPECT_EQ(own.render(), fmt::format("warning: the kernel cache `{}` is not used: cannot write to it: Is a directory "
-                                        "[cache-unsafe]\n",
-                                        tmp / suffix));
+    EXPECT_EQ(own.render(),
+              fmt::format("warning: the kernel cache `{}` is not used: cannot write to it: Is a directory "
+                          "[cache-unsafe]\n",
+                          tmp / suffix));
     for (const auto &entry : std::filesystem::directory_iterator(cache.directory()))
       EXPECT_TRUE(entry.path().string().find(std::string(suffix) + ".") == std::string::npos) << entry.path();
   }
@@ -232,19 +236,18 @@ TEST_F(KernelCacheTest, whatLayInAnOpenFolderIsNeverTaken) {
 
 TEST_F(KernelCacheTest, makesItsSecretAnew) {
   const std::string key = KernelCache::key(request, "13.0"), secret = tmp / "cache/secret";
-  const std::function<void()> spoil[] = {
-      [&] { std::filesystem::remove(secret); },
-      [&] { std::filesystem::resize_file(secret, 31); },
-      [&] { std::ofstream(secret, std::ios::app) << "x"; },
-      [&] { ASSERT_EQ(chmod(secret.c_str(), 0620), 0); },
-      [&] {
-        std::filesystem::remove(secret);
-        ASSERT_EQ(mkfifo(secret.c_str(), 0600), 0);
-      },
-      [&] {
-        std::filesystem::remove(secret);
-        std::filesystem::create_symlink("/dev/zero", secret);
-      }};
+  const std::function<void()> spoil[] = {[&] { std::filesystem::remove(secret); },
+                                         [&] { std::filesystem::resize_file(secret, 31); },
+                                         [&] { std::ofstream(secret, std::ios::app) << "x"; },
+                                         [&] { ASSERT_EQ(chmod(secret.c_str(), 0620), 0); },
+                                         [&] {
+                                           std::filesystem::remove(secret);
+                                           ASSERT_EQ(mkfifo(secret.c_str(), 0600), 0);
+                                         },
+                                         [&] {
+                                           std::filesystem::remove(secret);
+                                           std::filesystem::create_symlink("/dev/zero", secret);
+                                         }};
   for (const auto &way : spoil) {
     KernelCache(tmp / "cache", diags).store(key, request, result, diags);
     ASSERT_TRUE(KernelCache(tmp / "cache", diags).load(key));
@@ -258,9 +261,10 @@ TEST_F(KernelCacheTest, makesItsSecretAnew) {
   std::filesystem::create_directory(secret);
   Diagnostics own(files);
   EXPECT_FALSE(KernelCache(tmp / "cache", own).enabled());
-  EXPECT_EQ(own.render(), fmt::format("warning: the kernel cache `{}` is not used: cannot replace its file `secret`: Is "
-                                      "a directory [cache-unsafe]\n",
-                                      tmp / "cache"));
+  EXPECT_EQ(own.render(),
+            fmt::format("warning: the kernel cache `{}` is not used: cannot replace its file `secret`: Is "
+                        "a directory [cache-unsafe]\n",
+                        tmp / "cache"));
 }
 
 /// What is loaded is what was judged, though somebody renames the folder.
@@ -304,8 +308,9 @@ TEST_F(KernelCacheTest, saysWhyThereIsNone) {
     std::filesystem::permissions(tmp.path, std::filesystem::perms(0755));
   ScopedEnv home("HOME", ""), xdg("XDG_CACHE_HOME", ""), own("MEGALITH_CACHE_DIR", "");
   EXPECT_FALSE(KernelCache::open(diags).enabled());
-  EXPECT_EQ(diags.render(), "warning: the kernel cache `~/.cache/megalith` is not used: `HOME` is not set; name a folder "
-                            "in `MEGALITH_CACHE_DIR` [cache-unsafe]\n");
+  EXPECT_EQ(diags.render(),
+            "warning: the kernel cache `~/.cache/megalith` is not used: `HOME` is not set; name a folder "
+            "in `MEGALITH_CACHE_DIR` [cache-unsafe]\n");
 }
 
 TEST_F(KernelCacheTest, refusesADirectoryThatOthersCanWrite) {
@@ -318,10 +323,9 @@ TEST_F(KernelCacheTest, refusesADirectoryThatOthersCanWrite) {
     KernelCache cache(dir, own);
     EXPECT_FALSE(cache.enabled());
     EXPECT_FALSE(own.hasErrors());
-    EXPECT_EQ(own.render(),
-              fmt::format("warning: the kernel cache `{}` is not used: others can write to it "
-                          "(mode {:o}), and may have; remove it [cache-unsafe]\n",
-                          dir, mode));
+    EXPECT_EQ(own.render(), fmt::format("warning: the kernel cache `{}` is not used: others can write to it "
+                                        "(mode {:o}), and may have; remove it [cache-unsafe]\n",
+                                        dir, mode));
     cache.store(std::string(64, 'a'), request, result, own);
     EXPECT_TRUE(std::filesystem::is_empty(dir));
     EXPECT_FALSE(cache.load(std::string(64, 'a')));
@@ -374,8 +378,7 @@ TEST_F(KernelCacheTest, compilesOnceAndAgainWhenSpoilt) {
   // A compilation that fails leaves nothing behind.
   request.source = "error";
   EXPECT_FALSE(compileCached(*nvrtc, cache, request, diags));
-  EXPECT_FALSE(std::filesystem::exists(
-      cache.path(KernelCache::key(request, nvrtc->version()), ".cu")));
+  EXPECT_FALSE(std::filesystem::exists(cache.path(KernelCache::key(request, nvrtc->version()), ".cu")));
 }
 
 } // namespace

@@ -59,9 +59,7 @@ TEST(Symbols, giveTheInlinedChain) {
     Library library(result->path);
     ASSERT_TRUE(library);
     megalith::cpu::Host host{};
-    host.access = [](const void *, unsigned, int, const void *pc) {
-      places.push_back(reinterpret_cast<uint64_t>(pc));
-    };
+    host.access = [](const void *, unsigned, int, const void *pc) { places.push_back(reinterpret_cast<uint64_t>(pc)); };
     library.get<void(const megalith::cpu::Host *)>("megalith_cpu_bind")(&host);
     places.clear();
     int words[4];

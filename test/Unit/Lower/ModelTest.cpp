@@ -13,15 +13,14 @@ std::string lowered(const std::string &weights, const std::string &graph,
                     const std::string &numerics = "transformers") {
   SourceFiles files;
   Diagnostics diags(files);
-  uint32_t file = files.add(
-      "m.yaml", "model: m\nnumerics: " + numerics +
-                    "\nconfig:\n  layers: layers\n  head_dim: head_dim\n  eps: eps\n  scale: s\n"
-                    "  rope: {theta: rope_theta}\nweights:\n  e: {shape: '[64, 32]', from: e}\n" +
-                    weights + "graph:\n  - x: e[tokens]\n" + graph +
-                    "harmless: {keys: [layers, head_dim, eps, s, rope_theta]}\n");
+  uint32_t file = files.add("m.yaml", "model: m\nnumerics: " + numerics +
+                                          "\nconfig:\n  layers: layers\n  head_dim: head_dim\n  eps: eps\n  scale: s\n"
+                                          "  rope: {theta: rope_theta}\nweights:\n  e: {shape: '[64, 32]', from: e}\n" +
+                                          weights + "graph:\n  - x: e[tokens]\n" + graph +
+                                          "harmless: {keys: [layers, head_dim, eps, s, rope_theta]}\n");
   std::optional<ast::ModelFile> parsed = ast::parseModel(diags, file);
-  Result<ConfigFile> config = ConfigFile::parse(
-      R"({"layers": 2, "head_dim": 16, "eps": 0.5, "s": 3, "rope_theta": 10000.0})", "", "c.json");
+  Result<ConfigFile> config =
+      ConfigFile::parse(R"({"layers": 2, "head_dim": 16, "eps": 0.5, "s": 3, "rope_theta": 10000.0})", "", "c.json");
   std::optional<CheckedModel> model;
   Acceptance acceptance;
   if (parsed && config)
@@ -66,8 +65,7 @@ TEST(LowerModel, RoundsAfterEveryOperation) {
 }
 
 TEST(LowerModel, RmsNormRoundsBeforeAndAfterItsWeight) {
-  EXPECT_EQ(lowered("  w: {shape: '[32]', from: w}\n",
-                    "  - logits: matmul(rms_norm(x, w, eps), e)\n"),
+  EXPECT_EQ(lowered("  w: {shape: '[32]', from: w}\n", "  - logits: matmul(rms_norm(x, w, eps), e)\n"),
             R"(    segment @forward {
       %x = embed @e : [R, 32] bf16
       %0 = mul(%x, %x) : [R, 32] f32
@@ -90,10 +88,8 @@ TEST(LowerModel, RmsNormRoundsBeforeAndAfterItsWeight) {
 }
 
 TEST(LowerModel, ANormWithAShorterWeightWorksOnBlocks) {
-  std::string text = lowered("  w: {shape: '[8]', from: w}\n",
-                             "  - logits: matmul(rms_norm(x, w, eps), e)\n");
-  EXPECT_NE(text.find("reduce_sum(%0) {groups = 4, tree = \"lanes32\"} : [R, 4] f32"),
-            std::string::npos);
+  std::string text = lowered("  w: {shape: '[8]', from: w}\n", "  - logits: matmul(rms_norm(x, w, eps), e)\n");
+  EXPECT_NE(text.find("reduce_sum(%0) {groups = 4, tree = \"lanes32\"} : [R, 4] f32"), std::string::npos);
   EXPECT_NE(text.find("const {value = 0.125}"), std::string::npos);
   EXPECT_NE(text.find("%5 = mul(%x, %4) : [R, 32] f32"), std::string::npos);
 }
@@ -188,16 +184,13 @@ TEST(LowerModel, AttentionAndRopeInARepeat) {
 }
 
 TEST(LowerModel, FunctionsKeepTheirNames) {
-  for (const char *name :
-       {"silu", "gelu", "gelu_tanh", "relu", "softplus", "sigmoid", "tanh", "exp", "rsqrt", "neg"}) {
+  for (const char *name : {"silu", "gelu", "gelu_tanh", "relu", "softplus", "sigmoid", "tanh", "exp", "rsqrt", "neg"}) {
     std::string text = lowered("", "  - logits: matmul(" + std::string(name) + "(x), e)\n");
-    EXPECT_NE(text.find(" = " + std::string(name) + "(%x) : [R, 32] f32"), std::string::npos)
-        << text;
+    EXPECT_NE(text.find(" = " + std::string(name) + "(%x) : [R, 32] f32"), std::string::npos) << text;
   }
   for (const char *name : {"max", "min"}) {
     std::string text = lowered("", "  - logits: matmul(" + std::string(name) + "(x, 0.5), e)\n");
-    EXPECT_NE(text.find(" = " + std::string(name) + "(%x, %k) : [R, 32] f32"), std::string::npos)
-        << text;
+    EXPECT_NE(text.find(" = " + std::string(name) + "(%x, %k) : [R, 32] f32"), std::string::npos) << text;
   }
 }
 

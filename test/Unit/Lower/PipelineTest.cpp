@@ -194,9 +194,8 @@ TEST(LowerPipeline, FieldsSetInABranchAreReadAgainAfterIt) {
 }
 
 TEST(LowerPipeline, LogitsMayBeNamedBeforeTheyAreReduced) {
-  Lowered l = lower({{"- best: argmax(target([last] + draft, kv=draft))",
-                      "- logits: target([last] + draft, kv=draft)\n"
-                      "      - best: argmax(logits)"}});
+  Lowered l = lower({{"- best: argmax(target([last] + draft, kv=draft))", "- logits: target([last] + draft, kv=draft)\n"
+                                                                          "      - best: argmax(logits)"}});
   EXPECT_NE(l.text("stage @verify")
                 .find("%logits = call @target(%9) {kv = \"draft\", reduce = [\"argmax\"], "
                       "site = 1} : token<5>\n    field.set @best(%logits)"),
@@ -205,18 +204,16 @@ TEST(LowerPipeline, LogitsMayBeNamedBeforeTheyAreReduced) {
 }
 
 TEST(LowerPipeline, GotoTakesTheFirstConditionThatHolds) {
-  Lowered l = lower({{"goto: DONE if finished else VERIFY",
-                      "goto: (VERIFY if accepted > 0 else DONE) if budget > 1 else DONE"}});
+  Lowered l = lower(
+      {{"goto: DONE if finished else VERIFY", "goto: (VERIFY if accepted > 0 else DONE) if budget > 1 else DONE"}});
   std::string stage = l.text("stage @commit");
-  EXPECT_EQ(stage.substr(stage.find("    goto")),
-            "    goto(%11, %13) {to = [\"VERIFY\", \"DONE\", \"DONE\"]}\n  }\n")
+  EXPECT_EQ(stage.substr(stage.find("    goto")), "    goto(%11, %13) {to = [\"VERIFY\", \"DONE\", \"DONE\"]}\n  }\n")
       << stage;
 }
 
 TEST(LowerPipeline, StageOnSeveralStatesHasItsOwnCallSites) {
-  Lowered l = lower({{"VERIFY: {slot: true, next: [COMMIT]}",
-                      "VERIFY: {slot: true, next: [COMMIT]}\n"
-                      "  AGAIN: {slot: true, next: [COMMIT]}"},
+  Lowered l = lower({{"VERIFY: {slot: true, next: [COMMIT]}", "VERIFY: {slot: true, next: [COMMIT]}\n"
+                                                              "  AGAIN: {slot: true, next: [COMMIT]}"},
                      {"next: [VERIFY, DONE]", "next: [VERIFY, AGAIN, DONE]"},
                      {"on: VERIFY", "on: [VERIFY, AGAIN]"},
                      {"else VERIFY\n", "else VERIFY if accepted > 0 else AGAIN\n"}});
@@ -232,8 +229,6 @@ TEST(LowerPipeline, OperationsKnowTheirPlaceInTheFile) {
             std::string::npos)
       << all;
   unsigned without = 0;
-  ir::walk(l.module.root.region(), [&](const ir::Operation &op) {
-    without += op.op != ir::Op::File && !op.loc;
-  });
+  ir::walk(l.module.root.region(), [&](const ir::Operation &op) { without += op.op != ir::Op::File && !op.loc; });
   EXPECT_EQ(without, 0u);
 }

@@ -1,9 +1,9 @@
 // What a process leaves when it ends in all kinds of ways. Each test ends a child of its own.
 #include "megalith/Os/Ending.h"
+#include "../Checkpoint/TempDir.h"
 #include "megalith/Os/MappedFile.h"
 #include "megalith/Os/Process.h"
 #include "megalith/Os/Temporary.h"
-#include "../Checkpoint/TempDir.h"
 #include <csignal>
 #include <fcntl.h>
 #include <fstream>
@@ -78,8 +78,8 @@ void busy(const std::string &dir) {
   fs::create_directories(folder / "a/b");
   std::ofstream(folder / "a/b/c") << "text";
   os::TemporaryFile file(AT_FDCWD, dir + "/tmp/file-", 0600);
-  const std::string script = "sleep 1000 & echo $! > " + dir + "/grandchild; echo $$ > " + dir + "/child; : > " + dir +
-                             "/ready; wait";
+  const std::string script =
+      "sleep 1000 & echo $! > " + dir + "/grandchild; echo $$ > " + dir + "/child; : > " + dir + "/ready; wait";
   os::run({"/bin/sh", "-c", script});
 }
 
@@ -174,7 +174,8 @@ TEST_F(EndingTest, ByAFileThatWasCut) {
     (void)last;
   });
   EXPECT_EQ(end.exit(), 1);
-  EXPECT_EQ(end.said, "error: " + dir.path() + "/weights\\x1b[31m: it changed while it was read: it is shorter now [input-changed]\n");
+  EXPECT_EQ(end.said, "error: " + dir.path() +
+                          "/weights\\x1b[31m: it changed while it was read: it is shorter now [input-changed]\n");
   EXPECT_TRUE(nothingLeft());
 }
 #endif

@@ -1,7 +1,7 @@
+#include "../Checkpoint/TempDir.h"
 #include "megalith/Os/MappedFile.h"
 #include "megalith/Os/Temporary.h"
 #include "megalith/Os/WriteFile.h"
-#include "../Checkpoint/TempDir.h"
 #include <csignal>
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -39,12 +39,19 @@ module @m {{after = "lower"}} {{
     }}
   }}
 }}
-)", n, name));
+)",
+                                              n, name));
   OneLine weights;
   reference::TensorModel model(module, *module.root.region().ops.begin(), weights, 1, 16);
   std::vector<const std::vector<int32_t> *> tables;
-  std::vector<Row> rows = {{.slot = 0, .token = 0, .position = 0, .kvSlot = 0, .visible = 1,
-                            .parent = -1, .flags = RowWantsLogits, .result = -1}};
+  std::vector<Row> rows = {{.slot = 0,
+                            .token = 0,
+                            .position = 0,
+                            .kvSlot = 0,
+                            .visible = 1,
+                            .parent = -1,
+                            .flags = RowWantsLogits,
+                            .result = -1}};
   return model.run(rows, tables).logits.data;
 }
 
@@ -59,9 +66,7 @@ TEST(Elementwise, ActivationsAreTheirFormulas) {
       {"silu", [](double x) { return x / (1 + std::exp(-x)); }},
       {"gelu", [](double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }},
       {"gelu_tanh",
-       [](double x) {
-         return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-       }},
+       [](double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }},
       {"relu", [](double x) { return x > 0 ? x : 0; }},
       {"softplus", [](double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }},
       {"sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }},

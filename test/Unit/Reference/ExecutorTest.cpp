@@ -45,8 +45,7 @@ TEST(Executor, TokensAreTheArgmaxOfTheKeptLogits) {
   RunResult result = run(autoregressive({}), prompts(2, 8), keepLogits());
   for (const auto &r : result.requests)
     for (size_t i = 0; i < r.tokens.size(); ++i)
-      EXPECT_EQ(std::max_element(r.logits[i].begin(), r.logits[i].end()) - r.logits[i].begin(),
-                r.tokens[i]);
+      EXPECT_EQ(std::max_element(r.logits[i].begin(), r.logits[i].end()) - r.logits[i].begin(), r.tokens[i]);
 }
 
 TEST(Executor, StopsAtEosAndAppendsIt) {
@@ -57,8 +56,7 @@ TEST(Executor, StopsAtEosAndAppendsIt) {
   RunResult result = run(autoregressive({}), requests);
   const auto &all = free.requests[0].tokens;
   size_t first = std::find(all.begin(), all.end(), eos) - all.begin();
-  EXPECT_EQ(result.requests[0].tokens,
-            std::vector<int32_t>(all.begin(), all.begin() + int64_t(first) + 1));
+  EXPECT_EQ(result.requests[0].tokens, std::vector<int32_t>(all.begin(), all.begin() + int64_t(first) + 1));
   EXPECT_EQ(result.requests[0].finish, "stop");
 }
 
@@ -218,8 +216,7 @@ TEST(Executor, BlockSizeFollowsTheFormula) {
         continue;
       const auto &rows = tick.passes.at(0).rows;
       float accepted = 0, proposed = float(rows.size() - 1);
-      while (accepted < proposed &&
-             rows[size_t(accepted)].result == rows[size_t(accepted) + 1].token)
+      while (accepted < proposed && rows[size_t(accepted)].result == rows[size_t(accepted) + 1].token)
         ++accepted;
       float ratio = proposed == 0 ? 0.0f : accepted / proposed;
       ema = 0.2f * ratio + (1.0f - 0.2f) * ema;
@@ -299,6 +296,5 @@ TEST(Executor, MissingTensorIsNamed) {
   EXPECT_EQ(result.error, "the checkpoint has no tensor `layers.1.wo`");
   weights.tensors["layers.1.wo"] = {{3, 2}, std::vector<uint16_t>(6)};
   result = reference::run(parse(autoregressive({})), weights, prompts(1, 2));
-  EXPECT_EQ(result.error,
-            "tensor `layers.1.wo` has the shape [3, 2], the model expects [32, 32]");
+  EXPECT_EQ(result.error, "tensor `layers.1.wo` has the shape [3, 2], the model expects [32, 32]");
 }

@@ -4,8 +4,7 @@
 using namespace tiny;
 
 /// All requests but `faulty` give what they give in `base`.
-static void expectOnlyFault(const RunResult &result, const RunResult &base, size_t faulty,
-                            const std::string &code) {
+static void expectOnlyFault(const RunResult &result, const RunResult &base, size_t faulty, const std::string &code) {
   for (size_t i = 0; i < result.requests.size(); ++i) {
     if (i == faulty) {
       EXPECT_EQ(result.requests[i].finish, "fault");
@@ -129,8 +128,8 @@ TEST(Faults, NanHitsItsRequestOnly) {
 TEST(Faults, CorruptedLengthAndState) {
   auto requests = prompts(3, 12);
   RunResult base = run(speculative({}), requests);
-  for (auto [field, value] : {std::pair("draft", int64_t(1000)), std::pair("draft", int64_t(-1)),
-                              std::pair("state", int64_t(99))}) {
+  for (auto [field, value] :
+       {std::pair("draft", int64_t(1000)), std::pair("draft", int64_t(-1)), std::pair("state", int64_t(99))}) {
     Options options;
     options.corruptions = {{4, 1, field, value}};
     RunResult result = run(speculative({}), requests, options);

@@ -140,8 +140,7 @@ private:
     }
     return out;
   }
-  static Vec attend(const Vec &q, const std::vector<Vec> &k, const std::vector<Vec> &v,
-                    size_t last) {
+  static Vec attend(const Vec &q, const std::vector<Vec> &k, const std::vector<Vec> &v, size_t last) {
     Vec out(q.size());
     for (size_t h = 0; h < heads; ++h) {
       size_t from = h * kvHeads / heads * dim;

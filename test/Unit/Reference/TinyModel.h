@@ -13,8 +13,8 @@
 namespace tiny {
 
 using namespace megalith;
-using reference::Options;
 using megalith::Request;
+using reference::Options;
 using reference::RunResult;
 
 constexpr int vocab = 40, hidden = 32, heads = 4, kvHeads = 2, dim = 8, ffn = 48, layers = 2;
@@ -23,8 +23,7 @@ constexpr int vocab = 40, hidden = 32, heads = 4, kvHeads = 2, dim = 8, ffn = 48
 class Weights : public reference::WeightSource {
 public:
   Weights() {
-    auto add = [this](const std::string &name, std::vector<int64_t> shape, float mean,
-                      float spread) {
+    auto add = [this](const std::string &name, std::vector<int64_t> shape, float mean, float spread) {
       int64_t count = 1;
       for (int64_t n : shape)
         count *= n;
@@ -104,8 +103,7 @@ public:
          "0.3535533905932738, tree = \"rounds8\"}} : [R, {}] f32",
          q, dim, heads, kvHeads, heads * dim);
     std::string a = unary("round", "%att", heads * dim, "bf16");
-    std::string x1 = fused ? fusedResidual("%x0", a)
-                           : rounded("add", "%x0", linear("wo", a, hidden), hidden);
+    std::string x1 = fused ? fusedResidual("%x0", a) : rounded("add", "%x0", linear("wo", a, hidden), hidden);
     std::string g = norm(x1, "mlp_norm");
     std::string gate = linear("gate", g, ffn);
     std::string silu = unary("round", unary("silu", gate, ffn, "f32"), ffn, "bf16");
@@ -134,8 +132,8 @@ private:
   }
   std::string fresh() { return fmt::format("%m{}", count++); }
   void weight(const char *name, const std::string &shape, bool layered) {
-    line("weight @{} {{from = \"{}{}\", {}shape = [{}]}}", name, layered ? "layers.{i}." : "",
-         name, layered ? fmt::format("layers = {}, ", layers) : "", shape);
+    line("weight @{} {{from = \"{}{}\", {}shape = [{}]}}", name, layered ? "layers.{i}." : "", name,
+         layered ? fmt::format("layers = {}, ", layers) : "", shape);
   }
   std::string unary(const char *op, const std::string &a, int n, const char *type) {
     std::string v = fresh();
@@ -164,8 +162,7 @@ private:
     std::string square = binary("mul", x, x, hidden), sum = fresh(), w = fresh();
     line("{} = reduce_sum({}) {{groups = 1, tree = \"parts8\"}} : [R, 1] f32", sum, square);
     std::string mean = binary("mul", sum, constant("0.03125"), 1);
-    std::string root =
-        unary("rsqrt", binary("add", mean, constant("1.0e-05"), 1), 1, "f32");
+    std::string root = unary("rsqrt", binary("add", mean, constant("1.0e-05"), 1), 1, "f32");
     std::string n = rounded("mul", x, root, hidden);
     line("{} = weight.get @{} : [{}] bf16", w, weight, hidden);
     return rounded("mul", w, n, hidden);
@@ -258,7 +255,8 @@ inline std::string autoregressive(const Settings &s) {
 
 /// The same at the tick level.
 inline std::string autoregressiveTick(const Settings &s) {
-  return header(s, "autoregressive", "form-ticks") + fmt::format(R"(
+  return header(s, "autoregressive", "form-ticks") +
+         fmt::format(R"(
   state @QUEUED {{initial, next = ["PREFILL", "COMPLETE"]}}
   state @PREFILL {{next = ["PREFILL", "DECODE"], slot}}
   state @DECODE {{next = ["DECODE", "COMPLETE"], slot}}
@@ -301,14 +299,15 @@ inline std::string autoregressiveTick(const Settings &s) {
     }}
   }}
 )",
-                                                          s.chunk) +
+                     s.chunk) +
          model(s);
 }
 
 /// Looked-up drafts of a block that follows the acceptance rate, capped under
 /// pressure.
 inline std::string speculative(const Settings &s) {
-  return header(s, "speculative", "lower", s.block + 1) + prologue(s, "PROPOSE") + fmt::format(R"(
+  return header(s, "speculative", "lower", s.block + 1) + prologue(s, "PROPOSE") +
+         fmt::format(R"(
   field @draft {{capacity = {0}, type = "token"}}
   field @accepted {{init = 0, type = "i32"}}
   field @best {{capacity = {1}, inferred, type = "token"}}
@@ -410,7 +409,7 @@ inline std::string speculative(const Settings &s) {
     goto(%fin) {{to = ["COMPLETE", "PROPOSE"]}}
   }}
 )",
-                                                                          s.block, s.block + 1) +
+                     s.block, s.block + 1) +
          model(s);
 }
 
@@ -437,8 +436,7 @@ inline std::vector<Request> prompts(int count, int64_t budget) {
   return requests;
 }
 
-inline RunResult run(const std::string &text, const std::vector<Request> &requests,
-                     Options options = {}) {
+inline RunResult run(const std::string &text, const std::vector<Request> &requests, Options options = {}) {
   Weights weights;
   options.maxTicks = std::min<int64_t>(options.maxTicks, 5000);
   RunResult result = reference::run(parse(text), weights, requests, options);

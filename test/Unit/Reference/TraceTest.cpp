@@ -117,7 +117,8 @@ TEST(Trace, NumbersAreIntegersInRange) {
       std::vector<std::string> words = {"0", "10", "0", "0", "1", "-1", "0", "-1"};
       words[i] = wrong;
       EXPECT_EQ(withRow(fmt::format("[{}]", fmt::join(words, ",")).c_str()).substr(0, 42),
-                fmt::format("trace-key:2: `rows[0][{}]` must be an integ", i).substr(0, 42)) << wrong;
+                fmt::format("trace-key:2: `rows[0][{}]` must be an integ", i).substr(0, 42))
+          << wrong;
     }
   EXPECT_EQ(with("\"request\":0", "\"request\":99"), "trace-key:2: request 99 has no result: the last line has 3");
   EXPECT_EQ(with("\"request\":0", "\"request\":-1"),
@@ -126,9 +127,11 @@ TEST(Trace, NumbersAreIntegersInRange) {
             "trace-key:3: `pages[0]` must be an intege");
   EXPECT_EQ(with("\"live\":{", "\"live\":{\"x\":1.5,"),
             "trace-key:2: `x` must be an integer from 0 to 9223372036854775807, found `1.5`");
-  EXPECT_EQ(with("\"kv_hash\":[\"", "\"kv_hash\":[\"x"), "trace-key:2: " + [&] {
-    return "`kv_hash[0]` must be 16 hexadecimal digits, found `\"x" + text.substr(text.find("kv_hash\":[\"") + 11, 16) + "\"`";
-  }());
+  EXPECT_EQ(
+      with("\"kv_hash\":[\"", "\"kv_hash\":[\"x"), "trace-key:2: " + [&] {
+        return "`kv_hash[0]` must be 16 hexadecimal digits, found `\"x" +
+               text.substr(text.find("kv_hash\":[\"") + 11, 16) + "\"`";
+      }());
   EXPECT_EQ(with("\"kv_hash\":[", "\"kv_hash\":[\"0123456789abcdef\",").substr(0, 45),
             "trace-key:2: `kv_hash` must have one hash for");
   EXPECT_NE(with("\"metrics\":{", "\"metrics\":{\"m\":1e3,").find(": `m` must be an integer, found `1000.0`"),
@@ -143,9 +146,11 @@ TEST(Trace, NothingUnknownAndNothingBehindTheEnd) {
   }
   EXPECT_EQ(errorWith(text, 1, "\"megalith_trace\":2", "\"megalith_trace\":2.0"),
             "trace-key:1: this version reads `megalith_trace` 2");
-  EXPECT_EQ(errorWith(text, 2, "\"finish\":\"", "\"finish\":\"x"),
-            fmt::format("trace-key:{}: `finish` must be one of `fault`, `limit`, `stop`, `length`, `state`, found `\"xlength\"`",
-                        std::count(text.begin(), text.end(), '\n')));
+  EXPECT_EQ(
+      errorWith(text, 2, "\"finish\":\"", "\"finish\":\"x"),
+      fmt::format(
+          "trace-key:{}: `finish` must be one of `fault`, `limit`, `stop`, `length`, `state`, found `\"xlength\"`",
+          std::count(text.begin(), text.end(), '\n')));
   EXPECT_EQ(errorWith(text, 2, "\"finish\":\"length\"", "\"finish\":\"fault\"").substr(14),
             "`finish` must be `fault` if there is a `fault`, and only then, found `\"fault\"`");
   const auto lines = std::count(text.begin(), text.end(), '\n');

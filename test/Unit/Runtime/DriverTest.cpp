@@ -52,20 +52,16 @@ protected:
 
 private:
   static void build(const std::string &source, const std::string &target) {
-    std::string command = "cc -shared -fPIC -O1 -o '" + dir + "/" + target + "' '" +
-                          MEGALITH_SOURCE_DIR "/" + source + "' -ldl -lpthread";
+    std::string command = "cc -shared -fPIC -O1 -o '" + dir + "/" + target + "' '" + MEGALITH_SOURCE_DIR "/" + source +
+                          "' -ldl -lpthread";
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
   }
 };
 std::string FakeDriver::dir;
 
-bool contains(const std::string &text, const std::string &part) {
-  return text.find(part) != std::string::npos;
-}
+bool contains(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
-void print(const RuntimeError &error) {
-  std::printf("%s [%s]\n", error.message.c_str(), error.kind.c_str());
-}
+void print(const RuntimeError &error) { std::printf("%s [%s]\n", error.message.c_str(), error.kind.c_str()); }
 
 //===----------------------------------------------------------------------===//
 // What runs in the child
@@ -80,9 +76,8 @@ TEST(Child, DISABLED_open) {
   if (!device)
     return print(device.error);
   const DeviceInfo &info = device->info();
-  std::printf("%s %d.%d %d SMs %zu shared %zu total cooperative %d %s\n", info.name.c_str(),
-              info.major, info.minor, info.smCount, info.sharedPerBlockOptin, info.totalMemory,
-              info.cooperative, archFor(info).c_str());
+  std::printf("%s %d.%d %d SMs %zu shared %zu total cooperative %d %s\n", info.name.c_str(), info.major, info.minor,
+              info.smCount, info.sharedPerBlockOptin, info.totalMemory, info.cooperative, archFor(info).c_str());
 }
 
 TEST(Child, DISABLED_memory) {
@@ -176,16 +171,14 @@ TEST(Child, DISABLED_engine) {
 
 TEST_F(FakeDriver, gpuAbsent) {
   std::string output = child("open", "MEGALITH_LIBCUDA=/nonexistent/libcuda.so.1");
-  EXPECT_TRUE(contains(output, "no usable GPU: the NVIDIA driver's library cannot be opened ("))
-      << output;
+  EXPECT_TRUE(contains(output, "no usable GPU: the NVIDIA driver's library cannot be opened (")) << output;
   EXPECT_TRUE(contains(output, "/nonexistent/libcuda.so.1"));
   EXPECT_TRUE(contains(output, "; `--device=reference` runs on any machine [gpu-absent]"));
 
   output = child("open", fake() + "FAKE_CUDA_INIT=100");
-  EXPECT_TRUE(contains(output,
-                       "no usable GPU: the NVIDIA driver does not start (`cuInit` failed with "
-                       "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected); "
-                       "`--device=reference` runs on any machine [gpu-absent]"))
+  EXPECT_TRUE(contains(output, "no usable GPU: the NVIDIA driver does not start (`cuInit` failed with "
+                               "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected); "
+                               "`--device=reference` runs on any machine [gpu-absent]"))
       << output;
   output = child("open", fake() + "FAKE_CUDA_DEVICES=0");
   EXPECT_TRUE(contains(output, "the NVIDIA driver finds no device")) << output;
@@ -232,17 +225,14 @@ TEST_F(FakeDriver, ownsWhatItIsGiven) {
 
 TEST_F(FakeDriver, launchesAreCountedFromOutside) {
   for (std::string library : {fake(), "LD_LIBRARY_PATH=" + dir}) {
-    std::string output =
-        child("work", library + " LD_PRELOAD=" + dir + "/launch_counter.so");
-    EXPECT_TRUE(contains(
-        output,
-        "{\"launch_counter\": {"
-        "\"load\": {\"launches\": {\"megalith_pack\": 3}, \"launch_count\": 3, "
-        "\"cooperative_count\": 0, \"synchronizations\": 1, \"copies\": 2, \"bytes\": 1100, "
-        "\"memsets\": 1}, "
-        "\"run\": {\"launches\": {\"megalith_tick\": 1}, \"launch_count\": 1, "
-        "\"cooperative_count\": 1, \"synchronizations\": 1, \"copies\": 1, \"bytes\": 10, "
-        "\"memsets\": 0}}}\n"))
+    std::string output = child("work", library + " LD_PRELOAD=" + dir + "/launch_counter.so");
+    EXPECT_TRUE(contains(output, "{\"launch_counter\": {"
+                                 "\"load\": {\"launches\": {\"megalith_pack\": 3}, \"launch_count\": 3, "
+                                 "\"cooperative_count\": 0, \"synchronizations\": 1, \"copies\": 2, \"bytes\": 1100, "
+                                 "\"memsets\": 1}, "
+                                 "\"run\": {\"launches\": {\"megalith_tick\": 1}, \"launch_count\": 1, "
+                                 "\"cooperative_count\": 1, \"synchronizations\": 1, \"copies\": 1, \"bytes\": 10, "
+                                 "\"memsets\": 0}}}\n"))
         << output;
   }
 }
@@ -255,8 +245,8 @@ TEST_F(FakeDriver, engineMovesWhatItMust) {
   const uint64_t length = header.size();
   std::string file(reinterpret_cast<const char *>(&length), 8);
   std::ofstream(dir + "/model.safetensors", std::ios::binary) << file << header << std::string(24, 'w');
-  std::string output = child("engine", fake() + "TEST_WEIGHTS=" + dir + "/model.safetensors LD_PRELOAD=" + dir +
-                                           "/launch_counter.so");
+  std::string output =
+      child("engine", fake() + "TEST_WEIGHTS=" + dir + "/model.safetensors LD_PRELOAD=" + dir + "/launch_counter.so");
   // Up: requests 224, tokens 32, eos 8, slots 16, free list 16 and count 4, rope table 176.
   // Down: requests, tokens, stop 16, metrics 16, stats 40; then trace 4096 and logits 2 * 4 * 5 * 4, too.
   const int up = 224 + 32 + 8 + 16 + 16 + 4 + 176, down = 224 + 32 + 16 + 16 + 40;

@@ -39,17 +39,25 @@ int cuDeviceGetCount(int *count) { return *count = setting("FAKE_CUDA_DEVICES", 
 int cuDeviceGet(int *device, int ordinal) {
   return *device = ordinal, ordinal < setting("FAKE_CUDA_DEVICES", 1) ? 0 : 101;
 }
-int cuDeviceGetName(char *name, int size, int device) {
-  return snprintf(name, size, "Fake GPU %d", device), 0;
-}
+int cuDeviceGetName(char *name, int size, int device) { return snprintf(name, size, "Fake GPU %d", device), 0; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
   int capability = setting("FAKE_CUDA_CAPABILITY", 90);
   switch (attribute) {
-  case 16: *value = 132; return 0;
-  case 75: *value = capability / 10; return 0;
-  case 76: *value = capability % 10; return 0;
-  case 95: *value = 1; return 0;
-  case 97: *value = 232448; return 0;
+  case 16:
+    *value = 132;
+    return 0;
+  case 75:
+    *value = capability / 10;
+    return 0;
+  case 76:
+    *value = capability % 10;
+    return 0;
+  case 95:
+    *value = 1;
+    return 0;
+  case 97:
+    *value = 232448;
+    return 0;
   }
   return 1;
 }
@@ -69,17 +77,15 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
 }
 int cuFuncSetAttribute(void *function, int attribute, int value) { return 0; }
 int cuFuncGetAttribute(int *value, int attribute, void *function) { return *value = 0, 0; }
-int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int size,
-                                                size_t shared) {
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int size, size_t shared) {
   return *blocks = 1, 0;
 }
-int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                   unsigned bz, unsigned shared, void *stream, void **parameters, void **extra) {
+int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **parameters, void **extra) {
   return 0;
 }
-int cuLaunchCooperativeKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                              unsigned by, unsigned bz, unsigned shared, void *stream,
-                              void **parameters) {
+int cuLaunchCooperativeKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                              unsigned shared, void *stream, void **parameters) {
   return 0;
 }
 
@@ -95,9 +101,7 @@ int cuMemAlloc_v2(Pointer *pointer, size_t bytes) {
   return ++held, *pointer = (Pointer)malloc(bytes), 0;
 }
 int cuMemFree_v2(Pointer pointer) { return --held, free((void *)pointer), 0; }
-int cuMemsetD8Async(Pointer to, unsigned char value, size_t n, void *stream) {
-  return memset((void *)to, value, n), 0;
-}
+int cuMemsetD8Async(Pointer to, unsigned char value, size_t n, void *stream) { return memset((void *)to, value, n), 0; }
 int cuMemsetD32Async(Pointer to, unsigned value, size_t n, void *stream) {
   for (size_t i = 0; i < n; ++i)
     ((unsigned *)to)[i] = value;
@@ -106,12 +110,8 @@ int cuMemsetD32Async(Pointer to, unsigned value, size_t n, void *stream) {
 int cuMemcpyHtoDAsync_v2(Pointer to, const void *from, size_t n, void *stream) {
   return memcpy((void *)to, from, n), 0;
 }
-int cuMemcpyDtoHAsync_v2(void *to, Pointer from, size_t n, void *stream) {
-  return memcpy(to, (void *)from, n), 0;
-}
-int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
-  return ++held, *pointer = malloc(bytes), 0;
-}
+int cuMemcpyDtoHAsync_v2(void *to, Pointer from, size_t n, void *stream) { return memcpy(to, (void *)from, n), 0; }
+int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) { return ++held, *pointer = malloc(bytes), 0; }
 int cuMemFreeHost(void *pointer) { return --held, free(pointer), 0; }
 int cuMemHostGetDevicePointer_v2(Pointer *device, void *pointer, unsigned flags) {
   return *device = (Pointer)pointer, 0;
@@ -124,7 +124,5 @@ int cuStreamDestroy_v2(void *stream) { return --held, 0; }
 int cuEventCreate(void **event, unsigned flags) { return ++held, *event = &held, 0; }
 int cuEventRecord(void *event, void *stream) { return 0; }
 int cuEventSynchronize(void *event) { return 0; }
-int cuEventElapsedTime(float *milliseconds, void *start, void *end) {
-  return *milliseconds = 1.5f, 0;
-}
+int cuEventElapsedTime(float *milliseconds, void *start, void *end) { return *milliseconds = 1.5f, 0; }
 int cuEventDestroy_v2(void *event) { return --held, 0; }

@@ -162,10 +162,12 @@ TEST_F(LaunchImageTest, EveryPointerIsBound) {
   std::map<std::string, const void *> members;
 #define ADD(name) members[#name] = image.params.name;
 #define ADD_OF_MODEL(name) members[#name] = image.params.models[0].name;
+  // clang-format off
   ADD_OF_MODEL(ropeCosSin) ADD(requests) ADD(tokens) ADD(eos) ADD(slots) ADD(callTokens) ADD_OF_MODEL(pageTable) ADD_OF_MODEL(freeList)
   ADD_OF_MODEL(freeCount) ADD_OF_MODEL(kCache) ADD_OF_MODEL(vCache) ADD_OF_MODEL(workspace) ADD(tagged) ADD(sync) ADD(stop) ADD(metrics)
   ADD(stats) ADD(trace) ADD(logits) ADD(replay) ADD(oracle)
-  ADD(corruptions) ADD(ticks) ADD(stamps)
+  ADD(corruptions) ADD(ticks) ADD(stamps);
+  // clang-format on
 #undef ADD
 #undef ADD_OF_MODEL
   EXPECT_EQ(members.size(), all.size()) << "the others are the weights and their packed stream";
@@ -196,8 +198,7 @@ TEST_F(LaunchImageTest, OptionsBecomeNumbers) {
   options.corruptions = {{1, 0, "windows", 1}};
   auto wrong = LaunchImage::build(manifest, twoRequests, options);
   ASSERT_FALSE(wrong);
-  EXPECT_EQ(wrong.error.message + " [" + wrong.error.kind + "]",
-            "no field `windows` to corrupt [corrupt-field]");
+  EXPECT_EQ(wrong.error.message + " [" + wrong.error.kind + "]", "no field `windows` to corrupt [corrupt-field]");
 }
 
 /// Times come back: of each tick and of the end, and what the ring of stamps holds.
@@ -268,10 +269,12 @@ TEST_F(LaunchImageTest, ReplaysResults) {
   header(image, 0).generated = 1;
 
   // Two ticks of two rows each: the last has no given result any more.
+  // clang-format off
   const unsigned trace[] = {abi::kTraceTick, 23, 0, 0, 2, 8, 0, 0, 1, 0, 0, 1, unsigned(-1), 0, unsigned(-1),
                             0, 2, 1, 1, 2, 0, 1, 3,
                             abi::kTraceTick, 23, 1, 0, 2, 8, 0, 0, 3, 2, 2, 3, unsigned(-1), 1, 2,
                             1, 4, 0, 0, 1, unsigned(-1), 1, 4};
+  // clang-format on
   std::memcpy(image.params.trace, trace, sizeof trace);
   image.params.stats->traceWords = std::size(trace);
   auto out = image.outcome();
@@ -361,7 +364,8 @@ TEST_F(LaunchImageTest, ReadsWhereAFaultHappened) {
   };
   const unsigned run = 1 << abi::kFaultStateShift, none = abi::kFaultNoState << abi::kFaultStateShift;
   EXPECT_EQ(at(7 | run | 31u << abi::kFaultPlaceShift), "INDEX_RANGE in `RUN` at p.yaml:31");
-  EXPECT_EQ(at(7 | run | unsigned(abi::kFaultMaxLine) << abi::kFaultPlaceShift), "INDEX_RANGE in `RUN` at p.yaml:262143");
+  EXPECT_EQ(at(7 | run | unsigned(abi::kFaultMaxLine) << abi::kFaultPlaceShift),
+            "INDEX_RANGE in `RUN` at p.yaml:262143");
   EXPECT_EQ(at(4 | run | abi::kFaultAtCall | 1u << abi::kFaultPlaceShift), "FEED_MISMATCH in `RUN` at p.yaml:20");
   EXPECT_EQ(at(1 | run | abi::kFaultAtCall), "POOL_EXHAUSTED in `RUN` at p.yaml:12");
   EXPECT_EQ(at(2 | run), "KV_TOO_LARGE in `RUN` at p.yaml:9");
@@ -399,8 +403,7 @@ TEST_F(LaunchImageTest, DoubtsWhatCameBack) {
       continue;
     }
     ASSERT_FALSE(torn);
-    EXPECT_EQ(torn.error.message + " [" + torn.error.kind + "]",
-              "the kernel's trace is torn at word 0 [trace-device]");
+    EXPECT_EQ(torn.error.message + " [" + torn.error.kind + "]", "the kernel's trace is torn at word 0 [trace-device]");
   }
 }
 

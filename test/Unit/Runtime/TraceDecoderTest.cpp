@@ -22,6 +22,7 @@ Manifest manifestOf() {
 /// Two ticks: a pass of two rows with hashes and two requests, one of which faults; then
 /// nothing but a tick.
 std::vector<unsigned> wordsOf() {
+  // clang-format off
   return {abi::kTraceTick, 7 + 18 + 8 + 2 + 4 + 8, 4, 3, 2, 9, 2, // tick, live, rows, words per row, requests
           0, 10, 5, 0, 6, ~0u, 1, 42, 901,                       // a row, its hash
           1, 11, 6, 1, 7, 0, 2, ~0u, 902,
@@ -29,6 +30,7 @@ std::vector<unsigned> wordsOf() {
           8, 9, 0, ~0u, 1, 0x3f000000,                           // pages, gauges
           ~0u, 1, 0, 1, 3 | 12 << abi::kFaultPlaceShift, 0, 0, 0,
           abi::kTraceTick, 7, 5, 0, 0, 8, 0};
+  // clang-format on
 }
 
 std::string messageOf(const std::vector<unsigned> &words) {
@@ -95,12 +97,24 @@ TEST(TraceDecoder, CountsThatLeaveTheRecordAreTorn) {
     const char *what;
     size_t word;
     unsigned value;
-  } cases[] = {{"mark", 0, 1},           {"length", 1, 6},         {"length short by a word", 1, 46},
-               {"length of both", 1, 54}, {"rows", 4, 3},           {"rows", 4, ~0u},
-               {"words per row", 5, 7},  {"words per row", 5, 10}, {"words per row", 5, ~0u},
-               {"requests", 6, 1},       {"requests", 6, 3},       {"requests", 6, ~0u},
-               {"pages", 31, 3},         {"pages", 31, ~0u},       {"gauges", 32, 1},
-               {"gauges", 32, ~0u},      {"gauge", 35, 2},         {"gauge", 35, ~0u}};
+  } cases[] = {{"mark", 0, 1},
+               {"length", 1, 6},
+               {"length short by a word", 1, 46},
+               {"length of both", 1, 54},
+               {"rows", 4, 3},
+               {"rows", 4, ~0u},
+               {"words per row", 5, 7},
+               {"words per row", 5, 10},
+               {"words per row", 5, ~0u},
+               {"requests", 6, 1},
+               {"requests", 6, 3},
+               {"requests", 6, ~0u},
+               {"pages", 31, 3},
+               {"pages", 31, ~0u},
+               {"gauges", 32, 1},
+               {"gauges", 32, ~0u},
+               {"gauge", 35, 2},
+               {"gauge", 35, ~0u}};
   for (const auto &c : cases) {
     auto words = wordsOf();
     ASSERT_NE(words[c.word], c.value);

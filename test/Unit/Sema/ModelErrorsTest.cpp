@@ -780,7 +780,10 @@ TEST(ModelErrors, ANumberOfTheGraphIsAFiniteF32) {
     return text.substr(0, text.find('\n'));
   };
   EXPECT_EQ(said("0.5"), "");
-  EXPECT_EQ(said("1e39"), "tiny.yaml:29:45: error: this is 1e+39, which is no finite f32 (3.4028235e+38 at most) [float-range]");
-  EXPECT_EQ(said("sqrt(0 - 1.0)").find("tiny.yaml:29:45: error: this is nan, which is no finite f32"), 0u) << said("sqrt(0 - 1.0)");
-  EXPECT_EQ(said("(3e38 * 10)").find("tiny.yaml:29:51: error: this is 3e+39, which is no finite f32"), 0u) << said("(3e38 * 10)");
+  EXPECT_EQ(said("1e39"),
+            "tiny.yaml:29:45: error: this is 1e+39, which is no finite f32 (3.4028235e+38 at most) [float-range]");
+  EXPECT_EQ(said("sqrt(0 - 1.0)").find("tiny.yaml:29:45: error: this is nan, which is no finite f32"), 0u)
+      << said("sqrt(0 - 1.0)");
+  EXPECT_EQ(said("(3e38 * 10)").find("tiny.yaml:29:51: error: this is 3e+39, which is no finite f32"), 0u)
+      << said("(3e38 * 10)");
 }

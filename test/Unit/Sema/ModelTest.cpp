@@ -169,8 +169,7 @@ graph:
 
 class ModelWeightsTest : public ModelTest {
 protected:
-  fs::path path = fs::temp_directory_path() /
-                  ("megalith-model-test-" + std::to_string(getpid()) + ".safetensors");
+  fs::path path = fs::temp_directory_path() / ("megalith-model-test-" + std::to_string(getpid()) + ".safetensors");
   ~ModelWeightsTest() override { fs::remove(path); }
 
   std::string text = R"(model: m
@@ -263,12 +262,14 @@ m.yaml:6:5: error: tensor `layers.1.w` of `FILE` is [4], but weight `w` is [2, 2
 
 /// Tensors of one pattern are one message.
 TEST_F(ModelWeightsTest, TensorsThatNothingReads) {
-  const char *note = R"(m.yaml:3:1: note: this is what the graph reads; put a tensor that cannot change logits into `tensors:` of `harmless:`, with `{i}` for numbers, or take it on your word with `--accept NAME`
+  const char *note =
+      R"(m.yaml:3:1: note: this is what the graph reads; put a tensor that cannot change logits into `tensors:` of `harmless:`, with `{i}` for numbers, or take it on your word with `--accept NAME`
     3 | weights:
       | ^~~~~~~
 )";
-  EXPECT_EQ(checkAgainst(withMore({{"layers.0.b", "[2]"}, {"layers.1.b", "[2]"}, {"layers.2.w", "[2]"}}), 44),
-            R"(m.yaml:3:1: error: no weight of the graph reads tensor `layers.0.b` of `FILE` and 1 more like `layers.{i}.b` [unread-tensor]
+  EXPECT_EQ(
+      checkAgainst(withMore({{"layers.0.b", "[2]"}, {"layers.1.b", "[2]"}, {"layers.2.w", "[2]"}}), 44),
+      R"(m.yaml:3:1: error: no weight of the graph reads tensor `layers.0.b` of `FILE` and 1 more like `layers.{i}.b` [unread-tensor]
     3 | weights:
       | ^~~~~~~
 m.yaml:3:1: error: no weight of the graph reads tensor `layers.2.w` of `FILE` [unread-tensor]
@@ -280,8 +281,10 @@ m.yaml:3:1: error: no weight of the graph reads tensor `layers.2.w` of `FILE` [u
 TEST_F(ModelWeightsTest, TensorsThatAreHarmlessOrAccepted) {
   text += "harmless: {tensors: ['layers.{i}.inv_freq']}\n";
   acceptance = Acceptance({"layers.{i}.b", "c", "d"});
-  EXPECT_EQ(checkAgainst(withMore({{"layers.0.b", "[2]"}, {"layers.1.b", "[2]"}, {"layers.1.inv_freq", "[2]"}, {"c", "[2]"}}), 48),
-            "");
+  EXPECT_EQ(
+      checkAgainst(withMore({{"layers.0.b", "[2]"}, {"layers.1.b", "[2]"}, {"layers.1.inv_freq", "[2]"}, {"c", "[2]"}}),
+                   48),
+      "");
   EXPECT_EQ(accepted, (std::vector<std::string>{"layers.{i}.b", "c"}));
   EXPECT_EQ(acceptance.unneeded(), std::vector<std::string>{"d"});
 }
@@ -290,7 +293,8 @@ TEST_F(ModelWeightsTest, AWeightThatNothingUsesReadsNothing) {
   text.replace(text.find("  layer:"), 0, "  b: {shape: '[2]', from: b}\n");
   const std::string said = checkAgainst(withMore({{"b", "[2]"}}), 36);
   EXPECT_NE(said.find("m.yaml:5:3: warning: weight `b` is not used by the graph [unused-weight]"), said.npos) << said;
-  EXPECT_NE(said.find("m.yaml:5:3: error: no weight of the graph reads tensor `b` of `FILE` [unread-tensor]"), said.npos)
+  EXPECT_NE(said.find("m.yaml:5:3: error: no weight of the graph reads tensor `b` of `FILE` [unread-tensor]"),
+            said.npos)
       << said;
   EXPECT_NE(said.find("note: nothing in the graph uses weight `b`\n"), said.npos) << said;
 }
@@ -307,8 +311,9 @@ TEST_F(ModelWeightsTest, TiedWeightsWithTensorsOfTheirOwn) {
   EXPECT_EQ(checkAgainst(withMore({{"head", "[4,2]"}}), data), "");
   acceptance = Acceptance();
   const std::string said = checkAgainst(withMore({{"head", "[4,2]"}}), data);
-  EXPECT_EQ(said.substr(0, said.find('\n')), "m.yaml:5:3: error: tensor `head` of `FILE` differs from `embed.weight`, though "
-                                             "weight `h` has the storage of `e` [tied-tensor]");
+  EXPECT_EQ(said.substr(0, said.find('\n')),
+            "m.yaml:5:3: error: tensor `head` of `FILE` differs from `embed.weight`, though "
+            "weight `h` has the storage of `e` [tied-tensor]");
 }
 
 TEST_F(ModelWeightsTest, EveryPlaceOfTheLayerIsReplaced) {

@@ -65,10 +65,8 @@ const Edit mistakes[] = {
      "- more: draft[:accepted]\n      - appended: apend(more + [best[accepted]])\n      - count: made += appended"},
     {"- append(draft[:accepted] + [best[accepted]])",
      "- more: draft[:accepted]\n      - append(more, [best[accepted]])"},
-    {"- append(draft[:accepted] + [best[accepted]])",
-     "- appended: append(best)\n      - count: made += apended"},
-    {"- append(draft[:accepted] + [best[accepted]])",
-     "- apended: append(best)\n      - count: made += appended"},
+    {"- append(draft[:accepted] + [best[accepted]])", "- appended: append(best)\n      - count: made += apended"},
+    {"- append(draft[:accepted] + [best[accepted]])", "- apended: append(best)\n      - count: made += appended"},
     {"- append(draft[:accepted] + [best[accepted]])",
      "- more: blok\n      - appended: append(best)\n      - count: made += appended"},
     {"- append(draft[:accepted] + [best[accepted]])",
@@ -152,11 +150,9 @@ TEST(OneMistake, SuggestionsMendIt) {
 /// A state that no stage may go to, a function that has no place there: not suggested.
 TEST(OneMistake, NothingForbiddenIsSuggested) {
   for (const Edit &edit : {Edit{"DONE if finished else VERIFY", "FAILD if finished else VERIFY"},
-                           Edit{"next: [VERIFY, DONE]", "next: [VERIFY, FAILD]"},
-                           Edit{"on: COMMIT", "on: DOME"},
+                           Edit{"next: [VERIFY, DONE]", "next: [VERIFY, FAILD]"}, Edit{"on: COMMIT", "on: DOME"},
                            Edit{"width: tiers(", "width: targt("},
-                           Edit{"rate * ratio(good, all)", "rate * apend(good)"},
-                           Edit{"block: 4", "block: ln(4)"}}) {
+                           Edit{"rate * ratio(good, all)", "rate * apend(good)"}, Edit{"block: 4", "block: ln(4)"}}) {
     const Check c = check({edit});
     EXPECT_FALSE(c.pipeline);
     EXPECT_EQ(c.messages.find("did you mean"), std::string::npos) << c.messages;

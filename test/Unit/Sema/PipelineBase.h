@@ -89,8 +89,7 @@ struct Check {
   unsigned errors = 0;
 };
 
-inline Check checkText(const std::string &text, const Sets &sets = {},
-                       const std::vector<ModelFacts> &facts = {}) {
+inline Check checkText(const std::string &text, const Sets &sets = {}, const std::vector<ModelFacts> &facts = {}) {
   SourceFiles files;
   Diagnostics diags(files);
   Check result;
@@ -114,8 +113,7 @@ inline std::string edited(const std::vector<Edit> &edits) {
   return text;
 }
 
-inline Check check(const std::vector<Edit> &edits, const Sets &sets = {},
-                   const std::vector<ModelFacts> &facts = {}) {
+inline Check check(const std::vector<Edit> &edits, const Sets &sets = {}, const std::vector<ModelFacts> &facts = {}) {
   return checkText(edited(edits), sets, facts);
 }
 

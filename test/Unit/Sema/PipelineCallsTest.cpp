@@ -24,8 +24,7 @@ note: did you mean `target`?
 }
 
 TEST(PipelineCalls, ModelWithoutPool) {
-  Check c =
-      check({{"target: {graph: m.yaml}", "target: {graph: m.yaml}\n  small: {graph: m.yaml}"}});
+  Check c = check({{"target: {graph: m.yaml}", "target: {graph: m.yaml}\n  small: {graph: m.yaml}"}});
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(c.messages,
             R"(p.yaml:4:3: error: model `small` has no pool; add it below `kv:` [missing-pool]
@@ -111,9 +110,8 @@ p.yaml:9:3: note: declared here
 TEST(PipelineCalls, DraftWindowUnbounded) {
   Check c = check({{"width=min(size.width, budget - 1)", "width=budget - 1"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:41:16: error: `draft` holds 4 tokens, but this value can have any number of them [draft-window]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:41:16: error: `draft` holds 4 tokens, but this value can have any number of them [draft-window]
    41 |       - draft: ngram_lookup(tokens, width=budget - 1)
       |                ^~~~~~~~~~~~
 p.yaml:9:3: note: declared here
@@ -145,12 +143,10 @@ TEST(PipelineCalls, CallUnbounded) {
 }
 
 TEST(PipelineCalls, LogitsAreNoValue) {
-  Check c = check({{"best: argmax(target([last] + draft, kv=draft))",
-                    "best: target([last] + draft, kv=draft)"}});
+  Check c = check({{"best: argmax(target([last] + draft, kv=draft))", "best: target([last] + draft, kv=draft)"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:42:15: error: logits can only be consumed by a row reducer such as `argmax` [logits-use]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:42:15: error: logits can only be consumed by a row reducer such as `argmax` [logits-use]
    42 |       - best: target([last] + draft, kv=draft)
       |               ^~~~~~
 )");
@@ -170,9 +166,8 @@ TEST(PipelineCalls, LogitsUnused) {
 TEST(PipelineCalls, KeepNoneReduced) {
   Check c = check({{"kv=draft)", "kv=draft, keep=none)"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:42:22: error: this call has `keep=none`: it leaves no logits to reduce [keep-none-reduced]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:42:22: error: this call has `keep=none`: it leaves no logits to reduce [keep-none-reduced]
    42 |       - best: argmax(target([last] + draft, kv=draft, keep=none))
       |                      ^~~~~~
 )");
@@ -192,9 +187,8 @@ TEST(PipelineCalls, ChunkedDraft) {
 TEST(PipelineCalls, BadKvWord) {
   Check c = check({{"kv=draft)", "kv=draf)"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:42:48: error: argument `kv` of `target` must be `draft` or `commit` [bad-argument]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:42:48: error: argument `kv` of `target` must be `draft` or `commit` [bad-argument]
    42 |       - best: argmax(target([last] + draft, kv=draf))
       |                                                ^~~~
 note: did you mean `draft`?

@@ -47,9 +47,8 @@ p.yaml:7:3: note: the param's default has that type
 TEST(PipelineNames, RowsPerPassTooLarge) {
   Check c = check({{"rows_per_pass: 16", "rows_per_pass: 129"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:5:3: error: param `rows_per_pass` is 129, but must be from 1 to 128 [param-range]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:5:3: error: param `rows_per_pass` is 129, but must be from 1 to 128 [param-range]
     5 |   rows_per_pass: 129
       |   ^~~~~~~~~~~~~
 )");
@@ -95,8 +94,7 @@ note: did you mean `rows_per_pass`?
 }
 
 TEST(PipelineNames, MissingConfigKey) {
-  Check c = check({{"block: 4", "block: 4\n  eos: target.config.eos_token"}}, {},
-                  {modelFacts("target", 100)});
+  Check c = check({{"block: 4", "block: 4\n  eos: target.config.eos_token"}}, {}, {modelFacts("target", 100)});
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
@@ -118,9 +116,8 @@ TEST(PipelineNames, FieldNamedLikeParam) {
 TEST(PipelineNames, FieldNamedLikeBuiltin) {
   Check c = check({{"accepted: i32 = 0", "accepted: i32 = 0\n  tokens: i32"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:11:3: error: `tokens` is a word of the language and cannot name a field [reserved-name]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:11:3: error: `tokens` is a word of the language and cannot name a field [reserved-name]
    11 |   tokens: i32
       |   ^~~~~~
 )");
@@ -179,9 +176,8 @@ TEST(PipelineNames, AssignParam) {
 TEST(PipelineNames, AssignPredefined) {
   Check c = check({{"- best: argmax", "- budget: 3\n      - best: argmax"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:42:9: error: `budget` is a predefined name and cannot be assigned [cannot-assign]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:42:9: error: `budget` is a predefined name and cannot be assigned [cannot-assign]
    42 |       - budget: 3
       |         ^~~~~~
 )");
@@ -190,21 +186,18 @@ TEST(PipelineNames, AssignPredefined) {
 TEST(PipelineNames, LocalNamedLikeFunction) {
   Check c = check({{"- best: argmax", "- len: 3\n      - best: argmax"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:42:9: error: `len` is a word of the language and cannot name a local [reserved-name]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:42:9: error: `len` is a word of the language and cannot name a local [reserved-name]
    42 |       - len: 3
       |         ^~~
 )");
 }
 
 TEST(PipelineNames, MistypedFieldIsUnusedLocal) {
-  Check c = check(
-      {{"- accepted: prefix", "- acepted: prefix"}, {"accepted, len(draft)", "0, len(draft)"}});
+  Check c = check({{"- accepted: prefix", "- acepted: prefix"}, {"accepted, len(draft)", "0, len(draft)"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:43:9: error: `acepted` is assigned but never read, and no field has that name [unused-local]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:43:9: error: `acepted` is assigned but never read, and no field has that name [unused-local]
    43 |       - acepted: prefix_while(i in 0..len(draft), draft[i] == best[i])
       |         ^~~~~~~
 note: did you mean `accepted`?
@@ -212,12 +205,10 @@ note: did you mean `accepted`?
 }
 
 TEST(PipelineNames, ReadBeforeAnyPathSetsIt) {
-  Check c =
-      check({{"goto: DONE if finished else PREFILL", "goto: DONE if len(best) > 0 else PREFILL"}});
+  Check c = check({{"goto: DONE if finished else PREFILL", "goto: DONE if len(best) > 0 else PREFILL"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:32:23: error: `best` is read here, but no path to state `QUEUED` sets it [never-set-before]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:32:23: error: `best` is read here, but no path to state `QUEUED` sets it [never-set-before]
    32 |     goto: DONE if len(best) > 0 else PREFILL
       |                       ^~~~
 p.yaml:38:3: note: it is set by this stage
@@ -227,12 +218,10 @@ p.yaml:38:3: note: it is set by this stage
 }
 
 TEST(PipelineNames, TypesThatWaitForEachOther) {
-  Check c = check({{"- append(", "- a: b\n      - append("},
-                   {"- best: argmax", "- b: a\n      - best: argmax"}});
+  Check c = check({{"- append(", "- a: b\n      - append("}, {"- best: argmax", "- b: a\n      - best: argmax"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:42:12: error: the type of `a` cannot be inferred; declare it below `request:` [cannot-infer]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:42:12: error: the type of `a` cannot be inferred; declare it below `request:` [cannot-infer]
    42 |       - b: a
       |            ^
 )");

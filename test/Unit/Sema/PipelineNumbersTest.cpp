@@ -16,8 +16,10 @@ std::string said(const std::string &statement, const std::vector<Edit> &more = {
 } // namespace
 
 TEST(PipelineNumbers, AnF32IsFinite) {
-  EXPECT_EQ(said("- trace: 1e39"), "p.yaml:49:16: error: this is 1e+39, which is no finite f32 (3.4028235e+38 at most) [float-range]");
-  EXPECT_EQ(said("- trace: 1.0 / 0.0"), "p.yaml:49:20: error: this is inf, which is no finite f32 (3.4028235e+38 at most) [float-range]");
+  EXPECT_EQ(said("- trace: 1e39"),
+            "p.yaml:49:16: error: this is 1e+39, which is no finite f32 (3.4028235e+38 at most) [float-range]");
+  EXPECT_EQ(said("- trace: 1.0 / 0.0"),
+            "p.yaml:49:20: error: this is inf, which is no finite f32 (3.4028235e+38 at most) [float-range]");
   EXPECT_EQ(said("- trace: 0.0 / 0.0 * rate").find("p.yaml:49:20: error: this is nan, which"), 0u);
   EXPECT_EQ(said("- trace: -(3e38 * 10.0)").find("p.yaml:49:23: error: this is inf"), 0u);
   // What is not written but comes out of names becomes infinite when it runs.
@@ -28,7 +30,9 @@ TEST(PipelineNumbers, AnF32IsFinite) {
     EXPECT_NE(c.messages.find("[float-range]"), std::string::npos) << param << c.messages;
     EXPECT_EQ(c.messages.find("p.yaml:8:"), 0u) << c.messages;
   }
-  EXPECT_EQ(check({{"accepted: i32 = 0", "accepted: i32 = 0\n  x: f32 = -1e39"}}).messages.find("p.yaml:11:13: error: this is 1e+39"), 0u);
+  EXPECT_EQ(check({{"accepted: i32 = 0", "accepted: i32 = 0\n  x: f32 = -1e39"}})
+                .messages.find("p.yaml:11:13: error: this is 1e+39"),
+            0u);
   EXPECT_EQ(check({{"{ema: f32 = 0.8}", "{ema: f32 = 1e39}"}}).messages.find("p.yaml:23:24: error: this is 1e+39"), 0u);
   EXPECT_EQ(check({{"[0.5, block]", "[1e40, block]"}}).messages.find("p.yaml:27:27: error: this is 1e+40"), 0u);
 }
@@ -40,13 +44,15 @@ TEST(PipelineNumbers, TheLeastI32IsWritten) {
   EXPECT_EQ(said("- trace: -(-2147483648)"), "p.yaml:49:16: error: 2147483648 does not fit into an i32 [int-range]");
   // Each step of a constant counts, not its result alone.
   Check c = check({{"  block: 4\n", "  block: 4\n  big: 2147483647\n  x: big * big * big / big\n"}});
-  EXPECT_EQ(c.messages.find("p.yaml:8:10: error: 4611686014132420609 does not fit into an i32 [int-range]"), 0u) << c.messages;
+  EXPECT_EQ(c.messages.find("p.yaml:8:10: error: 4611686014132420609 does not fit into an i32 [int-range]"), 0u)
+      << c.messages;
 }
 
 TEST(PipelineNumbers, AConstantCountsFromTheEnd) {
   // As many tokens as the field holds, by a number or by a param.
   for (const char *bound : {"-4", "-block", "-(block)", "0 - block", "-(2 * block - 4)", "least"})
-    EXPECT_EQ(said(std::string("- draft: tokens[") + bound + ":]", {{"  block: 4\n", "  block: 4\n  least: -4\n"}}), "") << bound;
+    EXPECT_EQ(said(std::string("- draft: tokens[") + bound + ":]", {{"  block: 4\n", "  block: 4\n  least: -4\n"}}), "")
+        << bound;
   EXPECT_EQ(said("- draft: draft[-2147483648:]"), "");
   EXPECT_NE(said("- draft: tokens[-block - 1:]"), "");
   // A computed bound is clamped to 0.
@@ -60,13 +66,16 @@ TEST(PipelineNumbers, AConstantIsATokenWhereOneIsNeeded) {
 
 TEST(PipelineNumbers, RangesHaveBounds) {
   const auto loop = [](const std::string &bound) { return said("- count: m += count(i in 0.." + bound + ", i > 2)"); };
-  for (const char *good : {"len(tokens)", "len(tokens) + len(draft)", "kv.target.len", "budget - 1", "65536", "min(accepted, 100)",
-                           "max(0, min(accepted, 100))", "accepted % 100", "len(draft) * 3", "kv.target.pages"})
+  for (const char *good :
+       {"len(tokens)", "len(tokens) + len(draft)", "kv.target.len", "budget - 1", "65536", "min(accepted, 100)",
+        "max(0, min(accepted, 100))", "accepted % 100", "len(draft) * 3", "kv.target.pages"})
     EXPECT_EQ(loop(good), "") << good;
-  EXPECT_EQ(loop("2000000000"), "p.yaml:49:35: error: `count` can take 2000000000 rounds, more than 66560; bound its range with "
-                                "`min(..., N)` [range-bound]");
-  EXPECT_EQ(loop("accepted"), "p.yaml:49:35: error: `count` can take any number of rounds, more than 66560; bound its range with "
-                              "`min(..., N)` [range-bound]");
+  EXPECT_EQ(loop("2000000000"),
+            "p.yaml:49:35: error: `count` can take 2000000000 rounds, more than 66560; bound its range with "
+            "`min(..., N)` [range-bound]");
+  EXPECT_EQ(loop("accepted"),
+            "p.yaml:49:35: error: `count` can take any number of rounds, more than 66560; bound its range with "
+            "`min(..., N)` [range-bound]");
   for (const char *bad : {"len(tokens) * 2", "max(accepted, 5)", "accepted / 2", "accepted - 1", "0 - accepted",
                           "2000000000 + min(budget, 2000000000)"})
     EXPECT_NE(loop(bad).find("[range-bound]"), std::string::npos) << bad;
@@ -81,18 +90,22 @@ TEST(PipelineNumbers, RangesInRangesAreCountedTogether) {
   };
   EXPECT_EQ(pair("len(tokens)", "len(draft)"), "");
   EXPECT_EQ(pair("4096", "4096"), "");
-  EXPECT_EQ(pair("4096", "4097"), "p.yaml:49:55: error: `count` and the ranges around it can take 16781312 rounds, more than "
-                                  "16777216; bound its range with `min(..., N)` [range-bound]");
+  EXPECT_EQ(pair("4096", "4097"),
+            "p.yaml:49:55: error: `count` and the ranges around it can take 16781312 rounds, more than "
+            "16777216; bound its range with `min(..., N)` [range-bound]");
   EXPECT_NE(pair("len(tokens)", "len(tokens)").find("[range-bound]"), std::string::npos);
-  EXPECT_NE(said("- count: m += count(i in 0..len(tokens), len(ngram_lookup(tokens[:i], 2)) > 0)").find("`ngram_lookup` and the ranges"),
+  EXPECT_NE(said("- count: m += count(i in 0..len(tokens), len(ngram_lookup(tokens[:i], 2)) > 0)")
+                .find("`ngram_lookup` and the ranges"),
             std::string::npos);
   EXPECT_EQ(said("- count: m += count(i in 0..8, len(ngram_lookup(tokens[:i], 2)) > 0)"), "");
 }
 
 TEST(PipelineNumbers, WhatWrapsHasNoBound) {
   // Not the 4 that the bounds say before they wrap.
-  EXPECT_NE(said("- draft: tokens[2000000000 + min(accepted, 2000000000):2000000004]").find("[draft-window]"), std::string::npos);
-  EXPECT_NE(said("- draft: ngram_lookup(tokens, min(accepted, 2000000000) * 2)").find("any number of them"), std::string::npos);
+  EXPECT_NE(said("- draft: tokens[2000000000 + min(accepted, 2000000000):2000000004]").find("[draft-window]"),
+            std::string::npos);
+  EXPECT_NE(said("- draft: ngram_lookup(tokens, min(accepted, 2000000000) * 2)").find("any number of them"),
+            std::string::npos);
   EXPECT_EQ(said("- draft: tokens[2:6]"), "");
 }
 
@@ -107,7 +120,8 @@ TEST(PipelineNumbers, SequencesHaveLimits) {
   for (int i = 1; i < 32; ++i)
     chain += " + draft[:1]";
   EXPECT_EQ(said("- append([" + tokens + "])"), "");
-  EXPECT_NE(said("- append([" + tokens + ", 1])").find("put together of 33 pieces, more than 32; keep a part of it in a field [sequence-pieces]"),
+  EXPECT_NE(said("- append([" + tokens + ", 1])")
+                .find("put together of 33 pieces, more than 32; keep a part of it in a field [sequence-pieces]"),
             std::string::npos);
   EXPECT_EQ(said("- append(" + chain + ")"), "");
   EXPECT_NE(said("- append(" + chain + " + draft[:1])").find("of 33 pieces"), std::string::npos);

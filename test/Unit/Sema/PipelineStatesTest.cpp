@@ -13,12 +13,10 @@ TEST(PipelineStates, NoInitialState) {
 }
 
 TEST(PipelineStates, TwoInitialStates) {
-  Check c = check({{"DONE: {terminal: true}",
-                    "DONE: {terminal: true}\n  OTHER: {initial: true, next: [DONE]}"}});
+  Check c = check({{"DONE: {terminal: true}", "DONE: {terminal: true}\n  OTHER: {initial: true, next: [DONE]}"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:18:3: error: state `OTHER` is a second initial state; the first is `QUEUED` [second-initial-state]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:18:3: error: state `OTHER` is a second initial state; the first is `QUEUED` [second-initial-state]
    18 |   OTHER: {initial: true, next: [DONE]}
       |   ^~~~~
 p.yaml:18:3: error: state `OTHER` is not terminal, but no stage is `on: OTHER` [dead-end-state]
@@ -30,9 +28,8 @@ p.yaml:18:3: error: state `OTHER` is not terminal, but no stage is `on: OTHER` [
 TEST(PipelineStates, NoFaultState) {
   Check c = check({{"  fault: FAILED\n", ""}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:11:1: error: the states need `fault:` with the name of a terminal state [no-fault-state]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:11:1: error: the states need `fault:` with the name of a terminal state [no-fault-state]
    11 | states:
       | ^~~~~~
 )");
@@ -51,9 +48,8 @@ TEST(PipelineStates, TooManyStates) {
 TEST(PipelineStates, FaultStateNotTerminal) {
   Check c = check({{"FAILED: {terminal: true}", "FAILED: {parked: true}"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:18:3: error: state `FAILED` is the fault state and needs `terminal: true` [bad-state-flags]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:18:3: error: state `FAILED` is the fault state and needs `terminal: true` [bad-state-flags]
    18 |   FAILED: {parked: true}
       |   ^~~~~~
 )");
@@ -104,9 +100,8 @@ TEST(PipelineStates, UndeclaredTransition) {
 TEST(PipelineStates, UnusedTransition) {
   Check c = check({{"next: [COMMIT]", "next: [COMMIT, DONE]"}});
   EXPECT_TRUE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:15:39: warning: state `VERIFY` declares `next: DONE`, but no stage takes it [unused-transition]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:15:39: warning: state `VERIFY` declares `next: DONE`, but no stage takes it [unused-transition]
    15 |   VERIFY: {slot: true, next: [COMMIT, DONE]}
       |                                       ^~~~
 )");
@@ -125,21 +120,18 @@ TEST(PipelineStates, UnreachableState) {
 TEST(PipelineStates, DeadEnd) {
   Check c = check({{"DONE: {terminal: true}", "DONE: {terminal: true}\n  IDLE: {next: [DONE]}"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:18:3: error: state `IDLE` is not terminal, but no stage is `on: IDLE` [dead-end-state]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:18:3: error: state `IDLE` is not terminal, but no stage is `on: IDLE` [dead-end-state]
    18 |   IDLE: {next: [DONE]}
       |   ^~~~
 )");
 }
 
 TEST(PipelineStates, TwoStagesOnOneState) {
-  Check c = check(
-      {{"  commit:\n", "  again:\n    on: VERIFY\n    do: []\n    goto: COMMIT\n  commit:\n"}});
+  Check c = check({{"  commit:\n", "  again:\n    on: VERIFY\n    do: []\n    goto: COMMIT\n  commit:\n"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:46:3: error: stage `again` is a second stage on state `VERIFY` [duplicate-stage]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:46:3: error: stage `again` is a second stage on state `VERIFY` [duplicate-stage]
    46 |   again:
       |   ^~~~~
 p.yaml:38:3: note: the first one is here
@@ -149,12 +141,10 @@ p.yaml:38:3: note: the first one is here
 }
 
 TEST(PipelineStates, StageOnTerminal) {
-  Check c =
-      check({{"  commit:\n", "  end:\n    on: DONE\n    do: []\n    goto: DONE\n  commit:\n"}});
+  Check c = check({{"  commit:\n", "  end:\n    on: DONE\n    do: []\n    goto: DONE\n  commit:\n"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:47:9: error: state `DONE` is terminal; stage `end` would never run [stage-on-terminal]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:47:9: error: state `DONE` is terminal; stage `end` would never run [stage-on-terminal]
    47 |     on: DONE
       |         ^~~~
 )");
@@ -184,9 +174,9 @@ TEST(PipelineStates, CycleWithoutProgress) {
 }
 
 TEST(PipelineStates, WaitingIsACycle) {
-  Check c = check({{"goto: DONE if finished else PREFILL",
-                    "goto: QUEUED if kv.target.pressure else DONE if finished else PREFILL"},
-                   {"next: [PREFILL, DONE]", "next: [PREFILL, DONE, QUEUED]"}});
+  Check c = check(
+      {{"goto: DONE if finished else PREFILL", "goto: QUEUED if kv.target.pressure else DONE if finished else PREFILL"},
+       {"next: [PREFILL, DONE]", "next: [PREFILL, DONE, QUEUED]"}});
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
@@ -197,12 +187,10 @@ TEST(PipelineStates, WaitingIsACycle) {
 }
 
 TEST(PipelineStates, ProgressFieldNotAssigned) {
-  Check c = check(
-      {{"  commit:\n    on: COMMIT\n", "  commit:\n    on: COMMIT\n    progress: accepted\n"}});
+  Check c = check({{"  commit:\n    on: COMMIT\n", "  commit:\n    on: COMMIT\n    progress: accepted\n"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:48:15: error: `progress: accepted` must name an i32 field that this stage assigns [bad-progress]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:48:15: error: `progress: accepted` must name an i32 field that this stage assigns [bad-progress]
    48 |     progress: accepted
       |               ^~~~~~~~
 )");

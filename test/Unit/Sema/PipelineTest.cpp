@@ -25,8 +25,7 @@ TEST(Pipeline, BaseHasNoMessages) {
 }
 
 TEST(Pipeline, DerivedParamsFollowSet) {
-  Check c =
-      check({{"block: 4", "block: min(rows_per_pass / 2, 7) - 1"}}, {{"rows_per_pass", "12"}});
+  Check c = check({{"block: 4", "block: min(rows_per_pass / 2, 7) - 1"}}, {{"rows_per_pass", "12"}});
   ASSERT_TRUE(c.pipeline) << c.messages;
   EXPECT_EQ(intParam(c, "block"), 5);
   EXPECT_EQ(intParam(c, "rows_per_pass"), 12);
@@ -48,9 +47,8 @@ TEST(Pipeline, FloatParamsAreRoundedToF32AndTakeIntegersFromSet) {
 }
 
 TEST(Pipeline, ConfigValues) {
-  Check c =
-      check({{"rate: 0.5", "rate: target.config.rope.factor\n  eos: target.config.eos_token_id"}},
-            {}, {modelFacts("target", 100)});
+  Check c = check({{"rate: 0.5", "rate: target.config.rope.factor\n  eos: target.config.eos_token_id"}}, {},
+                  {modelFacts("target", 100)});
   ASSERT_TRUE(c.pipeline) << c.messages;
   EXPECT_EQ(intParam(c, "eos"), 2);
   EXPECT_EQ(c.pipeline->params[2].value.floatValue, 0.5);
@@ -74,8 +72,7 @@ TEST(Pipeline, LocalOfOneStageIsNoField) {
 
 TEST(Pipeline, CapacityFollowsConditionalsAndSlices) {
   // At most 3 of 4 drafts and the last two tokens: 5 rows.
-  Edit feed{"target([last] + draft, kv=draft)",
-            "target(tokens[-2:] + draft[1:] if finished else [last], kv=draft)"};
+  Edit feed{"target([last] + draft, kv=draft)", "target(tokens[-2:] + draft[1:] if finished else [last], kv=draft)"};
   EXPECT_TRUE(check({feed}, {{"rows_per_pass", "5"}}).pipeline);
   Check tooSmall = check({feed}, {{"rows_per_pass", "4"}});
   EXPECT_FALSE(tooSmall.pipeline);
@@ -86,26 +83,23 @@ TEST(Pipeline, CapacityFollowsPolicyOutputs) {
   Edit wider{"[[0.5, block], [0.0, 1]]", "[[0.5, block + 1], [0.0, 1]]"};
   Check c = check({wider});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_NE(c.messages.find("`draft` holds 4 tokens, but this value can have 5"), std::string::npos)
-      << c.messages;
+  EXPECT_NE(c.messages.find("`draft` holds 4 tokens, but this value can have 5"), std::string::npos) << c.messages;
   EXPECT_TRUE(check({wider, {"min(size.width, budget - 1)", "min(size.width, 4)"}}).pipeline);
 }
 
 TEST(Pipeline, ProgressMayBeDeclared) {
-  Check c = check(
-      {{"  commit:\n    on: COMMIT\n", "  commit:\n    on: COMMIT\n    progress: accepted\n"},
-       {"- append(draft[:accepted] + [best[accepted]])", "- accepted: accepted + len(best)"}});
+  Check c = check({{"  commit:\n    on: COMMIT\n", "  commit:\n    on: COMMIT\n    progress: accepted\n"},
+                   {"- append(draft[:accepted] + [best[accepted]])", "- accepted: accepted + len(best)"}});
   EXPECT_TRUE(c.pipeline) << c.messages;
 }
 
 TEST(Pipeline, StageOnSeveralStates) {
-  Check c = check({{"VERIFY: {slot: true, next: [COMMIT]}",
-                    "VERIFY: {slot: true, next: [COMMIT]}\n  AGAIN: {slot: true, next: [COMMIT]}"},
-                   {"COMMIT: {slot: true, next: [VERIFY, DONE]}",
-                    "COMMIT: {slot: true, next: [VERIFY, DONE, AGAIN]}"},
-                   {"    on: VERIFY", "    on: [VERIFY, AGAIN]"},
-                   {"goto: DONE if finished else VERIFY",
-                    "goto: DONE if finished else (VERIFY if accepted > 0 else AGAIN)"}});
+  Check c = check(
+      {{"VERIFY: {slot: true, next: [COMMIT]}",
+        "VERIFY: {slot: true, next: [COMMIT]}\n  AGAIN: {slot: true, next: [COMMIT]}"},
+       {"COMMIT: {slot: true, next: [VERIFY, DONE]}", "COMMIT: {slot: true, next: [VERIFY, DONE, AGAIN]}"},
+       {"    on: VERIFY", "    on: [VERIFY, AGAIN]"},
+       {"goto: DONE if finished else VERIFY", "goto: DONE if finished else (VERIFY if accepted > 0 else AGAIN)"}});
   ASSERT_TRUE(c.pipeline) << c.messages;
   EXPECT_EQ(c.messages, "");
   EXPECT_EQ(c.pipeline->stages[2].on, (std::vector<std::string>{"VERIFY", "AGAIN"}));

@@ -6,9 +6,8 @@ using namespace megalith::test;
 TEST(PipelineTypes, UnknownFieldType) {
   Check c = check({{"accepted: i32 = 0", "accepted: int = 0"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:10:13: error: `int` cannot be the type of a field; use i32, f32, bool or token [unknown-type]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:10:13: error: `int` cannot be the type of a field; use i32, f32, bool or token [unknown-type]
    10 |   accepted: int = 0
       |             ^~~
 )");
@@ -17,9 +16,8 @@ TEST(PipelineTypes, UnknownFieldType) {
 TEST(PipelineTypes, FieldInitOfWrongType) {
   Check c = check({{"accepted: i32 = 0", "accepted: i32 = 0.5"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:10:19: error: the initial value of `accepted` must be i32, found f32 [type-mismatch]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:10:19: error: the initial value of `accepted` must be i32, found f32 [type-mismatch]
    10 |   accepted: i32 = 0.5
       |                   ^~~
 )");
@@ -28,17 +26,15 @@ TEST(PipelineTypes, FieldInitOfWrongType) {
 TEST(PipelineTypes, SequenceCapacity) {
   Check c = check({{"token[block]", "token[0]"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:9:16: error: the capacity of `draft` must be from 1 to 1024, found 0 [type-mismatch]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:9:16: error: the capacity of `draft` must be from 1 to 1024, found 0 [type-mismatch]
     9 |   draft: token[0]
       |                ^
 )");
 }
 
 TEST(PipelineTypes, AssignWrongType) {
-  Check c = check({{"accepted: prefix_while(i in 0..len(draft), draft[i] == best[i])",
-                    "accepted: ratio(1, 2)"}});
+  Check c = check({{"accepted: prefix_while(i in 0..len(draft), draft[i] == best[i])", "accepted: ratio(1, 2)"}});
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(c.messages,
             R"(p.yaml:43:19: error: the value of `accepted` must be i32, found f32 [type-mismatch]
@@ -151,9 +147,8 @@ TEST(PipelineTypes, TiersNeedPairs) {
 TEST(PipelineTypes, RangeFromOne) {
   Check c = check({{"0..len(draft)", "1..len(draft)"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:43:38: error: argument `i` of `prefix_while` must be a range `0..n` [bad-argument]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:43:38: error: argument `i` of `prefix_while` must be a range `0..n` [bad-argument]
    43 |       - accepted: prefix_while(i in 1..len(draft), draft[i] == best[i])
       |                                      ^~
 )");
@@ -162,17 +157,15 @@ TEST(PipelineTypes, RangeFromOne) {
 TEST(PipelineTypes, ExpressionWithoutEffect) {
   Check c = check({{"- append(draft", "- len(tokens)\n      - append(draft"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:49:9: error: this expression has no effect; assign its value or remove it [no-effect]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:49:9: error: this expression has no effect; assign its value or remove it [no-effect]
    49 |       - len(tokens)
       |         ^~~
 )");
 }
 
 TEST(PipelineTypes, AppendInCondition) {
-  Check c = check(
-      {{"goto: DONE if finished else VERIFY", "goto: DONE if append([last]) == 0 else VERIFY"}});
+  Check c = check({{"goto: DONE if finished else VERIFY", "goto: DONE if append([last]) == 0 else VERIFY"}});
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(c.messages, R"(p.yaml:51:19: error: `append` cannot stand in `goto` [effect-not-allowed]
    51 |     goto: DONE if append([last]) == 0 else VERIFY
@@ -194,9 +187,8 @@ TEST(PipelineTypes, CallInIf) {
 TEST(PipelineTypes, CallInPrefixWhile) {
   Check c = check({{"draft[i] == best[i]", "argmax(target([last]))[0] == best[i]"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:43:59: error: a call of `target` cannot stand in `prefix_while` [effect-not-allowed]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:43:59: error: a call of `target` cannot stand in `prefix_while` [effect-not-allowed]
    43 |       - accepted: prefix_while(i in 0..len(draft), argmax(target([last]))[0] == best[i])
       |                                                           ^~~~~~
 )");
@@ -214,8 +206,7 @@ TEST(PipelineTypes, CallWithoutSlot) {
 }
 
 TEST(PipelineTypes, KvLenWithoutSlot) {
-  Check c = check(
-      {{"goto: DONE if finished else PREFILL", "goto: DONE if kv.target.len > 0 else PREFILL"}});
+  Check c = check({{"goto: DONE if finished else PREFILL", "goto: DONE if kv.target.len > 0 else PREFILL"}});
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
@@ -228,9 +219,8 @@ TEST(PipelineTypes, KvLenWithoutSlot) {
 TEST(PipelineTypes, PreemptIsUnsupported) {
   Check c = check({{"on_full: fail", "on_full: preempt"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:20:66: error: `on_full: preempt` is not supported yet; use `fail` or `wait` [unsupported]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:20:66: error: `on_full: preempt` is not supported yet; use `fail` or `wait` [unsupported]
    20 |   target: {pages: 64, page_tokens: 16, watermark: 0.85, on_full: preempt}
       |                                                                  ^~~~~~~
 )");
@@ -239,9 +229,8 @@ TEST(PipelineTypes, PreemptIsUnsupported) {
 TEST(PipelineTypes, PolicyPerPool) {
   Check c = check({{"    state: {ema", "    per: pool\n    state: {ema"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:23:10: error: `per: pool` is not supported yet; use `per: request` [unsupported]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:23:10: error: `per: pool` is not supported yet; use `per: request` [unsupported]
    23 |     per: pool
       |          ^~~~
 )");
@@ -281,8 +270,9 @@ p.yaml:45:9: note: it is traced here, too
 TEST(PipelineTypes, TraceNeedsASlot) {
   Check c = check({{"do: []", "do:\n      - trace: budget"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(c.messages,
-            R"(p.yaml:32:9: error: `trace` needs a slot, but state `QUEUED` has none; give the state `slot: true` [needs-slot]
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:32:9: error: `trace` needs a slot, but state `QUEUED` has none; give the state `slot: true` [needs-slot]
    32 |       - trace: budget
       |         ^~~~~
 )");

@@ -150,18 +150,19 @@ TEST(Understood, KeysOfLlama) {
 }
 
 TEST(Understood, KeysOfQwen3) {
-  checkChanges("qwen3.yaml", qwen3(),
-               {{"{}", {}},
-                {R"({"sliding_window": 4096})", {}},
-                {R"({"use_sliding_window": true, "sliding_window": 4096})", {"use_sliding_window"}},
-                {R"({"layer_types": ["full_attention", "full_attention"]})", {}},
-                {R"({"layer_types": ["sliding_attention", "full_attention"]})", {"layer_types"}},
-                {R"({"attention_bias": true})", {"attention_bias"}},
-                {R"({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]})", {"model_type", "architectures"}},
-                {R"({"num_experts": 128, "num_experts_per_tok": 8, "decoder_sparse_step": 1, "moe_intermediate_size": 768,
+  checkChanges(
+      "qwen3.yaml", qwen3(),
+      {{"{}", {}},
+       {R"({"sliding_window": 4096})", {}},
+       {R"({"use_sliding_window": true, "sliding_window": 4096})", {"use_sliding_window"}},
+       {R"({"layer_types": ["full_attention", "full_attention"]})", {}},
+       {R"({"layer_types": ["sliding_attention", "full_attention"]})", {"layer_types"}},
+       {R"({"attention_bias": true})", {"attention_bias"}},
+       {R"({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]})", {"model_type", "architectures"}},
+       {R"({"num_experts": 128, "num_experts_per_tok": 8, "decoder_sparse_step": 1, "moe_intermediate_size": 768,
                      "norm_topk_prob": true, "mlp_only_layers": [], "router_aux_loss_coef": 0.001})",
-                 {"decoder_sparse_step", "mlp_only_layers", "moe_intermediate_size", "norm_topk_prob", "num_experts",
-                  "num_experts_per_tok", "router_aux_loss_coef"}}});
+        {"decoder_sparse_step", "mlp_only_layers", "moe_intermediate_size", "norm_topk_prob", "num_experts",
+         "num_experts_per_tok", "router_aux_loss_coef"}}});
   Said other = check("qwen3.yaml", llama().dump());
   EXPECT_EQ(other.keys, (std::vector<std::string>{"model_type", "architectures", "mlp_bias", "pretraining_tp"}));
   // The graph of llama has no norms of q and k.
@@ -196,7 +197,8 @@ const Family families[] = {
          "hidden_activation": "gelu_pytorch_tanh", "rope_local_base_freq": 10000.0, "rope_theta": 1000000.0,
          "sliding_window": 512, "sliding_window_pattern": 6, "rms_norm_eps": 1e-06,
          "layer_types": ["sliding_attention", "full_attention"]})",
-     {"model_type", "hidden_activation", "rope_local_base_freq", "sliding_window", "sliding_window_pattern", "layer_types"}},
+     {"model_type", "hidden_activation", "rope_local_base_freq", "sliding_window", "sliding_window_pattern",
+      "layer_types"}},
     {R"({"model_type": "phi3", "architectures": ["Phi3ForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 128, "vocab_size": 300,
          "hidden_act": "silu", "original_max_position_embeddings": 4096, "sliding_window": 2047, "rms_norm_eps": 1e-05,

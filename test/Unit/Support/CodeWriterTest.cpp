@@ -16,7 +16,9 @@ TEST(CodeWriter, scopesCloseThemselves) {
     }
     auto call = w.lambda("each([&](int i)");
   }
-  { auto record = w.record("struct S"); }
+  {
+    auto record = w.record("struct S");
+  }
   EXPECT_EQ(w.text(), "void f() {\n"
                       "  int x = 3;\n"
                       "  for (;;) {\n"
@@ -56,7 +58,9 @@ TEST(CodeWriter, aLineStaysOneLine) {
     w.line("a(); // {}", c);
     w.comment("x" + c + "y");
     w.quote(c + "\\");
-    { auto scope = w.scope("f()", c); }
+    {
+      auto scope = w.scope("f()", c);
+    }
     w.sourceLine(3, c + "\"" + c);
     llvm::SmallVector<llvm::StringRef> lines;
     llvm::StringRef(w.text()).split(lines, '\n');
@@ -71,7 +75,8 @@ TEST(CodeWriter, aLineStaysOneLine) {
 
 TEST(CodeWriter, filesAreFoundByTheNameOfTheirLines) {
   SourceFiles files;
-  const std::string names[] = {"p.yaml", "q\"uote", "new\nline", "back\\slash", "caf\xe9", "caf\xc3\xa9", "\xe2\x80\xae"};
+  const std::string names[] = {"p.yaml",  "q\"uote",     "new\nline",   "back\\slash",
+                               "caf\xe9", "caf\xc3\xa9", "\xe2\x80\xae"};
   for (const std::string &name : names)
     files.add(name, "");
   EXPECT_EQ(CodeWriter::spelled("q\"uote"), "\"q\\\"uote\"");

@@ -62,7 +62,8 @@ TEST_F(DiagnosticsTest, caretStaysInTheLine) {
 // Edited IR names them.
 TEST_F(DiagnosticsTest, placesBehindTheFileAreNone) {
   uint32_t file = add("ab\nc\n");
-  for (const SourceLoc &loc : {SourceLoc{file, 3, 1}, {file, 4, 1}, {file, 2147483648, 1}, {file, 2, 2}, {file, 2, 3}, {file + 1, 1, 1}}) {
+  for (const SourceLoc &loc :
+       {SourceLoc{file, 3, 1}, {file, 4, 1}, {file, 2147483648, 1}, {file, 2, 2}, {file, 2, 3}, {file + 1, 1, 1}}) {
     diags.report(Diag::ExprSyntax, loc, "x", "y");
     diags.note(loc, "so");
   }
@@ -131,7 +132,10 @@ TEST_F(DiagnosticsTest, noByteControlsTheTerminal) {
     // A message is one line: whoever chose the text cannot forge a second one.
     EXPECT_EQ(std::count(rendered.begin(), rendered.end(), '\n'), lines) << b;
   }
-  diags.report(Diag::UnknownKey, {}, "\xc2\x9b" "31m", "x\nerror: y");
+  diags.report(Diag::UnknownKey, {},
+               "\xc2\x9b"
+               "31m",
+               "x\nerror: y");
   EXPECT_EQ(diags.render(), "error: unknown key `\\xc2\\x9b31m` in x\\x0aerror: y [unknown-key]\n");
 }
 
@@ -186,8 +190,11 @@ TEST_F(DiagnosticsTest, longLinesAreClippedAroundTheCaret) {
   uint32_t file = add(line);
   diags.report(Diag::ExprSyntax, {file, 1, 501, 1}, "x", "y");
   EXPECT_EQ(diags.render(), "p.yaml:1:501: error: expected x, found y [expr-syntax]\n"
-                            "    1 | ..." + std::string(60, 'a') + "!" + std::string(99, 'b') + "...\n"
-                            "      | " + std::string(63, ' ') + "^\n");
+                            "    1 | ..." +
+                                std::string(60, 'a') + "!" + std::string(99, 'b') +
+                                "...\n"
+                                "      | " +
+                                std::string(63, ' ') + "^\n");
 }
 
 TEST_F(DiagnosticsTest, linesOfAFile) {

@@ -21,8 +21,10 @@ namespace {
 void sendOutputTo(const char *path) { dup2(open(path, O_WRONLY), STDOUT_FILENO); }
 
 const testing::ExitedWithCode failed(1);
-constexpr const char *bug = "this is a fault of megalith: please report it with the command and its files \\[internal-error\\]\n$";
-constexpr const char *memory = "^error: there is not enough memory; ask for less, or raise the limit \\(`ulimit -v`\\) \\[out-of-memory\\]\n$";
+constexpr const char *bug =
+    "this is a fault of megalith: please report it with the command and its files \\[internal-error\\]\n$";
+constexpr const char *memory =
+    "^error: there is not enough memory; ask for less, or raise the limit \\(`ulimit -v`\\) \\[out-of-memory\\]\n$";
 
 std::string internal(const std::string &what) { return "^error: internal error: " + what + "; " + bug; }
 
@@ -57,7 +59,8 @@ TEST(ToolDeathTest, NorAnErrorOfLlvm) {
 }
 
 TEST(ToolDeathTest, OutputThatIsLostIsAnError) {
-  constexpr const char *full = "^error: cannot write to the standard output: No space left on device \\[cannot-write-output\\]\n$";
+  constexpr const char *full =
+      "^error: cannot write to the standard output: No space left on device \\[cannot-write-output\\]\n$";
   EXPECT_EXIT(tool([] {
                 sendOutputTo("/dev/full");
                 llvm::outs() << "text";

@@ -17,47 +17,39 @@ std::string modelErrors(const std::string &text) {
 }
 
 /// A model file that lacks nothing but what `lines` say.
-std::string withModelParts(const std::string &lines) {
-  return "model: m\n" + lines;
-}
+std::string withModelParts(const std::string &lines) { return "model: m\n" + lines; }
 
 //===----------------------------------------------------------------------===//
 // YAML
 //===----------------------------------------------------------------------===//
 
 TEST(YamlErrors, EmptyFileAndOtherTopLevels) {
-  EXPECT_EQ(pipelineErrors(""),
-            "t.yaml:1:1: error: a pipeline file must be a mapping, found an "
-            "empty file [wrong-node-kind]\n"
-            "    1 | \n"
-            "      | ^\n");
-  EXPECT_EQ(
-      modelErrors("# a comment\n"),
-      "t.yaml:1:1: error: a model file must be a mapping, found an empty file "
-      "[wrong-node-kind]\n"
-      "    1 | # a comment\n"
-      "      | ^\n");
-  EXPECT_EQ(pipelineErrors("- a\n"),
-            "t.yaml:1:1: error: the pipeline file must be a mapping, "
-            "found a list [wrong-node-kind]\n"
-            "    1 | - a\n"
-            "      | ^\n");
-  EXPECT_EQ(modelErrors("abc\n"),
-            "t.yaml:1:1: error: the model file must be a mapping, found "
-            "`abc` [wrong-node-kind]\n"
-            "    1 | abc\n"
-            "      | ^~~\n");
+  EXPECT_EQ(pipelineErrors(""), "t.yaml:1:1: error: a pipeline file must be a mapping, found an "
+                                "empty file [wrong-node-kind]\n"
+                                "    1 | \n"
+                                "      | ^\n");
+  EXPECT_EQ(modelErrors("# a comment\n"), "t.yaml:1:1: error: a model file must be a mapping, found an empty file "
+                                          "[wrong-node-kind]\n"
+                                          "    1 | # a comment\n"
+                                          "      | ^\n");
+  EXPECT_EQ(pipelineErrors("- a\n"), "t.yaml:1:1: error: the pipeline file must be a mapping, "
+                                     "found a list [wrong-node-kind]\n"
+                                     "    1 | - a\n"
+                                     "      | ^\n");
+  EXPECT_EQ(modelErrors("abc\n"), "t.yaml:1:1: error: the model file must be a mapping, found "
+                                  "`abc` [wrong-node-kind]\n"
+                                  "    1 | abc\n"
+                                  "      | ^~~\n");
 }
 
 TEST(YamlErrors, Syntax) {
-  EXPECT_EQ(
-      pipelineErrors(withParams("  a: f(x, width: 8)\n")),
-      "t.yaml:5:16: error: not valid YAML: `: ` inside a value [yaml-syntax]\n"
-      "    5 |   a: f(x, width: 8)\n"
-      "      |                ^\n"
-      "note: named arguments are written `name=value`; a slice has no space "
-      "after `:`; a new "
-      "key goes on its own line, indented like its neighbours\n");
+  EXPECT_EQ(pipelineErrors(withParams("  a: f(x, width: 8)\n")),
+            "t.yaml:5:16: error: not valid YAML: `: ` inside a value [yaml-syntax]\n"
+            "    5 |   a: f(x, width: 8)\n"
+            "      |                ^\n"
+            "note: named arguments are written `name=value`; a slice has no space "
+            "after `:`; a new "
+            "key goes on its own line, indented like its neighbours\n");
   EXPECT_EQ(pipelineErrors("request: {draft: token[8]}\n"),
             "t.yaml:1:23: error: not valid YAML: a bracket that is not closed, "
             "or text between "
@@ -67,38 +59,33 @@ TEST(YamlErrors, Syntax) {
             "note: inside `{}` and `[]`, if an expression has brackets or "
             "commas, put the whole "
             "expression in single quotes: `'[last] + draft'`\n");
-  EXPECT_EQ(
-      pipelineErrors("params:\n\ta: 1\n"),
-      "t.yaml:2:1: error: not valid YAML: a tab in the indentation; use spaces "
-      "[yaml-syntax]\n"
-      "    2 |  a: 1\n"
-      "      | ^\n");
-  EXPECT_EQ(pipelineErrors("pipeline: 'p"),
-            "t.yaml:1:13: error: not valid YAML: a quote that is "
-            "not closed [yaml-syntax]\n"
-            "    1 | pipeline: 'p\n"
-            "      |             ^\n");
-  const char *atItsStart =
-      "t.yaml:5:6: error: not valid YAML: a quote that is not closed "
-      "[yaml-syntax]\n"
-      "    5 |   a: 'b''\n"
-      "      |      ^\n";
+  EXPECT_EQ(pipelineErrors("params:\n\ta: 1\n"),
+            "t.yaml:2:1: error: not valid YAML: a tab in the indentation; use spaces "
+            "[yaml-syntax]\n"
+            "    2 |  a: 1\n"
+            "      | ^\n");
+  EXPECT_EQ(pipelineErrors("pipeline: 'p"), "t.yaml:1:13: error: not valid YAML: a quote that is "
+                                            "not closed [yaml-syntax]\n"
+                                            "    1 | pipeline: 'p\n"
+                                            "      |             ^\n");
+  const char *atItsStart = "t.yaml:5:6: error: not valid YAML: a quote that is not closed "
+                           "[yaml-syntax]\n"
+                           "    5 |   a: 'b''\n"
+                           "      |      ^\n";
   EXPECT_EQ(pipelineErrors(withParams("  a: 'b''\n")), atItsStart);
-  EXPECT_EQ(pipelineErrors("pipeline: @p\n"),
-            "t.yaml:1:11: error: not valid YAML: a value cannot "
-            "begin with this character [yaml-syntax]\n"
-            "    1 | pipeline: @p\n"
-            "      |           ^\n"
-            "note: put the whole expression in single quotes: "
-            "`'[last] + draft'`\n");
-  EXPECT_EQ(pipelineErrors("params:\n  a: - 1\n"),
-            "t.yaml:2:6: error: not valid YAML: `- ` cannot begin an entry "
-            "here [yaml-syntax]\n"
-            "    2 |   a: - 1\n"
-            "      |      ^\n"
-            "note: start a list on the line after its key; write a negative "
-            "number without a "
-            "space\n");
+  EXPECT_EQ(pipelineErrors("pipeline: @p\n"), "t.yaml:1:11: error: not valid YAML: a value cannot "
+                                              "begin with this character [yaml-syntax]\n"
+                                              "    1 | pipeline: @p\n"
+                                              "      |           ^\n"
+                                              "note: put the whole expression in single quotes: "
+                                              "`'[last] + draft'`\n");
+  EXPECT_EQ(pipelineErrors("params:\n  a: - 1\n"), "t.yaml:2:6: error: not valid YAML: `- ` cannot begin an entry "
+                                                   "here [yaml-syntax]\n"
+                                                   "    2 |   a: - 1\n"
+                                                   "      |      ^\n"
+                                                   "note: start a list on the line after its key; write a negative "
+                                                   "number without a "
+                                                   "space\n");
 }
 
 TEST(YamlErrors, BytesThatAreNotText) {
@@ -113,9 +100,7 @@ TEST(YamlErrors, BytesThatAreNotText) {
                 .find("t.yaml:2:4: error: not valid YAML: control "
                       "character 0x04"),
             std::string::npos);
-  EXPECT_NE(pipelineErrors("a: \xC3(")
-                .find("t.yaml:1:4: error: not valid YAML: invalid byte 0xc3"),
-            std::string::npos);
+  EXPECT_NE(pipelineErrors("a: \xC3(").find("t.yaml:1:4: error: not valid YAML: invalid byte 0xc3"), std::string::npos);
 }
 
 TEST(YamlErrors, Unsupported) {
@@ -126,12 +111,11 @@ TEST(YamlErrors, Unsupported) {
             "    5 |   a: &x 1\n"
             "      |      ^~\n");
   // An alias, defined or not, is most often a product written first.
-  EXPECT_EQ(pipelineErrors(withParams("  a: *x\n")),
-            "t.yaml:5:6: error: the alias `*x` cannot be used here; write the "
-            "value out, or put "
-            "the expression in single quotes [yaml-unsupported]\n"
-            "    5 |   a: *x\n"
-            "      |      ^~\n");
+  EXPECT_EQ(pipelineErrors(withParams("  a: *x\n")), "t.yaml:5:6: error: the alias `*x` cannot be used here; write the "
+                                                     "value out, or put "
+                                                     "the expression in single quotes [yaml-unsupported]\n"
+                                                     "    5 |   a: *x\n"
+                                                     "      |      ^~\n");
   ParsedPipeline both(withParams("  a: &x 1\n  b: *x\n"));
   EXPECT_EQ(both.diags.errors(), 2u) << both.diags.render();
   EXPECT_EQ(pipelineErrors(withParams("  a: !!int 1\n")),
@@ -150,16 +134,13 @@ TEST(YamlErrors, Unsupported) {
 
 TEST(YamlErrors, DeepNesting) {
   for (unsigned depth : {100u, 1000u, 10000u}) {
-    std::string rendered = pipelineErrors(withParams(
-        "  a: " + std::string(depth, '[') + std::string(depth, ']')));
-    EXPECT_EQ(rendered.substr(0, rendered.find('\n')),
-              "t.yaml:5:68: error: YAML nests more than 64 levels deep "
-              "[nesting-too-deep]");
+    std::string rendered = pipelineErrors(withParams("  a: " + std::string(depth, '[') + std::string(depth, ']')));
+    EXPECT_EQ(rendered.substr(0, rendered.find('\n')), "t.yaml:5:68: error: YAML nests more than 64 levels deep "
+                                                       "[nesting-too-deep]");
     std::string indented;
     for (unsigned i = 0; i < depth && i < 1000; ++i)
       indented += std::string(i, ' ') + "a:\n";
-    EXPECT_NE(pipelineErrors(indented).find("[nesting-too-deep]"),
-              std::string::npos);
+    EXPECT_NE(pipelineErrors(indented).find("[nesting-too-deep]"), std::string::npos);
   }
 }
 
@@ -168,49 +149,43 @@ TEST(YamlErrors, DeepNesting) {
 //===----------------------------------------------------------------------===//
 
 TEST(KeyErrors, Duplicate) {
-  EXPECT_EQ(
-      pipelineErrors(withParams("  a: 1\n  b: 2\n  a: 3\n")),
-      "t.yaml:7:3: error: key `a` appears twice in `params` [duplicate-key]\n"
-      "    7 |   a: 3\n"
-      "      |   ^\n"
-      "t.yaml:5:3: note: first given here\n"
-      "    5 |   a: 1\n"
-      "      |   ^\n");
-  EXPECT_NE(
-      pipelineErrors(
-          "pipeline: p\nstates: {}\nstages: {}\npolicies:\n  q:\n"
-          "    outputs: {}\n    observe(a): []\n    observe(b): []\n")
-          .find("t.yaml:8:5: error: key `observe` appears twice in policy `q`"),
-      std::string::npos);
+  EXPECT_EQ(pipelineErrors(withParams("  a: 1\n  b: 2\n  a: 3\n")),
+            "t.yaml:7:3: error: key `a` appears twice in `params` [duplicate-key]\n"
+            "    7 |   a: 3\n"
+            "      |   ^\n"
+            "t.yaml:5:3: note: first given here\n"
+            "    5 |   a: 1\n"
+            "      |   ^\n");
+  EXPECT_NE(pipelineErrors("pipeline: p\nstates: {}\nstages: {}\npolicies:\n  q:\n"
+                           "    outputs: {}\n    observe(a): []\n    observe(b): []\n")
+                .find("t.yaml:8:5: error: key `observe` appears twice in policy `q`"),
+            std::string::npos);
 }
 
 TEST(KeyErrors, UnknownWithSuggestion) {
-  EXPECT_EQ(
-      pipelineErrors("pipeline: p\nstates: {}\nstages: {}\nkv:\n"
-                     "  target: {pages: 4, page_tokens: 16, on_ful: fail}\n"),
-      "t.yaml:5:39: error: unknown key `on_ful` in pool `kv.target` "
-      "[unknown-key]\n"
-      "    5 |   target: {pages: 4, page_tokens: 16, on_ful: fail}\n"
-      "      |                                       ^~~~~~\n"
-      "note: did you mean `on_full`?\n");
-  EXPECT_EQ(
-      pipelineErrors("pipeline: p\nstates: {}\nstages: {}\nbuffers: {}\n"),
-      "t.yaml:4:1: error: unknown key `buffers` in the pipeline file "
-      "[unknown-key]\n"
-      "    4 | buffers: {}\n"
-      "      | ^~~~~~~\n");
+  EXPECT_EQ(pipelineErrors("pipeline: p\nstates: {}\nstages: {}\nkv:\n"
+                           "  target: {pages: 4, page_tokens: 16, on_ful: fail}\n"),
+            "t.yaml:5:39: error: unknown key `on_ful` in pool `kv.target` "
+            "[unknown-key]\n"
+            "    5 |   target: {pages: 4, page_tokens: 16, on_ful: fail}\n"
+            "      |                                       ^~~~~~\n"
+            "note: did you mean `on_full`?\n");
+  EXPECT_EQ(pipelineErrors("pipeline: p\nstates: {}\nstages: {}\nbuffers: {}\n"),
+            "t.yaml:4:1: error: unknown key `buffers` in the pipeline file "
+            "[unknown-key]\n"
+            "    4 | buffers: {}\n"
+            "      | ^~~~~~~\n");
 }
 
 TEST(KeyErrors, Missing) {
-  EXPECT_EQ(
-      pipelineErrors("pipeline: p\nstages:\n  s:\n    on: A\n    do: []\n"),
-      "t.yaml:1:1: error: the pipeline file needs the key `states` "
-      "[missing-key]\n"
-      "    1 | pipeline: p\n"
-      "      | ^\n"
-      "t.yaml:3:3: error: stage `s` needs the key `goto` [missing-key]\n"
-      "    3 |   s:\n"
-      "      |   ^\n");
+  EXPECT_EQ(pipelineErrors("pipeline: p\nstages:\n  s:\n    on: A\n    do: []\n"),
+            "t.yaml:1:1: error: the pipeline file needs the key `states` "
+            "[missing-key]\n"
+            "    1 | pipeline: p\n"
+            "      | ^\n"
+            "t.yaml:3:3: error: stage `s` needs the key `goto` [missing-key]\n"
+            "    3 |   s:\n"
+            "      |   ^\n");
 }
 
 TEST(KeyErrors, Names) {
@@ -237,17 +212,16 @@ TEST(KeyErrors, Names) {
 //===----------------------------------------------------------------------===//
 
 TEST(ValueErrors, WrongKinds) {
-  EXPECT_EQ(
-      pipelineErrors(withParams("  a: [1, 2]\n  b:\n")),
-      "t.yaml:5:6: error: param `a` must be an expression, found a list "
-      "[wrong-node-kind]\n"
-      "    5 |   a: [1, 2]\n"
-      "      |      ^\n"
-      "note: a param is one number, `true` or `false`\n"
-      "t.yaml:6:3: error: param `b` must be an expression, found nothing "
-      "[wrong-node-kind]\n"
-      "    6 |   b:\n"
-      "      |   ^\n");
+  EXPECT_EQ(pipelineErrors(withParams("  a: [1, 2]\n  b:\n")),
+            "t.yaml:5:6: error: param `a` must be an expression, found a list "
+            "[wrong-node-kind]\n"
+            "    5 |   a: [1, 2]\n"
+            "      |      ^\n"
+            "note: a param is one number, `true` or `false`\n"
+            "t.yaml:6:3: error: param `b` must be an expression, found nothing "
+            "[wrong-node-kind]\n"
+            "    6 |   b:\n"
+            "      |   ^\n");
   EXPECT_EQ(pipelineErrors("pipeline: p\nstates:\n  A: {slot: yes, next: [a "
                            "b]}\n  B:\nstages: {}\n"),
             "t.yaml:3:13: error: `slot` of state `A` must be `true` or "
@@ -288,12 +262,11 @@ TEST(ValueErrors, Fields) {
 }
 
 TEST(ValueErrors, Signature) {
-  EXPECT_EQ(
-      pipelineErrors("pipeline: p\nstates: {}\nstages: {}\npolicies:\n  q:\n"
-                     "    outputs: {}\n    observe(a b): []\n"),
-      "t.yaml:7:15: error: expected `,` or `)`, found `b` [expr-syntax]\n"
-      "    7 |     observe(a b): []\n"
-      "      |               ^\n");
+  EXPECT_EQ(pipelineErrors("pipeline: p\nstates: {}\nstages: {}\npolicies:\n  q:\n"
+                           "    outputs: {}\n    observe(a b): []\n"),
+            "t.yaml:7:15: error: expected `,` or `)`, found `b` [expr-syntax]\n"
+            "    7 |     observe(a b): []\n"
+            "      |               ^\n");
 }
 
 TEST(ValueErrors, Goto) {
@@ -307,10 +280,9 @@ TEST(ValueErrors, Goto) {
 }
 
 TEST(ValueErrors, Weights) {
-  EXPECT_EQ(modelErrors(
-                withModelParts("config: {}\ngraph: []\nweights:\n"
-                               "  w: {shape: [a], from: x}\n"
-                               "  v: {shape: a, from: x, or: b if c else}\n")),
+  EXPECT_EQ(modelErrors(withModelParts("config: {}\ngraph: []\nweights:\n"
+                                       "  w: {shape: [a], from: x}\n"
+                                       "  v: {shape: a, from: x, or: b if c else}\n")),
             "t.yaml:5:14: error: `shape` of weight `w` must be a list of sizes "
             "in single quotes "
             "such as `'[vocab, hidden]'`, found a list [wrong-node-kind]\n"
@@ -329,17 +301,16 @@ TEST(ValueErrors, Weights) {
 }
 
 TEST(ValueErrors, ConfigEntries) {
-  EXPECT_EQ(
-      modelErrors(withModelParts("weights: {}\ngraph: []\nconfig:\n"
-                                 "  a: {default: 3}\n  b: [c]\n")),
-      "t.yaml:5:3: error: config entry `a` needs the key `key` [missing-key]\n"
-      "    5 |   a: {default: 3}\n"
-      "      |   ^\n"
-      "t.yaml:6:6: error: config entry `b` must be a key of config.json or a "
-      "mapping, found "
-      "a list [wrong-node-kind]\n"
-      "    6 |   b: [c]\n"
-      "      |      ^\n");
+  EXPECT_EQ(modelErrors(withModelParts("weights: {}\ngraph: []\nconfig:\n"
+                                       "  a: {default: 3}\n  b: [c]\n")),
+            "t.yaml:5:3: error: config entry `a` needs the key `key` [missing-key]\n"
+            "    5 |   a: {default: 3}\n"
+            "      |   ^\n"
+            "t.yaml:6:6: error: config entry `b` must be a key of config.json or a "
+            "mapping, found "
+            "a list [wrong-node-kind]\n"
+            "    6 |   b: [c]\n"
+            "      |      ^\n");
 }
 
 //===----------------------------------------------------------------------===//
@@ -386,67 +357,70 @@ TEST(StatementErrors, ColonInACall) {
 }
 
 TEST(StatementErrors, Parts) {
-  EXPECT_EQ(
-      pipelineErrors(withBody("      - a: 1\n        b: 2\n"
-                              "      - x[i]: 3\n"
-                              "      - count: n = 3\n"
-                              "      - a: x, y\n"
-                              "      -\n"
-                              "      - [a]\n"
-                              "      - trace:\n")),
-      "t.yaml:9:9: error: unknown key `b` in the statement `a` [unknown-key]\n"
-      "    9 |         b: 2\n"
-      "      |         ^\n"
-      "note: each statement begins with `- `\n"
-      "t.yaml:10:9: error: the left side of a statement must be a name such as "
-      "`draft` or "
-      "`kv.target.keep`, found `x[i]` [wrong-node-kind]\n"
-      "   10 |       - x[i]: 3\n"
-      "      |         ^~~~\n"
-      "t.yaml:11:18: error: expected `+=` and the amount to count, found `=` "
-      "[expr-syntax]\n"
-      "   11 |       - count: n = 3\n"
-      "      |                  ^\n"
-      "t.yaml:12:13: error: expected an operator or the end of the expression, "
-      "found `,` "
-      "[expr-syntax]\n"
-      "   12 |       - a: x, y\n"
-      "      |             ^\n"
-      "t.yaml:13:7: error: a statement must be `name: expression` or an "
-      "expression, found "
-      "nothing [wrong-node-kind]\n"
-      "   13 |       -\n"
-      "      |       ^\n"
-      "t.yaml:14:9: error: a statement must be `name: expression` or an "
-      "expression, found a "
-      "list [wrong-node-kind]\n"
-      "   14 |       - [a]\n"
-      "      |         ^\n"
-      "t.yaml:15:9: error: `trace` must be an expression, found nothing "
-      "[wrong-node-kind]\n"
-      "   15 |       - trace:\n"
-      "      |         ^~~~~\n");
+  EXPECT_EQ(pipelineErrors(withBody("      - a: 1\n        b: 2\n"
+                                    "      - x[i]: 3\n"
+                                    "      - count: n = 3\n"
+                                    "      - a: x, y\n"
+                                    "      -\n"
+                                    "      - [a]\n"
+                                    "      - trace:\n")),
+            "t.yaml:9:9: error: unknown key `b` in the statement `a` [unknown-key]\n"
+            "    9 |         b: 2\n"
+            "      |         ^\n"
+            "note: each statement begins with `- `\n"
+            "t.yaml:10:9: error: the left side of a statement must be a name such as "
+            "`draft` or "
+            "`kv.target.keep`, found `x[i]` [wrong-node-kind]\n"
+            "   10 |       - x[i]: 3\n"
+            "      |         ^~~~\n"
+            "t.yaml:11:18: error: expected `+=` and the amount to count, found `=` "
+            "[expr-syntax]\n"
+            "   11 |       - count: n = 3\n"
+            "      |                  ^\n"
+            "t.yaml:12:13: error: expected an operator or the end of the expression, "
+            "found `,` "
+            "[expr-syntax]\n"
+            "   12 |       - a: x, y\n"
+            "      |             ^\n"
+            "t.yaml:13:7: error: a statement must be `name: expression` or an "
+            "expression, found "
+            "nothing [wrong-node-kind]\n"
+            "   13 |       -\n"
+            "      |       ^\n"
+            "t.yaml:14:9: error: a statement must be `name: expression` or an "
+            "expression, found a "
+            "list [wrong-node-kind]\n"
+            "   14 |       - [a]\n"
+            "      |         ^\n"
+            "t.yaml:15:9: error: `trace` must be an expression, found nothing "
+            "[wrong-node-kind]\n"
+            "   15 |       - trace:\n"
+            "      |         ^~~~~\n");
 }
 
 TEST(Errors, StatementsOfAGraphAssign) {
   const auto said = [](const std::string &statement) {
     SourceFiles files;
     Diagnostics diags(files);
-    const uint32_t file = files.add("m.yaml", "model: m\nconfig: {a: a}\nweights: {w: {shape: '[a]', from: w}}\ngraph:\n  - " + statement + "\n");
+    const uint32_t file = files.add(
+        "m.yaml", "model: m\nconfig: {a: a}\nweights: {w: {shape: '[a]', from: w}}\ngraph:\n  - " + statement + "\n");
     EXPECT_FALSE(ast::parseModel(diags, file)) << statement;
     const std::string messages = diags.render();
     return messages.substr(0, messages.find('\n'));
   };
-  EXPECT_EQ(said("h/ rms_norm(x, w, eps)"), "m.yaml:5:5: error: a statement of a graph must be `name: expression`, found "
-                                            "`h/ rms_norm(x, w, eps)` [wrong-node-kind]");
-  EXPECT_EQ(said("matmul(x, w)"), "m.yaml:5:5: error: a statement of a graph must be `name: expression`, found `matmul(x, w)` "
-                                  "[wrong-node-kind]");
+  EXPECT_EQ(said("h/ rms_norm(x, w, eps)"),
+            "m.yaml:5:5: error: a statement of a graph must be `name: expression`, found "
+            "`h/ rms_norm(x, w, eps)` [wrong-node-kind]");
+  EXPECT_EQ(said("matmul(x, w)"),
+            "m.yaml:5:5: error: a statement of a graph must be `name: expression`, found `matmul(x, w)` "
+            "[wrong-node-kind]");
   for (const char *name : {"a.b", "a b", "3x", "if", "kv.m.keep"})
     EXPECT_NE(said(std::string(name) + ": x, 1 + 2").find("m.yaml:5:5: error: "), std::string::npos) << name;
   // Nothing may stand behind an expression.
   EXPECT_EQ(said("h: rms_norm(x, w, eps), x, 1 + 2"),
             "m.yaml:5:27: error: expected an operator or the end of the expression, found `,` [expr-syntax]");
-  EXPECT_EQ(said("h: x y"), "m.yaml:5:10: error: expected an operator or the end of the expression, found `y` [expr-syntax]");
+  EXPECT_EQ(said("h: x y"),
+            "m.yaml:5:10: error: expected an operator or the end of the expression, found `y` [expr-syntax]");
 }
 
 } // namespace

@@ -7,10 +7,8 @@ namespace {
 
 TEST(Parse, AcceptsEveryShippedFile) {
   unsigned pipelines = 0, models = 0;
-  const std::filesystem::path root =
-      std::filesystem::path(MEGALITH_SOURCE_DIR) / "pipelines";
-  for (const auto &entry :
-       std::filesystem::recursive_directory_iterator(root)) {
+  const std::filesystem::path root = std::filesystem::path(MEGALITH_SOURCE_DIR) / "pipelines";
+  for (const auto &entry : std::filesystem::recursive_directory_iterator(root)) {
     // A list that model files name; they read it.
     if (entry.path().extension() != ".yaml" || entry.path().filename() == "harmless.yaml")
       continue;
@@ -20,8 +18,7 @@ TEST(Parse, AcceptsEveryShippedFile) {
     auto file = files.open(entry.path().string(), reason);
     ASSERT_TRUE(file) << reason;
     bool isModel = entry.path().parent_path().filename() == "models";
-    if (isModel ? ast::parseModel(diags, *file).has_value()
-                : ast::parsePipeline(diags, *file).has_value())
+    if (isModel ? ast::parseModel(diags, *file).has_value() : ast::parsePipeline(diags, *file).has_value())
       ++(isModel ? models : pipelines);
     EXPECT_EQ(diags.render(), "");
   }
@@ -76,15 +73,14 @@ stages:
     goto: DONE if flag else B
 )");
   // The `trace` with brackets first is not YAML.
-  EXPECT_EQ(parsed.diags.render(),
-            "t.yaml:39:26: error: not valid YAML: expected the next entry, at "
-            "the indentation of "
-            "those before it [yaml-syntax]\n"
-            "   39 |           - trace: [a, b][0] + 1\n"
-            "      |                          ^\n"
-            "note: if a value begins with a bracket or a quote, put the whole "
-            "expression in single "
-            "quotes: `'[last] + draft'`\n");
+  EXPECT_EQ(parsed.diags.render(), "t.yaml:39:26: error: not valid YAML: expected the next entry, at "
+                                   "the indentation of "
+                                   "those before it [yaml-syntax]\n"
+                                   "   39 |           - trace: [a, b][0] + 1\n"
+                                   "      |                          ^\n"
+                                   "note: if a value begins with a bracket or a quote, put the whole "
+                                   "expression in single "
+                                   "quotes: `'[last] + draft'`\n");
   std::string text = parsed.files.text(0).str();
   size_t at = text.find("[a, b][0] + 1");
   ParsedPipeline fixed(text.replace(at, 13, "'[a, b][0] + 1'"));
@@ -183,9 +179,8 @@ harmless:
 }
 
 TEST(Parse, ReportsErrorsOfAllSectionsAtOnce) {
-  ParsedPipeline parsed(
-      "pipeline: p\nparams:\n  a: 1 +\n  b: 2 +\nstates: {A: {slot: yes}}\n"
-      "stages:\n  s: {on: A, do: [], goto: 3}\n");
+  ParsedPipeline parsed("pipeline: p\nparams:\n  a: 1 +\n  b: 2 +\nstates: {A: {slot: yes}}\n"
+                        "stages:\n  s: {on: A, do: [], goto: 3}\n");
   EXPECT_FALSE(parsed.ast);
   EXPECT_EQ(parsed.diags.errors(), 4u) << parsed.diags.render();
 }

@@ -1,5 +1,5 @@
-#include "SyntaxTesting.h"
 #include "../Terminal.h"
+#include "SyntaxTesting.h"
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <random>
@@ -24,8 +24,7 @@ void parseBoth(const std::string &text) {
 
 std::vector<std::string> shippedTexts() {
   std::vector<std::string> texts;
-  const std::filesystem::path root =
-      std::filesystem::path(MEGALITH_SOURCE_DIR) / "pipelines";
+  const std::filesystem::path root = std::filesystem::path(MEGALITH_SOURCE_DIR) / "pipelines";
   SourceFiles files;
   std::string reason;
   for (const auto &entry : std::filesystem::recursive_directory_iterator(root))
@@ -87,8 +86,7 @@ TEST(Robustness, Mutations) {
           text.erase(at, 1 + random() % 8);
           break;
         case 3:
-          text.insert(
-              at, original.substr(random() % original.size(), random() % 40));
+          text.insert(at, original.substr(random() % original.size(), random() % 40));
           break;
         }
         if (text.empty())
@@ -101,11 +99,9 @@ TEST(Robustness, Mutations) {
 
 TEST(Robustness, RandomExpressions) {
   std::mt19937 random(2);
-  const std::vector<std::string> words = {
-      "a",  "b.c", "1",        "0.5", "''s''",   "(",  ")",  "[",
-      "]",  ",",   ":",        "..",  "=",       "+=", "==", "<",
-      "+",  "-",   "*",        "not", "and",     "or", "if", "else",
-      "in", "f(",  "i in 0..", "&",   "\xC3\xA9"};
+  const std::vector<std::string> words = {"a",   "b.c", "1",  "0.5",  "''s''", "(",  ")",        "[", "]",       ",",
+                                          ":",   "..",  "=",  "+=",   "==",    "<",  "+",        "-", "*",       "not",
+                                          "and", "or",  "if", "else", "in",    "f(", "i in 0..", "&", "\xC3\xA9"};
   unsigned accepted = 0;
   for (int round = 0; round < 4000; ++round) {
     std::string text;

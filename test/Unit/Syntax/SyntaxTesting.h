@@ -11,18 +11,14 @@ struct ParsedPipeline {
   SourceFiles files;
   Diagnostics diags{files};
   std::optional<ast::PipelineFile> ast;
-  explicit ParsedPipeline(std::string text) {
-    ast = ast::parsePipeline(diags, files.add("t.yaml", std::move(text)));
-  }
+  explicit ParsedPipeline(std::string text) { ast = ast::parsePipeline(diags, files.add("t.yaml", std::move(text))); }
 };
 
 struct ParsedModel {
   SourceFiles files;
   Diagnostics diags{files};
   std::optional<ast::ModelFile> ast;
-  explicit ParsedModel(std::string text) {
-    ast = ast::parseModel(diags, files.add("t.yaml", std::move(text)));
-  }
+  explicit ParsedModel(std::string text) { ast = ast::parseModel(diags, files.add("t.yaml", std::move(text))); }
 };
 
 /// A pipeline with nothing but `params`, of which `params` are the lines.

@@ -64,19 +64,26 @@ TEST(Text, everyByteInALiteral) {
   EXPECT_EQ(readLiteral(text::literal(all)), all);
   EXPECT_FALSE(hasControl(text::literal(all)));
   EXPECT_TRUE(text::isUtf8(text::literal(all)));
-  EXPECT_EQ(text::literal("a\"b\\c\n7?" "?/"), "\"a\\\"b\\\\c\\0127\\?\\?/\"");
+  EXPECT_EQ(text::literal("a\"b\\c\n7?"
+                          "?/"),
+            "\"a\\\"b\\\\c\\0127\\?\\?/\"");
 }
 
 TEST(Text, everyByteOnATerminal) {
   for (int b = 0; b < 256; ++b) {
     const std::string out = text::printable(byteAt(b));
-    EXPECT_EQ(out, b >= 0x20 && b < 0x7f ? byteAt(b) : "\\x" + std::string(1, "0123456789abcdef"[b / 16]) +
-                                                           "0123456789abcdef"[b % 16]);
+    EXPECT_EQ(out, b >= 0x20 && b < 0x7f
+                       ? byteAt(b)
+                       : "\\x" + std::string(1, "0123456789abcdef"[b / 16]) + "0123456789abcdef"[b % 16]);
     EXPECT_EQ(text::printableLines(byteAt(b)), b == '\n' || b == '\t' ? byteAt(b) : out);
   }
   // C1 controls begin escape sequences as well; directions turn what is read.
-  EXPECT_EQ(text::printable("\xc2\x9b" "31m"), "\\xc2\\x9b31m");
-  EXPECT_EQ(text::printable("a\xe2\x80\xae" "b\xe2\x81\xa6"), "a\\xe2\\x80\\xaeb\\xe2\\x81\\xa6");
+  EXPECT_EQ(text::printable("\xc2\x9b"
+                            "31m"),
+            "\\xc2\\x9b31m");
+  EXPECT_EQ(text::printable("a\xe2\x80\xae"
+                            "b\xe2\x81\xa6"),
+            "a\\xe2\\x80\\xaeb\\xe2\\x81\\xa6");
   EXPECT_EQ(text::printable("\xe2\x96\x88\xf0\x9f\x98\x80"), "\xe2\x96\x88\xf0\x9f\x98\x80");
 }
 
@@ -141,6 +148,8 @@ TEST(Text, Utf8AsOfRfc3629) {
                            "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"})
     EXPECT_TRUE(text::isUtf8(good)) << good;
   for (const char *bad : {"\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80",
-                          "\xf5\x80\x80\x80", "\xc2", "\xe1\x80", "\xff", "\xc2" "a"})
+                          "\xf5\x80\x80\x80", "\xc2", "\xe1\x80", "\xff",
+                          "\xc2"
+                          "a"})
     EXPECT_FALSE(text::isUtf8(bad)) << bad;
 }

@@ -1,5 +1,5 @@
-#include "megalith/IR/Text.h"
 #include "megalith/Transforms/Passes.h"
+#include "megalith/IR/Text.h"
 #include <gtest/gtest.h>
 
 using namespace megalith;
@@ -94,8 +94,7 @@ TEST_F(Runner, UnknownNames) {
   EXPECT_FALSE(runPasses(module(), options, diags));
   EXPECT_FALSE(runNamed(module(), {"lower"}, diags));
   std::string message = diags.render();
-  EXPECT_EQ(message.substr(0, message.find('\n')),
-            "error: there is no pass `form-tick` [unknown-pass]");
+  EXPECT_EQ(message.substr(0, message.find('\n')), "error: there is no pass `form-tick` [unknown-pass]");
   EXPECT_NE(message.find("note: passes are, in order: inline-policies, fold-constants, "
                          "form-ticks, merge-values, split-segments, "),
             std::string::npos);

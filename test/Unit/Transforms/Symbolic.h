@@ -39,13 +39,11 @@ public:
     return meaning;
   }
 
-  int number(const std::string &text) {
-    return numbers.try_emplace(text, numbers.size()).first->second;
-  }
+  int number(const std::string &text) { return numbers.try_emplace(text, numbers.size()).first->second; }
 
 private:
-  std::vector<int> run(const ir::Module &module, const ir::Region &region,
-                       std::map<ir::Value, int> &env, Meaning &meaning) {
+  std::vector<int> run(const ir::Module &module, const ir::Region &region, std::map<ir::Value, int> &env,
+                       Meaning &meaning) {
     for (const ir::Operation &op : region.ops) {
       std::string text = ir::mnemonic(op.op).str() + "@" + op.name;
       for (ir::Value v : op.operands)

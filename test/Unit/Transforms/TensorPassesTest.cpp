@@ -69,9 +69,7 @@ private:
   Value rows(Builder &b, Op op, llvm::ArrayRef<Value> operands, int64_t n) {
     return b.value(op, operands, Type::rows(n, Scalar::F32));
   }
-  Value round(Builder &b, Value v) {
-    return b.value(Op::Round, {v}, Type::rows(columns(v), Scalar::BF16));
-  }
+  Value round(Builder &b, Value v) { return b.value(Op::Round, {v}, Type::rows(columns(v), Scalar::BF16)); }
   Value matmul(Builder &b, Value v, int64_t n) {
     Operation &op = b.create(Op::MatMul, {v}, {Type::rows(n, Scalar::F32)});
     op.name = weight({n, columns(v)}, inRepeat);
@@ -207,12 +205,9 @@ struct Pass {
 };
 
 const Pass tensorPasses[] = {
-    {"split-segments", transforms::splitSegments, false},
-    {"fuse-reducers", transforms::fuseReducers, false},
-    {"fuse-projections", transforms::fuseProjections, false},
-    {"fuse-epilogues", transforms::fuseEpilogues, false},
-    {"fuse-prologues", transforms::fusePrologues, true},
-    {"form-maps", transforms::formMaps, true},
+    {"split-segments", transforms::splitSegments, false},     {"fuse-reducers", transforms::fuseReducers, false},
+    {"fuse-projections", transforms::fuseProjections, false}, {"fuse-epilogues", transforms::fuseEpilogues, false},
+    {"fuse-prologues", transforms::fusePrologues, true},      {"form-maps", transforms::formMaps, true},
 };
 
 std::set<int> distinct(const std::multiset<int> &all) { return {all.begin(), all.end()}; }
@@ -250,8 +245,7 @@ TEST(TensorPasses, AreIdempotent) {
       module = pass.run(std::move(module));
       Module twice = pass.run(module);
       // A second fusion may find more, but must not lose what the first one built.
-      EXPECT_TRUE(pass.run == transforms::fuseEpilogues || print(twice) == print(module))
-          << pass.name;
+      EXPECT_TRUE(pass.run == transforms::fuseEpilogues || print(twice) == print(module)) << pass.name;
       expectValid(twice, pass.name);
     }
   }
@@ -278,8 +272,7 @@ void checkStream(const Module &module, const Operation &stream) {
       EXPECT_LE(of.size(), 2u);
       for (Value v : op.operands) {
         const Type &type = module.type(v);
-        EXPECT_TRUE(type.kind != Type::Rows || op.op == Op::KvAppend || type.size == columns ||
-                    type.size == 1)
+        EXPECT_TRUE(type.kind != Type::Rows || op.op == Op::KvAppend || type.size == columns || type.size == 1)
             << print(module, op);
       }
       if (op.op == Op::RotateHalf) {
@@ -317,8 +310,8 @@ TEST(TensorPasses, LeaveOnlyGroupsAndAttentionInRegions) {
       module = pass.run(std::move(module));
     std::function<void(const Region &)> check = [&](const Region &region) {
       for (const Operation &op : region.ops) {
-        EXPECT_TRUE(op.op == Op::Stream || op.op == Op::Map || op.op == Op::Attention ||
-                    op.op == Op::Repeat || op.op == Op::Yield)
+        EXPECT_TRUE(op.op == Op::Stream || op.op == Op::Map || op.op == Op::Attention || op.op == Op::Repeat ||
+                    op.op == Op::Yield)
             << print(module, op);
         if (op.op == Op::Repeat)
           check(op.region());
