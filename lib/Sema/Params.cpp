@@ -11,7 +11,25 @@ static bool fitsInt32(int64_t v) { return v >= INT32_MIN && v <= INT32_MAX; }
 /// for integers, as at run time.
 static std::optional<Constant> fold(BinaryOp op, const Constant &a, const Constant &b) {
   Constant r{a.elem};
-  auto boolean = [&](bool v) { return Constant{Elem::Bool, v, 0}; };
+  const auto boolean = [](bool v) { return Constant{Elem::Bool, v, 0}; };
+  const auto compared = [&](auto x, auto y) -> std::optional<Constant> {
+    switch (op) {
+    case BinaryOp::Eq:
+      return boolean(x == y);
+    case BinaryOp::Ne:
+      return boolean(x != y);
+    case BinaryOp::Lt:
+      return boolean(x < y);
+    case BinaryOp::Le:
+      return boolean(x <= y);
+    case BinaryOp::Gt:
+      return boolean(x > y);
+    case BinaryOp::Ge:
+      return boolean(x >= y);
+    default:
+      return std::nullopt;
+    }
+  };
   if (a.elem == Elem::F32) {
     float x = a.floatValue, y = b.floatValue;
     switch (op) {
@@ -27,20 +45,8 @@ static std::optional<Constant> fold(BinaryOp op, const Constant &a, const Consta
     case BinaryOp::Div:
       r.floatValue = x / y;
       return r;
-    case BinaryOp::Eq:
-      return boolean(x == y);
-    case BinaryOp::Ne:
-      return boolean(x != y);
-    case BinaryOp::Lt:
-      return boolean(x < y);
-    case BinaryOp::Le:
-      return boolean(x <= y);
-    case BinaryOp::Gt:
-      return boolean(x > y);
-    case BinaryOp::Ge:
-      return boolean(x >= y);
     default:
-      return std::nullopt;
+      return compared(x, y);
     }
   }
   int64_t x = a.intValue, y = b.intValue;
@@ -60,24 +66,13 @@ static std::optional<Constant> fold(BinaryOp op, const Constant &a, const Consta
   case BinaryOp::Mod:
     r.intValue = y ? x % y : 0;
     return r;
-  case BinaryOp::Eq:
-    return boolean(x == y);
-  case BinaryOp::Ne:
-    return boolean(x != y);
-  case BinaryOp::Lt:
-    return boolean(x < y);
-  case BinaryOp::Le:
-    return boolean(x <= y);
-  case BinaryOp::Gt:
-    return boolean(x > y);
-  case BinaryOp::Ge:
-    return boolean(x >= y);
   case BinaryOp::And:
     return boolean(x && y);
   case BinaryOp::Or:
     return boolean(x || y);
+  default:
+    return compared(x, y);
   }
-  return std::nullopt;
 }
 
 /// One step of a constant, without a look at what its type holds.
