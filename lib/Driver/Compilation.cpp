@@ -239,7 +239,7 @@ std::optional<plan::Plan> makePlan(const ir::Module &module, const CompileOption
   if (!wishes)
     return std::nullopt;
   auto plan = plan::makePlan(module, *wishes->profile, wishes->knobs, diags);
-  if (!plan || !plan::verify(*plan, module, diags))
+  if (!plan || !plan::verify(*plan, diags))
     return std::nullopt;
   return plan;
 }

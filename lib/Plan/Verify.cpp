@@ -12,8 +12,8 @@ namespace {
 
 class Verifier {
 public:
-  Verifier(const Plan &plan, const ModelPlan &planned, const ir::Module &module, Diagnostics &diags)
-      : plan(plan), planned(planned), module(module), diags(diags) {}
+  Verifier(const Plan &plan, const ModelPlan &planned, Diagnostics &diags)
+      : plan(plan), planned(planned), diags(diags) {}
 
   bool run() {
     return checkEdges() && checkBuffers() && checkMatrices() && checkTagged() && checkWindows() && checkValues();
@@ -22,7 +22,6 @@ public:
 private:
   const Plan &plan;
   const ModelPlan &planned;
-  const ir::Module &module;
   Diagnostics &diags;
 
   bool fail(std::string what, SourceLoc loc) {
@@ -279,8 +278,8 @@ private:
 
 } // namespace
 
-bool verify(const Plan &plan, const ir::Module &module, Diagnostics &diags) {
-  return llvm::all_of(plan.models, [&](const ModelPlan &model) { return Verifier(plan, model, module, diags).run(); });
+bool verify(const Plan &plan, Diagnostics &diags) {
+  return llvm::all_of(plan.models, [&](const ModelPlan &model) { return Verifier(plan, model, diags).run(); });
 }
 
 } // namespace megalith::plan

@@ -270,7 +270,7 @@ std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &prof
 /// Checks that phases read only what an earlier phase wrote, that no place is written
 /// twice in a pass, that every phase has an edge and every matrix fits the stream and
 /// the ring. Reports Diag::PlanInvalid.
-bool verify(const Plan &plan, const ir::Module &module, Diagnostics &diags);
+bool verify(const Plan &plan, Diagnostics &diags);
 
 /// Whether a warp can hold a block of the `parts` of `columns` columns at once, eight to a lane, through all of
 /// `slice`: its reductions are those of the blocks, by the tree of a warp (`lanes32`), and partners of rotate_half

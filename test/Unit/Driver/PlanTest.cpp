@@ -25,7 +25,7 @@ protected:
   /// The message of the verifier; empty when it is content.
   std::string verify() {
     Diagnostics own(files);
-    bool ok = plan::verify(plan, compiled->module, own);
+    bool ok = plan::verify(plan, own);
     EXPECT_EQ(ok, !own.hasErrors());
     std::string text = own.render();
     return text.substr(0, text.find('\n'));
