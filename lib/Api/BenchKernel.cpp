@@ -104,6 +104,7 @@ static std::shared_ptr<BenchKernel::State> load(const Program &program, const Be
     if (!kernel)
       return nullptr;
     tell(options.progress, "making weights");
+    const std::lock_guard<std::mutex> lock(cpuMutex());
     auto engine = cpu::CpuEngine::loadRandom(kernel->path, source.manifest);
     if (!engine) {
       reportRuntime(diags, engine.error);
@@ -145,6 +146,7 @@ static std::optional<runtime::RunOutcome> runOnce(BenchKernel::State &state, con
       reportRuntime(diags, outcome.error);
     return std::move(outcome.value);
   }
+  const std::lock_guard<std::mutex> lock(cpuMutex());
   how.watchdogSeconds = 0; // the executor sees by itself that nothing moves
   auto outcome = state.cpu->run(requests, how);
   tell(state.progress, "");

@@ -60,8 +60,11 @@ public:
       tell(options.progress, fmt::format("schedule {} of {}, {:.1f} million steps, {:.0f} s", done,
                                          options.schedules + 1, double(steps) / 1e6, seconds()));
     };
-    auto result =
-        cpu::explore(*state.cpu, requests, engineOptions(session, state.cpu->manifest(), requests, 1 << 20), explore);
+    auto result = [&] {
+      const std::lock_guard<std::mutex> lock(cpuMutex());
+      return cpu::explore(*state.cpu, requests, engineOptions(session, state.cpu->manifest(), requests, 1 << 20),
+                          explore);
+    }();
     tell(options.progress, "");
     if (!result)
       reportRuntime(diags, result.error);

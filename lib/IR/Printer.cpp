@@ -182,6 +182,8 @@ std::string print(const Module &module, const Operation &op) {
   return std::move(p.out);
 }
 
+std::string print(const Attr &attr) { return attrText(attr, /*isF32=*/false); }
+
 std::string printHead(const Module &module, const Operation &op) {
   PrintOptions options;
   options.locations = false;

@@ -7,10 +7,9 @@
 // Only operations that stand directly in a part are merged, not those in its `if`s and loops.
 //===----------------------------------------------------------------------===//
 #include "megalith/IR/Effects.h"
+#include "megalith/IR/Text.h"
 #include "megalith/Transforms/Passes.h"
-#include <bit>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace megalith::transforms {
 
@@ -68,25 +67,13 @@ private:
         replaceOperands(inner);
   }
 
-  static std::string text(const Attr &attr) {
-    struct {
-      std::string operator()(bool v) { return v ? "on" : "off"; }
-      std::string operator()(int64_t v) { return fmt::format("{}", v); }
-      std::string operator()(double v) { return fmt::format("f{:x}", std::bit_cast<uint64_t>(v)); } // 0.0 is not -0.0
-      std::string operator()(const std::string &v) { return fmt::format("{:?}", v); }
-      std::string operator()(const std::vector<int64_t> &v) { return fmt::format("{}", v); }
-      std::string operator()(const std::vector<std::string> &v) { return fmt::format("{}", v); }
-    } visitor;
-    return std::visit(visitor, attr);
-  }
-
   /// All that makes an operation what it is, but its result and its place.
   std::string key(const Operation &op) const {
     std::string key = fmt::format("{} @{} {}", mnemonic(op.op).str(), op.name, module.type(op.result()).str());
     for (Value v : op.operands)
       key += fmt::format(" %{}", v.id);
     for (const auto &[name, value] : op.attrs)
-      key += fmt::format(" {}={}", name, text(value));
+      key += fmt::format(" {}={}", name, print(value));
     return key;
   }
 

@@ -106,7 +106,6 @@ public:
 
   Value newValue(Type type, llvm::StringRef hint = "");
   const Type &type(Value v) const { return values[v.id].type; }
-  void setType(Value v, Type t) { values[v.id].type = t; }
   llvm::StringRef hint(Value v) const { return values[v.id].hint; }
 
   std::vector<Operation> &ops() { return root.regions[0].ops; }

@@ -18,6 +18,8 @@ struct PrintOptions {
 std::string print(const Module &module, PrintOptions options = {});
 /// Prints one operation and what is below it (for messages and tests).
 std::string print(const Module &module, const Operation &op);
+/// The value of an attribute, exact; "" of a flag, whose name stands alone.
+std::string print(const Attr &attr);
 /// One line: the operation without its regions and place.
 std::string printHead(const Module &module, const Operation &op);
 

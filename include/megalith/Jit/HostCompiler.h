@@ -21,7 +21,6 @@ public:
   static std::optional<HostCompiler> open(Diagnostics &diags);
 
   const std::string &path() const { return file; }
-  bool isClang() const { return clang; }
   /// 12 of g++ 12.2, 14 of clang++ 14.0.6.
   int major() const { return majorVersion; }
   /// The first line of `--version`.

@@ -61,6 +61,12 @@ TEST(C, RunsASession) {
   megalith_errors *errors = nullptr;
   ASSERT_EQ(megalith_program_compile(&options, &program, &errors), MEGALITH_OK) << megalith_errors_text(errors);
   EXPECT_STREQ(megalith_program_name(program), "autoregressive");
+  EXPECT_EQ(megalith_program_vocabulary(program), 260);
+  megalith_source source;
+  ASSERT_EQ(megalith_program_source(program, &source, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  EXPECT_NE(std::string(source.cuda).find("megalith_run("), std::string::npos);
+  EXPECT_EQ(source.manifest[0], '{');
+  EXPECT_EQ(std::string(source.plan).find("plan for h200"), 0u);
   megalith_kernel_options where = MEGALITH_KERNEL_OPTIONS_INIT;
   where.device = 17;
   megalith_kernel *kernel = nullptr;
@@ -69,6 +75,7 @@ TEST(C, RunsASession) {
   ASSERT_EQ(megalith_kernel_load(program, &where, &kernel, &errors), MEGALITH_OK) << megalith_errors_text(errors);
   megalith_program_free(program); // the kernel has what it needs
   EXPECT_EQ(megalith_kernel_device(kernel), MEGALITH_REFERENCE);
+  EXPECT_EQ(megalith_kernel_cache_hit(kernel), 0); // there was nothing to compile
   megalith_session *session = nullptr;
   ASSERT_EQ(megalith_session_open(kernel, nullptr, &session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
   megalith_kernel_free(kernel);
