@@ -24,8 +24,8 @@ static std::optional<int> positionOf(const std::string &name) {
   return std::nullopt;
 }
 
-static void reportUnknown(const std::string &name, Diagnostics &diags) {
-  diags.report(Diag::UnknownPass, SourceLoc(), name);
+static void reportUnknown(const std::string &name, SourceLoc loc, Diagnostics &diags) {
+  diags.report(Diag::UnknownPass, loc, name);
   std::vector<std::string> names;
   for (const PassInfo &pass : passes())
     names.push_back(pass.name);
@@ -44,10 +44,12 @@ std::optional<ir::Module> runPasses(ir::Module module, const PassOptions &option
   std::optional<int> last = static_cast<int>(passes().size()) - 1;
   if (!options.stopAfter.empty())
     last = positionOf(options.stopAfter);
-  if (!after || !last) {
-    reportUnknown(after ? options.stopAfter : module.after(), diags);
+  if (!after)
+    reportUnknown(module.after(), module.root.written, diags);
+  else if (!last)
+    reportUnknown(options.stopAfter, SourceLoc(), diags);
+  if (!after || !last)
     return std::nullopt;
-  }
   if (*last < *after) {
     diags.report(Diag::PassIsOver, SourceLoc(), module.after(), options.stopAfter);
     return std::nullopt;
@@ -84,7 +86,7 @@ std::optional<ir::Module> runPasses(ir::Module module, const PassOptions &option
 std::optional<ir::Module> runNamed(ir::Module module, const std::vector<std::string> &names, Diagnostics &diags) {
   for (const std::string &name : names)
     if (positionOf(name).value_or(-1) < 0) {
-      reportUnknown(name, diags);
+      reportUnknown(name, SourceLoc(), diags);
       return std::nullopt;
     }
   if (!ir::verify(module, diags))
