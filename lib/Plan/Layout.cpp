@@ -48,7 +48,7 @@ public:
         return;
       for (const Operation &weight : model.region().ops)
         if (weight.op == Op::Weight && weight.name == op.name && !weight.get<attr::layers>()) {
-          const auto shape = weight.get<attr::shape>();
+          const auto &shape = weight.get<attr::shape>();
           planned.tokenTable = {op.name, shape[0], shape[1] * 2};
         }
     });

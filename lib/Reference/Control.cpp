@@ -129,7 +129,7 @@ Control::Flow Control::runOp(const Operation &op) {
     return op.regions.size() > 1 ? runRegion(op.region(1), 0) : Flow::End;
   }
   case Op::Goto: {
-    auto names = op.get<attr::to>();
+    const auto &names = op.get<attr::to>();
     size_t taken = 0;
     while (taken < op.operands.size() && !operand(op, taken).i)
       ++taken;

@@ -139,7 +139,7 @@ private:
   }
 
   void addResults(const Operation &call, Region &after) {
-    std::vector<std::string> reducers = call.get<attr::reduce>();
+    const std::vector<std::string> &reducers = call.get<attr::reduce>();
     std::vector<Operation> front;
     for (size_t i = 0; i < call.results.size(); ++i) {
       Operation &r = front.emplace_back();

@@ -224,7 +224,7 @@ TEST_F(FakeDriver, ownsWhatItIsGiven) {
 }
 
 TEST_F(FakeDriver, launchesAreCountedFromOutside) {
-  for (std::string library : {fake(), "LD_LIBRARY_PATH=" + dir}) {
+  for (const std::string &library : {fake(), "LD_LIBRARY_PATH=" + dir}) {
     std::string output = child("work", library + " LD_PRELOAD=" + dir + "/launch_counter.so");
     EXPECT_TRUE(contains(output, "{\"launch_counter\": {"
                                  "\"load\": {\"launches\": {\"megalith_pack\": 3}, \"launch_count\": 3, "
