@@ -7,7 +7,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 7;
+constexpr int kAbiVersion = 8;
 
 /// Head of every request descriptor. The pipeline's own fields follow in the
 /// emitted `struct Request : RequestHeader`; the manifest gives their offsets.
@@ -151,20 +151,23 @@ struct LaunchParams {
 
 // Trace words. Each tick appends one record to LaunchParams::trace:
 //
-//   kTraceTick, words of the record, tick, live pages as the tick's code saw them,
-//   rows, words per row, requests
+//   kTraceTick, words of the record, tick, models x live pages as the tick's code saw them,
+//   rows, words per row and from bit kTraceModelShift on the number of their model, requests
 //   rows x      the words of Row (IR/Row.h); one more with a hash of its K and V when kvHash is set
 //   requests x  slot (-1: it holds none), request, state at the start and at the end of
-//               the tick, fault, kvLen, pages, gauges
-//               pages x page id, in position order
+//               the tick, fault, models x (kvLen, pages), gauges
+//               models x pages x page id, in position order
 //               gauges x gauge number and value (the bits of an i32 or f32)
+//
+// Models are those of LaunchParams::models, each once, in their order.
 //
 // Requests: each slot that holds one at the end of the tick, ascending; then those
 // without slot that changed state, ascending. A request faulted in this tick when its
 // state changed and its fault is not 0. A record that does not fit is dropped, as are
 // all after it, and counted in Stats::traceDropped.
-constexpr unsigned kTraceTick = 0x4b434954; ///< "TICK"
-constexpr int kTraceTickWords = 7;          ///< before the rows
-constexpr int kTraceRequestWords = 8;       ///< before the page ids
+constexpr unsigned kTraceTick = 0x4b434954;  ///< "TICK"
+constexpr int kTraceTickWords = 6 + kModels; ///< before the rows
+constexpr int kTraceModelShift = 16;
+constexpr int kTraceRequestWords = 6 + 2 * kModels; ///< before the page ids
 
 } // namespace megalith::abi

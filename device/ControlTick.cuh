@@ -321,7 +321,7 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
       out[2] = u32(c.tick);
       out[3] = u32(c.pool.live);
       out[4] = u32(c.numRows);
-      out[5] = u32(rowWords);
+      out[5] = u32(rowWords) | u32(Config::model) << abi::kTraceModelShift;
       out[6] = u32(records);
     }
     out += abi::kTraceTickWords;

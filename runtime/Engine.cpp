@@ -103,7 +103,7 @@ Outcome<std::vector<CUdeviceptr>> Engine::makeRoom(const std::vector<size_t> &si
     offset += aligned(size);
   }
   TRY(allocate(pointers, addresses.size() * sizeof(addresses[0])));
-  TRY(allocate(packed, info.streamBytes));
+  TRY(allocate(packed, info.onlyModel().streamBytes));
   abi::LaunchParams params = {};
   for (const LaunchBuffer &buffer : lastingBuffers(info)) {
     auto memory = place(buffer, 0, params);
@@ -118,7 +118,7 @@ Outcome<std::vector<CUdeviceptr>> Engine::makeRoom(const std::vector<size_t> &si
 /// `megalith_pack`. Packing is followed by no synchronisation: run() uses the
 /// same stream.
 Failure Engine::upload(const SafetensorsFile &weights) {
-  auto tensors = findWeights(info, weights);
+  auto tensors = findWeights(info.onlyModel(), weights);
   if (!tensors)
     return tensors.error;
   std::vector<size_t> sizes;
@@ -140,7 +140,7 @@ Failure Engine::upload(const SafetensorsFile &weights) {
 
 Failure Engine::pack() {
   abi::LaunchParams params = {};
-  params.models[0].weights = reinterpret_cast<const void *const *>(pointers.address());
+  onlyModel(params).weights = reinterpret_cast<const void *const *>(pointers.address());
   char *target = reinterpret_cast<char *>(packed.address());
   void *arguments[] = {&params, &target};
   return launchPlain(packKernel, device.info().smCount * 8, 256, 0, arguments);
@@ -172,8 +172,8 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
   if (!image)
     return image.error;
   abi::LaunchParams &params = image->params;
-  params.models[0].weights = reinterpret_cast<const void *const *>(pointers.address());
-  params.models[0].stream = reinterpret_cast<const char *>(packed.address());
+  onlyModel(params).weights = reinterpret_cast<const void *const *>(pointers.address());
+  onlyModel(params).stream = reinterpret_cast<const char *>(packed.address());
   const auto kept = lastingBuffers(info);
   for (size_t i = 0; i < kept.size(); ++i) {
     if (kept[i].kind == LaunchBuffer::Ones || kept[i].kind == LaunchBuffer::Zero)

@@ -28,7 +28,7 @@ Failure Engine::makeRandom() {
     return readFunction.error;
   fillKernel = *fillFunction;
   readKernel = *readFunction;
-  const auto tensors = filledTensors(info);
+  const auto tensors = filledTensors(info.onlyModel());
   std::vector<size_t> sizes;
   for (const FilledTensor &tensor : tensors)
     sizes.push_back(tensor.elements * 2);

@@ -24,7 +24,7 @@ static std::string placeOf(unsigned word, const Manifest::State *state, const Ma
   } else if (place && !m.pipelineFile.empty()) {
     return m.pipelineFile + ":" + std::to_string(place);
   } else if (faultName(word) == "KV_TOO_LARGE") {
-    return m.poolPlace;
+    return m.onlyModel().pool.place;
   }
   return state ? state->place : "";
 }

@@ -10,29 +10,40 @@ namespace megalith::runtime {
 
 /// Name and offset of a member of LaunchParams.
 #define MEMBER(name) #name, offsetof(abi::LaunchParams, name)
-/// Of the one model.
-#define MODEL_MEMBER(name) #name, offsetof(abi::LaunchParams, models) + offsetof(abi::ModelParams, name)
+/// The same of a model's parameters.
+#define MODEL_MEMBER(model, name)                                                                                      \
+  #name, offsetof(abi::LaunchParams, models) + (model) * sizeof(abi::ModelParams) + offsetof(abi::ModelParams, name)
 
 void LaunchBuffer::bind(abi::LaunchParams &params, const void *address) const {
   std::memcpy(reinterpret_cast<char *>(&params) + member, &address, sizeof(address));
 }
 
-std::vector<LaunchBuffer> lastingBuffers(const Manifest &m) {
+/// Of the keys, or of the values.
+static size_t bytesOf(const Manifest::Pool &pool) {
   // A product that no number holds is more than any memory has.
-  size_t kvBytes = 2;
-  for (int64_t factor : {m.kvLayers, m.pages, m.kvHeads, m.pageTokens, m.headDim})
-    if (__builtin_mul_overflow(kvBytes, static_cast<size_t>(factor), &kvBytes))
-      kvBytes = SIZE_MAX / 4;
-  return {{MODEL_MEMBER(workspace), static_cast<size_t>(m.workspaceBytes),
-           m.workspaceOnes ? LaunchBuffer::Ones : LaunchBuffer::Unwritten},
-          {MEMBER(tagged), static_cast<size_t>(m.taggedBytes), LaunchBuffer::Zero},
-          {MODEL_MEMBER(kCache), kvBytes, LaunchBuffer::Unwritten},
-          {MODEL_MEMBER(vCache), kvBytes, LaunchBuffer::Unwritten}};
+  size_t bytes = 2;
+  for (int64_t factor : {pool.layers, pool.pages, pool.kvHeads, pool.pageTokens, pool.headDim})
+    if (__builtin_mul_overflow(bytes, static_cast<size_t>(factor), &bytes))
+      bytes = SIZE_MAX / 4;
+  return bytes;
 }
 
-Outcome<std::vector<NamedTensor>> findWeights(const Manifest &manifest, const SafetensorsFile &weights) {
+std::vector<LaunchBuffer> lastingBuffers(const Manifest &m) {
+  std::vector<LaunchBuffer> buffers;
+  for (size_t i = 0; i < m.models.size(); ++i) {
+    const Manifest::Model &model = m.models[i];
+    buffers.push_back({MODEL_MEMBER(i, workspace), static_cast<size_t>(model.workspaceBytes),
+                       m.workspaceOnes ? LaunchBuffer::Ones : LaunchBuffer::Unwritten});
+    buffers.push_back({MODEL_MEMBER(i, kCache), bytesOf(model.pool), LaunchBuffer::Unwritten});
+    buffers.push_back({MODEL_MEMBER(i, vCache), bytesOf(model.pool), LaunchBuffer::Unwritten});
+  }
+  buffers.push_back({MEMBER(tagged), static_cast<size_t>(m.taggedBytes), LaunchBuffer::Zero});
+  return buffers;
+}
+
+Outcome<std::vector<NamedTensor>> findWeights(const Manifest::Model &model, const SafetensorsFile &weights) {
   std::vector<NamedTensor> found;
-  for (const Manifest::Weight &w : manifest.weights)
+  for (const Manifest::Weight &w : model.weights)
     for (int64_t layer = 0; layer < std::max<int64_t>(1, w.layers); ++layer) {
       std::string name = Manifest::tensorName(w, layer);
       const TensorView *tensor = weights.find(name);
@@ -65,31 +76,33 @@ LaunchBuffer &LaunchImage::addImage(const char *name, size_t member, const std::
 Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vector<Request> &requests,
                                         const RunOptions &options) {
   LaunchImage image(manifest, requests, options);
-  int64_t longest = 0;
   for (const Request &request : requests) {
-    longest = std::max(longest, static_cast<int64_t>(request.tokens.size()) + request.maxNewTokens);
+    image.longest = std::max(image.longest, static_cast<int64_t>(request.tokens.size()) + request.maxNewTokens);
     image.mostNew = std::max(image.mostNew, request.maxNewTokens);
   }
-  image.positions = longest + manifest.extraRows + 1;
-  image.addModel();
+  for (size_t i = 0; i < manifest.models.size(); ++i)
+    image.addRope(i);
   image.addRequests();
-  image.addPool();
+  for (size_t i = 0; i < manifest.models.size(); ++i)
+    image.addPool(i);
   image.addResults();
   if (Failure failure = image.addHooks())
     return *failure;
   abi::LaunchParams &p = image.params;
   p.maxTicks = static_cast<int>(std::clamp<int64_t>(options.maxTicks, 0, INT32_MAX));
   p.delaySeed = options.delaySeed;
-  p.kvInPlace = manifest.pages ? static_cast<int>(std::clamp<int64_t>(options.kvInPlace, 0, INT32_MAX)) : 0;
+  if (std::any_of(manifest.models.begin(), manifest.models.end(), [](const auto &m) { return m.pool.pages > 0; }))
+    p.kvInPlace = static_cast<int>(std::clamp<int64_t>(options.kvInPlace, 0, INT32_MAX));
   if (options.watchdogSeconds > 0) // off for what is no number, too
     p.watchdogNs = static_cast<long long>(std::min(options.watchdogSeconds, 1e9) * 1e9);
   return image;
 }
 
 /// The rotary table, [positions][headDim / 2] of cosine and sine.
-void LaunchImage::addModel() {
-  params.models[0].maxPositions = static_cast<int>(positions);
-  const RopeParams &rope = manifest->rope;
+void LaunchImage::addRope(size_t model) {
+  const int64_t positions = positionsOf(manifest->models[model]);
+  params.models[model].maxPositions = static_cast<int>(positions);
+  const RopeParams &rope = manifest->models[model].rope;
   if (rope.headDim <= 0)
     return;
   auto frequencies = inverseFrequencies(rope);
@@ -102,7 +115,7 @@ void LaunchImage::addModel() {
       table[(p * half + i) * 2 + 1] = s[i];
     }
   }
-  addImage(MODEL_MEMBER(ropeCosSin), table, LaunchBuffer::Const);
+  addImage(MODEL_MEMBER(model, ropeCosSin), table, LaunchBuffer::Const);
 }
 
 /// Writes a request's scalar fields. Sequences start empty: their length is 0 already.
@@ -154,16 +167,17 @@ void LaunchImage::addRequests() {
   add(MEMBER(callTokens), manifest->slots * manifest->callTokens * sizeof(int), LaunchBuffer::Unwritten);
 }
 
-void LaunchImage::addPool() {
-  std::vector<int32_t> pages = pageOrder(manifest->pages, how.shufflePages);
+void LaunchImage::addPool(size_t model) {
+  const Manifest::Pool &pool = manifest->models[model].pool;
+  abi::ModelParams &p = params.models[model];
+  std::vector<int32_t> pages = pageOrder(pool.pages, how.shufflePages);
   std::reverse(pages.begin(), pages.end()); // a stack: the first page on top
-  params.models[0].pageTableStride =
-      static_cast<int>(std::min<int64_t>(manifest->pages, positions / manifest->pageTokens + 2));
-  params.models[0].admitMaxPages = static_cast<int>(manifest->pages);
-  add(MODEL_MEMBER(pageTable), manifest->slots * params.models[0].pageTableStride * sizeof(int),
-      LaunchBuffer::Unwritten);
-  addImage(MODEL_MEMBER(freeList), pages, LaunchBuffer::Image);
-  addImage(MODEL_MEMBER(freeCount), std::vector<int>{static_cast<int>(manifest->pages)}, LaunchBuffer::Image);
+  const int64_t mostPages = positionsOf(manifest->models[model]) / pool.pageTokens + 2;
+  p.pageTableStride = static_cast<int>(std::min(pool.pages, mostPages));
+  p.admitMaxPages = static_cast<int>(pool.pages);
+  add(MODEL_MEMBER(model, pageTable), manifest->slots * p.pageTableStride * sizeof(int), LaunchBuffer::Unwritten);
+  addImage(MODEL_MEMBER(model, freeList), pages, LaunchBuffer::Image);
+  addImage(MODEL_MEMBER(model, freeCount), std::vector<int>{static_cast<int>(pool.pages)}, LaunchBuffer::Image);
 }
 
 void LaunchImage::addResults() {
@@ -196,7 +210,7 @@ void LaunchImage::addResults() {
     lines = static_cast<int64_t>(asked.size()) * mostNew;
   }
   if (how.replay || how.logits)
-    add(MEMBER(logits), lines * manifest->vocab * sizeof(float), LaunchBuffer::Unwritten).fetch = true;
+    add(MEMBER(logits), lines * manifest->onlyModel().vocab * sizeof(float), LaunchBuffer::Unwritten).fetch = true;
 }
 
 Failure LaunchImage::addHooks() {
@@ -249,6 +263,7 @@ RunOutcome LaunchImage::counts() const {
 }
 
 void LaunchImage::readRowLogits(RunOutcome &out) const {
+  const int64_t vocab = manifest->onlyModel().vocab;
   const float *line = RESULT(float, logits);
   for (const TraceTick &tick : out.trace.ticks)
     for (const TracePass &pass : tick.passes)
@@ -257,8 +272,8 @@ void LaunchImage::readRowLogits(RunOutcome &out) const {
           return;
         out.rowLogits.emplace_back();
         if (row.flags & RowWantsLogits)
-          out.rowLogits.back().assign(line, line + manifest->vocab);
-        line += manifest->vocab;
+          out.rowLogits.back().assign(line, line + vocab);
+        line += vocab;
       }
 }
 
@@ -301,8 +316,9 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
     out.requests.push_back(std::move(r));
     out.counts.push_back({header.passes, header.rows});
     if (how.logits && !how.replay) {
-      const float *row = logits + i * mostNew * m.vocab;
-      out.logits.emplace_back(row, row + generated * m.vocab);
+      const int64_t vocab = m.onlyModel().vocab;
+      const float *row = logits + i * mostNew * vocab;
+      out.logits.emplace_back(row, row + generated * vocab);
     }
   }
   if (how.trace) {

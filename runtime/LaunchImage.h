@@ -24,8 +24,8 @@ struct LaunchBuffer {
     Ones,      ///< all bits are set before every launch
     Unwritten, ///< the kernel writes what it reads; zeros do no harm
   };
-  const char *name; ///< of the member of abi::LaunchParams
-  size_t member;    ///< and its offset
+  const char *name; ///< of the member of abi::LaunchParams, or of one of its models
+  size_t member;    ///< its offset in abi::LaunchParams
   size_t bytes;     ///< 0: nothing is ever there, but the pointer is not null
   Kind kind;
   std::vector<char> image = {}; ///< `bytes` long, of Image and Const
@@ -35,6 +35,12 @@ struct LaunchBuffer {
   /// Makes `params` point to `address`.
   void bind(abi::LaunchParams &params, const void *address) const;
 };
+
+/// The parameters of Manifest::onlyModel().
+inline abi::ModelParams &onlyModel(abi::LaunchParams &params) {
+  static_assert(abi::kModels == 1);
+  return params.models[0];
+}
 
 /// The buffers that outlive a run on a device: activations, K and V.
 std::vector<LaunchBuffer> lastingBuffers(const Manifest &manifest);
@@ -59,13 +65,15 @@ public:
 private:
   LaunchImage(const Manifest &manifest, const std::vector<Request> &requests, const RunOptions &options)
       : manifest(&manifest), asked(requests), how(options) {}
-  void addModel();
+  void addRope(size_t model);
   void addRequests();
-  void addPool();
+  void addPool(size_t model);
   void addResults();
   Failure addHooks();
   void readRowLogits(RunOutcome &out) const;
   void readTimes(RunOutcome &out) const;
+  /// That a request's K and V can reach in this model.
+  int64_t positionsOf(const Manifest::Model &model) const { return longest + model.extraRows + 1; }
   LaunchBuffer &add(const char *name, size_t member, size_t bytes, LaunchBuffer::Kind kind);
   template <class T>
   LaunchBuffer &addImage(const char *name, size_t member, const std::vector<T> &data, LaunchBuffer::Kind kind);
@@ -76,18 +84,18 @@ private:
   std::vector<Request> asked;
   RunOptions how;
   std::vector<size_t> tokenBegin; ///< per request, in `tokens`
-  int64_t positions = 0;          ///< that a request can reach
+  int64_t longest = 0;            ///< tokens that a request can have
   int64_t mostNew = 0;            ///< tokens that a request can generate
 };
 
-/// A tensor of the checkpoint that a manifest names.
+/// A tensor of the checkpoint that a model names.
 struct NamedTensor {
   std::string name;
   const TensorView *tensor;
 };
-/// All of them in the order of LaunchParams::weights. `weight-missing` when one is absent
+/// All of them in the order of ModelParams::weights. `weight-missing` when one is absent
 /// or has another shape or type.
-Outcome<std::vector<NamedTensor>> findWeights(const Manifest &manifest, const SafetensorsFile &weights);
+Outcome<std::vector<NamedTensor>> findWeights(const Manifest::Model &model, const SafetensorsFile &weights);
 
 /// `input-changed` when the files are not what they were when they were opened. To be asked
 /// behind the last look at a tensor.

@@ -5,10 +5,51 @@
 
 namespace megalith::runtime {
 
+/// Counts, sizes and places in memory: none is negative.
+static int64_t count(const JsonView &of, const char *key) { return of.at(key).integer(0); }
+
+static Manifest::Model readModel(const JsonView &j) {
+  Manifest::Model m;
+  m.name = j.at("name").string();
+  m.vocab = count(j, "vocab");
+  m.streamBytes = count(j, "stream_bytes");
+  m.workspaceBytes = count(j, "workspace_bytes");
+  m.extraRows = count(j, "extra_rows");
+  const JsonView pool = j.at("pool");
+  m.pool.pages = count(pool, "pages");
+  m.pool.pageTokens = pool.at("page_tokens").integer(1);
+  m.pool.layers = count(pool, "layers");
+  m.pool.kvHeads = count(pool, "kv_heads");
+  m.pool.headDim = pool.at("head_dim").integer32(0);
+  m.pool.rowsBeyond = count(pool, "rows_beyond");
+  m.pool.place = pool.at("place").string();
+  const JsonView rope = j.at("rope");
+  m.rope.theta = rope.at("theta").number();
+  m.rope.type = rope.at("type").string();
+  m.rope.factor = rope.at("factor").number();
+  m.rope.lowFreqFactor = rope.at("low").number();
+  m.rope.highFreqFactor = rope.at("high").number();
+  m.rope.originalMaxPositions = count(rope, "original");
+  m.rope.headDim = m.rope.theta > 0 ? static_cast<int>(m.pool.headDim) : 0;
+  j.at("weights").list([&](const JsonView &w) {
+    std::vector<int64_t> shape;
+    w.at("shape").list([&](const JsonView &size) { shape.push_back(size.integer(0)); });
+    m.weights.push_back(
+        {w.at("name").string(), w.at("from").string(), count(w, "layers"), count(w, "index"), std::move(shape)});
+  });
+  return m;
+}
+
+static std::vector<Manifest::Model> readModels(const JsonView &j) {
+  std::vector<Manifest::Model> models;
+  if (!j.json().is_array() || j.json().size() != abi::kModels)
+    j.wrong("must be a list of " + std::to_string(abi::kModels) + (abi::kModels == 1 ? " model" : " models"));
+  j.list([&](const JsonView &model) { models.push_back(readModel(model)); });
+  return models;
+}
+
 static Manifest read(const JsonView &j) {
   Manifest m;
-  // Counts, sizes and places in memory: none is negative.
-  const auto count = [](const JsonView &of, const char *key) { return of.at(key).integer(0); };
   m.pipeline = j.at("pipeline").string();
   const JsonView launch = j.at("launch");
   m.ctas = count(launch, "ctas");
@@ -18,36 +59,10 @@ static Manifest read(const JsonView &j) {
   m.smCount = count(launch, "sm_count");
   m.slots = count(j, "slots");
   m.rowsPerPass = count(j, "rows_per_pass");
-  m.streamBytes = count(j, "stream_bytes");
-  m.workspaceBytes = count(j, "workspace_bytes");
+  m.callTokens = count(j, "call_tokens");
   m.workspaceOnes = j.at("workspace_ones").boolean();
   m.taggedBytes = count(j, "tagged_bytes");
-  m.rowsBeyond = count(j, "rows_beyond");
-  m.callTokens = count(j, "call_tokens");
-  m.extraRows = count(j, "extra_rows");
-  m.model = j.at("model").at("name").string();
-  m.vocab = count(j.at("model"), "vocab");
-  const JsonView pool = j.at("pool");
-  m.pages = count(pool, "pages");
-  m.pageTokens = count(pool, "page_tokens");
-  m.kvLayers = count(pool, "layers");
-  m.kvHeads = count(pool, "kv_heads");
-  m.headDim = pool.at("head_dim").integer32(0);
-  m.poolPlace = pool.at("place").string();
-  const JsonView rope = j.at("rope");
-  m.rope.theta = rope.at("theta").number();
-  m.rope.type = rope.at("type").string();
-  m.rope.factor = rope.at("factor").number();
-  m.rope.lowFreqFactor = rope.at("low").number();
-  m.rope.highFreqFactor = rope.at("high").number();
-  m.rope.originalMaxPositions = count(rope, "original");
-  m.rope.headDim = m.rope.theta > 0 ? static_cast<int>(m.headDim) : 0;
-  j.at("weights").list([&](const JsonView &w) {
-    std::vector<int64_t> shape;
-    w.at("shape").list([&](const JsonView &size) { shape.push_back(size.integer(0)); });
-    m.weights.push_back(
-        {w.at("name").string(), w.at("from").string(), count(w, "layers"), count(w, "index"), std::move(shape)});
-  });
+  m.models = readModels(j.at("models"));
   j.at("edges").list([&](const JsonView &e) { m.edges.push_back({e.at("name").string(), e.at("place").string()}); });
   const JsonView control = j.at("control");
   m.requestBytes = count(control, "request_bytes");
@@ -88,6 +103,11 @@ Outcome<Manifest> Manifest::parse(const std::string &text) {
   } catch (const JsonWrong &problem) {
     return RuntimeError{"manifest", "the manifest cannot be read: " + problem.message};
   }
+}
+
+const Manifest::Model &Manifest::onlyModel() const {
+  static_assert(abi::kModels == 1);
+  return models.front();
 }
 
 std::string Manifest::stateName(unsigned state) const {

@@ -37,28 +37,40 @@ struct Manifest {
   struct Gauge {
     std::string name, type;
   };
-  std::string pipeline, profile, model;
+  /// K and V of one model.
+  struct Pool {
+    int64_t pages, pageTokens, layers, kvHeads, headDim; ///< pages 0: the model has no K and V
+    int64_t rowsBeyond; ///< that calls of a stage may write behind all of a request's tokens
+    std::string place;  ///< of its declaration
+  };
+  struct Model {
+    std::string name;
+    int64_t vocab, streamBytes, workspaceBytes;
+    int64_t extraRows; ///< positions that its calls may write behind a request's last token
+    Pool pool;
+    RopeParams rope;
+    std::vector<Weight> weights;
+  };
+  std::string pipeline, profile;
   int64_t ctas, threads, sharedBytes, smCount;
-  int64_t slots, rowsPerPass, streamBytes, workspaceBytes, taggedBytes, vocab, rowsBeyond, callTokens;
-  bool workspaceOnes; ///< all bits of the workspace are set before a launch
-  int64_t extraRows;  ///< positions that calls may write behind a request's last token
-  int64_t pages, pageTokens, kvLayers, kvHeads, headDim;
-  RopeParams rope;
-  std::vector<Weight> weights;
+  int64_t slots, rowsPerPass, callTokens, taggedBytes;
+  bool workspaceOnes;        ///< all bits of each workspace are set before a launch
+  std::vector<Model> models; ///< as many as abi::kModels, in the order of LaunchParams::models
   std::vector<Edge> edges;
   int64_t requestBytes;
   std::vector<State> states;
   int64_t initialState;
   std::string pipelineFile;            ///< whose lines a fault may name
   std::vector<std::string> callPlaces; ///< by the number of the call site
-  std::string poolPlace;
   std::vector<Field> fields;
   std::vector<std::string> metrics;
   std::vector<Gauge> gauges;
   std::vector<Stamp> stamps; ///< what a kernel with stamps takes the time of, in order; else empty
 
-  /// Error `manifest`: not JSON, a missing member, or another ABI version.
+  /// Error `manifest`: not JSON, a missing member, another number of models, or another ABI version.
   static Outcome<Manifest> parse(const std::string &json);
+  /// For what takes one model alone: one file of weights, one vocabulary.
+  const Model &onlyModel() const;
   /// Of its declaration; `#N` when there is none.
   std::string stateName(unsigned state) const;
   /// Tensor of layer `layer`.

@@ -2,6 +2,7 @@
 #include "device/Abi.h"
 #include "runtime/Faults.h"
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 namespace megalith::runtime {
@@ -18,9 +19,10 @@ public:
   bool read(TraceTick &tick) {
     next += 2; // the mark and the length
     tick.tick = *next++;
-    tick.live[manifest.model] = *next++;
-    const unsigned rows = *next++, rowWords = *next++, touched = *next++;
-    if (rows && !readRows(tick, rows, rowWords))
+    for (const Manifest::Model &model : manifest.models)
+      tick.live[model.name] = *next++;
+    const unsigned rows = *next++, shape = *next++, touched = *next++;
+    if (rows && !readRows(tick, rows, shape))
       return false;
     for (unsigned i = 0; i < touched; ++i)
       if (!readRequest(tick))
@@ -33,13 +35,15 @@ public:
 private:
   size_t left() const { return end - next; }
 
-  bool readRows(TraceTick &tick, size_t rows, size_t rowWords) {
+  /// `shape`: words per row, and the model.
+  bool readRows(TraceTick &tick, size_t rows, unsigned shape) {
     constexpr size_t words = sizeof(Row) / sizeof(unsigned);
     static_assert(words == 8);
-    if ((rowWords != words && rowWords != words + 1) || rows * rowWords > left())
+    const size_t rowWords = shape & ((1u << abi::kTraceModelShift) - 1), model = shape >> abi::kTraceModelShift;
+    if ((rowWords != words && rowWords != words + 1) || rows * rowWords > left() || model >= manifest.models.size())
       return false;
     TracePass pass;
-    pass.model = manifest.model;
+    pass.model = manifest.models[model].name;
     for (size_t i = 0; i < rows; ++i, next += rowWords) {
       Row row;
       std::memcpy(&row, next, sizeof(row));
@@ -61,17 +65,18 @@ private:
     slot.request = static_cast<int32_t>(head[1]);
     slot.before = manifest.stateName(head[2]);
     slot.after = manifest.stateName(head[3]);
-    const unsigned fault = head[4], pages = head[6], gauges = head[7];
+    const unsigned fault = head[4];
     if (fault && head[2] != head[3])
       tick.faults.push_back({slot.request, faultName(fault)});
-    if (pages > left())
-      return false;
-    TraceKv kv;
-    kv.pool = manifest.model;
-    kv.len = head[5];
-    kv.pages.assign(next, next + pages);
-    next += pages;
-    slot.kv.push_back(std::move(kv)); // without a slot, an empty table
+    const unsigned *ofModel = head + 5;
+    for (const Manifest::Model &model : manifest.models) { // without a slot, an empty table
+      const unsigned length = *ofModel++, pages = *ofModel++;
+      if (pages > left())
+        return false;
+      slot.kv.push_back({model.name, length, {next, next + pages}});
+      next += pages;
+    }
+    const unsigned gauges = *ofModel;
     if (gauges > left() / 2)
       return false;
     for (unsigned g = 0; g < gauges; ++g, next += 2) {
@@ -93,6 +98,7 @@ private:
 } // namespace
 
 Outcome<Trace> decodeTrace(const Manifest &manifest, const unsigned *words, size_t count) {
+  assert(manifest.models.size() == abi::kModels && "the records have so many");
   Trace trace;
   for (size_t at = 0; at < count;) {
     const unsigned *record = words + at;

@@ -46,12 +46,13 @@ static int64_t streamedBytes(const plan::Plan &plan) {
 static BenchKernel::Shape shapeOf(const runtime::Manifest &m) {
   BenchKernel::Shape shape;
   shape.pipeline = m.pipeline;
-  shape.vocabulary = m.vocab;
-  shape.pages = m.pages;
+  const runtime::Manifest::Model &model = m.onlyModel();
+  shape.vocabulary = model.vocab;
+  shape.pages = model.pool.pages;
   shape.ctas = m.ctas;
-  shape.kvLayers = m.kvLayers;
-  shape.kvHeads = m.kvHeads;
-  shape.headDim = m.headDim;
+  shape.kvLayers = model.pool.layers;
+  shape.kvHeads = model.pool.kvHeads;
+  shape.headDim = model.pool.headDim;
   for (const runtime::Manifest::Stamp &stamp : m.stamps)
     shape.stamps.push_back({stamp.name, stamp.layer});
   return shape;

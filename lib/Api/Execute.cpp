@@ -38,8 +38,12 @@ static size_t traceBytes(const runtime::Manifest &m, const std::vector<Request> 
   double words = 0;
   for (const Request &r : requests) {
     double ticks = double(r.tokens.size()) + r.maxNewTokens + 8;
-    double pages = (double(r.tokens.size()) + r.maxNewTokens + m.rowsBeyond) / m.pageTokens + 1;
-    words += ticks * (16 + pages + 2.0 * m.gauges.size()) + ticks * (m.rowsBeyond + 1) * 9;
+    words += ticks * (16 + 2.0 * m.gauges.size());
+    for (const runtime::Manifest::Model &model : m.models) {
+      const double beyond = double(model.pool.rowsBeyond);
+      const double pages = (double(r.tokens.size()) + r.maxNewTokens + beyond) / model.pool.pageTokens + 1;
+      words += ticks * (pages + (beyond + 1) * 9);
+    }
   }
   return static_cast<size_t>(std::clamp(words * 4, double(least), double(2ull << 30))) / 4 * 4;
 }

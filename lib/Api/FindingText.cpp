@@ -24,21 +24,19 @@ public:
     const json::Object *root = parsed->getAsObject();
     if (!root)
       return;
-    if (const json::Array *list = root->getArray("functions"))
-      for (const json::Value &value : *list)
-        if (const json::Object *entry = value.getAsObject())
-          functions[entry->getString("name").value_or("").str()] = entry->getString("what").value_or("").str();
+    addFunctions(*root);
     if (const json::Array *list = root->getArray("edges"))
       for (const json::Value &value : *list)
         if (const json::Object *entry = value.getAsObject())
           edges.push_back(entry->getString("name").value_or("").str());
-    rowBytes = root->getInteger("workspace_row_bytes").value_or(0);
     rows = root->getInteger("rows_per_pass").value_or(0);
-    if (const json::Array *list = root->getArray("buffers"))
+    if (const json::Array *list = root->getArray("models"))
       for (const json::Value &value : *list)
-        if (const json::Object *entry = value.getAsObject())
-          buffers.push_back({entry->getString("name").value_or("").str(), entry->getInteger("offset").value_or(0),
-                             entry->getInteger("bytes").value_or(0), entry->getInteger("instances").value_or(1)});
+        if (const json::Object *model = value.getAsObject()) {
+          addFunctions(*model);
+          if (list->size() == 1) // a finding speaks of `workspace` without a model
+            addBuffers(*model);
+        }
   }
 
   /// "stage `verify`" or "phase `down`" of the frame's function; "" if it is neither.
@@ -85,6 +83,23 @@ public:
   }
 
 private:
+  /// The stages of the pipeline, or the phases of a model.
+  void addFunctions(const json::Object &of) {
+    if (const json::Array *list = of.getArray("functions"))
+      for (const json::Value &value : *list)
+        if (const json::Object *entry = value.getAsObject())
+          functions[entry->getString("name").value_or("").str()] = entry->getString("what").value_or("").str();
+  }
+  /// Of the one model's workspace.
+  void addBuffers(const json::Object &model) {
+    rowBytes = model.getInteger("workspace_row_bytes").value_or(0);
+    if (const json::Array *list = model.getArray("buffers"))
+      for (const json::Value &value : *list)
+        if (const json::Object *entry = value.getAsObject())
+          buffers.push_back({entry->getString("name").value_or("").str(), entry->getInteger("offset").value_or(0),
+                             entry->getInteger("bytes").value_or(0), entry->getInteger("instances").value_or(1)});
+  }
+
   std::map<std::string, std::string> functions;
   std::vector<std::string> edges;
   struct Buffer {

@@ -9,6 +9,7 @@ namespace megalith::cpu {
 using runtime::Failure;
 using runtime::LaunchBuffer;
 using runtime::LaunchImage;
+using runtime::onlyModel;
 using runtime::Outcome;
 using runtime::RuntimeError;
 
@@ -101,7 +102,7 @@ Failure CpuEngine::open(const std::string &sharedObject) {
 uint64_t CpuEngine::offsetOf(const void *pc) const { return static_cast<const char *>(pc) - base; }
 
 Failure CpuEngine::upload(const SafetensorsFile &weights) {
-  auto tensors = runtime::findWeights(info, weights);
+  auto tensors = runtime::findWeights(info.onlyModel(), weights);
   if (!tensors)
     return tensors.error;
   std::vector<const void *> pointers;
@@ -119,18 +120,19 @@ static RuntimeError setupError(const char *what, const Finding &finding) {
 
 /// The table of the tensors' addresses, and one launch of `megalith_pack`.
 Failure CpuEngine::pack(const std::vector<const void *> &tensors) {
-  fixed.models[0].weights = reinterpret_cast<const void *const *>(
+  onlyModel(fixed).weights = reinterpret_cast<const void *const *>(
       executor.allocate("weights", tensors.size() * sizeof(tensors[0]), Initial::Const, tensors.data()));
-  char *stream = executor.allocate("stream", static_cast<size_t>(info.streamBytes), Initial::Zero);
+  const size_t streamBytes = static_cast<size_t>(info.onlyModel().streamBytes);
+  char *stream = executor.allocate("stream", streamBytes, Initial::Zero);
   abi::LaunchParams params = {};
-  params.models[0].weights = fixed.models[0].weights;
+  onlyModel(params).weights = onlyModel(fixed).weights;
   bind(executor.host());
   LaunchResult result = executor.launch({8, 256, 0}, {}, [&] { packKernel(params, stream); });
   if (result.finding)
     return setupError("packing", *result.finding);
-  const std::vector<char> packed(stream, stream + info.streamBytes);
+  const std::vector<char> packed(stream, stream + streamBytes);
   executor.reset(stream, Initial::Const, packed.data());
-  fixed.models[0].stream = stream;
+  onlyModel(fixed).stream = stream;
   return std::nullopt;
 }
 
@@ -148,7 +150,7 @@ Failure CpuEngine::makeRandom() {
   if (!fillKernel)
     return RuntimeError{"cpu-kernel", "the kernel has no `megalith_fill`, so it cannot make weights"};
   std::vector<const void *> pointers;
-  for (const runtime::FilledTensor &tensor : runtime::filledTensors(info)) {
+  for (const runtime::FilledTensor &tensor : runtime::filledTensors(info.onlyModel())) {
     const size_t bytes = tensor.elements * 2;
     char *memory = executor.allocate(tensor.name, bytes, Initial::Zero);
     if (Failure failure = fill(memory, tensor.elements, tensor.fill))
@@ -165,7 +167,7 @@ Failure CpuEngine::makeRandom() {
         return failure;
       buffer.kind = LaunchBuffer::Image;
       buffer.image.assign(memory, memory + buffer.bytes);
-      memories[{buffer.name, buffer.bytes}] = memory;
+      memories[{buffer.member, buffer.bytes}] = memory;
     }
   return pack(pointers);
 }
@@ -200,7 +202,7 @@ char *CpuEngine::place(const LaunchBuffer &buffer, bool checked) {
     initial = Initial::Image;
     content = ones.data();
   }
-  auto [entry, isNew] = memories.try_emplace({buffer.name, buffer.bytes});
+  auto [entry, isNew] = memories.try_emplace({buffer.member, buffer.bytes});
   if (isNew) // even nothing has an address
     entry->second = executor.allocate(buffer.name, buffer.bytes ? buffer.bytes : 16, initial, content);
   else
@@ -222,8 +224,8 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, c
   if (Failure failure = prepare(requests, options))
     return *failure;
   abi::LaunchParams &params = image->params;
-  params.models[0].weights = fixed.models[0].weights;
-  params.models[0].stream = fixed.models[0].stream;
+  onlyModel(params).weights = onlyModel(fixed).weights;
+  onlyModel(params).stream = onlyModel(fixed).stream;
   for (size_t i = 0; i < kept.size(); ++i)
     lasting[i].bind(params, kept[i]);
   for (LaunchBuffer &buffer : image->buffers) {

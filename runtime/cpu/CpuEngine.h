@@ -87,10 +87,10 @@ private:
   Executor executor;
   abi::LaunchParams fixed = {}; ///< pointers to the weights and the packed stream
   std::vector<runtime::LaunchBuffer> lasting;
-  std::optional<runtime::LaunchImage> image;                 ///< of the last run
-  std::vector<char> ones;                                    ///< what LaunchBuffer::Ones starts as
-  bool placed = false;                                       ///< its constants lie in memory
-  std::map<std::pair<std::string, size_t>, char *> memories; ///< by name and size
+  std::optional<runtime::LaunchImage> image;            ///< of the last run
+  std::vector<char> ones;                               ///< what LaunchBuffer::Ones starts as
+  bool placed = false;                                  ///< its constants lie in memory
+  std::map<std::pair<size_t, size_t>, char *> memories; ///< by member of LaunchParams and size
   double loadTime = 0;
 };
 

@@ -27,7 +27,7 @@ TEST(FillTest, ScalesFollowTheShape) {
 }
 
 TEST(FillTest, FillsEveryTensorOfTheManifest) {
-  const auto tensors = filledTensors(*Manifest::parse(tinyManifest()));
+  const auto tensors = filledTensors(Manifest::parse(tinyManifest())->onlyModel());
   ASSERT_EQ(tensors.size(), 2u);
   EXPECT_EQ(tensors[1].name, "layers.1.w");
   EXPECT_EQ(tensors[1].elements, 6u);

@@ -136,8 +136,8 @@ TEST_F(LaunchImageTest, SaysWhoWritesWhat) {
     lasting.push_back(buffer.name);
     sizes.push_back(buffer.bytes);
   }
-  EXPECT_EQ(lasting, (Names{"workspace", "tagged", "kCache", "vCache"}));
-  EXPECT_EQ(sizes, (std::vector<size_t>{512, 256, 2 * 2 * 4 * 2 * 4, 2 * 2 * 4 * 2 * 4}));
+  EXPECT_EQ(lasting, (Names{"workspace", "kCache", "vCache", "tagged"}));
+  EXPECT_EQ(sizes, (std::vector<size_t>{512, 2 * 2 * 4 * 2 * 4, 2 * 2 * 4 * 2 * 4, 256}));
 }
 
 /// The names are the members': an address lands where the kernel looks for it.
@@ -235,7 +235,7 @@ TEST_F(LaunchImageTest, BringsTimesBack) {
 
   image.params.stats->ticks = 9;
   EXPECT_EQ(image.outcome()->tickRecords.size(), 3u) << "no more than there was room for";
-  manifest.pages = 0;
+  manifest.models[0].pool.pages = 0;
   EXPECT_EQ(build(twoRequests, options).params.kvInPlace, 0) << "a model without K and V";
 }
 

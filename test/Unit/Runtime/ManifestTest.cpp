@@ -1,5 +1,6 @@
 #include "TinyManifest.h"
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 using namespace megalith::runtime;
 
@@ -34,6 +35,60 @@ TEST(Manifest, readsStrictly) {
   const std::string deep(200'000, '[');
   EXPECT_EQ(messageOf(deep), "the manifest cannot be read: lists and objects are nested more than 100 deep [manifest]");
   EXPECT_NE(messageOf(tinyManifest() + "x"), "");
+}
+
+TEST(Manifest, givesEachModelItsOwn) {
+  const auto manifest = Manifest::parse(tinyManifest());
+  ASSERT_TRUE(manifest) << manifest.error.message;
+  ASSERT_EQ(manifest->models.size(), 1u);
+  const Manifest::Model &model = manifest->onlyModel();
+  EXPECT_EQ(&model, &manifest->models[0]);
+  EXPECT_EQ(model.name, "m");
+  EXPECT_EQ(model.vocab, 5);
+  EXPECT_EQ(model.streamBytes, 4096);
+  EXPECT_EQ(model.workspaceBytes, 512);
+  EXPECT_EQ(model.extraRows, 3);
+  EXPECT_EQ(model.pool.pages, 4);
+  EXPECT_EQ(model.pool.pageTokens, 2);
+  EXPECT_EQ(model.pool.layers, 2);
+  EXPECT_EQ(model.pool.kvHeads, 1);
+  EXPECT_EQ(model.pool.headDim, 4);
+  EXPECT_EQ(model.pool.rowsBeyond, 2);
+  EXPECT_EQ(model.pool.place, "p.yaml:9");
+  EXPECT_EQ(model.rope.headDim, 4);
+  ASSERT_EQ(model.weights.size(), 1u);
+  EXPECT_EQ(model.weights[0].shape, (std::vector<int64_t>{2, 3}));
+}
+
+/// Kernels have one model.
+TEST(Manifest, hasAsManyModelsAsTheKernel) {
+  const nlohmann::json good = nlohmann::json::parse(tinyManifest());
+  const auto with = [&](nlohmann::json models) {
+    nlohmann::json changed = good;
+    changed["models"] = std::move(models);
+    return messageOf(changed.dump());
+  };
+  const nlohmann::json model = good["models"][0];
+  ASSERT_EQ(with({model}), "");
+  const std::string wrong = "the manifest cannot be read: `models` must be a list of 1 model, found `";
+  EXPECT_EQ(with(nlohmann::json::array()), wrong + "[]` [manifest]");
+  EXPECT_EQ(with(nullptr), wrong + "null` [manifest]");
+  EXPECT_TRUE(with({model, model}).starts_with(wrong + "[{"));
+  EXPECT_TRUE(with(model).starts_with(wrong + "{"));
+  EXPECT_EQ(with({7}), "the manifest cannot be read: `models[0]` must be an object, found `7` [manifest]");
+  for (const char *member :
+       {"name", "vocab", "stream_bytes", "workspace_bytes", "extra_rows", "pool", "rope", "weights"}) {
+    nlohmann::json less = model;
+    less.erase(member);
+    EXPECT_EQ(with({less}), std::string("the manifest cannot be read: `models[0]` has no `") + member + "` [manifest]");
+  }
+  nlohmann::json pages = model;
+  pages["pool"]["page_tokens"] = 0;
+  EXPECT_EQ(with({pages}), "the manifest cannot be read: `page_tokens` must be an integer from 1 to "
+                           "9223372036854775807, found `0` [manifest]");
+  nlohmann::json none = good;
+  none.erase("models");
+  EXPECT_EQ(messageOf(none.dump()), "the manifest cannot be read: the manifest has no `models` [manifest]");
 }
 
 TEST(Manifest, tensorNamesCountLayers) {

@@ -13,7 +13,8 @@ namespace abi = megalith::abi;
 
 Manifest manifestOf() {
   Manifest manifest;
-  manifest.model = "target";
+  manifest.models.resize(1);
+  manifest.models[0].name = "target";
   manifest.states = {{"QUEUED", false, false, ""}, {"COMPLETE", true, false, ""}};
   manifest.gauges = {{"window", "i32"}, {"rate", "f32"}};
   return manifest;
@@ -50,8 +51,10 @@ TEST(TraceDecoder, ReadsRowsRequestsAndGauges) {
   ASSERT_EQ(tick.passes[0].rows.size(), 2u);
   EXPECT_EQ(tick.passes[0].rows[0].result, 42);
   EXPECT_EQ(tick.passes[0].rows[1].token, 11);
+  EXPECT_EQ(tick.passes[0].model, "target");
   EXPECT_EQ(tick.passes[0].kvHash, (std::vector<uint64_t>{901, 902}));
   ASSERT_EQ(tick.slots.size(), 2u);
+  EXPECT_EQ(tick.slots[0].kv[0].pool, "target");
   EXPECT_EQ(tick.slots[0].kv[0].len, 6);
   EXPECT_EQ(tick.slots[0].kv[0].pages, (std::vector<int32_t>{8, 9}));
   EXPECT_EQ(tick.slots[0].gauges, (std::map<std::string, double>{{"window", -1}, {"rate", 0.5}}));
@@ -106,6 +109,7 @@ TEST(TraceDecoder, CountsThatLeaveTheRecordAreTorn) {
                {"words per row", 5, 7},
                {"words per row", 5, 10},
                {"words per row", 5, ~0u},
+               {"model", 5, 9 | 1u << abi::kTraceModelShift},
                {"requests", 6, 1},
                {"requests", 6, 3},
                {"requests", 6, ~0u},
