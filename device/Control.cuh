@@ -1,9 +1,9 @@
 //===- Control.cuh - the control plane: requests, slots, pages ------------===//
 //
-// Control runs on the consumer warps of CTA 0. Warp w serves slots w, w + 8, ...:
-// every lane executes the stages' scalar code on the same values, lane 0 stores.
-// What must happen in one order (reclaim, admission, choosing the calls of a
-// pass) runs on warp 0 between barriers of the CTA. docs/ir.md, "The tick".
+// Control runs on the consumer warps of CTA 0. Warp w serves slots w, w + 8, and so on. Every lane
+// executes the stages' scalar code on the same values. Lane 0 stores. What must happen in one order
+// (reclaim, admission, choosing the calls of a pass) runs on warp 0, between barriers of the CTA. See
+// docs/ir.md, "The tick".
 //
 // The emitted file gives two types: `Config`, the pipeline's constants, and
 // `Request`, the header and the pipeline's own fields.
@@ -23,45 +23,45 @@ enum FaultCode : int {
 #define FAULT(Enum, Code, Name, Text) static_assert(Code < abi::kFaultAtCall);
 #include "megalith/Faults.def"
 
-/// A fault's code with the line of the pipeline's file that raised it: RequestHeader::fault but for the state.
-/// Functions that stages call take the line of their caller, which `#line` makes that of the YAML.
+/// A fault's code with the line of the pipeline's file that raised it. This is RequestHeader::fault without the state.
+/// Functions that stages call take the line of their caller. `#line` makes it a line of the YAML.
 __device__ constexpr int faultAt(int code, int line) {
   return line <= abi::kFaultMaxLine ? code | line << abi::kFaultPlaceShift : code;
 }
 
-/// Ticks without a row or a change of state after which the loop ends: ticks still move
-/// then, so the watchdog would never stop it.
+/// The resident loop ends after this many ticks in a row without a row or a change of state. The watchdog would never
+/// stop it, because ticks still advance.
 constexpr int kIdleTicks = 1 << 20;
 
-/// Descriptors of seated requests; none of them has no room.
+/// Descriptors of requests that hold a slot. With `Count` 0 there are none.
 template <class Request, int Count> struct Seats {
   Request items[Count];
   __device__ Request &operator[](int slot) { return items[slot]; }
 };
 template <class Request> struct Seats<Request, 0> {};
 
-/// The control plane's working state, in shared memory of CTA 0. The slot tables
-/// mirror LaunchParams::slots. While a request holds a slot its descriptor lives here
-/// too, unless it is large: what a tick does to it costs no trip to the L2 then.
+/// The control plane's working state, in shared memory of CTA 0. The slot tables mirror LaunchParams::slots. While a
+/// request holds a slot, its descriptor stands here too, unless descriptors are large. So what a tick does to it costs
+/// no trip to the L2 cache.
 template <class ConfigType, class RequestType> struct ControlState {
   using Config = ConfigType;
   using Request = RequestType;
   static_assert(Config::states <= 64 && Config::gauges <= kMostGauges, "flags are bits of one word");
 
   PoolState<Config> pool;         ///< of the model
-  PassShared *pass;               ///< of CTA 0
+  PassShared *pass;               ///< the pass, in CTA 0
   long long passesDone, rowsDone; ///< what Stats counts
   int tick;
   int done;         ///< leave the resident loop
-  int openRequests; ///< not in a terminal state
-  int unseated;     ///< of these, without a slot
+  int openRequests; ///< requests that are not in a terminal state
+  int unseated;     ///< open requests without a slot
   int freeSlots;
-  int changes;         ///< of state in this tick
+  int changes;         ///< changes of state in this tick
   int idle;            ///< ticks in a row in which nothing moved
   int still;           ///< ticks in a row in which calls waited and nothing moved
-  int alone;           ///< the last tick had no rows: no other CTA took part
+  int ranNoPass;       ///< the last tick had no rows, so no other CTA took part
   int refused;         ///< a request found no pages to reserve in this tick
-  int waiting, served; ///< calls when the pass was formed
+  int waiting, served; ///< calls that waited when the pass was formed, and calls that it serves
   int numRows, wantLogits;
 
   static constexpr int atHand = tokensAtHand(Config::slots), eosAtHand = shape::eosAtHand(Config::slots);
@@ -75,9 +75,9 @@ template <class ConfigType, class RequestType> struct ControlState {
   int callChunk[Config::slots];
   u32 callFlags[Config::slots];         ///< RowFlag bits of its rows
   int badRow[Config::slots];            ///< first row of the call that must not be fed
-  int badCode[Config::slots];           ///< and the fault it is
+  int badCode[Config::slots];           ///< the fault of that row
   int newest[Config::slots];            ///< the request's last token
-  int callStart[Config::slots][atHand]; ///< first ones of the slot's fed tokens, see fedToken
+  int callStart[Config::slots][atHand]; ///< the first of the slot's fed tokens, see fedToken
   int fedFrom[Config::slots];           ///< position of the first of them
   int known[Config::slots];             ///< leading positions of the KV that were fed the request's own tokens
   int eos[Config::slots][eosAtHand];    ///< the request's first EOS tokens
@@ -85,15 +85,15 @@ template <class ConfigType, class RequestType> struct ControlState {
   u32 gauges[Config::slots][Config::gauges > 0 ? Config::gauges : 1];
 
   // the pass that is being formed, per slot
-  int wanted[Config::slots]; ///< rows; -1: the slot does not wait
-  int taken[Config::slots];  ///< -1: not served
+  int wanted[Config::slots]; ///< rows that the call asks for; -1: the slot does not wait
+  int taken[Config::slots];  ///< rows that it gets; -1: it is not served
   int since[Config::slots], priority[Config::slots], passes[Config::slots], kvLen[Config::slots];
   int order[Config::slots]; ///< waiting slots, longest waiting first
   int rowBegin[Config::slots];
   int newPages[Config::slots], pageTop[Config::slots];
 
   __device__ static const abi::LaunchParams &params() { return paramsOfCta(); }
-  /// The host's table. Of a seated request only `slot` is up to date there.
+  /// A request's descriptor in the host's table. While the request holds a slot, only `slot` is up to date there.
   __device__ Request &tableEntry(int number) const { return reinterpret_cast<Request *>(params().requests)[number]; }
   __device__ Request &seated(int slot) {
     if constexpr (seatsAreShared)
@@ -117,26 +117,27 @@ template <class ConfigType, class RequestType> struct ControlState {
   __device__ static bool holdsSlot(int state) { return isState(state) && (Config::slotStates >> state & 1); }
   __device__ static bool isTerminal(int state) { return isState(state) && (Config::terminalStates >> state & 1); }
 
-  /// The most positions that a request can come to write.
+  /// The most positions that a request can ever write.
   __device__ static long long mostPositions(const Request &r) {
     return (long long)r.promptLen + r.maxNewTokens + Config::rowsBeyond;
   }
-  /// Pages to reserve for a request that gains a slot. Its most positions fit into the pool.
+  /// Pages to reserve for a request that gains a slot. Its mostPositions() fit into the pool.
   __device__ static int pagesToPromise(const Request &r) {
     using Pool = PoolState<Config>;
     const int worst = Pool::pagesFor(int(mostPositions(r)));
     return Config::reserve < 0 ? worst : min(worst, Pool::pagesFor(r.numTokens + Config::reserve + Config::rowsBeyond));
   }
 
-  /// The token that was fed, or waits to be, at a position from fedFrom on: a slot keeps those that may not be
-  /// tokens of the request yet, of all calls of a stage.
+  /// The token that was fed, or waits to be fed, at a position. Positions begin at fedFrom. A slot keeps these tokens
+  /// of all calls of a stage, because they may not be tokens of the request yet.
   __device__ int fedToken(int slot, int position) const {
     const int i = position - fedFrom[slot];
     return i < atHand ? callStart[slot][i] : params().callTokens[slot * Config::callTokens + i];
   }
 
-  /// Where the caller's dump keeps the logits of a row in `slot`, the `number`th of the run: with the
-  /// position they predict. Rejected drafts write positions that are fed again later. -1: not wanted.
+  /// The line of the caller's dump that keeps the logits of a row in `slot`; -1: they are not wanted. A line belongs to
+  /// the position that the logits predict. Rejected drafts write lines of positions that are fed again later. With
+  /// `replay` a line belongs to the row, the `number`th of the run.
   __device__ __noinline__ int logitsLine(int slot, int position, u32 flags, long long number) {
     const abi::LaunchParams &p = params();
     if (!(flags & RowWantsLogits))
@@ -157,11 +158,12 @@ template <class ConfigType, class RequestType> struct ControlState {
     if (wellFormed(r, slot))
       return;
     r.slot = slot;
-    if (r.state != Config::faultState || r.fault == 0) // else that was told before
+    if (r.state != Config::faultState || r.fault == 0) // else the fault is known already
       fail(r, kCorruptField);
   }
 
-  /// `fault`, a code and perhaps a line, with the request's state, and with the call at which it waits.
+  /// Adds the request's state to `fault`, which is a code and perhaps a line. Without a line it adds the call at which
+  /// the request waits.
   __device__ static int faultOf(const Request &r, int fault) {
     if (fault >> abi::kFaultPlaceShift == 0 && r.waitingSite >= 0)
       fault |= abi::kFaultAtCall | r.waitingSite << abi::kFaultPlaceShift;
@@ -183,9 +185,9 @@ template <class ConfigType, class RequestType> struct ControlState {
     r.served = 0;
   }
   __device__ __noinline__ void fail(Request &r, int code) { move(r, Config::faultState, code); }
-  /// Ends a turn, by the request's warp: moves the request to `state`, or fails it when `fault` says so, or when it is
-  /// not as it should be, which `line` is told of. Returns the fault. One call: code that runs once in a tick comes
-  /// from far away.
+  /// Ends a turn. Moves the request to `state`. Fails it instead when `fault` is set, or when the request is not as it
+  /// should be; that fault gets the line `line`. Returns the fault. The request's warp calls it. There is one copy of
+  /// this code, because code that runs once in a tick comes from far away.
   __device__ __noinline__ int endTurn(Request &r, int slot, int state, int fault, int line = 0) {
     if (!fault && (r.kvLen > max(0, r.numTokens - 1) || (slot >= 0 && r.kvLen > known[slot])))
       fault = faultAt(kKvInvariant, line);
@@ -199,14 +201,14 @@ template <class ConfigType, class RequestType> struct ControlState {
   }
 };
 
-/// CTA 0's, behind the parameters: an address that the compiler knows takes less code than one that is handed on.
+/// The ControlState of CTA 0, which stands behind the parameters in shared memory. An address that the compiler knows
+/// takes less code than one that is passed on.
 template <class Control> __device__ __forceinline__ Control &controlOfCta() {
   return *reinterpret_cast<Control *>(dynamicShared() + sizeof(abi::LaunchParams));
 }
 
-/// A request's turn in a part: what stages do, to their own request only. The
-/// whole warp holds it, with the same values in every lane. After a fault the
-/// turn has no more effects, and ends in the fault state.
+/// A request's turn in a part: what stages can do, to their own request only. The whole warp holds the turn, with the
+/// same values in every lane. After a fault the turn has no more effects, and ends in the fault state.
 template <class Control> struct TurnOf : StageFunctions {
   using Config = typename Control::Config;
   using Request = typename Control::Request;
@@ -251,8 +253,8 @@ template <class Control> struct TurnOf : StageFunctions {
     return 0;
   }
 
-  /// Number of leading i in [0, count) for which test(i) holds; one lane per i. A
-  /// fault that test() raises for an i behind the first failure did not happen.
+  /// Number of leading i in [0, count) for which test(i) holds. One lane per i. A fault that test() raises behind the
+  /// first failure does not count.
   template <class Test> __device__ int prefixWhile(int count, Test test) {
 #pragma unroll 1
     for (int base = 0; base < count; base += 32) {
@@ -269,7 +271,7 @@ template <class Control> struct TurnOf : StageFunctions {
     return count > 0 ? count : 0;
   }
 
-  /// Number of i in [0, count) for which test(i) holds; one lane per i.
+  /// Number of i in [0, count) for which test(i) holds. One lane per i.
   template <class Test> __device__ int countIf(int count, Test test) {
     int total = 0;
 #pragma unroll 1
@@ -282,7 +284,7 @@ template <class Control> struct TurnOf : StageFunctions {
     return total;
   }
 
-  /// The same for a test that uses the whole warp itself: one i after the other.
+  /// prefixWhile and countIf for a test that uses the whole warp itself: one i after the other.
   template <class Test> __device__ static int prefixWhileInTurn(int count, Test test) {
     int i = 0;
 #pragma unroll 1
@@ -298,8 +300,8 @@ template <class Control> struct TurnOf : StageFunctions {
     return total;
   }
 
-  /// Up to `width` tokens, at most `Capacity`, that followed the most recent earlier
-  /// occurrence of the longest suffix of `Ngram` or fewer tokens.
+  /// The tokens that followed the most recent earlier occurrence of the longest suffix of `Ngram` or fewer tokens. Up
+  /// to `width` of them, at most `Capacity`.
   template <int Ngram, int Capacity, class View> __device__ auto ngramLookup(const View &sequence, int width) {
     const auto view = asView(sequence);
     Found<decltype(asView(sequence))> found{view, nullptr, 0, 0};
@@ -354,8 +356,7 @@ template <class Control> struct TurnOf : StageFunctions {
     __syncwarp();
   }
 
-  /// Appends until an EOS, which is appended, or until the budget is used up.
-  /// Returns how many.
+  /// Appends tokens until the budget is used up, or until an EOS, which is appended, too. Returns how many it appended.
   template <class View> __device__ int append(const View &sequence) {
     const auto view = asView(sequence);
     const int most = fault || r.eosSeen ? 0 : min(view.size(), budget());
@@ -415,7 +416,7 @@ template <class Control> struct TurnOf : StageFunctions {
   template <class Gauge> __device__ void trace(Gauge gauge, float value) const { trace(gauge, __float_as_int(value)); }
 
   // --- how a turn ends
-  /// Asks the next pass to feed `sequence`; the slot waits at this call site.
+  /// Asks the next pass to feed `sequence`. The slot then waits at this call site.
   template <class Call, class View> __device__ void issue(const View &sequence) {
     if (fault) {
       fail(fault);
@@ -426,7 +427,7 @@ template <class Control> struct TurnOf : StageFunctions {
     // What an earlier call of this stage fed may still have to be compared with what is appended.
     const int from = Config::callTokens > Config::rowsPerPass && c.known[slot] < r.kvLen ? c.fedFrom[slot] : r.kvLen;
     const int before = r.kvLen - from;
-    // The tokens do not change while the call waits: what it may not feed is known now.
+    // The tokens do not change while the call waits. So the rows that it must not feed are known now.
     int *fed = p.callTokens + slot * Config::callTokens + before;
     const Span known = tokens();
     const int count = min(wanted, Config::rowsPerPass);
@@ -475,8 +476,9 @@ template <class Control> struct TurnOf : StageFunctions {
   __device__ void fail(int code) { c.endTurn(r, slot, Config::faultState, code); }
 
 private:
-  /// Of `count` tokens appended from position `first` on, of which this lane has one: counts those that were
-  /// fed there. What was fed there and is another token stays unknown.
+  /// Called when `count` tokens are appended from position `first` on, of which this lane has one: `token`. Counts the
+  /// leading ones that were fed at their positions as known. From the first position on where another token was fed,
+  /// the KV stays unknown.
   __device__ void confirmFed(int first, int count, int token) {
     if (slot < 0 || r.kvEnd <= first || c.known[slot] != first)
       return;
@@ -498,7 +500,7 @@ private:
       return;
     }
     c.pool.take(seat, c.pool.freePages, pages);
-    __threadfence(); // read in this pass already, see awaitPass
+    __threadfence(); // other CTAs read the page table in this pass already, see awaitPass
     __syncwarp();
     if (laneId() == 0) {
       c.pool.setHeld(seat, pages);

@@ -3,8 +3,8 @@
 
 namespace megalith::device {
 
-/// Whether slot `a` comes before slot `b`: longest waiting, priority, fewest
-/// passes so far, request number.
+/// Whether slot `a` is served before slot `b`. First comes the one that has waited longer, then the one of higher
+/// priority, then the one with fewer passes so far, then the one with the lower request number.
 template <class Control> __device__ bool goesFirst(const Control &c, int a, int b) {
   if (c.since[a] != c.since[b])
     return c.since[a] < c.since[b];
@@ -15,8 +15,8 @@ template <class Control> __device__ bool goesFirst(const Control &c, int a, int 
   return c.request[a] < c.request[b];
 }
 
-/// Rows and pages of the calls when all can be served in full: rows by a scan in slot order, pages in the
-/// order of serving, which `inTurn` says whether it matters. Warp 0.
+/// Gives the calls their rows and pages when all can be served in full. Rows are given by a scan in slot order, pages
+/// in the order of serving. `inTurn`: that order matters. Warp 0.
 template <class Control> __device__ void serveAll(Control &c, bool inTurn) {
   using Config = typename Control::Config;
   int before = 0;
@@ -44,12 +44,12 @@ template <class Control> __device__ void serveAll(Control &c, bool inTurn) {
   }
 }
 
-/// Rows and pages when not everything fits: each call in turn takes both or neither, so that those behind one
-/// that finds no page can have its rows. Returns the number of calls served. One thread.
+/// Gives the calls their rows and pages when not everything fits. Each call in turn takes both or neither. So when a
+/// call finds no page, the calls behind it can have its rows. Returns the number of calls served. One thread.
 template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
   using Config = typename Control::Config;
   int left = Config::rowsPerPass, freePages = c.pool.freePages, served = 0;
-  int unpromised = Control::reserves ? c.pool.unpromised : 0; // nobody wrote it where nothing is promised
+  int unpromised = Control::reserves ? c.pool.unpromised : 0; // never written where nothing is promised
   bool blocked = false;                                       // a call waits for pages
 #pragma unroll 1
   for (int k = 0; k < waiting; ++k) {
@@ -67,7 +67,7 @@ template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
       continue;
     }
     if (Control::reserves) {
-      // What was promised is there. Beyond that nobody takes a page behind one who waits for some.
+      // Promised pages are there. Beyond its promise no call takes a page behind a call that waits for pages.
       const int beyond = max(0, needs - c.pool.promiseLeft(s));
       if (beyond > 0 && (blocked || beyond > unpromised)) {
         blocked = true;
@@ -94,7 +94,7 @@ template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
   return served;
 }
 
-/// The same, by warp 0.
+/// Sorts the calls into the order of serving, then serves them as serveInOrder. Warp 0.
 template <class Control> __device__ __noinline__ int serveSome(Control &c, int waiting) {
   using Config = typename Control::Config;
 #pragma unroll 1
@@ -114,8 +114,8 @@ template <class Control> __device__ __noinline__ int serveSome(Control &c, int w
   return __shfl_sync(~0u, served, 0);
 }
 
-/// Decides which calls the pass serves, and their pages, in the order of serving; their rows stand in
-/// ascending slot order. Warp 0.
+/// Decides which calls the pass serves, and which pages they get, in the order of serving. Their rows stand in
+/// ascending order of slots. Warp 0.
 template <class Control> __device__ void chooseCalls(Control &c) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
@@ -179,7 +179,7 @@ template <class Control> __device__ void chooseCalls(Control &c) {
   }
 }
 
-/// Tells the CTAs the pass's rows, and writes the page tables. One warp per slot.
+/// Tells all CTAs the rows of the pass, and writes the page tables. One warp per slot.
 template <class Control> __device__ void fillRows(Control &c) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
@@ -200,7 +200,7 @@ template <class Control> __device__ void fillRows(Control &c) {
               page * Config::pageTokens + position % Config::pageTokens,
               p.logits ? c.logitsLine(s, position, flags, c.rowsDone + begin + i) : -1);
     }
-    __syncwarp(); // all have seen the last page
+    __syncwarp(); // all lanes have read the last page
     c.pool.take(s, top, added);
     __syncwarp();
     if (laneId() == 0) {
@@ -215,8 +215,8 @@ template <class Control> __device__ void fillRows(Control &c) {
   }
 }
 
-/// Forms the pass of the waiting calls; `c.numRows` says whether the model runs.
-/// A barrier of the CTA must follow before others read its rows.
+/// Forms the pass of the waiting calls. The model runs when `c.numRows` is not 0. A barrier of the CTA must follow
+/// before other warps read the rows.
 template <class Control> __device__ void formPass(Control &c) {
   consumerSync();
   if (warpId() == 0)
@@ -225,8 +225,7 @@ template <class Control> __device__ void formPass(Control &c) {
   fillRows(c);
 }
 
-/// Takes note that the model has run on the call's rows; the stage's code behind
-/// the call follows.
+/// Notes that the model has run on the call's rows. The stage's code behind the call follows.
 template <class Control> __device__ void completeCall(TurnOf<Control> &t) {
   auto &r = t.r;
   if (!r.served)
@@ -240,7 +239,7 @@ template <class Control> __device__ void completeCall(TurnOf<Control> &t) {
   __syncwarp();
   if (laneId() == 0) {
     if (t.c.known[t.slot] >= r.kvLen)
-      t.c.known[t.slot] = min(end, r.numTokens); // what was fed below that was compared
+      t.c.known[t.slot] = min(end, r.numTokens); // issue() compared what was fed below that
     r.kvEnd = end;
     if (!(t.c.callFlags[t.slot] & RowIsDraft))
       r.kvLen = end;

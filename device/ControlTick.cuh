@@ -5,8 +5,7 @@ namespace megalith::device {
 
 __device__ __forceinline__ int warpTotal(int mine) { return __reduce_add_sync(~0u, mine); }
 
-/// Counts requests that are not in a terminal state, and those of them without a
-/// slot. Warp 0.
+/// Counts the requests that are not in a terminal state, and those of them without a slot. Warp 0.
 template <class Control> __device__ __noinline__ void countRequests(Control &c) {
   int open = 0, unseated = 0;
 #pragma unroll 1
@@ -25,8 +24,8 @@ template <class Control> __device__ __noinline__ void countRequests(Control &c) 
   __syncwarp();
 }
 
-/// Reads what the host prepared, once: no request holds a slot yet. All consumer
-/// threads; only CTA 0 controls.
+/// Reads what the host prepared, once. No request holds a slot yet. All consumer threads call it. Only CTA 0 does
+/// anything.
 template <class Control> __device__ void startControl(Control &c, const abi::LaunchParams &p, PassShared &pass) {
   using Config = typename Control::Config;
   if (blockIdx.x != 0)
@@ -34,7 +33,7 @@ template <class Control> __device__ void startControl(Control &c, const abi::Lau
   if (threadIdx.x == 0) {
     c.pass = &pass;
     c.passesDone = c.rowsDone = 0;
-    c.tick = c.done = c.idle = c.still = c.alone = 0;
+    c.tick = c.done = c.idle = c.still = c.ranNoPass = 0;
     c.pool.start();
     c.freeSlots = Config::slots;
     for (int s = 0; s < Config::slots; ++s) {
@@ -50,7 +49,7 @@ template <class Control> __device__ void startControl(Control &c, const abi::Lau
   consumerSync();
 }
 
-/// Test hook: overwrites words of descriptors of requests that have not ended. Warp 0.
+/// A test hook: overwrites words in the descriptors of requests that have not ended. Warp 0.
 template <class Control> __device__ __noinline__ void applyCorruptions(Control &c) {
   const abi::LaunchParams &p = c.params();
   if (laneId() == 0)
@@ -72,9 +71,9 @@ template <class Control> __device__ __noinline__ void leaveSeat(Control &c, int 
   Control::copy(c.seated(slot), c.tableEntry(c.request[slot]));
 }
 
-/// Takes slots from requests whose state holds none, and pages from beyond each
-/// request's KV. Pages leave a table from its end, slots in ascending order; one
-/// lane per slot, a scan gives each its place on the free stack. Warp 0.
+/// Takes the slots of requests whose state holds none, and the pages beyond each request's KV. Pages leave a table from
+/// its end. Slots give up their pages in ascending order: each lane has one slot, and a scan gives the slot its place
+/// on the free stack. Warp 0.
 template <class Control> __device__ void reclaim(Control &c) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
@@ -140,7 +139,7 @@ template <class Control> __device__ void countUnpromised(Control &c) {
   __syncwarp();
 }
 
-/// For measurements: what the tick finds. Warp 0.
+/// For measurements: records what the tick finds. Warp 0.
 template <class Control> __device__ __forceinline__ void recordTick(Control &c) {
   using Config = typename Control::Config;
   int prompts = 0, generated = 0, kvTokens = 0;
@@ -159,7 +158,7 @@ template <class Control> __device__ __forceinline__ void recordTick(Control &c) 
     c.params().ticks[c.tick] = {nanoseconds(), c.openRequests, prompts + c.unseated, generated, kvTokens, 0};
 }
 
-/// Reclaim, snapshot, stop. `c.done` says whether the resident loop ends here.
+/// Begins a tick: reclaims, takes the snapshot, and decides whether to stop. `c.done`: the resident loop ends here.
 template <class Control> __device__ void beginTick(Control &c) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
@@ -175,7 +174,7 @@ template <class Control> __device__ void beginTick(Control &c) {
     if (laneId() == 0) {
       c.pool.takeSnapshot();
       c.done = c.openRequests == 0 || (p.maxTicks > 0 && c.tick >= p.maxTicks) || c.idle >= kIdleTicks ||
-               (c.alone && loadRelaxed(p.sync + kStopFlag));
+               (c.ranNoPass && loadRelaxed(p.sync + kStopFlag));
       if (c.done) {
         c.pool.publishFree();
         openPass(*c.pass, p, 0, kNoPass, c.tick, 0);
@@ -184,7 +183,7 @@ template <class Control> __device__ void beginTick(Control &c) {
     __syncwarp();
     if (p.ticks && c.tick < p.tickCapacity)
       recordTick(c);
-    // At the tick limit some still hold their slots.
+    // At the tick limit some requests still hold their slots.
     for (int s = 0; Control::seatsAreShared && c.done && s < Config::slots; ++s)
       if (c.request[s] >= 0)
         leaveSeat(c, s);
@@ -192,8 +191,8 @@ template <class Control> __device__ void beginTick(Control &c) {
   consumerSync();
 }
 
-/// Runs `stage` for the requests in `state`, by (priority descending, number
-/// ascending), while a slot is free and each finds the pages to reserve. Warp 0.
+/// Runs `stage` for the requests in `state`, in the order of priority (highest first), then of number (lowest first).
+/// Goes on while a slot is free and the next request finds the pages to reserve. Warp 0.
 template <class Control, class Stage> __device__ __noinline__ void admitRequests(Control &c, int state, Stage stage) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
@@ -232,7 +231,7 @@ template <class Control, class Stage> __device__ __noinline__ void admitRequests
 }
 template <class Control, class State, class Stage>
 __device__ __forceinline__ void admission(Control &c, State state, Stage stage) {
-  // Warp 0 alone changes this, between two barriers.
+  // Only warp 0 changes these, between two barriers.
   if (c.unseated == 0 || (Control::reserves && c.refused))
     return;
   consumerSync();
@@ -241,8 +240,7 @@ __device__ __forceinline__ void admission(Control &c, State state, Stage stage) 
   consumerSync();
 }
 
-/// Runs the parts for every slot that holds a request. Slots do not see each
-/// other, so nothing is synchronised.
+/// Runs the parts for every slot that holds a request. Slots do not see each other, so nothing is synchronised.
 template <class Control, class Parts> __device__ void everySlot(Control &c, Parts parts) {
 #pragma unroll 1
   for (int s = warpId(); s < Control::Config::slots; s += kConsumerWarps)
@@ -252,7 +250,7 @@ template <class Control, class Parts> __device__ void everySlot(Control &c, Part
     }
 }
 
-/// Writes the record of one request at `out`. Its layout stands in Abi.h.
+/// Writes the record of one request at `out`. Abi.h describes its layout.
 template <class Control> __device__ void traceRequest(Control &c, int number, int slot, u32 *out) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
@@ -363,8 +361,8 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
   __syncwarp();
 }
 
-/// Ends the tick. When calls wait and nothing moved in it and in the one before, nothing
-/// can free a page any more: the request that waits longest makes room for the others.
+/// Ends the tick. When calls wait, and nothing moved in this tick and in the one before, nothing can free a page any
+/// more. Then the request that waits longest fails, which makes room for the others.
 template <class Control> __device__ void endTick(Control &c) {
   const abi::LaunchParams &p = c.params();
   consumerSync();
@@ -385,8 +383,8 @@ template <class Control> __device__ void endTick(Control &c) {
       ++c.tick;
       c.idle = c.numRows > 0 || c.changes > 0 ? 0 : c.idle + 1;
       p.stats->ticks = c.tick;
-      c.alone = c.numRows == 0;
-      if (c.alone) {
+      c.ranNoPass = c.numRows == 0;
+      if (c.ranNoPass) {
         storeFresh(p.sync + kTicksAlone, (u32)c.tick);
       } else {
         p.stats->passes = ++c.passesDone;

@@ -1,16 +1,16 @@
 //===- Exchange.cuh - activations that cross from CTA to CTA --------------===//
 //
-// A pass writes every place of its workspace once: there is an instance of a buffer for
-// each layer. How a reader knows that a value is there is the plan's choice:
+// A pass writes every place of its workspace once, because each layer has its own instance of a buffer.
+// The plan chooses how a reader knows that a value is there:
 //
 //   ByBarrier   a barrier of the grid stands between writer and reader
-//   ByWords     the reader polls the value itself. Before the pass all words are ones,
-//               which no result is: bf16 and f32 NaN are 7fff and 7fffffff. A value and
-//               the news of it cross in one access
+//   ByWords     the reader polls the value itself. Before the pass every bit of a word is one. No result
+//               is like that: a NaN is 7fff in bf16 and 7fffffff in f32. So one access brings both the
+//               value and the news that it is there
 //
-// Two sets of the workspace alternate from pass to pass. A pass turns the words of the
-// pass before back to ones: the end of a pass stands between that and both their last
-// reader and their next writer.
+// Two sets of the workspace alternate from pass to pass. A pass sets the words of the pass before back to
+// ones. The end of a pass stands between that and the last reader of these words. The end of another pass
+// stands between that and their next writer.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -40,8 +40,8 @@ __device__ __forceinline__ bool someAbsent(Words4 w, int bytes) {
          (bytes > 12 && w.w == kAbsent);
 }
 
-/// Polls until the words are there. When the kernel stops, whatever is: the CTA goes on to
-/// the end of the pass and leaves there.
+/// Polls until the words are there. When the kernel stops, it returns whatever is there: the CTA goes on to the end of
+/// the pass, and leaves there.
 __device__ __noinline__ Words4 awaitWords(const GridEdges &grid, int edge, const void *p, int bytes) {
   assumeShared(&grid);
   u64 since = 0;
@@ -63,7 +63,7 @@ __device__ __noinline__ u32 awaitWord(const GridEdges &grid, int edge, const voi
 
 struct ByWords {
   const GridEdges *grid;
-  int edge; ///< of the plan: what the words wait for
+  int edge; ///< the plan's edge that the words stand for
   __device__ ByWords(const GridEdges *grid, int edge) : grid(grid), edge(edge) {}
   static constexpr bool polls = true;
   __device__ __forceinline__ u32 word(const void *p) const {
@@ -71,18 +71,18 @@ struct ByWords {
     settleWord(p, w);
     return w;
   }
-  /// A first look, to be settled: many can be on their way at once.
+  /// Loads words without waiting for them to be there; settle() waits. So many loads can be under way at once.
   __device__ __forceinline__ Words4 peek(const void *p, int) const { return loadFresh4(p); }
   __device__ __forceinline__ void settle(const void *p, int bytes, Words4 &words) const {
     if (someAbsent(words, bytes))
       words = awaitWords(*grid, edge, p, bytes);
   }
   __device__ __forceinline__ bool absent(Words4 words, int bytes) const { return someAbsent(words, bytes); }
-  /// False when the kernel stops before they are there.
+  /// Waits for the words. False when the kernel stops before they are there.
   __device__ __forceinline__ bool await(const void *p, int bytes) const {
     return !someAbsent(awaitWords(*grid, edge, p, bytes), bytes);
   }
-  /// In a caller's own loop of looks: whether the kernel stops.
+  /// For a caller that polls in a loop of its own: whether the kernel stops.
   __device__ __forceinline__ bool stops(u32 spin, u64 &since) const { return grid->stopSeen(edge, spin, since); }
   __device__ __forceinline__ u32 peekWord(const void *p) const { return loadRelaxed(static_cast<const u32 *>(p)); }
   __device__ __forceinline__ void settleWord(const void *p, u32 &word) const {
@@ -93,18 +93,18 @@ struct ByWords {
   __device__ __forceinline__ void storeWords(void *p, Words4 words) const { storeFresh4(p, words); }
 };
 
-/// Turns `bytes` bytes, a multiple of 16, back to ones; the CTAs share the work.
+/// Sets `bytes` bytes, a multiple of 16, back to ones. The CTAs share the work.
 __device__ __noinline__ void clearWords(char *words, long long bytes) {
   for (long long i = (blockIdx.x * kConsumerThreads + threadIdx.x) * 16ll; i < bytes;
        i += gridDim.x * kConsumerThreads * 16ll)
     storeFresh4(words + i, {kAbsent, kAbsent, kAbsent, kAbsent});
 }
 
-/// The same of bytes [Begin, End) of the first `rows` records of RowBytes bytes.
+/// Sets bytes [Begin, End) of each of the first `rows` records back to ones. A record has RowBytes bytes.
 template <int RowBytes, int Begin, int End> __device__ __noinline__ void clearRecords(char *words, int rows) {
   constexpr int ofRow = (End - Begin) / 16;
   static_assert(Begin % 16 == 0 && End % 16 == 0 && Begin <= End && End <= RowBytes);
-  if constexpr (ofRow > 0) // else all that there is are operands
+  if constexpr (ofRow > 0) // else all buffers are operands
     for (int i = blockIdx.x * kConsumerThreads + threadIdx.x; i < rows * ofRow; i += gridDim.x * kConsumerThreads)
       storeFresh4(words + (long long)(i / ofRow) * RowBytes + Begin + i % ofRow * 16,
                   {kAbsent, kAbsent, kAbsent, kAbsent});
@@ -113,21 +113,21 @@ template <int RowBytes, int Begin, int End> __device__ __noinline__ void clearRe
 /// The four lanes that hold neighbouring columns of one row (see streamProduct).
 __device__ __forceinline__ u32 lanesOfRow() { return 0xfu << (laneId() & 28); }
 
-/// A row for which the lanes of a warp store together: all of them, `mine` or not. So they exchange values without
-/// asking who else does.
+/// A lane's row, where all lanes of a warp call a store together, also those that store nothing. So they can exchange
+/// values without asking which lanes take part.
 struct RowOfWarp {
   int row;
   bool mine; ///< false: nothing is stored
   __device__ __forceinline__ operator int() const { return row; }
 };
 
-/// A pair of values on its way: first looked for, later taken.
+/// The words of a pair of values, between the load (peekPair) and the use (takePair).
 struct PairWords {
   u32 first, second;
 };
 
-/// One instance of a buffer: [rows][Columns] bf16, padded to 8 columns; rows lie RowBytes
-/// apart. Padding may hold anything, and in part never comes.
+/// One instance of a buffer: [rows][Columns] bf16, padded to 8 columns. Rows lie RowBytes apart. The padding may hold
+/// anything, and part of it is never written.
 template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
   static constexpr int columns = Columns;
   static constexpr bool polls = Crossing::polls;
@@ -138,7 +138,7 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
   __device__ __forceinline__ Words4 peek(int row, int col) const {
     return crossing.peek(at(row, col), (Columns - col) * 2);
   }
-  /// Of the 16 bytes of 8 columns, those that mean something.
+  /// How many of the 16 bytes of 8 columns mean something.
   __device__ __forceinline__ static int bytesAt(int col) { return Columns % 8 == 0 ? 16 : (Columns - col) * 2; }
   __device__ __forceinline__ void settle(int row, int col, Words4 &words) const {
     crossing.settle(at(row, col), bytesAt(col), words);
@@ -160,7 +160,7 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
     const u32 w = crossing.word(at(row, col & ~1));
     return {{col & 1 ? bf16High(w) : bf16Low(w)}};
   }
-  /// Two columns: adjacent ones (even `c0`) in one word, others apart.
+  /// Loads two columns. Adjacent ones, of which `c0` is even, are one word; others are loaded one by one.
   __device__ __forceinline__ Floats<2> loadPair(int row, int c0, int c1) const {
     if (c1 != c0 + 1)
       return {{load(row, c0).v[0], load(row, c1).v[0]}};
@@ -170,7 +170,7 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
     return {{bf16Low(w), bf16High(w)}};
   }
 
-  /// loadPair and load in two steps: the words are on their way between the two.
+  /// loadPair and load in two steps, peek and take. The loads are under way between the two.
   __device__ __forceinline__ PairWords peekPair(int row, int c0, int c1) const {
     if (Columns % 8 != 0 && c0 >= Columns)
       return {0, 0};
@@ -213,8 +213,8 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
     if (laneId() % 2 == 0 && row.mine)
       crossing.storeWord(at(row, col), packBf16(f.v[0], next));
   }
-  /// The four lanes of a row store neighbouring pairs: (c0, c0 + 1), or (c0, c1) apart with
-  /// the next lane's at (c0 + 1, c1 + 1).
+  /// The four lanes of a row store neighbouring pairs of columns. A pair is (c0, c0 + 1). Or it is (c0, c1), which lie
+  /// apart; then the pair of the next lane is (c0 + 1, c1 + 1).
   __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {
     if (c1 == c0 + 1) {
       crossing.storeWord(at(row, c0), packBf16(f.v[0], f.v[1]));
@@ -226,8 +226,8 @@ template <class Crossing, int Columns, long long RowBytes> struct Bf16Rows {
   }
 };
 
-/// Looks for `Count` times 8 columns: for those that are wanted(j), at row rowOf(j) from
-/// columnOf(j) on; the others are zero.
+/// Loads `Count` times 8 columns without waiting for them to be there. The j-th 8 columns stand in row rowOf(j), from
+/// columnOf(j) on. Those for which wanted(j) is false are zero.
 template <int Count, class Rows, class Wanted, class RowOf, class ColumnOf>
 __device__ __forceinline__ void peekAll(const Rows &source, Words4 (&words)[Count], Wanted wanted, RowOf rowOf,
                                         ColumnOf columnOf) {
@@ -238,14 +238,14 @@ __device__ __forceinline__ void peekAll(const Rows &source, Words4 (&words)[Coun
       words[j] = source.peek(rowOf(j), columnOf(j));
   }
 }
-/// Settles them. When some are not there it waits for one of these and then looks for all
-/// again: mostly the others have come meanwhile, and one after the other would take as many
-/// times the way to the L2 cache. `eager`, of one or two words: it looks for both until they are there, a way less.
-/// More looks than that would delay what they look for.
+/// Waits until what peekAll loads is there. When some of it is not, waits for one of the missing, and then loads all
+/// again. Mostly the others have come meanwhile. To wait for one after the other would cost a trip to the L2 cache for
+/// each. `eager`, for one or two of them: loads both until they are there, which saves a trip. More polling than that
+/// would delay what is polled for.
 template <int Count, class Rows, class Wanted, class RowOf, class ColumnOf>
 __device__ __forceinline__ void settleAll(const Rows &source, Words4 (&words)[Count], Wanted wanted, RowOf rowOf,
                                           ColumnOf columnOf, bool eager = false) {
-  if constexpr (Count == 1) { // what came is at hand
+  if constexpr (Count == 1) { // settle() returns the words that came
     if (wanted(0))
       source.settle(rowOf(0), columnOf(0), words[0]);
   } else if constexpr (Rows::polls) {
@@ -265,14 +265,14 @@ __device__ __forceinline__ void settleAll(const Rows &source, Words4 (&words)[Co
   }
 }
 
-/// The same in f32.
+/// Bf16Rows in f32.
 template <class Crossing, int Columns, long long RowBytes> struct FloatRows {
   static constexpr int columns = Columns;
   char *base;
   Crossing crossing;
 
   __device__ __forceinline__ char *at(int row, int col) const { return base + row * RowBytes + col * 4; }
-  /// Not every operation makes the one NaN.
+  /// The bits of a value, where every NaN is 7fffffff. Not every operation makes that NaN.
   __device__ __forceinline__ static u32 present(float v) { return v != v ? 0x7fffffffu : __float_as_uint(v); }
   __device__ __forceinline__ Floats<8> load8(int row, int col) const {
     const char *p = at(row, col);

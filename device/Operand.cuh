@@ -1,13 +1,13 @@
 //===- Operand.cuh - the activations of a product -------------------------===//
 //
-// What the rows of a pass multiply with a matrix: brought from other CTAs, normalised,
-// and kept in shared memory in the order of the mma fragments.
+// An operand is the rows that a product multiplies with a matrix. Each CTA loads them from where other
+// CTAs stored them, normalises them, and keeps them in shared memory in the order of the mma fragments.
 //===----------------------------------------------------------------------===//
 #pragma once
 
 namespace megalith::device {
 
-/// Where a product's operand comes from when that is not one bf16 buffer: finish() loads.
+/// The source of an operand that does not come from one bf16 buffer. It loads nothing: finish() does.
 struct NoSource {
   static constexpr int columns = 0;
   static constexpr bool polls = false;
@@ -15,7 +15,7 @@ struct NoSource {
   __device__ __forceinline__ void settle(int, int, Words4 &) const {}
 };
 
-/// What finish() needs beside the source: `Count` times 8 bf16 of weight vectors.
+/// What finish() needs beside the source: `Count` times 8 values of weight vectors, in bf16.
 template <int Count> struct Aside {
   Words4 words[Count];
 };
@@ -31,7 +31,7 @@ struct Unchanged {
 template <class Finish> __device__ constexpr bool changes = true;
 template <> __device__ constexpr bool changes<Unchanged> = false;
 
-/// What follows from a reduction's result: that.
+/// The value that follows from a reduction's result, where that is the result itself.
 struct AsItIs {
   __device__ __forceinline__ float operator()(int, float result) const { return result; }
 };
@@ -42,8 +42,8 @@ template <int Words, int Values> struct Beside {
   Floats<2> values[Values > 0 ? Values : 1];
 };
 
-/// Those of one group with `chunks` chunks: all of them, or a part that divides them. No more than the
-/// ring's stages, for none is released before the last has come.
+/// Chunks that a warp takes at a time of one group with `chunks` chunks, in a pass of one row. The number divides
+/// `chunks`. It is no more than the ring's stages, for no chunk is released before the last one has come.
 __device__ constexpr int takenOfGroup(int chunks, int stages) {
   int taken = stages < kChunksTaken ? stages : kChunksTaken;
   while (chunks % taken != 0)
@@ -51,17 +51,17 @@ __device__ constexpr int takenOfGroup(int chunks, int stages) {
   return taken;
 }
 
-/// The rows that a CTA multiplies with M. Each warp takes its own eighth of the columns:
-/// it waits for no more than that, and keeps it in shared memory in the order of the mma
-/// fragments, [block][row][32 columns]: all of it when the rows fit, else a window of it.
-///   Source   peek(row, column) and settle(row, column, words): 8 bf16 of a buffer
-///   aside(column)   what finish() needs of weights there; of a single row it is on its way
+/// The rows that a CTA multiplies with M. Each warp takes its own eighth of the columns, and waits for no other
+/// columns. It keeps them in shared memory in the order of the mma fragments: [block][row][32 columns]. It keeps all
+/// blocks when the rows fit, else a window of some blocks at a time.
+///   Source   peek(row, column) and settle(row, column, words) load 8 bf16 of a buffer
+///   aside(column)   loads what finish() needs of weights at that column. For a single row that load is under way
 ///            before the wait for the source
-///   finish(row, column, words, aside) -> Words4   the operand there, from the source's words
-/// called for rows below numRows and columns below k. A CTA without tiles of M does nothing.
+///   finish(row, column, words, aside) -> Words4   makes the operand there from the source's words
+/// These are called for rows below numRows and columns below k. A CTA without tiles of M does nothing.
 ///
-/// Before they wait for the source, the warps take the first chunks of the matrix out of the
-/// ring, so that it goes on filling.
+/// Before the warps wait for the source, they take the first chunks of the matrix out of the ring. So the ring goes on
+/// filling.
 template <class M, int Rows, class C, class Source, class AsideOf, class Early> struct Operand {
   C consumer;
   PassShared &pass;
@@ -70,36 +70,37 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   Early early;
   static_assert(Rows <= kTileRows);
   const int numRows = Rows == kOneRow ? 1 : pass.numRows;
-  /// The rows fill half a row tile: the other half serves the second mma step.
+  /// The rows fill at most half of a row tile. The other half then serves the second mma step.
   const bool halfTile = Rows == kOneRow || numRows <= kHalfTileRows;
-  const bool eager = Rows > kOneRow &&numRows <= 2; ///< of a lane's looks, see settleAll
+  const bool eager = Rows > kOneRow &&numRows <= 2; ///< how a lane waits, see settleAll
   const CtaGroups<M> groups;
   const bool active = groups.some();
   char *const staged = consumer.template operands<Rows>();
-  /// A lane's share of a row, in 8 columns; a single row stays in registers until it is finished.
+  /// A lane's share of a row, in units of 8 columns. `single`: a single row stays in registers until finish().
   static constexpr int share = (M::blocks * 4 + 31) / 32;
   static constexpr bool single = Rows == kOneRow && share <= 8 && C::operandBytes(1) >= M::blocks * 64 * kConsumerWarps;
-  /// Chunks of weights that a warp takes of a group at a time, and of how many groups. Several rows need
-  /// the registers.
+  /// Chunks of weights that a warp takes of a group at a time, and the number of groups that it takes together. In a
+  /// pass of several rows both are 1, because its rows need the registers.
   static constexpr int chunksTaken = Rows > kOneRow ? 1 : takenOfGroup(chunksPerGroup<M>(), C::Ring::stages);
   static constexpr int blocksTaken = chunksTaken * M::chunkBlocks;
   static constexpr int groupsTaken = Rows > kOneRow || chunksTaken < chunksPerGroup<M>() ? 1
                                                                                          : kChunksTaken / chunksTaken;
   static_assert(C::operandBytes(Rows) >= blocksTaken * Rows * 64 * kConsumerWarps, "room for what is taken together");
-  /// Blocks of 32 columns that fit at a time.
+  /// Blocks of 32 columns that fit into shared memory at a time.
   const int fit = Rows == kOneRow ? C::operandBytes(1) / (64 * kConsumerWarps) : pass.products.blocksAtOnce;
   static constexpr bool alwaysFits = single || C::operandBytes(Rows) >= M::blocks * Rows * 64 * kConsumerWarps;
   const int window = alwaysFits ? M::blocks : min(M::blocks, fit / blocksTaken * blocksTaken);
   const bool resident = alwaysFits || window == M::blocks;
   Words4 held[single ? share : 1] = {};
   decltype(aside(0)) heldAside[single ? share : 1] = {};
-  float scalars[kRowScalars] = {}; ///< of a single row
+  float scalars[kRowScalars] = {}; ///< results of reduce(), of a single row
 
   /// A lane's share of the chunks that have been taken.
   Words4 taken[groupsTaken][blocksTaken][M::group] = {};
 
-  /// Sums of several groups are added over the warps together, as many as their rows leave room
-  /// for. What a thread is handed then: (tile of these groups, row, pair); its row stays.
+  /// The sums of `atOnce` groups are added over the warps together: as many as their rows leave room for. A thread then
+  /// gets one item: a tile of these groups (`itemTile`), a row (`itemRow`) and a pair of columns. Its row is always the
+  /// same.
   const int rowsLog = Rows == kOneRow ? 0 : pass.products.rowsLog;
   const int atOnce = max(1, min(kGroupsAtOnce, (kMostTiles * kTileRows >> rowsLog) / M::group));
   const int itemTile = (int)threadIdx.x >> (2 + rowsLog), itemRow = ((int)threadIdx.x >> 2) & ((1 << rowsLog) - 1);
@@ -111,7 +112,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   __device__ __forceinline__ bool hasItem(int i, int row) const {
     return itemTile < atOnce * M::group && row < numRows && groups.has(i + itemTile / M::group);
   }
-  /// For the sums of the groups from the i-th of this CTA on.
+  /// Loads what the epilogue needs beside the sums, for the groups from the i-th of this CTA on.
   __device__ __forceinline__ void lookAhead(int i) {
     if (hasItem(i, itemRow))
       beside = early(itemRow, pairOf(i));
@@ -122,8 +123,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     return reinterpret_cast<const Words4 *>(consumer.acquire()) + warpId() * (M::chunkBlocks * M::group * 32) +
            laneId();
   }
-  /// Takes the next chunks out of the ring, from this CTA's group number `group` on. All loads are under
-  /// way together.
+  /// Takes the next chunks out of the ring, from this CTA's group number `group` on. All loads are under way together.
   __device__ __forceinline__ void take(int group) {
 #pragma unroll
     for (int g = 0; g < groupsTaken; ++g) {
@@ -145,13 +145,13 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
   __device__ __forceinline__ static int columnOf(int block, int quarter) {
     return (warpId() * M::blocks + block) * 32 + quarter * 8;
   }
-  /// The lane's `j`th column of a single row.
+  /// The first of the lane's `j`th 8 columns of a single row.
   __device__ __forceinline__ static int columnHeld(int j) { return columnOf(0, j * 32 + laneId()); }
   __device__ __forceinline__ static bool holds(int j) {
     return (M::blocks % 8 == 0 || j * 32 + laneId() < M::blocks * 4) && (M::k == M::kPadded || columnHeld(j) < M::k);
   }
-  /// Rows of odd blocks stand in pairs the other way round when there are as many as even numbers
-  /// of them: else lanes side by side would meet in half of the banks.
+  /// Where a row stands in a block. When the number of rows is even, rows 2i and 2i + 1 change places in odd blocks.
+  /// Else neighbouring lanes would meet in half of the banks.
   __device__ __forceinline__ int rowAt(int block, int row) const { return row ^ (block & ~numRows & 1); }
   __device__ __forceinline__ Words4 &at(int block, int row, int quarter) const {
     return reinterpret_cast<Words4 *>(staged)[(block * numRows + rowAt(block, row)) * 4 + quarter];
@@ -161,16 +161,16 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     source.settle(row, column, words);
     return keepBelow<M::k>(words, column);
   }
-  /// How the lanes share out `count` blocks: so many, as a power of two, stand side by side in a
-  /// row. Those that the columns do not need take other rows.
+  /// How the lanes share `count` blocks: 2 to this power take neighbouring columns of one row. The lanes that the
+  /// columns do not need take other rows.
   __device__ __forceinline__ static int lanesAcross(int count) {
     return count <= 1 ? 2 : count <= 2 ? 3 : count <= 4 ? 4 : 5;
   }
 
-  /// Brings blocks [first, first + count) of the source into shared memory; several loads at
-  /// once: of neighbouring columns of a single row, of several rows otherwise.
+  /// Brings blocks [first, first + count) of the source into shared memory. Each lane has several loads under way: of
+  /// several columns of a single row, otherwise of several rows.
   __device__ __forceinline__ void stage(int first, int count) const {
-    constexpr int batch = Rows > kOneRow && M::k % 8 == 0 ? 8 : 4; // as many as there are registers
+    constexpr int batch = Rows > kOneRow && M::k % 8 == 0 ? 8 : 4; // loads: as many as there are registers for
     constexpr int across = Rows == kOneRow ? batch : 1, down = batch / across;
     const int wideLog = lanesAcross(count), wide = 1 << wideLog, tall = 32 >> wideLog;
     __syncwarp(); // lanes may still read what stands there
@@ -193,7 +193,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
       }
     __syncwarp();
   }
-  /// Makes the operand of blocks [first, first + count) of a single row that came.
+  /// Makes the operand of blocks [first, first + count) from a single row that stage() brought.
   template <class Finish> __device__ __forceinline__ void finishStaged(int first, int count, Finish finish) const {
     static_assert(Rows == kOneRow, "of several rows a phase in front makes it");
 #pragma unroll 1
@@ -207,7 +207,8 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     __syncwarp();
   }
 
-  /// The first of all: what does not depend on the source, then its words as they are.
+  /// Called first. Loads what does not depend on the source. Then loads the source's words, unchanged, of a single row
+  /// that stays in registers.
   __device__ __forceinline__ void begin() {
     if (!active)
       return;
@@ -228,7 +229,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
         held[j] = keepBelow<M::k>(held[j], columnHeld(j));
     }
   }
-  /// Makes the operand of the single row that begin() brought.
+  /// Makes the operand from the single row that begin() loaded.
   template <class Finish> __device__ __forceinline__ void finishHeld(Finish finish) const {
     __syncwarp(); // lanes may still read what stands there
 #pragma unroll
@@ -240,15 +241,15 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     __syncwarp();
   }
 
-  /// Reduces columns [0, Columns) of a single row: the sum as `parts8`, or the maximum. terms(row, column,
-  /// words) -> Floats<8>; scalarOf(Slot, row) becomes then(row, the result). All consumer warps,
-  /// after begin().
+  /// Reduces columns [0, Columns) of a single row: to the sum, with the sum tree `parts8`, or to the maximum.
+  ///   terms(row, column, words) -> Floats<8>   makes the values to reduce from the source's words
+  /// scalarOf(Slot, row) becomes then(row, the result). All consumer warps call it, after begin().
   template <int Slot, bool Max, int Columns, class Terms, class Then = AsItIs>
   __device__ __forceinline__ void reduce(Terms terms, Then then = {}) {
     if (!active)
       return;
     static_assert(Rows == kOneRow, "of several rows a phase in front does");
-    float *sums = consumer.template nextSums<Rows>(); // of the warps
+    float *sums = consumer.template nextSums<Rows>(); // one of each warp
     const int warp = warpId();
     float total = noneOf<Max>();
     if constexpr (Columns == M::k && single) {
@@ -257,7 +258,8 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
         if (holds(j))
           takeColumns<Max, Columns>(total, columnHeld(j), terms(0, columnHeld(j), held[j]));
     } else {
-      // The first reduction takes the words as they come to shared memory.
+      // The first reduction, if it is over the operand's columns, loads the words itself. It stores them to shared
+      // memory if all blocks fit there.
       constexpr int part = partColumns<Columns>();
       const bool asTheyCome = Slot == 0 && Columns == M::k, stay = asTheyCome && resident;
       if (Slot == 0 && Columns != M::k && resident && !single)

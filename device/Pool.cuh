@@ -4,14 +4,14 @@
 //
 //   [layer][page][KV head][position in the page][head_dim]
 //
-// `P` gives its constants: layers, pages, kvHeads, pageTokens, headDim, and `model`, the number of its
-// model in LaunchParams::models.
+// `P` gives a pool's constants: layers, pages, kvHeads, pageTokens, headDim, and `model`, the number of
+// its model in LaunchParams::models.
 //===----------------------------------------------------------------------===//
 #pragma once
 
 namespace megalith::device {
 
-/// Elements from one of these to the next.
+/// Elements from one position, head, page or layer to the next.
 template <class P> struct PoolStrides {
   static constexpr long long position = P::headDim, head = P::pageTokens * position, page = P::kvHeads * head,
                              layer = P::pages * page;
@@ -23,7 +23,7 @@ template <class P> __device__ __forceinline__ long long pageAddress(int layer, i
   return layer * S::layer + page * S::page + head * S::head + inPage * S::position;
 }
 
-/// Of column `col` of [kvHeads * headDim], the element beside that of head 0.
+/// The offset of column `col` of [kvHeads * headDim] from the first element of head 0, in elements.
 template <class P> __device__ __forceinline__ long long columnAddress(int col) {
   return pageAddress<P>(0, 0, col / P::headDim, 0) + col % P::headDim;
 }

@@ -3,11 +3,11 @@
 // One CTA runs on each SM, launched once. CTA 0 runs the control code. All CTAs run the passes
 // together. Warp 8 of each CTA streams weights. Warp 9 brings the activations of passes of many rows.
 //
-// The emitted file gives `K`, what is the kernel's own:
+// The emitted file gives `K`, which is all that is special to the kernel:
 //
 //   Shared, Ring, Stream, Workspace, Pool   types
 //   many       passes may have more rows than a row tile
-//   words      activations cross as words, which are turned back to ones behind a pass
+//   words      activations cross as words, which are set back to ones after a pass
 //   head       the model has a head, for passes that want logits
 //   stamps     the kernel takes the time of each phase; lastEvent is the results' number
 //   start(p)                        what the producer begins a pass with
@@ -62,19 +62,19 @@ template <class K> __device__ __forceinline__ void bringWindows() {
   }
 }
 
-/// Turns the words of the pass before back to ones.
+/// Sets the words of the pass before back to ones.
 template <class K> __device__ __forceinline__ void clearLastPass(const abi::LaunchParams &p, const PassShared &pass) {
   using Workspace = typename K::Workspace;
   char *const last = modelOf<typename K::Pool>(p).workspace + (pass.sets.current ^ 1) * Workspace::setBytes;
   if constexpr (K::many)
-    if (pass.sets.rowsBefore > kTileRows) { // the rest they have as images
+    if (pass.sets.rowsBefore > kTileRows) { // the other buffers are images
       clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.sets.rowsBefore);
       return;
     }
   clearWords(last, pass.sets.rowsBefore == 1 ? Workspace::narrowBytes : pass.sets.rowsBefore * Workspace::rowBytes);
 }
 
-/// The consumers: tick after tick. A tick without rows is CTA 0's alone.
+/// The consumers: tick after tick. Only CTA 0 takes part in a tick without rows.
 template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchParams &p) {
   using Pool = typename K::Pool;
   auto &shared = K::shared();
@@ -82,7 +82,7 @@ template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchPar
   GridEdges &grid = shared.grid;
   startControl(shared.control, p, pass);
   for (bool behindPass = false;; behindPass = true) {
-    const u64 began = K::stamps ? nanoseconds() : 0; // which tick it is shows later
+    const u64 began = K::stamps ? nanoseconds() : 0; // of which tick is known later
     if (threadIdx.x == 0)
       awaitPlanRead(shared.sync);
     if (blockIdx.x == 0)

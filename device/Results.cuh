@@ -7,15 +7,15 @@
 
 namespace megalith::device {
 
-/// The greatest value so far and the lowest index that has it, as one number that is greater for a greater value, and
-/// of equal values for a lower index: which of two is better needs no branch.
+/// The greatest value so far, and the lowest index that has it, as one number. The number is greater for a greater
+/// value, and for a lower index where values are equal. So it needs no branch to tell which of two is better.
 struct Best {
-  static constexpr u64 kNan = ~0ull; ///< one was seen
-  u64 key = 0;                       ///< of nothing: below all others
+  static constexpr u64 kNan = ~0ull; ///< a NaN was seen
+  u64 key = 0;                       ///< at first that of no value, which is below all others
 
   __device__ __forceinline__ void take(u64 other) { key = other > key ? other : key; }
   __device__ __forceinline__ void take(float v, int i) {
-    const u32 bits = __float_as_uint(__fadd_rn(v, 0.0f)); // of the zeros one
+    const u32 bits = __float_as_uint(__fadd_rn(v, 0.0f)); // -0 becomes 0
     const u32 ordered = bits ^ ((u32)((int)bits >> 31) | 0x80000000u);
     take(v != v ? kNan : (u64)ordered << 32 | ~(u32)i);
   }
@@ -29,12 +29,13 @@ struct Best {
   __device__ __forceinline__ int index() const { return key == kNan ? (int)RowIsNan : (int)~(u32)key; }
 };
 
-/// What a thread keeps of the logits of a variant for so many rows: one for each tile that an epilogue names.
+/// Number of Bests that a thread keeps in the variant for `rows` rows: one for each tile of rows that an epilogue
+/// names.
 __device__ constexpr int bestsOf(int rows) { return rows <= kTileRows ? 1 : rows / 8; }
 
-/// Reduces `best` (of the rows that streamProduct or wideProduct deals to a thread)
-/// over the CTA and writes one entry per row: partial[row][cta]. Entries carry the tick, so
-/// that no barrier has to tell old ones from new ones.
+/// Reduces `best` over the CTA, and writes one entry per row: partial[row][cta]. A thread's `best` is of the rows that
+/// streamProduct or wideProduct deals to it. Entries carry the tick, so no barrier has to tell old entries from new
+/// ones.
 template <int Rows>
 __device__ __forceinline__ void publishBest(Best (&best)[bestsOf(Rows)], const abi::LaunchParams &p,
                                             const PassShared &pass, float *scratch, Words4 *partial) {
@@ -43,7 +44,7 @@ __device__ __forceinline__ void publishBest(Best (&best)[bestsOf(Rows)], const a
                 {(u32)b.key, (u32)(b.key >> 32), (u32)pass.tick + 1, 0});
   };
   if constexpr (Rows == kOneRow) {
-    if (warpId() != 0) // which has all pairs of columns
+    if (warpId() != 0) // warp 0 has all pairs of columns
       return;
     best[0].takeLanes();
     if (laneId() == 0)
@@ -73,7 +74,7 @@ __device__ __forceinline__ void publishBest(Best (&best)[bestsOf(Rows)], const a
   }
 }
 
-/// Two logits of a row into the caller's dump.
+/// Stores two logits of a row in the caller's dump.
 __device__ __forceinline__ void storeLogits(const abi::LaunchParams &p, int line, int column, Floats<2> logits,
                                             int vocab) {
   if (line < 0)
@@ -84,17 +85,17 @@ __device__ __forceinline__ void storeLogits(const abi::LaunchParams &p, int line
     at[1] = logits.v[1];
 }
 
-/// Where a pass looks up its tokens: a table of so many rows of so many bytes.
+/// The table in which a pass looks up its tokens: `rows` rows of `rowBytes` bytes.
 struct TokenTable {
   const void *table;
   int rowBytes, rows;
 };
 
-/// Edge `edge` of the plan: one warp per row reduces all CTAs' entries (CTA 0 calls this). The next pass looks up
-/// most of the results in `next`: these rows come nearer meanwhile.
+/// CTA 0: waits for the entries of all CTAs at edge `edge` of the plan, and reduces them, one warp per row. The next
+/// pass looks up most of the results in `next`. So these rows are prefetched.
 __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared &pass, const Words4 *partial,
                                            TokenTable next) {
-  constexpr int batch = 5; // entries of a lane that are looked for together
+  constexpr int batch = 5; // entries of a lane that are loaded together
   const u32 tag = (u32)pass.tick + 1;
   everyRow(pass.numRows, [&](int row) {
     Best b;
@@ -106,8 +107,8 @@ __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared
 #pragma unroll
       for (int i = 0; i < batch; ++i)
         e[i] = {0, 0, tag - 1, 0};
-      // Until those of all are of this pass; when the kernel stops, whatever is there. Each round looks for all that
-      // were not: one behind the other they would cost a way to the L2 cache each.
+      // Polls until all entries are of this pass. When the kernel stops, it takes whatever is there. Each turn loads
+      // all that were not of this pass: to wait for one after the other would cost a trip to the L2 cache for each.
 #pragma unroll 1
       for (u32 spin = 1;; ++spin) {
 #pragma unroll
@@ -160,15 +161,16 @@ __device__ __forceinline__ u32 kvHashOfRow(const abi::LaunchParams &p, const Pas
 template <class Pool> __device__ __noinline__ void hashRows(const abi::LaunchParams &p, PassShared &pass) {
   everyRow(pass.numRows, [&](int row) {
     const u32 hash = kvHashOfRow<Pool>(p, pass, row);
-    __syncwarp(); // all lanes know where the row stands
+    __syncwarp(); // all lanes have read where the row stands: the hash takes that place
     if (laneId() == 0)
       pass.kv[row].hash = hash;
   });
 }
 
-/// CTA 0, all consumers: takes the rows' results, from the tagged words at byte `best`, and waits until all CTAs have
-/// left the pass. False when the kernel stops. Control goes on meanwhile when the others are told. `next`: as of
-/// reduceBest. In line, like what follows it: code that is called once in a tick comes from far away.
+/// Takes the rows' results from the tagged words at byte `best`, and waits until all CTAs have left the pass. False
+/// when the kernel stops. CTA 0, all consumers. One thread then tells the other CTAs, and meanwhile control goes on.
+/// `next`: as of reduceBest. In line, like what follows it, because code that is called once in a tick comes from far
+/// away.
 template <class Pool>
 __device__ __forceinline__ bool finishPass(GridEdges &grid, int edge, int bestEdge, PassShared &pass, long long best,
                                            TokenTable next) {

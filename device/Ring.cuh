@@ -1,25 +1,26 @@
 //===- Ring.cuh - the weight stream through shared memory -----------------===//
 //
-// One producer warp copies chunks of packed weights into a ring of stages;
-// eight consumer warps drain them in the same static order. The producer never
-// waits for an activation: only for an empty stage, and once in a pass for its plan.
+// One producer warp copies chunks of packed weights into a ring of stages. Eight consumer warps read
+// them in the same static order. The producer never waits for an activation. It waits for empty
+// stages, and once in a pass for the pass's plan.
 //===----------------------------------------------------------------------===//
 #pragma once
 
 namespace megalith::device {
 
-/// Units of attention whose pages are looked up once in a pass, and pages of each, at most.
+/// The producer looks up a unit's page numbers once in a pass, for the first kPageWindows units of attention that have
+/// at most kPageWindow pages.
 constexpr int kPageWindows = 4, kPageWindow = 128;
 
-/// Windows of activations in shared memory, at most (Windows.cuh).
+/// The most windows of activations in shared memory (Windows.cuh).
 constexpr int kMostWindows = 4;
 
-/// Passes of more than one row tile so far, this one among them; and those with logits.
+/// Number of passes of many rows so far, this one included; and how many of these want logits.
 struct WideCounts {
   u32 passes, heads;
 };
-/// Of a pass of more than one row tile, what the window warp needs: as in PassShared, which the end of a kernel that
-/// stops may write while that warp has not seen it.
+/// What the window warp needs of a pass of many rows. These are copies of members of PassShared. At the end of a kernel
+/// that stops, PassShared may be written before the window warp has read it.
 struct WidePlan {
   int numRows;
   WideCounts wide;
@@ -30,47 +31,52 @@ struct WidePlan {
 struct RingShared {
   StreamBegin begin;
   u64 full[kMostStages], empty[kMostStages];
-  u64 planned; ///< completes once per pass, when runHead, numRows and the pass table are valid
-  u64 wideBegun,
-      wideWindows; ///< the same of passes of more than one row tile, and when the window warp has done its part of it
-  u64 opened;      ///< completes once per product of such a pass that the CTA has units of: scratch is free for windows
+  u64 planned;     ///< completes once per pass, when runHead, numRows and the pass table are valid
+  u64 wideBegun,   ///< completes once per pass of many rows, when `wide` is valid
+      wideWindows; ///< completes once per pass of many rows, when the window warp has done its part
+  /// Completes once per product of a pass of many rows, if the CTA has units of it: scratch is free for windows.
+  u64 opened;
   u64 windowFull[kMostWindows], windowEmpty[kMostWindows];
   u32 runHead;            ///< this pass needs logits
-  u32 numRows, lent;      ///< of this pass; stages that it lends if it has several rows
+  u32 numRows, lent;      ///< rows of this pass; stages that it lends if it has several rows or many
   u32 leave;              ///< flag: the resident loop ended or stopped
   u32 stopped;            ///< flag: GridEdges::stoppedHere
-  u32 passes, widePasses; ///< planned so far; of these, of more than one row tile
+  u32 passes, widePasses; ///< passes planned so far; how many of these have many rows
   WidePlan wide;
   const u32 *stopFlag; ///< of the grid: every poll loop looks at it now and then
-  u32 plansRead;       ///< flag: of these, that the producer needs no more
-  /// The producer's page numbers: of the first units of attention, which come again in each layer,
-  /// and of one round of a unit that has no room there.
+  u32 plansRead;       ///< flag: number of passes whose plan the producer no longer needs
+  /// The producer's page numbers. First those of the first units of attention, which come again in each layer. Then
+  /// those of one round, for a unit that has no room there.
   int pages[kPageWindows * kPageWindow + 256];
 };
 
-/// `Stages` slots of `StageBytes` each. At most `Flight` copies are under way at a time: a
-/// deep queue at the memory delays every word that a CTA waits for. Half as many while two thirds
-/// of the ring lie unread, for then the CTA waits at an edge. (Where a pass begins in another stage than
-/// the last one ended, a few more may start.)
+/// A ring of `Stages` stages of `StageBytes` bytes each.
 ///
-/// A pass of several rows needs more room for its activations than one row does: the first `Lent`
-/// stages are that room, and the ring is the others. A pass begins behind them, and the producer
-/// comes to them only when it knows that the pass has one row. One of more than `Many` rows takes `WideLent`, as does
-/// one with attention in wide tiles, and the pass behind it begins behind these, for then they may still be in use.
-template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent, int Many = kTileRows> struct Ring {
+/// At most `Flight` copies are under way at a time. A deeper queue at the memory would delay every word that a CTA
+/// waits for. While two thirds of the ring are unread, the limit is half as high, for the CTA then waits at an edge.
+/// (A few more copies may start where a pass begins in another stage than the one where the last pass ended.)
+///
+/// A pass of several rows needs more room for its activations than a pass of one row. It lends the first `Lent` stages
+/// to them, and uses the other stages as its ring. Every pass begins behind the first `Lent` stages. The producer
+/// fills these stages only when it knows that the pass has one row.
+///
+/// A pass of more than `LentRows` rows lends the first `WideLent` stages. So does a pass with attention in wide tiles.
+/// The next pass then begins behind `WideLent` stages, for these may still be in use.
+template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent, int LentRows = kTileRows> struct Ring {
   static_assert(Stages <= kMostStages && Stages - WideLent >= 2 && WideLent >= Lent);
   static constexpr int stages = Stages, stageBytes = StageBytes, flight = Flight, lent = Lent, wideLent = WideLent,
-                       many = Many;
+                       lentRows = LentRows;
   char *data;
   RingShared *shared;
-  int stage = 0; ///< of the next chunk
-  u32 state =
-      0; ///< one register: bit s is the parity of the phases of stage s for the next chunk there; from 16 on first()
+  int stage = 0; ///< the stage of the next chunk
+  /// Two values in one register. Bit s is the phase parity of the next chunk in stage s. Bits 16 and up are first().
+  u32 state = 0;
 
-  /// Stages before it are lent.
+  /// The first stage of the ring. The stages before it are lent.
   __device__ __forceinline__ int first() const { return (int)(state >> 16); }
   __device__ __forceinline__ u32 parity(int of) const { return state >> of & 1; }
-  /// The phases of the last chunk in a stage. Of none before the first one: these count as complete.
+  /// The phase parity of the last chunk in a stage. Before the first chunk it is that of a phase that counts as
+  /// complete.
   __device__ __forceinline__ u32 lastParity(int of) const { return parity(of) ^ 1; }
   __device__ __forceinline__ void advance() {
     state ^= 1u << stage;
@@ -82,17 +88,17 @@ template <int Stages, int StageBytes, int Flight, int Lent, int WideLent = Lent,
     const int then = stage - count;
     return then < first() ? then + Stages - first() : then;
   }
-  /// The place of the first chunk of a pass.
+  /// Goes to the stage of a pass's first chunk. `lentBefore`: stages that the pass before lent.
   __device__ __forceinline__ void beginPass(int lentBefore) {
     state &= 0xffff;
     stage = lentBefore;
   }
-  /// Stages that a pass takes, or may take.
+  /// Number of stages that a pass of so many rows lends. A pass of one row has this number, too, but lends none.
   __device__ __forceinline__ static int lentTo(int rows, bool wideTiles) {
-    return rows > Many || wideTiles ? WideLent : Lent;
+    return rows > LentRows || wideTiles ? WideLent : Lent;
   }
   __device__ __forceinline__ int behind(int of) const { return of + 1 == Stages ? first() : of + 1; }
-  /// To the end of the pass.
+  /// Lends the first `count` stages until the end of the pass.
   __device__ __forceinline__ void lend(int count) {
     state = (state & 0xffff) | (u32)count << 16;
     stage = max(stage, count);
@@ -128,15 +134,15 @@ template <int Stages> __device__ void ringInit(RingShared *shared, const abi::La
   }
 }
 
-/// Whether a wait inside the CTA is in vain: the kernel stops.
+/// Whether the kernel stops, so that a wait inside the CTA is in vain.
 __device__ __forceinline__ bool stopSeen(const RingShared &s, u32 spin) {
   return loadFlag(&s.stopped) || (spin % 1024 == 0 && loadRelaxed(s.stopFlag));
 }
 
-/// The producer's look, in a wait that lasts.
+/// Whether the producer or the window warp must end a wait: the resident loop ended, or the kernel stops.
 __device__ __noinline__ bool leaves(const RingShared &s, u32 spin) { return loadFlag(&s.leave) || stopSeen(s, spin); }
 
-/// Waits for a stage. Out of line: many places ask, and mostly it is there.
+/// Waits until a stage is full. Out of line: it is called from many places, and mostly the stage is full already.
 __device__ __noinline__ void awaitFull(RingShared &s, int stage, u32 parity) {
   assumeShared(&s);
   for (u32 spin = 1; !barrierTest(&s.full[stage], parity); ++spin)
@@ -146,19 +152,19 @@ __device__ __noinline__ void awaitFull(RingShared &s, int stage, u32 parity) {
     }
 }
 
-/// Consumer thread 0: waits until producer and window warp read nothing more of the last pass's plan.
+/// Waits until the producer and the window warp read nothing more of the last pass's plan. Consumer thread 0 calls it.
 __device__ __forceinline__ void awaitPlanRead(RingShared &s) {
   for (u32 spin = 1; loadFlag(&s.plansRead) != s.passes; ++spin)
     if (stopSeen(s, spin))
       return;
-  if (s.numRows > (u32)kTileRows) // else it is done with those before
+  if (s.numRows > (u32)kTileRows) // else the window warp has no part in that pass
     for (u32 spin = 1; !barrierTest(&s.wideWindows, (s.widePasses - 1) & 1); ++spin)
       if (stopSeen(s, spin))
         return;
 }
 
-/// One consumer thread, once per pass, when its table is in shared memory: tells the producer, and
-/// how many rows there are, and whether the head follows.
+/// Tells the producer that the pass is planned, how many rows it has, and whether the head follows. Tells the window
+/// warp of a pass of many rows. One consumer thread calls it once per pass, when the pass table is in shared memory.
 template <class Pass> __device__ __forceinline__ void announcePlan(RingShared &s, const Pass &pass) {
   s.passes = s.passes + 1;
   s.numRows = pass.numRows;
@@ -172,7 +178,7 @@ template <class Pass> __device__ __forceinline__ void announcePlan(RingShared &s
   }
 }
 
-/// The producer warp's side. All its lanes call it together.
+/// The producer warp's side of the ring. All its lanes call a function together.
 template <class R> struct Producer {
   static constexpr int lanes = kProducerLanes;
   __device__ __forceinline__ static bool all(bool mine) { return lanes == 1 ? mine : __all_sync(~0u, mine); }
@@ -180,24 +186,24 @@ template <class R> struct Producer {
 
   R ring;
   __device__ static constexpr int twoThirds(int stages) { return (2 * stages + 2) / 3; }
-  int soon = twoThirds(R::stages); ///< of the ring that the pass has
-  int underWay = 0;                ///< copies, at most
-  int oldest = 0;                  ///< of these: its stage
-  int room = 0;                    ///< empty stages from the next one on, at least
+  int soon = twoThirds(R::stages); ///< two thirds of the stages that are the pass's ring
+  int underWay = 0;                ///< copies under way, at most
+  int oldest = 0;                  ///< the stage of the oldest copy under way
+  int room = 0;                    ///< stages known to be empty, from the next one on
   u32 plannedParity = 0;
-  bool planned = false;     ///< the pass that is being streamed
-  bool fewBefore = true;    ///< the pass before was of one row tile: so may this one be
-  int lentBefore = R::lent; ///< by the pass before, at least
+  bool planned = false;     ///< the plan of the present pass is known
+  bool fewBefore = true;    ///< the pass before had at most 16 rows, so this one may, too
+  int lentBefore = R::lent; ///< stages lent by the pass before, at least
   u32 plansRead = 0;
-  u32 windows = 0;                                   ///< bits: the pages of these units are at hand
-  int pagesSlot = -1, pagesFrom = 0, pagesCount = 0; ///< the round whose pages are at hand
+  u32 windows = 0;                                   ///< bit u: the page numbers of unit u are in shared memory
+  int pagesSlot = -1, pagesFrom = 0, pagesCount = 0; ///< the round whose page numbers are in shared memory
   static constexpr int stageBytes = R::stageBytes;
 
-  /// Whether it is known that the pass has more than one row tile.
+  /// Whether the pass is known to have many rows.
   __device__ __forceinline__ bool wide() const { return planned && ring.shared->numRows > (u32)kTileRows; }
 
-  /// Waits for the phase of a barrier. False when the kernel leaves. Votes: no lane may leave
-  /// while another goes on. Out of line, for the producer's own loop is to be short.
+  /// Waits for a phase of a barrier. False when the kernel ends. The lanes vote, so that no lane leaves while another
+  /// goes on. Out of line, so that the producer's own loop stays short.
   __device__ __noinline__ static bool await(const RingShared &shared, u64 *bar, u32 parity) {
     assumeShared(&shared);
     for (u32 spin = 1; !all(barrierTest(bar, parity)); ++spin)
@@ -206,12 +212,12 @@ template <class R> struct Producer {
     return true;
   }
 
-  /// Limits of awaitFlight: while the CTA waits at an edge, and otherwise. The rest of the ring
-  /// is never shorter.
+  /// Limits of awaitFlight: `least` while the CTA waits at an edge, `most` otherwise. The stages that a pass does not
+  /// lend are never fewer than `shortest`.
   static constexpr int shortest = R::stages - R::wideLent, most = R::flight < shortest ? R::flight : shortest,
                        least = (most + 1) / 2;
-  /// Waits until so few copies are under way that one more may start. Looks, and does not wait
-  /// at a barrier: consumers may catch up meanwhile. False when the kernel leaves.
+  /// Waits until so few copies are under way that one more may start. False when the kernel ends. It polls instead of
+  /// waiting at a barrier, because consumers may catch up meanwhile, which raises the limit.
   __device__ __forceinline__ bool awaitFlight() {
     const int unread = ring.before(soon);
     for (u32 spin = 1; underWay >= least; ++spin) {
@@ -228,8 +234,8 @@ template <class R> struct Producer {
     }
     return true;
   }
-  /// Waits until the next stage is empty. In a pass they become so in their order, and those of the
-  /// pass before are: one that lies farther on stands for all up to it.
+  /// Waits until the next stage is empty. False when the kernel ends. The stages of a pass become empty in their order,
+  /// and those of the pass before are empty. So when a stage farther on is empty, all stages up to it are.
   __device__ __forceinline__ bool awaitRoom() {
     if (!planned && ring.stage < lentBefore && !awaitPlan()) // it may be lent
       return false;
@@ -241,13 +247,13 @@ template <class R> struct Producer {
     else if (u64 *const next = &ring.shared->empty[ring.stage]; !all(barrierPeek(next, ring.lastParity(ring.stage))) &&
                                                                 !await(*ring.shared, next, ring.lastParity(ring.stage)))
       return false;
-    // The consumers' arrivals order their loads before what this thread does, but copies are of another proxy: without
-    // this fence some came too early.
+    // The consumers' arrivals order their loads before what this thread does. They do not order its copies, which
+    // belong to another proxy: without this fence some copies came too early.
     fenceAsyncShared();
     return true;
   }
 
-  /// Waits for the next stage, for copies of `bytes` together. False when the kernel leaves.
+  /// Opens the next stage for copies of `bytes` bytes in all, when it is empty. False when the kernel ends.
   __device__ __forceinline__ bool open(int bytes) {
     if (underWay >= least && !awaitFlight())
       return false;
@@ -274,7 +280,7 @@ template <class R> struct Producer {
     ++underWay;
     ring.advance();
   }
-  /// Copies one chunk into the next stage. False when the kernel leaves.
+  /// Copies one chunk into the next stage. False when the kernel ends.
   __device__ __forceinline__ bool push(const char *source, int bytes) {
     if (!open(bytes))
       return false;
@@ -283,15 +289,15 @@ template <class R> struct Producer {
     return true;
   }
 
-  /// The consumers will soon read `bytes` bytes there: a few CTAs bring them into the L2 cache.
+  /// Brings `bytes` bytes that the consumers will soon read into the L2 cache. One CTA in 8 does that.
   __device__ __forceinline__ void announce(const void *weights, int bytes) {
     if (blockIdx.x % 8 != 0)
       return;
     bringNear(static_cast<const char *>(weights), bytes);
   }
 
-  /// Waits until this pass is planned. False when the kernel leaves; and once when the pass turns out to be one of more
-  /// than one row tile, whose chunks come in another order (streamSegment).
+  /// Waits until this pass is planned. False when the kernel ends. Also false, once, when the pass turns out to have
+  /// many rows, for its chunks come in another order (streamSegment).
   __device__ __forceinline__ bool awaitPlan() {
     if (planned)
       return true;
@@ -312,9 +318,9 @@ template <class R> struct Producer {
     return !wide();
   }
 
-  /// Page numbers of a slot, those of pages [first, first + count) of the pass's unit number
-  /// `unit`, of which a round needs [roundFirst, roundFirst + roundCount). Where that of page 0
-  /// would stand.
+  /// Brings page numbers of a slot into shared memory. The pass's unit number `unit` needs those of pages
+  /// [first, first + count). Its present round needs [roundFirst, roundFirst + roundCount) of these. Returns where the
+  /// number of page 0 would stand.
   template <class Pool>
   __device__ __forceinline__ const int *pagesOf(int slot, int unit, int first, int count, int roundFirst,
                                                 int roundCount) {
@@ -337,7 +343,7 @@ template <class R> struct Producer {
     const int *table = pageTableOf(modelOf<Pool>(paramsOfCta()), slot) + first;
     constexpr int batch = lanes == 1 ? 16 : 2; // 16 lanes of 32 find most of them at once
     if constexpr (lanes > 1)
-      __syncwarp(); // the numbers before may still be read
+      __syncwarp(); // lanes may still read the page numbers that stand there
     for (int base = laneId(); base < count; base += batch * lanes) {
       u32 pages[batch];
 #pragma unroll
@@ -352,17 +358,17 @@ template <class R> struct Producer {
       __syncwarp();
   }
 
-  /// Behind a model's body. True: the head's weights follow.
+  /// Whether the head's weights follow. Called behind the weights of a model's body.
   __device__ __forceinline__ bool headFollows() { return ring.shared->runHead != 0; }
 
-  /// The next pass. False when the resident loop ended: a CTA without any chunk of its own learns
-  /// it here only.
+  /// Goes on to the next pass. False when the resident loop ended. A CTA without a chunk of its own learns that only
+  /// here.
   __device__ __forceinline__ bool nextPass() {
     if (planned)
       fewBefore = !wide(), lentBefore = (int)ring.shared->lent;
     ring.beginPass(lentBefore);
     soon = twoThirds(R::stages);
-    room = underWay = 0; // more may be: none of them long
+    room = underWay = 0; // more copies may be under way, but none of them for long
     oldest = ring.stage;
     if constexpr (lanes > 1)
       __syncwarp();
@@ -372,7 +378,7 @@ template <class R> struct Producer {
     return !any(leaves(*ring.shared, 0));
   }
 
-  /// Shared memory must not be given back while a copy is on its way to it.
+  /// Waits until all copies have landed. A CTA must not give back its shared memory while a copy to it is under way.
   __device__ void drain() {
     for (int i = 0; i < R::stages; ++i)
       while (!barrierTest(&ring.shared->full[i], ring.lastParity(i))) {

@@ -5,7 +5,7 @@ namespace megalith::device {
 
 /// Stores values of K or V of one row at columns of [kvHeads * headDim].
 template <class Pool> struct KvRows {
-  u16 *cache; ///< of the present layer
+  u16 *cache; ///< K or V of the present layer
   const PassShared *pass;
   __device__ __forceinline__ KvRows(char *cache, int layer, const PassShared &pass)
       : cache(reinterpret_cast<u16 *>(cache) + pageAddress<Pool>(layer, 0, 0, 0)), pass(&pass) {}
@@ -80,13 +80,14 @@ __device__ __forceinline__ const u16 *packedVector(const abi::ModelParams &model
   return reinterpret_cast<const u16 *>(model.stream + offset);
 }
 
-/// Of no values: the sum, or the maximum.
+/// The sum, or the maximum, of no values.
 template <bool Max> __device__ __forceinline__ float noneOf() { return Max ? __int_as_float(0xff800000) : 0.0f; }
 
 template <bool Max> __device__ __forceinline__ float together(float a, float b) {
   return Max ? fmaxf(a, b) : __fadd_rn(a, b);
 }
-/// Takes in the values at columns c..c+7 of `Columns`.
+/// Adds the values at columns c..c+7 to `total`, or takes their maximum with it. Columns from `Columns` on do not
+/// count.
 template <bool Max, int Columns> __device__ __forceinline__ void takeColumns(float &total, int c, Floats<8> f) {
 #pragma unroll
   for (int i = 0; i < 8; ++i)
@@ -100,9 +101,9 @@ template <bool Max> __device__ __forceinline__ float acrossLanes(float total) {
   return total;
 }
 
-/// Columns [first, end) of a row by one warp: values(c) -> Floats<8> at c..c+7. Lane j takes
-/// columns 8j..8j+7, 256+8j.. from `first` on in ascending order; then lanes at distance 16,
-/// 8, 4, 2, 1.
+/// Reduces columns [first, end) of a row, by one warp. values(c) -> Floats<8> gives those at c..c+7. Lane j takes
+/// columns first + 8j..8j+7, then first + 256 + 8j.., and so on, in ascending order. Then the lanes' totals are
+/// combined: those at distance 16, then 8, 4, 2, 1.
 template <bool Max, int Columns, class Values>
 __device__ __forceinline__ float reduceLanes(int first, int end, Values values) {
   float total = noneOf<Max>();
@@ -119,21 +120,22 @@ template <int Columns, class Values> __device__ __forceinline__ float warpMax(Va
   return reduceLanes<true, Columns>(0, Columns, values);
 }
 
-/// A block of up to 256 columns, say a head, that a warp holds at once: lane j has columns 8j..8j+7 of it. Lanes behind
-/// the last ones do as these.
+/// A lane's first column in a block of up to 256 columns, say a head, that a warp holds at once. Lane j has columns
+/// 8j..8j+7. Lanes beyond the block take its last 8 columns.
 template <int Columns> __device__ __forceinline__ int columnOfLane() {
   static_assert(Columns % 8 == 0 && Columns <= 256, "eight columns for each lane of a warp, at most");
   return min(laneId() * 8, Columns - 8);
 }
 template <int Columns> __device__ __forceinline__ bool isLaneOfBlock() { return laneId() * 8 < Columns; }
-/// `lanes32` of such a block, or the maximum, of the values that the lanes have.
+/// Reduces such a block, of which the lanes have the values: to the sum, with the sum tree `lanes32`, or to the
+/// maximum.
 template <bool Max, int Columns> __device__ __forceinline__ float blockReduce(Floats<8> f) {
   float total = noneOf<Max>();
   if (isLaneOfBlock<Columns>())
     takeColumns<Max, Columns>(total, laneId() * 8, f);
   return acrossLanes<Max>(total);
 }
-/// What the lane has that holds partnerColumn<Dim>(c), where this one holds column c.
+/// The lane that holds partnerColumn<Dim>(c), where this lane holds column c. ofPartner returns what that lane has.
 template <int Dim> __device__ __forceinline__ int partnerLane(int c) {
   static_assert(Dim % 16 == 0, "half of them are whole lanes'");
   return (laneId() + (partnerColumn<Dim>(c) - c) / 8) & 31;
@@ -147,8 +149,8 @@ template <int Dim> __device__ __forceinline__ Bf16Floats<8> ofPartner(int c, Bf1
   return fromWords<Bf16Floats<8>>([&](int i) { return __shfl_sync(~0u, wordOf(f, i), lane); });
 }
 
-/// Sum tree `parts8`: the columns, padded to a multiple of 256, in 8 parts; each part as
-/// `lanes32`; the parts in ascending order. Part `part`, and all eight.
+/// Sum tree `parts8`: the columns, padded to a multiple of 256, are cut into 8 parts. Each part is added as `lanes32`,
+/// then the parts in ascending order. reducePart does part `part`, and rowSum all eight.
 template <int Columns> __device__ constexpr int partColumns() { return (Columns + 255) / 256 * 32; }
 template <bool Max, int Columns, class Values> __device__ __forceinline__ float reducePart(int part, Values values) {
   return reduceLanes<Max, Columns>(part * partColumns<Columns>(), min(Columns, (part + 1) * partColumns<Columns>()),
@@ -161,9 +163,9 @@ template <int Columns, class Values> __device__ __forceinline__ float rowSum(Val
   return sum;
 }
 
-/// The same by all warps of the CTA, a part each. `sums`: shared.
+/// Sum tree `parts8`, or the maximum, by all warps of the CTA, one part each. `sums` is in shared memory.
 template <bool Max, int Columns, class Values> __device__ __forceinline__ float ctaReduce(float *sums, Values values) {
-  consumerSync(); // another phase's may still be read
+  consumerSync(); // another phase's sums may still be read
   const float mine = reducePart<Max, Columns>(warpId(), values);
   if (laneId() == 0)
     sums[warpId()] = mine;
@@ -175,33 +177,34 @@ template <bool Max, int Columns, class Values> __device__ __forceinline__ float 
   consumerSync(); // the next phase may write there
   return total;
 }
-/// The warp's part.
+/// The warp's part is columns [partBegin, partEnd).
 template <int Columns> __device__ __forceinline__ int partBegin() { return warpId() * partColumns<Columns>(); }
 template <int Columns> __device__ __forceinline__ int partEnd() {
   return min(Columns, (warpId() + 1) * partColumns<Columns>());
 }
 
-/// A CTA for each row.
+/// Calls fn for each row, by one CTA.
 template <class Fn> __device__ __forceinline__ void rowsOfCtas(int numRows, Fn fn) {
   for (int row = blockIdx.x; row < numRows; row += gridDim.x)
     fn(row);
 }
 
-/// One warp of this CTA for each row; every CTA does the same rows.
+/// Calls fn for each row, by one warp of this CTA. Every CTA does the same rows.
 template <class Fn> __device__ __forceinline__ void everyRow(int numRows, Fn fn) {
   for (int row = (int)threadAgain() / 32; row < numRows;
        row += kConsumerWarps) // the warp's number is asked for long before as well
     fn(row);
 }
 
-/// One warp of the grid for each (row, part): the work is spread over the CTAs.
-/// The first are CTA 0's, which knows the pass before the others do.
+/// Calls fn for each (row, part), by one warp of the grid. So the work is spread over the CTAs. The first pairs are
+/// those of CTA 0, which knows the pass before the others do.
 template <class Fn> __device__ __forceinline__ void spreadRows(int numRows, int parts, Fn fn) {
   for (int i = blockIdx.x * kConsumerWarps + warpId(); i < numRows * parts; i += gridDim.x * kConsumerWarps)
     fn(i / parts, i % parts);
 }
 
-/// Column 8j of each eight in quarter `part` of a row. What fn(c) loads is on its way together.
+/// Calls fn(c) for the first column of each 8 columns that the lane has in quarter `part` of a row. What these calls
+/// load is under way together.
 template <int Columns, class Fn> __device__ __forceinline__ void quarterOfRow(int part, Fn fn) {
   constexpr int each = (Columns + 1023) / 1024;
 #pragma unroll

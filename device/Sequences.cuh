@@ -1,8 +1,8 @@
 //===- Sequences.cuh - token sequences as lazy views ----------------------===//
 //
-// A view has size() and [i]; nothing is copied until it is stored into a field,
-// appended or fed to a model. Views are cheap values in registers: every lane of
-// a slot's warp holds the same one and may read any element.
+// A view has size() and [i]. Nothing is copied until a view is stored into a field, appended or fed to a
+// model. Views are cheap values in registers. Every lane of a slot's warp holds the same view, and may
+// read any element.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -22,7 +22,7 @@ template <int Capacity> struct Sequence {
 struct Span {
   const int *items;
   int count;
-  int known = -1, value = 0; ///< item `known` is `value`: it is at hand
+  int known = -1, value = 0; ///< item `known` is `value`, so it need not be loaded
   __device__ int size() const { return count; }
   __device__ int operator[](int i) const { return i == known ? value : items[i]; }
 };
@@ -96,8 +96,8 @@ template <int Capacity> __device__ __forceinline__ Span asView(const Sequence<Ca
   return {field.items, field.size()};
 }
 
-/// Where in [1, size) the longest suffix of at most `Ngram` tokens occurred before:
-/// the end of its most recent earlier occurrence; 0: nowhere. The whole warp calls it.
+/// Finds the longest suffix, of at most `Ngram` tokens, that occurred before. Returns the end of its most recent
+/// earlier occurrence, which is in [1, size); 0: there is none. The whole warp calls it.
 template <int Ngram, class View> __device__ int findSuffix(const View &view) {
   const int size = view.size(), lane = laneId();
   int suffix[Ngram];
@@ -136,7 +136,7 @@ template <int Ngram, class View> __device__ int findSuffix(const View &view) {
   return bestEnd;
 }
 
-/// What stages compute. They say `t.slice(...)`: their own locals, which may have any name, hide no member of `t`.
+/// What stages compute. They say `t.slice(...)`, because their own locals may have any name, and hide no member of `t`.
 struct StageFunctions {
   /// A sequence of the given tokens.
   template <class... Tokens> __device__ __forceinline__ static auto list(Tokens... tokens) {
@@ -174,11 +174,11 @@ struct StageFunctions {
 
   template <class Number> __device__ __forceinline__ static Number min(Number a, Number b) { return ::min(a, b); }
   template <class Number> __device__ __forceinline__ static Number max(Number a, Number b) { return ::max(a, b); }
-  /// `a`, unless `b` is less or greater; also of zeros of two signs, and where one is no number.
+  /// `a`, unless `b` is less (min) or greater (max). So it is `a` also for zeros of two signs, and where one is a NaN.
   __device__ __forceinline__ static float min(float a, float b) { return b < a ? b : a; }
   __device__ __forceinline__ static float max(float a, float b) { return a < b ? b : a; }
 
-  /// i32 wraps. C++'s signed numbers do not: these stand where a result can leave them.
+  /// i32 wraps. C++'s signed numbers do not. So these functions stand where a result may leave the range of i32.
   __device__ __forceinline__ static int wrapAdd(int a, int b) { return int(u32(a) + u32(b)); }
   __device__ __forceinline__ static int wrapSub(int a, int b) { return int(u32(a) - u32(b)); }
   __device__ __forceinline__ static int wrapMul(int a, int b) { return int(u32(a) * u32(b)); }

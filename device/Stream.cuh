@@ -1,18 +1,18 @@
 //===- Stream.cuh - how warps read the stream -----------------------------===//
 //
-// The producer goes through the steps of a segment (Steps.cuh), and consumers take the chunks out of
-// the ring (Ring.cuh).
+// The producer goes through the steps of a segment (Steps.cuh). Consumers take the chunks out of the
+// ring (Ring.cuh).
 //===----------------------------------------------------------------------===//
 #pragma once
 
 namespace megalith::device {
 
-/// What streams keys and values of a layer, of a model that has none.
+/// Streams the keys and values of a layer, for a model that has none.
 struct NoKv {
   template <class P> __device__ __forceinline__ bool operator()(P &, int) const { return true; }
 };
 
-/// One thread, before the first pass: with these steps passes of few rows begin.
+/// Notes the steps with which passes of at most 16 rows begin. One thread calls it, before the first pass.
 template <int Count>
 __device__ __forceinline__ void startStream(RingShared &shared, const StreamStep (&steps)[Count], const char *stream) {
   shared.begin.steps = steps;
@@ -20,9 +20,9 @@ __device__ __forceinline__ void startStream(RingShared &shared, const StreamStep
   shared.begin.stream = stream;
 }
 
-/// Producer: a segment's steps, of which [first, end) are done `layers` times. One loop for all
-/// matrices, and its state in registers: an edge is as long as it takes to ask for the next chunks. False when the
-/// kernel leaves.
+/// Producer: does a segment's steps. Steps [first, end) are done `layers` times. One loop serves all matrices, and its
+/// state is in registers, because an edge takes as long as it takes to ask for the next chunks. False when the kernel
+/// ends.
 template <class P, class Kv>
 __device__ __forceinline__ bool streamSteps(P &home, const StreamStep *steps, int count, int first, int end, int layers,
                                             const char *stream, Kv kv) {
@@ -59,21 +59,21 @@ __device__ __forceinline__ bool streamSteps(P &home, const StreamStep *steps, in
 
 static_assert(sumFloats(1) / 2 <= 32, "of one row, warp 0 has all pairs of columns: see publishBest");
 
-/// Where a warp stands in the stream, between two phases. In shared memory: what a thread
-/// keeps in its own is far away when the L1 cache is small.
+/// Where a warp stands in the stream, between two phases. It is kept in shared memory, because a thread's local memory
+/// is far away when the L1 cache is small.
 struct StreamPlace {
   int stage;
   u32 state;
-  int buffer; ///< of the cross-warp sums: which of the two comes next
-  int window; ///< the next window of activations; of odd phases, behind all those of even ones (Windows.cuh)
-  // Of products of many rows (WideProduct.cuh): their sums leave no registers for what others need behind them.
+  int buffer; ///< which of the two buffers of cross-warp sums comes next
+  int window; ///< the next window of activations (Windows.cuh); those of odd phases are numbered behind the even ones
+  // For products of many rows (WideProduct.cuh). Their sums leave no registers for what later code needs.
   int layer;
   int unit, part;
   u32 use;
-  char *sums; ///< where those of an eighth go
+  char *sums; ///< where the sums of an eighth go
 };
 
-/// The layer that a pass is in. Of more than one row it stands in shared memory `S`, see StreamPlace.
+/// The layer that a pass is in. In a pass of more than one row its number stands in shared memory `S`: see StreamPlace.
 template <int Rows, class S> struct Layer {
   int number = 0;
   __device__ __forceinline__ Layer() { set(0); }
@@ -96,34 +96,35 @@ private:
   }
 };
 
-/// A consumer warp's side of the stream; during a phase in registers.
-///   ScratchBytes   shared memory for cross-warp sums and the activations of a product; in a pass
-///                  of several rows lent stages lie behind it
-///   WideRows       rows that a product of more than one row tile takes at a time (WideProduct.cuh)
+/// A consumer warp's side of the stream. During a phase it is in registers.
+///   ScratchBytes   shared memory for cross-warp sums and the activations of a product. In a pass of more than one row
+///                  the lent stages lie behind it
+///   WideRows       rows that a product takes at a time in a pass of many rows (WideProduct.cuh)
 template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
   using Ring = R;
   static constexpr int wideRows = WideRows;
   R ring;
-  float *scratch; ///< shared: two buffers of sums, and operands; attention
+  float *scratch; ///< in shared memory: two buffers of sums, and operands; or what attention needs
   StreamPlace *home;
   int buffer;
 
   __device__ __forceinline__ Consumer(char *stages, RingShared *sync, float *scratch, StreamPlace *home)
       : ring{stages, sync, home->stage, home->state}, scratch(scratch), home(home), buffer(home->buffer) {}
-  /// Bytes for the activations of a product, of all warps together.
+  /// Bytes for the activations of a product, for all warps together.
   __device__ static constexpr int operandBytes(int rows) {
     return ScratchBytes + (rows > 1 ? R::lent * R::stageBytes : 0) - sumBytes(rows);
   }
-  /// Of a pass of more than one row tile: for all that a product of so many rows needs, or attention in wide tiles.
+  /// Bytes in a pass of many rows: for all that a product of `rows` rows needs, or attention in wide tiles.
   __device__ static constexpr int wideBytes(int rows = kMaxRows) {
-    return ScratchBytes + (rows > R::many ? R::wideLent : R::lent) * R::stageBytes;
+    return ScratchBytes + (rows > R::lentRows ? R::wideLent : R::lent) * R::stageBytes;
   }
-  /// Those of this warp.
+  /// This warp's part of the operands.
   template <int Rows> __device__ __forceinline__ char *operands() const {
     return reinterpret_cast<char *>(scratch + 2 * kConsumerWarps * sumFloats(Rows)) +
            warpId() * (operandBytes(Rows) / kConsumerWarps);
   }
-  /// At the end of a phase; of one that took sums, their buffer, too.
+  /// Stores where the warp stands, at the end of a phase. `Sums`: the phase used a buffer of sums, so which one comes
+  /// next is stored, too.
   template <bool Sums = false> __device__ __forceinline__ void keep() const {
     if (laneId() == 0) {
       home->stage = ring.stage;
@@ -138,20 +139,20 @@ template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
   __device__ __forceinline__ void beginPass(int numRows, int lentBefore) {
     ring.beginPass(lentBefore);
     if (numRows > kOneRow)
-      ring.lend(R::lent); // of many rows more: dropAhead
+      ring.lend(R::lent); // many rows may lend more: see dropAhead
     __syncwarp();         // lanes may still read where the warp stood
     keep();
   }
 
-  /// Of the two buffers the one that was not used last: a barrier of the consumers stands
-  /// between two uses of one.
+  /// The one of the two buffers of sums that was not used last. A barrier of the consumers stands between two uses of
+  /// the same buffer.
   template <int Rows> __device__ __forceinline__ float *nextSums() {
     float *sums = scratch + buffer * kConsumerWarps * sumFloats(Rows);
     buffer ^= 1;
     return sums;
   }
 
-  /// Waits for the next chunk; its bytes are valid until release().
+  /// Waits for the next chunk. Its bytes are valid until release().
   __device__ __forceinline__ const char *acquire() {
     if (!barrierTest(&ring.shared->full[ring.stage], ring.parity(ring.stage)))
       awaitFull(*ring.shared, ring.stage, ring.parity(ring.stage));
@@ -159,8 +160,8 @@ template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
     ring.advance();
     return chunk;
   }
-  /// The warp has read the last `Count` chunks: its arrival releases what its lanes did before. No
-  /// fence: that would wait for all that the lanes have asked for elsewhere. The producer has one.
+  /// Gives back the last `Count` chunks, which the warp has read. Its arrival releases what its lanes did before. There
+  /// is no fence here: it would wait for all that the lanes have asked for elsewhere. The producer has a fence.
   template <int Count = 1> __device__ __forceinline__ void release() {
     __syncwarp();
     if (laneId() == 0)
@@ -172,7 +173,7 @@ template <class R, int ScratchBytes, int WideRows = 0> struct Consumer {
   __device__ __forceinline__ const char *earlier(int count) const {
     return ring.data + ring.before(count) * R::stageBytes;
   }
-  /// Releases that one alone.
+  /// Gives back only the chunk that came `count` chunks ago.
   __device__ __forceinline__ void releaseEarlier(int count) {
     __syncwarp();
     if (laneId() == 0)

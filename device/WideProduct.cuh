@@ -1,33 +1,34 @@
 //===- WideProduct.cuh - products of more rows than one tile --------------===//
 //
-// With more than 16 rows it is the activations that a CTA reads most of: were they brought for each group of tiles,
-// they would cross from the L2 cache as often as there are groups. So in such a pass a CTA takes the groups by
-// eights: the activations come once for all of them, in windows of columns (Windows.cuh). The weights are operand A
-// here, 16 rows to a warp, the activations B; a warp goes through an eighth of the columns after the other, in the
-// order of the sum tree (Matrices.cuh). Where there is `wgmma` four warps together take B out of shared memory as it
-// is.
+// With more than 16 rows most of what a CTA reads is activations. If they were loaded for each group of tiles, they
+// would cross from the L2 cache once per group. So in such a pass a CTA takes eight groups at a time: a set. The
+// activations are loaded once for the set, in windows of columns (Windows.cuh).
 //
-// A matrix with too few such sets of eight groups is cut by its columns as well. What a CTA does in one go is a unit:
+// The weights are operand A here, 16 weight rows to a warp. The activations are operand B. A warp multiplies one eighth
+// of the columns after the other, in the order of the sum tree (Matrices.cuh). Where there is `wgmma`, four warps
+// together read B straight from shared memory.
 //
-//   M::unitParts 8   all eighths of the columns for a set of eight groups
-//   M::unitParts 1   one eighth. Its sums go to memory, at M::parts; when those of all eighths are there, the unit of
-//                    eighth p adds them up for group p of the set
+// A matrix with too few sets is cut by its columns as well. What a CTA takes at a time is a unit:
 //
-// The weights lie as they are packed for fewer rows. A stage takes a piece of each of the eight groups: the bytes that
-// one warp would take of a chunk. Of more rows than a window has (C::wideRows) a unit takes so many at a time, and its
-// weights come again.
+//   M::unitParts 8   a unit is all eighths of the columns of a set
+//   M::unitParts 1   a unit is one eighth of the columns of a set. Its sums go to global memory, at M::parts. When the
+//                    sums of all eighths are there, the unit of eighth p adds them up for group p of the set
+//
+// The weights are packed as for fewer rows. A stage takes a piece of each of the eight groups. A piece is the bytes of
+// a chunk that one warp would read in a pass of fewer rows. A window has up to C::wideRows rows. When a pass has more
+// rows, a unit takes that many at a time, and its weights are loaded again.
 //===----------------------------------------------------------------------===//
 #pragma once
 
 namespace megalith::device {
 
-/// Group number `number` of a set, or -1.
+/// The group that is number `number` of a set. -1: there is none.
 __device__ __forceinline__ int groupOfSet(int groups, bool descending, int set, int number) {
   const int g = set * kParts + number;
   return g >= groups ? -1 : descending ? groups - 1 - g : g;
 }
 
-/// Producer: the chunks of a matrix in the order of wideProduct. False when the kernel leaves.
+/// Producer: copies the chunks of a matrix in the order of wideProduct. False when the kernel ends.
 template <int WideRows, class P>
 __device__ __forceinline__ bool streamUnits(P &producer, const StreamStep &step, const char *base) {
   const int perSet = kParts / step.unitParts, units = unitsOf(step.groups, step.unitParts);
@@ -47,14 +48,14 @@ __device__ __forceinline__ bool streamUnits(P &producer, const StreamStep &step,
           return false;
         char *target = producer.target();
         const char *source = chunk;
-        if (P::lanes == 1 && groups == kParts) { // of several lanes each copy is a loop of its own
+        if (P::lanes == 1 && groups == kParts) { // with several lanes each copy is a loop of its own
 #pragma unroll
           for (int i = 0; i < kParts; ++i, target += piece, source += toNext)
             producer.copy(target, source, piece);
         } else {
 #pragma unroll 1
           for (int i = 0; i < kParts;
-               ++i, target += piece, source += i < groups ? toNext : 0) // for a group that is missing the last one
+               ++i, target += piece, source += i < groups ? toNext : 0) // for a missing group, the last one again
             producer.copy(target, source, piece);
         }
         producer.close();
@@ -64,7 +65,7 @@ __device__ __forceinline__ bool streamUnits(P &producer, const StreamStep &step,
   return true;
 }
 
-/// Producer: streamSteps of a pass of more than one row tile. Out of line: one row's code is to be short.
+/// Producer: streamSteps for a pass of many rows. Out of line, so that the code for one row stays short.
 template <int WideRows, class P, class Kv>
 __device__ __noinline__ bool streamWideSteps(P &home, const StreamStep *steps, int count, int first, int end,
                                              int layers, const char *stream, Kv kv) {
@@ -91,8 +92,9 @@ __device__ __noinline__ bool streamWideSteps(P &home, const StreamStep *steps, i
   return whole;
 }
 
-/// Producer: a segment, in whichever order the pass asks for. Before it knows the pass it takes the order of few
-/// rows; what it has copied then, consumers drop (dropAhead) when there are many. False when the kernel leaves.
+/// Producer: does a segment's steps, in the order that the pass needs. Before the producer knows the pass, it takes the
+/// order of at most 16 rows. When the pass turns out to have many rows, the consumers drop what was copied by then
+/// (dropAhead). False when the kernel ends.
 template <int WideRows, class P, class Kv>
 __device__ __forceinline__ bool streamSegment(P &producer, const StreamStep *steps, int count, int first, int end,
                                               int layers, const char *stream, Kv kv) {
@@ -102,13 +104,14 @@ __device__ __forceinline__ bool streamSegment(P &producer, const StreamStep *ste
   return producer.wide() && streamWideSteps<WideRows>(producer, steps, count, first, end, layers, stream, kv);
 }
 
-/// Chunks of M that this CTA takes in a pass of few rows.
+/// Number of chunks of M that this CTA takes in a pass of at most 16 rows.
 template <class M> __device__ __forceinline__ int chunksOf() {
   const CtaGroups<M> groups;
   return groups.some() ? groups.count * chunksPerGroup<M>() : 0;
 }
-/// The same of all matrices in front of the first place where the producer waits for its plan, as far as it has copied
-/// them by then.
+/// Consumers: drop the chunks that the producer copied before it knew that the pass has many rows.
+///   chunks   chunks of all matrices in front of the first step at which the producer waits for its plan. It also waits
+///            for the plan before it fills a stage below `lentBefore`, so it may have copied fewer
 template <class C> __device__ __forceinline__ void dropAhead(C consumer, int chunks, int lent, int lentBefore) {
   using R = typename C::Ring;
   if (lentBefore > 0)
@@ -123,53 +126,55 @@ template <class C> __device__ __forceinline__ void dropAhead(C consumer, int chu
   consumer.keep();
 }
 
-/// Of lane 4i + j, of 16 weight rows and 8 rows of the pass: of weight row i rows 2j and 2j + 1 of the pass, and the
-/// same of weight row i + 8.
+/// A lane's sums of 16 weight rows and 8 rows of the pass. Lane 4i + j has rows 2j and 2j + 1 of the pass: first with
+/// weight row i, then with weight row i + 8.
 struct alignas(16) TileSums {
   float v[4];
 };
-/// Of 8 x 8 values lane 4i + j has row i, columns 2j and 2j + 1. The same of the transpose. All of a warp.
+/// Transposes 8 x 8 values. Lane 4i + j has row i, columns 2j and 2j + 1, of the matrix before and of its transpose
+/// after. The whole warp calls it.
 __device__ __forceinline__ Float2 turned(Float2 of) {
   const u32 a = __float_as_uint(of.x), b = __float_as_uint(of.y);
   const u32 low = transposed(lowHalves(a, b)), high = transposed(highHalves(a, b));
   return {__uint_as_float(lowHalves(low, high)), __uint_as_float(highHalves(low, high))};
 }
 
-/// The kernel stops, and a wait of this CTA may have ended early. What it waited for may not be there.
+/// Whether the kernel stops. A wait of this CTA may then have ended early, and what it waited for may not be there.
 __device__ __forceinline__ bool stops(const GridEdges &grid) { return loadFlag(grid.stoppedHere) != 0; }
 
-/// Thread i looks after unit number i of the CTA. The counter of its set, which counts the set's units in each use:
-/// once when they have stored their sums, and once when they have read those of their group. Null: there is no such
-/// unit.
+/// Thread i serves unit number i of the CTA. Returns the counter of that unit's set; null: there is no such unit. In
+/// each use of the matrix the counter counts each unit of the set twice: when the unit has stored its sums, and when it
+/// has read the sums of its group.
 template <class M> __device__ __forceinline__ u32 *counterOfThread(const abi::LaunchParams &p) {
   const int unit = firstUnit(M::firstUnitCta) + (int)threadIdx.x * (int)gridDim.x;
   return unit < unitsOf(M::groups, M::unitParts) ? reinterpret_cast<u32 *>(p.tagged + M::partsDone) + unit / kParts
                                                  : nullptr;
 }
 
-/// How the eight consumer warps share out a unit: 16 weight rows to each of four warps, which begin at a multiple of
-/// four. Of groups with two tiles the other four take the rest of the unit's weights, and all take all rows of a
-/// window; of groups with one the other four take the other half of the rows.
+/// How the eight consumer warps share a unit. Its weights are strips of 16 weight rows. Warps 0 to 3 take one strip
+/// each, and so do warps 4 to 7.
+///   Group 2   a unit has eight strips. Each warp has its own strip, and takes all rows of a window
+///   Group 1   a unit has four strips. Warps 0 to 3 take one half of the rows of a window, warps 4 to 7 the other half
 template <int Group> struct UnitShare {
   static_assert(Group == 1 || Group == 2);
   static constexpr int strips = 4 * Group; ///< of 16 weight rows
   __device__ static __forceinline__ int strip() { return Group == 2 ? warpId() : warpId() % 4; }
-  /// Of tile n of those: the number of its group in the unit.
+  /// The number in the unit of the group that tile `n` of a strip belongs to.
   __device__ static __forceinline__ int groupOf(int strip, int n) { return Group == 2 ? strip : 2 * strip + n; }
-  /// Eights of rows of a warp, in a pass of so many row steps; and the first one.
+  /// Number of eights of rows that a warp takes of a window of so many row steps; and the first of them.
   __device__ static constexpr int eights(int steps) { return (Group == 2 ? 4 : 2) * steps; }
   __device__ static __forceinline__ int firstEight(int steps) { return Group == 2 ? 0 : warpId() / 4 * eights(steps); }
 };
-/// Sums of a unit, in shared memory, and in memory those of units of one eighth for each window of rows: [strip][eight
-/// rows][lane], of groups with one tile [strip][tile][eight rows][lane], for these are read one by one. A lane's in
-/// strip `strip`.
+/// The sums of a unit, as a lane sees those of strip `strip`. They stand in shared memory. Those of a unit of one
+/// eighth stand in global memory, for each window of rows. The order is [strip][eight rows][lane]. For groups of one
+/// tile it is [strip][tile][eight rows][lane], because these tiles are read one by one.
 template <int Group> struct UnitSums {
   char *base;
-  int steps, strip; ///< row steps; the strip
+  int steps, strip; ///< row steps of the window; the strip
   __device__ __forceinline__ TileSums &both(int eight) const {
     return reinterpret_cast<TileSums *>(base)[(strip * (4 * steps) + eight) * 32 + laneId()];
   }
-  /// Of one of the strip's tiles.
+  /// The sums of tile `n` of the strip.
   __device__ __forceinline__ Float2 &tile(int n, int eight) const {
     if (Group == 2)
       return reinterpret_cast<Float2 *>(&both(eight))[n];
@@ -190,14 +195,14 @@ template <int Group> struct UnitSums {
     }
   }
 };
-template <class M> __device__ constexpr int partBytes() { return unitPartBytes(M::group); } ///< of a unit
+template <class M> __device__ constexpr int partBytes() { return unitPartBytes(M::group); } ///< of one unit
 template <class M, class C>
 __device__ __forceinline__ char *partsOf(const abi::LaunchParams &p, int unit, int firstRow) {
   return p.tagged + M::parts + (long long)unit * partBytes<M>() + firstRow * (UnitShare<M::group>::strips * 64);
 }
 
-/// sums += a * b: 16 weight rows of each of four warps, and rows of the pass whose cores stand at `b` and `stride`
-/// bytes behind it.
+/// sums += a * b. `a` is 16 weight rows of each of four warps. `b` is rows of the pass: one core (Windows.cuh) stands
+/// at `b`, the other `stride` bytes behind it.
 template <int Eights>
 __device__ __forceinline__ void multiplyCores(float (&sums)[Eights][4], u32 a0, u32 a1, u32 a2, u32 a3, const char *b,
                                               int stride) {
@@ -211,7 +216,7 @@ __device__ __forceinline__ void multiplyCores(float (&sums)[Eights][4], u32 a0, 
   }
 }
 
-/// A warp waits for a window. Out of line: mostly it is there.
+/// Waits until a window is full. A warp calls it. Out of line: mostly the window is full already.
 __device__ __noinline__ void awaitWindow(RingShared &s, int window, u32 parity) {
   assumeShared(&s);
   for (u32 spin = 1; !barrierTest(&s.windowFull[window], parity); ++spin)
@@ -221,10 +226,12 @@ __device__ __noinline__ void awaitWindow(RingShared &s, int window, u32 parity) 
     }
 }
 
-/// A warp's products of one eighth of the columns, `chunks` chunks: 16 weight rows with its part of `Steps` row steps.
-/// Its sums become UnitSums where StreamPlace says, or are added to what stands there. Null: they are dropped. Out of
-/// line, and one function for all matrices: most registers are sums, so places in shared memory are to be constants,
-/// and what the caller keeps in registers is to stay out of the way.
+/// Multiplies one eighth of the columns, which are `chunks` chunks. A warp multiplies 16 weight rows with its part of
+/// the rows of `Steps` row steps. Its sums go where StreamPlace::sums says, as UnitSums. Those of a unit's first eighth
+/// are stored, the others are added to what stands there. Where StreamPlace::sums is null, they are dropped.
+///
+/// Out of line, and one function for all matrices. Most registers hold sums. So addresses in shared memory have to be
+/// constants, and what the caller keeps must not take registers.
 ///   S   the CTA's shared memory: ring, sync, scratch, places
 template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline__ void multiplyEighth(int chunks) {
   S &shared = *reinterpret_cast<S *>(dynamicShared());
@@ -238,7 +245,7 @@ template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline_
   const int lane = laneId(), warp = warpId(), steps = chunks * ofChunk;
   StreamPlace &home = shared.places[warp];
   typename C::Ring ring{shared.ring, &shared.sync, home.stage, home.state};
-  int windowNext = home.window; // twice around: each window with both parities
+  int windowNext = home.window; // goes around twice: each window comes with both parities
   const auto windowAt = [&] { return windowNext - (windowNext < W::count ? 0 : W::count); };
   const char *const pieces = shared.ring + Share::groupOf(Share::strip(), 0) * (ChunkBlocks * Group * 512) + lane * 16;
   const char *const windows =
@@ -250,9 +257,9 @@ template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline_
       awaitFull(shared.sync, ring.stage, ring.parity(ring.stage));
     if (!windowThere)
       awaitWindow(shared.sync, windowAt(), windowNext >= W::count);
-    __syncwarp(); // lanes look one by one, and multiply together
+    __syncwarp(); // lanes poll one by one, and multiply together
   };
-  float even[eights][4] = {}, odd[eights][4] = {}; // chains
+  float even[eights][4] = {}, odd[eights][4] = {}; // the two chains of the sum tree
   await(true, true);
 #pragma unroll 1
   for (int left = steps; left > 0; --left) {
@@ -320,10 +327,11 @@ template <int Group, int ChunkBlocks, int Steps, class S> __device__ __noinline_
   }
 }
 
-/// What follows from a unit of M, and from the window of rows that begins with row `firstRow`; of units of one eighth
-/// all that the CTA has end together, and both mean nothing. A function of its own calls it: nothing that it needs is
-/// to be in registers while others multiply.
-///   early, epilogue   as of streamProduct; its `tile` is one of eight rows
+/// Runs the epilogue for unit `unit` of M, and for the window of rows that begins with row `firstRow`. Where a unit is
+/// one eighth, it runs it for all units that the CTA has, and `unit` and `firstRow` mean nothing.
+///
+/// A function of its own calls it, so that nothing that it needs is in registers while a product is multiplied.
+///   early, epilogue   as of streamProduct, but the epilogue's `tile` is one of eight rows
 template <class M, class S, class Early, class Epilogue>
 __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Early early, Epilogue epilogue) {
   using C = decltype(shared.stream());
@@ -332,7 +340,7 @@ __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Ear
   constexpr int units = unitsOf(M::groups, M::unitParts), perSet = kParts / M::unitParts;
   constexpr bool byWarps = kByWarps<Epilogue, decltype(early(0, 0))>;
   const int numRows = shared.pass.numRows, steps = W::stepsOfPass(numRows), lane = laneId();
-  const auto pairOf = [&](int ofUnit, int number, int n) { // of a tile of columns; -1: there is none
+  const auto pairOf = [&](int ofUnit, int number, int n) { // of a tile of columns; -1: there is no such tile
     const int group = groupOfSet(M::groups, M::descending, ofUnit / perSet, number);
     return group < 0 ? -1 : (group * M::group + n) * 4 + (lane & 3);
   };
@@ -340,7 +348,7 @@ __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Ear
     const int left = min(C::wideRows, numRows - firstRow), firstEight = Share::firstEight(steps),
               strip = Share::strip();
     const UnitSums<M::group> sums = {reinterpret_cast<char *>(shared.scratch), steps, strip};
-    constexpr int atOnce = Share::eights(1); // eights of rows, so that what is far away comes for all of them together
+    constexpr int atOnce = Share::eights(1); // eights of rows at a time: their loads are under way together
     int pairs[2];
 #pragma unroll
     for (int n = 0; n < 2; ++n)
@@ -358,7 +366,7 @@ __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Ear
         y[i] = turned({sum.v[0], sum.v[1]});
         y[i + 1] = turned({sum.v[2], sum.v[3]});
       }
-      const auto finish = [&](bool whole) { // no branch parts what can be done side by side
+      const auto finish = [&](bool whole) { // `whole`: no branch separates what can run side by side
 #pragma unroll
         for (int i = 0; i < count; ++i)
           if (whole || (pairs[i % 2] >= 0 && rowOf(i) < left))
@@ -379,9 +387,9 @@ __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Ear
     for (unit = firstUnit(M::firstUnitCta); unit < units; unit += gridDim.x) {
       const int ofSet = unit % kParts;
       if (pairOf(unit, ofSet, 0) < 0)
-        return; // of a set's groups the last ones are missing, and of the sets the last
-      // A warp takes eight rows of a tile of columns at a time: more would not stay in registers while words are waited
-      // for.
+        return; // only groups at the end of the last set are missing
+      // A warp takes eight rows of a tile of columns at a time. More would not stay in registers while it waits for
+      // words.
 #pragma unroll 1
       for (int item = warpId(); item / M::group * 8 < numRows; item += kConsumerWarps) {
         const int eight = item / M::group, n = item % M::group, row = eight * 8 + (lane >> 2),
@@ -413,8 +421,8 @@ __device__ __forceinline__ void endOfUnit(S &shared, int unit, int firstRow, Ear
   }
 }
 
-/// All consumers have stored, or read, the sums of the CTA's units of M: these are counted. Then the others' are waited
-/// for, until the counters are `least`; 0: they are not.
+/// Counts the CTA's units of M, when all consumers have stored, or read, their sums. Then waits until the counters of
+/// their sets are at least `least`; with 0 it does not wait.
 template <class M, class S> __device__ __noinline__ void countUnits(S &shared, u32 least) {
   assumeShared(&shared);
   consumerSync();
@@ -427,10 +435,10 @@ template <class M, class S> __device__ __noinline__ void countUnits(S &shared, u
     consumerSync();
 }
 
-/// y = a * M^T for all rows of a pass of more than one row tile. The window warp brings a (Windows.cuh).
-///   layer   that the pass is in
-///   use     of the matrix, in passes of more than one row tile: how many came before
-///   end(layer, unit, firstRow)   calls endOfUnit; with nothing of its own, which would have to stay in registers
+/// y = a * M^T for all rows of a pass of many rows. The window warp loads a (Windows.cuh).
+///   layer   the layer that the pass is in
+///   use     how many uses of the matrix in passes of many rows came before this one
+///   end(layer, unit, firstRow)   calls endOfUnit. It captures nothing, for that would have to stay in registers
 template <class M, class S, class End>
 __device__ __forceinline__ void wideProduct(S &shared, int layer, u32 use, End end) {
   using C = decltype(shared.stream());
@@ -455,7 +463,7 @@ __device__ __forceinline__ void wideProduct(S &shared, int layer, u32 use, End e
   if (laneId() == 0)
     barrierArrive(&shared.sync.opened);
   if constexpr (split) {
-    if (const u32 *counter = counterOfThread<M>(shared.params)) // the sums of the last use have been read
+    if (const u32 *counter = counterOfThread<M>(shared.params)) // until the sums of the last use have been read
       awaitCount(shared.grid, M::partsEdge, counter, 2 * kParts * use);
     consumerSync();
   }
@@ -467,7 +475,7 @@ __device__ __forceinline__ void wideProduct(S &shared, int layer, u32 use, End e
       keep([](StreamPlace &place) { place.part = 0; });
 #pragma unroll 1
       while (home().part < M::unitParts) {
-        if constexpr (split) { // when the kernel stops, others may still read what stands in memory
+        if constexpr (split) { // when the kernel stops, others may still read the sums in memory
           char *const sums = stops(shared.grid) ? nullptr : partsOf<M, C>(shared.params, home().unit, firstRow);
           keep([&](StreamPlace &place) { place.sums = sums; });
         }

@@ -1,14 +1,15 @@
 //===- Windows.cuh - activations of a product of many rows, on their way --===//
 //
-// In a pass of more than one row tile a product takes its activations from shared memory, a window of some columns of
-// all rows after the other. Who makes such an operand stores it in the order in which the tensor cores take it
-// (OperandImage), so that a window is a piece of memory which one bulk copy brings: the window warp asks for it, beside
-// the producer of the weights, and the consumers only multiply. A few windows stand side by side, each with a barrier
-// that says it is there and one that says it is read, as the stages of the ring of weights do.
+// In a pass of many rows a product reads its activations from shared memory, one window after the other. A window is
+// some columns of the rows. The producer of an operand stores it in the order the tensor cores read (OperandImage). So
+// a window is contiguous, and one bulk copy loads it. The window warp starts these copies, beside the producer warp,
+// which copies the weights. The consumers only multiply. Shared memory holds a few windows. As a stage of the ring of
+// weights, each has two barriers: one says that it is full, the other that it has been read.
 //
-// An operand is complete when all CTAs have counted themselves at its counter, which only grows: one for each layer,
-// for a CTA that has nothing to do may be a layer ahead of others, but not a pass. The window warp waits for that, and
-// until the consumers have opened the product, for its windows stand in scratch, which other phases use as well.
+// An operand is complete when all CTAs have counted themselves at its counter. A counter only grows. There is one for
+// each layer, because a CTA with nothing to do may be a layer ahead of others, but not a pass. The window warp waits
+// until the operand is complete. It also waits until the consumers have opened the product, because windows stand in
+// scratch, which other phases use as well.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -20,33 +21,34 @@ __device__ __forceinline__ int firstUnit(int firstCta) {
   return first < 0 ? first + (int)gridDim.x : first;
 }
 
-/// Where windows stand in the scratch of such a pass: behind a unit's sums.
+/// Where windows stand in scratch, in a pass of many rows: behind a unit's sums.
 template <class C> struct Windows {
-  static constexpr int rows = C::wideRows, steps = rows / kRowStep; ///< at most
+  static constexpr int rows = C::wideRows, steps = rows / kRowStep; ///< rows and row steps of a window, at most
   static_assert(steps == stepsOf(rows) && kMaxRows % rows == 0);
   __device__ static constexpr int sumBytes(int steps) { return unitSumBytes(kRowStep * steps); } ///< of a unit
-  /// Of 32 columns: [core of 8 columns 4][row][16 bytes]. A core has the columns 8i + 2j and 8i + 2j + 1, i from 0 to
-  /// 3, that are k = 2i, 2i + 1 of the lower (cores 0 and 2) or upper (1, 3) half of a step of the sum tree's chain of
-  /// even (0, 1) or odd pairs (2, 3): j is 0, 2, 1, 3.
+  /// Bytes of a block of 32 columns: [core 4][row][16 bytes]. A core has 8 columns: 8i + 2j and 8i + 2j + 1, for i from
+  /// 0 to 3. Of cores 0, 1, 2 and 3 j is 0, 2, 1 and 3. In an mma step these columns are k = 2i and 2i + 1 of the lower
+  /// half (cores 0 and 2) or the upper half (cores 1 and 3). The step belongs to the sum tree's chain of even pairs
+  /// (cores 0 and 1) or of odd pairs (cores 2 and 3).
   __device__ static constexpr int blockBytes(int steps) { return windowBlockBytes(steps * kRowStep); }
   static constexpr int bytes = windowBytes(rows);
-  __device__ static constexpr int fit(int steps) { // with any number of rows up to these
+  __device__ static constexpr int fit(int steps) { // windows that fit, with any number of row steps up to `steps`
     const int most = (C::wideBytes(steps * kRowStep) - sumBytes(steps)) / bytes,
               less = steps > 1 ? fit(steps / 2) : kMostWindows;
     return most < less ? most : less;
   }
   static constexpr int count = fit(steps);
   static_assert(count >= 2, "the plan leaves room for two");
-  /// Blocks of 32 columns of a window; the last one of an eighth may have fewer.
+  /// Blocks of 32 columns in a window. The last window of an eighth may have fewer.
   __device__ static constexpr int blocks(int steps) { return bytes / blockBytes(steps); }
-  /// Row steps of all windows of a pass of so many rows.
+  /// Row steps of each window in a pass of `numRows` rows.
   __device__ static __forceinline__ int stepsOfPass(int numRows) { return stepsOf(min(rows, numRows)); }
 };
 
-/// An operand of products in passes of more than one row tile: an instance of a buffer, in memory, as windows need it:
-/// [rows of a window][32 columns] as in Windows. Columns from `Columns` on are zero from the begin, so for each number
-/// of row steps it has a place of its own where there are such columns. Stores as of Bf16Rows; nobody reads it but
-/// window warps.
+/// An operand of products in passes of many rows: one instance of a buffer in global memory, in the order in which
+/// windows need it. That is [rows of a window][block of 32 columns], with blocks as in Windows. Columns from `Columns`
+/// on are zero from the beginning. Where they stand depends on the number of row steps. So if there are such columns,
+/// each number of row steps has a place of its own. The stores are those of Bf16Rows. Only window warps read an image.
 template <int Columns, class C> struct OperandImage {
   using W = Windows<C>;
   static constexpr int blocks = (int)paddedColumns(Columns) / kBlockColumns; ///< of 32 columns
@@ -57,7 +59,7 @@ template <int Columns, class C> struct OperandImage {
       base += (long long)blocks * (kMaxRows / W::rows) * W::blockBytes(2 * (W::steps - steps));
   }
 
-  /// Of columns col and col + 1, of which the first is even.
+  /// The word of columns col and col + 1. `col` is even.
   __device__ __forceinline__ u32 *at(int row, int col) const {
     const int block = row / W::rows * blocks + col / 32, word = col % 8 / 2, core = word % 2 * 2 + word / 2;
     return reinterpret_cast<u32 *>(base + (block * 4 + core) * (steps * kRowStep * 16) + row % W::rows * 16) +
@@ -95,14 +97,15 @@ template <int Columns, class C> struct OperandImage {
   }
 };
 
-/// Where a phase stores what is rows in passes of one row tile, and an image in others: of the variant for `Rows` rows.
+/// Where a phase stores a buffer that is rows in passes of at most 16 rows (`few`), and an image in passes of many rows
+/// (`many`). `Rows`: rows of the variant of the code.
 template <int Rows, class Few, class Many> __device__ __forceinline__ auto forRows(Few few, Many many) {
   if constexpr (Rows > kTileRows)
     return many;
   else
     return few;
 }
-/// The same where it is the pass that tells.
+/// forRows where the pass decides, not the variant of the code.
 template <class Few, class Many> struct RowsOrImage {
   Few few;
   Many many;
@@ -119,7 +122,7 @@ __device__ __forceinline__ RowsOrImage<Few, Many> rowsOrImage(Few few, Many many
   return {few, many, numRows > kTileRows};
 }
 
-/// The same, made when something is stored: no register is kept for it until then.
+/// A place to store to that is made when something is stored. So it takes no register until then.
 template <class Make> struct LateRows {
   Make make;
   __device__ __forceinline__ void storePair(int row, int c0, int c1, Floats<2> f) const {
@@ -131,7 +134,7 @@ template <class Make> __device__ __forceinline__ LateRows<Make> lateRows(Make ma
 __device__ __forceinline__ u32 *counterAt(const abi::LaunchParams &p, long long offset) {
   return reinterpret_cast<u32 *>(p.tagged + offset);
 }
-/// This CTA has stored what it will of an operand. All consumers.
+/// Counts this CTA at an operand, when it has stored its part of it. All consumers.
 __device__ __noinline__ void countOperand(u32 *counter) {
   consumerSync();
   if (threadIdx.x == 0) {
@@ -140,7 +143,7 @@ __device__ __noinline__ void countOperand(u32 *counter) {
   }
 }
 
-/// Waits until `counter` is at least `least`; when the kernel stops, no longer.
+/// Waits until `counter` is at least `least`, or the kernel stops.
 __device__ __noinline__ void awaitCount(const GridEdges &grid, int edge, const u32 *counter, u32 least) {
   assumeShared(&grid);
   noteEdge(edge);
@@ -154,9 +157,9 @@ struct WindowSteps {
   const char *image;
   int rowSteps;
   const u32 *counter;
-  u32 least; ///< of the counter
+  u32 least; ///< what the counter is at least when the operand is complete
   int edge;
-  int blocks, unitParts, first, units; ///< as of M; this CTA's first unit
+  int blocks, unitParts, first, units; ///< those of M; `first`: this CTA's first unit
 };
 template <class M, int Columns, class C>
 __device__ __forceinline__ WindowSteps windowSteps(OperandImage<Columns, C> image, const u32 *counter, u32 use,
@@ -173,7 +176,7 @@ __device__ __forceinline__ WindowSteps windowSteps(OperandImage<Columns, C> imag
           unitsOf(M::groups, M::unitParts)};
 }
 
-/// The window warp: where one lane copies whole windows, there is but one.
+/// The window warp's side of the windows. Where one lane copies whole windows, only one lane runs.
 template <class C> struct WindowProducer {
   using W = Windows<C>;
   static constexpr int lanes = kProducerLanes;
@@ -181,13 +184,13 @@ template <class C> struct WindowProducer {
   const GridEdges *grid;
   char *scratch;            ///< in shared memory
   int window = 0;           ///< the next one
-  u32 parities = 0;         ///< a bit for each: of the phase that its next fill completes
-  u32 wide = 0, opened = 0; ///< parities
+  u32 parities = 0;         ///< bit w: parity of the phase that the next fill of window w completes
+  u32 wide = 0, opened = 0; ///< parities of the phases of wideBegun and opened
 
   __device__ __forceinline__ WindowProducer(RingShared *shared, const GridEdges *grid, float *scratch)
       : shared(shared), grid(grid), scratch(reinterpret_cast<char *>(scratch)) {}
 
-  /// False when the kernel leaves.
+  /// Waits for a phase of a barrier. False when the kernel ends.
   __device__ __noinline__ static bool await(const RingShared &shared, u64 *bar, u32 parity) {
     assumeShared(&shared);
     const auto all = [](bool mine) { return lanes == 1 ? mine : __all_sync(~0u, mine); };
@@ -196,13 +199,13 @@ template <class C> struct WindowProducer {
         return false;
     return true;
   }
-  /// The next pass of more than one row tile. False when the kernel leaves.
+  /// Waits for the next pass of many rows. False when the kernel ends.
   __device__ __forceinline__ bool nextPass() {
     const bool begun = await(*shared, &shared->wideBegun, wide);
     wide ^= 1;
     return begun;
   }
-  /// It needs nothing more of the pass.
+  /// Tells the consumers that the window warp needs nothing more of the pass.
   __device__ __forceinline__ void finishPass() {
     if constexpr (lanes > 1)
       __syncwarp();
@@ -210,27 +213,27 @@ template <class C> struct WindowProducer {
       barrierArrive(&shared->wideWindows);
   }
 
-  /// The windows of a product. False when the kernel leaves.
+  /// Loads the windows of a product. False when the kernel ends.
   __device__ __forceinline__ bool bring(const WindowSteps &steps) {
     return steps.first >= steps.units || bringUnits(*this, steps);
   }
-  /// Out of line, for all matrices.
+  /// Out of line: one function for all matrices.
   __device__ __noinline__ static bool bringUnits(WindowProducer &home, const WindowSteps &steps) {
     assumeLocal(&home);
     assumeLocal(&steps);
     WindowProducer p = home; // in registers
     RingShared &shared = *p.shared;
     const auto leave = [&] {
-      home = p; // drain() has to know what was asked for
+      home = p; // drain() has to know which copies were started
       return false;
     };
     if (!await(shared, &shared.opened, p.opened))
       return false;
     p.opened ^= 1;
     awaitCount(*p.grid, steps.edge, steps.counter, steps.least);
-    if (lanes > 1 ? __any_sync(~0u, leaves(shared, 1)) : leaves(shared, 1)) // the wait has looked at the flag in memory
+    if (lanes > 1 ? __any_sync(~0u, leaves(shared, 1)) : leaves(shared, 1)) // awaitCount polled the flag in memory
       return false;
-    fenceAsync(); // it was stored by others' ordinary stores
+    fenceAsync(); // other CTAs stored the operand with ordinary stores
     const int numRows = shared.wide.numRows, perSet = kParts / steps.unitParts, ofRows = steps.blocks * kParts,
               ofBlock = W::blockBytes(steps.rowSteps);
 #pragma unroll 1
@@ -245,7 +248,7 @@ template <class C> struct WindowProducer {
           u64 *const full = &shared.windowFull[p.window];
           if (!await(shared, &shared.windowEmpty[p.window], (p.parities >> p.window & 1) ^ 1))
             return leave();
-          fenceAsyncShared(); // as of awaitRoom of Ring.cuh
+          fenceAsyncShared(); // see awaitRoom in Ring.cuh
           char *const target = p.scratch + W::sumBytes(steps.rowSteps) + p.window * W::bytes;
           if constexpr (lanes == 1) {
             barrierArriveExpect(full, bytes);
@@ -262,7 +265,7 @@ template <class C> struct WindowProducer {
     home = p;
     return true;
   }
-  /// Shared memory must not be given back while a copy is on its way to it.
+  /// Waits until all copies have landed. A CTA must not give back its shared memory while a copy to it is under way.
   __device__ void drain() {
     for (int i = 0; i < W::count; ++i)
       while (!barrierTest(&shared->windowFull[i], (parities >> i & 1) ^ 1)) {

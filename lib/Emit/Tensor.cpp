@@ -140,7 +140,7 @@ void TensorEmitter::emitShared() {
   w.line();
   emitPlaces();
   const std::string wideLent =
-                        plan.wideRows ? fmt::format(", {}, {}", plan.ring.wideLentStages, plan.ring.manyRows) : "",
+                        plan.wideRows ? fmt::format(", {}, {}", plan.ring.wideLentStages, plan.ring.lentRows) : "",
                     wideRows = plan.wideRows ? fmt::format(", {}", plan.wideRows) : "";
   w.line("using WeightRing = Ring<{}, {}, {}, {}{}>;", plan.ring.stages, plan.ring.stageBytes, plan.ring.flight,
          plan.ring.lentStages, wideLent);

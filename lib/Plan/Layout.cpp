@@ -167,7 +167,7 @@ private:
       if (!planRing(sumBytes(kTileRows) + operandsWanted()))
         return false;
     }
-    plan.ring.manyRows = kTileRows;
+    plan.ring.lentRows = kTileRows;
     return plan.rowsPerPass <= kTileRows || planWide();
   }
 
@@ -199,7 +199,7 @@ private:
     const int64_t ofFew = plan.shared.scratchBytes + plan.ring.lentStages * plan.ring.stageBytes,
                   windows = bytes(plan.wideRows, 3) - bytes(plan.wideRows, 0);
     for (int64_t rows = kRowStep; rows <= plan.wideRows && bytes(rows, 0) + windows <= ofFew; rows *= 2)
-      plan.ring.manyRows = rows;
+      plan.ring.lentRows = rows;
     plan.ring.wideLentStages = std::max(
         plan.ring.lentStages,
         (std::max<int64_t>(0, wanted - plan.shared.scratchBytes) + plan.ring.stageBytes - 1) / plan.ring.stageBytes);

@@ -121,7 +121,7 @@ private:
   /// device/Windows.cuh.
   bool checkWindows() {
     for (int64_t rows = kRowStep; rows <= plan.wideRows; rows *= 2) {
-      const int64_t lent = rows > plan.ring.manyRows ? plan.ring.wideLentStages : plan.ring.lentStages;
+      const int64_t lent = rows > plan.ring.lentRows ? plan.ring.wideLentStages : plan.ring.lentStages;
       const int64_t room = plan.shared.scratchBytes + lent * plan.ring.stageBytes - unitSumBytes(rows);
       if (room < 2 * windowBytes(plan.wideRows))
         return fail(fmt::format("passes of {} rows have {} bytes for windows of {} rows", rows, room, plan.wideRows),

@@ -238,7 +238,7 @@ struct Ring {
   int64_t stages, stageBytes;
   int64_t flight;       ///< copies of chunks under way in a CTA, at most
   int64_t lentStages;   ///< that passes of several rows have as scratch (device/Ring.cuh)
-  int64_t manyRows = 0; ///< passes of more rows than these lend wideLentStages
+  int64_t lentRows = 0; ///< passes of more rows than these lend wideLentStages
   int64_t wideLentStages = 0;
 };
 

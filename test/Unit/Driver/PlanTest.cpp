@@ -200,7 +200,7 @@ TEST_F(PlanTest, imagesAreForProducts) {
 }
 
 TEST_F(PlanTest, windowsHaveRoom) {
-  plan.ring.manyRows = plan.wideRows; // of which no more stages are lent than for fewer
+  plan.ring.lentRows = plan.wideRows; // of which no more stages are lent than for fewer
   EXPECT_TRUE(contains(verify(), "error: the plan is not valid: passes of ")) << verify();
   EXPECT_TRUE(contains(verify(), " bytes for windows of ")) << verify();
 }
