@@ -7,10 +7,15 @@ namespace megalith::ir {
 
 namespace {
 /// Letters of the Levels column of Ops.def become text by stringification.
-const OpInfo infos[] = {
+constexpr OpInfo infos[] = {
 #define OP(Enum, Mnemonic, Operands, Results, Regions, Levels) {Mnemonic, Operands, Results, Regions, #Levels},
 #include "megalith/IR/Ops.def"
 };
+
+#define OP(Enum, Mnemonic, Operands, Results, Regions, Levels)                                                         \
+  static_assert(elementwiseOperands(Op::Enum) == 0 || elementwiseOperands(Op::Enum) == Operands,                       \
+                "IR/Elementwise.def and IR/Ops.def give `" Mnemonic "` different numbers of operands");
+#include "megalith/IR/Ops.def"
 } // namespace
 
 const OpInfo &opInfo(Op op) { return infos[static_cast<unsigned>(op)]; }

@@ -13,6 +13,8 @@ Op elementwiseOp(graph::Elementwise function) {
   switch (function) {
 #define ELEMENTWISE(Id, Name, Arity)                                                                                   \
   case graph::Elementwise::Id:                                                                                         \
+    static_assert(elementwiseOperands(Op::Id) == Arity,                                                                \
+                  "`" Name "` needs an ELEMENTWISE" #Arity " line in include/megalith/IR/Elementwise.def");            \
     return Op::Id;
 #include "megalith/Sema/ModelFunctions.def"
   }

@@ -5,17 +5,6 @@ namespace megalith::transforms {
 
 using namespace ir;
 
-bool isElementwise(Op op) {
-  switch (op) {
-#define ELEMENTWISE1(Id, function) case Op::Id:
-#define ELEMENTWISE2(Id, function) case Op::Id:
-#include "megalith/IR/Elementwise.def"
-    return true;
-  default:
-    return false;
-  }
-}
-
 bool isReduction(Op op) { return op == Op::ReduceSum || op == Op::ReduceMax; }
 
 bool isLeaf(Op op) { return op == Op::Const || op == Op::WeightGet || op == Op::RopeCos || op == Op::RopeSin; }

@@ -14,7 +14,7 @@
 namespace megalith::transforms {
 
 /// One value per column from the same column of the operands.
-bool isElementwise(ir::Op op);
+inline bool isElementwise(ir::Op op) { return ir::elementwiseOperands(op) > 0; }
 /// A reduction over the columns of a row.
 bool isReduction(ir::Op op);
 /// Has no operands and costs nothing: each group that uses it holds a copy.

@@ -24,6 +24,22 @@ struct OpInfo {
   const char *levels;             ///< letters of Ops.def
 };
 const OpInfo &opInfo(Op op);
+
+/// Operands of an operation of Elementwise.def; 0 for every other operation.
+constexpr int elementwiseOperands(Op op) {
+  switch (op) {
+#define ELEMENTWISE1(Id, function)                                                                                     \
+  case Op::Id:                                                                                                         \
+    return 1;
+#define ELEMENTWISE2(Id, function)                                                                                     \
+  case Op::Id:                                                                                                         \
+    return 2;
+#include "megalith/IR/Elementwise.def"
+  default:
+    return 0;
+  }
+}
+
 llvm::StringRef mnemonic(Op op);
 
 } // namespace megalith::ir
