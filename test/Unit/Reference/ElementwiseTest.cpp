@@ -25,8 +25,8 @@ private:
   std::vector<uint16_t> bits;
 };
 
-/// `name` applied to `inputs` by the reference executor.
-std::vector<float> applied(const std::string &name) {
+/// `call`, which names `inputs` %x, by the reference executor.
+std::vector<float> applied(const std::string &call) {
   size_t n = inputs.size();
   ir::Module module = tiny::parse(fmt::format(R"(
 module @m {{after = "lower"}} {{
@@ -34,13 +34,14 @@ module @m {{after = "lower"}} {{
     weight @embed {{from = "embed", shape = [1, {0}]}}
     segment @forward {{
       %x = embed @embed : [R, {0}] bf16
-      %y = {1}(%x) : [R, {0}] f32
+      %k = const {{value = 0.75}} : f32
+      %y = {1} : [R, {0}] f32
       yield(%y)
     }}
   }}
 }}
 )",
-                                              n, name));
+                                              n, call));
   OneLine weights;
   reference::TensorModel model(module, *module.root.region().ops.begin(), weights, 1, 16);
   std::vector<const std::vector<int32_t> *> tables;
@@ -59,34 +60,40 @@ module @m {{after = "lower"}} {{
 
 TEST(Elementwise, ActivationsAreTheirFormulas) {
   struct Case {
-    const char *name;
+    const char *call;
     double (*formula)(double);
   };
   const Case cases[] = {
-      {"silu", [](double x) { return x / (1 + std::exp(-x)); }},
-      {"gelu", [](double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }},
-      {"gelu_tanh",
+      {"silu(%x)", [](double x) { return x / (1 + std::exp(-x)); }},
+      {"gelu(%x)", [](double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }},
+      {"gelu_tanh(%x)",
        [](double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }},
-      {"relu", [](double x) { return x > 0 ? x : 0; }},
-      {"softplus", [](double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }},
-      {"sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }},
-      {"tanh", [](double x) { return std::tanh(x); }},
-      {"neg", [](double x) { return -x; }},
+      {"relu(%x)", [](double x) { return x > 0 ? x : 0; }},
+      {"softplus(%x)", [](double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); }},
+      {"sigmoid(%x)", [](double x) { return 1 / (1 + std::exp(-x)); }},
+      {"tanh(%x)", [](double x) { return std::tanh(x); }},
+      {"neg(%x)", [](double x) { return -x; }},
+      {"add(%x, %k)", [](double x) { return x + 0.75; }},
+      {"sub(%k, %x)", [](double x) { return 0.75 - x; }},
+      {"mul(%x, %k)", [](double x) { return x * 0.75; }},
+      {"div(%x, %k)", [](double x) { return x / 0.75; }},
+      {"max(%x, %k)", [](double x) { return x > 0.75 ? x : 0.75; }},
+      {"min(%k, %x)", [](double x) { return x < 0.75 ? x : 0.75; }},
   };
   for (const Case &c : cases) {
-    std::vector<float> values = applied(c.name);
+    std::vector<float> values = applied(c.call);
     ASSERT_EQ(values.size(), inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
       double exact = c.formula(inputs[i]);
       // A few roundings of f32; gelu cancels in its left tail.
-      EXPECT_NEAR(values[i], exact, 1e-6 * (1 + std::fabs(exact))) << c.name << "(" << inputs[i] << ")";
+      EXPECT_NEAR(values[i], exact, 1e-6 * (1 + std::fabs(exact))) << c.call << " of " << inputs[i];
     }
   }
 }
 
 /// The right tail is x itself, the left one the tail of exp: nothing is lost to `1 +`.
 TEST(Elementwise, SoftplusKeepsItsTails) {
-  std::vector<float> values = applied("softplus");
+  std::vector<float> values = applied("softplus(%x)");
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] >= 20) {
       EXPECT_EQ(values[i], inputs[i]);
