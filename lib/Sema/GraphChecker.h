@@ -54,15 +54,20 @@ private:
   MaybeNode evalEmbed(const ast::Expr &e);
   MaybeNode evalCall(const ast::Expr &e);
   MaybeNode evalElementwise(const ast::Expr &e, const ElementwiseInfo &info);
-  MaybeNode evalMatmul(const ast::Expr &e, const ast::Expr *bias);
+  // A call of a function that is not elementwise; the number of its arguments is right.
+#define GRAPH_FUNCTION(Id, Name, Min, Max, Arguments) MaybeNode eval##Id(const ast::Expr &e);
+#include "megalith/Sema/ModelFunctions.def"
+  MaybeNode evalProduct(const ast::Expr &e, const ast::Expr *bias);
   MaybeNode evalNorm(const ast::Expr &e, Node::Kind kind);
-  MaybeNode evalRope(const ast::Expr &e);
-  MaybeNode evalAttention(const ast::Expr &e);
 
   //===--- arguments ------------------------------------------------------===//
 
   MaybeNode evalRows(const ast::Expr &e, llvm::StringRef user);
   MaybeNode evalNumber(const ast::Expr &e, const std::string &what);
+  /// A number above 0, the last argument of the call `e`.
+  MaybeNode evalPositive(const ast::Expr &e, const std::string &what);
+  /// Reports a wrong number of arguments, and arguments by name other than `scale` of `attention`.
+  bool checkArguments(const ast::Expr &e, size_t min, size_t max, const char *takes);
   std::optional<WeightId> findWeight(llvm::StringRef name) const;
   /// The weight that `e` names, which must have `rank` dimensions.
   std::optional<WeightId> useWeight(const ast::Expr &e, size_t rank, const std::string &user);

@@ -9,19 +9,6 @@ namespace megalith {
 
 using namespace graph;
 
-namespace {
-struct FunctionInfo {
-  const char *name;
-  size_t min, max;
-  const char *arguments;
-};
-
-const FunctionInfo graphFunctions[] = {
-#define GRAPH_FUNCTION(Id, Name, Min, Max, Arguments) {Name, Min, Max, Arguments},
-#include "megalith/Sema/ModelFunctions.def"
-};
-} // namespace
-
 struct ElementwiseInfo {
   graph::Elementwise id;
   const char *name;
@@ -66,9 +53,9 @@ MaybeNode GraphChecker::eval(const ast::Expr &e) {
       // A linear layer with bias is one operation: its product is rounded once,
       // after the addition.
       if (isMatmul(*e.args[0]) && isVectorWeight(*e.args[1]))
-        return evalMatmul(*e.args[0], e.args[1].get());
+        return evalProduct(*e.args[0], e.args[1].get());
       if (isMatmul(*e.args[1]) && isVectorWeight(*e.args[0]))
-        return evalMatmul(*e.args[1], e.args[0].get());
+        return evalProduct(*e.args[1], e.args[0].get());
     }
     if (const ElementwiseInfo *info = findElementwise(e.text))
       return evalElementwise(e, *info);
@@ -148,29 +135,11 @@ MaybeNode GraphChecker::evalCall(const ast::Expr &e) {
   if (const ElementwiseInfo *info = findElementwise(e.text))
     return evalElementwise(e, *info);
   std::vector<std::string> names;
-  for (const FunctionInfo &info : graphFunctions) {
-    names.push_back(info.name);
-    if (e.text != info.name)
-      continue;
-    bool scaled = e.text == "attention" && e.named.size() == 1 && e.named[0].first.text == "scale";
-    if (e.text == "attention" && !e.named.empty() && !scaled) {
-      const auto &[name, value] = e.named[0].first.text == "scale" ? e.named[1] : e.named[0];
-      diags.report(Diag::UnknownArgument, name.loc, e.text, name.text);
-      diags.suggest(name.text, std::vector<std::string>{"scale"});
-      return std::nullopt;
-    }
-    if (e.args.size() < info.min || e.args.size() > info.max || (!e.named.empty() && !scaled)) {
-      diags.report(Diag::GraphArguments, e.loc, e.text, info.arguments, e.args.size() + e.named.size());
-      return std::nullopt;
-    }
-    if (e.text == "matmul")
-      return evalMatmul(e, nullptr);
-    if (e.text == "rope")
-      return evalRope(e);
-    if (e.text == "attention")
-      return evalAttention(e);
-    return evalNorm(e, e.text == "rms_norm" ? Node::RmsNorm : Node::LayerNorm);
-  }
+#define GRAPH_FUNCTION(Id, Name, Min, Max, Arguments)                                                                  \
+  if (e.text == Name)                                                                                                  \
+    return checkArguments(e, Min, Max, Arguments) ? eval##Id(e) : std::nullopt;                                        \
+  names.push_back(Name);
+#include "megalith/Sema/ModelFunctions.def"
   for (const ElementwiseInfo &info : elementwiseTable)
     names.push_back(info.name);
   if (diags.reportOnce(Diag::UnknownGraphFunction, e.loc, e.text))
@@ -179,10 +148,8 @@ MaybeNode GraphChecker::evalCall(const ast::Expr &e) {
 }
 
 MaybeNode GraphChecker::evalElementwise(const ast::Expr &e, const ElementwiseInfo &info) {
-  if (e.args.size() != info.arity || !e.named.empty()) {
-    diags.report(Diag::GraphArguments, e.loc, e.text, info.arity == 1 ? "x" : "x, y", e.args.size() + e.named.size());
+  if (!checkArguments(e, info.arity, info.arity, info.arity == 1 ? "x" : "x, y"))
     return std::nullopt;
-  }
   std::vector<NodeId> inputs;
   for (const ast::ExprPtr &arg : e.args)
     if (MaybeNode input = eval(*arg))
@@ -216,11 +183,11 @@ MaybeNode GraphChecker::evalElementwise(const ast::Expr &e, const ElementwiseInf
       {.kind = Node::Elementwise, .function = info.id, .inputs = std::move(inputs), .shape = shape, .loc = e.loc});
 }
 
-MaybeNode GraphChecker::evalMatmul(const ast::Expr &e, const ast::Expr *bias) {
-  if (e.args.size() != 2 || !e.named.empty()) {
-    diags.report(Diag::GraphArguments, e.loc, e.text, "x, weight", e.args.size() + e.named.size());
+MaybeNode GraphChecker::evalMatMul(const ast::Expr &e) { return evalProduct(e, nullptr); }
+
+MaybeNode GraphChecker::evalProduct(const ast::Expr &e, const ast::Expr *bias) {
+  if (!checkArguments(e, 2, 2, "x, weight"))
     return std::nullopt;
-  }
   MaybeNode x = evalRows(*e.args[0], "matmul");
   std::optional<WeightId> w = useWeight(*e.args[1], 2, "matmul");
   if (!x || !w)
@@ -249,13 +216,16 @@ MaybeNode GraphChecker::evalMatmul(const ast::Expr &e, const ast::Expr *bias) {
   return add(std::move(node));
 }
 
+MaybeNode GraphChecker::evalRmsNorm(const ast::Expr &e) { return evalNorm(e, Node::RmsNorm); }
+MaybeNode GraphChecker::evalLayerNorm(const ast::Expr &e) { return evalNorm(e, Node::LayerNorm); }
+
 MaybeNode GraphChecker::evalNorm(const ast::Expr &e, Node::Kind kind) {
   MaybeNode x = evalRows(*e.args[0], e.text);
   std::vector<WeightId> weights;
   for (size_t i = 1; i + 1 < e.args.size(); ++i)
     if (std::optional<WeightId> w = useWeight(*e.args[i], 1, e.text))
       weights.push_back(*w);
-  MaybeNode eps = evalNumber(*e.args.back(), "eps of `" + e.text + "`");
+  MaybeNode eps = evalPositive(e, "eps");
   if (!x || !eps || weights.size() + 2 != e.args.size())
     return std::nullopt;
   Shape shape = g.nodes[*x].shape;
@@ -280,7 +250,8 @@ MaybeNode GraphChecker::evalNorm(const ast::Expr &e, Node::Kind kind) {
 MaybeNode GraphChecker::evalRope(const ast::Expr &e) {
   MaybeNode x = evalRows(*e.args[0], "rope");
   if (e.args[1]->kind != ast::Expr::Path || e.args[1]->text != "position") {
-    diags.report(Diag::GraphArguments, e.args[1]->loc, "rope", "x, position", e.args.size());
+    diags.report(Diag::GraphArguments, e.args[1]->loc, "rope", "x, position",
+                 fmt::format("`{}`", ast::written(*e.args[1])));
     diags.note("the second argument is the word `position`");
     return std::nullopt;
   }
@@ -349,6 +320,31 @@ MaybeNode GraphChecker::evalNumber(const ast::Expr &e, const std::string &what) 
     return value;
   diags.report(Diag::ConstantType, e.loc, what, "a number", g.nodes[*value].shape.str());
   return std::nullopt;
+}
+
+MaybeNode GraphChecker::evalPositive(const ast::Expr &e, const std::string &what) {
+  const ast::Expr &arg = *e.args.back();
+  MaybeNode value = evalNumber(arg, what + " of `" + e.text + "`");
+  if (!value || static_cast<float>(g.nodes[*value].value) > 0)
+    return value;
+  diags.report(Diag::ConstantType, arg.loc, what + " of `" + e.text + "`", "a number above 0 in f32",
+               fmt::format("{}", g.nodes[*value].value));
+  return std::nullopt;
+}
+
+bool GraphChecker::checkArguments(const ast::Expr &e, size_t min, size_t max, const char *takes) {
+  for (const auto &[name, value] : e.named) {
+    if (e.text == "attention" && name.text == "scale")
+      continue;
+    diags.report(Diag::UnknownArgument, name.loc, e.text, name.text);
+    diags.note(fmt::format("`{}` takes ({})", e.text, takes));
+    return false;
+  }
+  if (e.args.size() >= min && e.args.size() <= max)
+    return true;
+  diags.report(Diag::GraphArguments, e.loc, e.text, takes,
+               e.args.size() == 1 ? "1 argument" : fmt::format("{} arguments", e.args.size()));
+  return false;
 }
 
 std::optional<WeightId> GraphChecker::findWeight(llvm::StringRef name) const {

@@ -24,11 +24,28 @@ tiny.yaml:27:12: error: `silu` takes (x), found 2 arguments [graph-arguments]
    27 |       - v: silu(matmul(x, wv), x)
       |            ^~~~
 )"},
+    {"GraphArgumentsOne",
+     false,
+     {{"v: matmul(x, wv)", "v: max(matmul(x, wv))"}},
+     R"(
+tiny.yaml:27:12: error: `max` takes (x, y), found 1 argument [graph-arguments]
+   27 |       - v: max(matmul(x, wv))
+      |            ^~~
+)"},
+    {"GraphArgumentsScale",
+     false,
+     {{"attention(q, k, v)", "attention(q, k, v, scale=1, scael=2)"}},
+     R"(
+tiny.yaml:28:51: error: `attention` has no argument `scael` [unknown-argument]
+   28 |       - x: x + matmul(attention(q, k, v, scale=1, scael=2), wo)
+      |                                                   ^~~~~
+note: `attention` takes (q, k, v, scale=s)
+)"},
     {"GraphArgumentsPosition",
      false,
      {{"matmul(x, wk), position)", "matmul(x, wk), eps)"}},
      R"(
-tiny.yaml:26:32: error: `rope` takes (x, position), found 2 arguments [graph-arguments]
+tiny.yaml:26:32: error: `rope` takes (x, position), found `eps` [graph-arguments]
    26 |       - k: rope(matmul(x, wk), eps)
       |                                ^~~
 note: the second argument is the word `position`
@@ -163,6 +180,14 @@ tiny.yaml:28:14: error: the operands of `+` do not match: [R, 32] and [R, 64] [e
 tiny.yaml:27:28: error: the operands of `+` do not match: [R, 32] and [64] [elementwise-shape]
    27 |       - v: matmul(x, wv) + norm
       |                            ^~~~
+)"},
+    {"PositiveEps",
+     false,
+     {{"rms_norm(x, norm, eps)", "rms_norm(x, norm, -eps)"}},
+     R"(
+tiny.yaml:29:38: error: eps of `rms_norm` needs a number above 0 in f32, found -1e-05 [constant-type]
+   29 |   - logits: matmul(rms_norm(x, norm, -eps), head)
+      |                                      ^
 )"},
     {"NormShape",
      false,
