@@ -165,6 +165,12 @@ private:
       scaled = binary(Op::Mul, scaled, weight(node.weights[0]));
       return round(binary(Op::Add, scaled, weight(node.weights[1])), node.hint);
     }
+    case Node::SoftCap: {
+      // As written out, `tanh(x / cap) * cap`: a checkpoint's own code rounds after each of the three.
+      Value ratio = round(binary(Op::Div, input(node, 0), b.constant(node.value)));
+      Value bent = round(unary(Op::Tanh, ratio));
+      return round(binary(Op::Mul, bent, b.constant(node.value)), node.hint);
+    }
     case Node::Rope: {
       Value x = input(node, 0);
       Value direct = round(binary(Op::Mul, x, angle(Op::RopeCos, columns(x))));

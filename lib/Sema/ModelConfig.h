@@ -15,10 +15,10 @@ using ConfigNames = std::map<std::string, ConfigValue>;
 
 /// What a model file does with a name of `config:`, and so what its value must be.
 struct ConfigUse {
-  bool size = false;    ///< a dimension, a number of layers
-  bool flag = false;    ///< a condition
-  bool number = false;  ///< in the graph
-  bool epsilon = false; ///< as the last argument of a norm
+  bool size = false;     ///< a dimension, a number of layers
+  bool flag = false;     ///< a condition
+  bool number = false;   ///< in the graph
+  bool positive = false; ///< as the eps of a norm or the cap of `softcap`
 };
 /// By name, dotted for nested entries. A name that is missing here is used nowhere:
 /// its key is not understood.

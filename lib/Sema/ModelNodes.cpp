@@ -247,6 +247,14 @@ MaybeNode GraphChecker::evalNorm(const ast::Expr &e, Node::Kind kind) {
               .loc = e.loc});
 }
 
+MaybeNode GraphChecker::evalSoftCap(const ast::Expr &e) {
+  MaybeNode x = evalRows(*e.args[0], e.text), cap = evalPositive(e, "cap");
+  if (!x || !cap)
+    return std::nullopt;
+  return add(
+      {.kind = Node::SoftCap, .inputs = {*x}, .value = g.nodes[*cap].value, .shape = g.nodes[*x].shape, .loc = e.loc});
+}
+
 MaybeNode GraphChecker::evalRope(const ast::Expr &e) {
   MaybeNode x = evalRows(*e.args[0], "rope");
   if (e.args[1]->kind != ast::Expr::Path || e.args[1]->text != "position") {

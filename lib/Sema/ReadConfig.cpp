@@ -91,9 +91,10 @@ private:
       uses["head_dim"].size = true;
     if (e.kind == ast::Expr::Call && e.text == "rope")
       uses["rope.theta"].number = true;
-    const bool norm = e.kind == ast::Expr::Call && (e.text == "rms_norm" || e.text == "layer_norm");
-    if (norm && !e.args.empty() && e.args.back()->kind == ast::Expr::Path)
-      uses[e.args.back()->text].epsilon = true;
+    const bool positive =
+        e.kind == ast::Expr::Call && (e.text == "rms_norm" || e.text == "layer_norm" || e.text == "softcap");
+    if (positive && !e.args.empty() && e.args.back()->kind == ast::Expr::Path)
+      uses[e.args.back()->text].positive = true;
     for (const ast::ExprPtr &arg : e.args)
       if (arg)
         inGraph(*arg);
@@ -214,7 +215,7 @@ private:
       // A graph computes in f32.
       if (!number || std::fabs(*number) > FLT_MAX)
         return wrong(entry, value, "a number that an f32 can hold");
-      if (use.epsilon && static_cast<float>(*number) <= 0)
+      if (use.positive && static_cast<float>(*number) <= 0)
         return wrong(entry, value, "a number above 0 in f32");
       return integer ? ConfigValue(*integer) : ConfigValue(*number);
     }

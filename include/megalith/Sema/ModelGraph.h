@@ -43,6 +43,7 @@ struct Node {
     Elementwise, ///< `function` of the inputs
     RmsNorm,     ///< inputs[0] with weights[0]; value = eps; blocks of that weight's length
     LayerNorm,   ///< inputs[0] with weights[0] and the bias weights[1]; value = eps
+    SoftCap,     ///< inputs[0], bent towards value = cap
     Rope,        ///< inputs[0], per block of head_dim columns
     Attention,   ///< inputs = q, k, v; value = scale of the scores
     Carried,     ///< a loop value at the start of an iteration

@@ -194,6 +194,27 @@ TEST(LowerModel, FunctionsKeepTheirNames) {
   }
 }
 
+TEST(LowerModel, ASoftCapIsWhatItStandsFor) {
+  std::string text = lowered("", "  - logits: matmul(softcap(x, 30), e)\n");
+  EXPECT_EQ(text, R"(    segment @forward {
+      %x = embed @e : [R, 32] bf16
+      %k = const {value = 30.0} : f32
+      %0 = div(%x, %k) : [R, 32] f32
+      %1 = round(%0) : [R, 32] bf16
+      %2 = tanh(%1) : [R, 32] f32
+      %3 = round(%2) : [R, 32] bf16
+      %k_1 = const {value = 30.0} : f32
+      %4 = mul(%3, %k_1) : [R, 32] f32
+      %5 = round(%4) : [R, 32] bf16
+      %6 = matmul @e(%5) {tree = "split8"} : [R, 64] f32
+      %logits = round(%6) : [R, 64] bf16
+      yield(%logits)
+    }
+)");
+  EXPECT_EQ(text, lowered("", "  - logits: matmul(tanh(x / 30) * 30, e)\n"));
+  EXPECT_EQ(text, lowered("", "  - logits: matmul(softcap(x, scale * 10), e)\n")); // 3 in config.json
+}
+
 TEST(LowerModel, FusedNumericsLowerToTheSameOperations) {
   std::string graph = "  - logits: matmul(silu(x) * x, e)\n";
   EXPECT_EQ(lowered("", graph, "fused"), lowered("", graph, "transformers"));

@@ -90,6 +90,19 @@ tiny.yaml:8:10: note: read here
     8 |   vocab: vocab_size
       |          ^~~~~~~~~~
 )"},
+    {"ConfigPositive",
+     true,
+     {{"\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 1e-05, \"cap\": 0"},
+      {"  eps: rms_norm_eps\n", "  eps: rms_norm_eps\n" "  most: cap\n"},
+      {"v: matmul(x, wv)", "v: softcap(matmul(x, wv), most)"}},
+     R"(
+model/config.json:1:139: error: `cap` must be a number above 0 in f32, found `0` [config-key]
+    1 | ..._value_heads": 2, "vocab_size": 100, "rms_norm_eps": 1e-05, "cap": 0, "rope_theta": 10000.0}
+      |                                                                ^~~~~
+tiny.yaml:10:9: note: read here
+   10 |   most: cap
+      |         ^~~
+)"},
     {"ConfigNameThatNothingUses",
      true,
      {{"\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 1e-05, \"window\": 8"},

@@ -32,6 +32,15 @@ tiny.yaml:27:12: error: `max` takes (x, y), found 1 argument [graph-arguments]
    27 |       - v: max(matmul(x, wv))
       |            ^~~
 )"},
+    {"GraphArgumentsByName",
+     false,
+     {{"v: matmul(x, wv)", "v: softcap(matmul(x, wv), cap=30)"}},
+     R"(
+tiny.yaml:27:35: error: `softcap` has no argument `cap` [unknown-argument]
+   27 |       - v: softcap(matmul(x, wv), cap=30)
+      |                                   ^~~
+note: `softcap` takes (x, cap)
+)"},
     {"GraphArgumentsScale",
      false,
      {{"attention(q, k, v)", "attention(q, k, v, scale=1, scael=2)"}},
@@ -181,6 +190,14 @@ tiny.yaml:27:28: error: the operands of `+` do not match: [R, 32] and [64] [elem
    27 |       - v: matmul(x, wv) + norm
       |                            ^~~~
 )"},
+    {"PositiveCap",
+     false,
+     {{"v: matmul(x, wv)", "v: softcap(matmul(x, wv), 0)"}},
+     R"(
+tiny.yaml:27:35: error: cap of `softcap` needs a number above 0 in f32, found 0 [constant-type]
+   27 |       - v: softcap(matmul(x, wv), 0)
+      |                                   ^
+)"},
     {"PositiveEps",
      false,
      {{"rms_norm(x, norm, eps)", "rms_norm(x, norm, -eps)"}},
@@ -188,6 +205,22 @@ tiny.yaml:27:28: error: the operands of `+` do not match: [R, 32] and [64] [elem
 tiny.yaml:29:38: error: eps of `rms_norm` needs a number above 0 in f32, found -1e-05 [constant-type]
    29 |   - logits: matmul(rms_norm(x, norm, -eps), head)
       |                                      ^
+)"},
+    {"CapOfColumns",
+     false,
+     {{"v: matmul(x, wv)", "v: softcap(matmul(x, wv), norm)"}},
+     R"(
+tiny.yaml:27:35: error: cap of `softcap` needs a number, found [64] [constant-type]
+   27 |       - v: softcap(matmul(x, wv), norm)
+      |                                   ^~~~
+)"},
+    {"CappedNumber",
+     false,
+     {{"v: matmul(x, wv)", "v: matmul(x, wv) * softcap(eps, 30)"}},
+     R"(
+tiny.yaml:27:36: error: `softcap` needs a value with one line per row, found a number [needs-rows]
+   27 |       - v: matmul(x, wv) * softcap(eps, 30)
+      |                                    ^~~
 )"},
     {"NormShape",
      false,
