@@ -139,11 +139,8 @@ unsigned reportHostErrors(StringRef log, Diagnostics &diags) {
   std::set<std::string> seen;
   for (size_t i = 0; i < lines.size(); ++i) {
     std::optional<LogError> error = parseLine(lines[i]);
-    if (!error || !seen.insert(fmt::format("{}:{}:{}", error->file, error->line, error->message)).second)
+    if (!error)
       continue;
-    if (++count > limit)
-      continue;
-    error->code = shownCode(llvm::ArrayRef(lines).drop_front(i + 1));
     std::string said, unknown = unknownName(error->message);
     if (error->message == "attempt to use poisoned \"asm\"" || error->message == "attempt to use a poisoned identifier")
       unknown = "PTX; use an entry of device/Primitives.def in place of `asm`";
@@ -151,6 +148,10 @@ unsigned reportHostErrors(StringRef log, Diagnostics &diags) {
       said = "the compiler says: " + error->message;
       error->message = "the CPU executor does not know " + unknown;
     }
+    // A compiler may say in two ways that it does not know a name.
+    if (!seen.insert(fmt::format("{}:{}:{}", error->file, error->line, error->message)).second || ++count > limit)
+      continue;
+    error->code = shownCode(llvm::ArrayRef(lines).drop_front(i + 1));
     report(*error, Diag::CpuCompile, diags);
     if (!said.empty())
       diags.note(said);
