@@ -69,23 +69,26 @@ TEST(Manifest, hasAsManyModelsAsTheKernel) {
     return messageOf(changed.dump());
   };
   const nlohmann::json model = good["models"][0];
-  ASSERT_EQ(with({model}), "");
+  ASSERT_EQ(with(nlohmann::json::array({model})), "");
   const std::string wrong = "the manifest cannot be read: `models` must be a list of 1 model, found `";
   EXPECT_EQ(with(nlohmann::json::array()), wrong + "[]` [manifest]");
   EXPECT_EQ(with(nullptr), wrong + "null` [manifest]");
-  EXPECT_TRUE(with({model, model}).starts_with(wrong + "[{"));
+  EXPECT_TRUE(with(nlohmann::json::array({model, model})).starts_with(wrong + "[{"));
   EXPECT_TRUE(with(model).starts_with(wrong + "{"));
-  EXPECT_EQ(with({7}), "the manifest cannot be read: `models[0]` must be an object, found `7` [manifest]");
+  EXPECT_EQ(with(nlohmann::json::array({7})),
+            "the manifest cannot be read: `models[0]` must be an object, found `7` [manifest]");
   for (const char *member :
        {"name", "vocab", "stream_bytes", "workspace_bytes", "extra_rows", "pool", "rope", "weights"}) {
     nlohmann::json less = model;
     less.erase(member);
-    EXPECT_EQ(with({less}), std::string("the manifest cannot be read: `models[0]` has no `") + member + "` [manifest]");
+    EXPECT_EQ(with(nlohmann::json::array({less})),
+              std::string("the manifest cannot be read: `models[0]` has no `") + member + "` [manifest]");
   }
   nlohmann::json pages = model;
   pages["pool"]["page_tokens"] = 0;
-  EXPECT_EQ(with({pages}), "the manifest cannot be read: `page_tokens` must be an integer from 1 to "
-                           "9223372036854775807, found `0` [manifest]");
+  EXPECT_EQ(with(nlohmann::json::array({pages})),
+            "the manifest cannot be read: `page_tokens` must be an integer from 1 to "
+            "9223372036854775807, found `0` [manifest]");
   nlohmann::json none = good;
   none.erase("models");
   EXPECT_EQ(messageOf(none.dump()), "the manifest cannot be read: the manifest has no `models` [manifest]");
