@@ -18,7 +18,14 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Device.cuh"
+#include "megalith/Abi.h"
+#include "megalith/Row.h"
+#include "megalith/Shape.h"
+
+#include "megalith/Types.cuh"
+#include "megalith/Primitives.cuh"
+#include "megalith/Values.cuh"
+#include "megalith/Sync.cuh"
 
 namespace megalith::device {
 

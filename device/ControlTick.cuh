@@ -24,12 +24,9 @@ template <class Control> __device__ __noinline__ void countRequests(Control &c) 
   __syncwarp();
 }
 
-/// Reads what the host prepared, once. No request holds a slot yet. All consumer threads call it. Only CTA 0 does
-/// anything.
+/// Reads what the host prepared, once. No request holds a slot yet. All consumer threads of CTA 0 call it.
 template <class Control> __device__ void startControl(Control &c, const abi::LaunchParams &p, PassShared &pass) {
   using Config = typename Control::Config;
-  if (blockIdx.x != 0)
-    return;
   if (threadIdx.x == 0) {
     c.pass = &pass;
     c.passesDone = c.rowsDone = 0;

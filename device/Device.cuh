@@ -1,36 +1,5 @@
-//===- Device.cuh - everything an emitted kernel may call -----------------===//
-//
-// No header of the CUDA toolkit or of the host is included: NVRTC compiles the
-// emitted source with these files alone.
-//===----------------------------------------------------------------------===//
+//===- Device.cuh - everything that an emitted kernel may call ------------===//
 #pragma once
 
-#include "megalith/Abi.h"
-#include "megalith/Row.h"
-#include "megalith/Shape.h"
-
-#include "megalith/Types.cuh"
-#include "megalith/Primitives.cuh"
-#include "megalith/Values.cuh"
-#include "megalith/Sync.cuh"
-#include "megalith/Exchange.cuh"
-#include "megalith/Stamps.cuh"
-#include "megalith/Pool.cuh"
-#include "megalith/Matrices.cuh"
-#include "megalith/Steps.cuh"
-#include "megalith/Ring.cuh"
-#include "megalith/Pass.cuh"
-#include "megalith/Rows.cuh"
-#include "megalith/Results.cuh"
-#include "megalith/Stream.cuh"
-#include "megalith/Operand.cuh"
-#include "megalith/Product.cuh"
-#include "megalith/Windows.cuh"
-#include "megalith/WideProduct.cuh"
-#include "megalith/AttentionPlan.cuh"
-#include "megalith/AttentionParts.cuh"
-#include "megalith/OwnRows.cuh"
-#include "megalith/Attention.cuh"
-#include "megalith/WideAttention.cuh"
-#include "megalith/Control.cuh"
-#include "megalith/Resident.cuh"
+#include "megalith/ControlUnit.cuh"
+#include "megalith/TensorUnit.cuh"

@@ -42,7 +42,7 @@ __device__ __forceinline__ bool someAbsent(Words4 w, int bytes) {
 
 /// Polls until the words are there. When the kernel stops, it returns whatever is there: the CTA goes on to the end of
 /// the pass, and leaves there.
-__device__ __noinline__ Words4 awaitWords(const GridEdges &grid, int edge, const void *p, int bytes) {
+inline __device__ __noinline__ Words4 awaitWords(const GridEdges &grid, int edge, const void *p, int bytes) {
   assumeShared(&grid);
   u64 since = 0;
   for (u32 spin = 1;; ++spin) {
@@ -51,7 +51,7 @@ __device__ __noinline__ Words4 awaitWords(const GridEdges &grid, int edge, const
       return w;
   }
 }
-__device__ __noinline__ u32 awaitWord(const GridEdges &grid, int edge, const void *p) {
+inline __device__ __noinline__ u32 awaitWord(const GridEdges &grid, int edge, const void *p) {
   assumeShared(&grid);
   u64 since = 0;
   for (u32 spin = 1;; ++spin) {
@@ -94,7 +94,7 @@ struct ByWords {
 };
 
 /// Sets `bytes` bytes, a multiple of 16, back to ones. The CTAs share the work.
-__device__ __noinline__ void clearWords(char *words, long long bytes) {
+inline __device__ __noinline__ void clearWords(char *words, long long bytes) {
   for (long long i = (blockIdx.x * kConsumerThreads + threadIdx.x) * 16ll; i < bytes;
        i += gridDim.x * kConsumerThreads * 16ll)
     storeFresh4(words + i, {kAbsent, kAbsent, kAbsent, kAbsent});

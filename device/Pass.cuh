@@ -130,7 +130,7 @@ __device__ __forceinline__ void openRow(PassShared &pass, const abi::LaunchParam
 
 /// Another CTA waits for the next pass, or for the news that none follows. All consumers; a barrier
 /// of the CTA follows.
-__device__ __noinline__ void awaitPass(GridEdges &grid, int edge, PassShared &pass) {
+inline __device__ __noinline__ void awaitPass(GridEdges &grid, int edge, PassShared &pass) {
   if (warpId() != 0)
     return;
   const abi::LaunchParams &p = *grid.params;

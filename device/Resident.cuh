@@ -11,7 +11,6 @@
 //   head       the model has a head, for passes that want logits
 //   stamps     the kernel takes the time of each phase; lastEvent is the results' number
 //   start(p)                        what the producer begins a pass with
-//   control(behindPass)             the ticks up to the next pass
 //   streamBody, streamHead(producer)   the weights of a segment
 //   bringBody, bringHead(windows)      the activations of a segment
 //   runBody, runHead(numRows)          a segment; false when the kernel stops
@@ -80,13 +79,14 @@ template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchPar
   auto &shared = K::shared();
   PassShared &pass = shared.pass;
   GridEdges &grid = shared.grid;
-  startControl(shared.control, p, pass);
+  if (blockIdx.x == 0)
+    controlStart(pass);
   for (bool behindPass = false;; behindPass = true) {
     const u64 began = K::stamps ? nanoseconds() : 0; // of which tick is known later
     if (threadIdx.x == 0)
       awaitPlanRead(shared.sync);
     if (blockIdx.x == 0)
-      K::control(behindPass);
+      controlTicks(behindPass);
     else
       awaitPass(grid, 0, pass);
     consumerSync();

@@ -140,10 +140,12 @@ __device__ __forceinline__ bool stopSeen(const RingShared &s, u32 spin) {
 }
 
 /// Whether the producer or the window warp must end a wait: the resident loop ended, or the kernel stops.
-__device__ __noinline__ bool leaves(const RingShared &s, u32 spin) { return loadFlag(&s.leave) || stopSeen(s, spin); }
+inline __device__ __noinline__ bool leaves(const RingShared &s, u32 spin) {
+  return loadFlag(&s.leave) || stopSeen(s, spin);
+}
 
 /// Waits until a stage is full. Out of line: it is called from many places, and mostly the stage is full already.
-__device__ __noinline__ void awaitFull(RingShared &s, int stage, u32 parity) {
+inline __device__ __noinline__ void awaitFull(RingShared &s, int stage, u32 parity) {
   assumeShared(&s);
   for (u32 spin = 1; !barrierTest(&s.full[stage], parity); ++spin)
     if (stopSeen(s, spin)) { // the producer has left; the next edge returns

@@ -230,6 +230,10 @@ struct WideAttention {
   MEGALITH_SHAPE long long unitBytes() const { return of.valueSlabs() * words * kConsumerThreads * 16; }
 };
 
+/// Registers that the hardware gives each thread of a CTA that runs alone on its SM: 65,536 of an SM, dealt to
+/// warps four at a time, in steps of 8 to a thread.
+MEGALITH_SHAPE int registersOfThread() { return 65536 / ((kCtaThreads + 127) / 128 * 128) / 8 * 8; }
+
 // --- control (Control.cuh) ------------------------------------------------------
 
 /// Tokens of a slot that control keeps in shared memory, of each kind. A way to the L2 cache and back takes
@@ -241,13 +245,19 @@ constexpr int kSeatBytes = 1584;
 /// Gauges of a slot are bits of one word.
 constexpr int kMostGauges = 32;
 
-/// Bytes of shared memory beside ring and scratch, at most: the launch's parameters, PassShared, RingShared,
-/// GridEdges and the warps' places with the gaps between them; seats; and control's words of each slot. The
-/// emitted source asserts that it suffices. `promises`: pages are promised, a word of each slot.
-MEGALITH_SHAPE long long controlBytes(long long slots, long long gauges, bool promises) {
-  const long long words = 21 + tokensAtHand(slots) + eosAtHand(slots) + larger(1, gauges) + (promises ? 1 : 0);
-  return 11088 + kSeatBytes + 4 * words * slots;
+/// Bytes of the launch's parameters, which stand first in shared memory.
+constexpr int kParamsBytes = 320;
+/// Bytes of shared memory for control's state: its own words, seats, and words of each slot. Pipelines that differ in
+/// a few slots or gauges have the same room, so that they share their models' code. Parameters and room together are a
+/// multiple of 128: the scratch behind them begins without a gap. The emitted source asserts that the room suffices.
+MEGALITH_SHAPE long long controlRoom(long long slots, long long gauges) {
+  const long long words = 22 + tokensAtHand(slots) + eosAtHand(slots) + larger(slots <= 64 ? 4 : 1, gauges);
+  const long long state = 128 + kSeatBytes + 4 * words * ((slots + 7) / 8 * 8);
+  return (kParamsBytes + state + 127) / 128 * 128 - kParamsBytes;
 }
+/// Bytes of shared memory beside ring, scratch and control's state: the parameters, PassShared, RingShared, GridEdges
+/// and the warps' places. The emitted source asserts that they suffice, for a scratch of a multiple of 128 bytes.
+constexpr int kOtherSharedBytes = kParamsBytes + 10496;
 
 } // namespace megalith::shape
 

@@ -65,7 +65,7 @@ constexpr int kChunksAhead = 8;
 
 /// Of this CTA's chunks there, asks for those behind the first `skip` to be in the L2 cache soon: some of the first
 /// layer only.
-__device__ __noinline__ void bringAhead(const StreamBegin &begin, int skip) {
+inline __device__ __noinline__ void bringAhead(const StreamBegin &begin, int skip) {
   assumeShared(&begin);
   int left = kChunksAhead;
 #pragma unroll 1

@@ -217,7 +217,7 @@ __device__ __forceinline__ void multiplyCores(float (&sums)[Eights][4], u32 a0, 
 }
 
 /// Waits until a window is full. A warp calls it. Out of line: mostly the window is full already.
-__device__ __noinline__ void awaitWindow(RingShared &s, int window, u32 parity) {
+inline __device__ __noinline__ void awaitWindow(RingShared &s, int window, u32 parity) {
   assumeShared(&s);
   for (u32 spin = 1; !barrierTest(&s.windowFull[window], parity); ++spin)
     if (stopSeen(s, spin)) { // the window warp has left; the next edge returns

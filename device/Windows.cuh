@@ -135,7 +135,7 @@ __device__ __forceinline__ u32 *counterAt(const abi::LaunchParams &p, long long 
   return reinterpret_cast<u32 *>(p.tagged + offset);
 }
 /// Counts this CTA at an operand, when it has stored its part of it. All consumers.
-__device__ __noinline__ void countOperand(u32 *counter) {
+inline __device__ __noinline__ void countOperand(u32 *counter) {
   consumerSync();
   if (threadIdx.x == 0) {
     delayCta(paramsOfCta(), hash32((u32)(u64)counter));
@@ -144,7 +144,7 @@ __device__ __noinline__ void countOperand(u32 *counter) {
 }
 
 /// Waits until `counter` is at least `least`, or the kernel stops.
-__device__ __noinline__ void awaitCount(const GridEdges &grid, int edge, const u32 *counter, u32 least) {
+inline __device__ __noinline__ void awaitCount(const GridEdges &grid, int edge, const u32 *counter, u32 least) {
   assumeShared(&grid);
   noteEdge(edge);
   u64 since = 0;

@@ -48,6 +48,13 @@ RuntimeError Driver::error(const char *function, CUresult result) const {
   return cudaDriver(function, code, text);
 }
 
+std::string Driver::version() const {
+  int version = 0;
+  if (cuDriverGetVersion(&version) != CUDA_SUCCESS)
+    return "of an unknown version";
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
 Failure Driver::check(const char *function, CUresult result) const {
   if (result == CUDA_SUCCESS)
     return std::nullopt;

@@ -21,7 +21,11 @@ using CUmodule = struct CUmod_st *;
 using CUfunction = struct CUfunc_st *;
 using CUstream = struct CUstream_st *;
 using CUevent = struct CUevent_st *;
+using CUlinkState = struct CUlinkState_st *;
 using CUdeviceptr = unsigned long long;
+
+enum CUjit_option : int { CU_JIT_ERROR_LOG_BUFFER = 5, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6 };
+enum CUjitInputType : int { CU_JIT_INPUT_CUBIN = 0 };
 
 enum CUdeviceAttribute : int {
   CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
@@ -54,6 +58,8 @@ public:
   /// Success, or the `cuda-driver` error that names `function`.
   Failure check(const char *function, CUresult result) const;
   RuntimeError error(const char *function, CUresult result) const;
+  /// The CUDA version that it knows: "13.0".
+  std::string version() const;
 
 #define CU_FUNCTION(name, symbol, parameters) CUresult(*name) parameters = nullptr;
 #include "runtime/DriverSymbols.def"

@@ -130,4 +130,47 @@ Outcome<CUfunction> Module::function(const char *name) const {
   return function;
 }
 
+Failure Module::read(const Stream &stream, const char *name, void *target, size_t bytes) const {
+  const Driver &driver = handle.driver();
+  CUdeviceptr address = 0;
+  size_t there = 0;
+  if (Failure f = driver.check("cuModuleGetGlobal", driver.cuModuleGetGlobal(&address, &there, handle.get(), name)))
+    return RuntimeError{f->kind, f->message + " (looking for `" + name + "`)"};
+  if (there != bytes)
+    return RuntimeError{"kernel-units", "`" + std::string(name) + "` of the kernel has " + std::to_string(there) +
+                                            " bytes, this runtime reads " + std::to_string(bytes) +
+                                            "; compile the pipeline again"};
+  if (Failure f = driver.check("cuMemcpyDtoHAsync", driver.cuMemcpyDtoHAsync(target, address, bytes, stream.get())))
+    return f;
+  return stream.synchronize();
+}
+
+Outcome<std::string> linkCubins(const Driver &driver,
+                                const std::vector<std::pair<std::string, std::string_view>> &cubins) {
+  std::vector<char> log(1 << 14, 0);
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void *values[] = {log.data(), reinterpret_cast<void *>(log.size())};
+  CUlinkState state = nullptr;
+  if (Failure f = driver.check("cuLinkCreate", driver.cuLinkCreate(2, options, values, &state)))
+    return *f;
+  Failure failed;
+  for (const auto &[name, cubin] : cubins)
+    if (!failed)
+      failed = driver.check("cuLinkAddData",
+                            driver.cuLinkAddData(state, CU_JIT_INPUT_CUBIN, const_cast<char *>(cubin.data()),
+                                                 cubin.size(), name.c_str(), 0, nullptr, nullptr));
+  void *linked = nullptr;
+  size_t bytes = 0;
+  if (!failed)
+    failed = driver.check("cuLinkComplete", driver.cuLinkComplete(state, &linked, &bytes));
+  std::string code; // it is the state's until that goes
+  if (!failed)
+    code.assign(static_cast<const char *>(linked), bytes);
+  (void)driver.cuLinkDestroy(state);
+  log.back() = 0;
+  if (failed)
+    return RuntimeError{failed->kind, failed->message + (log.front() ? std::string(": ") + log.data() : "")};
+  return code;
+}
+
 } // namespace megalith::runtime

@@ -8,6 +8,8 @@
 
 #include "runtime/Driver.h"
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace megalith::runtime {
 
@@ -102,10 +104,16 @@ class Module {
 public:
   static Outcome<Module> load(const Driver &driver, std::string_view cubin);
   Outcome<CUfunction> function(const char *name) const;
+  /// A constant of so many bytes, copied to the host. `cuda-driver` when it is not there.
+  Failure read(const Stream &stream, const char *name, void *target, size_t bytes) const;
 
 private:
   Owned<CUmodule, &Driver::cuModuleUnload> handle;
 };
+
+/// Links relocatable cubins, each with a name for messages, to one. Needs a current context.
+Outcome<std::string> linkCubins(const Driver &driver,
+                                const std::vector<std::pair<std::string, std::string_view>> &cubins);
 
 } // namespace megalith::runtime
 #endif

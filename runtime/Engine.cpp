@@ -1,5 +1,6 @@
 #include "runtime/Engine.h"
 #include "runtime/Memory.h"
+#include "runtime/UnitFacts.h"
 #include <algorithm>
 #include <chrono>
 
@@ -60,6 +61,10 @@ Outcome<std::unique_ptr<Engine>> Engine::open(Device &device, std::string_view c
   if (!module)
     return module.error;
   engine->module.emplace(std::move(*module.value));
+  UnitFacts control = {}, tensors = {};
+  TRY(engine->module->read(*engine->stream, kControlFacts, &control, sizeof control));
+  TRY(engine->module->read(*engine->stream, kTensorFacts, &tensors, sizeof tensors));
+  TRY(checkUnits(control, tensors));
   auto run = engine->module->function("megalith_run"), pack = engine->module->function("megalith_pack");
   if (!run)
     return run.error;

@@ -37,7 +37,7 @@ ALLOWED = {
     "Emit": ["Plan", "IR", "Support", "Text", ABI, SHAPE],
     "Reference": ["IR", "Checkpoint", "Support", "Text", REQUEST],
     "Jit": ["Support", "Text", "Os"],
-    "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text",
+    "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text", SHAPE,
                "Os"],
     "Api": ["Driver", "Plan", "Jit", "Reference", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", FAULTS, *API],
     "runtime": ["Checkpoint", "Text", "Os", ROW, FAULTS, ABI, HOST, REQUEST],

@@ -8,7 +8,8 @@ scripts/install_deps.sh
 scripts/build.sh megalith launch_counter
 build=$(cd "${MEGALITH_BUILD:-build}" && pwd)
 MEGALITH_NVRTC=$(python3 scripts/find_nvrtc.py --path)
-export MEGALITH_NVRTC
+MEGALITH_NVJITLINK=$(python3 scripts/find_nvrtc.py --path --linker)
+export MEGALITH_NVRTC MEGALITH_NVJITLINK
 
 demo() {
   "$build/tools/megalith" run pipelines/adaptive_speculative.yaml --model models/demo \

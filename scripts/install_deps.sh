@@ -22,10 +22,16 @@ if [ -n "$missing" ]; then
   $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
 fi
 
-# NVRTC 12.8 or newer, of an installed toolkit or of .venv.
+# NVRTC 12.8 or newer and its linker, of an installed toolkit or of .venv.
 if ! python3 scripts/find_nvrtc.py; then
   echo "installing NVRTC from the Python package nvidia-cuda-nvrtc into .venv"
   [ -x .venv/bin/pip ] || python3 -m venv .venv
   .venv/bin/pip install --quiet 'nvidia-cuda-nvrtc>=12.8'
   python3 scripts/find_nvrtc.py
+fi
+if ! python3 scripts/find_nvrtc.py --linker; then
+  echo "installing nvJitLink from the Python package nvidia-nvjitlink into .venv"
+  [ -x .venv/bin/pip ] || python3 -m venv .venv
+  .venv/bin/pip install --quiet 'nvidia-nvjitlink>=12.8'
+  python3 scripts/find_nvrtc.py --linker
 fi

@@ -112,10 +112,11 @@ def source_checks():
         count(script, int(ok), int(not ok), started, run.stdout + run.stderr)
 
 
-# The one that install_deps.sh may have put into .venv is found by who is told of it.
-nvrtc = subprocess.run([sys.executable, root / "scripts/find_nvrtc.py", "--path"], capture_output=True, text=True)
-if nvrtc.returncode == 0:
-    os.environ["MEGALITH_NVRTC"] = nvrtc.stdout.strip()
+# Those that install_deps.sh may have put into .venv are found by who is told of them.
+for variable, options in ("MEGALITH_NVRTC", []), ("MEGALITH_NVJITLINK", ["--linker"]):
+    found = subprocess.run([sys.executable, root / "scripts/find_nvrtc.py", "--path", *options], capture_output=True, text=True)
+    if found.returncode == 0:
+        os.environ[variable] = found.stdout.strip()
 
 started = time.time()
 with tempfile.TemporaryDirectory() as directory:

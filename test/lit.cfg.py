@@ -21,16 +21,17 @@ filecheck = lit_config.params.get("filecheck", "/usr/lib/llvm-19/bin")
 config.environment["PATH"] = os.pathsep.join(
     [os.path.join(build, "tools"), build, filecheck, os.environ.get("PATH", "")]
 )
-for name in ("HOME", "TMPDIR", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "MEGALITH_NVRTC"):
+for name in ("HOME", "TMPDIR", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "MEGALITH_NVRTC", "MEGALITH_NVJITLINK"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
 
-# One that is in .venv only: run_tests.py has set the variable, who runs lit by hand has not.
-if "MEGALITH_NVRTC" not in os.environ:
-    found = subprocess.run([sys.executable, os.path.join(config.test_source_root, "../scripts/find_nvrtc.py"), "--path"],
-                           capture_output=True, text=True)
-    if found.returncode == 0:
-        config.environment["MEGALITH_NVRTC"] = found.stdout.strip()
+# Those that are in .venv only: run_tests.py has set the variables, who runs lit by hand has not.
+for variable, options in ("MEGALITH_NVRTC", []), ("MEGALITH_NVJITLINK", ["--linker"]):
+    if variable not in os.environ:
+        found = subprocess.run([sys.executable, os.path.join(config.test_source_root, "../scripts/find_nvrtc.py"), "--path",
+                                *options], capture_output=True, text=True)
+        if found.returncode == 0:
+            config.environment[variable] = found.stdout.strip()
 
 # Kernels that tests compile; kept between runs.
 config.environment["MEGALITH_CACHE_DIR"] = os.path.join(build, "test-kernels")

@@ -39,6 +39,9 @@ __attribute__((visibility("hidden"), const)) char *shared();
 #define __grid_constant__
 #define __align__(n) alignas(n)
 #define __restrict__ __restrict
+// Of a value that the host finds by its name.
+#define MEGALITH_VISIBLE __attribute__((visibility("default")))
+#define MEGALITH_OFFSET(Type, Member) int(__builtin_offsetof(Type, Member))
 
 #define MEGALITH_CPU_PLAIN __attribute__((no_sanitize("thread")))
 

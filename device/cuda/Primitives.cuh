@@ -6,6 +6,11 @@ namespace megalith::device {
 #define PRIMITIVE(Result, Name, Parameters, Memory) __device__ __forceinline__ Result Name Parameters;
 #include "megalith/Primitives.def"
 
+/// Of a value that the host finds by its name. It is no `__constant__`: of linked units the driver cannot copy those.
+#define MEGALITH_VISIBLE
+/// `offsetof`, as NVRTC spells it.
+#define MEGALITH_OFFSET(Type, Member) int(__INTADDR__(&static_cast<Type *>(nullptr)->Member))
+
 // --- arithmetic ---------------------------------------------------------------
 
 u32 packBf16(float low, float high) {

@@ -101,8 +101,14 @@ struct ProgramOptions {
 
 /// What a device is given.
 struct Source {
-  std::string cuda;     ///< the kernel's text
-  std::string fileName; ///< what compilers call it
+  /// The kernel is compiled in two units, which are linked (docs/compiler.md).
+  struct Unit {
+    std::string fileName; ///< what compilers call it
+    std::string text;
+  };
+  Unit control;         ///< the pipeline's
+  Unit tensors;         ///< the models'
+  std::string cuda;     ///< both, one behind the other: the whole kernel as one text
   std::string manifest; ///< JSON: launch, request layout, weights, pools
   std::string plan;     ///< for a reader
 };
@@ -118,13 +124,15 @@ struct Binary {
   std::vector<Resources> kernels;
   double milliseconds = 0;
   bool cacheHit = false;
+  std::string how;   ///< "compiled", "control unit compiled", "linked", "taken from the kernel cache"
   Messages messages; ///< warnings
 };
 
 struct BinaryOptions {
   std::string arch = "sm_90a";
   bool ptx = false;
-  std::string sourceFile = {}; ///< this edited source in place of the emitted one
+  std::vector<std::string> sourceFiles = {}; ///< edited units in place of the emitted ones
+  bool wholeKernel = false;                  ///< compile it in one unit
 };
 
 /// A compiled pipeline.
@@ -194,10 +202,11 @@ enum class Device {
 
 struct KernelOptions {
   Device device = Device::Auto;
-  int ordinal = 0;             ///< of the GPU
-  std::string sourceFile = {}; ///< this edited source in place of the emitted one
-  int cpuArch = 900;           ///< Cpu: __CUDA_ARCH__, whose variants of the device code run
-  bool check = false;          ///< Cpu: sessions can check every access to memory
+  int ordinal = 0;                           ///< of the GPU
+  std::vector<std::string> sourceFiles = {}; ///< edited units in place of the emitted ones
+  bool wholeKernel = false;                  ///< compile it in one unit
+  int cpuArch = 900;                         ///< Cpu: __CUDA_ARCH__, whose variants of the device code run
+  bool check = false;                        ///< Cpu: sessions can check every access to memory
   /// Called with what is being done, "" when it is over.
   std::function<void(const std::string &)> progress = nullptr;
 };
@@ -214,6 +223,7 @@ public:
   const Source &source() const;
   double compileMilliseconds() const, loadMilliseconds() const;
   std::optional<bool> cacheHit() const; ///< nullopt: there was nothing to compile
+  std::string how() const;              ///< as Binary has it
 
   struct State;
   explicit Kernel(std::shared_ptr<State> state);

@@ -36,7 +36,8 @@ Expected<std::string> readTrace(const std::string &path);
 
 struct ExploreOptions {
   uint64_t schedules = 100, firstSeed = 1; ///< beside the first one, which is round robin
-  std::string sourceFile = {};
+  std::vector<std::string> sourceFiles = {};
+  bool wholeKernel = false;
   int cpuArch = 900;
   std::optional<uint64_t> shufflePages = {};
   std::vector<std::vector<int32_t>> drafts = {};
@@ -71,6 +72,8 @@ public:
   struct Options {
     Device device = Device::Cuda; ///< or Cpu
     bool stamps = false;          ///< it takes the time of its phases
+    bool stampsFollow = false;    ///< a kernel with `stamps` will be wanted, too: on a GPU it compiles beside this one
+    bool wholeKernel = false;     ///< compile it in one unit
     int cpuArch = 900;
     std::function<void(const std::string &)> progress = nullptr;
   };

@@ -5,6 +5,7 @@
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
 #include <algorithm>
+#include <thread>
 
 namespace megalith {
 
@@ -58,6 +59,53 @@ static BenchKernel::Shape shapeOf(const runtime::Manifest &m) {
   return shape;
 }
 
+namespace {
+struct Planned {
+  plan::Plan plan;
+  driver::Source source;
+};
+} // namespace
+
+/// `stamps`: of the kernel that takes the time of its phases.
+static std::optional<Planned> planFor(const BenchKernel::State &state, bool stamps, Diagnostics &diags) {
+  const ir::Module &module = state.program->compiled.module;
+  driver::CompileOptions how = state.program->options;
+  if (stamps)
+    how.planSettings.push_back("stamps=1");
+  if (!how.profileGiven && state.gpu)
+    chooseProfile(how, state.gpu->info());
+  else if (!how.profileGiven)
+    how.profile = cpuProfile;
+  auto plan = driver::makePlan(module, how, diags);
+  if (!plan)
+    return std::nullopt;
+  driver::Source source = driver::emitSource(module, *plan, diags);
+  source.units.more = {"bench.cu", "#include \"megalith/Bench.cuh\"\n"};
+  return Planned{std::move(*plan), std::move(source)};
+}
+
+static std::optional<jit::CompileResult> assembleFor(const BenchKernel::State &state,
+                                                     const BenchKernel::Options &options, const emit::Units &units,
+                                                     Diagnostics &diags) {
+  const DriverLinker linker(state.gpu->driver());
+  return driver::assemble(
+      units, {.arch = runtime::archFor(state.gpu->info()), .whole = options.wholeKernel, .linker = &linker}, diags);
+}
+
+/// Compiles the kernel with stamps into the cache. What is wrong with it is told when it is loaded.
+static std::jthread compileStamped(const BenchKernel::State &state, const BenchKernel::Options &options) {
+  return std::jthread([&] {
+    Diagnostics unheard(state.program->sources);
+    try {
+      if (state.gpu->makeCurrent())
+        return;
+      if (auto stamped = planFor(state, true, unheard))
+        assembleFor(state, options, stamped->source.units, unheard);
+    } catch (...) { // memory is short: the load will say so
+    }
+  });
+}
+
 static std::shared_ptr<BenchKernel::State> load(const Program &program, const BenchKernel::Options &options,
                                                 Diagnostics &diags) {
   auto state = std::make_shared<BenchKernel::State>();
@@ -71,24 +119,19 @@ static std::shared_ptr<BenchKernel::State> load(const Program &program, const Be
     }
     state->gpu.emplace(std::move(*opened.value));
   }
-  const ir::Module &module = state->program->compiled.module;
-  driver::CompileOptions how = state->program->options;
-  if (options.stamps)
-    how.planSettings.push_back("stamps=1");
-  if (!how.profileGiven && state->gpu)
-    chooseProfile(how, state->gpu->info());
-  else if (!how.profileGiven)
-    how.profile = cpuProfile;
-  auto plan = driver::makePlan(module, how, diags);
-  if (!plan)
+  auto planned = planFor(*state, options.stamps, diags);
+  if (!planned)
     return nullptr;
-  driver::Source source = driver::emitSource(module, *plan, diags);
-  source.cuda += "\n#include \"megalith/Bench.cuh\"\n";
+  const driver::Source &source = planned->source;
   state->manifest = source.manifest;
-  const std::string name = module.root.name + ".cu";
   tell(options.progress, "compiling the kernel");
   if (state->gpu) {
-    auto kernel = driver::assemble(source.cuda, name, {runtime::archFor(state->gpu->info())}, diags);
+    std::jthread beside;
+    if (options.stampsFollow)
+      beside = compileStamped(*state, options);
+    auto kernel = assembleFor(*state, options, source.units, diags);
+    if (beside.joinable())
+      beside.join();
     if (!kernel)
       return nullptr;
     tell(options.progress, "making weights");
@@ -101,7 +144,7 @@ static std::shared_ptr<BenchKernel::State> load(const Program &program, const Be
     state->shape = shapeOf(state->cuda->manifest());
     state->shape.device = text::printable(state->gpu->info().name);
   } else {
-    auto kernel = driver::assembleHost(source.cuda, name, {.arch = options.cpuArch}, diags);
+    auto kernel = driver::assembleHost(source.units, {.arch = options.cpuArch, .whole = options.wholeKernel}, diags);
     if (!kernel)
       return nullptr;
     tell(options.progress, "making weights");
@@ -118,7 +161,7 @@ static std::shared_ptr<BenchKernel::State> load(const Program &program, const Be
     state->shape = shapeOf(state->cpu->manifest());
     state->shape.device = "CPU executor";
   }
-  state->shape.weightBytes = streamedBytes(*plan);
+  state->shape.weightBytes = streamedBytes(planned->plan);
   return state;
 }
 

@@ -34,7 +34,8 @@ public:
   Expected<tools::Exploration> run() {
     KernelOptions how;
     how.device = Device::Cpu;
-    how.sourceFile = options.sourceFile;
+    how.sourceFiles = options.sourceFiles;
+    how.wholeKernel = options.wholeKernel;
     how.cpuArch = options.cpuArch;
     how.check = true;
     how.progress = options.progress;

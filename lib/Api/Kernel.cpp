@@ -38,6 +38,16 @@ runtime::Outcome<runtime::Device> api::openGpu(int ordinal) {
   return runtime::Device::open(**driver, ordinal);
 }
 
+std::string DriverLinker::identity() const { return "CUDA driver " + driver.version(); }
+
+jit::Linker::Result DriverLinker::link(llvm::StringRef, llvm::ArrayRef<Part> parts) const {
+  std::vector<std::pair<std::string, std::string_view>> cubins;
+  for (const Part &part : parts)
+    cubins.emplace_back(part.name, std::string_view(part.cubin.data(), part.cubin.size()));
+  auto linked = runtime::linkCubins(driver, cubins);
+  return linked ? Result{std::move(*linked.value), ""} : Result{"", linked.error.message};
+}
+
 namespace {
 
 class Loader {
@@ -82,7 +92,7 @@ private:
 
   bool chooseDevice() {
     kernel->device = options.device;
-    if (options.device == Device::Reference && !options.sourceFile.empty()) {
+    if (options.device == Device::Reference && !options.sourceFiles.empty()) {
       diags.report(Diag::KernelProgram, {}, "the reference executor runs no source; choose another device");
       return false;
     }
@@ -95,7 +105,7 @@ private:
       return true;
     }
     // Without an explicit wish for the GPU, the executor that works everywhere.
-    if (options.device == Device::Auto && options.sourceFile.empty()) {
+    if (options.device == Device::Auto && options.sourceFiles.empty()) {
       kernel->device = Device::Reference;
       return true;
     }
@@ -104,7 +114,7 @@ private:
   }
 
   bool plan(const driver::CompileOptions &how) {
-    auto source = makeSource(*kernel->program, how, options.sourceFile, diags);
+    auto source = makeSource(*kernel->program, how, options.sourceFiles, diags);
     if (source)
       kernel->source = std::move(*source);
     tell(options.progress, "compiling the kernel");
@@ -118,11 +128,15 @@ private:
       chooseProfile(how, info);
     if (!plan(how))
       return false;
-    auto assembled = driver::assemble(kernel->source.cuda, kernel->source.fileName, {runtime::archFor(info)}, diags);
+    const DriverLinker linker(kernel->gpu->driver());
+    auto assembled =
+        driver::assemble(unitsOf(kernel->source),
+                         {.arch = runtime::archFor(info), .whole = options.wholeKernel, .linker = &linker}, diags);
     if (!assembled)
       return false;
     kernel->compileMs = assembled->milliseconds;
     kernel->cacheHit = assembled->cacheHit;
+    kernel->how = assembled->how;
     tell(options.progress, "loading the weights");
     auto engine = runtime::Engine::load(*kernel->gpu, assembled->cubin, kernel->source.manifest, weights());
     if (!engine) {
@@ -141,12 +155,14 @@ private:
     if (!plan(how))
       return false;
     kernel->checked = options.check;
-    auto assembled = driver::assembleHost(kernel->source.cuda, kernel->source.fileName,
-                                          {.checked = options.check, .arch = options.cpuArch}, diags);
+    auto assembled =
+        driver::assembleHost(unitsOf(kernel->source),
+                             {.checked = options.check, .arch = options.cpuArch, .whole = options.wholeKernel}, diags);
     if (!assembled)
       return false;
     kernel->compileMs = assembled->milliseconds;
     kernel->cacheHit = assembled->cacheHit;
+    kernel->how = assembled->how;
     const std::lock_guard<std::mutex> lock(cpuMutex());
     auto engine = cpu::CpuEngine::load(assembled->path, kernel->source.manifest, weights());
     if (!engine) {
@@ -174,6 +190,7 @@ const Source &Kernel::source() const { return state->source; }
 double Kernel::compileMilliseconds() const { return state->compileMs; }
 double Kernel::loadMilliseconds() const { return state->loadMs; }
 std::optional<bool> Kernel::cacheHit() const { return state->cacheHit; }
+std::string Kernel::how() const { return state->how; }
 
 Status tools::findGpu() {
   return guarded<Done>([]() -> Status {

@@ -93,22 +93,32 @@ std::string Program::ir(Ir part) const {
 }
 
 std::optional<Source> api::makeSource(Program::State &program, const driver::CompileOptions &options,
-                                      const std::string &sourceFile, Diagnostics &diags) {
+                                      const std::vector<std::string> &sourceFiles, Diagnostics &diags) {
   const ir::Module &module = program.compiled.module;
   auto plan = driver::makePlan(module, options, diags);
   if (!plan)
     return std::nullopt;
   driver::Source source = driver::emitSource(module, *plan, diags);
-  Source out{std::move(source.cuda), module.root.name + ".cu", std::move(source.manifest), plan::print(*plan)};
-  if (!sourceFile.empty() && !driver::readEditedSource(sourceFile, out.cuda, out.fileName, diags))
-    return std::nullopt;
+  for (const std::string &file : sourceFiles)
+    if (!driver::readEditedSource(file, source.units, diags))
+      return std::nullopt;
+  Source out;
+  out.cuda = driver::wholeText(source.units);
+  out.control = {std::move(source.units.control.fileName), std::move(source.units.control.text)};
+  out.tensors = {std::move(source.units.tensors.fileName), std::move(source.units.tensors.text)};
+  out.manifest = std::move(source.manifest);
+  out.plan = plan::print(*plan);
   return out;
+}
+
+emit::Units api::unitsOf(const Source &source) {
+  return {{source.control.fileName, source.control.text}, {source.tensors.fileName, source.tensors.text}, std::nullopt};
 }
 
 Expected<Source> Program::source() const {
   return guarded<Source>([&]() -> Expected<Source> {
     Diagnostics diags(state->sources);
-    auto made = makeSource(*state, state->options, "", diags);
+    auto made = makeSource(*state, state->options, {}, diags);
     if (!made)
       return diags.messages();
     return std::move(*made);
@@ -118,13 +128,14 @@ Expected<Source> Program::source() const {
 Expected<Binary> Program::binary(const BinaryOptions &options) const {
   return guarded<Binary>([&]() -> Expected<Binary> {
     Diagnostics diags(state->sources);
-    auto source = makeSource(*state, state->options, options.sourceFile, diags);
+    auto source = makeSource(*state, state->options, options.sourceFiles, diags);
     if (!source)
       return diags.messages();
     driver::AssembleOptions how;
     how.arch = options.arch;
     how.needPtx = options.ptx;
-    auto result = driver::assemble(source->cuda, source->fileName, how, diags);
+    how.whole = options.wholeKernel;
+    auto result = driver::assemble(unitsOf(*source), how, diags);
     if (!result)
       return diags.messages();
     Binary out;
@@ -134,6 +145,7 @@ Expected<Binary> Program::binary(const BinaryOptions &options) const {
       out.kernels.push_back({k.kernel, k.registers, k.spillStores, k.spillLoads, k.stackBytes, k.sharedBytes});
     out.milliseconds = result->milliseconds;
     out.cacheHit = result->cacheHit;
+    out.how = result->how;
     out.messages = diags.messages();
     return out;
   });

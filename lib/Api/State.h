@@ -33,6 +33,7 @@ struct Kernel::State {
   bool checked = false;
   double compileMs = 0, loadMs = 0;
   std::optional<bool> cacheHit;
+  std::string how;
   Messages messages;
   std::atomic<bool> busy = false; ///< a session runs
 
@@ -101,13 +102,26 @@ void chooseProfile(driver::CompileOptions &options, const runtime::DeviceInfo &i
 /// The GPU `ordinal`, or why there is none.
 runtime::Outcome<runtime::Device> openGpu(int ordinal);
 
+/// The driver of the GPU on which a kernel will run.
+class DriverLinker : public jit::Linker {
+public:
+  explicit DriverLinker(const runtime::Driver &driver) : driver(driver) {}
+  std::string identity() const override;
+  Result link(llvm::StringRef arch, llvm::ArrayRef<Part> parts) const override;
+
+private:
+  const runtime::Driver &driver;
+};
+
 /// Held while a kernel of the CPU executor is loaded or runs: kernels of one program share the code that they are
 /// bound to.
 std::mutex &cpuMutex();
 
-/// Plans with these options and emits, or takes the text of `sourceFile`. nullopt after an error.
+/// Plans with these options and emits; edited units stand in for emitted ones. nullopt after an error.
 std::optional<Source> makeSource(Program::State &program, const driver::CompileOptions &options,
-                                 const std::string &sourceFile, Diagnostics &diags);
+                                 const std::vector<std::string> &sourceFiles, Diagnostics &diags);
+/// As the driver takes them.
+emit::Units unitsOf(const Source &source);
 
 /// Whether the program is one that can run; reports `kernel-program`.
 bool canRun(const Program::State &program, Diagnostics &diags);

@@ -17,14 +17,13 @@ std::vector<jit::Header> hostHeaders() {
   return headers;
 }
 
-std::optional<HostKernel> assembleHost(const std::string &cuda, const std::string &fileName, const HostOptions &options,
-                                       Diagnostics &diags) {
+static std::optional<HostKernel> assembleUnits(std::vector<jit::HostCompileRequest::Unit> units,
+                                               const HostOptions &options, Diagnostics &diags) {
   auto compiler = jit::HostCompiler::open(diags);
   if (!compiler)
     return std::nullopt;
   jit::HostCompileRequest request;
-  request.source = cuda;
-  request.fileName = fileName;
+  request.units = std::move(units);
   request.checked = options.checked;
   request.arch = options.arch;
   request.quick = options.quick;
@@ -36,7 +35,22 @@ std::optional<HostKernel> assembleHost(const std::string &cuda, const std::strin
   auto result = jit::compileHostCached(*compiler, cache, request, diags);
   if (!result)
     return std::nullopt;
-  return HostKernel{result->path, result->milliseconds, result->cacheHit};
+  return HostKernel{result->path, result->milliseconds, result->cacheHit, result->how};
+}
+
+std::optional<HostKernel> assembleHostText(const std::string &cuda, const std::string &fileName,
+                                           const HostOptions &options, Diagnostics &diags) {
+  return assembleUnits({{cuda, fileName, ""}}, options, diags);
+}
+
+std::optional<HostKernel> assembleHost(const emit::Units &units, const HostOptions &options, Diagnostics &diags) {
+  if (options.whole)
+    return assembleHostText(wholeText(units), units.control.fileName, options, diags);
+  std::vector<jit::HostCompileRequest::Unit> all = {{units.control.text, units.control.fileName, "control unit"},
+                                                    {units.tensors.text, units.tensors.fileName, "tensor unit"}};
+  if (units.more)
+    all.push_back({units.more->text, units.more->fileName, "unit of the tool"});
+  return assembleUnits(std::move(all), options, diags);
 }
 
 } // namespace megalith::driver

@@ -245,9 +245,7 @@ std::optional<plan::Plan> makePlan(const ir::Module &module, const CompileOption
 }
 
 Source emitSource(const ir::Module &module, const plan::Plan &plan, Diagnostics &diags) {
-  emit::EmitOptions options;
-  options.fileName = module.root.name + ".cu";
-  return {emit::emitCuda(module, plan, diags.sources(), options), emit::emitManifest(module, plan, diags.sources())};
+  return {emit::emitCuda(module, plan, diags.sources(), {}), emit::emitManifest(module, plan, diags.sources())};
 }
 
 } // namespace megalith::driver

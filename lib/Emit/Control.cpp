@@ -1,5 +1,6 @@
 #include "megalith/Emit/Control.h"
 #include "ControlBody.h"
+#include "device/Shape.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -25,6 +26,7 @@ public:
     numbers("Gauge", "Values in the trace.", layout.gauges, layout.names.gauges);
     calls();
     w.line("using Control = ControlState<Config, Request>;");
+    w.line("static_assert(sizeof(Control) <= Config::controlRoom);");
     w.line("using Turn = TurnOf<Control>;");
     const auto &parts = tick();
     w.line();
@@ -72,6 +74,8 @@ private:
     mask<attr::terminal>("terminalStates");
     constant("sites", layout.sites.size(), "where stages call the model");
     constant("gauges", layout.gauges.size());
+    constant("controlRoom", shape::controlRoom(module.param("slots"), layout.gauges.size()),
+             "bytes of shared memory for Control");
   }
 
   void constant(llvm::StringRef name, int64_t value, llvm::StringRef text = "") {
@@ -199,7 +203,7 @@ private:
     w.comment(text + ".");
     const std::vector<Statement> body = partStatements(module, layout, op.region());
     shownLine = 0;
-    const auto scope = w.scope("__device__ void " + name + "(Turn &t)", name);
+    const auto scope = w.scope("static __device__ void " + name + "(Turn &t)", name);
     if (usesFields(body))
       w.line("Fields &r = t.r.fields;");
     statements(body);

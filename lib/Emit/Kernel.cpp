@@ -2,22 +2,55 @@
 #include "device/Shape.h"
 #include "megalith/Emit/Control.h"
 #include "llvm/ADT/StringExtras.h"
+#include <set>
 
 namespace megalith::emit {
 
 using ir::Op;
 namespace attr = ir::attr;
 
-static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
-  w.comment(fmt::format("Pipeline `{}`: one resident kernel, made by megalith.", module.root.name));
-  w.line("//");
-  for (const ir::Operation *model : module.all(Op::Model))
+/// Files of the operations below `region`, by number.
+static std::set<int64_t> filesOf(const ir::Region &region) {
+  std::set<int64_t> files;
+  ir::walk(region, [&](const ir::Operation &op) {
+    if (op.loc)
+      files.insert(op.loc.file);
+  });
+  return files;
+}
+
+/// The models, and the files of a unit: those of its models, or all others.
+static void emitOrigin(CodeWriter &w, const ir::Module &module, bool ofModels) {
+  std::set<int64_t> modelFiles;
+  for (const ir::Operation *model : module.all(Op::Model)) {
+    modelFiles.merge(filesOf(model->region()));
     w.comment(fmt::format("model    {} ({})", model->name, model->get<attr::graph>()));
+  }
   for (const ir::Operation *model : module.all(Op::Model))
     for (const std::string &name : model->get<attr::accepted>())
       w.comment(fmt::format("accepted {} of {}'s checkpoint, on the user's word (--accept)", name, model->name));
   for (const ir::Operation *file : module.all(Op::File))
-    w.comment(fmt::format("source   {}", file->get<attr::path>()));
+    if (bool(modelFiles.count(file->get<attr::index>())) == ofModels)
+      w.comment(fmt::format("source   {}", file->get<attr::path>()));
+}
+
+static void emitIncludes(CodeWriter &w, const char *header) {
+  w.line();
+  w.line("#include \"megalith/{}\"", header);
+  w.line();
+  w.line("namespace abi = megalith::abi;");
+  w.line("using namespace megalith::device;");
+  w.line();
+}
+
+static void emitControlHeader(CodeWriter &w, const ir::Module &module, const std::string &tensorFile) {
+  w.line(kControlUnit);
+  w.line("//");
+  w.comment(fmt::format("Pipeline `{}`, made by megalith. Linked with the tensor unit ({}), it is one resident kernel. "
+                        "Units.cuh says what crosses.",
+                        module.root.name, tensorFile));
+  w.line("//");
+  emitOrigin(w, module, false);
   std::string params;
   for (const ir::Operation *param : module.all(Op::Param)) {
     const ir::Number value = param->get<attr::value>();
@@ -27,17 +60,24 @@ static void emitHeader(CodeWriter &w, const ir::Module &module, const plan::Plan
                                 : std::to_string(value.whole()));
   }
   w.comment("params   " + params);
+  w.line("//");
+  w.comment("Reading order: the request and its states, one function per stage, and last the ticks, which the resident "
+            "loop calls.");
+  emitIncludes(w, "ControlUnit.cuh");
+}
+
+static void emitTensorHeader(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
+  w.line(kTensorUnit);
+  w.line("//");
+  w.comment("The models, made by megalith. Linked with the control unit of a pipeline, it is one resident kernel. "
+            "Nothing here is a pipeline's own: all that plan the same models alike share it.");
+  w.line("//");
+  emitOrigin(w, module, true);
   w.comment(fmt::format("plan     {}: {} CTAs of {} warps, a ring of {} x {} bytes", plan.profile.name, plan.ctas,
                         shape::kCtaThreads / 32, plan.ring.stages, plan.ring.stageBytes));
   w.line("//");
-  w.comment("Reading order: the request and its states, one function per stage, the model's segments, and last what "
-            "the resident loop calls.");
-  w.line();
-  w.line("#include \"megalith/Device.cuh\"");
-  w.line();
-  w.line("namespace abi = megalith::abi;");
-  w.line("using namespace megalith::device;");
-  w.line();
+  w.comment("Reading order: constants, the models' segments, and last what the resident loop (Resident.cuh) calls.");
+  emitIncludes(w, "TensorUnit.cuh");
 }
 
 static std::string tokenTable(const ir::Module &module, const plan::ModelPlan &planned) {
@@ -72,7 +112,6 @@ static void emitKernel(CodeWriter &w, const ir::Module &module, const plan::Plan
   function("Shared &shared()", "return sharedOfCta();");
   function("void start(const abi::LaunchParams &p)",
            fmt::format("startStream(shared().sync, k{}Steps, p.models[0].stream);", names.segments[0].role));
-  function("void control(bool behindPass)", "controlTicks(behindPass);");
   function("TokenTable tokens(const abi::LaunchParams &p)", fmt::format("return {};", tokenTable(module, planned)));
   for (size_t i = 0; i < planned.segments.size(); ++i) {
     const Names::Segment &name = names.segments[i];
@@ -112,16 +151,37 @@ static void emitLoop(CodeWriter &w) {
   w.line("runTicks<Kernel>(p);");
 }
 
-std::string emitCuda(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
-                     const EmitOptions &options) {
-  const Names names(*module.all(Op::Model)[0], plan.models[0]);
+/// What the host compares of the two units.
+static void emitFacts(CodeWriter &w, const char *unit, const char *facts) {
+  w.line();
+  w.line("extern \"C\" __device__ const UnitFacts megalith_{}_facts = {};", unit, facts);
+}
+
+static Unit emitControlUnit(const ir::Module &module, const SourceFiles &files, const EmitOptions &options,
+                            const std::string &tensorFile) {
+  const std::string fileName = module.root.name + ".control.cu";
   CodeWriter w;
-  w.setFileName(options.fileName);
-  emitHeader(w, module, plan);
+  w.setFileName(fileName);
+  emitControlHeader(w, module, tensorFile);
   ControlOptions control;
   control.lineDirectives = options.lineDirectives;
   emitControl(w, module, &files, control);
   w.line();
+  w.comment("Before the first tick.");
+  {
+    const auto start = w.scope("__device__ void controlStart(PassShared &pass)", "controlStart");
+    w.line("startControl(controlOfCta<Control>(), paramsOfCta(), pass);");
+  }
+  emitFacts(w, "control", "factsOfControl<Config>()");
+  return {fileName, w.text()};
+}
+
+static Unit emitTensorUnit(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
+                           const EmitOptions &options, const std::string &fileName) {
+  const Names names(*module.all(Op::Model)[0], plan.models[0]);
+  CodeWriter w;
+  w.setFileName(fileName);
+  emitTensorHeader(w, module, plan);
   emitTensor(w, module, plan, names, files, options);
   w.line();
   w.comment("The order in which each CTA's weights arrive, the same in every pass.");
@@ -130,7 +190,17 @@ std::string emitCuda(const ir::Module &module, const plan::Plan &plan, const Sou
   emitPack(w, module, plan, names);
   emitKernel(w, module, plan, names);
   emitLoop(w);
-  return w.text();
+  emitFacts(w, "tensor", "factsOfTensors<Shared, Facts>()");
+  return {fileName, w.text()};
+}
+
+Units emitCuda(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files, const EmitOptions &options) {
+  std::string models;
+  for (const plan::ModelPlan &model : plan.models)
+    models += (models.empty() ? "" : "_") + model.name;
+  const std::string tensorFile = models + ".tensors.cu";
+  return {emitControlUnit(module, files, options, tensorFile), emitTensorUnit(module, plan, files, options, tensorFile),
+          std::nullopt};
 }
 
 } // namespace megalith::emit

@@ -146,11 +146,19 @@ void TensorEmitter::emitShared() {
          plan.ring.lentStages, wideLent);
   w.line("using Stream = Consumer<WeightRing, {}{}>;", plan.shared.scratchBytes, wideRows);
   w.line();
+  w.comment("What the control unit must take for true, too (Units.cuh).");
+  {
+    auto record = w.record("struct Facts");
+    w.line("static constexpr int controlRoom = {}; // bytes of shared memory for its state", plan.shared.controlBytes);
+    w.line("static constexpr int rowsPerPass = {}, vocab = {};", plan.rowsPerPass, model.get<attr::vocab>());
+    w.line("static constexpr int pages = {0}::pages, pageTokens = {0}::pageTokens;", names.kv());
+  }
+  w.line();
   w.comment("Shared memory of a CTA.");
   {
     auto record = w.record("struct Shared");
     w.line("abi::LaunchParams params; // here paramsOfCta() finds them");
-    w.line("Control control; // of CTA 0; here controlOfCta() finds it");
+    w.line("alignas(8) char control[Facts::controlRoom]; // of CTA 0: the control unit's, which finds it here");
     w.line("alignas(128) float scratch[{}]; // lent stages go on where it ends", plan.shared.scratchBytes / 4);
     w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];");
     w.line("PassShared pass;");

@@ -8,10 +8,39 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
+#include <memory>
+#include <mutex>
+#include <thread>
 #include <tuple>
 #include <unistd.h>
 
 namespace megalith::jit {
+
+std::vector<Header> headersOf(llvm::StringRef source, llvm::ArrayRef<Header> headers) {
+  std::vector<Header> found;
+  std::vector<bool> taken(headers.size());
+  const auto scan = [&](llvm::StringRef text) {
+    while (!text.empty()) {
+      llvm::StringRef line;
+      std::tie(line, text) = text.split('\n');
+      line = line.ltrim();
+      if (!line.consume_front("#include \""))
+        continue;
+      const llvm::StringRef name = line.take_until([](char c) { return c == '"'; });
+      for (size_t i = 0; i < headers.size(); ++i)
+        if (!taken[i] && headers[i].name == name) {
+          taken[i] = true;
+          found.push_back(headers[i]);
+        }
+    }
+  };
+  scan(source);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const std::string text = found[i].text; // not a reference: the list grows
+    scan(text);
+  }
+  return found;
+}
 
 std::vector<std::string> defaultOptions(llvm::StringRef arch) {
   return {"--gpu-architecture=" + arch.str(),
@@ -51,13 +80,18 @@ static std::string whyWithoutError(const std::string &log, const char *code) {
 
 namespace {
 
-/// While NVRTC compiles. ptxas writes some remarks about speed (C7510, C7520: `wgmma` in a function that is called) to
-/// the process's stderr, past NVRTC's log. They are for who writes device code, not for who runs it: they are caught
-/// here, and all else comes out behind them. And there is code on which ptxas gives up by ending the process: what it
-/// said comes out then, too, and the process ends as after an error.
+/// While NVRTC compiles, on any number of threads. ptxas writes some remarks about speed (C7510, C7520: `wgmma` in a
+/// function that is called) to the process's stderr, past NVRTC's log. They are for who writes device code, not for who
+/// runs it: they are caught here, and all else comes out behind them. And there is code on which ptxas gives up by
+/// ending the process: what it said comes out then, too, and the process ends as after an error.
 class Compiling {
 public:
-  Compiling() : text(std::tmpfile()), before(text ? dup(STDERR_FILENO) : -1) {
+  Compiling() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (running++ > 0)
+      return;
+    text = std::tmpfile();
+    before = text ? dup(STDERR_FILENO) : -1;
     if (before < 0)
       return;
     dup2(fileno(text), STDERR_FILENO);
@@ -69,6 +103,9 @@ public:
       sigaction(signals[i], &action, &handlers[i]);
   }
   ~Compiling() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (--running > 0)
+      return;
     if (before >= 0) {
       for (size_t i = 0; i < std::size(signals); ++i)
         sigaction(signals[i], &handlers[i], nullptr);
@@ -92,9 +129,10 @@ private:
   static constexpr int signals[] = {SIGABRT, SIGSEGV};
   static constexpr llvm::StringLiteral remark = "ptxas info";
   static inline int caught = -1, console = -1; ///< descriptors: for the handler
-  FILE *text;
-  int before;
-  struct sigaction handlers[std::size(signals)];
+  static inline std::mutex mutex;              ///< of what follows
+  static inline int running = 0, before = -1;
+  static inline FILE *text = nullptr;
+  static inline struct sigaction handlers[std::size(signals)];
 
   static void print(llvm::StringRef what) {
     for (ssize_t written; !what.empty() && (written = write(console, what.data(), what.size())) > 0;)
@@ -124,48 +162,90 @@ private:
 
 } // namespace
 
-std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileRequest &request, Diagnostics &diags) {
-  auto start = std::chrono::steady_clock::now();
-  std::vector<const char *> headerTexts, headerNames, options;
-  for (const Header &header : request.headers) {
-    headerTexts.push_back(header.text.c_str());
-    headerNames.push_back(header.name.c_str());
-  }
-  std::vector<std::string> allOptions = defaultOptions(request.arch);
-  allOptions.insert(allOptions.end(), request.options.begin(), request.options.end());
-  for (const std::string &option : allOptions)
-    options.push_back(option.c_str());
+namespace {
 
-  void *program = nullptr;
-  const std::string fileName = text::printable(request.fileName); // as `#line` has it
-  int rc = nvrtc.nvrtcCreateProgram(&program, request.source.c_str(), fileName.c_str(), headerTexts.size(),
-                                    headerTexts.data(), headerNames.data());
-  if (rc != 0) {
-    diags.report(Diag::CudaCompile, SourceLoc(), nvrtc.nvrtcGetErrorString(rc));
-    return std::nullopt;
+/// One compilation. Several run side by side.
+class Program {
+public:
+  Program(const Nvrtc &nvrtc, const CompileRequest &request)
+      : nvrtc(nvrtc), request(request), fileName(text::printable(request.fileName)) { // as `#line` has it
+    for (const Header &header : request.headers) {
+      headerTexts.push_back(header.text.c_str());
+      headerNames.push_back(header.name.c_str());
+    }
+    allOptions.insert(allOptions.end(), request.options.begin(), request.options.end());
+    for (const std::string &option : allOptions)
+      options.push_back(option.c_str());
   }
-  {
-    Compiling compiling;
-    rc = nvrtc.nvrtcCompileProgram(program, options.size(), options.data());
+  Program(const Program &) = delete;
+
+  void compile() {
+    const auto start = std::chrono::steady_clock::now();
+    void *program = nullptr;
+    code = nvrtc.nvrtcCreateProgram(&program, request.source.c_str(), fileName.c_str(), headerTexts.size(),
+                                    headerTexts.data(), headerNames.data());
+    if (code != 0)
+      return;
+    code = nvrtc.nvrtcCompileProgram(program, options.size(), options.data());
+    result.log = textOutput(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog);
+    if (code == 0) {
+      result.cubin = output(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN);
+      result.ptx = textOutput(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX);
+      result.kernels = parseResources(result.log);
+      result.how = "compiled";
+    }
+    nvrtc.nvrtcDestroyProgram(&program);
+    result.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  /// False, and reported, if it failed.
+  bool check(Diagnostics &diags) const {
+    if (code == 0)
+      return true;
+    if (reportErrors(result.log, diags) == 0) {
+      diags.report(Diag::CudaCompile, SourceLoc(), whyWithoutError(result.log, nvrtc.nvrtcGetErrorString(code)));
+      noteSaid(result.log, diags);
+    }
+    return false;
   }
 
   CompileResult result;
-  result.log = textOutput(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog);
-  if (rc == 0) {
-    result.cubin = output(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN);
-    result.ptx = textOutput(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX);
+
+private:
+  const Nvrtc &nvrtc;
+  const CompileRequest &request;
+  const std::string fileName;
+  std::vector<const char *> headerTexts, headerNames, options;
+  std::vector<std::string> allOptions = defaultOptions(request.arch);
+  int code = 0;
+};
+
+} // namespace
+
+std::optional<std::vector<CompileResult>> compileCuda(const Nvrtc &nvrtc, llvm::ArrayRef<CompileRequest> requests,
+                                                      Diagnostics &diags) {
+  std::vector<std::unique_ptr<Program>> programs;
+  for (const CompileRequest &request : requests)
+    programs.push_back(std::make_unique<Program>(nvrtc, request));
+  {
+    Compiling compiling;
+    std::vector<std::thread> others;
+    for (size_t i = 1; i < programs.size(); ++i)
+      others.emplace_back([&, i] { programs[i]->compile(); });
+    if (!programs.empty())
+      programs[0]->compile();
+    for (std::thread &other : others)
+      other.join();
   }
-  nvrtc.nvrtcDestroyProgram(&program);
-  if (rc != 0) {
-    if (reportErrors(result.log, diags) == 0) {
-      diags.report(Diag::CudaCompile, SourceLoc(), whyWithoutError(result.log, nvrtc.nvrtcGetErrorString(rc)));
-      noteSaid(result.log, diags);
-    }
+  bool all = true;
+  for (const auto &program : programs)
+    all = program->check(diags) && all;
+  if (!all)
     return std::nullopt;
-  }
-  result.kernels = parseResources(result.log);
-  result.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  return result;
+  std::vector<CompileResult> results;
+  for (auto &program : programs)
+    results.push_back(std::move(program->result));
+  return results;
 }
 
 } // namespace megalith::jit

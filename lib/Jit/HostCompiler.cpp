@@ -169,40 +169,92 @@ static std::vector<std::string> concat(std::initializer_list<std::vector<std::st
   return out;
 }
 
-/// Of the source in the compiler's directory: what a user calls it is no file name, nor an option.
-static constexpr const char *kDiskName = "kernel.cu";
+/// All that an object depends on.
+static std::string objectKey(const HostCompiler &compiler, const HostCompileRequest &request, const std::string &name,
+                             const std::string &source, const std::vector<std::string> &options) {
+  const std::vector<Header> headers = headersOf(source, request.headers);
+  std::vector<std::string> parts = {"cpu 2", compiler.identity(), name, source, std::to_string(headers.size())};
+  for (const Header &file : headers)
+    parts.insert(parts.end(), {file.name, file.text});
+  return KernelCache::key(concat({parts, options}));
+}
 
-/// Compiles and links in `dir`, as `dir`/kernel.so. False, and reported, if it fails.
-static bool build(const HostCompiler &compiler, const HostCompileRequest &request, WorkFolder &dir, std::string &log,
-                  Diagnostics &diags) {
-  auto fail = [&](const std::string &why) {
+/// Compiles a request's sources and links them.
+namespace {
+class Build {
+public:
+  Build(const HostCompiler &compiler, const KernelCache &cache, const HostCompileRequest &request, Diagnostics &diags)
+      : compiler(compiler), cache(cache), request(request), diags(diags) {
+    const std::vector<std::string> kernel = compiler.kernelOptions(request.checked, request.arch, request.quick),
+                                   plain = compiler.plainOptions(request.checked, request.arch);
+    const auto add = [&](const std::string &name, const std::string &disk, const std::string &source,
+                         const std::vector<std::string> &options) {
+      objects.push_back({name, disk, source, options, objectKey(compiler, request, disk, source, options)});
+    };
+    // On disk they have names of ours: what a user calls a file is no file name, nor an option. Linkers show them.
+    for (const HostCompileRequest::Unit &unit : request.units)
+      add(unit.name, unit.name.empty() ? "kernel.cu" : llvm::join(llvm::split(unit.name, ' '), "_") + ".cu",
+          "#line 1 " + CodeWriter::spelled(unit.fileName) + "\n" + unit.source, kernel);
+    for (const Header &extra : request.extraSources)
+      add("", extra.name, extra.text, plain);
+  }
+
+  std::string key() const {
+    std::vector<std::string> parts = compiler.linkOptions(request.checked);
+    for (const Object &object : objects)
+      parts.push_back(object.key);
+    return KernelCache::key(parts);
+  }
+
+  /// As `folder`/kernel.so. False, and reported, if it fails. `anew`: from sources alone.
+  bool run(WorkFolder &folder, bool anew) {
+    dir = &folder;
+    fromCache = !anew;
+    if (!dir->failure.empty())
+      return fail(dir->failure);
+    for (const Header &file : request.headers)
+      if (!dir->write(file.name, file.text))
+        return fail(dir->failure);
+    // Paths in the shared object are relative to the directory, which will be gone.
+    process.directory = process.temporary = dir->path();
+    if (!compileMissing())
+      return false;
+    std::vector<std::string> files;
+    for (size_t i = 0; i < objects.size(); ++i)
+      files.push_back(fileOf(i));
+    return good(os::run(concat({{compiler.path()}, compiler.linkOptions(request.checked), files, {"-o", "kernel.so"}}),
+                        process));
+  }
+
+  std::string log;
+  /// Which units were compiled.
+  std::string how() const {
+    std::vector<std::string> compiled;
+    for (const Object &object : objects)
+      if (object.compiled && !object.name.empty())
+        compiled.push_back(object.name + " compiled");
+    const bool several = request.units.size() > 1;
+    return !several || compiled.size() == request.units.size() ? "compiled"
+           : compiled.empty()                                  ? "linked"
+                                                               : llvm::join(compiled, ", ");
+  }
+
+private:
+  struct Object {
+    std::string name; ///< of a unit
+    std::string disk, source;
+    std::vector<std::string> options;
+    std::string key;
+    bool compiled = false;
+  };
+  static std::string fileOf(size_t i) { return fmt::format("{}.o", i); }
+
+  bool fail(const std::string &why) {
     diags.report(Diag::CpuCompile, SourceLoc(), why);
     return false;
-  };
-  if (!dir.failure.empty())
-    return fail(dir.failure);
-  for (const auto *files : {&request.headers, &request.extraSources})
-    for (const Header &file : *files)
-      if (!dir.write(file.name, file.text))
-        return fail(dir.failure);
-  if (!dir.write(kDiskName, "#line 1 " + CodeWriter::spelled(request.fileName) + "\n" + request.source))
-    return fail(dir.failure);
+  }
 
-  // Paths in the shared object are relative to the directory, which will be gone.
-  os::ProcessOptions process;
-  process.directory = process.temporary = dir.path();
-  std::vector<std::string> map = {"-fdebug-prefix-map=" + dir.path() + "=."}, objects;
-  auto compile = [&](const std::string &name, const std::vector<std::string> &options) {
-    objects.push_back(fmt::format("{}.o", objects.size()));
-    return std::make_unique<os::Process>(
-        concat({{compiler.path()}, options, map, {"-x", "c++", "-c", name, "-o", objects.back()}}), process);
-  };
-  std::vector<std::unique_ptr<os::Process>> running;
-  running.push_back(compile(kDiskName, compiler.kernelOptions(request.checked, request.arch, request.quick)));
-  for (const Header &extra : request.extraSources)
-    running.push_back(compile(extra.name, compiler.plainOptions(request.checked, request.arch)));
-
-  auto good = [&](const os::ProcessResult &result) {
+  bool good(const os::ProcessResult &result) {
     log += result.output;
     if (result.ok())
       return true;
@@ -215,26 +267,74 @@ static bool build(const HostCompiler &compiler, const HostCompileRequest &reques
       noteSaid(result.output, diags);
     }
     return false;
-  };
-  bool ok = true;
-  for (auto &each : running)
-    ok = good(each->finish()) && ok;
-  return ok &&
-         good(os::run(concat({{compiler.path()}, compiler.linkOptions(request.checked), objects, {"-o", "kernel.so"}}),
-                      process));
-}
-
-static std::string cacheKey(const HostCompiler &compiler, const HostCompileRequest &request) {
-  std::vector<std::string> parts = {"cpu 1", compiler.identity(), request.fileName, request.source};
-  for (const auto *files : {&request.headers, &request.extraSources}) {
-    parts.push_back(std::to_string(files->size()));
-    for (const Header &file : *files)
-      parts.insert(parts.end(), {file.name, file.text});
   }
-  return KernelCache::key(
-      concat({parts, compiler.kernelOptions(request.checked, request.arch, request.quick),
-              compiler.plainOptions(request.checked, request.arch), compiler.linkOptions(request.checked)}));
-}
+
+  /// Takes an object out of the cache.
+  bool take(size_t i) {
+    auto entry = fromCache ? cache.loadEntry(objects[i].key, ".o") : std::nullopt;
+    return entry && dir->write(fileOf(i), entry->code);
+  }
+
+  std::unique_ptr<os::Process> start(size_t i) {
+    const Object &object = objects[i];
+    return std::make_unique<os::Process>(concat({{compiler.path()},
+                                                 object.options,
+                                                 {"-fdebug-prefix-map=" + dir->path() + "=."},
+                                                 {"-x", "c++", "-c", object.disk, "-o", fileOf(i)}}),
+                                         process);
+  }
+
+  /// All objects that the cache lacks, side by side; each is there for others as soon as it is made.
+  bool compileMissing() {
+    std::vector<size_t> missing;
+    for (size_t i = 0; i < objects.size(); ++i)
+      if (!take(i))
+        missing.push_back(i);
+    llvm::sort(missing, [&](size_t a, size_t b) { return objects[a].key < objects[b].key; }); // all lock in one order
+    std::vector<std::unique_ptr<KernelCache::Making>> making;
+    for (size_t i : missing)
+      making.push_back(std::make_unique<KernelCache::Making>(cache, objects[i].key));
+    llvm::erase_if(missing, [&](size_t i) { return take(i); });
+    std::vector<std::unique_ptr<os::Process>> running;
+    for (size_t i : missing) {
+      if (!dir->write(objects[i].disk, objects[i].source))
+        return fail(dir->failure);
+      running.push_back(start(i));
+    }
+    bool ok = true;
+    for (size_t n = 0; n < missing.size(); ++n) {
+      const os::ProcessResult result = running[n]->finish();
+      if (good(result))
+        store(missing[n], result.output);
+      else
+        ok = false;
+    }
+    return ok;
+  }
+
+  void store(size_t i, const std::string &said) {
+    Object &object = objects[i];
+    object.compiled = true;
+    std::string reason;
+    if (auto code = os::readRegularFile(*dir / fileOf(i), os::dataBytes, reason))
+      cache.storeEntry(object.key, ".o",
+                       {std::move(*code), json::Object{{"compiler", json::fixUTF8(compiler.version())},
+                                                       {"checked", request.checked},
+                                                       {"arch", request.arch},
+                                                       {"log", json::fixUTF8(said)}}},
+                       object.source, diags);
+  }
+
+  const HostCompiler &compiler;
+  const KernelCache &cache;
+  const HostCompileRequest &request;
+  WorkFolder *dir = nullptr; ///< where it compiles
+  Diagnostics &diags;
+  std::vector<Object> objects;
+  bool fromCache = true;
+  os::ProcessOptions process;
+};
+} // namespace
 
 /// An entry may be whole and ours, and yet be of another system.
 static bool canLoad(const std::string &sharedObject) {
@@ -251,18 +351,23 @@ std::optional<HostCompileResult> compileHostCached(const HostCompiler &compiler,
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   };
   HostCompileResult result;
-  std::string key = cacheKey(compiler, request);
-  if (auto entry = cache.loadEntry(key, ".so"); entry && canLoad(cache.loadPath(key, ".so"))) {
+  Build build(compiler, cache, request, diags);
+  const std::string key = build.key();
+  const auto cached = cache.loadEntry(key, ".so");
+  if (cached && canLoad(cache.loadPath(key, ".so"))) {
     result.path = cache.loadPath(key, ".so");
-    result.log = entry->info.getString("log").value_or("").str();
+    result.log = cached->info.getString("log").value_or("").str();
     result.cacheHit = true;
+    result.how = "taken from the kernel cache";
     result.milliseconds = elapsed();
     return result;
   }
 
   auto dir = std::make_unique<WorkFolder>();
-  if (!build(compiler, request, *dir, result.log, diags))
+  if (!build.run(*dir, /*anew=*/cached.has_value())) // which was made for another system
     return std::nullopt;
+  result.log = build.log;
+  result.how = build.how();
   result.milliseconds = elapsed();
   std::string reason;
   auto code = os::readRegularFile(*dir / "kernel.so", os::dataBytes, reason);
@@ -276,7 +381,10 @@ std::optional<HostCompileResult> compileHostCached(const HostCompiler &compiler,
                                                           {"milliseconds", result.milliseconds},
                                                           {"log", json::fixUTF8(result.log)}}};
   // A cache on a disk from which nothing may be run is of no use either.
-  if (cache.storeEntry(key, ".so", std::move(entry), request.source, diags) && canLoad(cache.loadPath(key, ".so"))) {
+  std::string text;
+  for (const HostCompileRequest::Unit &unit : request.units)
+    text += unit.source;
+  if (cache.storeEntry(key, ".so", std::move(entry), text, diags) && canLoad(cache.loadPath(key, ".so"))) {
     result.path = cache.loadPath(key, ".so");
   } else {
     static std::vector<std::unique_ptr<WorkFolder>> keptUntilExit;

@@ -1,6 +1,7 @@
 #include "megalith/Jit/KernelCache.h"
 #include "megalith/Os/ReadFile.h"
 #include "megalith/Os/Temporary.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/BLAKE3.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -12,7 +13,9 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 
 namespace fs = std::filesystem;
@@ -29,6 +32,8 @@ static constexpr uint64_t codeBytes = 1ull << 30, infoBytes = 64ull << 20;
 static constexpr unsigned infoDepth = 16;
 static constexpr const char *secretName = "secret";
 static constexpr size_t secretBytes = 32;
+static constexpr const char *lockName = "locks";
+static constexpr std::chrono::minutes longestCompilation(10);
 
 static std::string hexDigest(llvm::BLAKE3 &hasher) {
   auto digest = hasher.final();
@@ -57,6 +62,8 @@ static std::string whyUnsafe(int folder) {
 
 /// The directory, open until the process ends; -1: it cannot be opened, and errno says why.
 static int openFolder(const std::string &path) {
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
   static std::map<std::pair<dev_t, ino_t>, int> open; // an inode in use is no other's
   const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   struct stat info;
@@ -287,6 +294,7 @@ std::optional<CompileResult> KernelCache::load(llvm::StringRef key) const {
     if (!fromJson(value, result.kernels.emplace_back(), root))
       return std::nullopt;
   result.cacheHit = true;
+  result.how = "taken from the kernel cache";
   return result;
 }
 
@@ -305,17 +313,130 @@ void KernelCache::store(llvm::StringRef key, const CompileRequest &request, cons
   storeEntry(key, ".cubin", {result.cubin, std::move(info)}, request.source, diags);
 }
 
+KernelCache::Making::Making(const KernelCache &cache, llvm::StringRef key) {
+  if (!cache.enabled())
+    return;
+  file = openat(cache.folder, lockName, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (file < 0)
+    return;
+  uint64_t place = 0;
+  key.take_front(15).getAsInteger(16, place); // of 60 bits
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = off_t(place);
+  lock.l_len = 1;
+  const auto end = std::chrono::steady_clock::now() + longestCompilation;
+  while (fcntl(file, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES) &&
+         std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+KernelCache::Making::~Making() {
+  if (file >= 0)
+    close(file); // which unlocks
+}
+
+static double millisecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
 std::optional<CompileResult> compileCached(const Nvrtc &nvrtc, const KernelCache &cache, const CompileRequest &request,
                                            Diagnostics &diags) {
-  auto start = std::chrono::steady_clock::now();
-  std::string key = KernelCache::key(request, nvrtc.version());
+  const auto start = std::chrono::steady_clock::now();
+  const std::string key = KernelCache::key(request, nvrtc.version());
+  std::optional<CompileResult> result = cache.load(key);
+  std::optional<KernelCache::Making> making;
+  if (!result) {
+    making.emplace(cache, key);
+    result = cache.load(key);
+  }
+  if (result) {
+    result->milliseconds = millisecondsSince(start);
+    return result;
+  }
+  auto compiled = compileCuda(nvrtc, request, diags);
+  if (!compiled)
+    return std::nullopt;
+  cache.store(key, request, compiled->front(), diags);
+  return std::move(compiled->front());
+}
+
+/// All units' results, from the cache or compiled now.
+static std::optional<std::vector<CompileResult>> makeUnits(const Nvrtc &nvrtc, const KernelCache &cache,
+                                                           llvm::ArrayRef<CompileRequest> units,
+                                                           llvm::ArrayRef<std::string> keys, Diagnostics &diags) {
+  std::vector<CompileResult> results(units.size());
+  std::vector<size_t> missing;
+  const auto look = [&](size_t i) {
+    std::optional<CompileResult> hit = cache.load(keys[i]);
+    if (hit)
+      results[i] = std::move(*hit);
+    return hit.has_value();
+  };
+  for (size_t i = 0; i < units.size(); ++i)
+    if (!look(i))
+      missing.push_back(i);
+  // Locked in the same order by all, so that no two wait for each other.
+  std::sort(missing.begin(), missing.end(), [&](size_t a, size_t b) { return keys[a] < keys[b]; });
+  std::vector<std::unique_ptr<KernelCache::Making>> making;
+  for (size_t i : missing)
+    making.push_back(std::make_unique<KernelCache::Making>(cache, keys[i]));
+  llvm::erase_if(missing, look);
+  std::sort(missing.begin(), missing.end());
+  std::vector<CompileRequest> requests;
+  for (size_t i : missing)
+    requests.push_back(units[i]);
+  auto compiled = compileCuda(nvrtc, requests, diags);
+  if (!compiled)
+    return std::nullopt;
+  for (size_t i = 0; i < missing.size(); ++i) {
+    results[missing[i]] = std::move((*compiled)[i]);
+    cache.store(keys[missing[i]], units[missing[i]], results[missing[i]], diags);
+  }
+  return results;
+}
+
+std::optional<CompileResult> compileLinked(const Nvrtc &nvrtc, const KernelCache &cache, const Linker &linker,
+                                           llvm::ArrayRef<CompileRequest> units, std::string &linkError,
+                                           Diagnostics &diags) {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::string> keys;
+  for (const CompileRequest &unit : units)
+    keys.push_back(KernelCache::key(unit, nvrtc.version()));
+  std::vector<std::string> parts = {"linked", linker.identity()};
+  parts.insert(parts.end(), keys.begin(), keys.end());
+  const std::string key = KernelCache::key(parts);
   if (std::optional<CompileResult> hit = cache.load(key)) {
-    hit->milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    hit->milliseconds = millisecondsSince(start);
     return hit;
   }
-  std::optional<CompileResult> result = compileCuda(nvrtc, request, diags);
-  if (result)
-    cache.store(key, request, *result, diags);
+  auto made = makeUnits(nvrtc, cache, units, keys, diags);
+  if (!made)
+    return std::nullopt;
+  std::vector<Linker::Part> cubins;
+  CompileRequest whole; // for the entry, which people read
+  CompileResult result;
+  std::vector<std::string> compiled;
+  for (size_t i = 0; i < units.size(); ++i) {
+    const CompileResult &unit = (*made)[i];
+    cubins.push_back({units[i].fileName, unit.cubin});
+    whole.source += units[i].source;
+    result.log += unit.log;
+    result.kernels.insert(result.kernels.end(), unit.kernels.begin(), unit.kernels.end());
+    if (!unit.cacheHit)
+      compiled.push_back(units[i].unit + " compiled");
+  }
+  whole.arch = units.front().arch;
+  Linker::Result linked = linker.link(whole.arch, cubins);
+  if (linked.cubin.empty()) {
+    linkError = linked.error;
+    return std::nullopt;
+  }
+  result.cubin = std::move(linked.cubin);
+  result.how = compiled.empty() ? "linked" : compiled.size() == units.size() ? "compiled" : llvm::join(compiled, ", ");
+  result.milliseconds = millisecondsSince(start);
+  cache.store(key, whole, result, diags);
   return result;
 }
 

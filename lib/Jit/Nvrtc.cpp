@@ -1,74 +1,12 @@
 #include "megalith/Jit/Nvrtc.h"
-#include <algorithm>
+#include "CudaLibraries.h"
 #include <cstdlib>
 #include <dlfcn.h>
-#include <filesystem>
-#include <system_error>
-
-namespace fs = std::filesystem;
 
 namespace megalith::jit {
 
-static const char *const libraryNames[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
-
-static std::string env(const char *name) {
-  const char *value = std::getenv(name);
-  return value ? value : "";
-}
-
-/// Entries of `dir` whose name begins with `prefix`, the newest name first
-/// (cuda-13.0 before cuda-12.8).
-static std::vector<fs::path> entriesWithPrefix(const fs::path &dir, llvm::StringRef prefix) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error))
-    if (llvm::StringRef(it->path().filename().string()).starts_with(prefix))
-      found.push_back(it->path());
-  std::sort(found.rbegin(), found.rend());
-  return found;
-}
-
-static void addFrom(std::vector<std::string> &out, const fs::path &libDir) {
-  std::error_code error;
-  for (const char *name : libraryNames)
-    if (fs::exists(libDir / name, error))
-      out.push_back((libDir / name).string());
-}
-
-/// The layouts of the package for CUDA 12 and for CUDA 13.
-static void addFromPackages(std::vector<std::string> &out, const fs::path &packages) {
-  addFrom(out, packages / "nvidia" / "cu13" / "lib");
-  addFrom(out, packages / "nvidia" / "cuda_nvrtc" / "lib");
-}
-
 std::vector<std::string> Nvrtc::candidates() {
-  if (std::string path = env("MEGALITH_NVRTC"); !path.empty())
-    return {path};
-  std::vector<std::string> out(std::begin(libraryNames), std::end(libraryNames));
-
-  std::vector<fs::path> toolkits;
-  for (const char *name : {"CUDA_HOME", "CUDA_PATH"})
-    if (std::string path = env(name); !path.empty())
-      toolkits.push_back(path);
-  for (fs::path &path : entriesWithPrefix("/usr/local", "cuda"))
-    toolkits.push_back(std::move(path));
-  for (const fs::path &toolkit : toolkits)
-    for (const char *sub : {"lib64", "lib", "targets/x86_64-linux/lib"})
-      addFrom(out, toolkit / sub);
-
-  // Places of the user's or of the system's only: a library is code that will run.
-  std::vector<fs::path> pythons;
-  if (std::string path = env("VIRTUAL_ENV"); !path.empty())
-    pythons.push_back(fs::path(path) / "lib");
-  if (std::string path = env("HOME"); !path.empty())
-    pythons.push_back(fs::path(path) / ".local" / "lib");
-  pythons.push_back("/usr/local/lib");
-  pythons.push_back("/usr/lib");
-  for (const fs::path &lib : pythons)
-    for (const fs::path &python : entriesWithPrefix(lib, "python3"))
-      for (const char *packages : {"site-packages", "dist-packages"})
-        addFromPackages(out, python / packages);
-  return out;
+  return cudaLibraries("MEGALITH_NVRTC", {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}, "cuda_nvrtc");
 }
 
 bool Nvrtc::resolve(void *handle) {
@@ -116,7 +54,7 @@ std::optional<Nvrtc> Nvrtc::open(Diagnostics &diags) {
     return std::nullopt;
   }
   diags.report(Diag::NvrtcNotFound, SourceLoc());
-  if (!env("MEGALITH_NVRTC").empty())
+  if (const char *path = std::getenv("MEGALITH_NVRTC"); path && *path)
     diags.note("`MEGALITH_NVRTC` is set, so that nothing else was tried: " + lastError);
   else
     diags.note(advice);

@@ -12,12 +12,6 @@ using ir::Scalar;
 
 namespace {
 
-int64_t controlShared(const ir::Module &module) {
-  const bool promises =
-      llvm::any_of(module.all(Op::Pool), [](const Operation *pool) { return pool->get<attr::on_full>() == "wait"; });
-  return controlBytes(module.param("slots"), module.all(Op::Gauge).size(), promises);
-}
-
 class Layout {
 public:
   Layout(Plan &plan, ModelPlan &planned, const ir::Module &module, Diagnostics &diags)
@@ -225,7 +219,8 @@ private:
   /// The ring, and how much of it is lent so that several rows have `wanted` bytes of scratch: it
   /// keeps half of them, or two. False when there is no room.
   bool planRing(int64_t wanted) {
-    const int64_t control = controlShared(module);
+    plan.shared.controlBytes = controlRoom(module.param("slots"), module.all(Op::Gauge).size());
+    const int64_t control = plan.shared.controlBytes + kOtherSharedBytes;
     const int64_t beside = control + plan.shared.scratchBytes;
     const int64_t fit = std::min<int64_t>(kMostStages, (plan.profile.sharedBytes - beside) / plan.ring.stageBytes);
     plan.ring.stages = plan.knobs.ring ? plan.knobs.ring : fit;

@@ -126,10 +126,11 @@ std::string print(const Plan &plan) {
   const bool spared = llvm::any_of(planned.matrices, [](const Matrix &m) { return m.firstCta > 0; });
   out += fmt::format("  ctas {}{}, threads {}, rows per pass {}\n", plan.ctas,
                      spared ? " (CTA 0 without tiles of the layers)" : "", kCtaThreads, plan.rowsPerPass);
-  out += fmt::format("  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, shared "
-                     "{} bytes, order {}\n",
-                     plan.ring.stages, plan.ring.stageBytes, plan.ring.flight, plan.ring.lentStages,
-                     plan.shared.scratchBytes, plan.shared.bytes, plan.knobs.descending ? "descending" : "ascending");
+  out += fmt::format(
+      "  ring {} stages of {} bytes ({} in flight, {} lent to several rows), scratch {} bytes, control {} "
+      "bytes, shared {} bytes, order {}\n",
+      plan.ring.stages, plan.ring.stageBytes, plan.ring.flight, plan.ring.lentStages, plan.shared.scratchBytes,
+      plan.shared.controlBytes, plan.shared.bytes, plan.knobs.descending ? "descending" : "ascending");
   out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n", planned.streamBytes,
                      planned.records.workspaceBytes, plan.taggedBytes);
   if (plan.wideRows)

@@ -1,5 +1,6 @@
 #include "runtime/cpu/CpuEngine.h"
 #include "runtime/Memory.h"
+#include "runtime/UnitFacts.h"
 #include <chrono>
 #include <dlfcn.h>
 #include <filesystem>
@@ -86,6 +87,13 @@ Failure CpuEngine::open(const std::string &sharedObject) {
     return RuntimeError{"cpu-kernel", "`" + sharedObject + "` was compiled for version " + std::to_string(*version) +
                                           " of the CPU executor, this is version " + std::to_string(kHostVersion) +
                                           "; compile the pipeline again"};
+  const runtime::UnitFacts *control = nullptr, *tensors = nullptr;
+  if (Failure failure = find(control, runtime::kControlFacts))
+    return failure;
+  if (Failure failure = find(tensors, runtime::kTensorFacts))
+    return failure;
+  if (Failure failure = runtime::checkUnits(*control, *tensors))
+    return failure;
   if (Failure failure = find(bind, "megalith_cpu_bind"))
     return failure;
   if (Failure failure = find(runKernel, "megalith_run"))

@@ -206,7 +206,7 @@ void checkModule(ir::Module lowered, const driver::CompileOptions &options, Diag
   plan::print(*plan);
   const driver::Source source = driver::emitSource(module, *plan, diags);
   checkMessages(diags, false);
-  checkCode(source.cuda);
+  checkCode(driver::wholeText(source.units));
   if (auto manifest = runtime::Manifest::parse(source.manifest); !manifest)
     finding(fmt::format("the runtime cannot read the manifest: {}\n{}", manifest.error.message, source.manifest));
 }

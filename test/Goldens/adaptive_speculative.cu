@@ -1,17 +1,18 @@
-// Pipeline `adaptive_speculative`: one resident kernel, made by megalith.
+//===- control unit -------------------------------------------------------===//
+//
+// Pipeline `adaptive_speculative`, made by megalith. Linked with the tensor unit
+// (target.tensors.cu), it is one resident kernel. Units.cuh says what crosses.
 //
 // model    target (llama)
 // source   pipelines/adaptive_speculative.yaml
-// source   pipelines/models/llama.yaml
 // params   slots = 8, rows_per_pass = 128, max_block = 8, mid_block = 4, min_block = 1,
 // pressure_block = 2, high_ema = 0.8, mid_ema = 0.5, ema_alpha = 0.2, initial_ema = 0.8,
 // observe_empty = 1, ngram = 3, prefill_chunk = 128, kv_pages = 512, page_tokens = 128
-// plan     h200: 132 CTAs of 10 warps, a ring of 16 x 8192 bytes
 //
-// Reading order: the request and its states, one function per stage, the model's segments, and
-// last what the resident loop calls.
+// Reading order: the request and its states, one function per stage, and last the ticks, which the
+// resident loop calls.
 
-#include "megalith/Device.cuh"
+#include "megalith/ControlUnit.cuh"
 
 namespace abi = megalith::abi;
 using namespace megalith::device;
@@ -34,6 +35,7 @@ struct Config {
   static constexpr unsigned long long terminalStates = 0x60; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 1;
+  static constexpr int controlRoom = 3008; // bytes of shared memory for Control
 };
 
 //   state     flags     next
@@ -86,30 +88,31 @@ struct Verify {
 };
 } // namespace calls
 using Control = ControlState<Config, Request>;
+static_assert(sizeof(Control) <= Config::controlRoom);
 using Turn = TurnOf<Control>;
 
 namespace stages {
 
 // Stage admit of QUEUED (adaptive_speculative.yaml:53).
-__device__ void admit(Turn &t) {
+static __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 56 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 99 "adaptive_speculative.cu"
+#line 102 "adaptive_speculative.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), up to its call.
-__device__ void prefillIssue(Turn &t) {
+static __device__ void prefillIssue(Turn &t) {
   // - target(tokens[kv.target.len:-1], chunk=prefill_chunk, keep=none)
 #line 61 "pipelines/adaptive_speculative.yaml"
   const auto tokens = t.tokens();
 #line 61 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 109 "adaptive_speculative.cu"
+#line 112 "adaptive_speculative.control.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (adaptive_speculative.yaml:64).
-__device__ void propose(Turn &t) {
+static __device__ void propose(Turn &t) {
   Fields &r = t.r.fields;
   // tier: tiers(ema, [[high_ema, max_block], [mid_ema, mid_block], [0.0, min_block]])
 #line 49 "pipelines/adaptive_speculative.yaml"
@@ -122,30 +125,30 @@ __device__ void propose(Turn &t) {
   // goto: VERIFY
 #line 68 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::VERIFY);
-#line 126 "adaptive_speculative.cu"
+#line 129 "adaptive_speculative.control.cu"
 } // propose
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), up to its call.
-__device__ void verifyIssue(Turn &t) {
+static __device__ void verifyIssue(Turn &t) {
   Fields &r = t.r.fields;
   // - best: argmax(target([last] + draft, kv=draft))
 #line 73 "pipelines/adaptive_speculative.yaml"
   const auto tokens = t.tokens();
 #line 73 "pipelines/adaptive_speculative.yaml"
   t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft));
-#line 137 "adaptive_speculative.cu"
+#line 140 "adaptive_speculative.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (adaptive_speculative.yaml:58), behind its call.
-__device__ void prefillResume(Turn &t) {
+static __device__ void prefillResume(Turn &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 62 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 145 "adaptive_speculative.cu"
+#line 148 "adaptive_speculative.control.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (adaptive_speculative.yaml:70), behind its call.
-__device__ void verifyResume(Turn &t) {
+static __device__ void verifyResume(Turn &t) {
   Fields &r = t.r.fields;
   // - best: argmax(target([last] + draft, kv=draft))
 #line 73 "pipelines/adaptive_speculative.yaml"
@@ -165,11 +168,11 @@ __device__ void verifyResume(Turn &t) {
   // goto: COMMIT
 #line 78 "pipelines/adaptive_speculative.yaml"
   t.goTo(State::COMMIT);
-#line 169 "adaptive_speculative.cu"
+#line 172 "adaptive_speculative.control.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (adaptive_speculative.yaml:80).
-__device__ void commit(Turn &t) {
+static __device__ void commit(Turn &t) {
   Fields &r = t.r.fields;
   // - appended: append(draft[:accepted] + [best[accepted]])
 #line 83 "pipelines/adaptive_speculative.yaml"
@@ -195,7 +198,7 @@ __device__ void commit(Turn &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 89 "pipelines/adaptive_speculative.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 199 "adaptive_speculative.cu"
+#line 202 "adaptive_speculative.control.cu"
 } // commit
 } // namespace stages
 
@@ -234,6 +237,31 @@ __device__ __noinline__ void controlTicks(bool behindPass) {
     // A tick without rows: no other CTA hears of it.
   } // tick
 } // controlTicks
+
+// Before the first tick.
+__device__ void controlStart(PassShared &pass) {
+  startControl(controlOfCta<Control>(), paramsOfCta(), pass);
+} // controlStart
+
+extern "C" __device__ const UnitFacts megalith_control_facts = factsOfControl<Config>();
+
+#line 1 "target.tensors.cu"
+//===- tensor unit --------------------------------------------------------===//
+//
+// The models, made by megalith. Linked with the control unit of a pipeline, it is one resident
+// kernel. Nothing here is a pipeline's own: all that plan the same models alike share it.
+//
+// model    target (llama)
+// source   pipelines/models/llama.yaml
+// plan     h200: 132 CTAs of 10 warps, a ring of 16 x 8192 bytes
+//
+// Reading order: constants, the models' segments, and last what the resident loop (Resident.cuh)
+// calls.
+
+#include "megalith/TensorUnit.cuh"
+
+namespace abi = megalith::abi;
+using namespace megalith::device;
 
 // The KV pool of the model, and the shape of its attention.
 namespace pools {
@@ -348,10 +376,17 @@ struct Counters {
 using WeightRing = Ring<16, 8192, 4, 4, 8, 64>;
 using Stream = Consumer<WeightRing, 49152, 128>;
 
+// What the control unit must take for true, too (Units.cuh).
+struct Facts {
+  static constexpr int controlRoom = 3008; // bytes of shared memory for its state
+  static constexpr int rowsPerPass = 128, vocab = 260;
+  static constexpr int pages = pools::Target::pages, pageTokens = pools::Target::pageTokens;
+};
+
 // Shared memory of a CTA.
 struct Shared {
   abi::LaunchParams params; // here paramsOfCta() finds them
-  Control control; // of CTA 0; here controlOfCta() finds it
+  alignas(8) char control[Facts::controlRoom]; // of CTA 0: the control unit's, which finds it here
   alignas(128) float scratch[12288]; // lent stages go on where it ends
   alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];
   PassShared pass;
@@ -361,7 +396,7 @@ struct Shared {
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 194016, "the plan reserves this much");
+static_assert(sizeof(Shared) <= 194048, "the plan reserves this much");
 static_assert(AttentionShape<pools::Target>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<pools::Target>::scratchBytes(pools::Target::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
@@ -398,7 +433,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 33 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(pass.rows[row].token, c));
-#line 402 "adaptive_speculative.cu"
+#line 189 "target.tensors.cu"
     });
   });
 } // targetBodyX
@@ -419,7 +454,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 423 "adaptive_speculative.cu"
+#line 210 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 36 "pipelines/models/llama.yaml"
@@ -428,7 +463,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 37 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 432 "adaptive_speculative.cu"
+#line 219 "target.tensors.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -470,7 +505,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 37 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 474 "adaptive_speculative.cu"
+#line 261 "target.tensors.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -482,7 +517,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 40 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 486 "adaptive_speculative.cu"
+#line 273 "target.tensors.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -490,7 +525,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 494 "adaptive_speculative.cu"
+#line 281 "target.tensors.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -513,27 +548,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 36 "pipelines/models/llama.yaml"
     operand.begin();
-#line 517 "adaptive_speculative.cu"
+#line 304 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 36 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 521 "adaptive_speculative.cu"
+#line 308 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 36 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 526 "adaptive_speculative.cu"
+#line 313 "target.tensors.cu"
     };
 #line 36 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 530 "adaptive_speculative.cu"
+#line 317 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 36 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 36 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 537 "adaptive_speculative.cu"
+#line 324 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -552,12 +587,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 40 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
-#line 556 "adaptive_speculative.cu"
+#line 343 "target.tensors.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
 #line 40 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 561 "adaptive_speculative.cu"
+#line 348 "target.tensors.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -568,7 +603,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 40 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
-#line 572 "adaptive_speculative.cu"
+#line 359 "target.tensors.cu"
   }
 } // targetBodyAttention
 
@@ -592,7 +627,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 40 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 596 "adaptive_speculative.cu"
+#line 383 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -625,7 +660,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 629 "adaptive_speculative.cu"
+#line 416 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 41 "pipelines/models/llama.yaml"
@@ -634,7 +669,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 42 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 638 "adaptive_speculative.cu"
+#line 425 "target.tensors.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -655,7 +690,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 42 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 659 "adaptive_speculative.cu"
+#line 446 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -677,27 +712,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 41 "pipelines/models/llama.yaml"
     operand.begin();
-#line 681 "adaptive_speculative.cu"
+#line 468 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 41 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 685 "adaptive_speculative.cu"
+#line 472 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 41 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 690 "adaptive_speculative.cu"
+#line 477 "target.tensors.cu"
     };
 #line 41 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 694 "adaptive_speculative.cu"
+#line 481 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 41 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 41 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 701 "adaptive_speculative.cu"
+#line 488 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -723,7 +758,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 42 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 727 "adaptive_speculative.cu"
+#line 514 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -812,14 +847,14 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 816 "adaptive_speculative.cu"
+#line 603 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 43 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 43 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 823 "adaptive_speculative.cu"
+#line 610 "target.tensors.cu"
     }
   });
 } // targetHeadHeadOperand
@@ -843,7 +878,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 43 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 847 "adaptive_speculative.cu"
+#line 634 "target.tensors.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
@@ -866,25 +901,25 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 43 "pipelines/models/llama.yaml"
     operand.begin();
-#line 870 "adaptive_speculative.cu"
+#line 657 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 43 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 874 "adaptive_speculative.cu"
+#line 661 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 43 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 879 "adaptive_speculative.cu"
+#line 666 "target.tensors.cu"
     };
 #line 43 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 883 "adaptive_speculative.cu"
+#line 670 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 43 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 888 "adaptive_speculative.cu"
+#line 675 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -1045,7 +1080,6 @@ struct Kernel {
   static constexpr long long best = Tagged::best;
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
   __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(shared().sync, kBodySteps, p.models[0].stream); }
-  __device__ __forceinline__ static void control(bool behindPass) { controlTicks(behindPass); }
   __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
   __device__ __forceinline__ static bool streamBody(Producer<WeightRing> &producer) { return ::streamBody(producer); }
   __device__ __forceinline__ static bool bringBody(WindowProducer<Stream> &windows) { return phases::targetBodyWindows(windows); }
@@ -1073,3 +1107,5 @@ megalith_run(const __grid_constant__ abi::LaunchParams p) {
   } // windows
   runTicks<Kernel>(p);
 } // megalith_run
+
+extern "C" __device__ const UnitFacts megalith_tensor_facts = factsOfTensors<Shared, Facts>();

@@ -149,7 +149,7 @@ public:
 
   /// Runs the unbroken kernel once, unchecked: mutants must differ from that or be reported.
   bool runUnbroken() {
-    auto assembled = driver::assembleHost(source.cuda, "mutant.cu", {}, diags);
+    auto assembled = driver::assembleHost(source.units, {}, diags);
     if (!assembled)
       return false;
     auto engine = cpu::CpuEngine::load(assembled->path, source.manifest, *compiled->models.front().weights);
@@ -166,7 +166,7 @@ public:
 
   /// Whether the mutant's text stands where it says.
   Verdict find(const Mutant &mutant) const {
-    std::string text = source.cuda;
+    std::string text = driver::wholeText(source.units);
     if (mutant.file != "kernel")
       for (const jit::Header &header : driver::hostHeaders())
         if (header.name == "megalith/" + mutant.file)
@@ -176,18 +176,19 @@ public:
 
   /// Explores one mutant, or with null the unbroken kernel.
   Verdict examine(const Mutant *mutant, bool stall) {
-    std::string cuda = source.cuda;
+    emit::Units units = source.units;
     driver::HostOptions host;
     host.checked = true;
     host.quick = mutant != nullptr; // mostly the first schedule finds it
-    bool applied = !mutant || (mutant->file == "kernel" && apply(*mutant, cuda));
+    bool applied = !mutant || (mutant->file == "kernel" &&
+                               (apply(*mutant, units.control.text) || apply(*mutant, units.tensors.text)));
     if (mutant && mutant->file != "kernel")
       host.edit = [&](std::vector<jit::Header> &headers) {
         for (jit::Header &header : headers)
           if (header.name == "megalith/" + mutant->file)
             applied = apply(*mutant, header.text);
       };
-    auto assembled = driver::assembleHost(cuda, "mutant.cu", host, diags);
+    auto assembled = driver::assembleHost(units, host, diags);
     if (!applied)
       return noSuchText(*mutant);
     if (!assembled)

@@ -227,13 +227,13 @@ private:
     }
     outcome.planned = true;
     driver::Source emitted = driver::emitSource(module, *plan, diags);
-    if (emitted.cuda.find("megalith_run(") == std::string::npos || emitted.manifest.empty()) {
+    if (emitted.units.tensors.text.find("megalith_run(") == std::string::npos || emitted.manifest.empty()) {
       fail("nothing was emitted");
       return;
     }
     if (options.arch.empty())
       return;
-    auto compiled = driver::assemble(emitted.cuda, "random.cu", {options.arch, false}, diags);
+    auto compiled = driver::assemble(emitted.units, {.arch = options.arch}, diags);
     if (!compiled) {
       failWithDiagnostics("NVRTC rejects the source");
       return;

@@ -250,7 +250,7 @@ private:
       if (std::string(profile) == "cpu")
         kernel = std::move(emitted);
       else
-        outcome.cuda = std::move(emitted.cuda);
+        outcome.units = std::move(emitted.units);
     }
     takeControl();
     return true;
@@ -262,14 +262,14 @@ private:
     emit::ControlOptions plain;
     plain.lineDirectives = false;
     emit::emitControl(w, module, &files, plain);
-    const size_t shared = outcome.cuda.find("using WeightRing = "),
-                 end = outcome.cuda.find("reserves this much", shared);
+    const std::string &tensors = outcome.units.tensors.text;
+    const size_t shared = tensors.find("// The KV pool of the model"), end = tensors.find("reserves this much", shared);
     outcome.control = fmt::format("namespace p{} {{\n#line 1 \"p{}.cu\"\n{}\n{}\");\n}} // namespace\n", seed, seed,
-                                  w.text(), outcome.cuda.substr(shared, end - shared));
+                                  w.text(), tensors.substr(shared, end - shared));
   }
 
   void runOnCpu() {
-    auto built = driver::assembleHost(kernel.cuda, "random.cu", {}, diags);
+    auto built = driver::assembleHost(kernel.units, {}, diags);
     if (!built) {
       fail("the host's compiler rejects the source:\n" + diags.render());
       return;
@@ -332,7 +332,8 @@ std::string unitOf(const std::vector<std::pair<uint64_t, std::string>> &controls
   for (const auto &[seed, text] : controls)
     unit += fmt::format(
         "  {{\n    p{0}::Shared &shared = *reinterpret_cast<p{0}::Shared *>(dynamicShared());\n"
-        "    startControl(shared.control, p, shared.pass);\n    p{0}::controlTicks(threadIdx.x == 0);\n  }}\n",
+        "    startControl(controlOfCta<p{0}::Control>(), p, shared.pass);\n    p{0}::controlTicks(threadIdx.x == 0);\n"
+        "  }}\n",
         seed);
   return unit + "}\n";
 }
@@ -367,7 +368,7 @@ std::string hostErrors(const std::string &text) {
 std::string cudaErrors(const std::string &text, const std::string &arch) {
   SourceFiles files;
   Diagnostics diags(files);
-  auto compiled = driver::assemble(text, "unit.cu", {arch, /*needPtx=*/true}, diags);
+  auto compiled = driver::assembleText(text, "unit.cu", {.arch = arch, .needPtx = true}, diags);
   return compiled ? "" : diags.render();
 }
 

@@ -3,6 +3,7 @@
 #define MEGALITH_TEST_RANDOM_CHECKPIPELINE_H
 
 #include "RandomPipeline.h"
+#include "megalith/Emit/Emit.h"
 #include <memory>
 #include <string>
 
@@ -35,7 +36,7 @@ struct Outcome {
   std::string refusal; ///< the first error's id
   int64_t tokens = 0, passes = 0, faults = 0, limits = 0;
   bool ran = false;    ///< on the CPU executor
-  std::string cuda;    ///< the whole source
+  emit::Units units;   ///< the whole source
   std::string control; ///< of it what depends on the pipeline, in a namespace `pSEED`
 };
 

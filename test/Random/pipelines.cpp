@@ -3,6 +3,7 @@
 // Random pipeline files through every stage, the compilers and the executors.
 //===----------------------------------------------------------------------===//
 #include "CheckPipeline.h"
+#include "megalith/Driver/Compilation.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/raw_ostream.h"
 #include <chrono>
@@ -81,7 +82,7 @@ bool giveToNvrtc(uint64_t seed, const Outcome &o) {
   std::string said = cudaErrors(unitOf({{seed, o.control}}), arch);
   if (said.empty() && whole && tally.nvrtc % whole == 0) {
     ++tally.wholes;
-    said = cudaErrors(o.cuda, arch);
+    said = cudaErrors(megalith::driver::wholeText(o.units), arch);
   }
   return said.empty() || failed(fmt::format("seed {}: NVRTC rejects the source:\n{}", seed, said), o.yaml);
 }

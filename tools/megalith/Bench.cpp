@@ -151,7 +151,7 @@ public:
           return false;
     }
     phases.resize(points.size());
-    if ((command.phases || !command.timelineFile.empty()) && !takeStamps(*program))
+    if (takesStamps() && !takeStamps(*program))
       return false;
     if (command.json)
       for (size_t i = 0; i < points.size(); ++i)
@@ -167,6 +167,8 @@ private:
   std::vector<BenchPoint> points;
   std::vector<std::vector<PhaseTime>> phases;
   std::vector<int64_t> firstTicks; ///< of the decode window
+
+  bool takesStamps() const { return command.phases || !command.timelineFile.empty(); }
 
   std::string plotTitle() const {
     std::string title = subject.shape + ", " + subject.device;
@@ -202,7 +204,9 @@ private:
     BenchKernel::Options options;
     options.device = command.cpu ? Device::Cpu : Device::Cuda;
     options.stamps = stamps;
+    options.stampsFollow = !stamps && takesStamps();
     options.cpuArch = command.cpuArch;
+    options.wholeKernel = command.wholeKernel;
     options.progress = showProgress;
     auto kernel = BenchKernel::load(program, options);
     if (!got(kernel, diags))

@@ -25,15 +25,15 @@ static void reportResources(const Binary &result) {
                                 "{} bytes of static shared memory\n",
                                 text::printable(k.kernel), k.registers, k.spillStores, k.spillLoads, k.stackBytes,
                                 k.sharedBytes);
-  llvm::errs() << fmt::format("{} in {:.0f} ms\n", result.cacheHit ? "taken from the kernel cache" : "compiled",
-                              result.milliseconds);
+  llvm::errs() << fmt::format("{} in {:.0f} ms\n", result.how, result.milliseconds);
 }
 
 static bool assembleAndWrite(const CompileCommand &command, const Program &program, Diagnostics &diags) {
   BinaryOptions options;
   options.arch = command.arch;
   options.ptx = command.emit == Emit::Ptx;
-  options.sourceFile = command.cuFile;
+  options.sourceFiles = command.cuFiles;
+  options.wholeKernel = command.wholeKernel;
   auto result = program.binary(options);
   if (!got(result, diags))
     return false;
@@ -62,13 +62,13 @@ bool compileCommand(const CompileCommand &command, Diagnostics &diags) {
   if (!stopped && (command.emit == Emit::Pipe || command.emit == Emit::Ast))
     options.stopAfter = "lower";
   const bool assembles = !stopped && (command.emit == Emit::Ptx || command.emit == Emit::Cubin);
-  if (!command.cuFile.empty() && !assembles) {
-    diags.report(Diag::BadOption, {}, "--cu " + command.cuFile, "it needs `--emit=cubin` or `--emit=ptx`");
+  if (!command.cuFiles.empty() && !assembles) {
+    diags.report(Diag::BadOption, {}, "--cu " + command.cuFiles.front(), "it needs `--emit=cubin` or `--emit=ptx`");
     return false;
   }
 
   const std::vector<NamedFile> outputs = {{"-o", command.output}};
-  if (!checkOutputs(outputs, {{"FILE", options.file}, {"--ir", options.irFile}, {"--cu", command.cuFile}}, diags))
+  if (!checkOutputs(outputs, readFiles({{"FILE", options.file}, {"--ir", options.irFile}}, command.cuFiles), diags))
     return false;
   auto program = compileProgram(options, diags);
   if (!program || !checkOutputs(outputs, filesRead(*program), diags))
@@ -95,7 +95,10 @@ bool compileCommand(const CompileCommand &command, Diagnostics &diags) {
     return false;
   if (command.emit == Emit::Plan)
     return write(acceptedLine(program->accepted()) + source->plan);
-  return write(command.emit == Emit::Manifest ? source->manifest : source->cuda);
+  return write(command.emit == Emit::Manifest      ? source->manifest
+               : command.emit == Emit::CudaControl ? source->control.text
+               : command.emit == Emit::CudaTensors ? source->tensors.text
+                                                   : source->cuda);
 }
 
 } // namespace megalith::tool

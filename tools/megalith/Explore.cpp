@@ -22,7 +22,8 @@ bool exploreCommand(const ExploreCommand &command, Diagnostics &diags) {
   }
   options.schedules = command.seeds;
   options.firstSeed = command.firstSeed;
-  options.sourceFile = command.cuFile;
+  options.sourceFiles = command.cuFiles;
+  options.wholeKernel = command.wholeKernel;
   options.cpuArch = command.cpuArch;
   options.shufflePages = command.shufflePages;
   options.replayEpsilon = command.replayEpsilon;

@@ -11,7 +11,7 @@
 
 namespace megalith::tool {
 
-enum class Emit { Ast, Pipe, Tick, Tensor, Plan, Cuda, Ptx, Cubin, Manifest };
+enum class Emit { Ast, Pipe, Tick, Tensor, Plan, Cuda, CudaControl, CudaTensors, Ptx, Cubin, Manifest };
 enum class Format { Auto, Json, Text };
 
 /// `megalith compile`.
@@ -21,7 +21,8 @@ struct CompileCommand {
   bool emitGiven = false;
   std::string arch = "sm_90a";
   std::string output = "-";
-  std::string cuFile;    ///< assemble this source in place of the emitted one
+  std::vector<std::string> cuFiles; ///< assemble these units in place of the emitted ones
+  bool wholeKernel = false;
   bool noSpills = false; ///< a kernel that spills is an error
 };
 
@@ -41,7 +42,9 @@ struct RunCommand {
 /// `megalith explore`. Without a file of requests it makes some up.
 struct ExploreCommand {
   ProgramOptions compile;
-  std::string requests, cuFile, draftsFile;
+  std::string requests, draftsFile;
+  std::vector<std::string> cuFiles;
+  bool wholeKernel = false;
   int cpuArch = 900;
   std::optional<uint64_t> shufflePages;
   double replayEpsilon = 0.05;
@@ -57,6 +60,7 @@ struct BenchCommand {
   bool prefill = false; ///< feed the contexts, in place of finding their K and V in the pool
   bool cpu = false;     ///< on the CPU executor, without times
   int cpuArch = 900;
+  bool wholeKernel = false;
   bool phases = false, json = false;
   std::string timelineFile, csvFile, plotFile;
 };
@@ -84,6 +88,8 @@ struct NamedFile {
 /// Whether all of `outputs` can be written, asked before what takes long; reports `cannot-write-file`,
 /// and `bad-option` for one that is an input or another output as well.
 bool checkOutputs(const std::vector<NamedFile> &outputs, const std::vector<NamedFile> &inputs, Diagnostics &diags);
+/// `named`, and the files of `--cu`.
+std::vector<NamedFile> readFiles(std::vector<NamedFile> named, const std::vector<std::string> &cuFiles);
 /// What a compilation has read beside the files of the command line.
 std::vector<NamedFile> filesRead(const Program &program);
 

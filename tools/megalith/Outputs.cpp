@@ -42,6 +42,12 @@ static std::string identity(const std::string &path) {
   return fmt::format("{}:{}:{}", id.getDevice(), id.getFile(), path::filename(path).str());
 }
 
+std::vector<NamedFile> readFiles(std::vector<NamedFile> named, const std::vector<std::string> &cuFiles) {
+  for (const std::string &file : cuFiles)
+    named.push_back({"--cu", file});
+  return named;
+}
+
 bool checkOutputs(const std::vector<NamedFile> &outputs, const std::vector<NamedFile> &inputs, Diagnostics &diags) {
   std::vector<NamedFile> known = inputs;
   bool good = true;

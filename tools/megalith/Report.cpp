@@ -84,6 +84,7 @@ std::string formatJson(const RunReport &report) {
     summary["load_ms"] = rounded(kernel.loadMilliseconds());
     summary["compile_ms"] = rounded(kernel.compileMilliseconds());
     summary["cache_hit"] = *hit;
+    summary["compiled"] = kernel.how();
   }
   if (const auto accepted = report.program.accepted(); !accepted.empty())
     summary["accepted"] = accepted;
@@ -198,7 +199,7 @@ std::string formatText(const RunReport &report) {
                      results.milliseconds);
   if (const auto hit = kernel.cacheHit())
     out += fmt::format("kernel {} in {:.0f} ms, weights loaded in {:.0f} ms, {} {}\n",
-                       *hit ? "from the cache" : "compiled", kernel.compileMilliseconds(), kernel.loadMilliseconds(),
+                       *hit ? "from the cache" : kernel.how(), kernel.compileMilliseconds(), kernel.loadMilliseconds(),
                        results.launches, results.launches == 1 ? "launch" : "launches");
   out += acceptedLine(report.program.accepted());
   for (const auto &[name, value] : results.metrics)

@@ -31,8 +31,10 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
       {kernel && !command.replayFile.empty() && !command.logitsFile.empty(), "--logits",
        "of the replays, only that on `--device=reference` can write them"},
       {kernel && command.referenceAtGiven, "--reference-at", "only `--device=reference` can run the IR after any pass"},
-      {reference && !command.kernel.sourceFile.empty(), "--cu",
+      {reference && !command.kernel.sourceFiles.empty(), "--cu",
        "only `--device=cuda` and `--device=cpu` run a CUDA source"},
+      {reference && command.kernel.wholeKernel, "--whole-kernel",
+       "only `--device=cuda` and `--device=cpu` run a kernel"},
       {!cpu && !command.session.schedule.empty(), "--schedule", "only `--device=cpu` has schedules"},
       {!cpu && command.kernel.check, "--check", "only `--device=cpu` checks memory"},
       {!command.replayFile.empty() && command.session.repeat > 1, "--repeat", "a replay runs once"},
@@ -41,12 +43,12 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
     if (rule.wrong)
       diags.report(Diag::BadOption, {}, rule.option, rule.why);
   return !diags.hasErrors() && checkOutputs(outputsOf(command),
-                                            {{"FILE", command.compile.file},
-                                             {"--requests", command.requests},
-                                             {"--replay", command.replayFile},
-                                             {"--inject-drafts", command.draftsFile},
-                                             {"--ir", command.compile.irFile},
-                                             {"--cu", command.kernel.sourceFile}},
+                                            readFiles({{"FILE", command.compile.file},
+                                                       {"--requests", command.requests},
+                                                       {"--replay", command.replayFile},
+                                                       {"--inject-drafts", command.draftsFile},
+                                                       {"--ir", command.compile.irFile}},
+                                                      command.kernel.sourceFiles),
                                             diags);
 }
 

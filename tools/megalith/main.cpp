@@ -56,8 +56,10 @@ Option<std::string> irFile("ir", cl::value_desc("file"),
                            ALL);
 Option<bool> printAfterAll("print-after-all", cl::desc("Print the IR after each pass, to stderr"), ALL);
 Option<bool> timePasses("time-passes", cl::desc("Print the time of each pass, to stderr"), ALL);
-Option<std::string> cuFile("cu", cl::value_desc("file"),
-                           cl::desc("Compile this edited CUDA source in place of the emitted one"), ALL);
+OptionList cuFiles("cu", cl::value_desc("file"),
+                   cl::desc("Compile the units in this edited CUDA source in place of the emitted ones"), ALL);
+Option<bool> wholeKernel("whole-kernel",
+                         cl::desc("Compile the kernel in one unit; it runs the same and compiles longer"), EVERY);
 
 Option<std::string> arch("arch", cl::value_desc("sm_XX"), cl::init("sm_90a"),
                          cl::desc("Architecture of ptx and cubin, and on cpu whose variant of the device code runs: "
@@ -72,7 +74,10 @@ Option<Emit>
                          clEnumValN(Emit::Tick, "tick", "control IR after the passes: the static list of parts"),
                          clEnumValN(Emit::Tensor, "tensor", "the models' IR after the passes: streams and maps"),
                          clEnumValN(Emit::Plan, "plan", "matrices, buffers, phases and edges on the device"),
-                         clEnumValN(Emit::Cuda, "cuda", "the CUDA source"), clEnumValN(Emit::Ptx, "ptx", "NVRTC's PTX"),
+                         clEnumValN(Emit::Cuda, "cuda", "the CUDA source: both units of the kernel"),
+                         clEnumValN(Emit::CudaControl, "cuda-control", "its control unit: the pipeline"),
+                         clEnumValN(Emit::CudaTensors, "cuda-tensors", "its tensor unit: the models"),
+                         clEnumValN(Emit::Ptx, "ptx", "NVRTC's PTX"),
                          clEnumValN(Emit::Cubin, "cubin", "NVRTC's cubin; resources go to stderr"),
                          clEnumValN(Emit::Manifest, "manifest", "what the runtime needs to know, JSON")),
               COMPILE);
@@ -243,12 +248,12 @@ bool checkTexts(Diagnostics &diags) {
                  "it is empty; leave the option out, or name something");
   };
   for (const cl::opt<std::string> *option :
-       {&profile, &irFile, &cuFile, &arch, &stopAfter, &output, &requests, &schedule, &traceFile, &replayFile,
-        &referenceAt, &logitsFile, &draftsFile, &exploreRequests, &benchConfig, &benchTimeline, &benchCsv, &benchPlot})
+       {&profile, &irFile, &arch, &stopAfter, &output, &requests, &schedule, &traceFile, &replayFile, &referenceAt,
+        &logitsFile, &draftsFile, &exploreRequests, &benchConfig, &benchTimeline, &benchCsv, &benchPlot})
     if (option->getNumOccurrences() && option->empty())
       empty(option->ArgStr);
   for (const cl::list<std::string> &option : // not by `&`, which LLVM overloads
-       {std::cref(modelDirs), std::cref(sets), std::cref(planSettings), std::cref(corruptions),
+       {std::cref(modelDirs), std::cref(sets), std::cref(planSettings), std::cref(cuFiles), std::cref(corruptions),
         std::cref(benchContexts), std::cref(benchBatches)})
     for (const std::string &text : option)
       if (text.empty())
@@ -307,7 +312,8 @@ bool compileMain(Diagnostics &diags) {
   command.emitGiven = emitLevel.getNumOccurrences() > 0;
   command.arch = arch;
   command.output = output;
-  command.cuFile = cuFile;
+  command.cuFiles.assign(cuFiles.begin(), cuFiles.end());
+  command.wholeKernel = wholeKernel;
   command.noSpills = noSpills;
   return compileCommand(command, diags);
 }
@@ -328,7 +334,8 @@ bool runMain(Diagnostics &diags) {
   command.kernel.device = device;
   command.kernel.cpuArch = *number;
   command.kernel.check = check;
-  command.kernel.sourceFile = cuFile;
+  command.kernel.sourceFiles.assign(cuFiles.begin(), cuFiles.end());
+  command.kernel.wholeKernel = wholeKernel;
   command.requests = requests;
   command.format = format;
   command.traceFile = traceFile;
@@ -359,7 +366,8 @@ bool exploreMain(Diagnostics &diags) {
     return false;
   command.cpuArch = *number;
   command.requests = exploreRequests;
-  command.cuFile = cuFile;
+  command.cuFiles.assign(cuFiles.begin(), cuFiles.end());
+  command.wholeKernel = wholeKernel;
   if (shufflePages.given())
     command.shufflePages = uint64_t(shufflePages);
   command.draftsFile = draftsFile;
@@ -395,6 +403,7 @@ bool benchMain(Diagnostics &diags) {
   if (!number)
     return false;
   command.cpuArch = *number;
+  command.wholeKernel = wholeKernel;
   command.config = benchConfig;
   command.tokens = benchTokens;
   command.repeats = benchRepeats;

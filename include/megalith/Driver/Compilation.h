@@ -8,8 +8,10 @@
 
 #include "megalith/Checkpoint/ConfigFile.h"
 #include "megalith/Checkpoint/SafetensorsFile.h"
+#include "megalith/Emit/Emit.h"
 #include "megalith/IR/IR.h"
 #include "megalith/Jit/Compile.h"
+#include "megalith/Jit/Linker.h"
 #include "megalith/Plan/Plan.h"
 #include "megalith/Sema/Model.h"
 #include "megalith/Support/Diagnostics.h"
@@ -72,45 +74,58 @@ std::optional<plan::Plan> makePlan(const ir::Module &module, const CompileOption
 
 /// The emitted source and its manifest.
 struct Source {
-  std::string cuda, manifest;
+  emit::Units units;
+  std::string manifest;
 };
 Source emitSource(const ir::Module &module, const plan::Plan &plan, Diagnostics &diags);
 
-/// Puts the text of an edited `.cu` in place of the emitted one, and its path in
-/// place of `name`, the emitted file's, so that errors of NVRTC come back at its
-/// lines. False after `cannot-read-file`.
-bool readEditedSource(const std::string &path, std::string &cuda, std::string &name, Diagnostics &diags);
+/// Both units as one text: as a person reads them, and as the whole kernel is compiled.
+std::string wholeText(const emit::Units &units);
+
+/// Puts the units that an edited file holds, one or both, in place of the emitted ones, and its path in place of
+/// their names, so that errors of compilers come back at its lines. False after `cannot-read-file` or `no-unit`.
+bool readEditedSource(const std::string &path, emit::Units &units, Diagnostics &diags);
 
 struct AssembleOptions {
-  std::string arch;     ///< "sm_80", "sm_90a", "sm_100a", ...
-  bool needPtx = false; ///< the cache holds cubins only: compile anyway
+  std::string arch;                    ///< "sm_80", "sm_90a", "sm_100a", ...
+  bool needPtx = false;                ///< the cache holds cubins only: compile anyway
+  bool whole = false;                  ///< in one unit
+  const jit::Linker *linker = nullptr; ///< null: nvJitLink
 };
 
-/// Compiles a source with NVRTC, through the disk cache.
-std::optional<jit::CompileResult> assemble(const std::string &cuda, const std::string &fileName,
-                                           const AssembleOptions &options, Diagnostics &diags);
+/// Compiles the units with NVRTC and links them, through the disk cache. Where they cannot be linked, the kernel is
+/// compiled whole, and the warning `not-linked` says so.
+std::optional<jit::CompileResult> assemble(const emit::Units &units, const AssembleOptions &options,
+                                           Diagnostics &diags);
+/// One text that is no kernel of ours, to a cubin.
+std::optional<jit::CompileResult> assembleText(const std::string &cuda, const std::string &fileName,
+                                               const AssembleOptions &options, Diagnostics &diags);
 
 /// A kernel compiled for the CPU executor.
 struct HostKernel {
   std::string path; ///< of the shared object; see jit::HostCompileResult
   double milliseconds = 0;
   bool cacheHit = false;
+  std::string how;
 };
 
 struct HostOptions {
   bool checked = false; ///< a checked launch sees every plain access
   int arch = 900;       ///< __CUDA_ARCH__: which of its variants the device code takes
   bool quick = false;   ///< a checked one that runs a few times: not optimised
+  bool whole = false;   ///< in one unit
   std::function<void(std::vector<jit::Header> &)> edit = nullptr; ///< of the device code, by tests
 };
 
 /// The device code as the CPU executor compiles it: what emitted text includes, by the name it includes it by.
 std::vector<jit::Header> hostHeaders();
 
-/// Compiles a source with the host's compiler, through the disk cache. Errors:
+/// Compiles the units with the host's compiler and links them, through the disk cache. Errors:
 /// `host-compiler-not-found`, `cpu-compile`.
-std::optional<HostKernel> assembleHost(const std::string &cuda, const std::string &fileName, const HostOptions &options,
-                                       Diagnostics &diags);
+std::optional<HostKernel> assembleHost(const emit::Units &units, const HostOptions &options, Diagnostics &diags);
+/// One text that is no kernel of ours.
+std::optional<HostKernel> assembleHostText(const std::string &cuda, const std::string &fileName,
+                                           const HostOptions &options, Diagnostics &diags);
 
 /// Turns an error of the Checkpoint library into a diagnostic.
 void reportCheckpoint(Diagnostics &diags, const CheckpointError &error);

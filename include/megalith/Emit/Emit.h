@@ -5,21 +5,37 @@
 #include "megalith/IR/IR.h"
 #include "megalith/Plan/Plan.h"
 #include "megalith/Support/Diagnostics.h"
+#include <optional>
 #include <string>
 
 namespace megalith::emit {
 
 /// How the text is written; nothing here changes what the kernel computes.
 struct EmitOptions {
-  std::string fileName = "pipeline.cu"; ///< what `#line` calls the generated file
-  bool lineDirectives = true;           ///< `#line` back to the YAML
+  bool lineDirectives = true; ///< `#line` back to the YAML
 };
 
-/// The whole source: `megalith_run` (the resident kernel) and `megalith_pack`
-/// (lays the weights out as the kernel streams them). `module` is at the tick
-/// and tensor level, with every pass run.
-std::string emitCuda(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
-                     const EmitOptions &options);
+/// The text of one unit.
+struct Unit {
+  std::string fileName; ///< what `#line` calls it
+  std::string text;
+};
+
+/// A kernel's two units (device/Units.cuh). One text behind the other, they are the whole kernel in one unit.
+struct Units {
+  Unit control; ///< PIPELINE.control.cu: the states, the stages, the ticks
+  /// MODEL.tensors.cu: the models, `megalith_run` (the resident kernel) and `megalith_pack` (lays the weights out as
+  /// the kernel streams them). It depends on the models and the plan alone.
+  Unit tensors;
+  std::optional<Unit> more; ///< kernels of a tool, which call neither of them
+};
+
+/// The first line of a unit's text.
+constexpr const char *kControlUnit = "//===- control unit -------------------------------------------------------===//";
+constexpr const char *kTensorUnit = "//===- tensor unit --------------------------------------------------------===//";
+
+/// `module` is at the tick and tensor level, with every pass run.
+Units emitCuda(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files, const EmitOptions &options);
 
 /// The manifest that the runtime reads beside the cubin: JSON with the launch
 /// shape, the request layout, weights, pools, rope and the names of the edges.

@@ -3,6 +3,7 @@
 #define MEGALITH_JIT_COMPILE_H
 
 #include "megalith/Jit/Nvrtc.h"
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 #include <optional>
 #include <string>
@@ -15,6 +16,9 @@ struct Header {
   std::string name, text;
 };
 
+/// Those of `headers` that a source includes, or that one of these includes.
+std::vector<Header> headersOf(llvm::StringRef source, llvm::ArrayRef<Header> headers);
+
 struct CompileRequest {
   /// The CUDA text, and the name its errors carry where no `#line` says otherwise.
   std::string source, fileName;
@@ -23,6 +27,8 @@ struct CompileRequest {
   std::string arch;
   /// Given to NVRTC after `defaultOptions()`.
   std::vector<std::string> options;
+  /// What a unit is called, where the kernel has several: "control unit".
+  std::string unit = {};
 };
 
 /// What one kernel takes on the device, as ptxas reports it. The numbers of
@@ -50,6 +56,8 @@ struct CompileResult {
   /// Wall time of the compilation or, on a hit, of the look-up.
   double milliseconds = 0;
   bool cacheHit = false;
+  /// What was done for it: "compiled", "control unit compiled", "taken from the kernel cache", ...
+  std::string how;
 };
 
 /// Options of every compilation: C++20, unannotated functions are device
@@ -59,10 +67,11 @@ struct CompileResult {
 /// same on any machine.
 std::vector<std::string> defaultOptions(llvm::StringRef arch);
 
-/// Compiles; on failure reports each error as `cuda-compile` (see reportErrors). Where NVRTC ends the process (SIGABRT,
-/// SIGSEGV), its last words are printed and the exit status is 1. One at a time: stderr and these signals are the
-/// process's.
-std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileRequest &request, Diagnostics &diags);
+/// Compiles all of them side by side, each on a thread of its own; on failure reports each error as `cuda-compile` (see
+/// reportErrors). Where NVRTC ends the process (SIGABRT, SIGSEGV), its last words are printed and the exit status is 1.
+/// Any thread may call it.
+std::optional<std::vector<CompileResult>> compileCuda(const Nvrtc &nvrtc, llvm::ArrayRef<CompileRequest> requests,
+                                                      Diagnostics &diags);
 
 /// Reads ptxas' resource report (`--ptxas-options=-v`) out of a compile log.
 std::vector<KernelResources> parseResources(llvm::StringRef log);

@@ -44,9 +44,14 @@ private:
 };
 
 struct HostCompileRequest {
-  /// The CUDA text, and the name its errors and lines carry where no `#line` says otherwise.
-  std::string source, fileName;
-  /// What it and `extraSources` can include, by relative names.
+  struct Unit {
+    /// The CUDA text, and the name its errors and lines carry where no `#line` says otherwise.
+    std::string source, fileName;
+    std::string name; ///< "control unit"; empty where there is one
+  };
+  /// Compiled side by side, each taken from the cache when it is there.
+  std::vector<Unit> units;
+  /// What they and `extraSources` can include, by relative names.
   std::vector<Header> headers;
   /// Compiled without instrumentation and linked with it: device/cpu/Hooks.cpp.
   std::vector<Header> extraSources;
@@ -67,6 +72,7 @@ struct HostCompileResult {
   /// Wall time of the compilation or, on a hit, of the look-up.
   double milliseconds = 0;
   bool cacheHit = false;
+  std::string how; ///< see CompileResult
 };
 
 /// Takes the shared object from the cache or compiles and stores it. Reports each error

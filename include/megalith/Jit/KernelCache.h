@@ -25,6 +25,7 @@
 #define MEGALITH_JIT_KERNELCACHE_H
 
 #include "megalith/Jit/Compile.h"
+#include "megalith/Jit/Linker.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/Support/JSON.h"
 
@@ -44,7 +45,7 @@ public:
   bool enabled() const { return usable; }
   const std::string &directory() const { return dir; }
 
-  /// 64 hex digits: BLAKE3 of everything that the cubin depends on.
+  /// 64 hex digits: BLAKE3 of everything that the code depends on.
   static std::string key(const CompileRequest &request, llvm::StringRef nvrtcVersion);
   /// The same of any list of parts; no two lists have the same key.
   static std::string key(llvm::ArrayRef<std::string> parts);
@@ -71,6 +72,19 @@ public:
   bool storeEntry(llvm::StringRef key, llvm::StringRef suffix, Entry entry, llvm::StringRef source,
                   Diagnostics &diags) const;
 
+  /// Held while an entry is made: another process, or thread, that wants it too waits, and finds it then. Without a
+  /// cache, and where files cannot be locked, nobody waits. Nor does anybody wait longer than the longest compilation
+  /// takes: an entry that is made twice does no harm.
+  class Making {
+  public:
+    Making(const KernelCache &cache, llvm::StringRef key);
+    ~Making();
+    Making(const Making &) = delete;
+
+  private:
+    int file = -1; ///< the folder's `locks`, of which a byte is locked
+  };
+
 private:
   KernelCache() = default;
   /// What the seal of the entry is; `info` without it.
@@ -85,9 +99,16 @@ private:
   bool usable = false;
 };
 
-/// Takes the kernel from the cache or compiles and stores it; the result's
+/// Takes the code from the cache or compiles and stores it; the result's
 /// `cacheHit` and `milliseconds` say which and how long it took.
 std::optional<CompileResult> compileCached(const Nvrtc &nvrtc, const KernelCache &cache, const CompileRequest &request,
+                                           Diagnostics &diags);
+
+/// The same for a kernel of several units: those that the cache does not have compile side by side, and are linked.
+/// nullopt after an error, or with `linkError` when they cannot be linked. The result's `kernels` are those of the
+/// units, whose code is all that they call but for what other units have.
+std::optional<CompileResult> compileLinked(const Nvrtc &nvrtc, const KernelCache &cache, const Linker &linker,
+                                           llvm::ArrayRef<CompileRequest> units, std::string &linkError,
                                            Diagnostics &diags);
 
 } // namespace megalith::jit

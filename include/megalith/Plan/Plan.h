@@ -244,6 +244,7 @@ struct Ring {
 
 /// A CTA's shared memory.
 struct SharedMemory {
+  int64_t controlBytes; ///< control's state
   int64_t scratchBytes; ///< sums and operands of a product; attention
   int64_t bytes;        ///< all of it, the ring and control's state among it
 };

@@ -6,6 +6,7 @@
 //   dropped   three records of the trace did not fit
 //   torn      the trace is not one
 //   symbol    the cubin has no such kernel
+//   units     its tensor unit has less room for control than its control unit
 // A run that wants records of its ticks gets two of 1 ms and 2 ms; the second is the
 // first that decodes.
 #include "device/Abi.h"
@@ -23,6 +24,18 @@ using namespace megalith;
 static bool fails(const char *how) {
   const char *wanted = getenv("FAKE_GPU");
   return wanted && strcmp(wanted, how) == 0;
+}
+
+/// The facts of units that fit.
+__attribute__((constructor)) static void makeFacts() {
+  char facts[100];
+  snprintf(facts, sizeof facts, "%d %zu 320 3008 6536 24 4120 32 128 260 512 128", abi::kAbiVersion,
+           sizeof(abi::LaunchParams));
+  setenv("FAKE_CUDA_FACTS", facts, 0);
+  snprintf(facts, sizeof facts, "%d %zu 320 1024 6536 24 4120 32 128 260 512 128", abi::kAbiVersion,
+           sizeof(abi::LaunchParams));
+  if (fails("units"))
+    setenv("FAKE_CUDA_TENSOR_FACTS", facts, 0);
 }
 
 extern "C" int cuModuleGetFunction(void **function, void *, const char *name) {

@@ -21,6 +21,14 @@ static bool first() { return (*host->current)->cta == 0 && (*host->current)->thr
 extern "C" {
 extern const int megalith_cpu_version;
 const int megalith_cpu_version = cpu::kHostVersion;
+struct Facts { int abi, paramsBytes, others[10]; };
+extern const Facts megalith_control_facts, megalith_tensor_facts;
+const Facts megalith_control_facts = {abi::kAbiVersion, sizeof(abi::LaunchParams), {1}};
+#ifdef MISFIT
+const Facts megalith_tensor_facts = {abi::kAbiVersion, sizeof(abi::LaunchParams), {2}};
+#else
+const Facts megalith_tensor_facts = megalith_control_facts;
+#endif
 void megalith_cpu_bind(const cpu::Host *bound) { host = bound; }
 )";
 
@@ -115,6 +123,9 @@ TEST_F(CpuEngineTest, SharedObjectOfAnother) {
   EXPECT_EQ(errorOf(path), "`" + path + "` is no kernel for the CPU: it has no symbol `megalith_run` [cpu-kernel]");
   path = compile(prelude + std::string(run) + "}");
   EXPECT_EQ(errorOf(path), "`" + path + "` is no kernel for the CPU: it has no symbol `megalith_pack` [cpu-kernel]");
+  path = compile("#define MISFIT\n" + std::string(prelude) + run + pack + "}");
+  EXPECT_EQ(errorOf(path), "the units of the kernel do not fit: first byte of control's state in shared memory: 1 in "
+                           "the control unit, 2 in the tensor unit; compile both again [kernel-units]");
 }
 
 TEST_F(CpuEngineTest, PackingThatNeverEnds) {

@@ -60,7 +60,7 @@ TEST(ArgmaxTest, TheLowestIndexOfTheGreatestValue) {
   setenv("MEGALITH_CACHE_DIR", dir.path().c_str(), 1);
   SourceFiles sources;
   Diagnostics diags{sources};
-  const auto compiled = driver::assembleHost(kernel, "argmax.cu", {.checked = true, .arch = 900}, diags);
+  const auto compiled = driver::assembleHostText(kernel, "argmax.cu", {.checked = true, .arch = 900}, diags);
   unsetenv("MEGALITH_CACHE_DIR");
   ASSERT_TRUE(compiled) << diags.render();
   void *library = dlopen(compiled->path.c_str(), RTLD_NOW | RTLD_LOCAL);

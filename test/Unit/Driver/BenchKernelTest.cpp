@@ -15,9 +15,13 @@ protected:
   BenchKernelTest() { setenv("MEGALITH_CACHE_DIR", dir.path().c_str(), 1); }
   ~BenchKernelTest() override { unsetenv("MEGALITH_CACHE_DIR"); }
 
-  std::string assemble(const std::string &source, int arch = 900) {
-    auto kernel = driver::assembleHost(source + "\n#include \"megalith/Bench.cuh\"\n", "bench.cu",
-                                       {.checked = true, .arch = arch}, diags);
+  static constexpr const char *benchUnit = "#include \"megalith/Bench.cuh\"\n";
+  std::string assemble(std::optional<emit::Units> units, int arch = 900) {
+    if (units)
+      units->more = {"bench.cu", benchUnit};
+    const driver::HostOptions how = {.checked = true, .arch = arch};
+    auto kernel =
+        units ? driver::assembleHost(*units, how, diags) : driver::assembleHostText(benchUnit, "bench.cu", how, diags);
     EXPECT_TRUE(kernel) << diags.render();
     return kernel ? kernel->path : "";
   }
@@ -31,7 +35,7 @@ class ReadStreamTest : public BenchKernelTest, public ::testing::WithParamInterf
 
 /// The words that a chunk does not begin with are 0: both variants have the same sum.
 TEST_P(ReadStreamTest, ReadsEveryChunk) {
-  void *library = dlopen(assemble("", GetParam()).c_str(), RTLD_NOW | RTLD_LOCAL);
+  void *library = dlopen(assemble(std::nullopt, GetParam()).c_str(), RTLD_NOW | RTLD_LOCAL);
   ASSERT_TRUE(library) << dlerror();
   auto bind = reinterpret_cast<void (*)(const cpu::Host *)>(dlsym(library, "megalith_cpu_bind"));
   auto read = reinterpret_cast<void (*)(const char *, unsigned, unsigned, unsigned, unsigned *)>(
@@ -79,7 +83,7 @@ TEST_F(BenchKernelTest, AStampedKernelRunsOnRandomWeights) {
   auto plan = driver::makePlan(compiled->module, options, diags);
   ASSERT_TRUE(plan) << diags.render();
   const auto source = driver::emitSource(compiled->module, *plan, diags);
-  auto engine = cpu::CpuEngine::loadRandom(assemble(source.cuda), source.manifest);
+  auto engine = cpu::CpuEngine::loadRandom(assemble(source.units), source.manifest);
   ASSERT_TRUE(engine) << engine.error.message;
   const runtime::Manifest &m = (*engine)->manifest();
   std::vector<std::string> names;

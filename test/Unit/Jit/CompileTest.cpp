@@ -37,8 +37,9 @@ TEST_F(CompileTest, compilesForEveryArchitecture) {
   MEGALITH_NVRTC_OR_SKIP(nvrtc, diags);
   for (const char *arch : {"sm_80", "sm_90a", "sm_100a"}) {
     request.arch = arch;
-    auto result = compileCuda(*nvrtc, request, diags);
-    ASSERT_TRUE(result) << diags.render();
+    auto compiled = compileCuda(*nvrtc, request, diags);
+    ASSERT_TRUE(compiled) << diags.render();
+    const CompileResult *result = &compiled->front();
     EXPECT_EQ(result->cubin.substr(1, 3), "ELF") << arch;
     EXPECT_NE(result->ptx.find(std::string(".target ") + arch), std::string::npos) << arch;
     EXPECT_FALSE(result->cacheHit);
@@ -52,12 +53,26 @@ TEST_F(CompileTest, compilesForEveryArchitecture) {
   }
 }
 
+TEST_F(CompileTest, compilesSeveralSideBySide) {
+  MEGALITH_NVRTC_OR_SKIP(nvrtc, diags);
+  CompileRequest other = request, wrong = request;
+  other.arch = "sm_90a";
+  auto both = compileCuda(*nvrtc, {request, other}, diags);
+  ASSERT_TRUE(both) << diags.render();
+  ASSERT_EQ(both->size(), 2u);
+  EXPECT_NE((*both)[0].ptx.find(".target sm_80"), std::string::npos);
+  EXPECT_NE((*both)[1].ptx.find(".target sm_90a"), std::string::npos);
+  wrong.source = "error";
+  EXPECT_FALSE(compileCuda(*nvrtc, {request, wrong}, diags));
+  EXPECT_EQ(diags.errors(), 1u) << diags.render();
+}
+
 TEST_F(CompileTest, reportsSpills) {
   MEGALITH_NVRTC_OR_SKIP(nvrtc, diags);
   request.options = {"--maxrregcount=24"};
   auto result = compileCuda(*nvrtc, request, diags);
   ASSERT_TRUE(result) << diags.render();
-  const KernelResources &full = result->kernels.at(1);
+  const KernelResources &full = result->front().kernels.at(1);
   EXPECT_EQ(full.registers, 24);
   EXPECT_GT(full.spillStores, 0);
   EXPECT_GT(full.spillLoads, 0);

@@ -219,7 +219,7 @@ TEST_F(HostCompilerTest, cachesByEverythingItDependsOn) {
   EXPECT_TRUE(std::filesystem::equivalent(std::filesystem::path(first->path).parent_path(), cache.directory()));
   std::string stem = first->path.substr(0, first->path.size() - 3);
   std::ifstream in(stem + ".cu");
-  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), request.source);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), request.units[0].source);
   EXPECT_TRUE(std::filesystem::exists(stem + ".json"));
 
   auto second = compileHostCached(*found, cache, request, diags);
@@ -246,11 +246,11 @@ TEST_F(HostCompilerTest, cachesByEverythingItDependsOn) {
   EXPECT_FALSE(again->cacheHit);
   EXPECT_TRUE(bytes() == before);
 
-  for (auto change :
-       {+[](HostCompileRequest &r) { r.source += " "; }, +[](HostCompileRequest &r) { r.arch = 800; },
-        +[](HostCompileRequest &r) { r.checked = false; }, +[](HostCompileRequest &r) { r.fileName = "other.cu"; },
-        +[](HostCompileRequest &r) { r.headers[0].text += "\n"; },
-        +[](HostCompileRequest &r) { r.extraSources[0].text += "\n"; }}) {
+  for (auto change : {+[](HostCompileRequest &r) { r.units[0].source += " "; },
+                      +[](HostCompileRequest &r) { r.arch = 800; }, +[](HostCompileRequest &r) { r.checked = false; },
+                      +[](HostCompileRequest &r) { r.units[0].fileName = "other.cu"; },
+                      +[](HostCompileRequest &r) { r.headers[0].text += "\n"; },
+                      +[](HostCompileRequest &r) { r.extraSources[0].text += "\n"; }}) {
     HostCompileRequest other = request;
     change(other);
     auto result = compileHostCached(*found, cache, other, diags);
@@ -299,7 +299,7 @@ TEST_F(HostCompilerTest, worksWithoutACacheAndLeavesNothing) {
   };
   long before = entries();
   ASSERT_TRUE(compileHostCached(*found, cache, request, diags));
-  request.source = "error";
+  request.units[0].source = "error";
   EXPECT_FALSE(compileHostCached(*found, cache, request, own));
   EXPECT_EQ(entries(), before);
 }
@@ -397,8 +397,8 @@ TEST_F(HostCompilerTest, aNameWithADirectoryIsKept) {
   files.add("/some/edited.cu", "one\n  two = 1;\n");
   for (const std::string &name : hostCompilers()) {
     HostCompileRequest request = hostRequest("");
-    request.fileName = "/some/edited.cu";
-    request.source = "int one;\n  two = 1;\n";
+    request.units[0].fileName = "/some/edited.cu";
+    request.units[0].source = "int one;\n  two = 1;\n";
     EXPECT_HAS(errorsOf(request, name), "/some/edited.cu:2:3: error: ");
   }
 }

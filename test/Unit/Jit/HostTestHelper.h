@@ -20,8 +20,7 @@ inline std::string readDeviceFile(const std::string &name) {
 /// A request with what every kernel needs; `__global__` exports.
 inline HostCompileRequest hostRequest(std::string source, bool checked = true) {
   HostCompileRequest request;
-  request.source = "#include \"megalith/Device.cuh\"\n#line 1 \"kernel.cu\"\n" + std::move(source);
-  request.fileName = "kernel.cu";
+  request.units = {{"#include \"megalith/Device.cuh\"\n#line 1 \"kernel.cu\"\n" + std::move(source), "kernel.cu", ""}};
   request.headers = {{"megalith/Device.cuh",
                       "#include \"megalith/Host.h\"\n"
                       "extern \"C\" __attribute__((visibility(\"hidden\"))) const megalith::cpu::Host "

@@ -2,6 +2,7 @@
 // child process: this program with one `DISABLED_` test selected, and with a
 // libcuda.so.1 made from FakeCuda.c.
 #include "TinyManifest.h"
+#include "device/Abi.h"
 #include "runtime/DriverObjects.h"
 #include "runtime/Engine.h"
 #include <array>
@@ -45,6 +46,15 @@ protected:
     int status = pclose(pipe);
     EXPECT_EQ(status, 0) << output;
     return status == 0 ? output : "";
+  }
+  /// The path of weights for tinyManifest().
+  static std::string writeWeights() {
+    std::string header = R"({"layers.0.w": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]},
+                             "layers.1.w": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [12, 24]}})";
+    const uint64_t length = header.size();
+    std::string file(reinterpret_cast<const char *>(&length), 8);
+    std::ofstream(dir + "/model.safetensors", std::ios::binary) << file << header << std::string(24, 'w');
+    return dir + "/model.safetensors";
   }
   static std::string fake() { return "MEGALITH_LIBCUDA=" + dir + "/libcuda.so.1 "; }
 
@@ -165,6 +175,27 @@ TEST(Child, DISABLED_engine) {
   }
 }
 
+TEST(Child, DISABLED_load) {
+  Outcome<Device> device = Device::open(**Driver::open());
+  ASSERT_TRUE(device);
+  auto weights = megalith::SafetensorsFile::open(std::getenv("TEST_WEIGHTS"));
+  ASSERT_TRUE(weights);
+  auto engine = Engine::load(*device, "cubin", tinyManifest(), *weights.value);
+  if (engine)
+    std::puts("loaded");
+  else
+    print(engine.error);
+}
+
+TEST(Child, DISABLED_link) {
+  const Driver &driver = **Driver::open();
+  auto linked = linkCubins(driver, {{"a.cu", "one "}, {"b.cu", "two"}});
+  if (linked)
+    std::printf("linked: %s by %s\n", linked->c_str(), driver.version().c_str());
+  else
+    print(linked.error);
+}
+
 //===----------------------------------------------------------------------===//
 // What is checked
 //===----------------------------------------------------------------------===//
@@ -237,23 +268,57 @@ TEST_F(FakeDriver, launchesAreCountedFromOutside) {
   }
 }
 
+TEST_F(FakeDriver, linksUnits) {
+  std::string output = child("link", fake());
+  EXPECT_TRUE(contains(output, "linked: one two by 13.0\n")) << output;
+  EXPECT_TRUE(contains(output, "fake: 0 held")) << output;
+  output = child("link", fake() + "FAKE_CUDA_LINK=500");
+  EXPECT_TRUE(contains(output, "`cuLinkComplete` failed with CUDA_ERROR_NOT_FOUND: named symbol not found: undefined "
+                               "reference to `controlTicks` [cuda-driver]\n"))
+      << output;
+  EXPECT_TRUE(contains(output, "fake: 0 held")) << output;
+}
+
+TEST_F(FakeDriver, unitsThatDoNotFitAreNotRun) {
+  const std::string weights = "TEST_WEIGHTS=" + writeWeights() + " ";
+  const auto said = [&](const std::string &control, const std::string &tensors) {
+    return child("load",
+                 fake() + weights + "FAKE_CUDA_FACTS='" + control + "' FAKE_CUDA_TENSOR_FACTS='" + tensors + "'");
+  };
+  const std::string params = std::to_string(sizeof(megalith::abi::LaunchParams)),
+                    abi = std::to_string(megalith::abi::kAbiVersion),
+                    rest = " 320 3072 6536 24 4120 32 128 260 512 128", good = abi + " " + params + rest;
+  EXPECT_TRUE(contains(said(good, good), "loaded\n"));
+  std::string other = good;
+  other.replace(other.find("3072"), 4, "1024");
+  EXPECT_TRUE(contains(said(other, good),
+                       "the units of the kernel do not fit: bytes of shared memory for control's state: 1024 in the "
+                       "control unit, 3072 in the tensor unit; compile both again [kernel-units]\n"));
+  EXPECT_TRUE(
+      contains(said(good + "1", good), "positions of a page: 1281 in the control unit, 128 in the tensor unit"));
+  const std::string old = "1 " + params + rest, wide = abi + " 8" + rest;
+  EXPECT_TRUE(contains(said(old, old), "version of the binary interface: 1 in the kernel, " + abi + " in the runtime"));
+  EXPECT_TRUE(contains(said(wide, wide), "bytes of the launch's parameters: 8 in the kernel, " + params));
+  EXPECT_TRUE(contains(said("1 2", "1 2"), "`megalith_control_facts` of the kernel has 8 bytes, this runtime reads 48; "
+                                           "compile the pipeline again [kernel-units]\n"));
+}
+
 /// A run is one cooperative launch and one synchronisation, and fetches what the outcome
 /// needs and no more.
 TEST_F(FakeDriver, engineMovesWhatItMust) {
-  std::string header = R"({"layers.0.w": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]},
-                           "layers.1.w": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [12, 24]}})";
-  const uint64_t length = header.size();
-  std::string file(reinterpret_cast<const char *>(&length), 8);
-  std::ofstream(dir + "/model.safetensors", std::ios::binary) << file << header << std::string(24, 'w');
-  std::string output =
-      child("engine", fake() + "TEST_WEIGHTS=" + dir + "/model.safetensors LD_PRELOAD=" + dir + "/launch_counter.so");
+  const std::string facts = std::to_string(megalith::abi::kAbiVersion) + " " +
+                            std::to_string(sizeof(megalith::abi::LaunchParams)) +
+                            " 320 3072 6536 24 4120 32 128 260 512 128";
+  std::string output = child("engine", fake() + "FAKE_CUDA_FACTS='" + facts + "' TEST_WEIGHTS=" + writeWeights() +
+                                           " LD_PRELOAD=" + dir + "/launch_counter.so");
   // Up: requests 224, tokens 32, eos 8, slots 16, free list 16 and count 4, rope table 176.
   // Down: requests, tokens, stop 16, metrics 16, stats 40; then trace 4096 and logits 2 * 4 * 5 * 4, too.
   const int up = 224 + 32 + 8 + 16 + 16 + 4 + 176, down = 224 + 32 + 16 + 16 + 40;
-  // `load` ends with the first launch: weights, their addresses, and all that run 1 starts from.
+  // `load` ends with the first launch: the facts of both units, weights, their addresses, and all that run 1 starts
+  // from.
   EXPECT_TRUE(contains(output, "\"load\": {\"launches\": {\"megalith_pack\": 1}, \"launch_count\": 1, "
-                               "\"cooperative_count\": 0, \"synchronizations\": 0, \"copies\": 10, \"bytes\": " +
-                                   std::to_string(24 + 16 + up) + ", \"memsets\": 11}"))
+                               "\"cooperative_count\": 0, \"synchronizations\": 2, \"copies\": 12, \"bytes\": " +
+                                   std::to_string(2 * 48 + 24 + 16 + up) + ", \"memsets\": 11}"))
       << output;
   EXPECT_TRUE(contains(output, "\"run\": {\"launches\": {\"megalith_run\": 2}, \"launch_count\": 2, "
                                "\"cooperative_count\": 2, \"synchronizations\": 2, \"copies\": 19, \"bytes\": " +

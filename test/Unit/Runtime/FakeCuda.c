@@ -1,8 +1,11 @@
 /* A libcuda.so.1 for tests, without a device behind it. The environment says what
  * it pretends to be: FAKE_CUDA_INIT (result of cuInit), FAKE_CUDA_DEVICES,
  * FAKE_CUDA_CAPABILITY (major * 10 + minor), FAKE_CUDA_FREE (bytes). Device memory
- * is host memory. Copies and memsets work; launches do nothing. What is still
- * held when the process ends is printed to stderr as "fake: N held". */
+ * is host memory. Copies and memsets work; launches do nothing. A linked cubin is its
+ * parts one behind the other, unless FAKE_CUDA_LINK (a result) fails. The facts of a
+ * kernel's units are FAKE_CUDA_FACTS, numbers; those of its tensor unit
+ * FAKE_CUDA_TENSOR_FACTS if that is there. What is still held when the process ends is
+ * printed to stderr as "fake: N held". */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +78,39 @@ int cuModuleGetFunction(void **function, void *module, const char *name) {
       return *function = (void *)&kernelNames[i], 0;
   return 500;
 }
+static int facts[2][64];
+int cuModuleGetGlobal_v2(Pointer *address, size_t *bytes, void *module, const char *name) {
+  const int tensors = strcmp(name, "megalith_tensor_facts") == 0;
+  if (!tensors && strcmp(name, "megalith_control_facts") != 0)
+    return 500;
+  const char *text = getenv("FAKE_CUDA_TENSOR_FACTS");
+  if (!tensors || !text)
+    text = getenv("FAKE_CUDA_FACTS");
+  int count = 0;
+  for (char *end; text && *text && count < 64; text = *end ? end + 1 : end)
+    facts[tensors][count++] = (int)strtol(text, &end, 10);
+  return *address = (Pointer)facts[tensors], *bytes = count * sizeof(int), 0;
+}
+
+static char linked[4096], *errorLog;
+int cuLinkCreate_v2(unsigned count, int *options, void **values, void **state) {
+  for (unsigned i = 0; i < count; ++i)
+    if (options[i] == 5)
+      errorLog = (char *)values[i];
+  return ++held, linked[0] = 0, *state = &held, 0;
+}
+int cuLinkAddData_v2(void *state, int type, void *data, size_t bytes, const char *name, unsigned count, int *options,
+                     void **values) {
+  return strncat(linked, (const char *)data, bytes), 0;
+}
+int cuLinkComplete(void *state, void **cubin, size_t *bytes) {
+  const long result = setting("FAKE_CUDA_LINK", 0);
+  if (result)
+    strcpy(errorLog, "undefined reference to `controlTicks`");
+  return *cubin = linked, *bytes = strlen(linked), (int)result;
+}
+int cuLinkDestroy(void *state) { return --held, 0; }
+
 int cuFuncSetAttribute(void *function, int attribute, int value) { return 0; }
 int cuFuncGetAttribute(int *value, int attribute, void *function) { return *value = 0, 0; }
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int size, size_t shared) {

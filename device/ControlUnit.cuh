@@ -1,0 +1,25 @@
+//===- ControlUnit.cuh - what the control unit of a kernel includes -------===//
+//
+// No header of the CUDA toolkit or of the host is included: NVRTC compiles the
+// emitted source with these files alone.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#include "megalith/Abi.h"
+#include "megalith/Row.h"
+#include "megalith/Shape.h"
+
+#include "megalith/Types.cuh"
+#include "megalith/Primitives.cuh"
+#include "megalith/Values.cuh"
+#include "megalith/Sync.cuh"
+#include "megalith/Exchange.cuh"
+#include "megalith/Stamps.cuh"
+#include "megalith/Pool.cuh"
+#include "megalith/Matrices.cuh"
+#include "megalith/Steps.cuh"
+#include "megalith/Ring.cuh"
+#include "megalith/Pass.cuh"
+#include "megalith/Rows.cuh"
+#include "megalith/Control.cuh"
+#include "megalith/Units.cuh"

@@ -1,0 +1,66 @@
+//===- Units.cuh - what crosses between the two units of a kernel ---------===//
+//
+// A kernel is compiled in two units, which are linked:
+//
+//   control   the pipeline: its request, its stages, its ticks. It compiles in a second.
+//   tensors   the models, and the entry points `megalith_run` and `megalith_pack`. All pipelines of a model share
+//             its code: its text depends on models, plan and architecture alone.
+//
+// Both include this file. All else that they share is memory: the launch's parameters, control's state and
+// PassShared, all three in shared memory. Each unit leaves a record of the sizes that it was compiled with. The host
+// compares the two records before a launch.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+static_assert(sizeof(abi::LaunchParams) == shape::kParamsBytes);
+
+/// What a unit was compiled with.
+struct UnitFacts {
+#define UNIT_FACT(Name, Text) int Name;
+#include "megalith/UnitFacts.def"
+};
+
+/// `Plan`: what the emitted text says of the plan. `controlBegin`: where the unit finds control's state.
+template <class Plan> __device__ constexpr UnitFacts factsOfUnit(int controlBegin) {
+  UnitFacts facts = {};
+  facts.abi = abi::kAbiVersion;
+  facts.paramsBytes = sizeof(abi::LaunchParams);
+  facts.controlBegin = controlBegin;
+  facts.controlRoom = Plan::controlRoom;
+  facts.passBytes = sizeof(PassShared);
+  facts.passRows = MEGALITH_OFFSET(PassShared, rows);
+  facts.passPlaces = MEGALITH_OFFSET(PassShared, kv);
+  facts.rowBytes = sizeof(Row);
+  facts.rowsPerPass = Plan::rowsPerPass;
+  facts.vocab = Plan::vocab;
+  facts.pages = Plan::pages;
+  facts.pageTokens = Plan::pageTokens;
+  return facts;
+}
+/// `Config`: the pipeline's constants.
+template <class Config> __device__ constexpr UnitFacts factsOfControl() {
+  return factsOfUnit<Config>(sizeof(abi::LaunchParams));
+}
+/// `Shared`: shared memory of a CTA.
+template <class Shared, class Facts> __device__ constexpr UnitFacts factsOfTensors() {
+  return factsOfUnit<Facts>(MEGALITH_OFFSET(Shared, control));
+}
+
+} // namespace megalith::device
+
+extern "C" {
+/// The control unit's. CTA 0's consumers call it before the first tick. `pass`: CTA 0's.
+__device__ void controlStart(megalith::device::PassShared &pass);
+/// The control unit's. CTA 0's consumers call it: ticks up to the next pass, or to the end of the loop.
+/// `behindPass`: first the rest of the tick whose pass has run.
+__device__ void controlTicks(bool behindPass);
+
+// Each unit defines its own. The host finds them by these names.
+MEGALITH_VISIBLE extern const __device__ megalith::device::UnitFacts megalith_control_facts;
+MEGALITH_VISIBLE extern const __device__ megalith::device::UnitFacts megalith_tensor_facts;
+}
+
+#undef MEGALITH_OFFSET
+#undef MEGALITH_VISIBLE
