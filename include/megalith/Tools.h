@@ -1,13 +1,14 @@
 //===- Tools.h - what checks and measures a kernel --------------*- C++ -*-===//
 //
-// What `megalith explore`, `megalith bench` and the test hooks of `megalith run` need beside
-// Api.h. It knows how a kernel is made, so that it may change with every version, and it is
-// not installed. Like Api.h it needs the standard library only, and throws nothing.
+// What `megalith explore`, `megalith bench`, `megalith cache` and the test hooks of `megalith
+// run` need beside Api.h. It knows how a kernel is made, so that it may change with every
+// version, and it is not installed. Like Api.h it needs the standard library only, and throws nothing.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_TOOLS_H
 #define MEGALITH_TOOLS_H
 
 #include "megalith/Api.h"
+#include <set>
 
 namespace megalith::tools {
 
@@ -125,6 +126,46 @@ private:
 
 /// Whether there is a GPU to measure on.
 Status findGpu();
+
+//===----------------------------------------------------------------------===//
+// The kernel cache
+//===----------------------------------------------------------------------===//
+
+using CacheTime = std::chrono::system_clock::time_point;
+
+/// What lies in the cache of compiled kernels. A folder that is not used is an error.
+struct CacheState {
+  std::string directory;
+  bool exists = false; ///< otherwise nothing was stored yet
+  int64_t limitDays = 0;
+  uint64_t limitBytes = 0;
+  std::optional<CacheTime> cleaned; ///< last
+  struct Kind {
+    std::string name;                    ///< "linked kernel", "control unit", "CPU object", ...
+    std::set<std::string> architectures; ///< "sm_90a"
+    uint64_t entries = 0, bytes = 0;
+    CacheTime oldest, newest; ///< of their last uses
+  };
+  /// In one order at all times, without those that have none. The last one is "interrupted write", of entries without
+  /// all parts, and of files that were not finished.
+  std::vector<Kind> kinds;
+  Messages messages; ///< warnings
+};
+Expected<CacheState> lookAtCache();
+
+/// What was removed.
+struct CacheCleaning {
+  struct Group {
+    uint64_t entries = 0, bytes = 0;
+  };
+  Group old;         ///< not used for longer than the limit
+  Group crowded;     ///< the longest unused, of more than the limit
+  Group interrupted; ///< interrupted writes
+  Group cleared;     ///< with `all`
+  Messages messages; ///< warnings; errors when something could not be removed
+};
+/// Removes what is beyond the limits; with `all` every entry.
+Expected<CacheCleaning> cleanCache(bool all);
 
 } // namespace megalith::tools
 #endif

@@ -226,6 +226,12 @@ public:
                         process));
   }
 
+  /// What is linked already: the next edit needs some of the objects again.
+  void use() const {
+    for (const Object &object : objects)
+      cache.use(object.key, ".o");
+  }
+
   std::string log;
   /// Which units were compiled.
   std::string how() const {
@@ -355,6 +361,7 @@ std::optional<HostCompileResult> compileHostCached(const HostCompiler &compiler,
   const std::string key = build.key();
   const auto cached = cache.loadEntry(key, ".so");
   if (cached && canLoad(cache.loadPath(key, ".so"))) {
+    build.use();
     result.path = cache.loadPath(key, ".so");
     result.log = cached->info.getString("log").value_or("").str();
     result.cacheHit = true;

@@ -1,4 +1,5 @@
 #include "megalith/Jit/KernelCache.h"
+#include "CacheFiles.h"
 #include "megalith/Os/ReadFile.h"
 #include "megalith/Os/Temporary.h"
 #include "llvm/ADT/STLExtras.h"
@@ -30,7 +31,6 @@ static constexpr int formatVersion = 1;
 static constexpr uint64_t codeBytes = 1ull << 30, infoBytes = 64ull << 20;
 /// Levels of KEY.json; we write three.
 static constexpr unsigned infoDepth = 16;
-static constexpr const char *secretName = "secret";
 static constexpr size_t secretBytes = 32;
 static constexpr const char *lockName = "locks";
 static constexpr std::chrono::minutes longestCompilation(10);
@@ -75,8 +75,7 @@ static int openFolder(const std::string &path) {
   return entry->second;
 }
 
-/// A file of the folder that only we can have written; nothing if it is anything else.
-static std::optional<std::string> readOurs(int folder, const std::string &name, uint64_t most) {
+std::optional<std::string> readOurs(int folder, const std::string &name, uint64_t most) {
   // A link would lead elsewhere, and a pipe would be waited for.
   const int file = openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   if (file < 0)
@@ -118,6 +117,23 @@ std::string KernelCache::findSecret() {
   return fmt::format("its file `{}` changes", secretName);
 }
 
+std::string KernelCache::judge(bool &missing) {
+  missing = false;
+  const int opened = openFolder(dir);
+  if (opened < 0) {
+    const int error = errno;
+    struct stat info;
+    if (error == ENOENT && lstat(dir.c_str(), &info) == 0)
+      return "it is a link that leads nowhere";
+    missing = error == ENOENT;
+    return error == ENOTDIR ? "it is not a directory" : std::strerror(error);
+  }
+  std::string why = whyUnsafe(opened);
+  if (why.empty())
+    folder = opened;
+  return why;
+}
+
 KernelCache::KernelCache(std::string directory, Diagnostics &diags) : dir(std::move(directory)) {
   std::error_code error;
   fs::path parent = fs::path(dir).parent_path();
@@ -126,37 +142,65 @@ KernelCache::KernelCache(std::string directory, Diagnostics &diags) : dir(std::m
   // An existing directory is judged like a new one.
   const bool made = mkdir(dir.c_str(), 0700) == 0;
   const int whyNotMade = made ? 0 : errno;
-  folder = openFolder(dir);
-  std::string why;
-  if (folder >= 0)
-    why = whyUnsafe(folder);
-  else if (errno == ENOENT && whyNotMade == EEXIST)
-    why = "it is a link that leads nowhere";
-  else if (errno == ENOENT) // why not is told by what should have made it
+  bool missing;
+  std::string why = judge(missing);
+  if (missing) // why is told by what should have made it
     why = error ? error.message() : std::strerror(whyNotMade);
-  else
-    why = errno == ENOTDIR ? "it is not a directory" : std::strerror(errno);
   if (why.empty())
     why = findSecret();
-  if (!why.empty())
-    diags.report(Diag::CacheUnsafe, SourceLoc(), dir, why);
   usable = why.empty();
+  if (usable)
+    cleaning = CacheLimits::ofEnvironment(diags);
+  else
+    refuse(why, diags);
 }
 
-KernelCache KernelCache::open(Diagnostics &diags) {
+void KernelCache::refuse(const std::string &why, Diagnostics &diags) {
+  diags.report(Diag::CacheUnsafe, SourceLoc(), dir, why);
+  folder = -1;
+  refused = true;
+}
+
+/// Where the cache is, by the environment; nothing if that does not say it.
+static std::optional<std::string> findPlace() {
   auto env = [](const char *name) {
     const char *value = std::getenv(name);
     return std::string(value ? value : "");
   };
   if (std::string dir = env("MEGALITH_CACHE_DIR"); !dir.empty())
-    return KernelCache(dir, diags);
+    return dir;
   if (std::string dir = env("XDG_CACHE_HOME"); !dir.empty())
-    return KernelCache(dir + "/megalith", diags);
+    return dir + "/megalith";
   if (std::string home = env("HOME"); !home.empty())
-    return KernelCache(home + "/.cache/megalith", diags);
-  diags.report(Diag::CacheUnsafe, SourceLoc(), "~/.cache/megalith",
-               "`HOME` is not set; name a folder in `MEGALITH_CACHE_DIR`");
-  return KernelCache();
+    return home + "/.cache/megalith";
+  return std::nullopt;
+}
+
+KernelCache KernelCache::noPlace(Diagnostics &diags) {
+  KernelCache cache;
+  cache.dir = "~/.cache/megalith";
+  cache.refuse("`HOME` is not set; name a folder in `MEGALITH_CACHE_DIR`", diags);
+  return cache;
+}
+
+KernelCache KernelCache::open(Diagnostics &diags) {
+  const std::optional<std::string> dir = findPlace();
+  return dir ? KernelCache(*dir, diags) : noPlace(diags);
+}
+
+KernelCache KernelCache::openToLook(Diagnostics &diags) {
+  const std::optional<std::string> dir = findPlace();
+  if (!dir)
+    return noPlace(diags);
+  KernelCache cache;
+  cache.dir = *dir;
+  bool missing;
+  const std::string why = cache.judge(missing);
+  if (!why.empty() && !missing)
+    cache.refuse(why, diags);
+  else
+    cache.cleaning = CacheLimits::ofEnvironment(diags);
+  return cache;
 }
 
 std::string KernelCache::key(llvm::ArrayRef<std::string> parts) {
@@ -240,12 +284,9 @@ static bool fromJson(const json::Value &value, KernelResources &kernel, json::Pa
          map.map("stackBytes", kernel.stackBytes) && map.map("sharedBytes", kernel.sharedBytes);
 }
 
-std::optional<KernelCache::Entry> KernelCache::loadEntry(llvm::StringRef key, llvm::StringRef suffix) const {
-  if (!usable)
-    return std::nullopt;
-  std::optional<std::string> code = readOurs(folder, (key + suffix).str(), codeBytes);
+std::optional<json::Object> readInfo(int folder, llvm::StringRef key) {
   std::optional<std::string> text = readOurs(folder, (key + ".json").str(), infoBytes);
-  if (!code || !text || !isShallow(*text))
+  if (!text || !isShallow(*text))
     return std::nullopt;
   llvm::Expected<json::Value> parsed = json::parse(*text);
   if (!parsed) {
@@ -255,13 +296,32 @@ std::optional<KernelCache::Entry> KernelCache::loadEntry(llvm::StringRef key, ll
   json::Object *all = parsed->getAsObject();
   if (!all || all->getString("key") != key)
     return std::nullopt;
+  return std::move(*all);
+}
+
+std::optional<KernelCache::Entry> KernelCache::loadEntry(llvm::StringRef key, llvm::StringRef suffix) const {
+  if (!usable)
+    return std::nullopt;
+  std::optional<std::string> code = readOurs(folder, (key + suffix).str(), codeBytes);
+  std::optional<json::Object> all = code ? readInfo(folder, key) : std::nullopt;
+  if (!all)
+    return std::nullopt;
   json::Object info;
   for (auto &[name, value] : *all)
     if (llvm::StringRef(name) != "seal")
       info[name] = std::move(value);
   if (all->getString("seal") != sealOf(key, suffix, *code, info))
     return std::nullopt;
+  use(key, suffix);
   return Entry{std::move(*code), std::move(info)};
+}
+
+void KernelCache::use(llvm::StringRef key, llvm::StringRef suffix) const {
+  if (!usable)
+    return;
+  // Where it cannot be noted, as on a disk that is only read, the entry is as good.
+  const timespec times[] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
+  utimensat(folder, (key + suffix).str().c_str(), times, AT_SYMLINK_NOFOLLOW);
 }
 
 bool KernelCache::storeEntry(llvm::StringRef key, llvm::StringRef suffix, Entry entry, llvm::StringRef source,
@@ -275,8 +335,10 @@ bool KernelCache::storeEntry(llvm::StringRef key, llvm::StringRef suffix, Entry 
   entry.info["seal"] = sealOf(key, suffix, entry.code, entry.info);
   std::string text = llvm::formatv("{0:2}\n", json::Value(std::move(entry.info)));
   if (write((key + ".cu").str(), source) && write((key + ".json").str(), text) &&
-      write((key + suffix).str(), entry.code))
+      write((key + suffix).str(), entry.code)) {
+    contents().cleanSometimes(cleaning);
     return true;
+  }
   diags.report(Diag::CacheUnsafe, SourceLoc(), dir, std::string("cannot write to it: ") + std::strerror(errno));
   return false;
 }
@@ -305,7 +367,8 @@ void KernelCache::store(llvm::StringRef key, const CompileRequest &request, cons
     kernels.push_back(toJson(kernel));
   for (const std::string &option : request.options)
     options.push_back(json::fixUTF8(option));
-  json::Object info{{"arch", request.arch},
+  json::Object info{{"kind", request.unit.empty() ? "whole kernel" : request.unit},
+                    {"arch", request.arch},
                     {"options", std::move(options)},
                     {"kernels", std::move(kernels)},
                     {"milliseconds", result.milliseconds},
@@ -408,6 +471,9 @@ std::optional<CompileResult> compileLinked(const Nvrtc &nvrtc, const KernelCache
   parts.insert(parts.end(), keys.begin(), keys.end());
   const std::string key = KernelCache::key(parts);
   if (std::optional<CompileResult> hit = cache.load(key)) {
+    // The next edit needs one of them again.
+    for (const std::string &unit : keys)
+      cache.use(unit, ".cubin");
     hit->milliseconds = millisecondsSince(start);
     return hit;
   }
@@ -428,6 +494,7 @@ std::optional<CompileResult> compileLinked(const Nvrtc &nvrtc, const KernelCache
       compiled.push_back(units[i].unit + " compiled");
   }
   whole.arch = units.front().arch;
+  whole.unit = "linked kernel";
   Linker::Result linked = linker.link(whole.arch, cubins);
   if (linked.cubin.empty()) {
     linkError = linked.error;

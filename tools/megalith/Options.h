@@ -65,11 +65,18 @@ struct BenchCommand {
   std::string timelineFile, csvFile, plotFile;
 };
 
+/// `megalith cache`.
+struct CacheCommand {
+  bool clean = false, clear = false; ///< by the limits; of everything
+  bool json = false;
+};
+
 /// Each returns whether all went well; what went wrong is in `diags`.
 bool compileCommand(const CompileCommand &command, Diagnostics &diags);
 bool runCommand(const RunCommand &command, Diagnostics &diags);
 bool exploreCommand(const ExploreCommand &command, Diagnostics &diags);
 bool benchCommand(const BenchCommand &command, Diagnostics &diags);
+bool cacheCommand(const CacheCommand &command, Diagnostics &diags);
 
 /// Whether there is a value; else its errors are in `diags`.
 template <class T> bool got(const Expected<T> &result, Diagnostics &diags) {

@@ -123,9 +123,12 @@ private:
       diags.note("`" + program + " --help` lists all");
   }
 
-  /// One file, and what is required.
+  /// One file, where the command takes one, and what is required.
   void demand() {
-    if (files.empty())
+    if (command.PositionalOpts.empty()) {
+      if (!files.empty())
+        error(files[0].str(), "`" + program + "` takes no file");
+    } else if (files.empty())
       error(program, "needs a pipeline file, such as pipelines/autoregressive.yaml");
     else if (files.size() > 1)
       error(files[1].str(), "`" + program + "` takes one pipeline file, and has `" + files[0].str() + "`");

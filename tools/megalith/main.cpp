@@ -1,4 +1,4 @@
-//===- main.cpp - megalith compile | run | explore | bench ------------------------===//
+//===- main.cpp - megalith compile | run | explore | bench | cache ----------------===//
 #include "Numbers.h"
 #include "Options.h"
 #include "Usage.h"
@@ -20,6 +20,7 @@ cl::SubCommand runSub("run", "Run requests through a pipeline, on a GPU or on th
 cl::SubCommand exploreSub("explore", "Run the emitted source on the CPU under many schedules, checking every access");
 cl::SubCommand benchSub("bench",
                         "Measure a pipeline with random weights of a config.json's shape against the memory's floor");
+cl::SubCommand cacheSub("cache", "Show what lies in the cache of compiled kernels, and clean it");
 cl::OptionCategory category("Options");
 
 #define ALL cl::sub(compileSub), cl::sub(runSub), cl::sub(exploreSub), cl::cat(category)
@@ -29,6 +30,7 @@ cl::OptionCategory category("Options");
 #define RUN_AND_EXPLORE cl::sub(runSub), cl::sub(exploreSub), cl::cat(category)
 #define EXPLORE cl::sub(exploreSub), cl::cat(category)
 #define BENCH cl::sub(benchSub), cl::cat(category)
+#define CACHE cl::sub(cacheSub), cl::cat(category)
 
 // --- of all commands
 cl::opt<std::string> pipelineFile(cl::Positional, cl::Required, cl::value_desc("FILE"), cl::desc("<pipeline.yaml>"),
@@ -178,6 +180,15 @@ Option<std::string> benchPlot("plot", cl::value_desc("file.svg"),
                               cl::desc("Draw the percentage of the floor over the context or the batch"), BENCH);
 Option<bool> benchJson("json", cl::desc("Print a JSON object per combination"), BENCH);
 
+// --- cache
+Option<bool> cacheClean("clean",
+                        cl::desc("Remove now what was not used for longer than $MEGALITH_CACHE_DAYS (30), and the "
+                                 "longest unused entries above $MEGALITH_CACHE_SIZE (4G) in all; that happens by "
+                                 "itself, too, when a kernel is stored"),
+                        CACHE);
+Option<bool> cacheClear("clear", cl::desc("Remove all entries"), CACHE);
+Option<bool> cacheJson("json", cl::desc("Print a JSON object"), CACHE);
+
 constexpr const char *exampleText = R"(
 EXAMPLES:
   megalith compile pipelines/autoregressive.yaml --model models/demo
@@ -196,6 +207,8 @@ EXAMPLES:
       looks for races, deadlocks and the like in the emitted source, without a GPU
   megalith bench FILE --config=DIR --context=128,4096,32768 --phases --csv=sweep.csv --plot=sweep.svg
       measures ms per token against what reading weights and KV takes; needs config.json only
+  megalith cache --clean
+      removes old kernels from the cache, and shows what lies there
 )";
 cl::extrahelp examples(exampleText);
 
@@ -416,6 +429,18 @@ bool benchMain(Diagnostics &diags) {
   return benchCommand(command, diags);
 }
 
+bool cacheMain(Diagnostics &diags) {
+  if (cacheClean && cacheClear) {
+    diags.report(Diag::BadOption, {}, "--clean", "`--clear` removes everything; give one of the two");
+    return false;
+  }
+  CacheCommand command;
+  command.clean = cacheClean;
+  command.clear = cacheClear;
+  command.json = cacheJson;
+  return cacheCommand(command, diags);
+}
+
 /// Whether LLVM's parser can read the command line. With `--help` behind it it would take a command that
 /// is none for a question.
 bool understood(const std::vector<StringRef> &arguments, Diagnostics &diags) {
@@ -424,12 +449,12 @@ bool understood(const std::vector<StringRef> &arguments, Diagnostics &diags) {
   if (arguments[0].starts_with("-"))
     return checkArguments(cl::SubCommand::getTopLevel(), arguments, diags);
   std::vector<std::string> names;
-  for (cl::SubCommand *command : {&compileSub, &runSub, &exploreSub, &benchSub}) {
+  for (cl::SubCommand *command : {&compileSub, &runSub, &exploreSub, &benchSub, &cacheSub}) {
     names.push_back(command->getName().str());
     if (command->getName() == arguments[0])
       return checkArguments(*command, ArrayRef(arguments).drop_front(), diags);
   }
-  diags.report(Diag::BadOption, {}, arguments[0].str(), "the commands are compile, run, explore and bench");
+  diags.report(Diag::BadOption, {}, arguments[0].str(), "the commands are compile, run, explore, bench and cache");
   diags.suggest(arguments[0], names);
   if (arguments[0].ends_with(".yaml"))
     diags.note("a command stands before the file: `megalith run " + arguments[0].str() + "`");
@@ -441,6 +466,7 @@ int megalithMain(int argc, char **argv) {
   cl::HideUnrelatedOptions(category, runSub);
   cl::HideUnrelatedOptions(category, exploreSub);
   cl::HideUnrelatedOptions(category, benchSub);
+  cl::HideUnrelatedOptions(category, cacheSub);
   cl::SetVersionPrinter([](raw_ostream &os) { os << "megalith " << version() << "\n"; });
   SourceFiles sources;
   Diagnostics diags(sources);
@@ -457,7 +483,7 @@ int megalithMain(int argc, char **argv) {
     errs() << text::printableLines(wrong);
     return 1;
   }
-  if (!compileSub && !runSub && !exploreSub && !benchSub) {
+  if (!compileSub && !runSub && !exploreSub && !benchSub && !cacheSub) {
     cl::PrintHelpMessage();
     outs() << exampleText;
     return 2;
@@ -465,6 +491,7 @@ int megalithMain(int argc, char **argv) {
   bool ok = compileSub   ? compileMain(diags)
             : exploreSub ? exploreMain(diags)
             : benchSub   ? benchMain(diags)
+            : cacheSub   ? cacheMain(diags)
                          : runMain(diags);
   outs().flush();
   clearProgress();

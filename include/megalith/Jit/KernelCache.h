@@ -20,10 +20,13 @@
 //
 // An entry that fails, whatever it is, is made anew and replaced. Where that cannot be
 // done (a folder in the place of a file), the run goes on without the cache.
+//
+// Old entries go when a new one is stored: CacheFolder.h.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_JIT_KERNELCACHE_H
 #define MEGALITH_JIT_KERNELCACHE_H
 
+#include "megalith/Jit/CacheFolder.h"
 #include "megalith/Jit/Compile.h"
 #include "megalith/Jit/Linker.h"
 #include "llvm/ADT/ArrayRef.h"
@@ -41,9 +44,19 @@ public:
   /// A cache in $MEGALITH_CACHE_DIR, else $XDG_CACHE_HOME/megalith, else
   /// ~/.cache/megalith.
   static KernelCache open(Diagnostics &diags);
+  /// The same, to look at and to clean: nothing is made, taken or stored. Reports `cache-unsafe` for a folder that
+  /// is there and would not be used.
+  static KernelCache openToLook(Diagnostics &diags);
 
   bool enabled() const { return usable; }
   const std::string &directory() const { return dir; }
+  /// Whether there is a folder, and a safe one.
+  bool hasFolder() const { return folder >= 0; }
+  /// Whether there is none that could be used: `cache-unsafe` was reported.
+  bool isRefused() const { return refused; }
+  /// Of a folder that is there: what lies in it.
+  CacheFolder contents() const { return CacheFolder(folder); }
+  const CacheLimits &limits() const { return cleaning; }
 
   /// 64 hex digits: BLAKE3 of everything that the code depends on.
   static std::string key(const CompileRequest &request, llvm::StringRef nvrtcVersion);
@@ -65,12 +78,14 @@ public:
     std::string code;
     llvm::json::Object info; ///< the .json
   };
-  /// The entry whose code has this suffix, if it is there and ours.
+  /// The entry whose code has this suffix, if it is there and ours. Who takes it uses it.
   std::optional<Entry> loadEntry(llvm::StringRef key, llvm::StringRef suffix) const;
   /// Writes it beside `source`; key and seal join its `info`. False: the cache is off, or
   /// the disk refuses, which is reported as `cache-unsafe`.
   bool storeEntry(llvm::StringRef key, llvm::StringRef suffix, Entry entry, llvm::StringRef source,
                   Diagnostics &diags) const;
+  /// Notes that this code is of use now, so that it stays. load() and loadEntry() have done it.
+  void use(llvm::StringRef key, llvm::StringRef suffix) const;
 
   /// Held while an entry is made: another process, or thread, that wants it too waits, and finds it then. Without a
   /// cache, and where files cannot be locked, nobody waits. Nor does anybody wait longer than the longest compilation
@@ -87,6 +102,11 @@ public:
 
 private:
   KernelCache() = default;
+  /// One that is refused, since the environment names no place.
+  static KernelCache noPlace(Diagnostics &diags);
+  /// Opens the folder and judges it. Returns why it is not used, or ""; `missing`: it is not there.
+  std::string judge(bool &missing);
+  void refuse(const std::string &why, Diagnostics &diags);
   /// What the seal of the entry is; `info` without it.
   std::string sealOf(llvm::StringRef key, llvm::StringRef suffix, llvm::StringRef code,
                      const llvm::json::Object &info) const;
@@ -95,8 +115,9 @@ private:
   std::string findSecret();
 
   std::string dir, secret;
-  int folder = -1; ///< descriptor
-  bool usable = false;
+  CacheLimits cleaning;
+  int folder = -1; ///< descriptor; -1: it is not there, or not used
+  bool usable = false, refused = false;
 };
 
 /// Takes the code from the cache or compiles and stores it; the result's

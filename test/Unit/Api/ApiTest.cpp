@@ -1,9 +1,13 @@
 #include "megalith/Api.h"
+#include "megalith/Os/Temporary.h"
 #include "megalith/Tools.h"
+#include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <sstream>
+#include <sys/stat.h>
 #include <thread>
+#include <unistd.h>
 
 using namespace megalith;
 
@@ -269,6 +273,38 @@ TEST_F(Sessions, ExplainRequestsThatWereCutOff) {
   EXPECT_EQ(why->kind, "request-limit");
   EXPECT_EQ(why->file, "r.jsonl");
   EXPECT_EQ(why->line, 2u);
+}
+
+/// What is told of a kernel cache that cannot be cleaned: what it is, and why.
+TEST(Caches, TellWhatCannotBeRemoved) {
+  const os::TemporaryDirectory tmp;
+  const bool root = geteuid() == 0; // who may do everything
+  const std::string dir = tmp / "cache", file = dir + "/" + std::string(64, 'a') + ".cubin";
+  std::filesystem::create_directory(dir);
+  std::ofstream(file) << "code";
+  const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  std::filesystem::last_write_time(file, old);
+  if (root) {
+    std::filesystem::permissions(tmp.path(), std::filesystem::perms(0755));
+    for (const std::string &path : {file, dir})
+      ASSERT_EQ(chown(path.c_str(), 65534, 65534), 0);
+  }
+  const auto allow = [&](int mode) { ASSERT_EQ(chmod(dir.c_str(), mode), 0); };
+  ASSERT_EQ(setenv("MEGALITH_CACHE_DIR", dir.c_str(), 1), 0);
+  allow(0500);
+  ASSERT_TRUE(!root || seteuid(65534) == 0);
+  const auto cleaned = tools::cleanCache(/*all=*/false);
+  const auto state = tools::lookAtCache();
+  ASSERT_TRUE(!root || seteuid(0) == 0);
+  allow(0700);
+  unsetenv("MEGALITH_CACHE_DIR");
+  ASSERT_TRUE(cleaned && state) << textOf(cleaned);
+  EXPECT_EQ(cleaned->messages.text(),
+            "error: cannot remove 1 file from the kernel cache `" + dir + "`: Permission denied [cache-not-cleaned]\n");
+  EXPECT_EQ(cleaned->interrupted.entries, 0u);
+  ASSERT_EQ(state->kinds.size(), 1u);
+  EXPECT_EQ(state->kinds[0].name, "interrupted write");
+  EXPECT_EQ(state->kinds[0].bytes, 4u);
 }
 
 } // namespace

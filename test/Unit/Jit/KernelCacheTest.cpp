@@ -47,7 +47,7 @@ TEST_F(KernelCacheTest, keepsAnEntry) {
   // Nothing temporary stays.
   EXPECT_EQ(
       std::distance(std::filesystem::directory_iterator(cache.directory()), std::filesystem::directory_iterator()),
-      4); // and the secret
+      5); // and the secret, and when it was cleaned
   EXPECT_EQ(diags.render(), "");
 }
 

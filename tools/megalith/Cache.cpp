@@ -1,0 +1,157 @@
+//===- Cache.cpp - megalith cache -----------------------------------------===//
+#include "Options.h"
+#include "megalith/Text/Json.h"
+#include "megalith/Text/Text.h"
+#include "megalith/Tools.h"
+#include "llvm/Support/raw_ostream.h"
+#include <ctime>
+#include <fmt/ranges.h>
+
+namespace megalith::tool {
+
+using tools::CacheCleaning;
+using tools::CacheState;
+using tools::CacheTime;
+using Json = nlohmann::ordered_json;
+
+static std::string sizeText(uint64_t bytes) {
+  const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024)
+    return fmt::format("{} B", bytes);
+  double number = double(bytes) / 1024;
+  size_t unit = 0;
+  for (; number >= 1023.95 && unit + 1 < std::size(units); ++unit)
+    number /= 1024;
+  return fmt::format("{:.1f} {}", number, units[unit]);
+}
+
+static std::string counted(uint64_t number, const char *one, const char *several) {
+  return fmt::format("{} {}", number, number == 1 ? one : several);
+}
+
+/// "3 days ago".
+static std::string agoText(CacheTime time, CacheTime now) {
+  const int64_t minutes = std::chrono::duration_cast<std::chrono::minutes>(now - time).count();
+  if (minutes < 1)
+    return "just now";
+  return (minutes < 60        ? counted(uint64_t(minutes), "minute", "minutes")
+          : minutes < 48 * 60 ? counted(uint64_t(minutes / 60), "hour", "hours")
+                              : counted(uint64_t(minutes / (24 * 60)), "day", "days")) +
+         " ago";
+}
+
+/// "2026-03-01T12:30:00Z".
+static std::string dateText(CacheTime time) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm parts = {};
+  char text[64];
+  if (!gmtime_r(&seconds, &parts) || std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts) == 0)
+    return "";
+  return text;
+}
+
+/// Of all kinds together.
+static CacheState::Kind sum(const CacheState &state) {
+  CacheState::Kind all;
+  all.name = "all";
+  for (const CacheState::Kind &kind : state.kinds) {
+    all.oldest = all.entries ? std::min(all.oldest, kind.oldest) : kind.oldest;
+    all.newest = all.entries ? std::max(all.newest, kind.newest) : kind.newest;
+    all.entries += kind.entries;
+    all.bytes += kind.bytes;
+  }
+  return all;
+}
+
+static std::string stateText(const CacheState &state) {
+  const CacheTime now = std::chrono::system_clock::now();
+  std::string out =
+      fmt::format("folder   {}{}\n", text::printable(state.directory), state.exists ? "" : " (not there)");
+  out += fmt::format("limits   {} without use, {} in all\n", counted(uint64_t(state.limitDays), "day", "days"),
+                     sizeText(state.limitBytes));
+  if (state.exists)
+    out += fmt::format("cleaned  {}\n", state.cleaned ? agoText(*state.cleaned, now) : "never");
+  const CacheState::Kind all = sum(state);
+  if (all.entries == 0)
+    return out + "\nno entries\n";
+  out += fmt::format("\n{:<17} {:>7} {:>10} {:>15} {:>15}  {}\n", "kind", "entries", "size", "longest unused",
+                     "last used", "architectures");
+  const auto line = [&](const CacheState::Kind &kind) {
+    out += fmt::format("{:<17} {:>7} {:>10} {:>15} {:>15}  {}", kind.name, kind.entries, sizeText(kind.bytes),
+                       agoText(kind.oldest, now), agoText(kind.newest, now),
+                       text::printable(fmt::format("{}", fmt::join(kind.architectures, ", "))));
+    out.erase(out.find_last_not_of(' ') + 1);
+    out += '\n';
+  };
+  for (const CacheState::Kind &kind : state.kinds)
+    line(kind);
+  line(all);
+  return out;
+}
+
+static std::string cleaningText(const CacheCleaning &done, const CacheState &state) {
+  std::vector<std::string> parts;
+  uint64_t entries = 0, bytes = 0;
+  const auto add = [&](const CacheCleaning::Group &group, const std::string &what) {
+    if (group.entries)
+      parts.push_back(fmt::format("{} {}", group.entries, what));
+    entries += group.entries;
+    bytes += group.bytes;
+  };
+  add(done.old, fmt::format("not used for {}", counted(uint64_t(state.limitDays), "day", "days")));
+  add(done.crowded, fmt::format("longest unused above {}", sizeText(state.limitBytes)));
+  add(done.cleared, "cleared");
+  add(done.interrupted, done.interrupted.entries == 1 ? "interrupted write" : "interrupted writes");
+  if (entries == 0)
+    return "removed nothing\n\n";
+  return fmt::format("removed {}, {}: {}\n\n", counted(entries, "entry", "entries"), sizeText(bytes),
+                     fmt::join(parts, ", "));
+}
+
+static Json toJson(const CacheState &state, const std::optional<CacheCleaning> &done) {
+  const CacheState::Kind all = sum(state);
+  Json j = {{"directory", text::utf8(state.directory)},
+            {"exists", state.exists},
+            {"limits", {{"days", state.limitDays}, {"bytes", state.limitBytes}}},
+            {"entries", all.entries},
+            {"bytes", all.bytes},
+            {"kinds", Json::array()}};
+  if (state.cleaned)
+    j["cleaned"] = dateText(*state.cleaned);
+  for (const CacheState::Kind &kind : state.kinds)
+    j["kinds"].push_back({{"kind", kind.name},
+                          {"entries", kind.entries},
+                          {"bytes", kind.bytes},
+                          {"longest_unused", dateText(kind.oldest)},
+                          {"last_used", dateText(kind.newest)},
+                          {"architectures", kind.architectures}});
+  if (done) {
+    const std::pair<const char *, CacheCleaning::Group> groups[] = {
+        {"old", done->old}, {"crowded", done->crowded}, {"cleared", done->cleared}, {"interrupted", done->interrupted}};
+    for (const auto &[name, group] : groups)
+      j["removed"][name] = {{"entries", group.entries}, {"bytes", group.bytes}};
+  }
+  return j;
+}
+
+bool cacheCommand(const CacheCommand &command, Diagnostics &diags) {
+  std::optional<CacheCleaning> done;
+  if (command.clean || command.clear) {
+    auto cleaned = tools::cleanCache(/*all=*/command.clear);
+    if (!got(cleaned, diags))
+      return false;
+    done = std::move(*cleaned);
+  }
+  auto state = tools::lookAtCache();
+  if (!got(state, diags))
+    return false;
+  // Warnings are the same ones.
+  diags.adopt(done ? done->messages : state->messages);
+  if (command.json)
+    llvm::outs() << text::dump(toJson(*state, done), 2) << "\n";
+  else
+    llvm::outs() << (done ? cleaningText(*done, *state) : "") << stateText(*state);
+  return true;
+}
+
+} // namespace megalith::tool
