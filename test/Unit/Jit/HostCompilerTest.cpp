@@ -222,9 +222,20 @@ TEST_F(HostCompilerTest, cachesByEverythingItDependsOn) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), request.units[0].source);
   EXPECT_TRUE(std::filesystem::exists(stem + ".json"));
 
+  // Who takes it uses its objects, too.
+  const auto longUnused = [&] {
+    size_t count = 0;
+    for (const CacheEntry &entry : cache.contents().contents(false).entries)
+      count += entry.used < std::chrono::system_clock::now() - std::chrono::hours(1);
+    return count;
+  };
+  for (const auto &file : std::filesystem::directory_iterator(cache.directory()))
+    std::filesystem::last_write_time(file, file.last_write_time() - std::chrono::hours(2));
+  EXPECT_EQ(longUnused(), 3u);
   auto second = compileHostCached(*found, cache, request, diags);
   ASSERT_TRUE(second);
   EXPECT_TRUE(second->cacheHit);
+  EXPECT_EQ(longUnused(), 0u);
   EXPECT_EQ(second->path, first->path);
   EXPECT_LT(second->milliseconds, first->milliseconds);
 
