@@ -9,6 +9,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
 #include <map>
 
@@ -49,6 +50,16 @@ static std::string directoryFor(const CompileOptions &options, const std::string
   return "";
 }
 
+/// Without the `a/../` of a pipeline in another folder: the path stands in the text of the tensor unit, which all
+/// pipelines of a model share.
+static void plainPath(llvm::SmallVectorImpl<char> &path, const SourceFiles &sources) {
+  llvm::SmallString<256> plain(llvm::StringRef(path.data(), path.size()));
+  llvm::sys::path::remove_dots(plain, /*remove_dot_dot=*/true);
+  // Not where a link leads elsewhere, nor where a text was given for it.
+  if (!sources.find({path.data(), path.size()}) && llvm::sys::fs::equivalent(path, plain))
+    path.assign(plain.begin(), plain.end());
+}
+
 static std::optional<LoadedModel> loadModel(const CompileOptions &options, const ast::ModelRef &ref,
                                             const std::string &pipelinePath, std::string &printed,
                                             Acceptance &acceptance, Diagnostics &diags) {
@@ -56,6 +67,7 @@ static std::optional<LoadedModel> loadModel(const CompileOptions &options, const
   if (!llvm::sys::path::is_absolute(ref.graph.text))
     path = llvm::sys::path::parent_path(pipelinePath);
   llvm::sys::path::append(path, ref.graph.text);
+  plainPath(path, diags.sources());
   auto file = openSource(diags, std::string(path), ref.graph.loc);
   if (!file)
     return std::nullopt;

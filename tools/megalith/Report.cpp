@@ -197,10 +197,10 @@ std::string formatText(const RunReport &report) {
                      shown(kernel.deviceName().empty() ? deviceName(kernel.device()) : kernel.deviceName()),
                      report.tokens(), results.passes, report.tokensPerPass(), results.rows, results.ticks,
                      results.milliseconds);
-  if (const auto hit = kernel.cacheHit())
-    out += fmt::format("kernel {} in {:.0f} ms, weights loaded in {:.0f} ms, {} {}\n",
-                       *hit ? "from the cache" : kernel.how(), kernel.compileMilliseconds(), kernel.loadMilliseconds(),
-                       results.launches, results.launches == 1 ? "launch" : "launches");
+  if (kernel.cacheHit())
+    out += fmt::format("kernel: {} in {:.0f} ms, weights loaded in {:.0f} ms, {} {}\n", kernel.how(),
+                       kernel.compileMilliseconds(), kernel.loadMilliseconds(), results.launches,
+                       results.launches == 1 ? "launch" : "launches");
   out += acceptedLine(report.program.accepted());
   for (const auto &[name, value] : results.metrics)
     out += fmt::format("{} = {}\n", shown(name), value);
