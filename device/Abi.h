@@ -1,6 +1,6 @@
 //===- Abi.h - what the runtime and the emitted kernel share --------------===//
 //
-// Plain structs, included by runtime/ (host C++) and by device/Device.cuh
+// Plain structs, included by runtime/ (host C++) and by both units of a kernel
 // (no system header). Change kAbiVersion with any change here.
 //===----------------------------------------------------------------------===//
 #pragma once

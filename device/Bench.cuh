@@ -1,6 +1,6 @@
 //===- Bench.cuh - kernels of `megalith bench` ----------------------------===//
 //
-// `megalith bench` appends this file to the emitted source.
+// `megalith bench` compiles this file as a unit of its own, and links it with the kernel's.
 //
 // Random tensors. Element `i` (row-major, from 0) of the tensor whose name in the
 // checkpoint is NAME:

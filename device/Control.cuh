@@ -5,7 +5,7 @@
 // (reclaim, admission, choosing the calls of a pass) runs on warp 0, between barriers of the CTA. See
 // docs/ir.md, "The tick".
 //
-// The emitted file gives two types: `Config`, the pipeline's constants, and
+// The text of the control unit gives two types: `Config`, the pipeline's constants, and
 // `Request`, the header and the pipeline's own fields.
 //===----------------------------------------------------------------------===//
 #pragma once

@@ -3,7 +3,9 @@
 // One CTA runs on each SM, launched once. CTA 0 runs the control code. All CTAs run the passes
 // together. Warp 8 of each CTA streams weights. Warp 9 brings the activations of passes of many rows.
 //
-// The emitted file gives `K`, which is all that is special to the kernel:
+// The text of the tensor unit gives `K`, which is all that is special to its models. Control is the other unit's
+// (Units.cuh).
+//
 //
 //   Shared, Ring, Stream, Workspace, Pool   types
 //   many       passes may have more rows than a row tile

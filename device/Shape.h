@@ -1,7 +1,7 @@
 //===- Shape.h - sizes that the plan and the kernel compute alike ---------===//
 //
 // The plan reserves memory, and the kernel uses it. Both compute the sizes here. lib/Plan
-// includes this file as host C++, device/Device.cuh includes it in the kernel. It has no
+// includes this file as host C++, both units of a kernel include it in device code. It has no
 // system header.
 //===----------------------------------------------------------------------===//
 #pragma once

@@ -8,7 +8,7 @@
 // load() uploads and packs the weights once. run() is one cooperative launch and
 // one synchronisation, whatever the number of requests and tokens.
 //
-// The source of a benchmark, with device/Bench.cuh behind the emitted text, needs no
+// The kernel of a benchmark, which has device/Bench.cuh as a third unit, needs no
 // weights: loadRandom() makes them on the device, and readBandwidth() measures there.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_RUNTIME_ENGINE_H

@@ -124,7 +124,8 @@ struct Binary {
   std::vector<Resources> kernels;
   double milliseconds = 0;
   bool cacheHit = false;
-  std::string how;   ///< "compiled", "control unit compiled", "linked", "taken from the kernel cache"
+  /// "compiled", "control unit compiled", "tensor unit compiled", "linked", "taken from the kernel cache"
+  std::string how;
   Messages messages; ///< warnings
 };
 
@@ -161,9 +162,9 @@ public:
   std::string ast() const;
   enum class Ir { All, Control, Models };
   std::string ir(Ir part = Ir::All) const;
-  /// Plans for the options' profile and writes the source.
+  /// Plans for the options' profile and writes the text of the kernel's units.
   Expected<Source> source() const;
-  /// Compiles the source with NVRTC, or takes it out of the kernel cache.
+  /// Compiles the units with NVRTC, but for those that the kernel cache has, and links them.
   Expected<Binary> binary(const BinaryOptions &options) const;
 
   /// Reads requests, one JSON object a line (docs/running.md), and checks that each can ever
@@ -195,8 +196,8 @@ MEGALITH_API std::string profileOfArch(std::string_view arch);
 /// What runs requests.
 enum class Device {
   Auto,      ///< a GPU if there is one, else the reference executor
-  Cuda,      ///< a GPU: NVRTC compiles the kernel, unless the kernel cache has it
-  Cpu,       ///< the CPU executor: the host's compiler compiles the same source, unless the cache has it
+  Cuda,      ///< a GPU: NVRTC compiles what the kernel cache lacks, and the driver links
+  Cpu,       ///< the CPU executor: the host's compiler compiles what the cache lacks of the same two units
   Reference, ///< the reference executor: interprets the IR, has no kernel
 };
 

@@ -108,7 +108,7 @@ MEGALITH_EXPORT void megalith_program_free(megalith_program *program);
 MEGALITH_EXPORT const char *megalith_program_name(megalith_program *program);
 MEGALITH_EXPORT int64_t megalith_program_vocabulary(const megalith_program *program);
 
-/** What is made of it for its profile (h200 without one). */
+/** What is made of it for its profile (h200 without one). `cuda` has both units of the kernel, one behind the other. */
 typedef struct megalith_source {
   const char *cuda, *manifest, *plan;
 } megalith_source;
@@ -123,7 +123,7 @@ typedef struct megalith_kernel megalith_kernel;
 
 typedef enum megalith_device {
   MEGALITH_AUTO = 0,     /**< a GPU if there is one, else the reference executor */
-  MEGALITH_CUDA = 1,     /**< NVRTC, or the kernel cache */
+  MEGALITH_CUDA = 1,     /**< NVRTC and the driver's linker, or the kernel cache */
   MEGALITH_CPU = 2,      /**< the CPU executor; the host's compiler, or the kernel cache */
   MEGALITH_REFERENCE = 3 /**< the reference executor */
 } megalith_device;

@@ -17,7 +17,7 @@ namespace {
 
 cl::SubCommand compileSub("compile", "Compile a pipeline and print any level of it");
 cl::SubCommand runSub("run", "Run requests through a pipeline, on a GPU or on the CPU");
-cl::SubCommand exploreSub("explore", "Run the emitted source on the CPU under many schedules, checking every access");
+cl::SubCommand exploreSub("explore", "Run the emitted kernel on the CPU under many schedules, checking every access");
 cl::SubCommand benchSub("bench",
                         "Measure a pipeline with random weights of a config.json's shape against the memory's floor");
 cl::SubCommand cacheSub("cache", "Show what lies in the cache of compiled kernels, and clean it");
@@ -59,9 +59,10 @@ Option<std::string> irFile("ir", cl::value_desc("file"),
 Option<bool> printAfterAll("print-after-all", cl::desc("Print the IR after each pass, to stderr"), ALL);
 Option<bool> timePasses("time-passes", cl::desc("Print the time of each pass, to stderr"), ALL);
 OptionList cuFiles("cu", cl::value_desc("file"),
-                   cl::desc("Compile the units in this edited CUDA source in place of the emitted ones"), ALL);
+                   cl::desc("Compile the units that this edited file holds, one or both, in place of the emitted ones"), ALL);
 Option<bool> wholeKernel("whole-kernel",
-                         cl::desc("Compile the kernel in one unit; it runs the same and compiles longer"), EVERY);
+                         cl::desc("Compile the kernel in one unit, and not in two that are linked: it runs the same, but an "
+                                  "edit compiles all of it"), EVERY);
 
 Option<std::string> arch("arch", cl::value_desc("sm_XX"), cl::init("sm_90a"),
                          cl::desc("Architecture of ptx and cubin, and on cpu whose variant of the device code runs: "
@@ -76,9 +77,9 @@ Option<Emit>
                          clEnumValN(Emit::Tick, "tick", "control IR after the passes: the static list of parts"),
                          clEnumValN(Emit::Tensor, "tensor", "the models' IR after the passes: streams and maps"),
                          clEnumValN(Emit::Plan, "plan", "matrices, buffers, phases and edges on the device"),
-                         clEnumValN(Emit::Cuda, "cuda", "the CUDA source: both units of the kernel"),
-                         clEnumValN(Emit::CudaControl, "cuda-control", "its control unit: the pipeline"),
-                         clEnumValN(Emit::CudaTensors, "cuda-tensors", "its tensor unit: the models"),
+                         clEnumValN(Emit::Cuda, "cuda", "the CUDA text of the kernel: both its units"),
+                         clEnumValN(Emit::CudaControl, "cuda-control", "its control unit: the pipeline, which an edit of it compiles"),
+                         clEnumValN(Emit::CudaTensors, "cuda-tensors", "its tensor unit: the models, which all their pipelines share"),
                          clEnumValN(Emit::Ptx, "ptx", "NVRTC's PTX"),
                          clEnumValN(Emit::Cubin, "cubin", "NVRTC's cubin; resources go to stderr"),
                          clEnumValN(Emit::Manifest, "manifest", "what the runtime needs to know, JSON")),
@@ -99,7 +100,7 @@ Option<Device>
     device("device", cl::desc("Where to run (default: auto)"), cl::init(Device::Auto),
            cl::values(clEnumValN(Device::Auto, "auto", "a GPU if there is one, else the reference executor"),
                       clEnumValN(Device::Cuda, "cuda", "the GPU: one persistent kernel"),
-                      clEnumValN(Device::Cpu, "cpu", "the emitted source on the CPU"),
+                      clEnumValN(Device::Cpu, "cpu", "the emitted kernel on the CPU"),
                       clEnumValN(Device::Reference, "reference", "the reference executor: the IR, without a kernel")),
            RUN);
 Option<std::string> schedule("schedule", cl::value_desc("schedule"),
@@ -169,7 +170,7 @@ Option<bool> benchPrefill("prefill", cl::desc("Feed the prompts; otherwise their
 Option<Device>
     benchDevice("device", cl::desc("Where to run (default: cuda)"), cl::init(Device::Cuda),
                 cl::values(clEnumValN(Device::Cuda, "cuda", "the GPU"),
-                           clEnumValN(Device::Cpu, "cpu", "the same source on the CPU: ticks and phases, no times")),
+                           clEnumValN(Device::Cpu, "cpu", "the same kernel on the CPU: ticks and phases, no times")),
                 BENCH);
 Option<bool> benchPhases("phases", cl::desc("Run once more with stamps, and print how long each phase takes"), BENCH);
 Option<std::string> benchTimeline("timeline", cl::value_desc("file.json"),
@@ -192,7 +193,7 @@ Option<bool> cacheJson("json", cl::desc("Print a JSON object"), CACHE);
 constexpr const char *exampleText = R"(
 EXAMPLES:
   megalith compile pipelines/autoregressive.yaml --model models/demo
-      prints the CUDA source of the pipeline's kernel
+      prints the CUDA text of the pipeline's kernel
   megalith compile pipelines/autoregressive.yaml --model models/demo --emit=cubin -o kernel.cubin
       compiles it, and reports registers, spills and shared memory
   megalith compile FILE --model DIR --stop-after=form-ticks -o edited.ir
@@ -204,7 +205,7 @@ EXAMPLES:
   megalith run FILE --model DIR --requests R.jsonl --device=reference --replay T.jsonl
       checks a run on the GPU against the reference executor
   megalith explore FILE --model DIR --seeds 200
-      looks for races, deadlocks and the like in the emitted source, without a GPU
+      looks for races, deadlocks and the like in the emitted kernel, without a GPU
   megalith bench FILE --config=DIR --context=128,4096,32768 --phases --csv=sweep.csv --plot=sweep.svg
       measures ms per token against what reading weights and KV takes; needs config.json only
   megalith cache --clean

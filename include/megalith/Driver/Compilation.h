@@ -72,7 +72,7 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
 /// A finished module to its plan.
 std::optional<plan::Plan> makePlan(const ir::Module &module, const CompileOptions &options, Diagnostics &diags);
 
-/// The emitted source and its manifest.
+/// The emitted units and their manifest.
 struct Source {
   emit::Units units;
   std::string manifest;
@@ -94,7 +94,7 @@ struct AssembleOptions {
 };
 
 /// Compiles the units with NVRTC and links them, through the disk cache. Where they cannot be linked, the kernel is
-/// compiled whole, and the warning `not-linked` says so.
+/// compiled whole, and the warning `not-linked` says so; for GPUs below sm_90 it always is.
 std::optional<jit::CompileResult> assemble(const emit::Units &units, const AssembleOptions &options,
                                            Diagnostics &diags);
 /// One text that is no kernel of ours, to a cubin.

@@ -1,4 +1,4 @@
-//===- Emit.h - plan and IR to one CUDA source ----------------------------===//
+//===- Emit.h - plan and IR to the CUDA text of a kernel's units ----------===//
 #ifndef MEGALITH_EMIT_EMIT_H
 #define MEGALITH_EMIT_EMIT_H
 

@@ -1,8 +1,9 @@
 //===- KernelCache.h - compiled kernels on disk ---------------------------===//
 //
-// An entry is three files: KEY.cu (the source, to read), KEY.json (key, log, resources
-// and a seal) and the code, KEY.cubin or, for the CPU, KEY.so, which is renamed into place
-// last. The files are code that we will run, so that an entry is taken only when nobody
+// A unit of a kernel is an entry, and so is what they were linked to. An entry is three
+// files: KEY.cu (the text, to read), KEY.json (key, log, resources and a seal) and the code,
+// which is renamed into place last: KEY.cubin or, for the CPU, KEY.o of a unit and KEY.so of
+// the linked kernel. The files are code that we will run, so that an entry is taken only when nobody
 // else can have made it:
 //
 // * The folder belongs to this user, and nobody else can write to it. It is opened once,
@@ -62,7 +63,7 @@ public:
   static std::string key(const CompileRequest &request, llvm::StringRef nvrtcVersion);
   /// The same of any list of parts; no two lists have the same key.
   static std::string key(llvm::ArrayRef<std::string> parts);
-  /// Path of the entry's file with this suffix (".cubin", ".so", ".cu", ".json"), for people.
+  /// Path of the entry's file with this suffix (".cubin", ".o", ".so", ".cu", ".json"), for people.
   std::string path(llvm::StringRef key, llvm::StringRef suffix) const;
   /// The path to load it by: it leads to the folder that was judged, whatever bears that
   /// name now. Good for tools that we start, too.
