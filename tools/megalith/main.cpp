@@ -59,10 +59,13 @@ Option<std::string> irFile("ir", cl::value_desc("file"),
 Option<bool> printAfterAll("print-after-all", cl::desc("Print the IR after each pass, to stderr"), ALL);
 Option<bool> timePasses("time-passes", cl::desc("Print the time of each pass, to stderr"), ALL);
 OptionList cuFiles("cu", cl::value_desc("file"),
-                   cl::desc("Compile the units that this edited file holds, one or both, in place of the emitted ones"), ALL);
-Option<bool> wholeKernel("whole-kernel",
-                         cl::desc("Compile the kernel in one unit, and not in two that are linked: it runs the same, but an "
-                                  "edit compiles all of it"), EVERY);
+                   cl::desc("Compile the units that this edited file holds, one or both, in place of the emitted ones"),
+                   ALL);
+Option<bool>
+    wholeKernel("whole-kernel",
+                cl::desc("Compile the kernel in one unit, and not in two that are linked: it runs the same, but an "
+                         "edit compiles all of it"),
+                EVERY);
 
 Option<std::string> arch("arch", cl::value_desc("sm_XX"), cl::init("sm_90a"),
                          cl::desc("Architecture of ptx and cubin, and on cpu whose variant of the device code runs: "
@@ -78,10 +81,12 @@ Option<Emit>
                          clEnumValN(Emit::Tensor, "tensor", "the models' IR after the passes: streams and maps"),
                          clEnumValN(Emit::Plan, "plan", "matrices, buffers, phases and edges on the device"),
                          clEnumValN(Emit::Cuda, "cuda", "the CUDA text of the kernel: both its units"),
-                         clEnumValN(Emit::CudaControl, "cuda-control", "its control unit: the pipeline, which an edit of it compiles"),
-                         clEnumValN(Emit::CudaTensors, "cuda-tensors", "its tensor unit: the models, which all their pipelines share"),
-                         clEnumValN(Emit::Ptx, "ptx", "NVRTC's PTX"),
-                         clEnumValN(Emit::Cubin, "cubin", "NVRTC's cubin; resources go to stderr"),
+                         clEnumValN(Emit::CudaControl, "cuda-control",
+                                    "its control unit: the pipeline, which an edit of it compiles"),
+                         clEnumValN(Emit::CudaTensors, "cuda-tensors",
+                                    "its tensor unit: the models, which all their pipelines share"),
+                         clEnumValN(Emit::Ptx, "ptx", "NVRTC's PTX of both units"),
+                         clEnumValN(Emit::Cubin, "cubin", "the linked cubin; resources go to stderr"),
                          clEnumValN(Emit::Manifest, "manifest", "what the runtime needs to know, JSON")),
               COMPILE);
 Option<std::string> stopAfter("stop-after", cl::value_desc("pass"),

@@ -118,6 +118,20 @@ TEST(Programs, TakeTextsInPlaceOfFiles) {
   EXPECT_TRUE(program) << program.errors().text();
 }
 
+TEST(Programs, TakeATextForThePathThatThePipelineGives) {
+  ProgramOptions how = options();
+  how.weights = false;
+  const std::string path = pipelines + "models/../models/llama.yaml"; // that of the disk is found without `models/../`
+  std::string &text = how.texts[how.file] = textOf(how.file);
+  text.replace(text.find("models/llama.yaml"), 6, "models/../models");
+  auto fromDisk = Program::compile(how);
+  ASSERT_TRUE(fromDisk) << fromDisk.errors().text();
+  how.texts[path] = "modle: m\n";
+  auto given = Program::compile(how);
+  ASSERT_FALSE(given);
+  EXPECT_EQ(given.errors().first().file, path);
+}
+
 TEST(Programs, WithoutAModelCannotRunYet) {
   ProgramOptions how;
   how.file = "p.yaml";
