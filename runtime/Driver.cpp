@@ -1,6 +1,7 @@
 #include "runtime/Driver.h"
 #include <cstdlib>
 #include <dlfcn.h>
+#include <filesystem>
 
 namespace megalith::runtime {
 
@@ -52,7 +53,13 @@ std::string Driver::version() const {
   int version = 0;
   if (cuDriverGetVersion(&version) != CUDA_SUCCESS)
     return "of an unknown version";
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  std::string text = std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+  Dl_info info;
+  std::error_code error;
+  if (dladdr(reinterpret_cast<void *>(cuDriverGetVersion), &info) && info.dli_fname)
+    if (const auto file = std::filesystem::canonical(info.dli_fname, error); !error)
+      text += " (" + file.filename().string() + ")";
+  return text;
 }
 
 Failure Driver::check(const char *function, CUresult result) const {

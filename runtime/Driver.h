@@ -58,7 +58,7 @@ public:
   /// Success, or the `cuda-driver` error that names `function`.
   Failure check(const char *function, CUresult result) const;
   RuntimeError error(const char *function, CUresult result) const;
-  /// The CUDA version that it knows: "13.0".
+  /// The CUDA version that it knows, and its library's real file: "13.0 (libcuda.so.580.65.06)".
   std::string version() const;
 
 #define CU_FUNCTION(name, symbol, parameters) CUresult(*name) parameters = nullptr;

@@ -122,7 +122,9 @@ started = time.time()
 with tempfile.TemporaryDirectory() as directory:
     unit_tests(pathlib.Path(directory), build)
     lit_tests(pathlib.Path(directory))
-    unit_tests(pathlib.Path(directory), sanitized, {"ASAN_OPTIONS": "detect_stack_use_after_return=0"}, ", sanitized")
+    unit_tests(pathlib.Path(directory), sanitized, {"ASAN_OPTIONS": "detect_stack_use_after_return=0",
+                                                    "LSAN_OPTIONS": f"suppressions={root}/test/Unit/leaks.supp:print_suppressions=0"},
+               ", sanitized")
     fuzz_targets(pathlib.Path(directory))
 source_checks()
 print(f"{time.time() - started:.0f} s")

@@ -115,7 +115,7 @@ struct Source {
 
 /// An assembled kernel.
 struct Binary {
-  std::string code; ///< the cubin
+  std::string code; ///< the cubin; empty when PTX was asked for, which is not linked
   std::string ptx;  ///< when it was asked for
   struct Resources {
     std::string kernel;

@@ -1,6 +1,7 @@
 //===- BenchKernel.cpp - kernels with random weights ----------------------===//
 #include "FindingText.h"
 #include "State.h"
+#include "megalith/Jit/KernelCache.h"
 #include "megalith/Plan/Plan.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
@@ -97,8 +98,8 @@ static std::jthread compileStamped(const BenchKernel::State &state, const BenchK
   return std::jthread([&] {
     Diagnostics unheard(state.program->sources);
     try {
-      if (state.gpu->makeCurrent())
-        return;
+      if (!jit::KernelCache::open(unheard).enabled() || state.gpu->makeCurrent())
+        return; // nowhere to keep it
       if (auto stamped = planFor(state, true, unheard))
         assembleFor(state, options, stamped->source.units, unheard);
     } catch (...) { // memory is short: the load will say so

@@ -105,7 +105,7 @@ private:
       return true;
     }
     // Without an explicit wish for the GPU, the executor that works everywhere.
-    if (options.device == Device::Auto && options.sourceFiles.empty()) {
+    if (options.device == Device::Auto && options.sourceFiles.empty() && !options.wholeKernel) {
       kernel->device = Device::Reference;
       return true;
     }

@@ -99,8 +99,9 @@ std::optional<Source> api::makeSource(Program::State &program, const driver::Com
   if (!plan)
     return std::nullopt;
   driver::Source source = driver::emitSource(module, *plan, diags);
+  const emit::Units emitted = source.units;
   for (const std::string &file : sourceFiles)
-    if (!driver::readEditedSource(file, source.units, diags))
+    if (!driver::readEditedSource(file, emitted, source.units, diags))
       return std::nullopt;
   Source out;
   out.cuda = driver::wholeText(source.units);

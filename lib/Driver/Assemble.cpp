@@ -2,8 +2,10 @@
 #include "megalith/Driver/Compilation.h"
 #include "megalith/Jit/KernelCache.h"
 #include "megalith/Support/CodeWriter.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringExtras.h"
+#include <algorithm>
 #include <set>
 
 namespace megalith::embedded {
@@ -45,43 +47,61 @@ static emit::Unit editedUnit(const emit::Unit &emitted, llvm::StringRef text, si
   return unit;
 }
 
-bool readEditedSource(const std::string &path, emit::Units &units, Diagnostics &diags) {
+bool readEditedSource(const std::string &path, const emit::Units &emitted, emit::Units &units, Diagnostics &diags) {
   auto file = openSource(diags, path);
   if (!file)
     return false;
-  const llvm::StringRef text = diags.sources().text(*file);
+  std::string text = diags.sources().text(*file).str();
+  text.erase(std::remove(text.begin(), text.end(), '\r'), text.end()); // an editor may have put them at line ends
+  const auto lineOf = [&](size_t offset) { return size_t(std::count(text.begin(), text.begin() + offset, '\n')); };
+  const auto refuse = [&](size_t offset, const std::string &why) {
+    diags.report(Diag::NoUnit, {*file, uint32_t(lineOf(offset) + 1), 1}, why);
+    return false;
+  };
+  struct Kind {
+    const char *first, *include;
+    const emit::Unit &emitted;
+    emit::Unit &unit;
+  };
+  const Kind kinds[] = {{emit::kControlUnit, "#include \"megalith/ControlUnit.cuh\"", emitted.control, units.control},
+                        {emit::kTensorUnit, "#include \"megalith/TensorUnit.cuh\"", emitted.tensors, units.tensors}};
   struct Place {
-    emit::Unit *unit;
     size_t offset;
-    size_t line; ///< from 0
+    const Kind *kind;
   };
   std::vector<Place> places;
-  for (const auto &[first, unit] : {std::pair(emit::kControlUnit, &units.control), {emit::kTensorUnit, &units.tensors}})
-    for (size_t at = text.find(first); at != llvm::StringRef::npos; at = text.find(first, at + 1))
+  for (const Kind &kind : kinds)
+    for (size_t at = text.find(kind.first); at != std::string::npos; at = text.find(kind.first, at + 1))
       if (at == 0 || text[at - 1] == '\n')
-        places.push_back({unit, at, size_t(text.take_front(at).count('\n'))});
+        places.push_back({at, &kind});
   llvm::sort(places, [](const Place &a, const Place &b) { return a.offset < b.offset; });
+  const std::string lines =
+      fmt::format("a unit begins with the line `{}` or `{}`", emit::kControlUnit, emit::kTensorUnit);
   if (places.empty()) {
-    diags.report(Diag::NoUnit, {*file, 1, 1}, "it has no unit of a kernel");
-    diags.note(fmt::format("a unit begins with the line `{}` or `{}`", emit::kControlUnit, emit::kTensorUnit));
+    refuse(0, "it has no unit of a kernel");
+    diags.note(lines);
     return false;
   }
-  const emit::Units emitted = units;
-  for (size_t i = 0; i < places.size(); ++i)
-    for (size_t other = 0; other < i; ++other)
-      if (places[other].unit == places[i].unit) {
-        diags.report(Diag::NoUnit, {*file, uint32_t(places[i].line + 1), 1}, "it has two units of one kind");
-        return false;
-      }
+  if (places.size() > 2 || (places.size() == 2 && places[0].kind == places[1].kind))
+    return refuse(places.back().offset, "it has two units of one kind");
   for (size_t i = 0; i < places.size(); ++i) {
+    const Kind &kind = *places[i].kind, &other = kinds[&kind == kinds];
     const bool isFirst = i == 0, isLast = i + 1 == places.size();
     const size_t begin = isFirst ? 0 : places[i].offset, end = isLast ? text.size() : places[i + 1].offset;
-    llvm::StringRef part = text.substr(begin, end - begin);
+    llvm::StringRef part = llvm::StringRef(text).substr(begin, end - begin);
+    if (const size_t at = part.find(other.include); at != llvm::StringRef::npos) {
+      refuse(begin + at, "a second unit begins here, without its first line");
+      diags.note(lines);
+      return false;
+    }
     if (!isLast)
-      part.consume_back(separator(places[i + 1].unit == &units.control ? emitted.control : emitted.tensors));
-    // One that was not edited is the emitted one, whose code the cache may have.
-    if (part != places[i].unit->text)
-      *places[i].unit = editedUnit(*places[i].unit, part, isFirst ? 0 : places[i].line, path);
+      part.consume_back(separator(other.emitted));
+    if (part == kind.emitted.text) // its code may be in the cache under its own name
+      continue;
+    if (kind.unit.fileName != kind.emitted.fileName)
+      return refuse(places[i].offset,
+                    fmt::format("`{}` has this unit, too, and another text of it", kind.unit.fileName));
+    kind.unit = editedUnit(kind.emitted, part, isFirst ? 0 : lineOf(places[i].offset), path);
   }
   return true;
 }
@@ -117,16 +137,20 @@ static jit::CompileRequest request(const emit::Unit &unit, const std::string &ar
   return request;
 }
 
+static std::optional<jit::CompileResult> assembleWhole(const jit::Nvrtc &nvrtc, const jit::KernelCache &cache,
+                                                       const std::string &cuda, const std::string &fileName,
+                                                       const AssembleOptions &options, Diagnostics &diags) {
+  jit::CompileRequest whole = request({fileName, cuda}, options.arch);
+  whole.unit = "whole kernel";
+  return options.needPtx ? jit::compileCuda(nvrtc, whole, diags) : jit::compileCached(nvrtc, cache, whole, diags);
+}
+
 std::optional<jit::CompileResult> assembleText(const std::string &cuda, const std::string &fileName,
                                                const AssembleOptions &options, Diagnostics &diags) {
   auto nvrtc = jit::Nvrtc::open(diags);
   if (!nvrtc)
     return std::nullopt;
-  const jit::CompileRequest whole = request({fileName, cuda}, options.arch);
-  if (!options.needPtx)
-    return jit::compileCached(*nvrtc, jit::KernelCache::open(diags), whole, diags);
-  auto compiled = jit::compileCuda(*nvrtc, whole, diags);
-  return compiled ? std::optional(std::move(compiled->front())) : std::nullopt;
+  return assembleWhole(*nvrtc, jit::KernelCache::open(diags), cuda, fileName, options, diags);
 }
 
 /// For sm_8x, ptxas spills three times as much in a unit with `-ewp` as in a whole program (1B shape: 1,924 bytes of
@@ -152,20 +176,30 @@ static std::vector<jit::CompileRequest> unitRequests(const emit::Units &units, c
 
 std::optional<jit::CompileResult> assemble(const emit::Units &units, const AssembleOptions &options,
                                            Diagnostics &diags) {
-  const auto whole = [&] { return assembleText(wholeText(units), units.control.fileName, options, diags); };
-  if (options.whole || !takesUnits(options.arch))
-    return whole();
   auto nvrtc = jit::Nvrtc::open(diags);
   if (!nvrtc)
     return std::nullopt;
+  const jit::KernelCache cache = jit::KernelCache::open(diags);
+  const auto whole = [&] {
+    return assembleWhole(*nvrtc, cache, wholeText(units), units.control.fileName, options, diags);
+  };
+  if (options.whole || !takesUnits(options.arch))
+    return whole();
   const std::vector<jit::CompileRequest> requests = unitRequests(units, options.arch);
   if (options.needPtx) {
-    auto compiled = jit::compileCuda(*nvrtc, requests, diags);
+    auto compiled = jit::sideBySide(
+        requests.size(), [&](size_t i, Diagnostics &own) { return jit::compileCuda(*nvrtc, requests[i], own); }, diags);
     if (!compiled)
       return std::nullopt;
-    jit::CompileResult both = std::move((*compiled)[1]);
-    both.ptx = compiled->front().ptx + both.ptx;
-    return both;
+    jit::CompileResult all;
+    for (jit::CompileResult &unit : *compiled) {
+      all.ptx += unit.ptx;
+      all.log += unit.log;
+      all.kernels.insert(all.kernels.end(), unit.kernels.begin(), unit.kernels.end());
+      all.milliseconds = std::max(all.milliseconds, unit.milliseconds);
+    }
+    all.how = "compiled";
+    return all;
   }
   std::string why;
   std::unique_ptr<jit::Linker> own;
@@ -180,7 +214,7 @@ std::optional<jit::CompileResult> assemble(const emit::Units &units, const Assem
     return whole();
   }
   why.clear();
-  auto linked = jit::compileLinked(*nvrtc, jit::KernelCache::open(diags), *linker, requests, why, diags);
+  auto linked = jit::compileLinked(*nvrtc, cache, *linker, requests, why, diags);
   if (linked || why.empty())
     return linked;
   diags.report(Diag::NotLinked, {}, linker->identity() + " cannot link them");

@@ -7,9 +7,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <fcntl.h>
 #include <iterator>
-#include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <tuple>
 #include <unistd.h>
@@ -24,9 +26,12 @@ std::vector<Header> headersOf(llvm::StringRef source, llvm::ArrayRef<Header> hea
       llvm::StringRef line;
       std::tie(line, text) = text.split('\n');
       line = line.ltrim();
-      if (!line.consume_front("#include \""))
+      if (!line.consume_front("#") || !(line = line.ltrim()).consume_front("include"))
         continue;
-      const llvm::StringRef name = line.take_until([](char c) { return c == '"'; });
+      line = line.ltrim();
+      if (!line.consume_front("\"") && !line.consume_front("<"))
+        continue;
+      const llvm::StringRef name = line.take_until([](char c) { return c == '"' || c == '>'; });
       for (size_t i = 0; i < headers.size(); ++i)
         if (!taken[i] && headers[i].name == name) {
           taken[i] = true;
@@ -91,9 +96,10 @@ public:
     if (running++ > 0)
       return;
     text = std::tmpfile();
-    before = text ? dup(STDERR_FILENO) : -1;
+    before = text ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0) : -1;
     if (before < 0)
       return;
+    fcntl(fileno(text), F_SETFD, FD_CLOEXEC);
     dup2(fileno(text), STDERR_FILENO);
     caught = fileno(text), console = before;
     struct sigaction action = {};
@@ -162,89 +168,87 @@ private:
 
 } // namespace
 
-namespace {
-
-/// One compilation. Several run side by side.
-class Program {
-public:
-  Program(const Nvrtc &nvrtc, const CompileRequest &request)
-      : nvrtc(nvrtc), request(request), fileName(text::printable(request.fileName)) { // as `#line` has it
-    for (const Header &header : request.headers) {
-      headerTexts.push_back(header.text.c_str());
-      headerNames.push_back(header.name.c_str());
-    }
-    allOptions.insert(allOptions.end(), request.options.begin(), request.options.end());
-    for (const std::string &option : allOptions)
-      options.push_back(option.c_str());
+std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileRequest &request, Diagnostics &diags) {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<const char *> headerTexts, headerNames, options;
+  for (const Header &header : request.headers) {
+    headerTexts.push_back(header.text.c_str());
+    headerNames.push_back(header.name.c_str());
   }
-  Program(const Program &) = delete;
+  std::vector<std::string> allOptions = defaultOptions(request.arch);
+  allOptions.insert(allOptions.end(), request.options.begin(), request.options.end());
+  for (const std::string &option : allOptions)
+    options.push_back(option.c_str());
 
-  void compile() {
-    const auto start = std::chrono::steady_clock::now();
-    void *program = nullptr;
-    code = nvrtc.nvrtcCreateProgram(&program, request.source.c_str(), fileName.c_str(), headerTexts.size(),
+  void *program = nullptr;
+  const std::string fileName = text::printable(request.fileName); // as `#line` has it
+  int rc = nvrtc.nvrtcCreateProgram(&program, request.source.c_str(), fileName.c_str(), headerTexts.size(),
                                     headerTexts.data(), headerNames.data());
-    if (code != 0)
-      return;
-    code = nvrtc.nvrtcCompileProgram(program, options.size(), options.data());
-    result.log = textOutput(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog);
-    if (code == 0) {
-      result.cubin = output(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN);
-      result.ptx = textOutput(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX);
-      result.kernels = parseResources(result.log);
-      result.how = "compiled";
-    }
-    nvrtc.nvrtcDestroyProgram(&program);
-    result.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  if (rc != 0) {
+    diags.report(Diag::CudaCompile, SourceLoc(), nvrtc.nvrtcGetErrorString(rc));
+    return std::nullopt;
   }
-
-  /// False, and reported, if it failed.
-  bool check(Diagnostics &diags) const {
-    if (code == 0)
-      return true;
-    if (reportErrors(result.log, diags) == 0) {
-      diags.report(Diag::CudaCompile, SourceLoc(), whyWithoutError(result.log, nvrtc.nvrtcGetErrorString(code)));
-      noteSaid(result.log, diags);
-    }
-    return false;
+  {
+    Compiling compiling;
+    rc = nvrtc.nvrtcCompileProgram(program, options.size(), options.data());
   }
 
   CompileResult result;
-
-private:
-  const Nvrtc &nvrtc;
-  const CompileRequest &request;
-  const std::string fileName;
-  std::vector<const char *> headerTexts, headerNames, options;
-  std::vector<std::string> allOptions = defaultOptions(request.arch);
-  int code = 0;
-};
-
-} // namespace
-
-std::optional<std::vector<CompileResult>> compileCuda(const Nvrtc &nvrtc, llvm::ArrayRef<CompileRequest> requests,
-                                                      Diagnostics &diags) {
-  std::vector<std::unique_ptr<Program>> programs;
-  for (const CompileRequest &request : requests)
-    programs.push_back(std::make_unique<Program>(nvrtc, request));
-  {
-    Compiling compiling;
-    std::vector<std::thread> others;
-    for (size_t i = 1; i < programs.size(); ++i)
-      others.emplace_back([&, i] { programs[i]->compile(); });
-    if (!programs.empty())
-      programs[0]->compile();
-    for (std::thread &other : others)
-      other.join();
+  result.log = textOutput(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog);
+  if (rc == 0) {
+    result.cubin = output(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN);
+    result.ptx = textOutput(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX);
   }
-  bool all = true;
-  for (const auto &program : programs)
-    all = program->check(diags) && all;
-  if (!all)
+  nvrtc.nvrtcDestroyProgram(&program);
+  if (rc != 0) {
+    if (reportErrors(result.log, diags) == 0) {
+      diags.report(Diag::CudaCompile, SourceLoc(), whyWithoutError(result.log, nvrtc.nvrtcGetErrorString(rc)));
+      noteSaid(result.log, diags);
+    }
     return std::nullopt;
+  }
+  result.kernels = parseResources(result.log);
+  result.how = "compiled";
+  result.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+std::optional<std::vector<CompileResult>>
+sideBySide(size_t count, const std::function<std::optional<CompileResult>(size_t, Diagnostics &)> &make,
+           Diagnostics &diags) {
+  std::vector<std::optional<CompileResult>> made(count);
+  std::vector<Messages> said(count);
+  std::vector<std::exception_ptr> thrown(count);
+  const auto work = [&](size_t i) {
+    try {
+      Diagnostics own(diags.sources());
+      made[i] = make(i, own);
+      said[i] = own.messages();
+    } catch (...) {
+      thrown[i] = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (size_t i = 1; i < count; ++i)
+      others.emplace_back(work, i);
+    if (count > 0)
+      work(0);
+  }
+  for (const std::exception_ptr &exception : thrown)
+    if (exception)
+      std::rethrow_exception(exception);
+  std::set<std::string> told; // what is wrong with a header is wrong with each that includes it
+  for (const Messages &messages : said)
+    for (const Error &message : messages.list)
+      if (told.insert(message.text).second)
+        diags.adopt(message);
   std::vector<CompileResult> results;
-  for (auto &program : programs)
-    results.push_back(std::move(program->result));
+  for (std::optional<CompileResult> &result : made) {
+    if (!result)
+      return std::nullopt;
+    results.push_back(std::move(*result));
+  }
   return results;
 }
 

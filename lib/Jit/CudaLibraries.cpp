@@ -64,4 +64,10 @@ std::vector<std::string> cudaLibraries(const char *variable, const std::vector<s
   return out;
 }
 
+std::string realFileName(const std::string &path) {
+  std::error_code error;
+  const fs::path real = fs::canonical(path, error);
+  return (error ? fs::path(path) : real).filename().string();
+}
+
 } // namespace megalith::jit

@@ -14,5 +14,8 @@ namespace megalith::jit {
 std::vector<std::string> cudaLibraries(const char *variable, const std::vector<std::string> &names,
                                        const std::string &package);
 
+/// `libnvrtc.so.13.0.88` of a link to it.
+std::string realFileName(const std::string &path);
+
 } // namespace megalith::jit
 #endif

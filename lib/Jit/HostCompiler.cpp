@@ -212,9 +212,10 @@ public:
     fromCache = !anew;
     if (!dir->failure.empty())
       return fail(dir->failure);
-    for (const Header &file : request.headers)
-      if (!dir->write(file.name, file.text))
-        return fail(dir->failure);
+    for (const Object &object : objects) // those of the keys, and no other
+      for (const Header &file : headersOf(object.source, request.headers))
+        if (!dir->write(file.name, file.text))
+          return fail(dir->failure);
     // Paths in the shared object are relative to the directory, which will be gone.
     process.directory = process.temporary = dir->path();
     if (!compileMissing())
@@ -222,8 +223,10 @@ public:
     std::vector<std::string> files;
     for (size_t i = 0; i < objects.size(); ++i)
       files.push_back(fileOf(i));
-    return good(os::run(concat({{compiler.path()}, compiler.linkOptions(request.checked), files, {"-o", "kernel.so"}}),
-                        process));
+    const os::ProcessResult linked = os::run(
+        concat({{compiler.path()}, compiler.linkOptions(request.checked), files, {"-o", "kernel.so"}}), process);
+    log += linked.output;
+    return linked.ok() || (wasKilled(linked) ? fail(howItEnded(linked)) : rejected(linked.output, linked.status));
   }
 
   /// What is linked already: the next edit needs some of the objects again.
@@ -260,17 +263,17 @@ private:
     return false;
   }
 
-  bool good(const os::ProcessResult &result) {
-    log += result.output;
-    if (result.ok())
-      return true;
-    // A compiler that was killed (out of memory) has said nothing of use.
-    if (result.status < 0 || result.status >= 128)
-      return fail(fmt::format("`{}` {}: {}", compiler.path(), result.status < 0 ? "cannot be run" : "was killed",
-                              result.error));
-    if (reportHostErrors(result.output, diags) == 0) {
-      fail(fmt::format("`{}` ended with status {}", compiler.path(), result.status));
-      noteSaid(result.output, diags);
+  /// A compiler that was killed (out of memory) has said nothing of use.
+  static bool wasKilled(const os::ProcessResult &result) { return result.status < 0 || result.status >= 128; }
+  std::string howItEnded(const os::ProcessResult &result) const {
+    return fmt::format("`{}` {}: {}", compiler.path(), result.status < 0 ? "cannot be run" : "was killed",
+                       result.error);
+  }
+  /// False, with the errors of what compilers or the linker said.
+  bool rejected(const std::string &said, int status) {
+    if (reportHostErrors(said, diags) == 0) {
+      fail(fmt::format("`{}` ended with status {}", compiler.path(), status));
+      noteSaid(said, diags);
     }
     return false;
   }
@@ -290,32 +293,44 @@ private:
                                          process);
   }
 
-  /// All objects that the cache lacks, side by side; each is there for others as soon as it is made.
+  /// All objects that the cache lacks, side by side: the small ones first, each for others to take as soon as it is
+  /// made. All processes lock in this one order.
   bool compileMissing() {
     std::vector<size_t> missing;
     for (size_t i = 0; i < objects.size(); ++i)
       if (!take(i))
         missing.push_back(i);
-    llvm::sort(missing, [&](size_t a, size_t b) { return objects[a].key < objects[b].key; }); // all lock in one order
-    std::vector<std::unique_ptr<KernelCache::Making>> making;
-    for (size_t i : missing)
-      making.push_back(std::make_unique<KernelCache::Making>(cache, objects[i].key));
-    llvm::erase_if(missing, [&](size_t i) { return take(i); });
-    std::vector<std::unique_ptr<os::Process>> running;
+    llvm::sort(missing, [&](size_t a, size_t b) {
+      return std::pair(objects[a].source.size(), objects[a].key) < std::pair(objects[b].source.size(), objects[b].key);
+    });
+    struct Running {
+      size_t object;
+      std::unique_ptr<KernelCache::Making> making;
+      std::unique_ptr<os::Process> process;
+    };
+    std::vector<Running> running;
     for (size_t i : missing) {
+      auto making = std::make_unique<KernelCache::Making>(cache, objects[i].key);
+      if (take(i))
+        continue;
       if (!dir->write(objects[i].disk, objects[i].source))
         return fail(dir->failure);
-      running.push_back(start(i));
+      running.push_back({i, std::move(making), start(i)});
     }
-    bool ok = true;
-    for (size_t n = 0; n < missing.size(); ++n) {
-      const os::ProcessResult result = running[n]->finish();
-      if (good(result))
-        store(missing[n], result.output);
+    int status = 0;
+    std::string wrong; // what they said, told together: what is wrong with a header is wrong with each
+    for (Running &each : running) {
+      const os::ProcessResult result = each.process->finish();
+      log += result.output;
+      if (result.ok())
+        store(each.object, result.output);
+      else if (wasKilled(result))
+        return fail(howItEnded(result));
       else
-        ok = false;
+        wrong += result.output, status = result.status;
+      each.making.reset();
     }
-    return ok;
+    return status == 0 || rejected(wrong, status);
   }
 
   void store(size_t i, const std::string &said) {
@@ -371,7 +386,10 @@ std::optional<HostCompileResult> compileHostCached(const HostCompiler &compiler,
   }
 
   auto dir = std::make_unique<WorkFolder>();
-  if (!build.run(*dir, /*anew=*/cached.has_value())) // which was made for another system
+  bool built = build.run(*dir, /*anew=*/false);
+  if (built && cached && !canLoad(*dir / "kernel.so")) // the objects are of another system, too
+    built = build.run(*dir, /*anew=*/true);
+  if (!built)
     return std::nullopt;
   result.log = build.log;
   result.how = build.how();

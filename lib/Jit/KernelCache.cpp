@@ -33,7 +33,7 @@ static constexpr uint64_t codeBytes = 1ull << 30, infoBytes = 64ull << 20;
 static constexpr unsigned infoDepth = 16;
 static constexpr size_t secretBytes = 32;
 static constexpr const char *lockName = "locks";
-static constexpr std::chrono::minutes longestCompilation(10);
+static constexpr std::chrono::minutes longestCompilation(2);
 
 static std::string hexDigest(llvm::BLAKE3 &hasher) {
   auto digest = hasher.final();
@@ -339,7 +339,7 @@ bool KernelCache::storeEntry(llvm::StringRef key, llvm::StringRef suffix, Entry 
     contents().cleanSometimes(cleaning);
     return true;
   }
-  diags.report(Diag::CacheUnsafe, SourceLoc(), dir, std::string("cannot write to it: ") + std::strerror(errno));
+  diags.reportOnce(Diag::CacheUnsafe, SourceLoc(), dir, std::string("cannot write to it: ") + std::strerror(errno));
   return false;
 }
 
@@ -407,7 +407,7 @@ static double millisecondsSince(std::chrono::steady_clock::time_point start) {
 std::optional<CompileResult> compileCached(const Nvrtc &nvrtc, const KernelCache &cache, const CompileRequest &request,
                                            Diagnostics &diags) {
   const auto start = std::chrono::steady_clock::now();
-  const std::string key = KernelCache::key(request, nvrtc.version());
+  const std::string key = KernelCache::key(request, nvrtc.identity());
   std::optional<CompileResult> result = cache.load(key);
   std::optional<KernelCache::Making> making;
   if (!result) {
@@ -418,46 +418,10 @@ std::optional<CompileResult> compileCached(const Nvrtc &nvrtc, const KernelCache
     result->milliseconds = millisecondsSince(start);
     return result;
   }
-  auto compiled = compileCuda(nvrtc, request, diags);
-  if (!compiled)
-    return std::nullopt;
-  cache.store(key, request, compiled->front(), diags);
-  return std::move(compiled->front());
-}
-
-/// All units' results, from the cache or compiled now.
-static std::optional<std::vector<CompileResult>> makeUnits(const Nvrtc &nvrtc, const KernelCache &cache,
-                                                           llvm::ArrayRef<CompileRequest> units,
-                                                           llvm::ArrayRef<std::string> keys, Diagnostics &diags) {
-  std::vector<CompileResult> results(units.size());
-  std::vector<size_t> missing;
-  const auto look = [&](size_t i) {
-    std::optional<CompileResult> hit = cache.load(keys[i]);
-    if (hit)
-      results[i] = std::move(*hit);
-    return hit.has_value();
-  };
-  for (size_t i = 0; i < units.size(); ++i)
-    if (!look(i))
-      missing.push_back(i);
-  // Locked in the same order by all, so that no two wait for each other.
-  std::sort(missing.begin(), missing.end(), [&](size_t a, size_t b) { return keys[a] < keys[b]; });
-  std::vector<std::unique_ptr<KernelCache::Making>> making;
-  for (size_t i : missing)
-    making.push_back(std::make_unique<KernelCache::Making>(cache, keys[i]));
-  llvm::erase_if(missing, look);
-  std::sort(missing.begin(), missing.end());
-  std::vector<CompileRequest> requests;
-  for (size_t i : missing)
-    requests.push_back(units[i]);
-  auto compiled = compileCuda(nvrtc, requests, diags);
-  if (!compiled)
-    return std::nullopt;
-  for (size_t i = 0; i < missing.size(); ++i) {
-    results[missing[i]] = std::move((*compiled)[i]);
-    cache.store(keys[missing[i]], units[missing[i]], results[missing[i]], diags);
-  }
-  return results;
+  result = compileCuda(nvrtc, request, diags);
+  if (result)
+    cache.store(key, request, *result, diags);
+  return result;
 }
 
 std::optional<CompileResult> compileLinked(const Nvrtc &nvrtc, const KernelCache &cache, const Linker &linker,
@@ -466,7 +430,7 @@ std::optional<CompileResult> compileLinked(const Nvrtc &nvrtc, const KernelCache
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::string> keys;
   for (const CompileRequest &unit : units)
-    keys.push_back(KernelCache::key(unit, nvrtc.version()));
+    keys.push_back(KernelCache::key(unit, nvrtc.identity()));
   std::vector<std::string> parts = {"linked", linker.identity()};
   parts.insert(parts.end(), keys.begin(), keys.end());
   const std::string key = KernelCache::key(parts);
@@ -477,7 +441,8 @@ std::optional<CompileResult> compileLinked(const Nvrtc &nvrtc, const KernelCache
     hit->milliseconds = millisecondsSince(start);
     return hit;
   }
-  auto made = makeUnits(nvrtc, cache, units, keys, diags);
+  auto made = sideBySide(
+      units.size(), [&](size_t i, Diagnostics &own) { return compileCached(nvrtc, cache, units[i], own); }, diags);
   if (!made)
     return std::nullopt;
   std::vector<Linker::Part> cubins;
@@ -497,7 +462,7 @@ std::optional<CompileResult> compileLinked(const Nvrtc &nvrtc, const KernelCache
   whole.unit = "linked kernel";
   Linker::Result linked = linker.link(whole.arch, cubins);
   if (linked.cubin.empty()) {
-    linkError = linked.error;
+    linkError = linked.error.empty() ? "it gave no code" : linked.error;
     return std::nullopt;
   }
   result.cubin = std::move(linked.cubin);

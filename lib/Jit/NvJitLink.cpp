@@ -18,10 +18,13 @@ public:
   if (!name)                                                                                                           \
     return false;
 #include "megalith/Jit/NvJitLinkSymbols.def"
+    Dl_info info;
+    if (dladdr(reinterpret_cast<void *>(nvJitLinkVersion), &info) && info.dli_fname)
+      file = realFileName(info.dli_fname);
     return nvJitLinkVersion(&major, &minor) == 0;
   }
 
-  std::string identity() const override { return fmt::format("nvJitLink {}.{}", major, minor); }
+  std::string identity() const override { return fmt::format("nvJitLink {}.{} ({})", major, minor, file); }
 
   Result link(llvm::StringRef arch, llvm::ArrayRef<Part> parts) const override {
     const std::string archOption = "-arch=" + arch.str();
@@ -64,6 +67,7 @@ private:
 #define NVJITLINK(name, parameters) int(*name) parameters = nullptr;
 #include "megalith/Jit/NvJitLinkSymbols.def"
   unsigned major = 0, minor = 0;
+  std::string file;
 };
 
 } // namespace

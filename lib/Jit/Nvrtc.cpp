@@ -21,6 +21,8 @@ bool Nvrtc::resolve(void *handle) {
   return nvrtcVersion(&versionMajor, &versionMinor) == 0;
 }
 
+std::string Nvrtc::identity() const { return version() + " " + realFileName(libraryPath); }
+
 std::string Nvrtc::version() const { return fmt::format("{}.{}", versionMajor, versionMinor); }
 
 std::optional<Nvrtc> Nvrtc::open(Diagnostics &diags) {

@@ -67,6 +67,11 @@ bool compileCommand(const CompileCommand &command, Diagnostics &diags) {
     return false;
   }
 
+  if (command.wholeKernel && !assembles) {
+    diags.report(Diag::BadOption, {}, "--whole-kernel", "it needs `--emit=cubin` or `--emit=ptx`");
+    return false;
+  }
+
   const std::vector<NamedFile> outputs = {{"-o", command.output}};
   if (!checkOutputs(outputs, readFiles({{"FILE", options.file}, {"--ir", options.irFile}}, command.cuFiles), diags))
     return false;

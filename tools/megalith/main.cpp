@@ -92,7 +92,7 @@ Option<Emit>
 Option<std::string> stopAfter("stop-after", cl::value_desc("pass"),
                               cl::desc("Print the whole IR after this pass (`lower`: before the first); --ir reads it"),
                               COMPILE);
-Option<bool> noSpills("no-spills", cl::desc("A kernel that spills registers is an error"), COMPILE);
+Option<bool> noSpills("no-spills", cl::desc("Model code that spills registers is an error"), COMPILE);
 Option<std::string> output("o", cl::value_desc("file"), cl::init("-"), cl::desc("Output file (default: stdout)"),
                            COMPILE);
 

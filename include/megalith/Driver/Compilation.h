@@ -82,9 +82,10 @@ Source emitSource(const ir::Module &module, const plan::Plan &plan, Diagnostics 
 /// Both units as one text: as a person reads them, and as the whole kernel is compiled.
 std::string wholeText(const emit::Units &units);
 
-/// Puts the units that an edited file holds, one or both, in place of the emitted ones, and its path in place of
-/// their names, so that errors of compilers come back at its lines. False after `cannot-read-file` or `no-unit`.
-bool readEditedSource(const std::string &path, emit::Units &units, Diagnostics &diags);
+/// Puts the units that an edited file holds, one or both, in place of those in `units`, and its path in place of
+/// their names, so that errors of compilers come back at its lines. One that is still the emitted one changes nothing.
+/// False after `cannot-read-file` or `no-unit`.
+bool readEditedSource(const std::string &path, const emit::Units &emitted, emit::Units &units, Diagnostics &diags);
 
 struct AssembleOptions {
   std::string arch;                    ///< "sm_80", "sm_90a", "sm_100a", ...
@@ -93,7 +94,8 @@ struct AssembleOptions {
   const jit::Linker *linker = nullptr; ///< null: nvJitLink
 };
 
-/// Compiles the units with NVRTC and links them, through the disk cache. Where they cannot be linked, the kernel is
+/// Compiles the units with NVRTC and links them, through the disk cache. With `needPtx` nothing is linked: the result
+/// has PTX of the units, and no cubin. Where they cannot be linked, the kernel is
 /// compiled whole, and the warning `not-linked` says so; for GPUs below sm_90 it always is.
 std::optional<jit::CompileResult> assemble(const emit::Units &units, const AssembleOptions &options,
                                            Diagnostics &diags);

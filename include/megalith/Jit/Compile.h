@@ -5,6 +5,7 @@
 #include "megalith/Jit/Nvrtc.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,7 +17,8 @@ struct Header {
   std::string name, text;
 };
 
-/// Those of `headers` that a source includes, or that one of these includes.
+/// Those of `headers` that a source includes by name, or that one of these includes. Nothing else is given to a
+/// compiler: a header that this does not find is an error there.
 std::vector<Header> headersOf(llvm::StringRef source, llvm::ArrayRef<Header> headers);
 
 struct CompileRequest {
@@ -67,11 +69,15 @@ struct CompileResult {
 /// same on any machine.
 std::vector<std::string> defaultOptions(llvm::StringRef arch);
 
-/// Compiles all of them side by side, each on a thread of its own; on failure reports each error as `cuda-compile` (see
-/// reportErrors). Where NVRTC ends the process (SIGABRT, SIGSEGV), its last words are printed and the exit status is 1.
-/// Any thread may call it.
-std::optional<std::vector<CompileResult>> compileCuda(const Nvrtc &nvrtc, llvm::ArrayRef<CompileRequest> requests,
-                                                      Diagnostics &diags);
+/// Compiles; on failure reports each error as `cuda-compile` (see reportErrors). Where NVRTC ends the process (SIGABRT,
+/// SIGSEGV), its last words are printed and the exit status is 1. Any thread may call it, also while others do.
+std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileRequest &request, Diagnostics &diags);
+
+/// make(0..count), each on a thread of its own and with messages of its own, which are reported in order, equal ones
+/// once. nullopt when one of them failed. What one throws is thrown when all have ended.
+std::optional<std::vector<CompileResult>>
+sideBySide(size_t count, const std::function<std::optional<CompileResult>(size_t, Diagnostics &)> &make,
+           Diagnostics &diags);
 
 /// Reads ptxas' resource report (`--ptxas-options=-v`) out of a compile log.
 std::vector<KernelResources> parseResources(llvm::StringRef log);

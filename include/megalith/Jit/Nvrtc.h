@@ -34,6 +34,8 @@ public:
   int minor() const { return versionMinor; }
   /// "13.0"
   std::string version() const;
+  /// The version, and the name of the library's real file, which tells builds of one version apart.
+  std::string identity() const;
   /// The file that the loader opened.
   const std::string &path() const { return libraryPath; }
 

@@ -37,9 +37,8 @@ TEST_F(CompileTest, compilesForEveryArchitecture) {
   MEGALITH_NVRTC_OR_SKIP(nvrtc, diags);
   for (const char *arch : {"sm_80", "sm_90a", "sm_100a"}) {
     request.arch = arch;
-    auto compiled = compileCuda(*nvrtc, request, diags);
-    ASSERT_TRUE(compiled) << diags.render();
-    const CompileResult *result = &compiled->front();
+    auto result = compileCuda(*nvrtc, request, diags);
+    ASSERT_TRUE(result) << diags.render();
     EXPECT_EQ(result->cubin.substr(1, 3), "ELF") << arch;
     EXPECT_NE(result->ptx.find(std::string(".target ") + arch), std::string::npos) << arch;
     EXPECT_FALSE(result->cacheHit);
@@ -55,16 +54,25 @@ TEST_F(CompileTest, compilesForEveryArchitecture) {
 
 TEST_F(CompileTest, compilesSeveralSideBySide) {
   MEGALITH_NVRTC_OR_SKIP(nvrtc, diags);
-  CompileRequest other = request, wrong = request;
-  other.arch = "sm_90a";
-  auto both = compileCuda(*nvrtc, {request, other}, diags);
-  ASSERT_TRUE(both) << diags.render();
-  ASSERT_EQ(both->size(), 2u);
-  EXPECT_NE((*both)[0].ptx.find(".target sm_80"), std::string::npos);
-  EXPECT_NE((*both)[1].ptx.find(".target sm_90a"), std::string::npos);
-  wrong.source = "error";
-  EXPECT_FALSE(compileCuda(*nvrtc, {request, wrong}, diags));
+  std::vector<CompileRequest> requests = {request, request, request};
+  requests[1].arch = "sm_90a";
+  const auto make = [&](size_t i, Diagnostics &own) { return compileCuda(*nvrtc, requests[i], own); };
+  auto all = sideBySide(2, make, diags);
+  ASSERT_TRUE(all) << diags.render();
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_NE((*all)[0].ptx.find(".target sm_80"), std::string::npos);
+  EXPECT_NE((*all)[1].ptx.find(".target sm_90a"), std::string::npos);
+  requests[0].source = requests[2].source = "error"; // told once
+  EXPECT_FALSE(sideBySide(3, make, diags));
   EXPECT_EQ(diags.errors(), 1u) << diags.render();
+  EXPECT_THROW((void)sideBySide(
+                   2,
+                   [](size_t i, Diagnostics &) -> std::optional<CompileResult> {
+                     return i ? throw std::bad_alloc() : std::optional<CompileResult>(CompileResult());
+                   },
+                   diags),
+               std::bad_alloc);
+  EXPECT_TRUE(sideBySide(0, make, diags)->empty());
 }
 
 TEST_F(CompileTest, reportsSpills) {
@@ -72,7 +80,7 @@ TEST_F(CompileTest, reportsSpills) {
   request.options = {"--maxrregcount=24"};
   auto result = compileCuda(*nvrtc, request, diags);
   ASSERT_TRUE(result) << diags.render();
-  const KernelResources &full = result->front().kernels.at(1);
+  const KernelResources &full = result->kernels.at(1);
   EXPECT_EQ(full.registers, 24);
   EXPECT_GT(full.spillStores, 0);
   EXPECT_GT(full.spillLoads, 0);

@@ -367,7 +367,7 @@ TEST_F(KernelCacheTest, compilesOnceAndAgainWhenSpoilt) {
   EXPECT_EQ(second->kernels, first->kernels);
   EXPECT_LT(second->milliseconds, first->milliseconds);
 
-  std::string key = KernelCache::key(request, nvrtc->version());
+  std::string key = KernelCache::key(request, nvrtc->identity());
   std::filesystem::resize_file(cache.path(key, ".cubin"), 100);
   auto third = compileCached(*nvrtc, cache, request, diags);
   ASSERT_TRUE(third);
@@ -378,7 +378,7 @@ TEST_F(KernelCacheTest, compilesOnceAndAgainWhenSpoilt) {
   // A compilation that fails leaves nothing behind.
   request.source = "error";
   EXPECT_FALSE(compileCached(*nvrtc, cache, request, diags));
-  EXPECT_FALSE(std::filesystem::exists(cache.path(KernelCache::key(request, nvrtc->version()), ".cu")));
+  EXPECT_FALSE(std::filesystem::exists(cache.path(KernelCache::key(request, nvrtc->identity()), ".cu")));
 }
 
 } // namespace

@@ -54,7 +54,8 @@ TEST(Headers, AreThoseThatASourceIncludes) {
     return text;
   };
   EXPECT_EQ(names("int x;\n#include \"a.h\"\n"), "a.h b.h ");
-  EXPECT_EQ(names("#include \"d.h\" // once\n#include \"d.h\"\n#include \"unknown.h\"\n#include <c.h>"), "d.h ");
+  EXPECT_EQ(names("#include \"d.h\" // once\n#include \"d.h\"\n#include \"unknown.h\"\n#include <e.h>"), "d.h ");
+  EXPECT_EQ(names("# include \"d.h\"\n#  include <a.h>\n#include  <b.h>\n"), "d.h a.h b.h ");
   EXPECT_EQ(names(""), "");
 }
 
@@ -85,7 +86,7 @@ TEST_F(UnitsTest, OnlyWhatChangedIsCompiled) {
   EXPECT_EQ(how(), "compiled");
 
   // A unit that is there and was changed by somebody is made anew.
-  std::filesystem::resize_file(cache.path(KernelCache::key(both[1], nvrtc->version()), ".cubin"), 100);
+  std::filesystem::resize_file(cache.path(KernelCache::key(both[1], nvrtc->identity()), ".cubin"), 100);
   linker.version = "fake 3";
   EXPECT_EQ(how(), "other unit compiled");
 

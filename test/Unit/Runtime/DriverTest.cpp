@@ -270,7 +270,7 @@ TEST_F(FakeDriver, launchesAreCountedFromOutside) {
 
 TEST_F(FakeDriver, linksUnits) {
   std::string output = child("link", fake());
-  EXPECT_TRUE(contains(output, "linked: one two by 13.0\n")) << output;
+  EXPECT_TRUE(contains(output, "linked: one two by 13.0 (libcuda.so.1)\n")) << output;
   EXPECT_TRUE(contains(output, "fake: 0 held")) << output;
   output = child("link", fake() + "FAKE_CUDA_LINK=500");
   EXPECT_TRUE(contains(output, "`cuLinkComplete` failed with CUDA_ERROR_NOT_FOUND: named symbol not found: undefined "
