@@ -24,7 +24,7 @@ struct RunOptions {
   std::optional<std::vector<int32_t>> replay;
   double watchdogSeconds = 10;                    ///< 0 = off
   uint32_t delaySeed = 0;                         ///< random delays before waits
-  std::vector<std::vector<int32_t>> oracleDrafts; ///< per request, instead of looking up
+  std::vector<std::vector<int32_t>> oracleDrafts; ///< per request, instead of looking up; -1: nothing
   std::vector<Corruption> corruptions;
   /// K and V of the first so many positions of each prompt (but never of its last token) are in
   /// the pool already, whatever is there.

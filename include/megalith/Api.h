@@ -293,7 +293,7 @@ struct SessionOptions {
   std::string replayName = {};               ///< what messages call it
   double replayEpsilon = 0.05;               ///< how far a replayed token may be below the maximum
   std::string schedule = {}; ///< Cpu, of a kernel with `check`: order of the threads, as --schedule has it
-  std::vector<std::vector<int32_t>> drafts = {}; ///< by request: proposed in place of looking up
+  std::vector<std::vector<int32_t>> drafts = {}; ///< by request: proposed in place of looking up; -1: nothing
   std::vector<Corruption> corruptions = {};
 };
 

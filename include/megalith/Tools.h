@@ -32,6 +32,38 @@ Expected<Corruption> parseCorruption(const Program &program, const std::string &
 Expected<std::string> readTrace(const std::string &path);
 
 //===----------------------------------------------------------------------===//
+// Synthetic drafts
+//===----------------------------------------------------------------------===//
+
+/// How often drafts are right, for measurements: what a policy is worth depends on it, and a real drafter's rate cannot
+/// be chosen. Results carry a mark, for they say nothing of a drafter.
+class Acceptance {
+public:
+  /// `P`: of all drafts. `P,Q,...`: of the requests, in turn. `P:N,Q:M,...`: of a request's first N new tokens, of the
+  /// next M, and so on, in turn. Each from 0 to 1. Reports `bad-option`.
+  static Expected<Acceptance> parse(const std::string &text);
+  /// As it was given.
+  const std::string &text() const { return given; }
+  /// With which probability the draft of new token `position` (from 0) of request `request` is right.
+  double at(size_t request, int64_t position) const;
+
+private:
+  struct Part {
+    double right;
+    int64_t tokens; ///< 0: it is a request's, and no phase
+  };
+  std::string given;
+  std::vector<Part> parts;
+};
+
+/// Decodes the requests without drafts, and returns a draft of each new token: the token itself with its probability,
+/// else another one. Which is keyed by `seed`, request and position: any block size and any batch finds the same.
+/// `options`: of the run that will propose them. Error `bad-option`: the pipeline looks up no drafts.
+Expected<std::vector<std::vector<int32_t>>> syntheticDrafts(const Kernel &kernel, const SessionOptions &options,
+                                                            const std::vector<Request> &requests,
+                                                            const Acceptance &acceptance, uint64_t seed);
+
+//===----------------------------------------------------------------------===//
 // Explore
 //===----------------------------------------------------------------------===//
 

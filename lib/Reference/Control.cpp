@@ -344,8 +344,12 @@ std::vector<int32_t> Control::lookup(const Operation &op) {
     return std::vector<int32_t>(from.begin() + first, from.begin() + std::min(first + width, length));
   };
   const auto &oracle = machine.options.oracleDrafts;
-  if (static_cast<size_t>(r.number) < oracle.size())
-    return following(oracle[r.number], r.generated());
+  if (static_cast<size_t>(r.number) < oracle.size()) {
+    std::vector<int32_t> proposed = following(oracle[r.number], r.generated());
+    proposed.erase(std::find_if(proposed.begin(), proposed.end(), [](int32_t token) { return token < 0; }),
+                   proposed.end());
+    return proposed;
+  }
   auto length = static_cast<int64_t>(s.size());
   for (int64_t n = std::min(op.get<attr::ngram>(), length - 1); n > 0; --n)
     for (int64_t start = length - n - 1; start >= 0; --start)

@@ -88,6 +88,8 @@ std::string formatJson(const RunReport &report) {
   }
   if (const auto accepted = report.program.accepted(); !accepted.empty())
     summary["accepted"] = accepted;
+  if (!report.synthetic.empty())
+    summary["synthetic_acceptance"] = report.synthetic;
   summary["metrics"] = results.metrics;
   line({{"summary", summary}});
   return out;
@@ -202,6 +204,8 @@ std::string formatText(const RunReport &report) {
                        kernel.compileMilliseconds(), kernel.loadMilliseconds(), results.launches,
                        results.launches == 1 ? "launch" : "launches");
   out += acceptedLine(report.program.accepted());
+  if (!report.synthetic.empty())
+    out += fmt::format("synthetic drafts, right with probability {}: no drafter made them\n", report.synthetic);
   for (const auto &[name, value] : results.metrics)
     out += fmt::format("{} = {}\n", shown(name), value);
   return out;

@@ -14,6 +14,7 @@ struct RunReport {
   const Kernel &kernel;
   const std::vector<Request> &requests;
   const Results &results;
+  std::string synthetic = {}; ///< `--acceptance`: drafts were synthetic
 
   int64_t tokens() const;
   double tokensPerPass() const;

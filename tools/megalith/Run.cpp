@@ -38,6 +38,10 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
       {!cpu && !command.session.schedule.empty(), "--schedule", "only `--device=cpu` has schedules"},
       {!cpu && command.kernel.check, "--check", "only `--device=cpu` checks memory"},
       {!command.replayFile.empty() && command.session.repeat > 1, "--repeat", "a replay runs once"},
+      {!command.acceptance.empty() && !command.draftsFile.empty(), "--acceptance",
+       "`--inject-drafts` says what is proposed"},
+      {!command.acceptance.empty() && !command.replayFile.empty(), "--acceptance",
+       "a replay takes its results from the trace; give it the drafts with `--inject-drafts`"},
   };
   for (const auto &rule : rules)
     if (rule.wrong)
@@ -107,6 +111,13 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   SessionOptions options = command.session;
   if (!got(requests, diags) || !readHooks(command, *program, *requests, options, diags))
     return false;
+  std::optional<tools::Acceptance> acceptance;
+  if (!command.acceptance.empty()) {
+    auto parsed = tools::Acceptance::parse(command.acceptance);
+    if (!got(parsed, diags))
+      return false;
+    acceptance = std::move(*parsed);
+  }
 
   const bool text = command.format == Format::Text || (command.format == Format::Auto && llvm::outs().is_displayed());
   KernelOptions where = command.kernel;
@@ -127,6 +138,12 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   if (kernel->device() == Device::Cpu && !command.watchdogGiven)
     options.watchdogSeconds = 0; // the executor sees by itself that nothing moves
   options.progress = showProgress;
+  if (acceptance) {
+    auto drafts = tools::syntheticDrafts(*kernel, options, *requests, *acceptance, command.acceptanceSeed);
+    if (!got(drafts, diags))
+      return false;
+    options.drafts = std::move(*drafts);
+  }
   auto session = Session::open(*kernel, options);
   if (!got(session, diags))
     return false;
@@ -135,7 +152,7 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
     return false;
 
   writeTrace(command.traceFile, results->trace, diags);
-  const RunReport report{*program, *kernel, session->requests(), *results};
+  const RunReport report{*program, *kernel, session->requests(), *results, command.acceptance};
   if (!command.logitsFile.empty())
     writeOutput(command.logitsFile, formatLogits(report), diags);
   llvm::outs() << (text ? formatText(report) : formatJson(report));

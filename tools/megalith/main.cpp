@@ -138,6 +138,13 @@ Option<std::string> logitsFile("logits", cl::value_desc("file"),
 Option<std::string> draftsFile("inject-drafts", cl::value_desc("file.jsonl"),
                                cl::desc("For tests: {\"id\", \"tokens\"} per line, proposed in place of looking up"),
                                RUN_AND_EXPLORE);
+Option<std::string>
+    acceptance("acceptance", cl::value_desc("P,..."),
+               cl::desc("Synthetic drafts, right with probability P: of all requests, P,Q of the requests in turn, or "
+                        "P:N,Q:M of a request's first N new tokens, the next M, ...; decodes without drafts first"),
+               RUN);
+WholeNumber<uint64_t> acceptanceSeed(0, "acceptance-seed", cl::value_desc("n"),
+                                     cl::desc("Which of the synthetic drafts are right"), RUN);
 OptionList corruptions("inject-corrupt", cl::value_desc("TICK:ID:FIELD:VALUE"),
                        cl::desc("For tests: overwrite a request's field before a tick"), RUN);
 WholeNumber<unsigned> delaySeed(0, "delay-seed", cl::value_desc("n"), cl::desc("For tests: random delays before waits"),
@@ -268,7 +275,7 @@ bool checkTexts(Diagnostics &diags) {
   };
   for (const cl::opt<std::string> *option :
        {&profile, &irFile, &arch, &stopAfter, &output, &requests, &schedule, &traceFile, &replayFile, &referenceAt,
-        &logitsFile, &draftsFile, &exploreRequests, &benchConfig, &benchTimeline, &benchCsv, &benchPlot})
+        &logitsFile, &draftsFile, &acceptance, &exploreRequests, &benchConfig, &benchTimeline, &benchCsv, &benchPlot})
     if (option->getNumOccurrences() && option->empty())
       empty(option->ArgStr);
   for (const cl::list<std::string> &option : // not by `&`, which LLVM overloads
@@ -361,6 +368,8 @@ bool runMain(Diagnostics &diags) {
   command.replayFile = replayFile;
   command.logitsFile = logitsFile;
   command.draftsFile = draftsFile;
+  command.acceptance = acceptance;
+  command.acceptanceSeed = acceptanceSeed;
   command.corruptions.assign(corruptions.begin(), corruptions.end());
   command.watchdogGiven = watchdog.given();
   SessionOptions &session = command.session;

@@ -44,7 +44,7 @@ struct Options {
   bool keepLogits = false;
   bool hashKv = false; ///< fill TracePass::kvHash
   /// Test hook: per request the future tokens that `ngram_lookup` proposes in
-  /// place of looking up: [generated, generated + width).
+  /// place of looking up: [generated, generated + width), up to the first that is below 0.
   std::vector<std::vector<int32_t>> oracleDrafts;
   std::vector<Corruption> corruptions;
   std::function<void(const Progress &)> progress; ///< called after each tick

@@ -1,0 +1,103 @@
+//===- Acceptance.cpp - drafts that are right as often as one wants -------===//
+#include "State.h"
+#include "megalith/IR/Calls.h"
+#include "megalith/Tools.h"
+#include "llvm/ADT/StringExtras.h"
+#include <cmath>
+
+namespace megalith {
+
+using namespace api;
+
+Expected<tools::Acceptance> tools::Acceptance::parse(const std::string &text) {
+  const auto bad = [&](const char *why) { return failure(Diag::BadOption, "--acceptance " + text, why); };
+  constexpr const char *form = "expected `P`, `P,Q,...` by request or `P:TOKENS,Q:TOKENS,...` by phase, each from 0 to 1";
+  Acceptance out;
+  out.given = text;
+  llvm::SmallVector<llvm::StringRef> parts;
+  llvm::StringRef(text).split(parts, ',');
+  for (llvm::StringRef part : parts) {
+    const auto [number, tokens] = part.split(':');
+    Part p = {};
+    if (number.getAsDouble(p.right) || !(p.right >= 0 && p.right <= 1))
+      return bad(form);
+    if (number.size() != part.size() && (tokens.getAsInteger(10, p.tokens) || p.tokens < 1 || p.tokens > INT32_MAX))
+      return bad(form);
+    out.parts.push_back(p);
+  }
+  for (const Part &p : out.parts)
+    if ((p.tokens > 0) != (out.parts.front().tokens > 0))
+      return bad("it mixes requests and phases; give all parts a number of tokens, or none");
+  return out;
+}
+
+double tools::Acceptance::at(size_t request, int64_t position) const {
+  if (parts.front().tokens == 0)
+    return parts[request % parts.size()].right;
+  int64_t all = 0;
+  for (const Part &part : parts)
+    all += part.tokens;
+  position %= all;
+  size_t i = 0;
+  for (; position >= parts[i].tokens; ++i)
+    position -= parts[i].tokens;
+  return parts[i].right;
+}
+
+/// splitmix64: 64 bits that look random of any 64.
+static uint64_t mixed(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  return x ^ x >> 31;
+}
+
+Expected<std::vector<std::vector<int32_t>>> tools::syntheticDrafts(const Kernel &kernel, const SessionOptions &options,
+                                                                   const std::vector<Request> &requests,
+                                                                   const Acceptance &acceptance, uint64_t seed) {
+  using Drafts = std::vector<std::vector<int32_t>>;
+  return guarded<Drafts>([&]() -> Expected<Drafts> {
+    const Program::State &program = *kernel.internals()->program;
+    bool drafts = false;
+    ir::walk(program.compiled.module.root.region(),
+             [&](const ir::Operation &op) { drafts = drafts || op.op == ir::Op::NgramLookup; });
+    if (!drafts)
+      return failure(Diag::BadOption, "--acceptance " + acceptance.text(),
+                     "the pipeline looks up no drafts (`ngram_lookup`)");
+
+    // What will come: the same requests, to which nothing is proposed.
+    SessionOptions plain;
+    plain.capacity = options.capacity;
+    plain.watchdogSeconds = options.watchdogSeconds;
+    plain.shufflePages = options.shufflePages;
+    plain.progress = options.progress;
+    plain.drafts.assign(requests.size(), {-1});
+    auto session = Session::open(kernel, plain);
+    if (!session)
+      return session.errors();
+    for (const Request &request : requests)
+      if (auto number = session->submit(request); !number)
+        return number.errors();
+    auto results = session->run();
+    if (!results)
+      return results.errors();
+
+    const int64_t vocabulary = program.model() ? program.model()->checked.vocab : 0;
+    Drafts out;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      // One that the kernel gave nothing is drafted nothing, in place of looked-up tokens.
+      std::vector<int32_t> &own = out.emplace_back();
+      for (const int32_t token : results->requests[i].tokens) {
+        const int64_t position = own.size();
+        const uint64_t key = mixed(mixed(mixed(seed) ^ i) ^ uint64_t(position));
+        const bool right = double(key >> 11) * 0x1p-53 < acceptance.at(i, position) || vocabulary < 2;
+        own.push_back(right ? token : int32_t((token + 1 + mixed(key) % uint64_t(vocabulary - 1)) % vocabulary));
+      }
+      if (own.empty())
+        own.push_back(-1);
+    }
+    return out;
+  });
+}
+
+} // namespace megalith
