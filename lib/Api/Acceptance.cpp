@@ -11,7 +11,8 @@ using namespace api;
 
 Expected<tools::Acceptance> tools::Acceptance::parse(const std::string &text) {
   const auto bad = [&](const char *why) { return failure(Diag::BadOption, "--acceptance " + text, why); };
-  constexpr const char *form = "expected `P`, `P,Q,...` by request or `P:TOKENS,Q:TOKENS,...` by phase, each from 0 to 1";
+  constexpr const char *form =
+      "expected `P`, `P,Q,...` by request or `P:TOKENS,Q:TOKENS,...` by phase, each from 0 to 1";
   Acceptance out;
   out.given = text;
   llvm::SmallVector<llvm::StringRef> parts;

@@ -3,6 +3,7 @@
 #include "megalith/Os/Ending.h"
 #include "megalith/Text/Text.h"
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -104,7 +105,7 @@ public:
     caught = fileno(text), console = before;
     struct sigaction action = {};
     action.sa_handler = brokeDown;
-    action.sa_flags = int(SA_RESETHAND);
+    action.sa_flags = SA_NODEFER; // brokeDown() sees by itself that it broke down
     for (size_t i = 0; i < std::size(signals); ++i)
       sigaction(signals[i], &action, &handlers[i]);
   }
@@ -144,17 +145,29 @@ private:
     for (ssize_t written; !what.empty() && (written = write(console, what.data(), what.size())) > 0;)
       what = what.drop_front(size_t(written));
   }
-  /// In any of NVRTC's threads, which may have left anything half done: system calls only.
+  /// In any of NVRTC's threads, which may have left anything half done: system calls only. Several compilations may
+  /// break down at once: the first one tells, and the others wait for the end.
   static void brokeDown(int) {
+    static std::atomic<pid_t> first = 0;
+    pid_t none = 0;
+    const pid_t self = gettid();
+    if (!first.compare_exchange_strong(none, self)) {
+      if (none == self)
+        _exit(1);
+      for (;;)
+        pause();
+    }
     static char said[1 << 16];
     const ssize_t size = pread(caught, said, sizeof said, 0);
     print("error: the CUDA compiler broke down on the code [cuda-compile]\n");
     bool words = false;
+    llvm::StringRef last; // of another compilation that said the same
     for (llvm::StringRef rest(said, size_t(std::max<ssize_t>(0, size))), line; !rest.empty();) {
       std::tie(line, rest) = rest.split('\n');
-      if (line.empty() || line.starts_with(remark))
+      if (line.empty() || line.starts_with(remark) || line == last)
         continue;
       words = true;
+      last = line;
       print("note: it said: ");
       print(line);
       print("\n");
