@@ -1,9 +1,9 @@
 //===- Acceptance.cpp - drafts that are right as often as one wants -------===//
 #include "State.h"
+#include "megalith/Checkpoint/PageOrder.h"
 #include "megalith/IR/Calls.h"
 #include "megalith/Tools.h"
 #include "llvm/ADT/StringExtras.h"
-#include <cmath>
 
 namespace megalith {
 
@@ -45,14 +45,6 @@ double tools::Acceptance::at(size_t request, int64_t position) const {
   return parts[i].right;
 }
 
-/// splitmix64: 64 bits that look random of any 64.
-static uint64_t mixed(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-  return x ^ x >> 31;
-}
-
 Expected<std::vector<std::vector<int32_t>>> tools::syntheticDrafts(const Kernel &kernel, const SessionOptions &options,
                                                                    const std::vector<Request> &requests,
                                                                    const Acceptance &acceptance, uint64_t seed) {
@@ -90,9 +82,9 @@ Expected<std::vector<std::vector<int32_t>>> tools::syntheticDrafts(const Kernel 
       std::vector<int32_t> &own = out.emplace_back();
       for (const int32_t token : results->requests[i].tokens) {
         const int64_t position = own.size();
-        const uint64_t key = mixed(mixed(mixed(seed) ^ i) ^ uint64_t(position));
+        const uint64_t key = splitmix64(splitmix64(splitmix64(seed) ^ i) ^ uint64_t(position));
         const bool right = double(key >> 11) * 0x1p-53 < acceptance.at(i, position) || vocabulary < 2;
-        own.push_back(right ? token : int32_t((token + 1 + mixed(key) % uint64_t(vocabulary - 1)) % vocabulary));
+        own.push_back(right ? token : int32_t((token + 1 + splitmix64(key) % uint64_t(vocabulary - 1)) % vocabulary));
       }
       if (own.empty())
         own.push_back(-1);

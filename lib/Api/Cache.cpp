@@ -9,11 +9,6 @@ using namespace api;
 
 static const char *const unfinished = "interrupted write";
 
-/// In this order.
-static const char *const kindNames[] = {"linked kernel",    "control unit", "tensor unit",
-                                        "unit of the tool", "whole kernel", "CPU kernel",
-                                        "CPU object",       "other kernel", unfinished};
-
 Expected<tools::CacheState> tools::lookAtCache() {
   return guarded<CacheState>([]() -> Expected<CacheState> {
     SourceFiles none;
@@ -47,7 +42,9 @@ Expected<tools::CacheState> tools::lookAtCache() {
     }
     for (const jit::CacheFile &file : contents.leftovers)
       add(unfinished, file.bytes, file.time);
-    for (const char *name : kindNames)
+    std::vector<const char *> names(std::begin(jit::cacheKinds), std::end(jit::cacheKinds));
+    names.push_back(unfinished);
+    for (const char *name : names)
       if (const auto found = kinds.find(name); found != kinds.end()) {
         found->second.name = name;
         state.kinds.push_back(std::move(found->second));

@@ -140,8 +140,7 @@ static jit::CompileRequest request(const emit::Unit &unit, const std::string &ar
 static std::optional<jit::CompileResult> assembleWhole(const jit::Nvrtc &nvrtc, const jit::KernelCache &cache,
                                                        const std::string &cuda, const std::string &fileName,
                                                        const AssembleOptions &options, Diagnostics &diags) {
-  jit::CompileRequest whole = request({fileName, cuda}, options.arch);
-  whole.unit = "whole kernel";
+  const jit::CompileRequest whole = request({fileName, cuda}, options.arch);
   return options.needPtx ? jit::compileCuda(nvrtc, whole, diags) : jit::compileCached(nvrtc, cache, whole, diags);
 }
 
@@ -161,14 +160,14 @@ static bool takesUnits(llvm::StringRef arch) { return !arch.starts_with("sm_8");
 /// other unit, as it does in a whole program. The control unit's functions take no more registers than the entry has.
 static std::vector<jit::CompileRequest> unitRequests(const emit::Units &units, const std::string &arch) {
   std::vector<jit::CompileRequest> requests = {request(units.control, arch), request(units.tensors, arch)};
-  requests[0].unit = "control unit";
+  requests[0].unit = jit::kind::control;
   requests[0].options.push_back("--relocatable-device-code=true");
   requests[0].options.push_back(fmt::format("--maxrregcount={}", shape::registersOfThread()));
-  requests[1].unit = "tensor unit";
+  requests[1].unit = jit::kind::tensors;
   requests[1].options.push_back("--ptxas-options=-ewp");
   if (units.more) {
     requests.push_back(request(*units.more, arch));
-    requests[2].unit = "unit of the tool";
+    requests[2].unit = jit::kind::tool;
     requests[2].options.push_back("--relocatable-device-code=true");
   }
   return requests;

@@ -46,10 +46,10 @@ std::optional<HostKernel> assembleHostText(const std::string &cuda, const std::s
 std::optional<HostKernel> assembleHost(const emit::Units &units, const HostOptions &options, Diagnostics &diags) {
   if (options.whole)
     return assembleHostText(wholeText(units), units.control.fileName, options, diags);
-  std::vector<jit::HostCompileRequest::Unit> all = {{units.control.text, units.control.fileName, "control unit"},
-                                                    {units.tensors.text, units.tensors.fileName, "tensor unit"}};
+  std::vector<jit::HostCompileRequest::Unit> all = {{units.control.text, units.control.fileName, jit::kind::control},
+                                                    {units.tensors.text, units.tensors.fileName, jit::kind::tensors}};
   if (units.more)
-    all.push_back({units.more->text, units.more->fileName, "unit of the tool"});
+    all.push_back({units.more->text, units.more->fileName, jit::kind::tool});
   return assembleUnits(std::move(all), options, diags);
 }
 

@@ -153,14 +153,13 @@ static void complete(CacheEntry &entry) {
 static void describe(int folder, CacheEntry &entry) {
   const std::optional<json::Object> info = readInfo(folder, entry.key);
   if (entry.suffix != ".cubin") {
-    entry.kind = entry.suffix == ".so" ? "CPU kernel" : "CPU object";
+    entry.kind = entry.suffix == ".so" ? cacheCpuKernel : cacheCpuObject;
     if (const auto number = info ? info->getInteger("arch") : std::nullopt)
       entry.arch = fmt::format("sm_{}", *number / 10);
     return;
   }
   const llvm::StringRef said = info ? info->getString("kind").value_or("") : "";
-  const char *const kinds[] = {"linked kernel", "whole kernel", "control unit", "tensor unit", "unit of the tool"};
-  entry.kind = llvm::is_contained(kinds, said) ? said.str() : "other kernel";
+  entry.kind = llvm::is_contained(cacheKinds, said) ? said.str() : cacheOtherKind;
   const llvm::StringRef arch = info ? info->getString("arch").value_or("") : "";
   if (arch.size() <= 16)
     entry.arch = arch.str();

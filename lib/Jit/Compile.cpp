@@ -2,6 +2,7 @@
 #include "CompileLog.h"
 #include "megalith/Os/Ending.h"
 #include "megalith/Text/Text.h"
+#include "llvm/ADT/StringExtras.h"
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -224,6 +225,12 @@ std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileReques
   result.how = "compiled";
   result.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return result;
+}
+
+std::string howMade(size_t units, llvm::ArrayRef<std::string> compiled) {
+  if (compiled.size() == units)
+    return "compiled";
+  return compiled.empty() ? "linked" : llvm::join(compiled, " compiled, ") + " compiled";
 }
 
 std::optional<std::vector<CompileResult>>

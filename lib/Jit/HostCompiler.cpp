@@ -241,11 +241,8 @@ public:
     std::vector<std::string> compiled;
     for (const Object &object : objects)
       if (object.compiled && !object.name.empty())
-        compiled.push_back(object.name + " compiled");
-    const bool several = request.units.size() > 1;
-    return !several || compiled.size() == request.units.size() ? "compiled"
-           : compiled.empty()                                  ? "linked"
-                                                               : llvm::join(compiled, ", ");
+        compiled.push_back(object.name);
+    return request.units.size() > 1 ? howMade(request.units.size(), compiled) : "compiled";
   }
 
 private:

@@ -367,7 +367,7 @@ void KernelCache::store(llvm::StringRef key, const CompileRequest &request, cons
     kernels.push_back(toJson(kernel));
   for (const std::string &option : request.options)
     options.push_back(json::fixUTF8(option));
-  json::Object info{{"kind", request.unit.empty() ? "whole kernel" : request.unit},
+  json::Object info{{"kind", request.unit},
                     {"arch", request.arch},
                     {"options", std::move(options)},
                     {"kernels", std::move(kernels)},
@@ -456,17 +456,17 @@ std::optional<CompileResult> compileLinked(const Nvrtc &nvrtc, const KernelCache
     result.log += unit.log;
     result.kernels.insert(result.kernels.end(), unit.kernels.begin(), unit.kernels.end());
     if (!unit.cacheHit)
-      compiled.push_back(units[i].unit + " compiled");
+      compiled.push_back(units[i].unit);
   }
   whole.arch = units.front().arch;
-  whole.unit = "linked kernel";
+  whole.unit = kind::linked;
   Linker::Result linked = linker.link(whole.arch, cubins);
   if (linked.cubin.empty()) {
     linkError = linked.error.empty() ? "it gave no code" : linked.error;
     return std::nullopt;
   }
   result.cubin = std::move(linked.cubin);
-  result.how = compiled.empty() ? "linked" : compiled.size() == units.size() ? "compiled" : llvm::join(compiled, ", ");
+  result.how = howMade(units.size(), compiled);
   result.milliseconds = millisecondsSince(start);
   cache.store(key, whole, result, diags);
   return result;

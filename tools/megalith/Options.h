@@ -37,8 +37,8 @@ struct RunCommand {
   bool referenceAtGiven = false;        ///< compile.stopAfter is a pass to run the reference at
   std::vector<std::string> corruptions; ///< TICK:ID:FIELD:VALUE
   bool watchdogGiven = false;
-  std::string acceptance; ///< of synthetic drafts
-  uint64_t acceptanceSeed = 0;
+  std::string acceptance;                 ///< of synthetic drafts
+  std::optional<uint64_t> acceptanceSeed; ///< 0 without
 };
 
 /// `megalith explore`. Without a file of requests it makes some up.

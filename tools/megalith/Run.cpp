@@ -38,6 +38,8 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
       {!cpu && !command.session.schedule.empty(), "--schedule", "only `--device=cpu` has schedules"},
       {!cpu && command.kernel.check, "--check", "only `--device=cpu` checks memory"},
       {!command.replayFile.empty() && command.session.repeat > 1, "--repeat", "a replay runs once"},
+      {command.acceptance.empty() && command.acceptanceSeed, "--acceptance-seed",
+       "it says which drafts of `--acceptance` are right; give that, too"},
       {!command.acceptance.empty() && !command.draftsFile.empty(), "--acceptance",
        "`--inject-drafts` says what is proposed"},
       {!command.acceptance.empty() && !command.replayFile.empty(), "--acceptance",
@@ -139,7 +141,7 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
     options.watchdogSeconds = 0; // the executor sees by itself that nothing moves
   options.progress = showProgress;
   if (acceptance) {
-    auto drafts = tools::syntheticDrafts(*kernel, options, *requests, *acceptance, command.acceptanceSeed);
+    auto drafts = tools::syntheticDrafts(*kernel, options, *requests, *acceptance, command.acceptanceSeed.value_or(0));
     if (!got(drafts, diags))
       return false;
     options.drafts = std::move(*drafts);

@@ -369,7 +369,8 @@ bool runMain(Diagnostics &diags) {
   command.logitsFile = logitsFile;
   command.draftsFile = draftsFile;
   command.acceptance = acceptance;
-  command.acceptanceSeed = acceptanceSeed;
+  if (acceptanceSeed.given())
+    command.acceptanceSeed = uint64_t(acceptanceSeed);
   command.corruptions.assign(corruptions.begin(), corruptions.end());
   command.watchdogGiven = watchdog.given();
   SessionOptions &session = command.session;

@@ -94,9 +94,9 @@ struct AssembleOptions {
   const jit::Linker *linker = nullptr; ///< null: nvJitLink
 };
 
-/// Compiles the units with NVRTC and links them, through the disk cache. With `needPtx` nothing is linked: the result
-/// has PTX of the units, and no cubin. Where they cannot be linked, the kernel is
-/// compiled whole, and the warning `not-linked` says so; for GPUs below sm_90 it always is.
+/// Compiles the units with NVRTC and links them, through the disk cache. Where they cannot be linked, the kernel is
+/// compiled whole, and the warning `not-linked` says so; for GPUs below sm_90 it always is. With `needPtx` nothing is
+/// linked: the result has PTX of the units, and no cubin.
 std::optional<jit::CompileResult> assemble(const emit::Units &units, const AssembleOptions &options,
                                            Diagnostics &diags);
 /// One text that is no kernel of ours, to a cubin.

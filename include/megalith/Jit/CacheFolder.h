@@ -15,6 +15,7 @@
 #ifndef MEGALITH_JIT_CACHEFOLDER_H
 #define MEGALITH_JIT_CACHEFOLDER_H
 
+#include "megalith/Jit/Compile.h"
 #include "megalith/Support/Diagnostics.h"
 #include <chrono>
 #include <cstdint>
@@ -36,6 +37,11 @@ struct CacheLimits {
   static CacheLimits ofEnvironment(Diagnostics &diags);
 };
 
+/// CacheEntry::kind, in the order in which people read them.
+constexpr const char *cacheCpuKernel = "CPU kernel", *cacheCpuObject = "CPU object", *cacheOtherKind = "other kernel";
+constexpr const char *cacheKinds[] = {kind::linked, kind::control,  kind::tensors,  kind::tool,
+                                      kind::whole,  cacheCpuKernel, cacheCpuObject, cacheOtherKind};
+
 struct CacheFile {
   std::string name;
   uint64_t bytes = 0;
@@ -46,7 +52,7 @@ struct CacheEntry {
   std::string key;
   std::vector<CacheFile> files; ///< that of the code first
   std::string suffix;           ///< of its code; empty: a part of it is missing
-  std::string kind;             ///< "tensor unit", "CPU kernel", ...; "other kernel": it does not say
+  std::string kind;             ///< one of cacheKinds; cacheOtherKind: it does not say
   std::string arch;             ///< "sm_90a"; empty: unknown
   uint64_t bytes = 0;
   CacheTime used; ///< last

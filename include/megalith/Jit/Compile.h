@@ -21,6 +21,12 @@ struct Header {
 /// compiler: a header that this does not find is an error there.
 std::vector<Header> headersOf(llvm::StringRef source, llvm::ArrayRef<Header> headers);
 
+/// What a piece of code is: a unit of a kernel, or the kernel. Messages and the cache name them so.
+namespace kind {
+constexpr const char *control = "control unit", *tensors = "tensor unit", *tool = "unit of the tool",
+                     *linked = "linked kernel", *whole = "whole kernel";
+} // namespace kind
+
 struct CompileRequest {
   /// The CUDA text, and the name its errors carry where no `#line` says otherwise.
   std::string source, fileName;
@@ -29,8 +35,8 @@ struct CompileRequest {
   std::string arch;
   /// Given to NVRTC after `defaultOptions()`.
   std::vector<std::string> options;
-  /// What a unit is called, where the kernel has several: "control unit".
-  std::string unit = {};
+  /// What it is.
+  std::string unit = kind::whole;
 };
 
 /// What one kernel takes on the device, as ptxas reports it. The numbers of
@@ -78,6 +84,9 @@ std::optional<CompileResult> compileCuda(const Nvrtc &nvrtc, const CompileReques
 std::optional<std::vector<CompileResult>>
 sideBySide(size_t count, const std::function<std::optional<CompileResult>(size_t, Diagnostics &)> &make,
            Diagnostics &diags);
+
+/// CompileResult::how of a kernel of so many units, of which these were compiled for it.
+std::string howMade(size_t units, llvm::ArrayRef<std::string> compiled);
 
 /// Reads ptxas' resource report (`--ptxas-options=-v`) out of a compile log.
 std::vector<KernelResources> parseResources(llvm::StringRef log);
