@@ -7,7 +7,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 8;
+constexpr int kAbiVersion = 9;
 
 /// Head of every request descriptor. The pipeline's own fields follow in the
 /// emitted `struct Request : RequestHeader`; the manifest gives their offsets.
@@ -63,6 +63,17 @@ struct Stats {
   long long ticks, passes, rows;
   long long traceWords;   ///< words written to the trace ring
   long long traceDropped; ///< records that did not fit
+  long long unfinished;   ///< 1: the launch ended at ticksPerLaunch, and the next one goes on
+};
+
+/// What a kernel keeps between two launches of a run, in device memory. Control's state follows: the bytes that the plan
+/// gives it in shared memory. Each CTA counts the passes; the counts are the same in all.
+struct Kept {
+  int valid; ///< 0: the run begins
+  unsigned passNumber;
+  unsigned widePasses, wideHeads;             ///< WideCounts
+  int currentSet, rowsLast, rowsBefore;       ///< WorkspaceSets
+  unsigned arrivals;                          ///< of all CTAs at the ends of passes
 };
 
 /// Test hook: at tick `tick`, 4-byte word `offset` of request `request` becomes `value`.
@@ -137,6 +148,8 @@ struct LaunchParams {
   const Corruption *corruptions;
   int numCorruptions;
   int maxTicks;         ///< 0 = no limit
+  int ticksPerLaunch;   ///< 0 = the launch runs until all requests have ended
+  Kept *kept;           ///< null, or with ticksPerLaunch what goes from launch to launch
   unsigned delaySeed;   ///< 0, or random delays before waits
   long long watchdogNs; ///< 0 = off
   // measurements

@@ -52,6 +52,7 @@ template <class ConfigType, class RequestType> struct ControlState {
   PassShared *pass;               ///< the pass, in CTA 0
   long long passesDone, rowsDone; ///< what Stats counts
   int tick;
+  int firstTick;    ///< of the launch
   int done;         ///< leave the resident loop
   int openRequests; ///< requests that are not in a terminal state
   int unseated;     ///< open requests without a slot

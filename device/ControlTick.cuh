@@ -24,11 +24,34 @@ template <class Control> __device__ __noinline__ void countRequests(Control &c) 
   __syncwarp();
 }
 
+/// All consumer threads. `bytes`: a multiple of 4.
+__device__ __forceinline__ void copyControl(void *to, const void *from, int bytes) {
+  for (int i = threadIdx.x; i < bytes / 4; i += kConsumerThreads)
+    static_cast<u32 *>(to)[i] = static_cast<const u32 *>(from)[i];
+}
+
+/// Keeps control's state for the next launch. All consumer threads of CTA 0 call it.
+template <class Control> __device__ void keepControl(const Control &c, const abi::LaunchParams &p) {
+  copyControl(p.kept + 1, &c, sizeof(Control));
+}
+
 /// Reads what the host prepared, once. No request holds a slot yet. All consumer threads of CTA 0 call it.
 template <class Control> __device__ void startControl(Control &c, const abi::LaunchParams &p, PassShared &pass) {
   using Config = typename Control::Config;
+  if (p.kept && p.kept->valid) {
+    copyControl(&c, p.kept + 1, sizeof(Control));
+    consumerSync();
+    if (threadIdx.x == 0) {
+      c.pass = &pass;
+      c.done = 0;
+      c.firstTick = c.tick;
+    }
+    consumerSync();
+    return;
+  }
   if (threadIdx.x == 0) {
     c.pass = &pass;
+    c.firstTick = 0;
     c.passesDone = c.rowsDone = 0;
     c.tick = c.done = c.idle = c.still = c.ranNoPass = 0;
     c.pool.start();
@@ -172,6 +195,10 @@ template <class Control> __device__ void beginTick(Control &c) {
       c.pool.takeSnapshot();
       c.done = c.openRequests == 0 || (p.maxTicks > 0 && c.tick >= p.maxTicks) || c.idle >= kIdleTicks ||
                (c.ranNoPass && loadRelaxed(p.sync + kStopFlag));
+      const bool rests = !c.done && p.ticksPerLaunch > 0 && c.tick - c.firstTick >= p.ticksPerLaunch;
+      if (p.kept)
+        p.stats->unfinished = rests;
+      c.done = c.done || rests;
       if (c.done) {
         c.pool.publishFree();
         openPass(*c.pass, p, 0, kNoPass, c.tick, 0);

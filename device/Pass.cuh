@@ -84,16 +84,36 @@ __device__ __forceinline__ void startPasses(PassShared &pass, int lent) {
   pass.sets.current = pass.sets.rowsLast = pass.sets.rowsBefore = 0;
 }
 
+/// Before the first pass of a launch that goes on where another one ended. One thread.
+__device__ __forceinline__ void resumePasses(PassShared &pass, const abi::Kept &kept) {
+  pass.number = kept.passNumber;
+  pass.wide = {kept.widePasses, kept.wideHeads};
+  pass.sets = {kept.currentSet, kept.rowsLast, kept.rowsBefore};
+}
+/// Behind the last pass of a launch. One thread of CTA 0.
+__device__ __forceinline__ void keepPasses(const PassShared &pass, u32 arrivals, abi::Kept &kept) {
+  kept = {1,
+          pass.number,
+          pass.wide.passes,
+          pass.wide.heads,
+          pass.sets.current,
+          pass.sets.rowsLast,
+          pass.sets.rowsBefore,
+          arrivals};
+}
+
 /// One thread: a pass begins, of which `plan` is the first word.
 __device__ __forceinline__ void enterPass(PassShared &pass, Words4 plan) {
+  pass.number = plan.w;
+  pass.done = (plan.x & kNoPass) != 0;
+  if (pass.done) // the counts stay those of the last pass: another launch may go on from them
+    return;
   pass.numRows = (int)(plan.x >> 8);
   pass.wantLogits = (plan.x & kRunsHead) != 0;
-  pass.done = (plan.x & kNoPass) != 0;
   pass.wide.passes += pass.numRows > kTileRows;
   pass.wide.heads += pass.numRows > kTileRows && pass.wantLogits;
   pass.tick = (int)plan.y;
   pass.firstRow = (int)plan.z;
-  pass.number = plan.w;
   pass.products.lentBefore = pass.products.lent;
   pass.sets.rowsBefore = pass.sets.rowsLast;
   pass.sets.rowsLast = pass.numRows;

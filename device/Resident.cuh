@@ -31,6 +31,10 @@ template <class K> __device__ __forceinline__ void startResident(const abi::Laun
     K::start(p);
     shared.grid = {&shared.params, &shared.sync.stopped};
     startPasses(shared.pass, K::Ring::lent);
+    if (const abi::Kept *kept = p.kept; kept && kept->valid) {
+      resumePasses(shared.pass, *kept);
+      shared.grid.arrivals = kept->arrivals;
+    }
   }
   if (threadIdx.x < kConsumerWarps)
     shared.places[threadIdx.x] = {0, 0, 0};
@@ -121,6 +125,13 @@ template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchPar
       stampEnd(grid, K::lastEvent);
   }
   consumerSync();
+  if (p.kept && blockIdx.x == 0) {
+    controlKeep();
+    if (threadIdx.x == 0) {
+      tellLeft(grid); // the news that no pass follows has a number, too
+      keepPasses(pass, grid.arrivals, *p.kept);
+    }
+  }
   if (threadIdx.x == 0)
     storeFlag(&shared.sync.leave, 1);
 }

@@ -56,6 +56,8 @@ __device__ void controlStart(megalith::device::PassShared &pass);
 /// The control unit's. CTA 0's consumers call it: ticks up to the next pass, or to the end of the loop.
 /// `behindPass`: first the rest of the tick whose pass has run.
 __device__ void controlTicks(bool behindPass);
+/// The control unit's. CTA 0's consumers call it behind the last tick of a launch after which another one goes on.
+__device__ void controlKeep();
 
 // Each unit defines its own. The host finds them by these names.
 MEGALITH_VISIBLE extern const __device__ megalith::device::UnitFacts megalith_control_facts;

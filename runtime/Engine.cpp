@@ -193,14 +193,24 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
     memories.push_back(std::move(*memory.value));
   }
 
-  // --- one launch, one synchronisation
+  // --- one launch and one synchronisation, or some of both
   auto start = Event::create(driver), end = Event::create(driver);
   if (!start)
     return start.error;
   if (!end)
     return end.error;
   TRY(start->record(*stream));
-  TRY(launch(params));
+  int64_t launches = 0;
+  abi::Stats between = {};
+  do {
+    TRY(launch(params));
+    ++launches;
+    if (options.ticksPerLaunch > 0) {
+      const auto stats = memories.begin() + image->indexOf(offsetof(abi::LaunchParams, stats));
+      TRY(stats->copyTo(*stream, &between, sizeof between));
+      TRY(stream->synchronize());
+    }
+  } while (between.unfinished);
   TRY(end->record(*stream));
   std::vector<std::vector<char>> fetched(memories.size());
   for (size_t i = 0; i < memories.size(); ++i) {
@@ -218,7 +228,7 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
     return ms.error;
   auto out = image->outcome();
   if (out)
-    out->kernelMs = *ms;
+    out->kernelMs = *ms, out->launches = launches;
   return out;
 }
 

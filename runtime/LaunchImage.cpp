@@ -186,6 +186,9 @@ void LaunchImage::addResults() {
   add(MEMBER(metrics), std::max<size_t>(1, manifest->metrics.size()) * sizeof(long long), LaunchBuffer::Zero).fetch =
       true;
   add(MEMBER(stats), sizeof(abi::Stats), LaunchBuffer::Zero).fetch = true;
+  params.ticksPerLaunch = static_cast<int>(how.ticksPerLaunch);
+  if (how.ticksPerLaunch > 0)
+    add(MEMBER(kept), sizeof(abi::Kept) + manifest->controlBytes, LaunchBuffer::Zero);
   if (how.trace) {
     add(MEMBER(trace), how.traceBytes / 4 * 4, LaunchBuffer::Unwritten).fetch = true;
     params.traceCapacity = static_cast<long long>(how.traceBytes / 4);
@@ -251,6 +254,15 @@ template <class T> const T *LaunchImage::result(size_t member) const {
   return nullptr;
 }
 #define RESULT(T, name) result<T>(offsetof(abi::LaunchParams, name))
+
+size_t LaunchImage::indexOf(size_t member) const {
+  size_t i = 0;
+  while (buffers[i].member != member)
+    ++i;
+  return i;
+}
+
+bool LaunchImage::unfinished() const { return RESULT(abi::Stats, stats)->unfinished != 0; }
 
 RunOutcome LaunchImage::counts() const {
   const abi::Stats &stats = *RESULT(abi::Stats, stats);

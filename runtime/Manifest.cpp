@@ -55,6 +55,7 @@ static Manifest read(const JsonView &j) {
   m.ctas = count(launch, "ctas");
   m.threads = count(launch, "threads");
   m.sharedBytes = count(launch, "shared_bytes");
+  m.controlBytes = count(launch, "control_bytes");
   m.profile = launch.at("profile").string();
   m.smCount = count(launch, "sm_count");
   m.slots = count(j, "slots");

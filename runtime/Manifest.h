@@ -52,7 +52,7 @@ struct Manifest {
     std::vector<Weight> weights;
   };
   std::string pipeline, profile;
-  int64_t ctas, threads, sharedBytes, smCount;
+  int64_t ctas, threads, sharedBytes, controlBytes, smCount;
   int64_t slots, rowsPerPass, callTokens, taggedBytes;
   bool workspaceOnes;        ///< all bits of each workspace are set before a launch
   std::vector<Model> models; ///< as many as abi::kModels, in the order of LaunchParams::models

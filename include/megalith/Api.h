@@ -278,6 +278,7 @@ struct SessionOptions {
   /// Requests that the session has room for, from 1 to 1000000.
   size_t capacity = 4096;
   int64_t maxTicks = 0;        ///< ends the run after so many; 0: no limit
+  int64_t ticksPerLaunch = 0;  ///< ends a launch after so many, and launches again; 0: one launch
   double watchdogSeconds = 10; ///< ends a kernel in which nothing moves for so long; 0: never. A GPU's
   bool trace = false;          ///< give Results::trace
   bool kvHash = false;         ///< with a hash of each row's K and V in it

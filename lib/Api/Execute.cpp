@@ -52,6 +52,7 @@ runtime::RunOptions engineOptions(const SessionOptions &options, const runtime::
                                   const std::vector<Request> &requests, size_t leastTraceBytes) {
   runtime::RunOptions out;
   out.maxTicks = options.maxTicks;
+  out.ticksPerLaunch = options.ticksPerLaunch;
   out.shufflePages = options.shufflePages;
   out.trace = options.trace || (options.gauges && !manifest.gauges.empty()) || options.repeat > 1;
   out.traceBytes = traceBytes(manifest, requests, leastTraceBytes);

@@ -172,6 +172,12 @@ static Unit emitControlUnit(const ir::Module &module, const SourceFiles &files, 
     const auto start = w.scope("__device__ void controlStart(PassShared &pass)", "controlStart");
     w.line("startControl(controlOfCta<Control>(), paramsOfCta(), pass);");
   }
+  w.line();
+  w.comment("Behind the last tick of a launch that another one follows.");
+  {
+    const auto keep = w.scope("__device__ void controlKeep()", "controlKeep");
+    w.line("keepControl(controlOfCta<Control>(), paramsOfCta());");
+  }
   emitFacts(w, "control", "factsOfControl<Config>()");
   return {fileName, w.text()};
 }

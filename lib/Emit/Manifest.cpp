@@ -86,6 +86,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   j["launch"] = {{"ctas", plan.ctas},
                  {"threads", shape::kCtaThreads},
                  {"shared_bytes", plan.shared.bytes},
+                 {"control_bytes", plan.shared.controlBytes},
                  {"profile", plan.profile.name},
                  {"sm_count", plan.profile.smCount}};
   j["slots"] = module.param("slots");

@@ -253,9 +253,14 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, c
   }
   bind(executor.host()); // another engine of this shared object may have bound its own
   auto begin = std::chrono::steady_clock::now();
-  LaunchResult launch = executor.launch(
-      {static_cast<unsigned>(info.ctas), static_cast<unsigned>(info.threads), static_cast<size_t>(info.sharedBytes)},
-      how, [&params, kernel = runKernel] { kernel(params); });
+  LaunchResult launch;
+  int64_t launches = 0;
+  do {
+    launch = executor.launch(
+        {static_cast<unsigned>(info.ctas), static_cast<unsigned>(info.threads), static_cast<size_t>(info.sharedBytes)},
+        how, [&params, kernel = runKernel] { kernel(params); });
+    ++launches;
+  } while (!launch.finding && image->unfinished());
   const double ms = millisecondsSince(begin);
   if (launch.finding)
     return CpuOutcome{image->counts(), std::move(launch)};
@@ -263,6 +268,7 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, c
   if (!outcome)
     return outcome.error;
   outcome->kernelMs = ms;
+  outcome->launches = launches;
   return CpuOutcome{std::move(*outcome.value), std::move(launch)};
 }
 

@@ -33,6 +33,8 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
       {kernel && command.referenceAtGiven, "--reference-at", "only `--device=reference` can run the IR after any pass"},
       {reference && !command.kernel.sourceFiles.empty(), "--cu",
        "only `--device=cuda` and `--device=cpu` run a CUDA source"},
+      {reference && command.session.ticksPerLaunch > 0, "--ticks-per-launch",
+       "only `--device=cuda` and `--device=cpu` launch a kernel"},
       {reference && command.kernel.wholeKernel, "--whole-kernel",
        "only `--device=cuda` and `--device=cpu` run a kernel"},
       {!cpu && !command.session.schedule.empty(), "--schedule", "only `--device=cpu` has schedules"},

@@ -130,6 +130,9 @@ RealNumber replayEpsilon(0.05, "replay-epsilon", cl::value_desc("x"),
 Option<std::string> referenceAt("reference-at", cl::value_desc("pass"),
                                 cl::desc("Reference executor: run the IR as it is after this pass"), RUN);
 WholeNumber<int64_t, 1, INT32_MAX> maxTicks(0, "max-ticks", cl::value_desc("n"), cl::desc("Stop after n ticks"), RUN);
+WholeNumber<int64_t, 1, INT32_MAX>
+    ticksPerLaunch(0, "ticks-per-launch", cl::value_desc("n"),
+                   cl::desc("End a launch after n ticks and launch again; by default one launch runs all"), RUN);
 WholeNumber<uint64_t> shufflePages(0, "shuffle-pages", cl::value_desc("seed"),
                                    cl::desc("Deal KV pages in a random order"), RUN_AND_EXPLORE);
 Option<bool> kvHash("kv-hash", cl::desc("Put a hash of each row's K and V into the trace"), RUN);
@@ -377,6 +380,7 @@ bool runMain(Diagnostics &diags) {
   session.schedule = schedule;
   session.replayEpsilon = replayEpsilon;
   session.maxTicks = maxTicks;
+  session.ticksPerLaunch = ticksPerLaunch;
   if (shufflePages.given())
     session.shufflePages = uint64_t(shufflePages);
   session.kvHash = kvHash;
