@@ -238,6 +238,24 @@ private:
 // Session
 //===----------------------------------------------------------------------===//
 
+/// When things happened to a request: milliseconds since the run began on a GPU, ticks elsewhere. A time that never came
+/// is negative.
+struct RequestTimes {
+  double admitted = -1; ///< it took a slot for the first time
+  struct Append {
+    double at;      ///< when its tokens were appended
+    int32_t tokens; ///< how many
+  };
+  std::vector<Append> appends; ///< in order; the first one is the first token's
+};
+
+/// What the host asked of the CUDA driver, from a run's first launch to its results.
+struct HostCalls {
+  int64_t launches = 0, graphLaunches = 0;
+  int64_t synchronizations = 0; ///< waits for a stream or an event
+  int64_t copies = 0, bytes = 0;
+};
+
 /// How one request ended.
 struct RequestResult {
   RequestId id;
@@ -250,6 +268,7 @@ struct RequestResult {
   std::string faultState; ///< in which it happened
   std::string place;      ///< FILE:LINE of the pipeline
   int64_t passes = 0, rows = 0;
+  RequestTimes times;
   std::vector<float> logits;                         ///< [generated][vocabulary], when wanted
   std::map<std::string, std::vector<double>> gauges; ///< of each traced value, by tick; when wanted
 };
@@ -259,12 +278,21 @@ struct Results {
   std::vector<RequestResult> requests; ///< in the order in which they were submitted
   std::map<std::string, int64_t> metrics;
   int64_t ticks = 0, passes = 0, rows = 0;
-  unsigned launches = 0;   ///< of the kernel
+  int64_t launches = 0;    ///< of the kernel
+  HostCalls calls;         ///< on a GPU
   double milliseconds = 0; ///< on a GPU of the kernel
   std::string trace;       ///< JSON lines (docs/trace.md), when wanted
   /// Warnings, and what was found wrong by a check that was asked for (`replay`, `repeat`). A
   /// fault of a request is none: see Session::explain.
   Messages messages;
+};
+
+/// Who keeps the loop. Tokens, logits and traces are the same.
+enum class Control {
+  Resident, ///< the kernel
+  Host,     ///< the host, as conventional engines do: each tick is a launch, behind which it waits, and reads back tokens
+            ///< and states
+  Graph,    ///< the host, which replays a CUDA graph of that. A GPU's
 };
 
 /// What is new of a request.
@@ -278,7 +306,9 @@ struct SessionOptions {
   /// Requests that the session has room for, from 1 to 1000000.
   size_t capacity = 4096;
   int64_t maxTicks = 0;        ///< ends the run after so many; 0: no limit
-  int64_t ticksPerLaunch = 0;  ///< ends a launch after so many, and launches again; 0: one launch
+  Control control = Control::Resident;
+  /// Ends a launch after so many, and launches again. 0: `Resident` launches once, the others for each tick.
+  int64_t ticksPerLaunch = 0;
   double watchdogSeconds = 10; ///< ends a kernel in which nothing moves for so long; 0: never. A GPU's
   bool trace = false;          ///< give Results::trace
   bool kvHash = false;         ///< with a hash of each row's K and V in it

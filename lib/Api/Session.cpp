@@ -278,7 +278,7 @@ Expected<Results> Session::results() {
     out.ticks = outcome.ticks;
     out.passes = outcome.passes;
     out.rows = outcome.rows;
-    out.launches = s.kernel->device == Device::Reference ? 0 : s.options.repeat * unsigned(outcome.launches);
+    out.launches = s.kernel->device == Device::Reference ? 0 : s.options.repeat * outcome.launches;
     out.milliseconds = outcome.kernelMs;
     out.messages = s.messages;
     s.outcome.reset();
