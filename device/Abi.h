@@ -66,14 +66,14 @@ struct Stats {
   long long unfinished;   ///< 1: the launch ended at ticksPerLaunch, and the next one goes on
 };
 
-/// What a kernel keeps between two launches of a run, in device memory. Control's state follows: the bytes that the plan
-/// gives it in shared memory. Each CTA counts the passes; the counts are the same in all.
+/// What a kernel keeps between two launches of a run, in device memory. Control's state follows: the bytes that the
+/// plan gives it in shared memory. Each CTA counts the passes; the counts are the same in all.
 struct Kept {
   int valid; ///< 0: the run begins
   unsigned passNumber;
-  unsigned widePasses, wideHeads;             ///< WideCounts
-  int currentSet, rowsLast, rowsBefore;       ///< WorkspaceSets
-  unsigned arrivals;                          ///< of all CTAs at the ends of passes
+  unsigned widePasses, wideHeads;       ///< WideCounts
+  int currentSet, rowsLast, rowsBefore; ///< WorkspaceSets
+  unsigned arrivals;                    ///< of all CTAs at the ends of passes
 };
 
 /// Test hook: at tick `tick`, 4-byte word `offset` of request `request` becomes `value`.

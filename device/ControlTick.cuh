@@ -38,6 +38,8 @@ template <class Control> __device__ void keepControl(const Control &c, const abi
 /// Reads what the host prepared, once. No request holds a slot yet. All consumer threads of CTA 0 call it.
 template <class Control> __device__ void startControl(Control &c, const abi::LaunchParams &p, PassShared &pass) {
   using Config = typename Control::Config;
+  if (p.kept && threadIdx.x == 0)
+    p.stats->unfinished = 0; // a kernel that stops here is not launched again
   if (p.kept && p.kept->valid) {
     copyControl(&c, p.kept + 1, sizeof(Control));
     consumerSync();
@@ -48,6 +50,11 @@ template <class Control> __device__ void startControl(Control &c, const abi::Lau
     }
     consumerSync();
     return;
+  }
+  if (p.kept) { // all of it is kept, what has no value yet as well
+    for (int i = threadIdx.x; i < (int)sizeof(Control) / 4; i += kConsumerThreads)
+      reinterpret_cast<u32 *>(&c)[i] = 0;
+    consumerSync();
   }
   if (threadIdx.x == 0) {
     c.pass = &pass;

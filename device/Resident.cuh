@@ -125,11 +125,17 @@ template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchPar
       stampEnd(grid, K::lastEvent);
   }
   consumerSync();
-  if (p.kept && blockIdx.x == 0) {
-    controlKeep();
-    if (threadIdx.x == 0) {
-      tellLeft(grid); // the news that no pass follows has a number, too
-      keepPasses(pass, grid.arrivals, *p.kept);
+  if (p.kept) {
+    // Another launch may follow. It counts the news that no pass follows as a pass, and what is kept may be overwritten
+    // when all CTAs have read it.
+    leavePass(grid);
+    if (blockIdx.x == 0) {
+      controlKeep();
+      if (threadIdx.x == 0) {
+        awaitLeft(grid, 0);
+        tellLeft(grid);
+        keepPasses(pass, grid.arrivals, *p.kept);
+      }
     }
   }
   if (threadIdx.x == 0)

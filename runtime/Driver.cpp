@@ -5,6 +5,46 @@
 
 namespace megalith::runtime {
 
+// --- what is counted. A run keeps to one thread, so that each thread's counts are those of its runs.
+
+static thread_local HostCalls callsOfThread;
+
+HostCalls Driver::calls() { return callsOfThread; }
+
+namespace {
+/// A function of the driver that counts its calls with `Count`.
+template <auto Member, auto Count> struct Counted;
+template <class... Args, CUresult (*Driver::*Member)(Args...), auto Count> struct Counted<Member, Count> {
+  static inline CUresult (*real)(Args...) = nullptr;
+  static CUresult call(Args... args) {
+    Count(args...);
+    return real(args...);
+  }
+  static void install(Driver &driver) {
+    real = driver.*Member;
+    driver.*Member = call;
+  }
+};
+} // namespace
+
+static void countCopy(size_t bytes) {
+  ++callsOfThread.copies;
+  callsOfThread.bytes += static_cast<int64_t>(bytes);
+}
+
+static void installCounters(Driver &driver) {
+  constexpr auto launch = [](auto...) { ++callsOfThread.launches; };
+  constexpr auto wait = [](auto...) { ++callsOfThread.synchronizations; };
+  constexpr auto copy = [](auto, auto, size_t bytes, auto) { countCopy(bytes); };
+  Counted<&Driver::cuLaunchKernel, launch>::install(driver);
+  Counted<&Driver::cuLaunchCooperativeKernel, launch>::install(driver);
+  Counted<&Driver::cuGraphLaunch, [](auto...) { ++callsOfThread.graphLaunches; }>::install(driver);
+  Counted<&Driver::cuStreamSynchronize, wait>::install(driver);
+  Counted<&Driver::cuEventSynchronize, wait>::install(driver);
+  Counted<&Driver::cuMemcpyHtoDAsync, copy>::install(driver);
+  Counted<&Driver::cuMemcpyDtoHAsync, copy>::install(driver);
+}
+
 Failure Driver::load() {
   const char *path = std::getenv("MEGALITH_LIBCUDA");
   if (!path || !*path)
@@ -18,6 +58,7 @@ Failure Driver::load() {
   if (!name)                                                                                                           \
     return gpuAbsent("the NVIDIA driver is too old, it has no `" #symbol "`");
 #include "runtime/DriverSymbols.def"
+  installCounters(*this);
 
   if (CUresult result = cuInit(0))
     return gpuAbsent("the NVIDIA driver does not start (" + error("cuInit", result).message + ")");

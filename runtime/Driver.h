@@ -6,6 +6,7 @@
 #ifndef MEGALITH_RUNTIME_DRIVER_H
 #define MEGALITH_RUNTIME_DRIVER_H
 
+#include "megalith/HostLoop.h"
 #include "runtime/CudaError.h"
 #include "runtime/RuntimeError.h"
 #include <cstddef>
@@ -22,6 +23,9 @@ using CUfunction = struct CUfunc_st *;
 using CUstream = struct CUstream_st *;
 using CUevent = struct CUevent_st *;
 using CUlinkState = struct CUlinkState_st *;
+using CUgraph = struct CUgraph_st *;
+using CUgraphNode = struct CUgraphNode_st *;
+using CUgraphExec = struct CUgraphExec_st *;
 using CUdeviceptr = unsigned long long;
 
 enum CUjit_option : int { CU_JIT_ERROR_LOG_BUFFER = 5, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6 };
@@ -43,6 +47,20 @@ enum CUfunctionAttribute : int {
   CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
 };
 
+enum CUlaunchAttributeID : int { CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2 };
+union CUlaunchAttributeValue {
+  char pad[64];
+  int cooperative;
+};
+
+struct CUDA_KERNEL_NODE_PARAMS {
+  CUfunction func;
+  unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+  void **kernelParams, **extra;
+  struct CUkern_st *kern;
+  CUcontext ctx;
+};
+
 constexpr unsigned CU_STREAM_NON_BLOCKING = 1;
 constexpr unsigned CU_EVENT_BLOCKING_SYNC = 1, CU_EVENT_DISABLE_TIMING = 2;
 constexpr unsigned CU_MEMHOSTALLOC_PORTABLE = 1, CU_MEMHOSTALLOC_DEVICEMAP = 2;
@@ -60,6 +78,8 @@ public:
   RuntimeError error(const char *function, CUresult result) const;
   /// The CUDA version that it knows, and its library's real file: "13.0 (libcuda.so.580.65.06)".
   std::string version() const;
+  /// What the calling thread has asked so far.
+  static HostCalls calls();
 
 #define CU_FUNCTION(name, symbol, parameters) CUresult(*name) parameters = nullptr;
 #include "runtime/DriverSymbols.def"

@@ -113,6 +113,37 @@ Outcome<PinnedBuffer> PinnedBuffer::allocate(const Driver &driver, size_t bytes)
   return out;
 }
 
+Outcome<KernelGraph> KernelGraph::create(const Driver &driver, CUfunction kernel, unsigned ctas, unsigned threads,
+                                         unsigned sharedBytes, void **arguments) {
+  KernelGraph out;
+  CUgraph graph = nullptr;
+  if (Failure f = driver.check("cuGraphCreate", driver.cuGraphCreate(&graph, 0)))
+    return *f;
+  out.graph = {driver, graph};
+  const CUDA_KERNEL_NODE_PARAMS parameters = {kernel, ctas,        1,         1,       threads, 1,
+                                              1,      sharedBytes, arguments, nullptr, nullptr, nullptr};
+  CUgraphNode node = nullptr;
+  if (Failure f =
+          driver.check("cuGraphAddKernelNode", driver.cuGraphAddKernelNode(&node, graph, nullptr, 0, &parameters)))
+    return *f;
+  CUlaunchAttributeValue cooperative = {};
+  cooperative.cooperative = 1;
+  if (Failure f =
+          driver.check("cuGraphKernelNodeSetAttribute",
+                       driver.cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &cooperative)))
+    return *f;
+  CUgraphExec executable = nullptr;
+  if (Failure f = driver.check("cuGraphInstantiate", driver.cuGraphInstantiate(&executable, graph, 0)))
+    return *f;
+  out.executable = {driver, executable};
+  return out;
+}
+
+Failure KernelGraph::launch(const Stream &stream) const {
+  const Driver &driver = executable.driver();
+  return driver.check("cuGraphLaunch", driver.cuGraphLaunch(executable.get(), stream.get()));
+}
+
 Outcome<Module> Module::load(const Driver &driver, std::string_view cubin) {
   CUmodule module = nullptr;
   if (Failure f = driver.check("cuModuleLoadData", driver.cuModuleLoadData(&module, cubin.data())))

@@ -99,6 +99,19 @@ private:
   size_t bytes = 0;
 };
 
+/// A CUDA graph of one cooperative launch.
+class KernelGraph {
+public:
+  /// `arguments` may change once this has returned: the graph has a copy of what they point to.
+  static Outcome<KernelGraph> create(const Driver &driver, CUfunction kernel, unsigned ctas, unsigned threads,
+                                     unsigned sharedBytes, void **arguments);
+  Failure launch(const Stream &stream) const;
+
+private:
+  Owned<CUgraph, &Driver::cuGraphDestroy> graph;
+  Owned<CUgraphExec, &Driver::cuGraphExecDestroy> executable;
+};
+
 /// A loaded cubin.
 class Module {
 public:

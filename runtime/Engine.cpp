@@ -167,6 +167,50 @@ Failure Engine::launch(abi::LaunchParams &params) {
                           static_cast<unsigned>(info.sharedBytes), stream->get(), arguments));
 }
 
+Outcome<int64_t> Engine::launchAll(LaunchImage &image, const std::vector<DeviceBuffer> &memories) {
+  const Driver &driver = device.driver();
+  const RunOptions &how = image.options();
+  // What the host reads behind each launch: whether there is another one, and what it decides on itself in a
+  // conventional engine.
+  struct Reading {
+    const DeviceBuffer *from;
+    PinnedBuffer to;
+  };
+  std::vector<Reading> readings;
+  std::vector<size_t> members;
+  if (image.params.ticksPerLaunch > 0)
+    members.push_back(offsetof(abi::LaunchParams, stats));
+  if (how.control != Control::Resident)
+    members.insert(members.end(), {offsetof(abi::LaunchParams, requests), offsetof(abi::LaunchParams, tokens)});
+  for (const size_t member : members) {
+    const size_t index = image.indexOf(member);
+    auto pinned = PinnedBuffer::allocate(driver, image.buffers[index].bytes);
+    if (!pinned)
+      return pinned.error;
+    readings.push_back({&memories[index], std::move(*pinned.value)});
+  }
+  std::optional<KernelGraph> graph;
+  if (how.control == Control::Graph) {
+    void *arguments[] = {&image.params};
+    auto made =
+        KernelGraph::create(driver, runKernel, static_cast<unsigned>(info.ctas), static_cast<unsigned>(info.threads),
+                            static_cast<unsigned>(info.sharedBytes), arguments);
+    if (!made)
+      return made.error;
+    graph = std::move(*made.value);
+  }
+  for (int64_t launches = 1;; ++launches) {
+    TRY(graph ? graph->launch(*stream) : launch(image.params));
+    for (const Reading &reading : readings)
+      TRY(reading.from->copyTo(*stream, reading.to.data(), reading.to.size()));
+    if (readings.empty())
+      return launches;
+    TRY(stream->synchronize());
+    if (!static_cast<const abi::Stats *>(readings.front().to.data())->unfinished)
+      return launches;
+  }
+}
+
 Outcome<RunOutcome> Engine::run(const std::vector<Request> &requests, const RunOptions &options) {
   return withinMemory([&] { return runWithin(requests, options); });
 }
@@ -199,18 +243,11 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
     return start.error;
   if (!end)
     return end.error;
+  const HostCalls before = Driver::calls();
   TRY(start->record(*stream));
-  int64_t launches = 0;
-  abi::Stats between = {};
-  do {
-    TRY(launch(params));
-    ++launches;
-    if (options.ticksPerLaunch > 0) {
-      const auto stats = memories.begin() + image->indexOf(offsetof(abi::LaunchParams, stats));
-      TRY(stats->copyTo(*stream, &between, sizeof between));
-      TRY(stream->synchronize());
-    }
-  } while (between.unfinished);
+  const auto launches = launchAll(*image, memories);
+  if (!launches)
+    return launches.error;
   TRY(end->record(*stream));
   std::vector<std::vector<char>> fetched(memories.size());
   for (size_t i = 0; i < memories.size(); ++i) {
@@ -222,13 +259,17 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
     buffer.result = fetched[i].data();
   }
   TRY(stream->synchronize());
+  const HostCalls calls = Driver::calls() - before;
 
   auto ms = end->millisecondsSince(*start);
   if (!ms)
     return ms.error;
   auto out = image->outcome();
-  if (out)
-    out->kernelMs = *ms, out->launches = launches;
+  if (out) {
+    out->kernelMs = *ms;
+    out->launches = *launches;
+    out->calls = calls;
+  }
   return out;
 }
 

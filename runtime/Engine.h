@@ -6,7 +6,8 @@
 //   auto result = (*engine)->run(requests, {});
 //
 // load() uploads and packs the weights once. run() is one cooperative launch and
-// one synchronisation, whatever the number of requests and tokens.
+// one synchronisation, whatever the number of requests and tokens, unless RunOptions
+// has another `control` or a number of ticks per launch.
 //
 // The kernel of a benchmark, which has device/Bench.cuh as a third unit, needs no
 // weights: loadRandom() makes them on the device, and readBandwidth() measures there.
@@ -56,6 +57,8 @@ private:
   /// Memory for `buffer` with its first content; `params` points to it.
   Outcome<DeviceBuffer> place(const LaunchBuffer &buffer, size_t least, abi::LaunchParams &params);
   Failure launch(abi::LaunchParams &params);
+  /// Launches until the run has ended. `memories` are those of the image's buffers. How often.
+  Outcome<int64_t> launchAll(LaunchImage &image, const std::vector<DeviceBuffer> &memories);
 
   Device &device;
   Manifest info;

@@ -186,8 +186,8 @@ void LaunchImage::addResults() {
   add(MEMBER(metrics), std::max<size_t>(1, manifest->metrics.size()) * sizeof(long long), LaunchBuffer::Zero).fetch =
       true;
   add(MEMBER(stats), sizeof(abi::Stats), LaunchBuffer::Zero).fetch = true;
-  params.ticksPerLaunch = static_cast<int>(how.ticksPerLaunch);
-  if (how.ticksPerLaunch > 0)
+  params.ticksPerLaunch = how.ticksPerLaunch || how.control == Control::Resident ? int(how.ticksPerLaunch) : 1;
+  if (params.ticksPerLaunch > 0)
     add(MEMBER(kept), sizeof(abi::Kept) + manifest->controlBytes, LaunchBuffer::Zero);
   if (how.trace) {
     add(MEMBER(trace), how.traceBytes / 4 * 4, LaunchBuffer::Unwritten).fetch = true;

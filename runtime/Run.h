@@ -3,6 +3,7 @@
 #define MEGALITH_RUNTIME_RUN_H
 
 #include "megalith/Checkpoint/Trace.h"
+#include "megalith/HostLoop.h"
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -13,7 +14,8 @@ namespace megalith::runtime {
 
 struct RunOptions {
   int64_t maxTicks = 0;                 ///< 0 = no limit
-  int64_t ticksPerLaunch = 0;           ///< a launch ends after so many, and the next one goes on; 0 = one launch
+  Control control = Control::Resident;  ///< of a CpuEngine: Resident or Host
+  int64_t ticksPerLaunch = 0;           ///< a launch ends after so many, and the next one goes on; 0 = no limit
   std::optional<uint64_t> shufflePages; ///< order of the free list (PageOrder.h)
   bool trace = false;
   size_t traceBytes = 64 << 20;
@@ -49,7 +51,8 @@ struct RunOutcome {
   int64_t traceDropped = 0; ///< records that did not fit
   std::map<std::string, int64_t> metrics;
   int64_t ticks = 0, passes = 0, rows = 0;
-  int64_t launches = 1;
+  int64_t launches = 1; ///< of the kernel
+  HostCalls calls;      ///< on a GPU
   double kernelMs = 0;
   /// Of each tick, and one more of the end; as many as there was room for.
   struct TickRecord {

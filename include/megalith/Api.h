@@ -22,6 +22,7 @@
 
 #include "megalith/Error.h"
 #include "megalith/Export.h"
+#include "megalith/HostLoop.h"
 #include "megalith/Request.h"
 #include <chrono>
 #include <cstddef>
@@ -238,8 +239,8 @@ private:
 // Session
 //===----------------------------------------------------------------------===//
 
-/// When things happened to a request: milliseconds since the run began on a GPU, ticks elsewhere. A time that never came
-/// is negative.
+/// When things happened to a request: milliseconds since the run began on a GPU, ticks elsewhere. A time that never
+/// came is negative.
 struct RequestTimes {
   double admitted = -1; ///< it took a slot for the first time
   struct Append {
@@ -247,13 +248,6 @@ struct RequestTimes {
     int32_t tokens; ///< how many
   };
   std::vector<Append> appends; ///< in order; the first one is the first token's
-};
-
-/// What the host asked of the CUDA driver, from a run's first launch to its results.
-struct HostCalls {
-  int64_t launches = 0, graphLaunches = 0;
-  int64_t synchronizations = 0; ///< waits for a stream or an event
-  int64_t copies = 0, bytes = 0;
 };
 
 /// How one request ended.
@@ -287,14 +281,6 @@ struct Results {
   Messages messages;
 };
 
-/// Who keeps the loop. Tokens, logits and traces are the same.
-enum class Control {
-  Resident, ///< the kernel
-  Host,     ///< the host, as conventional engines do: each tick is a launch, behind which it waits, and reads back tokens
-            ///< and states
-  Graph,    ///< the host, which replays a CUDA graph of that. A GPU's
-};
-
 /// What is new of a request.
 struct Update {
   size_t request = 0;          ///< its number, from submit()
@@ -305,7 +291,7 @@ struct Update {
 struct SessionOptions {
   /// Requests that the session has room for, from 1 to 1000000.
   size_t capacity = 4096;
-  int64_t maxTicks = 0;        ///< ends the run after so many; 0: no limit
+  int64_t maxTicks = 0; ///< ends the run after so many; 0: no limit
   Control control = Control::Resident;
   /// Ends a launch after so many, and launches again. 0: `Resident` launches once, the others for each tick.
   int64_t ticksPerLaunch = 0;

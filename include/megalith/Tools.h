@@ -130,6 +130,8 @@ public:
     int64_t kvInPlace = 0;   ///< K and V of the first so many positions of each prompt are in the pool already
     int64_t tickRecords = 0; ///< room for so many
     int64_t stampTicks = 0;  ///< keep the stamps of the last so many ticks
+    Control control = Control::Resident;
+    int64_t ticksPerLaunch = 0; ///< as SessionOptions has it
   };
   /// Of a tick, and one more of the end.
   struct Tick {

@@ -152,12 +152,14 @@ typedef struct megalith_session megalith_session;
 
 typedef struct megalith_session_options {
   size_t size;
-  size_t capacity;         /**< requests that it has room for; 0: 4096 */
-  int64_t max_ticks;       /**< ends the run after so many; 0: no limit */
-  double watchdog_seconds; /**< 0: 10; negative: never */
-  int trace;               /**< 1: keep the trace */
+  size_t capacity;          /**< requests that it has room for; 0: 4096 */
+  int64_t max_ticks;        /**< ends the run after so many; 0: no limit */
+  double watchdog_seconds;  /**< 0: 10; negative: never */
+  int trace;                /**< 1: keep the trace */
+  int control;              /**< who keeps the loop: 0 the kernel, 1 the host, 2 the host with a CUDA graph */
+  int64_t ticks_per_launch; /**< ends a launch after so many, and launches again; 0: `control` says when */
 } megalith_session_options;
-#define MEGALITH_SESSION_OPTIONS_INIT {sizeof(megalith_session_options), 0, 0, 0, 0}
+#define MEGALITH_SESSION_OPTIONS_INIT {sizeof(megalith_session_options), 0, 0, 0, 0, 0, 0}
 
 typedef struct megalith_request {
   size_t size;

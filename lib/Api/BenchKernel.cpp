@@ -212,6 +212,8 @@ Expected<BenchKernel::Run> BenchKernel::run(const std::vector<Request> &requests
     how.kvInPlace = options.kvInPlace;
     how.tickRecords = options.tickRecords;
     how.stampTicks = options.stampTicks;
+    how.control = options.control;
+    how.ticksPerLaunch = options.ticksPerLaunch;
     auto outcome = runOnce(*state, requests, how, diags);
     if (!outcome)
       return diags.messages();

@@ -262,6 +262,10 @@ megalith_code megalith_session_open(const megalith_kernel *kernel, const megalit
     if (given.watchdog_seconds != 0)
       how.watchdogSeconds = std::max(0.0, given.watchdog_seconds);
     how.trace = given.trace != 0;
+    if (given.control < 0 || given.control > 2)
+      return MEGALITH_BAD_ARGUMENT;
+    how.control = static_cast<Control>(given.control);
+    how.ticksPerLaunch = given.ticks_per_launch;
     auto session = Session::open(kernel->kernel, how);
     if (!session)
       return failed(session.errors(), errors);

@@ -52,6 +52,7 @@ runtime::RunOptions engineOptions(const SessionOptions &options, const runtime::
                                   const std::vector<Request> &requests, size_t leastTraceBytes) {
   runtime::RunOptions out;
   out.maxTicks = options.maxTicks;
+  out.control = options.control;
   out.ticksPerLaunch = options.ticksPerLaunch;
   out.shufflePages = options.shufflePages;
   out.trace = options.trace || (options.gauges && !manifest.gauges.empty()) || options.repeat > 1;
@@ -99,9 +100,13 @@ static std::optional<runtime::RunOutcome> repeatRuns(const SessionOptions &optio
     }
     if (replay)
       checkKernelReplay(*outcome, *replay, options.replayEpsilon, diags);
-    if (!first)
+    if (!first) {
       first = std::move(outcome);
-    else if (!checkRepeat(*first, *outcome, i + 1, diags))
+      continue;
+    }
+    first->launches += outcome->launches;
+    first->calls = first->calls + outcome->calls;
+    if (!checkRepeat(*first, *outcome, i + 1, diags))
       break;
   }
   return first;

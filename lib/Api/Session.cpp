@@ -97,6 +97,12 @@ static std::string whyNot(const Kernel::State &kernel, const SessionOptions &opt
     return "of the replays, only that of the reference executor gives logits";
   if (options.maxTicks < 0 || options.maxTicks > INT32_MAX)
     return fmt::format("`maxTicks` must be from 0 to {}, found {}", INT32_MAX, options.maxTicks);
+  if (options.ticksPerLaunch < 0 || options.ticksPerLaunch > INT32_MAX)
+    return fmt::format("`ticksPerLaunch` must be from 0 to {}, found {}", INT32_MAX, options.ticksPerLaunch);
+  if (kernel.device == Device::Reference && (options.control != Control::Resident || options.ticksPerLaunch))
+    return "the reference executor launches no kernel: it has no `control` but resident, and no `ticksPerLaunch`";
+  if (kernel.device != Device::Cuda && options.control == Control::Graph)
+    return "`control` is graph, and only a GPU has CUDA graphs";
   if (options.schedule.empty())
     return "";
   if (!kernel.cpu || !kernel.checked)
@@ -278,7 +284,8 @@ Expected<Results> Session::results() {
     out.ticks = outcome.ticks;
     out.passes = outcome.passes;
     out.rows = outcome.rows;
-    out.launches = s.kernel->device == Device::Reference ? 0 : s.options.repeat * outcome.launches;
+    out.launches = s.kernel->device == Device::Reference ? 0 : outcome.launches;
+    out.calls = outcome.calls;
     out.milliseconds = outcome.kernelMs;
     out.messages = s.messages;
     s.outcome.reset();

@@ -39,14 +39,17 @@ namespace {
 
 struct Mutant {
   std::string name, what, file, find, replace, reports;
-  /// Stalled: one CTA stands still; Words: of the kernel with `edges=words`; Parallel: the same of parallel.yaml.
-  enum Kind { Plain, Stalled, Words, Parallel } kind;
+  /// Stalled: one CTA stands still; Resumed: of the kernel with `edges=words`, a launch ends after
+  /// each tick; Words: of the kernel with `edges=words`; Parallel: the same of parallel.yaml.
+  enum Kind { Plain, Stalled, Resumed, Words, Parallel } kind;
 };
 
 const Mutant mutants[] = {
 #define MUTANT(Name, What, File, Find, Replace, Reports) {Name, What, File, Find, Replace, Reports, Mutant::Plain},
 #define STALLED_MUTANT(Name, What, File, Find, Replace, Reports)                                                       \
   {Name, What, File, Find, Replace, Reports, Mutant::Stalled},
+#define RESUMED_MUTANT(Name, What, File, Find, Replace, Reports)                                                       \
+  {Name, What, File, Find, Replace, Reports, Mutant::Resumed},
 #define WORDS_MUTANT(Name, What, File, Find, Replace, Reports)                                                         \
   {Name, What, File, Find, Replace, Reports, Mutant::Words},
 #define PARALLEL_MUTANT(Name, What, File, Find, Replace, Reports)                                                      \
@@ -175,7 +178,8 @@ public:
   }
 
   /// Explores one mutant, or with null the unbroken kernel.
-  Verdict examine(const Mutant *mutant, bool stall) {
+  /// `kind`: Stalled or Resumed, or anything else.
+  Verdict examine(const Mutant *mutant, Mutant::Kind kind) {
     emit::Units units = source.units;
     driver::HostOptions host;
     host.checked = true;
@@ -198,9 +202,10 @@ public:
       return {false, engine.error.message};
     cpu::ExploreOptions explore;
     explore.schedules = mutant ? seeds : sound;
-    explore.stall = stall;
+    explore.stall = kind == Mutant::Stalled;
     explore.shrinkRuns = 0;
-    const runtime::RunOptions run = someOptions();
+    runtime::RunOptions run = someOptions();
+    run.ticksPerLaunch = kind == Mutant::Resumed;
     if (mutant)
       explore.expected = &unbroken;
     auto result = cpu::explore(**engine, someRequests(), run, explore);
@@ -309,20 +314,23 @@ int main(int argc, char **argv) {
     }
   std::vector<std::pair<std::string, std::function<Verdict()>>> work;
   if (only.empty()) {
-    work.push_back({"(unbroken)", [&] { return wide.examine(nullptr, false); }});
-    work.push_back({"(unbroken, a CTA stands still)", [&] { return narrow.examine(nullptr, true); }});
-    work.push_back({"(unbroken, words)", [&] { return words.examine(nullptr, false); }});
-    work.push_back({"(unbroken, words, one stands)", [&] { return words.examine(nullptr, true); }});
-    work.push_back({"(unbroken, parallel)", [&] { return parallel.examine(nullptr, false); }});
+    work.push_back({"(unbroken)", [&] { return wide.examine(nullptr, Mutant::Plain); }});
+    work.push_back({"(unbroken, a CTA stands still)", [&] { return narrow.examine(nullptr, Mutant::Stalled); }});
+    work.push_back({"(unbroken, words)", [&] { return words.examine(nullptr, Mutant::Plain); }});
+    work.push_back({"(unbroken, words, one stands)", [&] { return words.examine(nullptr, Mutant::Stalled); }});
+    work.push_back({"(unbroken, parallel)", [&] { return parallel.examine(nullptr, Mutant::Plain); }});
+    work.push_back({"(unbroken, a tick a launch)", [&] { return narrow.examine(nullptr, Mutant::Resumed); }});
+    work.push_back({"(unbroken, words, a tick)", [&] { return words.examine(nullptr, Mutant::Resumed); }});
   }
   for (const Mutant &mutant : mutants)
     if (llvm::StringRef(mutant.name).contains(only))
       work.push_back({mutant.name, [&, isRun = (&mutant - mutants) % every == 0] {
-                        Bench &bench = mutant.kind == Mutant::Parallel ? parallel
-                                       : mutant.kind == Mutant::Words  ? words
-                                       : isWide(mutant)                ? wide
-                                                                       : narrow;
-                        return isRun ? bench.examine(&mutant, mutant.kind == Mutant::Stalled) : bench.find(mutant);
+                        Bench &bench = mutant.kind == Mutant::Parallel  ? parallel
+                                       : mutant.kind == Mutant::Words   ? words
+                                       : mutant.kind == Mutant::Resumed ? words
+                                       : isWide(mutant)                 ? wide
+                                                                        : narrow;
+                        return isRun ? bench.examine(&mutant, mutant.kind) : bench.find(mutant);
                       }});
 
   unsigned failed = 0;

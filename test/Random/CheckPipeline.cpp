@@ -284,6 +284,7 @@ private:
     run.shufflePages = seed;
     run.trace = true;
     run.watchdogSeconds = 0;
+    run.ticksPerLaunch = int64_t(seed % 4); // 0: one launch
     auto result = (*engine)->run(source.requests, run);
     if (!result || result->launch.finding || result->run.stop) {
       fail("the CPU executor: " + (!result ? result.error.message : std::string("it found something")));

@@ -7,12 +7,13 @@
  *
  *   {"launch_counter": {"load": {...}, "run": {...}}}
  *
- * `load` is everything before the first cooperative launch, `run` everything from
- * that launch on. Each holds
+ * `load` is everything before the first cooperative launch or launch of a graph, `run`
+ * everything from that launch on. Each holds
  *
  *   launches          number per kernel name
  *   launch_count      their sum
  *   cooperative_count those that were cooperative
+ *   graph_count       launches of CUDA graphs, which are none of those
  *   synchronizations  waits of the host for a stream, an event or the context
  *   copies, bytes     of cuMemcpy*; memsets of cuMemset*
  *
@@ -42,7 +43,7 @@ struct kernel {
 };
 
 struct counts {
-  unsigned long long launches, cooperative, synchronizations, copies, bytes, memsets;
+  unsigned long long launches, cooperative, graphs, synchronizations, copies, bytes, memsets;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -85,6 +86,13 @@ static void countLaunch(CUfunction function, int cooperative) {
   ++kernelOf(function, "unknown")->launches[phase];
   ++counts[phase].launches;
   counts[phase].cooperative += cooperative;
+  pthread_mutex_unlock(&lock);
+}
+
+static void countGraph(void) {
+  pthread_mutex_lock(&lock);
+  phase = RUN;
+  ++counts[phase].graphs;
   pthread_mutex_unlock(&lock);
 }
 
@@ -151,6 +159,8 @@ WRAP(cuLaunchCooperativeKernel,
       CUstream stream, void **parameters),
      (f, gx, gy, gz, bx, by, bz, shared, stream, parameters), countLaunch(f, 1))
 
+WRAP(cuGraphLaunch, (void *executable, CUstream stream), (executable, stream), countGraph())
+
 WRAP(cuStreamSynchronize, (CUstream stream), (stream), countSynchronization())
 WRAP(cuEventSynchronize, (CUevent event), (event), countSynchronization())
 WRAP(cuCtxSynchronize, (void), (), countSynchronization())
@@ -196,9 +206,9 @@ static void printPhase(FILE *out, const char *name, int which) {
     separator = ", ";
   }
   fprintf(out,
-          "}, \"launch_count\": %llu, \"cooperative_count\": %llu, \"synchronizations\": %llu, "
+          "}, \"launch_count\": %llu, \"cooperative_count\": %llu, \"graph_count\": %llu, \"synchronizations\": %llu, "
           "\"copies\": %llu, \"bytes\": %llu, \"memsets\": %llu}",
-          c->launches, c->cooperative, c->synchronizations, c->copies, c->bytes, c->memsets);
+          c->launches, c->cooperative, c->graphs, c->synchronizations, c->copies, c->bytes, c->memsets);
 }
 
 __attribute__((destructor)) static void report(void) {

@@ -42,6 +42,8 @@ bool checkOptions(const BenchCommand &command, Diagnostics &diags) {
       if (value < 1 || value > entry.limit)
         return badOption(diags, fmt::format("{} {}", entry.option, value),
                          fmt::format("expected a number from 1 to {}", entry.limit));
+  if (command.cpu && command.control == Control::Graph)
+    return badOption(diags, "--control=graph", "only `--device=cuda` has CUDA graphs");
   if (command.cpu && !command.plotFile.empty())
     return badOption(diags, "--plot", "the CPU executor has no times; a plot needs a GPU");
   if (!command.timelineFile.empty() && command.contexts.size() * command.batches.size() > 1)
@@ -136,16 +138,18 @@ public:
     reportAccepted(*program, diags);
     subject.shape = shapeName(program->configFile());
     subject.accepted = program->accepted();
+    subject.control = controlName(command.control, command.ticksPerLaunch);
     {
       auto engine = load(*program, false);
       if (!engine)
         return false;
       if (!command.json)
         llvm::outs() << acceptedLine(subject.accepted)
-                     << fmt::format(
-                            "{}: {}, {} new tokens{}\n{}", engine->shape().device, subject.shape, command.tokens,
-                            engine->shape().pages && !command.prefill ? ", K and V of the context in place" : "",
-                            formatTableHead(!command.cpu, command.prefill));
+                     << fmt::format("{}: {}, {} new tokens{}{}\n{}", engine->shape().device, subject.shape,
+                                    command.tokens, subject.control == "resident" ? "" : ", control " + subject.control,
+                                    engine->shape().pages && !command.prefill ? ", K and V of the context in place"
+                                                                              : "",
+                                    formatTableHead(!command.cpu, command.prefill));
       for (const auto &[context, batch] : combinations())
         if (!measure(*engine, context, batch))
           return false;
@@ -219,6 +223,8 @@ private:
     BenchKernel::RunOptions how;
     how.kvInPlace = command.prefill ? 0 : context;
     const int64_t ticks = 4 * command.tokens + (command.prefill ? context * batch : 0) + 1024;
+    how.control = command.control;
+    how.ticksPerLaunch = command.ticksPerLaunch;
     how.tickRecords = std::min<int64_t>(ticks, 1 << 20);
     return how;
   }

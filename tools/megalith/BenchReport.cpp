@@ -48,6 +48,8 @@ std::string formatJsonLine(const BenchPoint &p, const std::vector<PhaseTime> &ph
   j["shape"] = subject.shape;
   if (!subject.accepted.empty())
     j["accepted"] = subject.accepted;
+  if (subject.control != "resident")
+    j["control"] = subject.control;
   j["context"] = p.context;
   j["batch"] = p.batch;
   if (p.times) {
@@ -88,7 +90,8 @@ static std::string quoted(const std::string &text) {
 std::string formatCsv(const std::vector<BenchPoint> &points, const BenchSubject &subject) {
   const bool accepted = !subject.accepted.empty();
   std::string out = "shape,context,batch,ms_per_token,tokens_per_s,floor_ms,percent_of_floor,bandwidth_gb_s,prompt_ms";
-  out += accepted ? ",accepted\n" : "\n";
+  const bool control = subject.control != "resident";
+  out += std::string(accepted ? ",accepted" : "") + (control ? ",control" : "") + "\n";
   for (const BenchPoint &p : points) {
     out += fmt::format("{},{},{}", quoted(subject.shape), p.context, p.batch);
     if (p.times)
@@ -98,6 +101,8 @@ std::string formatCsv(const std::vector<BenchPoint> &points, const BenchSubject 
       out += ",,,,,,";
     if (accepted)
       out += "," + quoted(fmt::format("{}", fmt::join(subject.accepted, " ")));
+    if (control)
+      out += "," + quoted(subject.control);
     out += "\n";
   }
   return out;

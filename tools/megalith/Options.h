@@ -61,6 +61,8 @@ struct BenchCommand {
   int64_t tokens = 64, repeats = 5;
   bool prefill = false; ///< feed the contexts, in place of finding their K and V in the pool
   bool cpu = false;     ///< on the CPU executor, without times
+  Control control = Control::Resident;
+  int64_t ticksPerLaunch = 0;
   int cpuArch = 900;
   bool wholeKernel = false;
   bool phases = false, json = false;

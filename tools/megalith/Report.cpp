@@ -28,6 +28,13 @@ std::string acceptedLine(const std::vector<std::string> &accepted) {
                                      fmt::join(names, ", "));
 }
 
+std::string controlName(Control control, int64_t ticksPerLaunch) {
+  const std::string name = control == Control::Resident ? "resident" : control == Control::Host ? "host" : "graph";
+  return ticksPerLaunch ? fmt::format("{}, {} per launch", name,
+                                      ticksPerLaunch == 1 ? "1 tick" : fmt::format("{} ticks", ticksPerLaunch))
+                        : name;
+}
+
 static const char *deviceName(Device device) {
   return device == Device::Cuda ? "cuda" : device == Device::Cpu ? "cpu" : "reference";
 }
@@ -72,8 +79,18 @@ std::string formatJson(const RunReport &report) {
   summary["device"] = deviceName(kernel.device());
   if (!kernel.deviceName().empty())
     summary["device_name"] = kernel.deviceName();
+  if (report.control != Control::Resident)
+    summary["control"] = controlName(report.control);
   if (results.launches)
     summary["launches"] = results.launches;
+  if (kernel.device() == Device::Cuda) {
+    const HostCalls &calls = results.calls;
+    summary["host_calls"] = {{"launches", calls.launches},
+                             {"graph_launches", calls.graphLaunches},
+                             {"synchronizations", calls.synchronizations},
+                             {"copies", calls.copies},
+                             {"bytes", calls.bytes}};
+  }
   summary["ticks"] = results.ticks;
   summary["passes"] = results.passes;
   summary["rows"] = results.rows;
@@ -173,6 +190,10 @@ static std::string howItEnded(const RequestResult &r) {
   return fmt::format("{} ({})", why, r.state);
 }
 
+static std::string counted(int64_t n, const char *one, const char *many) {
+  return fmt::format("{} {}", n, n == 1 ? one : many);
+}
+
 std::string formatText(const RunReport &report) {
   const Results &results = report.results;
   const Kernel &kernel = report.kernel;
@@ -203,6 +224,12 @@ std::string formatText(const RunReport &report) {
     out += fmt::format("kernel: {} in {:.0f} ms, weights loaded in {:.0f} ms, {} {}\n", kernel.how(),
                        kernel.compileMilliseconds(), kernel.loadMilliseconds(), results.launches,
                        results.launches == 1 ? "launch" : "launches");
+  if (const HostCalls &calls = results.calls; kernel.device() == Device::Cuda)
+    out += fmt::format("host: {}, {}, {}, {} bytes\n",
+                       calls.graphLaunches ? counted(calls.graphLaunches, "graph launch", "graph launches")
+                                           : counted(calls.launches, "launch", "launches"),
+                       counted(calls.synchronizations, "synchronization", "synchronizations"),
+                       counted(calls.copies, "copy", "copies"), calls.bytes);
   out += acceptedLine(report.program.accepted());
   if (!report.synthetic.empty())
     out += fmt::format("synthetic drafts, right with probability {}: no drafter made them\n", report.synthetic);

@@ -15,10 +15,14 @@ struct RunReport {
   const std::vector<Request> &requests;
   const Results &results;
   std::string synthetic = {}; ///< `--acceptance`: drafts were synthetic
+  Control control = Control::Resident;
 
   int64_t tokens() const;
   double tokensPerPass() const;
 };
+
+/// `resident`, `host` or `graph`, and the ticks of a launch if there is a number.
+std::string controlName(Control control, int64_t ticksPerLaunch = 0);
 
 /// What was taken on the user's word, as a line for readers; empty without.
 std::string acceptedLine(const std::vector<std::string> &accepted);

@@ -35,6 +35,9 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
        "only `--device=cuda` and `--device=cpu` run a CUDA source"},
       {reference && command.session.ticksPerLaunch > 0, "--ticks-per-launch",
        "only `--device=cuda` and `--device=cpu` launch a kernel"},
+      {reference && command.session.control != Control::Resident, "--control",
+       "only `--device=cuda` and `--device=cpu` launch a kernel"},
+      {cpu && command.session.control == Control::Graph, "--control=graph", "only `--device=cuda` has CUDA graphs"},
       {reference && command.kernel.wholeKernel, "--whole-kernel",
        "only `--device=cuda` and `--device=cpu` run a kernel"},
       {!cpu && !command.session.schedule.empty(), "--schedule", "only `--device=cpu` has schedules"},
@@ -156,7 +159,7 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
     return false;
 
   writeTrace(command.traceFile, results->trace, diags);
-  const RunReport report{*program, *kernel, session->requests(), *results, command.acceptance};
+  const RunReport report{*program, *kernel, session->requests(), *results, command.acceptance, command.session.control};
   if (!command.logitsFile.empty())
     writeOutput(command.logitsFile, formatLogits(report), diags);
   llvm::outs() << (text ? formatText(report) : formatJson(report));

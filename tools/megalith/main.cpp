@@ -27,6 +27,7 @@ cl::OptionCategory category("Options");
 #define EVERY cl::sub(compileSub), cl::sub(runSub), cl::sub(exploreSub), cl::sub(benchSub), cl::cat(category)
 #define COMPILE cl::sub(compileSub), cl::cat(category)
 #define RUN cl::sub(runSub), cl::cat(category)
+#define RUN_AND_BENCH cl::sub(runSub), cl::sub(benchSub), cl::cat(category)
 #define RUN_AND_EXPLORE cl::sub(runSub), cl::sub(exploreSub), cl::cat(category)
 #define EXPLORE cl::sub(exploreSub), cl::cat(category)
 #define BENCH cl::sub(benchSub), cl::cat(category)
@@ -130,9 +131,18 @@ RealNumber replayEpsilon(0.05, "replay-epsilon", cl::value_desc("x"),
 Option<std::string> referenceAt("reference-at", cl::value_desc("pass"),
                                 cl::desc("Reference executor: run the IR as it is after this pass"), RUN);
 WholeNumber<int64_t, 1, INT32_MAX> maxTicks(0, "max-ticks", cl::value_desc("n"), cl::desc("Stop after n ticks"), RUN);
+Option<Control>
+    control("control", cl::desc("Who keeps the loop (default: resident). The results are the same"),
+            cl::init(Control::Resident),
+            cl::values(clEnumValN(Control::Resident, "resident", "the kernel, which is launched once"),
+                       clEnumValN(Control::Host, "host",
+                                  "the host: a launch, a wait, and tokens and states read back for each tick"),
+                       clEnumValN(Control::Graph, "graph", "the host, which launches a CUDA graph for each tick")),
+            RUN_AND_BENCH);
 WholeNumber<int64_t, 1, INT32_MAX>
     ticksPerLaunch(0, "ticks-per-launch", cl::value_desc("n"),
-                   cl::desc("End a launch after n ticks and launch again; by default one launch runs all"), RUN);
+                   cl::desc("End a launch after n ticks and launch again (default: resident never, host and graph 1)"),
+                   RUN_AND_BENCH);
 WholeNumber<uint64_t> shufflePages(0, "shuffle-pages", cl::value_desc("seed"),
                                    cl::desc("Deal KV pages in a random order"), RUN_AND_EXPLORE);
 Option<bool> kvHash("kv-hash", cl::desc("Put a hash of each row's K and V into the trace"), RUN);
@@ -380,6 +390,7 @@ bool runMain(Diagnostics &diags) {
   session.schedule = schedule;
   session.replayEpsilon = replayEpsilon;
   session.maxTicks = maxTicks;
+  session.control = control;
   session.ticksPerLaunch = ticksPerLaunch;
   if (shufflePages.given())
     session.shufflePages = uint64_t(shufflePages);
@@ -440,6 +451,8 @@ bool benchMain(Diagnostics &diags) {
   command.config = benchConfig;
   command.tokens = benchTokens;
   command.repeats = benchRepeats;
+  command.control = control;
+  command.ticksPerLaunch = ticksPerLaunch;
   command.prefill = benchPrefill;
   command.phases = benchPhases;
   command.json = benchJson;

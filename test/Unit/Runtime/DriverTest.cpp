@@ -175,6 +175,27 @@ TEST(Child, DISABLED_engine) {
   }
 }
 
+/// Three launches each, in which the host keeps the loop. Prints what it asked of the driver.
+TEST(Child, DISABLED_control) {
+  Outcome<Device> device = Device::open(**Driver::open());
+  ASSERT_TRUE(device);
+  auto weights = megalith::SafetensorsFile::open(std::getenv("TEST_WEIGHTS"));
+  ASSERT_TRUE(weights);
+  auto engine = Engine::load(*device, "cubin", tinyManifest(), *weights.value);
+  ASSERT_TRUE(engine) << engine.error.message;
+  RunOptions options;
+  const std::string control = std::getenv("TEST_CONTROL");
+  options.control = control == "host"    ? megalith::Control::Host
+                    : control == "graph" ? megalith::Control::Graph
+                                         : megalith::Control::Resident;
+  options.ticksPerLaunch = control == "ticks" ? 5 : 0;
+  auto out = (*engine)->run({{"a", {1, 2, 3}, 4, std::vector<int32_t>{2}, 0}, {"b", {4}, 0, {}, 0}}, options);
+  ASSERT_TRUE(out) << out.error.message;
+  std::printf("%d launches of the kernel: %d and %d of graphs, %d waits, %d copies, %d bytes\n", int(out->launches),
+              int(out->calls.launches), int(out->calls.graphLaunches), int(out->calls.synchronizations),
+              int(out->calls.copies), int(out->calls.bytes));
+}
+
 TEST(Child, DISABLED_load) {
   Outcome<Device> device = Device::open(**Driver::open());
   ASSERT_TRUE(device);
@@ -257,13 +278,15 @@ TEST_F(FakeDriver, ownsWhatItIsGiven) {
 TEST_F(FakeDriver, launchesAreCountedFromOutside) {
   for (const std::string &library : {fake(), "LD_LIBRARY_PATH=" + dir}) {
     std::string output = child("work", library + " LD_PRELOAD=" + dir + "/launch_counter.so");
-    EXPECT_TRUE(contains(output, "{\"launch_counter\": {"
-                                 "\"load\": {\"launches\": {\"megalith_pack\": 3}, \"launch_count\": 3, "
-                                 "\"cooperative_count\": 0, \"synchronizations\": 1, \"copies\": 2, \"bytes\": 1100, "
-                                 "\"memsets\": 1}, "
-                                 "\"run\": {\"launches\": {\"megalith_tick\": 1}, \"launch_count\": 1, "
-                                 "\"cooperative_count\": 1, \"synchronizations\": 1, \"copies\": 1, \"bytes\": 10, "
-                                 "\"memsets\": 0}}}\n"))
+    EXPECT_TRUE(contains(
+        output,
+        "{\"launch_counter\": {"
+        "\"load\": {\"launches\": {\"megalith_pack\": 3}, \"launch_count\": 3, "
+        "\"cooperative_count\": 0, \"graph_count\": 0, \"synchronizations\": 1, \"copies\": 2, \"bytes\": 1100, "
+        "\"memsets\": 1}, "
+        "\"run\": {\"launches\": {\"megalith_tick\": 1}, \"launch_count\": 1, "
+        "\"cooperative_count\": 1, \"graph_count\": 0, \"synchronizations\": 1, \"copies\": 1, \"bytes\": 10, "
+        "\"memsets\": 0}}}\n"))
         << output;
   }
 }
@@ -287,7 +310,7 @@ TEST_F(FakeDriver, unitsThatDoNotFitAreNotRun) {
   };
   const std::string params = std::to_string(sizeof(megalith::abi::LaunchParams)),
                     abi = std::to_string(megalith::abi::kAbiVersion),
-                    rest = " 320 3072 6536 24 4120 32 128 260 512 128", good = abi + " " + params + rest;
+                    rest = " 336 3072 6536 24 4120 32 128 260 512 128", good = abi + " " + params + rest;
   EXPECT_TRUE(contains(said(good, good), "loaded\n"));
   std::string other = good;
   other.replace(other.find("3072"), 4, "1024");
@@ -308,23 +331,65 @@ TEST_F(FakeDriver, unitsThatDoNotFitAreNotRun) {
 TEST_F(FakeDriver, engineMovesWhatItMust) {
   const std::string facts = std::to_string(megalith::abi::kAbiVersion) + " " +
                             std::to_string(sizeof(megalith::abi::LaunchParams)) +
-                            " 320 3072 6536 24 4120 32 128 260 512 128";
+                            " 336 3072 6536 24 4120 32 128 260 512 128";
   std::string output = child("engine", fake() + "FAKE_CUDA_FACTS='" + facts + "' TEST_WEIGHTS=" + writeWeights() +
                                            " LD_PRELOAD=" + dir + "/launch_counter.so");
   // Up: requests 224, tokens 32, eos 8, slots 16, free list 16 and count 4, rope table 176.
-  // Down: requests, tokens, stop 16, metrics 16, stats 40; then trace 4096 and logits 2 * 4 * 5 * 4, too.
-  const int up = 224 + 32 + 8 + 16 + 16 + 4 + 176, down = 224 + 32 + 16 + 16 + 40;
+  // Down: requests, tokens, stop 16, metrics 16, stats 48; then trace 4096 and logits 2 * 4 * 5 * 4, too.
+  const int up = 224 + 32 + 8 + 16 + 16 + 4 + 176, down = 224 + 32 + 16 + 16 + 48;
   // `load` ends with the first launch: the facts of both units, weights, their addresses, and all that run 1 starts
   // from.
-  EXPECT_TRUE(contains(output, "\"load\": {\"launches\": {\"megalith_pack\": 1}, \"launch_count\": 1, "
-                               "\"cooperative_count\": 0, \"synchronizations\": 2, \"copies\": 12, \"bytes\": " +
-                                   std::to_string(2 * 48 + 24 + 16 + up) + ", \"memsets\": 11}"))
+  EXPECT_TRUE(contains(
+      output, "\"load\": {\"launches\": {\"megalith_pack\": 1}, \"launch_count\": 1, "
+              "\"cooperative_count\": 0, \"graph_count\": 0, \"synchronizations\": 2, \"copies\": 12, \"bytes\": " +
+                  std::to_string(2 * 48 + 24 + 16 + up) + ", \"memsets\": 11}"))
       << output;
-  EXPECT_TRUE(contains(output, "\"run\": {\"launches\": {\"megalith_run\": 2}, \"launch_count\": 2, "
-                               "\"cooperative_count\": 2, \"synchronizations\": 2, \"copies\": 19, \"bytes\": " +
-                                   std::to_string(down + up + down + 4096 + 160) + ", \"memsets\": 9}"))
+  EXPECT_TRUE(contains(
+      output, "\"run\": {\"launches\": {\"megalith_run\": 2}, \"launch_count\": 2, "
+              "\"cooperative_count\": 2, \"graph_count\": 0, \"synchronizations\": 2, \"copies\": 19, \"bytes\": " +
+                  std::to_string(down + up + down + 4096 + 160) + ", \"memsets\": 9}"))
       << output;
   EXPECT_TRUE(contains(output, "fake: 0 held")) << output;
+}
+
+/// Who keeps the loop asks for what the mode says, and the counts of a run are those that are seen from outside.
+TEST_F(FakeDriver, controlModesAskForWhatTheySay) {
+  using megalith::abi::LaunchParams, megalith::abi::Stats;
+  const std::string facts = std::to_string(megalith::abi::kAbiVersion) + " " + std::to_string(sizeof(LaunchParams)) +
+                            " 336 3072 6536 24 4120 32 128 260 512 128";
+  const auto run = [&](const std::string &control, int unfinished) {
+    return child("control", fake() + "FAKE_CUDA_FACTS='" + facts + "' TEST_WEIGHTS=" + writeWeights() +
+                                " TEST_CONTROL=" + control + " FAKE_CUDA_UNFINISHED=" + std::to_string(unfinished) +
+                                " FAKE_CUDA_WORD='" + std::to_string(offsetof(LaunchParams, stats)) + " " +
+                                std::to_string(offsetof(Stats, unfinished)) + "' LD_PRELOAD=" + dir +
+                                "/launch_counter.so");
+  };
+  const int results = 224 + 32 + 16 + 16 + 48, states = 224 + 32, stats = 48;
+  struct {
+    const char *control;
+    int launches, graphs, waits, copies, bytes;
+  } modes[] = {{"resident", 1, 0, 1, 5, results},
+               {"ticks", 3, 0, 4, 3 + 5, 3 * stats + results},
+               {"host", 3, 0, 4, 9 + 5, 3 * (stats + states) + results},
+               {"graph", 0, 3, 4, 9 + 5, 3 * (stats + states) + results}};
+  for (const auto &mode : modes) {
+    const bool resident = mode.control == std::string("resident");
+    const std::string output = run(mode.control, resident ? 0 : 2);
+    const auto text = [](const char *format, auto... values) {
+      char buffer[300];
+      std::snprintf(buffer, sizeof buffer, format, values...);
+      return std::string(buffer);
+    };
+    EXPECT_TRUE(
+        contains(output, text("%d launches of the kernel: %d and %d of graphs, %d waits, %d copies, %d bytes\n",
+                              resident ? 1 : 3, mode.launches, mode.graphs, mode.waits, mode.copies, mode.bytes)))
+        << mode.control << output;
+    EXPECT_TRUE(contains(output, text("\"launch_count\": %d, \"cooperative_count\": %d, \"graph_count\": %d, "
+                                      "\"synchronizations\": %d, \"copies\": %d, \"bytes\": %d, \"memsets\": 0}}}",
+                                      mode.launches, mode.launches, mode.graphs, mode.waits, mode.copies, mode.bytes)))
+        << mode.control << output;
+    EXPECT_TRUE(contains(output, "fake: 0 held")) << output;
+  }
 }
 
 TEST(ArchFor, picksACubinThatRuns) {

@@ -4,7 +4,10 @@
  * is host memory. Copies and memsets work; launches do nothing. A linked cubin is its
  * parts one behind the other, unless FAKE_CUDA_LINK (a result) fails. The facts of a
  * kernel's units are FAKE_CUDA_FACTS, numbers; those of its tensor unit
- * FAKE_CUDA_TENSOR_FACTS if that is there. What is still held when the process ends is
+ * FAKE_CUDA_TENSOR_FACTS if that is there. The kernel of a cooperative launch, or of
+ * a graph, is `launched`: here it says FAKE_CUDA_UNFINISHED times that it goes on, in
+ * the word that FAKE_CUDA_WORD finds (offset of a pointer in the parameters, offset
+ * behind that). What is still held when the process ends is
  * printed to stderr as "fake: N held". */
 #include <stddef.h>
 #include <stdio.h>
@@ -120,9 +123,47 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, 
                    unsigned shared, void *stream, void **parameters, void **extra) {
   return 0;
 }
+#ifndef FAKE_CUDA_LAUNCHED
+static void launched(void **parameters) {
+  static int launches;
+  const char *text = getenv("FAKE_CUDA_WORD");
+  char *end;
+  if (!text)
+    return;
+  const long pointer = strtol(text, &end, 10), word = strtol(end, NULL, 10);
+  *(long long *)(*(char **)((char *)parameters[0] + pointer) + word) = launches++ < setting("FAKE_CUDA_UNFINISHED", 0);
+}
+#else
+static void launched(void **parameters);
+#endif
 int cuLaunchCooperativeKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                               unsigned shared, void *stream, void **parameters) {
-  return 0;
+  return launched(parameters), 0;
+}
+
+struct node {
+  void *function;
+  unsigned grid[3], block[3], shared;
+  void **parameters;
+};
+static void **nodeParameters;
+static int nodeCooperative;
+int cuGraphCreate(void **graph, unsigned flags) { return ++held, *graph = &held, 0; }
+int cuGraphAddKernelNode_v2(void **node, void *graph, const void *dependencies, size_t count, const struct node *how) {
+  return nodeParameters = how->parameters, *node = &nodeParameters, 0;
+}
+int cuGraphKernelNodeSetAttribute(void *node, int attribute, const int *value) {
+  return nodeCooperative = attribute == 2 && *value, 0;
+}
+int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long flags) {
+  return ++held, *executable = &held, 0;
+}
+int cuGraphDestroy(void *graph) { return --held, 0; }
+int cuGraphExecDestroy(void *executable) { return --held, 0; }
+int cuGraphLaunch(void *executable, void *stream) {
+  if (!nodeCooperative)
+    return 1;
+  return launched(nodeParameters), 0;
 }
 
 int cuMemGetInfo_v2(size_t *free, size_t *total) {

@@ -11,7 +11,7 @@ namespace megalith::runtime {
 /// One matrix per layer, two slots, four pages of two tokens, three fields and two metrics.
 inline std::string tinyManifest() {
   return R"({"abi": )" + std::to_string(abi::kAbiVersion) + R"(, "pipeline": "p",
-    "launch": {"ctas": 3, "threads": 288, "shared_bytes": 1024, "profile": "cpu", "sm_count": 4},
+    "launch": {"ctas": 3, "threads": 288, "shared_bytes": 1024, "control_bytes": 3072, "profile": "cpu", "sm_count": 4},
     "slots": 2, "rows_per_pass": 8, "call_tokens": 8, "workspace_ones": false, "tagged_bytes": 256,
     "models": [{"name": "m", "vocab": 5,
       "stream_bytes": 4096, "workspace_bytes": 512, "workspace_row_bytes": 32, "extra_rows": 3,
