@@ -12,9 +12,9 @@ namespace megalith {
 /// Who keeps the loop. Tokens, logits and traces are the same.
 enum class Control {
   Resident, ///< the kernel
-  Host,     ///< the host, as conventional engines do: each tick is a launch, behind which it waits, and reads back tokens
-            ///< and states
-  Graph,    ///< the host, for which a launch is that of a CUDA graph. A GPU's
+  Host,  ///< the host, as conventional engines do: each tick is a launch, behind which it waits, and reads back tokens
+         ///< and states
+  Graph, ///< the host, for which a launch is that of a CUDA graph. A GPU's
 };
 
 /// What the host asked of the CUDA driver, from a run's first launch to its results. Counted where the driver's

@@ -35,7 +35,7 @@ struct Config {
   static constexpr unsigned long long terminalStates = 0x60; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 1;
-  static constexpr int controlRoom = 3008; // bytes of shared memory for Control
+  static constexpr int controlRoom = 2992; // bytes of shared memory for Control
 };
 
 //   state     flags     next
@@ -243,6 +243,11 @@ __device__ void controlStart(PassShared &pass) {
   startControl(controlOfCta<Control>(), paramsOfCta(), pass);
 } // controlStart
 
+// Behind the last tick of a launch that another one follows.
+__device__ void controlKeep() {
+  keepControl(controlOfCta<Control>(), paramsOfCta());
+} // controlKeep
+
 extern "C" __device__ const UnitFacts megalith_control_facts = factsOfControl<Config>();
 
 #line 1 "target.tensors.cu"
@@ -378,7 +383,7 @@ using Stream = Consumer<WeightRing, 49152, 128>;
 
 // What the control unit must take for true, too (Units.cuh).
 struct Facts {
-  static constexpr int controlRoom = 3008; // bytes of shared memory for its state
+  static constexpr int controlRoom = 2992; // bytes of shared memory for its state
   static constexpr int rowsPerPass = 128, vocab = 260;
   static constexpr int pages = pools::Target::pages, pageTokens = pools::Target::pageTokens;
 };

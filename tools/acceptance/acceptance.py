@@ -28,7 +28,7 @@ SECTIONS = {**parity.SECTIONS, **bits.SECTIONS, **control.SECTIONS, **inputs.SEC
 # Sections of one phase run side by side; what counts time or launches runs alone.
 # `replay` uses the error that `parity` measured.
 PHASES = (("parity", "bits", "lossless", "policy", "faults", "inputs", "passes"),
-          ("replay", "sanitizer"), ("launches",), ("speed",))
+          ("replay", "sanitizer"), ("launches",), ("modes",), ("speed",))
 WITHOUT_GPU = ("lossless", "bits", "passes", "replay", "policy", "inputs", "faults")
 
 

@@ -48,15 +48,65 @@ def launches(suite):
         run = Run(pipeline, "demo", suite.prompts("demo", 64),
                   environment={"LD_PRELOAD": str(suite.shim)})
         outcome = suite.one(run)
-        lines = [line for line in outcome.stderr.splitlines() if '"launch_counter"' in line]
-        if not lines:
-            raise Failure("the launch counter printed nothing")
-        counts = json.loads(lines[-1])["launch_counter"]["run"]
+        counts = counted(outcome)
         suite.bar(f"{pipeline}: launches (cooperative), synchronisations, copies of a run",
                   f"{counts['launch_count']} ({counts['cooperative_count']}), "
                   f"{counts['synchronizations']}, {counts.get('copies', '?')}", "1 (1), 1",
                   (counts["launch_count"], counts["cooperative_count"],
                    counts["synchronizations"]) == (1, 1, 1))
+
+
+def counted(outcome):
+    """What the shim saw from the first launch on."""
+    lines = [line for line in outcome.stderr.splitlines() if '"launch_counter"' in line]
+    if not lines:
+        raise Failure("the launch counter printed nothing")
+    return json.loads(lines[-1])["launch_counter"]["run"]
+
+
+# Who keeps the loop: what its launches and waits must be, from ticks.
+MODES = {"resident": ("--control=resident",), "host": ("--control=host",),
+         "graph": ("--control=graph",),
+         "resident, 16 ticks a launch": ("--ticks-per-launch=16",)}
+
+
+def modes(suite):
+    """The same tokens, bits and traces, whoever keeps the loop; launches and waits from outside."""
+    if not suite.on_gpu:
+        return suite.bar("control modes", "no GPU", "equal", None)
+    if not suite.shim:
+        raise Failure("launch_counter.so was not found; name it with --shim")
+    for model in ("demo",) if suite.quick else ("demo", "llama-1b"):
+        requests = suite.prompts(model, 128)
+        base = plain_ms = None
+        for name, options in MODES.items():
+            run = Run("adaptive_speculative" if model == "demo" else "autoregressive", model,
+                      requests, logits=True, trace=True, kv_hash=True, options=options,
+                      environment={"LD_PRELOAD": str(suite.shim)})
+            outcome = suite.one(run)
+            # Its time without logits and trace.
+            plain = suite.one(Run(run.pipeline, model, requests, options=options,
+                                  environment=run.environment))
+            base, plain_ms = base or outcome, plain_ms or plain.summary["kernel_ms"]
+            same = (outcome.tokens() == base.tokens() and
+                    same_bits(base.logits(), outcome.logits()) and
+                    (outcome.folder / "trace.jsonl").read_bytes() ==
+                    (base.folder / "trace.jsonl").read_bytes())
+            suite.bar(f"{model}, {name}: tokens, logits, traces with K and V", "equal" if same else
+                      "different", "those of resident", same)
+            seen, said, ticks = counted(plain), plain.summary["host_calls"], plain.summary["ticks"]
+            launches = {"resident": 1, "host": ticks, "graph": ticks}.get(name, -(-ticks // 16))
+            wanted = (0 if name == "graph" else launches, launches if name == "graph" else 0,
+                      launches + (name != "resident"))
+            found = (seen["launch_count"], seen["graph_count"], seen["synchronizations"])
+            agrees = (*found, seen["copies"], seen["bytes"]) == tuple(
+                said[key] for key in ("launches", "graph_launches", "synchronizations", "copies",
+                                      "bytes"))
+            suite.bar(f"{model}, {name}: launches, of graphs, waits ({ticks} ticks)", found, wanted,
+                      found == wanted and agrees)
+            ms = plain.summary["kernel_ms"]
+            suite.bar(f"{model}, {name}: ms, by resident; copies, bytes",
+                      f"{ms:.2f}, {ms / plain_ms:.3f}; {seen['copies']}, {seen['bytes']:,}", "", None)
 
 
 def replay(suite):
@@ -224,5 +274,5 @@ def faults(suite):
     check_fault(suite, "NaN weights (one row of the embedding)", nan, plain, "NUMERIC", {"r1"})
 
 
-SECTIONS = {"passes": passes, "launches": launches, "replay": replay, "policy": policy,
+SECTIONS = {"passes": passes, "launches": launches, "modes": modes, "replay": replay, "policy": policy,
             "faults": faults}
