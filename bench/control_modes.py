@@ -89,6 +89,7 @@ def eager(args, shape, batch):
     import peers
     import torch
     from torch.profiler import ProfilerActivity, profile
+    progress(peers.open_device("cuda"))
     model = peers.build_model(shape[2], "cuda")
     work = peers.Decoder(model, batch, args.context, args.tokens)
     ready, _ = peers.prepare_all(work, ["eager"], (shape[0], "decode", args.context, batch))

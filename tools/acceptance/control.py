@@ -6,7 +6,7 @@ import struct
 
 import numpy
 
-from common import Failure, Run
+from common import Failure, Run, same_bits
 
 F32 = numpy.float32
 
