@@ -57,6 +57,7 @@ template <class ConfigType, class RequestType> struct ControlState {
   int openRequests; ///< requests that are not in a terminal state
   int unseated;     ///< open requests without a slot
   int freeSlots;
+  int slotsHeld;       ///< snapshot of the tick: requests that hold a slot
   int changes;         ///< changes of state in this tick
   int idle;            ///< ticks in a row in which nothing moved
   int still;           ///< ticks in a row in which calls waited and nothing moved
@@ -240,6 +241,7 @@ template <class Control> struct TurnOf : StageFunctions {
   __device__ int priority() const { return r.priority; }
   __device__ int kvLen() const { return r.kvLen; }
   __device__ int kvLag() const { return r.numTokens - r.kvLen; }
+  __device__ int seated() const { return c.slotsHeld; }
   __device__ int livePages() const { return c.pool.live; }
   __device__ bool pressure() const { return c.pool.pressure != 0; }
 

@@ -200,6 +200,7 @@ template <class Control> __device__ void beginTick(Control &c) {
       countUnpromised(c);
     if (laneId() == 0) {
       c.pool.takeSnapshot();
+      c.slotsHeld = Config::slots - c.freeSlots;
       c.done = c.openRequests == 0 || (p.maxTicks > 0 && c.tick >= p.maxTicks) || c.idle >= kIdleTicks ||
                (c.ranNoPass && loadRelaxed(p.sync + kStopFlag));
       const bool rests = !c.done && p.ticksPerLaunch > 0 && c.tick - c.firstTick >= p.ticksPerLaunch;

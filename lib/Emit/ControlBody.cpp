@@ -297,6 +297,8 @@ private:
       return define(op, Code("t.promptLen()"), true);
     case Op::Priority:
       return define(op, Code("t.priority()"), true);
+    case Op::Seated:
+      return define(op, Code("t.seated()"), true);
     case Op::KvLen:
       return define(op, Code("t.kvLen()", Primary, readsOf(op)), true);
     case Op::KvPages:

@@ -81,6 +81,7 @@ bool Verifier::checkControlOp(const Operation &op) {
   case Op::Budget:
   case Op::PromptLen:
   case Op::Priority:
+  case Op::Seated:
     return resultIs(op, i32);
   case Op::FieldGet:
   case Op::FieldSet: {

@@ -84,6 +84,8 @@ Value StageBody::request(const Expr &e) {
     return emit(Op::PromptLen, e.loc, {}, i32);
   case Predefined::Priority:
     return emit(Op::Priority, e.loc, {}, i32);
+  case Predefined::Seated:
+    return emit(Op::Seated, e.loc, {}, i32);
   case Predefined::Last:
     break;
   }

@@ -155,6 +155,7 @@ Control::Flow Control::runOp(const Operation &op) {
   case Op::Finished:
   case Op::PromptLen:
   case Op::Priority:
+  case Op::Seated:
   case Op::FieldGet:
     requestValue(op);
     break;
@@ -284,6 +285,9 @@ void Control::requestValue(const Operation &op) {
     break;
   case Op::Priority:
     set(op, r.input->priority);
+    break;
+  case Op::Seated:
+    set(op, machine.seated);
     break;
   default:
     result(op) = r.fields[program.field(op.name)];

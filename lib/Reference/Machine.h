@@ -89,6 +89,7 @@ public:
   const Program program;
   const Options &options;
   std::vector<Pool> pools;
+  int32_t seated = 0; ///< of the snapshot: requests that hold a slot
   std::map<std::string, int64_t> metrics;
 
 private:

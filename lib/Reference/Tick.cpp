@@ -155,6 +155,7 @@ void Machine::reclaim() {
 }
 
 void Machine::snapshot() {
+  seated = static_cast<int32_t>(slots.size() - std::count(slots.begin(), slots.end(), nullptr));
   for (size_t i = 0; i < pools.size(); ++i) {
     const PoolInfo &info = program.pools[i];
     Pool &pool = pools[i];

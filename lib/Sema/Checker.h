@@ -159,6 +159,7 @@ private:
   CheckedField *field(const std::string &name);
   const CheckedParam *param(const std::string &name) const;
   const CheckedPolicy *policy(const std::string &name) const;
+  int64_t slots() const;
   int64_t rowsPerPass() const;
   /// The positions of a request, at most: the smallest pool's, or 65,536 when that has fewer.
   int64_t mostPositions() const;

@@ -253,6 +253,8 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
       v->predefined = entry.id;
       if (entry.id == Predefined::Budget || entry.id == Predefined::PromptLen)
         v->range = {0, mostPositions()};
+      else if (entry.id == Predefined::Seated)
+        v->range = {0, slots()};
       return v;
     }
   }

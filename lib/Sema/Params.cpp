@@ -271,6 +271,11 @@ const CheckedParam *Checker::param(const std::string &name) const {
   return nullptr;
 }
 
+int64_t Checker::slots() const {
+  const CheckedParam *p = param("slots");
+  return p && p->value.elem == Elem::I32 ? std::max<int64_t>(0, p->value.intValue) : 8;
+}
+
 int64_t Checker::rowsPerPass() const {
   const CheckedParam *p = param("rows_per_pass");
   return p && p->value.elem == Elem::I32 ? p->value.intValue : 64;

@@ -195,7 +195,7 @@ std::string Expressions::i32(const Scope &scope, int depth) {
     case 2:
       return std::to_string(range(0, 9));
     case 3:
-      return oneOf<std::string>({"budget", "prompt_len", "priority", "len(tokens)"});
+      return oneOf<std::string>({"budget", "prompt_len", "priority", "len(tokens)", "seated"});
     case 4:
       return fmt::format("len({})", sequence(scope, 8, 0));
     default:

@@ -42,7 +42,7 @@ struct Range {
   bool operator==(const Range &) const = default;
 };
 
-/// Predefined names of the request.
+/// Predefined names of the request, and of all that run with it.
 enum class Predefined : uint8_t {
 #define PREDEFINED(Id, Name, Type, Text) Id,
 #include "megalith/Sema/Builtins.def"
