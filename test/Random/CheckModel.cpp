@@ -95,7 +95,8 @@ private:
     model = std::move(*checked);
     weights = std::make_unique<RandomWeights>(model, source, seed);
 
-    static const char *names[] = {"autoregressive", "autoregressive", "speculative_lookup", "adaptive_speculative"};
+    static const char *names[] = {"autoregressive",       "autoregressive", "speculative_lookup",
+                                  "adaptive_speculative", "adaptive_aimd",  "adaptive_expected_gain"};
     pipeline = names[random() % std::size(names)];
     const std::string path = options.pipelines + "/" + pipeline + ".yaml";
     auto file = driver::openSource(diags, path);
@@ -110,8 +111,10 @@ private:
                 {"page_tokens", std::to_string(1 + random() % 5)}};
     if (pipeline == "speculative_lookup")
       settings.push_back({"block", "3"});
+    if (pipeline.starts_with("adaptive_"))
+      settings.insert(settings.end(), {{"max_block", "3"}, {"ngram", "2"}});
     if (pipeline == "adaptive_speculative")
-      settings.insert(settings.end(), {{"max_block", "3"}, {"mid_block", "2"}, {"ngram", "2"}});
+      settings.push_back({"mid_block", "2"});
     std::vector<ModelFacts> facts = {
         {"target", model.vocab, [this](std::string path) { return model.configNumber(path); }, model.eos}};
     auto checkedPipeline = checkPipeline(*ast, facts, settings, diags);

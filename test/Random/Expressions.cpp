@@ -178,7 +178,7 @@ std::string Expressions::named(Kind kind, const Scope &scope) {
 std::string Expressions::poolValue(const Scope &scope) {
   if (scope.slot && chance(60))
     return oneOf<std::string>({"kv.target.len", "kv.target.lag"});
-  return oneOf<std::string>({"kv.target.live", "kv.target.pages"});
+  return oneOf<std::string>({"kv.target.live", "kv.target.pages", "seated"});
 }
 
 std::string Expressions::i32(const Scope &scope, int depth) {
@@ -195,7 +195,7 @@ std::string Expressions::i32(const Scope &scope, int depth) {
     case 2:
       return std::to_string(range(0, 9));
     case 3:
-      return oneOf<std::string>({"budget", "prompt_len", "priority", "len(tokens)", "seated"});
+      return oneOf<std::string>({"budget", "prompt_len", "priority", "len(tokens)"});
     case 4:
       return fmt::format("len({})", sequence(scope, 8, 0));
     default:

@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 
-PIPELINES = ("autoregressive", "speculative_lookup", "adaptive_speculative")
+PIPELINES = ("autoregressive", "speculative_lookup", "adaptive_speculative", "adaptive_aimd", "adaptive_expected_gain")
 
 
 def ceil_div(a, b):
@@ -57,6 +57,8 @@ def random_sizes(rng):
         sizes["block"] = block
     elif name == "adaptive_speculative":
         sizes.update(max_block=block, mid_block=max(1, block // 2), min_block=1, pressure_block=min(2, block))
+    elif not plain:
+        sizes.update(max_block=block, pressure_block=min(2, block))
     return name, sizes, 0 if plain else block + 1
 
 

@@ -44,6 +44,9 @@ TEST(EmitControl, WhatCanLeaveTheIntegersWraps) {
                      "      %n = seq.len(%d) : i32 @0:27:9\n"
                      "      %u = mul(%n, %n) : i32 @0:27:9\n"),
             "n * n");
+  EXPECT_EQ(resultOf("      %n = seated : i32 @0:27:9\n"
+                     "      %u = mul(%n, %n) : i32 @0:27:9\n"),
+            "t.seated() * t.seated()");
 }
 
 TEST(EmitControl, OnlyAConstantDivisorAboveZeroNeedsNoCheck) {

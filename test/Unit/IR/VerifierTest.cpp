@@ -327,6 +327,8 @@ TEST(Verifier, EffectsStandWhereTheyTakeEffect) {
   EXPECT_EQ(unseated("%a = budget : i32 kv.keep @t(%a)"), "`kv.keep` needs a state with `slot`");
   EXPECT_EQ(unseated("%a = budget : i32 trace @g(%a)"), "`trace` needs a state with `slot`");
   EXPECT_EQ(unseated("%a = kv.live @t : i32"), "");
+  EXPECT_EQ(unseated("%a = seated : i32"), "");
+  EXPECT_EQ(unseated("%a = seated : f32"), "the result must be `i32`, found `f32`");
 }
 
 TEST(Verifier, GroupsHoldWhatTheyCanCompute) {

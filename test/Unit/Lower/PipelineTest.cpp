@@ -59,7 +59,8 @@ TEST_P(ShippedPipeline, IsValidIrThatReadsBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ShippedPipeline,
-                         testing::Values("adaptive_speculative.yaml", "autoregressive.yaml",
+                         testing::Values("adaptive_aimd.yaml", "adaptive_expected_gain.yaml",
+                                         "adaptive_speculative.yaml", "autoregressive.yaml",
                                          "speculative_lookup.yaml"));
 
 TEST(LowerPipeline, Declarations) {

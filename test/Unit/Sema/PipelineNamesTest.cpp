@@ -74,6 +74,14 @@ TEST(PipelineNames, ParamIsNotConstant) {
 )");
 }
 
+TEST(PipelineNames, SeatedIsKnownInStagesAndPoliciesAndNoConstant) {
+  EXPECT_TRUE(check({{"goto: DONE if finished else PREFILL", "goto: DONE if seated > 3 else PREFILL"}}).pipeline);
+  EXPECT_TRUE(check({{"[[0.5, block], [0.0, 1]])", "[[0.5, block], [0.0, 1]]) if seated < 4 else 0"}}).pipeline);
+  Check c = check({{"block: 4", "block: seated"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(c.messages.substr(0, c.messages.find('\n')), "p.yaml:6:10: error: unknown name `seated` [unknown-name]");
+}
+
 TEST(PipelineNames, ParamTooLarge) {
   Check c = check({{"block: 4", "block: 65536 * 65536"}});
   EXPECT_FALSE(c.pipeline);

@@ -68,7 +68,7 @@ TEST(PipelineNumbers, RangesHaveBounds) {
   const auto loop = [](const std::string &bound) { return said("- count: m += count(i in 0.." + bound + ", i > 2)"); };
   for (const char *good :
        {"len(tokens)", "len(tokens) + len(draft)", "kv.target.len", "budget - 1", "65536", "min(accepted, 100)",
-        "max(0, min(accepted, 100))", "accepted % 100", "len(draft) * 3", "kv.target.pages"})
+        "max(0, min(accepted, 100))", "accepted % 100", "len(draft) * 3", "kv.target.pages", "seated * 2"})
     EXPECT_EQ(loop(good), "") << good;
   EXPECT_EQ(loop("2000000000"),
             "p.yaml:49:35: error: `count` can take 2000000000 rounds, more than 66560; bound its range with "
@@ -82,6 +82,15 @@ TEST(PipelineNumbers, RangesHaveBounds) {
   // More positions, longer ranges.
   EXPECT_NE(said("- count: m += count(i in 0..100000, i > 2)").find("[range-bound]"), std::string::npos);
   EXPECT_EQ(said("- count: m += count(i in 0..100000, i > 2)", {{"pages: 64", "pages: 10000"}}), "");
+}
+
+TEST(PipelineNumbers, NoMoreRequestsAreSeatedThanThereAreSlots) {
+  const auto with = [](const std::string &slots) {
+    return said("- draft: ngram_lookup(tokens, width=seated)",
+                {{"  block: 4\n", "  block: 4\n  slots: " + slots + "\n"}});
+  };
+  EXPECT_EQ(with("4"), "");
+  EXPECT_NE(with("5").find("[draft-window]"), std::string::npos) << with("5");
 }
 
 TEST(PipelineNumbers, RangesInRangesAreCountedTogether) {
