@@ -78,9 +78,13 @@ Expected<std::vector<std::vector<int32_t>>> tools::syntheticDrafts(const Kernel 
     const int64_t vocabulary = program.model() ? program.model()->checked.vocab : 0;
     Drafts out;
     for (size_t i = 0; i < requests.size(); ++i) {
+      const RequestResult &r = results->requests[i];
+      if (r.finish == "fault" || r.finish == "limit")
+        return failure(Diag::AcceptancePlain, r.id.text, r.finish == "fault" ? r.fault : "the tick limit",
+                       r.tokens.size(), requests[i].maxNewTokens);
       // One that the kernel gave nothing is drafted nothing, in place of looked-up tokens.
       std::vector<int32_t> &own = out.emplace_back();
-      for (const int32_t token : results->requests[i].tokens) {
+      for (const int32_t token : r.tokens) {
         const int64_t position = own.size();
         const uint64_t key = splitmix64(splitmix64(splitmix64(seed) ^ i) ^ uint64_t(position));
         const bool right = double(key >> 11) * 0x1p-53 < acceptance.at(i, position) || vocabulary < 2;
