@@ -28,11 +28,10 @@ struct RequestHeader {
   int waitingSince;       ///< tick of the issue
   int served;             ///< 1 between the pass and its after part
   int callCount;          ///< tokens of the waiting call (in callTokens of the slot)
-  int callRowBegin;       ///< first row of the served call in the row table
-  int callRowCount;       ///< rows it got
   int passes;             ///< passes it had rows in
   int rows;               ///< rows it fed
   int stateBefore;        ///< at the start of the tick; the device sets it
+  long long timeBegin;    ///< offset of its records in LaunchParams::times
   long long tokenBegin;   ///< offset of its tokens in LaunchParams::tokens
 };
 
@@ -61,9 +60,18 @@ struct StopRecord {
 
 struct Stats {
   long long ticks, passes, rows;
-  long long traceWords;   ///< words written to the trace ring
-  long long traceDropped; ///< records that did not fit
-  long long unfinished;   ///< 1: the launch ended at ticksPerLaunch, and the next one goes on
+  long long traceWords;     ///< words written to the trace ring
+  long long traceDropped;   ///< records that did not fit
+  long long unfinished;     ///< 1: the launch ended at ticksPerLaunch, and the next one goes on
+  unsigned long long begin; ///< of the run: nanoseconds, when control started it
+};
+
+/// When something happened to a request. Of each request the first record is its admission, the first time that it took
+/// a slot. Record 1 + i is the append that added generated token i as its first one. Records between are zeros.
+struct alignas(16) TimeRecord {
+  unsigned long long at; ///< nanoseconds of a clock that all CTAs share
+  int tick;
+  int tokens; ///< of the append; 1 of an admission. 0: nothing happened
 };
 
 /// What a kernel keeps between two launches of a run, in device memory. Control's state follows: the bytes that the
@@ -138,7 +146,8 @@ struct LaunchParams {
   float *logits;           ///< null, or [requests][logitsRows][vocab] of the predicted positions;
                            ///< with `replay` [logitsRows][vocab] of the rows in the order they were fed
   long long logitsRows;
-  int kvHash; ///< 1: the trace carries a hash of each row's K and V
+  TimeRecord *times; ///< one and max_new_tokens of each request
+  int kvHash;        ///< 1: the trace carries a hash of each row's K and V
   // test hooks and limits
   const int *replay; ///< null, or the result of each row in the order they are fed, of
                      ///< another run: taken in place of the own one
@@ -149,8 +158,8 @@ struct LaunchParams {
   int numCorruptions;
   int maxTicks;         ///< 0 = no limit
   int ticksPerLaunch;   ///< 0 = the launch runs until all requests have ended
-  Kept *kept;           ///< null, or with ticksPerLaunch what goes from launch to launch
   unsigned delaySeed;   ///< 0, or random delays before waits
+  Kept *kept;           ///< null, or with ticksPerLaunch what goes from launch to launch
   long long watchdogNs; ///< 0 = off
   // measurements
   int kvInPlace;     ///< K and V of the first so many positions of each prompt (but never of its

@@ -386,6 +386,8 @@ template <class Control> struct TurnOf : StageFunctions {
     }
     __syncwarp();
     if (laneId() == 0) {
+      if (count > 0)
+        p.times[r.timeBegin + 1 + r.generated] = {nanoseconds(), c.tick, count};
       r.numTokens += count;
       r.generated += count;
       if (stopped)
@@ -534,6 +536,8 @@ private:
         r.slot = seat;
         --c.freeSlots;
         --c.unseated;
+        if (abi::TimeRecord &admitted = p.times[r.timeBegin]; admitted.tokens == 0)
+          admitted = {nanoseconds(), c.tick, 1};
         c.newest[seat] = r.numTokens > 0 ? p.tokens[r.tokenBegin + r.numTokens - 1] : 0;
         for (int e = 0; e < min(r.eosCount, Control::eosAtHand); ++e)
           c.eos[seat][e] = p.eos[r.eosBegin + e];

@@ -206,8 +206,6 @@ template <class Control> __device__ void fillRows(Control &c) {
     if (laneId() == 0) {
       c.pool.setHeld(s, c.pool.held[s] + added);
       r.served = 1;
-      r.callRowBegin = begin;
-      r.callRowCount = count;
       r.rows += count;
       r.passes += count > 0;
     }

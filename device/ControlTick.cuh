@@ -57,6 +57,7 @@ template <class Control> __device__ void startControl(Control &c, const abi::Lau
     consumerSync();
   }
   if (threadIdx.x == 0) {
+    p.stats->begin = nanoseconds();
     c.pass = &pass;
     c.firstTick = 0;
     c.passesDone = c.rowsDone = 0;

@@ -1,4 +1,5 @@
 #include "runtime/Engine.h"
+#include "runtime/HostRange.h"
 #include "runtime/Memory.h"
 #include "runtime/UnitFacts.h"
 #include <algorithm>
@@ -17,6 +18,7 @@ static double millisecondsSince(std::chrono::steady_clock::time_point begin) {
 
 Outcome<std::unique_ptr<Engine>> Engine::load(Device &device, std::string_view cubin, const std::string &manifest,
                                               const SafetensorsFile &weights) {
+  const HostRange range(HostStep::Load);
   auto begin = std::chrono::steady_clock::now();
   auto engine = open(device, cubin, manifest);
   if (!engine)
@@ -28,6 +30,7 @@ Outcome<std::unique_ptr<Engine>> Engine::load(Device &device, std::string_view c
 
 Outcome<std::unique_ptr<Engine>> Engine::loadRandom(Device &device, std::string_view cubin,
                                                     const std::string &manifest) {
+  const HostRange range(HostStep::Load);
   auto begin = std::chrono::steady_clock::now();
   auto engine = open(device, cubin, manifest);
   if (!engine)
@@ -144,6 +147,7 @@ Failure Engine::upload(const SafetensorsFile &weights) {
 }
 
 Failure Engine::pack() {
+  const HostRange range(HostStep::Pack);
   abi::LaunchParams params = {};
   onlyModel(params).weights = reinterpret_cast<const void *const *>(pointers.address());
   char *target = reinterpret_cast<char *>(packed.address());
@@ -200,11 +204,15 @@ Outcome<int64_t> Engine::launchAll(LaunchImage &image, const std::vector<DeviceB
     graph = std::move(*made.value);
   }
   for (int64_t launches = 1;; ++launches) {
-    TRY(graph ? graph->launch(*stream) : launch(image.params));
-    for (const Reading &reading : readings)
-      TRY(reading.from->copyTo(*stream, reading.to.data(), reading.to.size()));
+    {
+      const HostRange range(HostStep::Launch);
+      TRY(graph ? graph->launch(*stream) : launch(image.params));
+    }
     if (readings.empty())
       return launches;
+    const HostRange range(HostStep::Wait);
+    for (const Reading &reading : readings)
+      TRY(reading.from->copyTo(*stream, reading.to.data(), reading.to.size()));
     TRY(stream->synchronize());
     if (!static_cast<const abi::Stats *>(readings.front().to.data())->unfinished)
       return launches;
@@ -250,6 +258,7 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
     return launches.error;
   TRY(end->record(*stream));
   std::vector<std::vector<char>> fetched(memories.size());
+  std::optional<HostRange> wait(std::in_place, HostStep::Wait); // a copy waits for the kernel already
   for (size_t i = 0; i < memories.size(); ++i) {
     LaunchBuffer &buffer = image->buffers[i];
     if (!buffer.fetch)
@@ -260,7 +269,9 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
   }
   TRY(stream->synchronize());
   const HostCalls calls = Driver::calls() - before;
+  wait.reset();
 
+  const HostRange range(HostStep::Results);
   auto ms = end->millisecondsSince(*start);
   if (!ms)
     return ms.error;

@@ -12,7 +12,7 @@ namespace megalith::runtime {
 #define MEMBER(name) #name, offsetof(abi::LaunchParams, name)
 /// The same of a model's parameters.
 #define MODEL_MEMBER(model, name)                                                                                      \
-  #name, offsetof(abi::LaunchParams, models) + (model) * sizeof(abi::ModelParams) + offsetof(abi::ModelParams, name)
+#name, offsetof(abi::LaunchParams, models) + (model) * sizeof(abi::ModelParams) + offsetof(abi::ModelParams, name)
 
 void LaunchBuffer::bind(abi::LaunchParams &params, const void *address) const {
   std::memcpy(reinterpret_cast<char *>(&params) + member, &address, sizeof(address));
@@ -136,6 +136,7 @@ void LaunchImage::addRequests() {
   const int64_t count = asked.size();
   std::vector<char> descriptors(std::max<int64_t>(1, count) * manifest->requestBytes, 0);
   std::vector<int> tokens, eos(1, -1);
+  size_t timeRecords = 0;
   for (int64_t i = 0; i < count; ++i) {
     const Request &request = asked[i];
     char *base = descriptors.data() + i * manifest->requestBytes;
@@ -153,6 +154,9 @@ void LaunchImage::addRequests() {
     header.waitingSite = -1;
     header.tokenBegin = tokens.size();
     tokenBegin.push_back(tokens.size());
+    header.timeBegin = static_cast<long long>(timeRecords);
+    timeBegin.push_back(timeRecords);
+    timeRecords += 1 + request.maxNewTokens;
     initializeFields(manifest->fields, base);
     tokens.insert(tokens.end(), request.tokens.begin(), request.tokens.end());
     tokens.resize(tokens.size() + request.maxNewTokens, -1);
@@ -162,6 +166,7 @@ void LaunchImage::addRequests() {
   params.numRequests = static_cast<int>(count);
   addImage(MEMBER(requests), descriptors, LaunchBuffer::Image).fetch = true;
   addImage(MEMBER(tokens), tokens, LaunchBuffer::Image).fetch = true;
+  add(MEMBER(times), timeRecords * sizeof(abi::TimeRecord), LaunchBuffer::Zero).fetch = true;
   addImage(MEMBER(eos), eos, LaunchBuffer::Const);
   addImage(MEMBER(slots), std::vector<abi::Slot>(manifest->slots, abi::Slot{-1, 0}), LaunchBuffer::Image);
   add(MEMBER(callTokens), manifest->slots * manifest->callTokens * sizeof(int), LaunchBuffer::Unwritten);
@@ -271,6 +276,7 @@ RunOutcome LaunchImage::counts() const {
   out.passes = stats.passes;
   out.rows = stats.rows;
   out.traceDropped = stats.traceDropped;
+  out.begin = stats.begin;
   return out;
 }
 
@@ -287,6 +293,20 @@ void LaunchImage::readRowLogits(RunOutcome &out) const {
           out.rowLogits.back().assign(line, line + vocab);
         line += vocab;
       }
+}
+
+RunOutcome::Times LaunchImage::timesOf(size_t request, int64_t generated) const {
+  const uint64_t zero = RESULT(abi::Stats, stats)->begin;
+  const abi::TimeRecord *records = RESULT(abi::TimeRecord, times) + timeBegin[request];
+  const auto moment = [&](const abi::TimeRecord &r) {
+    return RunOutcome::Moment{r.tick, r.tokens, r.at > zero ? r.at - zero : 0};
+  };
+  RunOutcome::Times out;
+  if (records[0].tokens)
+    out.admitted = moment(records[0]);
+  for (int64_t i = 0; i < generated && records[1 + i].tokens > 0; i += records[1 + i].tokens)
+    out.append(moment(records[1 + i]));
+  return out;
 }
 
 void LaunchImage::readTimes(RunOutcome &out) const {
@@ -327,6 +347,7 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
       setFault(r, static_cast<unsigned>(header.fault), m);
     out.requests.push_back(std::move(r));
     out.counts.push_back({header.passes, header.rows});
+    out.times.push_back(timesOf(i, generated));
     if (how.logits && !how.replay) {
       const int64_t vocab = m.onlyModel().vocab;
       const float *row = logits + i * mostNew * vocab;

@@ -76,6 +76,7 @@ private:
   Failure addHooks();
   void readRowLogits(RunOutcome &out) const;
   void readTimes(RunOutcome &out) const;
+  RunOutcome::Times timesOf(size_t request, int64_t generated) const;
   /// That a request's K and V can reach in this model.
   int64_t positionsOf(const Manifest::Model &model) const { return longest + model.extraRows + 1; }
   LaunchBuffer &add(const char *name, size_t member, size_t bytes, LaunchBuffer::Kind kind);
@@ -88,6 +89,7 @@ private:
   std::vector<Request> asked;
   RunOptions how;
   std::vector<size_t> tokenBegin; ///< per request, in `tokens`
+  std::vector<size_t> timeBegin;  ///< per request, in `times`
   int64_t longest = 0;            ///< tokens that a request can have
   int64_t mostNew = 0;            ///< tokens that a request can generate
 };

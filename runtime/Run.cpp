@@ -1,5 +1,31 @@
 #include "runtime/Run.h"
+#include <algorithm>
 #include <cstring>
+
+using namespace megalith::runtime;
+
+void RunOutcome::Times::append(const Moment &moment) {
+  if (!appends.empty() && appends.back().tick == moment.tick)
+    appends.back().tokens += moment.tokens;
+  else
+    appends.push_back(moment);
+}
+
+/// Nanoseconds are never the same.
+static bool sameTicks(const RunOutcome::Times &a, const RunOutcome::Times &b) {
+  const auto same = [](const RunOutcome::Moment &x, const RunOutcome::Moment &y) {
+    return x.tick == y.tick && x.tokens == y.tokens;
+  };
+  return a.admitted.has_value() == b.admitted.has_value() && (!a.admitted || same(*a.admitted, *b.admitted)) &&
+         std::equal(a.appends.begin(), a.appends.end(), b.appends.begin(), b.appends.end(), same);
+}
+
+std::string megalith::runtime::differenceOfTimes(const RunOutcome &a, const RunOutcome &b) {
+  for (size_t i = 0; i < a.times.size() && i < b.times.size(); ++i)
+    if (!sameTicks(a.times[i], b.times[i]))
+      return "the ticks of admission and appends of request `" + a.requests[i].id.text + "`";
+  return "";
+}
 
 std::string megalith::runtime::differenceOf(const RunOutcome &a, const RunOutcome &b) {
   for (size_t i = 0; i < a.requests.size() && i < b.requests.size(); ++i) {
@@ -17,5 +43,7 @@ std::string megalith::runtime::differenceOf(const RunOutcome &a, const RunOutcom
     for (size_t p = 0; p < a.trace.ticks[t].passes.size(); ++p)
       if (a.trace.ticks[t].passes[p].kvHash != b.trace.ticks[t].passes[p].kvHash)
         return "K and V written in tick " + std::to_string(a.trace.ticks[t].tick);
+  if (std::string difference = differenceOfTimes(a, b); !difference.empty())
+    return difference;
   return a.metrics == b.metrics ? "" : "the metrics";
 }

@@ -42,7 +42,20 @@ struct RunOutcome {
   struct Counts {
     int64_t passes, rows;
   };
-  std::vector<Counts> counts;             ///< per request
+  std::vector<Counts> counts; ///< per request
+  /// When something happened to a request.
+  struct Moment {
+    int64_t tick;
+    int64_t tokens;           ///< of an append
+    uint64_t nanoseconds = 0; ///< since the run began; without meaning where no GPU ran it
+  };
+  struct Times {
+    std::optional<Moment> admitted; ///< the first time that it took a slot
+    std::vector<Moment> appends;    ///< in order; those of one tick are one
+    /// Adds one.
+    void append(const Moment &moment);
+  };
+  std::vector<Times> times;               ///< per request
   std::vector<std::vector<float>> logits; ///< per request [generated][vocab] when wanted
   /// With replay: of each row of `trace` in order, as many as had a given result; empty for
   /// rows that want none.
@@ -53,6 +66,7 @@ struct RunOutcome {
   int64_t ticks = 0, passes = 0, rows = 0;
   int64_t launches = 1; ///< of the kernel
   HostCalls calls;      ///< on a GPU
+  uint64_t begin = 0;   ///< of the run, nanoseconds of the device's clock
   double kernelMs = 0;
   /// Of each tick, and one more of the end; as many as there was room for.
   struct TickRecord {
@@ -71,8 +85,11 @@ struct RunOutcome {
   std::optional<Stop> stop;
 };
 
-/// The first difference in tokens, ends, metrics, logits (bits), control trace or hashes of
-/// K and V; empty when there is none.
+/// The first difference in ticks of admission and appends; empty when there is none.
+std::string differenceOfTimes(const RunOutcome &a, const RunOutcome &b);
+
+/// The first difference in tokens, ends, metrics, ticks of admission and appends, logits (bits), control trace or
+/// hashes of K and V; empty when there is none.
 std::string differenceOf(const RunOutcome &a, const RunOutcome &b);
 
 } // namespace megalith::runtime

@@ -239,15 +239,15 @@ private:
 // Session
 //===----------------------------------------------------------------------===//
 
-/// When things happened to a request: milliseconds since the run began on a GPU, ticks elsewhere. A time that never
-/// came is negative.
+/// When things happened to a request. On a GPU in milliseconds since the run began, taken by the kernel. Elsewhere in
+/// ticks: what happened in tick t, from 0, happened at t. A time that never came is negative.
 struct RequestTimes {
   double admitted = -1; ///< it took a slot for the first time
   struct Append {
     double at;      ///< when its tokens were appended
     int32_t tokens; ///< how many
   };
-  std::vector<Append> appends; ///< in order; the first one is the first token's
+  std::vector<Append> appends; ///< in order, those of one tick as one; the first one is the first token's
 };
 
 /// How one request ended.
@@ -275,7 +275,10 @@ struct Results {
   int64_t launches = 0;    ///< of the kernel
   HostCalls calls;         ///< on a GPU
   double milliseconds = 0; ///< on a GPU of the kernel
-  std::string trace;       ///< JSON lines (docs/trace.md), when wanted
+  /// Milliseconds since the run began, at which each tick began, and one more of its end; when wanted. Of the ticks
+  /// that there was room for.
+  std::vector<double> tickTimes;
+  std::string trace; ///< JSON lines (docs/trace.md), when wanted
   /// Warnings, and what was found wrong by a check that was asked for (`replay`, `repeat`). A
   /// fault of a request is none: see Session::explain.
   Messages messages;
@@ -299,6 +302,7 @@ struct SessionOptions {
   bool trace = false;          ///< give Results::trace
   bool kvHash = false;         ///< with a hash of each row's K and V in it
   bool gauges = false;         ///< give RequestResult::gauges
+  bool tickTimes = false;      ///< give Results::tickTimes; on a GPU only
   bool logits = false;         ///< give RequestResult::logits
   std::function<void(const std::string &)> progress = nullptr; ///< as KernelOptions has it
 
@@ -311,6 +315,8 @@ struct SessionOptions {
   double replayEpsilon = 0.05;               ///< how far a replayed token may be below the maximum
   std::string schedule = {}; ///< Cpu, of a kernel with `check`: order of the threads, as --schedule has it
   std::vector<std::vector<int32_t>> drafts = {}; ///< by request: proposed in place of looking up; -1: nothing
+  std::string synthetic =
+      {}; ///< with `drafts` that no drafter made: with which probability they are right, for the trace
   std::vector<Corruption> corruptions = {};
 };
 

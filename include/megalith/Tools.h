@@ -64,6 +64,46 @@ Expected<std::vector<std::vector<int32_t>>> syntheticDrafts(const Kernel &kernel
                                                             const Acceptance &acceptance, uint64_t seed);
 
 //===----------------------------------------------------------------------===//
+// Times
+//===----------------------------------------------------------------------===//
+
+/// The value below which `percent` of a hundred lie, between two neighbours on the line through them. There must be a
+/// value. 50: the median.
+double percentile(std::vector<double> values, double percent);
+struct Percentiles {
+  double p50, p95, p99, max;
+};
+/// nullopt without any value.
+std::optional<Percentiles> percentilesOf(std::vector<double> values);
+
+/// What who waits for a request's tokens sees, in the unit of RequestTimes. What never came is not there.
+struct Latency {
+  std::optional<double> queued;     ///< from the begin of the run to its admission
+  std::optional<double> firstToken; ///< from the begin of the run to its first append
+  std::optional<double> perToken;   ///< mean of the tokens behind those of the first append
+  std::vector<double> gaps;         ///< between two appends
+};
+Latency latencyOf(const RequestTimes &times);
+
+/// What the host did: `compile`, `load`, `pack` (within `load`), `launch`, `wait` or `results`. Milliseconds since
+/// keepHostRanges().
+struct HostRange {
+  std::string name;
+  double begin, end;
+};
+/// Keeps the ranges of this process from now on, and forgets earlier ones.
+void keepHostRanges();
+/// In the order of their begins.
+std::vector<HostRange> hostRanges();
+
+/// A pool of K and V of the pipeline.
+struct PoolSize {
+  std::string name;
+  int64_t pages, pageTokens;
+};
+std::vector<PoolSize> poolsOf(const Program &program);
+
+//===----------------------------------------------------------------------===//
 // Explore
 //===----------------------------------------------------------------------===//
 

@@ -5,6 +5,7 @@
 #include "megalith/Plan/Plan.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
+#include "runtime/HostRange.h"
 #include <algorithm>
 #include <thread>
 
@@ -88,6 +89,7 @@ static std::optional<Planned> planFor(const BenchKernel::State &state, bool stam
 static std::optional<jit::CompileResult> assembleFor(const BenchKernel::State &state,
                                                      const BenchKernel::Options &options, const emit::Units &units,
                                                      Diagnostics &diags) {
+  const runtime::HostRange range(runtime::HostStep::Compile);
   const DriverLinker linker(state.gpu->driver());
   return driver::assemble(
       units, {.arch = runtime::archFor(state.gpu->info()), .whole = options.wholeKernel, .linker = &linker}, diags);
@@ -145,7 +147,10 @@ static std::shared_ptr<BenchKernel::State> load(const Program &program, const Be
     state->shape = shapeOf(state->cuda->manifest());
     state->shape.device = text::printable(state->gpu->info().name);
   } else {
-    auto kernel = driver::assembleHost(source.units, {.arch = options.cpuArch, .whole = options.wholeKernel}, diags);
+    auto kernel = [&] {
+      const runtime::HostRange range(runtime::HostStep::Compile);
+      return driver::assembleHost(source.units, {.arch = options.cpuArch, .whole = options.wholeKernel}, diags);
+    }();
     if (!kernel)
       return nullptr;
     tell(options.progress, "making weights");

@@ -112,6 +112,14 @@ static std::optional<runtime::RunOutcome> repeatRuns(const SessionOptions &optio
   return first;
 }
 
+/// That a run takes, as traceBytes() counts them, and one more of its end.
+static int64_t mostTicks(const SessionOptions &options, const std::vector<Request> &requests) {
+  int64_t ticks = 1;
+  for (const Request &r : requests)
+    ticks += static_cast<int64_t>(r.tokens.size()) + r.maxNewTokens + 8;
+  return options.maxTicks > 0 ? std::min(ticks, options.maxTicks + 1) : ticks;
+}
+
 static std::optional<runtime::RunOutcome> executeOnCuda(Kernel::State &kernel, const SessionOptions &options,
                                                         const std::vector<Request> &requests, const Trace *replay,
                                                         Diagnostics &diags) {
@@ -121,7 +129,8 @@ static std::optional<runtime::RunOutcome> executeOnCuda(Kernel::State &kernel, c
     return std::nullopt;
   }
   // Less than 64 MiB for the trace is never worth saving.
-  const auto how = engineOptions(options, kernel.cuda->manifest(), requests, 64 << 20);
+  auto how = engineOptions(options, kernel.cuda->manifest(), requests, 64 << 20);
+  how.tickRecords = options.tickTimes ? mostTicks(options, requests) : 0;
   return repeatRuns(options, how, replay, diags,
                     [&](const runtime::RunOptions &run, unsigned) -> std::optional<runtime::RunOutcome> {
                       auto outcome = kernel.cuda->run(requests, run);

@@ -1,5 +1,6 @@
 //===- Explore.cpp - a program under many schedules -----------------------===//
 #include "FindingText.h"
+#include "Replay.h"
 #include "State.h"
 #include "megalith/Tools.h"
 #include "runtime/cpu/Explorer.h"
@@ -72,7 +73,7 @@ public:
     else if (result->failure)
       reportFailure(*result->failure, state.source.manifest, diags);
     else
-      compareWithReference(session, result->first.trace);
+      compareWithReference(session, result->first);
     if (diags.hasErrors())
       return diags.messages();
     tools::Exploration out;
@@ -94,11 +95,13 @@ private:
   Diagnostics diags;
 
   /// Replays the first schedule's trace on the reference executor. All others were equal to it.
-  void compareWithReference(SessionOptions session, const Trace &trace) {
+  void compareWithReference(SessionOptions session, const runtime::RunOutcome &run) {
     tell(options.progress, "replaying on the reference executor");
     session.replayEpsilon = options.replayEpsilon;
-    (void)executeOnReference(*program.internals(), session, requests, &trace, diags);
+    const auto reference = executeOnReference(*program.internals(), session, requests, &run.trace, diags);
     tell(options.progress, "");
+    if (reference && !diags.hasErrors())
+      reportReplay({}, differenceOfTimes(run, *reference), "the reference", diags);
   }
 };
 

@@ -2,6 +2,7 @@
 #include "State.h"
 #include "megalith/Plan/Plan.h"
 #include "megalith/Tools.h"
+#include "runtime/HostRange.h"
 #include "llvm/ADT/StringExtras.h"
 #include <cmath>
 
@@ -129,9 +130,11 @@ private:
     if (!plan(how))
       return false;
     const DriverLinker linker(kernel->gpu->driver());
-    auto assembled =
-        driver::assemble(unitsOf(kernel->source),
-                         {.arch = runtime::archFor(info), .whole = options.wholeKernel, .linker = &linker}, diags);
+    auto assembled = [&] {
+      const runtime::HostRange range(runtime::HostStep::Compile);
+      return driver::assemble(unitsOf(kernel->source),
+                              {.arch = runtime::archFor(info), .whole = options.wholeKernel, .linker = &linker}, diags);
+    }();
     if (!assembled)
       return false;
     kernel->compileMs = assembled->milliseconds;
@@ -155,9 +158,12 @@ private:
     if (!plan(how))
       return false;
     kernel->checked = options.check;
-    auto assembled =
-        driver::assembleHost(unitsOf(kernel->source),
-                             {.checked = options.check, .arch = options.cpuArch, .whole = options.wholeKernel}, diags);
+    auto assembled = [&] {
+      const runtime::HostRange range(runtime::HostStep::Compile);
+      return driver::assembleHost(unitsOf(kernel->source),
+                                  {.checked = options.check, .arch = options.cpuArch, .whole = options.wholeKernel},
+                                  diags);
+    }();
     if (!assembled)
       return false;
     kernel->compileMs = assembled->milliseconds;

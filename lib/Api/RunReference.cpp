@@ -59,6 +59,11 @@ static runtime::RunOutcome outcomeOf(reference::RunResult &&result) {
   runtime::RunOutcome out;
   for (reference::RequestResult &r : result.requests) {
     out.counts.push_back({r.passes, r.rows});
+    runtime::RunOutcome::Times &times = out.times.emplace_back();
+    if (r.firstTick >= 0)
+      times.admitted = {r.firstTick, 1};
+    for (const reference::RequestResult::Append &append : r.appends)
+      times.append({append.tick, append.tokens});
     std::vector<float> &logits = out.logits.emplace_back();
     for (const std::vector<float> &row : r.logits)
       logits.insert(logits.end(), row.begin(), row.end());

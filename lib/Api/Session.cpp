@@ -5,6 +5,8 @@
 #include "megalith/Checkpoint/Requests.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
+#include "runtime/HostRange.h"
+#include <algorithm>
 #include <condition_variable>
 #include <thread>
 
@@ -246,6 +248,19 @@ static RequestResult resultOf(TraceRequest &&r) {
   return out;
 }
 
+/// On a GPU milliseconds, elsewhere ticks.
+static RequestTimes timesOf(const runtime::RunOutcome::Times &times, bool gpu) {
+  const auto at = [&](const runtime::RunOutcome::Moment &moment) {
+    return gpu ? double(moment.nanoseconds) * 1e-6 : double(moment.tick);
+  };
+  RequestTimes out;
+  if (times.admitted)
+    out.admitted = at(*times.admitted);
+  for (const runtime::RunOutcome::Moment &append : times.appends)
+    out.appends.push_back({at(append), static_cast<int32_t>(append.tokens)});
+  return out;
+}
+
 Expected<Results> Session::results() {
   return guarded<Results>([&]() -> Expected<Results> {
     State &s = *state;
@@ -261,9 +276,11 @@ Expected<Results> Session::results() {
       return failure(Diag::SessionState, "the session has not started; call `start` or `run`");
     if (!s.outcome)
       return s.messages;
+    const runtime::HostRange range(runtime::HostStep::Results);
     runtime::RunOutcome &outcome = *s.outcome;
     Results out;
     if (s.options.trace) {
+      outcome.trace.synthetic = s.options.synthetic;
       outcome.trace.accepted = s.kernel->program->compiled.accepted();
       if (!s.options.kvHash) // `repeat` and schedules take the hashes only to compare them
         for (TraceTick &tick : outcome.trace.ticks)
@@ -275,6 +292,8 @@ Expected<Results> Session::results() {
       RequestResult &r = out.requests.emplace_back(resultOf(std::move(outcome.requests[i])));
       r.passes = outcome.counts[i].passes;
       r.rows = outcome.counts[i].rows;
+      if (i < outcome.times.size())
+        r.times = timesOf(outcome.times[i], s.kernel->device == Device::Cuda);
       if (s.options.logits && i < outcome.logits.size())
         r.logits = std::move(outcome.logits[i]);
     }
@@ -287,6 +306,8 @@ Expected<Results> Session::results() {
     out.launches = s.kernel->device == Device::Reference ? 0 : outcome.launches;
     out.calls = outcome.calls;
     out.milliseconds = outcome.kernelMs;
+    for (const runtime::RunOutcome::TickRecord &tick : outcome.tickRecords)
+      out.tickTimes.push_back(double(tick.begin - std::min(tick.begin, outcome.begin)) * 1e-6);
     out.messages = s.messages;
     s.outcome.reset();
     s.stage = State::Taken;

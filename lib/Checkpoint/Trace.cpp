@@ -87,6 +87,8 @@ std::string megalith::formatTrace(const Trace &trace) {
   ordered_json header = {{"megalith_trace", Version}, {"pipeline", trace.pipeline}};
   if (!trace.accepted.empty())
     header["accepted"] = trace.accepted;
+  if (!trace.synthetic.empty())
+    header["synthetic_acceptance"] = trace.synthetic;
   line(header);
   for (const TraceTick &tick : trace.ticks)
     line(toJson(tick));
@@ -226,10 +228,12 @@ static bool readLine(const json &value, bool first, Trace &trace) {
       throw JsonWrong{"not a trace: the first line has no `megalith_trace`", ""};
     if (value["megalith_trace"] != Version || !value["megalith_trace"].is_number_integer())
       throw JsonWrong{fmt::format("this version reads `megalith_trace` {}", Version), "megalith_trace"};
-    header.only({"megalith_trace", "pipeline", "accepted"});
+    header.only({"megalith_trace", "pipeline", "accepted", "synthetic_acceptance"});
     trace.pipeline = header.at("pipeline").string();
     if (const auto accepted = header.find("accepted"))
       accepted->list([&](const JsonView &name) { trace.accepted.push_back(name.string()); });
+    if (const auto synthetic = header.find("synthetic_acceptance"))
+      trace.synthetic = synthetic->string();
     return false;
   }
   const JsonView line(value, "the line");

@@ -417,6 +417,8 @@ void Control::append(const Operation &op) {
     r.sawEos = r.input->endsWith(token);
     ++count;
   }
+  if (count > 0)
+    r.result.appends.push_back({tick, count});
   set(op, count);
 }
 

@@ -1,4 +1,5 @@
 #include "runtime/cpu/CpuEngine.h"
+#include "runtime/HostRange.h"
 #include "runtime/Memory.h"
 #include "runtime/UnitFacts.h"
 #include <chrono>
@@ -8,6 +9,8 @@
 namespace megalith::cpu {
 
 using runtime::Failure;
+using runtime::HostRange;
+using runtime::HostStep;
 using runtime::LaunchBuffer;
 using runtime::LaunchImage;
 using runtime::onlyModel;
@@ -31,6 +34,7 @@ Loaded CpuEngine::loadRandom(const std::string &sharedObject, const std::string 
 Loaded CpuEngine::loadWith(const std::string &sharedObject, const std::string &manifest,
                            const std::function<Failure(CpuEngine &)> &fillMemory) {
   return runtime::withinMemory([&]() -> Loaded {
+    const HostRange range(HostStep::Load);
     auto begin = std::chrono::steady_clock::now();
     auto engine = create(sharedObject, manifest);
     if (!engine)
@@ -128,6 +132,7 @@ static RuntimeError setupError(const char *what, const Finding &finding) {
 
 /// The table of the tensors' addresses, and one launch of `megalith_pack`.
 Failure CpuEngine::pack(const std::vector<const void *> &tensors) {
+  const HostRange range(HostStep::Pack);
   onlyModel(fixed).weights = reinterpret_cast<const void *const *>(
       executor.allocate("weights", tensors.size() * sizeof(tensors[0]), Initial::Const, tensors.data()));
   const size_t streamBytes = static_cast<size_t>(info.onlyModel().streamBytes);
@@ -256,6 +261,7 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, c
   LaunchResult launch;
   int64_t launches = 0;
   do {
+    const HostRange range(HostStep::Launch);
     launch = executor.launch(
         {static_cast<unsigned>(info.ctas), static_cast<unsigned>(info.threads), static_cast<size_t>(info.sharedBytes)},
         how, [&params, kernel = runKernel] { kernel(params); });
@@ -264,6 +270,7 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, c
   const double ms = millisecondsSince(begin);
   if (launch.finding)
     return CpuOutcome{image->counts(), std::move(launch)};
+  const HostRange range(HostStep::Results);
   auto outcome = image->outcome();
   if (!outcome)
     return outcome.error;

@@ -119,11 +119,7 @@ std::vector<Request> makeRequests(int64_t context, int64_t batch, int64_t tokens
   return requests;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
+double median(std::vector<double> values) { return tools::percentile(std::move(values), 50); }
 
 class Bench {
 public:

@@ -80,6 +80,7 @@ std::string finishOf(bool fault, bool terminal, bool eos, bool budgetUsedUp);
 struct Trace {
   std::string pipeline;
   std::vector<std::string> accepted; ///< of the checkpoints, on the user's word; not compared
+  std::string synthetic;             ///< drafts were synthetic: with which probability they are right; not compared
   std::vector<TraceTick> ticks;
   std::vector<TraceRequest> requests; ///< in file order
   std::map<std::string, int64_t> metrics;

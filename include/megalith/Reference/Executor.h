@@ -55,6 +55,10 @@ struct RequestResult {
   std::string finish, state, fault;      ///< as in TraceRequest
   int64_t passes = 0, rows = 0;          ///< that it took part in, that it fed
   int64_t firstTick = -1, lastTick = -1; ///< in which it held a slot
+  struct Append {
+    int64_t tick, tokens;
+  };
+  std::vector<Append> appends; ///< in order
   /// With keepLogits: for each generated token the row that predicted it.
   std::vector<std::vector<float>> logits;
 };

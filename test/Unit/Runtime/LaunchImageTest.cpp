@@ -80,6 +80,8 @@ TEST_F(LaunchImageTest, DescribesTheRequests) {
   EXPECT_EQ(a.waitingSite, -1);
   EXPECT_EQ(a.tokenBegin, 0);
   EXPECT_EQ(b.tokenBegin, 7);
+  EXPECT_EQ(a.timeBegin, 0);
+  EXPECT_EQ(b.timeBegin, 1 + 4);
   EXPECT_EQ(b.eosCount, 0);
   for (int base : {0, 112}) {
     int window, draft;
@@ -118,8 +120,9 @@ TEST_F(LaunchImageTest, SaysWhoWritesWhat) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(kinds[LaunchBuffer::Const], (Names{"ropeCosSin", "eos", "oracle", "corruptions"}));
   EXPECT_EQ(kinds[LaunchBuffer::Image], (Names{"requests", "tokens", "slots", "freeList", "freeCount"}));
-  EXPECT_EQ(kinds[LaunchBuffer::Zero], (Names{"sync", "stop", "metrics", "stats"}));
+  EXPECT_EQ(kinds[LaunchBuffer::Zero], (Names{"times", "sync", "stop", "metrics", "stats"}));
   EXPECT_EQ(kinds[LaunchBuffer::Unwritten], (Names{"callTokens", "pageTable", "trace", "logits"}));
+  EXPECT_EQ(bytes["times"], (1 + 4 + 1 + 2) * 16u);
   EXPECT_EQ(bytes["callTokens"], 2u * 8 * 4);
   EXPECT_EQ(bytes["pageTable"], 2u * 4 * 4);
   EXPECT_EQ(bytes["metrics"], 16u);
@@ -163,7 +166,7 @@ TEST_F(LaunchImageTest, EveryPointerIsBound) {
 #define ADD(name) members[#name] = image.params.name;
 #define ADD_OF_MODEL(name) members[#name] = image.params.models[0].name;
   // clang-format off
-  ADD_OF_MODEL(ropeCosSin) ADD(requests) ADD(tokens) ADD(eos) ADD(slots) ADD(callTokens) ADD_OF_MODEL(pageTable) ADD_OF_MODEL(freeList)
+  ADD_OF_MODEL(ropeCosSin) ADD(requests) ADD(tokens) ADD(times) ADD(eos) ADD(slots) ADD(callTokens) ADD_OF_MODEL(pageTable) ADD_OF_MODEL(freeList)
   ADD_OF_MODEL(freeCount) ADD_OF_MODEL(kCache) ADD_OF_MODEL(vCache) ADD_OF_MODEL(workspace) ADD(tagged) ADD(sync) ADD(stop) ADD(metrics)
   ADD(stats) ADD(trace) ADD(logits) ADD(replay) ADD(oracle)
   ADD(corruptions) ADD(ticks) ADD(stamps);
@@ -237,6 +240,41 @@ TEST_F(LaunchImageTest, BringsTimesBack) {
   EXPECT_EQ(image.outcome()->tickRecords.size(), 3u) << "no more than there was room for";
   manifest.models[0].pool.pages = 0;
   EXPECT_EQ(build(twoRequests, options).params.kvInPlace, 0) << "a model without K and V";
+}
+
+/// Admission and appends of each request, from the begin of the run.
+TEST_F(LaunchImageTest, BringsTimesOfRequestsBack) {
+  LaunchImage image = build(twoRequests);
+  place(image);
+  image.params.stats->begin = 1000;
+  abi::TimeRecord *a = image.params.times, *b = a + 1 + 4;
+  a[0] = {1100, 0, 1};
+  a[1] = {1200, 1, 3}; // tokens 0 to 2
+  a[4] = {1300, 4, 1};
+  header(image, 0).generated = 4;
+  b[0] = {900, 2, 1}; // before the run began: no kernel does so
+  b[1] = {1400, 5, 0};
+  header(image, 1).generated = 1;
+  auto out = image.outcome();
+  ASSERT_TRUE(out) << out.error.message;
+  ASSERT_EQ(out->times.size(), 2u);
+  const RunOutcome::Times &first = out->times[0], &second = out->times[1];
+  ASSERT_TRUE(first.admitted);
+  EXPECT_EQ(first.admitted->tick, 0);
+  EXPECT_EQ(first.admitted->nanoseconds, 100u);
+  ASSERT_EQ(first.appends.size(), 2u);
+  EXPECT_EQ(first.appends[0].nanoseconds, 200u);
+  EXPECT_EQ(first.appends[0].tokens, 3);
+  EXPECT_EQ(first.appends[1].tick, 4);
+  EXPECT_EQ(first.appends[1].nanoseconds, 300u);
+  ASSERT_TRUE(second.admitted);
+  EXPECT_EQ(second.admitted->nanoseconds, 0u);
+  EXPECT_TRUE(second.appends.empty()) << "a record without tokens is none";
+
+  a[1].tokens = -1; // a kernel is never believed
+  EXPECT_TRUE(image.outcome()->times[0].appends.empty());
+  a[1].tokens = INT32_MAX;
+  EXPECT_EQ(image.outcome()->times[0].appends.size(), 1u);
 }
 
 TEST_F(LaunchImageTest, NoRequestsIsARun) {

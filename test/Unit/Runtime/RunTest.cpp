@@ -13,6 +13,7 @@ RunOutcome sample() {
   run.trace.ticks.resize(2);
   run.trace.ticks[0].tick = 4;
   run.trace.ticks[0].passes = {{"m", {{0, 1, 0, 0, 1, -1, 0, -1}}, {77}}};
+  run.times = {{RunOutcome::Moment{0, 1, 50}, {{1, 1, 90}, {2, 1, 120}}}, {}};
   run.metrics = {{"hits", 2}};
   return run;
 }
@@ -33,6 +34,26 @@ TEST(Run, TheFirstDifferenceHasAName) {
             "the trace, tick 4, pass 0, row 0, token: 1 against 2");
   EXPECT_EQ(difference([](RunOutcome &r) { r.trace.ticks[0].passes[0].kvHash[0] = 78; }), "K and V written in tick 4");
   EXPECT_EQ(difference([](RunOutcome &r) { r.metrics["hits"] = 3; }), "the metrics");
+  EXPECT_EQ(difference([](RunOutcome &r) { r.times[0].appends[1].nanoseconds = 7; }), "")
+      << "no two runs agree in them";
+  const char *a = "the ticks of admission and appends of request `a`";
+  EXPECT_EQ(difference([](RunOutcome &r) { r.times[0].admitted->tick = 1; }), a);
+  EXPECT_EQ(difference([](RunOutcome &r) { r.times[0].admitted.reset(); }), a);
+  EXPECT_EQ(difference([](RunOutcome &r) { r.times[0].appends[1].tick = 3; }), a);
+  EXPECT_EQ(difference([](RunOutcome &r) { r.times[0].appends[0].tokens = 2; }), a);
+  EXPECT_EQ(difference([](RunOutcome &r) { r.times[0].appends.pop_back(); }), a);
+}
+
+TEST(Run, AppendsOfOneTickAreOne) {
+  RunOutcome::Times times;
+  times.append({3, 2, 50});
+  times.append({3, 1, 60});
+  times.append({4, 1, 70});
+  ASSERT_EQ(times.appends.size(), 2u);
+  EXPECT_EQ(times.appends[0].tick, 3);
+  EXPECT_EQ(times.appends[0].tokens, 3);
+  EXPECT_EQ(times.appends[0].nanoseconds, 50u);
+  EXPECT_EQ(times.appends[1].tokens, 1);
 }
 
 } // namespace
