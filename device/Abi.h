@@ -69,7 +69,7 @@ struct Stats {
 /// When something happened to a request. Of each request the first record is its admission, the first time that it took
 /// a slot. Record 1 + i is the append that added generated token i as its first one. Records between are zeros.
 struct alignas(16) TimeRecord {
-  unsigned long long at; ///< nanoseconds of a clock that all CTAs share
+  unsigned low, high; ///< nanoseconds of a clock that all CTAs share. Four words of one kind: it takes one store
   int tick;
   int tokens; ///< of the append; 1 of an admission. 0: nothing happened
 };

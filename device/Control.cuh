@@ -148,6 +148,12 @@ template <class ConfigType, class RequestType> struct ControlState {
     return line < 0 || line >= p.logitsRows ? -1 : int(p.replay ? line : request[slot] * p.logitsRows + line);
   }
 
+  /// One thread. It waits for nothing.
+  __device__ __forceinline__ void noteTime(abi::TimeRecord &record, int tokens) const {
+    const u64 now = nanoseconds();
+    record = {u32(now), u32(now >> 32), tick, tokens};
+  }
+
   /// Whether the descriptor of a request in `slot` (-1: none) can be trusted.
   __device__ __forceinline__ bool wellFormed(const Request &r, int slot) const {
     const int room = slot < 0 ? 0 : pool.held[slot] * Config::pageTokens;
@@ -387,7 +393,7 @@ template <class Control> struct TurnOf : StageFunctions {
     __syncwarp();
     if (laneId() == 0) {
       if (count > 0)
-        p.times[r.timeBegin + 1 + r.generated] = {nanoseconds(), c.tick, count};
+        c.noteTime(p.times[r.timeBegin + 1 + r.generated], count);
       r.numTokens += count;
       r.generated += count;
       if (stopped)
@@ -537,7 +543,7 @@ private:
         --c.freeSlots;
         --c.unseated;
         if (abi::TimeRecord &admitted = p.times[r.timeBegin]; admitted.tokens == 0)
-          admitted = {nanoseconds(), c.tick, 1};
+          c.noteTime(admitted, 1);
         c.newest[seat] = r.numTokens > 0 ? p.tokens[r.tokenBegin + r.numTokens - 1] : 0;
         for (int e = 0; e < min(r.eosCount, Control::eosAtHand); ++e)
           c.eos[seat][e] = p.eos[r.eosBegin + e];

@@ -299,7 +299,8 @@ RunOutcome::Times LaunchImage::timesOf(size_t request, int64_t generated) const 
   const uint64_t zero = RESULT(abi::Stats, stats)->begin;
   const abi::TimeRecord *records = RESULT(abi::TimeRecord, times) + timeBegin[request];
   const auto moment = [&](const abi::TimeRecord &r) {
-    return RunOutcome::Moment{r.tick, r.tokens, r.at > zero ? r.at - zero : 0};
+    const uint64_t at = uint64_t(r.high) << 32 | r.low;
+    return RunOutcome::Moment{r.tick, r.tokens, at > zero ? at - zero : 0};
   };
   RunOutcome::Times out;
   if (records[0].tokens)

@@ -1,5 +1,5 @@
 #include "Bench.h"
-#include "megalith/Text/Json.h"
+#include "ChromeTrace.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
@@ -119,44 +119,22 @@ std::vector<PhaseTime> phaseTimes(const BenchKernel::Run &run, const BenchKernel
 
 std::string formatTimeline(const BenchKernel::Run &run, const BenchKernel::Shape &m, int64_t stampTicks,
                            TickRange ticks, const std::vector<std::string> &accepted) {
-  using nlohmann::ordered_json;
   const Stamps stamps(run, m, stampTicks, ticks);
   const int64_t tick = (stamps.first + stamps.last) / 2;
   uint64_t zero = UINT64_MAX;
   for (int64_t cta = 0; cta < m.ctas; ++cta)
     zero = std::min(zero, stamps.begin(tick, cta, 0));
-  ordered_json events = ordered_json::array();
-  events.push_back({{"name", "process_name"},
-                    {"ph", "M"},
-                    {"pid", 0},
-                    {"args", {{"name", m.pipeline + ", tick " + std::to_string(tick)}}}});
+  ChromeTrace trace;
+  trace.process(0, m.pipeline + ", tick " + std::to_string(tick));
   for (int64_t cta = 0; cta < m.ctas; ++cta) {
-    events.push_back({{"name", "thread_name"},
-                      {"ph", "M"},
-                      {"pid", 0},
-                      {"tid", cta},
-                      {"args", {{"name", "CTA " + std::to_string(cta)}}}});
+    trace.lane(0, cta, "CTA " + std::to_string(cta));
     for (const auto &event : stamps.of(tick, cta)) {
       const BenchKernel::Stamp &what = m.stamps[event.number];
-      ordered_json line = {{"name", what.name},
-                           {"ph", "X"},
-                           {"pid", 0},
-                           {"tid", cta},
-                           {"ts", double(event.begin - zero) / 1000},
-                           {"dur", double(event.end - event.begin) / 1000}};
-      if (what.layer >= 0)
-        line["args"] = {{"layer", what.layer}};
-      events.push_back(std::move(line));
+      trace.range(0, cta, what.name, double(event.begin - zero) / 1000, double(event.end - event.begin) / 1000,
+                  what.layer >= 0 ? ChromeTrace::Json{{"layer", what.layer}} : ChromeTrace::Json());
     }
   }
-  // A line per event: readable, and small.
-  std::string out = "{\"displayTimeUnit\": \"ns\", ";
-  if (!accepted.empty())
-    out += "\"otherData\": " + text::dump(ordered_json{{"accepted", accepted}}) + ", ";
-  out += "\"traceEvents\": [\n";
-  for (size_t i = 0; i < events.size(); ++i)
-    out += text::dump(events[i]) + (i + 1 < events.size() ? ",\n" : "\n");
-  return out + "]}\n";
+  return trace.text("ns", accepted.empty() ? ChromeTrace::Json() : ChromeTrace::Json{{"accepted", accepted}});
 }
 
 } // namespace megalith::tool

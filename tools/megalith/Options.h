@@ -33,7 +33,7 @@ struct RunCommand {
   SessionOptions session;
   std::string requests;
   Format format = Format::Auto;
-  std::string traceFile, replayFile, logitsFile, draftsFile;
+  std::string traceFile, replayFile, logitsFile, draftsFile, timelineFile;
   bool referenceAtGiven = false;        ///< compile.stopAfter is a pass to run the reference at
   std::vector<std::string> corruptions; ///< TICK:ID:FIELD:VALUE
   bool watchdogGiven = false;

@@ -1,6 +1,7 @@
 #include "Report.h"
 #include "megalith/Text/Json.h"
 #include "megalith/Text/Text.h"
+#include "megalith/Tools.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -35,7 +36,7 @@ std::string controlName(Control control, int64_t ticksPerLaunch) {
                         : name;
 }
 
-static const char *deviceName(Device device) {
+const char *deviceName(Device device) {
   return device == Device::Cuda ? "cuda" : device == Device::Cpu ? "cpu" : "reference";
 }
 
@@ -49,6 +50,59 @@ static std::string bytesOf(const std::vector<int32_t> &tokens) {
 }
 
 static double rounded(double value) { return std::round(value * 1000) / 1000; }
+
+/// What times are: milliseconds on a GPU, ticks elsewhere.
+static const char *unitOf(const RunReport &report) { return report.kernel.device() == Device::Cuda ? "ms" : "ticks"; }
+
+/// A whole number of ticks stays one.
+static ordered_json timeJson(double value, const std::string &unit) {
+  return unit == "ticks" && value == std::floor(value) ? ordered_json(static_cast<int64_t>(value))
+                                                       : ordered_json(rounded(value));
+}
+
+static ordered_json percentilesJson(const tools::Percentiles &p, const std::string &unit) {
+  return {{"p50", timeJson(p.p50, unit)},
+          {"p95", timeJson(p.p95, unit)},
+          {"p99", timeJson(p.p99, unit)},
+          {"max", timeJson(p.max, unit)}};
+}
+
+/// The latencies of a request. What never came is not there.
+static void addLatency(const RequestResult &r, const std::string &unit, ordered_json &object) {
+  const tools::Latency latency = tools::latencyOf(r.times);
+  for (const auto &[name, value] : {std::pair("queued_", latency.queued), std::pair("ttft_", latency.firstToken),
+                                    std::pair("tpot_", latency.perToken)})
+    if (value)
+      object[name + unit] = timeJson(*value, unit);
+  if (const auto gaps = tools::percentilesOf(latency.gaps))
+    object["itl_" + unit] = percentilesJson(*gaps, unit);
+}
+
+/// The latencies of all requests.
+struct Latencies {
+  std::vector<double> queued, firstToken, perToken, gaps;
+
+  explicit Latencies(const Results &results) {
+    for (const RequestResult &r : results.requests) {
+      const tools::Latency one = tools::latencyOf(r.times);
+      for (auto [all, value] :
+           {std::pair(&queued, one.queued), std::pair(&firstToken, one.firstToken), std::pair(&perToken, one.perToken)})
+        if (value)
+          all->push_back(*value);
+      gaps.insert(gaps.end(), one.gaps.begin(), one.gaps.end());
+    }
+  }
+  struct Named {
+    std::string key, title; ///< of JSON, and for readers
+    const std::vector<double> &values;
+  };
+  std::vector<Named> named() const {
+    return {{"queued", "queued", queued},
+            {"ttft", "first token", firstToken},
+            {"tpot", "a token", perToken},
+            {"itl", "between appends", gaps}};
+  }
+};
 
 std::string formatJson(const RunReport &report) {
   const Results &results = report.results;
@@ -72,6 +126,7 @@ std::string formatJson(const RunReport &report) {
     }
     object["passes"] = r.passes;
     object["rows"] = r.rows;
+    addLatency(r, unitOf(report), object);
     line(object);
   }
   ordered_json summary;
@@ -97,6 +152,10 @@ std::string formatJson(const RunReport &report) {
   summary["tokens"] = report.tokens();
   summary["tokens_per_pass"] = rounded(report.tokensPerPass());
   summary[kernel.device() == Device::Cuda ? "kernel_ms" : "run_ms"] = rounded(results.milliseconds);
+  const Latencies latencies(results);
+  for (const Latencies::Named &of : latencies.named())
+    if (const auto p = tools::percentilesOf(of.values))
+      summary[of.key + "_" + unitOf(report)] = percentilesJson(*p, unitOf(report));
   if (const auto hit = kernel.cacheHit()) {
     summary["load_ms"] = rounded(kernel.loadMilliseconds());
     summary["compile_ms"] = rounded(kernel.compileMilliseconds());
@@ -194,6 +253,37 @@ static std::string counted(int64_t n, const char *one, const char *many) {
   return fmt::format("{} {}", n, n == 1 ? one : many);
 }
 
+/// `12.5 ms`, `3 ticks`.
+static std::string timeText(double value, const std::string &unit) {
+  if (unit == "ms")
+    return fmt::format("{:.3f} ms", value);
+  return fmt::format("{:g} {}", rounded(value), value == 1 ? "tick" : unit);
+}
+
+/// A line of a request's latencies; empty of one that never got a slot.
+static std::string latencyLine(const RequestResult &r, const std::string &unit) {
+  const tools::Latency latency = tools::latencyOf(r.times);
+  if (!latency.queued)
+    return "";
+  std::string out = "    queued for " + timeText(*latency.queued, unit);
+  if (latency.firstToken)
+    out += ", first token at " + timeText(*latency.firstToken, unit);
+  if (const auto gaps = tools::percentilesOf(latency.gaps))
+    out += fmt::format(", between appends {} (p99 {})", timeText(gaps->p50, unit), timeText(gaps->p99, unit));
+  return out + "\n";
+}
+
+/// A line of those of all requests; empty when none got a slot.
+static std::string latenciesLine(const Results &results, const std::string &unit) {
+  std::string out;
+  const Latencies latencies(results);
+  for (const Latencies::Named &of : latencies.named())
+    if (const auto p = tools::percentilesOf(of.values))
+      out += fmt::format("{}{} {:g} / {:g}", out.empty() ? unit + ", median / p99: " : ", ", of.title, rounded(p->p50),
+                         rounded(p->p99));
+  return out.empty() ? out : out + "\n";
+}
+
 std::string formatText(const RunReport &report) {
   const Results &results = report.results;
   const Kernel &kernel = report.kernel;
@@ -212,6 +302,7 @@ std::string formatText(const RunReport &report) {
     out += fmt::format("    {} {}, {}; {} {}, {:.2f} tokens per pass\n", r.tokens.size(),
                        r.tokens.size() == 1 ? "token" : "tokens", howItEnded(r), r.passes,
                        r.passes == 1 ? "pass" : "passes", r.passes ? double(r.tokens.size()) / r.passes : 0.0);
+    out += latencyLine(r, unitOf(report));
     for (const auto &[name, values] : r.gauges)
       out += chart(name, values);
     out += "\n";
@@ -230,6 +321,7 @@ std::string formatText(const RunReport &report) {
                                            : counted(calls.launches, "launch", "launches"),
                        counted(calls.synchronizations, "synchronization", "synchronizations"),
                        counted(calls.copies, "copy", "copies"), calls.bytes);
+  out += latenciesLine(results, unitOf(report));
   out += acceptedLine(report.program.accepted());
   if (!report.synthetic.empty())
     out += fmt::format("synthetic drafts, right with probability {}: no drafter made them\n", report.synthetic);

@@ -34,6 +34,14 @@ std::string formatJson(const RunReport &report);
 /// Prompts and continuations, a chart of each traced gauge, totals.
 std::string formatText(const RunReport &report);
 
+/// The run for a viewer of Chrome's trace format: a lane of each slot with the states of its requests, a lane of
+/// passes, counters of the pools' pages, and what the host did. It needs the trace. `rangesBefore`: how many of
+/// tools::hostRanges() there were when the run began.
+std::string formatRunTimeline(const RunReport &report, size_t rangesBefore);
+
+/// The name of --device.
+const char *deviceName(Device device);
+
 /// A header line `{"ids", "shapes", "dtype": "f32"}`, then per request
 /// [generated][vocab] little-endian floats.
 std::string formatLogits(const RunReport &report);

@@ -16,7 +16,7 @@ void showProgress(const std::string &text) {
 void clearProgress() { showProgress(""); }
 
 static std::vector<NamedFile> outputsOf(const RunCommand &command) {
-  return {{"--trace", command.traceFile}, {"--logits", command.logitsFile}};
+  return {{"--trace", command.traceFile}, {"--logits", command.logitsFile}, {"--timeline", command.timelineFile}};
 }
 
 /// Options that cannot go together.
@@ -91,7 +91,7 @@ static bool readHooks(const RunCommand &command, const Program &program, const s
 static void writeTrace(const std::string &path, const std::string &trace, Diagnostics &diags) {
   if (path == "-")
     llvm::outs() << trace;
-  else if (const std::string why = path.empty() ? "" : os::writeFile(path, trace); !why.empty())
+  else if (const std::string why = os::writeFile(path, trace); !why.empty())
     diags.report(Diag::TraceWrite, {}, fmt::format("{}: cannot write the trace: {}", path, why));
 }
 
@@ -126,6 +126,8 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
     acceptance = std::move(*parsed);
   }
 
+  if (!command.timelineFile.empty())
+    tools::keepHostRanges();
   const bool text = command.format == Format::Text || (command.format == Format::Auto && llvm::outs().is_displayed());
   KernelOptions where = command.kernel;
   // What only the reference executor can do chooses it.
@@ -139,7 +141,8 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
   diags.adopt(kernel->messages());
 
   options.capacity = std::max<size_t>(1, requests->size());
-  options.trace = !command.traceFile.empty();
+  options.trace = !command.traceFile.empty() || !command.timelineFile.empty();
+  options.tickTimes = !command.timelineFile.empty();
   options.gauges = text;
   options.logits = !command.logitsFile.empty();
   if (kernel->device() == Device::Cpu && !command.watchdogGiven)
@@ -150,16 +153,21 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
     if (!got(drafts, diags))
       return false;
     options.drafts = std::move(*drafts);
+    options.synthetic = acceptance->text();
   }
   auto session = Session::open(*kernel, options);
   if (!got(session, diags))
     return false;
+  const size_t rangesBefore = tools::hostRanges().size();
   auto results = runSession(*session, std::move(*requests), diags);
   if (!results)
     return false;
 
-  writeTrace(command.traceFile, results->trace, diags);
+  if (!command.traceFile.empty())
+    writeTrace(command.traceFile, results->trace, diags);
   const RunReport report{*program, *kernel, session->requests(), *results, command.acceptance, command.session.control};
+  if (!command.timelineFile.empty())
+    writeOutput(command.timelineFile, formatRunTimeline(report, rangesBefore), diags);
   if (!command.logitsFile.empty())
     writeOutput(command.logitsFile, formatLogits(report), diags);
   llvm::outs() << (text ? formatText(report) : formatJson(report));

@@ -120,6 +120,10 @@ Option<Format> format("format", cl::desc("Form of the results (default: auto)"),
                                  clEnumValN(Format::Text, "text", "for reading, with charts of traced gauges")),
                       RUN);
 Option<std::string> traceFile("trace", cl::value_desc("file.jsonl"), cl::desc("Write what every tick did"), RUN);
+Option<std::string> runTimeline("timeline", cl::value_desc("file.json"),
+                                cl::desc("Write what slots, passes, pools and the host did, for chrome://tracing or "
+                                         "Perfetto"),
+                                RUN);
 Option<std::string> replayFile("replay", cl::value_desc("file.jsonl"),
                                cl::desc("Use this trace's tokens, check each against the own logits, and compare "
                                         "the control traces (auto: on the reference executor)"),
@@ -287,8 +291,9 @@ bool checkTexts(Diagnostics &diags) {
                  "it is empty; leave the option out, or name something");
   };
   for (const cl::opt<std::string> *option :
-       {&profile, &irFile, &arch, &stopAfter, &output, &requests, &schedule, &traceFile, &replayFile, &referenceAt,
-        &logitsFile, &draftsFile, &acceptance, &exploreRequests, &benchConfig, &benchTimeline, &benchCsv, &benchPlot})
+       {&profile, &irFile, &arch, &stopAfter, &output, &requests, &schedule, &traceFile, &runTimeline, &replayFile,
+        &referenceAt, &logitsFile, &draftsFile, &acceptance, &exploreRequests, &benchConfig, &benchTimeline, &benchCsv,
+        &benchPlot})
     if (option->getNumOccurrences() && option->empty())
       empty(option->ArgStr);
   for (const cl::list<std::string> &option : // not by `&`, which LLVM overloads
@@ -378,6 +383,7 @@ bool runMain(Diagnostics &diags) {
   command.requests = requests;
   command.format = format;
   command.traceFile = traceFile;
+  command.timelineFile = runTimeline;
   command.replayFile = replayFile;
   command.logitsFile = logitsFile;
   command.draftsFile = draftsFile;

@@ -335,19 +335,19 @@ TEST_F(FakeDriver, engineMovesWhatItMust) {
   std::string output = child("engine", fake() + "FAKE_CUDA_FACTS='" + facts + "' TEST_WEIGHTS=" + writeWeights() +
                                            " LD_PRELOAD=" + dir + "/launch_counter.so");
   // Up: requests 224, tokens 32, eos 8, slots 16, free list 16 and count 4, rope table 176.
-  // Down: requests, tokens, stop 16, metrics 16, stats 48; then trace 4096 and logits 2 * 4 * 5 * 4, too.
-  const int up = 224 + 32 + 8 + 16 + 16 + 4 + 176, down = 224 + 32 + 16 + 16 + 48;
+  // Down: requests, tokens, stop 16, metrics 16, stats 56, times 6 * 16; then trace 4096 and logits 2 * 4 * 5 * 4, too.
+  const int up = 224 + 32 + 8 + 16 + 16 + 4 + 176, down = 224 + 32 + 16 + 16 + 56 + 96;
   // `load` ends with the first launch: the facts of both units, weights, their addresses, and all that run 1 starts
   // from.
   EXPECT_TRUE(contains(
       output, "\"load\": {\"launches\": {\"megalith_pack\": 1}, \"launch_count\": 1, "
               "\"cooperative_count\": 0, \"graph_count\": 0, \"synchronizations\": 2, \"copies\": 12, \"bytes\": " +
-                  std::to_string(2 * 48 + 24 + 16 + up) + ", \"memsets\": 11}"))
+                  std::to_string(2 * 48 + 24 + 16 + up) + ", \"memsets\": 12}"))
       << output;
   EXPECT_TRUE(contains(
       output, "\"run\": {\"launches\": {\"megalith_run\": 2}, \"launch_count\": 2, "
-              "\"cooperative_count\": 2, \"graph_count\": 0, \"synchronizations\": 2, \"copies\": 19, \"bytes\": " +
-                  std::to_string(down + up + down + 4096 + 160) + ", \"memsets\": 9}"))
+              "\"cooperative_count\": 2, \"graph_count\": 0, \"synchronizations\": 2, \"copies\": 21, \"bytes\": " +
+                  std::to_string(down + up + down + 4096 + 160) + ", \"memsets\": 10}"))
       << output;
   EXPECT_TRUE(contains(output, "fake: 0 held")) << output;
 }

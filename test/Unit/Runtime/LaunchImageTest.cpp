@@ -248,12 +248,12 @@ TEST_F(LaunchImageTest, BringsTimesOfRequestsBack) {
   place(image);
   image.params.stats->begin = 1000;
   abi::TimeRecord *a = image.params.times, *b = a + 1 + 4;
-  a[0] = {1100, 0, 1};
-  a[1] = {1200, 1, 3}; // tokens 0 to 2
-  a[4] = {1300, 4, 1};
+  a[0] = {1100, 0, 0, 1};
+  a[1] = {1200, 0, 1, 3}; // tokens 0 to 2
+  a[4] = {1300, 1, 4, 1};
   header(image, 0).generated = 4;
-  b[0] = {900, 2, 1}; // before the run began: no kernel does so
-  b[1] = {1400, 5, 0};
+  b[0] = {900, 0, 2, 1}; // before the run began: no kernel does so
+  b[1] = {1400, 0, 5, 0};
   header(image, 1).generated = 1;
   auto out = image.outcome();
   ASSERT_TRUE(out) << out.error.message;
@@ -266,7 +266,7 @@ TEST_F(LaunchImageTest, BringsTimesOfRequestsBack) {
   EXPECT_EQ(first.appends[0].nanoseconds, 200u);
   EXPECT_EQ(first.appends[0].tokens, 3);
   EXPECT_EQ(first.appends[1].tick, 4);
-  EXPECT_EQ(first.appends[1].nanoseconds, 300u);
+  EXPECT_EQ(first.appends[1].nanoseconds, (uint64_t(1) << 32) + 300);
   ASSERT_TRUE(second.admitted);
   EXPECT_EQ(second.admitted->nanoseconds, 0u);
   EXPECT_TRUE(second.appends.empty()) << "a record without tokens is none";
@@ -351,7 +351,7 @@ TEST_F(LaunchImageTest, ReadsWhatCameBack) {
   for (int i = 0; i < 40; ++i)
     p.logits[i] = float(i);
   p.metrics[1] = 6;
-  *p.stats = {5, 4, 3, 7, 2, 0};
+  *p.stats = {5, 4, 3, 7, 2, 0, 0};
   const unsigned words[] = {abi::kTraceTick, 7, 1, 0, 0, 8, 0};
   std::memcpy(p.trace, words, sizeof words);
   *p.stop = {1, 2, 1, 9};
