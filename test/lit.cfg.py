@@ -54,3 +54,14 @@ config.substitutions += [
 for tool, feature in (("megalith", "megalith"), ("megalith-opt", "megalith-opt")):
     if lit.util.which(tool, config.environment["PATH"]):
         config.available_features.add(feature)
+
+# Headers of NVTX that the build found.
+try:
+    cache = open(os.path.join(build, "CMakeCache.txt")).read().splitlines()
+except OSError:
+    cache = []
+for line in cache:
+    name, _, value = line.partition("=")
+    if name.startswith("MEGALITH_NVTX_INCLUDE:") and value and not value.endswith("-NOTFOUND"):
+        config.available_features.add("nvtx")
+        config.substitutions.append(("%nvtx", value))

@@ -3,8 +3,7 @@
 
 namespace megalith::tool {
 
-/// To the nanosecond.
-static double rounded(double microseconds) { return std::round(microseconds * 1000) / 1000; }
+static double toTheNanosecond(double microseconds) { return std::round(microseconds * 1000) / 1000; }
 
 void ChromeTrace::add(const Json &event) {
   if (!lines.empty())
@@ -23,15 +22,15 @@ void ChromeTrace::lane(int64_t process, int64_t lane, const std::string &name) {
 
 void ChromeTrace::range(int64_t process, int64_t lane, const std::string &name, double begin, double length,
                         Json args) {
-  Json event = {{"name", name},          {"ph", "X"}, {"pid", process}, {"tid", lane}, {"ts", rounded(begin)},
-                {"dur", rounded(length)}};
+  Json event = {{"name", name},          {"ph", "X"}, {"pid", process}, {"tid", lane}, {"ts", toTheNanosecond(begin)},
+                {"dur", toTheNanosecond(length)}};
   if (!args.is_null())
     event["args"] = std::move(args);
   add(event);
 }
 
 void ChromeTrace::counter(int64_t process, const std::string &name, double at, int64_t value) {
-  add({{"name", name}, {"ph", "C"}, {"pid", process}, {"ts", rounded(at)}, {"args", {{"value", value}}}});
+  add({{"name", name}, {"ph", "C"}, {"pid", process}, {"ts", toTheNanosecond(at)}, {"args", {{"value", value}}}});
 }
 
 std::string ChromeTrace::text(const char *unit, const Json &about) const {

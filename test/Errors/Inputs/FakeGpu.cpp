@@ -7,8 +7,9 @@
 //   torn      the trace is not one
 //   symbol    the cubin has no such kernel
 //   units     its tensor unit has less room for control than its control unit
+// Each request is admitted 1 ms and gets its token 2.5 ms behind the begin of the run.
 // A run that wants records of its ticks gets two of 1 ms and 2 ms; the second is the
-// first that decodes.
+// first that decodes. If it wants a trace, too, each of them has a record.
 #include "device/Abi.h"
 
 #define FAKE_CUDA_LAUNCHED
@@ -53,13 +54,21 @@ static void launched(void **parameters) {
     auto &request = *reinterpret_cast<abi::RequestHeader *>(p.requests + i * bytes);
     request.state = setting("FAKE_GPU_STATE", 3); // terminal
     request.generated = 1;
+    p.times[request.timeBegin] = {2000000, 0, 0, 1};
+    p.times[request.timeBegin + 1] = {3500000, 0, 1, 1};
     p.tokens[request.tokenBegin + request.promptLen] = fails("noise") ? runs : 65;
   }
+  p.stats->begin = 1000000;
   if (p.ticks) {
     p.stats->ticks = 2;
     p.ticks[0] = {1000000, p.numRequests, p.numRequests, 0, 0, 0};
     p.ticks[1] = {2000000, p.numRequests, 0, 0, p.numRequests * p.kvInPlace, p.numRequests};
     p.ticks[2] = {4000000, 0, 0, p.numRequests, 0, 0};
+    for (unsigned tick = 0; tick < 2 && p.trace; ++tick) { // with tick + 1 live pages, and nothing else
+      const unsigned words[] = {abi::kTraceTick, abi::kTraceTickWords, tick, tick + 1, 0, 8, 0};
+      memcpy(p.trace + tick * abi::kTraceTickWords, words, sizeof words);
+      p.stats->traceWords += abi::kTraceTickWords;
+    }
   }
   if (fails("stop"))
     *p.stop = {1, 7, 2, 5};
