@@ -183,6 +183,11 @@ TEST_F(Sessions, RunRequestsAndGiveThemBackInOrder) {
   EXPECT_EQ(results->requests[0].tokens.size(), 4u);
   EXPECT_EQ(results->requests[1].tokens.size(), 2u);
   EXPECT_EQ(results->requests[0].finish, "length");
+  EXPECT_EQ(results->requests[0].times.admitted, 0);
+  ASSERT_EQ(results->requests[1].times.appends.size(), 2u);
+  EXPECT_EQ(results->requests[1].times.appends[1].at, results->requests[1].times.appends[0].at + 1) << "a tick";
+  EXPECT_EQ(results->requests[1].times.appends[1].tokens, 1);
+  EXPECT_TRUE(results->tickTimes.empty());
   EXPECT_GT(results->ticks, 0);
   EXPECT_TRUE(results->trace.empty());
   EXPECT_FALSE(session.explain(*results, 0).has_value());

@@ -17,10 +17,13 @@ static Trace sample() {
 
 TEST(Trace, TextReadsBackEqual) {
   Trace trace = sample();
+  trace.synthetic = "0.5";
   auto again = parseTrace(formatTrace(trace), "t.jsonl");
   ASSERT_TRUE(again) << again.error.message;
   EXPECT_EQ(compareTraces(trace, *again), "");
   EXPECT_EQ(formatTrace(*again), formatTrace(trace));
+  EXPECT_EQ(again->synthetic, "0.5");
+  EXPECT_EQ(compareTraces(sample(), *again), "") << "the mark is no part of what was done";
 }
 
 TEST(Trace, FileReadsBackEqual) {
