@@ -1,7 +1,7 @@
 #include "runtime/HostRange.h"
 #include <algorithm>
+#include <atomic>
 #include <mutex>
-#include <optional>
 #ifdef MEGALITH_NVTX
 #include <nvtx3/nvToolsExt.h>
 #endif
@@ -19,8 +19,9 @@ namespace {
 
 /// What --timeline keeps.
 struct Log {
+  std::atomic<bool> keeps = false; ///< asked first: a host that launches each tick has no time to lose
   std::mutex mutex;
-  std::optional<Clock::time_point> zero; ///< none: nothing is kept
+  Clock::time_point zero;
   std::vector<HostSpan> spans;
 };
 
@@ -55,13 +56,15 @@ HostRange::HostRange(HostStep step) : step(step), begin(Clock::now()) { push(nam
 
 HostRange::~HostRange() {
   pop();
-  const auto end = Clock::now();
   Log &log = theLog();
+  if (!log.keeps)
+    return;
+  const auto end = Clock::now();
   const std::lock_guard<std::mutex> lock(log.mutex);
-  if (!log.zero || begin < *log.zero)
+  if (begin < log.zero)
     return;
   const auto since = [&](Clock::time_point t) {
-    return std::chrono::duration<double, std::milli>(t - *log.zero).count();
+    return std::chrono::duration<double, std::milli>(t - log.zero).count();
   };
   try {
     log.spans.push_back({step, since(begin), since(end)});
@@ -74,6 +77,7 @@ void keepHostSpans() {
   const std::lock_guard<std::mutex> lock(log.mutex);
   log.zero = Clock::now();
   log.spans.clear();
+  log.keeps = true;
 }
 
 std::vector<HostSpan> hostSpans() {

@@ -22,7 +22,11 @@ void ChromeTrace::lane(int64_t process, int64_t lane, const std::string &name) {
 
 void ChromeTrace::range(int64_t process, int64_t lane, const std::string &name, double begin, double length,
                         Json args) {
-  Json event = {{"name", name},          {"ph", "X"}, {"pid", process}, {"tid", lane}, {"ts", toTheNanosecond(begin)},
+  Json event = {{"name", name},
+                {"ph", "X"},
+                {"pid", process},
+                {"tid", lane},
+                {"ts", toTheNanosecond(begin)},
                 {"dur", toTheNanosecond(length)}};
   if (!args.is_null())
     event["args"] = std::move(args);

@@ -364,14 +364,14 @@ TEST_F(FakeDriver, controlModesAskForWhatTheySay) {
                                 std::to_string(offsetof(Stats, unfinished)) + "' LD_PRELOAD=" + dir +
                                 "/launch_counter.so");
   };
-  const int results = 224 + 32 + 16 + 16 + 48, states = 224 + 32, stats = 48;
+  const int stats = 56, times = 6 * 16, results = 224 + 32 + 16 + 16 + stats + times, states = 224 + 32;
   struct {
     const char *control;
     int launches, graphs, waits, copies, bytes;
-  } modes[] = {{"resident", 1, 0, 1, 5, results},
-               {"ticks", 3, 0, 4, 3 + 5, 3 * stats + results},
-               {"host", 3, 0, 4, 9 + 5, 3 * (stats + states) + results},
-               {"graph", 0, 3, 4, 9 + 5, 3 * (stats + states) + results}};
+  } modes[] = {{"resident", 1, 0, 1, 6, results},
+               {"ticks", 3, 0, 4, 3 + 6, 3 * stats + results},
+               {"host", 3, 0, 4, 9 + 6, 3 * (stats + states) + results},
+               {"graph", 0, 3, 4, 9 + 6, 3 * (stats + states) + results}};
   for (const auto &mode : modes) {
     const bool resident = mode.control == std::string("resident");
     const std::string output = run(mode.control, resident ? 0 : 2);

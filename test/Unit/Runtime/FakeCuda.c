@@ -146,11 +146,11 @@ struct node {
   unsigned grid[3], block[3], shared;
   void **parameters;
 };
-static void **nodeParameters;
+static void *nodeParameter; /* a driver reads the list when the node is made */
 static int nodeCooperative;
 int cuGraphCreate(void **graph, unsigned flags) { return ++held, *graph = &held, 0; }
 int cuGraphAddKernelNode_v2(void **node, void *graph, const void *dependencies, size_t count, const struct node *how) {
-  return nodeParameters = how->parameters, *node = &nodeParameters, 0;
+  return nodeParameter = how->parameters[0], *node = &nodeParameter, 0;
 }
 int cuGraphKernelNodeSetAttribute(void *node, int attribute, const int *value) {
   return nodeCooperative = attribute == 2 && *value, 0;
@@ -163,7 +163,7 @@ int cuGraphExecDestroy(void *executable) { return --held, 0; }
 int cuGraphLaunch(void *executable, void *stream) {
   if (!nodeCooperative)
     return 1;
-  return launched(nodeParameters), 0;
+  return launched(&nodeParameter), 0;
 }
 
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
