@@ -12,7 +12,7 @@ namespace megalith::runtime {
 #define MEMBER(name) #name, offsetof(abi::LaunchParams, name)
 /// The same of a model's parameters.
 #define MODEL_MEMBER(model, name)                                                                                      \
-#name, offsetof(abi::LaunchParams, models) + (model) * sizeof(abi::ModelParams) + offsetof(abi::ModelParams, name)
+  #name, offsetof(abi::LaunchParams, models) + (model) * sizeof(abi::ModelParams) + offsetof(abi::ModelParams, name)
 
 void LaunchBuffer::bind(abi::LaunchParams &params, const void *address) const {
   std::memcpy(reinterpret_cast<char *>(&params) + member, &address, sizeof(address));

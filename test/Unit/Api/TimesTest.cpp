@@ -43,6 +43,5 @@ TEST(Latency, IsWhatAClientSees) {
   EXPECT_EQ(several.gaps, (std::vector<double>{4, 2}));
 }
 
-
 } // namespace
 } // namespace megalith::tools
