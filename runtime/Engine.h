@@ -9,8 +9,8 @@
 // one synchronisation, whatever the number of requests and tokens, unless RunOptions
 // has another `control` or a number of ticks per launch.
 //
-// The kernel of a benchmark, which has device/Bench.cuh as a third unit, needs no
-// weights: loadRandom() makes them on the device, and readBandwidth() measures there.
+// A kernel that has device/Bench.cuh as a third unit needs no weights: loadRandom() makes
+// them on the device. readBandwidth() needs that unit, too.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_RUNTIME_ENGINE_H
 #define MEGALITH_RUNTIME_ENGINE_H
@@ -48,6 +48,7 @@ private:
   static Outcome<std::unique_ptr<Engine>> open(Device &device, std::string_view cubin, const std::string &manifest);
   Outcome<RunOutcome> runWithin(const std::vector<Request> &requests, const RunOptions &options);
   Failure upload(const SafetensorsFile &weights);
+  Failure findBench();
   Failure makeRandom();
   /// Memory for all tensors, their addresses, the packed stream and the lasting buffers.
   Outcome<std::vector<CUdeviceptr>> makeRoom(const std::vector<size_t> &sizes);

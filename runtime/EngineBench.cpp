@@ -20,7 +20,7 @@ Failure Engine::fill(CUdeviceptr memory, uint64_t elements, const Fill &how) {
   return launchPlain(fillKernel, device.info().smCount * 8, 256, 0, arguments);
 }
 
-Failure Engine::makeRandom() {
+Failure Engine::findBench() {
   auto fillFunction = module->function("megalith_fill"), readFunction = module->function("megalith_read");
   if (!fillFunction)
     return fillFunction.error;
@@ -28,6 +28,11 @@ Failure Engine::makeRandom() {
     return readFunction.error;
   fillKernel = *fillFunction;
   readKernel = *readFunction;
+  return std::nullopt;
+}
+
+Failure Engine::makeRandom() {
+  TRY(findBench());
   const auto tensors = filledTensors(info.onlyModel());
   std::vector<size_t> sizes;
   for (const FilledTensor &tensor : tensors)
@@ -54,6 +59,7 @@ Outcome<double> Engine::readBandwidth() {
   const size_t shared = bulk ? stages * (kReadChunk + 8) : 0;
   const unsigned ctas = device.info().smCount;
   if (!readSource.size()) {
+    TRY(findBench());
     size_t free = 0, total = 0;
     TRY(driver.check("cuMemGetInfo", driver.cuMemGetInfo(&free, &total)));
     auto source = DeviceBuffer::allocate(driver, std::min<size_t>(2ull << 30, free / 2) / kReadChunk * kReadChunk);

@@ -56,12 +56,20 @@ private:
   std::vector<Part> parts;
 };
 
-/// Decodes the requests without drafts, and returns a draft of each new token: the token itself with its probability,
-/// else another one. Which is keyed by `seed`, request and position: any block size and any batch finds the same.
-/// `options`: of the run that will propose them. Error `bad-option`: the pipeline looks up no drafts.
-Expected<std::vector<std::vector<int32_t>>> syntheticDrafts(const Kernel &kernel, const SessionOptions &options,
-                                                            const std::vector<Request> &requests,
-                                                            const Acceptance &acceptance, uint64_t seed);
+/// Whether the pipeline proposes what it looks up (`ngram_lookup`), so that other drafts can take that place.
+bool looksUpDrafts(const Program &program);
+/// Tokens of each request.
+using TokenLists = std::vector<std::vector<int32_t>>;
+/// What the requests generate when nothing is proposed to them. `options`: of the run that comes behind this one.
+Expected<TokenLists> decodePlainly(const Kernel &kernel, const SessionOptions &options,
+                                   const std::vector<Request> &requests);
+/// A draft of each of these tokens: the token itself with its probability, else another one. Which is keyed by `seed`,
+/// request and position: any block size and any batch finds the same.
+TokenLists draftsOf(const TokenLists &tokens, int64_t vocabulary, const Acceptance &acceptance, uint64_t seed);
+/// Both. Error `bad-option`: the pipeline looks up no drafts.
+Expected<TokenLists> syntheticDrafts(const Kernel &kernel, const SessionOptions &options,
+                                     const std::vector<Request> &requests, const Acceptance &acceptance,
+                                     uint64_t seed);
 
 //===----------------------------------------------------------------------===//
 // Times
@@ -134,8 +142,8 @@ Expected<Exploration> explore(const Program &program, const std::vector<Request>
 // Bench
 //===----------------------------------------------------------------------===//
 
-/// The same program with another value of a param. No file is read again.
-Expected<Program> recompile(const Program &program, const std::string &param, int64_t value);
+/// The same program with other values of params. No file is read again.
+Expected<Program> recompile(const Program &program, const std::vector<std::pair<std::string, std::string>> &params);
 /// Gives each pool of KV room for `batch` requests of so many positions that no call waits.
 void makeRoom(Program &program, int64_t batch, int64_t positions);
 
@@ -198,8 +206,46 @@ private:
   std::shared_ptr<State> state;
 };
 
-/// Whether there is a GPU to measure on.
-Status findGpu();
+/// The name of the GPU to measure on.
+Expected<std::string> findGpu();
+
+//===----------------------------------------------------------------------===//
+// Sweep
+//===----------------------------------------------------------------------===//
+
+/// Names of the program's params, those that its file leaves out included.
+std::vector<std::string> paramNames(const Program &program);
+/// Whether all of these can ever run, each for itself.
+Status checkRequests(const Program &program, const std::vector<Request> &requests);
+/// What makes two kernels one: the program after all passes, the code of the device, how it is compiled, and size and
+/// time of the weights' files. 64 hex digits.
+std::string identityOf(const Program &program, const KernelOptions &options);
+
+enum class Weights {
+  Checkpoint,
+  Random, ///< as BenchKernel has them; the program may be compiled without weights
+};
+/// As Kernel::load. On a GPU readBandwidth() can measure beside the kernel.
+Expected<Kernel> loadToMeasure(const Program &program, const KernelOptions &options, Weights weights);
+/// Fills the kernel cache with what loadToMeasure() of each will want, several at a time. Without a cache it does
+/// nothing.
+Status compileAhead(const std::vector<Program> &programs, const KernelOptions &options, Weights weights);
+/// As BenchKernel::bandwidth(), of a kernel of loadToMeasure().
+Expected<std::optional<double>> readBandwidth(const Kernel &kernel);
+
+/// What a trace says of a whole run.
+struct TraceFigures {
+  /// Drafts that a verify proposed. A verify is the rows of one request in one pass of which at least one wants a
+  /// result. 0 where nothing is proposed.
+  int64_t leastBlock = 0, mostBlock = 0;
+  double meanBlock = 0;
+  int64_t pagesMost = 0;    ///< in the tables of all requests at the end of a tick, all pools together
+  double fragmentation = 0; ///< positions of these pages without valid K and V, of all their positions, over all ticks
+  /// Bytes that the passes read at least: weights, K and V. nullopt without a GPU, and with several models.
+  std::optional<double> bytes;
+};
+/// `results`: of a run with `trace`.
+Expected<TraceFigures> figuresOf(const Kernel &kernel, const Results &results);
 
 //===----------------------------------------------------------------------===//
 // The kernel cache

@@ -45,55 +45,68 @@ double tools::Acceptance::at(size_t request, int64_t position) const {
   return parts[i].right;
 }
 
-Expected<std::vector<std::vector<int32_t>>> tools::syntheticDrafts(const Kernel &kernel, const SessionOptions &options,
-                                                                   const std::vector<Request> &requests,
-                                                                   const Acceptance &acceptance, uint64_t seed) {
-  using Drafts = std::vector<std::vector<int32_t>>;
-  return guarded<Drafts>([&]() -> Expected<Drafts> {
-    const Program::State &program = *kernel.internals()->program;
-    bool drafts = false;
-    ir::walk(program.compiled.module.root.region(),
-             [&](const ir::Operation &op) { drafts = drafts || op.op == ir::Op::NgramLookup; });
-    if (!drafts)
+bool tools::looksUpDrafts(const Program &program) {
+  bool drafts = false;
+  ir::walk(program.internals()->compiled.module.root.region(),
+           [&](const ir::Operation &op) { drafts = drafts || op.op == ir::Op::NgramLookup; });
+  return drafts;
+}
+
+Expected<tools::TokenLists> tools::decodePlainly(const Kernel &kernel, const SessionOptions &options,
+                                                 const std::vector<Request> &requests) {
+  SessionOptions plain;
+  plain.capacity = options.capacity;
+  plain.watchdogSeconds = options.watchdogSeconds;
+  plain.shufflePages = options.shufflePages;
+  plain.progress = options.progress;
+  plain.drafts.assign(requests.size(), {-1});
+  auto session = Session::open(kernel, plain);
+  if (!session)
+    return session.errors();
+  for (const Request &request : requests)
+    if (auto number = session->submit(request); !number)
+      return number.errors();
+  auto results = session->run();
+  if (!results)
+    return results.errors();
+  return guarded<TokenLists>([&]() -> Expected<TokenLists> {
+    TokenLists tokens;
+    for (RequestResult &request : results->requests)
+      tokens.push_back(std::move(request.tokens));
+    return tokens;
+  });
+}
+
+tools::TokenLists tools::draftsOf(const TokenLists &tokens, int64_t vocabulary, const Acceptance &acceptance,
+                                  uint64_t seed) {
+  TokenLists out;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    // One that the kernel gave nothing is drafted nothing, in place of looked-up tokens.
+    std::vector<int32_t> &own = out.emplace_back();
+    for (const int32_t token : tokens[i]) {
+      const int64_t position = own.size();
+      const uint64_t key = splitmix64(splitmix64(splitmix64(seed) ^ i) ^ uint64_t(position));
+      const bool right = double(key >> 11) * 0x1p-53 < acceptance.at(i, position) || vocabulary < 2;
+      own.push_back(right ? token : int32_t((token + 1 + splitmix64(key) % uint64_t(vocabulary - 1)) % vocabulary));
+    }
+    if (own.empty())
+      own.push_back(-1);
+  }
+  return out;
+}
+
+Expected<tools::TokenLists> tools::syntheticDrafts(const Kernel &kernel, const SessionOptions &options,
+                                                   const std::vector<Request> &requests, const Acceptance &acceptance,
+                                                   uint64_t seed) {
+  return guarded<TokenLists>([&]() -> Expected<TokenLists> {
+    const auto program = kernel.internals()->program;
+    if (!looksUpDrafts(Program(program)))
       return failure(Diag::BadOption, "--acceptance " + acceptance.text(),
                      "the pipeline looks up no drafts (`ngram_lookup`)");
-
-    // What will come: the same requests, to which nothing is proposed.
-    SessionOptions plain;
-    plain.capacity = options.capacity;
-    plain.watchdogSeconds = options.watchdogSeconds;
-    plain.shufflePages = options.shufflePages;
-    plain.progress = options.progress;
-    plain.drafts.assign(requests.size(), {-1});
-    auto session = Session::open(kernel, plain);
-    if (!session)
-      return session.errors();
-    for (const Request &request : requests)
-      if (auto number = session->submit(request); !number)
-        return number.errors();
-    auto results = session->run();
-    if (!results)
-      return results.errors();
-
-    const int64_t vocabulary = program.model() ? program.model()->checked.vocab : 0;
-    Drafts out;
-    for (size_t i = 0; i < requests.size(); ++i) {
-      const RequestResult &r = results->requests[i];
-      if (r.finish == "fault" || r.finish == "limit")
-        return failure(Diag::AcceptancePlain, r.id.text, r.finish == "fault" ? r.fault : "the tick limit",
-                       r.tokens.size(), requests[i].maxNewTokens);
-      // One that the kernel gave nothing is drafted nothing, in place of looked-up tokens.
-      std::vector<int32_t> &own = out.emplace_back();
-      for (const int32_t token : r.tokens) {
-        const int64_t position = own.size();
-        const uint64_t key = splitmix64(splitmix64(splitmix64(seed) ^ i) ^ uint64_t(position));
-        const bool right = double(key >> 11) * 0x1p-53 < acceptance.at(i, position) || vocabulary < 2;
-        own.push_back(right ? token : int32_t((token + 1 + splitmix64(key) % uint64_t(vocabulary - 1)) % vocabulary));
-      }
-      if (own.empty())
-        own.push_back(-1);
-    }
-    return out;
+    auto tokens = decodePlainly(kernel, options, requests);
+    if (!tokens)
+      return tokens.errors();
+    return draftsOf(*tokens, Program(program).vocabulary(), acceptance, seed);
   });
 }
 

@@ -38,7 +38,7 @@ void tools::makeRoom(Program &program, int64_t batch, int64_t positions) {
     }
 }
 
-static int64_t streamedBytes(const plan::Plan &plan) {
+int64_t api::streamedBytes(const plan::Plan &plan) {
   int64_t bytes = 0;
   for (const plan::Matrix &m : plan.models[0].matrices)
     for (const plan::PairRange &r : m.ranges)
@@ -82,7 +82,7 @@ static std::optional<Planned> planFor(const BenchKernel::State &state, bool stam
   if (!plan)
     return std::nullopt;
   driver::Source source = driver::emitSource(module, *plan, diags);
-  source.units.more = {"bench.cu", "#include \"megalith/Bench.cuh\"\n"};
+  source.units.more = benchUnit();
   return Planned{std::move(*plan), std::move(source)};
 }
 
@@ -242,16 +242,21 @@ Expected<BenchKernel::Run> BenchKernel::run(const std::vector<Request> &requests
   });
 }
 
-Expected<std::optional<double>> BenchKernel::bandwidth() {
+Expected<std::optional<double>> api::bandwidthOf(runtime::Engine *engine) {
   using Bandwidth = std::optional<double>;
   return guarded<Bandwidth>([&]() -> Expected<Bandwidth> {
-    if (!state->cuda)
+    if (!engine)
       return Bandwidth();
-    auto measured = state->cuda->readBandwidth();
+    auto measured = engine->readBandwidth();
     if (!measured)
       return failure(diagByKebab(measured.error.kind), measured.error.message);
     return Bandwidth(*measured);
   });
+}
+
+Expected<std::optional<double>> BenchKernel::bandwidth() { return bandwidthOf(state->cuda.get()); }
+Expected<std::optional<double>> tools::readBandwidth(const Kernel &kernel) {
+  return bandwidthOf(kernel.internals()->cuda.get());
 }
 
 } // namespace megalith

@@ -200,11 +200,12 @@ Expected<Corruption> tools::parseCorruption(const Program &program, const std::s
   return diags.messages();
 }
 
-Expected<Program> tools::recompile(const Program &program, const std::string &param, int64_t value) {
+Expected<Program> tools::recompile(const Program &program,
+                                   const std::vector<std::pair<std::string, std::string>> &params) {
   return guarded<Program>([&]() -> Expected<Program> {
     const auto state = std::make_shared<Program::State>();
     state->options = program.internals()->options;
-    state->options.sets.push_back({param, std::to_string(value)});
+    state->options.sets.insert(state->options.sets.end(), params.begin(), params.end());
     // What was read is not read again: a pipe would not give it.
     const SourceFiles &sources = program.internals()->sources;
     for (uint32_t i = 0; i < sources.size(); ++i)

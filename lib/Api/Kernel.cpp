@@ -1,10 +1,14 @@
 //===- Kernel.cpp - a program on a device ---------------------------------===//
 #include "State.h"
+#include "megalith/Jit/KernelCache.h"
 #include "megalith/Plan/Plan.h"
+#include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
 #include "runtime/HostRange.h"
 #include "llvm/ADT/StringExtras.h"
+#include <algorithm>
 #include <cmath>
+#include <thread>
 
 namespace megalith {
 
@@ -53,8 +57,9 @@ namespace {
 
 class Loader {
 public:
-  Loader(const Program &program, const KernelOptions &options)
-      : options(options), kernel(std::make_shared<Kernel::State>()), diags(program.internals()->sources) {
+  Loader(const Program &program, const KernelOptions &options, std::optional<tools::Weights> measured = {})
+      : options(options), measured(measured), kernel(std::make_shared<Kernel::State>()),
+        diags(program.internals()->sources) {
     kernel->program = program.internals();
   }
 
@@ -70,19 +75,42 @@ public:
     return Kernel(std::move(kernel));
   }
 
+  /// As far as the kernel cache has it then.
+  Messages compile() {
+    if (runs() && chooseDevice()) {
+      if (kernel->device == Device::Cuda)
+        assembleOnCuda();
+      else if (kernel->device == Device::Cpu)
+        assembleOnCpu();
+    }
+    return diags.messages();
+  }
+
 private:
   const KernelOptions &options;
+  const std::optional<tools::Weights> measured; ///< of a kernel that measures, too
   std::shared_ptr<Kernel::State> kernel;
   Diagnostics diags;
 
   const SafetensorsFile &weights() const { return *kernel->program->compiled.models.front().weights; }
+  bool random() const { return measured == tools::Weights::Random; }
+
+  /// With what a benchmark runs beside them, where it is wanted.
+  emit::Units units() const {
+    emit::Units units = unitsOf(kernel->source);
+    if (random() || (measured && kernel->gpu))
+      units.more = benchUnit();
+    return units;
+  }
 
   /// Whether the program is one that can run there.
   bool runs() {
     const Program::State &program = *kernel->program;
     if (!canRun(program, diags))
       return false;
-    if (!program.options.needWeights)
+    if (random() && options.device == Device::Reference)
+      diags.report(Diag::KernelProgram, {}, "the reference executor has no random weights; choose another device");
+    else if (!random() && !program.options.needWeights)
       diags.report(Diag::KernelProgram, {}, "the program was compiled without its weights; leave `weights` true");
     else if (!program.options.stopAfter.empty() && options.device != Device::Reference)
       diags.report(Diag::KernelProgram, {},
@@ -122,26 +150,30 @@ private:
     return source.has_value();
   }
 
-  bool loadOnCuda() {
+  std::optional<jit::CompileResult> assembleOnCuda() {
     driver::CompileOptions how = kernel->program->options;
     const runtime::DeviceInfo &info = kernel->gpu->info();
     if (!how.profileGiven)
       chooseProfile(how, info);
     if (!plan(how))
-      return false;
+      return std::nullopt;
     const DriverLinker linker(kernel->gpu->driver());
-    auto assembled = [&] {
-      const runtime::HostRange range(runtime::HostStep::Compile);
-      return driver::assemble(unitsOf(kernel->source),
-                              {.arch = runtime::archFor(info), .whole = options.wholeKernel, .linker = &linker}, diags);
-    }();
+    const runtime::HostRange range(runtime::HostStep::Compile);
+    return driver::assemble(
+        units(), {.arch = runtime::archFor(info), .whole = options.wholeKernel, .linker = &linker}, diags);
+  }
+
+  bool loadOnCuda() {
+    const auto assembled = assembleOnCuda();
     if (!assembled)
       return false;
     kernel->compileMs = assembled->milliseconds;
     kernel->cacheHit = assembled->cacheHit;
     kernel->how = assembled->how;
-    tell(options.progress, "loading the weights");
-    auto engine = runtime::Engine::load(*kernel->gpu, assembled->cubin, kernel->source.manifest, weights());
+    tell(options.progress, random() ? "making weights" : "loading the weights");
+    auto engine = random()
+                      ? runtime::Engine::loadRandom(*kernel->gpu, assembled->cubin, kernel->source.manifest)
+                      : runtime::Engine::load(*kernel->gpu, assembled->cubin, kernel->source.manifest, weights());
     if (!engine) {
       reportRuntime(diags, engine.error);
       return false;
@@ -151,26 +183,28 @@ private:
     return true;
   }
 
-  bool loadOnCpu() {
+  std::optional<driver::HostKernel> assembleOnCpu() {
     driver::CompileOptions how = kernel->program->options;
     if (!how.profileGiven)
       how.profile = cpuProfile;
     if (!plan(how))
-      return false;
+      return std::nullopt;
+    const runtime::HostRange range(runtime::HostStep::Compile);
+    return driver::assembleHost(
+        units(), {.checked = options.check, .arch = options.cpuArch, .whole = options.wholeKernel}, diags);
+  }
+
+  bool loadOnCpu() {
+    const auto assembled = assembleOnCpu();
     kernel->checked = options.check;
-    auto assembled = [&] {
-      const runtime::HostRange range(runtime::HostStep::Compile);
-      return driver::assembleHost(unitsOf(kernel->source),
-                                  {.checked = options.check, .arch = options.cpuArch, .whole = options.wholeKernel},
-                                  diags);
-    }();
     if (!assembled)
       return false;
     kernel->compileMs = assembled->milliseconds;
     kernel->cacheHit = assembled->cacheHit;
     kernel->how = assembled->how;
     const std::lock_guard<std::mutex> lock(cpuMutex());
-    auto engine = cpu::CpuEngine::load(assembled->path, kernel->source.manifest, weights());
+    auto engine = random() ? cpu::CpuEngine::loadRandom(assembled->path, kernel->source.manifest)
+                           : cpu::CpuEngine::load(assembled->path, kernel->source.manifest, weights());
     if (!engine) {
       reportRuntime(diags, engine.error);
       return false;
@@ -198,11 +232,60 @@ double Kernel::loadMilliseconds() const { return state->loadMs; }
 std::optional<bool> Kernel::cacheHit() const { return state->cacheHit; }
 std::string Kernel::how() const { return state->how; }
 
-Status tools::findGpu() {
-  return guarded<Done>([]() -> Status {
+Expected<Kernel> tools::loadToMeasure(const Program &program, const KernelOptions &options, Weights weights) {
+  return guarded<Kernel>([&] { return Loader(program, options, weights).load(); });
+}
+
+Status tools::compileAhead(const std::vector<Program> &programs, const KernelOptions &options, Weights weights) {
+  return guarded<Done>([&]() -> Status {
+    SourceFiles none;
+    Diagnostics unheard(none); // what is wrong with the cache is told when a kernel is loaded
+    if (options.device == Device::Reference || !jit::KernelCache::open(unheard).enabled())
+      return Done();
+    KernelOptions quiet = options;
+    quiet.progress = nullptr;
+    std::vector<Messages> said(programs.size());
+    std::atomic<size_t> next = 0;
+    std::atomic<bool> failed = false;
+    std::mutex mutex;
+    size_t made = 0;
+    const auto show = [&] { tell(options.progress, fmt::format("compiling kernels: {} of {}", made, programs.size())); };
+    const auto work = [&] {
+      for (size_t i; !failed && (i = next++) < programs.size();) {
+        // What it throws is thrown again, and told, when this kernel is loaded.
+        try {
+          said[i] = Loader(programs[i], quiet, weights).compile();
+        } catch (...) {
+        }
+        if (said[i].hasErrors())
+          failed = true;
+        const std::lock_guard<std::mutex> lock(mutex);
+        ++made;
+        show();
+      }
+    };
+    show();
+    {
+      // A kernel's units are compiled side by side already.
+      const size_t threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 2, 1, 8);
+      std::vector<std::jthread> others;
+      for (size_t i = 1; i < std::min(threads, programs.size()); ++i)
+        others.emplace_back(work);
+      work();
+    }
+    tell(options.progress, "");
+    for (Messages &messages : said)
+      if (messages.hasErrors())
+        return std::move(messages);
+    return Done();
+  });
+}
+
+Expected<std::string> tools::findGpu() {
+  return guarded<std::string>([]() -> Expected<std::string> {
     auto opened = openGpu(0);
     if (opened)
-      return Done();
+      return text::printable(opened.value->info().name);
     return failure(diagByKebab(opened.error.kind), opened.error.message);
   });
 }

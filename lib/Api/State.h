@@ -123,6 +123,13 @@ std::optional<Source> makeSource(Program::State &program, const driver::CompileO
 /// As the driver takes them.
 emit::Units unitsOf(const Source &source);
 
+/// The kernels that make random weights and measure the read stream, as a unit of its own.
+inline emit::Unit benchUnit() { return {"bench.cu", "#include \"megalith/Bench.cuh\"\n"}; }
+/// Bytes of the matrices that a pass of the (only) model streams, without padding.
+int64_t streamedBytes(const plan::Plan &plan);
+/// Bytes per second at which the engine's GPU reads its memory; nullopt without an engine.
+Expected<std::optional<double>> bandwidthOf(runtime::Engine *engine);
+
 /// Whether the program is one that can run; reports `kernel-program`.
 bool canRun(const Program::State &program, Diagnostics &diags);
 /// Whether a request can ever run: its tokens, its pools (`request-too-large`), the models'

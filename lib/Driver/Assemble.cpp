@@ -123,15 +123,19 @@ static std::string noMacros(llvm::StringRef cuda) {
   return text;
 }
 
+std::vector<jit::Header> deviceHeaders() {
+  std::vector<jit::Header> headers;
+#define DEVICE_HEADER(Name, Symbol) headers.push_back({"megalith/" Name, embedded::Symbol});
+#include "DeviceHeaders.def"
+  return headers;
+}
+
 static jit::CompileRequest request(const emit::Unit &unit, const std::string &arch) {
   jit::CompileRequest request;
   request.source = unit.text;
   request.fileName = unit.fileName;
   request.arch = arch;
-  std::vector<jit::Header> headers;
-#define DEVICE_HEADER(Name, Symbol) headers.push_back({"megalith/" Name, embedded::Symbol});
-#include "DeviceHeaders.def"
-  request.headers = jit::headersOf(unit.text, headers); // code that others include is no part of the unit's key
+  request.headers = jit::headersOf(unit.text, deviceHeaders()); // code that others include is no part of the unit's key
   request.headers.push_back({"megalith/NoMacros.h", noMacros(unit.text)});
   request.options.push_back("--pre-include=megalith/NoMacros.h");
   return request;

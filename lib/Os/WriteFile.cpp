@@ -9,15 +9,17 @@
 
 namespace megalith::os {
 
-/// Writes over what is there, or makes it.
-static std::string writeThrough(const std::string &path, std::string_view data) {
-  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+/// Writes over what is there, or makes it. `how`: O_TRUNC or O_APPEND.
+static std::string writeThrough(const std::string &path, std::string_view data, int how = O_TRUNC) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | how | O_CLOEXEC | O_NOCTTY, 0666);
   bool ok = descriptor >= 0 && writeAll(descriptor, data.data(), data.size());
   const int error = errno;
   if (descriptor >= 0 && close(descriptor) != 0 && ok)
     return std::strerror(errno);
   return ok ? "" : std::strerror(error);
 }
+
+std::string appendFile(const std::string &path, std::string_view data) { return writeThrough(path, data, O_APPEND); }
 
 std::string writeFile(const std::string &path, std::string_view data) {
   if (path.find('\0') != std::string::npos)

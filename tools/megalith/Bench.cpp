@@ -71,7 +71,7 @@ std::optional<Program> compileFor(const BenchCommand &command, Diagnostics &diag
     return std::nullopt;
   }
   if (program->param("slots") < batch) {
-    program = tools::recompile(*program, "slots", batch);
+    program = tools::recompile(*program, {{"slots", std::to_string(batch)}});
     if (!got(program, diags))
       return std::nullopt;
   }
@@ -188,7 +188,7 @@ private:
   bool findDevice() {
     if (command.cpu)
       return true;
-    const Status found = tools::findGpu();
+    const auto found = tools::findGpu();
     if (found)
       return true;
     // The advice behind the reason is that of `run`.

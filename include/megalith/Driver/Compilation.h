@@ -119,8 +119,9 @@ struct HostOptions {
   std::function<void(std::vector<jit::Header> &)> edit = nullptr; ///< of the device code, by tests
 };
 
-/// The device code as the CPU executor compiles it: what emitted text includes, by the name it includes it by.
-std::vector<jit::Header> hostHeaders();
+/// The device code: what emitted text includes, by the name it includes it by. As the CPU executor compiles it, and as
+/// NVRTC does.
+std::vector<jit::Header> hostHeaders(), deviceHeaders();
 
 /// Compiles the units with the host's compiler and links them, through the disk cache. Errors:
 /// `host-compiler-not-found`, `cpu-compile`.

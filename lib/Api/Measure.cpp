@@ -1,0 +1,145 @@
+//===- Measure.cpp - what a sweep asks of programs and runs ---------------===//
+#include "State.h"
+#include "megalith/Jit/KernelCache.h"
+#include "megalith/Plan/Plan.h"
+#include "megalith/Tools.h"
+#include "llvm/Support/FileSystem.h"
+#include <algorithm>
+
+namespace megalith {
+
+using namespace api;
+
+std::vector<std::string> tools::paramNames(const Program &program) {
+  std::vector<std::string> names;
+  for (const ir::Operation *op : program.internals()->compiled.module.all(ir::Op::Param))
+    names.push_back(op->name);
+  return names;
+}
+
+Status tools::checkRequests(const Program &program, const std::vector<Request> &requests) {
+  return guarded<Done>([&]() -> Status {
+    Diagnostics diags(program.internals()->sources);
+    for (const Request &request : requests)
+      if (!diags.hasErrors()) // one like another
+        checkRequest(*program.internals(), request, diags);
+    return diags.hasErrors() ? Status(diags.messages()) : Status(Done());
+  });
+}
+
+std::string tools::identityOf(const Program &program, const KernelOptions &options) {
+  const Program::State &state = *program.internals();
+  std::vector<std::string> parts = {version(), program.ir(), state.options.profileGiven ? state.options.profile : "",
+                                    fmt::format("{} {}", options.cpuArch, options.wholeKernel)};
+  parts.insert(parts.end(), state.options.planSettings.begin(), state.options.planSettings.end());
+  for (const auto &headers : {driver::hostHeaders(), driver::deviceHeaders()})
+    for (const jit::Header &header : headers)
+      parts.push_back(header.text);
+  for (const driver::LoadedModel &model : state.compiled.models)
+    if (model.weights)
+      for (const std::string &path : model.weights->files()) {
+        llvm::sys::fs::file_status status;
+        if (!llvm::sys::fs::status(path, status))
+          parts.push_back(
+              fmt::format("{} {}", status.getSize(), status.getLastModificationTime().time_since_epoch().count()));
+      }
+  return jit::KernelCache::key(parts);
+}
+
+namespace {
+
+/// Of one model, over all passes.
+struct Verifies {
+  int64_t number = 0, drafts = 0, least = 0, most = 0;
+
+  void add(int64_t block) {
+    least = number ? std::min(least, block) : block;
+    most = std::max(most, block);
+    drafts += block;
+    ++number;
+  }
+};
+
+/// Rows of a request in a pass.
+struct Fed {
+  int64_t drafts = 0, positions = 0;
+  bool wanted = false;
+};
+
+} // namespace
+
+static std::map<int, Fed> bySlot(const TracePass &pass) {
+  std::map<int, Fed> fed;
+  for (const Row &row : pass.rows) {
+    Fed &own = fed[row.slot];
+    own.drafts += (row.flags & RowIsDraft) != 0;
+    own.wanted = own.wanted || (row.flags & RowWantsLogits);
+    own.positions = std::max<int64_t>(own.positions, int64_t(row.kvSlot) + 1);
+  }
+  return fed;
+}
+
+/// Of K and V, one position; and of the weights, one pass. nullopt where bytes are not counted.
+static std::optional<std::pair<double, double>> bytesRead(const Kernel::State &kernel) {
+  Program::State &program = *kernel.program;
+  if (!kernel.cuda || program.compiled.models.size() != 1)
+    return std::nullopt;
+  Diagnostics unheard(program.sources); // the kernel's own plan had no error
+  driver::CompileOptions how = program.options;
+  if (!how.profileGiven)
+    chooseProfile(how, kernel.gpu->info());
+  const auto plan = driver::makePlan(program.compiled.module, how, unheard);
+  if (!plan)
+    return std::nullopt;
+  const runtime::Manifest::Pool &pool = kernel.cuda->manifest().onlyModel().pool;
+  return std::pair(2.0 * 2 * double(pool.layers * pool.kvHeads * pool.headDim), double(streamedBytes(*plan)));
+}
+
+Expected<tools::TraceFigures> tools::figuresOf(const Kernel &kernel, const Results &results) {
+  return guarded<TraceFigures>([&]() -> Expected<TraceFigures> {
+    const Kernel::State &state = *kernel.internals();
+    const ir::Module &module = state.program->compiled.module;
+    auto trace = parseTrace(results.trace, "<trace>");
+    if (!trace) {
+      Diagnostics diags(state.program->sources);
+      driver::reportCheckpoint(diags, trace.error);
+      return diags.messages();
+    }
+    std::map<std::string, int64_t> pageTokens;
+    for (const ir::Operation *pool : module.all(ir::Op::Pool))
+      pageTokens[pool->name] = pool->get<ir::attr::page_tokens>();
+    TraceFigures out;
+    std::map<std::string, Verifies> verifies; // by model: one that drafts has verifies of its own
+    double positions = 0, valid = 0, kvRead = 0, passes = 0;
+    for (const TraceTick &tick : trace->ticks) {
+      for (const TracePass &pass : tick.passes) {
+        passes += 1;
+        for (const auto &[slot, fed] : bySlot(pass)) {
+          kvRead += double(fed.positions);
+          if (fed.wanted)
+            verifies[pass.model].add(fed.drafts);
+        }
+      }
+      int64_t pages = 0;
+      for (const TraceSlot &slot : tick.slots)
+        for (const TraceKv &kv : slot.kv) {
+          pages += kv.pages.size();
+          positions += double(kv.pages.size()) * double(pageTokens[kv.pool]);
+          valid += double(kv.len);
+        }
+      out.pagesMost = std::max(out.pagesMost, pages);
+    }
+    out.fragmentation = positions > 0 ? 1 - valid / positions : 0;
+    for (const auto &[model, found] : verifies)
+      if (found.drafts > 0) {
+        out.leastBlock = found.least;
+        out.mostBlock = found.most;
+        out.meanBlock = double(found.drafts) / double(found.number);
+      }
+    if (const auto bytes = bytesRead(state))
+      out.bytes = bytes->first * kvRead + bytes->second * passes;
+    return out;
+  });
+}
+
+} // namespace megalith
