@@ -68,8 +68,7 @@ Expected<TokenLists> decodePlainly(const Kernel &kernel, const SessionOptions &o
 TokenLists draftsOf(const TokenLists &tokens, int64_t vocabulary, const Acceptance &acceptance, uint64_t seed);
 /// Both. Error `bad-option`: the pipeline looks up no drafts.
 Expected<TokenLists> syntheticDrafts(const Kernel &kernel, const SessionOptions &options,
-                                     const std::vector<Request> &requests, const Acceptance &acceptance,
-                                     uint64_t seed);
+                                     const std::vector<Request> &requests, const Acceptance &acceptance, uint64_t seed);
 
 //===----------------------------------------------------------------------===//
 // Times

@@ -159,8 +159,8 @@ private:
       return std::nullopt;
     const DriverLinker linker(kernel->gpu->driver());
     const runtime::HostRange range(runtime::HostStep::Compile);
-    return driver::assemble(
-        units(), {.arch = runtime::archFor(info), .whole = options.wholeKernel, .linker = &linker}, diags);
+    return driver::assemble(units(), {.arch = runtime::archFor(info), .whole = options.wholeKernel, .linker = &linker},
+                            diags);
   }
 
   bool loadOnCuda() {
@@ -171,9 +171,8 @@ private:
     kernel->cacheHit = assembled->cacheHit;
     kernel->how = assembled->how;
     tell(options.progress, random() ? "making weights" : "loading the weights");
-    auto engine = random()
-                      ? runtime::Engine::loadRandom(*kernel->gpu, assembled->cubin, kernel->source.manifest)
-                      : runtime::Engine::load(*kernel->gpu, assembled->cubin, kernel->source.manifest, weights());
+    auto engine = random() ? runtime::Engine::loadRandom(*kernel->gpu, assembled->cubin, kernel->source.manifest)
+                           : runtime::Engine::load(*kernel->gpu, assembled->cubin, kernel->source.manifest, weights());
     if (!engine) {
       reportRuntime(diags, engine.error);
       return false;
@@ -249,7 +248,9 @@ Status tools::compileAhead(const std::vector<Program> &programs, const KernelOpt
     std::atomic<bool> failed = false;
     std::mutex mutex;
     size_t made = 0;
-    const auto show = [&] { tell(options.progress, fmt::format("compiling kernels: {} of {}", made, programs.size())); };
+    const auto show = [&] {
+      tell(options.progress, fmt::format("compiling kernels: {} of {}", made, programs.size()));
+    };
     const auto work = [&] {
       for (size_t i; !failed && (i = next++) < programs.size();) {
         // What it throws is thrown again, and told, when this kernel is loaded.

@@ -1,10 +1,8 @@
 #include "Bench.h"
+#include "Measured.h"
 #include "Report.h"
 #include "megalith/Text/Text.h"
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/SmallString.h"
-#include "llvm/Support/FileSystem.h"
-#include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 #include <algorithm>
 
@@ -88,37 +86,6 @@ std::optional<Program> compileFor(const BenchCommand &command, Diagnostics &diag
   return std::move(*program);
 }
 
-/// What a reader calls the shape: the directory of a config.json, else the file's name. It goes
-/// onto terminals and into files of several formats.
-std::string shapeName(const std::string &configFile) {
-  llvm::SmallString<256> path(configFile);
-  llvm::sys::fs::make_absolute(path);
-  llvm::sys::path::remove_dots(path, /*remove_dot_dot=*/true);
-  const llvm::StringRef directory = llvm::sys::path::filename(llvm::sys::path::parent_path(path));
-  return text::printable(llvm::sys::path::filename(path) == "config.json" ? directory : llvm::sys::path::stem(path));
-}
-
-uint32_t hash32(uint32_t x) { // as device/Sync.cuh
-  x ^= x >> 16;
-  x *= 0x7feb352du;
-  x ^= x >> 15;
-  x *= 0x846ca68bu;
-  return x ^ (x >> 16);
-}
-
-/// Token `j` of request `b` is hash32(j ^ hash32(b + 1)) modulo the vocabulary.
-std::vector<Request> makeRequests(int64_t context, int64_t batch, int64_t tokens, int64_t vocab) {
-  std::vector<Request> requests(batch);
-  for (int64_t b = 0; b < batch; ++b) {
-    requests[b].id = std::to_string(b);
-    requests[b].maxNewTokens = tokens;
-    for (int64_t j = 0; j < context; ++j)
-      requests[b].tokens.push_back(
-          static_cast<int32_t>(hash32(uint32_t(j) ^ hash32(uint32_t(b + 1))) % static_cast<uint32_t>(vocab)));
-  }
-  return requests;
-}
-
 double median(std::vector<double> values) { return tools::percentile(std::move(values), 50); }
 
 class Bench {
@@ -186,17 +153,8 @@ private:
   }
 
   bool findDevice() {
-    if (command.cpu)
-      return true;
-    const auto found = tools::findGpu();
-    if (found)
-      return true;
-    // The advice behind the reason is that of `run`.
-    const Error error = found.errors().first();
-    const llvm::StringRef reason = llvm::StringRef(error.message).split("; `--device=").first;
-    diags.report(diagByKebab(error.kind), {},
-                 reason.str() + "; `megalith bench --device=cpu` runs the same kernel, without times");
-    return false;
+    return command.cpu ||
+           findGpu("`megalith bench --device=cpu` runs the same kernel, without times", diags).has_value();
   }
 
   /// `stamps`: a kernel that takes the time of its phases. nullopt after an error.

@@ -1,4 +1,5 @@
 #include "Bench.h"
+#include "Measured.h"
 #include "megalith/Text/Json.h"
 #include "megalith/Text/Text.h"
 #include <algorithm>
@@ -37,11 +38,6 @@ std::string formatPhases(const std::vector<PhaseTime> &phases, bool timed) {
   return out;
 }
 
-/// Digits that a reader can use.
-static double significant(double value) {
-  return std::isfinite(value) && value != 0 ? std::stod(fmt::format("{:.6g}", value)) : value;
-}
-
 std::string formatJsonLine(const BenchPoint &p, const std::vector<PhaseTime> &phases, const BenchSubject &subject) {
   nlohmann::ordered_json j;
   j["device"] = subject.device;
@@ -77,32 +73,22 @@ std::string formatJsonLine(const BenchPoint &p, const std::vector<PhaseTime> &ph
   return text::dump(j) + "\n";
 }
 
-/// A field of CSV (RFC 4180).
-static std::string quoted(const std::string &text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos)
-    return text;
-  std::string out = "\"";
-  for (char c : text)
-    out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + "\"";
-}
-
 std::string formatCsv(const std::vector<BenchPoint> &points, const BenchSubject &subject) {
   const bool accepted = !subject.accepted.empty();
   std::string out = "shape,context,batch,ms_per_token,tokens_per_s,floor_ms,percent_of_floor,bandwidth_gb_s,prompt_ms";
   const bool control = subject.control != "resident";
   out += std::string(accepted ? ",accepted" : "") + (control ? ",control" : "") + "\n";
   for (const BenchPoint &p : points) {
-    out += fmt::format("{},{},{}", quoted(subject.shape), p.context, p.batch);
+    out += fmt::format("{},{},{}", csvField(subject.shape), p.context, p.batch);
     if (p.times)
       out += fmt::format(",{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g}", p.times->msPerToken, p.times->tokensPerSecond,
                          p.times->floorMs, p.times->percent, p.times->bandwidth / 1e9, p.times->promptMs);
     else
       out += ",,,,,,";
     if (accepted)
-      out += "," + quoted(fmt::format("{}", fmt::join(subject.accepted, " ")));
+      out += "," + csvField(fmt::format("{}", fmt::join(subject.accepted, " ")));
     if (control)
-      out += "," + quoted(subject.control);
+      out += "," + csvField(subject.control);
     out += "\n";
   }
   return out;

@@ -69,6 +69,24 @@ struct BenchCommand {
   std::string timelineFile, csvFile, plotFile;
 };
 
+/// `megalith sweep`: every combination.
+struct SweepCommand {
+  ProgramOptions compile; ///< without `file`
+  std::vector<std::string> files;
+  std::string config; ///< random weights of this config.json's shape; "" with `--model`
+  std::vector<int64_t> requests, tokens, contexts;
+  std::vector<std::string> vary; ///< [PIPELINE:]PARAM=a,b,c
+  std::vector<Control> controls;
+  std::vector<std::string> acceptance; ///< profiles, or `none`
+  uint64_t acceptanceSeed = 0;
+  int64_t ticksPerLaunch = 0, repeats = 1;
+  Device device = Device::Cuda;
+  int cpuArch = 900;
+  bool wholeKernel = false;
+  double watchdogSeconds = 10;
+  std::string csvFile;
+};
+
 /// `megalith cache`.
 struct CacheCommand {
   bool clean = false, clear = false; ///< by the limits; of everything
@@ -80,6 +98,7 @@ bool compileCommand(const CompileCommand &command, Diagnostics &diags);
 bool runCommand(const RunCommand &command, Diagnostics &diags);
 bool exploreCommand(const ExploreCommand &command, Diagnostics &diags);
 bool benchCommand(const BenchCommand &command, Diagnostics &diags);
+bool sweepCommand(const SweepCommand &command, Diagnostics &diags);
 bool cacheCommand(const CacheCommand &command, Diagnostics &diags);
 
 /// Whether there is a value; else its errors are in `diags`.

@@ -1,4 +1,5 @@
-//===- main.cpp - megalith compile | run | explore | bench | cache ----------------===//
+//===- main.cpp - megalith compile | run | explore | bench | sweep | cache --------===//
+#include "Arguments.h"
 #include "Numbers.h"
 #include "Options.h"
 #include "Usage.h"
@@ -21,10 +22,12 @@ cl::SubCommand exploreSub("explore", "Run the emitted kernel on the CPU under ma
 cl::SubCommand benchSub("bench",
                         "Measure a pipeline with random weights of a config.json's shape against the memory's floor");
 cl::SubCommand cacheSub("cache", "Show what lies in the cache of compiled kernels, and clean it");
-cl::OptionCategory category("Options");
+cl::OptionCategory &category = optionCategory();
 
 #define ALL cl::sub(compileSub), cl::sub(runSub), cl::sub(exploreSub), cl::cat(category)
-#define EVERY cl::sub(compileSub), cl::sub(runSub), cl::sub(exploreSub), cl::sub(benchSub), cl::cat(category)
+#define ALL_AND_BENCH cl::sub(compileSub), cl::sub(runSub), cl::sub(exploreSub), cl::sub(benchSub), cl::cat(category)
+#define EVERY ALL_AND_BENCH, cl::sub(sweepSub())
+#define ALL_AND_SWEEP ALL, cl::sub(sweepSub())
 #define COMPILE cl::sub(compileSub), cl::cat(category)
 #define RUN cl::sub(runSub), cl::cat(category)
 #define RUN_AND_BENCH cl::sub(runSub), cl::sub(benchSub), cl::cat(category)
@@ -35,11 +38,11 @@ cl::OptionCategory category("Options");
 
 // --- of all commands
 cl::opt<std::string> pipelineFile(cl::Positional, cl::Required, cl::value_desc("FILE"), cl::desc("<pipeline.yaml>"),
-                                  EVERY);
+                                  ALL_AND_BENCH);
 OptionList modelDirs("model", cl::value_desc("[NAME=]DIR"),
                      cl::desc("Checkpoint (config.json, model.safetensors) of the pipeline's model NAME; "
                               "without NAME of every model that has none of its own"),
-                     ALL);
+                     ALL_AND_SWEEP);
 OptionList sets("set", cl::value_desc("param=value"), cl::desc("Give a param of the file another value"), EVERY);
 OptionList planSettings("plan", cl::value_desc("key=value"),
                         cl::desc("Tune the plan: ctas, ring, flight, chunk, operands, order, edges, spare, stamps, "
@@ -237,6 +240,8 @@ EXAMPLES:
       looks for races, deadlocks and the like in the emitted kernel, without a GPU
   megalith bench FILE --config=DIR --context=128,4096,32768 --phases --csv=sweep.csv --plot=sweep.svg
       measures ms per token against what reading weights and KV takes; needs config.json only
+  megalith sweep FILE FILE --model DIR --requests=2,4,8,16 --tokens=32,64 --vary PIPELINE:block=1,2,4 --csv=F.csv
+      measures every combination; the same command goes on where it was interrupted
   megalith cache --clean
       removes old kernels from the cache, and shows what lies there
 )";
@@ -279,30 +284,17 @@ std::optional<int> cpuArchNumber(bool cpu, Diagnostics &diags) {
   return std::nullopt;
 }
 
-/// Reports numbers that are none, and every option that is given with nothing behind it: a path of
-/// no letters would be taken for an option that is not there.
-bool checkTexts(Diagnostics &diags) {
+/// Reports numbers that are none, and every option that is given with nothing behind it.
+bool checkCommonTexts(Diagnostics &diags) {
   for (NumberOption *number : NumberOption::all())
     if (number->given())
       if (const std::string why = number->read(); !why.empty())
         diags.report(Diag::BadOption, {}, number->shown(), why);
-  const auto empty = [&](StringRef option) {
-    diags.report(Diag::BadOption, {}, (option.size() == 1 ? "-" : "--") + option.str() + " ''",
-                 "it is empty; leave the option out, or name something");
-  };
-  for (const cl::opt<std::string> *option :
-       {&profile, &irFile, &arch, &stopAfter, &output, &requests, &schedule, &traceFile, &runTimeline, &replayFile,
-        &referenceAt, &logitsFile, &draftsFile, &acceptance, &exploreRequests, &benchConfig, &benchTimeline, &benchCsv,
-        &benchPlot})
-    if (option->getNumOccurrences() && option->empty())
-      empty(option->ArgStr);
-  for (const cl::list<std::string> &option : // not by `&`, which LLVM overloads
-       {std::cref(modelDirs), std::cref(sets), std::cref(planSettings), std::cref(cuFiles), std::cref(corruptions),
-        std::cref(benchContexts), std::cref(benchBatches)})
-    for (const std::string &text : option)
-      if (text.empty())
-        empty(option.ArgStr);
-  if (pipelineFile.empty())
+  checkTexts({&profile, &irFile, &arch, &stopAfter, &output, &requests, &schedule, &traceFile, &runTimeline,
+              &replayFile, &referenceAt, &logitsFile, &draftsFile, &acceptance, &exploreRequests, &benchConfig, &benchTimeline,
+              &benchCsv, &benchPlot},
+             {modelDirs, sets, planSettings, cuFiles, corruptions, benchContexts, benchBatches}, diags);
+  if (pipelineFile.empty() && !sweepSub())
     diags.report(Diag::BadOption, {}, "FILE", "the path of the pipeline is empty");
   return !diags.hasErrors();
 }
@@ -330,7 +322,7 @@ bool readModels(ProgramOptions &options, Diagnostics &diags) {
 }
 
 bool fillCommon(ProgramOptions &options, Diagnostics &diags) {
-  if (!checkTexts(diags) || !readModels(options, diags))
+  if (!checkCommonTexts(diags) || !readModels(options, diags))
     return false;
   options.file = pipelineFile;
   options.plan.assign(planSettings.begin(), planSettings.end());
@@ -427,22 +419,6 @@ bool exploreMain(Diagnostics &diags) {
   return exploreCommand(command, diags);
 }
 
-/// The numbers of a list.
-bool numbersOf(const cl::list<std::string> &list, StringRef option, int64_t otherwise, std::vector<int64_t> &out,
-               Diagnostics &diags) {
-  for (const std::string &text : list) {
-    int64_t number = 0;
-    if (StringRef(text).getAsInteger(10, number)) {
-      diags.report(Diag::BadOption, {}, "--" + option.str() + " " + text, "expected a number, or several with commas");
-      return false;
-    }
-    out.push_back(number);
-  }
-  if (out.empty())
-    out.push_back(otherwise);
-  return true;
-}
-
 bool benchMain(Diagnostics &diags) {
   BenchCommand command;
   if (!fillCommon(command.compile, diags) || !numbersOf(benchContexts, "context", 128, command.contexts, diags) ||
@@ -468,6 +444,18 @@ bool benchMain(Diagnostics &diags) {
   return benchCommand(command, diags);
 }
 
+bool sweepCommonMain(Diagnostics &diags) {
+  SweepCommand command;
+  if (!fillCommon(command.compile, diags))
+    return false;
+  const auto number = archNumber(diags);
+  if (!number)
+    return false;
+  command.cpuArch = *number;
+  command.wholeKernel = wholeKernel;
+  return sweepMain(std::move(command), diags);
+}
+
 bool cacheMain(Diagnostics &diags) {
   if (cacheClean && cacheClear) {
     diags.report(Diag::BadOption, {}, "--clean", "`--clear` removes everything; give one of the two");
@@ -488,12 +476,13 @@ bool understood(const std::vector<StringRef> &arguments, Diagnostics &diags) {
   if (arguments[0].starts_with("-"))
     return checkArguments(cl::SubCommand::getTopLevel(), arguments, diags);
   std::vector<std::string> names;
-  for (cl::SubCommand *command : {&compileSub, &runSub, &exploreSub, &benchSub, &cacheSub}) {
+  for (cl::SubCommand *command : {&compileSub, &runSub, &exploreSub, &benchSub, &sweepSub(), &cacheSub}) {
     names.push_back(command->getName().str());
     if (command->getName() == arguments[0])
       return checkArguments(*command, ArrayRef(arguments).drop_front(), diags);
   }
-  diags.report(Diag::BadOption, {}, arguments[0].str(), "the commands are compile, run, explore, bench and cache");
+  diags.report(Diag::BadOption, {}, arguments[0].str(),
+               "the commands are compile, run, explore, bench, sweep and cache");
   diags.suggest(arguments[0], names);
   if (arguments[0].ends_with(".yaml"))
     diags.note("a command stands before the file: `megalith run " + arguments[0].str() + "`");
@@ -506,6 +495,7 @@ int megalithMain(int argc, char **argv) {
   cl::HideUnrelatedOptions(category, exploreSub);
   cl::HideUnrelatedOptions(category, benchSub);
   cl::HideUnrelatedOptions(category, cacheSub);
+  cl::HideUnrelatedOptions(category, sweepSub());
   cl::SetVersionPrinter([](raw_ostream &os) { os << "megalith " << version() << "\n"; });
   SourceFiles sources;
   Diagnostics diags(sources);
@@ -522,7 +512,7 @@ int megalithMain(int argc, char **argv) {
     errs() << text::printableLines(wrong);
     return 1;
   }
-  if (!compileSub && !runSub && !exploreSub && !benchSub && !cacheSub) {
+  if (!compileSub && !runSub && !exploreSub && !benchSub && !sweepSub() && !cacheSub) {
     cl::PrintHelpMessage();
     outs() << exampleText;
     return 2;
@@ -530,6 +520,7 @@ int megalithMain(int argc, char **argv) {
   bool ok = compileSub   ? compileMain(diags)
             : exploreSub ? exploreMain(diags)
             : benchSub   ? benchMain(diags)
+            : sweepSub() ? sweepCommonMain(diags)
             : cacheSub   ? cacheMain(diags)
                          : runMain(diags);
   outs().flush();

@@ -1,0 +1,26 @@
+//===- Arguments.h - what command lines of several commands share ---------===//
+#ifndef MEGALITH_TOOLS_ARGUMENTS_H
+#define MEGALITH_TOOLS_ARGUMENTS_H
+
+#include "Options.h"
+#include "Usage.h"
+
+namespace megalith::tool {
+
+/// Of all that `--help` shows.
+llvm::cl::OptionCategory &optionCategory();
+/// `megalith sweep`. A function's, for options of two files are made in no order.
+llvm::cl::SubCommand &sweepSub();
+/// Reads its own options. `command` has those that others have, too.
+bool sweepMain(SweepCommand command, Diagnostics &diags);
+
+/// The numbers of a list; `otherwise` of an empty one. Reports `bad-option`.
+bool numbersOf(const llvm::cl::list<std::string> &list, llvm::StringRef option, int64_t otherwise,
+               std::vector<int64_t> &out, Diagnostics &diags);
+/// Whether a value stands behind each of these options that are given. Reports `bad-option`.
+bool checkTexts(const std::vector<const llvm::cl::opt<std::string> *> &options,
+                const std::vector<std::reference_wrapper<const llvm::cl::list<std::string>>> &lists,
+                Diagnostics &diags);
+
+} // namespace megalith::tool
+#endif
