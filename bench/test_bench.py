@@ -14,6 +14,7 @@ import unittest
 
 import common
 import megalith
+import plot
 import weights
 from common import BENCH, ROOT, Result
 
@@ -22,6 +23,8 @@ from safetensors_io import decoder_shapes  # noqa: E402
 
 HAVE_TORCH = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
 TORCH_ONLY = unittest.skipUnless(HAVE_TORCH, "no PyTorch and transformers here")
+PLOT_ONLY = unittest.skipUnless(importlib.util.find_spec("matplotlib"), "no matplotlib here")
+INPUTS = BENCH / "inputs"  # of plot.py: a small trace, and tables with made-up times
 TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 128, "vocab_size": 300}
 
@@ -203,6 +206,80 @@ class Tables(unittest.TestCase):
         self.assertEqual(lines[1], "s,decode,128,1,bf16,megalith,1.50000,1.00000,3.00000,3,1.000,"
                          "0.0,0.75,,50.0,")
         self.assertEqual(lines[4], "s,decode,128,2,bf16,eager,,,,0,,0.0,,,,failed: X")
+
+
+class Plot(unittest.TestCase):
+    def folder(self, **files):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        for path in INPUTS.iterdir():
+            text = files.get(path.stem, path.read_text())
+            if text is not None:
+                (pathlib.Path(folder.name) / path.name).write_text(text)
+        return folder.name
+
+    def refused(self, name, folder):
+        with self.assertRaises(plot.Missing) as caught:
+            plot.FIGURES[name](folder)
+        return str(caught.exception).replace(folder, "DIR")
+
+    def test_what_is_missing_is_said(self):
+        control = (INPUTS / "control.csv").read_text()
+        self.assertEqual(self.refused("launches", self.folder(control=None)),
+                         "DIR/control.csv: No such file or directory; bench/measure_claims.py makes it")
+        self.assertEqual(self.refused("launches", self.folder(control=control.split("\n")[0])),
+                         "DIR/control.csv: it has no rows")
+        renamed = control.replace("host_synchronizations", "syncs")
+        self.assertEqual(self.refused("launches", self.folder(control=renamed)),
+                         "DIR/control.csv: there is no column `host_synchronizations`")
+        self.assertEqual(self.refused("latencies", self.folder(latency=control)),
+                         "DIR/latency.csv: there is no column `ttft_p95_ms`")
+        ticks = "device,ttft_p50_ticks,control,host_kernel_launches\nreference,1,resident,\n"
+        self.assertEqual(self.refused("launches", self.folder(control=ticks)),
+                         "DIR/control.csv: nothing is in the column `host_kernel_launches`; a GPU fills it")
+        trace = (INPUTS / "blocks.jsonl").read_text()
+        lines = trace.splitlines()
+        for broken in ("\n".join(lines[:-1]), ""):
+            with self.subTest(broken[:20]):
+                folder = self.folder()
+                (pathlib.Path(folder) / "blocks.jsonl").write_text(broken)
+                self.assertEqual(self.refused("blocks", folder), "DIR/blocks.jsonl: not a whole trace")
+        folder = self.folder()
+        (pathlib.Path(folder) / "blocks.jsonl").write_text(trace.replace("block_size.ema", "ema"))
+        self.assertEqual(self.refused("acceptance", folder),
+                         "DIR/blocks.jsonl: no tick has the gauge `block_size.ema`")
+        (pathlib.Path(folder) / "blocks.json").write_text('{"device": "x"}')
+        self.assertEqual(self.refused("pages", folder), "DIR/blocks.json: there is no member `shape`")
+
+    def test_blocks_are_those_that_the_kernel_counted(self):
+        run = plot.Run(INPUTS)
+        counts = [count for by_tick in run.blocks().values() for count in by_tick.values()]
+        metrics = json.loads((INPUTS / "blocks.jsonl").read_text().splitlines()[-1])["metrics"]
+        self.assertEqual(sum(proposed for proposed, _ in counts), metrics["tokens_proposed"])
+        self.assertEqual(sum(right for _, right in counts), metrics["tokens_accepted"])
+        self.assertTrue(run.pressure())
+        self.assertEqual([run.alpha(request) for request in range(3)], ["0.95", "0.3", "0.95"])
+
+    @PLOT_ONLY
+    def test_figures(self):
+        first, again = self.folder(), self.folder()
+        for folder in (first, again):
+            status, out, err = script("plot.py", f"--data={INPUTS}", f"--out={folder}/figures")
+            self.assertEqual((status, out), (0, f"7 figures in {folder}/figures\n"), err)
+        for name in plot.FIGURES:
+            svg = (pathlib.Path(first) / f"figures/{name}.svg").read_text()
+            self.assertEqual(svg, (pathlib.Path(again) / f"figures/{name}.svg").read_text())
+            self.assertNotIn("<dc:date>", svg)
+            self.assertTrue((pathlib.Path(first) / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG"))
+
+    @PLOT_ONLY
+    def test_errors_of_the_script(self):
+        self.assertEqual(script("plot.py", "--data=/nowhere", "--out=/tmp/megalith-no-figures")[::2],
+                         (1, "error: /nowhere/control.csv: No such file or directory; "
+                          "bench/measure_claims.py makes it\n"))
+        status, _, err = script("plot.py", "--only=speed")
+        self.assertEqual(status, 2)
+        self.assertIn("no figure `speed`; there are launches, ", err)
 
 
 @TORCH_ONLY
