@@ -1,6 +1,7 @@
 #include "Options.h"
 #include "Report.h"
 #include "megalith/Os/WriteFile.h"
+#include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
 #include "llvm/Support/Process.h"
 #include "llvm/Support/raw_ostream.h"
@@ -9,8 +10,11 @@ namespace megalith::tool {
 
 void showProgress(const std::string &text) {
   static const bool terminal = llvm::sys::Process::StandardErrIsDisplayed();
-  if (terminal)
-    llvm::errs() << "\r\x1b[2K" << text;
+  if (!terminal)
+    return;
+  // Of a line that goes on below only the last one would be taken away.
+  const unsigned columns = llvm::sys::Process::StandardErrColumns();
+  llvm::errs() << "\r\x1b[2K" << (columns > 8 && text.size() >= columns ? text::printable(text, columns - 4) : text);
 }
 
 void clearProgress() { showProgress(""); }
