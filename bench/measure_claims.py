@@ -101,7 +101,6 @@ class Measuring:
                 break
         if not summary:
             fail("the requests of blocks.jsonl fault in every pool in which there is pressure")
-        summary = json.loads(out.splitlines()[-1])["summary"]
         config = json.loads((pathlib.Path(self.args.model) / "config.json").read_text())
         (self.out / "blocks.json").write_text(json.dumps({
             "device": summary.get("device_name") or {"cpu": "CPU executor", "reference": "reference executor"}[summary["device"]],

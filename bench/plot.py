@@ -239,7 +239,7 @@ def draw_time_per_token(folder):
         axis.set_title(short(pipeline), fontsize=9)
         grid(axis)
     from_zero(axes[0])
-    axes[0][0].set_ylabel(f"{table.unit} a token of a request")
+    axes[0][0].set_ylabel(f"{table.unit} per token of a request")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     repeats = len(table.values("repeat"))
     head(figure, "Time between tokens, by who keeps the loop",

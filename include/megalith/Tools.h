@@ -60,7 +60,8 @@ private:
 bool looksUpDrafts(const Program &program);
 /// Tokens of each request.
 using TokenLists = std::vector<std::vector<int32_t>>;
-/// What the requests generate when nothing is proposed to them. `options`: of the run that comes behind this one.
+/// What the requests generate when nothing is proposed to them; one that faults beside the others is run alone, too.
+/// `options`: of the run that comes behind this one.
 Expected<TokenLists> decodePlainly(const Kernel &kernel, const SessionOptions &options,
                                    const std::vector<Request> &requests);
 /// A draft of each of these tokens: the token itself with its probability, else another one. Which is keyed by `seed`,

@@ -52,8 +52,8 @@ bool tools::looksUpDrafts(const Program &program) {
   return drafts;
 }
 
-Expected<tools::TokenLists> tools::decodePlainly(const Kernel &kernel, const SessionOptions &options,
-                                                 const std::vector<Request> &requests) {
+static Expected<Results> runPlainly(const Kernel &kernel, const SessionOptions &options,
+                                    llvm::ArrayRef<Request> requests) {
   SessionOptions plain;
   plain.capacity = options.capacity;
   plain.watchdogSeconds = options.watchdogSeconds;
@@ -66,13 +66,28 @@ Expected<tools::TokenLists> tools::decodePlainly(const Kernel &kernel, const Ses
   for (const Request &request : requests)
     if (auto number = session->submit(request); !number)
       return number.errors();
-  auto results = session->run();
-  if (!results)
-    return results.errors();
+  return session->run();
+}
+
+Expected<tools::TokenLists> tools::decodePlainly(const Kernel &kernel, const SessionOptions &options,
+                                                 const std::vector<Request> &requests) {
   return guarded<TokenLists>([&]() -> Expected<TokenLists> {
+    auto results = runPlainly(kernel, options, requests);
+    if (!results)
+      return results.errors();
     TokenLists tokens;
-    for (RequestResult &request : results->requests)
-      tokens.push_back(std::move(request.tokens));
+    for (size_t i = 0; i < requests.size(); ++i) {
+      RequestResult *result = &results->requests[i];
+      Expected<Results> alone = Messages();
+      // Without drafts all go on for longer, side by side: a pool may be full that has room for the run with drafts.
+      if (result->finish == "fault" && requests.size() > 1) {
+        alone = runPlainly(kernel, options, requests[i]);
+        if (!alone)
+          return alone.errors();
+        result = &alone->requests.front();
+      }
+      tokens.push_back(std::move(result->tokens));
+    }
     return tokens;
   });
 }
