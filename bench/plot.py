@@ -22,6 +22,7 @@ WIDTH = 6.3  # inches: the text of an A4 page
 MODES = {"resident": (BLUE, "o", "-"), "graph": (GREEN, "s", "--"), "host": (VERMILLION, "^", ":")}
 PERCENTILES = {"p50": (BLUE, "o", "-"), "p95": (GREEN, "s", "--"), "p99": (ORANGE, "D", "-."),
                "max": (VERMILLION, "^", ":")}
+POLICIES = {"adaptive_speculative": "EMA", "adaptive_aimd": "AIMD", "adaptive_expected_gain": "gain"}
 DEVICES = {"reference": "reference executor", "cpu": "CPU executor"}
 
 
@@ -416,12 +417,12 @@ def draw_speedup(folder):
                     axis.text(x + 0.5, y + 0.5, f"{value:.2f}", ha="center", va="center", fontsize=8,
                               color="white" if dark else "black", weight="bold" if value == best else "normal")
         axis.set_xticks([i + 0.5 for i in range(len(kinds))],
-                        [block or short(pipeline).replace("adaptive ", "").replace("speculative", "EMA") for pipeline, block in kinds])
+                        [block or POLICIES.get(pipeline, short(pipeline).replace(" ", "\n")) for pipeline, block in kinds])
         axis.set_yticks([i + 0.5 for i in range(len(profiles))], [profile_name(profile) for profile in profiles])
         axis.set_ylim(len(profiles), 0)
         axis.tick_params(length=0)
         axis.spines[:].set_visible(False)
-        axis.set_xlabel("drafts a verify, or policy")
+        axis.set_xlabel("fixed block, or policy")
         axis.set_title(f"batch {batch}", fontsize=9)
     axes[0][0].set_ylabel("α: drafts that are right")
     bar = figure.colorbar(image, ax=axes, pad=0.02, aspect=25, ticks=[1 / reach, 1, reach])

@@ -86,6 +86,10 @@ Expected<tools::TokenLists> tools::decodePlainly(const Kernel &kernel, const Ses
           return alone.errors();
         result = &alone->requests.front();
       }
+      if (result->finish == "fault" || result->finish == "limit")
+        return failure(Diag::AcceptancePlain, result->id.text,
+                       result->finish == "fault" ? result->fault : "the tick limit", result->tokens.size(),
+                       requests[i].maxNewTokens);
       tokens.push_back(std::move(result->tokens));
     }
     return tokens;

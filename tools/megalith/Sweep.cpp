@@ -1,5 +1,6 @@
 #include "Sweep.h"
 #include "Measured.h"
+#include "Report.h"
 #include "megalith/Text/Text.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/raw_ostream.h"
@@ -255,7 +256,7 @@ private:
     row["tokens_generated"] = std::to_string(tokens);
     row["ticks_per_launch"] = std::to_string(command.ticksPerLaunch);
     row["seed"] = std::to_string(command.acceptanceSeed);
-    row["device"] = device == Device::Cuda ? "cuda" : device == Device::Cpu ? "cpu" : "reference";
+    row["device"] = deviceName(device);
     row["device_name"] = text::printable(kernel.deviceName());
     const Program &program = plan.kernels[point.kernel].program;
     row["shape"] = shapeName(program.configFile());

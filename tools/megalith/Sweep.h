@@ -33,8 +33,6 @@ struct SweepPlan {
 /// Compiles the programs and checks that all can run. nullopt after an error.
 std::optional<SweepPlan> planSweep(const SweepCommand &command, Diagnostics &diags);
 
-const char *controlName(Control control);
-
 /// A line of the file, by column.
 using SweepRow = std::map<std::string, std::string>;
 

@@ -1,4 +1,5 @@
 #include "Measured.h"
+#include "Report.h"
 #include "Sweep.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
@@ -9,10 +10,6 @@
 #include <set>
 
 namespace megalith::tool {
-
-const char *controlName(Control control) {
-  return control == Control::Host ? "host" : control == Control::Graph ? "graph" : "resident";
-}
 
 namespace {
 
@@ -82,7 +79,7 @@ private:
          "only `--device=cuda` and `--device=cpu` launch a kernel"},
         {reference && command.wholeKernel, "--whole-kernel", "only `--device=cuda` and `--device=cpu` run a kernel"},
         {command.device == Device::Cpu && llvm::is_contained(command.controls, Control::Graph), "--control graph",
-         "only a GPU has CUDA graphs"},
+         "only `--device=cuda` has CUDA graphs"},
     };
     for (const auto &rule : rules)
       if (rule.wrong)

@@ -1,4 +1,5 @@
 #include "Measured.h"
+#include "Report.h"
 #include "Sweep.h"
 #include "megalith/Os/WriteFile.h"
 #include "llvm/ADT/STLExtras.h"
