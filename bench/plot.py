@@ -381,7 +381,7 @@ def mixed(profile):
 
 def profile_name(profile):
     parts = profile.split(",")
-    return f"half {parts[0]}, half {parts[1]}" if mixed(profile) and len(parts) == 2 else profile
+    return f"half {parts[0]},\nhalf {parts[1]}" if mixed(profile) and len(parts) == 2 else profile
 
 
 def draw_speedup(folder):

@@ -291,8 +291,8 @@ bool checkCommonTexts(Diagnostics &diags) {
       if (const std::string why = number->read(); !why.empty())
         diags.report(Diag::BadOption, {}, number->shown(), why);
   checkTexts({&profile, &irFile, &arch, &stopAfter, &output, &requests, &schedule, &traceFile, &runTimeline,
-              &replayFile, &referenceAt, &logitsFile, &draftsFile, &acceptance, &exploreRequests, &benchConfig, &benchTimeline,
-              &benchCsv, &benchPlot},
+              &replayFile, &referenceAt, &logitsFile, &draftsFile, &acceptance, &exploreRequests, &benchConfig,
+              &benchTimeline, &benchCsv, &benchPlot},
              {modelDirs, sets, planSettings, cuFiles, corruptions, benchContexts, benchBatches}, diags);
   if (pipelineFile.empty() && !sweepSub())
     diags.report(Diag::BadOption, {}, "FILE", "the path of the pipeline is empty");
