@@ -268,11 +268,11 @@ private:
     std::vector<std::string> controls;
     for (Control control : command.controls)
       controls.push_back(controlName(control));
-    std::string all =
-        fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", int(command.device), plan.deviceName,
-                    fmt::join(command.requests, " "), fmt::join(command.tokens, " "), fmt::join(command.contexts, " "),
-                    fmt::join(command.vary, "\n"), fmt::join(controls, " "), fmt::join(command.acceptance, "\n"),
-                    command.acceptanceSeed, command.ticksPerLaunch, command.repeats);
+    std::string all = fmt::format(
+        "{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", int(command.device), plan.deviceName,
+        fmt::join(command.requests, " "), fmt::join(command.tokens, " "), fmt::join(command.contexts, " "),
+        fmt::join(command.vary, "\n"), fmt::join(controls, " "), fmt::join(command.acceptance, "\n"),
+        fmt::join(command.compile.accept, "\n"), command.acceptanceSeed, command.ticksPerLaunch, command.repeats);
     const KernelOptions options{.wholeKernel = command.wholeKernel, .cpuArch = command.cpuArch};
     for (const SweepKernel &kernel : plan.kernels)
       all += tools::identityOf(kernel.program, options) + "\n";

@@ -240,18 +240,17 @@ bool SweepTable::add(const SweepPoint &point, SweepRow row, Diagnostics &diags) 
     for (const std::string &column : columns)
       text += (text.empty() ? "" : ",") + column;
   text += (begun ? "" : "\n") + lineOf(row);
-  begun = true;
-  all.push_back(std::move(row));
   if (path.empty()) {
     clearProgress();
     llvm::outs() << text;
     llvm::outs().flush();
-    return true;
-  }
-  const std::string why = os::appendFile(path, text);
-  if (!why.empty())
+  } else if (const std::string why = os::appendFile(path, text); !why.empty()) {
     diags.report(Diag::CannotWriteFile, {}, path, why);
-  return why.empty();
+    return false;
+  }
+  begun = true;
+  all.push_back(std::move(row));
+  return true;
 }
 
 } // namespace megalith::tool
