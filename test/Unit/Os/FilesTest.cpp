@@ -43,6 +43,15 @@ TEST_F(FilesTest, WritesAFile) {
   EXPECT_EQ(entries(), 1u);
 }
 
+TEST_F(FilesTest, Appends) {
+  const std::string path = dir.path() + "/out";
+  EXPECT_EQ(os::appendFile(path, "one\n"), "");
+  EXPECT_EQ(os::appendFile(path, "two\n"), "");
+  EXPECT_EQ(read(path), "one\ntwo\n");
+  EXPECT_EQ(os::appendFile("/dev/full", "x"), "No space left on device");
+  EXPECT_EQ(os::appendFile(dir.path() + "/none/file", "x"), "No such file or directory");
+}
+
 TEST_F(FilesTest, WritesThroughLinks) {
   dir.write("target", "old");
   fs::create_symlink("target", dir.path() + "/link");
