@@ -116,6 +116,11 @@ class Measuring:
         control = [f"--control={self.modes()}", f"--requests={pick('1,2,4,8', '1,2')}", f"--tokens={tokens}",
                    "--acceptance=0.7", repeats]
         self.sweep("control.csv", (PLAIN, LOOKUP), self.shape, *control)
+        # How long a pass takes at least, in the middle of these requests.
+        if self.gpu and not (self.out / "bench.csv").exists():
+            self.call("bench", self.pipelines / f"{PLAIN}.yaml", *self.shape, f"--context={16 + tokens // 2}",
+                      f"--batch={pick('1,2,4,8', '1,2')}", f"--tokens={pick(64, 16)}", f"--repeats={pick(3, 1)}",
+                      f"--csv={self.out / 'bench.csv'}")
         self.sweep("control-demo.csv", (PLAIN, LOOKUP), self.demo, *control)
         self.sweep("acceptance.csv", (PLAIN, LOOKUP, *self.policies()), self.shape,
                    f"--vary={LOOKUP}:block={pick('1,2,4,8', '1,4')}", f"--requests={pick('1,8', '1,2')}",

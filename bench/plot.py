@@ -31,7 +31,7 @@ class Missing(Exception):
 
 
 class Table:
-    """The CSV of a sweep."""
+    """The CSV of a sweep, or of `megalith bench`."""
 
     def __init__(self, folder, name):
         self.name, self.path = name, pathlib.Path(folder) / name
@@ -221,8 +221,11 @@ def draw_launches(folder):
 def draw_time_per_token(folder):
     table = Table(folder, "control.csv")
     column = f"tpot_{table.unit}"
-    table.need("control", column)
+    table.need("control", "tokens_proposed", column)
     pipelines, batches = table.values("pipeline"), table.values("requests")
+    floor = Table(folder, "bench.csv") if table.unit == "ms" else None
+    if floor:
+        floor.need("batch", "floor_ms")
     figure, axes = start(1, len(pipelines), 2.6, sharey=True)
     for axis, pipeline in zip(axes[0], pipelines):
         for mode, (colour, marker, line) in MODES.items():
@@ -235,13 +238,18 @@ def draw_time_per_token(folder):
             axis.errorbar([i for i, _ in found], middle,
                           [[m - v[0] for m, (_, v) in zip(middle, found)], [v[-1] - m for m, (_, v) in zip(middle, found)]],
                           color=colour, marker=marker, linestyle=line, markersize=4, capsize=2, label=mode)
+        # A pass gives a request one token where nothing is proposed, so that there the floor is one.
+        if floor and not any(table.numbers("tokens_proposed", pipeline=pipeline)):
+            found = [(i, floor.number("floor_ms", batch=batch)) for i, batch in enumerate(batches)]
+            found = [(i, value) for i, value in found if value is not None]
+            axis.plot(*zip(*found), color=GREY, linestyle=(0, (1, 2)), label="floor: reading weights, K and V")
         axis.set_xticks(range(len(batches)), batches)
         axis.set_xlabel("requests")
         axis.set_title(short(pipeline), fontsize=9)
         grid(axis)
     from_zero(axes[0])
     axes[0][0].set_ylabel(f"{table.unit} per token of a request")
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     repeats = len(table.values("repeat"))
     head(figure, "Time between tokens, by who keeps the loop",
          table.subtitle(f"median{f', least and most of {repeats} runs' if repeats > 1 else ''}"))

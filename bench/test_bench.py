@@ -234,6 +234,8 @@ class Plot(unittest.TestCase):
                          "DIR/control.csv: there is no column `host_synchronizations`")
         self.assertEqual(self.refused("latencies", self.folder(latency=control)),
                          "DIR/latency.csv: there is no column `ttft_p95_ms`")
+        self.assertEqual(self.refused("time-per-token", self.folder(bench=None)),
+                         "DIR/bench.csv: No such file or directory; bench/measure_claims.py makes it")
         ticks = "device,ttft_p50_ticks,control,host_kernel_launches\nreference,1,resident,\n"
         self.assertEqual(self.refused("launches", self.folder(control=ticks)),
                          "DIR/control.csv: nothing is in the column `host_kernel_launches`; a GPU fills it")
