@@ -109,6 +109,31 @@ class Measuring:
             indent=1) + "\n")
         progress(f"{trace}: {summary['ticks']} ticks, {used} pages")
 
+    def claims(self):
+        """What no figure shows, and docs/claims.md tells."""
+        pick, repeats = self.pick, f"--repeats={self.pick(3, 1) if self.gpu else 1}"
+        tokens = f"--tokens={pick(224, 24)}"
+        # Whether another draw of right drafts says the same.
+        for seed in range(1, pick(5, 2)):
+            self.sweep(f"seed{seed}.csv", (PLAIN, LOOKUP, "adaptive_expected_gain"), self.shape, "--requests=1",
+                       f"--vary={LOOKUP}:block={pick('1,2,4,8', '1,4')}", tokens, f"--acceptance-seed={seed}",
+                       *(f"--acceptance={profile}" for profile in ("0.95", "0.7", "0.3")))
+        # Where hardly any draft is right.
+        self.sweep("low.csv", (PLAIN, LOOKUP, *self.policies()), self.shape, f"--vary={LOOKUP}:block=1,8",
+                   f"--requests={pick('1,8', '1')}", tokens, repeats,
+                   *(f"--acceptance={profile}" for profile in ("0", "0.1", "0.2")))
+        # Pages and fragmentation: small pages, where drafts take some of their own.
+        self.sweep("pages.csv", (PLAIN, LOOKUP, *self.policies()), self.demo, f"--vary={LOOKUP}:block=1,8", tokens,
+                   "--set=page_tokens=4", "--set=kv_pages=2048",
+                   *(f"--acceptance={profile}" for profile in ("0.95", "0.4", "0.1")))
+        # What the policy itself costs: the same blocks without and with it.
+        always = [f"--set={tier}_block=4" for tier in ("max", "mid", "min")]
+        for name, pipeline, sets in (("fixed4.csv", LOOKUP, ["--set=block=4"]),
+                                     ("policy4.csv", "adaptive_speculative", always)):
+            for shape, weights in (("", self.shape), ("demo-", self.demo)):
+                self.sweep(shape + name, (pipeline,), weights, *sets, "--requests=1,8", tokens, "--acceptance=0.7",
+                           f"--repeats={pick(9, 1) if self.gpu else 1}")
+
     def run(self):
         self.out.mkdir(parents=True, exist_ok=True)
         tokens, pick = self.pick(128, 16), self.pick
@@ -130,6 +155,7 @@ class Measuring:
         # The lab's sweep: 48 configurations.
         self.sweep("lab.csv", (LOOKUP,), self.demo, f"--requests={pick('2,4,8,16', '2,4')}",
                    f"--tokens={pick('32,64,128', '8,16')}", f"--vary=block={pick('1,2,4,8', '1,4')}")
+        self.claims()
         self.blocks()
 
 

@@ -194,6 +194,16 @@ def short(name):
     return name.replace("_", " ")
 
 
+def eager_launches(folder, table, batch):
+    """Of kernels, for each token of PyTorch's eager step, where control_modes.py has counted them; else None."""
+    path = pathlib.Path(folder) / "control_modes.json"
+    if not path.exists():
+        return None
+    shapes = table.values("shape")
+    return next((row["launches_per_step"] for row in json.loads(path.read_text())["rows"]
+                 if row["control"] == "PyTorch eager" and row["shape"] in shapes and str(row["batch"]) == batch), None)
+
+
 def draw_launches(folder):
     table = Table(folder, "control.csv")
     names = ("host_kernel_launches", "host_synchronizations")
@@ -202,14 +212,19 @@ def draw_launches(folder):
     modes = [mode for mode in ("host", "graph", "resident") if mode in table.values("control")]
     batch = table.values("requests")[-1]
     figure, axes = start(1, len(pipelines), 2.5, sharey=True)
+    eager = eager_launches(folder, table, batch)
     for axis, pipeline in zip(axes[0], pipelines):
+        # Eager PyTorch decodes plainly.
+        shown = modes if not eager or any(table.numbers("tokens_proposed", pipeline=pipeline)) else ["PyTorch\neager", *modes]
         for number, (name, label, colour) in enumerate(zip(names, ("launches", "synchronisations"), (BLUE, ORANGE))):
             heights = [table.number(name, pipeline=pipeline, control=mode, requests=batch) or 0 for mode in modes]
-            bars = axis.bar([i + 0.4 * number - 0.2 for i in range(len(modes))], heights, 0.38, color=colour, label=label)
-            axis.bar_label(bars, [f"{int(height):,}" for height in heights], fontsize=8, padding=1)
+            if len(shown) > len(modes):
+                heights.insert(0, eager * int(table.values("tokens_per_request")[-1]) if number == 0 else math.nan)
+            bars = axis.bar([i + 0.4 * number - 0.2 for i in range(len(shown))], heights, 0.38, color=colour, label=label)
+            axis.bar_label(bars, [f"{int(height):,}" if height == height else "" for height in heights], fontsize=8, padding=1)
         axis.set_yscale("log")
         axis.set_ylim(0.7, axis.get_ylim()[1] * 3)
-        axis.set_xticks(range(len(modes)), modes)
+        axis.set_xticks(range(len(shown)), shown)
         axis.set_title(short(pipeline), fontsize=9)
         grid(axis)
     axes[0][0].set_ylabel("calls of a run (log)")
@@ -218,16 +233,12 @@ def draw_launches(folder):
     return figure
 
 
-def draw_time_per_token(folder):
-    table = Table(folder, "control.csv")
+def draw_times(table, axes, floor):
+    """Time between tokens by mode and batch: an axis for each pipeline."""
     column = f"tpot_{table.unit}"
     table.need("control", "tokens_proposed", column)
-    pipelines, batches = table.values("pipeline"), table.values("requests")
-    floor = Table(folder, "bench.csv") if table.unit == "ms" else None
-    if floor:
-        floor.need("batch", "floor_ms")
-    figure, axes = start(1, len(pipelines), 2.6, sharey=True)
-    for axis, pipeline in zip(axes[0], pipelines):
+    batches = table.values("requests")
+    for axis, pipeline in zip(axes, table.values("pipeline")):
         for mode, (colour, marker, line) in MODES.items():
             found = [(i, sorted(table.numbers(column, pipeline=pipeline, control=mode, requests=batch)))
                      for i, batch in enumerate(batches)]
@@ -244,15 +255,28 @@ def draw_time_per_token(folder):
             found = [(i, value) for i, value in found if value is not None]
             axis.plot(*zip(*found), color=GREY, linestyle=(0, (1, 2)), label="floor: reading weights, K and V")
         axis.set_xticks(range(len(batches)), batches)
-        axis.set_xlabel("requests")
-        axis.set_title(short(pipeline), fontsize=9)
+        axis.set_title(f"{table.values('shape')[0]}, {short(pipeline)}", fontsize=9)
         grid(axis)
-    from_zero(axes[0])
-    axes[0][0].set_ylabel(f"{table.unit} per token of a request")
+    from_zero(axes)
+    axes[0].set_ylabel(f"{table.unit} per token\nof a request")
+
+
+def draw_time_per_token(folder):
+    tables = [Table(folder, "control.csv")]
+    if (pathlib.Path(folder) / "control-demo.csv").exists():
+        tables.append(Table(folder, "control-demo.csv"))
+    floor = Table(folder, "bench.csv") if tables[0].unit == "ms" else None
+    if floor:
+        floor.need("batch", "floor_ms")
+    figure, axes = start(len(tables), len(tables[0].values("pipeline")), 0.4 + 2.1 * len(tables), sharey="row", sharex=True)
+    for table, row in zip(tables, axes):
+        draw_times(table, row, floor if table is tables[0] else None)
+    for axis in axes[-1]:
+        axis.set_xlabel("requests")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    repeats = len(table.values("repeat"))
-    head(figure, "Time between tokens, by who keeps the loop",
-         table.subtitle(f"median{f', least and most of {repeats} runs' if repeats > 1 else ''}"))
+    repeats = len(tables[0].values("repeat"))
+    subtitle = tables[0].subtitle(f"median{f', least and most of {repeats} runs' if repeats > 1 else ''}")
+    head(figure, "Time between tokens, by who keeps the loop", subtitle.replace(f"{tables[0].values('shape')[0]}, ", ""))
     return figure
 
 
@@ -398,7 +422,7 @@ def draw_speedup(folder):
     # With several batches the first and the last are drawn.
     batches = list(dict.fromkeys(table.values("requests")[i] for i in (0, -1)))
     kinds = [(row["pipeline"], row["param_block"]) for row in table.rows if row["synthetic_acceptance"] != "none"]
-    kinds = sorted(dict.fromkeys(kinds), key=lambda kind: (not kind[1], int(kind[1] or 0)))
+    kinds = sorted(dict.fromkeys(kinds), key=lambda kind: (not kind[1], int(kind[1] or 0), [*POLICIES, kind[0]].index(kind[0])))
     profiles = [value for value in table.values("synthetic_acceptance") if value != "none"]
     profiles.sort(key=lambda text: (len(text.split(",")), -float(text.split(",")[0].split(":")[0])))
     figure, axes = start(1, len(batches), 0.9 + 0.3 * len(profiles), sharey=True)
