@@ -69,7 +69,7 @@ class Busy:
 
 
 def measure(args, shape, batch, pipeline):
-    """mode -> {False: ms, True: ms with busy cores}, medians of rounds that alternate."""
+    """mode -> {False: times, True: times with busy cores} in ms, sorted; rounds alternate."""
     name, path, _ = shape
     times = {mode: {False: [], True: []} for mode in MODES}
     options = megalith.decode_options(path, args.context, batch, args.tokens)
@@ -80,8 +80,7 @@ def measure(args, shape, batch, pipeline):
                     found = megalith.bench(args.program, pipeline, [*options, *more], batch=batch)
                     times[mode][busy].append(found["ms"])
         progress(f"{name}, batch {batch}: round {number + 1} of {args.rounds}")
-    return {mode: {busy: statistics.median(values) for busy, values in of.items()}
-            for mode, of in times.items()}
+    return {mode: {busy: sorted(values) for busy, values in of.items()} for mode, of in times.items()}
 
 
 def eager(args, shape, batch):
@@ -118,20 +117,21 @@ def main():
                                              shape[2]["model_type"], folder)
             for batch in args.batch:
                 times = measure(args, shape, batch, pipeline)
+                plain = statistics.median(times["resident"][False])
                 for mode, of in times.items():
+                    idle, busy = (statistics.median(of[which]) for which in (False, True))
                     every = 16 if "16" in mode else 1
                     rows.append({"shape": shape[0], "batch": batch, "control": mode,
                                  "launches_per_step": 0 if mode == "resident" else 1 / every,
                                  "waits_per_step": 0 if mode == "resident" else 1 / every,
-                                 "ms": of[False], "ratio": of[False] / times["resident"][False],
-                                 "busy_ms": of[True], "idle_by_busy": of[False] / of[True]})
+                                 "ms": idle, "ratio": idle / plain, "busy_ms": busy,
+                                 "busy_most_ms": of[True][-1], "idle_by_busy": idle / busy})
                 if args.eager:
                     found = eager(args, shape, batch)
                     rows.append({"shape": shape[0], "batch": batch, "control": "PyTorch eager",
                                  "launches_per_step": found["launches"], "waits_per_step": None,
-                                 "ms": found["ms"],
-                                 "ratio": found["ms"] / times["resident"][False],
-                                 "busy_ms": None, "idle_by_busy": None})
+                                 "ms": found["ms"], "ratio": found["ms"] / plain, "busy_ms": None,
+                                 "busy_most_ms": None, "idle_by_busy": None})
     heads = list(rows[0])
     shown = [[("-" if row[head] is None else f"{row[head]:.4g}" if isinstance(row[head], float)
                else str(row[head])) for head in heads] for row in rows]
