@@ -7,6 +7,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -111,6 +112,11 @@ def source_checks():
         ok = run.returncode == 0
         count(script, int(ok), int(not ok), started, run.stdout + run.stderr)
 
+
+# A job in the background, or under nohup, ignores signals, and its children would, too. Tests send them.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 # Those that install_deps.sh may have put into .venv are found by who is told of them.
 for variable, options in ("MEGALITH_NVRTC", []), ("MEGALITH_NVJITLINK", ["--linker"]):

@@ -85,6 +85,7 @@ void busy(const std::string &dir) {
 
 TEST_F(EndingTest, BySignals) {
   for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
+    std::signal(signal, SIG_DFL); // the test may be a job in the background
     for (const char *name : {"ready", "child", "grandchild"})
       fs::remove(dir.path() + "/" + name);
     End end = child([&] { busy(dir.path()); },
