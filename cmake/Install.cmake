@@ -10,6 +10,9 @@ install(TARGETS megalith RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS Megalith EXPORT MegalithTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES ${MEGALITH_PUBLIC_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/megalith)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/pipelines DESTINATION ${CMAKE_INSTALL_DATADIR}/megalith
+        FILES_MATCHING PATTERN *.yaml PATTERN models EXCLUDE)
+# Where program and library look for the model file of a checkpoint.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/pipelines/models DESTINATION ${CMAKE_INSTALL_DATADIR}/megalith
         FILES_MATCHING PATTERN *.yaml)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Megalith)

@@ -206,6 +206,8 @@ Expected<Program> tools::recompile(const Program &program,
     const auto state = std::make_shared<Program::State>();
     state->options = program.internals()->options;
     state->options.sets.insert(state->options.sets.end(), params.begin(), params.end());
+    for (const driver::LoadedModel &model : program.internals()->compiled.models)
+      state->options.graphs.push_back({model.name, program.internals()->sources.name(model.file).str()});
     // What was read is not read again: a pipe would not give it.
     const SourceFiles &sources = program.internals()->sources;
     for (uint32_t i = 0; i < sources.size(); ++i)

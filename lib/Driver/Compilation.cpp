@@ -60,24 +60,40 @@ static void plainPath(llvm::SmallVectorImpl<char> &path, const SourceFiles &sour
     path.assign(plain.begin(), plain.end());
 }
 
-static std::optional<LoadedModel> loadModel(const CompileOptions &options, const ast::ModelRef &ref,
-                                            const std::string &pipelinePath, std::string &printed,
-                                            Acceptance &acceptance, Diagnostics &diags) {
+/// The model file: `graph:` has its path, or the checkpoint decides.
+static std::optional<FoundModel> modelFile(const CompileOptions &options, const ast::ModelRef &ref,
+                                           const ConfigFile &config, Diagnostics &diags) {
+  for (const auto &[name, path] : options.graphs)
+    if (name == ref.name.text)
+      return FoundModel{path};
+  std::optional<FoundModel> found;
   llvm::SmallString<256> path;
-  if (!llvm::sys::path::is_absolute(ref.graph.text))
-    path = llvm::sys::path::parent_path(pipelinePath);
-  llvm::sys::path::append(path, ref.graph.text);
+  if (ref.graph.loc) {
+    if (!llvm::sys::path::is_absolute(ref.graph.text))
+      path = llvm::sys::path::parent_path(options.file);
+    llvm::sys::path::append(path, ref.graph.text);
+    found.emplace();
+  } else {
+    found = findModel(options.file, ref.name.loc, ref.name.text, config, diags);
+    if (!found)
+      return std::nullopt;
+    path = found->path;
+  }
   plainPath(path, diags.sources());
-  auto file = openSource(diags, std::string(path), ref.graph.loc);
-  if (!file)
-    return std::nullopt;
-  auto parsed = ast::parseModel(diags, *file);
-  if (!parsed)
-    return std::nullopt;
-  printed += ast::print(*parsed);
+  found->path = std::string(path);
+  return found;
+}
+
+static std::optional<LoadedModel> loadModel(const CompileOptions &options, const ast::ModelRef &ref,
+                                            std::string &printed, Acceptance &acceptance, Diagnostics &diags) {
+  ModelFindings unused;
+  if (options.findings)
+    options.findings->emplace_back();
+  ModelFindings &findings = options.findings ? options.findings->back() : unused;
+  ModelReport *const report = options.findings ? &findings.report : nullptr;
+  findings.name = ref.name.text;
   LoadedModel loaded;
   loaded.name = ref.name.text;
-  loaded.file = *file;
   loaded.directory = directoryFor(options, loaded.name, diags);
   if (loaded.directory.empty())
     return std::nullopt;
@@ -86,7 +102,19 @@ static std::optional<LoadedModel> loadModel(const CompileOptions &options, const
     reportCheckpoint(diags, config.error);
     return std::nullopt;
   }
-  auto checked = checkModel(*parsed, *config, acceptance, diags);
+  findings.config = *config;
+  findings.file = modelFile(options, ref, *config, diags);
+  if (!findings.file)
+    return std::nullopt;
+  auto file = openSource(diags, findings.file->path, ref.graph.loc);
+  if (!file)
+    return std::nullopt;
+  findings.parsed = ast::parseModel(diags, *file);
+  if (!findings.parsed)
+    return std::nullopt;
+  printed += ast::print(*findings.parsed);
+  loaded.file = *file;
+  auto checked = checkModel(*findings.parsed, *config, acceptance, diags, report);
   if (!checked)
     return std::nullopt;
   loaded.checked = std::move(*checked);
@@ -97,10 +125,26 @@ static std::optional<LoadedModel> loadModel(const CompileOptions &options, const
       return std::nullopt;
     }
     loaded.weights = std::move(*weights.value);
-    if (!checkWeights(loaded.checked, *loaded.weights, acceptance, diags))
+    if (!checkWeights(loaded.checked, *loaded.weights, acceptance, diags, report))
       return std::nullopt;
   }
   return loaded;
+}
+
+static void reportUnneeded(const CompileOptions &options, const Acceptance &acceptance, Diagnostics &diags) {
+  for (const std::string &name : acceptance.unneeded())
+    diags.report(Diag::BadOption, {}, "--accept " + name,
+                 options.needWeights ? "nothing of the checkpoint needed it; leave it out"
+                                     : "no key of config.json needed it, and tensors are not read here; leave it out");
+}
+
+bool inspectModel(const CompileOptions &options, Diagnostics &diags) {
+  Acceptance acceptance(options.accept);
+  std::string printed;
+  if (!loadModel(options, {}, printed, acceptance, diags))
+    return false;
+  reportUnneeded(options, acceptance, diags);
+  return !diags.hasErrors();
 }
 
 std::vector<std::string> Compilation::accepted() const {
@@ -187,15 +231,12 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
   Acceptance acceptance(options.accept);
   std::vector<ModelFacts> facts;
   for (const ast::ModelRef &ref : pipeline->models) {
-    auto loaded = loadModel(options, ref, options.file, result.ast, acceptance, diags);
+    auto loaded = loadModel(options, ref, result.ast, acceptance, diags);
     if (!loaded)
       return std::nullopt;
     result.models.push_back(std::move(*loaded));
   }
-  for (const std::string &name : acceptance.unneeded())
-    diags.report(Diag::BadOption, {}, "--accept " + name,
-                 options.needWeights ? "nothing of the checkpoint needed it; leave it out"
-                                     : "no key of config.json needed it, and tensors are not read here; leave it out");
+  reportUnneeded(options, acceptance, diags);
   for (const LoadedModel &model : result.models) // stable from here on
     facts.push_back({model.name, model.checked.vocab,
                      [&model](std::string path) { return model.checked.configNumber(path); }, model.checked.eos});

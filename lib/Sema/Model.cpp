@@ -159,7 +159,7 @@ static bool checkBytes(const CheckedModel &model, Diagnostics &diags) {
 }
 
 std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigFile &config, Acceptance &acceptance,
-                                       Diagnostics &diags) {
+                                       Diagnostics &diags, ModelReport *report) {
   unsigned errorsBefore = diags.errors();
   CheckedModel model;
   model.file = config;
@@ -176,8 +176,8 @@ std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigF
     model.harmlessTensors.push_back(tensor.text);
   const ConfigUses uses = usesOfConfig(file);
   ConfigPlaces places(diags);
-  model.config = readConfig(file.config, config, uses, places, diags);
-  const auto understood = [&] { checkUnderstood(file, config, uses, places, model, acceptance, diags); };
+  model.config = readConfig(file.config, config, uses, places, diags, report);
+  const auto understood = [&] { checkUnderstood(file, config, uses, places, model, acceptance, diags, report); };
   if (diags.errors() != errorsBefore) {
     // Every later message would follow from a missing number.
     understood();
@@ -190,6 +190,8 @@ std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigF
   // A graph with mistakes of its own may use less than it will.
   if (right || !config.rope(/*headDim=*/2, /*theta=*/1))
     understood();
+  if (report && right)
+    report->model = model;
   if (!right || !checkBytes(model, diags) || !checkEos(config, model, places, diags) || diags.errors() != errorsBefore)
     return std::nullopt;
   return model;

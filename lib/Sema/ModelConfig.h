@@ -43,12 +43,24 @@ private:
 
 /// Reads `config:` from config.json. Reports missing keys and wrong values.
 ConfigNames readConfig(const std::vector<ast::ConfigEntry> &entries, const ConfigFile &file, const ConfigUses &uses,
-                       ConfigPlaces &places, Diagnostics &diags);
+                       ConfigPlaces &places, Diagnostics &diags, ModelReport *report);
 
-/// Reports what of config.json is not what `requires:` says, and each key that nothing
+/// What config.json has for an entry of `for:` or `requires:`.
+struct Judgement {
+  bool right = false;
+  bool given = false, isNull = false; ///< the file has the key; it says null, which is "not given"
+  std::string found;                  ///< as the file has it, or what the absent key stands for
+};
+/// The value at a dotted path of a config.json as it is; the names of keys may have dots. Null: there is none.
+const nlohmann::json *lookUp(const nlohmann::json &object, const std::string &path);
+Judgement judge(const ast::Requirement &requirement, const ConfigFile &config);
+/// The values that an entry is content with: "`a` or `b`", "lists of `a`".
+std::string wantedBy(const ast::Requirement &requirement);
+
+/// Reports what of config.json is not what `for:` and `requires:` say, and each key that nothing
 /// of the model file understands, unless the user accepts it.
 void checkUnderstood(const ast::ModelFile &file, const ConfigFile &config, const ConfigUses &uses, ConfigPlaces &places,
-                     CheckedModel &model, Acceptance &acceptance, Diagnostics &diags);
+                     CheckedModel &model, Acceptance &acceptance, Diagnostics &diags, ModelReport *report);
 
 /// Evaluates a constant expression; reports and returns nullopt on an error.
 std::optional<ConfigValue> evaluateConstant(const ast::Expr &expr, const ConfigNames &names, Diagnostics &diags);

@@ -143,8 +143,9 @@ namespace {
 
 class ConfigReader {
 public:
-  ConfigReader(const ConfigFile &file, const ConfigUses &uses, ConfigPlaces &places, Diagnostics &diags)
-      : file(file), uses(uses), places(places), diags(diags), errorsBefore(diags.errors()) {}
+  ConfigReader(const ConfigFile &file, const ConfigUses &uses, ConfigPlaces &places, Diagnostics &diags,
+               ModelReport *report)
+      : file(file), uses(uses), places(places), diags(diags), report(report), errorsBefore(diags.errors()) {}
 
   ConfigNames run(const std::vector<ast::ConfigEntry> &entries) {
     for (const ast::ConfigEntry &entry : entries) {
@@ -194,6 +195,10 @@ private:
                  fmt::format("{}`{}` must be {}, found `{}`", loc ? "" : file.path() + ": ", entry.key.text, expected,
                              jsonShort(value)));
     diags.note(entry.key.loc, "read here");
+    if (report)
+      report->keys.push_back({KeyUse::Refused, entry.key.text,
+                              fmt::format("it must be {}, found `{}`", expected, jsonShort(value)),
+                              "correct it, or take another model file"});
     return std::nullopt;
   }
 
@@ -240,6 +245,7 @@ private:
   const ConfigUses &uses;
   ConfigPlaces &places;
   Diagnostics &diags;
+  ModelReport *report;
   const unsigned errorsBefore;
   ConfigNames names;
 };
@@ -247,8 +253,8 @@ private:
 } // namespace
 
 ConfigNames readConfig(const std::vector<ast::ConfigEntry> &entries, const ConfigFile &file, const ConfigUses &uses,
-                       ConfigPlaces &places, Diagnostics &diags) {
-  return ConfigReader(file, uses, places, diags).run(entries);
+                       ConfigPlaces &places, Diagnostics &diags, ModelReport *report) {
+  return ConfigReader(file, uses, places, diags, report).run(entries);
 }
 
 } // namespace megalith

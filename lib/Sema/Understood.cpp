@@ -38,55 +38,17 @@ namespace {
 
 using nlohmann::json;
 
-bool equals(const ast::Literal &literal, const json &value) {
-  switch (literal.kind) {
-  case ast::Literal::Null:
-    return value.is_null();
-  case ast::Literal::Bool:
-    return value.is_boolean() && value.get<bool>() == literal.flag;
-  case ast::Literal::Number:
-    return value.is_number() && value.get<double>() == literal.number;
-  case ast::Literal::String:
-    return value.is_string() && value.get_ref<const std::string &>() == literal.text;
-  case ast::Literal::Empty:
-    return value.is_structured() && value.empty();
-  }
-  return false;
-}
-
-bool isOneOf(const std::vector<ast::Literal> &values, const json &value) {
-  return llvm::any_of(values, [&](const ast::Literal &literal) { return equals(literal, value); });
-}
-
-bool isOneOf(const std::vector<ast::Literal> &values, const ast::Literal &fallback) {
-  return llvm::any_of(values, [&](const ast::Literal &literal) {
-    return literal.kind == fallback.kind && literal.flag == fallback.flag && literal.number == fallback.number &&
-           (literal.kind != ast::Literal::String || literal.text == fallback.text);
-  });
-}
-
-/// The value at a dotted path of the file as it is; the names of keys may have dots.
-const json *lookUp(const json &object, const std::string &path) {
-  if (!object.is_object())
-    return nullptr;
-  if (auto found = object.find(path); found != object.end())
-    return &*found;
-  for (size_t dot = path.find('.'); dot != path.npos; dot = path.find('.', dot + 1))
-    if (auto found = object.find(path.substr(0, dot)); found != object.end())
-      if (const json *inner = lookUp(*found, path.substr(dot + 1)))
-        return inner;
-  return nullptr;
-}
-
 class KeyChecker {
 public:
   KeyChecker(const ast::ModelFile &file, const ConfigFile &config, const ConfigUses &uses, ConfigPlaces &places,
-             CheckedModel &model, Acceptance &acceptance, Diagnostics &diags)
-      : file(file), config(config), uses(uses), places(places), model(model), acceptance(acceptance), diags(diags) {}
+             CheckedModel &model, Acceptance &acceptance, Diagnostics &diags, ModelReport *report)
+      : file(file), config(config), uses(uses), places(places), model(model), acceptance(acceptance), diags(diags),
+        report(report) {}
 
   void run() {
-    for (const ast::Requirement &requirement : file.requirements)
-      check(requirement);
+    for (const auto *section : {&file.audience, &file.requirements})
+      for (const ast::Requirement &requirement : *section)
+        check(requirement);
     collect();
     walk(config.raw(), "");
     // In the order of the file.
@@ -96,45 +58,45 @@ public:
     };
     llvm::stable_sort(unknown, [&](const auto &a, const auto &b) { return place(a) < place(b); });
     for (const std::string &path : unknown)
-      report(path);
+      tell(path);
     if (!unknown.empty())
-      diags.note(file.configLoc,
-                 "this is what the graph reads; put a key that cannot change logits into `harmless:`, one "
-                 "for some of whose values the graph is right into `requires:`, or take it on your word "
-                 "with `--accept KEY`");
+      diags.note(file.configLoc, std::string("this is what the graph reads; ") + wayOut + "KEY`");
+    if (!report)
+      return;
+    llvm::stable_sort(walked, [&](const auto &a, const auto &b) { return place(a) < place(b); });
+    for (const std::string &path : walked)
+      if (llvm::none_of(report->keys, [&](const KeyUse &use) { return use.key == path; })) // of a wrong value
+        report->keys.push_back(verdicts[path]);
   }
 
 private:
-  static std::string list(const std::vector<ast::Literal> &values) {
-    std::string text;
-    for (const ast::Literal &value : values)
-      text += (text.empty() ? "`" : " or `") + value.text + "`";
-    return text;
-  }
+  static constexpr const char *wayOut =
+      "put a key that cannot change logits into `harmless:`, one for some of whose values the graph is right into "
+      "`requires:`, or take it on your word with `--accept ";
 
   void check(const ast::Requirement &r) {
-    const json *value = lookUp(config.raw(), r.key.text);
-    bool right;
-    std::string found;
-    if (value && r.each && !value->is_null()) {
-      right = value->is_array() && llvm::all_of(*value, [&](const json &item) { return isOneOf(r.values, item); });
-      found = jsonShort(*value);
-    } else if (value && (!value->is_null() || isOneOf(r.values, *value))) {
-      right = isOneOf(r.values, *value);
-      found = jsonShort(*value);
-    } else { // null is "not given"
-      right = !r.fallback || isOneOf(r.values, *r.fallback);
-      found = r.fallback ? r.fallback->text : "";
-    }
-    if (right || acceptance.takes(r.key.text, model))
+    const Judgement judgement = judge(r, config);
+    if (judgement.right)
       return;
-    const SourceLoc loc = value ? places.of(config.source(), r.key.text) : SourceLoc();
-    diags.report(Diag::ConfigRequires, loc, loc ? "" : config.path() + ": ", r.key.text,
-                 value && !value->is_null() ? "is" : "is not given and stands for", found, file.name.text,
-                 (r.each ? "lists of " : "") + list(r.values));
-    diags.note(r.key.loc, "required here; take a model file whose graph does what the checkpoint wants, or give "
-                          "`--accept " +
-                              r.key.text + "` if you know that it changes nothing");
+    if (acceptance.takes(r.key.text, model)) {
+      verdicts[r.key.text] = {KeyUse::Accepted, r.key.text, "", ""};
+      return;
+    }
+    const SourceLoc loc = judgement.given ? places.of(config.source(), r.key.text) : SourceLoc();
+    const char *const how = judgement.isNull || !judgement.given ? "is not given and stands for" : "is";
+    const std::string wanted = wantedBy(r);
+    diags.report(Diag::ConfigRequires, loc, loc ? "" : config.path() + ": ", r.key.text, how, judgement.found,
+                 file.name.text, wanted);
+    const std::string advice = "take a model file whose graph does what the checkpoint wants, or give `--accept " +
+                               r.key.text + "` if you know that it changes nothing";
+    diags.note(r.key.loc, "required here; " + advice);
+    KeyUse &verdict = verdicts[r.key.text];
+    verdict = {KeyUse::Refused, r.key.text,
+               fmt::format("{} `{}`, but the graph of `{}` is right for {} only", how, judgement.found, file.name.text,
+                           wanted),
+               advice};
+    if (!judgement.given && report)
+      report->keys.push_back(verdict);
   }
 
   /// All that the model file names.
@@ -143,12 +105,12 @@ private:
       if (!lookUp(config.raw(), entry.key.text))
         absent.push_back(entry.key.text);
       if (uses.count(name))
-        understood.insert(entry.key.text);
+        understood.emplace(entry.key.text, KeyUse::Read);
       else
         unused.emplace(entry.key.text, &entry);
     };
     for (const std::string &key : ConfigFile::ownKeys())
-      understood.insert(key);
+      understood.emplace(key, KeyUse::Read);
     for (const ast::ConfigEntry &entry : file.config) {
       if (entry.parts.empty())
         read(entry, entry.name.text);
@@ -159,41 +121,55 @@ private:
         if (!uses.count("rope.theta"))
           continue;
         for (const std::string &key : config.ropeKeys())
-          understood.insert(key);
+          understood.emplace(key, KeyUse::Read);
         if (part.key.text == "rope_theta")
           for (const char *spelling : {"rope_parameters.rope_theta", "rope_scaling.rope_theta"})
-            understood.insert(spelling);
+            understood.emplace(spelling, KeyUse::Read);
       }
     }
-    for (const ast::Requirement &r : file.requirements)
-      understood.insert(r.key.text);
+    for (const auto *section : {&file.audience, &file.requirements})
+      for (const ast::Requirement &r : *section)
+        understood.emplace(r.key.text, KeyUse::Required);
     for (const ast::Name &key : file.harmless.keys)
-      understood.insert(key.text);
+      understood.emplace(key.text, KeyUse::Harmless);
   }
 
   /// Whether members of the object at this path are understood one by one.
   bool hasMembers(const std::string &path) const {
     auto next = understood.lower_bound(path + ".");
-    return next != understood.end() && llvm::StringRef(*next).starts_with(path + ".");
+    return next != understood.end() && llvm::StringRef(next->first).starts_with(path + ".");
   }
 
   void walk(const json &object, const std::string &prefix) {
     for (const auto &[key, value] : object.items()) {
       const std::string path = prefix + key;
-      if (understood.count(path))
+      if (auto found = understood.find(path); found != understood.end()) {
+        verdicts.try_emplace(path, KeyUse{found->second, path, "", ""});
+        walked.push_back(path);
         continue;
+      }
       const bool inside = hasMembers(path);
-      if (inside && value.is_object())
+      if (inside && value.is_object()) {
         walk(value, path + ".");
-      else if (!(inside && value.is_null()) && !acceptance.takes(path, model))
-        unknown.push_back(path);
+        continue;
+      }
+      KeyUse::Kind kind = KeyUse::Read; // null: none of its members is given
+      if (!(inside && value.is_null())) {
+        kind = acceptance.takes(path, model) ? KeyUse::Accepted : KeyUse::Refused;
+        if (kind == KeyUse::Refused)
+          unknown.push_back(path);
+      }
+      verdicts.try_emplace(path, KeyUse{kind, path, "", ""});
+      walked.push_back(path);
     }
   }
 
-  void report(const std::string &path) {
+  void tell(const std::string &path) {
     const SourceLoc loc = places.of(config.source(), path);
     diags.report(Diag::ConfigUnknown, loc, loc ? "" : config.path() + ": ", diags.sources().name(file.file).str(),
                  path);
+    verdicts[path].reason = "nothing in `" + diags.sources().name(file.file).str() + "` understands it";
+    verdicts[path].advice = wayOut + path + "`";
     if (auto found = unused.find(path); found != unused.end())
       diags.note(found->second->key.loc, "it is named here, but nothing uses `" + found->second->name.text + "`");
     else
@@ -207,7 +183,10 @@ private:
   CheckedModel &model;
   Acceptance &acceptance;
   Diagnostics &diags;
-  std::set<std::string> understood; ///< dotted paths
+  ModelReport *report;
+  std::map<std::string, KeyUse::Kind> understood; ///< by dotted path
+  std::map<std::string, KeyUse> verdicts;
+  std::vector<std::string> walked; ///< dotted paths of what the file has
   std::vector<std::string> absent;  ///< that `config:` reads
   std::map<std::string, const ast::ConfigEntry *> unused;
   std::vector<std::string> unknown; ///< dotted paths
@@ -216,8 +195,8 @@ private:
 } // namespace
 
 void checkUnderstood(const ast::ModelFile &file, const ConfigFile &config, const ConfigUses &uses, ConfigPlaces &places,
-                     CheckedModel &model, Acceptance &acceptance, Diagnostics &diags) {
-  KeyChecker(file, config, uses, places, model, acceptance, diags).run();
+                     CheckedModel &model, Acceptance &acceptance, Diagnostics &diags, ModelReport *report) {
+  KeyChecker(file, config, uses, places, model, acceptance, diags, report).run();
 }
 
 //===--- tensors ------------------------------------------------------------===//
@@ -232,6 +211,8 @@ class TensorChecker {
 public:
   TensorChecker(CheckedModel &model, const SafetensorsFile &file, Acceptance &acceptance, Diagnostics &diags)
       : model(model), file(file), acceptance(acceptance), diags(diags) {
+    for (const auto &[name, tensor] : file.tensors())
+      ++found.tensorTypes[std::string(dtypeName(tensor.dtype))];
     for (const auto &[name, tensor] : file.tensors())
       names.push_back(name);
   }
@@ -249,6 +230,8 @@ public:
                  "`harmless:`, with `{i}` for numbers, or take it on your word with `--accept NAME`");
   }
 
+  ModelReport found; ///< the numbers of tensors
+
 private:
   static int64_t copies(const CheckedModel &model, const CheckedWeight &weight) {
     return weight.perLayer ? model.layers : 1;
@@ -262,6 +245,7 @@ private:
       const std::string name = weight.tensorName(layer);
       const TensorView *tensor = file.find(name);
       if (!tensor) {
+        ++found.missingWeights;
         diags.report(Diag::MissingTensor, weight.loc, file.path(), name, weight.name);
         if (const std::string *shard = file.listedIn(name))
           diags.note("the index puts it into `" + *shard + "`, which does not hold it");
@@ -274,10 +258,12 @@ private:
       if (tensor->shape != weight.shape) {
         diags.report(Diag::TensorShape, weight.loc, name, file.path(), tensor->shapeText(), weight.name,
                      fmt::format("{}", weight.shape));
+        wrong.insert(name);
         return;
       }
       if (tensor->dtype != DType::BF16) {
         diags.report(Diag::TensorType, weight.loc, name, file.path(), std::string(dtypeName(tensor->dtype)));
+        wrong.insert(name);
         return;
       }
     }
@@ -291,8 +277,13 @@ private:
     for (int64_t layer = 0; layer < copies(model, weight); ++layer) {
       const std::string name = weight.tensorName(layer), other = storage.tensorName(layer);
       const TensorView *own = file.find(name), *shared = file.find(other);
-      if (!own || !read.insert(name).second || (shared && sameTensor(*own, *shared)) || acceptance.takes(name, model))
+      if (!own || !read.insert(name).second || (shared && sameTensor(*own, *shared)))
         continue;
+      if (acceptance.takes(name, model)) {
+        accepted.insert(name);
+        continue;
+      }
+      wrong.insert(name);
       diags.report(Diag::TiedTensor, weight.loc, name, file.path(), other, weight.name, weight.alias);
       reported = true;
       return;
@@ -302,12 +293,23 @@ private:
   /// Tensors that no weight reads, those of one pattern in one message.
   void checkRest() {
     std::map<std::string, std::vector<std::string>> patterns;
-    for (const std::string &name : names)
-      if (!read.count(name) &&
-          llvm::none_of(model.harmlessTensors,
-                        [&](const std::string &pattern) { return matchesPattern(pattern, name); }) &&
-          !acceptance.takes(name, model))
+    for (const std::string &name : names) {
+      if (wrong.count(name))
+        ++found.refusedTensors;
+      else if (accepted.count(name))
+        ++found.acceptedTensors;
+      else if (read.count(name))
+        ++found.readTensors;
+      else if (llvm::any_of(model.harmlessTensors,
+                            [&](const std::string &pattern) { return matchesPattern(pattern, name); }))
+        ++found.harmlessTensors;
+      else if (acceptance.takes(name, model))
+        ++found.acceptedTensors;
+      else {
+        ++found.refusedTensors;
         patterns[patternOf(name)].push_back(name);
+      }
+    }
     for (const auto &[pattern, list] : patterns) {
       if (meant.count(pattern))
         continue;
@@ -327,16 +329,23 @@ private:
   Acceptance &acceptance;
   Diagnostics &diags;
   std::vector<std::string> names;
-  std::set<std::string> read;
+  std::set<std::string> read, accepted, wrong;
   std::set<std::string> meant; ///< patterns that were suggested for missing tensors: that is one mistake
   bool reported = false;
 };
 
 } // namespace
 
-bool checkWeights(CheckedModel &model, const SafetensorsFile &file, Acceptance &acceptance, Diagnostics &diags) {
+bool checkWeights(CheckedModel &model, const SafetensorsFile &file, Acceptance &acceptance, Diagnostics &diags,
+                  ModelReport *report) {
   const unsigned errorsBefore = diags.errors();
-  TensorChecker(model, file, acceptance, diags).run();
+  TensorChecker checker(model, file, acceptance, diags);
+  checker.run();
+  if (report) {
+    checker.found.keys = std::move(report->keys);
+    checker.found.model = std::move(report->model);
+    *report = std::move(checker.found);
+  }
   return diags.errors() == errorsBefore;
 }
 

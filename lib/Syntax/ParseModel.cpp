@@ -1,5 +1,6 @@
 #include "Reader.h"
 #include "megalith/Syntax/Parse.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Path.h"
@@ -16,7 +17,7 @@ public:
     std::vector<KeyValue> sections = entries(root, what);
     if (root.kind != YamlNode::Map)
       return std::move(file);
-    checkKeys(sections, what, {"model", "numerics", "config", "weights", "graph", "requires", "harmless"});
+    checkKeys(sections, what, {"model", "numerics", "config", "weights", "graph", "for", "requires", "harmless"});
     requireKeys(sections, what, root.loc, {"model", "config", "weights", "graph"});
     if (const YamlNode *model = find(sections, "model"))
       file.name = readName(*model, "`model`", "a name of letters, digits and `_`");
@@ -30,9 +31,10 @@ public:
         file.configLoc = section.key.loc;
       else if (section.key.text == "weights")
         file.weightsLoc = section.key.loc;
+    readAudience(sections);
     if (const YamlNode *required = find(sections, "requires"))
       for (const KeyValue &entry : entries(*required, "`requires`"))
-        file.requirements.push_back(readRequirement(entry));
+        file.requirements.push_back(readRequirement(entry, "`requires`"));
     if (const YamlNode *harmless = find(sections, "harmless"))
       readHarmless(*harmless, "`harmless`", /*mayShare=*/true);
     if (const YamlNode *weights = find(sections, "weights"))
@@ -42,8 +44,31 @@ public:
     return std::move(file);
   }
 
+  /// The name and `for:` alone.
+  ModelFile readHead(const YamlNode &root) {
+    std::vector<KeyValue> sections = entries(root, "the model file");
+    if (const YamlNode *model = find(sections, "model"))
+      file.name = readName(*model, "`model`", "a name of letters, digits and `_`");
+    readAudience(sections);
+    return std::move(file);
+  }
+
 private:
   ModelFile file;
+
+  void readAudience(llvm::ArrayRef<KeyValue> sections) {
+    for (const KeyValue &section : sections) {
+      if (section.key.text != "for")
+        continue;
+      const unsigned errorsBefore = diags.errors();
+      for (const KeyValue &entry : entries(*section.value, "`for`"))
+        file.audience.push_back(readRequirement(entry, "`for`"));
+      if (diags.errors() != errorsBefore || llvm::any_of(file.audience, namesFamily))
+        return;
+      diags.report(Diag::MissingKey, section.key.loc, "`for`", familyKeys[0]);
+      diags.note(fmt::format("or `{}`: checkpoints are told apart by these", familyKeys[1]));
+    }
+  }
 
   /// A word, `{key, default}`, or parts of their own, which have none again.
   ConfigEntry readConfig(const KeyValue &entry, bool isPart = false) {
@@ -122,12 +147,14 @@ private:
     return result;
   }
 
-  Requirement readRequirement(const KeyValue &entry) {
-    const std::string what = ticks(entry.key.text) + " of " + ticks("requires");
+  Requirement readRequirement(const KeyValue &entry, const std::string &section) {
+    const std::string what = ticks(entry.key.text) + " of " + section;
     Requirement result;
     result.key = entry.key;
     const YamlNode &value = *entry.value;
     if (value.kind != YamlNode::Map || value.entries.empty()) {
+      // config.json has a list there. In `for:` a family is named in short.
+      result.each = section == "`for`" && entry.key.text == familyKeys[1];
       result.values = readLiterals(value, what);
       return result;
     }
@@ -240,6 +267,20 @@ std::optional<ModelFile> parseModel(Diagnostics &diags, uint32_t file) {
   if (diags.errors() != errorsBefore)
     return std::nullopt;
   return model;
+}
+
+std::optional<ModelFile> parseAudience(Diagnostics &diags, uint32_t file) {
+  const unsigned errorsBefore = diags.errors();
+  std::unique_ptr<YamlNode> root = readYaml(diags, file, "a model file");
+  if (!root)
+    return std::nullopt;
+  if (root->kind != YamlNode::Map ||
+      llvm::none_of(root->entries, [](const YamlNode::Entry &entry) { return entry.key->text == "model"; }))
+    return ModelFile();
+  ModelFile head = ModelReader(diags, file).readHead(*root);
+  if (diags.errors() != errorsBefore)
+    return std::nullopt;
+  return head;
 }
 
 } // namespace megalith::ast

@@ -53,10 +53,12 @@ private:
     checkName(entry.key, "a model");
     ModelRef model;
     model.name = entry.key;
+    if (entry.value->kind == YamlNode::Null && entry.value->text.empty()) { // `target:`
+      file.models.push_back(std::move(model));
+      return;
+    }
     std::vector<KeyValue> keys = entries(*entry.value, what);
     checkKeys(keys, what, {"graph"});
-    if (entry.value->kind == YamlNode::Map)
-      requireKeys(keys, what, entry.key.loc, {"graph"});
     if (const YamlNode *graph = find(keys, "graph"))
       model.graph = readWord(*graph, "`graph` of " + what, "the path of a model file");
     file.models.push_back(std::move(model));

@@ -172,7 +172,7 @@ std::string print(const PipelineFile &pipeline) {
   Printer p;
   p.line(pipeline.name.loc, "pipeline " + pipeline.name.text);
   for (const ModelRef &model : pipeline.models)
-    p.line(model.name.loc, "model " + model.name.text + ": " + model.graph.text);
+    p.line(model.name.loc, "model " + model.name.text + ": " + (model.graph.loc ? model.graph.text : "of the checkpoint"));
   for (const Param &param : pipeline.params)
     p.line(param.name.loc, "param " + param.name.text + ": " + printOptional(param.value));
   for (const FieldDecl &field : pipeline.fields)
@@ -228,13 +228,17 @@ std::string print(const ModelFile &model) {
     p.line(model.graph.front().loc, "graph");
     p.body(model.graph);
   }
-  for (const Requirement &r : model.requirements) {
+  const auto requirement = [&](const char *section, const Requirement &r) {
     std::string text;
     for (const Literal &value : r.values)
       text += (text.empty() ? "" : " or ") + value.text;
-    p.line(r.key.loc, fmt::format("requires {}: {}{}{}", r.key.text, r.each ? "each " : "", text,
+    p.line(r.key.loc, fmt::format("{} {}: {}{}{}", section, r.key.text, r.each ? "each " : "", text,
                                   r.fallback ? ", default " + r.fallback->text : ""));
-  }
+  };
+  for (const Requirement &r : model.audience)
+    requirement("for", r);
+  for (const Requirement &r : model.requirements)
+    requirement("requires", r);
   for (const Name &key : model.harmless.keys)
     if (key.loc.file == model.file)
       p.line(key.loc, "harmless key " + key.text);

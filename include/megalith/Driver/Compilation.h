@@ -8,6 +8,7 @@
 
 #include "megalith/Checkpoint/ConfigFile.h"
 #include "megalith/Checkpoint/SafetensorsFile.h"
+#include "megalith/Driver/FindModel.h"
 #include "megalith/Emit/Emit.h"
 #include "megalith/IR/IR.h"
 #include "megalith/Jit/Compile.h"
@@ -22,6 +23,15 @@
 
 namespace megalith::driver {
 
+/// What a compilation has found of one model, as far as it came.
+struct ModelFindings {
+  std::string name;
+  std::optional<ConfigFile> config;
+  std::optional<FoundModel> file;
+  std::optional<ast::ModelFile> parsed;
+  ModelReport report;
+};
+
 /// What a compilation is asked for.
 struct CompileOptions {
   std::string file;                                        ///< the pipeline's YAML
@@ -29,6 +39,7 @@ struct CompileOptions {
   std::vector<std::pair<std::string, std::string>> sets;   ///< `--set name=value`
   std::vector<std::string> planSettings;                   ///< `--plan key=value`
   std::vector<std::string> accept;                         ///< `--accept`: keys and tensors, on the user's word
+  std::vector<std::pair<std::string, std::string>> graphs; ///< model files that were found before, by the model's name
   std::string profile = "h200";                            ///< `--device-profile`
   bool profileGiven = false;                               ///< it was asked for: a device chooses no other
   std::string irFile;                                      ///< start from this IR instead of the YAML
@@ -36,6 +47,7 @@ struct CompileOptions {
   bool needWeights = false;                                ///< open model.safetensors and check every tensor
   bool printAfterAll = false, timePasses = false;
   std::function<void(const std::string &)> sink; ///< receives what the two above print
+  std::vector<ModelFindings> *findings = nullptr; ///< receives one of each model
 };
 
 /// A pipeline's model with its checkpoint.
@@ -65,6 +77,9 @@ std::optional<uint32_t> openSource(Diagnostics &diags, const std::string &path, 
 /// Reads a registered file of IR text, checks that it is whole, and gives the files that it lists
 /// the numbers that they have in `diags`.
 std::optional<ir::Module> readIr(uint32_t file, Diagnostics &diags);
+
+/// A checkpoint without a pipeline: finds its model file, and checks it as compile() does. False after an error.
+bool inspectModel(const CompileOptions &options, Diagnostics &diags);
 
 /// YAML (or IR text) to a module after the last pass wanted. nullopt on error.
 std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &diags);

@@ -56,6 +56,32 @@ struct CheckedModel {
   std::optional<double> configNumber(const std::string &dottedPath) const;
 };
 
+/// Why a model file is not for a checkpoint.
+struct Misfit {
+  SourceLoc loc; ///< the entry of `for:`, or the file's name without one
+  std::string text;
+};
+/// The first entry of `for:` that the config does not meet; nullopt: the file is for it. Of the keys by which families
+/// are told apart the config must have one.
+std::optional<Misfit> misfitOf(const ast::ModelFile &model, const ConfigFile &config);
+
+/// What a model file makes of a key of config.json.
+struct KeyUse {
+  enum Kind { Read, Required, Harmless, Accepted, Refused } kind = Read;
+  std::string key;    ///< dotted path
+  std::string reason; ///< when it is refused
+  std::string advice; ///< the way out
+};
+/// What a check of a model file has found, as far as it came.
+struct ModelReport {
+  std::vector<KeyUse> keys;          ///< in the order of config.json; before them what it should have and lacks
+  std::optional<CheckedModel> model; ///< once the graph was found right in itself, keys may be refused all the same
+  std::map<std::string, uint64_t> tensorTypes; ///< number of the checkpoint's tensors, by type
+  uint64_t readTensors = 0, harmlessTensors = 0, acceptedTensors = 0;
+  uint64_t refusedTensors = 0; ///< nothing reads them, or the first one of a weight that is not as it needs it
+  uint64_t missingWeights = 0; ///< weights without one of their tensors
+};
+
 /// What the user takes on his own word (`--accept`): keys of config.json, and tensors, with
 /// `{i}` for any number. One for all models of a pipeline.
 class Acceptance {
@@ -75,13 +101,15 @@ private:
 /// Resolves the names of `model`, evaluates shapes with the numbers of `config`
 /// and checks the graph. Every key of config.json must be understood: read, required, harmless
 /// or accepted. Reports everything it finds; nullopt on an error.
+/// `report`: null, or filled as far as the check comes.
 std::optional<CheckedModel> checkModel(const ast::ModelFile &model, const ConfigFile &config, Acceptance &acceptance,
-                                       Diagnostics &diags);
+                                       Diagnostics &diags, ModelReport *report = nullptr);
 
 /// Checks that every weight is in the checkpoint, in its shape and in bf16, and that every
 /// tensor is read by a weight of the graph, harmless or accepted. Reports the first wrong
 /// tensor of each weight, and the first of each pattern that is not read; false on an error.
-bool checkWeights(CheckedModel &model, const SafetensorsFile &file, Acceptance &acceptance, Diagnostics &diags);
+bool checkWeights(CheckedModel &model, const SafetensorsFile &file, Acceptance &acceptance, Diagnostics &diags,
+                  ModelReport *report = nullptr);
 
 } // namespace megalith
 #endif

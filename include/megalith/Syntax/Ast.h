@@ -117,7 +117,7 @@ struct StageDecl {
 
 struct ModelRef {
   Name name;
-  Name graph; ///< path of the model file, relative to the pipeline file
+  Name graph; ///< path of the model file, relative to the pipeline file; without a place: the checkpoint decides
 };
 
 struct PipelineFile {
@@ -160,7 +160,7 @@ struct Literal {
   SourceLoc loc;
 };
 
-/// One entry of `requires:`, `hidden_act: silu`, `sliding_window: {is: null, default: 4096}`,
+/// One entry of `for:` or `requires:`, `hidden_act: silu`, `sliding_window: {is: null, default: 4096}`,
 /// `layer_types: {each: full_attention}`: the values of a key for which the graph is right.
 struct Requirement {
   Name key;
@@ -168,6 +168,12 @@ struct Requirement {
   bool each = false;               ///< of a list, whose entries must all be so
   std::optional<Literal> fallback; ///< what an absent key stands for; none: one of `values`
 };
+
+/// The keys by which config.json names a checkpoint's family: a word, and a list of classes. `for:` has one of them.
+inline constexpr const char *familyKeys[] = {"model_type", "architectures"};
+inline bool namesFamily(const Requirement &requirement) {
+  return requirement.key.text == familyKeys[0] || requirement.key.text == familyKeys[1];
+}
 
 /// `harmless:`: what a checkpoint may have though the graph does not read it.
 struct Harmless {
@@ -182,6 +188,7 @@ struct ModelFile {
   std::vector<ConfigEntry> config;
   std::vector<WeightDecl> weights;
   std::vector<Stmt> graph;
+  std::vector<Requirement> audience; ///< `for:`, the checkpoints that the file is for
   std::vector<Requirement> requirements;
   Harmless harmless;               ///< with those of the file that `shared:` names
   SourceLoc configLoc, weightsLoc; ///< of the keys `config:` and `weights:`

@@ -12,6 +12,9 @@ namespace megalith::ast {
 std::optional<PipelineFile> parsePipeline(Diagnostics &diags, uint32_t file);
 /// Reads a model file.
 std::optional<ModelFile> parseModel(Diagnostics &diags, uint32_t file);
+/// What a file says of whom it is for: name and `for:` of a model file, and nothing else of it. The name is empty when
+/// it is a file of another kind, whatever was reported of it; nullopt after an error.
+std::optional<ModelFile> parseAudience(Diagnostics &diags, uint32_t file);
 
 /// Prints the AST in one readable form (`--emit=ast`).
 std::string print(const PipelineFile &pipeline);

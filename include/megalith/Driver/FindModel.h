@@ -1,0 +1,44 @@
+//===- FindModel.h - the model file of a checkpoint -----------------------===//
+//
+// A model file says in `for:` whom it is for. Where the pipeline names none, the checkpoint's
+// config.json chooses among the model files of several places, one place after the other.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_DRIVER_FINDMODEL_H
+#define MEGALITH_DRIVER_FINDMODEL_H
+
+#include "megalith/Checkpoint/ConfigFile.h"
+#include "megalith/Support/Diagnostics.h"
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace megalith::driver {
+
+/// Folders that are looked at together: exactly one of their files may be for the checkpoint.
+struct Place {
+  enum Kind {
+    Named,      ///< no search: `graph:` has the path
+    Pipeline,   ///< beside the pipeline
+    Share,      ///< what was installed with the program or the library
+    Environment ///< a folder of $MEGALITH_MODELS
+  } kind = Named;
+  std::vector<std::string> folders;
+};
+
+/// The places, in order. `pipeline`: its path; "" without one.
+std::vector<Place> placesOf(const std::string &pipeline);
+
+struct FoundModel {
+  std::string path;
+  Place::Kind where = Place::Named;
+  size_t candidates = 0; ///< model files that were looked at
+};
+
+/// The model file for the checkpoint of `config`. Reports `no-model-file` or `several-model-files` at `loc`, the
+/// pipeline's line, and warns of files that cannot be read (`unreadable-model-file`). Texts that `diags` has in place of
+/// files are looked at, too; none of the candidates becomes a source of `diags`.
+std::optional<FoundModel> findModel(const std::string &pipeline, SourceLoc loc, const std::string &name,
+                                    const ConfigFile &config, Diagnostics &diags);
+
+} // namespace megalith::driver
+#endif

@@ -1,0 +1,230 @@
+#include "megalith/Driver/FindModel.h"
+#include "megalith/Os/CodePath.h"
+#include "megalith/Sema/Model.h"
+#include "megalith/Syntax/Parse.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+#include <cstdlib>
+#include <set>
+
+namespace megalith::driver {
+
+namespace fs = llvm::sys::fs;
+namespace path = llvm::sys::path;
+
+/// Folders with model files, with colons between them.
+static constexpr const char *environment = "MEGALITH_MODELS";
+
+static std::string joined(llvm::StringRef folder, llvm::StringRef name) {
+  llvm::SmallString<256> result(folder);
+  path::append(result, name);
+  return std::string(result);
+}
+
+/// What was installed: its place beside the program, or beside the library. The first one when there is none.
+static std::string shareFolder() {
+  const std::string code = os::codePath();
+  if (code.empty())
+    return "";
+  std::string first;
+  for (const char *way : {MEGALITH_SHARE_OF_PROGRAM, MEGALITH_SHARE_OF_LIBRARY}) {
+    llvm::SmallString<256> folder(path::parent_path(code));
+    path::append(folder, way, "models");
+    path::remove_dots(folder, /*remove_dot_dot=*/true); // codePath() has no links
+    if (fs::is_directory(folder))
+      return std::string(folder);
+    if (first.empty())
+      first = std::string(folder);
+  }
+  return first;
+}
+
+std::vector<Place> placesOf(const std::string &pipeline) {
+  std::vector<Place> places;
+  if (!pipeline.empty()) {
+    const llvm::StringRef folder = path::parent_path(pipeline);
+    places.push_back({Place::Pipeline, {folder.str(), joined(folder, "models")}});
+  }
+  if (std::string share = shareFolder(); !share.empty())
+    places.push_back({Place::Share, {std::move(share)}});
+  const char *given = std::getenv(environment);
+  llvm::SmallVector<llvm::StringRef> folders;
+  llvm::StringRef(given ? given : "").split(folders, ':', -1, /*KeepEmpty=*/false);
+  for (llvm::StringRef folder : folders)
+    places.push_back({Place::Environment, {folder.str()}});
+  return places;
+}
+
+/// "`model_type` "a", `architectures` ["B"]": by what files are told apart.
+static std::string familyOf(const ConfigFile &config) {
+  std::string text;
+  for (const char *key : ast::familyKeys)
+    if (const auto value = config.find(key); value && !value->is_null())
+      text += fmt::format("{}`{}` `{}`", text.empty() ? "" : ", ", key, jsonShort(*value));
+  return text.empty() ? fmt::format("it has neither `{}` nor `{}`", ast::familyKeys[0], ast::familyKeys[1]) : text;
+}
+
+/// Files whose text has no `model:` are none, without being parsed: they may be anybody's.
+static bool mayBeModel(llvm::StringRef text) {
+  constexpr llvm::StringRef key = "model";
+  for (size_t at = text.find(key); at != llvm::StringRef::npos; at = text.find(key, at + 1)) {
+    llvm::StringRef rest = text.drop_front(at + key.size());
+    (void)(rest.consume_front("'") || rest.consume_front("\""));
+    if (rest.ltrim(' ').starts_with(":"))
+      return true;
+  }
+  return false;
+}
+
+namespace {
+
+/// One model file that was looked at.
+struct Candidate {
+  std::string path;
+  enum { Fits, OfOthers, Broken } verdict = Fits;
+  SourceLoc loc; ///< of its `for:`, of what does not fit there, or of the error
+  std::string why;
+};
+
+class Search {
+public:
+  Search(const ConfigFile &config, SourceLoc loc, const std::string &name, Diagnostics &diags)
+      : config(config), loc(loc), name(name), diags(diags), sources(diags.sources()), said(sources) {}
+
+  std::optional<FoundModel> run(const std::vector<Place> &places) {
+    std::optional<FoundModel> found;
+    for (const Place &place : places) {
+      const size_t before = candidates.size();
+      for (const std::string &folder : place.folders)
+        for (const std::string &file : filesOf(folder))
+          look(file);
+      std::vector<const Candidate *> fitting;
+      for (const Candidate &candidate : llvm::ArrayRef(candidates).drop_front(before))
+        if (candidate.verdict == Candidate::Fits)
+          fitting.push_back(&candidate);
+      if (fitting.empty())
+        continue;
+      if (fitting.size() == 1)
+        found = {fitting[0]->path, place.kind, candidates.size()};
+      else
+        reportSeveral(fitting);
+      break;
+    }
+    if (found)
+      warn();
+    else if (!said.hasErrors())
+      reportNone();
+    diags.adopt(said.messages());
+    return found;
+  }
+
+private:
+  /// Paths of a folder's YAML files: those of the disk, and texts that were given.
+  std::vector<std::string> filesOf(const std::string &folder) {
+    std::set<std::string> found;
+    const std::string onDisk = folder.empty() ? "." : folder;
+    std::error_code error;
+    for (fs::directory_iterator it(onDisk, error), end; !error && it != end; it.increment(error))
+      found.insert(joined(folder, path::filename(it->path())));
+    bool given = false;
+    for (uint32_t i = 0; i < diags.sources().size(); ++i)
+      if (const llvm::StringRef file = diags.sources().name(i); path::parent_path(file) == folder)
+        given = found.insert(file.str()).second || given;
+    std::string shown = "`" + onDisk + "`";
+    if (error && !given)
+      shown += error == std::errc::no_such_file_or_directory ? " (which is not there)" : " (" + error.message() + ")";
+    folders.push_back(shown);
+    std::vector<std::string> files(found.begin(), found.end());
+    llvm::erase_if(files, [](const std::string &file) {
+      const llvm::StringRef last = path::filename(file), extension = path::extension(last);
+      return last.starts_with(".") || (extension != ".yaml" && extension != ".yml");
+    });
+    return files;
+  }
+
+  void look(const std::string &file) {
+    fs::file_status status;
+    const bool onDisk = !fs::status(file, status);
+    if (!diags.sources().find(file) && onDisk) {
+      if (status.type() != fs::file_type::regular_file)
+        return; // a folder; a pipe would not end
+      if (!seen.insert(status.getUniqueID()).second)
+        return;
+    }
+    Diagnostics own(sources);
+    std::string reason;
+    const auto opened = sources.open(file, reason);
+    if (!opened) {
+      candidates.push_back({file, Candidate::Broken, {}, fmt::format("cannot read `{}`: {}", file, reason)});
+      return;
+    }
+    if (!mayBeModel(sources.text(*opened)))
+      return;
+    const auto head = ast::parseAudience(own, *opened);
+    if (!head) {
+      const Error error = own.messages().first();
+      SourceLoc place;
+      if (error.line)
+        place = {*opened, error.line, error.column, error.length};
+      candidates.push_back({file, Candidate::Broken, place, (place ? "" : "`" + file + "`: ") + error.message});
+    } else if (!head->name.text.empty()) {
+      const std::optional<Misfit> misfit = misfitOf(*head, config);
+      if (misfit)
+        candidates.push_back({file, Candidate::OfOthers, misfit->loc, misfit->text});
+      else
+        candidates.push_back({file, Candidate::Fits, head->audience.front().key.loc, "it is for this one"});
+    }
+  }
+
+  /// The one that was meant may be among those that cannot be read.
+  void warn() {
+    for (const Candidate &candidate : candidates)
+      if (candidate.verdict == Candidate::Broken)
+        said.report(Diag::UnreadableModelFile, candidate.loc, candidate.why);
+  }
+
+  void reportSeveral(const std::vector<const Candidate *> &fitting) {
+    said.report(Diag::SeveralModelFiles, loc, fitting.size(), config.path(), familyOf(config));
+    for (const Candidate *candidate : fitting)
+      said.note(candidate->loc, candidate->why);
+    said.note(fmt::format("{}, take one of them away, or let their `for:` tell more", adviceToName()));
+  }
+
+  void reportNone() {
+    said.report(Diag::NoModelFile, loc, config.path(), familyOf(config));
+    for (const Candidate &candidate : candidates)
+      said.note(candidate.loc, candidate.why);
+    const char *given = std::getenv(environment);
+    said.note(fmt::format("looked in {}{}{}", llvm::join(folders, ", "),
+                          candidates.empty() ? ", where no model file lies" : "",
+                          given && *given ? "" : fmt::format("; `{}`, a list of folders, is not set", environment)));
+    said.note(adviceToName() + ", or put one whose `for:` has this checkpoint into one of the folders");
+  }
+
+  std::string adviceToName() const {
+    return name.empty() ? "give a pipeline that names a model file by `graph:`"
+                        : fmt::format("name a model file here, `{}: {{graph: FILE}}`", name);
+  }
+
+  const ConfigFile &config;
+  const SourceLoc loc;
+  const std::string name;
+  Diagnostics &diags;
+  SourceFiles sources; ///< those of `diags`, and the candidates
+  Diagnostics said;
+  std::vector<Candidate> candidates;
+  std::vector<std::string> folders; ///< that were looked at, for messages
+  std::set<fs::UniqueID> seen;      ///< a file is one, whatever links lead to it
+};
+
+} // namespace
+
+std::optional<FoundModel> findModel(const std::string &pipeline, SourceLoc loc, const std::string &name,
+                                    const ConfigFile &config, Diagnostics &diags) {
+  return Search(config, loc, name, diags).run(placesOf(pipeline));
+}
+
+} // namespace megalith::driver
