@@ -187,6 +187,55 @@ private:
   std::shared_ptr<State> state;
 };
 
+/// What would run of a checkpoint (docs/inspect.md).
+struct Inspection {
+  struct Key {
+    std::string key; ///< of config.json; dots go inside
+    /// "read", "required" (of one of the values for which the graph is right), "harmless", "accepted" (on the user's
+    /// word), "refused"
+    std::string use;
+    std::string reason, advice; ///< when it is refused
+  };
+  /// Sizes; 0 for what the graph does not have.
+  struct Shape {
+    int64_t layers = 0, heads = 0, kvHeads = 0, headDim = 0, hidden = 0, vocabulary = 0;
+    std::vector<std::pair<std::string, int64_t>> others; ///< of the model file's own names: "ffn"
+    int64_t parameters = 0;                              ///< each once, however many weights share it
+    int64_t weightBytes = 0;                             ///< of all of them on the device
+    int64_t streamedBytes = 0;                           ///< of the matrices that a pass reads, whatever its rows
+    int64_t kvBytesPerToken = 0;
+  };
+  struct Tensors {
+    std::map<std::string, uint64_t> types; ///< number of tensors, by type: "BF16"
+    uint64_t read = 0, harmless = 0, accepted = 0, refused = 0;
+    uint64_t missing = 0; ///< weights without one of their tensors
+  };
+  struct Model {
+    std::string name; ///< in the pipeline; empty without one
+    std::string config, modelType;
+    std::vector<std::string> architectures;
+    std::string file; ///< the model file; empty: none was found
+    /// Where it was found: "graph" (the pipeline names it), "pipeline" (beside it), "share", "environment"
+    std::string where;
+    uint64_t candidates = 0;     ///< model files that were looked at
+    std::string graph, numerics; ///< what the model file says
+    std::optional<Shape> shape;  ///< nullopt: an error came first
+    std::optional<double> positions;
+    std::vector<Key> keys;
+    std::optional<Tensors> tensors; ///< nullopt: they were not looked at
+  };
+  std::string pipeline;      ///< its path; empty without
+  std::vector<Model> models; ///< as far as the check came
+  bool runs = false;
+  Messages messages; ///< what compiling and loading would say, warnings included
+};
+/// Checks the checkpoints of `options` as compile() does, without a pipeline when `file` is empty. That one would not run
+/// is no error of this function.
+MEGALITH_API Expected<Inspection> inspect(const ProgramOptions &options);
+
+/// GB/s of device memory by the vendor's data sheet, by profile. GPUs only.
+MEGALITH_API std::vector<std::pair<std::string, double>> memoryBandwidths();
+
 /// The profile of a GPU architecture (`sm_90a`); empty when none has it.
 MEGALITH_API std::string profileOfArch(std::string_view arch);
 

@@ -22,8 +22,7 @@ Messages api::caught(const char *what) {
              : failure(Diag::OutOfMemory, "there is not enough memory; ask for less, or raise the limit (`ulimit -v`)");
 }
 
-/// The options of the compiler's own chain.
-static driver::CompileOptions compileOptions(const ProgramOptions &options) {
+driver::CompileOptions api::compileOptions(const ProgramOptions &options) {
   driver::CompileOptions out;
   out.file = options.file;
   out.models = options.models;

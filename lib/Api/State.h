@@ -130,6 +130,9 @@ int64_t streamedBytes(const plan::Plan &plan);
 /// Bytes per second at which the engine's GPU reads its memory; nullopt without an engine.
 Expected<std::optional<double>> bandwidthOf(runtime::Engine *engine);
 
+/// The options of the compiler's own chain.
+driver::CompileOptions compileOptions(const ProgramOptions &options);
+
 /// Whether the program is one that can run; reports `kernel-program`.
 bool canRun(const Program::State &program, Diagnostics &diags);
 /// Whether a request can ever run: its tokens, its pools (`request-too-large`), the models'

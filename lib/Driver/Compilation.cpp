@@ -62,7 +62,8 @@ static void plainPath(llvm::SmallVectorImpl<char> &path, const SourceFiles &sour
 
 /// The model file: `graph:` has its path, or the checkpoint decides.
 static std::optional<FoundModel> modelFile(const CompileOptions &options, const ast::ModelRef &ref,
-                                           const ConfigFile &config, Diagnostics &diags) {
+                                           const ConfigFile &config, const Acceptance &acceptance,
+                                           Diagnostics &diags) {
   for (const auto &[name, path] : options.graphs)
     if (name == ref.name.text)
       return FoundModel{path};
@@ -74,7 +75,7 @@ static std::optional<FoundModel> modelFile(const CompileOptions &options, const 
     llvm::sys::path::append(path, ref.graph.text);
     found.emplace();
   } else {
-    found = findModel(options.file, ref.name.loc, ref.name.text, config, diags);
+    found = findModel(options.file, ref.name, config, acceptance, diags);
     if (!found)
       return std::nullopt;
     path = found->path;
@@ -103,7 +104,7 @@ static std::optional<LoadedModel> loadModel(const CompileOptions &options, const
     return std::nullopt;
   }
   findings.config = *config;
-  findings.file = modelFile(options, ref, *config, diags);
+  findings.file = modelFile(options, ref, *config, acceptance, diags);
   if (!findings.file)
     return std::nullopt;
   auto file = openSource(diags, findings.file->path, ref.graph.loc);
@@ -141,7 +142,9 @@ static void reportUnneeded(const CompileOptions &options, const Acceptance &acce
 bool inspectModel(const CompileOptions &options, Diagnostics &diags) {
   Acceptance acceptance(options.accept);
   std::string printed;
-  if (!loadModel(options, {}, printed, acceptance, diags))
+  ast::ModelRef ref; // without a place: no pipeline names it
+  ref.name.text = options.models.empty() ? "" : options.models.front().first;
+  if (!loadModel(options, ref, printed, acceptance, diags))
     return false;
   reportUnneeded(options, acceptance, diags);
   return !diags.hasErrors();

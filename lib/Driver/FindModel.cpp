@@ -91,8 +91,8 @@ struct Candidate {
 
 class Search {
 public:
-  Search(const ConfigFile &config, SourceLoc loc, const std::string &name, Diagnostics &diags)
-      : config(config), loc(loc), name(name), diags(diags), sources(diags.sources()), said(sources) {}
+  Search(const ConfigFile &config, const Acceptance &acceptance, const ast::Name &model, Diagnostics &diags)
+      : config(config), acceptance(acceptance), model(model), diags(diags), sources(diags.sources()), said(sources) {}
 
   std::optional<FoundModel> run(const std::vector<Place> &places) {
     std::optional<FoundModel> found;
@@ -171,7 +171,7 @@ private:
         place = {*opened, error.line, error.column, error.length};
       candidates.push_back({file, Candidate::Broken, place, (place ? "" : "`" + file + "`: ") + error.message});
     } else if (!head->name.text.empty()) {
-      const std::optional<Misfit> misfit = misfitOf(*head, config);
+      const std::optional<Misfit> misfit = misfitOf(*head, config, acceptance);
       if (misfit)
         candidates.push_back({file, Candidate::OfOthers, misfit->loc, misfit->text});
       else
@@ -187,14 +187,14 @@ private:
   }
 
   void reportSeveral(const std::vector<const Candidate *> &fitting) {
-    said.report(Diag::SeveralModelFiles, loc, fitting.size(), config.path(), familyOf(config));
+    said.report(Diag::SeveralModelFiles, model.loc, fitting.size(), config.path(), familyOf(config));
     for (const Candidate *candidate : fitting)
       said.note(candidate->loc, candidate->why);
     said.note(fmt::format("{}, take one of them away, or let their `for:` tell more", adviceToName()));
   }
 
   void reportNone() {
-    said.report(Diag::NoModelFile, loc, config.path(), familyOf(config));
+    said.report(Diag::NoModelFile, model.loc, config.path(), familyOf(config));
     for (const Candidate &candidate : candidates)
       said.note(candidate.loc, candidate.why);
     const char *given = std::getenv(environment);
@@ -205,13 +205,13 @@ private:
   }
 
   std::string adviceToName() const {
-    return name.empty() ? "give a pipeline that names a model file by `graph:`"
-                        : fmt::format("name a model file here, `{}: {{graph: FILE}}`", name);
+    return model.loc ? fmt::format("name a model file here, `{}: {{graph: FILE}}`", model.text)
+                     : "give a pipeline that names a model file by `graph:`";
   }
 
   const ConfigFile &config;
-  const SourceLoc loc;
-  const std::string name;
+  const Acceptance &acceptance;
+  const ast::Name &model;
   Diagnostics &diags;
   SourceFiles sources; ///< those of `diags`, and the candidates
   Diagnostics said;
@@ -222,9 +222,9 @@ private:
 
 } // namespace
 
-std::optional<FoundModel> findModel(const std::string &pipeline, SourceLoc loc, const std::string &name,
-                                    const ConfigFile &config, Diagnostics &diags) {
-  return Search(config, loc, name, diags).run(placesOf(pipeline));
+std::optional<FoundModel> findModel(const std::string &pipeline, const ast::Name &model, const ConfigFile &config,
+                                    const Acceptance &acceptance, Diagnostics &diags) {
+  return Search(config, acceptance, model, diags).run(placesOf(pipeline));
 }
 
 } // namespace megalith::driver

@@ -71,26 +71,28 @@ std::string wantedBy(const ast::Requirement &requirement) {
   return (requirement.each ? "lists of " : "") + text;
 }
 
-std::optional<Misfit> misfitOf(const ast::ModelFile &model, const ConfigFile &config) {
+static Misfit misfitAt(const ast::Requirement &r, const Judgement &judgement) {
+  const std::string has = judgement.given && !judgement.isNull ? "`" + judgement.found + "`"
+                          : judgement.found.empty() || judgement.isNull
+                              ? "none"
+                              : "none, which stands for `" + judgement.found + "`";
+  return {r.key.loc, fmt::format("it is for `{}` {}, and the checkpoint has {}", r.key.text, wantedBy(r), has)};
+}
+
+std::optional<Misfit> misfitOf(const ast::ModelFile &model, const ConfigFile &config, const Acceptance &acceptance) {
   if (model.audience.empty())
     return Misfit{model.name.loc, "it has no `for:`, and is taken where `graph:` names it"};
   bool named = false; // a config that does not say what it is fits nothing
   for (const ast::Requirement &r : model.audience) {
     const Judgement judgement = judge(r, config);
-    const bool given = judgement.given && !judgement.isNull;
-    if (!judgement.right)
-      return Misfit{r.key.loc, fmt::format("it is for `{}` {}, and the checkpoint has {}", r.key.text, wantedBy(r),
-                                           given                     ? "`" + judgement.found + "`"
-                                           : judgement.found.empty() ? "none"
-                                                                     : "none, which stands for `" + judgement.found +
-                                                                           "`")};
-    named = named || (given && ast::namesFamily(r));
+    if (!judgement.right && !acceptance.has(r.key.text))
+      return misfitAt(r, judgement);
+    named = named || (judgement.right && judgement.given && !judgement.isNull && ast::namesFamily(r));
   }
   if (named)
     return std::nullopt;
   const auto family = llvm::find_if(model.audience, ast::namesFamily);
-  return Misfit{family->key.loc, fmt::format("it is for `{}` {}, and the checkpoint has none", family->key.text,
-                                             wantedBy(*family))};
+  return misfitAt(*family, judge(*family, config));
 }
 
 } // namespace megalith

@@ -24,6 +24,11 @@ bool Acceptance::takes(const std::string &name, CheckedModel &model) {
   return false;
 }
 
+bool Acceptance::has(const std::string &name) const {
+  return llvm::any_of(names,
+                      [&](const std::string &given) { return given == name || matchesPattern(given, name); });
+}
+
 std::vector<std::string> Acceptance::unneeded() const {
   std::vector<std::string> result;
   for (size_t i = 0; i < names.size(); ++i)

@@ -14,6 +14,10 @@ llvm::cl::SubCommand &sweepSub();
 /// Reads its own options. `command` has those that others have, too.
 bool sweepMain(SweepCommand command, Diagnostics &diags);
 
+/// `megalith inspect`, as well. `options`: without `file`.
+llvm::cl::SubCommand &inspectSub();
+bool inspectMain(ProgramOptions options, Diagnostics &diags);
+
 /// The numbers of a list; `otherwise` of an empty one. Reports `bad-option`.
 bool numbersOf(const llvm::cl::list<std::string> &list, llvm::StringRef option, int64_t otherwise,
                std::vector<int64_t> &out, Diagnostics &diags);

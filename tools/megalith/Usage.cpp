@@ -128,9 +128,11 @@ private:
     if (command.PositionalOpts.empty()) {
       if (!files.empty())
         error(files[0].str(), "`" + program + "` takes no file");
+    } else if (files.empty() && command.PositionalOpts[0]->getNumOccurrencesFlag() == cl::Optional) {
+      // It does without.
     } else if (files.empty())
       error(program, "needs a pipeline file, such as pipelines/autoregressive.yaml");
-    else if (files.size() > 1 && command.PositionalOpts[0]->getNumOccurrencesFlag() == cl::Required)
+    else if (files.size() > 1 && command.PositionalOpts[0]->getNumOccurrencesFlag() != cl::OneOrMore)
       error(files[1].str(), "`" + program + "` takes one pipeline file, and has `" + files[0].str() + "`");
     for (const KnownOption &known : knownOptions())
       if (known.option->Subs.contains(&command) && known.option->getNumOccurrencesFlag() == cl::Required &&

@@ -1,4 +1,4 @@
-//===- main.cpp - megalith compile | run | explore | bench | sweep | cache --------===//
+//===- main.cpp - megalith compile | run | explore | bench | sweep | inspect | cache -===//
 #include "Arguments.h"
 #include "Numbers.h"
 #include "Options.h"
@@ -28,6 +28,7 @@ cl::OptionCategory &category = optionCategory();
 #define ALL_AND_BENCH cl::sub(compileSub), cl::sub(runSub), cl::sub(exploreSub), cl::sub(benchSub), cl::cat(category)
 #define EVERY ALL_AND_BENCH, cl::sub(sweepSub())
 #define ALL_AND_SWEEP ALL, cl::sub(sweepSub())
+#define AND_INSPECT cl::sub(inspectSub())
 #define COMPILE cl::sub(compileSub), cl::cat(category)
 #define RUN cl::sub(runSub), cl::cat(category)
 #define RUN_AND_BENCH cl::sub(runSub), cl::sub(benchSub), cl::cat(category)
@@ -42,8 +43,8 @@ cl::opt<std::string> pipelineFile(cl::Positional, cl::Required, cl::value_desc("
 OptionList modelDirs("model", cl::value_desc("[NAME=]DIR"),
                      cl::desc("Checkpoint (config.json, model.safetensors) of the pipeline's model NAME; "
                               "without NAME of every model that has none of its own"),
-                     ALL_AND_SWEEP);
-OptionList sets("set", cl::value_desc("param=value"), cl::desc("Give a param of the file another value"), EVERY);
+                     ALL_AND_SWEEP, AND_INSPECT);
+OptionList sets("set", cl::value_desc("param=value"), cl::desc("Give a param of the file another value"), EVERY, AND_INSPECT);
 OptionList planSettings("plan", cl::value_desc("key=value"),
                         cl::desc("Tune the plan: ctas, ring, flight, chunk, operands, order, edges, spare, stamps, "
                                  "wide; never changes a result"),
@@ -52,11 +53,11 @@ Option<std::string>
     profile("device-profile", cl::value_desc("name"),
             cl::desc("Device to plan for: h200, h100, a100, b200, cpu (compile: one of --arch, or h200; run: "
                      "the GPU that is there, or cpu)"),
-            EVERY);
+            EVERY, AND_INSPECT);
 OptionList acceptNames("accept", cl::value_desc("key"),
                        cl::desc("Take a key of config.json, or a tensor ({i}: any number), that the model file "
                                 "does not understand, on your word; all outputs say so"),
-                       EVERY);
+                       EVERY, AND_INSPECT);
 Option<std::string> irFile("ir", cl::value_desc("file"),
                            cl::desc("Start from this IR, printed by --stop-after and edited, in place of the YAML's"),
                            ALL);
@@ -242,6 +243,8 @@ EXAMPLES:
       measures ms per token against what reading weights and KV takes; needs config.json only
   megalith sweep FILE FILE --model DIR --requests=2,4,8,16 --tokens=32,64 --vary PIPELINE:block=1,2,4 --csv=F.csv
       measures every combination; the same command goes on where it was interrupted
+  megalith inspect --model models/demo
+      shows what would run of a checkpoint, and why it would not
   megalith cache --clean
       removes old kernels from the cache, and shows what lies there
 )";
@@ -294,7 +297,7 @@ bool checkCommonTexts(Diagnostics &diags) {
               &replayFile, &referenceAt, &logitsFile, &draftsFile, &acceptance, &exploreRequests, &benchConfig,
               &benchTimeline, &benchCsv, &benchPlot},
              {modelDirs, sets, planSettings, cuFiles, corruptions, benchContexts, benchBatches}, diags);
-  if (pipelineFile.empty() && !sweepSub())
+  if (pipelineFile.empty() && !sweepSub() && !inspectSub())
     diags.report(Diag::BadOption, {}, "FILE", "the path of the pipeline is empty");
   return !diags.hasErrors();
 }
@@ -456,6 +459,11 @@ bool sweepCommonMain(Diagnostics &diags) {
   return sweepMain(std::move(command), diags);
 }
 
+bool inspectCommonMain(Diagnostics &diags) {
+  ProgramOptions options;
+  return fillCommon(options, diags) && inspectMain(std::move(options), diags);
+}
+
 bool cacheMain(Diagnostics &diags) {
   if (cacheClean && cacheClear) {
     diags.report(Diag::BadOption, {}, "--clean", "`--clear` removes everything; give one of the two");
@@ -476,13 +484,13 @@ bool understood(const std::vector<StringRef> &arguments, Diagnostics &diags) {
   if (arguments[0].starts_with("-"))
     return checkArguments(cl::SubCommand::getTopLevel(), arguments, diags);
   std::vector<std::string> names;
-  for (cl::SubCommand *command : {&compileSub, &runSub, &exploreSub, &benchSub, &sweepSub(), &cacheSub}) {
+  for (cl::SubCommand *command : {&compileSub, &runSub, &exploreSub, &benchSub, &sweepSub(), &inspectSub(), &cacheSub}) {
     names.push_back(command->getName().str());
     if (command->getName() == arguments[0])
       return checkArguments(*command, ArrayRef(arguments).drop_front(), diags);
   }
   diags.report(Diag::BadOption, {}, arguments[0].str(),
-               "the commands are compile, run, explore, bench, sweep and cache");
+               "the commands are compile, run, explore, bench, sweep, inspect and cache");
   diags.suggest(arguments[0], names);
   if (arguments[0].ends_with(".yaml"))
     diags.note("a command stands before the file: `megalith run " + arguments[0].str() + "`");
@@ -496,6 +504,7 @@ int megalithMain(int argc, char **argv) {
   cl::HideUnrelatedOptions(category, benchSub);
   cl::HideUnrelatedOptions(category, cacheSub);
   cl::HideUnrelatedOptions(category, sweepSub());
+  cl::HideUnrelatedOptions(category, inspectSub());
   cl::SetVersionPrinter([](raw_ostream &os) { os << "megalith " << version() << "\n"; });
   SourceFiles sources;
   Diagnostics diags(sources);
@@ -512,17 +521,18 @@ int megalithMain(int argc, char **argv) {
     errs() << text::printableLines(wrong);
     return 1;
   }
-  if (!compileSub && !runSub && !exploreSub && !benchSub && !sweepSub() && !cacheSub) {
+  if (!compileSub && !runSub && !exploreSub && !benchSub && !sweepSub() && !inspectSub() && !cacheSub) {
     cl::PrintHelpMessage();
     outs() << exampleText;
     return 2;
   }
-  bool ok = compileSub   ? compileMain(diags)
-            : exploreSub ? exploreMain(diags)
-            : benchSub   ? benchMain(diags)
-            : sweepSub() ? sweepCommonMain(diags)
-            : cacheSub   ? cacheMain(diags)
-                         : runMain(diags);
+  bool ok = compileSub     ? compileMain(diags)
+            : exploreSub   ? exploreMain(diags)
+            : benchSub     ? benchMain(diags)
+            : sweepSub()   ? sweepCommonMain(diags)
+            : inspectSub() ? inspectCommonMain(diags)
+            : cacheSub     ? cacheMain(diags)
+                           : runMain(diags);
   outs().flush();
   clearProgress();
   errs() << diags.render();

@@ -6,8 +6,7 @@
 #ifndef MEGALITH_DRIVER_FINDMODEL_H
 #define MEGALITH_DRIVER_FINDMODEL_H
 
-#include "megalith/Checkpoint/ConfigFile.h"
-#include "megalith/Support/Diagnostics.h"
+#include "megalith/Sema/Model.h"
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,11 +33,12 @@ struct FoundModel {
   size_t candidates = 0; ///< model files that were looked at
 };
 
-/// The model file for the checkpoint of `config`. Reports `no-model-file` or `several-model-files` at `loc`, the
-/// pipeline's line, and warns of files that cannot be read (`unreadable-model-file`). Texts that `diags` has in place of
+/// The model file for the checkpoint of `config`. Reports `no-model-file` or `several-model-files` at `model`, the
+/// pipeline's name for it (without a place: there is no pipeline), and warns of files that cannot be read
+/// (`unreadable-model-file`). An entry of `for:` that `acceptance` names may be wrong. Texts that `diags` has in place of
 /// files are looked at, too; none of the candidates becomes a source of `diags`.
-std::optional<FoundModel> findModel(const std::string &pipeline, SourceLoc loc, const std::string &name,
-                                    const ConfigFile &config, Diagnostics &diags);
+std::optional<FoundModel> findModel(const std::string &pipeline, const ast::Name &model, const ConfigFile &config,
+                                    const Acceptance &acceptance, Diagnostics &diags);
 
 } // namespace megalith::driver
 #endif

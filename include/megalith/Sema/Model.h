@@ -56,15 +56,6 @@ struct CheckedModel {
   std::optional<double> configNumber(const std::string &dottedPath) const;
 };
 
-/// Why a model file is not for a checkpoint.
-struct Misfit {
-  SourceLoc loc; ///< the entry of `for:`, or the file's name without one
-  std::string text;
-};
-/// The first entry of `for:` that the config does not meet; nullopt: the file is for it. Of the keys by which families
-/// are told apart the config must have one.
-std::optional<Misfit> misfitOf(const ast::ModelFile &model, const ConfigFile &config);
-
 /// What a model file makes of a key of config.json.
 struct KeyUse {
   enum Kind { Read, Required, Harmless, Accepted, Refused } kind = Read;
@@ -90,6 +81,8 @@ public:
 
   /// Whether this key or tensor is taken; notes it in `model`.
   bool takes(const std::string &name, CheckedModel &model);
+  /// Whether it would be, without noting anything.
+  bool has(const std::string &name) const;
   /// Names that nothing needed.
   std::vector<std::string> unneeded() const;
 
@@ -97,6 +90,15 @@ private:
   std::vector<std::string> names;
   std::vector<bool> needed;
 };
+
+/// Why a model file is not for a checkpoint.
+struct Misfit {
+  SourceLoc loc; ///< the entry of `for:`, or the file's name without one
+  std::string text;
+};
+/// The first entry of `for:` that the config does not meet and `acceptance` does not name; nullopt: the file is for it.
+/// One of the keys by which families are told apart must be there and right.
+std::optional<Misfit> misfitOf(const ast::ModelFile &model, const ConfigFile &config, const Acceptance &acceptance);
 
 /// Resolves the names of `model`, evaluates shapes with the numbers of `config`
 /// and checks the graph. Every key of config.json must be understood: read, required, harmless
