@@ -8,7 +8,6 @@ Prints a table and writes it with all measurements to --out. README.md says what
 import argparse
 import json
 import pathlib
-import tempfile
 
 import megalith
 import peers
@@ -44,10 +43,10 @@ def arguments():
 class Megalith:
     """`megalith bench` as one more peer: every measurement is a process of its own."""
 
-    def __init__(self, args, shape, folder, phase, batch, size):
-        _, path, config = shape
+    def __init__(self, args, shape, phase, batch, size):
+        path = shape[1]
         self.program, self.phase = args.program, phase
-        self.pipeline = megalith.pipeline_for(args.pipeline, config["model_type"], folder)
+        self.pipeline = megalith.pipeline_at(args.pipeline)
         if phase == "decode":
             self.options = megalith.decode_options(path, size, batch, args.tokens)
         else:
@@ -82,16 +81,16 @@ class Comparison:
         self.args, self.machine, self.results, self.wrong = args, machine, [], 0
         self.out = pathlib.Path(args.out)
 
-    def run(self, shape, model, folder):
+    def run(self, shape, model):
         jobs = [("decode", *pair) for pair in combinations(self.args)] + \
             [("prefill", 1, length) for length in self.args.prefill]
         for job in jobs:
             progress(f"{shape[0]}: {job[0]}, batch {job[1]}, {job[2]} positions")
-            self.measure(shape, model, folder, *job)
+            self.measure(shape, model, *job)
             self.write()  # what is there stays if a later one is interrupted
             peers.release()
 
-    def measure(self, shape, model, folder, phase, batch, size):
+    def measure(self, shape, model, phase, batch, size):
         """All peers at one place, in turn: every other round in reverse."""
         args, place = self.args, (shape[0], phase, size, batch)
         if phase == "decode":
@@ -103,7 +102,7 @@ class Comparison:
         turns = [(result, lambda result, step=step: result.times.append(work.measure(step)))
                  for result, step in ready]
         if args.program:
-            ours = Megalith(args, shape, folder, phase, batch, size)
+            ours = Megalith(args, shape, phase, batch, size)
             turns.insert(0, (Result(*place, MEGALITH), ours.measure))
         for repeat in range(args.repeats):
             for result, turn in turns[::-1] if repeat % 2 else turns:
@@ -153,12 +152,11 @@ def main():
     machine = peers.open_device(args.device)
     progress(machine)
     comparison = Comparison(args, machine)
-    with tempfile.TemporaryDirectory() as folder:
-        for shape in args.shapes:
-            model = peers.build_model(shape[2], args.device)
-            comparison.run(shape, model, folder)
-            del model
-            peers.release()
+    for shape in args.shapes:
+        model = peers.build_model(shape[2], args.device)
+        comparison.run(shape, model)
+        del model
+        peers.release()
     print(comparison.text())
     progress(f"written to {comparison.out}/results.md, .csv and .json")
     failed = any(result.note.startswith("failed") for result in comparison.results)

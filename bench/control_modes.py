@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import pathlib
 import statistics
-import tempfile
 
 import megalith
 from common import ROOT, find_shape, integers, progress
@@ -111,27 +110,25 @@ def main():
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for shape in args.shapes:
-            pipeline = megalith.pipeline_for(ROOT / "pipelines/autoregressive.yaml",
-                                             shape[2]["model_type"], folder)
-            for batch in args.batch:
-                times = measure(args, shape, batch, pipeline)
-                plain = statistics.median(times["resident"][False])
-                for mode, of in times.items():
-                    idle, busy = (statistics.median(of[which]) for which in (False, True))
-                    every = 16 if "16" in mode else 1
-                    rows.append({"shape": shape[0], "batch": batch, "control": mode,
-                                 "launches_per_step": 0 if mode == "resident" else 1 / every,
-                                 "waits_per_step": 0 if mode == "resident" else 1 / every,
-                                 "ms": idle, "ratio": idle / plain, "busy_ms": busy,
-                                 "busy_most_ms": of[True][-1], "idle_by_busy": idle / busy})
-                if args.eager:
-                    found = eager(args, shape, batch)
-                    rows.append({"shape": shape[0], "batch": batch, "control": "PyTorch eager",
-                                 "launches_per_step": found["launches"], "waits_per_step": None,
-                                 "ms": found["ms"], "ratio": found["ms"] / plain, "busy_ms": None,
-                                 "busy_most_ms": None, "idle_by_busy": None})
+    pipeline = megalith.pipeline_at(ROOT / "pipelines/autoregressive.yaml")
+    for shape in args.shapes:
+        for batch in args.batch:
+            times = measure(args, shape, batch, pipeline)
+            plain = statistics.median(times["resident"][False])
+            for mode, of in times.items():
+                idle, busy = (statistics.median(of[which]) for which in (False, True))
+                every = 16 if "16" in mode else 1
+                rows.append({"shape": shape[0], "batch": batch, "control": mode,
+                             "launches_per_step": 0 if mode == "resident" else 1 / every,
+                             "waits_per_step": 0 if mode == "resident" else 1 / every,
+                             "ms": idle, "ratio": idle / plain, "busy_ms": busy,
+                             "busy_most_ms": of[True][-1], "idle_by_busy": idle / busy})
+            if args.eager:
+                found = eager(args, shape, batch)
+                rows.append({"shape": shape[0], "batch": batch, "control": "PyTorch eager",
+                             "launches_per_step": found["launches"], "waits_per_step": None,
+                             "ms": found["ms"], "ratio": found["ms"] / plain, "busy_ms": None,
+                             "busy_most_ms": None, "idle_by_busy": None})
     heads = list(rows[0])
     shown = [[("-" if row[head] is None else f"{row[head]:.4g}" if isinstance(row[head], float)
                else str(row[head])) for head in heads] for row in rows]

@@ -61,20 +61,12 @@ def find(text):
          "(README.md), name it with --megalith, or leave it out with --no-megalith")
 
 
-def pipeline_for(path, model_type, folder):
-    """`path`, or a copy in `folder` that names the model file of `model_type`: the shipped
-    pipelines name models/llama.yaml."""
+def pipeline_at(path):
+    """`path`, which takes the model file of whatever config it is given."""
     path = pathlib.Path(path)
     if not path.is_file():
         fail(f"no pipeline {path} (--pipeline)")
-    text = path.read_text()
-    if model_type == "llama" or "models/llama.yaml" not in text:
-        return path.resolve()
-    folder = pathlib.Path(folder) / model_type
-    shutil.copytree(path.parent / "models", folder / "models", dirs_exist_ok=True)
-    copy = folder / path.name
-    copy.write_text(text.replace("models/llama.yaml", f"models/{model_type}.yaml"))
-    return copy
+    return path.resolve()
 
 
 def parse(text):

@@ -172,13 +172,11 @@ class Megalith(unittest.TestCase):
             with self.assertRaisesRegex(megalith.MegalithError, "exit status 1 .*no such thing"):
                 megalith.bench(program, "p.yaml", options + ["--fail"])
 
-    def test_pipeline_names_the_model(self):
+    def test_pipeline_is_there(self):
         path = ROOT / "pipelines/autoregressive.yaml"
-        with tempfile.TemporaryDirectory() as folder:
-            self.assertEqual(megalith.pipeline_for(path, "llama", folder), path)
-            copy = megalith.pipeline_for(path, "qwen3", folder)
-            self.assertIn("models/qwen3.yaml", copy.read_text())
-            self.assertTrue((copy.parent / "models/qwen3.yaml").is_file())
+        self.assertEqual(megalith.pipeline_at(path), path)
+        with self.assertRaises(SystemExit):
+            megalith.pipeline_at(ROOT / "pipelines/no.yaml")
 
 
 class Tables(unittest.TestCase):

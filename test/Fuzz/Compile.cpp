@@ -21,7 +21,11 @@ struct Folder {
   std::string llama, pipeline, checkpoint;
   Folder() {
     llama = writeScratch("models/llama.yaml", embedded::llama_yaml);
-    pipeline = writeScratch("autoregressive.yaml", embedded::autoregressive_yaml);
+    std::string text = embedded::autoregressive_yaml;
+    const std::string unnamed = "target: {}";
+    if (size_t at = text.find(unnamed); at != text.npos) // an input's own `for:` may be another checkpoint's
+      text.replace(at, unnamed.size(), "target: {graph: models/llama.yaml}");
+    pipeline = writeScratch("autoregressive.yaml", text);
     writeScratch("models/harmless.yaml", embedded::harmless_yaml);
     writeScratch("checkpoint/config.json", embedded::config_json);
     checkpoint = scratch() + "/checkpoint";

@@ -83,9 +83,9 @@ public:
     if (!original || llvm::sys::fs::createTemporaryFile("mutants", "yaml", path))
       return;
     std::string text = (*original)->getBuffer().str();
-    const std::string_view named = "models/llama.yaml";
-    if (size_t at = text.find(named); at != std::string::npos)
-      text.replace(at, named.size(), modelFile);
+    const std::string_view unnamed = "target: {}";
+    if (size_t at = text.find(unnamed); at != std::string::npos)
+      text.replace(at, unnamed.size(), "target: {graph: '" + modelFile + "'}");
     std::error_code failed;
     llvm::raw_fd_ostream(path, failed) << text;
   }

@@ -20,9 +20,9 @@ void writeModel(const std::string &folder, const RandomModel &model, const std::
   std::ostringstream pipeline;
   pipeline << std::ifstream(pipelineFile).rdbuf();
   std::string text = pipeline.str();
-  const std::string graph = "models/llama.yaml";
-  if (size_t at = text.find(graph); at != text.npos)
-    text.replace(at, graph.size(), "model.yaml");
+  const std::string unnamed = "target: {}";
+  if (size_t at = text.find(unnamed); at != text.npos)
+    text.replace(at, unnamed.size(), "target: {graph: model.yaml}");
   write("pipeline.yaml", text);
 
   nlohmann::json header;

@@ -184,7 +184,7 @@ class Tool:
         for name in PIPELINES:
             text = (self.root / "pipelines" / f"{name}.yaml").read_text()
             text = re.sub(r"on_full: fail", "on_full: wait", text)
-            text = text.replace("graph: models/", f"graph: {self.root}/pipelines/models/")
+            text = text.replace("target: {}", f"target: {{graph: {self.root}/pipelines/models/llama.yaml}}")
             (self.scratch / f"{name}.yaml").write_text(text)
 
     def run(self, name, sizes, pages, requests, device, *more):

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import random
-import re
 import subprocess
 import sys
 import threading
@@ -193,23 +192,15 @@ class Suite:
 
     # --- inputs
     def copy_pipelines(self):
-        """The pipelines, and copies that name the second model file."""
+        """The pipelines, and the model files beside them, from which each checkpoint takes its own."""
         source = ROOT / "pipelines"
         target = self.work / "pipelines"
         (target / "models").mkdir(parents=True, exist_ok=True)
-        for path in (source / "models").glob("*.yaml"):
-            (target / "models" / path.name).write_text(path.read_text())
-        for name in PIPELINES:
-            text = (source / f"{name}.yaml").read_text()
-            (target / f"{name}.yaml").write_text(text)
-            other, count = re.subn(r"graph: models/llama\.yaml", "graph: models/qwen3.yaml", text)
-            if count != 1:
-                raise Failure(f"{name}.yaml does not name models/llama.yaml once")
-            (target / f"{name}.qwen3.yaml").write_text(other)
+        for path in [*(source / "models").glob("*.yaml"), *(source / f"{name}.yaml" for name in PIPELINES)]:
+            (target / path.relative_to(source)).write_text(path.read_text())
 
-    def pipeline(self, name, model):
-        suffix = ".qwen3" if "qwen3" in model else ""
-        return self.work / "pipelines" / f"{name}{suffix}.yaml"
+    def pipeline(self, name):
+        return self.work / "pipelines" / f"{name}.yaml"
 
     def model(self, name):
         """Directory of a checkpoint; made when it is missing."""
@@ -252,7 +243,7 @@ class Suite:
     def command(self, run, folder):
         write_lines(folder / "requests.jsonl", run.requests)
         device = run.device or self.device
-        command = [*run.prefix, self.megalith, "run", self.pipeline(run.pipeline, run.model),
+        command = [*run.prefix, self.megalith, "run", self.pipeline(run.pipeline),
                    "--model", self.model(run.model), "--requests", folder / "requests.jsonl",
                    f"--device={device}", "--format=json"]
         for option, table in (("--set", run.sets), ("--plan", run.plan)):
@@ -317,7 +308,7 @@ class Suite:
 
     def compile(self, pipeline, model, out, *options):
         """`megalith compile`; returns what it wrote to `out`."""
-        process = self.execute([self.megalith, "compile", self.pipeline(pipeline, model),
+        process = self.execute([self.megalith, "compile", self.pipeline(pipeline),
                                 "--model", self.model(model), "-o", out, *options])
         if process.returncode:
             raise Failure(f"compile {options}: {process.stderr.strip()[-600:]}")

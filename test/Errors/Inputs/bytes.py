@@ -16,7 +16,7 @@ PIPELINE = pathlib.Path(os.fsdecode(pipelines), "autoregressive.yaml").read_byte
 MODEL = pathlib.Path(os.fsdecode(pipelines), "models/llama.yaml").read_bytes()
 HARMLESS = pathlib.Path(os.fsdecode(pipelines), "models/harmless.yaml").read_bytes()
 LINE = b"      - appended: append(next)"
-assert LINE in PIPELINE and b"graph: models/llama.yaml" in PIPELINE
+assert LINE in PIPELINE and b"target: {}" in PIPELINE
 
 
 def code_of(text):
@@ -33,7 +33,7 @@ def compile_with(comment, name, place):
     where = folder + b"/" + place
     os.makedirs(where, exist_ok=True)
     quoted = b"".join(b"\\x%02x" % c if c < 0x80 else bytes([c]) for c in name)  # in double quotes
-    text = PIPELINE.replace(b"graph: models/llama.yaml", b'graph: "%s"' % quoted).replace(LINE, LINE + b" # " + comment)
+    text = PIPELINE.replace(b"target: {}", b'target: {graph: "%s"}' % quoted).replace(LINE, LINE + b" # " + comment)
     with open(where + b"/p.yaml", "wb") as out:
         out.write(text)
     if name.strip(b"/"):

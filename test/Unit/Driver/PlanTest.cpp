@@ -213,10 +213,12 @@ protected:
         dir = std::filesystem::path(::testing::TempDir()) / "megalith-heads";
     std::filesystem::remove_all(dir);
     std::filesystem::copy(root / "pipelines", dir, std::filesystem::copy_options::recursive);
-    std::filesystem::copy_file(dir / "models/qwen3.yaml", dir / "models/llama.yaml",
-                               std::filesystem::copy_options::overwrite_existing);
+    std::string config;
+    std::getline(std::ifstream(root / "test/Emit/Inputs/small/config.json"), config);
+    config.replace(config.find("llama"), 5, "qwen3");
+    std::ofstream(dir / "config.json") << config;
     options.file = (dir / "autoregressive.yaml").string();
-    options.models = {{"", MEGALITH_SOURCE_DIR "/test/Emit/Inputs/small"}};
+    options.models = {{"", dir.string()}};
     makePlan();
     ASSERT_TRUE(!HasFailure() && phase("q").several && phase("attention").makes == phase("q").op);
   }
