@@ -67,13 +67,24 @@ static std::string familyOf(const ConfigFile &config) {
   return text.empty() ? fmt::format("it has neither `{}` nor `{}`", ast::familyKeys[0], ast::familyKeys[1]) : text;
 }
 
-/// Files whose text has no `model:` are none, without being parsed: they may be anybody's.
+/// Whether `model` may be a key of the file's own mapping. Others are told without being parsed: they may be anybody's,
+/// and no YAML of ours.
 static bool mayBeModel(llvm::StringRef text) {
-  constexpr llvm::StringRef key = "model";
-  for (size_t at = text.find(key); at != llvm::StringRef::npos; at = text.find(key, at + 1)) {
-    llvm::StringRef rest = text.drop_front(at + key.size());
-    (void)(rest.consume_front("'") || rest.consume_front("\""));
-    if (rest.ltrim(' ').starts_with(":"))
+  bool inMapping = false; // and its keys begin their lines
+  while (!text.empty()) {
+    llvm::StringRef line;
+    std::tie(line, text) = text.split('\n');
+    if (!inMapping) {
+      const llvm::StringRef content = line.ltrim();
+      if (content.empty() || content.starts_with("#") || line.starts_with("---"))
+        continue;
+      if (line.starts_with("{") || line.starts_with(" "))
+        return content.contains("model") || text.contains("model"); // too few to tell them better
+      inMapping = true;
+    }
+    const bool quoted = line.consume_front("'") || line.consume_front("\"");
+    if (line.consume_front("model") && (!quoted || line.consume_front("'") || line.consume_front("\"")) &&
+        line.ltrim(' ').starts_with(":"))
       return true;
   }
   return false;
