@@ -223,6 +223,7 @@ struct Inspection {
     std::optional<double> positions;
     std::vector<Key> keys;
     std::optional<Tensors> tensors; ///< nullopt: they were not looked at
+    std::vector<std::string> accepted; ///< of one that runs: keys and tensors that were taken on the user's word
   };
   std::string pipeline;      ///< its path; empty without
   std::vector<Model> models; ///< as far as the check came

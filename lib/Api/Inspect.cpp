@@ -107,6 +107,7 @@ static Inspection::Model modelOf(const driver::ModelFindings &findings) {
     out.numerics = report.model->numerics;
     out.shape = shapeOf(*report.model, *findings.parsed);
   }
+  out.accepted = findings.accepted;
   for (const KeyUse &use : report.keys)
     out.keys.push_back({use.key, useText(use.kind), use.reason, use.advice});
   if (!report.tensorTypes.empty() || report.missingWeights)

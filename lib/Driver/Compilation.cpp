@@ -129,6 +129,7 @@ static std::optional<LoadedModel> loadModel(const CompileOptions &options, const
     if (!checkWeights(loaded.checked, *loaded.weights, acceptance, diags, report))
       return std::nullopt;
   }
+  findings.accepted = loaded.checked.accepted;
   return loaded;
 }
 

@@ -6,6 +6,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/raw_ostream.h"
 #include <fmt/ranges.h>
+#include <set>
 
 namespace megalith::tool {
 
@@ -355,6 +356,11 @@ bool inspectMain(ProgramOptions options, Diagnostics &diags) {
   if (!writeOutput("-", text, diags))
     return false;
   diags.adopt(inspection->messages);
+  std::set<std::string> accepted;
+  for (const Inspection::Model &model : inspection->models)
+    for (const std::string &name : model.accepted)
+      if (accepted.insert(name).second)
+        diags.report(Diag::AcceptedOnWord, {}, name);
   return inspection->runs;
 }
 

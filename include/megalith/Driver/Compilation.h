@@ -30,6 +30,7 @@ struct ModelFindings {
   std::optional<FoundModel> file;
   std::optional<ast::ModelFile> parsed;
   ModelReport report;
+  std::vector<std::string> accepted; ///< of a model that runs: what was taken on the user's word
 };
 
 /// What a compilation is asked for.

@@ -118,6 +118,64 @@ TEST(Programs, TakeTextsInPlaceOfFiles) {
   EXPECT_TRUE(program) << program.errors().text();
 }
 
+TEST(Programs, TheCheckpointChoosesAmongTexts) {
+  ProgramOptions how = options();
+  how.texts = {{"nowhere/p.yaml", textOf(how.file)},
+               {"nowhere/a.yaml", "model: a\nfor: {model_type: another}\n"},
+               {"nowhere/models/b.yaml", "model: b\nfor: {model_type: llama}\nconfi: {}\n"}};
+  how.file = "nowhere/p.yaml";
+  how.weights = false;
+  auto program = Program::compile(how);
+  ASSERT_FALSE(program);
+  EXPECT_EQ(program.errors().first().kind, "unknown-key") << program.errors().text();
+  EXPECT_EQ(program.errors().first().file, "nowhere/models/b.yaml");
+  how.texts["nowhere/models/b.yaml"] = "model: b\nfor: {model_type: another}\n";
+  program = Program::compile(how);
+  ASSERT_FALSE(program);
+  EXPECT_EQ(program.errors().first().kind, "no-model-file") << program.errors().text();
+  EXPECT_GE(program.errors().first().notes.size(), 4u); // two files, the folders, advice
+  EXPECT_EQ(program.errors().first().notes[1].file, "nowhere/models/b.yaml");
+}
+
+TEST(Programs, WithOtherParamsKeepTheirModelFile) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "megalith-recompiled";
+  std::filesystem::remove_all(folder);
+  std::filesystem::copy(pipelines, folder, std::filesystem::copy_options::recursive);
+  ProgramOptions how = options();
+  how.file = (folder / "autoregressive.yaml").string();
+  how.weights = false;
+  auto program = Program::compile(how);
+  ASSERT_TRUE(program) << program.errors().text();
+  std::filesystem::copy(folder / "models/llama.yaml", folder / "models/second.yaml");
+  EXPECT_FALSE(Program::compile(how)); // two
+  auto again = tools::recompile(*program, {{"slots", "3"}});
+  ASSERT_TRUE(again) << again.errors().text();
+  EXPECT_EQ(again->param("slots"), 3);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Programs, AreInspectedWithoutBeingMade) {
+  ProgramOptions how = options();
+  auto found = inspect(how);
+  ASSERT_TRUE(found) << found.errors().text();
+  EXPECT_TRUE(found->runs && found->messages.list.empty()) << found->messages.text();
+  ASSERT_EQ(found->models.size(), 1u);
+  const Inspection::Model &model = found->models[0];
+  EXPECT_EQ(model.name, "target");
+  EXPECT_EQ(model.where, "pipeline");
+  ASSERT_TRUE(model.shape && model.tensors);
+  EXPECT_EQ(model.shape->weightBytes, 2 * model.shape->parameters);
+  EXPECT_EQ(model.tensors->read, model.tensors->types.at("BF16"));
+  how.models[0].second = "nowhere";
+  found = inspect(how);
+  ASSERT_TRUE(found) << found.errors().text();
+  EXPECT_FALSE(found->runs);
+  EXPECT_EQ(found->messages.first().kind, "config-missing");
+  EXPECT_FALSE(found->models.at(0).shape);
+  const auto known = memoryBandwidths();
+  EXPECT_TRUE(std::any_of(known.begin(), known.end(), [](const auto &of) { return of.first == "h100" && of.second > 0; }));
+}
+
 TEST(Programs, TakeATextForThePathThatThePipelineGives) {
   ProgramOptions how = options();
   how.weights = false;

@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Architectures, ReadStreamTest, ::testing::Values(800, 9
 TEST_F(BenchKernelTest, AStampedKernelRunsOnRandomWeights) {
   driver::CompileOptions options;
   options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";
-  options.models = {{"", dir.write("shape.json", R"({"hidden_size": 32, "num_hidden_layers": 2,
+  options.models = {{"", dir.write("shape.json", R"({"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2,
       "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 48,
       "vocab_size": 70, "rms_norm_eps": 1e-5, "rope_theta": 10000.0})")}};
   options.sets = {{"slots", "2"}, {"kv_pages", "20"}, {"page_tokens", "4"}, {"rows_per_pass", "16"}};

@@ -138,10 +138,10 @@ graph:
     do:
       - x: x + matmul(x, wq)
   - logits: matmul(x, head)
+for: {model_type: any, architectures: [A, B], sliding_window: {is: null, default: 4096}}
 requires:
-  model_type: any
   hidden_act: [silu, 'true']
-  sliding_window: {is: null, default: 4096}
+  window: {is: null, default: 4096}
   layer_types: {each: [full_attention]}
   pruned_heads: {is: {}}
 harmless:
@@ -149,9 +149,9 @@ harmless:
   tensors: ['layers.{i}.inv_freq']
 )");
   ASSERT_TRUE(parsed.ast) << parsed.diags.render();
-  EXPECT_EQ(parsed.ast->requirements[1].values[1].kind, ast::Literal::String);
-  EXPECT_EQ(parsed.ast->requirements[2].values[0].kind, ast::Literal::Null);
-  EXPECT_EQ(parsed.ast->requirements[2].fallback->number, 4096);
+  EXPECT_EQ(parsed.ast->requirements[0].values[1].kind, ast::Literal::String);
+  EXPECT_EQ(parsed.ast->requirements[1].values[0].kind, ast::Literal::Null);
+  EXPECT_EQ(parsed.ast->requirements[1].fallback->number, 4096);
   EXPECT_EQ(ast::print(*parsed.ast), R"(1:8     model any
 2:11    numerics transformers
 4:3     config hidden: hidden_size
@@ -167,9 +167,11 @@ harmless:
 14:5      repeat layer
 16:9        x: (+ x (call matmul x wq))
 17:5      logits: (call matmul x head)
-19:3    requires model_type: any
+18:7    for model_type: any
+18:24   for architectures: each A or B
+18:47   for sliding_window: null, default 4096
 20:3    requires hidden_act: silu or true
-21:3    requires sliding_window: null, default 4096
+21:3    requires window: null, default 4096
 22:3    requires layer_types: each full_attention
 23:3    requires pruned_heads: {}
 25:10   harmless key use_cache
