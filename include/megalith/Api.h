@@ -222,7 +222,7 @@ struct Inspection {
     std::optional<Shape> shape;  ///< nullopt: an error came first
     std::optional<double> positions;
     std::vector<Key> keys;
-    std::optional<Tensors> tensors; ///< nullopt: they were not looked at
+    std::optional<Tensors> tensors;    ///< nullopt: they were not looked at
     std::vector<std::string> accepted; ///< of one that runs: keys and tensors that were taken on the user's word
   };
   std::string pipeline;      ///< its path; empty without
@@ -230,8 +230,8 @@ struct Inspection {
   bool runs = false;
   Messages messages; ///< what compiling and loading would say, warnings included
 };
-/// Checks the checkpoints of `options` as compile() does, without a pipeline when `file` is empty. That one would not run
-/// is no error of this function.
+/// Checks the checkpoints of `options` as compile() does, without a pipeline when `file` is empty. That one would not
+/// run is no error of this function.
 MEGALITH_API Expected<Inspection> inspect(const ProgramOptions &options);
 
 /// GB/s of device memory by the vendor's data sheet, by profile. GPUs only.

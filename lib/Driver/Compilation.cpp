@@ -62,8 +62,7 @@ static void plainPath(llvm::SmallVectorImpl<char> &path, const SourceFiles &sour
 
 /// The model file: `graph:` has its path, or the checkpoint decides.
 static std::optional<FoundModel> modelFile(const CompileOptions &options, const ast::ModelRef &ref,
-                                           const ConfigFile &config, const Acceptance &acceptance,
-                                           Diagnostics &diags) {
+                                           const ConfigFile &config, const Acceptance &acceptance, Diagnostics &diags) {
   for (const auto &[name, path] : options.graphs)
     if (name == ref.name.text)
       return FoundModel{path};

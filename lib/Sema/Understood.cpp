@@ -25,8 +25,7 @@ bool Acceptance::takes(const std::string &name, CheckedModel &model) {
 }
 
 bool Acceptance::has(const std::string &name) const {
-  return llvm::any_of(names,
-                      [&](const std::string &given) { return given == name || matchesPattern(given, name); });
+  return llvm::any_of(names, [&](const std::string &given) { return given == name || matchesPattern(given, name); });
 }
 
 std::vector<std::string> Acceptance::unneeded() const {
@@ -192,7 +191,7 @@ private:
   std::map<std::string, KeyUse::Kind> understood; ///< by dotted path
   std::map<std::string, KeyUse> verdicts;
   std::vector<std::string> walked; ///< dotted paths of what the file has
-  std::vector<std::string> absent;  ///< that `config:` reads
+  std::vector<std::string> absent; ///< that `config:` reads
   std::map<std::string, const ast::ConfigEntry *> unused;
   std::vector<std::string> unknown; ///< dotted paths
 };

@@ -172,7 +172,8 @@ std::string print(const PipelineFile &pipeline) {
   Printer p;
   p.line(pipeline.name.loc, "pipeline " + pipeline.name.text);
   for (const ModelRef &model : pipeline.models)
-    p.line(model.name.loc, "model " + model.name.text + ": " + (model.graph.loc ? model.graph.text : "of the checkpoint"));
+    p.line(model.name.loc,
+           "model " + model.name.text + ": " + (model.graph.loc ? model.graph.text : "of the checkpoint"));
   for (const Param &param : pipeline.params)
     p.line(param.name.loc, "param " + param.name.text + ": " + printOptional(param.value));
   for (const FieldDecl &field : pipeline.fields)

@@ -137,8 +137,8 @@ private:
     line("shape", fmt::format("{}", fmt::join(parts, ", ")));
     line("numerics", fmt::format("`{}`, in bf16", model.numerics));
     line("parameters", fmt::format("{}", shape.parameters));
-    line("bytes", fmt::format("weights {}, K and V {} a token", sizeText(shape.weightBytes),
-                              sizeText(shape.kvBytesPerToken)));
+    line("bytes",
+         fmt::format("weights {}, K and V {} a token", sizeText(shape.weightBytes), sizeText(shape.kvBytesPerToken)));
   }
 
   void printKeys(const Inspection::Model &model, const std::string &use) {
@@ -184,10 +184,10 @@ private:
     const char *what = "floor";
     for (const Floor &floor : floors) {
       const double ms = floor.ms(shape);
-      line(what, fmt::format("{} ms a token to read {} of matrices at {:.6g} GB/s{}",
-                             ms < 0.1 ? fmt::format("{:.2g}", ms) : fmt::format("{:.3f}", ms),
-                             sizeText(shape.streamedBytes), floor.bandwidth,
-                             floor.device.empty() ? "" : " (" + floor.device + ")"));
+      line(what,
+           fmt::format("{} ms a token to read {} of matrices at {:.6g} GB/s{}",
+                       ms < 0.1 ? fmt::format("{:.2g}", ms) : fmt::format("{:.3f}", ms), sizeText(shape.streamedBytes),
+                       floor.bandwidth, floor.device.empty() ? "" : " (" + floor.device + ")"));
       what = "";
     }
   }
@@ -220,8 +220,11 @@ Json shapeJson(const Inspection::Shape &shape) {
 }
 
 Json keysJson(const std::vector<Inspection::Key> &keys) {
-  Json out{{"read", Json::array()},     {"required", Json::array()}, {"harmless", Json::array()},
-           {"accepted", Json::array()}, {"refused", Json::array()}};
+  Json out{{"read", Json::array()},
+           {"required", Json::array()},
+           {"harmless", Json::array()},
+           {"accepted", Json::array()},
+           {"refused", Json::array()}};
   for (const Inspection::Key &key : keys)
     if (key.use == "refused")
       out[key.use].push_back({{"key", key.key}, {"reason", key.reason}, {"advice", key.advice}});
@@ -311,9 +314,9 @@ std::optional<std::vector<Floor>> floorsOf(const std::string &profile, Diagnosti
       floors.push_back({name, bandwidth});
   }
   if (floors.empty()) {
-    diags.report(Diag::BadOption, {}, "--device-profile " + profile,
-                 fmt::format("expected {}, whose bandwidth is known, or give `--bandwidth=GB/s`",
-                             fmt::join(names, ", ")));
+    diags.report(
+        Diag::BadOption, {}, "--device-profile " + profile,
+        fmt::format("expected {}, whose bandwidth is known, or give `--bandwidth=GB/s`", fmt::join(names, ", ")));
     diags.suggest(profile, names);
     return std::nullopt;
   }
@@ -351,8 +354,7 @@ bool inspectMain(ProgramOptions options, Diagnostics &diags) {
   auto inspection = inspect(options);
   if (!got(inspection, diags))
     return false;
-  const std::string text =
-      inspectFormat == Format::Json ? jsonOf(*inspection, *floors) : textOf(*inspection, *floors);
+  const std::string text = inspectFormat == Format::Json ? jsonOf(*inspection, *floors) : textOf(*inspection, *floors);
   if (!writeOutput("-", text, diags))
     return false;
   diags.adopt(inspection->messages);

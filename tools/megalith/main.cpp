@@ -44,7 +44,8 @@ OptionList modelDirs("model", cl::value_desc("[NAME=]DIR"),
                      cl::desc("Checkpoint (config.json, model.safetensors) of the pipeline's model NAME; "
                               "without NAME of every model that has none of its own"),
                      ALL_AND_SWEEP, AND_INSPECT);
-OptionList sets("set", cl::value_desc("param=value"), cl::desc("Give a param of the file another value"), EVERY, AND_INSPECT);
+OptionList sets("set", cl::value_desc("param=value"), cl::desc("Give a param of the file another value"), EVERY,
+                AND_INSPECT);
 OptionList planSettings("plan", cl::value_desc("key=value"),
                         cl::desc("Tune the plan: ctas, ring, flight, chunk, operands, order, edges, spare, stamps, "
                                  "wide; never changes a result"),
@@ -484,7 +485,8 @@ bool understood(const std::vector<StringRef> &arguments, Diagnostics &diags) {
   if (arguments[0].starts_with("-"))
     return checkArguments(cl::SubCommand::getTopLevel(), arguments, diags);
   std::vector<std::string> names;
-  for (cl::SubCommand *command : {&compileSub, &runSub, &exploreSub, &benchSub, &sweepSub(), &inspectSub(), &cacheSub}) {
+  for (cl::SubCommand *command :
+       {&compileSub, &runSub, &exploreSub, &benchSub, &sweepSub(), &inspectSub(), &cacheSub}) {
     names.push_back(command->getName().str());
     if (command->getName() == arguments[0])
       return checkArguments(*command, ArrayRef(arguments).drop_front(), diags);

@@ -47,7 +47,7 @@ struct CompileOptions {
   std::string stopAfter;                                   ///< last pass to run; empty = all
   bool needWeights = false;                                ///< open model.safetensors and check every tensor
   bool printAfterAll = false, timePasses = false;
-  std::function<void(const std::string &)> sink; ///< receives what the two above print
+  std::function<void(const std::string &)> sink;  ///< receives what the two above print
   std::vector<ModelFindings> *findings = nullptr; ///< receives one of each model
 };
 

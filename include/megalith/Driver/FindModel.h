@@ -35,8 +35,8 @@ struct FoundModel {
 
 /// The model file for the checkpoint of `config`. Reports `no-model-file` or `several-model-files` at `model`, the
 /// pipeline's name for it (without a place: there is no pipeline), and warns of files that cannot be read
-/// (`unreadable-model-file`). An entry of `for:` that `acceptance` names may be wrong. Texts that `diags` has in place of
-/// files are looked at, too; none of the candidates becomes a source of `diags`.
+/// (`unreadable-model-file`). An entry of `for:` that `acceptance` names may be wrong. Texts that `diags` has in place
+/// of files are looked at, too; none of the candidates becomes a source of `diags`.
 std::optional<FoundModel> findModel(const std::string &pipeline, const ast::Name &model, const ConfigFile &config,
                                     const Acceptance &acceptance, Diagnostics &diags);
 

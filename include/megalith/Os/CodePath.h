@@ -6,8 +6,8 @@
 
 namespace megalith::os {
 
-/// The file that this code was loaded from, without links: the program, or a shared library. "" when the system does not
-/// say.
+/// The file that this code was loaded from, without links: the program, or a shared library. "" when the system does
+/// not say.
 std::string codePath();
 
 } // namespace megalith::os

@@ -173,7 +173,8 @@ TEST(Programs, AreInspectedWithoutBeingMade) {
   EXPECT_EQ(found->messages.first().kind, "config-missing");
   EXPECT_FALSE(found->models.at(0).shape);
   const auto known = memoryBandwidths();
-  EXPECT_TRUE(std::any_of(known.begin(), known.end(), [](const auto &of) { return of.first == "h100" && of.second > 0; }));
+  EXPECT_TRUE(
+      std::any_of(known.begin(), known.end(), [](const auto &of) { return of.first == "h100" && of.second > 0; }));
 }
 
 TEST(Programs, TakeATextForThePathThatThePipelineGives) {

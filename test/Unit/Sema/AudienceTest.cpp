@@ -51,7 +51,8 @@ TEST(Audience, WhoSaysNothingIsNobodys) {
 }
 
 TEST(Audience, AnyKeyCanTell) {
-  const std::string both = R"({"model_type": "a", "bias": true, "rope": {"type": "x"}})", none = R"({"model_type": "a"})";
+  const std::string both = R"({"model_type": "a", "bias": true, "rope": {"type": "x"}})",
+                    none = R"({"model_type": "a"})";
   EXPECT_EQ(misfit("model_type: a, bias: true", both), "");
   EXPECT_EQ(misfit("model_type: a, bias: false", both), "2: it is for `bias` `false`, and the checkpoint has `true`");
   EXPECT_EQ(misfit("model_type: a, bias: false", none), "") << "absent is right without a default";
@@ -59,7 +60,8 @@ TEST(Audience, AnyKeyCanTell) {
             "2: it is for `bias` `true`, and the checkpoint has none, which stands for `false`");
   EXPECT_EQ(misfit("model_type: a, bias: {is: false, default: false}", none), "");
   EXPECT_EQ(misfit("model_type: a, rope.type: [x, z]", both), "");
-  EXPECT_EQ(misfit("model_type: a, rope.type: z", both), "2: it is for `rope.type` `z`, and the checkpoint has `\"x\"`");
+  EXPECT_EQ(misfit("model_type: a, rope.type: z", both),
+            "2: it is for `rope.type` `z`, and the checkpoint has `\"x\"`");
 }
 
 TEST(Audience, WhatIsAcceptedMayBeWrongButTellsNothing) {
@@ -117,7 +119,8 @@ TEST(Audience, RefusedKeysHaveReasons) {
             "act: refused, is `\"gelu\"`, but the graph of `tiny` is right for `silu` only\n");
   const std::string wrong = usesIn(R"({"hidden_size": "x", "window": 1})");
   EXPECT_EQ(wrong.find("shape"), wrong.npos);
-  EXPECT_EQ(wrong.find("hidden_size: refused, it must be an integer from 1 to 2147483647, found `\"x\"`\n"), 0u) << wrong;
+  EXPECT_EQ(wrong.find("hidden_size: refused, it must be an integer from 1 to 2147483647, found `\"x\"`\n"), 0u)
+      << wrong;
   EXPECT_EQ(wrong.find("hidden_size: read"), wrong.npos) << wrong;
 }
 
