@@ -7,7 +7,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 9;
+constexpr int kAbiVersion = 10;
 
 /// Head of every request descriptor. The pipeline's own fields follow in the
 /// emitted `struct Request : RequestHeader`; the manifest gives their offsets.
@@ -106,7 +106,8 @@ constexpr int kSyncWords = 128;
 /// multiple of 16: the kernel loads both at once.
 struct ModelParams {
   const char *stream;         ///< packed weights
-  const void *const *weights; ///< unpacked bf16 weights by manifest index (null if only streamed)
+  const void *const *weights; ///< by manifest index: bf16 weights of which the kernel reads single rows, and null for
+                              ///< all others, which are in `stream` alone
   const float *ropeCosSin;    ///< [maxPositions][headDim / 2][2], rounded to bf16
   int maxPositions;
   // pool
@@ -120,6 +121,16 @@ struct ModelParams {
   // admission
   int admitMaxPages; ///< pages of the pool (KV_TOO_LARGE above it)
 };
+
+/// What `megalith_pack` finds of a tensor of the checkpoint: elements `begin` to `end`, row-major. Both are 0 when
+/// there is nothing of it.
+struct RawTensor {
+  const void *data; ///< element `begin`, aligned to its size
+  long long begin, end;
+  int type;
+};
+/// RawTensor::type
+enum RawType : int { kRawBf16, kRawF16, kRawF32 };
 
 /// Models of a kernel: one, for now.
 constexpr int kModels = 1;

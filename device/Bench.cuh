@@ -40,12 +40,13 @@ constexpr int kReadChunk = 16384;
 
 } // namespace megalith::device
 
-/// Fills a tensor.
+/// Makes elements `first` to `first + count` of a tensor.
 extern "C" __global__ void __launch_bounds__(256)
-    megalith_fill(unsigned short *out, unsigned long long count, unsigned seed, float scale, float mean) {
+    megalith_fill(unsigned short *out, unsigned long long first, unsigned long long count, unsigned seed, float scale,
+                  float mean) {
   const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
   for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
-    out[i] = megalith::device::fillValue(i, seed, scale, mean);
+    out[i] = megalith::device::fillValue(first + i, seed, scale, mean);
 }
 
 /// Reads `chunks` chunks of 16 KB, `passes` times: how fast a kernel of one CTA per SM can

@@ -51,39 +51,4 @@ template <class M> struct CtaGroups {
   }
 };
 
-/// Packs one matrix of one layer: `rowOf(packedRow)` is the weight row to take,
-/// or null for padding. All threads of the grid.
-template <class M, class RowOf> __device__ void packMatrix(char *target, RowOf rowOf) {
-  const long long words = matrixBytes<M>() / 16;
-  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < words;
-       i += (long long)gridDim.x * blockDim.x) {
-    const int lane = (int)(i & 31);
-    long long rest = i >> 5;
-    const int tile = (int)(rest % M::group);
-    rest /= M::group;
-    const int block = (int)(rest % M::chunkBlocks);
-    rest /= M::chunkBlocks;
-    const int warp = (int)(rest % kConsumerWarps);
-    rest /= kConsumerWarps;
-    const int chunk = (int)(rest % chunksPerGroup<M>());
-    const int g = (int)(rest / chunksPerGroup<M>());
-    const u16 *row = rowOf((g * M::group + tile) * 8 + (lane >> 2));
-    const int column = (warp * M::blocks + chunk * M::chunkBlocks + block) * 32 + (lane & 3) * 8;
-    u32 out[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const u32 low = row && column + 2 * j < M::k ? row[column + 2 * j] : 0;
-      const u32 high = row && column + 2 * j + 1 < M::k ? row[column + 2 * j + 1] : 0;
-      out[j] = low | high << 16;
-    }
-    reinterpret_cast<Words4 *>(target)[i] = {out[0], out[2], out[1], out[3]};
-  }
-}
-
-/// Copies a weight vector behind the matrices. All threads of the grid.
-template <int Length> __device__ void packVector(char *target, const u16 *weights) {
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < Length; i += gridDim.x * blockDim.x)
-    reinterpret_cast<u16 *>(target)[i] = weights[i];
-}
-
 } // namespace megalith::device

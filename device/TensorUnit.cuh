@@ -7,6 +7,7 @@
 
 #include "megalith/Abi.h"
 #include "megalith/Row.h"
+#include "megalith/Convert.h"
 #include "megalith/Shape.h"
 
 #include "megalith/Types.cuh"
@@ -21,6 +22,7 @@
 #include "megalith/Ring.cuh"
 #include "megalith/Pass.cuh"
 #include "megalith/Rows.cuh"
+#include "megalith/Packing.cuh"
 #include "megalith/Results.cuh"
 #include "megalith/Stream.cuh"
 #include "megalith/Operand.cuh"

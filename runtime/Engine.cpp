@@ -17,25 +17,25 @@ static double millisecondsSince(std::chrono::steady_clock::time_point begin) {
 }
 
 Outcome<std::unique_ptr<Engine>> Engine::load(Device &device, std::string_view cubin, const std::string &manifest,
-                                              const SafetensorsFile &weights) {
+                                              const SafetensorsFile &weights, const LoadOptions &how) {
   const HostRange range(HostStep::Load);
   auto begin = std::chrono::steady_clock::now();
   auto engine = open(device, cubin, manifest);
   if (!engine)
     return engine;
-  TRY((*engine)->upload(weights));
+  TRY((*engine)->upload(weights, how));
   (*engine)->loadTime = millisecondsSince(begin);
   return engine;
 }
 
-Outcome<std::unique_ptr<Engine>> Engine::loadRandom(Device &device, std::string_view cubin,
-                                                    const std::string &manifest) {
+Outcome<std::unique_ptr<Engine>> Engine::loadRandom(Device &device, std::string_view cubin, const std::string &manifest,
+                                                    const LoadOptions &how) {
   const HostRange range(HostStep::Load);
   auto begin = std::chrono::steady_clock::now();
   auto engine = open(device, cubin, manifest);
   if (!engine)
     return engine;
-  TRY((*engine)->makeRandom());
+  TRY((*engine)->makeRandom(how));
   (*engine)->loadTime = millisecondsSince(begin);
   return engine;
 }
@@ -90,76 +90,12 @@ Outcome<DeviceBuffer> Engine::place(const LaunchBuffer &buffer, size_t least, ab
   return memory;
 }
 
-Outcome<std::vector<CUdeviceptr>> Engine::makeRoom(const std::vector<size_t> &sizes) {
-  const Driver &driver = device.driver();
-  const auto aligned = [](size_t size) { return (size + 255) / 256 * 256; };
-  size_t bytes = 0;
-  for (size_t size : sizes)
-    bytes += aligned(size);
-  auto allocate = [&](DeviceBuffer &buffer, size_t size) -> Failure {
-    auto result = DeviceBuffer::allocate(driver, size);
-    if (!result)
-      return result.error;
-    buffer = std::move(*result.value);
-    return std::nullopt;
-  };
-  TRY(allocate(raw, bytes));
-  std::vector<CUdeviceptr> addresses;
-  size_t offset = 0;
-  for (size_t size : sizes) {
-    addresses.push_back(raw.address() + offset);
-    offset += aligned(size);
-  }
-  TRY(allocate(pointers, addresses.size() * sizeof(addresses[0])));
-  TRY(allocate(packed, info.onlyModel().streamBytes));
-  abi::LaunchParams params = {};
-  for (const LaunchBuffer &buffer : lastingBuffers(info)) {
-    auto memory = place(buffer, 0, params);
-    if (!memory)
-      return memory.error;
-    lasting.push_back(std::move(*memory.value));
-  }
-  return addresses;
-}
-
-/// Every tensor to the device, the table of their addresses, and one launch of
-/// `megalith_pack`. Packing is followed by no synchronisation: run() uses the
-/// same stream.
-Failure Engine::upload(const SafetensorsFile &weights) {
-  auto tensors = findWeights(info.onlyModel(), weights);
-  if (!tensors)
-    return tensors.error;
-  std::vector<size_t> sizes;
-  for (const NamedTensor &named : *tensors)
-    sizes.push_back(named.tensor->size);
-  auto addresses = makeRoom(sizes);
-  if (!addresses)
-    return addresses.error;
-  Failure copied;
-  for (size_t i = 0; i < sizes.size() && !copied; ++i)
-    copied = raw.copyFrom(*stream, (*tensors)[i].tensor->data, sizes[i], (*addresses)[i] - raw.address());
-  // Copies of pageable memory have read it when they return. One that could not because the
-  // file is shorter now says nothing of the kind.
-  TRY(whyChanged(weights));
-  TRY(copied);
-  TRY(pointers.copyFrom(*stream, addresses->data(), addresses->size() * sizeof(CUdeviceptr)));
-  return pack();
-}
-
-Failure Engine::pack() {
-  const HostRange range(HostStep::Pack);
-  abi::LaunchParams params = {};
-  onlyModel(params).weights = reinterpret_cast<const void *const *>(pointers.address());
-  char *target = reinterpret_cast<char *>(packed.address());
-  void *arguments[] = {&params, &target};
-  return launchPlain(packKernel, device.info().smCount * 8, 256, 0, arguments);
-}
-
-Failure Engine::launchPlain(CUfunction kernel, unsigned ctas, unsigned threads, size_t shared, void **arguments) {
+Failure Engine::launchPlain(const Stream &on, CUfunction kernel, unsigned ctas, unsigned threads, size_t shared,
+                            void **arguments) {
   const Driver &driver = device.driver();
   return driver.check("cuLaunchKernel",
-                      driver.cuLaunchKernel(kernel, ctas, 1, 1, threads, 1, 1, static_cast<unsigned>(shared),
-                                            stream->get(), arguments, nullptr));
+                      driver.cuLaunchKernel(kernel, ctas, 1, 1, threads, 1, 1, static_cast<unsigned>(shared), on.get(),
+                                            arguments, nullptr));
 }
 
 Failure Engine::launch(abi::LaunchParams &params) {

@@ -5,9 +5,9 @@
 //   auto engine = Engine::load(*device, cubin, manifestJson, weights);
 //   auto result = (*engine)->run(requests, {});
 //
-// load() uploads and packs the weights once. run() is one cooperative launch and
-// one synchronisation, whatever the number of requests and tokens, unless RunOptions
-// has another `control` or a number of ticks per launch.
+// load() uploads and packs the weights once; the checkpoint itself does not stay on the device. run() is one
+// cooperative launch and one synchronisation, whatever the number of requests and tokens, unless RunOptions has another
+// `control` or a number of ticks per launch.
 //
 // A kernel that has device/Bench.cuh as a third unit needs no weights: loadRandom() makes
 // them on the device. readBandwidth() needs that unit, too.
@@ -16,8 +16,8 @@
 #define MEGALITH_RUNTIME_ENGINE_H
 
 #include "runtime/DriverObjects.h"
-#include "runtime/Fill.h"
 #include "runtime/LaunchImage.h"
+#include "runtime/Weights.h"
 #include <memory>
 
 namespace megalith::runtime {
@@ -28,13 +28,14 @@ public:
   /// than the device has; `weight-missing` when a tensor is absent, `input-changed` when
   /// a file of weights changed meanwhile.
   static Outcome<std::unique_ptr<Engine>> load(Device &device, std::string_view cubin, const std::string &manifest,
-                                               const SafetensorsFile &weights);
+                                               const SafetensorsFile &weights, const LoadOptions &how = {});
   /// With random weights, K and V.
   static Outcome<std::unique_ptr<Engine>> loadRandom(Device &device, std::string_view cubin,
-                                                     const std::string &manifest);
+                                                     const std::string &manifest, const LoadOptions &how = {});
   const Manifest &manifest() const { return info; }
   /// Milliseconds of uploading and packing.
   double loadMs() const { return loadTime; }
+  WeightBytes weightBytes() const { return {loadedBytes, packed.size(), rows.size()}; }
 
   Outcome<RunOutcome> run(const std::vector<Request> &requests, const RunOptions &options);
 
@@ -47,14 +48,16 @@ private:
   /// Everything but the weights.
   static Outcome<std::unique_ptr<Engine>> open(Device &device, std::string_view cubin, const std::string &manifest);
   Outcome<RunOutcome> runWithin(const std::vector<Request> &requests, const RunOptions &options);
-  Failure upload(const SafetensorsFile &weights);
+  struct Staging;
+  Failure makeRoom(const std::vector<WeightTensor> &tensors);
+  Failure upload(const SafetensorsFile &weights, const LoadOptions &how);
   Failure findBench();
-  Failure makeRandom();
-  /// Memory for all tensors, their addresses, the packed stream and the lasting buffers.
-  Outcome<std::vector<CUdeviceptr>> makeRoom(const std::vector<size_t> &sizes);
-  Failure pack();
-  Failure fill(CUdeviceptr memory, uint64_t elements, const Fill &how);
-  Failure launchPlain(CUfunction kernel, unsigned ctas, unsigned threads, size_t shared, void **arguments);
+  Failure makeRandom(const LoadOptions &how);
+  Failure pack(const Staging &staging);
+  /// Makes elements `first` to `first + elements` of a tensor at `memory`.
+  Failure fill(const Stream &on, CUdeviceptr memory, uint64_t first, uint64_t elements, const Fill &how);
+  Failure launchPlain(const Stream &on, CUfunction kernel, unsigned ctas, unsigned threads, size_t shared,
+                      void **arguments);
   /// Memory for `buffer` with its first content; `params` points to it.
   Outcome<DeviceBuffer> place(const LaunchBuffer &buffer, size_t least, abi::LaunchParams &params);
   Failure launch(abi::LaunchParams &params);
@@ -67,10 +70,12 @@ private:
   std::optional<Stream> stream;
   CUfunction runKernel = nullptr, packKernel = nullptr;
   CUfunction fillKernel = nullptr, readKernel = nullptr; ///< of a benchmark
-  DeviceBuffer raw, pointers, packed;
+  DeviceBuffer packed;                                   ///< the weights as the kernel streams them
+  DeviceBuffer rows, pointers;       ///< weights of which single rows are read, and the table of ModelParams::weights
   std::vector<DeviceBuffer> lasting; ///< of lastingBuffers()
   DeviceBuffer readSource, readSum;  ///< of readBandwidth()
   double loadTime = 0;
+  uint64_t loadedBytes = 0;
 };
 
 } // namespace megalith::runtime

@@ -1,4 +1,4 @@
-// What a benchmark's engine does beside running: random tensors, and the read stream.
+// What a benchmark's engine does beside running: the read stream. (Random weights: EngineWeights.cpp.)
 #include "runtime/CudaError.h"
 #include "runtime/Engine.h"
 #include <algorithm>
@@ -13,11 +13,11 @@ namespace megalith::runtime {
 constexpr size_t kReadChunk = 16384;
 constexpr size_t kReadStages = 12;
 
-Failure Engine::fill(CUdeviceptr memory, uint64_t elements, const Fill &how) {
+Failure Engine::fill(const Stream &on, CUdeviceptr memory, uint64_t first, uint64_t elements, const Fill &how) {
   uint32_t seed = how.seed;
   float scale = how.scale, mean = how.mean;
-  void *arguments[] = {&memory, &elements, &seed, &scale, &mean};
-  return launchPlain(fillKernel, device.info().smCount * 8, 256, 0, arguments);
+  void *arguments[] = {&memory, &first, &elements, &seed, &scale, &mean};
+  return launchPlain(on, fillKernel, device.info().smCount * 8, 256, 0, arguments);
 }
 
 Failure Engine::findBench() {
@@ -29,26 +29,6 @@ Failure Engine::findBench() {
   fillKernel = *fillFunction;
   readKernel = *readFunction;
   return std::nullopt;
-}
-
-Failure Engine::makeRandom() {
-  TRY(findBench());
-  const auto tensors = filledTensors(info.onlyModel());
-  std::vector<size_t> sizes;
-  for (const FilledTensor &tensor : tensors)
-    sizes.push_back(tensor.elements * 2);
-  auto addresses = makeRoom(sizes);
-  if (!addresses)
-    return addresses.error;
-  for (size_t i = 0; i < tensors.size(); ++i)
-    TRY(fill((*addresses)[i], tensors[i].elements, tensors[i].fill));
-  TRY(pointers.copyFrom(*stream, addresses->data(), addresses->size() * sizeof(CUdeviceptr)));
-  TRY(pack());
-  const auto kept = lastingBuffers(info);
-  for (size_t i = 0; i < kept.size(); ++i)
-    if (auto how = fillOfKv(kept[i].name))
-      TRY(fill(lasting[i].address(), kept[i].bytes / 2, *how));
-  return stream->synchronize(); // `addresses` ends here
 }
 
 Outcome<double> Engine::readBandwidth() {
@@ -75,7 +55,8 @@ Outcome<double> Engine::readBandwidth() {
     TRY(driver.check("cuFuncSetAttribute",
                      driver.cuFuncSetAttribute(readKernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                                static_cast<int>(shared))));
-    TRY(fill(readSource.address(), readSource.size() / 2, {1, 1, 0})); // what compresses might be read faster
+    TRY(fill(*stream, readSource.address(), 0, readSource.size() / 2,
+             {1, 1, 0})); // what compresses might be read faster
     TRY(readSum.fill(*stream, 0));
   }
   auto start = Event::create(driver), end = Event::create(driver);
@@ -86,10 +67,10 @@ Outcome<double> Engine::readBandwidth() {
   CUdeviceptr from = readSource.address(), sum = readSum.address();
   uint32_t chunks = static_cast<uint32_t>(readSource.size() / kReadChunk), passes = 1;
   void *arguments[] = {&from, &chunks, &passes, &stages, &sum};
-  TRY(launchPlain(readKernel, ctas, 256, shared, arguments)); // clocks and TLBs get ready
+  TRY(launchPlain(*stream, readKernel, ctas, 256, shared, arguments)); // clocks and TLBs get ready
   passes = 4;
   TRY(start->record(*stream));
-  TRY(launchPlain(readKernel, ctas, 256, shared, arguments));
+  TRY(launchPlain(*stream, readKernel, ctas, 256, shared, arguments));
   TRY(end->record(*stream));
   TRY(stream->synchronize());
   auto ms = end->millisecondsSince(*start);

@@ -31,18 +31,4 @@ std::optional<Fill> fillOfKv(std::string_view member) {
   return Fill{crc32(member), static_cast<float>(2 * std::sqrt(3.0)), 0};
 }
 
-std::vector<FilledTensor> filledTensors(const Manifest::Model &model) {
-  std::vector<FilledTensor> tensors;
-  for (const Manifest::Weight &w : model.weights)
-    for (int64_t layer = 0; layer < std::max<int64_t>(1, w.layers); ++layer) {
-      std::string name = Manifest::tensorName(w, layer);
-      uint64_t elements = 1;
-      for (int64_t extent : w.shape)
-        elements *= extent;
-      const Fill fill = fillOf(name, w.shape);
-      tensors.push_back({std::move(name), elements, fill});
-    }
-  return tensors;
-}
-
 } // namespace megalith::runtime

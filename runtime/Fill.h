@@ -2,9 +2,10 @@
 #ifndef MEGALITH_RUNTIME_FILL_H
 #define MEGALITH_RUNTIME_FILL_H
 
-#include "runtime/Manifest.h"
+#include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace megalith::runtime {
 
@@ -22,15 +23,6 @@ std::optional<Fill> fillOfKv(std::string_view member);
 
 /// CRC-32, the same as zlib's.
 uint32_t crc32(std::string_view bytes);
-
-/// A tensor of a model.
-struct FilledTensor {
-  std::string name;
-  uint64_t elements;
-  Fill fill;
-};
-/// All of them, in the order of ModelParams::weights.
-std::vector<FilledTensor> filledTensors(const Manifest::Model &model);
 
 } // namespace megalith::runtime
 #endif

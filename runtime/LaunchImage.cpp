@@ -41,25 +41,6 @@ std::vector<LaunchBuffer> lastingBuffers(const Manifest &m) {
   return buffers;
 }
 
-Outcome<std::vector<NamedTensor>> findWeights(const Manifest::Model &model, const SafetensorsFile &weights) {
-  std::vector<NamedTensor> found;
-  for (const Manifest::Weight &w : model.weights)
-    for (int64_t layer = 0; layer < std::max<int64_t>(1, w.layers); ++layer) {
-      std::string name = Manifest::tensorName(w, layer);
-      const TensorView *tensor = weights.find(name);
-      if (!tensor || tensor->shape != w.shape || tensor->dtype != DType::BF16)
-        return RuntimeError{"weight-missing", "tensor `" + name + "` of the manifest is not in " + weights.path()};
-      found.push_back({std::move(name), tensor});
-    }
-  return found;
-}
-
-Failure whyChanged(const SafetensorsFile &weights) {
-  if (auto changed = weights.changed())
-    return RuntimeError{changed->kind, changed->file + ": " + changed->message};
-  return std::nullopt;
-}
-
 LaunchBuffer &LaunchImage::add(const char *name, size_t member, size_t bytes, LaunchBuffer::Kind kind) {
   return buffers.emplace_back(LaunchBuffer{name, member, bytes, kind});
 }

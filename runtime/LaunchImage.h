@@ -9,7 +9,6 @@
 #define MEGALITH_RUNTIME_LAUNCHIMAGE_H
 
 #include "device/Abi.h"
-#include "megalith/Checkpoint/SafetensorsFile.h"
 #include "runtime/Manifest.h"
 #include "runtime/Run.h"
 
@@ -93,19 +92,6 @@ private:
   int64_t longest = 0;            ///< tokens that a request can have
   int64_t mostNew = 0;            ///< tokens that a request can generate
 };
-
-/// A tensor of the checkpoint that a model names.
-struct NamedTensor {
-  std::string name;
-  const TensorView *tensor;
-};
-/// All of them in the order of ModelParams::weights. `weight-missing` when one is absent
-/// or has another shape or type.
-Outcome<std::vector<NamedTensor>> findWeights(const Manifest::Model &model, const SafetensorsFile &weights);
-
-/// `input-changed` when the files are not what they were when they were opened. To be asked
-/// behind the last look at a tensor.
-Failure whyChanged(const SafetensorsFile &weights);
 
 } // namespace megalith::runtime
 #endif

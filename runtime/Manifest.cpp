@@ -34,8 +34,8 @@ static Manifest::Model readModel(const JsonView &j) {
   j.at("weights").list([&](const JsonView &w) {
     std::vector<int64_t> shape;
     w.at("shape").list([&](const JsonView &size) { shape.push_back(size.integer(0)); });
-    m.weights.push_back(
-        {w.at("name").string(), w.at("from").string(), count(w, "layers"), count(w, "index"), std::move(shape)});
+    m.weights.push_back({w.at("name").string(), w.at("from").string(), count(w, "layers"), count(w, "index"),
+                         std::move(shape), w.find("by_row") && w.at("by_row").boolean()});
   });
   return m;
 }

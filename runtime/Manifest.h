@@ -16,6 +16,7 @@ struct Manifest {
     std::string name, from; ///< `from` may contain `{i}`
     int64_t layers, index;  ///< layers 0: one tensor; index of its first pointer
     std::vector<int64_t> shape;
+    bool byRow; ///< the kernel reads single rows of it, in the checkpoint's order
   };
   struct Edge {
     std::string name, place;

@@ -12,6 +12,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 
 # Whole folders, or single headers by their path.
 ROW, FAULTS, ABI, SHAPE = "IR/Row.h", "IR/Faults.def", "device/Abi.h", "device/Shape.h"
+CONVERT = "device/Convert.h"
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
 ERROR, EXPORT, HOST_LOOP, REQUEST = "Error.h", "Export.h", "HostLoop.h", "Request.h"
@@ -28,7 +29,7 @@ ALLOWED = {
     "Text": [],
     "Os": ["Text"],
     "Support": ["Text", "Os", ERROR],
-    "Checkpoint": ["Text", "Os", ROW, REQUEST],
+    "Checkpoint": ["Text", "Os", ROW, CONVERT, REQUEST],
     "Syntax": ["Support", "Text"],
     "Sema": ["Syntax", "Checkpoint", "Support", "Text"],
     "IR": ["Support", "Text"],
@@ -74,7 +75,7 @@ def target_of(path, name):
         return "device" if known else None
     if (path.parent / name).is_file():
         return folder_of(path)
-    if name in (ABI, SHAPE, HOST):
+    if name in (ABI, SHAPE, CONVERT, HOST):
         return name
     if name.startswith("runtime/"):
         return "runtime"

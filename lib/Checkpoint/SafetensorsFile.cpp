@@ -1,8 +1,11 @@
 #include "megalith/Checkpoint/SafetensorsFile.h"
 #include "JsonText.h"
+#include "device/Convert.h"
 #include "megalith/Os/MappedFile.h"
 #include "megalith/Os/ReadFile.h"
 #include <algorithm>
+#include <cassert>
+#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
 #include <set>
@@ -51,6 +54,27 @@ struct HeaderReader {
 unsigned megalith::dtypeSize(DType dtype) { return DTypes[static_cast<size_t>(dtype)].size; }
 
 std::string_view megalith::dtypeName(DType dtype) { return DTypes[static_cast<size_t>(dtype)].name; }
+
+bool megalith::isWeightType(DType dtype) { return dtype == DType::BF16 || dtype == DType::F16 || dtype == DType::F32; }
+
+void megalith::toBf16(DType dtype, const void *from, uint64_t count, uint16_t *to) {
+  assert(isWeightType(dtype));
+  if (dtype == DType::BF16) {
+    std::memcpy(to, from, count * 2);
+    return;
+  }
+  const auto *bytes = static_cast<const char *>(from); // perhaps not aligned
+  for (uint64_t i = 0; i < count; ++i)
+    if (dtype == DType::F16) {
+      uint16_t bits;
+      std::memcpy(&bits, bytes + 2 * i, sizeof bits);
+      to[i] = convert::bf16OfF16(bits);
+    } else {
+      uint32_t bits;
+      std::memcpy(&bits, bytes + 4 * i, sizeof bits);
+      to[i] = convert::bf16OfF32(bits);
+    }
+}
 
 std::string TensorView::shapeText() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
@@ -247,6 +271,24 @@ Result<SafetensorsFile> SafetensorsFile::load(const std::string &dir) {
   if (auto error = result.addShards(dir))
     return *error;
   return result;
+}
+
+std::optional<CheckpointError> SafetensorsFile::read(const TensorView &tensor, uint64_t offset, uint64_t count,
+                                                     void *to) const {
+  const auto at = reinterpret_cast<uintptr_t>(tensor.data);
+  for (const auto &file : Mappings)
+    if (const auto begin = reinterpret_cast<uintptr_t>(file->data()); at >= begin && at - begin <= file->size()) {
+      if (std::string why = file->read(at - begin + offset, count, to); !why.empty())
+        return CheckpointError{"input-changed", why, file->path()};
+      return std::nullopt;
+    }
+  assert(count == 0 && "a tensor of another file");
+  return std::nullopt;
+}
+
+void SafetensorsFile::willRead() const {
+  for (const auto &file : Mappings)
+    file->willRead();
 }
 
 std::optional<CheckpointError> SafetensorsFile::changed() const {

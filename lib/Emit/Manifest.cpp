@@ -34,6 +34,8 @@ ordered_json weightsJson(const ir::Operation &model) {
                     {"layers", op.get<attr::layers>()},
                     {"index", index.at(op.name)},
                     {"shape", op.get<attr::shape>()}});
+    if (isReadByRow(model, op))
+      list.back()["by_row"] = true;
   }
   return list;
 }

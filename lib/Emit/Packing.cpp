@@ -15,8 +15,8 @@ static void emitWeightRow(CodeWriter &w, const Operation &model, const std::map<
   for (const Operation &op : model.region().ops)
     if (op.op == Op::Weight && op.name == weight)
       layered = op.get<attr::layers>() != 0;
-  w.line("return {0} < {1} ? weightAt(p.models[0], {2}{3}) + (long long){0} * {4} : nullptr;", row, rows,
-         index.at(weight), layered ? " + layer" : "", k);
+  w.line("return {0} < {1} ? RawRow{{raw + {2}{3}, (long long){0} * {4}}} : RawRow();", row, rows, index.at(weight),
+         layered ? " + layer" : "", k);
 }
 
 void emitPairColumns(CodeWriter &w, const plan::PairRange &r, const std::string &pair) {
@@ -33,20 +33,37 @@ void emitPairColumns(CodeWriter &w, const plan::PairRange &r, const std::string 
   }
 }
 
+bool isReadByRow(const Operation &model, const Operation &weight) {
+  const auto index = weightIndices(model);
+  bool found = false;
+  ir::walk(model.region(),
+           [&](const Operation &op) { found |= op.op == Op::Embed && index.at(op.name) == index.at(weight.name); });
+  return found;
+}
+
 void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
   const Operation &model = *module.all(Op::Model)[0];
   const plan::ModelPlan &planned = plan.models[0];
   auto index = weightIndices(model);
   w.comment("Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output "
-            "columns that one thread receives together.");
+            "columns that one thread receives together. A launch packs what is there (Packing.cuh).");
   w.line("extern \"C\" __global__ void __launch_bounds__(256)");
-  auto fn = w.scope("megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream)", "megalith_pack");
+  auto fn = w.scope("megalith_pack(const __grid_constant__ abi::LaunchParams p, const abi::RawTensor *raw, "
+                    "char *stream)",
+                    "megalith_pack");
   for (size_t i = 0; i < planned.matrices.size(); ++i) {
     const plan::Matrix &m = planned.matrices[i];
     const std::string type = names.matrix(i);
     auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", std::max<int64_t>(1, m.layers)));
+    std::vector<std::string> weights;
+    for (const plan::PairRange &r : m.ranges)
+      for (const std::string &weight : {r.weight, r.second})
+        if (!weight.empty())
+          weights.push_back(fmt::format("{}{}", index.at(weight), m.layers ? " + layer" : ""));
+    w.line("if (!someHere(raw, {}))", fmt::join(weights, ", "));
+    w.line("  continue;");
     auto lambda = w.lambda(fmt::format("packMatrix<{0}>(stream + {0}::offset + layer * {0}::layerBytes, "
-                                       "[&](int packedRow) -> const u16 *",
+                                       "[&](int packedRow) -> RawRow",
                                        type));
     w.line("const int pair = packedRow / 2, odd = packedRow % 2;");
     for (const plan::PairRange &r : m.ranges) {
@@ -61,14 +78,19 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, c
         w.line("const int row = odd ? c1 : c0;");
       emitWeightRow(w, model, index, r.weight, r.pairing == plan::Pairing::Dual ? "c0" : "row", r.columns, m.k);
     }
-    w.line("return nullptr;");
+    w.line("return RawRow();");
   }
   for (const plan::Vector &v : planned.vectors) {
     auto loop =
         w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", std::max<int64_t>(1, v.layers)), v.weight);
-    w.line("packVector<{}>(stream + {} + layer * {}ll, weightAt(p.models[0], {}{}));", v.length, v.offset, v.bytes,
-           index.at(v.weight), v.layers ? " + layer" : "");
+    w.line("packVector(stream + {} + layer * {}ll, raw[{}{}]);", v.offset, v.bytes, index.at(v.weight),
+           v.layers ? " + layer" : "");
   }
+  for (const Operation &op : model.region().ops)
+    if (op.op == Op::Weight && !op.has<attr::alias>() && isReadByRow(model, op)) {
+      auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", ir::tensorsOf(op)), op.name);
+      w.line("keepTensor(p.models[0], {} + layer, raw);", index.at(op.name));
+    }
 }
 
 /// Vectors that a phase reads.

@@ -32,6 +32,10 @@ void emitTensor(CodeWriter &w, const ir::Module &module, const plan::Plan &plan,
 /// Declares the output columns of pair number `pair` of a range: `c0`, and `c1` where one weight has both. Who
 /// packs the weights and who stores the products agree by it.
 void emitPairColumns(CodeWriter &w, const plan::PairRange &r, const std::string &pair);
+/// Whether the kernel reads single rows of this weight, where the checkpoint's order is: of a table of tokens or
+/// positions. The rest is in the stream alone. A table that is a matrix, too (a tied head) is in both: the stream's
+/// order has a row in pieces of 64 bytes.
+bool isReadByRow(const ir::Operation &model, const ir::Operation &weight);
 /// `megalith_pack`.
 void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names);
 /// The producer's static program: one function per segment.

@@ -71,6 +71,21 @@ MappedFile::~MappedFile() {
     close(descriptor);
 }
 
+std::string MappedFile::read(uint64_t offset, uint64_t count, void *to) const {
+  for (char *at = static_cast<char *>(to); count > 0;) {
+    const ssize_t got = pread(descriptor, at, count, static_cast<off_t>(offset));
+    if (got == 0)
+      return "it changed while it was read";
+    if (got < 0 && errno != EINTR)
+      return std::strerror(errno);
+    if (got > 0)
+      at += got, offset += static_cast<uint64_t>(got), count -= static_cast<uint64_t>(got);
+  }
+  return "";
+}
+
+void MappedFile::willRead() const { posix_fadvise(descriptor, 0, 0, POSIX_FADV_SEQUENTIAL); }
+
 std::string MappedFile::whyChanged() const {
   struct stat now;
   if (fstat(descriptor, &now) != 0)

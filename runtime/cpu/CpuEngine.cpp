@@ -23,12 +23,14 @@ static double millisecondsSince(std::chrono::steady_clock::time_point begin) {
 
 using Loaded = Outcome<std::unique_ptr<CpuEngine>>;
 
-Loaded CpuEngine::load(const std::string &sharedObject, const std::string &manifest, const SafetensorsFile &weights) {
-  return loadWith(sharedObject, manifest, [&](CpuEngine &engine) { return engine.upload(weights); });
+Loaded CpuEngine::load(const std::string &sharedObject, const std::string &manifest, const SafetensorsFile &weights,
+                       const runtime::LoadOptions &how) {
+  return loadWith(sharedObject, manifest, [&](CpuEngine &engine) { return engine.upload(weights, how); });
 }
 
-Loaded CpuEngine::loadRandom(const std::string &sharedObject, const std::string &manifest) {
-  return loadWith(sharedObject, manifest, [](CpuEngine &engine) { return engine.makeRandom(); });
+Loaded CpuEngine::loadRandom(const std::string &sharedObject, const std::string &manifest,
+                             const runtime::LoadOptions &how) {
+  return loadWith(sharedObject, manifest, [&](CpuEngine &engine) { return engine.makeRandom(how); });
 }
 
 Loaded CpuEngine::loadWith(const std::string &sharedObject, const std::string &manifest,
@@ -113,76 +115,99 @@ Failure CpuEngine::open(const std::string &sharedObject) {
 
 uint64_t CpuEngine::offsetOf(const void *pc) const { return static_cast<const char *>(pc) - base; }
 
-Failure CpuEngine::upload(const SafetensorsFile &weights) {
-  auto tensors = runtime::findWeights(info.onlyModel(), weights);
-  if (!tensors)
-    return tensors.error;
-  std::vector<const void *> pointers;
-  for (const runtime::NamedTensor &named : *tensors)
-    pointers.push_back(executor.allocate(named.name, named.tensor->size, Initial::Const, named.tensor->data));
-  if (Failure failure = runtime::whyChanged(weights))
-    return failure;
-  return pack(pointers);
-}
-
 /// Packing or filling went wrong.
 static RuntimeError setupError(const char *what, const Finding &finding) {
   return {"cpu-kernel", std::string(what) + " the weights ended in " + findingName(finding.kind) + ": " + finding.what};
 }
 
-/// The table of the tensors' addresses, and one launch of `megalith_pack`.
-Failure CpuEngine::pack(const std::vector<const void *> &tensors) {
-  const HostRange range(HostStep::Pack);
+/// Memory for what stays, and every batch through a memory of its own, where `bring` puts a piece.
+Failure CpuEngine::packAll(const runtime::WeightBatches &batches, const runtime::LoadOptions &how, const Bring &bring) {
+  const auto &tensors = batches.tensors();
+  std::vector<char *> rows(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].byRow)
+      rows[i] = executor.allocate(tensors[i].name, tensors[i].elements * 2, Initial::Zero);
   onlyModel(fixed).weights = reinterpret_cast<const void *const *>(
-      executor.allocate("weights", tensors.size() * sizeof(tensors[0]), Initial::Const, tensors.data()));
-  const size_t streamBytes = static_cast<size_t>(info.onlyModel().streamBytes);
-  char *stream = executor.allocate("stream", streamBytes, Initial::Zero);
-  abi::LaunchParams params = {};
-  onlyModel(params).weights = onlyModel(fixed).weights;
-  bind(executor.host());
-  LaunchResult result = executor.launch({8, 256, 0}, {}, [&] { packKernel(params, stream); });
-  if (result.finding)
-    return setupError("packing", *result.finding);
-  const std::vector<char> packed(stream, stream + streamBytes);
-  executor.reset(stream, Initial::Const, packed.data());
+      executor.allocate("weights", rows.size() * sizeof(rows[0]), Initial::Const, rows.data()));
+  char *stream = executor.allocate("stream", static_cast<size_t>(info.onlyModel().streamBytes), Initial::Zero);
+  char *staging = executor.allocate("staging", batches.mostBytes(), Initial::Zero);
+  uint64_t done = 0;
+  for (const runtime::WeightBatch &batch : batches.list()) {
+    batches.writeTable(batch, reinterpret_cast<uint64_t>(staging), staging);
+    for (const runtime::WeightPiece &piece : batch.pieces)
+      if (Failure failure = bring(tensors[piece.tensor], piece, staging + piece.offset))
+        return *failure;
+    const HostRange range(HostStep::Pack);
+    abi::LaunchParams params = {};
+    onlyModel(params).weights = onlyModel(fixed).weights;
+    const auto *raw = reinterpret_cast<const abi::RawTensor *>(staging);
+    bind(executor.host());
+    LaunchResult result = executor.launch({8, 256, 0}, {}, [&] { packKernel(params, raw, stream); });
+    if (result.finding)
+      return setupError("packing", *result.finding);
+    done += batch.read;
+    if (how.progress)
+      how.progress(done, batches.totalBytes());
+  }
+  executor.drop(staging);
+  bytes = {0, static_cast<uint64_t>(info.onlyModel().streamBytes), 0};
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (rows[i]) {
+      executor.reset(rows[i], Initial::Const, rows[i]);
+      bytes.byRow += tensors[i].elements * 2;
+    }
+  executor.reset(stream, Initial::Const, stream);
   onlyModel(fixed).stream = stream;
   return std::nullopt;
 }
 
-Failure CpuEngine::fill(char *memory, uint64_t elements, const runtime::Fill &how) {
+Failure CpuEngine::upload(const SafetensorsFile &weights, const runtime::LoadOptions &how) {
+  auto tensors = runtime::findWeights(info.onlyModel(), weights);
+  if (!tensors)
+    return tensors.error;
+  const runtime::WeightBatches batches(std::move(*tensors.value), how.batchBytes);
+  const auto read = [&](const runtime::WeightTensor &tensor, const runtime::WeightPiece &piece, char *to) -> Failure {
+    const uint64_t size = tensor.elementBytes();
+    if (auto error = weights.read(*tensor.view, piece.begin * size, (piece.end - piece.begin) * size, to))
+      return RuntimeError{error->kind, error->file + ": " + error->message};
+    return std::nullopt;
+  };
+  if (Failure failure = packAll(batches, how, read))
+    return failure;
+  bytes.read = batches.totalBytes();
+  return runtime::whyChanged(weights);
+}
+
+Failure CpuEngine::fill(char *memory, uint64_t first, uint64_t elements, const runtime::Fill &how) {
   bind(executor.host());
   auto *out = reinterpret_cast<uint16_t *>(memory);
   LaunchResult result = executor.launch(
-      {1, 32, 0}, {}, [&, kernel = fillKernel] { kernel(out, elements, how.seed, how.scale, how.mean); });
+      {1, 32, 0}, {}, [&, kernel = fillKernel] { kernel(out, first, elements, how.seed, how.scale, how.mean); });
   if (result.finding)
     return setupError("filling", *result.finding);
   return std::nullopt;
 }
 
-Failure CpuEngine::makeRandom() {
+Failure CpuEngine::makeRandom(const runtime::LoadOptions &how) {
   if (!fillKernel)
     return RuntimeError{"cpu-kernel", "the kernel has no `megalith_fill`, so it cannot make weights"};
-  std::vector<const void *> pointers;
-  for (const runtime::FilledTensor &tensor : runtime::filledTensors(info.onlyModel())) {
-    const size_t bytes = tensor.elements * 2;
-    char *memory = executor.allocate(tensor.name, bytes, Initial::Zero);
-    if (Failure failure = fill(memory, tensor.elements, tensor.fill))
-      return failure;
-    const std::vector<char> made(memory, memory + bytes);
-    executor.reset(memory, Initial::Const, made.data());
-    pointers.push_back(memory);
-  }
+  const runtime::WeightBatches batches(runtime::randomWeights(info.onlyModel()), how.batchBytes);
+  const auto make = [&](const runtime::WeightTensor &tensor, const runtime::WeightPiece &piece, char *to) {
+    return fill(to, piece.begin, piece.end - piece.begin, tensor.fill);
+  };
+  if (Failure failure = packAll(batches, how, make))
+    return failure;
   // Each run starts from the same K and V.
   for (LaunchBuffer &buffer : lasting)
-    if (auto how = runtime::fillOfKv(buffer.name); how && buffer.bytes) {
+    if (auto of = runtime::fillOfKv(buffer.name); of && buffer.bytes) {
       char *memory = executor.allocate(buffer.name, buffer.bytes, Initial::Zero);
-      if (Failure failure = fill(memory, buffer.bytes / 2, *how))
+      if (Failure failure = fill(memory, 0, buffer.bytes / 2, *of))
         return failure;
       buffer.kind = LaunchBuffer::Image;
       buffer.image.assign(memory, memory + buffer.bytes);
       memories[{buffer.member, buffer.bytes}] = memory;
     }
-  return pack(pointers);
+  return std::nullopt;
 }
 
 /// The image of these requests: that of the last run when they are the same.

@@ -12,8 +12,8 @@
 #ifndef MEGALITH_RUNTIME_CPU_CPUENGINE_H
 #define MEGALITH_RUNTIME_CPU_CPUENGINE_H
 
-#include "runtime/Fill.h"
 #include "runtime/LaunchImage.h"
+#include "runtime/Weights.h"
 #include "runtime/cpu/Executor.h"
 #include <map>
 
@@ -32,15 +32,21 @@ public:
   /// packing fails; `weight-missing` when a tensor is absent, `input-changed` when a file of weights changed meanwhile,
   /// `out-of-memory` when there is no room for something; run() reports that, too.
   static runtime::Outcome<std::unique_ptr<CpuEngine>> load(const std::string &sharedObject, const std::string &manifest,
-                                                           const SafetensorsFile &weights);
+                                                           const SafetensorsFile &weights,
+                                                           const runtime::LoadOptions &how = {});
   /// The same with random weights, K and V, of a source that ends with device/Bench.cuh.
-  static runtime::Outcome<std::unique_ptr<CpuEngine>> loadRandom(const std::string &sharedObject,
-                                                                 const std::string &manifest);
+  static runtime::Outcome<std::unique_ptr<CpuEngine>>
+  loadRandom(const std::string &sharedObject, const std::string &manifest, const runtime::LoadOptions &how = {});
   CpuEngine(const CpuEngine &) = delete;
 
   const runtime::Manifest &manifest() const { return info; }
   /// Milliseconds of copying and packing.
   double loadMs() const { return loadTime; }
+  runtime::WeightBytes weightBytes() const { return bytes; }
+  /// The weights as the kernel streams them.
+  std::string_view packedWeights() const {
+    return {fixed.models[0].stream, static_cast<size_t>(info.onlyModel().streamBytes)};
+  }
   /// Of an address in the kernel, as Place::pc: its distance from where the shared object
   /// was loaded.
   uint64_t offsetOf(const void *pc) const;
@@ -64,11 +70,12 @@ private:
   runtime::Outcome<CpuOutcome> runWithin(const std::vector<Request> &requests, const runtime::RunOptions &options,
                                          LaunchOptions how);
   runtime::Failure open(const std::string &sharedObject);
-  runtime::Failure upload(const SafetensorsFile &weights);
-  runtime::Failure makeRandom();
-  /// One launch of `megalith_fill`.
-  runtime::Failure fill(char *memory, uint64_t elements, const runtime::Fill &how);
-  runtime::Failure pack(const std::vector<const void *> &tensors);
+  runtime::Failure upload(const SafetensorsFile &weights, const runtime::LoadOptions &how);
+  runtime::Failure makeRandom(const runtime::LoadOptions &how);
+  using Bring = std::function<runtime::Failure(const runtime::WeightTensor &, const runtime::WeightPiece &, char *to)>;
+  runtime::Failure packAll(const runtime::WeightBatches &batches, const runtime::LoadOptions &how, const Bring &bring);
+  /// One launch of `megalith_fill`: elements `first` to `first + elements`.
+  runtime::Failure fill(char *memory, uint64_t first, uint64_t elements, const runtime::Fill &how);
   runtime::Failure prepare(const std::vector<Request> &requests, const runtime::RunOptions &options);
   /// Memory of this buffer with its first content, reused from earlier runs.
   char *place(const runtime::LaunchBuffer &buffer, bool checked);
@@ -82,8 +89,9 @@ private:
   const char *base = nullptr; ///< of the loaded shared object
   void (*bind)(const Host *) = nullptr;
   void (*runKernel)(abi::LaunchParams) = nullptr;
-  void (*packKernel)(abi::LaunchParams, char *) = nullptr;
-  void (*fillKernel)(uint16_t *, unsigned long long, unsigned, float, float) = nullptr; ///< of a benchmark
+  void (*packKernel)(abi::LaunchParams, const abi::RawTensor *, char *) = nullptr;
+  void (*fillKernel)(uint16_t *, unsigned long long, unsigned long long, unsigned, float,
+                     float) = nullptr; ///< of a benchmark
   Executor executor;
   abi::LaunchParams fixed = {}; ///< pointers to the weights and the packed stream
   std::vector<runtime::LaunchBuffer> lasting;
@@ -92,6 +100,7 @@ private:
   bool placed = false;                                  ///< its constants lie in memory
   std::map<std::pair<size_t, size_t>, char *> memories; ///< by member of LaunchParams and size
   double loadTime = 0;
+  runtime::WeightBytes bytes;
 };
 
 } // namespace megalith::cpu

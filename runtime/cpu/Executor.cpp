@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <new>
+#include <sys/mman.h>
 #include <utility>
 
 namespace megalith::cpu {
@@ -191,9 +192,18 @@ void Executor::reset(char *memory, Initial initial, const void *image) {
     m.clearCells(r.begin, r.end);
   } else if (initial == Initial::Zero) {
     std::memset(memory, 0, bytes);
-  } else if (bytes) {
+  } else if (bytes && image != memory) {
     std::memcpy(memory, image, bytes);
   }
+}
+
+void Executor::drop(char *memory) {
+  Machine &m = impl->machine;
+  const Region &r = m.arena.regionOf(memory - m.arena.base);
+  const size_t begin = (r.begin + Arena::kPage - 1) / Arena::kPage * Arena::kPage,
+               end = r.end / Arena::kPage * Arena::kPage;
+  if (begin < end)
+    madvise(m.arena.base + begin, end - begin, MADV_DONTNEED);
 }
 
 unsigned Executor::mostCtas(unsigned threads) {

@@ -103,7 +103,10 @@ public:
   /// touch. `image` (of Image and Const) is copied. Throws runtime::NoRoom, as does the constructor.
   char *allocate(const std::string &name, size_t bytes, Initial initial, const void *image = nullptr);
   /// Gives memory its first content again, before another launch.
+  /// (`image` may be `memory` itself: its content stays.)
   void reset(char *memory, Initial initial, const void *image = nullptr);
+  /// Nothing will use this memory any more: the system may have it. Its addresses are not used again.
+  void drop(char *memory);
 
   /// What a launch has room for: CTAs of so many threads, and bytes of shared memory of each.
   static unsigned mostCtas(unsigned threads);

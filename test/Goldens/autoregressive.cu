@@ -906,92 +906,105 @@ __device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
 } // streamHead
 
 // Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output
-// columns that one thread receives together.
+// columns that one thread receives together. A launch packs what is there (Packing.cuh).
 extern "C" __global__ void __launch_bounds__(256)
-megalith_pack(const __grid_constant__ abi::LaunchParams p, char *stream) {
+megalith_pack(const __grid_constant__ abi::LaunchParams p, const abi::RawTensor *raw, char *stream) {
   for (int layer = 0; layer < 6; ++layer) {
-    packMatrix<matrices::WqWkWv>(stream + matrices::WqWkWv::offset + layer * matrices::WqWkWv::layerBytes, [&](int packedRow) -> const u16 * {
+    if (!someHere(raw, 8 + layer, 14 + layer, 20 + layer))
+      continue;
+    packMatrix<matrices::WqWkWv>(stream + matrices::WqWkWv::offset + layer * matrices::WqWkWv::layerBytes, [&](int packedRow) -> RawRow {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 128) {
         const int j = pair - 0;
         const int c0 = j / 16 * 32 + j % 16, c1 = c0 + 16;
         const int row = odd ? c1 : c0;
-        return row < 256 ? weightAt(p.models[0], 8 + layer) + (long long)row * 256 : nullptr;
+        return row < 256 ? RawRow{raw + 8 + layer, (long long)row * 256} : RawRow();
       } // wq
       if (pair >= 128 && pair < 192) {
         const int j = pair - 128;
         const int c0 = j / 16 * 32 + j % 16, c1 = c0 + 16;
         const int row = odd ? c1 : c0;
-        return row < 128 ? weightAt(p.models[0], 14 + layer) + (long long)row * 256 : nullptr;
+        return row < 128 ? RawRow{raw + 14 + layer, (long long)row * 256} : RawRow();
       } // wk
       if (pair >= 192 && pair < 256) {
         const int j = pair - 192;
         const int c0 = 2 * j, c1 = c0 + 1;
         const int row = odd ? c1 : c0;
-        return row < 128 ? weightAt(p.models[0], 20 + layer) + (long long)row * 256 : nullptr;
+        return row < 128 ? RawRow{raw + 20 + layer, (long long)row * 256} : RawRow();
       } // wv
-      return nullptr;
+      return RawRow();
     });
   }
   for (int layer = 0; layer < 6; ++layer) {
-    packMatrix<matrices::Wo>(stream + matrices::Wo::offset + layer * matrices::Wo::layerBytes, [&](int packedRow) -> const u16 * {
+    if (!someHere(raw, 26 + layer))
+      continue;
+    packMatrix<matrices::Wo>(stream + matrices::Wo::offset + layer * matrices::Wo::layerBytes, [&](int packedRow) -> RawRow {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 128) {
         const int j = pair - 0;
         const int c0 = 2 * j, c1 = c0 + 1;
         const int row = odd ? c1 : c0;
-        return row < 256 ? weightAt(p.models[0], 26 + layer) + (long long)row * 256 : nullptr;
+        return row < 256 ? RawRow{raw + 26 + layer, (long long)row * 256} : RawRow();
       } // wo
-      return nullptr;
+      return RawRow();
     });
   }
   for (int layer = 0; layer < 6; ++layer) {
-    packMatrix<matrices::GateUp>(stream + matrices::GateUp::offset + layer * matrices::GateUp::layerBytes, [&](int packedRow) -> const u16 * {
+    if (!someHere(raw, 38 + layer, 44 + layer))
+      continue;
+    packMatrix<matrices::GateUp>(stream + matrices::GateUp::offset + layer * matrices::GateUp::layerBytes, [&](int packedRow) -> RawRow {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 704) {
         const int j = pair - 0;
         const int c0 = j;
         if (odd) {
-          return c0 < 704 ? weightAt(p.models[0], 44 + layer) + (long long)c0 * 256 : nullptr;
+          return c0 < 704 ? RawRow{raw + 44 + layer, (long long)c0 * 256} : RawRow();
         }
-        return c0 < 704 ? weightAt(p.models[0], 38 + layer) + (long long)c0 * 256 : nullptr;
+        return c0 < 704 ? RawRow{raw + 38 + layer, (long long)c0 * 256} : RawRow();
       } // gate
-      return nullptr;
+      return RawRow();
     });
   }
   for (int layer = 0; layer < 6; ++layer) {
-    packMatrix<matrices::Down>(stream + matrices::Down::offset + layer * matrices::Down::layerBytes, [&](int packedRow) -> const u16 * {
+    if (!someHere(raw, 50 + layer))
+      continue;
+    packMatrix<matrices::Down>(stream + matrices::Down::offset + layer * matrices::Down::layerBytes, [&](int packedRow) -> RawRow {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 128) {
         const int j = pair - 0;
         const int c0 = 2 * j, c1 = c0 + 1;
         const int row = odd ? c1 : c0;
-        return row < 256 ? weightAt(p.models[0], 50 + layer) + (long long)row * 704 : nullptr;
+        return row < 256 ? RawRow{raw + 50 + layer, (long long)row * 704} : RawRow();
       } // down
-      return nullptr;
+      return RawRow();
     });
   }
   for (int layer = 0; layer < 1; ++layer) {
-    packMatrix<matrices::Head>(stream + matrices::Head::offset + layer * matrices::Head::layerBytes, [&](int packedRow) -> const u16 * {
+    if (!someHere(raw, 0))
+      continue;
+    packMatrix<matrices::Head>(stream + matrices::Head::offset + layer * matrices::Head::layerBytes, [&](int packedRow) -> RawRow {
       const int pair = packedRow / 2, odd = packedRow % 2;
       if (pair >= 0 && pair < 130) {
         const int j = pair - 0;
         const int c0 = 2 * j, c1 = c0 + 1;
         const int row = odd ? c1 : c0;
-        return row < 260 ? weightAt(p.models[0], 0) + (long long)row * 256 : nullptr;
+        return row < 260 ? RawRow{raw + 0, (long long)row * 256} : RawRow();
       } // head
-      return nullptr;
+      return RawRow();
     });
   }
   for (int layer = 0; layer < 6; ++layer) {
-    packVector<256>(stream + 9179136 + layer * 512ll, weightAt(p.models[0], 2 + layer));
+    packVector(stream + 9179136 + layer * 512ll, raw[2 + layer]);
   } // attn_norm
   for (int layer = 0; layer < 6; ++layer) {
-    packVector<256>(stream + 9182208 + layer * 512ll, weightAt(p.models[0], 32 + layer));
+    packVector(stream + 9182208 + layer * 512ll, raw[32 + layer]);
   } // mlp_norm
   for (int layer = 0; layer < 1; ++layer) {
-    packVector<256>(stream + 9185280 + layer * 512ll, weightAt(p.models[0], 1));
+    packVector(stream + 9185280 + layer * 512ll, raw[1]);
   } // norm
+  for (int layer = 0; layer < 1; ++layer) {
+    keepTensor(p.models[0], 0 + layer, raw);
+  } // embed
 } // megalith_pack
 
 // What the resident loop (Resident.cuh) takes of this kernel.

@@ -2,6 +2,7 @@
 #ifndef MEGALITH_CHECKPOINT_BFLOAT16_H
 #define MEGALITH_CHECKPOINT_BFLOAT16_H
 
+#include "device/Convert.h"
 #include <cstdint>
 #include <cstring>
 
@@ -20,12 +21,7 @@ inline float bf16ToFloat(uint16_t bits) {
 inline uint16_t floatToBf16(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
-  if ((bits & 0x7fffffffu) > 0x7f800000u)
-    return 0x7fff;
-  // Half of the last kept place, less one when that place is even: a tie then
-  // carries only into an odd one.
-  bits += 0x7fffu + ((bits >> 16) & 1u);
-  return static_cast<uint16_t>(bits >> 16);
+  return convert::bf16OfF32(bits);
 }
 
 /// `value` rounded to the nearest bf16 and widened again.

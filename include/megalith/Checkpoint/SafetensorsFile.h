@@ -31,9 +31,18 @@ struct TensorView {
   /// Bytes; equals the product of `shape` times the element size.
   uint64_t size;
 
+  /// How many values it has.
+  uint64_t elements() const { return size / dtypeSize(dtype); }
   /// `[2048, 512]`, for messages.
   std::string shapeText() const;
 };
+
+/// Whether weights may have this type: bf16, or what is converted to it.
+bool isWeightType(DType dtype);
+/// Whether the values are converted.
+inline bool isConverted(DType dtype) { return dtype != DType::BF16; }
+/// `count` values of such a type at `from`, as bf16: rounded to nearest, ties to even.
+void toBf16(DType dtype, const void *from, uint64_t count, uint16_t *to);
 
 /// `pattern` with the number of a layer in place of each `{i}`.
 std::string layerTensor(std::string_view pattern, int64_t layer);
@@ -63,6 +72,11 @@ public:
   /// Every tensor, ordered by name.
   const std::map<std::string, TensorView, std::less<>> &tensors() const { return Tensors; }
 
+  /// Copies `count` bytes of `tensor` from `offset` on. Faster than by `TensorView::data`, and `input-changed` where
+  /// that would end the process. Several threads may read.
+  std::optional<CheckpointError> read(const TensorView &tensor, uint64_t offset, uint64_t count, void *to) const;
+  /// Tells the system that all tensors will be read.
+  void willRead() const;
   /// `input-changed` when a file is no longer what it was: asked by who has read
   /// the tensors, before the results are used. (One that becomes shorter ends the
   /// process where its end is read, os::MappedFile.)

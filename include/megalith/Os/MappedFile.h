@@ -21,6 +21,11 @@ public:
   const uint8_t *data() const { return bytes; }
   uint64_t size() const { return length; }
   const std::string &path() const { return name; }
+  /// Copies `count` bytes from `offset` on, past the mapping: that is faster where all is read once, and says what goes
+  /// wrong instead of ending the process. "" or why not. Several threads may read.
+  std::string read(uint64_t offset, uint64_t count, void *to) const;
+  /// Tells the system that all of it will be read, from front to end.
+  void willRead() const;
   /// "" while the file is as it was when it was opened.
   std::string whyChanged() const;
 

@@ -33,9 +33,9 @@ void megalith_cpu_bind(const cpu::Host *bound) { host = bound; }
 )";
 
 const char *const pack = R"(
-void megalith_pack(abi::LaunchParams p, char *stream) {
+void megalith_pack(abi::LaunchParams p, const abi::RawTensor *raw, char *stream) {
   if (first())
-    stream[0] = static_cast<const char *>(p.models[0].weights[1])[2]; // of the second layer
+    stream[0] = static_cast<const char *>(raw[1].data)[2]; // of the second layer
 }
 )";
 
@@ -130,7 +130,7 @@ TEST_F(CpuEngineTest, SharedObjectOfAnother) {
 
 TEST_F(CpuEngineTest, PackingThatNeverEnds) {
   std::string path = compile(prelude + std::string(run) + R"(
-void megalith_pack(abi::LaunchParams p, char *stream) {
+void megalith_pack(abi::LaunchParams p, const abi::RawTensor *raw, char *stream) {
   if (first())
     host->barrier(0, 256); // the others have returned
 } })");
@@ -254,18 +254,26 @@ TEST_F(CpuEngineTest, ReadsNothingThatNobodyWrote) {
 }
 
 TEST_F(CpuEngineTest, WeightsAreConstant) {
-  auto engine =
-      load(kernel("void megalith_run(abi::LaunchParams p) {\n"
-                  "  if (first()) host->access(p.models[0].weights[1], 2, 1, __builtin_return_address(0));\n}\n"));
-  LaunchOptions how;
-  how.check = true;
-  auto out = engine->run(one, {}, how);
-  ASSERT_TRUE(out);
-  ASSERT_TRUE(out->launch.finding);
-  EXPECT_EQ(out->launch.finding->kind, FindingKind::ReadOnlyWrite);
-  EXPECT_TRUE(out->launch.finding->what.find("`layers.1.w`") != std::string::npos) << out->launch.finding->what;
-  ASSERT_FALSE(out->launch.finding->parties.empty());
-  EXPECT_GT(engine->offsetOf(out->launch.finding->parties[0].place.pc), 0u);
+  std::string manifest = runtime::tinyManifest();
+  manifest.replace(manifest.find("\"index\": 0"), 10, "\"index\": 0, \"by_row\": true");
+  for (const auto &[what, name] : {std::pair("weights[1]", "`layers.1.w`"), std::pair("stream", "`stream`")}) {
+    const std::string path =
+        kernel("void megalith_run(abi::LaunchParams p) {\n  if (first()) host->access(p.models[0]." +
+               std::string(what) + ", 2, 1, __builtin_return_address(0));\n}\n");
+    auto engine = CpuEngine::load(path, manifest, *weights);
+    ASSERT_TRUE(engine) << engine.error.message;
+    EXPECT_EQ((*engine)->weightBytes().read, 24u);
+    EXPECT_EQ((*engine)->weightBytes().byRow, 24u);
+    LaunchOptions how;
+    how.check = true;
+    auto out = (*engine)->run(one, {}, how);
+    ASSERT_TRUE(out);
+    ASSERT_TRUE(out->launch.finding);
+    EXPECT_EQ(out->launch.finding->kind, FindingKind::ReadOnlyWrite);
+    EXPECT_TRUE(out->launch.finding->what.find(name) != std::string::npos) << out->launch.finding->what;
+    ASSERT_FALSE(out->launch.finding->parties.empty());
+    EXPECT_GT((*engine)->offsetOf(out->launch.finding->parties[0].place.pc), 0u);
+  }
 }
 
 /// Ticks and rows are the progress: steps without any end in a livelock.

@@ -208,6 +208,32 @@ TEST(Child, DISABLED_load) {
     print(engine.error);
 }
 
+/// Loads the weights in small batches. TEST_CUT: of a file that became shorter meanwhile.
+TEST(Child, DISABLED_batches) {
+  Outcome<Device> device = Device::open(**Driver::open());
+  ASSERT_TRUE(device);
+  const std::string path = std::getenv("TEST_WEIGHTS");
+  auto weights = megalith::SafetensorsFile::open(path);
+  ASSERT_TRUE(weights) << weights.error.message;
+  if (std::getenv("TEST_CUT"))
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) - 5000);
+  LoadOptions how;
+  how.batchBytes = std::stoul(std::getenv("TEST_BATCH"));
+  how.batches = static_cast<unsigned>(std::stoul(std::getenv("TEST_BATCHES")));
+  uint64_t told = 0, calls = 0;
+  how.progress = [&](uint64_t done, uint64_t total) {
+    ++calls;
+    EXPECT_TRUE(told < done && done <= total);
+    told = done;
+  };
+  auto engine = Engine::load(*device, "cubin", std::getenv("TEST_MANIFEST"), *weights.value, how);
+  if (!engine)
+    return print(engine.error);
+  std::printf("%d batches, %d bytes read, %d packed\n", int(calls), int((*engine)->weightBytes().read),
+              int((*engine)->weightBytes().packed));
+  EXPECT_EQ(told, (*engine)->weightBytes().read);
+}
+
 TEST(Child, DISABLED_link) {
   const Driver &driver = **Driver::open();
   auto linked = linkCubins(driver, {{"a.cu", "one "}, {"b.cu", "two"}});
@@ -291,6 +317,66 @@ TEST_F(FakeDriver, launchesAreCountedFromOutside) {
   }
 }
 
+/// Batches come one behind the other through a few places, none of which is written to while it is still needed; the
+/// checkpoint is never on the device as a whole.
+TEST_F(FakeDriver, weightsAreThereOnce) {
+  constexpr int layers = 40, tensorBytes = 64 * 100 * 2, all = layers * tensorBytes;
+  std::string header = "{", data;
+  for (int i = 0; i < layers; ++i)
+    header += (i ? ", " : "") + ("\"layers." + std::to_string(i)) + R"(.w": {"dtype": "BF16", "shape": [64, 100], )" +
+              "\"data_offsets\": [" + std::to_string(i * tensorBytes) + ", " + std::to_string((i + 1) * tensorBytes) +
+              "]}";
+  header += "}";
+  uint32_t state = 1, hash = 0;
+  for (int i = 0; i < all; ++i) {
+    data += static_cast<char>((state = state * 1664525u + 1013904223u) >> 24);
+    hash = (hash ^ static_cast<unsigned char>(data.back())) * 16777619u;
+  }
+  const uint64_t length = header.size();
+  const std::string path = dir + "/batches.safetensors";
+  const auto write = [&] {
+    std::ofstream(path, std::ios::binary) << std::string(reinterpret_cast<const char *>(&length), 8) << header << data;
+  };
+  std::string manifest = tinyManifest();
+  const auto replace = [&](const std::string &from, const std::string &to) {
+    ASSERT_LT(manifest.find(from), manifest.size()) << from;
+    manifest.replace(manifest.find(from), from.size(), to);
+  };
+  replace("\"stream_bytes\": 4096", "\"stream_bytes\": " + std::to_string(all));
+  replace("\"layers\": 2, \"index\"", "\"layers\": " + std::to_string(layers) + ", \"index\"");
+  replace("\"shape\": [2, 3]", "\"shape\": [64, 100]");
+  const std::string facts = std::to_string(megalith::abi::kAbiVersion) + " " +
+                            std::to_string(sizeof(megalith::abi::LaunchParams)) +
+                            " 336 3072 6536 24 4120 32 128 260 512 128";
+  const auto load = [&](int batch, int batches, const std::string &more = "") {
+    return child("batches", fake() + "FAKE_CUDA_FACTS='" + facts + "' FAKE_CUDA_PACK='" + std::to_string(layers) + " " +
+                                std::to_string(tensorBytes) + "' TEST_WEIGHTS=" + path + " TEST_MANIFEST='" + manifest +
+                                "' TEST_BATCH=" + std::to_string(batch) + " TEST_BATCHES=" + std::to_string(batches) +
+                                " " + more);
+  };
+  write();
+  char packed[64];
+  std::snprintf(packed, sizeof packed, "fake: packed %08x, peak ", hash);
+  // A batch of 4096 bytes has a table of 40 * 32.
+  constexpr int pieces = 4096 - layers * 32, expected = (all + pieces - 1) / pieces;
+  for (int batches : {1, 2, 3, 4, 7, 1000}) {
+    const std::string output = load(4096, batches);
+    EXPECT_TRUE(contains(output, std::to_string(expected) + " batches, " + std::to_string(all) + " bytes read, " +
+                                     std::to_string(all) + " packed\n"))
+        << output;
+    EXPECT_TRUE(contains(output, packed)) << batches << output;
+    EXPECT_TRUE(contains(output, "fake: 0 held")) << output;
+    const size_t peak = std::strtoul(output.c_str() + output.find(" peak ") + 6, nullptr, 10);
+    // Beside them: activations, K and V, tagged words, the table of addresses.
+    EXPECT_LT(peak, size_t(all + std::min(batches, expected) * 4096 + 4096)) << batches;
+  }
+  EXPECT_TRUE(contains(load(64 << 20, 4), "1 batches, ")) << "no more memory than there is to bring";
+
+  const std::string cut = load(4096, 4, "TEST_CUT=1");
+  EXPECT_TRUE(contains(cut, path + ": it changed while it was read [input-changed]\n")) << cut;
+  EXPECT_TRUE(contains(cut, "fake: 0 held")) << cut;
+}
+
 TEST_F(FakeDriver, linksUnits) {
   std::string output = child("link", fake());
   EXPECT_TRUE(contains(output, "linked: one two by 13.0 (libcuda.so.1)\n")) << output;
@@ -334,15 +420,17 @@ TEST_F(FakeDriver, engineMovesWhatItMust) {
                             " 336 3072 6536 24 4120 32 128 260 512 128";
   std::string output = child("engine", fake() + "FAKE_CUDA_FACTS='" + facts + "' TEST_WEIGHTS=" + writeWeights() +
                                            " LD_PRELOAD=" + dir + "/launch_counter.so");
+  // Weights: a table of two entries of 32 bytes, and two pieces of 16 bytes.
+  const int weights = 2 * 32 + 2 * 16;
   // Up: requests 224, tokens 32, eos 8, slots 16, free list 16 and count 4, rope table 176.
   // Down: requests, tokens, stop 16, metrics 16, stats 56, times 6 * 16; then trace 4096 and logits 2 * 4 * 5 * 4, too.
   const int up = 224 + 32 + 8 + 16 + 16 + 4 + 176, down = 224 + 32 + 16 + 16 + 56 + 96;
-  // `load` ends with the first launch: the facts of both units, weights, their addresses, and all that run 1 starts
-  // from.
+  // `load` ends with the first launch: the facts of both units, a batch of weights, the table of those that stay in the
+  // checkpoint's order, and all that run 1 starts from.
   EXPECT_TRUE(contains(
       output, "\"load\": {\"launches\": {\"megalith_pack\": 1}, \"launch_count\": 1, "
-              "\"cooperative_count\": 0, \"graph_count\": 0, \"synchronizations\": 2, \"copies\": 12, \"bytes\": " +
-                  std::to_string(2 * 48 + 24 + 16 + up) + ", \"memsets\": 12}"))
+              "\"cooperative_count\": 0, \"graph_count\": 0, \"synchronizations\": 5, \"copies\": 11, \"bytes\": " +
+                  std::to_string(2 * 48 + weights + 16 + up) + ", \"memsets\": 13}"))
       << output;
   EXPECT_TRUE(contains(
       output, "\"run\": {\"launches\": {\"megalith_run\": 2}, \"launch_count\": 2, "

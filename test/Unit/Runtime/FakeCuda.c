@@ -1,7 +1,11 @@
 /* A libcuda.so.1 for tests, without a device behind it. The environment says what
  * it pretends to be: FAKE_CUDA_INIT (result of cuInit), FAKE_CUDA_DEVICES,
  * FAKE_CUDA_CAPABILITY (major * 10 + minor), FAKE_CUDA_FREE (bytes). Device memory
- * is host memory. Copies and memsets work; launches do nothing. A linked cubin is its
+ * is host memory. Copies and memsets work; launches do nothing. But with FAKE_CUDA_PACK
+ * (tensors, bytes) `megalith_pack` puts what its table has of tensor i so many bytes behind
+ * that of i - 1, and that and copies of page-locked memory wait until their stream is
+ * waited for; the hash of what was packed (FNV-1a) and the most bytes of device memory at a time
+ * are printed, too. A linked cubin is its
  * parts one behind the other, unless FAKE_CUDA_LINK (a result) fails. The facts of a
  * kernel's units are FAKE_CUDA_FACTS, numbers; those of its tensor unit
  * FAKE_CUDA_TENSOR_FACTS if that is there. The kernel of a cooperative launch, or of
@@ -17,14 +21,68 @@
 typedef unsigned long long Pointer;
 
 static int held;
-static size_t allocated;
+static size_t allocated, peak;
+static unsigned packedHash;
+static char *packed; /* where to */
 
 static long setting(const char *name, long otherwise) {
   const char *value = getenv(name);
   return value ? strtol(value, NULL, 10) : otherwise;
 }
 
-__attribute__((destructor)) static void report(void) { fprintf(stderr, "fake: %d held\n", held); }
+__attribute__((destructor)) static void report(void) {
+  fprintf(stderr, "fake: %d held\n", held);
+  if (getenv("FAKE_CUDA_PACK"))
+    fprintf(stderr, "fake: packed %08x, peak %zu\n", packedHash, peak);
+}
+
+/* What a stream has to do yet: a copy, or packing. */
+struct work {
+  struct work *next;
+  char *to;
+  const void *from; /* of packing: the table */
+  size_t bytes;     /* 0: packing */
+};
+struct stream {
+  struct work *first;
+};
+struct raw {
+  const char *data;
+  long long begin, end;
+  int type;
+};
+static void finish(void *of) {
+  struct stream *stream = (struct stream *)of;
+  struct work *w = stream ? stream->first : NULL;
+  if (stream)
+    stream->first = NULL;
+  while (w) {
+    struct work *next = w->next;
+    char *end;
+    const long tensors = strtol(w->bytes ? "0" : getenv("FAKE_CUDA_PACK"), &end, 10), stride = strtol(end, NULL, 10);
+    if (w->bytes)
+      memcpy(w->to, w->from, w->bytes);
+    for (long t = 0; t < tensors; ++t) {
+      const struct raw *raw = (const struct raw *)w->from + t;
+      memcpy(w->to + t * stride + raw->begin * 2, raw->data, (raw->end - raw->begin) * 2);
+    }
+    free(w);
+    w = next;
+  }
+}
+static void add(void *stream, void *to, const void *from, size_t bytes) {
+  struct work **last = &((struct stream *)stream)->first, *w = (struct work *)malloc(sizeof *w);
+  while (*last)
+    last = &(*last)->next;
+  w->next = NULL, w->to = (char *)to, w->from = from, w->bytes = bytes;
+  *last = w;
+}
+
+/* Page-locked memory. */
+static struct {
+  char *at;
+  size_t bytes;
+} pinned[16];
 
 int cuInit(unsigned flags) { return setting("FAKE_CUDA_INIT", 0); }
 int cuDriverGetVersion(int *version) { return *version = 13000, 0; }
@@ -121,6 +179,8 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int
 }
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *stream, void **parameters, void **extra) {
+  if (getenv("FAKE_CUDA_PACK") && parameters && f == (void *)&kernelNames[0])
+    add(stream, packed = *(char **)parameters[2], *(const void **)parameters[1], 0);
   return 0;
 }
 #ifndef FAKE_CUDA_LAUNCHED
@@ -175,9 +235,19 @@ int cuMemAlloc_v2(Pointer *pointer, size_t bytes) {
   if (allocated + bytes > (size_t)setting("FAKE_CUDA_FREE", 1 << 20))
     return 2;
   allocated += bytes;
-  return ++held, *pointer = (Pointer)malloc(bytes), 0;
+  if (allocated > peak)
+    peak = allocated;
+  size_t *memory = (size_t *)malloc(bytes + 64); /* its size is in front of it */
+  *memory = bytes;
+  return ++held, *pointer = (Pointer)((char *)memory + 64), 0;
 }
-int cuMemFree_v2(Pointer pointer) { return --held, free((void *)pointer), 0; }
+int cuMemFree_v2(Pointer pointer) {
+  size_t *memory = (size_t *)((char *)pointer - 64);
+  if ((char *)pointer == packed)
+    for (size_t i = packedHash = 0; i < *memory; ++i)
+      packedHash = (packedHash ^ (unsigned char)packed[i]) * 16777619u;
+  return --held, allocated -= *memory, free(memory), 0;
+}
 int cuMemsetD8Async(Pointer to, unsigned char value, size_t n, void *stream) { return memset((void *)to, value, n), 0; }
 int cuMemsetD32Async(Pointer to, unsigned value, size_t n, void *stream) {
   for (size_t i = 0; i < n; ++i)
@@ -185,19 +255,35 @@ int cuMemsetD32Async(Pointer to, unsigned value, size_t n, void *stream) {
   return 0;
 }
 int cuMemcpyHtoDAsync_v2(Pointer to, const void *from, size_t n, void *stream) {
+  for (int i = 0; getenv("FAKE_CUDA_PACK") && i < 16; ++i)
+    if (pinned[i].at && (const char *)from >= pinned[i].at && (const char *)from < pinned[i].at + pinned[i].bytes)
+      return add(stream, (void *)to, from, n), 0;
   return memcpy((void *)to, from, n), 0;
 }
 int cuMemcpyDtoHAsync_v2(void *to, Pointer from, size_t n, void *stream) { return memcpy(to, (void *)from, n), 0; }
-int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) { return ++held, *pointer = malloc(bytes), 0; }
-int cuMemFreeHost(void *pointer) { return --held, free(pointer), 0; }
+int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
+  *pointer = malloc(bytes);
+  for (int i = 0; i < 16; ++i)
+    if (!pinned[i].at) {
+      pinned[i].at = (char *)*pointer, pinned[i].bytes = bytes;
+      break;
+    }
+  return ++held, 0;
+}
+int cuMemFreeHost(void *pointer) {
+  for (int i = 0; i < 16; ++i)
+    if (pinned[i].at == pointer)
+      pinned[i].at = NULL;
+  return --held, free(pointer), 0;
+}
 int cuMemHostGetDevicePointer_v2(Pointer *device, void *pointer, unsigned flags) {
   return *device = (Pointer)pointer, 0;
 }
 
-int cuStreamCreate(void **stream, unsigned flags) { return ++held, *stream = &held, 0; }
-int cuStreamSynchronize(void *stream) { return 0; }
+int cuStreamCreate(void **stream, unsigned flags) { return ++held, *stream = calloc(1, sizeof(struct stream)), 0; }
+int cuStreamSynchronize(void *stream) { return finish(stream), 0; }
 int cuStreamQuery(void *stream) { return setting("FAKE_CUDA_BUSY", 0) ? 600 : 0; }
-int cuStreamDestroy_v2(void *stream) { return --held, 0; }
+int cuStreamDestroy_v2(void *stream) { return finish(stream), --held, free(stream), 0; }
 int cuEventCreate(void **event, unsigned flags) { return ++held, *event = &held, 0; }
 int cuEventRecord(void *event, void *stream) { return 0; }
 int cuEventSynchronize(void *event) { return 0; }

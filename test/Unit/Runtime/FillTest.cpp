@@ -1,5 +1,6 @@
 #include "runtime/Fill.h"
 #include "TinyManifest.h"
+#include "runtime/Weights.h"
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -27,7 +28,7 @@ TEST(FillTest, ScalesFollowTheShape) {
 }
 
 TEST(FillTest, FillsEveryTensorOfTheManifest) {
-  const auto tensors = filledTensors(Manifest::parse(tinyManifest())->onlyModel());
+  const auto tensors = randomWeights(Manifest::parse(tinyManifest())->onlyModel());
   ASSERT_EQ(tensors.size(), 2u);
   EXPECT_EQ(tensors[1].name, "layers.1.w");
   EXPECT_EQ(tensors[1].elements, 6u);

@@ -1,0 +1,43 @@
+//===- Convert.h - numbers of a checkpoint as bf16 ------------------------===//
+//
+// Host and device convert weights alike: both compile this file. Integers only, so that no mode
+// of a floating-point unit can change a bit. It has no system header.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+#ifdef __CUDACC__
+#define MEGALITH_CONVERT __device__ constexpr
+#else
+#define MEGALITH_CONVERT constexpr
+#endif
+
+namespace megalith::convert {
+
+/// The bits of an f32 as those of a bf16. Rounds to nearest, ties to even. What lies beyond the largest bf16 becomes
+/// infinite; every NaN becomes 7fff, as `cvt.rn.bf16.f32` makes it.
+MEGALITH_CONVERT unsigned short bf16OfF32(unsigned bits) {
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    return 0x7fff;
+  // Half of the last kept place, less one when that place is even: a tie then carries only into an odd one.
+  return static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/// The bits of an f16 as those of an f32; exact.
+MEGALITH_CONVERT unsigned f32OfF16(unsigned short bits) {
+  const unsigned sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31u;
+  unsigned mantissa = bits & 0x3ffu;
+  if (exponent == 31) // infinite, or a NaN
+    return sign | 0x7f800000u | mantissa << 13;
+  if (exponent)
+    return sign | (exponent + 112) << 23 | mantissa << 13;
+  if (!mantissa)
+    return sign;
+  unsigned scale = 113; // subnormal: an f32 has the exponent for it
+  for (; !(mantissa & 0x400u); mantissa <<= 1)
+    --scale;
+  return sign | scale << 23 | (mantissa & 0x3ffu) << 13;
+}
+
+MEGALITH_CONVERT unsigned short bf16OfF16(unsigned short bits) { return bf16OfF32(f32OfF16(bits)); }
+
+} // namespace megalith::convert

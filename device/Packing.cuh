@@ -1,0 +1,93 @@
+//===- Packing.cuh - from the tensors of a checkpoint to the stream --------===//
+//
+// `megalith_pack` lays weights out as the kernel streams them. A checkpoint need not be on the device as a whole: a
+// launch packs what is there, and the host launches until everything was. A launch writes the places of the elements
+// that it has, and no others. So launches may run at the same time. Padding is never written: the host clears the
+// stream before.
+//
+// Elements are converted on the way: the stream is bf16.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+/// A row of a weight: elements of `tensor` from `first` on. Null: padding.
+struct RawRow {
+  const abi::RawTensor *tensor;
+  long long first;
+};
+
+__device__ __forceinline__ bool isHere(const abi::RawTensor &tensor, long long element) {
+  return element >= tensor.begin && element < tensor.end;
+}
+/// One that is here, as bf16.
+__device__ __forceinline__ u16 elementOf(const abi::RawTensor &tensor, long long element) {
+  const long long at = element - tensor.begin;
+  if (tensor.type == abi::kRawF32)
+    return convert::bf16OfF32(static_cast<const u32 *>(tensor.data)[at]);
+  const u16 bits = static_cast<const u16 *>(tensor.data)[at];
+  return tensor.type == abi::kRawF16 ? convert::bf16OfF16(bits) : bits;
+}
+
+/// Whether some of these tensors is here.
+template <class... Index> __device__ __forceinline__ bool someHere(const abi::RawTensor *raw, Index... index) {
+  return (... || (raw[index].begin < raw[index].end));
+}
+
+/// One lane's 16 bytes: `count` columns, in the order of Matrices.cuh.
+__device__ __forceinline__ void packWords(char *target, const abi::RawTensor &tensor, long long first, int count) {
+  if (first >= tensor.begin && first + count <= tensor.end) {
+    u32 out[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const u32 low = 2 * j < count ? elementOf(tensor, first + 2 * j) : 0;
+      const u32 high = 2 * j + 1 < count ? elementOf(tensor, first + 2 * j + 1) : 0;
+      out[j] = low | high << 16;
+    }
+    *reinterpret_cast<Words4 *>(target) = {out[0], out[2], out[1], out[3]};
+    return;
+  }
+  // What is here ends within: another launch has the rest.
+  for (int j = 0; j < count; ++j)
+    if (isHere(tensor, first + j))
+      reinterpret_cast<u16 *>(target)[((j >> 1 & 1) * 2 + (j >> 2)) * 2 + (j & 1)] = elementOf(tensor, first + j);
+}
+
+/// Packs what is here of one matrix of one layer: `rowOf(packedRow)` is the RawRow to take. All threads of the grid.
+template <class M, class RowOf> __device__ void packMatrix(char *target, RowOf rowOf) {
+  const long long words = matrixBytes<M>() / 16;
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < words;
+       i += (long long)gridDim.x * blockDim.x) {
+    const int lane = (int)(i & 31);
+    long long rest = i >> 5;
+    const int tile = (int)(rest % M::group);
+    rest /= M::group;
+    const int block = (int)(rest % M::chunkBlocks);
+    rest /= M::chunkBlocks;
+    const int warp = (int)(rest % kConsumerWarps);
+    rest /= kConsumerWarps;
+    const int chunk = (int)(rest % chunksPerGroup<M>());
+    const int g = (int)(rest / chunksPerGroup<M>());
+    const RawRow row = rowOf((g * M::group + tile) * 8 + (lane >> 2));
+    const int column = (warp * M::blocks + chunk * M::chunkBlocks + block) * 32 + (lane & 3) * 8;
+    if (row.tensor && column < M::k)
+      packWords(target + i * 16, *row.tensor, row.first + column, M::k - column < 8 ? M::k - column : 8);
+  }
+}
+
+/// Copies what is here of a tensor, element by element. All threads of the grid.
+__device__ __forceinline__ void packElements(u16 *target, const abi::RawTensor &tensor) {
+  for (long long i = tensor.begin + blockIdx.x * (long long)blockDim.x + threadIdx.x; i < tensor.end;
+       i += (long long)gridDim.x * blockDim.x)
+    target[i] = elementOf(tensor, i);
+}
+/// A weight vector, which lies behind the matrices.
+__device__ __forceinline__ void packVector(char *target, const abi::RawTensor &tensor) {
+  packElements(reinterpret_cast<u16 *>(target), tensor);
+}
+/// A weight that the kernel reads as it is.
+__device__ __forceinline__ void keepTensor(const abi::ModelParams &model, int index, const abi::RawTensor *raw) {
+  packElements(const_cast<u16 *>(weightAt(model, index)), raw[index]);
+}
+
+} // namespace megalith::device

@@ -1,0 +1,148 @@
+// How weights come onto the device: in batches, each of which is packed before the next one needs its memory.
+#include "runtime/Engine.h"
+#include "runtime/HostRange.h"
+#include <algorithm>
+#include <thread>
+
+namespace megalith::runtime {
+
+#define TRY(expression)                                                                                                \
+  if (Failure failure_ = (expression))                                                                                 \
+  return *failure_
+
+/// The memory of a batch. Each has a stream of its own, so that one is copied while another is packed.
+struct Engine::Staging {
+  Stream stream;
+  PinnedBuffer host;
+  DeviceBuffer device;
+
+  static Outcome<Staging> create(const Driver &driver, size_t bytes, bool pinned) {
+    auto stream = Stream::create(driver);
+    if (!stream)
+      return stream.error;
+    auto host = PinnedBuffer::allocate(driver, pinned ? bytes : 0);
+    if (!host)
+      return host.error;
+    auto device = DeviceBuffer::allocate(driver, bytes);
+    if (!device)
+      return device.error;
+    return Staging{std::move(*stream.value), std::move(*host.value), std::move(*device.value)};
+  }
+};
+
+/// What stays on the device: the packed stream, which starts as zeros, the weights of which single rows are read, with
+/// the table of their addresses, and the lasting buffers.
+Failure Engine::makeRoom(const std::vector<WeightTensor> &tensors) {
+  const Driver &driver = device.driver();
+  const auto aligned = [](size_t size) { return (size + 255) / 256 * 256; };
+  auto allocate = [&](DeviceBuffer &buffer, size_t size) -> Failure {
+    auto result = DeviceBuffer::allocate(driver, size);
+    if (!result)
+      return result.error;
+    buffer = std::move(*result.value);
+    return std::nullopt;
+  };
+  std::vector<CUdeviceptr> addresses(tensors.size());
+  size_t bytes = 0;
+  for (const WeightTensor &tensor : tensors)
+    bytes += tensor.byRow ? aligned(tensor.elements * 2) : 0;
+  TRY(allocate(rows, bytes));
+  size_t offset = 0;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].byRow) {
+      addresses[i] = rows.address() + offset;
+      offset += aligned(tensors[i].elements * 2);
+    }
+  TRY(allocate(pointers, addresses.size() * sizeof(addresses[0])));
+  TRY(pointers.copyFrom(*stream, addresses.data(), addresses.size() * sizeof(addresses[0])));
+  TRY(allocate(packed, info.onlyModel().streamBytes));
+  TRY(packed.fill(*stream, 0));
+  abi::LaunchParams params = {};
+  for (const LaunchBuffer &buffer : lastingBuffers(info)) {
+    auto memory = place(buffer, 0, params);
+    if (!memory)
+      return memory.error;
+    lasting.push_back(std::move(*memory.value));
+  }
+  return stream->synchronize(); // other streams write there now
+}
+
+/// One launch of `megalith_pack`.
+Failure Engine::pack(const Staging &staging) {
+  const HostRange range(HostStep::Pack);
+  abi::LaunchParams params = {};
+  onlyModel(params).weights = reinterpret_cast<const void *const *>(pointers.address());
+  auto *raw = reinterpret_cast<const abi::RawTensor *>(staging.device.address());
+  char *target = reinterpret_cast<char *>(packed.address());
+  void *arguments[] = {&params, &raw, &target};
+  return launchPlain(staging.stream, packKernel, device.info().smCount * 8, 256, 0, arguments);
+}
+
+Failure Engine::upload(const SafetensorsFile &weights, const LoadOptions &how) {
+  auto tensors = findWeights(info.onlyModel(), weights);
+  if (!tensors)
+    return tensors.error;
+  TRY(makeRoom(*tensors));
+  const WeightBatches batches(std::move(*tensors.value), how.batchBytes);
+  const size_t count = batches.list().size();
+  std::vector<Staging> staging;
+  std::vector<char *> places;
+  while (staging.size() < std::min<size_t>(std::max(how.batches, 1u), count)) {
+    auto made = Staging::create(device.driver(), batches.mostBytes(), true);
+    if (!made)
+      return made.error;
+    places.push_back(static_cast<char *>(made->host.data()));
+    staging.push_back(std::move(*made.value));
+  }
+  // Half of the batches are read ahead, half are under way on the device.
+  const size_t slots = staging.size(), onDevice = slots / 2;
+  uint64_t done = 0;
+  // Behind what it writes to, so that it ends first.
+  WeightReader reader(weights, batches, places, std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
+  for (size_t b = 0; b < count; ++b) {
+    TRY(reader.await(b));
+    const WeightBatch &batch = batches.list()[b];
+    const Staging &slot = staging[b % slots];
+    batches.writeTable(batch, slot.device.address(), slot.host.data());
+    TRY(slot.device.copyFrom(slot.stream, slot.host.data(), batch.bytes));
+    TRY(pack(slot));
+    done += batch.read;
+    if (how.progress)
+      how.progress(done, batches.totalBytes());
+    if (b >= onDevice) {
+      TRY(staging[(b - onDevice) % slots].stream.synchronize());
+      reader.release();
+    }
+  }
+  for (const Staging &slot : staging)
+    TRY(slot.stream.synchronize());
+  loadedBytes = done;
+  return whyChanged(weights);
+}
+
+Failure Engine::makeRandom(const LoadOptions &how) {
+  TRY(findBench());
+  const WeightBatches batches(randomWeights(info.onlyModel()), how.batchBytes);
+  TRY(makeRoom(batches.tensors()));
+  auto staging = Staging::create(device.driver(), batches.mostBytes(), false);
+  if (!staging)
+    return staging.error;
+  std::vector<abi::RawTensor> table(batches.tensors().size());
+  for (const WeightBatch &batch : batches.list()) {
+    const CUdeviceptr address = staging->device.address();
+    batches.writeTable(batch, address, table.data());
+    TRY(staging->device.copyFrom(staging->stream, table.data(), table.size() * sizeof(table[0])));
+    for (const WeightPiece &piece : batch.pieces)
+      TRY(fill(staging->stream, address + piece.offset, piece.begin, piece.end - piece.begin,
+               batches.tensors()[piece.tensor].fill));
+    TRY(pack(*staging));
+    TRY(staging->stream.synchronize()); // the table is written again
+  }
+  const auto kept = lastingBuffers(info);
+  for (size_t i = 0; i < kept.size(); ++i)
+    if (auto of = fillOfKv(kept[i].name))
+      TRY(fill(*stream, lasting[i].address(), 0, kept[i].bytes / 2, *of));
+  return stream->synchronize();
+}
+
+} // namespace megalith::runtime

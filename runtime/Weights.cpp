@@ -1,0 +1,115 @@
+#include "runtime/Weights.h"
+#include <algorithm>
+#include <numeric>
+
+namespace megalith::runtime {
+
+/// Calls `take(weight, name)` for each tensor of a model, in the order of ModelParams::weights.
+template <class Take> static void forEachTensor(const Manifest::Model &model, Take take) {
+  for (const Manifest::Weight &w : model.weights)
+    for (int64_t layer = 0; layer < std::max<int64_t>(1, w.layers); ++layer)
+      take(w, Manifest::tensorName(w, layer));
+}
+
+static abi::RawType rawType(DType dtype) {
+  return dtype == DType::F16 ? abi::kRawF16 : dtype == DType::F32 ? abi::kRawF32 : abi::kRawBf16;
+}
+
+Outcome<std::vector<WeightTensor>> findWeights(const Manifest::Model &model, const SafetensorsFile &weights) {
+  std::vector<WeightTensor> found;
+  Failure failure;
+  forEachTensor(model, [&](const Manifest::Weight &w, std::string name) {
+    const TensorView *tensor = weights.find(name);
+    if (tensor && tensor->shape == w.shape && isWeightType(tensor->dtype))
+      found.push_back({std::move(name), tensor->elements(), rawType(tensor->dtype), w.byRow, tensor});
+    else if (!failure)
+      failure = {"weight-missing", "tensor `" + name + "` of the manifest is not in " + weights.path()};
+  });
+  if (failure)
+    return *failure;
+  return found;
+}
+
+std::vector<WeightTensor> randomWeights(const Manifest::Model &model) {
+  std::vector<WeightTensor> tensors;
+  forEachTensor(model, [&](const Manifest::Weight &w, std::string name) {
+    const uint64_t elements = std::accumulate(w.shape.begin(), w.shape.end(), uint64_t(1), std::multiplies<>());
+    const Fill fill = fillOf(name, w.shape);
+    tensors.push_back({std::move(name), elements, abi::kRawBf16, w.byRow, nullptr, fill});
+  });
+  return tensors;
+}
+
+Failure whyChanged(const SafetensorsFile &weights) {
+  if (auto changed = weights.changed())
+    return RuntimeError{changed->kind, changed->file + ": " + changed->message};
+  return std::nullopt;
+}
+
+//===--- batches --------------------------------------------------------------===//
+
+/// Pieces begin here: the device loads elements at multiples of their size.
+static constexpr size_t PieceAlignment = 16;
+
+static size_t aligned(size_t bytes) { return (bytes + PieceAlignment - 1) / PieceAlignment * PieceAlignment; }
+
+size_t WeightBatches::tableBytes() const { return aligned(all.size() * sizeof(abi::RawTensor)); }
+
+WeightBatches::WeightBatches(std::vector<WeightTensor> tensors, size_t most) : all(std::move(tensors)) {
+  std::vector<size_t> order(all.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  // Mappings of different files lie apart.
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    const auto at = [&](size_t i) { return all[i].view ? reinterpret_cast<uintptr_t>(all[i].view->data) : 0; };
+    return at(a) < at(b);
+  });
+  const size_t empty = tableBytes();
+  most = std::max(most, empty + PieceAlignment);
+  WeightBatch batch;
+  batch.bytes = empty;
+  const auto close = [&] {
+    if (!batch.pieces.empty())
+      batches.push_back(std::move(batch));
+    batch = {};
+    batch.bytes = empty;
+  };
+  for (size_t t : order)
+    for (uint64_t begin = 0; begin < all[t].elements;) {
+      const uint64_t room = (most - batch.bytes) / PieceAlignment * PieceAlignment / all[t].elementBytes();
+      if (room == 0) {
+        close();
+        continue;
+      }
+      const uint64_t end = begin + std::min(room, all[t].elements - begin);
+      const uint64_t bytes = (end - begin) * all[t].elementBytes();
+      batch.pieces.push_back({t, begin, end, batch.bytes});
+      batch.bytes += aligned(bytes);
+      batch.read += bytes;
+      begin = end;
+    }
+  close();
+}
+
+size_t WeightBatches::mostBytes() const {
+  size_t most = 0;
+  for (const WeightBatch &batch : batches)
+    most = std::max(most, batch.bytes);
+  return most;
+}
+
+uint64_t WeightBatches::totalBytes() const {
+  uint64_t total = 0;
+  for (const WeightBatch &batch : batches)
+    total += batch.read;
+  return total;
+}
+
+void WeightBatches::writeTable(const WeightBatch &batch, uint64_t address, void *to) const {
+  auto *table = static_cast<abi::RawTensor *>(to);
+  std::fill_n(table, all.size(), abi::RawTensor());
+  for (const WeightPiece &piece : batch.pieces)
+    table[piece.tensor] = {reinterpret_cast<const void *>(address + piece.offset), static_cast<long long>(piece.begin),
+                           static_cast<long long>(piece.end), all[piece.tensor].type};
+}
+
+} // namespace megalith::runtime

@@ -1,0 +1,74 @@
+// How weights come into the kernel's order: megalith_pack on the CPU executor.
+#include "megalith/Driver/Compilation.h"
+#include "runtime/Fill.h"
+#include "runtime/cpu/CpuEngine.h"
+#include "test/Unit/Checkpoint/TempDir.h"
+#include <cstdlib>
+#include <gtest/gtest.h>
+
+using namespace megalith;
+
+namespace {
+
+class PackingTest : public ::testing::Test {
+protected:
+  PackingTest() { setenv("MEGALITH_CACHE_DIR", dir.path().c_str(), 1); }
+  ~PackingTest() override { unsetenv("MEGALITH_CACHE_DIR"); }
+
+  struct Compiled {
+    std::string path, manifest;
+  };
+  Compiled compile(const std::string &tied) {
+    driver::CompileOptions options;
+    options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";
+    options.models = {{"", dir.write("shape.json", R"({"hidden_size": 40, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 50,
+        "vocab_size": 70, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": )" +
+                                                       tied + "}")}};
+    options.sets = {{"slots", "2"}, {"kv_pages", "20"}, {"page_tokens", "4"}, {"rows_per_pass", "16"}};
+    options.profile = "cpu";
+    auto compiled = driver::compile(options, diags);
+    EXPECT_TRUE(compiled) << diags.render();
+    auto plan = driver::makePlan(compiled->module, options, diags);
+    EXPECT_TRUE(plan) << diags.render();
+    const auto source = driver::emitSource(compiled->module, *plan, diags);
+    emit::Units units = source.units;
+    units.more = {"bench.cu", "#include \"megalith/Bench.cuh\"\n"};
+    auto kernel = driver::assembleHost(units, {.arch = 900}, diags);
+    EXPECT_TRUE(kernel) << diags.render();
+    return {kernel->path, source.manifest};
+  }
+
+  TempDir dir;
+  SourceFiles sources;
+  Diagnostics diags{sources};
+};
+
+/// Byte for byte what one launch made when all tensors lay on the device at once.
+TEST_F(PackingTest, TheStreamDoesNotDependOnHowWeightsAreBrought) {
+  for (const bool tied : {false, true}) {
+    const Compiled kernel = compile(tied ? "true" : "false");
+    // One batch; many; pieces that end within the 16 bytes of a lane; no more than a lane's 16 bytes at a time.
+    for (const size_t most : {32 << 20, 20000, 1034, 16}) {
+      uint64_t batches = 0, last = 0;
+      runtime::LoadOptions how;
+      how.batchBytes = most;
+      how.progress = [&](uint64_t done, uint64_t total) {
+        ++batches;
+        EXPECT_GT(done, last);
+        EXPECT_LE(last = done, total);
+      };
+      if (most == 16 && tied)
+        continue; // thousands of launches
+      auto engine = cpu::CpuEngine::loadRandom(kernel.path, kernel.manifest, how);
+      ASSERT_TRUE(engine) << engine.error.message;
+      EXPECT_EQ((*engine)->packedWeights().size(), 316032u);
+      EXPECT_EQ(runtime::crc32((*engine)->packedWeights()), tied ? 0x1f3d439fu : 0x7c68eeb5u) << most << tied;
+      EXPECT_EQ(batches == 1, most == 32 << 20) << batches;
+      // The tokens' table alone stays as it is.
+      EXPECT_EQ((*engine)->weightBytes().byRow, 70 * 40 * 2u);
+    }
+  }
+}
+
+} // namespace
