@@ -22,8 +22,8 @@ struct WeightReader::State {
   const SafetensorsFile &file;
   const WeightBatches &batches;
   std::vector<char *> places;
-  std::vector<Unit> units;       ///< in the order of the batches
-  std::vector<size_t> left;      ///< units of each batch that are not read
+  std::vector<Unit> units;  ///< in the order of the batches
+  std::vector<size_t> left; ///< units of each batch that are not read
   std::mutex mutex;
   std::condition_variable changed;
   size_t next = 0;      ///< the first unit that nobody has taken
@@ -52,8 +52,7 @@ struct WeightReader::State {
     lock.unlock();
     const WeightTensor &tensor = batches.tensors()[unit.piece->tensor];
     char *to = places[unit.batch % places.size()] + unit.piece->offset + unit.offset;
-    auto error =
-        file.read(*tensor.view, unit.piece->begin * tensor.elementBytes() + unit.offset, unit.bytes, to);
+    auto error = file.read(*tensor.view, unit.piece->begin * tensor.elementBytes() + unit.offset, unit.bytes, to);
     lock.lock();
     if (error && !failure) {
       failure = {error->kind, error->file + ": " + error->message};

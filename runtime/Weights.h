@@ -1,8 +1,8 @@
 //===- Weights.h - the tensors of a model, and how they are brought -------===//
 //
 // A checkpoint is not on the device as a whole. It goes through a small memory, batch by batch: each has pieces of some
-// tensors, of at most so many bytes. `megalith_pack` brings what a batch has into the kernel's order (device/Packing.cuh),
-// and the memory is free for another one. Both engines load so.
+// tensors, of at most so many bytes. `megalith_pack` brings what a batch has into the kernel's order
+// (device/Packing.cuh), and the memory is free for another one. Both engines load so.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_RUNTIME_WEIGHTS_H
 #define MEGALITH_RUNTIME_WEIGHTS_H
@@ -27,7 +27,8 @@ struct LoadOptions {
 /// What became of a checkpoint.
 struct WeightBytes {
   uint64_t read = 0; ///< of the checkpoint; 0 where weights were made
-  /// On the device, for the life of the engine: in the kernel's order, and weights of which the kernel reads single rows.
+  /// On the device, for the life of the engine: in the kernel's order, and weights of which the kernel reads single
+  /// rows.
   uint64_t packed = 0, byRow = 0;
 };
 

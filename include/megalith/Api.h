@@ -148,6 +148,8 @@ public:
   std::string name() const;
   /// Keys and tensors that were taken on the user's word.
   std::vector<std::string> accepted() const;
+  /// Of a program with weights: how many tensors were F16 or F32, by this name. They are rounded to bf16.
+  std::map<std::string, int64_t> converted() const;
   /// A param's value; nullopt when there is none of this name.
   std::optional<int64_t> param(std::string_view name) const;
   /// Of the (first) model: tokens, whether token i below 256 is the byte i, positions that it
@@ -263,6 +265,14 @@ struct KernelOptions {
   std::function<void(const std::string &)> progress = nullptr;
 };
 
+/// What became of a checkpoint on a device.
+struct LoadedWeights {
+  double milliseconds = 0;
+  int64_t bytes = 0; ///< that were read of the checkpoint; 0 where weights were made
+  /// Held on the device: in the kernel's order, and tables of which it reads single rows, in the checkpoint's order.
+  int64_t packedBytes = 0, rowBytes = 0;
+};
+
 /// A program on a device, with its weights. It keeps what it needs of the Program.
 class MEGALITH_API Kernel {
 public:
@@ -274,6 +284,8 @@ public:
   /// What runs. Of the reference executor all is empty.
   const Source &source() const;
   double compileMilliseconds() const, loadMilliseconds() const;
+  /// Of a kernel. Of the reference executor all is 0.
+  LoadedWeights weights() const;
   std::optional<bool> cacheHit() const; ///< nullopt: there was nothing to compile
   std::string how() const;              ///< as Binary has it
 

@@ -137,8 +137,8 @@ static std::shared_ptr<BenchKernel::State> load(const Program &program, const Be
       beside.join();
     if (!kernel)
       return nullptr;
-    tell(options.progress, "making weights");
-    auto engine = runtime::Engine::loadRandom(*state->gpu, kernel->cubin, source.manifest);
+    auto engine =
+        runtime::Engine::loadRandom(*state->gpu, kernel->cubin, source.manifest, loading(options.progress, true));
     if (!engine) {
       reportRuntime(diags, engine.error);
       return nullptr;
@@ -153,9 +153,8 @@ static std::shared_ptr<BenchKernel::State> load(const Program &program, const Be
     }();
     if (!kernel)
       return nullptr;
-    tell(options.progress, "making weights");
     const std::lock_guard<std::mutex> lock(cpuMutex());
-    auto engine = cpu::CpuEngine::loadRandom(kernel->path, source.manifest);
+    auto engine = cpu::CpuEngine::loadRandom(kernel->path, source.manifest, loading(options.progress, true));
     if (!engine) {
       reportRuntime(diags, engine.error);
       return nullptr;

@@ -7,6 +7,7 @@
 #include "runtime/HostRange.h"
 #include "llvm/ADT/StringExtras.h"
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <thread>
 
@@ -51,6 +52,31 @@ jit::Linker::Result DriverLinker::link(llvm::StringRef, llvm::ArrayRef<Part> par
     cubins.emplace_back(part.name, std::string_view(part.cubin.data(), part.cubin.size()));
   auto linked = runtime::linkCubins(driver, cubins);
   return linked ? Result{std::move(*linked.value), ""} : Result{"", linked.error.message};
+}
+
+runtime::LoadOptions api::loading(const Report &progress, bool random) {
+  using Clock = std::chrono::steady_clock;
+  const char *what = random ? "making weights" : "loading weights";
+  tell(progress, what);
+  runtime::LoadOptions options;
+  options.progress = [progress, what, random, begin = Clock::now(),
+                      shown = Clock::time_point()](uint64_t done, uint64_t total) mutable {
+    const auto now = Clock::now();
+    if (now - shown < std::chrono::milliseconds(100))
+      return;
+    shown = now;
+    const double seconds = std::chrono::duration<double>(now - begin).count();
+    const std::string share = fmt::format("{} {} %", what, done * 100 / std::max<uint64_t>(total, 1));
+    tell(progress, random ? share : fmt::format("{}, {:.1f} GB/s", share, double(done) / seconds / 1e9));
+  };
+  return options;
+}
+
+/// Of either engine.
+template <class Engine> static LoadedWeights loaded(const Engine &engine) {
+  const runtime::WeightBytes bytes = engine.weightBytes();
+  return {engine.loadMs(), static_cast<int64_t>(bytes.read), static_cast<int64_t>(bytes.packed),
+          static_cast<int64_t>(bytes.byRow)};
 }
 
 namespace {
@@ -170,15 +196,16 @@ private:
     kernel->compileMs = assembled->milliseconds;
     kernel->cacheHit = assembled->cacheHit;
     kernel->how = assembled->how;
-    tell(options.progress, random() ? "making weights" : "loading the weights");
-    auto engine = random() ? runtime::Engine::loadRandom(*kernel->gpu, assembled->cubin, kernel->source.manifest)
-                           : runtime::Engine::load(*kernel->gpu, assembled->cubin, kernel->source.manifest, weights());
+    const runtime::LoadOptions how = loading(options.progress, random());
+    auto engine = random()
+                      ? runtime::Engine::loadRandom(*kernel->gpu, assembled->cubin, kernel->source.manifest, how)
+                      : runtime::Engine::load(*kernel->gpu, assembled->cubin, kernel->source.manifest, weights(), how);
     if (!engine) {
       reportRuntime(diags, engine.error);
       return false;
     }
     kernel->cuda = std::move(*engine.value);
-    kernel->loadMs = kernel->cuda->loadMs();
+    kernel->weights = loaded(*kernel->cuda);
     return true;
   }
 
@@ -202,14 +229,15 @@ private:
     kernel->cacheHit = assembled->cacheHit;
     kernel->how = assembled->how;
     const std::lock_guard<std::mutex> lock(cpuMutex());
-    auto engine = random() ? cpu::CpuEngine::loadRandom(assembled->path, kernel->source.manifest)
-                           : cpu::CpuEngine::load(assembled->path, kernel->source.manifest, weights());
+    const runtime::LoadOptions how = loading(options.progress, random());
+    auto engine = random() ? cpu::CpuEngine::loadRandom(assembled->path, kernel->source.manifest, how)
+                           : cpu::CpuEngine::load(assembled->path, kernel->source.manifest, weights(), how);
     if (!engine) {
       reportRuntime(diags, engine.error);
       return false;
     }
     kernel->cpu = std::move(*engine.value);
-    kernel->loadMs = kernel->cpu->loadMs();
+    kernel->weights = loaded(*kernel->cpu);
     return true;
   }
 };
@@ -227,7 +255,8 @@ Device Kernel::device() const { return state->device; }
 std::string Kernel::deviceName() const { return state->gpu ? state->gpu->info().name : ""; }
 const Source &Kernel::source() const { return state->source; }
 double Kernel::compileMilliseconds() const { return state->compileMs; }
-double Kernel::loadMilliseconds() const { return state->loadMs; }
+double Kernel::loadMilliseconds() const { return state->weights.milliseconds; }
+LoadedWeights Kernel::weights() const { return state->weights; }
 std::optional<bool> Kernel::cacheHit() const { return state->cacheHit; }
 std::string Kernel::how() const { return state->how; }
 

@@ -62,6 +62,7 @@ Expected<Program> Program::compile(const ProgramOptions &options) {
 const Messages &Program::messages() const { return state->messages; }
 std::string Program::name() const { return state->compiled.module.root.name; }
 std::vector<std::string> Program::accepted() const { return state->compiled.accepted(); }
+std::map<std::string, int64_t> Program::converted() const { return state->compiled.converted(); }
 
 std::optional<int64_t> Program::param(std::string_view name) const {
   const ir::Module &module = state->compiled.module;

@@ -3,7 +3,6 @@
 #include "State.h"
 #include "megalith/Reference/Executor.h"
 #include <chrono>
-#include <cstring>
 #include <map>
 
 namespace megalith::api {
@@ -20,14 +19,14 @@ public:
 
   const uint16_t *find(const std::string &model, const std::string &name, std::vector<int64_t> &shape) override {
     const TensorView *tensor = files.at(model)->find(name);
-    if (!tensor || tensor->dtype != DType::BF16)
+    if (!tensor || !isWeightType(tensor->dtype))
       return nullptr;
     shape = tensor->shape;
-    if (reinterpret_cast<uintptr_t>(tensor->data) % alignof(uint16_t) == 0)
-      return reinterpret_cast<const uint16_t *>(tensor->data);
     // The format does not promise alignment.
-    std::vector<uint16_t> &copy = copies.emplace_back(tensor->size / 2);
-    std::memcpy(copy.data(), tensor->data, tensor->size);
+    if (!isConverted(tensor->dtype) && reinterpret_cast<uintptr_t>(tensor->data) % alignof(uint16_t) == 0)
+      return reinterpret_cast<const uint16_t *>(tensor->data);
+    std::vector<uint16_t> &copy = copies.emplace_back(tensor->elements());
+    toBf16(tensor->dtype, tensor->data, tensor->elements(), copy.data());
     return copy.data();
   }
 

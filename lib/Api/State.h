@@ -31,7 +31,8 @@ struct Kernel::State {
   std::unique_ptr<cpu::CpuEngine> cpu;
   Source source;
   bool checked = false;
-  double compileMs = 0, loadMs = 0;
+  double compileMs = 0;
+  LoadedWeights weights;
   std::optional<bool> cacheHit;
   std::string how;
   Messages messages;
@@ -78,6 +79,9 @@ template <class... Args> Messages failure(Diag id, const Args &...args) {
 }
 
 using Report = std::function<void(const std::string &)>;
+/// Tells about loading weights, or making them.
+runtime::LoadOptions loading(const Report &progress, bool random);
+
 inline void tell(const Report &progress, const std::string &text) {
   if (progress)
     progress(text);

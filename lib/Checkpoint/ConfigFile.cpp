@@ -1,4 +1,5 @@
 #include "megalith/Checkpoint/ConfigFile.h"
+#include "CheckpointFolder.h"
 #include "JsonText.h"
 #include "megalith/Os/ReadFile.h"
 #include "megalith/Text/Text.h"
@@ -31,11 +32,17 @@ Result<ConfigFile> ConfigFile::load(const std::string &dir) {
   struct stat given;
   const bool isFile = stat(dir.c_str(), &given) == 0 && S_ISREG(given.st_mode);
   std::string path = isFile ? dir : dir + "/config.json";
+  if (isFile)
+    if (Mistaken mistaken = mistakenFile(path); !mistaken.advice.empty() && mistaken.advice != lfsAdvice)
+      return CheckpointError{"config-missing", mistaken.advice, path};
   std::string reason;
   std::optional<std::string> config = os::readRegularFile(path, os::jsonBytes, reason);
-  if (!config)
+  if (!config) {
+    if (Mistaken mistaken = mistakenFolder(dir); !isFile && !mistaken.advice.empty())
+      return CheckpointError{"config-missing", "there is no config.json, and " + mistaken.advice, mistaken.path};
     return CheckpointError{"config-missing", fmt::format("cannot read config.json of the checkpoint: {}", reason),
                            path};
+  }
   size_t slash = path.rfind('/');
   std::string generationPath = (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + "generation_config.json";
   std::string generation;

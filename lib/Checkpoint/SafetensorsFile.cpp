@@ -1,10 +1,12 @@
 #include "megalith/Checkpoint/SafetensorsFile.h"
+#include "CheckpointFolder.h"
 #include "JsonText.h"
 #include "device/Convert.h"
 #include "megalith/Os/MappedFile.h"
 #include "megalith/Os/ReadFile.h"
 #include <algorithm>
 #include <cassert>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
@@ -22,9 +24,9 @@ struct DTypeInfo {
 };
 
 /// In the order of `DType`.
-constexpr DTypeInfo DTypes[] = {{"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1},
-                                {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},
-                                {"U32", 4},  {"F32", 4}, {"I64", 8}, {"U64", 8},     {"F64", 8}};
+constexpr DTypeInfo DTypes[] = {{"BOOL", 1}, {"U8", 1},  {"I8", 1},   {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2},
+                                {"U16", 2},  {"F16", 2}, {"BF16", 2}, {"I32", 4},     {"U32", 4},     {"F32", 4},
+                                {"I64", 8},  {"U64", 8}, {"F64", 8},  {"C64", 8},     {"F8_E8M0", 1}};
 
 /// The reference implementation's bound on the header.
 constexpr uint64_t MaxHeaderBytes = 100'000'000;
@@ -41,6 +43,9 @@ struct HeaderReader {
   uint64_t dataBytes;
   const uint8_t *data;
   std::map<std::string, TensorView, std::less<>> &tensors;
+  /// In which file an index puts each tensor, and what it calls this one.
+  const std::map<std::string, std::string> &placed;
+  const std::string &shard;
   std::vector<Extent> extents;
 
   CheckpointError fail(const char *kind, std::string message) const { return {kind, std::move(message), path}; }
@@ -91,8 +96,10 @@ std::optional<CheckpointError> HeaderReader::readTensor(const std::string &name,
     info = std::find_if(std::begin(DTypes), std::end(DTypes),
                         [&](const DTypeInfo &d) { return d.name == dtype.get_ref<const std::string &>(); });
   if (info == std::end(DTypes))
-    return fail("safetensors-dtype", fmt::format("tensor `{}` has the unknown dtype `{}`", name,
-                                                 dtype.is_string() ? dtype.get<std::string>() : jsonShort(dtype)));
+    return fail("safetensors-dtype",
+                fmt::format("tensor `{}` has the unknown dtype `{}`; weights may be BF16, F16 or "
+                            "F32: take a checkpoint that is not quantised",
+                            name, dtype.is_string() ? dtype.get<std::string>() : jsonShort(dtype)));
 
   if (!shape.is_array() || std::any_of(shape.begin(), shape.end(), [](auto &d) { return !d.is_number_unsigned(); }))
     return fail("safetensors-header", fmt::format("tensor `{}`: `shape` must be a list of numbers "
@@ -131,8 +138,15 @@ std::optional<CheckpointError> HeaderReader::readTensor(const std::string &name,
   view.data = data + begin;
   view.size = bytes;
   extents.push_back({begin, end, name});
-  if (!tensors.emplace(name, std::move(view)).second)
+  const auto [at, isNew] = tensors.try_emplace(name, view);
+  if (isNew)
+    return std::nullopt;
+  // Some tools leave a copy in another shard; the index says which one counts.
+  const auto place = placed.find(name);
+  if (place == placed.end())
     return fail("safetensors-header", fmt::format("tensor `{}` is in more than one file", name));
+  if (place->second == shard)
+    at->second = std::move(view);
   return std::nullopt;
 }
 
@@ -170,12 +184,19 @@ std::optional<CheckpointError> HeaderReader::readAll(const json &header) {
   return checkCover();
 }
 
-std::optional<CheckpointError> SafetensorsFile::add(const std::string &path) {
+std::optional<CheckpointError> SafetensorsFile::add(const std::string &path, const Places &placed,
+                                                    const std::string &shard) {
   auto fail = [&](const char *kind, std::string message) { return CheckpointError{kind, std::move(message), path}; };
   std::string reason;
   auto file = os::MappedFile::open(path, reason);
-  if (!file)
-    return fail("safetensors-missing", fmt::format("cannot read the weights: {}", reason));
+  if (!file) {
+    const auto count = std::count_if(placed.begin(), placed.end(), [&](const auto &p) { return p.second == shard; });
+    return fail("safetensors-missing",
+                fmt::format("cannot read the weights: {}{}", reason,
+                            shard.empty() ? ""
+                                          : fmt::format("; the index puts {} {} into this file, so download it, too",
+                                                        count, count == 1 ? "tensor" : "tensors")));
+  }
   const uint64_t size = file->size();
   if (size < 8)
     return fail("safetensors-truncated", fmt::format("the file has {} bytes, but the length of the "
@@ -202,7 +223,7 @@ std::optional<CheckpointError> SafetensorsFile::add(const std::string &path) {
   if (auto problem = parseJson(text, header))
     return fail("safetensors-header",
                 fmt::format("the header is not valid JSON at its byte {}: {}", problem->byte, problem->message));
-  HeaderReader reader{path, size - 8 - headerBytes, bytes + 8 + headerBytes, Tensors, {}};
+  HeaderReader reader{path, size - 8 - headerBytes, bytes + 8 + headerBytes, Tensors, placed, shard, {}};
   return reader.readAll(header);
 }
 
@@ -235,38 +256,82 @@ std::optional<CheckpointError> SafetensorsFile::addShards(const std::string &dir
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     return fail("safetensors-header", "the index has no object `weight_map`");
   std::set<std::string> shards;
+  Places placed;
   for (const auto &[tensor, shard] : index["weight_map"].items()) {
     if (!shard.is_string() || !staysInside(shard.get_ref<const std::string &>()))
       return fail("safetensors-header",
                   fmt::format("tensor `{}`: expected the name of a file in the checkpoint's folder, found `{}`", tensor,
                               jsonShort(shard)));
-    shards.insert(shard.get<std::string>());
+    // `./a` and `a` are one file.
+    placed[tensor] = std::filesystem::path(shard.get<std::string>()).lexically_normal().string();
+    shards.insert(placed[tensor]);
   }
   for (const std::string &shard : shards)
-    if (auto error = add(dir + "/" + shard))
+    if (auto error = add(dir + "/" + shard, placed, shard))
       return error;
   // Only who reads such a tensor misses it.
-  for (const auto &[tensor, shard] : index["weight_map"].items())
+  for (const auto &[tensor, shard] : placed)
     if (!Tensors.count(tensor))
-      Listed[tensor] = shard.get<std::string>();
+      Listed[tensor] = shard;
   return std::nullopt;
 }
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string &path) {
   SafetensorsFile result;
   result.Path = path;
-  if (auto error = result.add(path))
+  if (auto error = result.add(path, {}, ""))
     return *error;
   return result;
+}
+
+/// Of a folder without the usual names: the only index, the only file, or a whole set of parts whose index is lost.
+Result<SafetensorsFile> SafetensorsFile::loadOther(const std::string &dir) {
+  const OtherShards found = otherShards(dir);
+  SafetensorsFile result;
+  if (found.indices.size() == 1) {
+    result.Path = dir + "/" + found.indices.front();
+    if (auto error = result.addShards(dir))
+      return *error;
+    return result;
+  }
+  if (found.indices.empty() && found.files.size() == 1 && found.missing.empty())
+    return open(dir + "/" + found.files.front());
+  if (found.indices.empty() && found.isWhole) {
+    result.Path = dir;
+    for (const std::string &name : found.files)
+      if (auto error = result.add(dir + "/" + name, {}, ""))
+        return *error;
+    return result;
+  }
+  const std::string single = dir + "/model.safetensors";
+  if (found.indices.empty() && !found.missing.empty())
+    return CheckpointError{"safetensors-missing", "this part of the weights is missing; download it, too",
+                           dir + "/" + found.missing};
+  if (!found.indices.empty() || !found.files.empty()) {
+    const auto &names = found.indices.empty() ? found.files : found.indices;
+    return CheckpointError{"safetensors-missing",
+                           fmt::format("which weights are meant? There are `{}` and `{}`{}, but neither "
+                                       "`model.safetensors` nor `model.safetensors.index.json`; leave one set there",
+                                       names[0], names[1], names.size() > 2 ? " and more" : ""),
+                           dir};
+  }
+  if (Mistaken mistaken = mistakenFolder(dir); !mistaken.advice.empty())
+    return CheckpointError{"safetensors-missing", "there is no model.safetensors, and " + mistaken.advice,
+                           mistaken.path};
+  return CheckpointError{
+      "safetensors-missing",
+      "there are no weights: neither this file nor `model.safetensors.index.json`; download them, too", single};
 }
 
 Result<SafetensorsFile> SafetensorsFile::load(const std::string &dir) {
   std::string single = dir + "/model.safetensors";
   std::string index = single + ".index.json";
   struct stat status;
-  if (stat(single.c_str(), &status) == 0 || stat(index.c_str(), &status) != 0)
+  if (stat(single.c_str(), &status) == 0 || errno != ENOENT)
     return open(single);
   SafetensorsFile result;
+  if (stat(index.c_str(), &status) != 0)
+    return loadOther(dir);
   result.Path = index;
   if (auto error = result.addShards(dir))
     return *error;

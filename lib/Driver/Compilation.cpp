@@ -159,6 +159,19 @@ std::vector<std::string> Compilation::accepted() const {
   return result;
 }
 
+std::map<std::string, int64_t> Compilation::converted() const {
+  std::map<std::string, int64_t> counts;
+  for (const LoadedModel &model : models)
+    for (const CheckedWeight &weight : model.checked.weights)
+      for (int64_t layer = 0;
+           model.weights && weight.alias.empty() && weight.used && layer < (weight.perLayer ? model.checked.layers : 1);
+           ++layer)
+        if (const TensorView *tensor = model.weights->find(weight.tensorName(layer));
+            tensor && isConverted(tensor->dtype))
+          ++counts[std::string(dtypeName(tensor->dtype))];
+  return counts;
+}
+
 /// Gives the files that IR text lists the numbers that they have in `files`. One that is not there has no lines to
 /// show.
 static void adoptFiles(ir::Module &module, SourceFiles &files) {

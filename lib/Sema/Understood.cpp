@@ -61,6 +61,15 @@ public:
       return std::pair(loc.line, loc.column);
     };
     llvm::stable_sort(unknown, [&](const auto &a, const auto &b) { return place(a) < place(b); });
+    llvm::erase_if(unknown, [&](const std::string &path) {
+      if (!isQuantisation(path))
+        return false;
+      if (!lookUp(config.raw(), path)->is_null()) {
+        reportQuantised(path);
+        verdicts[path] = quantisedUse(path);
+      }
+      return true;
+    });
     for (const std::string &path : unknown)
       tell(path);
     if (!unknown.empty())
@@ -84,6 +93,11 @@ private:
       return;
     if (acceptance.takes(r.key.text, model)) {
       verdicts[r.key.text] = {KeyUse::Accepted, r.key.text, "", ""};
+      return;
+    }
+    if (judgement.given && !judgement.isNull && isQuantisation(r.key.text)) {
+      reportQuantised(r.key.text);
+      verdicts[r.key.text] = quantisedUse(r.key.text);
       return;
     }
     const SourceLoc loc = judgement.given ? places.of(config.source(), r.key.text) : SourceLoc();
@@ -166,6 +180,27 @@ private:
       verdicts.try_emplace(path, KeyUse{kind, path, "", ""});
       walked.push_back(path);
     }
+  }
+
+  /// Keys by which tools say that they quantised the weights.
+  static bool isQuantisation(llvm::StringRef path) {
+    return path == "quantization_config" || path == "quantization" || path == "compression_config";
+  }
+
+  void reportQuantised(const std::string &path) {
+    const json &value = *lookUp(config.raw(), path);
+    std::string how;
+    for (const char *key : {"quant_method", "quant_algo", "quant_type", "bits"})
+      if (how.empty() && value.is_object() && value.contains(key))
+        how = fmt::format(" (`{}`: `{}`)", key, jsonShort(value[key]));
+    const SourceLoc loc = places.of(config.source(), path);
+    diags.report(Diag::QuantisedCheckpoint, loc, loc ? "" : config.path() + ": ", path, how);
+    diags.note("if the tensors are not quantised any more, give `--accept " + path + "`");
+  }
+
+  static KeyUse quantisedUse(const std::string &path) {
+    return {KeyUse::Refused, path, "says that the weights are quantised",
+            "take the checkpoint from before it was quantised"};
   }
 
   void tell(const std::string &path) {
@@ -265,8 +300,10 @@ private:
         wrong.insert(name);
         return;
       }
-      if (tensor->dtype != DType::BF16) {
-        diags.report(Diag::TensorType, weight.loc, name, file.path(), std::string(dtypeName(tensor->dtype)));
+      if (!isWeightType(tensor->dtype)) {
+        diags.report(Diag::TensorType, weight.loc, name, file.path(), std::string(dtypeName(tensor->dtype)),
+                     tensor->dtype == DType::F64 ? "save it with `model.to(torch.bfloat16)` before"
+                                                 : "take the checkpoint from before it was quantised");
         wrong.insert(name);
         return;
       }

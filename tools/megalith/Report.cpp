@@ -20,6 +20,18 @@ int64_t RunReport::tokens() const {
 
 double RunReport::tokensPerPass() const { return results.passes ? double(tokens()) / results.passes : 0; }
 
+static std::string counted(int64_t n, const char *one, const char *many) {
+  return fmt::format("{} {}", n, n == 1 ? one : many);
+}
+
+/// Which tensors were not bf16.
+static std::string convertedLine(const std::map<std::string, int64_t> &converted) {
+  std::string list;
+  for (const auto &[type, count] : converted)
+    list += fmt::format("{}{} of {}", list.empty() ? "" : " and ", counted(count, "tensor", "tensors"), type);
+  return list.empty() ? "" : "weights: " + list + " rounded to bf16\n";
+}
+
 std::string acceptedLine(const std::vector<std::string> &accepted) {
   std::vector<std::string> names;
   for (const std::string &name : accepted)
@@ -157,13 +169,19 @@ std::string formatJson(const RunReport &report) {
     if (const auto p = tools::percentilesOf(of.values))
       summary[of.key + "_" + unitOf(report)] = percentilesJson(*p, unitOf(report));
   if (const auto hit = kernel.cacheHit()) {
-    summary["load_ms"] = rounded(kernel.loadMilliseconds());
+    const LoadedWeights weights = kernel.weights();
+    summary["load_ms"] = rounded(weights.milliseconds);
+    if (weights.bytes > 0)
+      summary["load_gb_s"] = rounded(double(weights.bytes) / weights.milliseconds / 1e6);
+    summary["weight_bytes"] = {{"packed", weights.packedBytes}, {"by_row", weights.rowBytes}};
     summary["compile_ms"] = rounded(kernel.compileMilliseconds());
     summary["cache_hit"] = *hit;
     summary["compiled"] = kernel.how();
   }
   if (const auto accepted = report.program.accepted(); !accepted.empty())
     summary["accepted"] = accepted;
+  if (const auto converted = report.program.converted(); !converted.empty())
+    summary["converted"] = converted;
   if (!report.synthetic.empty())
     summary["synthetic_acceptance"] = report.synthetic;
   summary["metrics"] = results.metrics;
@@ -249,10 +267,6 @@ static std::string howItEnded(const RequestResult &r) {
   return fmt::format("{} ({})", why, r.state);
 }
 
-static std::string counted(int64_t n, const char *one, const char *many) {
-  return fmt::format("{} {}", n, n == 1 ? one : many);
-}
-
 /// `12.5 ms`, `3 ticks`.
 static std::string timeText(double value, const std::string &unit) {
   if (unit == "ms")
@@ -322,6 +336,7 @@ std::string formatText(const RunReport &report) {
                        counted(calls.synchronizations, "synchronization", "synchronizations"),
                        counted(calls.copies, "copy", "copies"), calls.bytes);
   out += latenciesLine(results, unitOf(report));
+  out += convertedLine(report.program.converted());
   out += acceptedLine(report.program.accepted());
   if (!report.synthetic.empty())
     out += fmt::format("synthetic drafts, right with probability {}: no drafter made them\n", report.synthetic);

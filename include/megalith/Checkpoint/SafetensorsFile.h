@@ -14,7 +14,25 @@
 namespace megalith {
 
 /// The element types of the format.
-enum class DType : uint8_t { Bool, U8, I8, F8E5M2, F8E4M3, I16, U16, F16, BF16, I32, U32, F32, I64, U64, F64 };
+enum class DType : uint8_t {
+  Bool,
+  U8,
+  I8,
+  F8E5M2,
+  F8E4M3,
+  I16,
+  U16,
+  F16,
+  BF16,
+  I32,
+  U32,
+  F32,
+  I64,
+  U64,
+  F64,
+  C64,
+  F8E8M0
+};
 
 /// Bytes per element.
 unsigned dtypeSize(DType dtype);
@@ -52,7 +70,8 @@ bool matchesPattern(std::string_view pattern, std::string_view name);
 std::string patternOf(std::string_view name);
 
 /// The weights of a checkpoint directory: model.safetensors, or else the shards
-/// that model.safetensors.index.json names, with all that these hold. Read-only mappings; every size and
+/// that model.safetensors.index.json names, with all that these hold; without either the only
+/// file, the only index, or a whole set of numbered parts. Read-only mappings; every size and
 /// offset in the headers is checked before the first tensor is handed out.
 class SafetensorsFile {
 public:
@@ -91,7 +110,9 @@ public:
   std::vector<std::string> files() const;
 
 private:
-  std::optional<CheckpointError> add(const std::string &path);
+  using Places = std::map<std::string, std::string>; ///< by tensor: its file, as an index has it
+  static Result<SafetensorsFile> loadOther(const std::string &dir);
+  std::optional<CheckpointError> add(const std::string &path, const Places &placed, const std::string &shard);
   std::optional<CheckpointError> addShards(const std::string &dir);
 
   std::vector<std::shared_ptr<const os::MappedFile>> Mappings;

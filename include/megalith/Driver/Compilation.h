@@ -69,6 +69,8 @@ struct Compilation {
   ir::Module module;
   /// Of all models: keys and tensors that were taken on the user's word.
   std::vector<std::string> accepted() const;
+  /// Of all models whose weights were opened: how many tensors that are read have another type than bf16, by its name.
+  std::map<std::string, int64_t> converted() const;
 };
 
 /// Registers `path`, or reports `cannot-read-file`.

@@ -247,11 +247,12 @@ note: did you mean `embed.weights`?
 }
 
 TEST_F(ModelWeightsTest, WrongShapeAndType) {
-  EXPECT_EQ(checkAgainst(R"({"embed.weight":{"dtype":"F16","shape":[4,2],"data_offsets":[0,16]},)"
-                         R"("layers.0.w":{"dtype":"BF16","shape":[2,2],"data_offsets":[16,24]},)"
-                         R"("layers.1.w":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]}})",
-                         32),
-            R"(m.yaml:4:3: error: tensor `embed.weight` of `FILE` holds F16, expected BF16 [tensor-type]
+  EXPECT_EQ(
+      checkAgainst(R"({"embed.weight":{"dtype":"I16","shape":[4,2],"data_offsets":[0,16]},)"
+                   R"("layers.0.w":{"dtype":"BF16","shape":[2,2],"data_offsets":[16,24]},)"
+                   R"("layers.1.w":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]}})",
+                   32),
+      R"(m.yaml:4:3: error: tensor `embed.weight` of `FILE` holds I16; weights may be BF16, F16 or F32: take the checkpoint from before it was quantised [tensor-type]
     4 |   e: {shape: '[4, 2]', from: embed.weight}
       |   ^
 m.yaml:6:5: error: tensor `layers.1.w` of `FILE` is [4], but weight `w` is [2, 2] [tensor-shape]
