@@ -41,3 +41,5 @@ MEGALITH_CONVERT unsigned f32OfF16(unsigned short bits) {
 MEGALITH_CONVERT unsigned short bf16OfF16(unsigned short bits) { return bf16OfF32(f32OfF16(bits)); }
 
 } // namespace megalith::convert
+
+#undef MEGALITH_CONVERT // a name of a pipeline

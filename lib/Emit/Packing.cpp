@@ -47,7 +47,7 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, c
   auto index = weightIndices(model);
   w.comment("Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output "
             "columns that one thread receives together. A launch packs what is there (Packing.cuh).");
-  w.line("extern \"C\" __global__ void __launch_bounds__(256)");
+  w.line("extern \"C\" __global__ void __launch_bounds__(256, 4)");
   auto fn = w.scope("megalith_pack(const __grid_constant__ abi::LaunchParams p, const abi::RawTensor *raw, "
                     "char *stream)",
                     "megalith_pack");

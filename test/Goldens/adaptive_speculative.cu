@@ -986,7 +986,7 @@ __device__ __noinline__ bool streamHead(Producer<WeightRing> &producer) {
 
 // Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output
 // columns that one thread receives together. A launch packs what is there (Packing.cuh).
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
 megalith_pack(const __grid_constant__ abi::LaunchParams p, const abi::RawTensor *raw, char *stream) {
   for (int layer = 0; layer < 6; ++layer) {
     if (!someHere(raw, 8 + layer, 14 + layer, 20 + layer))
