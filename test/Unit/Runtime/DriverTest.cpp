@@ -359,7 +359,7 @@ TEST_F(FakeDriver, weightsAreThereOnce) {
   std::snprintf(packed, sizeof packed, "fake: packed %08x, peak ", hash);
   // A batch of 4096 bytes has a table of 40 * 32.
   constexpr int pieces = 4096 - layers * 32, expected = (all + pieces - 1) / pieces;
-  for (int batches : {1, 2, 3, 4, 7, 1000}) {
+  for (int batches : {1, 2, 3, 4, 7, 12}) {
     const std::string output = load(4096, batches);
     EXPECT_TRUE(contains(output, std::to_string(expected) + " batches, " + std::to_string(all) + " bytes read, " +
                                      std::to_string(all) + " packed\n"))
