@@ -47,11 +47,13 @@ Mistaken mistakenFile(const std::string &path) {
   if (isLfsPointer(bytes))
     advice = lfsAdvice;
   else if (name.ends_with(".gguf") || bytes.starts_with("GGUF"))
-    advice = "this is a GGUF file, whose weights are mostly quantised; take the checkpoint in Hugging Face's format from "
-             "which it was made: a folder with config.json and model.safetensors";
+    advice =
+        "this is a GGUF file, whose weights are mostly quantised; take the checkpoint in Hugging Face's format from "
+        "which it was made: a folder with config.json and model.safetensors";
   else if (name.starts_with("adapter_"))
-    advice = "this belongs to an adapter (LoRA), not to a whole model; merge it into its base model (`merge_and_unload` "
-             "of the Python package peft) and save that";
+    advice =
+        "this belongs to an adapter (LoRA), not to a whole model; merge it into its base model (`merge_and_unload` "
+        "of the Python package peft) and save that";
   else if (name.ends_with(".safetensors"))
     advice = "this is a file of weights; give the folder that has it and config.json";
   else if (isPickle(name))
@@ -80,7 +82,8 @@ Mistaken mistakenFolder(const std::string &dir) {
 OtherShards otherShards(const std::string &dir) {
   OtherShards found;
   for (const std::string &name : namesIn(dir))
-    if (name.ends_with(".safetensors.index.json") || (name.starts_with("model.safetensors.") && name.ends_with(".json")))
+    if (name.ends_with(".safetensors.index.json") ||
+        (name.starts_with("model.safetensors.") && name.ends_with(".json")))
       found.indices.push_back(name);
     else if (name.ends_with(".safetensors") && !name.starts_with("adapter_"))
       found.files.push_back(name);
@@ -90,7 +93,8 @@ OtherShards otherShards(const std::string &dir) {
     return found;
   const int count = std::stoi(first[4]);
   for (int i = 1; i <= count && found.missing.empty(); ++i)
-    if (std::string name = fmt::format("{}{:05}{}{}{}", first[1].str(), i, first[3].str(), first[4].str(), first[5].str());
+    if (std::string name =
+            fmt::format("{}{:05}{}{}{}", first[1].str(), i, first[3].str(), first[4].str(), first[5].str());
         !std::binary_search(found.files.begin(), found.files.end(), name))
       found.missing = std::move(name);
   found.isWhole = found.missing.empty() && found.files.size() == static_cast<size_t>(count);
