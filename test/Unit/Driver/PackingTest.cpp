@@ -21,7 +21,7 @@ protected:
   Compiled compile(const std::string &tied) {
     driver::CompileOptions options;
     options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";
-    options.models = {{"", dir.write("shape.json", R"({"hidden_size": 40, "num_hidden_layers": 2,
+    options.models = {{"", dir.write("shape.json", R"({"model_type": "llama", "hidden_size": 40, "num_hidden_layers": 2,
         "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 50,
         "vocab_size": 70, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": )" +
                                                        tied + "}")}};

@@ -95,6 +95,6 @@ TEST(Manifest, hasAsManyModelsAsTheKernel) {
 }
 
 TEST(Manifest, tensorNamesCountLayers) {
-  Manifest::Weight weight{"wq", "layers.{i}.q{i}", 4, 0, {2, 2}};
+  Manifest::Weight weight{"wq", "layers.{i}.q{i}", 4, 0, {2, 2}, false};
   EXPECT_EQ(Manifest::tensorName(weight, 3), "layers.3.q3");
 }
