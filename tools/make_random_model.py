@@ -6,33 +6,20 @@
     make_random_model.py --shape config.json --out DIR
     make_random_model.py --list
 
-Every weight is a function of (seed, tensor name, index) in integer arithmetic,
-so PyTorch on a GPU, PyTorch on a CPU, numpy and plain Python write the same bytes.
-PyTorch is used when it is installed, with a GPU when there is one; plain Python,
-without either, takes a second per 300,000 parameters.
+Every weight is a function of (seed, tensor name, index); random_weights.py says which.
 
 The scales keep a random decoder from degenerating: projections keep the
 variance of their input, and logits have a standard deviation of about 2.
 """
 import argparse
-import hashlib
 import json
 import math
 import pathlib
-import struct
 import sys
 import time
 
+from random_weights import tensor_chunks
 from safetensors_io import decoder_shapes, write_bf16, write_configs
-
-try:
-    import torch
-except ImportError:
-    torch = None
-    try:
-        import numpy
-    except ImportError:
-        numpy = None
 
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
          "hidden_act": "silu", "attention_bias": False, "mlp_bias": False,
@@ -73,72 +60,6 @@ SHAPES = {
     "qwen3-0.6b": sized(QWEN3, 1024, 28, 16, 8, 128, 3072, 151936, True, 40960, 151643,
                         [151645, 151643], max_window_layers=28),
 }
-
-# The multipliers of splitmix64, as signed 64-bit numbers.
-GOLDEN, MIX_1, MIX_2 = -7046029254386353131, -4658895280553007687, -7723592293110705685
-CHUNK = 1 << 23
-# Standard deviation of a sum of four uniform 16-bit numbers.
-SUM_DEVIATION = 65536 / math.sqrt(3)
-
-
-def mix(z):
-    """splitmix64's finaliser on int64, in place; `>>` there copies the sign."""
-    for shift, multiplier in ((30, MIX_1), (27, MIX_2), (31, None)):
-        z ^= (z >> shift) & ((1 << (64 - shift)) - 1)
-        if multiplier is not None:
-            z *= multiplier
-    return z
-
-
-def near_normal(z):
-    """Hashes to integers around 0, the sum of four uniform 16-bit fields."""
-    total = z & 0xffff
-    for shift in (16, 32, 48):
-        total += (z >> shift) & 0xffff
-    total -= 2 * 65535
-    return total
-
-
-def torch_chunk(key, begin, end, scale, mean, device):
-    z = torch.arange(begin, end, dtype=torch.int64, device=device)
-    z *= GOLDEN
-    z += key
-    values = near_normal(mix(z)).to(torch.float32)
-    values *= scale
-    values += mean
-    return values.to(torch.bfloat16).view(torch.int16).cpu().numpy()
-
-
-def numpy_chunk(key, begin, end, scale, mean):
-    z = numpy.arange(begin, end, dtype=numpy.int64)
-    z *= GOLDEN
-    z += key
-    values = near_normal(mix(z)).astype(numpy.float32)
-    values *= numpy.float32(scale)
-    values += numpy.float32(mean)
-    bits = values.view(numpy.uint32)
-    bits += 0x7fff + ((bits >> 16) & 1)  # round to nearest even; never NaN here
-    return (bits >> 16).astype(numpy.uint16)
-
-
-def python_chunk(key, begin, end, scale, mean):
-    mask, out = (1 << 64) - 1, bytearray()
-    multipliers = ((30, MIX_1 & mask), (27, MIX_2 & mask), (31, 1))
-    for index in range(begin, end):
-        z = (index * GOLDEN + key) & mask
-        for shift, multiplier in multipliers:
-            z = (z ^ (z >> shift)) * multiplier & mask
-        total = (z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48) - 2 * 65535
-        # Each step rounds to f32, as the others do.
-        value = to_f32(to_f32(total * to_f32(scale)) + to_f32(mean))
-        bits = struct.unpack("<I", struct.pack("<f", value))[0]
-        out += struct.pack("<H", (bits + 0x7fff + (bits >> 16 & 1)) >> 16)
-    return bytes(out)
-
-
-def to_f32(value):
-    return struct.unpack("<f", struct.pack("<f", value))[0]
-
 
 def moments(name, shape, config):
     """Mean and standard deviation of a tensor's values."""
@@ -188,22 +109,9 @@ def main():
     if not args.shape or not args.out:
         parser.error("--shape and --out are required")
     config = load_shape(args.shape)
-    device = "cuda" if torch and torch.cuda.is_available() else "cpu"
 
     def chunks_of(name, shape):
-        mean, deviation = moments(name, shape, config)
-        digest = hashlib.sha256(f"{args.seed}:{name}".encode()).digest()
-        key = int.from_bytes(digest[:8], "little", signed=True)
-        count = math.prod(shape)
-        scale = deviation / SUM_DEVIATION
-        for begin in range(0, count, CHUNK):
-            end = min(begin + CHUNK, count)
-            if torch:
-                yield torch_chunk(key, begin, end, scale, mean, device).data.cast("B")
-            elif numpy:
-                yield numpy_chunk(key, begin, end, scale, mean).data.cast("B")
-            else:
-                yield python_chunk(key, begin, end, scale, mean)
+        return tensor_chunks(args.seed, name, shape, *moments(name, shape, config))
 
     start = time.time()
     write_configs(args.out, config, config.get("eos_token_id"))

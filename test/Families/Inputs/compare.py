@@ -1,0 +1,73 @@
+"""Compare a family's checkpoint with what `transformers` computed.
+
+    compare.py DEVICE PROMPTS GOLDEN.json... -- PIPELINE.yaml [OPTION...]
+
+Writes each checkpoint anew, runs it on the device and compares the logits of every
+recorded row of the first PROMPTS prompts: each is asked for as a request of its own, whose
+last token is that row. A row's error is ||row - fp32|| / ||fp32||. A prompt may have 1.25
+times the error that transformers' own bf16 has, as a mean over its rows.
+"""
+import base64
+import json
+import math
+import pathlib
+import struct
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools"))
+import golden_checkpoint
+
+LIMIT = 1.25
+
+
+def logits_of(model, requests, pipeline, options, device):
+    pathlib.Path(f"{model}.jsonl").write_text("".join(json.dumps(request) + "\n" for request in requests))
+    run = subprocess.run(["megalith", "run", pipeline, "--model", model, "--requests", f"{model}.jsonl",
+                          f"--device={device}", f"--logits={model}.logits", *options],
+                         capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(f"{model}: {run.stderr}")
+    with open(f"{model}.logits", "rb") as file:
+        header = json.loads(file.readline())
+        assert header["ids"] == [request["id"] for request in requests]
+        return [struct.unpack(f"<{width}f", file.read(4 * width)) for _, width in header["shapes"]]
+
+
+def distance(x, y):
+    return math.sqrt(sum((a - b) ** 2 for a, b in zip(x, y, strict=True)))
+
+
+def compare(path, device, prompts, pipeline, options):
+    golden = json.loads(path.read_text())
+    golden_checkpoint.write(golden, path.stem)
+    prompts = golden["prompts"][:prompts]
+    requests = [{"id": f"{len(prompt['tokens'])}:{row['position']}", "eos": [], "max_new_tokens": 1,
+                 "tokens": prompt["tokens"][:row["position"] + 1]} for prompt in prompts for row in prompt["rows"]]
+    logits = iter(logits_of(path.stem, requests, pipeline, options, device))
+    right, found = True, []
+    for prompt in prompts:
+        ours = theirs = 0
+        for row in prompt["rows"]:
+            data = base64.b64decode(row["exact"])
+            exact = struct.unpack(f"<{len(data) // 4}f", data)
+            ours += distance(next(logits), exact) / math.hypot(*exact)
+            theirs += row["error"]
+        count = len(prompt["rows"])
+        right &= ours <= LIMIT * theirs
+        found.append(f"{count} rows of {len(prompt['tokens'])} tokens {ours / count:.5f} / {theirs / count:.5f} = "
+                     f"{ours / theirs:.3f}")
+    print(f"{'right' if right else 'WRONG'}: {path.stem} on {device}: {', '.join(found)}", flush=True)
+    return right
+
+
+def main():
+    split = sys.argv.index("--")
+    device, prompts, *paths = sys.argv[1:split]
+    pipeline, *options = sys.argv[split + 1:]
+    results = [compare(pathlib.Path(path), device, int(prompts), pipeline, options) for path in paths]
+    sys.exit(0 if all(results) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""Write the checkpoint that a file of make_family_goldens.py belongs to.
+
+    golden_checkpoint.py test/Families/goldens/qwen2.json --out DIR
+
+Needs Python alone; the weights are those of random_weights.py.
+"""
+import argparse
+import json
+import pathlib
+
+from random_weights import tensor_chunks
+from safetensors_io import write_bf16, write_configs
+
+
+def write(golden, directory):
+    tensors = golden["tensors"]
+    write_configs(directory, golden["config"], golden["config"].get("eos_token_id"))
+    write_bf16(pathlib.Path(directory) / "model.safetensors",
+               {name: shape for name, (shape, _, _) in tensors.items()},
+               lambda name, shape: tensor_chunks(golden["seed"], name, shape, *tensors[name][1:]))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("golden", type=pathlib.Path, help="the recorded file")
+    parser.add_argument("--out", type=pathlib.Path, required=True, help="directory to write")
+    args = parser.parse_args()
+    write(json.loads(args.golden.read_text()), args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Record the logits that `transformers` computes for a tiny checkpoint of each family.
+
+    make_family_goldens.py [--out test/Families/goldens] [NAME...]
+
+Needs torch and transformers; a GPU is not used. Each family is built with its own class
+of transformers. Its weights are a function of a seed, so golden_checkpoint.py writes the
+same checkpoint from the recorded file with Python alone, and the file holds logits only:
+
+    {"versions": {...}, "seed": s,
+     "attention": how bf16 computed it ("sdpa", or "eager" where the class has no other),
+     "config": {...},          config.json, as transformers saves it
+     "tensors": {name: [shape, mean, deviation]},    in the order of the file
+     "prompts": [{"tokens": [...], "rows": [
+         {"position": p,       the input position
+          "exact": "...",      fp32 logits (the bf16 weights widened); base64 of f32, little-endian
+          "rounded": "...",    logits of transformers in bf16; base64 of bf16
+          "error": e}]}]}      ||rounded - exact|| / ||exact||
+"""
+import argparse
+import base64
+import json
+import math
+import pathlib
+import struct
+import tempfile
+
+import torch
+import transformers
+
+import golden_checkpoint
+
+SEED = 7
+ROWS = 11  # at most so many rows of a prompt, its last
+PROMPTS = (5, 70)
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "intermediate_size": 96, "vocab_size": 300, "max_position_embeddings": 512,
+         "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+            "short_factor": [1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0],
+            "long_factor": [1.0, 1.5, 2.5, 4.0, 6.0, 9.0, 12.0, 16.0]}
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+PATTERN = ["sliding_attention", "full_attention", "sliding_attention"]
+
+# Name: (configuration class, what differs from SMALL). Nothing that a family may set is left
+# at a value that would hide a mistake: head_dim is not hidden / heads, multipliers are not 1.
+FAMILIES = {
+    "llama": ("LlamaConfig", {"num_key_value_heads": 4}),
+    "llama3": ("LlamaConfig", {"tie_word_embeddings": True, "head_dim": 32, "rope_parameters": LLAMA3}),
+    "mistral": ("MistralConfig", {"head_dim": 32, "sliding_window": None}),
+    "mistral-window": ("MistralConfig", {"sliding_window": 16}),
+    "qwen2": ("Qwen2Config", {"rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}}),
+    "qwen3": ("Qwen3Config", {"head_dim": 32, "tie_word_embeddings": True}),
+    "granite": ("GraniteConfig", {"embedding_multiplier": 12.0, "attention_multiplier": 0.125,
+                                  "residual_multiplier": 0.22, "logits_scaling": 8.0}),
+    "olmo2": ("Olmo2Config", {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}}),
+    "starcoder2": ("Starcoder2Config", {}),
+    "smollm3": ("SmolLM3Config", {"num_hidden_layers": 3, "no_rope_layer_interval": 2}),
+    "phi3": ("Phi3Config", {"hidden_size": 128, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
+    "phi3-longrope": ("Phi3Config", {"hidden_size": 128, "max_position_embeddings": 8192,
+                                     "original_max_position_embeddings": 4096, "rope_parameters": LONGROPE}),
+    "gemma2": ("Gemma2Config", {"num_hidden_layers": 3, "head_dim": 32, "sliding_window": 16, "layer_types": PATTERN,
+                                "query_pre_attn_scalar": 24, "attn_logit_softcapping": 3.0,
+                                "final_logit_softcapping": 4.0}),
+    "gemma3": ("Gemma3TextConfig", {"num_hidden_layers": 3, "head_dim": 32, "sliding_window": 16,
+                                    "layer_types": PATTERN, "query_pre_attn_scalar": 24, "rope_parameters": {
+                                        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                                        "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0,
+                                                           "factor": 8.0}}}),
+    "gpt2": ("GPT2Config", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512}),
+    "gpt_neox": ("GPTNeoXConfig", {"hidden_size": 128}),
+}
+# What the class itself calls the sizes.
+DROPPED = {"gpt2": ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+                    "intermediate_size", "max_position_embeddings"),
+           "gpt_neox": ("num_key_value_heads",)}
+
+
+def configuration(name):
+    class_name, changes = FAMILIES[name]
+    sizes = {key: value for key, value in SMALL.items() if key not in DROPPED.get(name, ())}
+    return getattr(transformers, class_name)(**sizes | changes)
+
+
+def moments(config, name, shape):
+    """Mean and deviation that keep a random decoder from degenerating: matrices keep the
+    variance of their input, logits have a deviation of about 2, norms and biases differ."""
+    family = config.model_type
+    if len(shape) == 1:
+        # Gemma's norms multiply by 1 + w.
+        return (0.0, 0.1) if name.endswith(".bias") or family.startswith("gemma") else (1.0, 0.1)
+    embedding = name.endswith(("embed_tokens.weight", "wte.weight", "embed_in.weight"))
+    if name.endswith(("lm_head.weight", "embed_out.weight")) or embedding and config.tie_word_embeddings:
+        return 0.0, 2 / math.sqrt(config.hidden_size) * getattr(config, "logits_scaling", 1.0)
+    if embedding or name.endswith("wpe.weight"):
+        return 0.0, 1.0
+    transposed = family == "gpt2"
+    return 0.0, 1 / math.sqrt(shape[0 if transposed else 1])
+
+
+def blank_golden(name, directory):
+    """What golden_checkpoint.py needs to write the checkpoint."""
+    config = configuration(name)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(directory)  # under the names that checkpoints have
+    with open(directory / "model.safetensors", "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    header.pop("__metadata__", None)
+    tensors = {tensor: [entry["shape"], *moments(config, tensor, entry["shape"])] for tensor, entry in
+               sorted(header.items(), key=lambda item: item[1]["data_offsets"])}
+    return {"versions": {"transformers": transformers.__version__, "torch": torch.__version__},
+            "seed": SEED, "attention": "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa",
+            "config": json.loads((directory / "config.json").read_text()), "tensors": tensors}
+
+
+def tokens_of(length, vocab):
+    state, tokens = 12345 + length, []
+    for _ in range(length):
+        state = (state * 1103515245 + 12345) % (1 << 31)
+        tokens.append((state >> 8) % vocab)
+    return tokens
+
+
+def logits_of(directory, dtype, attention, prompts):
+    # Loaded in this type rather than converted: that would round the rotary frequencies, too.
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        directory, dtype=dtype, attn_implementation=attention, output_loading_info=True)
+    assert not any(info.values()), info
+    return [model.eval()(input_ids=torch.tensor([tokens]), use_cache=False).logits[0] for tokens in prompts]
+
+
+def pack(row):
+    return base64.b64encode(row.contiguous().view(torch.uint8).numpy().tobytes()).decode()
+
+
+def golden_of(name):
+    with tempfile.TemporaryDirectory() as folder:
+        directory = pathlib.Path(folder)
+        golden = blank_golden(name, directory)
+        golden_checkpoint.write(golden, directory)
+        prompts = [tokens_of(length, golden["config"]["vocab_size"]) for length in PROMPTS]
+        exact = logits_of(directory, torch.float32, "eager", prompts)
+        rounded = logits_of(directory, torch.bfloat16, golden["attention"], prompts)
+    golden["prompts"] = []
+    for tokens, exact_rows, rounded_rows in zip(prompts, exact, rounded):
+        rows = []
+        for position in range(max(0, len(tokens) - ROWS), len(tokens)):
+            x, y = exact_rows[position], rounded_rows[position]
+            assert x.dtype == torch.float32 and y.dtype == torch.bfloat16
+            error = (y.double() - x.double()).norm() / x.double().norm()
+            rows.append({"position": position, "exact": pack(x), "rounded": pack(y),
+                         "error": float(f"{error.item():.6g}")})
+        golden["prompts"].append({"tokens": tokens, "rows": rows})
+    return golden
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a family; all without one: " + ", ".join(FAMILIES))
+    root = pathlib.Path(__file__).resolve().parent.parent
+    parser.add_argument("--out", type=pathlib.Path, default=root / "test/Families/goldens")
+    args = parser.parse_args()
+    if unknown := [name for name in args.names if name not in FAMILIES]:
+        parser.error(f"no family `{unknown[0]}`; there are {', '.join(FAMILIES)}")
+    torch.set_grad_enabled(False)
+    transformers.utils.logging.disable_progress_bar()
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name in args.names or FAMILIES:
+        golden, path = golden_of(name), args.out / f"{name}.json"
+        # A row and a tensor per line: a change of one is one line of a diff.
+        text = json.dumps(golden, separators=(",", ":")).replace('{"position"', '\n{"position"')
+        for tensor in golden["tensors"]:
+            text = text.replace(f'"{tensor}":[', f'\n"{tensor}":[', 1)
+        path.write_text(text + "\n")
+        errors = [sum(row["error"] for row in prompt["rows"]) / len(prompt["rows"]) for prompt in golden["prompts"]]
+        print(f"{path}: {path.stat().st_size:,} bytes; bf16 error of the prompts "
+              + ", ".join(f"{error:.5f}" for error in errors), flush=True)
+
+
+if __name__ == "__main__":
+    main()
