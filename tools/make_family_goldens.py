@@ -85,19 +85,21 @@ def configuration(name):
 
 
 def moments(config, name, shape):
-    """Mean and deviation that keep a random decoder from degenerating: matrices keep the
-    variance of their input, logits have a deviation of about 2, norms and biases differ."""
-    family = config.model_type
+    """Mean and deviation of a tensor: logits have a deviation of about 2, and what each block adds is no
+    smaller than what it is added to, so that a mistake in it shows. No norm is 1, no bias is 0."""
+    family, part = config.model_type, name.rsplit(".", 2)[-2]
+    if name.endswith(".bias"):
+        return 0.0, 0.2
     if len(shape) == 1:
-        # Gemma's norms multiply by 1 + w.
-        return (0.0, 0.1) if name.endswith(".bias") or family.startswith("gemma") else (1.0, 0.1)
-    embedding = name.endswith(("embed_tokens.weight", "wte.weight", "embed_in.weight"))
-    if name.endswith(("lm_head.weight", "embed_out.weight")) or embedding and config.tie_word_embeddings:
+        # Sharp attention; and Gemma's norms multiply by 1 + w.
+        mean = 1.5 if part in ("q_norm", "k_norm") else 1.0
+        return mean - family.startswith("gemma"), 0.1
+    if part in ("lm_head", "embed_out") or part in ("embed_tokens", "wte") and config.tie_word_embeddings:
         return 0.0, 2 / math.sqrt(config.hidden_size) * getattr(config, "logits_scaling", 1.0)
-    if embedding or name.endswith("wpe.weight"):
-        return 0.0, 1.0
-    transposed = family == "gpt2"
-    return 0.0, 1 / math.sqrt(shape[0 if transposed else 1])
+    if part in ("embed_tokens", "embed_in", "wpe"):
+        return 0.0, 0.5 / getattr(config, "embedding_multiplier", 1.0)
+    inputs = shape[0] if family == "gpt2" else shape[1]  # its matrices are transposed
+    return 0.0, (1.5 if part in ("q_proj", "k_proj", "qkv_proj", "c_attn", "query_key_value") else 1.0) / math.sqrt(inputs)
 
 
 def blank_golden(name, directory):

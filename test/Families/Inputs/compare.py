@@ -1,8 +1,8 @@
 """Compare a family's checkpoint with what `transformers` computed.
 
-    compare.py DEVICE PROMPTS GOLDEN.json... -- PIPELINE.yaml [OPTION...]
+    compare.py DEVICE PROMPTS NAME... -- PIPELINE.yaml [OPTION...]
 
-Writes each checkpoint anew, runs it on the device and compares the logits of every
+NAME is a file of ../goldens. Writes each checkpoint anew, runs it on the device and compares the logits of every
 recorded row of the first PROMPTS prompts: each is asked for as a request of its own, whose
 last token is that row. A row's error is ||row - fp32|| / ||fp32||. A prompt may have 1.25
 times the error that transformers' own bf16 has, as a mean over its rows.
@@ -15,7 +15,8 @@ import struct
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tools"))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tools"))
 import golden_checkpoint
 
 LIMIT = 1.25
@@ -63,9 +64,11 @@ def compare(path, device, prompts, pipeline, options):
 
 def main():
     split = sys.argv.index("--")
-    device, prompts, *paths = sys.argv[1:split]
+    device, prompts, *names = sys.argv[1:split]
     pipeline, *options = sys.argv[split + 1:]
-    results = [compare(pathlib.Path(path), device, int(prompts), pipeline, options) for path in paths]
+    results = [compare(ROOT / f"test/Families/goldens/{name}.json", device, int(prompts), pipeline, options)
+               for name in names]
+    print(f"{sum(results)} of {len(results)} families right on {device}")
     sys.exit(0 if all(results) else 1)
 
 
