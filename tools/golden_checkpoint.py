@@ -12,6 +12,9 @@ import pathlib
 from random_weights import tensor_chunks
 from safetensors_io import write_bf16, write_configs
 
+# The recorded ones whose family has a model file.
+FAMILIES = ("llama", "llama3", "mistral", "qwen2", "qwen3", "granite", "olmo2", "starcoder2")
+
 
 def write(golden, directory):
     tensors = golden["tensors"]

@@ -153,7 +153,9 @@ private:
       Value x = input(node, 0);
       int64_t length = model.weights[node.weights[0]].shape[0];
       Value scale = rsqrtOf(mean(binary(Op::Mul, x, x), length), node.value);
-      Value normed = round(binary(Op::Mul, x, scale));
+      Value normed = binary(Op::Mul, x, scale);
+      if (!node.once)
+        normed = round(normed);
       return round(binary(Op::Mul, weight(node.weights[0]), normed), node.hint);
     }
     case Node::LayerNorm: {

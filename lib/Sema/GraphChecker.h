@@ -59,6 +59,7 @@ private:
 #include "megalith/Sema/ModelFunctions.def"
   MaybeNode evalProduct(const ast::Expr &e, const ast::Expr *bias);
   MaybeNode evalNorm(const ast::Expr &e, Node::Kind kind);
+  std::optional<bool> evalOnce(const ast::Expr &e);
 
   //===--- arguments ------------------------------------------------------===//
 

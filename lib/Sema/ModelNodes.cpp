@@ -226,7 +226,8 @@ MaybeNode GraphChecker::evalNorm(const ast::Expr &e, Node::Kind kind) {
     if (std::optional<WeightId> w = useWeight(*e.args[i], 1, e.text))
       weights.push_back(*w);
   MaybeNode eps = evalPositive(e, "eps");
-  if (!x || !eps || weights.size() + 2 != e.args.size())
+  std::optional<bool> once = evalOnce(e);
+  if (!x || !eps || !once || weights.size() + 2 != e.args.size())
     return std::nullopt;
   Shape shape = g.nodes[*x].shape;
   for (WeightId w : weights) {
@@ -243,8 +244,26 @@ MaybeNode GraphChecker::evalNorm(const ast::Expr &e, Node::Kind kind) {
               .inputs = {*x},
               .weights = std::move(weights),
               .value = g.nodes[*eps].value,
+              .once = *once,
               .shape = shape,
               .loc = e.loc});
+}
+
+std::optional<bool> GraphChecker::evalOnce(const ast::Expr &e) {
+  if (e.named.empty())
+    return false;
+  const ast::Expr &arg = *e.named[0].second;
+  const std::string what = "once of `" + e.text + "`";
+  if (!isConstant(arg, model.config)) {
+    diags.report(Diag::ConstantType, arg.loc, what, "true or false", "`" + ast::written(arg) + "`");
+    return std::nullopt;
+  }
+  std::optional<ConfigValue> value = evaluateConstant(arg, model.config, diags);
+  if (value && std::holds_alternative<bool>(*value))
+    return std::get<bool>(*value);
+  if (value)
+    diags.report(Diag::ConstantType, arg.loc, what, "true or false", describe(*value));
+  return std::nullopt;
 }
 
 MaybeNode GraphChecker::evalSoftCap(const ast::Expr &e) {
@@ -342,7 +361,7 @@ MaybeNode GraphChecker::evalPositive(const ast::Expr &e, const std::string &what
 
 bool GraphChecker::checkArguments(const ast::Expr &e, size_t min, size_t max, const char *takes) {
   for (const auto &[name, value] : e.named) {
-    if (e.text == "attention" && name.text == "scale")
+    if ((e.text == "attention" && name.text == "scale") || (e.text == "rms_norm" && name.text == "once"))
       continue;
     diags.report(Diag::UnknownArgument, name.loc, e.text, name.text);
     diags.note(fmt::format("`{}` takes ({})", e.text, takes));

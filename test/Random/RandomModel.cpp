@@ -213,7 +213,8 @@ private:
   std::string norm(const std::string &x, const std::string &length, bool mayBeLayerNorm = true) {
     if (mayBeLayerNorm && chance(25))
       return fmt::format("layer_norm({}, {}, {}, {})", x, vectorOf(length, 1), vectorOf(length, 0), eps());
-    return fmt::format("rms_norm({}, {}, {})", x, vectorOf(length, 1), eps());
+    const char *once = chance(20) ? ", once=true" : "";
+    return fmt::format("rms_norm({}, {}, {}{})", x, vectorOf(length, 1), eps(), once);
   }
 
   /// The norm of a value of `hidden` columns.

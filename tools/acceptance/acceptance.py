@@ -27,9 +27,9 @@ SECTIONS = {**parity.SECTIONS, **bits.SECTIONS, **control.SECTIONS, **inputs.SEC
             **speed.SECTIONS}
 # Sections of one phase run side by side; what counts time or launches runs alone.
 # `replay` uses the error that `parity` measured.
-PHASES = (("parity", "bits", "lossless", "policy", "faults", "inputs", "passes"),
+PHASES = (("parity", "families", "bits", "lossless", "policy", "faults", "inputs", "passes"),
           ("replay", "sanitizer"), ("launches",), ("modes",), ("speed",))
-WITHOUT_GPU = ("lossless", "bits", "passes", "replay", "policy", "inputs", "faults")
+WITHOUT_GPU = ("families", "lossless", "bits", "passes", "replay", "policy", "inputs", "faults")
 
 
 def find_shim(megalith):

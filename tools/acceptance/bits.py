@@ -1,5 +1,5 @@
 """Equal bits: speculative against plain decoding, and one run against another."""
-from common import Run, differing_rows, drafts_of, same_bits
+from common import Run, differing_rows, drafts_of, golden_checkpoint, same_bits
 
 
 def compare(base, other, keys=None):
@@ -17,6 +17,8 @@ def lossless(suite):
                                                                  "half-right"))
     if suite.on_gpu and not suite.quick:
         lossless_of(suite, "llama-1b", 32, (8,), ("perfect", "half-right"))
+    for family in golden_checkpoint.FAMILIES[:1 if suite.quick else None]:
+        lossless_of(suite, family, 16, (1, 8), ("lookup", "half-right"))
 
 
 def lossless_of(suite, model, new_tokens, batches, kinds):

@@ -1,9 +1,10 @@
 """Logits against `transformers` in fp32, with `transformers` in bf16 as the yardstick."""
 import json
+import os
 import pathlib
 import sys
 
-from common import Failure, Run
+from common import ROOT, Failure, Run
 
 LIMIT = 1.25
 
@@ -57,4 +58,18 @@ def report(suite, found, new_tokens):
               wrong == 0)
 
 
-SECTIONS = {"parity": parity}
+def families(suite):
+    """Tiny checkpoints of every family against the recorded logits of `transformers`."""
+    compare = ROOT / "test/Families/Inputs/compare.py"
+    folder = suite.folder()
+    done = suite.execute([sys.executable, compare, suite.device, 2, "all", "--", suite.pipeline("autoregressive")],
+                         {"PATH": f"{suite.megalith.parent}{os.pathsep}{os.environ['PATH']}"}, 600, folder)
+    lines = done.stdout.splitlines()
+    for line in lines[:-1]:
+        verdict, name, what = line.split(": ", 2)
+        suite.bar(name, what, f"<= {LIMIT}", verdict == "right")
+    if not lines or " families right " not in lines[-1]:
+        raise Failure(f"compare.py: {(done.stderr or done.stdout).strip()[-800:]}")
+
+
+SECTIONS = {"parity": parity, "families": families}

@@ -53,6 +53,7 @@ struct Node {
   std::vector<NodeId> inputs = {};
   std::vector<WeightId> weights = {};
   double value = 0;
+  bool once = false; ///< RmsNorm: only the product with the weight is rounded
   Shape shape;
   std::string hint = {}; ///< the name that the file gives to the value, if any
   SourceLoc loc;

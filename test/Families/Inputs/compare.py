@@ -2,7 +2,7 @@
 
     compare.py DEVICE PROMPTS NAME... -- PIPELINE.yaml [OPTION...]
 
-NAME is a file of ../goldens. Writes each checkpoint anew, runs it on the device and compares the logits of every
+NAME is a file of ../goldens, or `all` for those whose family has a model file. Writes each checkpoint anew, runs it on the device and compares the logits of every
 recorded row of the first PROMPTS prompts: each is asked for as a request of its own, whose
 last token is that row. A row's error is ||row - fp32|| / ||fp32||. A prompt may have 1.25
 times the error that transformers' own bf16 has, as a mean over its rows.
@@ -66,6 +66,7 @@ def main():
     split = sys.argv.index("--")
     device, prompts, *names = sys.argv[1:split]
     pipeline, *options = sys.argv[split + 1:]
+    names = golden_checkpoint.FAMILIES if names == ["all"] else names
     results = [compare(ROOT / f"test/Families/goldens/{name}.json", device, int(prompts), pipeline, options)
                for name in names]
     print(f"{sum(results)} of {len(results)} families right on {device}")

@@ -87,6 +87,18 @@ TEST(LowerModel, RmsNormRoundsBeforeAndAfterItsWeight) {
 )");
 }
 
+TEST(LowerModel, RmsNormRoundsOnceWhereItIsToldTo) {
+  std::string text = lowered("  w: {shape: '[32]', from: w}\n", "  - logits: matmul(rms_norm(x, w, eps, once=true), e)\n");
+  EXPECT_NE(text.find("      %5 = mul(%x, %4) : [R, 32] f32\n"
+                      "      %w = weight.get @w : [32] bf16\n"
+                      "      %6 = mul(%w, %5) : [R, 32] f32\n"
+                      "      %7 = round(%6) : [R, 32] bf16\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(lowered("  w: {shape: '[32]', from: w}\n", "  - logits: matmul(rms_norm(x, w, eps, once=false), e)\n"),
+            lowered("  w: {shape: '[32]', from: w}\n", "  - logits: matmul(rms_norm(x, w, eps), e)\n"));
+}
+
 TEST(LowerModel, ANormWithAShorterWeightWorksOnBlocks) {
   std::string text = lowered("  w: {shape: '[8]', from: w}\n", "  - logits: matmul(rms_norm(x, w, eps), e)\n");
   EXPECT_NE(text.find("reduce_sum(%0) {groups = 4, tree = \"lanes32\"} : [R, 4] f32"), std::string::npos);

@@ -12,7 +12,7 @@ const Case graphCases[] = {
      false,
      {{"rms_norm(x, norm, eps)", "rms_norm(x, norm)"}},
      R"(
-tiny.yaml:29:20: error: `rms_norm` takes (x, weight, eps), found 2 arguments [graph-arguments]
+tiny.yaml:29:20: error: `rms_norm` takes (x, weight, eps, once=b), found 2 arguments [graph-arguments]
    29 |   - logits: matmul(rms_norm(x, norm), head)
       |                    ^~~~~~~~
 )"},
@@ -40,6 +40,22 @@ tiny.yaml:27:35: error: `softcap` has no argument `cap` [unknown-argument]
    27 |       - v: softcap(matmul(x, wv), cap=30)
       |                                   ^~~
 note: `softcap` takes (x, cap)
+)"},
+    {"NormOnceNumber",
+     false,
+     {{"rms_norm(x, norm, eps)", "rms_norm(x, norm, eps, once=1)"}},
+     R"(
+tiny.yaml:29:48: error: once of `rms_norm` needs true or false, found an integer (1) [constant-type]
+   29 |   - logits: matmul(rms_norm(x, norm, eps, once=1), head)
+      |                                                ^
+)"},
+    {"NormOnceNoConstant",
+     false,
+     {{"rms_norm(x, norm, eps)", "rms_norm(x, norm, eps, once=x)"}},
+     R"(
+tiny.yaml:29:48: error: once of `rms_norm` needs true or false, found `x` [constant-type]
+   29 |   - logits: matmul(rms_norm(x, norm, eps, once=x), head)
+      |                                                ^
 )"},
     {"GraphArgumentsScale",
      false,
