@@ -213,7 +213,9 @@ class Suite:
         golden = ROOT / "test/Families/goldens" / f"{name}.json"
         if golden.exists():
             with self.model_lock:
-                golden_checkpoint.write(json.loads(golden.read_text()), directory)
+                if not (directory / "complete").exists():
+                    golden_checkpoint.write(json.loads(golden.read_text()), directory)
+                    (directory / "complete").write_text("")
             return directory
         if name not in ("awkward", "llama-1b", "qwen3-0.6b", "tiny", "tiny-qwen3"):
             return directory  # a section wrote it

@@ -2,10 +2,11 @@
 
     compare.py DEVICE PROMPTS NAME... -- PIPELINE.yaml [OPTION...]
 
-NAME is a file of ../goldens, or `all` for those whose family has a model file. Writes each checkpoint anew, runs it on the device and compares the logits of every
-recorded row of the first PROMPTS prompts: each is asked for as a request of its own, whose
-last token is that row. A row's error is ||row - fp32|| / ||fp32||. A prompt may have 1.25
-times the error that transformers' own bf16 has, as a mean over its rows.
+NAME is a file of ../goldens, or `all` for those whose family has a model file. Writes each
+checkpoint anew, runs it on the device and compares the logits of every recorded row of the
+first PROMPTS prompts: each is asked for as a request of its own, whose last token is that
+row. A row's error is ||row - fp32|| / ||fp32||. A prompt may have 1.25 times the error that
+transformers' own bf16 has, as a mean over its rows.
 """
 import base64
 import json
