@@ -88,7 +88,8 @@ TEST(LowerModel, RmsNormRoundsBeforeAndAfterItsWeight) {
 }
 
 TEST(LowerModel, RmsNormRoundsOnceWhereItIsToldTo) {
-  std::string text = lowered("  w: {shape: '[32]', from: w}\n", "  - logits: matmul(rms_norm(x, w, eps, once=true), e)\n");
+  std::string text =
+      lowered("  w: {shape: '[32]', from: w}\n", "  - logits: matmul(rms_norm(x, w, eps, once=true), e)\n");
   EXPECT_NE(text.find("      %5 = mul(%x, %4) : [R, 32] f32\n"
                       "      %w = weight.get @w : [32] bf16\n"
                       "      %6 = mul(%w, %5) : [R, 32] f32\n"
