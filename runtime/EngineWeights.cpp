@@ -94,6 +94,15 @@ Failure Engine::upload(const SafetensorsFile &weights, const LoadOptions &how) {
     places.push_back(static_cast<char *>(made->host.data()));
     staging.push_back(std::move(*made.value));
   }
+  // An error, too, ends behind the copies that are under way: they read this memory.
+  struct Drain {
+    std::vector<Staging> &staging;
+    bool drained = false;
+    ~Drain() {
+      for (size_t i = 0; !drained && i < staging.size(); ++i)
+        (void)staging[i].stream.synchronize();
+    }
+  } drain{staging};
   // Half of the batches are read ahead, half are under way on the device.
   const size_t slots = staging.size(), onDevice = slots / 2;
   uint64_t done = 0;
@@ -116,6 +125,7 @@ Failure Engine::upload(const SafetensorsFile &weights, const LoadOptions &how) {
   }
   for (const Staging &slot : staging)
     TRY(slot.stream.synchronize());
+  drain.drained = true;
   loadedBytes = done;
   return whyChanged(weights);
 }
