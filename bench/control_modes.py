@@ -117,16 +117,14 @@ def main():
             plain = statistics.median(times["resident"][False])
             for mode, of in times.items():
                 idle, busy = (statistics.median(of[which]) for which in (False, True))
-                every = 16 if "16" in mode else 1
                 rows.append({"shape": shape[0], "batch": batch, "control": mode,
-                             "launches_per_step": 0 if mode == "resident" else 1 / every,
-                             "waits_per_step": 0 if mode == "resident" else 1 / every,
+                             "launches_per_step": None,  # `megalith sweep` counts them
                              "ms": idle, "ratio": idle / plain, "busy_ms": busy,
                              "busy_most_ms": of[True][-1], "idle_by_busy": idle / busy})
             if args.eager:
                 found = eager(args, shape, batch)
                 rows.append({"shape": shape[0], "batch": batch, "control": "PyTorch eager",
-                             "launches_per_step": found["launches"], "waits_per_step": None,
+                             "launches_per_step": found["launches"],
                              "ms": found["ms"], "ratio": found["ms"] / plain, "busy_ms": None,
                              "busy_most_ms": None, "idle_by_busy": None})
     heads = list(rows[0])

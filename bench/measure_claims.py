@@ -152,7 +152,7 @@ class Measuring:
                    f"--tokens={pick(224, 24)}", repeats, *(f"--acceptance={profile}" for profile in PROFILES))
         self.sweep("latency.csv", (PLAIN, LOOKUP, "adaptive_speculative"), self.shape,
                    f"--requests={pick('1,2,4,8,16,32', '1,8,16')}", f"--tokens={tokens}", "--acceptance=0.7", repeats)
-        # The lab's sweep: 48 configurations.
+        # 48 configurations of small requests.
         self.sweep("lab.csv", (LOOKUP,), self.demo, f"--requests={pick('2,4,8,16', '2,4')}",
                    f"--tokens={pick('32,64,128', '8,16')}", f"--vary=block={pick('1,2,4,8', '1,4')}")
         self.claims()

@@ -233,20 +233,17 @@ Failure LaunchImage::addHooks() {
   return std::nullopt;
 }
 
+size_t LaunchImage::indexOf(size_t member) const {
+  const auto found =
+      std::find_if(buffers.begin(), buffers.end(), [&](const LaunchBuffer &b) { return b.member == member; });
+  return static_cast<size_t>(found - buffers.begin());
+}
+
 template <class T> const T *LaunchImage::result(size_t member) const {
-  for (const LaunchBuffer &buffer : buffers)
-    if (buffer.member == member)
-      return reinterpret_cast<const T *>(buffer.result);
-  return nullptr;
+  const size_t i = indexOf(member);
+  return i < buffers.size() ? reinterpret_cast<const T *>(buffers[i].result) : nullptr;
 }
 #define RESULT(T, name) result<T>(offsetof(abi::LaunchParams, name))
-
-size_t LaunchImage::indexOf(size_t member) const {
-  size_t i = 0;
-  while (buffers[i].member != member)
-    ++i;
-  return i;
-}
 
 bool LaunchImage::unfinished() const { return RESULT(abi::Stats, stats)->unfinished != 0; }
 

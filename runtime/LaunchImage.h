@@ -60,7 +60,7 @@ public:
   Outcome<RunOutcome> outcome() const;
   /// Whether the launch ended at its number of ticks, and another one goes on.
   bool unfinished() const;
-  /// Of the buffer that is bound to a member of LaunchParams.
+  /// Of the buffer that is bound to a member of LaunchParams; their number when there is none.
   size_t indexOf(size_t member) const;
   /// Only the counts of Stats: what can be relied on when the kernel did not end.
   RunOutcome counts() const;

@@ -55,7 +55,7 @@ struct WeightReader::State {
     auto error = file.read(*tensor.view, unit.piece->begin * tensor.elementBytes() + unit.offset, unit.bytes, to);
     lock.lock();
     if (error && !failure) {
-      failure = {error->kind, error->file + ": " + error->message};
+      failure = asRuntimeError(*error);
       stopped = true;
     }
     if (--left[unit.batch] == 0 || stopped)

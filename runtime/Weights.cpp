@@ -40,9 +40,11 @@ std::vector<WeightTensor> randomWeights(const Manifest::Model &model) {
   return tensors;
 }
 
+RuntimeError asRuntimeError(const CheckpointError &error) { return {error.kind, error.file + ": " + error.message}; }
+
 Failure whyChanged(const SafetensorsFile &weights) {
   if (auto changed = weights.changed())
-    return RuntimeError{changed->kind, changed->file + ": " + changed->message};
+    return asRuntimeError(*changed);
   return std::nullopt;
 }
 

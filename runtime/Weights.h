@@ -50,6 +50,8 @@ Outcome<std::vector<WeightTensor>> findWeights(const Manifest::Model &model, con
 /// The same, made by formulas.
 std::vector<WeightTensor> randomWeights(const Manifest::Model &model);
 
+/// What the checkpoint says is wrong with it, as the runtime tells it.
+RuntimeError asRuntimeError(const CheckpointError &error);
 /// `input-changed` when the files are not what they were when they were opened. To be asked
 /// behind the last look at a tensor.
 Failure whyChanged(const SafetensorsFile &weights);

@@ -203,7 +203,7 @@ struct Inspection {
     int64_t layers = 0, heads = 0, kvHeads = 0, headDim = 0, hidden = 0, vocabulary = 0;
     std::vector<std::pair<std::string, int64_t>> others; ///< of the model file's own names: "ffn"
     int64_t parameters = 0;                              ///< each once, however many weights share it
-    int64_t weightBytes = 0;                             ///< of all of them on the device
+    int64_t weightBytes = 0;                             ///< of all of them, in bf16
     int64_t streamedBytes = 0;                           ///< of the matrices that a pass reads, whatever its rows
     int64_t kvBytesPerToken = 0;
   };
@@ -377,8 +377,7 @@ struct SessionOptions {
   double replayEpsilon = 0.05;               ///< how far a replayed token may be below the maximum
   std::string schedule = {}; ///< Cpu, of a kernel with `check`: order of the threads, as --schedule has it
   std::vector<std::vector<int32_t>> drafts = {}; ///< by request: proposed in place of looking up; -1: nothing
-  std::string synthetic =
-      {}; ///< with `drafts` that no drafter made: with which probability they are right, for the trace
+  std::string synthetic = {}; ///< of `drafts`: how often they are right, for the trace. No drafter made them
   std::vector<Corruption> corruptions = {};
 };
 

@@ -92,6 +92,11 @@ struct Latency {
   std::vector<double> gaps;         ///< between two appends
 };
 Latency latencyOf(const RequestTimes &times);
+/// Those of all requests that have them.
+struct Latencies {
+  std::vector<double> queued, firstToken, perToken, gaps;
+};
+Latencies latenciesOf(const Results &results);
 
 /// What the host did: `compile`, `load`, `pack` (within `load`), `launch`, `wait` or `results`. Milliseconds since
 /// keepHostRanges().

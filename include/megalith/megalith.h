@@ -150,13 +150,20 @@ MEGALITH_EXPORT int megalith_kernel_cache_hit(const megalith_kernel *kernel);
 
 typedef struct megalith_session megalith_session;
 
+/** Who keeps the loop. Tokens and traces are the same. */
+typedef enum megalith_control {
+  MEGALITH_RESIDENT = 0, /**< the kernel */
+  MEGALITH_HOST = 1,     /**< the host: a launch, a wait, and tokens and states read back for each tick */
+  MEGALITH_GRAPH = 2     /**< the same with a CUDA graph; a GPU's */
+} megalith_control;
+
 typedef struct megalith_session_options {
   size_t size;
   size_t capacity;          /**< requests that it has room for; 0: 4096 */
   int64_t max_ticks;        /**< ends the run after so many; 0: no limit */
   double watchdog_seconds;  /**< 0: 10; negative: never */
   int trace;                /**< 1: keep the trace */
-  int control;              /**< who keeps the loop: 0 the kernel, 1 the host, 2 the host with a CUDA graph */
+  int control;              /**< a megalith_control */
   int64_t ticks_per_launch; /**< ends a launch after so many, and launches again; 0: `control` says when */
 } megalith_session_options;
 #define MEGALITH_SESSION_OPTIONS_INIT {sizeof(megalith_session_options), 0, 0, 0, 0, 0, 0}

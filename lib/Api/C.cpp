@@ -262,9 +262,10 @@ megalith_code megalith_session_open(const megalith_kernel *kernel, const megalit
     if (given.watchdog_seconds != 0)
       how.watchdogSeconds = std::max(0.0, given.watchdog_seconds);
     how.trace = given.trace != 0;
-    if (given.control < 0 || given.control > 2)
+    const Control controls[] = {Control::Resident, Control::Host, Control::Graph};
+    if (given.control < MEGALITH_RESIDENT || given.control > MEGALITH_GRAPH)
       return MEGALITH_BAD_ARGUMENT;
-    how.control = static_cast<Control>(given.control);
+    how.control = controls[given.control];
     how.ticksPerLaunch = given.ticks_per_launch;
     auto session = Session::open(kernel->kernel, how);
     if (!session)

@@ -43,6 +43,19 @@ tools::Latency tools::latencyOf(const RequestTimes &times) {
   return out;
 }
 
+tools::Latencies tools::latenciesOf(const Results &results) {
+  Latencies out;
+  for (const RequestResult &request : results.requests) {
+    const Latency one = latencyOf(request.times);
+    for (const auto &[all, value] : {std::pair(&out.queued, one.queued), std::pair(&out.firstToken, one.firstToken),
+                                     std::pair(&out.perToken, one.perToken)})
+      if (value)
+        all->push_back(*value);
+    out.gaps.insert(out.gaps.end(), one.gaps.begin(), one.gaps.end());
+  }
+  return out;
+}
+
 void tools::keepHostRanges() { runtime::keepHostSpans(); }
 
 std::vector<tools::HostRange> tools::hostRanges() {

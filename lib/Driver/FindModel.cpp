@@ -207,7 +207,10 @@ private:
   void reportNone() {
     said.report(Diag::NoModelFile, model.loc, config.path(), familyOf(config));
     for (const Candidate &candidate : candidates)
-      said.note(candidate.loc, candidate.why);
+      if (candidate.verdict == Candidate::Broken)
+        said.note(candidate.loc, candidate.why);
+      else // a line each: there may be many
+        said.note(fmt::format("`{}`: {}", candidate.path, candidate.why));
     const char *given = std::getenv(environment);
     said.note(fmt::format("looked in {}{}{}", llvm::join(folders, ", "),
                           candidates.empty() ? ", where no model file lies" : "",

@@ -33,7 +33,6 @@ std::string intLiteral(int32_t value) {
 
 /// Positions of a request, at most: a pool has no more.
 constexpr int64_t kMostPositions = int64_t(1) << 30;
-constexpr int64_t kMostSlots = 1024;
 
 Intervals::Intervals(const ir::Module &module, const ir::Region &part) : module(module) {
   ir::walk(part, [&](const Operation &op) { look(op); });
@@ -109,7 +108,7 @@ void Intervals::look(const Operation &op) {
     i = {0, kMostPositions};
     break;
   case Op::Seated:
-    i = {0, kMostSlots};
+    i = {0, module.param("slots")};
     break;
   case Op::KvLag:
     i = {-kMostPositions, kMostPositions};

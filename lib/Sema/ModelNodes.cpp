@@ -361,7 +361,7 @@ MaybeNode GraphChecker::evalPositive(const ast::Expr &e, const std::string &what
 
 bool GraphChecker::checkArguments(const ast::Expr &e, size_t min, size_t max, const char *takes) {
   for (const auto &[name, value] : e.named) {
-    if ((e.text == "attention" && name.text == "scale") || (e.text == "rms_norm" && name.text == "once"))
+    if (llvm::StringRef(takes).contains(", " + name.text + "="))
       continue;
     diags.report(Diag::UnknownArgument, name.loc, e.text, name.text);
     diags.note(fmt::format("`{}` takes ({})", e.text, takes));

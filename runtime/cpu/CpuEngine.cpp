@@ -169,7 +169,7 @@ Failure CpuEngine::upload(const SafetensorsFile &weights, const runtime::LoadOpt
   const auto read = [&](const runtime::WeightTensor &tensor, const runtime::WeightPiece &piece, char *to) -> Failure {
     const uint64_t size = tensor.elementBytes();
     if (auto error = weights.read(*tensor.view, piece.begin * size, (piece.end - piece.begin) * size, to))
-      return RuntimeError{error->kind, error->file + ": " + error->message};
+      return runtime::asRuntimeError(*error);
     return std::nullopt;
   };
   if (Failure failure = packAll(batches, how, read))

@@ -1,5 +1,6 @@
 //===- Cache.cpp - megalith cache -----------------------------------------===//
 #include "Options.h"
+#include "Report.h"
 #include "megalith/Text/Json.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
@@ -23,10 +24,6 @@ static std::string sizeText(uint64_t bytes) {
   for (; number >= 1023.95 && unit + 1 < std::size(units); ++unit)
     number /= 1024;
   return fmt::format("{:.1f} {}", number, units[unit]);
-}
-
-static std::string counted(uint64_t number, const char *one, const char *several) {
-  return fmt::format("{} {}", number, number == 1 ? one : several);
 }
 
 /// "3 days ago".

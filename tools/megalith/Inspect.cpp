@@ -1,6 +1,7 @@
 //===- Inspect.cpp - megalith inspect -------------------------------------===//
 #include "Arguments.h"
 #include "Numbers.h"
+#include "Report.h"
 #include "megalith/Text/Json.h"
 #include "megalith/Text/Text.h"
 #include "llvm/ADT/STLExtras.h"
@@ -44,10 +45,6 @@ struct Floor {
   double bandwidth;   ///< GB/s
   double ms(const Inspection::Shape &shape) const { return double(shape.streamedBytes) / (bandwidth * 1e6); }
 };
-
-std::string counted(uint64_t number, const char *one, const char *several) {
-  return fmt::format("{} {}", number, number == 1 ? one : several);
-}
 
 /// "1.24 GB": bandwidths are in powers of ten, too.
 std::string sizeText(int64_t bytes) {

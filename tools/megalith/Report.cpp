@@ -20,8 +20,8 @@ int64_t RunReport::tokens() const {
 
 double RunReport::tokensPerPass() const { return results.passes ? double(tokens()) / results.passes : 0; }
 
-static std::string counted(int64_t n, const char *one, const char *many) {
-  return fmt::format("{} {}", n, n == 1 ? one : many);
+std::string counted(int64_t number, const char *one, const char *several) {
+  return fmt::format("{} {}", number, number == 1 ? one : several);
 }
 
 /// Which tensors were not bf16.
@@ -43,9 +43,7 @@ std::string acceptedLine(const std::vector<std::string> &accepted) {
 
 std::string controlName(Control control, int64_t ticksPerLaunch) {
   const std::string name = control == Control::Resident ? "resident" : control == Control::Host ? "host" : "graph";
-  return ticksPerLaunch ? fmt::format("{}, {} per launch", name,
-                                      ticksPerLaunch == 1 ? "1 tick" : fmt::format("{} ticks", ticksPerLaunch))
-                        : name;
+  return ticksPerLaunch ? fmt::format("{}, {} per launch", name, counted(ticksPerLaunch, "tick", "ticks")) : name;
 }
 
 const char *deviceName(Device device) {
@@ -90,31 +88,20 @@ static void addLatency(const RequestResult &r, const std::string &unit, ordered_
     object["itl_" + unit] = percentilesJson(*gaps, unit);
 }
 
-/// The latencies of all requests.
-struct Latencies {
-  std::vector<double> queued, firstToken, perToken, gaps;
-
-  explicit Latencies(const Results &results) {
-    for (const RequestResult &r : results.requests) {
-      const tools::Latency one = tools::latencyOf(r.times);
-      for (auto [all, value] :
-           {std::pair(&queued, one.queued), std::pair(&firstToken, one.firstToken), std::pair(&perToken, one.perToken)})
-        if (value)
-          all->push_back(*value);
-      gaps.insert(gaps.end(), one.gaps.begin(), one.gaps.end());
-    }
-  }
-  struct Named {
-    std::string key, title; ///< of JSON, and for readers
-    const std::vector<double> &values;
-  };
-  std::vector<Named> named() const {
-    return {{"queued", "queued", queued},
-            {"ttft", "first token", firstToken},
-            {"tpot", "a token", perToken},
-            {"itl", "between appends", gaps}};
-  }
+namespace {
+struct NamedLatencies {
+  std::string key, title; ///< of JSON, and for readers
+  std::vector<double> values;
 };
+} // namespace
+
+static std::vector<NamedLatencies> namedLatencies(const Results &results) {
+  const tools::Latencies all = tools::latenciesOf(results);
+  return {{"queued", "queued", all.queued},
+          {"ttft", "first token", all.firstToken},
+          {"tpot", "a token", all.perToken},
+          {"itl", "between appends", all.gaps}};
+}
 
 std::string formatJson(const RunReport &report) {
   const Results &results = report.results;
@@ -164,8 +151,7 @@ std::string formatJson(const RunReport &report) {
   summary["tokens"] = report.tokens();
   summary["tokens_per_pass"] = rounded(report.tokensPerPass());
   summary[kernel.device() == Device::Cuda ? "kernel_ms" : "run_ms"] = rounded(results.milliseconds);
-  const Latencies latencies(results);
-  for (const Latencies::Named &of : latencies.named())
+  for (const NamedLatencies &of : namedLatencies(results))
     if (const auto p = tools::percentilesOf(of.values))
       summary[of.key + "_" + unitOf(report)] = percentilesJson(*p, unitOf(report));
   if (const auto hit = kernel.cacheHit()) {
@@ -290,8 +276,7 @@ static std::string latencyLine(const RequestResult &r, const std::string &unit) 
 /// A line of those of all requests; empty when none got a slot.
 static std::string latenciesLine(const Results &results, const std::string &unit) {
   std::string out;
-  const Latencies latencies(results);
-  for (const Latencies::Named &of : latencies.named())
+  for (const NamedLatencies &of : namedLatencies(results))
     if (const auto p = tools::percentilesOf(of.values))
       out += fmt::format("{}{} {:g} / {:g}", out.empty() ? unit + ", median / p99: " : ", ", of.title, rounded(p->p50),
                          rounded(p->p99));

@@ -24,6 +24,9 @@ struct RunReport {
 /// `resident`, `host` or `graph`, and the ticks of a launch if there is a number.
 std::string controlName(Control control, int64_t ticksPerLaunch = 0);
 
+/// `1 launch`, `2 launches`.
+std::string counted(int64_t number, const char *one, const char *several);
+
 /// What was taken on the user's word, as a line for readers; empty without.
 std::string acceptedLine(const std::vector<std::string> &accepted);
 

@@ -88,11 +88,10 @@ private:
       for (const Json &row : pass["rows"]) {
         ++rows;
         ++rowsOf[row[0]];
-        drafts += row[6].get<int64_t>() >> 1 & 1;
+        drafts += (row[6].get<int64_t>() >> 1 & 1) && row[5] >= 0; // the first row of such a call is no guess
       }
-      out.range(kernel, passLane,
-                fmt::format("{}: {} {}", pass["model"].get<std::string>(), rows, rows == 1 ? "row" : "rows"), begin,
-                length, {{"tick", tick}, {"rows", rows}, {"drafts", drafts}});
+      out.range(kernel, passLane, fmt::format("{}: {}", pass["model"].get<std::string>(), counted(rows, "row", "rows")),
+                begin, length, {{"tick", tick}, {"rows", rows}, {"drafts", drafts}});
     }
     std::map<std::string, int64_t> drafts; ///< pages, by pool
     for (const Json &slot : line["slots"]) {

@@ -306,15 +306,7 @@ private:
   }
 
   void addLatencies(const Results &results, SweepRow &row) const {
-    std::vector<double> queued, first, gaps, perToken;
-    for (const RequestResult &request : results.requests) {
-      tools::Latency latency = tools::latencyOf(request.times);
-      for (const auto &[value, values] : {std::pair(&latency.queued, &queued), std::pair(&latency.firstToken, &first),
-                                          std::pair(&latency.perToken, &perToken)})
-        if (*value)
-          values->push_back(**value);
-      gaps.insert(gaps.end(), latency.gaps.begin(), latency.gaps.end());
-    }
+    const auto [queued, first, perToken, gaps] = tools::latenciesOf(results);
     const auto put = [&](const char *name, double value) {
       row[fmt::format("{}_{}", name, table.unit())] = number(value);
     };

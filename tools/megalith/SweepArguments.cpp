@@ -1,5 +1,6 @@
 #include "Arguments.h"
 #include "Numbers.h"
+#include "Report.h"
 #include "llvm/ADT/STLExtras.h"
 
 namespace megalith::tool {
@@ -71,17 +72,16 @@ bool sweepMain(SweepCommand command, Diagnostics &diags) {
     diags.report(Diag::BadOption, {}, "FILE", "the path of the pipeline is empty");
     return false;
   }
-  const std::pair<const char *, Control> modes[] = {
-      {"resident", Control::Resident}, {"host", Control::Host}, {"graph", Control::Graph}};
   for (const std::string &text : sweepControls) {
-    const auto *mode = llvm::find_if(modes, [&](const auto &m) { return m.first == text; });
+    const Control modes[] = {Control::Resident, Control::Host, Control::Graph};
+    const auto *mode = llvm::find_if(modes, [&](Control m) { return controlName(m) == text; });
     if (mode == std::end(modes)) {
       diags.report(Diag::BadOption, {}, "--control " + text,
                    "expected resident, host or graph, or several with commas");
       diags.suggest(text, {"resident", "host", "graph"});
       return false;
     }
-    command.controls.push_back(mode->second);
+    command.controls.push_back(*mode);
   }
   if (command.controls.empty())
     command.controls = {Control::Resident};

@@ -10,21 +10,21 @@
 
 namespace megalith::tool {
 
-/// The lab's columns, then ours. `@`: the unit of times.
-static constexpr const char *labColumns[] = {"mode",
-                                             "requests",
-                                             "tokens_per_request",
-                                             "draft_len",
-                                             "host_kernel_launches",
-                                             "host_synchronizations",
-                                             "completed_requests",
-                                             "target_requests",
-                                             "tokens_generated",
-                                             "elapsed_ms",
-                                             "tokens_per_second",
-                                             "launch_reduction",
-                                             "sync_reduction",
-                                             "speedup_vs_baseline"};
+/// Columns that other tools know, then ours. `@`: the unit of times.
+static constexpr const char *knownColumns[] = {"mode",
+                                               "requests",
+                                               "tokens_per_request",
+                                               "draft_len",
+                                               "host_kernel_launches",
+                                               "host_synchronizations",
+                                               "completed_requests",
+                                               "target_requests",
+                                               "tokens_generated",
+                                               "elapsed_ms",
+                                               "tokens_per_second",
+                                               "launch_reduction",
+                                               "sync_reduction",
+                                               "speedup_vs_baseline"};
 static constexpr const char *nameColumns[] = {"speedup_vs_plain", "pipeline", "control", "ticks_per_launch", "context"};
 static constexpr const char *measuredColumns[] = {"synthetic_acceptance",
                                                   "seed",
@@ -71,7 +71,7 @@ SweepTable::SweepTable(const SweepCommand &command, const SweepPlan &plan)
       name.replace(at, 1, unit());
     columns.push_back(name);
   };
-  llvm::for_each(labColumns, add);
+  llvm::for_each(knownColumns, add);
   llvm::for_each(nameColumns, add);
   for (const std::string &param : plan.params) {
     add("param_" + param);

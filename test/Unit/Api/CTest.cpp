@@ -77,6 +77,15 @@ TEST(C, RunsASession) {
   EXPECT_EQ(megalith_kernel_device(kernel), MEGALITH_REFERENCE);
   EXPECT_EQ(megalith_kernel_cache_hit(kernel), 0); // there was nothing to compile
   megalith_session *session = nullptr;
+  megalith_session_options loop = MEGALITH_SESSION_OPTIONS_INIT;
+  loop.control = 3;
+  EXPECT_EQ(megalith_session_open(kernel, &loop, &session, nullptr), MEGALITH_BAD_ARGUMENT);
+  loop.control = MEGALITH_HOST;
+  EXPECT_EQ(megalith_session_open(kernel, &loop, &session, &errors), MEGALITH_FAILED);
+  EXPECT_NE(std::string(megalith_errors_text(errors)).find("the reference executor launches no kernel"),
+            std::string::npos);
+  megalith_errors_free(errors);
+  errors = nullptr;
   ASSERT_EQ(megalith_session_open(kernel, nullptr, &session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
   megalith_kernel_free(kernel);
   const int32_t prompt[] = {73, 110};

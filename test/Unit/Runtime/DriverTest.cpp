@@ -155,19 +155,27 @@ TEST(Child, DISABLED_work) {
   EXPECT_FALSE(stream->synchronize());
 }
 
+static Outcome<std::unique_ptr<Engine>> loadTiny(Device &device) {
+  auto weights = megalith::SafetensorsFile::open(std::getenv("TEST_WEIGHTS"));
+  if (!weights)
+    return asRuntimeError(weights.error);
+  return Engine::load(device, "cubin", tinyManifest(), *weights.value);
+}
+
+static const std::vector<megalith::Request> someRequests = {{"a", {1, 2, 3}, 4, std::vector<int32_t>{2}, 0},
+                                                            {"b", {4}, 0, {}, 0}};
+
 /// Two runs of an engine whose kernel does nothing.
 TEST(Child, DISABLED_engine) {
   Outcome<Device> device = Device::open(**Driver::open());
   ASSERT_TRUE(device);
-  auto weights = megalith::SafetensorsFile::open(std::getenv("TEST_WEIGHTS"));
-  ASSERT_TRUE(weights);
-  auto engine = Engine::load(*device, "cubin", tinyManifest(), *weights.value);
+  auto engine = loadTiny(*device);
   ASSERT_TRUE(engine) << engine.error.message;
   RunOptions options;
   for (bool all : {false, true}) {
     options.trace = options.logits = all;
     options.traceBytes = 4096;
-    auto out = (*engine)->run({{"a", {1, 2, 3}, 4, std::vector<int32_t>{2}, 0}, {"b", {4}, 0, {}, 0}}, options);
+    auto out = (*engine)->run(someRequests, options);
     ASSERT_TRUE(out) << out.error.message;
     ASSERT_EQ(out->requests.size(), 2u);
     EXPECT_EQ(out->requests[0].finish, "limit");
@@ -179,9 +187,7 @@ TEST(Child, DISABLED_engine) {
 TEST(Child, DISABLED_control) {
   Outcome<Device> device = Device::open(**Driver::open());
   ASSERT_TRUE(device);
-  auto weights = megalith::SafetensorsFile::open(std::getenv("TEST_WEIGHTS"));
-  ASSERT_TRUE(weights);
-  auto engine = Engine::load(*device, "cubin", tinyManifest(), *weights.value);
+  auto engine = loadTiny(*device);
   ASSERT_TRUE(engine) << engine.error.message;
   RunOptions options;
   const std::string control = std::getenv("TEST_CONTROL");
@@ -189,7 +195,7 @@ TEST(Child, DISABLED_control) {
                     : control == "graph" ? megalith::Control::Graph
                                          : megalith::Control::Resident;
   options.ticksPerLaunch = control == "ticks" ? 5 : 0;
-  auto out = (*engine)->run({{"a", {1, 2, 3}, 4, std::vector<int32_t>{2}, 0}, {"b", {4}, 0, {}, 0}}, options);
+  auto out = (*engine)->run(someRequests, options);
   ASSERT_TRUE(out) << out.error.message;
   std::printf("%d launches of the kernel: %d and %d of graphs, %d waits, %d copies, %d bytes\n", int(out->launches),
               int(out->calls.launches), int(out->calls.graphLaunches), int(out->calls.synchronizations),
@@ -199,9 +205,7 @@ TEST(Child, DISABLED_control) {
 TEST(Child, DISABLED_load) {
   Outcome<Device> device = Device::open(**Driver::open());
   ASSERT_TRUE(device);
-  auto weights = megalith::SafetensorsFile::open(std::getenv("TEST_WEIGHTS"));
-  ASSERT_TRUE(weights);
-  auto engine = Engine::load(*device, "cubin", tinyManifest(), *weights.value);
+  auto engine = loadTiny(*device);
   if (engine)
     std::puts("loaded");
   else
