@@ -17,6 +17,9 @@ struct ElementwiseInfo; // of ModelNodes.cpp
 /// None: what was wrong has been reported.
 using MaybeNode = std::optional<graph::NodeId>;
 
+/// The names that `e` reads, in order.
+void collectReads(const ast::Expr &e, std::vector<std::string> &out);
+
 class GraphChecker {
 public:
   GraphChecker(const ast::ModelFile &file, CheckedModel &model, Diagnostics &diags)
@@ -65,6 +68,8 @@ private:
 
   MaybeNode evalRows(const ast::Expr &e, llvm::StringRef user);
   MaybeNode evalNumber(const ast::Expr &e, const std::string &what);
+  /// The value of a constant that may differ by layer: one when no name of it does, else one for each layer.
+  std::optional<std::vector<ConfigValue>> evalByLayer(const ast::Expr &e);
   /// A number above 0, the last argument of the call `e`.
   MaybeNode evalPositive(const ast::Expr &e, const std::string &what);
   /// Reports a wrong number of arguments, and arguments by name other than `scale` of `attention`.

@@ -176,7 +176,7 @@ std::optional<CheckedModel> checkModel(const ast::ModelFile &file, const ConfigF
     model.harmlessTensors.push_back(tensor.text);
   const ConfigUses uses = usesOfConfig(file);
   ConfigPlaces places(diags);
-  model.config = readConfig(file.config, config, uses, places, diags, report);
+  readConfig(file.config, config, uses, places, model, diags, report);
   const auto understood = [&] { checkUnderstood(file, config, uses, places, model, acceptance, diags, report); };
   if (diags.errors() != errorsBefore) {
     // Every later message would follow from a missing number.

@@ -19,7 +19,9 @@ std::string describe(const ConfigValue &value) {
     return fmt::format("an integer ({})", *i);
   if (auto *f = std::get_if<double>(&value))
     return fmt::format("a number ({})", *f);
-  return fmt::format("a string (\"{}\")", std::get<std::string>(value));
+  if (auto *s = std::get_if<std::string>(&value))
+    return fmt::format("a string (\"{}\")", *s);
+  return std::holds_alternative<NoValue>(value) ? "`none`" : "one for each layer";
 }
 
 namespace {
@@ -46,7 +48,13 @@ public:
     case ast::Expr::StringLiteral:
       return ConfigValue(e.text);
     case ast::Expr::Path: {
+      if (e.text == noneWord)
+        return ConfigValue(NoValue());
       auto found = names.find(e.text);
+      if (found != names.end() && std::holds_alternative<DiffersByLayer>(found->second)) {
+        diags.report(Diag::LayerConstant, e.loc, e.text);
+        return std::nullopt;
+      }
       if (found != names.end())
         return found->second;
       if (diags.reportOnce(Diag::UnknownConfigName, e.loc, e.text))
@@ -120,7 +128,8 @@ private:
     auto b = eval(*e.args[1]);
     if (!b)
       return b;
-    if ((op == "==" || op == "!=") && a->index() == b->index())
+    const bool none = std::holds_alternative<NoValue>(*a) || std::holds_alternative<NoValue>(*b);
+    if ((op == "==" || op == "!=") && (none || a->index() == b->index()))
       return ConfigValue((*a == *b) == (op == "=="));
     auto left = asNumber(*a), right = asNumber(*b);
     if (!left || !right)
@@ -212,6 +221,13 @@ std::optional<ConfigValue> evaluateConstant(const ast::Expr &expr, const ConfigN
   return Evaluator(names, diags).eval(expr);
 }
 
+std::optional<ConfigValue> evaluateInLayer(const ast::Expr &expr, ConfigNames names, const LayerNames &layerNames,
+                                           int64_t layer, Diagnostics &diags) {
+  for (const auto &[name, values] : layerNames)
+    names[name] = values[layer];
+  return evaluateConstant(expr, names, diags);
+}
+
 bool isConstant(const ast::Expr &expr, const ConfigNames &names) {
   switch (expr.kind) {
   case ast::Expr::IntLiteral:
@@ -220,7 +236,7 @@ bool isConstant(const ast::Expr &expr, const ConfigNames &names) {
   case ast::Expr::StringLiteral:
     return true;
   case ast::Expr::Path:
-    return names.count(expr.text) != 0;
+    return expr.text == noneWord || names.count(expr.text) != 0;
   case ast::Expr::Call:
     if (expr.text != "min" && expr.text != "max" && expr.text != "sqrt")
       return false;

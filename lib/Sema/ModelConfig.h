@@ -10,8 +10,17 @@
 
 namespace megalith {
 
+/// The literal of a NoValue.
+inline constexpr const char *noneWord = "none";
+/// The number of the layer, from 0, in the expressions of `config: layer:`.
+inline constexpr const char *layerWord = "layer";
+
+inline constexpr int64_t mostLayers = 1 << 12;
+
 /// Names that constants may use; nested entries are dotted.
 using ConfigNames = std::map<std::string, ConfigValue>;
+/// Values of names that differ by layer.
+using LayerNames = std::map<std::string, std::vector<ConfigValue>>;
 
 /// What a model file does with a name of `config:`, and so what its value must be.
 struct ConfigUse {
@@ -41,9 +50,9 @@ private:
   std::map<std::string, uint32_t> files;
 };
 
-/// Reads `config:` from config.json. Reports missing keys and wrong values.
-ConfigNames readConfig(const std::vector<ast::ConfigEntry> &entries, const ConfigFile &file, const ConfigUses &uses,
-                       ConfigPlaces &places, Diagnostics &diags, ModelReport *report);
+/// Reads `config:` from config.json into `config` and `layerConfig` of `model`. Reports missing keys and wrong values.
+void readConfig(const std::vector<ast::ConfigEntry> &entries, const ConfigFile &file, const ConfigUses &uses,
+                ConfigPlaces &places, CheckedModel &model, Diagnostics &diags, ModelReport *report);
 
 /// What config.json has for an entry of `for:` or `requires:`.
 struct Judgement {
@@ -53,6 +62,8 @@ struct Judgement {
 };
 /// The value at a dotted path of a config.json as it is; the names of keys may have dots. Null: there is none.
 const nlohmann::json *lookUp(const nlohmann::json &object, const std::string &path);
+/// Whether `literal` stands for `value`.
+bool equals(const ast::Literal &literal, const nlohmann::json &value);
 Judgement judge(const ast::Requirement &requirement, const ConfigFile &config);
 /// The values that an entry is content with: "`a` or `b`", "lists of `a`".
 std::string wantedBy(const ast::Requirement &requirement);
@@ -64,6 +75,10 @@ void checkUnderstood(const ast::ModelFile &file, const ConfigFile &config, const
 
 /// Evaluates a constant expression; reports and returns nullopt on an error.
 std::optional<ConfigValue> evaluateConstant(const ast::Expr &expr, const ConfigNames &names, Diagnostics &diags);
+
+/// The value of a constant expression in a layer.
+std::optional<ConfigValue> evaluateInLayer(const ast::Expr &expr, ConfigNames names, const LayerNames &layerNames,
+                                           int64_t layer, Diagnostics &diags);
 
 /// True when `expr` uses nothing but literals and `names`, so that it can be
 /// evaluated without an unknown name.

@@ -5,8 +5,7 @@ namespace megalith {
 
 using namespace graph;
 
-/// The names that `e` reads, in order.
-static void collectReads(const ast::Expr &e, std::vector<std::string> &out) {
+void collectReads(const ast::Expr &e, std::vector<std::string> &out) {
   if (e.kind == ast::Expr::Path)
     out.push_back(e.text);
   for (const ast::ExprPtr &arg : e.args)
@@ -55,7 +54,7 @@ void GraphChecker::checkAssign(const ast::Stmt &s) {
   const char *taken = model.config.count(name) ? "a config name" : nullptr;
   if (findWeight(name))
     taken = "a weight";
-  else if (name == "tokens" || name == "position")
+  else if (name == "tokens" || name == "position" || name == noneWord)
     taken = "a name of the language";
   if (taken)
     diags.report(Diag::NameTaken, s.target.loc, name, taken);
@@ -79,8 +78,8 @@ void GraphChecker::checkRepeat(const ast::Stmt &s, llvm::ArrayRef<ast::Stmt> res
   g.repeatLoc = s.target.loc;
   auto layers = model.config.find("layers");
   auto *count = layers == model.config.end() ? nullptr : std::get_if<int64_t>(&layers->second);
-  if (!count || *count <= 0 || *count > 1 << 12)
-    diags.report(Diag::LayersMissing, s.target.loc);
+  if (!count || *count <= 0 || *count > mostLayers)
+    diags.report(Diag::LayersMissing, s.target.loc, "`repeat: layer`");
   else
     model.layers = *count;
 

@@ -85,8 +85,12 @@ MaybeNode GraphChecker::evalPath(const ast::Expr &e) {
     definition.used = true;
     return definition.node == Broken ? MaybeNode() : definition.node;
   }
-  if (auto value = model.config.find(e.text); value != model.config.end())
-    return number(e, value->second);
+  if (model.config.count(e.text)) {
+    const std::optional<ConfigValue> value = evaluateConstant(e, model.config, diags);
+    return value ? number(e, *value) : std::nullopt;
+  }
+  if (e.text == noneWord)
+    return number(e, NoValue());
   if (findWeight(e.text)) {
     std::optional<WeightId> w = useWeight(e, 1, "an operator");
     if (!w)
@@ -357,6 +361,24 @@ MaybeNode GraphChecker::evalPositive(const ast::Expr &e, const std::string &what
   diags.report(Diag::ConstantType, arg.loc, what + " of `" + e.text + "`", "a number above 0 in f32",
                fmt::format("{}", g.nodes[*value].value));
   return std::nullopt;
+}
+
+std::optional<std::vector<ConfigValue>> GraphChecker::evalByLayer(const ast::Expr &e) {
+  std::vector<std::string> names;
+  collectReads(e, names);
+  const bool differs = llvm::any_of(names, [&](const std::string &name) { return model.layerConfig.count(name); });
+  if (!differs || !inRepeat) { // outside a name that differs by layer has no value
+    std::optional<ConfigValue> value = evaluateConstant(e, model.config, diags);
+    return value ? std::optional(std::vector{*value}) : std::nullopt;
+  }
+  std::vector<ConfigValue> values;
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    std::optional<ConfigValue> value = evaluateInLayer(e, model.config, model.layerConfig, layer, diags);
+    if (!value)
+      return std::nullopt;
+    values.push_back(*value);
+  }
+  return values;
 }
 
 bool GraphChecker::checkArguments(const ast::Expr &e, size_t min, size_t max, const char *takes) {

@@ -24,9 +24,19 @@ public:
     for (const ast::Stmt &stmt : file.graph)
       inStatement(stmt);
     // A default is made of names before it, and is used as what it stands for.
-    for (const ast::ConfigEntry &entry : llvm::reverse(file.config))
-      if (auto found = uses.find(entry.name.text); entry.fallback && found != uses.end())
-        inDefault(*entry.fallback, found->second);
+    for (const ast::ConfigEntry &entry : llvm::reverse(file.config)) {
+      auto found = uses.find(entry.name.text);
+      if (found == uses.end())
+        continue;
+      // What a layer's value must be is said where the graph uses it.
+      const ConfigUse use = entry.perLayer ? ConfigUse() : found->second;
+      if (entry.fallback)
+        inDefault(*entry.fallback, use);
+      for (const auto &[literal, value] : entry.values)
+        inDefault(*value, use);
+      if (entry.perLayer)
+        uses["layers"].size = true;
+    }
     return std::move(uses);
   }
 
@@ -99,7 +109,10 @@ private:
       if (arg)
         inGraph(*arg);
     for (const auto &[name, value] : e.named)
-      inGraph(*value);
+      if (name.text == "once" || name.text == "where" || name.text == "interleaved")
+        inCondition(*value);
+      else
+        inGraph(*value);
   }
 
   const ast::ModelFile &file;
@@ -144,17 +157,23 @@ namespace {
 class ConfigReader {
 public:
   ConfigReader(const ConfigFile &file, const ConfigUses &uses, ConfigPlaces &places, Diagnostics &diags,
-               ModelReport *report)
-      : file(file), uses(uses), places(places), diags(diags), report(report), errorsBefore(diags.errors()) {}
+               ConfigNames &names, LayerNames &layerNames, ModelReport *report)
+      : file(file), uses(uses), places(places), diags(diags), names(names), layerNames(layerNames), report(report),
+        errorsBefore(diags.errors()) {}
 
-  ConfigNames run(const std::vector<ast::ConfigEntry> &entries) {
+  void run(const std::vector<ast::ConfigEntry> &entries) {
     for (const ast::ConfigEntry &entry : entries) {
-      if (entry.parts.empty())
+      if (entry.name.text == noneWord)
+        diags.report(Diag::NameTaken, entry.name.loc, noneWord, "a word of the language");
+      else if (names.count(entry.name.text))
+        diags.report(Diag::NameTaken, entry.name.loc, entry.name.text, "a config name");
+      else if (entry.perLayer)
+        readLayers(entry);
+      else if (entry.parts.empty())
         read(entry, entry.name.text);
       for (const ast::ConfigEntry &part : entry.parts)
         readPart(entry, part);
     }
-    return std::move(names);
   }
 
 private:
@@ -174,10 +193,14 @@ private:
   void read(const ast::ConfigEntry &entry, const std::string &name) {
     std::optional<nlohmann::json> value = file.find(entry.key.text);
     // Checkpoints write null for "use the default".
-    const bool absent = !value || (value->is_null() && (entry.fallback || name == "rope.theta"));
+    const bool mayBeAbsent = !entry.nullable && (entry.fallback || name == "rope.theta");
+    const bool absent = !value || (value->is_null() && mayBeAbsent);
+    if (value && value->is_null() && entry.nullable) {
+      names[name] = NoValue();
+      return;
+    }
     if (absent && !entry.fallback) {
-      diags.report(Diag::MissingConfigKey, entry.key.loc, file.path(), entry.key.text, name);
-      diags.suggest(entry.key.text, file.keys());
+      reportMissing(entry, name);
     } else if (absent) {
       // A default may use a name whose key is missing; that was said already.
       if (diags.errors() == errorsBefore)
@@ -188,16 +211,79 @@ private:
     }
   }
 
-  /// Reports `config-key` at the key, and where it is read.
-  std::nullopt_t wrong(const ast::ConfigEntry &entry, const nlohmann::json &value, const std::string &expected) {
+  //===--- one value for each layer ---------------------------------------===//
+
+  void readLayers(const ast::ConfigEntry &entry) {
+    const bool good = diags.errors() == errorsBefore;
+    auto found = names.find("layers");
+    auto *layers = found == names.end() ? nullptr : std::get_if<int64_t>(&found->second);
+    if (good && (!layers || *layers > mostLayers))
+      diags.report(Diag::LayersMissing, entry.name.loc, "`" + entry.name.text + "`, which differs by layer,");
+    if (!layers || *layers > mostLayers) // of a wrong number that was said already
+      return;
+    const std::optional<nlohmann::json> value =
+        entry.key.text.empty() ? std::optional<nlohmann::json>() : file.find(entry.key.text);
+    const bool absent = !value || (value->is_null() && entry.fallback);
+    std::vector<ConfigValue> values;
+    if (absent && !entry.fallback)
+      return reportMissing(entry, entry.name.text);
+    if (!absent && (!value->is_array() || value->size() != static_cast<size_t>(*layers))) {
+      wrong(entry, *value, fmt::format("a list with one entry for each of the {} layers", *layers));
+      return;
+    }
+    for (int64_t layer = 0; layer < *layers; ++layer) {
+      auto one = absent ? inLayer(*entry.fallback, layer) : entryOf(entry, (*value)[layer], layer);
+      if (!one)
+        return;
+      values.push_back(std::move(*one));
+    }
+    names[entry.name.text] = DiffersByLayer();
+    layerNames[entry.name.text] = std::move(values);
+  }
+
+  std::optional<ConfigValue> inLayer(const ast::Expr &expr, int64_t layer) {
+    if (diags.errors() != errorsBefore) // a name may be missing; that was said already
+      return std::nullopt;
+    ConfigNames known = names;
+    known[layerWord] = layer;
+    return evaluateInLayer(expr, std::move(known), layerNames, layer, diags);
+  }
+
+  /// What the entry of the list stands for.
+  std::optional<ConfigValue> entryOf(const ast::ConfigEntry &entry, const nlohmann::json &value, int64_t layer) {
+    for (const auto &[literal, expr] : entry.values)
+      if (equals(literal, value))
+        return inLayer(*expr, layer);
+    if (entry.values.empty() && value.is_boolean())
+      return ConfigValue(value.get<bool>());
+    if (entry.values.empty() && value.is_number()) {
+      const std::optional<int64_t> integer = jsonInteger(value);
+      return integer ? ConfigValue(*integer) : ConfigValue(value.get<double>());
+    }
+    std::string known;
+    for (const auto &[literal, expr] : entry.values)
+      known += (known.empty() ? "`" : " or `") + literal.text + "`";
+    return wrong(entry, value, entry.values.empty() ? "a number, true or false" : known,
+                 fmt::format("entry {} of `{}`", layer, entry.key.text));
+  }
+
+  void reportMissing(const ast::ConfigEntry &entry, const std::string &name) {
+    diags.report(Diag::MissingConfigKey, entry.key.loc, file.path(), entry.key.text, name);
+    diags.suggest(entry.key.text, file.keys());
+  }
+
+  /// Reports `config-key` at the key, and where it is read. `which`: of the value, when it is not the key's own.
+  std::nullopt_t wrong(const ast::ConfigEntry &entry, const nlohmann::json &value, const std::string &expected,
+                       std::string which = "") {
     const SourceLoc loc = places.ofKey(file, entry.key.text);
-    diags.report(Diag::ConfigKey, loc,
-                 fmt::format("{}`{}` must be {}, found `{}`", loc ? "" : file.path() + ": ", entry.key.text, expected,
-                             jsonShort(value)));
+    const std::string must = fmt::format("must be {}, found `{}`", expected, jsonShort(value));
+    if (which.empty())
+      which = "`" + entry.key.text + "`";
+    diags.report(Diag::ConfigKey, loc, fmt::format("{}{} {}", loc ? "" : file.path() + ": ", which, must));
     diags.note(entry.key.loc, "read here");
     if (report)
       report->keys.push_back({KeyUse::Refused, entry.key.text,
-                              fmt::format("it must be {}, found `{}`", expected, jsonShort(value)),
+                              (which == "`" + entry.key.text + "`" ? "it " : which + " ") + must,
                               "correct it, or take another model file"});
     return std::nullopt;
   }
@@ -245,16 +331,17 @@ private:
   const ConfigUses &uses;
   ConfigPlaces &places;
   Diagnostics &diags;
+  ConfigNames &names;
+  LayerNames &layerNames;
   ModelReport *report;
   const unsigned errorsBefore;
-  ConfigNames names;
 };
 
 } // namespace
 
-ConfigNames readConfig(const std::vector<ast::ConfigEntry> &entries, const ConfigFile &file, const ConfigUses &uses,
-                       ConfigPlaces &places, Diagnostics &diags, ModelReport *report) {
-  return ConfigReader(file, uses, places, diags, report).run(entries);
+void readConfig(const std::vector<ast::ConfigEntry> &entries, const ConfigFile &file, const ConfigUses &uses,
+                ConfigPlaces &places, CheckedModel &model, Diagnostics &diags, ModelReport *report) {
+  ConfigReader(file, uses, places, diags, model.config, model.layerConfig, report).run(entries);
 }
 
 } // namespace megalith

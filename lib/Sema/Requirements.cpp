@@ -7,7 +7,7 @@ namespace megalith {
 
 using nlohmann::json;
 
-static bool equals(const ast::Literal &literal, const json &value) {
+bool equals(const ast::Literal &literal, const json &value) {
   switch (literal.kind) {
   case ast::Literal::Null:
     return value.is_null();

@@ -120,6 +120,8 @@ private:
   /// All that the model file names.
   void collect() {
     auto read = [&](const ast::ConfigEntry &entry, const std::string &name) {
+      if (entry.key.text.empty()) // it is computed
+        return;
       if (!lookUp(config.raw(), entry.key.text))
         absent.push_back(entry.key.text);
       if (uses.count(name))

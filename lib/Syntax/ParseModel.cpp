@@ -24,8 +24,7 @@ public:
     if (const YamlNode *numerics = find(sections, "numerics"))
       file.numerics = readName(*numerics, "`numerics`", "`transformers` or `fused`");
     if (const YamlNode *config = find(sections, "config"))
-      for (const KeyValue &entry : entries(*config, "`config`"))
-        file.config.push_back(readConfig(entry));
+      readConfigs(*config);
     for (const KeyValue &section : sections)
       if (section.key.text == "config")
         file.configLoc = section.key.loc;
@@ -70,6 +69,52 @@ private:
     }
   }
 
+  void readConfigs(const YamlNode &node) {
+    for (const KeyValue &entry : entries(node, "`config`")) {
+      if (entry.key.text != "layer") {
+        file.config.push_back(readConfig(entry));
+        continue;
+      }
+      for (const KeyValue &inner : entries(*entry.value, "`layer` of `config`"))
+        file.config.push_back(readLayerConfig(inner));
+    }
+  }
+
+  /// A word, or `{key, values, default}`. Without `key`, `default` is the value.
+  ConfigEntry readLayerConfig(const KeyValue &entry) {
+    const std::string what = "config entry " + ticks(entry.key.text);
+    checkName(entry.key, "a config entry");
+    ConfigEntry config;
+    config.name = entry.key;
+    config.perLayer = true;
+    if (entry.value->kind != YamlNode::Map) {
+      config.key = readWord(*entry.value, what, "a key of config.json or a mapping");
+      return config;
+    }
+    std::vector<KeyValue> keys = entries(*entry.value, what);
+    const YamlNode *key = find(keys, "key"), *fallback = find(keys, "default"), *values = find(keys, "values");
+    checkKeys(keys, what, {"key", "values", "default"});
+    if (!fallback || values)
+      requireKeys(keys, what, entry.key.loc, {"key"});
+    if (key)
+      config.key = readWord(*key, "`key` of " + what, "a key of config.json");
+    if (fallback)
+      config.fallback = readExpr(*fallback, "`default` of " + what, "it is one constant");
+    if (!values)
+      return config;
+    const std::string whose = "`values` of " + what;
+    if (values->kind == YamlNode::Map && values->entries.empty())
+      diags.report(Diag::WrongNodeKind, values->loc, whose, "a mapping from entries of the list to constants",
+                   "an empty one");
+    for (const KeyValue &value : entries(*values, whose)) {
+      std::optional<Literal> literal = readLiteral(*value.keyNode, "a key of " + whose);
+      ExprPtr expr = readExpr(*value.value, ticks(value.key.text) + " of " + whose, "it is one constant");
+      if (literal && expr)
+        config.values.emplace_back(std::move(*literal), std::move(expr));
+    }
+    return config;
+  }
+
   /// A word, `{key, default}`, or parts of their own, which have none again.
   ConfigEntry readConfig(const KeyValue &entry, bool isPart = false) {
     const std::string what = "config entry " + ticks(entry.key.text);
@@ -92,8 +137,10 @@ private:
         config.parts.push_back(readConfig(part, true));
       return config;
     }
-    checkKeys(keys, what, {"key", "default"});
+    checkKeys(keys, what, {"key", "default", "nullable"});
     requireKeys(keys, what, entry.key.loc, {"key"});
+    if (const YamlNode *nullable = find(keys, "nullable"))
+      config.nullable = readBool(*nullable, "`nullable` of " + what);
     if (key)
       config.key = readWord(*key, "`key` of " + what, "a key of config.json");
     if (fallback)

@@ -127,9 +127,14 @@ public:
   }
 
   void config(const ConfigEntry &entry) {
-    std::string text = "config " + entry.name.text;
+    std::string text = (entry.perLayer ? "config layer." : "config ") + entry.name.text;
     if (!entry.key.text.empty())
       text += ": " + entry.key.text;
+    if (entry.nullable)
+      text += " nullable";
+    for (const auto &[literal, value] : entry.values)
+      text += fmt::format("{}{} = {}", &literal == &entry.values.front().first ? " values " : ", ", literal.text,
+                          print(*value));
     if (entry.fallback)
       text += " default " + print(*entry.fallback);
     line(entry.name.loc, text);

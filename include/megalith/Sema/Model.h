@@ -15,8 +15,16 @@
 
 namespace megalith {
 
+/// The literal `none`: a constant that says that there is nothing, as a null of config.json may.
+struct NoValue {
+  bool operator==(const NoValue &) const = default;
+};
+/// In place of the value of a name of `config: layer:`, which has one for each layer.
+struct DiffersByLayer {
+  bool operator==(const DiffersByLayer &) const = default;
+};
 /// A value of config.json, or of an expression over them.
-using ConfigValue = std::variant<bool, int64_t, double, std::string>;
+using ConfigValue = std::variant<bool, int64_t, double, std::string, NoValue, DiffersByLayer>;
 
 struct CheckedWeight {
   std::string name;
@@ -36,6 +44,8 @@ struct CheckedModel {
   std::string graphName;                     ///< `model:` of the file
   std::string numerics;                      ///< "transformers" or "fused"
   std::map<std::string, ConfigValue> config; ///< by the file's own names
+  /// Of those that differ by layer, one for each.
+  std::map<std::string, std::vector<ConfigValue>> layerConfig;
   std::vector<CheckedWeight> weights;
   graph::Graph graph;
   int64_t vocab = 0;    ///< columns of the logits = lines of the embedding

@@ -134,12 +134,25 @@ struct PipelineFile {
   SourceLoc statesLoc;
 };
 
+/// A value that config.json may have.
+struct Literal {
+  enum Kind { Null, Bool, Number, String, Empty } kind = Null; ///< Empty: `{}`, no member or entry
+  bool flag = false;
+  double number = 0;
+  std::string text; ///< as the file has it
+  SourceLoc loc;
+};
+
 /// `hidden: hidden_size`; `head_dim: {key: head_dim, default: hidden / heads}`;
-/// `rope: {theta: rope_theta, scaling: rope_scaling}` has parts.
+/// `rope: {theta: rope_theta, scaling: rope_scaling}` has parts. Below `layer:` an entry has one value for each layer:
+/// `window: {key: layer_types, values: {sliding_attention: sliding, full_attention: none}}`.
 struct ConfigEntry {
   Name name;
-  Name key;         ///< empty for a nested entry
-  ExprPtr fallback; ///< `default:`
+  Name key;                                        ///< empty for a nested entry, and for one that is computed
+  ExprPtr fallback;                                ///< `default:`
+  bool nullable = false;                           ///< null is the value `none`, and not "not given"
+  bool perLayer = false;                           ///< the key has a list
+  std::vector<std::pair<Literal, ExprPtr>> values; ///< what the entries of the list stand for; empty: themselves
   std::vector<ConfigEntry> parts;
 };
 
@@ -149,15 +162,6 @@ struct WeightDecl {
   Name from;
   ExprPtr alias; ///< `or: embed if tied`: Conditional without else is {then, cond, null}
   bool perLayer = false;
-};
-
-/// A value that config.json may have.
-struct Literal {
-  enum Kind { Null, Bool, Number, String, Empty } kind = Null; ///< Empty: `{}`, no member or entry
-  bool flag = false;
-  double number = 0;
-  std::string text; ///< as the file has it
-  SourceLoc loc;
 };
 
 /// One entry of `for:` or `requires:`, `hidden_act: silu`, `sliding_window: {is: null, default: 4096}`,

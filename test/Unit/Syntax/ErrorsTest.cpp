@@ -300,6 +300,27 @@ TEST(ValueErrors, Weights) {
             "      |                                         ^\n");
 }
 
+TEST(ValueErrors, ConfigEntriesOfLayers) {
+  EXPECT_EQ(modelErrors(withModelParts("weights: {}\ngraph: []\nconfig:\n"
+                                       "  layer:\n    a: {values: {x: 1}, default: 3}\n    b: {key: c, values: {}}\n"
+                                       "    d: {key: e, valu: 3}\n    f: [c]\n")),
+            "t.yaml:6:5: error: config entry `a` needs the key `key` [missing-key]\n"
+            "    6 |     a: {values: {x: 1}, default: 3}\n"
+            "      |     ^\n"
+            "t.yaml:7:25: error: `values` of config entry `b` must be a mapping from entries of the list to constants, "
+            "found an empty one [wrong-node-kind]\n"
+            "    7 |     b: {key: c, values: {}}\n"
+            "      |                         ^\n"
+            "t.yaml:8:17: error: unknown key `valu` in config entry `d` [unknown-key]\n"
+            "    8 |     d: {key: e, valu: 3}\n"
+            "      |                 ^~~~\n"
+            "note: did you mean `values`?\n"
+            "t.yaml:9:8: error: config entry `f` must be a key of config.json or a mapping, found a list "
+            "[wrong-node-kind]\n"
+            "    9 |     f: [c]\n"
+            "      |        ^\n");
+}
+
 TEST(ValueErrors, ConfigEntries) {
   EXPECT_EQ(modelErrors(withModelParts("weights: {}\ngraph: []\nconfig:\n"
                                        "  a: {default: 3}\n  b: [c]\n")),

@@ -127,6 +127,11 @@ config:
   hidden: hidden_size
   head_dim: {key: head_dim, default: hidden / heads}
   rope: {theta: rope_theta, scaling: rope_scaling}
+  sliding: {key: sliding_window, default: 4096, nullable: true}
+  layer:
+    window: {key: layer_types, values: {sliding_attention: sliding, full_attention: none}, default: none}
+    turns: {default: layer % 2 == 0}
+    plain: a_list
 weights:
   head: {shape: '[vocab, hidden]', from: lm_head.weight, or: embed if tied}
   tail: {shape: '[hidden]', from: tail.weight, or: head}
@@ -159,24 +164,28 @@ harmless:
 6:3     config rope
 6:10      config theta: rope_theta
 6:29      config scaling: rope_scaling
-8:3     weight head: [vocab, hidden] from lm_head.weight or (if tied embed _)
-9:3     weight tail: [hidden] from tail.weight or head
-11:5    weight layer.wq: [(* heads head_dim), hidden] from model.layers.{i}.q.weight
-13:5    graph
-13:5      x: (index embed tokens)
-14:5      repeat layer
-16:9        x: (+ x (call matmul x wq))
-17:5      logits: (call matmul x head)
-18:7    for model_type: any
-18:24   for architectures: each A or B
-18:47   for sliding_window: null, default 4096
-20:3    requires hidden_act: silu or true
-21:3    requires window: null, default 4096
-22:3    requires layer_types: each full_attention
-23:3    requires pruned_heads: {}
-25:10   harmless key use_cache
-25:22   harmless key a.b c
-26:14   harmless tensor layers.{i}.inv_freq
+7:3     config sliding: sliding_window nullable default 4096
+9:5     config layer.window: layer_types values sliding_attention = sliding, full_attention = none default none
+10:5    config layer.turns default (== (% layer 2) 0)
+11:5    config layer.plain: a_list
+13:3    weight head: [vocab, hidden] from lm_head.weight or (if tied embed _)
+14:3    weight tail: [hidden] from tail.weight or head
+16:5    weight layer.wq: [(* heads head_dim), hidden] from model.layers.{i}.q.weight
+18:5    graph
+18:5      x: (index embed tokens)
+19:5      repeat layer
+21:9        x: (+ x (call matmul x wq))
+22:5      logits: (call matmul x head)
+23:7    for model_type: any
+23:24   for architectures: each A or B
+23:47   for sliding_window: null, default 4096
+25:3    requires hidden_act: silu or true
+26:3    requires window: null, default 4096
+27:3    requires layer_types: each full_attention
+28:3    requires pruned_heads: {}
+30:10   harmless key use_cache
+30:22   harmless key a.b c
+31:14   harmless tensor layers.{i}.inv_freq
 )");
 }
 
