@@ -12,8 +12,8 @@
 // key of a lane in each eight in ascending order and lanes at distance 4, 8, 16 (z); of the round
 // the eight leaves in ascending order. Eight neighbouring rounds make the next larger part, eight of these the
 // next, and so on: (m, z, o) of the eight, in f32 and ascending order. What lies beyond the
-// row's visible keys adds zeros, which change no bit: a row's bits depend on its own visible
-// keys onlyRound, wherever its parts are computed. (Where a value is infinite or NaN, rows that
+// row's visible keys, or in front of its window, adds zeros, which change no bit: a row's bits depend on its own visible
+// keys alone, wherever its parts are computed. (Where a value is infinite or NaN, rows that
 // share a tile with the row it comes from get NaN in all columns, others in some.)
 //
 // AttentionPlan.cuh says how the work is dealt, AttentionParts.cuh how parts are put together.
@@ -60,6 +60,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
 
   const PassShared &pass;
   const float scale;
+  const int window; ///< of the layer: positions up to its own that a row sees
   C consumer;
   const Own own;
   const Query query;
@@ -75,13 +76,14 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
   float lateMost = nothing;
   bool fresh = true; ///< the unit's first round
   int nth = 0;       ///< of the units that come together
-  RoundCursor<A> at = RoundCursor<A>(pass.attention.firstUnit);
+  RoundCursor<A> at = RoundCursor<A>(pass, window);
 
   // of the round
   bool onlyRound = false; ///< the unit's only one
   int first = 0;          ///< position of the warp's first key
   int rows = 0;           ///< of the tile
-  bool full = false;      ///< nothing is missing or the pass's own
+  int from = 0;           ///< the first position that some row of the tile sees
+  bool full = false;      ///< nothing is missing, out of the window or the pass's own
   bool twoHalves = false; ///< the tile has more than 8 pairs
 
   // --- places in scratch
@@ -151,7 +153,8 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     onlyRound = fresh && at.round + 1 == at.end;
     first = at.first() + 8 * warp;
     rows = Rows == kOneRow ? 1 : at.rows;
-    full = at.first() + S::round <= at.ownFrom;
+    from = at.from();
+    full = at.first() + S::round <= at.ownFrom && (!S::windowed || from <= at.first());
     twoHalves = (Rows > kOneRow || S::headsOfTile > 8) && rows * S::headsOfTile > 8;
   }
 
@@ -165,6 +168,8 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
       const int start = at.first() + batch * S::batch * 64 + c * keys;
       if (!whole.value && start >= at.ownFrom)
         break;
+      if (S::windowed && !whole.value && min(start + keys, at.ownFrom) <= from)
+        continue;
       const char *chunk = consumer.acquire();
       if constexpr (keys >= 64) {
 #pragma unroll
@@ -173,7 +178,9 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
       } else if (8 * warp / keys == c % 2) {
         fn(whole, c / 2, chunk + 8 * warp % keys * S::rowBytes);
       }
-      if (c % 2)
+      if (S::windowed && !whole.value)
+        consumer.release();
+      else if (c % 2)
         consumer.template release<2>();
       else if (c + 1 == S::batch * 64 / keys || (!whole.value && start + keys >= at.ownFrom))
         consumer.release();
@@ -206,7 +213,8 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     fill(v, small, batch, [&](auto whole, int block, const char *rows) {
 #pragma unroll
       for (int i = 0; i < 2 * S::valueSlabs; ++i)
-        if (whole.value || first + 64 * (batch * S::batch + block) + 2 * t + i % 2 < at.ownFrom)
+        if (const int position = first + 64 * (batch * S::batch + block) + 2 * t + i % 2;
+            whole.value || (position < at.ownFrom && (!S::windowed || position >= from)))
           v[block][i] = loadShared4(rows + (2 * t + i % 2) * S::rowBytes, valueDim(i / 2) * 2);
     });
   }
@@ -219,7 +227,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
     if constexpr (Own::made) {
       static_assert(Rows == kOneRow, "a row's keys are made once");
       if (bring) {
-        bringMade<A, together>(pass, scratch, at.unit, at.group, own.make);
+        bringMade<A, together>(pass, scratch, window, at.unit, at.group, own.make);
         consumerSync();
       }
     } else if (bring) {
@@ -310,8 +318,9 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
         for (int b = 0; b < 1 + aside; ++b)
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            s[block + b][e] =
-                first + 64 * (block + b) + g < seen[e] ? __fmul_rn(sums[e / 2][2 * b + e % 2], scale) : nothing;
+            s[block + b][e] = S::sees(first + 64 * (block + b) + g, seen[e], window)
+                                  ? S::score(sums[e / 2][2 * b + e % 2], scale)
+                                  : nothing;
             most[e] = fmaxf(most[e], s[block + b][e]);
           }
       }
@@ -425,7 +434,7 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
         const int position = begin + __ffs(bad) - 1;
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          lost[e] |= position < seen[e];
+          lost[e] |= S::sees(position, seen[e], window);
       }
     }
   }
@@ -566,10 +575,11 @@ __device__ __forceinline__ void attend(const GridEdges &grid, int edge, const Pa
   u64 *const sums = reinterpret_cast<u64 *>(grid.params->tagged + A::sums);
   const u32 tag = pass.number * A::layers + layer + 1;
   char *const scratch = reinterpret_cast<char *>(consumer.scratch);
-  TileAttention<A, Rows, C, Own, Query, Out> tiles{pass, scale, consumer, own, query, out, sums, tag};
+  const int window = AttentionShape<A>::window(layer);
+  TileAttention<A, Rows, C, Own, Query, Out> tiles{pass, scale, window, consumer, own, query, out, sums, tag};
   tiles.run();
   if (pass.attention.split)
-    mergeRanges<A>(grid, edge, pass, scratch, sums, tag, out);
+    mergeRanges<A>(grid, edge, pass, window, scratch, sums, tag, out);
   consumerSync(); // the next phase's operands come where the scratch is
   tiles.consumer.keep();
 }

@@ -57,10 +57,26 @@ template <int Levels, int N> struct SoftTree {
   }
 };
 
+/// The ranges of a group that the layer sees: the first of those that were dealt, and the number of that one, counted
+/// from position 0.
+struct SeenRanges {
+  int first, number;
+};
+template <class A>
+__device__ __forceinline__ SeenRanges seenRanges(const PassShared &pass, int firstRow, int window) {
+  using S = AttentionShape<A>;
+  if constexpr (S::windowed) {
+    const int visible = pass.rows[firstRow].visible, size = S::round << 3 * pass.attention.rangeLevel;
+    const int dealt = S::windowFrom(visible, S::mostWindow()) / size, seen = S::windowFrom(visible, window) / size;
+    return {seen - dealt, seen};
+  }
+  return {0, 0};
+}
+
 /// Tiles of several ranges: a CTA for each pair.
 template <class A, class Out>
-__device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const PassShared &pass, char *scratch,
-                                         const u64 *sums, u32 tag, Out out) {
+__device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const PassShared &pass, int window,
+                                         char *scratch, const u64 *sums, u32 tag, Out out) {
   assumeShared(&grid);
   assumeShared(&pass);
   assumeShared(scratch);
@@ -74,11 +90,14 @@ __device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const 
   // The CTAs that had a unit less begin.
   int item = (unitsFrom() + (int)gridDim.x - units % (int)gridDim.x) % (int)gridDim.x;
   for (int group = 0; group < pass.attention.groups; ++group) {
-    const int before = group ? pass.attention.rangesUpto[group - 1] : 0,
-              ranges = pass.attention.rangesUpto[group] - before;
+    int before = group ? pass.attention.rangesUpto[group - 1] : 0, ranges = pass.attention.rangesUpto[group] - before;
     if (ranges == 1)
       continue;
     const int firstRow = pass.attention.groupFirst[group];
+    const SeenRanges seen = seenRanges<A>(pass, firstRow, window);
+    const int firstNode = seen.number / 8, ofNode = seen.number % 8; // the first range in it
+    before += seen.first - ofNode;                                   // of range 0 of the first node
+    ranges += ofNode - seen.first;
     const int pairs = (pass.attention.groupFirst[group + 1] - firstRow) * S::headsOfTile;
     for (; item < S::tilesOfRows * pairs; item += gridDim.x) {
       const int tile = item / pairs, pair = item % pairs;
@@ -95,7 +114,7 @@ __device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const 
         for (int node = team; node < count; node += teams) {
           Soft<2> sum;
 #pragma unroll 1
-          for (int begin = node * 8; begin < min(ranges, node * 8 + 8); begin += 4) {
+          for (int begin = node ? node * 8 : ofNode; begin < min(ranges, node * 8 + 8); begin += 4) {
             u64 words[4][4], since = 0;
             bool absent = true;
 #pragma unroll 1
@@ -118,7 +137,7 @@ __device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const 
             }
 #pragma unroll
             for (int k = 0; k < 4; ++k)
-              if (begin + k < ranges) {
+              if (begin + k < (AttentionShape<A>::windowed ? min(ranges, node * 8 + 8) : ranges)) {
                 Soft<2> one;
                 one.o[0] = __uint_as_float((u32)words[k][0]);
                 one.o[1] = __uint_as_float((u32)words[k][1]);
@@ -142,7 +161,7 @@ __device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const 
           sum.z = mz.y;
           sum.o[0] = o.x;
           sum.o[1] = o.y;
-          tree.push(0, node, sum);
+          tree.push(0, firstNode + node, sum);
         }
         const Soft<2> total = tree.total();
         out.storePair(firstRow + pair / S::headsOfTile, head * D + column, head * D + column + 1,

@@ -5,10 +5,16 @@
 // 8^level rounds of 256 positions. Tiles and level follow from the lengths of the pass: those that should
 // be done first. Producer and consumers walk over a CTA's units in the same order; the producer copies the keys and
 // values of committed positions through the ring of the weights.
+//
+// Where every layer has a window, work is dealt over the positions in the greatest one. In a layer with a smaller window
+// than what was dealt, rounds and units in front of it fall away.
 //===----------------------------------------------------------------------===//
 #pragma once
 
 namespace megalith::device {
+
+/// Of a layer without a window.
+constexpr int kNoWindow = 0x7fffffff;
 
 /// How an attention `A` (heads, kvHeads, headDim) is cut: the numbers of shape::Attention as constants.
 template <class A> struct AttentionShape {
@@ -24,6 +30,37 @@ template <class A> struct AttentionShape {
   static constexpr int batch = (int)numbers.batch(), batches = blocks / batch; ///< of blocks in registers
   static constexpr int keyPieces = (int)numbers.keyPieces(), valueSlabs = (int)numbers.valueSlabs();
   static constexpr int rowsOfWideTile = kWidePairs / headsOfTile < kMaxRows ? kWidePairs / headsOfTile : kMaxRows;
+
+  /// Some layer has a window: `A::window(layer)` positions up to its own, which a row sees.
+  static constexpr bool windowed = requires { A::mostWindow; };
+  __device__ __forceinline__ static int window(int layer) {
+    if constexpr (windowed)
+      return A::window(layer);
+    return kNoWindow;
+  }
+  /// That work is dealt for.
+  __device__ static constexpr int mostWindow() {
+    if constexpr (windowed)
+      return A::mostWindow;
+    return kNoWindow;
+  }
+  /// What rows see of the first position of a window on, when the first of them sees `visible` positions.
+  __device__ __forceinline__ static int windowFrom(int visible, int window) {
+    return windowed ? max(0, visible - window) : 0;
+  }
+  /// Whether a row that sees positions before `seen` sees this one.
+  __device__ __forceinline__ static bool sees(int position, int seen, int window) {
+    if constexpr (windowed)
+      return (u32)(seen - 1 - position) < (u32)window;
+    return position < seen;
+  }
+  /// The score of a pair: q * k, scaled, and bent towards the soft cap.
+  __device__ __forceinline__ static float score(float sum, float scale) {
+    const float scaled = __fmul_rn(sum, scale);
+    if constexpr (requires { A::softCap; })
+      return __fmul_rn(tanhf(__fdiv_rn(scaled, A::softCap)), A::softCap);
+    return scaled;
+  }
 
   /// Positions whose keys, or values, one stage of the ring takes.
   __device__ static constexpr int keysOfChunk(int stageBytes) { return (int)numbers.keysOfChunk(stageBytes); }
@@ -55,18 +92,45 @@ template <class A> struct AttentionShape {
   }
 };
 
+/// A CTA's first unit: the last CTAs begin, which are dealt the fewest tiles of products.
+__device__ __forceinline__ int unitsFrom() { return (int)gridDim.x - 1 - (int)blockIdx.x; }
+
 /// One round of one unit: what producer and consumers walk over in the same order.
 template <class A> struct RoundCursor : AttentionUnit {
   using S = AttentionShape<A>;
-  __device__ __forceinline__ explicit RoundCursor(const AttentionUnit &unit) : AttentionUnit(unit) {}
+  int window; ///< of the layer
+  int begin;  ///< of the rounds of the unit that was dealt: the layer's window may begin behind it
+
+  /// At the CTA's first unit.
+  __device__ __forceinline__ explicit RoundCursor(const PassShared &pass, int window)
+      : AttentionUnit(pass.attention.firstUnit), window(window), begin(round) {
+    if constexpr (S::windowed)
+      toWindow(pass);
+  }
   /// `group`: the unit's, or one before.
-  __device__ __forceinline__ RoundCursor(const PassShared &pass, int first, int group = 0) : AttentionUnit() {
+  __device__ __forceinline__ RoundCursor(const PassShared &pass, int window, int first, int group)
+      : AttentionUnit(), window(window) {
     unit = first;
     this->group = group;
     seek(pass);
   }
-  /// To the unit `unit`; behind the last it becomes -1.
+  /// To the unit `unit`, or the first behind it of which the layer sees something; behind the last it becomes -1.
   __device__ __forceinline__ void seek(const PassShared &pass) {
+    find(pass);
+    if constexpr (S::windowed)
+      toWindow(pass);
+  }
+  __device__ __forceinline__ void toWindow(const PassShared &pass) {
+    for (; !done(); find(pass)) {
+      round = max(round, from() / S::round);
+      if (round < end)
+        return;
+      unit += gridDim.x;
+    }
+  }
+  /// The first position that some row of the tile sees in this layer.
+  __device__ __forceinline__ int from() const { return S::windowFrom(visible - rows + 1, window); }
+  __device__ __forceinline__ void find(const PassShared &pass) {
     if (unit >= pass.attention.rangesUpto[pass.attention.groups - 1] * S::tilesOfRows) {
       unit = -1;
       return;
@@ -84,10 +148,14 @@ template <class A> struct RoundCursor : AttentionUnit {
     visible = pass.rows[firstRow + rows - 1].visible;
     ownRow = pass.attention.firstOfSlot[firstRow];
     ownFrom = pass.rows[ownRow].position;
-    round = (range - before) * rounds;
+    const int dealtFrom = S::windowFrom(visible - this->rows + 1, S::mostWindow()) / S::round;
+    round = (range - before + (dealtFrom >> 3 * pass.attention.rangeLevel)) * rounds;
     end = min(round + rounds, (visible + S::round - 1) / S::round);
+    begin = round = max(round, dealtFrom);
   }
   __device__ __forceinline__ bool done() const { return unit < 0; }
+  /// Which of the CTA's units this is.
+  __device__ __forceinline__ int number() const { return (unit - unitsFrom()) / (int)gridDim.x; }
   __device__ __forceinline__ void next(const PassShared &pass) {
     if (++round >= end)
       toNextUnit(pass);
@@ -105,9 +173,6 @@ template <class A> struct RoundCursor : AttentionUnit {
            (S::group % S::headsOfTile == 0 || firstHead + pair % S::headsOfTile < (kvHead + 1) * S::group);
   }
 };
-
-/// A CTA's first unit: the last CTAs begin, which are dealt the fewest tiles of products.
-__device__ __forceinline__ int unitsFrom() { return (int)gridDim.x - 1 - (int)blockIdx.x; }
 
 /// There is no room for the sums of wide tiles' ranges.
 constexpr int kNoTime = 0x7fffffff;
@@ -136,10 +201,15 @@ template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, b
     return group < groups ? pass.rows[pass.attention.groupFirst[group + 1] - 1].visible : 0;
   };
   constexpr int ofLane = kMaxRows / 32; // groups
-  int visible[ofLane], longest = 0;
+  // In a window the first row of a group sees positions from `from` on.
+  int visible[ofLane], from[ofLane] = {}, longest = 0;
 #pragma unroll
-  for (int i = 0; i < ofLane; ++i)
-    longest = max(longest, visible[i] = 32 * i < groups ? visibleOf(32 * i + lane) : 0);
+  for (int i = 0; i < ofLane; ++i) {
+    visible[i] = 32 * i < groups ? visibleOf(32 * i + lane) : 0;
+    if (const int group = 32 * i + lane; S::windowed && group < groups)
+      from[i] = S::windowFrom(pass.rows[pass.attention.groupFirst[group]].visible, S::mostWindow());
+    longest = max(longest, visible[i] - from[i]);
+  }
   // How long the CTAs should take: on average, and at least a whole unit. A unit begins and ends, which is half a
   // round; parts are put together in a few of these. Wide tiles take longer; the plan says how much.
   int best = kNoTime, all = 0;
@@ -157,8 +227,8 @@ template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, b
       upto[i] = ranges;
       if (32 * i >= groups)
         continue;
-      int sum = (visible[i] + size - 1) / size;
-      tooMany |= __any_sync(~0u, sum > kMostRanges) != 0;
+      int sum = (visible[i] + size - 1) / size - from[i] / size;
+      tooMany |= __any_sync(~0u, sum > (S::windowed ? kMostRanges - 8 : kMostRanges)) != 0;
 #pragma unroll
       for (int d = 1; d < 32; d *= 2) {
         const int before = __shfl_up_sync(~0u, sum, d);
@@ -217,7 +287,7 @@ template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
     pass.attention.oneRowEach = oneRowEach;
     pass.attention.wideTiles = wide;
     pass.attention.split = pass.attention.rangesUpto[pass.attention.groups - 1] > pass.attention.groups;
-    RoundCursor<A> at(pass, unitsFrom());
+    RoundCursor<A> at(pass, AttentionShape<A>::mostWindow(), unitsFrom(), 0);
     pass.attention.firstUnit = at;
   }
   __syncwarp();
@@ -235,15 +305,17 @@ template <class A, class Stream> __device__ __noinline__ void planPass(PassShare
 }
 
 /// Producer: the next chunk, keys or values of positions [start, start + count) of one head. `head`: those of page 0;
-/// `pages`: the number of page 0, in shared memory. False when the kernel leaves.
+/// `pages`: the number of page 0, in shared memory. The first `outside` positions are not in the window: their place in
+/// the chunk stays as it is. False when the kernel leaves.
 template <class A, int Keys, class P>
-__device__ __forceinline__ bool pushPositions(P &producer, const char *head, const int *pages, int start, int count) {
+__device__ __forceinline__ bool pushPositions(P &producer, const char *head, const int *pages, int start, int count,
+                                              int outside) {
   constexpr int rowBytes = A::headDim * 2; // of one head
   constexpr long long stride = PoolStrides<A>::page * 2;
   // A chunk is some whole pages, or one of the equal parts of a page; more pages would be too many registers.
   constexpr int part = Keys < A::pageTokens ? Keys : A::pageTokens, parts = Keys / part;
   if constexpr (Keys % part == 0 && A::pageTokens % part == 0 && parts <= 16) {
-    if (count == Keys) { // one lane asks for all: as few steps as can be
+    if (count == Keys && outside == 0) { // one lane asks for all: as few steps as can be
       u32 page[parts];
 #pragma unroll
       for (int i = 0; i < parts; ++i)
@@ -258,10 +330,10 @@ __device__ __forceinline__ bool pushPositions(P &producer, const char *head, con
       return true;
     }
   }
-  if (!producer.open(count * rowBytes))
+  if (!producer.open((count - outside) * rowBytes))
     return false;
 #pragma unroll 1
-  for (int position = start, next; position < start + count; position = next) {
+  for (int position = start + outside, next; position < start + count; position = next) {
     const int place = position % A::pageTokens;
     next = min(start + count, position - place + A::pageTokens);
     const u32 page = loadShared(pages + position / A::pageTokens, 0);
@@ -282,23 +354,29 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
     return false;
   if (pass.attention.firstUnit.unit < 0)
     return true;
-  RoundCursor<A> at(pass.attention.firstUnit);
-  const long long ofLayer = pageAddress<A>(layer, 0, 0, 0) * 2;     // bytes
-  for (int number = 0; !at.done(); ++number, at.toNextUnit(pass)) { // of the CTA's units
-    const int begin = at.first(), upto = min(at.end * S::round, at.ownFrom);
+  RoundCursor<A> at(pass, S::window(layer));
+  const long long ofLayer = pageAddress<A>(layer, 0, 0, 0) * 2;                                    // bytes
+  for (int next = 0; !at.done(); at.toNextUnit(pass)) {                                            // of the CTA's units
+    const int number = S::windowed ? at.number() : next++, from = at.from();
+    // Page numbers are looked up for all layers, so from where the greatest window begins.
+    const int begin = max(at.begin * S::round, S::windowFrom(at.visible - at.rows + 1, S::mostWindow())),
+              upto = min(at.end * S::round, at.ownFrom);
     const long long head = ofLayer + pageAddress<A>(0, 0, at.kvHead, 0) * 2;
     const char *const ofKeys = modelOf<A>(p).kCache + head, *const ofValues = modelOf<A>(p).vCache + head;
     const auto page = [](int position) { return position / A::pageTokens; };
 #pragma unroll 1
-    for (int first = begin; first < upto; first += S::round) {
-      const int end = min(first + S::round, upto);
+    for (int first = at.first(); first < upto; first += S::round) {
+      const int end = min(first + S::round, upto), seen = max(first, from);
+      if (S::windowed && seen >= end)
+        continue;
       const int *pages = producer.template pagesOf<A>(at.slot, number, page(begin), page(upto - 1) - page(begin) + 1,
-                                                      page(first), page(end - 1) - page(first) + 1);
+                                                      page(seen), page(end - 1) - page(seen) + 1);
 #pragma unroll 1
       for (int which = 0; which < 2; ++which)
 #pragma unroll 1
-        for (int start = first; start < end; start += keys)
-          if (!pushPositions<A, keys>(producer, which ? ofValues : ofKeys, pages, start, min(keys, end - start)))
+        for (int start = S::windowed ? first + (seen - first) / keys * keys : first; start < end; start += keys)
+          if (!pushPositions<A, keys>(producer, which ? ofValues : ofKeys, pages, start, min(keys, end - start),
+                                      S::windowed ? max(0, seen - start) : 0))
             return false;
     }
   }

@@ -26,15 +26,16 @@ template <class Make> struct MadeRows {
 };
 template <class Make> __device__ __forceinline__ MadeRows<Make> madeRows(Make make) { return {make}; }
 
-/// Brings what the `Together` units from `unit` on, of `group`, attend with. Out of line: where it is called few
+/// Brings what the `Together` units from the cursor's on attend with. Out of line: where it is called few
 /// registers are left.
 template <class A, int Together, class Make>
-__device__ __noinline__ void bringMade(const PassShared &pass, char *scratch, int unit, int group, Make make) {
+__device__ __noinline__ void bringMade(const PassShared &pass, char *scratch, int window, int unit, int group,
+                                       Make make) {
   assumeShared(&pass);
   assumeShared(scratch);
   using S = AttentionShape<A>;
   constexpr typename S::Scratch begins = S::scratch(1);
-  RoundCursor<A> of(pass, unit, group);
+  RoundCursor<A> of(pass, window, unit, group);
 #pragma unroll 1
   for (int nth = 0; nth < Together && !of.done(); ++nth, of.toNextUnit(pass)) { // other warps for each
     const int items = S::headsOfTile + (of.end * S::round > of.ownFrom ? 2 : 0);

@@ -63,6 +63,7 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
   assumeShared(&pass);
   const u32 tag = wideTag<A>(pass, layer);
   using S = AttentionShape<A>;
+  const int window = S::window(layer);
   constexpr int perWarp = S::valueSlabs * kWideWords / 2, perTile = kConsumerWarps * perWarp, ahead = 4;
   const int g = laneId() >> 2, t = laneId() & 3;
   int item = unitsFrom() * kConsumerWarps + warpId(); // of a warp
@@ -71,6 +72,7 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
               ranges = pass.attention.rangesUpto[group] - before;
     const int firstRow = pass.attention.groupFirst[group],
               pairs = (pass.attention.groupFirst[group + 1] - firstRow) * S::headsOfTile;
+    const SeenRanges seen = seenRanges<A>(pass, firstRow, window);
 #pragma unroll 1
     for (; item < S::tilesOfRows * perTile; item += gridDim.x * kConsumerWarps) {
       const int tile = item / perTile, warp = item % perTile / perWarp, words = item % perWarp * 2; // and the next
@@ -84,7 +86,7 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
       };
       SoftTree<S::levels(), 4> tree;
 #pragma unroll 1
-      for (int begin = 0; begin < ranges; begin += ahead) {
+      for (int begin = seen.first; begin < ranges; begin += ahead) {
         Words4 part[ahead][2];
         u64 since = 0;
         bool absent = true;
@@ -110,7 +112,7 @@ __device__ __noinline__ void mergeWide(const GridEdges &grid, int edge, const Pa
             one.o[3] = __uint_as_float(part[k][1].y);
             one.m = __uint_as_float(part[k][0].z);
             one.z = __uint_as_float(part[k][1].z);
-            tree.push(0, begin + k, one);
+            tree.push(0, seen.number - seen.first + begin + k, one);
           }
       }
       const Soft<4> total = tree.total();
@@ -131,10 +133,10 @@ constexpr int kNoPosition = 0x7fffffff;
 /// `ownFrom`: a warp takes one of a leaf's two steps at a time. A row must not get 0 * infinity from a later row of its
 /// slot: in eights that end behind `ownFrom` such values become zeros, and the rows that see them get NaN in these
 /// dims. The lowest of these positions that the warp has seen, or kNoPosition. Out of line: it needs few of the
-/// registers that the sums leave.
-template <class A, class C, class Rows>
+/// registers that the sums leave. `from`, in a window: positions before it are not there.
+template <class A, class C, class Rows, class... From>
 __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const char *ringEnd, int ringBytes, Rows own,
-                                            int first, int ownFrom, int last, int leaf) {
+                                            int first, int ownFrom, int last, int leaf, From... from) {
   assumeShared(to);
   assumeShared(chunk);
   using S = AttentionShape<A>;
@@ -153,7 +155,7 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
     const int eight = 128 * step + 8 * (leaf % kConsumerWarps + ofLeaf); // of the first block
     Words4 v[2][2] = {};                                                 // keys 2t and 2t + 1 of both
     if (dims < S::dim) {
-      if (first + eight + 64 + 8 <= ownFrom) {
+      if (first + eight + 64 + 8 <= ownFrom && (... && (first + eight >= from))) {
 #pragma unroll
         for (int b = 0; b < 2; ++b) {
           const char *const rows = rowOf(eight + 64 * b + 2 * t);
@@ -165,7 +167,9 @@ __device__ __noinline__ int bringWideValues(char *to, const char *chunk, const c
         for (int b = 0; b < 2; ++b)
 #pragma unroll
           for (int j = 0; j < 2; ++j)
-            if (const int key = eight + 64 * b + 2 * t + j; first + key < ownFrom)
+            if (const int key = eight + 64 * b + 2 * t + j; (... || (first + key < from)))
+              v[b][j] = {0, 0, 0, 0};
+            else if (first + key < ownFrom)
               v[b][j] = loadShared4(rowOf(key), dims * 2);
             else if (first + key <= last)
               v[b][j] = own.peek(first + key - ownFrom, dims);
@@ -215,6 +219,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
   const PassShared &pass;
   const int layer;
   const float scale;
+  const int window; ///< of the layer: positions up to its own that a row sees
   C consumer;
   const Own own;
   const Query query;
@@ -223,11 +228,13 @@ template <class A, class C, class Own, class Query> struct WideUnits {
   int *const spoiled = reinterpret_cast<int *>(scratch + W::keyBytes + W::leaves * W::leafBytes); ///< of each warp
   const int warp = warpId(), lane = laneId(), g = lane >> 2, t = lane & 3;
   const float nothing = __int_as_float(0xff800000), lowest = __int_as_float(0xff7fffff);
-  RoundCursor<A> at = RoundCursor<A>(pass.attention.firstUnit);
+  RoundCursor<A> at = RoundCursor<A>(pass, window);
 
   // of the round
   int first = 0, last = 0, committed = 0;
-  bool fresh = false; ///< the unit's first round
+  int from = 0;       ///< the first position that some row sees
+  int outside = 0;    ///< chunks in front of it, which do not come
+  bool fresh = true;  ///< the unit's first round
   bool full = false;  ///< all rows see all of it, and none of it is the pass's own
   int held = 0;       ///< chunks of values
 
@@ -238,13 +245,19 @@ template <class A, class C, class Own, class Query> struct WideUnits {
     Queries a = {};
     for (; !at.done(); at.next(pass)) {
       first = at.first(), last = at.visible - 1, committed = min(S::round, at.ownFrom - first);
-      fresh = at.round % (1 << 3 * pass.attention.rangeLevel) == 0;
+      if (!S::windowed)
+        fresh = at.round % (1 << 3 * pass.attention.rangeLevel) == 0;
       full = first + S::round <= at.ownFrom;
+      if (S::windowed) {
+        from = at.from();
+        full &= first >= S::windowFrom(at.visible, window);
+        outside = from - first >= committed ? (max(0, committed) + keys - 1) / keys : max(0, from - first) / keys;
+      }
       awaitOwnRows();
       bringKeys();
       held = 0;
 #pragma unroll 1
-      for (; held * keys < committed; ++held)
+      for (; (outside + held) * keys < committed; ++held)
         consumer.acquire();
       int seen[2];
 #pragma unroll
@@ -271,6 +284,8 @@ template <class A, class C, class Own, class Query> struct WideUnits {
         spoil(seen, sum);
         storePart(slab, sum);
       }
+      if (S::windowed)
+        fresh = at.round + 1 == at.end;
     }
   }
 
@@ -293,8 +308,8 @@ template <class A, class C, class Own, class Query> struct WideUnits {
     const char *chunk = scratch;
 #pragma unroll 1
     for (int block = 0; block < 4; ++block) {
-      const int from = 64 * block, eight = from + 8 * warp + g, position = first + eight;
-      if (from % keys == 0 && from < committed)
+      const int block64 = 64 * block, eight = block64 + 8 * warp + g, position = first + eight;
+      if (block64 % keys == 0 && block64 < committed && block64 / keys >= outside)
         chunk = consumer.acquire();
       Words4 words[pieces] = {};
 #pragma unroll
@@ -309,7 +324,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
 #pragma unroll
       for (int i = 0; i < pieces; ++i)
         target[i * 32] = words[i];
-      if ((from + 64) % keys == 0 && from / keys * keys < committed)
+      if ((block64 + 64) % keys == 0 && block64 / keys * keys < committed && block64 / keys >= outside)
         consumer.release();
     }
   }
@@ -319,8 +334,16 @@ template <class A, class C, class Own, class Query> struct WideUnits {
     ownValues.base = own.values.at(at.ownRow, at.kvHead * D);
     const char *const ringEnd = consumer.ring.data + C::Ring::stages * C::Ring::stageBytes;
     const int ringBytes = (C::Ring::stages - consumer.ring.first()) * C::Ring::stageBytes;
-    const int bad = bringWideValues<A, C>(scratch + W::keyBytes, consumer.earlier(held), ringEnd, ringBytes, ownValues,
-                                          first, at.ownFrom, last, slab * kConsumerWarps + leaf);
+    const auto bring = [&](auto... from) {
+      return bringWideValues<A, C>(scratch + W::keyBytes,
+                                   consumer.earlier(held) - (S::windowed ? outside * C::Ring::stageBytes : 0), ringEnd,
+                                   ringBytes, ownValues, first, at.ownFrom, last, slab * kConsumerWarps + leaf, from...);
+    };
+    int bad;
+    if constexpr (S::windowed)
+      bad = bring(from);
+    else
+      bad = bring();
     if (lane == 0)
       spoiled[warp] = leaf > 0 ? min(bad, spoiled[warp]) : bad;
     if (leaf + W::leaves == kConsumerWarps && slab + 1 == W::slabs)
@@ -367,14 +390,14 @@ template <class A, class C, class Own, class Query> struct WideUnits {
     for (int n = 0; n < 2; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        s[n][e] = __fmul_rn(s[n][e], scale);
+        s[n][e] = S::score(s[n][e], scale);
     if (full)
       return;
 #pragma unroll
     for (int n = 0; n < 2; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        if (first + 8 * (eight + n * step) + 2 * t + e % 2 >= seen[e / 2])
+        if (!S::sees(first + 8 * (eight + n * step) + 2 * t + e % 2, seen[e / 2], window))
           s[n][e] = nothing;
   }
   __device__ __forceinline__ void findMaxima(const Queries &a, const int (&seen)[2], Sums &sum,
@@ -454,7 +477,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
         lowestBad = min(lowestBad, spoiled[w]);
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        if (lowestBad < seen[h])
+        if (lowestBad < seen[h]) // of an earlier one its window may have nothing: NaN all the same
           sum[h].z = __int_as_float(0x7fffffff);
     }
   }
@@ -508,7 +531,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
 template <class A, class C, class Own, class Query>
 __device__ __forceinline__ void attendWide(const GridEdges &grid, const PassShared &pass, int layer, float scale,
                                            C consumer, Own own, Query query) {
-  WideUnits<A, C, Own, Query> units{grid, pass, layer, scale, consumer, own, query};
+  WideUnits<A, C, Own, Query> units{grid, pass, layer, scale, AttentionShape<A>::window(layer), consumer, own, query};
   units.run();
   consumerSync(); // the next phase's operands come where the scratch is
   units.consumer.keep();

@@ -38,6 +38,23 @@ std::string TensorEmitter::place(SourceLoc loc) const {
 void TensorEmitter::emitPool() {
   w.comment("The KV pool of the model, and the shape of its attention.");
   const auto pools = w.space("pools");
+  std::vector<int64_t> windows;
+  double cap = 0;
+  ir::walk(model.region(), [&](const Operation &op) {
+    if (op.op != Op::Attention)
+      return;
+    windows = op.get<attr::window>();
+    cap = op.get<attr::cap>();
+  });
+  constexpr int64_t none = INT32_MAX;
+  for (int64_t &window : windows)
+    window = window ? window : none;
+  const bool windowed = llvm::any_of(windows, [](int64_t window) { return window != none; });
+  const bool byLayer = windowed && !llvm::all_equal(windows);
+  if (byLayer) {
+    w.comment(fmt::format("Positions that a row sees in each layer; {}: all.", none));
+    w.line("__constant__ int {}Windows[] = {{{}}};", names.pool, fmt::join(windows, ", "));
+  }
   auto s = w.record("struct " + names.pool);
   const Operation *pool = module.find(Op::Pool, planned.name);
   // Of a model without attention the numbers mean nothing, but code that plans passes divides by them.
@@ -52,6 +69,14 @@ void TensorEmitter::emitPool() {
   w.line("static constexpr int heads = {}, kvHeads = {}, headDim = {};", heads, kvHeads, headDim);
   w.line("static constexpr int layers = {}, pages = {}, pageTokens = {};", model.get<attr::kv_layers>(),
          pool ? pool->get<attr::pages>() : 0, pool ? pool->get<attr::page_tokens>() : 1);
+  if (windowed) {
+    w.line("static constexpr int mostWindow = {}; // positions that a row sees in a layer, at most",
+           *llvm::max_element(windows));
+    w.line("__device__ static int window(int layer) {{ return {}; }}",
+           byLayer ? names.pool + "Windows[layer]" : std::to_string(windows[0]));
+  }
+  if (cap > 0)
+    w.line("static constexpr float softCap = {}; // of scores", floatLiteral(cap));
   w.line("static constexpr int rows = {};", plan.rowsPerPass);
   w.line("static constexpr long long sums = {};", planned.attention.offset);
   w.line("static constexpr int wideUnits = {}, wideLevels = {}; // of attention of many rows of a slot",

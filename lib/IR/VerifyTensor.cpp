@@ -87,6 +87,9 @@ bool Verifier::checkTensorOp(const Operation &op) {
       return false;
     if (operandType(op, 0).size != size)
       return operandIs(op, 0, Type::rows(size, operandType(op, 0).elem));
+    for (int64_t window : op.get<attr::window>())
+      if (window < 0 || window > INT32_MAX)
+        return fail(op, "a window is from 0 to 2147483647");
     return divides("kv_heads", op.get<attr::kv_heads>(), op.get<attr::heads>()) && operandIs(op, 1, Type::kv()) &&
            resultIs(op, Type::rows(size, Scalar::F32));
   }

@@ -193,6 +193,10 @@ private:
       attention.set<attr::dim>(model.headDim);
       attention.set<attr::scale>(node.value);
       attention.set<attr::tree>("rounds8");
+      if (!node.window.empty())
+        attention.set<attr::window>(node.window);
+      if (node.cap > 0)
+        attention.set<attr::cap>(node.cap);
       return round(attention.result(), node.hint);
     }
     case Node::Number:

@@ -355,21 +355,25 @@ Matrix TensorModel::attention(const Operation &op) {
   int64_t dim = op.get<attr::dim>();
   auto scale = static_cast<float>(op.get<attr::scale>());
   constexpr int64_t round = 256;
+  const std::vector<int64_t> windows = op.get<attr::window>();
+  const int64_t window = windows.empty() ? 0 : windows[windows.size() == 1 ? 0 : layer];
+  const auto cap = static_cast<float>(op.get<attr::cap>());
   Matrix out(q.rows, heads * dim);
   std::vector<float> query(dim), o(dim), ofLeaf(dim), s(round);
   std::vector<const float *> values(round);
   std::vector<SoftPart> open; // of each level the part that is being put together
   for (int64_t r = 0; r < q.rows; ++r) {
     const Row &row = rows[r];
+    const int64_t from = window ? std::max<int64_t>(0, row.visible - window) : 0;
     for (int64_t h = 0; h < heads; ++h) {
       std::transform(q.row(r) + h * dim, q.row(r) + (h + 1) * dim, query.begin(), roundToBf16);
       int64_t column = h / (heads / kvHeads) * dim;
       float *result = out.row(r) + h * dim;
       open.clear();
-      for (int64_t first = 0; first < row.visible; first += round) {
-        int64_t count = std::min<int64_t>(round, row.visible - first);
+      for (int64_t first = from / round * round; first < row.visible; first += round) {
+        const int64_t begin = std::max<int64_t>(0, from - first), count = std::min<int64_t>(round, row.visible - first);
         float m = -std::numeric_limits<float>::infinity(), z = 0;
-        for (int64_t j = 0; j < count; ++j) {
+        for (int64_t j = begin; j < count; ++j) {
           int32_t page = pageOf(row, first + j);
           int64_t offset = (first + j) % store->pageTokens;
           const float *key = store->key(page, layer, offset) + column;
@@ -378,6 +382,8 @@ Matrix TensorModel::attention(const Operation &op) {
           for (int64_t d = 0; d < dim; ++d)
             dot += query[d] * key[d];
           s[j] = dot * scale;
+          if (cap > 0)
+            s[j] = std::tanh(s[j] / cap) * cap;
           m = s[j] > m ? s[j] : m;
         }
         std::fill(o.begin(), o.end(), 0.0f);
@@ -385,7 +391,7 @@ Matrix TensorModel::attention(const Operation &op) {
           float sums[4] = {};
           std::fill(ofLeaf.begin(), ofLeaf.end(), 0.0f);
           for (int64_t eight = 8 * leaf; eight < count; eight += 64)
-            for (int64_t j = eight; j < std::min(eight + 8, count); ++j) {
+            for (int64_t j = std::max(eight, begin); j < std::min(eight + 8, count); ++j) {
               const float p = roundToBf16(std::exp(s[j] - std::max(m, std::numeric_limits<float>::lowest())));
               sums[j % 8 / 2] += p;
               for (int64_t d = 0; d < dim; ++d)

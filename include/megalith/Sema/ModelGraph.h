@@ -45,7 +45,7 @@ struct Node {
     LayerNorm,   ///< inputs[0] with weights[0] and the bias weights[1]; value = eps
     SoftCap,     ///< inputs[0], bent towards value = cap
     Rope,        ///< inputs[0], per block of head_dim columns
-    Attention,   ///< inputs = q, k, v; value = scale of the scores
+    Attention,   ///< inputs = q, k, v; value = scale of the scores, bent towards `cap`; keys in `window`
     Carried,     ///< a loop value at the start of an iteration
     LoopResult   ///< the same value after the last iteration
   } kind = Number;
@@ -54,6 +54,9 @@ struct Node {
   std::vector<WeightId> weights = {};
   double value = 0;
   bool once = false; ///< RmsNorm: only the product with the weight is rounded
+  double cap = 0;    ///< Attention: 0: none
+  /// Attention: positions up to its own that a row sees, of all layers or of each; 0: all. Empty: all, in all layers.
+  std::vector<int64_t> window = {};
   Shape shape;
   std::string hint = {}; ///< the name that the file gives to the value, if any
   SourceLoc loc;
