@@ -43,6 +43,7 @@ private:
   bool checkSites();
   bool checkParts();
   bool checkModel(const Operation &op);
+  bool checkWindows(const Operation &attention, const Operation &model, int64_t layers);
   /// By the pass that ran last.
   bool isTickLevel() const;
 

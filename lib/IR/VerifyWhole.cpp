@@ -126,6 +126,16 @@ bool Verifier::checkParts() {
   return true;
 }
 
+/// `window` is that of all layers or has one for each, and the model's `kv_window` is the greatest.
+bool Verifier::checkWindows(const Operation &attention, const Operation &model, int64_t layers) {
+  const std::vector<int64_t> &windows = attention.get<attr::window>();
+  if (windows.size() > 1 && static_cast<int64_t>(windows.size()) != layers)
+    return fail(attention, fmt::format("`window` has {} entries; one, or one for each of {} layers", windows.size(), layers));
+  const int64_t most = windows.empty() || llvm::is_contained(windows, 0) ? 0 : *llvm::max_element(windows);
+  return model.get<attr::kv_window>() == most ||
+         fail(attention, fmt::format("`kv_window` of the model is {}, expected {}", model.get<attr::kv_window>(), most));
+}
+
 bool Verifier::checkModel(const Operation &op) {
   double bytes = 0;
   for (const Operation &weight : op.region().ops) {
@@ -154,6 +164,8 @@ bool Verifier::checkModel(const Operation &op) {
           (inner.get<attr::kv_heads>() != op.get<attr::kv_heads>() ||
            inner.get<attr::dim>() != op.get<attr::head_dim>() || op.get<attr::kv_layers>() != layers))
         good = fail(inner, "`kv_heads`, `dim` and the number of layers are not the model's");
+      if (inner.op == Op::Attention)
+        good = checkWindows(inner, op, layers);
       if ((inner.op == Op::RopeCos || inner.op == Op::RopeSin) &&
           (!op.has<attr::rope_theta>() || inner.get<attr::dim>() != op.get<attr::head_dim>()))
         good = fail(inner, "`dim` is not the model's `head_dim`, or the model has no `rope_theta`");

@@ -229,6 +229,8 @@ void setAttributes(const CheckedModel &model, Operation &op) {
   op.set<attr::hidden>(model.hidden);
   op.set<attr::layers>(model.layers);
   op.set<attr::kv_layers>(model.kvLayers);
+  if (model.kvWindow)
+    op.set<attr::kv_window>(model.kvWindow);
   op.set<attr::kv_heads>(model.kvHeads);
   op.set<attr::head_dim>(model.headDim);
   if (!model.rope)

@@ -66,13 +66,19 @@ private:
 
   //===--- arguments ------------------------------------------------------===//
 
+  /// The argument that a call has by this name; null when it has none.
+  static const ast::Expr *namedArgument(const ast::Expr &e, llvm::StringRef name);
+  /// `softcap` of `attention`; 0: none.
+  std::optional<double> evalCap(const ast::Expr &e);
+  /// `window` of `attention`, as graph::Node has it.
+  std::optional<std::vector<int64_t>> evalWindow(const ast::Expr &e);
   MaybeNode evalRows(const ast::Expr &e, llvm::StringRef user);
   MaybeNode evalNumber(const ast::Expr &e, const std::string &what);
   /// The value of a constant that may differ by layer: one when no name of it does, else one for each layer.
   std::optional<std::vector<ConfigValue>> evalByLayer(const ast::Expr &e);
   /// A number above 0, the last argument of the call `e`.
   MaybeNode evalPositive(const ast::Expr &e, const std::string &what);
-  /// Reports a wrong number of arguments, and arguments by name other than `scale` of `attention`.
+  /// Reports a wrong number of arguments, and arguments by a name that the function does not have.
   bool checkArguments(const ast::Expr &e, size_t min, size_t max, const char *takes);
   std::optional<WeightId> findWeight(llvm::StringRef name) const;
   /// The weight that `e` names, which must have `rank` dimensions.

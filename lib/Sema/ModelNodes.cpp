@@ -1,5 +1,6 @@
 #include "GraphChecker.h"
 #include "megalith/Syntax/Parse.h"
+#include "llvm/ADT/STLExtras.h"
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -297,13 +298,17 @@ MaybeNode GraphChecker::evalRope(const ast::Expr &e) {
 MaybeNode GraphChecker::evalAttention(const ast::Expr &e) {
   MaybeNode q = evalRows(*e.args[0], "attention"), k = evalRows(*e.args[1], "attention"),
             v = evalRows(*e.args[2], "attention");
-  double scale = 0;
-  if (!e.named.empty()) {
-    MaybeNode value = evalNumber(*e.named[0].second, "scale of `attention`");
+  std::optional<double> scale;
+  if (const ast::Expr *given = namedArgument(e, "scale")) {
+    MaybeNode value = evalNumber(*given, "scale of `attention`");
     if (!value)
       return std::nullopt;
     scale = g.nodes[*value].value;
   }
+  const std::optional<double> cap = evalCap(e);
+  const std::optional<std::vector<int64_t>> window = evalWindow(e);
+  if (!cap || !window)
+    return std::nullopt;
   if (attentionLoc) {
     diags.report(Diag::AttentionCount, e.loc);
     diags.note(attentionLoc, "the other one");
@@ -330,12 +335,66 @@ MaybeNode GraphChecker::evalAttention(const ast::Expr &e) {
     diags.report(Diag::AttentionHeads, e.loc, model.heads, model.kvHeads);
     return std::nullopt;
   }
-  if (e.named.empty())
-    scale = 1.0 / std::sqrt(static_cast<double>(model.headDim));
-  return add({.kind = Node::Attention, .inputs = {*q, *k, *v}, .value = scale, .shape = qs, .loc = e.loc});
+  if (!window->empty() && !llvm::is_contained(*window, 0))
+    model.kvWindow = *llvm::max_element(*window);
+  return add({.kind = Node::Attention,
+              .inputs = {*q, *k, *v},
+              .value = scale ? *scale : 1.0 / std::sqrt(static_cast<double>(model.headDim)),
+              .cap = *cap,
+              .window = *window,
+              .shape = qs,
+              .loc = e.loc});
+}
+
+std::optional<double> GraphChecker::evalCap(const ast::Expr &e) {
+  const ast::Expr *given = namedArgument(e, "softcap");
+  if (!given)
+    return 0;
+  const std::string what = "softcap of `attention`", expected = "a number above 0 in f32, or `none`";
+  if (!isConstant(*given, model.config)) {
+    diags.report(Diag::ConstantType, given->loc, what, expected, "`" + ast::written(*given) + "`");
+    return std::nullopt;
+  }
+  const std::optional<ConfigValue> value = evaluateConstant(*given, model.config, diags);
+  if (!value || std::holds_alternative<NoValue>(*value))
+    return value ? std::optional<double>(0) : std::nullopt;
+  const std::optional<double> cap = asNumber(*value);
+  if (cap && static_cast<float>(*cap) > 0 && std::isfinite(static_cast<float>(*cap)))
+    return cap;
+  diags.report(Diag::ConstantType, given->loc, what, expected, describe(*value));
+  return std::nullopt;
+}
+
+std::optional<std::vector<int64_t>> GraphChecker::evalWindow(const ast::Expr &e) {
+  std::vector<int64_t> window;
+  const ast::Expr *given = namedArgument(e, "window");
+  if (!given)
+    return window;
+  const std::optional<std::vector<ConfigValue>> values = evalByLayer(*given);
+  if (!values)
+    return std::nullopt;
+  for (const ConfigValue &value : *values) {
+    const int64_t *size = std::get_if<int64_t>(&value);
+    if (!std::holds_alternative<NoValue>(value) && (!size || *size < 1 || *size > INT32_MAX)) {
+      diags.report(Diag::ConstantType, given->loc, "window of `attention`",
+                   "an integer from 1 to 2147483647, or `none`", describe(value));
+      return std::nullopt;
+    }
+    window.push_back(size ? *size : 0);
+  }
+  if (llvm::all_of(window, [](int64_t size) { return size == 0; }))
+    window.clear();
+  return window;
 }
 
 //===--- arguments --------------------------------------------------------===//
+
+const ast::Expr *GraphChecker::namedArgument(const ast::Expr &e, llvm::StringRef name) {
+  for (const auto &[given, value] : e.named)
+    if (given.text == name)
+      return value.get();
+  return nullptr;
+}
 
 MaybeNode GraphChecker::evalRows(const ast::Expr &e, llvm::StringRef user) {
   MaybeNode value = eval(e);

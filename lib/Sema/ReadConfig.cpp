@@ -109,7 +109,9 @@ private:
       if (arg)
         inGraph(*arg);
     for (const auto &[name, value] : e.named)
-      if (name.text == "once" || name.text == "where" || name.text == "interleaved")
+      if (name.text == "window")
+        inShape(*value);
+      else if (name.text == "once" || name.text == "where" || name.text == "interleaved")
         inCondition(*value);
       else
         inGraph(*value);
