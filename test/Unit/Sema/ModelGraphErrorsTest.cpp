@@ -64,7 +64,39 @@ tiny.yaml:29:48: error: once of `rms_norm` needs true or false, found `x` [const
 tiny.yaml:28:51: error: `attention` has no argument `scael` [unknown-argument]
    28 |       - x: x + matmul(attention(q, k, v, scale=1, scael=2), wo)
       |                                                   ^~~~~
-note: `attention` takes (q, k, v, scale=s)
+note: `attention` takes (q, k, v, scale=s, window=w, softcap=c)
+)"},
+    {"AttentionWindow",
+     false,
+     {{"attention(q, k, v)", "attention(q, k, v, window=0)"}},
+     R"(
+tiny.yaml:28:49: error: window of `attention` needs an integer from 1 to 2147483647, or `none`, found an integer (0) [constant-type]
+   28 |       - x: x + matmul(attention(q, k, v, window=0), wo)
+      |                                                 ^
+)"},
+    {"AttentionWindowOfRows",
+     false,
+     {{"attention(q, k, v)", "attention(q, k, v, window=x)"}},
+     R"(
+tiny.yaml:28:49: error: unknown name `x` in a constant expression [unknown-config-name]
+   28 |       - x: x + matmul(attention(q, k, v, window=x), wo)
+      |                                                 ^
+)"},
+    {"AttentionSoftCap",
+     false,
+     {{"attention(q, k, v)", "attention(q, k, v, softcap=0 - 1)"}},
+     R"(
+tiny.yaml:28:52: error: softcap of `attention` needs a number above 0 in f32, or `none`, found an integer (-1) [constant-type]
+   28 |       - x: x + matmul(attention(q, k, v, softcap=0 - 1), wo)
+      |                                                    ^
+)"},
+    {"AttentionSoftCapOfRows",
+     false,
+     {{"attention(q, k, v)", "attention(q, k, v, softcap=x)"}},
+     R"(
+tiny.yaml:28:50: error: softcap of `attention` needs a number above 0 in f32, or `none`, found `x` [constant-type]
+   28 |       - x: x + matmul(attention(q, k, v, softcap=x), wo)
+      |                                                  ^
 )"},
     {"GraphArgumentsPosition",
      false,
