@@ -114,7 +114,7 @@ __device__ __noinline__ void mergeRanges(const GridEdges &grid, int edge, const 
         for (int node = team; node < count; node += teams) {
           Soft<2> sum;
 #pragma unroll 1
-          for (int begin = node ? node * 8 : ofNode; begin < min(ranges, node * 8 + 8); begin += 4) {
+          for (int begin = node * 8 + (node ? 0 : ofNode); begin < min(ranges, node * 8 + 8); begin += 4) {
             u64 words[4][4], since = 0;
             bool absent = true;
 #pragma unroll 1

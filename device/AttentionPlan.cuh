@@ -151,7 +151,9 @@ template <class A> struct RoundCursor : AttentionUnit {
     const int dealtFrom = S::windowFrom(visible - this->rows + 1, S::mostWindow()) / S::round;
     round = (range - before + (dealtFrom >> 3 * pass.attention.rangeLevel)) * rounds;
     end = min(round + rounds, (visible + S::round - 1) / S::round);
-    begin = round = max(round, dealtFrom);
+    if (S::windowed)
+      round = max(round, dealtFrom);
+    begin = round;
   }
   __device__ __forceinline__ bool done() const { return unit < 0; }
   /// Which of the CTA's units this is.
@@ -359,14 +361,15 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
   for (int next = 0; !at.done(); at.toNextUnit(pass)) {                                            // of the CTA's units
     const int number = S::windowed ? at.number() : next++, from = at.from();
     // Page numbers are looked up for all layers, so from where the greatest window begins.
-    const int begin = max(at.begin * S::round, S::windowFrom(at.visible - at.rows + 1, S::mostWindow())),
+    const int dealtFrom = S::windowFrom(at.visible - at.rows + 1, S::mostWindow());
+    const int begin = S::windowed ? max(at.begin * S::round, dealtFrom) : at.first(),
               upto = min(at.end * S::round, at.ownFrom);
     const long long head = ofLayer + pageAddress<A>(0, 0, at.kvHead, 0) * 2;
     const char *const ofKeys = modelOf<A>(p).kCache + head, *const ofValues = modelOf<A>(p).vCache + head;
     const auto page = [](int position) { return position / A::pageTokens; };
 #pragma unroll 1
-    for (int first = at.first(); first < upto; first += S::round) {
-      const int end = min(first + S::round, upto), seen = max(first, from);
+    for (int first = S::windowed ? at.first() : begin; first < upto; first += S::round) {
+      const int end = min(first + S::round, upto), seen = S::windowed ? max(first, from) : first;
       if (S::windowed && seen >= end)
         continue;
       const int *pages = producer.template pagesOf<A>(at.slot, number, page(begin), page(upto - 1) - page(begin) + 1,

@@ -149,6 +149,8 @@ Expected<Exploration> explore(const Program &program, const std::vector<Request>
 
 /// The same program with other values of params. No file is read again.
 Expected<Program> recompile(const Program &program, const std::vector<std::pair<std::string, std::string>> &params);
+/// Positions whose K and V a row reads that sees `positions`, of all layers together.
+double positionsRead(const std::vector<int64_t> &windows, double positions);
 /// Gives each pool of KV room for `batch` requests of so many positions that no call waits.
 void makeRoom(Program &program, int64_t batch, int64_t positions);
 
@@ -172,7 +174,8 @@ public:
   struct Shape {
     std::string pipeline, device;
     int64_t vocabulary = 0, pages = 0, ctas = 0;
-    int64_t kvLayers = 0, kvHeads = 0, headDim = 0;
+    int64_t kvHeads = 0, headDim = 0;
+    std::vector<int64_t> windows; ///< of attention in each layer that appends K and V; 0: none
     int64_t weightBytes = 0;   ///< of the matrices that a pass streams, without padding
     std::vector<Stamp> stamps; ///< what it takes the time of, in order
   };

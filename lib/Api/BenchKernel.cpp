@@ -46,6 +46,25 @@ int64_t api::streamedBytes(const plan::Plan &plan) {
   return bytes;
 }
 
+std::vector<int64_t> api::windowsOf(const ir::Module &module) {
+  const ir::Operation &model = *module.all(ir::Op::Model)[0];
+  std::vector<int64_t> windows = {0};
+  ir::walk(model.region(), [&](const ir::Operation &op) {
+    if (op.op == ir::Op::Attention && op.has<ir::attr::window>())
+      windows = op.get<ir::attr::window>();
+  });
+  if (windows.size() == 1)
+    windows.resize(model.get<ir::attr::kv_layers>(), windows[0]);
+  return windows;
+}
+
+double tools::positionsRead(const std::vector<int64_t> &windows, double positions) {
+  double read = 0;
+  for (int64_t window : windows)
+    read += window ? std::min(positions, double(window)) : positions;
+  return read;
+}
+
 static BenchKernel::Shape shapeOf(const runtime::Manifest &m) {
   BenchKernel::Shape shape;
   shape.pipeline = m.pipeline;
@@ -53,7 +72,6 @@ static BenchKernel::Shape shapeOf(const runtime::Manifest &m) {
   shape.vocabulary = model.vocab;
   shape.pages = model.pool.pages;
   shape.ctas = m.ctas;
-  shape.kvLayers = model.pool.layers;
   shape.kvHeads = model.pool.kvHeads;
   shape.headDim = model.pool.headDim;
   for (const runtime::Manifest::Stamp &stamp : m.stamps)
@@ -167,6 +185,7 @@ static std::shared_ptr<BenchKernel::State> load(const Program &program, const Be
     state->shape.device = "CPU executor";
   }
   state->shape.weightBytes = streamedBytes(planned->plan);
+  state->shape.windows = windowsOf(program.internals()->compiled.module);
   return state;
 }
 

@@ -79,7 +79,7 @@ static std::map<int, Fed> bySlot(const TracePass &pass) {
   return fed;
 }
 
-/// Of K and V, one position; and of the weights, one pass. nullopt where bytes are not counted.
+/// Of K and V, one position in one layer; and of the weights, one pass. nullopt where bytes are not counted.
 static std::optional<std::pair<double, double>> bytesRead(const Kernel::State &kernel) {
   Program::State &program = *kernel.program;
   if (!kernel.cuda || program.compiled.models.size() != 1)
@@ -92,7 +92,7 @@ static std::optional<std::pair<double, double>> bytesRead(const Kernel::State &k
   if (!plan)
     return std::nullopt;
   const runtime::Manifest::Pool &pool = kernel.cuda->manifest().onlyModel().pool;
-  return std::pair(2.0 * 2 * double(pool.layers * pool.kvHeads * pool.headDim), double(streamedBytes(*plan)));
+  return std::pair(2.0 * 2 * double(pool.kvHeads * pool.headDim), double(streamedBytes(*plan)));
 }
 
 Expected<tools::TraceFigures> tools::figuresOf(const Kernel &kernel, const Results &results) {
@@ -111,11 +111,12 @@ Expected<tools::TraceFigures> tools::figuresOf(const Kernel &kernel, const Resul
     TraceFigures out;
     std::map<std::string, Verifies> verifies; // by model: one that drafts has verifies of its own
     double positions = 0, valid = 0, kvRead = 0, passes = 0;
+    const std::vector<int64_t> windows = windowsOf(module);
     for (const TraceTick &tick : trace->ticks) {
       for (const TracePass &pass : tick.passes) {
         passes += 1;
         for (const auto &[slot, fed] : bySlot(pass)) {
-          kvRead += double(fed.positions);
+          kvRead += positionsRead(windows, double(fed.positions));
           if (fed.wanted)
             verifies[pass.model].add(fed.drafts);
         }

@@ -10,7 +10,7 @@ std::optional<DecodeWindow> decodeWindow(const BenchKernel::Run &run, const Benc
   const int64_t requests = run.tokens.size();
   if (static_cast<int64_t>(records.size()) != run.ticks + 1)
     return std::nullopt;
-  const double position = 2.0 * 2 * m.kvLayers * m.kvHeads * m.headDim; // K and V, two bytes each
+  const double position = 2.0 * 2 * m.kvHeads * m.headDim; // K and V, two bytes each
   DecodeWindow window;
   while (window.first < records.size() - 1) {
     const auto &r = records[window.first];
@@ -26,8 +26,10 @@ std::optional<DecodeWindow> decodeWindow(const BenchKernel::Run &run, const Benc
   window.before = double(records[window.first].begin - records.front().begin) * 1e-9;
   window.seconds = double(records.back().begin - records[window.first].begin) * 1e-9;
   for (size_t t = window.first; t + 1 < records.size(); ++t)
-    if (records[t].rows > 0) // a new position is read in the pass that writes it
-      window.bytes += double(m.weightBytes) + position * double(records[t].kvTokens + records[t].rows);
+    if (records[t].rows > 0) { // a new position is read in the pass that writes it
+      const double open = double(records[t].open), each = double(records[t].kvTokens + records[t].rows) / open;
+      window.bytes += double(m.weightBytes) + position * open * tools::positionsRead(m.windows, each);
+    }
   return window.tokens > 0 ? std::optional(window) : std::nullopt;
 }
 

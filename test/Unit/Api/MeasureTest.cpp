@@ -60,6 +60,11 @@ TEST(Measure, TellsKernelsApart) {
   EXPECT_NE(own, identityOf(*other, {}));
 }
 
+TEST(Measure, CountsWhatIsReadOfWindows) {
+  EXPECT_EQ(positionsRead({0, 10, 40}, 25), 25 + 10 + 25);
+  EXPECT_EQ(positionsRead({}, 25), 0) << "without attention";
+}
+
 TEST(Measure, ChecksWhatItIsGiven) {
   auto plain = compile("autoregressive.yaml", false);
   ASSERT_TRUE(plain);
