@@ -189,7 +189,8 @@ struct LaunchParams {
 //   rows x      the words of Row (IR/Row.h); one more with a hash of its K and V when kvHash is set
 //   requests x  slot (-1: it holds none), request, state at the start and at the end of
 //               the tick, fault, models x (kvLen, pages), gauges
-//               models x pages x page id, in position order
+//               models x pages x page id, in position order; where leading pages were given back,
+//               one word in front of them has their number, negated, and counts as one of the pages
 //               gauges x gauge number and value (the bits of an i32 or f32)
 //
 // Models are those of LaunchParams::models, each once, in their order.

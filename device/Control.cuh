@@ -126,7 +126,7 @@ template <class ConfigType, class RequestType> struct ControlState {
   /// Pages to reserve for a request that gains a slot. Its mostPositions() fit into the pool.
   __device__ static int pagesToPromise(const Request &r) {
     using Pool = PoolState<Config>;
-    const int worst = Pool::pagesFor(int(mostPositions(r)));
+    const int worst = min(Pool::pagesFor(int(mostPositions(r))), Pool::mostHeld());
     return Config::reserve < 0 ? worst : min(worst, Pool::pagesFor(r.numTokens + Config::reserve + Config::rowsBeyond));
   }
 
@@ -154,11 +154,16 @@ template <class ConfigType, class RequestType> struct ControlState {
     record = {u32(now), u32(now >> 32), tick, tokens};
   }
 
+  /// Whether the request in `slot` (-1: none) has all pages that its next row sees.
+  __device__ __forceinline__ bool hasWhatItSees(const Request &r, int slot) const {
+    using Pool = PoolState<Config>;
+    return Pool::window == 0 || slot < 0 || Pool::firstSeen(r.kvLen) >= pool.firstOf(slot);
+  }
   /// Whether the descriptor of a request in `slot` (-1: none) can be trusted.
   __device__ __forceinline__ bool wellFormed(const Request &r, int slot) const {
     const int room = slot < 0 ? 0 : pool.held[slot] * Config::pageTokens;
     return isState(r.state) && r.slot == slot && (slot >= 0 || !holdsSlot(r.state)) && r.fieldsInRange() &&
-           r.kvLen >= 0 && r.kvLen <= r.kvEnd && r.kvEnd <= room && r.generated >= 0 && r.generated <= r.maxNewTokens &&
+           r.kvLen >= 0 && r.kvLen <= r.kvEnd && r.kvEnd <= room && hasWhatItSees(r, slot) && r.generated >= 0 && r.generated <= r.maxNewTokens &&
            r.numTokens == r.promptLen + r.generated && r.waitingSite >= -1 && r.waitingSite < Config::sites;
   }
   /// Ends a request whose descriptor cannot be trusted. One thread.
@@ -403,9 +408,16 @@ template <class Control> struct TurnOf : StageFunctions {
     return count;
   }
 
-  /// Keeps at most the first `count` positions of the KV that was written.
+  /// Keeps at most the first `count` positions of the KV that was written. When the rows behind would see a page that
+  /// was given back, it keeps none.
   __device__ void keepKv(int count) {
-    const int kept = max(0, min(r.kvEnd, count));
+    using Pool = PoolState<Config>;
+    int kept = max(0, min(r.kvEnd, count));
+    if constexpr (Pool::window > 0)
+      if (!fault && Pool::firstSeen(kept) < c.pool.firstOf(slot)) {
+        kept = 0;
+        c.pool.startAgain(slot);
+      }
     __syncwarp();
     if (laneId() == 0 && !fault) {
       r.kvLen = r.kvEnd = kept;
@@ -505,16 +517,17 @@ private:
   /// For measurements: the first `count` positions count as fed. Their pages leave the
   /// free stack as if they had been.
   __device__ void takeKv(int seat, int count) {
-    const int pages = c.pool.pagesFor(count);
+    const int first = c.pool.firstSeen(count), pages = c.pool.pagesFor(count) - first;
     if (pages > c.pool.freePages) {
       fail(kPoolExhausted);
       return;
     }
+    c.pool.startAt(seat, first);
     c.pool.take(seat, c.pool.freePages, pages);
     __threadfence(); // other CTAs read the page table in this pass already, see awaitPass
     __syncwarp();
     if (laneId() == 0) {
-      c.pool.setHeld(seat, pages);
+      c.pool.setHeld(seat, first + pages);
       c.pool.freePages -= pages;
       r.kvLen = r.kvEnd = c.known[seat] = count;
     }
@@ -532,7 +545,7 @@ private:
       const int seat = base + __ffs(open) - 1;
       if (laneId() == 0) {
         c.request[seat] = p.slots[seat].request = number;
-        c.pool.setHeld(seat, 0);
+        c.pool.open(seat);
         c.gaugesSet[seat] = 0;
         c.known[seat] = c.fedFrom[seat] = 0;
         if (Control::reserves) {

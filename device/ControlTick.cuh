@@ -99,8 +99,8 @@ template <class Control> __device__ __noinline__ void leaveSeat(Control &c, int 
   Control::copy(c.seated(slot), c.tableEntry(c.request[slot]));
 }
 
-/// Takes the slots of requests whose state holds none, and the pages beyond each request's KV. Pages leave a table from
-/// its end. Slots give up their pages in ascending order: each lane has one slot, and a scan gives the slot its place
+/// Takes the slots of requests whose state holds none, the pages beyond each request's KV, and those below what its
+/// rows to come see. Pages leave a table from its end, then from its front. Slots give up their pages in ascending order: each lane has one slot, and a scan gives the slot its place
 /// on the free stack. Warp 0.
 template <class Control> __device__ void reclaim(Control &c) {
   using Config = typename Control::Config;
@@ -110,15 +110,19 @@ template <class Control> __device__ void reclaim(Control &c) {
     const int number = s < Config::slots ? c.request[s] : -1;
     const int held = number >= 0 ? c.pool.held[s] : 0;
     bool leaves = false;
-    int kept = 0;
+    int kept = 0, passed = 0; // pages in front
     if (number >= 0) {
       auto &r = c.seated(s);
       c.check(r, s);
       leaves = !Control::holdsSlot(r.state);
       // Up to kvEnd, not kvLen: drafts may wait for their kv.keep.
       kept = leaves ? 0 : min(held, c.pool.pagesFor(r.kvEnd));
+      if constexpr (PoolState<Config>::window > 0) {
+        kept = max(kept, c.pool.firstOf(s));
+        passed = leaves ? 0 : c.pool.firstSeen(r.kvLen) - c.pool.firstOf(s);
+      }
     }
-    const int freed = held - kept;
+    const int freed = held - kept + passed;
     if (!__any_sync(~0u, freed > 0 || leaves))
       continue;
     int end = freed; // inclusive scan
@@ -129,6 +133,8 @@ template <class Control> __device__ void reclaim(Control &c) {
     }
     if (freed > 0)
       c.pool.give(s, kept, c.pool.freePages + end - freed);
+    if (passed > 0)
+      c.pool.giveFront(s, c.pool.firstOf(s) + passed, c.pool.freePages + end - passed);
     if (leaves) {
       auto &r = c.seated(s);
       r.slot = r.waitingSite = -1;
@@ -288,7 +294,7 @@ template <class Control> __device__ void traceRequest(Control &c, int number, in
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   auto &r = slot < 0 ? c.tableEntry(number) : c.seated(slot);
-  const int pages = slot < 0 ? 0 : c.pool.held[slot];
+  const int pages = slot < 0 ? 0 : c.pool.tracedWords(slot);
   const u32 set = slot < 0 ? 0 : c.gaugesSet[slot];
   if (laneId() == 0) {
     out[0] = u32(slot);
@@ -309,7 +315,7 @@ template <class Control> __device__ void traceRequest(Control &c, int number, in
   }
 #pragma unroll 1
   for (int i = laneId(); i < pages; i += 32)
-    out[abi::kTraceRequestWords + i] = u32(c.pool.table(slot)[i]);
+    out[abi::kTraceRequestWords + i] = u32(c.pool.tracedWord(slot, i));
 }
 
 /// Whether request `number` changed state in this tick without holding a slot.
@@ -333,7 +339,7 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
   for (int s = 0; s < Config::slots; ++s)
     if (c.request[s] >= 0) {
       ++records;
-      words += abi::kTraceRequestWords + c.pool.held[s] + 2 * __popc(c.gaugesSet[s]);
+      words += abi::kTraceRequestWords + c.pool.tracedWords(s) + 2 * __popc(c.gaugesSet[s]);
     }
 #pragma unroll 1
   for (int base = 0; anyUnseated && base < p.numRequests; base += 32) {
@@ -366,7 +372,7 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
     for (int s = 0; s < Config::slots; ++s)
       if (c.request[s] >= 0) {
         traceRequest(c, c.request[s], s, out);
-        out += abi::kTraceRequestWords + c.pool.held[s] + 2 * __popc(c.gaugesSet[s]);
+        out += abi::kTraceRequestWords + c.pool.tracedWords(s) + 2 * __popc(c.gaugesSet[s]);
       }
 #pragma unroll 1
     for (int base = 0; anyUnseated && base < p.numRequests; base += 32)

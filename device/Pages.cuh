@@ -3,21 +3,60 @@
 // Free pages stand on a stack in memory. The request in a slot holds pages. Their numbers stand in its
 // page table. Only control takes and gives pages, in CTA 0. No two requests share a page yet: `share` and
 // the counts of holders will stand beside `take` and `give`.
+//
+// Where all layers of the model have a window, a request gives back its first pages as it goes on. The others keep
+// their places in the table; the entries of those given back are never read.
 //===----------------------------------------------------------------------===//
 #pragma once
 
 namespace megalith::device {
 
-/// `P`: the pool's constants in `Config`: slots, model, pages, pageTokens.
-template <class P> struct Pages {
+/// The most positions that a row sees in any layer, itself among them; 0: all.
+template <class P> constexpr int windowOf() {
+  if constexpr (requires { P::kvWindow; })
+    return P::kvWindow;
+  else
+    return 0;
+}
+/// What a table has for a page that was given back. No pool has such a page, nor memory where it would be.
+constexpr int kPageGone = (int)0x80000000u;
+
+/// The first page of each slot, where there is a window.
+template <int Slots, bool Windowed> struct FirstPages {
+  int firstPage[Slots]; ///< pages in front of it were given back
+};
+template <int Slots> struct FirstPages<Slots, false> {};
+
+/// `P`: the pool's constants in `Config`: slots, model, pages, pageTokens, and perhaps kvWindow.
+template <class P> struct Pages : FirstPages<P::slots, (windowOf<P>() > 0)> {
+  static constexpr int window = windowOf<P>();
   int freePages;          ///< on the stack
-  int held[P::slots];     ///< pages of each slot
+  int held[P::slots];     ///< pages of each slot, those that it gave back among them
   int lastPage[P::slots]; ///< the last page of each slot: in shared memory, where the table is not
 
   __device__ __forceinline__ static const abi::ModelParams &memory() { return modelOf<P>(paramsOfCta()); }
   __device__ __forceinline__ static int *table(int slot) { return pageTableOf(memory(), slot); }
   __device__ static int pagesFor(int tokens) {
     return int((u32(tokens) + (P::pageTokens - 1)) / P::pageTokens); // pages can be as large as 2^30
+  }
+  /// The first page that a row at `position`, or a later one, sees.
+  __device__ __forceinline__ static int firstSeen(int position) {
+    return window > 0 ? max(0, position - window + 1) / P::pageTokens : 0;
+  }
+  /// The first page that a slot has not given back.
+  __device__ __forceinline__ int firstOf(int slot) const {
+    if constexpr (window > 0)
+      return this->firstPage[slot];
+    else
+      return 0;
+  }
+  /// Pages that a slot holds.
+  __device__ __forceinline__ int holds(int slot) const { return held[slot] - firstOf(slot); }
+  /// Words of a slot's table in a trace. The first one is firstOf(), negated, where that is not 0.
+  __device__ __forceinline__ int tracedWords(int slot) const { return holds(slot) + (firstOf(slot) > 0); }
+  __device__ __forceinline__ int tracedWord(int slot, int i) const {
+    const int first = firstOf(slot);
+    return first == 0 ? table(slot)[i] : i == 0 ? -first : table(slot)[first + i - 1];
   }
   /// Pages that a slot lacks for `tokens` positions.
   __device__ __forceinline__ int lacking(int slot, int tokens) const { return max(0, pagesFor(tokens) - held[slot]); }
@@ -30,9 +69,15 @@ template <class P> struct Pages {
   }
   /// Tells the host how many pages are free. One thread.
   __device__ __forceinline__ void publishFree() const { *memory().freeCount = freePages; }
-  /// Notes how many pages a slot holds. One thread.
+  /// Notes how many pages a slot has. One thread.
   __device__ __forceinline__ void setHeld(int slot, int count) {
     held[slot] = paramsOfCta().slots[slot].heldPages = count;
+  }
+  /// A request takes the slot. One thread.
+  __device__ __forceinline__ void open(int slot) {
+    setHeld(slot, 0);
+    if constexpr (window > 0)
+      this->firstPage[slot] = 0;
   }
 
   /// Page number `number` of a slot that takes pages from the stack, downwards from `top`. It is a page that the slot
@@ -55,6 +100,53 @@ template <class P> struct Pages {
         lastPage[slot] = page;
     }
   }
+  /// Of a slot without pages: the first `first` are to count as given back. The whole warp.
+  __device__ __forceinline__ void startAt(int slot, int first) {
+    if constexpr (window > 0) {
+      for (int i = laneId(); i < first; i += 32)
+        table(slot)[i] = kPageGone;
+      __syncwarp();
+      if (laneId() == 0) {
+        this->firstPage[slot] = first;
+        setHeld(slot, first);
+      }
+      __syncwarp();
+    }
+  }
+  /// What the slot's pages have is to be computed again from position 0 on: they become its first ones. The whole
+  /// warp.
+  __device__ __noinline__ void startAgain(int slot) {
+    if constexpr (window > 0) {
+      const int first = firstOf(slot), count = holds(slot);
+      int *const target = table(slot);
+#pragma unroll 1
+      for (int base = 0; base < count; base += 32) {
+        const int i = base + laneId(), page = i < count ? target[first + i] : 0;
+        __syncwarp();
+        if (i < count)
+          target[i] = page;
+        __syncwarp();
+      }
+      if (laneId() == 0) {
+        this->firstPage[slot] = 0;
+        setHeld(slot, count);
+      }
+      __syncwarp();
+    }
+  }
+  /// Gives back the pages of a slot in front of number `first`, the first one first, as give() does.
+  __device__ __forceinline__ void giveFront(int slot, int first, int begin) {
+    if constexpr (window > 0) {
+      int *const from = table(slot);
+      int *const stack = memory().freeList + begin - firstOf(slot);
+#pragma unroll 1
+      for (int i = firstOf(slot); i < first; ++i) {
+        stack[i] = from[i];
+        from[i] = kPageGone;
+      }
+      this->firstPage[slot] = first;
+    }
+  }
   /// Gives back the pages of a slot from number `kept` on, the last one first, to places on the stack from `begin` on.
   /// One lane. The other lanes of the warp may do so at the same time, for other slots and places.
   __device__ __forceinline__ void give(int slot, int kept, int begin) {
@@ -66,7 +158,7 @@ template <class P> struct Pages {
       stack[i] = from[have - 1 - i];
     if (have > kept) {
       setHeld(slot, kept);
-      if (kept > 0)
+      if (kept > firstOf(slot))
         lastPage[slot] = from[kept - 1];
     }
   }
@@ -79,8 +171,15 @@ template <class P> struct PoolState : Pages<P> {
   int unpromised;     ///< free pages that no request in a slot was promised
   int promised[reserves ? P::slots : 1]; ///< pages that admission reserved, those that are held included
 
+  /// The most pages that a request holds at once: of what the first row of a pass sees, of drafts that were written
+  /// behind it before, and of a pass.
+  __device__ static constexpr int mostHeld() {
+    constexpr long long positions = windowOf<P>() + 2ll * P::rowsPerPass - 2,
+                        pages = (positions + P::pageTokens - 1) / P::pageTokens + 1;
+    return windowOf<P>() > 0 && pages < P::pages ? int(pages) : 0x7fffffff;
+  }
   /// What is left of a slot's promise.
-  __device__ int promiseLeft(int slot) const { return reserves ? max(0, promised[slot] - this->held[slot]) : 0; }
+  __device__ int promiseLeft(int slot) const { return reserves ? max(0, promised[slot] - this->holds(slot)) : 0; }
   /// Sets `live` and `pressure`. One thread.
   __device__ __forceinline__ void takeSnapshot() {
     live = P::pages - this->freePages;

@@ -73,7 +73,9 @@ private:
       const unsigned length = *ofModel++, pages = *ofModel++;
       if (pages > left())
         return false;
-      slot.kv.push_back({model.name, length, {next, next + pages}});
+      // A negative number in front says how many pages were given back.
+      const int first = pages > 0 ? std::min(0, static_cast<int>(*next)) : 0;
+      slot.kv.push_back({model.name, length, -int64_t(first), {next + (first < 0), next + pages}});
       next += pages;
     }
     const unsigned gauges = *ofModel;

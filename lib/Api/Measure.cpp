@@ -126,7 +126,7 @@ Expected<tools::TraceFigures> tools::figuresOf(const Kernel &kernel, const Resul
         for (const TraceKv &kv : slot.kv) {
           pages += kv.pages.size();
           positions += double(kv.pages.size()) * double(pageTokens[kv.pool]);
-          valid += double(kv.len);
+          valid += double(kv.len - kv.first * pageTokens[kv.pool]);
         }
       out.pagesMost = std::max(out.pagesMost, pages);
     }

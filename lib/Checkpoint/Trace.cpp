@@ -53,8 +53,12 @@ static ordered_json toJson(const TraceSlot &slot) {
   out["before"] = slot.before;
   out["after"] = slot.after;
   out["kv"] = ordered_json::array();
-  for (const TraceKv &kv : slot.kv)
-    out["kv"].push_back({{"pool", kv.pool}, {"len", kv.len}, {"pages", kv.pages}});
+  for (const TraceKv &kv : slot.kv) {
+    ordered_json &share = out["kv"].emplace_back(ordered_json{{"pool", kv.pool}, {"len", kv.len}});
+    if (kv.first > 0)
+      share["first"] = kv.first;
+    share["pages"] = kv.pages;
+  }
   for (const auto &[name, value] : slot.gauges)
     out["trace"][name] = numberJson(value);
   return out;
@@ -161,8 +165,10 @@ static TraceSlot slotFrom(const JsonView &in) {
   slot.before = in.at("before").string();
   slot.after = in.at("after").string();
   in.at("kv").list([&](const JsonView &kv) {
-    kv.only({"pool", "len", "pages"});
-    slot.kv.push_back({kv.at("pool").string(), kv.at("len").integer(0), kv.at("pages").integers32(0)});
+    kv.only({"pool", "len", "first", "pages"});
+    const auto first = kv.find("first");
+    slot.kv.push_back({kv.at("pool").string(), kv.at("len").integer(0), first ? first->integer(1) : 0,
+                       kv.at("pages").integers32(0)});
   });
   if (auto gauges = in.find("trace"))
     gauges->members([&](const std::string &name, const JsonView &value) { slot.gauges[name] = value.number(); });
@@ -352,6 +358,7 @@ static std::string compareSlot(const std::string &where, const TraceSlot &a, con
   for (size_t i = 0; d.empty() && i < a.kv.size(); ++i) {
     check("pool", a.kv[i].pool, b.kv[i].pool);
     check("kv length", a.kv[i].len, b.kv[i].len);
+    check("first page", a.kv[i].first, b.kv[i].first);
     check("pages", a.kv[i].pages, b.kv[i].pages);
   }
   if (!sameGauges(a.gauges, b.gauges))

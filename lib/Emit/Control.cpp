@@ -55,6 +55,9 @@ private:
     constant("vocab", model ? model->get<attr::vocab>() : 0);
     constant("pages", pool ? pool->get<attr::pages>() : 0);
     constant("pageTokens", pool ? pool->get<attr::page_tokens>() : 1);
+    const int64_t window = model ? model->get<attr::kv_window>() : 0;
+    if (window > 0)
+      constant("kvWindow", window, "positions that a row sees; pages below are given back");
     constant("watermark", pool ? pool->get<attr::watermark>() : 100, "percent of the pages");
     const bool fails = !pool || pool->get<attr::on_full>() == "fail";
     w.line("static constexpr bool failWhenFull = {};", fails);
@@ -74,7 +77,7 @@ private:
     mask<attr::terminal>("terminalStates");
     constant("sites", layout.sites.size(), "where stages call the model");
     constant("gauges", layout.gauges.size());
-    constant("controlRoom", shape::controlRoom(module.param("slots"), layout.gauges.size()),
+    constant("controlRoom", shape::controlRoom(module.param("slots"), layout.gauges.size(), window > 0),
              "bytes of shared memory for Control");
   }
 

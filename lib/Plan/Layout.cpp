@@ -216,10 +216,15 @@ private:
     plan.ring.flight = plan.knobs.flight ? plan.knobs.flight : std::max(least, copies);
   }
 
+  /// Whether a request gives pages back that its rows to come do not see.
+  bool givesPagesBack() const {
+    return llvm::any_of(module.all(Op::Model), [](const Operation *m) { return m->get<attr::kv_window>() > 0; });
+  }
+
   /// The ring, and how much of it is lent so that several rows have `wanted` bytes of scratch: it
   /// keeps half of them, or two. False when there is no room.
   bool planRing(int64_t wanted) {
-    plan.shared.controlBytes = controlRoom(module.param("slots"), module.all(Op::Gauge).size());
+    plan.shared.controlBytes = controlRoom(module.param("slots"), module.all(Op::Gauge).size(), givesPagesBack());
     const int64_t control = plan.shared.controlBytes + kOtherSharedBytes;
     const int64_t beside = control + plan.shared.scratchBytes;
     const int64_t fit = std::min<int64_t>(kMostStages, (plan.profile.sharedBytes - beside) / plan.ring.stageBytes);

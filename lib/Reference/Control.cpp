@@ -30,6 +30,7 @@ private:
   void sequence(const Operation &op);
   void requestValue(const Operation &op);
   void poolValue(const Operation &op);
+  static void keep(KvShare &kv, const PoolInfo &pool, int64_t count);
   void append(const Operation &op);
   void setField(const Operation &op);
   int32_t countWhile(const Operation &op, bool stopAtFirst);
@@ -377,8 +378,16 @@ void Control::poolValue(const Operation &op) {
   case Op::KvPressure:
     return set(op, machine.pools[index].pressure);
   default:
-    kv.len = kv.end = std::max<int64_t>(0, std::min<int64_t>(kv.end, operand(op, 0).i));
+    keep(kv, program.pools[index], operand(op, 0).i);
   }
+}
+
+void Control::keep(KvShare &kv, const PoolInfo &pool, int64_t count) {
+  kv.len = kv.end = std::max<int64_t>(0, std::min(kv.end, count));
+  if (firstPageSeen(pool, kv.len) >= kv.first)
+    return;
+  // The rows behind would see a page that was given back: all of them are to be fed again, into the pages that are left.
+  kv.len = kv.end = kv.first = 0;
 }
 
 int32_t Control::countWhile(const Operation &op, bool stopAtFirst) {

@@ -26,7 +26,8 @@ struct FaultSignal {
 /// the rows that the last call wrote stop.
 struct KvShare {
   int64_t len = 0, end = 0;
-  std::vector<int32_t> pages;
+  int64_t first = 0;          ///< pages below the model's window, which were given back
+  std::vector<int32_t> pages; ///< the others
   int64_t promised = 0;     ///< pages that admission reserved, held ones among them
   std::vector<int32_t> fed; ///< the token of each position that was written
 };
@@ -74,6 +75,9 @@ struct Running {
   bool finished() const { return sawEos || budget() <= 0; }
 };
 
+/// The first page that a row at `position`, or a later one, sees.
+int64_t firstPageSeen(const PoolInfo &pool, int64_t position);
+
 struct Pool {
   std::vector<int32_t> free; ///< a stack; the top is at the back
   int64_t live = 0;          ///< of the snapshot
@@ -102,6 +106,7 @@ private:
   void admit(const PartInfo &part);
   void runSlots(const PartInfo &part);
   int64_t worstPages(const Running &r, const PoolInfo &pool) const;
+  int64_t mostHeld(const PoolInfo &pool) const;
   int64_t pagesToPromise(const Running &r, const PoolInfo &pool) const;
   const PoolInfo *tooSmallFor(const Running &r) const;
   bool canPromise(const Running &r) const;

@@ -61,7 +61,7 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
 
   std::vector<int32_t> &free = pools[pool].free;
   auto held = static_cast<int64_t>(kv.pages.size());
-  int64_t need = (kv.len + rows + info.pageTokens - 1) / info.pageTokens - held;
+  int64_t need = (kv.len + rows + info.pageTokens - 1) / info.pageTokens - kv.first - held;
   if (info.wait) {
     // What was promised is there. Beyond that nobody takes a page behind one who waits for some.
     int64_t beyond = need - std::max<int64_t>(0, kv.promised - held);
@@ -111,10 +111,10 @@ void Machine::serve(Running &r, std::vector<int32_t> argmax) {
 void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
   TracePass pass;
   pass.model = program.pools[pool].name;
-  std::vector<const std::vector<int32_t> *> tables(slots.size(), nullptr);
+  std::vector<PageTable> tables(slots.size());
   for (auto [slot, rows] : taken) {
     const Running &r = *slots[slot];
-    tables[slot] = &r.kv[pool].pages;
+    tables[slot] = {r.kv[pool].first, &r.kv[pool].pages};
     uint32_t flags = 0;
     if (!r.call.op->get<ir::attr::reduce>().empty())
       flags |= RowWantsLogits;
@@ -139,7 +139,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
     for (const Row &row : pass.rows) {
       int64_t pageTokens = program.pools[pool].pageTokens;
       pass.kvHash.push_back(
-          models[pool]->kv().hash((*tables[row.slot])[row.kvSlot / pageTokens], row.kvSlot % pageTokens));
+          models[pool]->kv().hash(tables[row.slot].at(row.kvSlot / pageTokens), row.kvSlot % pageTokens));
     }
 
   size_t next = 0;

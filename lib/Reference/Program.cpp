@@ -51,6 +51,8 @@ void Program::readDeclarations() {
     pools.push_back({op->name, op->loc, op->get<attr::pages>(), op->get<attr::page_tokens>(),
                      op->get<attr::watermark>(), op->get<attr::on_full>() == "wait", op->get<attr::rows_beyond>(),
                      op->get<attr::reserve>()});
+    if (const Operation *model = module.find(Op::Model, op->name))
+      pools.back().window = model->get<attr::kv_window>();
   }
   slots = module.param("slots");
   rowsPerPass = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : 0;

@@ -54,7 +54,7 @@ static int32_t lowestArgmax(const float *line, int64_t columns) {
   return best;
 }
 
-PassOutput TensorModel::run(const std::vector<Row> &passRows, const std::vector<const std::vector<int32_t> *> &pages) {
+PassOutput TensorModel::run(const std::vector<Row> &passRows, const std::vector<PageTable> &pages) {
   rows = passRows;
   tables = &pages;
   layer = 0;
@@ -289,8 +289,14 @@ Matrix TensorModel::rotateHalf(const Operation &op) {
   return out;
 }
 
+int32_t PageTable::at(int64_t number) const {
+  if (number < first)
+    throw NotExecutable("a row sees keys of a page that was given back: `kv_window` is less than the window of a layer");
+  return pages->at(number - first);
+}
+
 int32_t TensorModel::pageOf(const Row &row, int64_t position) const {
-  return (*tables)[row.slot]->at(position / store->pageTokens);
+  return (*tables)[row.slot].at(position / store->pageTokens);
 }
 
 void TensorModel::append(const Operation &op) {

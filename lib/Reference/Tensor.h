@@ -46,6 +46,15 @@ private:
   std::vector<std::vector<float>> k, v;
 };
 
+/// The pages of a request, from number `first` on: those before were given back.
+struct PageTable {
+  int64_t first = 0;
+  const std::vector<int32_t> *pages = nullptr;
+
+  /// Throws NotExecutable where the page was given back.
+  int32_t at(int64_t number) const;
+};
+
 /// What a pass gives back: one line per row that wants logits, in row order.
 struct PassOutput {
   Matrix logits;
@@ -59,7 +68,7 @@ public:
               int64_t pageTokens);
 
   /// Runs the segments on `rows`; `tables[slot]` is the slot's page table.
-  PassOutput run(const std::vector<Row> &rows, const std::vector<const std::vector<int32_t> *> &tables);
+  PassOutput run(const std::vector<Row> &rows, const std::vector<PageTable> &tables);
 
   int64_t vocab() const { return vocabulary; }
   KvStore &kv() { return *store; }
@@ -95,7 +104,7 @@ private:
   std::vector<Matrix> env; ///< by value id
   std::vector<ir::Value> yielded;
   std::vector<Row> rows;
-  const std::vector<const std::vector<int32_t> *> *tables = nullptr;
+  const std::vector<PageTable> *tables = nullptr;
   int64_t layer = 0;
   std::optional<Matrix> argmaxOperand;
 };

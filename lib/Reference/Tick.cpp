@@ -126,12 +126,23 @@ void Machine::corrupt(Running &r, const Corruption &how) {
   }
 }
 
+int64_t reference::firstPageSeen(const PoolInfo &pool, int64_t position) {
+  return pool.window > 0 ? std::max<int64_t>(0, position - pool.window + 1) / pool.pageTokens : 0;
+}
+
 void Machine::reclaim() {
   auto shrink = [this](KvShare &kv, int pool, int64_t pages) {
-    while (static_cast<int64_t>(kv.pages.size()) > pages) {
-      pools[pool].free.push_back(kv.pages.back());
+    std::vector<int32_t> &free = pools[pool].free;
+    while (static_cast<int64_t>(kv.pages.size()) > pages - kv.first && !kv.pages.empty()) {
+      free.push_back(kv.pages.back());
       kv.pages.pop_back();
     }
+    // No row to come stands below `len`. Drafts behind it do not count: they may not be kept.
+    const int64_t seen = firstPageSeen(program.pools[pool], kv.len);
+    const auto kept = kv.pages.begin() + std::max<int64_t>(0, seen - kv.first);
+    free.insert(free.end(), kv.pages.begin(), kept);
+    kv.pages.erase(kv.pages.begin(), kept);
+    kv.first = seen;
   };
   for (Running *&slot : slots) {
     if (!slot)
@@ -165,20 +176,27 @@ void Machine::snapshot() {
   }
 }
 
-/// The most pages that the request can come to hold.
+/// The most pages that the request's positions can fill.
 int64_t Machine::worstPages(const Running &r, const PoolInfo &pool) const {
   int64_t tokens = static_cast<int64_t>(r.input->tokens.size()) + r.input->maxNewTokens;
   return ceilDiv(tokens + pool.rowsBeyond, pool.pageTokens);
+}
+
+/// The most pages that a request holds at once: of what the first row of a pass sees, of drafts that were
+/// written behind it before, and of a pass.
+int64_t Machine::mostHeld(const PoolInfo &pool) const {
+  return pool.window > 0 ? ceilDiv(pool.window + 2 * program.rowsPerPass - 2, pool.pageTokens) + 1 : INT64_MAX;
 }
 
 /// The pages that are reserved for the request while it holds a slot.
 int64_t Machine::pagesToPromise(const Running &r, const PoolInfo &pool) const {
   if (!pool.wait)
     return 0;
+  const int64_t most = std::min(worstPages(r, pool), mostHeld(pool));
   if (pool.reserve < 0)
-    return worstPages(r, pool);
+    return most;
   int64_t tokens = static_cast<int64_t>(r.tokens.size()) + pool.reserve;
-  return std::min(worstPages(r, pool), ceilDiv(tokens + pool.rowsBeyond, pool.pageTokens));
+  return std::min(most, ceilDiv(tokens + pool.rowsBeyond, pool.pageTokens));
 }
 
 /// A pool that could not hold the request if it were alone; null when all could.
@@ -334,7 +352,7 @@ void Machine::publish() {
     entry.before = program.states[r.before].name;
     entry.after = program.states[r.state].name;
     for (size_t i = 0; i < r.kv.size(); ++i)
-      entry.kv.push_back({program.pools[i].name, r.kv[i].len, r.kv[i].pages});
+      entry.kv.push_back({program.pools[i].name, r.kv[i].len, r.kv[i].first, r.kv[i].pages});
     entry.gauges = r.gauges;
     current.slots.push_back(std::move(entry));
   };

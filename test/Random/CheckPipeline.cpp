@@ -180,8 +180,18 @@ private:
     return outcome.refusal.empty() ? fail("refused without an error:\n" + messages) : false;
   }
 
+  /// Control gives pages back below a window, whatever the model does. One that does not attend sees none of them.
+  void giveWindow() {
+    if (seed % 2 == 0 || attends)
+      return;
+    for (ir::Operation &op : module.root.region().ops)
+      if (op.op == ir::Op::Model)
+        op.set<ir::attr::kv_window>(int64_t(1 + seed / 2 % 24));
+  }
+
   bool comparePasses() {
     module = std::move(compilation->module);
+    giveWindow();
     auto before = execute("lower");
     if (!before)
       return false;

@@ -101,7 +101,8 @@ private:
       for (const Json &kv : slot["kv"])
         for (const tools::PoolSize &pool : pools)
           if (pool.name == kv["pool"]) {
-            const int64_t valid = (kv["len"].get<int64_t>() + pool.pageTokens - 1) / pool.pageTokens;
+            const int64_t valid = (kv["len"].get<int64_t>() + pool.pageTokens - 1) / pool.pageTokens -
+                                  kv.value("first", int64_t(0)); // given back
             drafts[pool.name] += static_cast<int64_t>(kv["pages"].size()) - valid;
           }
     }

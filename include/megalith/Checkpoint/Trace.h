@@ -21,7 +21,8 @@ namespace megalith {
 struct TraceKv {
   std::string pool;
   int64_t len = 0;            ///< leading tokens whose KV is valid
-  std::vector<int32_t> pages; ///< its page table, position order
+  int64_t first = 0;          ///< leading pages that were given back, as all rows to come see later positions only
+  std::vector<int32_t> pages; ///< its page table from there on, position order
   bool operator==(const TraceKv &) const = default;
 };
 

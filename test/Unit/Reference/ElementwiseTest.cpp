@@ -44,7 +44,7 @@ module @m {{after = "lower"}} {{
                                               n, call));
   OneLine weights;
   reference::TensorModel model(module, *module.root.region().ops.begin(), weights, 1, 16);
-  std::vector<const std::vector<int32_t> *> tables;
+  std::vector<reference::PageTable> tables;
   std::vector<Row> rows = {{.slot = 0,
                             .token = 0,
                             .position = 0,
