@@ -163,8 +163,9 @@ template <class ConfigType, class RequestType> struct ControlState {
   __device__ __forceinline__ bool wellFormed(const Request &r, int slot) const {
     const int room = slot < 0 ? 0 : pool.held[slot] * Config::pageTokens;
     return isState(r.state) && r.slot == slot && (slot >= 0 || !holdsSlot(r.state)) && r.fieldsInRange() &&
-           r.kvLen >= 0 && r.kvLen <= r.kvEnd && r.kvEnd <= room && hasWhatItSees(r, slot) && r.generated >= 0 && r.generated <= r.maxNewTokens &&
-           r.numTokens == r.promptLen + r.generated && r.waitingSite >= -1 && r.waitingSite < Config::sites;
+           r.kvLen >= 0 && r.kvLen <= r.kvEnd && r.kvEnd <= room && hasWhatItSees(r, slot) && r.generated >= 0 &&
+           r.generated <= r.maxNewTokens && r.numTokens == r.promptLen + r.generated && r.waitingSite >= -1 &&
+           r.waitingSite < Config::sites;
   }
   /// Ends a request whose descriptor cannot be trusted. One thread.
   __device__ void check(Request &r, int slot) {

@@ -100,8 +100,8 @@ template <class Control> __device__ __noinline__ void leaveSeat(Control &c, int 
 }
 
 /// Takes the slots of requests whose state holds none, the pages beyond each request's KV, and those below what its
-/// rows to come see. Pages leave a table from its end, then from its front. Slots give up their pages in ascending order: each lane has one slot, and a scan gives the slot its place
-/// on the free stack. Warp 0.
+/// rows to come see. Pages leave a table from its end, then from its front. Slots give up their pages in ascending
+/// order: each lane has one slot, and a scan gives the slot its place on the free stack. Warp 0.
 template <class Control> __device__ void reclaim(Control &c) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();

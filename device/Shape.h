@@ -252,7 +252,8 @@ constexpr int kParamsBytes = 336;
 /// multiple of 128: the scratch behind them begins without a gap. The emitted source asserts that the room suffices.
 /// `windowed`: pages below a window are given back.
 MEGALITH_SHAPE long long controlRoom(long long slots, long long gauges, bool windowed) {
-  const long long words = (windowed ? 23 : 22) + tokensAtHand(slots) + eosAtHand(slots) + larger(slots <= 64 ? 4 : 1, gauges);
+  const long long words =
+      (windowed ? 23 : 22) + tokensAtHand(slots) + eosAtHand(slots) + larger(slots <= 64 ? 4 : 1, gauges);
   const long long state = 128 + kSeatBytes + 4 * words * ((slots + 7) / 8 * 8);
   return (kParamsBytes + state + 127) / 128 * 128 - kParamsBytes;
 }

@@ -167,8 +167,8 @@ static TraceSlot slotFrom(const JsonView &in) {
   in.at("kv").list([&](const JsonView &kv) {
     kv.only({"pool", "len", "first", "pages"});
     const auto first = kv.find("first");
-    slot.kv.push_back({kv.at("pool").string(), kv.at("len").integer(0), first ? first->integer(1) : 0,
-                       kv.at("pages").integers32(0)});
+    slot.kv.push_back(
+        {kv.at("pool").string(), kv.at("len").integer(0), first ? first->integer(1) : 0, kv.at("pages").integers32(0)});
   });
   if (auto gauges = in.find("trace"))
     gauges->members([&](const std::string &name, const JsonView &value) { slot.gauges[name] = value.number(); });

@@ -386,7 +386,8 @@ void Control::keep(KvShare &kv, const PoolInfo &pool, int64_t count) {
   kv.len = kv.end = std::max<int64_t>(0, std::min(kv.end, count));
   if (firstPageSeen(pool, kv.len) >= kv.first)
     return;
-  // The rows behind would see a page that was given back: all of them are to be fed again, into the pages that are left.
+  // The rows behind would see a page that was given back: all of them are to be fed again, into the pages that are
+  // left.
   kv.len = kv.end = kv.first = 0;
 }
 

@@ -291,7 +291,8 @@ Matrix TensorModel::rotateHalf(const Operation &op) {
 
 int32_t PageTable::at(int64_t number) const {
   if (number < first)
-    throw NotExecutable("a row sees keys of a page that was given back: `kv_window` is less than the window of a layer");
+    throw NotExecutable(
+        "a row sees keys of a page that was given back: `kv_window` is less than the window of a layer");
   return pages->at(number - first);
 }
 

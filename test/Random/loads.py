@@ -11,7 +11,8 @@ which fits the pool alone. It has to hold that
                finds no free slot, or too few pages beside what those in the slots may come to need
     rows       a pass is full, or every request in a slot has all the rows it can use
     turns      nobody has rows while a request that waits longer has none
-    pages      no page belongs to two requests, and nobody holds more than it was promised
+    pages      no page belongs to two requests, and nobody holds more than it was promised; all pages are
+               there that a request's next row sees, and where all layers have a window none in front of them
 
 With --device=cpu the emitted kernel runs, its trace is checked the same way, and the reference
 executor replays it. Sizes are constants of a kernel, so --kernels says how many there are.
@@ -53,13 +54,16 @@ def random_sizes(rng):
         "prefill_chunk": rng.choice((1, 2, 3, 5, 8, 16, 64)),
         "page_tokens": rng.choice((16, 16, 32)),
     }
+    window = rng.choice((0, 0, 1, 5, 16, 40))
+    if window:
+        sizes["page_tokens"] = rng.choice((1, 4, 8, 16))
     if name == "speculative_lookup":
         sizes["block"] = block
     elif name == "adaptive_speculative":
         sizes.update(max_block=block, mid_block=max(1, block // 2), min_block=1, pressure_block=min(2, block))
     elif not plain:
         sizes.update(max_block=block, pressure_block=min(2, block))
-    return name, sizes, 0 if plain else block + 1
+    return name, window, sizes, 0 if plain else block + 1
 
 
 def random_requests(rng, beyond, sizes):
@@ -82,9 +86,12 @@ class Checker:
     """Follows a trace. What a request may need, and what it wants of a pass, is computed from its
     prompt, its budget and the lengths in the trace alone."""
 
-    def __init__(self, name, sizes, pages, requests, worst, trace):
+    def __init__(self, name, window, sizes, pages, requests, worst, trace):
         self.plain = name == "autoregressive"
-        self.sizes, self.pages, self.requests, self.worst = sizes, pages, requests, worst
+        self.window, self.sizes, self.pages, self.requests, self.worst = window, sizes, pages, requests, worst
+        if window:  # what a row sees, drafts of the pass before, and a pass
+            most = ceil_div(window + 2 * sizes["rows_per_pass"] - 2, sizes["page_tokens"]) + 1
+            self.worst = [min(w, most) for w in worst]
         self.trace = trace
         self.state = ["QUEUED"] * len(requests)
         self.slot = [None] * len(requests)
@@ -98,8 +105,8 @@ class Checker:
             self.admission(tick)
             if self.plain:
                 self.passes(tick)
-            self.take(tick)
             self.page_tables(tick)
+            self.take(tick)
         for i, state in enumerate(self.state):
             require(state == "COMPLETE", "request", i, "ended in", state)
 
@@ -172,7 +179,13 @@ class Checker:
         owner = {}
         for entry in tick["slots"]:
             i, table = entry["request"], entry["kv"][0]["pages"]
+            length, first = entry["kv"][0]["len"], entry["kv"][0].get("first", 0)
             require(len(table) <= self.worst[i], "request", i, "holds", len(table), "pages of", self.worst[i])
+            # The tick began with the length of the one before. No position in front of `seen` will be seen again.
+            size = self.sizes["page_tokens"]
+            seen = max(0, self.length[i] - self.window + 1) if self.window else 0
+            require(first == seen // size, "request", i, "gave", first, "pages back, its next row sees", seen, "and on")
+            require(length <= (first + len(table)) * size, "request", i, "lacks pages of its", length, "positions")
             for page in table:
                 require(0 <= page < self.pages and owner.setdefault(page, i) == i, "page", page, "has two owners")
 
@@ -183,13 +196,33 @@ class Tool:
         self.root = pathlib.Path(__file__).resolve().parents[2]
         for name in PIPELINES:
             text = (self.root / "pipelines" / f"{name}.yaml").read_text()
-            text = re.sub(r"on_full: fail", "on_full: wait", text)
-            text = text.replace("target: {}", f"target: {{graph: {self.root}/pipelines/models/llama.yaml}}")
-            (self.scratch / f"{name}.yaml").write_text(text)
+            (self.scratch / f"{name}.yaml").write_text(re.sub(r"on_full: fail", "on_full: wait", text))
+        (self.scratch / "models").symlink_to(self.root / "pipelines/models")
 
-    def run(self, name, sizes, pages, requests, device, *more):
-        command = [self.megalith, "run", self.scratch / f"{name}.yaml", "--model", self.model, "--requests", requests,
-                   f"--device={device}"]
+    def model_with(self, window):
+        """The checkpoint; with a window, the same weights as those of a model of another family."""
+        if not window:
+            return self.model
+        folder = self.scratch / f"window-{window}"
+        if not folder.exists():
+            made = pathlib.Path(tempfile.mkdtemp(dir=self.scratch))
+            for path in pathlib.Path(self.model).resolve().iterdir():
+                if path.name != "config.json":
+                    (made / path.name).symlink_to(path)
+            config = json.loads((pathlib.Path(self.model) / "config.json").read_text())
+            for key in ("attention_bias", "mlp_bias"):
+                config.pop(key)
+            config.update(model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=window)
+            (made / "config.json").write_text(json.dumps(config))
+            try:
+                made.rename(folder)
+            except OSError:  # another thread was faster
+                require(folder.exists(), "no model with a window")
+        return folder
+
+    def run(self, name, window, sizes, pages, requests, device, *more):
+        command = [self.megalith, "run", self.scratch / f"{name}.yaml", "--model", self.model_with(window),
+                   "--requests", requests, f"--device={device}"]
         for key, value in {**sizes, "kv_pages": pages}.items():
             command += ["--set", f"{key}={value}"]
         done = subprocess.run([*map(str, command), *map(str, more)], capture_output=True, text=True)
@@ -201,7 +234,7 @@ def one_load(tool, seed, device, kernels):
     """Returns what was wrong, or nothing."""
     # A kernel's sizes are those of its number; the pool is large enough for the largest request.
     rng = random.Random(f"kernel {seed % kernels}") if kernels else random.Random(seed)
-    name, sizes, beyond = random_sizes(rng)
+    name, window, sizes, beyond = random_sizes(rng)
     pages = rng.choice((6, 8, 12, 20)) if kernels else None
     rng = random.Random(f"load {seed}")
     requests, worst = random_requests(rng, beyond, sizes)
@@ -217,17 +250,17 @@ def one_load(tool, seed, device, kernels):
         files[what] = tool.scratch / f"{device}-{seed}-{what}.jsonl"
     files["requests"].write_text("".join(json.dumps(r) + "\n" for r in requests))
     try:
-        results = tool.run(name, sizes, pages, files["requests"], device, "--trace", files["trace"])
+        results = tool.run(name, window, sizes, pages, files["requests"], device, "--trace", files["trace"])
         trace = [json.loads(line) for line in files["trace"].read_text().splitlines()]
         if device != "reference":
-            tool.run(name, sizes, pages, files["requests"], "reference", "--replay", files["trace"])
+            tool.run(name, window, sizes, pages, files["requests"], "reference", "--replay", files["trace"])
         else:
-            alone = tool.run(name, {**sizes, "slots": 1}, pages, files["requests"], device)
+            alone = tool.run(name, window, {**sizes, "slots": 1}, pages, files["requests"], device)
             for one, other in zip(results[:-1], alone[:-1]):
                 require(one["tokens"] == other["tokens"], one["id"], "has other tokens than alone")
-        Checker(name, sizes, pages, requests, worst, trace).run()
+        Checker(name, window, sizes, pages, requests, worst, trace).run()
     except Wrong as wrong:
-        return f"load {seed}: {name} with {sizes} and {pages} pages: {wrong}"
+        return f"load {seed}: {name} with {sizes}, {pages} pages and a window of {window}: {wrong}"
     finally:
         for path in files.values():
             path.unlink(missing_ok=True)

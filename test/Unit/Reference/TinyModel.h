@@ -72,12 +72,12 @@ private:
 class ModelText {
 public:
   /// `fused`: the head in a segment of its own that ends in the argmax, products
-  /// and elementwise operations grouped.
-  std::string write(bool fused) {
+  /// and elementwise operations grouped. `window`: of each layer; `kvWindow`: below which pages are given back.
+  std::string write(bool fused, int window = 0, int kvWindow = 0) {
     line("model @target {{graph = \"tiny\", head_dim = {}, hidden = {}, kv_heads = {}, "
-         "kv_layers = {}, layers = {}, numerics = \"transformers\", rope_theta = 10000.0, "
+         "kv_layers = {}, {}layers = {}, numerics = \"transformers\", rope_theta = 10000.0, "
          "rope_type = \"default\", vocab = {}}} {{",
-         dim, hidden, kvHeads, layers, layers, vocab);
+         dim, hidden, kvHeads, layers, kvWindow ? fmt::format("kv_window = {}, ", kvWindow) : "", layers, vocab);
     weight("embed", fmt::format("{}, {}", vocab, hidden), false);
     weight("head", fmt::format("{}, {}", vocab, hidden), false);
     weight("norm", fmt::format("{}", hidden), false);
@@ -100,8 +100,8 @@ public:
     std::string v = linear("wv", h, kvHeads * dim);
     line("%kv = kv.append({}, {}) {{dim = {}, kv_heads = {}}} : kv", k, v, dim, kvHeads);
     line("%att = attention({}, %kv) {{dim = {}, heads = {}, kv_heads = {}, scale = "
-         "0.3535533905932738, tree = \"rounds8\"}} : [R, {}] f32",
-         q, dim, heads, kvHeads, heads * dim);
+         "0.3535533905932738, tree = \"rounds8\"{}}} : [R, {}] f32",
+         q, dim, heads, kvHeads, window ? fmt::format(", window = [{}]", window) : "", heads * dim);
     std::string a = unary("round", "%att", heads * dim, "bf16");
     std::string x1 = fused ? fusedResidual("%x0", a) : rounded("add", "%x0", linear("wo", a, hidden), hidden);
     std::string g = norm(x1, "mlp_norm");
@@ -187,7 +187,9 @@ private:
 
 struct Settings {
   int slots = 3, rows = 16, pages = 64, pageTokens = 4, chunk = 5, block = 4;
-  int reserve = -1; ///< of the pool; -1: absent
+  int reserve = -1;      ///< of the pool; -1: absent
+  int window = 0;        ///< of each layer; 0: none
+  bool givesBack = true; ///< pages below it
   std::string onFull = "fail";
   bool fused = false;
 };
@@ -232,7 +234,9 @@ inline std::string prologue(const Settings &s, const char *next) {
                      s.chunk, next);
 }
 
-inline std::string model(const Settings &s) { return ModelText().write(s.fused) + "}\n"; }
+inline std::string model(const Settings &s) {
+  return ModelText().write(s.fused, s.window, s.givesBack ? s.window : 0) + "}\n";
+}
 
 inline std::string autoregressive(const Settings &s) {
   return header(s, "autoregressive") + prologue(s, "DECODE") + R"(

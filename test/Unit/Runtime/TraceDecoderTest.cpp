@@ -65,6 +65,19 @@ TEST(TraceDecoder, ReadsRowsRequestsAndGauges) {
   EXPECT_TRUE(trace->ticks[1].passes.empty());
 }
 
+TEST(TraceDecoder, ANegativeWordSaysHowManyPagesWereGivenBack) {
+  auto words = wordsOf();
+  const size_t pages = 7 + 18 + 8;
+  ASSERT_EQ(words[pages], 8u);
+  words[pages] = unsigned(-5);
+  auto trace = decodeTrace(manifestOf(), words.data(), words.size());
+  ASSERT_TRUE(trace);
+  const auto &kv = trace->ticks[0].slots[0].kv[0];
+  EXPECT_EQ(kv.first, 5);
+  EXPECT_EQ(kv.pages, (std::vector<int32_t>{9}));
+  EXPECT_EQ(decodeTrace(manifestOf(), wordsOf().data(), words.size())->ticks[0].slots[0].kv[0].first, 0);
+}
+
 /// A request that ends without ever holding a slot has an empty page table in the
 /// trace, as the reference executor writes it.
 TEST(TraceDecoder, RequestWithoutSlot) {
