@@ -15,6 +15,19 @@ TEST(EmitControl, ConstantsComeFromParamsPoolAndModel) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
 }
 
+TEST(EmitControl, AWindowIsAConstantWhereThereIsOne) {
+  Pipeline p;
+  const std::string plain = p.text(), whole = emitted(p);
+  EXPECT_EQ(whole.find("kvWindow"), std::string::npos);
+  std::string text = plain;
+  text.replace(text.find("kv_layers = 1, "), 15, "kv_layers = 1, kv_window = 24, ");
+  const auto module = parsed(text);
+  ASSERT_TRUE(module);
+  CodeWriter w;
+  emit::emitControl(w, *module, nullptr, {});
+  EXPECT_NE(w.text().find("static constexpr int kvWindow = 24;"), std::string::npos);
+}
+
 TEST(EmitControl, StatesHaveATable) {
   EXPECT_NE(emitted({}).find("//   state   flags     next\n"
                              "//   QUEUED  initial   VERIFY\n"
