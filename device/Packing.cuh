@@ -11,10 +11,11 @@
 
 namespace megalith::device {
 
-/// A row of a weight: elements of `tensor` from `first` on. Null: padding.
+/// A row of a weight: elements of `tensor` from `first` on, `stride` apart. Null: padding.
 struct RawRow {
   const abi::RawTensor *tensor;
   long long first;
+  long long stride = 1;
 };
 
 __device__ __forceinline__ bool isHere(const abi::RawTensor &tensor, long long element) {
@@ -35,13 +36,14 @@ template <class... Index> __device__ __forceinline__ bool someHere(const abi::Ra
 }
 
 /// One lane's 16 bytes: `count` columns, in the order of Matrices.cuh.
-__device__ __forceinline__ void packWords(char *target, const abi::RawTensor &tensor, long long first, int count) {
-  if (first >= tensor.begin && first + count <= tensor.end) {
+__device__ __forceinline__ void packWords(char *target, const abi::RawTensor &tensor, long long first, long long stride,
+                                          int count) {
+  if (first >= tensor.begin && first + (count - 1) * stride < tensor.end) {
     u32 out[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const u32 low = 2 * j < count ? elementOf(tensor, first + 2 * j) : 0;
-      const u32 high = 2 * j + 1 < count ? elementOf(tensor, first + 2 * j + 1) : 0;
+      const u32 low = 2 * j < count ? elementOf(tensor, first + 2 * j * stride) : 0;
+      const u32 high = 2 * j + 1 < count ? elementOf(tensor, first + (2 * j + 1) * stride) : 0;
       out[j] = low | high << 16;
     }
     *reinterpret_cast<Words4 *>(target) = {out[0], out[2], out[1], out[3]};
@@ -49,8 +51,9 @@ __device__ __forceinline__ void packWords(char *target, const abi::RawTensor &te
   }
   // What is here ends within: another launch has the rest.
   for (int j = 0; j < count; ++j)
-    if (isHere(tensor, first + j))
-      reinterpret_cast<u16 *>(target)[((j >> 1 & 1) * 2 + (j >> 2)) * 2 + (j & 1)] = elementOf(tensor, first + j);
+    if (isHere(tensor, first + j * stride))
+      reinterpret_cast<u16 *>(target)[((j >> 1 & 1) * 2 + (j >> 2)) * 2 + (j & 1)] =
+          elementOf(tensor, first + j * stride);
 }
 
 /// Packs what is here of one matrix of one layer: `rowOf(packedRow)` is the RawRow to take. All threads of the grid.
@@ -71,7 +74,8 @@ template <class M, class RowOf> __device__ void packMatrix(char *target, RowOf r
     const RawRow row = rowOf((g * M::group + tile) * 8 + (lane >> 2));
     const int column = (warp * M::blocks + chunk * M::chunkBlocks + block) * 32 + (lane & 3) * 8;
     if (row.tensor && column < M::k)
-      packWords(target + i * 16, *row.tensor, row.first + column, M::k - column < 8 ? M::k - column : 8);
+      packWords(target + i * 16, *row.tensor, row.first + column * row.stride, row.stride,
+                M::k - column < 8 ? M::k - column : 8);
   }
 }
 
@@ -84,6 +88,13 @@ __device__ __forceinline__ void packElements(u16 *target, const abi::RawTensor &
 /// A weight vector, which lies behind the matrices.
 __device__ __forceinline__ void packVector(char *target, const abi::RawTensor &tensor) {
   packElements(reinterpret_cast<u16 *>(target), tensor);
+}
+/// One that is a view of a tensor: `placeOf(i)` is where its element i stands.
+template <class PlaceOf>
+__device__ __forceinline__ void packVector(char *target, const abi::RawTensor &tensor, int length, PlaceOf placeOf) {
+  for (int i = (int)(blockIdx.x * blockDim.x + threadIdx.x); i < length; i += (int)(gridDim.x * blockDim.x))
+    if (const long long place = placeOf(i); isHere(tensor, place))
+      reinterpret_cast<u16 *>(target)[i] = elementOf(tensor, place);
 }
 /// A weight that the kernel reads as it is.
 __device__ __forceinline__ void keepTensor(const abi::ModelParams &model, int index, const abi::RawTensor *raw) {

@@ -157,6 +157,8 @@ public:
   int64_t vocabulary() const;
   bool byteVocabulary() const;
   std::optional<double> positions() const;
+  /// Where that stands, for messages.
+  std::string positionsPlace() const;
   std::vector<int32_t> eos() const;
   /// The path of its config.json.
   std::string configFile() const;

@@ -44,7 +44,7 @@ static void checkPositions(const driver::Compilation &compiled, const Request &r
     if (const auto limit = model.positions()) {
       const uint64_t tokens = r.tokens.size() + uint64_t(r.maxNewTokens); // no budget is negative
       if (double(tokens) > *limit)
-        diags.report(Diag::RequestTooLong, loc, r.id.text, tokens, int64_t(*limit), model.checked.file.path());
+        diags.report(Diag::RequestTooLong, loc, r.id.text, tokens, int64_t(*limit), model.positionsPlace());
     }
 }
 

@@ -34,11 +34,12 @@ static Inspection::Shape shapeOf(const CheckedModel &model, const ast::ModelFile
   std::set<std::string> streamed; // names of storages
   for (const graph::Node &node : model.graph.nodes)
     if (node.kind == graph::Node::MatMul) {
-      const CheckedWeight &weight = model.weights[node.weights[0]];
+      const CheckedWeight &read = model.weights[node.weights[0]];
+      const CheckedWeight &weight = read.part ? model.weights[read.part->of] : read; // all parts of it are read
       streamed.insert(weight.alias.empty() ? weight.name : weight.alias);
     }
   for (const CheckedWeight &weight : model.weights) {
-    if (!weight.alias.empty() || !weight.used)
+    if (!weight.alias.empty() || !weight.used || weight.part)
       continue;
     out.parameters += elements(weight);
     if (streamed.count(weight.name))
@@ -106,6 +107,10 @@ static Inspection::Model modelOf(const driver::ModelFindings &findings) {
   if (report.model) {
     out.numerics = report.model->numerics;
     out.shape = shapeOf(*report.model, *findings.parsed);
+    if (const auto table = report.model->positionTable) {
+      const double rows = double(report.model->weights[*table].shape[0]);
+      out.positions = std::min(out.positions.value_or(rows), rows);
+    }
   }
   out.accepted = findings.accepted;
   for (const KeyUse &use : report.keys)

@@ -77,6 +77,7 @@ const driver::LoadedModel *Program::State::model() const {
 int64_t Program::vocabulary() const { return state->model() ? state->model()->checked.vocab : 0; }
 bool Program::byteVocabulary() const { return state->model() && state->model()->checked.byteVocabulary; }
 std::optional<double> Program::positions() const { return state->model() ? state->model()->positions() : std::nullopt; }
+std::string Program::positionsPlace() const { return state->model() ? state->model()->positionsPlace() : ""; }
 std::vector<int32_t> Program::eos() const {
   return state->model() ? state->model()->checked.eos : std::vector<int32_t>();
 }

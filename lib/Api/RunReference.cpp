@@ -25,14 +25,17 @@ public:
     // The format does not promise alignment.
     if (!isConverted(tensor->dtype) && reinterpret_cast<uintptr_t>(tensor->data) % alignof(uint16_t) == 0)
       return reinterpret_cast<const uint16_t *>(tensor->data);
-    std::vector<uint16_t> &copy = copies.emplace_back(tensor->elements());
-    toBf16(tensor->dtype, tensor->data, tensor->elements(), copy.data());
+    std::vector<uint16_t> &copy = copies[tensor];
+    if (copy.empty()) { // several weights may be views of it
+      copy.resize(tensor->elements());
+      toBf16(tensor->dtype, tensor->data, tensor->elements(), copy.data());
+    }
     return copy.data();
   }
 
 private:
   std::map<std::string, const SafetensorsFile *> files;
-  std::vector<std::vector<uint16_t>> copies;
+  std::map<const TensorView *, std::vector<uint16_t>> copies;
 };
 
 } // namespace

@@ -150,6 +150,26 @@ bool inspectModel(const CompileOptions &options, Diagnostics &diags) {
   return !diags.hasErrors();
 }
 
+/// The rows of the table of positions, where the config has no fewer.
+static std::optional<int64_t> tablePositions(const CheckedModel &model) {
+  if (!model.positionTable)
+    return std::nullopt;
+  const int64_t rows = model.weights[*model.positionTable].shape[0];
+  const auto own = model.file.positions();
+  return own && *own < double(rows) ? std::nullopt : std::optional(rows);
+}
+
+std::optional<double> LoadedModel::positions() const {
+  const auto rows = tablePositions(checked);
+  return rows ? std::optional(double(*rows)) : checked.file.positions();
+}
+
+std::string LoadedModel::positionsPlace() const {
+  return tablePositions(checked)
+             ? fmt::format("weight `{}` of `{}`", checked.weights[*checked.positionTable].name, directory)
+             : fmt::format("`{}` (`max_position_embeddings`)", checked.file.path());
+}
+
 std::vector<std::string> Compilation::accepted() const {
   std::vector<std::string> result;
   for (const LoadedModel &model : models)
@@ -163,8 +183,8 @@ std::map<std::string, int64_t> Compilation::converted() const {
   std::map<std::string, int64_t> counts;
   for (const LoadedModel &model : models)
     for (const CheckedWeight &weight : model.checked.weights)
-      for (int64_t layer = 0;
-           model.weights && weight.alias.empty() && weight.used && layer < (weight.perLayer ? model.checked.layers : 1);
+      for (int64_t layer = 0; model.weights && weight.alias.empty() && weight.used && !weight.part &&
+                              layer < (weight.perLayer ? model.checked.layers : 1);
            ++layer)
         if (const TensorView *tensor = model.weights->find(weight.tensorName(layer));
             tensor && isConverted(tensor->dtype))

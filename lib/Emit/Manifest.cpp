@@ -5,6 +5,7 @@
 #include "megalith/Emit/Control.h"
 #include "megalith/IR/Calls.h"
 #include "megalith/Text/Json.h"
+#include <set>
 
 namespace megalith::emit {
 
@@ -26,14 +27,15 @@ ordered_json poolJson(const ir::Operation &model, const ir::Operation *pool, Pla
 ordered_json weightsJson(const ir::Operation &model) {
   ordered_json list = ordered_json::array();
   auto index = weightIndices(model);
+  std::set<int> done; // several weights may be views of one tensor
   for (const ir::Operation &op : model.region().ops) {
-    if (op.op != Op::Weight || op.has<attr::alias>())
+    if (op.op != Op::Weight || op.has<attr::alias>() || !done.insert(index.at(op.name)).second)
       continue;
     list.push_back({{"name", op.name},
                     {"from", op.get<attr::from>()},
                     {"layers", op.get<attr::layers>()},
                     {"index", index.at(op.name)},
-                    {"shape", op.get<attr::shape>()}});
+                    {"shape", ir::storedShape(op)}});
     if (isReadByRow(model, op))
       list.back()["by_row"] = true;
   }

@@ -12,13 +12,15 @@ std::string vectorAddress(const plan::Vector &v) {
 }
 
 std::map<std::string, int> weightIndices(const ir::Operation &model) {
-  std::map<std::string, int> index;
+  std::map<std::string, int> index, ofTensor;
   int next = 0;
   for (const ir::Operation &op : model.region().ops) {
     if (op.op != ir::Op::Weight || op.has<attr::alias>())
       continue;
-    index[op.name] = next;
-    next += ir::tensorsOf(op);
+    const auto [at, isNew] = ofTensor.try_emplace(op.get<attr::from>(), next);
+    index[op.name] = at->second;
+    if (isNew)
+      next += ir::tensorsOf(op);
   }
   for (const ir::Operation &op : model.region().ops)
     if (op.op == ir::Op::Weight && op.has<attr::alias>())
@@ -46,11 +48,15 @@ static bool isKeyword(llvm::StringRef word) {
   return words.count(word);
 }
 
-/// Letters, digits and `_`, first a letter.
+/// Letters, digits and `_`, first a letter. `w[:, 0]` becomes `w_0_`.
 static std::string wordOf(llvm::StringRef name) {
   std::string out;
-  for (char c : name)
-    out += llvm::isAlnum(c) || c == '_' ? c : '_';
+  const auto fits = [](char c) { return llvm::isAlnum(c) || c == '_'; };
+  for (size_t i = 0; i < name.size(); ++i)
+    if (fits(name[i]))
+      out += name[i];
+    else if (i == 0 || fits(name[i - 1]))
+      out += '_';
   return !out.empty() && llvm::isAlpha(out[0]) ? out : "v" + out;
 }
 

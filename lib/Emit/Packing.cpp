@@ -2,6 +2,7 @@
 #include "device/Shape.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
+#include <set>
 
 namespace megalith::emit {
 
@@ -9,14 +10,22 @@ using ir::Op;
 using ir::Operation;
 namespace attr = ir::attr;
 
+/// Where a row begins in its tensor.
+static std::string firstOfRow(const WeightView &view, const std::string &row, int64_t rows) {
+  const std::string offset = view.offset ? fmt::format("{}ll + ", view.offset) : "";
+  if (rows <= view.block)
+    return fmt::format("{}(long long){} * {}", offset, row, view.rowStride);
+  return fmt::format("{0}(long long)({1} / {2}) * {3} + (long long)({1} % {2}) * {4}", offset, row, view.block,
+                     view.blockStride, view.rowStride);
+}
+
 static void emitWeightRow(CodeWriter &w, const Operation &model, const std::map<std::string, int> &index,
-                          const std::string &weight, const std::string &row, int64_t rows, int64_t k) {
-  bool layered = false;
-  for (const Operation &op : model.region().ops)
-    if (op.op == Op::Weight && op.name == weight)
-      layered = op.get<attr::layers>() != 0;
-  w.line("return {0} < {1} ? RawRow{{raw + {2}{3}, (long long){0} * {4}}} : RawRow();", row, rows, index.at(weight),
-         layered ? " + layer" : "", k);
+                          const std::string &weight, const std::string &row, int64_t rows) {
+  const Operation &op = ir::storageOf(model, weight);
+  const WeightView view = ir::viewOf(op);
+  w.line("return {} < {} ? RawRow{{raw + {}{}, {}{}}} : RawRow();", row, rows, index.at(weight),
+         op.get<attr::layers>() ? " + layer" : "", firstOfRow(view, row, rows),
+         view.columnStride == 1 ? "" : fmt::format(", {}", view.columnStride));
 }
 
 void emitPairColumns(CodeWriter &w, const plan::PairRange &r, const std::string &pair) {
@@ -58,8 +67,11 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, c
     std::vector<std::string> weights;
     for (const plan::PairRange &r : m.ranges)
       for (const std::string &weight : {r.weight, r.second})
-        if (!weight.empty())
-          weights.push_back(fmt::format("{}{}", index.at(weight), m.layers ? " + layer" : ""));
+        if (!weight.empty()) {
+          std::string tensor = fmt::format("{}{}", index.at(weight), m.layers ? " + layer" : "");
+          if (!llvm::is_contained(weights, tensor)) // several may be views of one
+            weights.push_back(std::move(tensor));
+        }
     w.line("if (!someHere(raw, {}))", fmt::join(weights, ", "));
     w.line("  continue;");
     auto lambda = w.lambda(fmt::format("packMatrix<{0}>(stream + {0}::offset + layer * {0}::layerBytes, "
@@ -72,22 +84,31 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, c
       emitPairColumns(w, r, "j");
       if (r.pairing == plan::Pairing::Dual) {
         auto second = w.scope("if (odd)");
-        emitWeightRow(w, model, index, r.second, "c0", r.columns, m.k);
+        emitWeightRow(w, model, index, r.second, "c0", r.columns);
       }
       if (r.pairing != plan::Pairing::Dual)
         w.line("const int row = odd ? c1 : c0;");
-      emitWeightRow(w, model, index, r.weight, r.pairing == plan::Pairing::Dual ? "c0" : "row", r.columns, m.k);
+      emitWeightRow(w, model, index, r.weight, r.pairing == plan::Pairing::Dual ? "c0" : "row", r.columns);
     }
     w.line("return RawRow();");
   }
   for (const plan::Vector &v : planned.vectors) {
     auto loop =
         w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", std::max<int64_t>(1, v.layers)), v.weight);
-    w.line("packVector(stream + {} + layer * {}ll, raw[{}{}]);", v.offset, v.bytes, index.at(v.weight),
-           v.layers ? " + layer" : "");
+    const Operation &weight = ir::storageOf(model, v.weight);
+    const WeightView view = ir::viewOf(weight);
+    const std::string target = fmt::format("stream + {} + layer * {}ll", v.offset, v.bytes);
+    const std::string tensor = fmt::format("raw[{}{}]", index.at(v.weight), v.layers ? " + layer" : "");
+    if (!weight.has<attr::view>() && ir::storedShape(weight) == weight.get<attr::shape>())
+      w.line("packVector({}, {});", target, tensor);
+    else
+      w.line("packVector({}, {}, {}, [](int i) {{ return {}; }});", target, tensor, v.length,
+             firstOfRow(view, "i", v.length));
   }
+  std::set<int> kept;
   for (const Operation &op : model.region().ops)
-    if (op.op == Op::Weight && !op.has<attr::alias>() && isReadByRow(model, op)) {
+    if (op.op == Op::Weight && !op.has<attr::alias>() && isReadByRow(model, op) &&
+        kept.insert(index.at(op.name)).second) {
       auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", ir::tensorsOf(op)), op.name);
       w.line("keepTensor(p.models[0], {} + layer, raw);", index.at(op.name));
     }

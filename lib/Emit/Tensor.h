@@ -12,7 +12,7 @@ namespace megalith::emit {
 /// The address of a layer's copy of a weight vector (uses `p` and `layer`).
 std::string vectorAddress(const plan::Vector &v);
 
-/// Index of each weight's first pointer in LaunchParams::weights, in the order
+/// Index of each weight's first pointer in LaunchParams::weights: weights of one tensor share it. In the order
 /// of the manifest (aliases share their target's).
 std::map<std::string, int> weightIndices(const ir::Operation &model);
 

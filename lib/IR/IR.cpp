@@ -1,5 +1,6 @@
 #include "megalith/IR/IR.h"
 #include "megalith/Text/Text.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/ErrorHandling.h"
 #include <fmt/format.h>
 
@@ -191,6 +192,27 @@ Operation clone(Module &module, const Operation &op, std::map<Value, Value> &map
 }
 
 int64_t tensorsOf(const Operation &weight) { return std::max<int64_t>(1, weight.get<attr::layers>()); }
+
+const std::vector<int64_t> &storedShape(const Operation &weight) {
+  return weight.has<attr::stored>() ? weight.get<attr::stored>() : weight.get<attr::shape>();
+}
+
+WeightView viewOf(const Operation &weight) {
+  const std::vector<int64_t> &shape = weight.get<attr::shape>();
+  if (!weight.has<attr::view>())
+    return WeightView::whole(shape[0], shape.size() == 2 ? shape[1] : 1);
+  const std::vector<int64_t> &view = weight.get<attr::view>();
+  return {view[0], view[1], view[2], view[3], view[4]};
+}
+
+const Operation &storageOf(const Operation &model, llvm::StringRef name) {
+  const auto named = [&](llvm::StringRef which) -> const Operation & {
+    return *llvm::find_if(model.region().ops,
+                          [&](const Operation &op) { return op.op == Op::Weight && op.name == which; });
+  };
+  const Operation &weight = named(name);
+  return weight.has<attr::alias>() ? named(weight.get<attr::alias>()) : weight;
+}
 
 std::vector<unsigned> countUses(const Module &module, const Region &region) {
   std::vector<unsigned> uses(module.values.size());

@@ -66,6 +66,7 @@ private:
   /// The weight `@name` of the enclosing model, legal to read here; null after a report.
   const Operation *weight(const Operation &op);
   const Operation *weightNamed(llvm::StringRef name) const;
+  bool checkView(const Operation &op);
 
   // Helpers
   bool fail(const Operation &op, std::string text);

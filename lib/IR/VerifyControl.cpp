@@ -202,7 +202,9 @@ bool Verifier::checkDeclaration(const Operation &op) {
     if (llvm::any_of(shape, [](int64_t d) { return d > INT32_MAX; }))
       return fail(op, "a size of `shape` is 2147483647 at most");
     if (!op.has<attr::alias>())
-      return op.has<attr::from>() || fail(op, "the attribute `from` of `weight` is missing");
+      return (op.has<attr::from>() || fail(op, "the attribute `from` of `weight` is missing")) && checkView(op);
+    if (op.has<attr::stored>() || op.has<attr::view>())
+      return fail(op, "`stored` and `view` stand at the weight that has the storage");
     for (const Operation &w : model->region().ops)
       if (w.op == Op::Weight && w.name == op.get<attr::alias>() && w.get<attr::shape>() == shape &&
           !w.has<attr::alias>() && w.get<attr::layers>() == op.get<attr::layers>())

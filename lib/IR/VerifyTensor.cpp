@@ -1,4 +1,6 @@
 #include "Verifier.h"
+#include "llvm/ADT/STLExtras.h"
+#include <fmt/format.h>
 
 namespace megalith::ir {
 
@@ -112,14 +114,54 @@ bool Verifier::checkTensorOp(const Operation &op) {
   }
 }
 
+/// A weight within its tensor, which another one may have, too.
+bool Verifier::checkView(const Operation &op) {
+  const std::vector<int64_t> &shape = op.get<attr::shape>(), &stored = storedShape(op);
+  for (const Operation &other : model->region().ops) {
+    if (&other == &op)
+      break;
+    if (other.op == Op::Weight && other.has<attr::from>() && other.get<attr::from>() == op.get<attr::from>() &&
+        (storedShape(other) != stored || other.get<attr::layers>() != op.get<attr::layers>()))
+      return fail(
+          op, fmt::format("weight `{}` is of the same tensor, and of another shape or number of layers", other.name));
+  }
+  if (!op.has<attr::stored>() && !op.has<attr::view>())
+    return true;
+  constexpr int64_t most = INT64_C(1) << 44; // as of all weights: with less, places fit into 64 bits
+  double elements = 1;
+  for (int64_t size : stored)
+    elements *= static_cast<double>(size);
+  if (stored.empty() || stored.size() > 4 || llvm::any_of(stored, [](int64_t d) { return d <= 0; }) || elements > most)
+    return fail(op, "`stored` must be one to four positive sizes, of at most 2^44 elements");
+  if (op.has<attr::view>()) {
+    const std::vector<int64_t> &view = op.get<attr::view>();
+    if (view.size() != 5 || view[1] < 1 || llvm::any_of(view, [](int64_t n) { return n < 0 || n > most; }))
+      return fail(op, "`view` must be offset, rows of a block, and distances of blocks, rows and columns");
+  }
+  const WeightView view = viewOf(op);
+  const int64_t rows = shape[0], columns = shape.size() == 2 ? shape[1] : 1;
+  const auto reach = [&](int64_t row) {
+    return static_cast<double>(view.offset) +
+           static_cast<double>(row / view.block) * static_cast<double>(view.blockStride) +
+           static_cast<double>(row % view.block) * static_cast<double>(view.rowStride) +
+           static_cast<double>(columns - 1) * static_cast<double>(view.columnStride);
+  };
+  const int64_t lastBlock = (rows - 1) / view.block * view.block; // the last row of one of the last two goes farthest
+  if (std::max(reach(rows - 1), lastBlock > 0 ? reach(lastBlock - 1) : 0.0) >= elements)
+    return fail(op, "the weight reaches beyond its tensor");
+  return true;
+}
+
 /// A line of a matrix for each row, or a vector.
 bool Verifier::checkWeightRead(const Operation &op) {
   const Operation *w = weight(op);
   if (!w)
     return false;
   const std::vector<int64_t> &shape = w->get<attr::shape>();
+  const Operation *storage = w->has<attr::alias>() ? weightNamed(w->get<attr::alias>()) : w;
   if (op.op == Op::Embed)
     return (shape.size() == 2 || fail(op, "the weight must have two dimensions")) &&
+           (!storage || !storage->has<attr::view>() || fail(op, "the weight must be a tensor as it is")) &&
            resultIs(op, Type::rows(shape[1], Scalar::BF16));
   return (shape.size() == 1 || fail(op, "the weight must have one dimension")) &&
          resultIs(op, Type::vector(shape[0], Scalar::BF16));

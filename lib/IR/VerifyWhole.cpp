@@ -130,10 +130,12 @@ bool Verifier::checkParts() {
 bool Verifier::checkWindows(const Operation &attention, const Operation &model, int64_t layers) {
   const std::vector<int64_t> &windows = attention.get<attr::window>();
   if (windows.size() > 1 && static_cast<int64_t>(windows.size()) != layers)
-    return fail(attention, fmt::format("`window` has {} entries; one, or one for each of {} layers", windows.size(), layers));
+    return fail(attention,
+                fmt::format("`window` has {} entries; one, or one for each of {} layers", windows.size(), layers));
   const int64_t most = windows.empty() || llvm::is_contained(windows, 0) ? 0 : *llvm::max_element(windows);
   return model.get<attr::kv_window>() == most ||
-         fail(attention, fmt::format("`kv_window` of the model is {}, expected {}", model.get<attr::kv_window>(), most));
+         fail(attention,
+              fmt::format("`kv_window` of the model is {}, expected {}", model.get<attr::kv_window>(), most));
 }
 
 bool Verifier::checkModel(const Operation &op) {
@@ -141,10 +143,13 @@ bool Verifier::checkModel(const Operation &op) {
   for (const Operation &weight : op.region().ops) {
     if (weight.op != Op::Weight || weight.has<attr::alias>())
       continue;
-    double own = 2.0 * tensorsOf(weight);
-    for (int64_t size : weight.get<attr::shape>())
-      own *= size;
-    bytes += own;
+    const auto own = [&](const std::vector<int64_t> &shape) {
+      double product = 2.0 * tensorsOf(weight);
+      for (int64_t size : shape)
+        product *= size;
+      return product;
+    };
+    bytes += std::max(own(weight.get<attr::shape>()), own(storedShape(weight))); // each has its place in the stream
     if (bytes > 0x1p44)
       return fail(weight, "with this one the weights have more than 16 TiB");
   }
@@ -158,7 +163,8 @@ bool Verifier::checkModel(const Operation &op) {
     const auto check = [&](const Operation &inner, int64_t layers) {
       if (!good)
         return;
-      if (inner.op == Op::Embed && weightNamed(inner.name)->get<attr::shape>()[0] != vocab)
+      if (inner.op == Op::Embed && inner.get<attr::by>() == "token" &&
+          weightNamed(inner.name)->get<attr::shape>()[0] != vocab)
         good = fail(inner, fmt::format("the weight has no line for each of the {} tokens", vocab));
       if (inner.op == Op::KvAppend &&
           (inner.get<attr::kv_heads>() != op.get<attr::kv_heads>() ||

@@ -1,4 +1,5 @@
 #include "megalith/Lower/Model.h"
+#include "llvm/ADT/STLExtras.h"
 #include <cassert>
 
 namespace megalith {
@@ -132,6 +133,8 @@ private:
       const CheckedWeight &w = model.weights[node.weights[0]];
       Operation &op = b.create(Op::Embed, {}, {Type::rows(node.shape.columns, Scalar::BF16)}, node.hint);
       op.name = w.name;
+      if (node.byPosition)
+        op.set<attr::by>("position");
       return op.result();
     }
     case Node::MatMul: {
@@ -249,6 +252,30 @@ void setAttributes(const CheckedModel &model, Operation &op) {
 
 } // namespace
 
+static void lowerWeight(const CheckedModel &model, const CheckedWeight &w, Builder &b) {
+  // The tensor of a view of an alias is that of the storage.
+  const CheckedWeight *tensor = w.part ? &model.weights[w.part->of] : &w;
+  if (w.part && !tensor->alias.empty())
+    tensor = &*llvm::find_if(model.weights, [&](const CheckedWeight &other) { return other.name == tensor->alias; });
+  b.loc = w.loc;
+  Operation &weight = b.create(Op::Weight);
+  weight.name = w.name;
+  weight.set<attr::shape>(w.shape);
+  if (!w.part && !w.alias.empty()) {
+    weight.set<attr::alias>(w.alias);
+  } else {
+    weight.set<attr::from>(tensor->from);
+    if (tensor->stored != w.shape)
+      weight.set<attr::stored>(tensor->stored);
+    const int64_t rows = w.shape[0], columns = w.shape.size() == 2 ? w.shape[1] : 1;
+    const WeightView whole = WeightView::whole(rows, columns), transposed = {0, rows, 0, 1, rows};
+    if (const WeightView place = w.part ? w.part->place : w.transposed ? transposed : whole; place != whole)
+      weight.set<attr::view>({place.offset, place.block, place.blockStride, place.rowStride, place.columnStride});
+  }
+  if (w.perLayer)
+    weight.set<attr::layers>(model.layers);
+}
+
 void lowerModel(const CheckedModel &model, llvm::StringRef name, Module &module) {
   Builder top(module, module.root.region());
   Operation &op = top.create(Op::Model);
@@ -256,17 +283,16 @@ void lowerModel(const CheckedModel &model, llvm::StringRef name, Module &module)
   setAttributes(model, op);
   op.regions.resize(1);
   Builder inner(module, op.region());
-  for (const CheckedWeight &w : model.weights) {
-    inner.loc = w.loc;
-    Operation &weight = inner.create(Op::Weight);
-    weight.name = w.name;
-    weight.set<attr::shape>(w.shape);
-    if (w.alias.empty())
-      weight.set<attr::from>(w.from);
-    else
-      weight.set<attr::alias>(w.alias);
-    if (w.perLayer)
-      weight.set<attr::layers>(model.layers);
+  for (size_t i = 0; i < model.weights.size(); ++i) {
+    const CheckedWeight &w = model.weights[i];
+    if (w.part)
+      continue;
+    // What nothing uses has the warning, and a `weight` where it can be one.
+    if (w.usedWhole || (!w.used && w.shape.size() <= 2 && w.alias.empty()))
+      lowerWeight(model, w, inner);
+    for (const CheckedWeight &view : model.weights)
+      if (view.part && view.part->of == i)
+        lowerWeight(model, view, inner);
   }
   inner.loc = {};
   Operation &segment = inner.create(Op::Segment);

@@ -38,7 +38,7 @@ public:
     });
     planned.streamBytes = offset;
     ir::walk(model.region(), [&](const Operation &op) {
-      if (op.op != Op::Embed || planned.tokenTable)
+      if (op.op != Op::Embed || op.get<attr::by>() != "token" || planned.tokenTable)
         return;
       for (const Operation &weight : model.region().ops)
         if (weight.op == Op::Weight && weight.name == op.name && !weight.get<attr::layers>()) {

@@ -19,17 +19,19 @@ Weights::Weights(const ir::Operation &model, WeightSource &source) {
       continue;
     }
     std::vector<Tensor> &list = tensors[op.name];
-    std::vector<int64_t> expected = op.get<ir::attr::shape>();
+    const std::vector<int64_t> &shape = op.get<ir::attr::shape>(), &expected = ir::storedShape(op);
     const int64_t layers = ir::tensorsOf(op);
     for (int64_t layer = 0; layer < layers; ++layer) {
       const std::string from = layerTensor(op.get<ir::attr::from>(), layer);
       Tensor tensor;
-      tensor.data = source.find(model.name, from, tensor.shape);
+      std::vector<int64_t> found;
+      tensor.data = source.find(model.name, from, found);
       if (!tensor.data)
         throw NotExecutable(fmt::format("the checkpoint has no tensor `{}`", from));
-      if (tensor.shape != expected)
-        throw NotExecutable(
-            fmt::format("tensor `{}` has the shape {}, the model expects {}", from, tensor.shape, expected));
+      if (found != expected)
+        throw NotExecutable(fmt::format("tensor `{}` has the shape {}, the model expects {}", from, found, expected));
+      tensor.shape = shape;
+      tensor.view = ir::viewOf(op);
       list.push_back(std::move(tensor));
     }
   }
@@ -45,13 +47,17 @@ Weights::Tensor &Weights::find(const std::string &name, int64_t layer) {
 
 const uint16_t *Weights::line(const std::string &name, int64_t layer, int64_t index) {
   Tensor &tensor = find(name, layer);
-  return tensor.data + index * tensor.shape.at(1);
+  return tensor.data + tensor.view.at(index, 0);
 }
 
 const uint16_t *Weights::vector(const std::string &name, int64_t layer, int64_t &length) {
   Tensor &tensor = find(name, layer);
   length = tensor.shape.at(0);
-  return tensor.data;
+  if (tensor.view == WeightView::whole(length, 1))
+    return tensor.data;
+  for (int64_t i = static_cast<int64_t>(tensor.vector.size()); i < length; ++i)
+    tensor.vector.push_back(tensor.data[tensor.view.at(i, 0)]);
+  return tensor.vector.data();
 }
 
 const PackedWeight &Weights::packed(const std::string &name, int64_t layer) {
@@ -65,8 +71,9 @@ const PackedWeight &Weights::packed(const std::string &name, int64_t layer) {
   p.data.resize(panels * p.k * PackedWeight::panel);
   for (int64_t n = 0; n < p.n; ++n) {
     uint16_t *out = p.data.data() + n / PackedWeight::panel * p.k * PackedWeight::panel + n % PackedWeight::panel;
+    const uint16_t *line = tensor.data + tensor.view.at(n, 0);
     for (int64_t k = 0; k < p.k; ++k)
-      out[k * PackedWeight::panel] = tensor.data[n * p.k + k];
+      out[k * PackedWeight::panel] = line[k * tensor.view.columnStride];
   }
   return p;
 }

@@ -25,6 +25,7 @@ public:
 
   /// Of a 2-D weight: one line, as bf16.
   const uint16_t *line(const std::string &name, int64_t layer, int64_t index);
+  int64_t rows(const std::string &name, int64_t layer) { return find(name, layer).shape.at(0); }
   /// A 1-D weight, as bf16; sets its length.
   const uint16_t *vector(const std::string &name, int64_t layer, int64_t &length);
   /// Packed at first use.
@@ -32,8 +33,10 @@ public:
 
 private:
   struct Tensor {
-    const uint16_t *data = nullptr;
-    std::vector<int64_t> shape;
+    const uint16_t *data = nullptr; ///< the whole tensor
+    std::vector<int64_t> shape;     ///< of the weight, which stands in the tensor at `view`
+    WeightView view;
+    std::vector<uint16_t> vector; ///< a copy of a vector that does not lie together
     PackedWeight packed;
   };
   Tensor &find(const std::string &name, int64_t layer);

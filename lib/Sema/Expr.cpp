@@ -116,6 +116,8 @@ ExprRef Checker::checkKnown(const ast::Expr &e, Scope &scope) {
     return checkIndex(e, scope);
   case ast::Expr::Slice:
     return checkSlice(e, scope);
+  case ast::Expr::Bounds: // of a second dimension, which has been refused
+    return nullptr;
   case ast::Expr::List:
     return checkList(e, scope);
   case ast::Expr::Call:

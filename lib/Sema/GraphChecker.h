@@ -52,6 +52,8 @@ private:
   MaybeNode eval(const ast::Expr &e);
   MaybeNode number(const ast::Expr &e, const ConfigValue &value);
   MaybeNode evalPath(const ast::Expr &e);
+  /// A weight as a vector.
+  MaybeNode evalVector(const ast::Expr &e);
   /// Reports each name once.
   void reportUnknown(const ast::Expr &e);
   MaybeNode evalEmbed(const ast::Expr &e);
@@ -81,10 +83,24 @@ private:
   /// Reports a wrong number of arguments, and arguments by a name that the function does not have.
   bool checkArguments(const ast::Expr &e, size_t min, size_t max, const char *takes);
   std::optional<WeightId> findWeight(llvm::StringRef name) const;
-  /// The weight that `e` names, which must have `rank` dimensions.
+  /// The weight that `e` names or is a view of. As a matrix (rank 2) or a vector (rank 1).
   std::optional<WeightId> useWeight(const ast::Expr &e, size_t rank, const std::string &user);
   bool isMatmul(const ast::Expr &e) const;
   bool isVectorWeight(const ast::Expr &e) const;
+
+  //===--- views of weights (ModelViews.cpp) ------------------------------===//
+
+  /// The weight of which `e` is a view: `w[i, a:b]`.
+  std::optional<WeightId> viewedWeight(const ast::Expr &e) const;
+  std::optional<WeightId> useView(const ast::Expr &e, WeightId of, size_t rank);
+  using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+  /// The part of each dimension, and whether the dimension is left.
+  bool evalSubscript(const ast::Expr &e, WeightId of, Ranges &ranges, std::vector<bool> &kept);
+  std::optional<int64_t> evalIndex(const ast::Expr &e, const std::string &what);
+  /// The view of these ranges, made when it is new.
+  std::optional<WeightId> view(const ast::Expr &e, WeightId of, const Ranges &ranges, const std::vector<bool> &kept,
+                               size_t rank);
+  void checkParts();
   /// Reports a wrong `head_dim` at its first use only.
   bool checkHeadDim(const ast::Expr &e);
   bool checkHeadColumns(const ast::Expr &e, llvm::StringRef what, const Shape &shape);

@@ -1,8 +1,10 @@
 #include "megalith/Sema/Model.h"
 #include "ModelConfig.h"
+#include "llvm/ADT/ArrayRef.h"
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <numeric>
 #include <set>
 
 namespace megalith {
@@ -39,7 +41,10 @@ public:
   void check(const ast::WeightDecl &decl) {
     CheckedWeight weight;
     weight.name = decl.name.text;
-    weight.from = decl.from.text;
+    for (const ast::Name &from : decl.from)
+      weight.spellings.push_back(from.text);
+    weight.from = weight.spellings.front();
+    weight.transposed = decl.transposed && decl.transposed->text == "true";
     weight.perLayer = decl.perLayer;
     weight.loc = decl.name.loc;
     if (model.config.count(weight.name))
@@ -53,33 +58,72 @@ public:
       bad.insert(weight.name);
       return;
     }
-    bool pattern = weight.from.find("{i}") != std::string::npos;
-    if (pattern != weight.perLayer)
-      diags.report(Diag::LayerPattern, decl.from.loc, weight.name,
-                   pattern ? "has `{i}` in `from`, but does not stand below `layer`"
-                           : "stands below `layer`, so its `from` needs `{i}` for the layer");
+    for (const ast::Name &from : decl.from) {
+      const bool pattern = from.text.find("{i}") != std::string::npos;
+      if (pattern != weight.perLayer)
+        diags.report(Diag::LayerPattern, from.loc, weight.name,
+                     pattern ? "has `{i}` in `from`, but does not stand below `layer`"
+                             : "stands below `layer`, so its `from` needs `{i}` for the layer");
+    }
     if (decl.alias)
       readAlias(*decl.alias, weight);
+    for (const CheckedWeight &other : model.weights)
+      if (weight.alias.empty() && other.alias.empty() && other.from == weight.from && other.stored != weight.stored) {
+        diags.report(Diag::TensorTwice, weight.loc, other.name, weight.name, weight.from,
+                     fmt::format("{}", other.stored), fmt::format("{}", weight.stored));
+        diags.note(other.loc, "the other `from`");
+        break;
+      }
     model.weights.push_back(std::move(weight));
   }
 
 private:
   bool readShape(const ast::WeightDecl &decl, CheckedWeight &weight) {
-    for (const ast::ExprPtr &dim : decl.shape) {
+    if (!readSizes(decl.shape, weight.name, weight.shape) || !readSizes(decl.stored, weight.name, weight.stored))
+      return false;
+    if (weight.shape.empty() || weight.shape.size() > 4) {
+      diags.report(Diag::WeightRank, weight.loc, weight.name, weight.shape.size());
+      return false;
+    }
+    if (weight.transposed && weight.shape.size() == 1) {
+      diags.report(Diag::TransposedVector, decl.transposed->loc, weight.name);
+      return false;
+    }
+    const auto elements = [](const std::vector<int64_t> &shape) {
+      return std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
+    };
+    if (weight.shape.size() > 2 && elements(weight.shape) > 0x1p44) { // of two sizes any product fits into 64 bits
+      diags.report(Diag::WeightBytes, weight.loc, weight.name);
+      return false;
+    }
+    if (!weight.stored.empty() && elements(weight.stored) != elements(weight.shape)) {
+      diags.report(Diag::StoredShape, decl.stored.front()->loc, weight.name, fmt::format("{}", weight.stored),
+                   fmt::format("{}", weight.shape));
+      return false;
+    }
+    if (!weight.stored.empty())
+      return true;
+    weight.stored = weight.shape;
+    if (weight.transposed) {
+      const auto outputs = llvm::ArrayRef(weight.shape).drop_back();
+      weight.stored = {weight.shape.back(),
+                       std::accumulate(outputs.begin(), outputs.end(), int64_t(1), std::multiplies<>())};
+    }
+    return true;
+  }
+
+  bool readSizes(const std::vector<ast::ExprPtr> &dims, const std::string &name, std::vector<int64_t> &out) {
+    for (const ast::ExprPtr &dim : dims) {
       auto value = evaluateConstant(*dim, model.config, diags);
       if (!value)
         return false;
       auto *size = std::get_if<int64_t>(&*value);
       // 2^31: columns and lines are 32-bit in a kernel.
       if (!size || *size <= 0 || *size >= INT64_C(1) << 31) {
-        diags.report(Diag::WeightSize, dim->loc, weight.name, size ? std::to_string(*size) : "no integer");
+        diags.report(Diag::WeightSize, dim->loc, name, size ? std::to_string(*size) : "no integer");
         return false;
       }
-      weight.shape.push_back(*size);
-    }
-    if (weight.shape.empty() || weight.shape.size() > 2) {
-      diags.report(Diag::WeightRank, weight.loc, weight.name, weight.shape.size());
-      return false;
+      out.push_back(*size);
     }
     return true;
   }
@@ -104,7 +148,8 @@ private:
       names.push_back(other.name);
       if (target->kind != ast::Expr::Path || other.name != target->text)
         continue;
-      if (other.shape != weight.shape || other.perLayer != weight.perLayer) {
+      if (other.shape != weight.shape || other.stored != weight.stored || other.transposed != weight.transposed ||
+          other.perLayer != weight.perLayer) {
         diags.report(Diag::AliasShape, target->loc, weight.name, fmt::format("{}", weight.shape), other.name,
                      fmt::format("{}", other.shape));
         return;
@@ -144,7 +189,7 @@ static bool checkEos(const ConfigFile &config, const CheckedModel &model, Config
 static bool checkBytes(const CheckedModel &model, Diagnostics &diags) {
   double bytes = 0;
   for (const CheckedWeight &weight : model.weights) {
-    if (!weight.alias.empty())
+    if (!weight.alias.empty() || weight.part)
       continue;
     double own = weight.perLayer ? 2.0 * model.layers : 2.0;
     for (int64_t size : weight.shape)

@@ -146,7 +146,7 @@ void GraphChecker::checkEnd() {
   g.logits = definition.node;
   const Shape &shape = g.nodes[g.logits].shape;
   for (const Node &node : g.nodes) {
-    if (node.kind != Node::Embed)
+    if (node.kind != Node::Embed || node.byPosition)
       continue;
     const CheckedWeight &weight = model.weights[node.weights[0]];
     Shape expected{Shape::Rows, weight.shape[0]};
@@ -165,8 +165,12 @@ void GraphChecker::checkEnd() {
     if (!d.used)
       diags.report(Diag::UnusedGraphValue, d.loc, d.name);
   for (const CheckedWeight &weight : model.weights)
-    if (!weight.alias.empty() && weight.used)
-      model.weights[*findWeight(weight.alias)].used = true;
+    if (!weight.alias.empty() && weight.used) {
+      CheckedWeight &storage = model.weights[*findWeight(weight.alias)];
+      storage.used = true;
+      storage.usedWhole |= weight.usedWhole;
+    }
+  checkParts();
   for (const CheckedWeight &weight : model.weights)
     if (!weight.used)
       diags.report(Diag::UnusedWeight, weight.loc, weight.name);

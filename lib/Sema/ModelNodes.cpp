@@ -42,7 +42,8 @@ MaybeNode GraphChecker::eval(const ast::Expr &e) {
   case ast::Expr::Path:
     return evalPath(e);
   case ast::Expr::Index:
-    return evalEmbed(e);
+  case ast::Expr::Slice:
+    return viewedWeight(e) ? evalVector(e) : evalEmbed(e);
   case ast::Expr::Call:
     return evalCall(e);
   case ast::Expr::Unary:
@@ -92,20 +93,24 @@ MaybeNode GraphChecker::evalPath(const ast::Expr &e) {
   }
   if (e.text == noneWord)
     return number(e, NoValue());
-  if (findWeight(e.text)) {
-    std::optional<WeightId> w = useWeight(e, 1, "an operator");
-    if (!w)
-      return std::nullopt;
-    return add(
-        {.kind = Node::Vector, .weights = {*w}, .shape = {Shape::Vector, model.weights[*w].shape[0]}, .loc = e.loc});
-  }
+  if (findWeight(e.text))
+    return evalVector(e);
   if (e.text == "tokens" || e.text == "position")
-    diags.report(Diag::MisplacedName, e.loc, e.text, e.text == "tokens" ? "`weight[tokens]`" : "`rope(x, position)`");
+    diags.report(Diag::MisplacedName, e.loc, e.text,
+                 e.text == "tokens" ? "`weight[tokens]`" : "`rope(x, position)` and `weight[position]`");
   else if (!insideNames.contains(e.text))
     reportUnknown(e);
   else if (unknownNames.insert(e.text).second)
     diags.report(Diag::LoopLocal, e.loc, e.text);
   return std::nullopt;
+}
+
+MaybeNode GraphChecker::evalVector(const ast::Expr &e) {
+  std::optional<WeightId> w = useWeight(e, 1, "an operator");
+  if (!w)
+    return std::nullopt;
+  return add(
+      {.kind = Node::Vector, .weights = {*w}, .shape = {Shape::Vector, model.weights[*w].shape[0]}, .loc = e.loc});
 }
 
 void GraphChecker::reportUnknown(const ast::Expr &e) {
@@ -116,22 +121,32 @@ void GraphChecker::reportUnknown(const ast::Expr &e) {
   for (const Definition &d : definitions)
     names.push_back(d.name);
   for (const CheckedWeight &w : model.weights)
-    names.push_back(w.name);
+    if (!w.part)
+      names.push_back(w.name);
   for (const auto &[name, value] : model.config)
     names.push_back(name);
   diags.suggest(e.text, names);
 }
 
 MaybeNode GraphChecker::evalEmbed(const ast::Expr &e) {
-  if (e.args.size() != 2 || e.args[1]->kind != ast::Expr::Path || e.args[1]->text != "tokens") {
+  const bool named = e.kind == ast::Expr::Index && e.args.size() == 2 && e.args[1]->kind == ast::Expr::Path;
+  const bool byPosition = named && e.args[1]->text == "position";
+  if (!byPosition && !(named && e.args[1]->text == "tokens")) {
     diags.report(Diag::GraphExpression, e.loc);
     return std::nullopt;
   }
-  std::optional<WeightId> w = useWeight(*e.args[0], 2, "[tokens]");
+  std::optional<WeightId> w = useWeight(*e.args[0], 2, byPosition ? "[position]" : "[tokens]");
   if (!w)
     return std::nullopt;
+  if (const CheckedWeight &weight = model.weights[*w]; weight.part || weight.transposed) {
+    diags.report(Diag::TableView, e.args[0]->loc, weight.name, weight.part ? "a view" : "transposed");
+    return std::nullopt;
+  }
+  if (byPosition && (!model.positionTable || model.weights[*w].shape[0] < model.weights[*model.positionTable].shape[0]))
+    model.positionTable = *w; // the shortest
   return add({.kind = Node::Embed,
               .weights = {*w},
+              .byPosition = byPosition,
               .shape = {Shape::Rows, model.weights[*w].shape[1]},
               .loc = e.args[0]->loc});
 }
@@ -466,6 +481,8 @@ std::optional<WeightId> GraphChecker::useWeight(const ast::Expr &e, size_t rank,
   std::optional<WeightId> w;
   if (e.kind == ast::Expr::Path)
     w = findWeight(e.text);
+  else if (std::optional<WeightId> of = viewedWeight(e))
+    return useView(e, *of, rank);
   if (!w) {
     bool known = e.kind != ast::Expr::Path || environment.count(e.text) || model.config.count(e.text);
     if (known)
@@ -476,6 +493,9 @@ std::optional<WeightId> GraphChecker::useWeight(const ast::Expr &e, size_t rank,
   }
   CheckedWeight &weight = model.weights[*w];
   weight.used = true;
+  if (weight.shape.size() > 2 && rank == 2) // the leading dimensions are the rows
+    return useView(e, *w, rank);
+  weight.usedWhole = true;
   if (weight.shape.size() != rank) {
     diags.report(Diag::WeightUse, e.loc, weight.name, fmt::format("{}", weight.shape),
                  rank == 1 ? "a vector" : "a matrix");
@@ -492,6 +512,8 @@ std::optional<WeightId> GraphChecker::useWeight(const ast::Expr &e, size_t rank,
 bool GraphChecker::isMatmul(const ast::Expr &e) const { return e.kind == ast::Expr::Call && e.text == "matmul"; }
 
 bool GraphChecker::isVectorWeight(const ast::Expr &e) const {
+  if (viewedWeight(e))
+    return true;
   if (e.kind != ast::Expr::Path || environment.count(e.text))
     return false;
   std::optional<WeightId> w = findWeight(e.text);

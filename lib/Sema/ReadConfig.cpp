@@ -16,8 +16,9 @@ public:
 
   ConfigUses run() {
     for (const ast::WeightDecl &weight : file.weights) {
-      for (const ast::ExprPtr &dim : weight.shape)
-        inShape(*dim);
+      for (const auto *sizes : {&weight.shape, &weight.stored})
+        for (const ast::ExprPtr &dim : *sizes)
+          inShape(*dim);
       if (weight.alias && weight.alias->kind == ast::Expr::Conditional)
         inCondition(*weight.alias->args[1]);
     }
@@ -105,9 +106,12 @@ private:
         e.kind == ast::Expr::Call && (e.text == "rms_norm" || e.text == "layer_norm" || e.text == "softcap");
     if (positive && !e.args.empty() && e.args.back()->kind == ast::Expr::Path)
       uses[e.args.back()->text].positive = true;
-    for (const ast::ExprPtr &arg : e.args)
-      if (arg)
-        inGraph(*arg);
+    const bool subscript = e.kind == ast::Expr::Index || e.kind == ast::Expr::Slice;
+    for (size_t i = 0; i < e.args.size(); ++i)
+      if (e.args[i] && subscript && i > 0) // parts of a weight: whole numbers, perhaps 0
+        forNames(*e.args[i], [&](const std::string &name) { uses[name]; });
+      else if (e.args[i])
+        inGraph(*e.args[i]);
     for (const auto &[name, value] : e.named)
       if (name.text == "window")
         inShape(*value);

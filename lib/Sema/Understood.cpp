@@ -259,11 +259,18 @@ public:
   }
 
   void run() {
-    for (const CheckedWeight &weight : model.weights)
+    for (CheckedWeight &weight : model.weights) {
+      if (weight.part) // its weight has the tensor
+        continue;
+      const auto spelling = llvm::find_if(
+          weight.spellings, [&](const std::string &from) { return file.find(layerTensor(from, 0)) != nullptr; });
+      if (spelling != weight.spellings.end())
+        weight.from = *spelling;
       if (weight.alias.empty())
         checkWeight(weight);
       else
         checkAlias(weight);
+    }
     checkRest();
     if (reported)
       diags.note(model.weightsLoc,
@@ -296,9 +303,9 @@ private:
         }
         return;
       }
-      if (tensor->shape != weight.shape) {
+      if (tensor->shape != weight.stored) {
         diags.report(Diag::TensorShape, weight.loc, name, file.path(), tensor->shapeText(), weight.name,
-                     fmt::format("{}", weight.shape));
+                     (weight.stored == weight.shape ? "" : "stored as ") + fmt::format("{}", weight.stored));
         wrong.insert(name);
         return;
       }
@@ -357,8 +364,10 @@ private:
       if (meant.count(pattern))
         continue;
       const std::string more = list.size() == 1 ? "" : fmt::format(" and {} more like `{}`", list.size() - 1, pattern);
-      const auto unused = llvm::find_if(
-          model.weights, [&](const CheckedWeight &w) { return !w.used && matchesPattern(w.from, list.front()); });
+      const auto unused = llvm::find_if(model.weights, [&](const CheckedWeight &w) {
+        return !w.used &&
+               llvm::any_of(w.spellings, [&](const std::string &from) { return matchesPattern(from, list.front()); });
+      });
       const bool declared = unused != model.weights.end();
       diags.report(Diag::UnreadTensor, declared ? unused->loc : model.weightsLoc, list.front(), file.path(), more);
       if (declared)

@@ -319,35 +319,52 @@ ExprParser::Tree ExprParser::parseNumber() {
   return tree;
 }
 
+/// An index, or the bounds of a slice.
+ExprParser::Tree ExprParser::parseDimension() {
+  Tree low;
+  if (!at(":"))
+    low = parseConditional();
+  if (failed || !at(":"))
+    return low;
+  Tree result = make(Expr::Bounds, peek());
+  ++next;
+  Tree high;
+  if (!at(",") && !at("]"))
+    high = parseConditional();
+  for (Tree *bound : {&low, &high})
+    if (failed)
+      return {};
+    else if (bound->expr)
+      add(result, std::move(*bound));
+    else
+      result.expr->args.push_back(nullptr);
+  return result;
+}
+
 ExprParser::Tree ExprParser::parseSubscript(Tree base, const Token &bracket) {
-  auto bound = [&](Tree &slice) {
-    if (at(":") || at("]")) {
-      slice.expr->args.push_back(nullptr);
-      return;
-    }
-    Tree tree = parseConditional();
-    if (!failed)
-      add(slice, std::move(tree));
-  };
   Tree result = make(Expr::Index, bracket);
   add(result, std::move(base));
   if (at("]")) {
     fail("an index or a slice");
     return {};
   }
-  bound(result);
-  if (!failed && accept(":")) {
-    result.expr->kind = Expr::Slice;
-    bound(result);
-    expect("]", "an operator or `]`");
-    return result;
-  }
-  while (!failed && accept(",")) {
-    Tree index = parseConditional();
+  do {
+    Tree item = parseDimension();
     if (!failed)
-      add(result, std::move(index));
-  }
-  expect("]", result.expr->args.size() > 2 ? "an operator, `,` or `]`" : "an operator, `,`, `:` or `]`");
+      add(result, std::move(item));
+  } while (!failed && accept(","));
+  if (failed)
+    return {};
+  std::vector<ExprPtr> &args = result.expr->args;
+  const bool bounds = args.back()->kind == Expr::Bounds;
+  expect("]", bounds || args.size() > 2 ? "an operator, `,` or `]`" : "an operator, `,`, `:` or `]`");
+  if (args.size() > 2 || !bounds)
+    return result;
+  const ExprPtr only = std::move(args.back());
+  args.pop_back();
+  result.expr->kind = Expr::Slice;
+  for (ExprPtr &bound : only->args)
+    args.push_back(std::move(bound));
   return result;
 }
 

@@ -75,6 +75,7 @@ private:
   Tree parsePostfix();
   Tree parsePrimary();
   Tree parseNumber();
+  Tree parseDimension();
   Tree parseSubscript(Tree base, const Token &bracket);
   Tree parseArguments(Tree callee);
   void parseBinderBody(Tree &call);

@@ -275,17 +275,39 @@ private:
     weight.name = entry.key;
     weight.perLayer = perLayer;
     std::vector<KeyValue> keys = entries(*entry.value, what);
-    checkKeys(keys, what, {"shape", "from", "or"});
+    checkKeys(keys, what, {"shape", "stored", "transposed", "from", "or"});
     if (entry.value->kind == YamlNode::Map)
       requireKeys(keys, what, entry.key.loc, {"shape", "from"});
     if (const YamlNode *shape = find(keys, "shape"))
       weight.shape = readShape(*shape, "`shape` of " + what);
+    if (const YamlNode *stored = find(keys, "stored"))
+      weight.stored = readShape(*stored, "`stored` of " + what);
+    if (const YamlNode *transposed = find(keys, "transposed"))
+      weight.transposed = readFlag(*transposed, "`transposed` of " + what);
     if (const YamlNode *from = find(keys, "from"))
-      weight.from = readWord(*from, "`from` of " + what, "the name of a tensor");
+      readSpellings(*from, "`from` of " + what, weight.from);
     if (const YamlNode *alias = find(keys, "or"))
       weight.alias = readExpr(*alias, "`or` of " + what, "it is a weight or `WEIGHT if condition`",
                               /*elseOptional=*/true);
     file.weights.push_back(std::move(weight));
+  }
+
+  std::optional<Name> readFlag(const YamlNode &node, const std::string &what) {
+    Name word = readWord(node, what, "`true` or `false`");
+    if (word.loc && word.text != "true" && word.text != "false")
+      diags.report(Diag::WrongNodeKind, word.loc, what, "`true` or `false`", ticks(word.text));
+    return word;
+  }
+
+  /// The name of a tensor, or a list of names that checkpoints give to it.
+  void readSpellings(const YamlNode &node, const std::string &what, std::vector<Name> &out) {
+    const char *expected = "the name of a tensor or a list of spellings";
+    if (node.kind != YamlNode::Sequence)
+      out.push_back(readWord(node, what, expected));
+    else if (node.items.empty())
+      diags.report(Diag::WrongNodeKind, node.loc, what, expected, "an empty list");
+    for (const auto &item : node.items)
+      out.push_back(readWord(*item, "an entry of " + what, "the name of a tensor"));
   }
 
   std::vector<ExprPtr> readShape(const YamlNode &node, const std::string &what) {

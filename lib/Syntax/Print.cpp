@@ -52,6 +52,8 @@ std::string print(const Expr &expr) {
     return "(index" + joinArgs(expr) + ")";
   case Expr::Slice:
     return "(slice" + joinArgs(expr) + ")";
+  case Expr::Bounds:
+    return "(bounds" + joinArgs(expr) + ")";
   case Expr::List:
     return "[" + join(expr.args) + "]";
   case Expr::Range:
@@ -224,8 +226,14 @@ std::string print(const ModelFile &model) {
   for (const ConfigEntry &entry : model.config)
     p.config(entry);
   for (const WeightDecl &weight : model.weights) {
-    std::string text = fmt::format("weight {}{}: [{}] from {}", weight.perLayer ? "layer." : "", weight.name.text,
-                                   join(weight.shape), weight.from.text);
+    std::string text =
+        fmt::format("weight {}{}: [{}]", weight.perLayer ? "layer." : "", weight.name.text, join(weight.shape));
+    if (!weight.stored.empty())
+      text += " stored [" + join(weight.stored) + "]";
+    if (weight.transposed)
+      text += " transposed " + weight.transposed->text;
+    for (const Name &from : weight.from)
+      text += (&from == &weight.from.front() ? " from " : ", ") + from.text;
     if (weight.alias)
       text += " or " + print(*weight.alias);
     p.line(weight.name.loc, text);

@@ -60,6 +60,8 @@ std::string written(const Expr &e) {
     return atLeast(*e.args[0], Primary) + "[" + list(e.args, 1) + "]";
   case Expr::Slice:
     return fmt::format("{}[{}:{}]", atLeast(*e.args[0], Primary), optional(e.args[1]), optional(e.args[2]));
+  case Expr::Bounds:
+    return optional(e.args[0]) + ":" + optional(e.args[1]);
   case Expr::List:
     return "[" + list(e.args, 0) + "]";
   case Expr::Range:

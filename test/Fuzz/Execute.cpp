@@ -21,7 +21,7 @@ public:
       for (const ir::Operation &op : model->region().ops)
         if (op.op == Op::Weight && !op.has<attr::alias>())
           for (int64_t layer = 0; layer < ir::tensorsOf(op); ++layer)
-            make(model->name + " " + layerTensor(op.get<attr::from>(), layer), op.get<attr::shape>());
+            make(model->name + " " + layerTensor(op.get<attr::from>(), layer), ir::storedShape(op));
   }
 
   const uint16_t *find(const std::string &model, const std::string &name, std::vector<int64_t> &shape) override {
@@ -63,15 +63,17 @@ bool isSmall(const ir::Module &module) {
     for (const ir::Operation &op : model->region().ops) {
       if (op.op != Op::Weight)
         continue;
-      double own = ir::tensorsOf(op);
-      for (int64_t size : op.get<attr::shape>())
-        own *= size;
-      elements += own;
+      for (const auto *shape : {&op.get<attr::shape>(), &ir::storedShape(op)}) {
+        double own = ir::tensorsOf(op);
+        for (int64_t size : *shape)
+          own *= size;
+        elements += own;
+      }
     }
   }
   for (const ir::Operation *pool : module.all(Op::Pool))
     elements += double(pool->get<attr::pages>()) * pool->get<attr::page_tokens>();
-  bool small = elements < 400000 && module.param("slots") <= 64;
+  bool small = elements < 800000 && module.param("slots") <= 64;
   // A range goes round up to 2^16 times; in another one, 2^24 times.
   const auto isRange = [](const ir::Operation &op) { return op.op == Op::PrefixWhile || op.op == Op::Count; };
   ir::walk(module.root.region(), [&](const ir::Operation &op) {

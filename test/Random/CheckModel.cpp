@@ -23,10 +23,10 @@ class RandomWeights : public reference::WeightSource {
 public:
   RandomWeights(const CheckedModel &model, const RandomModel &source, uint64_t seed) : random(seed) {
     for (const CheckedWeight &w : model.weights) {
-      if (!w.alias.empty())
+      if (!w.alias.empty() || w.part)
         continue;
       for (int64_t layer = 0; layer < (w.perLayer ? model.layers : 1); ++layer)
-        fill(tensors[w.tensorName(layer)], w.shape, source.means.at(w.name));
+        fill(tensors[w.tensorName(layer)], w.stored, source.means.at(w.name));
     }
   }
 

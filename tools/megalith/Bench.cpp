@@ -77,9 +77,8 @@ std::optional<Program> compileFor(const BenchCommand &command, Diagnostics &diag
   const int64_t positions = most(command.contexts) + command.tokens;
   if (auto limit = program->positions(); limit && double(positions) > *limit) {
     badOption(diags, fmt::format("--context {}", most(command.contexts)),
-              fmt::format("with {} new tokens these are more than the {:.0f} positions of `{}` "
-                          "(`max_position_embeddings`)",
-                          command.tokens, *limit, program->configFile()));
+              fmt::format("with {} new tokens these are more than the {:.0f} positions of {}", command.tokens, *limit,
+                          program->positionsPlace()));
     return std::nullopt;
   }
   tools::makeRoom(*program, batch, positions);

@@ -57,9 +57,11 @@ struct LoadedModel {
   uint32_t file = 0; ///< the model file
   CheckedModel checked;
   std::optional<SafetensorsFile> weights; ///< when needWeights
-  /// Positions that it was made for (`max_position_embeddings`): behind them its angles mean nothing. nullopt: it does
-  /// not say.
-  std::optional<double> positions() const { return checked.file.positions(); }
+  /// Positions that it was made for: behind them its angles mean nothing (`max_position_embeddings`), or a table of
+  /// positions has no rows. nullopt: it does not say.
+  std::optional<double> positions() const;
+  /// Where that stands, for messages.
+  std::string positionsPlace() const;
 };
 
 /// Results of the front half: everything up to the passed module.

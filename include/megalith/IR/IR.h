@@ -15,6 +15,7 @@
 
 #include "megalith/IR/Attributes.h"
 #include "megalith/Support/SourceLoc.h"
+#include "megalith/Support/WeightView.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/SmallVector.h"
@@ -163,6 +164,12 @@ std::optional<Type> declaredType(const Operation &declaration);
 
 /// How many tensors of the checkpoint a `weight` is: one, or one for each layer.
 int64_t tensorsOf(const Operation &weight);
+/// The shape of its tensors.
+const std::vector<int64_t> &storedShape(const Operation &weight);
+/// Where its elements stand in a tensor.
+WeightView viewOf(const Operation &weight);
+/// The weight of this name of a model, or the one whose storage that has.
+const Operation &storageOf(const Operation &model, llvm::StringRef name);
 
 /// Number of uses of each value below `region` (index = value id).
 std::vector<unsigned> countUses(const Module &module, const Region &region);

@@ -6,6 +6,7 @@
 #include "megalith/Checkpoint/SafetensorsFile.h"
 #include "megalith/Sema/ModelGraph.h"
 #include "megalith/Support/Diagnostics.h"
+#include "megalith/Support/WeightView.h"
 #include "megalith/Syntax/Ast.h"
 #include <map>
 #include <optional>
@@ -26,14 +27,27 @@ struct DiffersByLayer {
 /// A value of config.json, or of an expression over them.
 using ConfigValue = std::variant<bool, int64_t, double, std::string, NoValue, DiffersByLayer>;
 
+/// A weight that the file declares, or behind all of those a view of one: a matrix or a vector that the graph reads.
 struct CheckedWeight {
-  std::string name;
-  std::vector<int64_t> shape; ///< one or two dimensions, all positive
-  std::string from;           ///< tensor name; `{i}` stands for the layer
+  std::string name;                   ///< of a view as the graph has it: `wqkv[:, 0]`
+  std::vector<int64_t> shape;         ///< one to four dimensions, all positive; of a view one or two
+  std::vector<int64_t> stored;        ///< shape of the tensor
+  bool transposed = false;            ///< the tensor has the inputs as rows
+  std::string from;                   ///< tensor name; `{i}` stands for the layer
+  std::vector<std::string> spellings; ///< what checkpoints call it; `from` is the one that this checkpoint has
   bool perLayer = false;
-  std::string alias; ///< the weight whose storage this one uses; empty: its own
-  bool used = false; ///< by the graph, perhaps under another's name
+  std::string alias;      ///< the weight whose storage this one uses; empty: its own
+  bool used = false;      ///< by the graph, perhaps under another's name
+  bool usedWhole = false; ///< as it is declared
   SourceLoc loc;
+
+  /// Of a view: the weight, and where its elements stand in the tensor.
+  struct Part {
+    graph::WeightId of;
+    WeightView place;
+    std::vector<std::pair<int64_t, int64_t>> ranges; ///< in the dimensions of the weight: [begin, end)
+  };
+  std::optional<Part> part;
 
   /// The tensor of layer `layer`.
   std::string tensorName(int64_t layer) const;
@@ -46,7 +60,7 @@ struct CheckedModel {
   std::map<std::string, ConfigValue> config; ///< by the file's own names
   /// Of those that differ by layer, one for each.
   std::map<std::string, std::vector<ConfigValue>> layerConfig;
-  std::vector<CheckedWeight> weights;
+  std::vector<CheckedWeight> weights; ///< declared ones, then views
   graph::Graph graph;
   int64_t vocab = 0;    ///< columns of the logits = lines of the embedding
   int64_t hidden = 0;   ///< columns of the embedding
@@ -54,7 +68,8 @@ struct CheckedModel {
   int64_t kvLayers = 0; ///< how many times a row's K and V are appended; 0 without attention
   int64_t kvWindow = 0; ///< positions that a row sees in a layer, at most; 0: all, in some layer at least
   int64_t heads = 0, kvHeads = 0, headDim = 0;
-  std::optional<RopeParams> rope; ///< present when the graph uses `rope`
+  std::optional<RopeParams> rope;               ///< present when the graph uses `rope`
+  std::optional<graph::WeightId> positionTable; ///< of which rows are read by position; the shortest
   std::vector<int32_t> eos;
   bool byteVocabulary = false;
   ConfigFile file;                          ///< the checkpoint's config.json

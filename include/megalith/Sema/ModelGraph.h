@@ -38,7 +38,7 @@ struct Node {
   enum Kind : uint8_t {
     Number,      ///< `value`
     Vector,      ///< the weight vector weights[0]
-    Embed,       ///< the line of weights[0] at the row's token
+    Embed,       ///< the line of weights[0] at the row's token, or at its position
     MatMul,      ///< inputs[0] . weights[0]^T, plus the vector weights[1] if there is one
     Elementwise, ///< `function` of the inputs
     RmsNorm,     ///< inputs[0] with weights[0]; value = eps; blocks of that weight's length
@@ -53,8 +53,9 @@ struct Node {
   std::vector<NodeId> inputs = {};
   std::vector<WeightId> weights = {};
   double value = 0;
-  bool once = false; ///< RmsNorm: only the product with the weight is rounded
-  double cap = 0;    ///< Attention: 0: none
+  bool once = false;       ///< RmsNorm: only the product with the weight is rounded
+  bool byPosition = false; ///< Embed
+  double cap = 0;          ///< Attention: 0: none
   /// Attention: positions up to its own that a row sees, of all layers or of each; 0: all. Empty: all, in all layers.
   std::vector<int64_t> window = {};
   Shape shape;

@@ -32,8 +32,9 @@ struct Expr {
     Unary,         ///< text = "-" or "not"; args[0]
     Binary,        ///< text = "+ - * / % == != < <= > >= and or in"; args[0], args[1]
     Conditional,   ///< args = {then, condition, otherwise}: `a if c else b`
-    Index,         ///< args = {base, index...}
+    Index,         ///< args = {base, index...}; an index may be Bounds where there are several
     Slice,         ///< args[0] = base; args[1], args[2] = bounds, null when absent
+    Bounds,        ///< `a:b` of one dimension among several: args[0], args[1], null when absent
     List,          ///< `[a, b]`
     Call,          ///< text = callee path; args positional; named
     Range          ///< `0..n`: args[0], args[1]
@@ -159,8 +160,10 @@ struct ConfigEntry {
 struct WeightDecl {
   Name name;
   std::vector<ExprPtr> shape;
-  Name from;
-  ExprPtr alias; ///< `or: embed if tied`: Conditional without else is {then, cond, null}
+  std::vector<ExprPtr> stored;    ///< the tensor's own shape; empty: it follows from `shape`
+  std::optional<Name> transposed; ///< `true` or `false`
+  std::vector<Name> from;         ///< spellings of the tensor's name
+  ExprPtr alias;                  ///< `or: embed if tied`: Conditional without else is {then, cond, null}
   bool perLayer = false;
 };
 

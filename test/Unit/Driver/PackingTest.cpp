@@ -4,11 +4,17 @@
 #include "runtime/cpu/CpuEngine.h"
 #include "test/Unit/Checkpoint/TempDir.h"
 #include <cstdlib>
+#include <fstream>
 #include <gtest/gtest.h>
 
 using namespace megalith;
 
 namespace {
+
+std::string readSource(const std::string &path) {
+  std::ifstream file(MEGALITH_SOURCE_DIR "/" + path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 class PackingTest : public ::testing::Test {
 protected:
@@ -18,9 +24,9 @@ protected:
   struct Compiled {
     std::string path, manifest;
   };
-  Compiled compile(const std::string &tied) {
+  Compiled compile(const std::string &tied, const std::string &file = "pipelines/autoregressive.yaml") {
     driver::CompileOptions options;
-    options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";
+    options.file = file[0] == '/' ? file : MEGALITH_SOURCE_DIR "/" + file;
     options.models = {{"", dir.write("shape.json", R"({"model_type": "llama", "hidden_size": 40, "num_hidden_layers": 2,
         "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 50,
         "vocab_size": 70, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": )" +
@@ -68,6 +74,48 @@ TEST_F(PackingTest, TheStreamDoesNotDependOnHowWeightsAreBrought) {
       // The tokens' table alone stays as it is.
       EXPECT_EQ((*engine)->weightBytes().byRow, 70 * 40 * 2u);
     }
+  }
+}
+
+/// Rows, columns and single elements of one tensor, which may lie in different batches.
+TEST_F(PackingTest, NorDoesThatOfViews) {
+  const auto replaced = [](std::string text, const std::string &from, const std::string &to) {
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+  };
+  std::string model = readSource("pipelines/models/llama.yaml");
+  for (const char *name : {"attn_norm", "mlp_norm", "wq", "wk", "wv", "wo", "gate", "up"}) {
+    const size_t at = model.find(std::string("\n    ") + name + ": ");
+    model.erase(at, model.find('\n', at + 1) - at);
+  }
+  model =
+      replaced(model, "    down: ", R"(    wqkv: {shape: '[(heads + 2 * kv_heads) * head_dim, hidden]', from: '{i}.qkv'}
+    wo: {shape: '[hidden, heads * head_dim]', transposed: true, from: '{i}.o'}
+    gate_up: {shape: '[ffn, 2, hidden]', transposed: true, from: '{i}.gate_up'}
+    norms: {shape: '[2, hidden]', transposed: true, from: '{i}.norms'}
+    down: )");
+  model = replaced(model, "attn_norm,", "norms[0],");
+  model = replaced(model, "mlp_norm,", "norms[1],");
+  model = replaced(model, "wq)", "wqkv[:heads * head_dim])");
+  model = replaced(model, "wk)", "wqkv[heads * head_dim:(heads + kv_heads) * head_dim])");
+  model = replaced(model, "wv)", "wqkv[(heads + kv_heads) * head_dim:])");
+  model = replaced(model, "gate)", "gate_up[:, 0])");
+  model = replaced(model, "matmul(h, up)", "matmul(h, gate_up[:, 1])");
+  model = replaced(model, "shared: harmless.yaml", "shared: " MEGALITH_SOURCE_DIR "/pipelines/models/harmless.yaml");
+  const std::string graph = dir.write("views.yaml", model);
+  const std::string pipeline =
+      replaced(readSource("pipelines/autoregressive.yaml"), "target: {}", "target: {graph: " + graph + "}");
+  const Compiled kernel = compile("false", dir.write("pipeline.yaml", pipeline));
+  std::optional<unsigned> first;
+  for (const size_t most : {32 << 20, 1034, 200}) {
+    auto engine = cpu::CpuEngine::loadRandom(kernel.path, kernel.manifest, {.batchBytes = most});
+    ASSERT_TRUE(engine) << engine.error.message;
+    EXPECT_EQ((*engine)->packedWeights().size(), 316032u); // as of weights that have tensors of their own
+    const unsigned crc = runtime::crc32((*engine)->packedWeights());
+    EXPECT_EQ(crc, first.value_or(crc)) << most;
+    first = crc;
+    EXPECT_EQ((*engine)->weightBytes().byRow, 70 * 40 * 2u);
   }
 }
 

@@ -54,6 +54,7 @@ TEST(Names, WhatTheLanguageTakesIsMarked) {
 
 TEST(Names, OfIrTextBecomeWords) {
   EXPECT_EQ(cppName("block.size"), "block_size");
+  EXPECT_EQ(cppName("wqkv[:, 0]"), "wqkv_0_");
   EXPECT_EQ(cppName("2x"), "v2x");
   EXPECT_EQ(cppName(""), "v");
   EXPECT_EQ(typeName("2x"), "v2x");

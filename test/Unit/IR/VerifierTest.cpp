@@ -71,6 +71,7 @@ std::string inSegment(const std::string &code) {
     weight @w {shape = [12, 8], from = "w"}
     weight @l {shape = [8, 8], from = "l.{i}", layers = 3}
     weight @v {shape = [4], from = "v"}
+    weight @c {shape = [8, 12], from = "w", stored = [12, 8], view = [0, 8, 0, 1, 8]}
     segment @s {
       %x = embed @e : [R, 8] bf16
       %y = embed @e : [R, 8] bf16
@@ -198,6 +199,8 @@ TEST(Verifier, RejectsTensorCode) {
       {"%a = matmul @w(%x) {tree = \"split8\"} : [R, 12] f32 %b = add(%a, %x) : [R, 12] f32",
        "operand 1 `[R, 8] bf16` does not divide 12 columns"},
       {"%a = matmul @q(%x) {tree = \"split8\"} : [R, 12] f32", "`@q` is no weight of the model"},
+      {"%a = embed @c : [R, 12] bf16", "the weight must be a tensor as it is"},
+      {"%a = embed @e {by = \"row\"} : [R, 8] bf16", "`by` must be one of token, position"},
       {"%a = matmul @w(%x) : [R, 12] f32", "the attribute `tree` of `matmul` is missing"},
       {"%a = matmul @w(%x) {tree = \"split8\"} : [R, 8] f32", "the result must be `[R, 12] f32`, found `[R, 8] f32`"},
       {"%a = matmul @v(%x) {tree = \"split8\"} : [R, 4] f32", "the weight `[4]` does not take rows of 8"},
@@ -234,6 +237,27 @@ TEST(Verifier, RejectsDeclarations) {
       {"pool @p {pages = 1, page_tokens = 16, on_full = \"spill\"}", "`on_full` must be one of fail, wait"},
       {"model @m " MODEL " { weight @w {shape = []} }", "`shape` must be one or two positive sizes"},
       {"model @m " MODEL " { weight @w {shape = [2]} }", "the attribute `from` of `weight` is missing"},
+      {"model @m " MODEL " { weight @w {shape = [2], from = \"w\", stored = []} }",
+       "`stored` must be one to four positive sizes, of at most 2^44 elements"},
+      {"model @m " MODEL " { weight @w {shape = [2], from = \"w\", stored = [2, 0]} }",
+       "`stored` must be one to four positive sizes, of at most 2^44 elements"},
+      {"model @m " MODEL " { weight @w {shape = [2], from = \"w\", stored = [1]} }",
+       "the weight reaches beyond its tensor"},
+      {"model @m " MODEL " { weight @w {shape = [2], from = \"w\", view = [0, 1, 0, 0]} }",
+       "`view` must be offset, rows of a block, and distances of blocks, rows and columns"},
+      {"model @m " MODEL " { weight @w {shape = [2], from = \"w\", view = [0, 0, 1, 1, 1]} }",
+       "`view` must be offset, rows of a block, and distances of blocks, rows and columns"},
+      {"model @m " MODEL " { weight @w {shape = [2, 3], from = \"w\", view = [-1, 2, 0, 3, 1]} }",
+       "`view` must be offset, rows of a block, and distances of blocks, rows and columns"},
+      {"model @m " MODEL " { weight @w {shape = [2, 3], from = \"w\", view = [1, 2, 0, 3, 1]} }",
+       "the weight reaches beyond its tensor"},
+      {"model @m " MODEL " { weight @w {shape = [5], from = \"w\", stored = [9], view = [0, 4, 5, 3, 1]} }",
+       "the weight reaches beyond its tensor"}, // the last row of the first block: the last row of all is at 5
+      {"model @m " MODEL " { weight @w {shape = [2], from = \"w\"} weight @v {shape = [1], from = \"w\"} }",
+       "weight `w` is of the same tensor, and of another shape or number of layers"},
+      {"model @m " MODEL " { weight @w {shape = [2], from = \"w\"} weight @v {shape = [2], alias = \"w\", stored = "
+       "[2]} }",
+       "`stored` and `view` stand at the weight that has the storage"},
       {"model @m " MODEL " { weight @w {shape = [2], from = \"w\"} weight @v {shape = [3], alias = \"w\"} }",
        "`alias` must name a weight of the same shape"},
       {"state @A stage @s {on = \"A\"} { }", "`stage` must end in `goto`"},

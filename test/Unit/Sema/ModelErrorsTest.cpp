@@ -263,17 +263,17 @@ tiny.yaml:14:26: error: each dimension of weight `norm` must be an integer from 
 )"},
     {"WeightRank",
      false,
-     {{"'[hidden]'", "'[hidden, 2, 2]'"}},
+     {{"'[hidden]'", "'[hidden, 2, 2, 1, 1]'"}},
      R"(
-tiny.yaml:14:3: error: weight `norm` has 3 dimensions, expected 1 (a vector) or 2 (a matrix) [weight-rank]
-   14 |   norm: {shape: '[hidden, 2, 2]', from: norm.weight}
+tiny.yaml:14:3: error: weight `norm` has 5 dimensions, expected 1 (a vector) to 4 [weight-rank]
+   14 |   norm: {shape: '[hidden, 2, 2, 1, 1]', from: norm.weight}
       |   ^~~~
 )"},
     {"AliasShape",
      false,
      {{"or: embed if tied", "or: norm if not tied"}},
      R"(
-tiny.yaml:15:59: error: weight `head` [100, 64] cannot use the storage of `norm` [64]: shape and number of layers must be equal [alias-shape]
+tiny.yaml:15:59: error: weight `head` [100, 64] cannot use the storage of `norm` [64]: shape, `stored`, `transposed` and number of layers must be equal [alias-shape]
    15 |   head: {shape: '[vocab, hidden]', from: head.weight, or: norm if not tied}
       |                                                           ^~~~
 )"},
@@ -312,6 +312,81 @@ tiny.yaml:29:20: error: unknown function `rmsnorm` in the graph [unknown-graph-f
    29 |   - logits: matmul(rmsnorm(x, norm, eps), head)
       |                    ^~~~~~~
 note: did you mean `rms_norm`?
+)"},
+    {"TransposedVector",
+     false,
+     {{"'[hidden]', from", "'[hidden]', transposed: true, from"}},
+     R"(
+tiny.yaml:14:41: error: weight `norm` is a vector, and only a matrix has `transposed: true` [transposed-vector]
+   14 |   norm: {shape: '[hidden]', transposed: true, from: norm.weight}
+      |                                         ^~~~
+)"},
+    {"TransposedWord",
+     false,
+     {{"'[vocab, hidden]', from: embed.weight", "'[vocab, hidden]', transposed: 1, from: embed.weight"}},
+     R"(
+tiny.yaml:13:49: error: `transposed` of weight `embed` must be `true` or `false`, found `1` [wrong-node-kind]
+   13 |   embed: {shape: '[vocab, hidden]', transposed: 1, from: embed.weight}
+      |                                                 ^
+)"},
+    {"StoredShape",
+     false,
+     {{"'[hidden]', from", "'[hidden]', stored: '[2, hidden]', from"}},
+     R"(
+tiny.yaml:14:39: error: weight `norm` is stored as [2, 64], which has not as many elements as its shape [64] [stored-shape]
+   14 |   norm: {shape: '[hidden]', stored: '[2, hidden]', from: norm.weight}
+      |                                       ^
+)"},
+    {"StoredSize",
+     false,
+     {{"'[hidden]', from", "'[hidden]', stored: '[hidden, 0]', from"}},
+     R"(
+tiny.yaml:14:47: error: each dimension of weight `norm` must be an integer from 1 to 2147483647, found 0 [weight-size]
+   14 |   norm: {shape: '[hidden]', stored: '[hidden, 0]', from: norm.weight}
+      |                                               ^
+)"},
+    {"FromEmpty",
+     false,
+     {{"from: norm.weight", "from: []"}},
+     R"(
+tiny.yaml:14:35: error: `from` of weight `norm` must be the name of a tensor or a list of spellings, found an empty list [wrong-node-kind]
+   14 |   norm: {shape: '[hidden]', from: []}
+      |                                   ^
+)"},
+    {"FromPattern",
+     false,
+     {{"'layers.{i}.q'", "['layers.{i}.q', layers.q]"}},
+     R"(
+tiny.yaml:17:70: error: weight `wq` stands below `layer`, so its `from` needs `{i}` for the layer [layer-pattern]
+   17 |     wq: {shape: '[heads * head_dim, hidden]', from: ['layers.{i}.q', layers.q]}
+      |                                                                      ^~~~~~~~
+)"},
+    {"WeightBytesOfMany",
+     false,
+     {{"'[hidden]', from", "'[1000000, 1000000, 1000000]', from"}},
+     R"(
+tiny.yaml:14:3: error: with `norm` the weights of all layers have more than 16 TiB, the most that is possible [weight-bytes]
+   14 |   norm: {shape: '[1000000, 1000000, 1000000]', from: norm.weight}
+      |   ^~~~
+)"},
+    {"AliasTransposed",
+     false,
+     {{"from: head.weight, or: embed if tied", "transposed: true, from: head.weight, or: embed if not tied"}},
+     R"(
+tiny.yaml:15:77: error: weight `head` [100, 64] cannot use the storage of `embed` [100, 64]: shape, `stored`, `transposed` and number of layers must be equal [alias-shape]
+   15 |   head: {shape: '[vocab, hidden]', transposed: true, from: head.weight, or: embed if not tied}
+      |                                                                             ^~~~~
+)"},
+    {"TensorTwice",
+     false,
+     {{"from: norm.weight", "from: embed.weight"}},
+     R"(
+tiny.yaml:14:3: error: weights `embed` and `norm` are of tensor `embed.weight`, which cannot be [100, 64] and [64]; give both the same `stored` [tensor-twice]
+   14 |   norm: {shape: '[hidden]', from: embed.weight}
+      |   ^~~~
+tiny.yaml:13:3: note: the other `from`
+   13 |   embed: {shape: '[vocab, hidden]', from: embed.weight}
+      |   ^~~~~
 )"},
     // clang-format on
 };

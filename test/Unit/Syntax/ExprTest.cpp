@@ -85,6 +85,8 @@ TEST(Expr, IndexingAndSlices) {
   EXPECT_EQ(tree("draft[:n]"), "(slice draft _ n)");
   EXPECT_EQ(tree("draft[n:]"), "(slice draft n _)");
   EXPECT_EQ(tree("draft[:]"), "(slice draft _ _)");
+  EXPECT_EQ(tree("w[:, 0]"), "(index w (bounds _ _) 0)");
+  EXPECT_EQ(tree("w[q:q + kv, 1:, :2, i]"), "(index w (bounds q (+ q kv)) (bounds 1 _) (bounds _ 2) i)");
   EXPECT_EQ(tree("draft[:accepted] + [best[accepted]]"), "(+ (slice draft _ accepted) [(index best accepted)])");
 }
 
