@@ -108,7 +108,7 @@ struct ModelParams {
   const char *stream;         ///< packed weights
   const void *const *weights; ///< by manifest index: bf16 weights of which the kernel reads single rows, and null for
                               ///< all others, which are in `stream` alone
-  const float *ropeCosSin;    ///< [maxPositions][headDim / 2][2], rounded to bf16
+  const float *ropeCosSin;    ///< [tables][maxPositions][headDim / 2][2], rounded to bf16
   int maxPositions;
   // pool
   int pageTableStride;

@@ -28,11 +28,47 @@ template <class Pool> struct KvRows {
   }
 };
 
-/// cos and sin of the rope angle of frequency `i` below Dim/2, rounded to bf16.
-template <int Dim> struct Rope {
+/// Which columns of a head rope turns against each other: of the first `Turned` the two halves, or with `Adjacent`
+/// neighbours. The rest is paired alike, and turned by no angle.
+template <int Dim, int Turned = Dim, bool Adjacent = false> struct HeadPairs {
+  /// The partners of eight columns are neighbours, and so are their angles.
+  static constexpr bool inEights = !Adjacent && Dim % 16 == 0 && Turned % 16 == 0;
+  __device__ __forceinline__ static bool isRest(int col) { return Turned < Dim && col % Dim >= Turned; }
+  __device__ __forceinline__ static int half(int col) { return isRest(col) ? (Dim - Turned) / 2 : Turned / 2; }
+  __device__ __forceinline__ static bool isFirst(int col) {
+    if constexpr (Adjacent)
+      return col % 2 == 0;
+    else
+      return isRest(col) ? col % Dim < (Dim + Turned) / 2 : col % Dim < Turned / 2;
+  }
+  __device__ __forceinline__ static int partner(int col) {
+    if constexpr (Adjacent)
+      return col ^ 1;
+    else
+      return isFirst(col) ? col + half(col) : col - half(col);
+  }
+  /// Of the head's Dim / 2.
+  __device__ __forceinline__ static int pair(int col) {
+    if constexpr (Adjacent)
+      return col % Dim / 2;
+    else if constexpr (Turned == Dim)
+      return col % (Dim / 2);
+    else
+      return col % Dim - (isRest(col) ? Turned / 2 : 0) - (isFirst(col) ? 0 : half(col));
+  }
+};
+
+/// Table number `table` of the model.
+template <int Dim> __device__ __forceinline__ const float *ropeTable(const abi::ModelParams &model, int table) {
+  return model.ropeCosSin + (long long)table * model.maxPositions * Dim;
+}
+
+/// cos and sin of the rope angle of a column, rounded to bf16.
+template <int Dim, int Turned = Dim, bool Adjacent = false> struct Rope {
+  using Pairs = HeadPairs<Dim, Turned, Adjacent>;
   const float *table; ///< [positions][Dim / 2][2]
   __device__ __forceinline__ float at(int position, int col, int which) const {
-    return __ldg(table + ((long long)position * (Dim / 2) + col % (Dim / 2)) * 2 + which);
+    return __ldg(table + ((long long)position * (Dim / 2) + Pairs::pair(col)) * 2 + which);
   }
   template <int N> __device__ __forceinline__ Bf16Floats<N> cosAt(int position, int col) const {
     return valuesAt<N, 0>(position, col);
@@ -41,8 +77,8 @@ template <int Dim> struct Rope {
     return valuesAt<N, 1>(position, col);
   }
   template <int N, int Which> __device__ __forceinline__ Bf16Floats<N> valuesAt(int position, int col) const {
-    if constexpr (N == 8 && Dim % 16 == 0) { // side by side
-      const float *const first = table + ((long long)position * (Dim / 2) + col % (Dim / 2)) * 2;
+    if constexpr (N == 8 && Pairs::inEights) { // side by side
+      const float *const first = table + ((long long)position * (Dim / 2) + Pairs::pair(col)) * 2;
       return fromWords<Bf16Floats<N>>([&](int i) {
         const Words4 two = loadConstWords(first + 4 * i);
         return Which ? highHalves(two.y, two.w) : highHalves(two.x, two.z);
@@ -60,14 +96,20 @@ template <int Dim> struct Rope {
 };
 
 /// The column that rotate_half takes a value from, and the sign it gives it.
-template <int Dim> __device__ __forceinline__ int partnerColumn(int col) {
-  return col % Dim < Dim / 2 ? col + Dim / 2 : col - Dim / 2;
+template <int Dim, int Turned = Dim> __device__ __forceinline__ int partnerColumn(int col) {
+  return HeadPairs<Dim, Turned>::partner(col);
 }
-template <int Dim, int N> __device__ __forceinline__ Floats<N> rotated(int col, Floats<N> partner) {
-  return col % Dim < Dim / 2 ? neg(partner) : partner;
+template <int Dim, int Turned = Dim, int N = 8>
+__device__ __forceinline__ Floats<N> rotated(int col, Floats<N> partner) {
+  using Pairs = HeadPairs<Dim, Turned>;
+  if constexpr (Pairs::inEights)
+    return Pairs::isFirst(col) ? neg(partner) : partner;
+  else
+    return mapFloats<N>([&](int i) { return Pairs::isFirst(col + i) ? -partner.v[i] : partner.v[i]; });
 }
-template <int Dim, int N> __device__ __forceinline__ Bf16Floats<N> rotated(int col, Bf16Floats<N> partner) {
-  return col % Dim < Dim / 2 ? Bf16Floats<N>{neg(Floats<N>(partner))} : partner;
+template <int Dim, int Turned = Dim, int N = 8>
+__device__ __forceinline__ Bf16Floats<N> rotated(int col, Bf16Floats<N> partner) {
+  return {rotated<Dim, Turned>(col, Floats<N>(partner))};
 }
 
 /// Weight number `index` of the manifest (of a layer: its first number plus the layer).
@@ -135,18 +177,39 @@ template <bool Max, int Columns> __device__ __forceinline__ float blockReduce(Fl
     takeColumns<Max, Columns>(total, laneId() * 8, f);
   return acrossLanes<Max>(total);
 }
-/// The lane that holds partnerColumn<Dim>(c), where this lane holds column c. ofPartner returns what that lane has.
-template <int Dim> __device__ __forceinline__ int partnerLane(int c) {
-  static_assert(Dim % 16 == 0, "half of them are whole lanes'");
-  return (laneId() + (partnerColumn<Dim>(c) - c) / 8) & 31;
+/// The lane that holds partnerColumn(c), where this lane holds column c. ofPartner returns what that lane has.
+template <int Dim, int Turned = Dim> __device__ __forceinline__ int partnerLane(int c) {
+  static_assert(HeadPairs<Dim, Turned>::inEights, "half of them are whole lanes'");
+  return (laneId() + (partnerColumn<Dim, Turned>(c) - c) / 8) & 31;
 }
-template <int Dim> __device__ __forceinline__ Floats<8> ofPartner(int c, Floats<8> f) {
-  const int lane = partnerLane<Dim>(c);
-  return mapFloats<8>([&](int i) { return __shfl_sync(~0u, f.v[i], lane); });
+/// The same where the partners of a lane's columns stand in several lanes.
+template <int Dim, int Turned> __device__ __forceinline__ Floats<8> gatherPartners(int c, Floats<8> f) {
+  return mapFloats<8>([&](int i) {
+    const int partner = partnerColumn<Dim, Turned>(c + i), lane = (laneId() + (partner / 8 * 8 - c) / 8) & 31;
+    float found = 0.0f;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const float theirs = __shfl_sync(~0u, f.v[k], lane);
+      found = partner % 8 == k ? theirs : found;
+    }
+    return found;
+  });
 }
-template <int Dim> __device__ __forceinline__ Bf16Floats<8> ofPartner(int c, Bf16Floats<8> f) {
-  const int lane = partnerLane<Dim>(c);
-  return fromWords<Bf16Floats<8>>([&](int i) { return __shfl_sync(~0u, wordOf(f, i), lane); });
+template <int Dim, int Turned = Dim> __device__ __forceinline__ Floats<8> ofPartner(int c, Floats<8> f) {
+  if constexpr (HeadPairs<Dim, Turned>::inEights) {
+    const int lane = partnerLane<Dim, Turned>(c);
+    return mapFloats<8>([&](int i) { return __shfl_sync(~0u, f.v[i], lane); });
+  } else {
+    return gatherPartners<Dim, Turned>(c, f);
+  }
+}
+template <int Dim, int Turned = Dim> __device__ __forceinline__ Bf16Floats<8> ofPartner(int c, Bf16Floats<8> f) {
+  if constexpr (HeadPairs<Dim, Turned>::inEights) {
+    const int lane = partnerLane<Dim, Turned>(c);
+    return fromWords<Bf16Floats<8>>([&](int i) { return __shfl_sync(~0u, wordOf(f, i), lane); });
+  } else {
+    return {gatherPartners<Dim, Turned>(c, Floats<8>(f))};
+  }
 }
 
 /// Sum tree `parts8`: the columns, padded to a multiple of 256, are cut into 8 parts. Each part is added as `lanes32`,

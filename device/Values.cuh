@@ -135,6 +135,13 @@ template <int N> __device__ __forceinline__ RoundedFloats<N> toBf16(Bf16Products
 
 /// rotate_half on a pair of columns (j, j + dim/2) held by one thread.
 __device__ __forceinline__ Floats<2> rotatePair(Floats<2> a) { return {{-a.v[1], a.v[0]}}; }
+/// The same where neighbours are partners.
+template <int N> __device__ __forceinline__ Floats<N> rotatePairs(Floats<N> a) {
+  return mapFloats<N>([&](int i) { return i % 2 ? a.v[i ^ 1] : -a.v[i ^ 1]; });
+}
+template <int N> __device__ __forceinline__ Bf16Floats<N> rotatePairs(Bf16Floats<N> a) {
+  return {rotatePairs(Floats<N>(a))};
+}
 
 // --- memory -----------------------------------------------------------------
 // Activations are written by one CTA and read by another: loads bypass L1

@@ -79,21 +79,23 @@ Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vec
   return image;
 }
 
-/// The rotary table, [positions][headDim / 2] of cosine and sine.
+/// The rotary tables, each [positions][headDim / 2] of cosine and sine.
 void LaunchImage::addRope(size_t model) {
-  const int64_t positions = positionsOf(manifest->models[model]);
+  const Manifest::Model &described = manifest->models[model];
+  const int64_t positions = positionsOf(described);
   params.models[model].maxPositions = static_cast<int>(positions);
-  const RopeParams &rope = manifest->models[model].rope;
-  if (rope.headDim <= 0)
+  if (described.rope.headDim <= 0)
     return;
-  auto frequencies = inverseFrequencies(rope);
-  const int64_t half = rope.headDim / 2;
-  std::vector<float> c(half), s(half), table(positions * half * 2);
-  for (int64_t p = 0; p < positions; ++p) {
-    ropeCosSin(frequencies, p, c.data(), s.data());
-    for (int64_t i = 0; i < half; ++i) {
-      table[(p * half + i) * 2] = c[i];
-      table[(p * half + i) * 2 + 1] = s[i];
+  const int64_t half = described.pool.headDim / 2;
+  std::vector<float> table;
+  table.reserve((1 + described.ropeBases.size()) * positions * half * 2);
+  for (const RopeParams &rope : ropeTables(described.rope, described.ropeBases)) {
+    const auto frequencies = inverseFrequencies(rope);
+    std::vector<float> c(half, 1.0f), s(half, 0.0f); // what is not turned
+    for (int64_t p = 0; p < positions; ++p) {
+      ropeCosSin(frequencies, rope.attention, p, c.data(), s.data());
+      for (int64_t i = 0; i < half; ++i)
+        table.insert(table.end(), {c[i], s[i]});
     }
   }
   addImage(MODEL_MEMBER(model, ropeCosSin), table, LaunchBuffer::Const);

@@ -31,6 +31,16 @@ static Manifest::Model readModel(const JsonView &j) {
   m.rope.highFreqFactor = rope.at("high").number();
   m.rope.originalMaxPositions = count(rope, "original");
   m.rope.headDim = m.rope.theta > 0 ? static_cast<int>(m.pool.headDim) : 0;
+  if (const auto turned = rope.find("turned"))
+    m.rope.headDim = turned->integer32(2, static_cast<int32_t>(std::max<int64_t>(2, m.pool.headDim)));
+  if (const auto frequencies = rope.find("frequencies")) {
+    frequencies->list([&](const JsonView &f) { m.rope.frequencies.push_back(static_cast<float>(f.number())); });
+    if (m.rope.frequencies.size() != static_cast<size_t>(m.rope.headDim / 2))
+      frequencies->wrong("must be one for each pair of values");
+    m.rope.attention = rope.at("attention").number();
+  }
+  if (const auto bases = rope.find("bases"))
+    bases->list([&](const JsonView &base) { m.ropeBases.push_back(base.number()); });
   j.at("weights").list([&](const JsonView &w) {
     std::vector<int64_t> shape;
     w.at("shape").list([&](const JsonView &size) { shape.push_back(size.integer(0)); });

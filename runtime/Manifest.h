@@ -50,6 +50,7 @@ struct Manifest {
     int64_t extraRows; ///< positions that its calls may write behind a request's last token
     Pool pool;
     RopeParams rope;
+    std::vector<double> ropeBases; ///< of further tables
     std::vector<Weight> weights;
   };
   std::string pipeline, profile;

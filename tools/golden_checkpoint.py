@@ -13,7 +13,8 @@ from random_weights import tensor_chunks
 from safetensors_io import write_bf16, write_configs
 
 # The recorded ones whose family has a model file.
-FAMILIES = ("llama", "llama3", "mistral", "mistral-window", "qwen2", "qwen3", "granite", "olmo2", "starcoder2", "gpt2")
+FAMILIES = ("llama", "llama3", "mistral", "mistral-window", "qwen2", "qwen3", "granite", "olmo2", "starcoder2",
+            "smollm3", "gpt2")
 
 
 def write(golden, directory):

@@ -168,6 +168,9 @@ void ConfigFile::normaliseRope() {
       take(spelling, "rope_type", "default");
   }
   take("config.json", "rope_theta", Raw.value("rope_theta", json()));
+  take("config.json", "partial_rotary_factor", Raw.value("partial_rotary_factor", json()));
+  if (merged.contains("partial_rotary_factor"))
+    Config["partial_rotary_factor"] = merged["partial_rotary_factor"];
   if (merged.empty())
     return;
   merged.emplace("rope_type", "default");
@@ -200,95 +203,5 @@ std::vector<std::string> ConfigFile::keys() const {
   std::vector<std::string> result;
   for (const auto &[key, value] : Raw.items())
     result.push_back(key);
-  return result;
-}
-
-static const std::vector<std::string> *ropeMembers(const json &type) {
-  static const std::map<std::string, std::vector<std::string>> members = {
-      {"default", {}},
-      {"linear", {"factor"}},
-      {"llama3", {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}}};
-  auto found = type.is_string() ? members.find(type.get<std::string>()) : members.end();
-  return found == members.end() ? nullptr : &found->second;
-}
-
-std::vector<std::string> ConfigFile::ropeKeys() const {
-  std::vector<std::string> result = {"partial_rotary_factor"};
-  // Of a type that is not known, rope() says that, and its members are another matter.
-  const json type = find("rope_parameters.rope_type").value_or("default");
-  const auto *members = ropeMembers(type);
-  for (const std::string spelling : {"rope_scaling", "rope_parameters"}) {
-    if (!members)
-      result.push_back(spelling);
-    for (const char *member : {".rope_type", ".type", ".partial_rotary_factor"})
-      result.push_back(spelling + member);
-    for (const std::string &member : members ? *members : std::vector<std::string>())
-      result.push_back(spelling + "." + member);
-  }
-  return result;
-}
-
-Result<RopeParams> ConfigFile::rope(int headDim, std::optional<double> theta) const {
-  auto fail = [&](std::string message) { return CheckpointError{"rope-config", std::move(message), path()}; };
-  if (!RopeProblem.empty())
-    return fail(RopeProblem);
-  if (headDim <= 0 || headDim % 2 != 0)
-    return fail(fmt::format("rotary embedding needs an even head size, found "
-                            "{}",
-                            headDim));
-  RopeParams result;
-  result.headDim = headDim;
-  std::string missing;
-  auto number = [&](const char *key, double &out) {
-    std::optional<json> value = find(std::string("rope_parameters.") + key);
-    std::optional<double> given = value ? jsonNumber(*value) : std::nullopt;
-    if (given && *given > 0)
-      out = *given;
-    else if (missing.empty())
-      missing = value ? fmt::format("`{}` of the rotary embedding must be a "
-                                    "positive number, found `{}`",
-                                    key, jsonShort(*value))
-                      : fmt::format("`{}` of the rotary embedding is missing", key);
-  };
-  const json type = find("rope_parameters.rope_type").value_or("default");
-  if (!type.is_string())
-    return fail(fmt::format("`rope_type` must be a string, found `{}`", jsonShort(type)));
-  result.type = type.get<std::string>();
-  if (!ropeMembers(type))
-    return fail(fmt::format("rotary embedding of type `{}` is not supported, "
-                            "only `default`, `linear` and `llama3` are",
-                            text::printable(result.type, 120)));
-  // The newer spelling keeps the share of rotated values inside.
-  for (const char *key :
-       {"partial_rotary_factor", "rope_parameters.partial_rotary_factor", "rope_scaling.partial_rotary_factor"}) {
-    std::optional<json> partial = find(key);
-    if (partial && !partial->is_null() && jsonNumber(*partial) != 1.0)
-      return fail(fmt::format("`partial_rotary_factor` {} is not supported, "
-                              "only whole heads are rotated",
-                              jsonShort(*partial)));
-  }
-  if (theta)
-    result.theta = *theta;
-  else
-    number("rope_theta", result.theta);
-  if (result.type != "default")
-    number("factor", result.factor);
-  if (result.type == "llama3") {
-    double positions = 0;
-    number("low_freq_factor", result.lowFreqFactor);
-    number("high_freq_factor", result.highFreqFactor);
-    number("original_max_position_embeddings", positions);
-    if (missing.empty() && positions > 1e15)
-      missing = "`original_max_position_embeddings` of the rotary embedding is "
-                "too large";
-    if (missing.empty())
-      result.originalMaxPositions = static_cast<int64_t>(positions);
-    if (missing.empty() && result.highFreqFactor <= result.lowFreqFactor)
-      missing = fmt::format("`high_freq_factor` {} of the rotary embedding "
-                            "must be larger than `low_freq_factor` {}",
-                            result.highFreqFactor, result.lowFreqFactor);
-  }
-  if (!missing.empty())
-    return fail(missing);
   return result;
 }

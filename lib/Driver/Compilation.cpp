@@ -150,24 +150,10 @@ bool inspectModel(const CompileOptions &options, Diagnostics &diags) {
   return !diags.hasErrors();
 }
 
-/// The rows of the table of positions, where the config has no fewer.
-static std::optional<int64_t> tablePositions(const CheckedModel &model) {
-  if (!model.positionTable)
-    return std::nullopt;
-  const int64_t rows = model.weights[*model.positionTable].shape[0];
-  const auto own = model.file.positions();
-  return own && *own < double(rows) ? std::nullopt : std::optional(rows);
-}
-
-std::optional<double> LoadedModel::positions() const {
-  const auto rows = tablePositions(checked);
-  return rows ? std::optional(double(*rows)) : checked.file.positions();
-}
-
 std::string LoadedModel::positionsPlace() const {
-  return tablePositions(checked)
-             ? fmt::format("weight `{}` of `{}`", checked.weights[*checked.positionTable].name, directory)
-             : fmt::format("`{}` (`max_position_embeddings`)", checked.file.path());
+  if (checked.positionsOfTable())
+    return fmt::format("weight `{}` of `{}`", checked.weights[*checked.positionTable].name, directory);
+  return fmt::format("`{}` ({})", checked.file.path(), checked.positionsKey());
 }
 
 std::vector<std::string> Compilation::accepted() const {

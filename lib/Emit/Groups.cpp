@@ -29,12 +29,21 @@ void TensorEmitter::declareWeights(const Group &group) {
 }
 
 void TensorEmitter::declareRopes(const Slice &slice) {
-  std::set<int64_t> dims;
-  for (const Operation *op : slice)
-    if (op->op == Op::RopeCos || op->op == Op::RopeSin)
-      dims.insert(op->get<attr::dim>());
-  for (int64_t dim : dims)
-    w.line("const Rope<{0}> rope{0}{{p.models[0].ropeCosSin}};", dim);
+  const auto turns = llvm::find_if(slice, [](const Operation *op) { return op->op == Op::RopeCos || op->op == Op::RopeSin; });
+  if (turns == slice.end())
+    return;
+  // All of a model have one size and one way.
+  const int64_t dim = (*turns)->get<attr::dim>();
+  const std::vector<int64_t> &tables = model.get<attr::rope_tables>();
+  std::string table;
+  if (tables.size() > 1) {
+    w.line("constexpr unsigned short ropeTables[] = {{{}}}; // of the layers", fmt::join(tables, ", "));
+    table = "ropeTables[layer]";
+  } else if (!tables.empty() && tables[0]) {
+    table = std::to_string(tables[0]);
+  }
+  w.line("const Rope<{}> rope{}{{{}}};", headPairs(**turns), dim,
+         table.empty() ? "p.models[0].ropeCosSin" : fmt::format("ropeTable<{}>(p.models[0], {})", dim, table));
 }
 
 void TensorEmitter::declareRopes(const Operation &op) {
@@ -54,8 +63,8 @@ void TensorEmitter::declarePosition(const Slice &slice) {
 
 void TensorEmitter::declarePartner(const Slice &slice) {
   for (const Operation *op : slice)
-    if (op->op == Op::RotateHalf) {
-      w.line("const int partner = partnerColumn<{}>(c);", op->get<attr::dim>());
+    if (op->op == Op::RotateHalf && !op->get<attr::adjacent>()) {
+      w.line("const int partner = partnerColumn<{}>(c);", headPairs(*op));
       return;
     }
 }

@@ -60,6 +60,14 @@ ordered_json modelJson(const ir::Module &module, const plan::ModelPlan &planned,
   j["rope"] = {{"theta", model.get<attr::rope_theta>()},   {"type", model.get<attr::rope_type>()},
                {"factor", model.get<attr::rope_factor>()}, {"low", model.get<attr::rope_low>()},
                {"high", model.get<attr::rope_high>()},     {"original", model.get<attr::rope_original>()}};
+  if (model.has<attr::rope_turned>())
+    j["rope"]["turned"] = model.get<attr::rope_turned>();
+  if (model.has<attr::rope_frequencies>()) {
+    j["rope"]["frequencies"] = model.get<attr::rope_frequencies>();
+    j["rope"]["attention"] = model.get<attr::rope_attention>();
+  }
+  if (model.has<attr::rope_bases>())
+    j["rope"]["bases"] = model.get<attr::rope_bases>();
   if (model.has<attr::accepted>())
     j["accepted"] = model.get<attr::accepted>();
   j["weights"] = weightsJson(model);

@@ -34,6 +34,12 @@ void emitPairColumns(CodeWriter &w, const plan::PairRange &r, const std::string 
     w.line("const int c0 = 2 * {}, c1 = c0 + 1;", pair);
     break;
   case plan::Pairing::Half:
+    if (r.turned != r.dim) { // of what is turned, then of the rest
+      w.line("const int ofHead = {0} % {1}, turned = ofHead < {2};", pair, r.dim / 2, r.turned / 2);
+      w.line("const int c0 = {0} / {1} * {2} + ofHead + (turned ? 0 : {3}), c1 = c0 + (turned ? {3} : {4});", pair,
+             r.dim / 2, r.dim, r.turned / 2, (r.dim - r.turned) / 2);
+      break;
+    }
     w.line("const int c0 = {0} / {1} * {2} + {0} % {1}, c1 = c0 + {1};", pair, r.dim / 2, r.dim);
     break;
   case plan::Pairing::Dual:

@@ -30,6 +30,13 @@ std::vector<const Operation *> Group::slice(Value v) const {
   return ops;
 }
 
+std::string headPairs(const Operation &op) {
+  const int64_t dim = op.get<attr::dim>(), turned = op.get<attr::turned>();
+  if (op.get<attr::adjacent>())
+    return fmt::format("{}, {}, true", dim, turned ? turned : dim);
+  return turned ? fmt::format("{}, {}", dim, turned) : std::to_string(dim);
+}
+
 const char *elementwiseName(Op op) {
   switch (op) {
 #define ELEMENTWISE1(Id, function)                                                                                     \
@@ -105,10 +112,12 @@ std::string Vectors::compute(const Operation &op, bool partner) {
   case Op::RotateHalf:
     if (width == Pair)
       return fmt::format("rotatePair({})", eval(op.operands[0]));
-    if (lanes)
-      return fmt::format("rotated<{0}>(c, ofPartner<{0}>(c, {1}))", op.get<attr::dim>(), eval(op.operands[0]));
     assert(!partner && "rotate_half of rotate_half is not formed into a map");
-    return fmt::format("rotated<{}>(c, {})", op.get<attr::dim>(), eval(op.operands[0], true));
+    if (op.get<attr::adjacent>())
+      return fmt::format("rotatePairs({})", eval(op.operands[0]));
+    if (lanes)
+      return fmt::format("rotated<{0}>(c, ofPartner<{0}>(c, {1}))", headPairs(op), eval(op.operands[0]));
+    return fmt::format("rotated<{}>(c, {})", headPairs(op), eval(op.operands[0], true));
   default:
     llvm_unreachable("not an elementwise operation");
   }

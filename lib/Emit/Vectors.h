@@ -27,6 +27,9 @@ struct Group {
   std::vector<const ir::Operation *> slice(ir::Value v) const;
 };
 
+/// Which columns of a head an operation of rotary embedding pairs, as the device code's template arguments.
+std::string headPairs(const ir::Operation &op);
+
 /// Writes values of one row at one place: eight columns `c`, `c+1`, ... or the
 /// pair (c0, c1), or the single column c0; or plain floats, one for each of `columns`
 /// blocks of the row, at block `part`. Single-use values are nested into their user;

@@ -78,6 +78,10 @@ template <> const std::vector<int64_t> &read<AttrKind::Ints>(const Attr *attr) {
   static const std::vector<int64_t> nothing;
   return valueOr(attr, nothing);
 }
+template <> const std::vector<double> &read<AttrKind::Floats>(const Attr *attr) {
+  static const std::vector<double> nothing;
+  return valueOr(attr, nothing);
+}
 template <> const std::vector<std::string> &read<AttrKind::Strings>(const Attr *attr) {
   static const std::vector<std::string> nothing;
   return valueOr(attr, nothing);
@@ -98,6 +102,8 @@ llvm::StringRef kindText(AttrKind kind) {
     return "a string";
   case AttrKind::Ints:
     return "a list of numbers";
+  case AttrKind::Floats:
+    return "a list of numbers with points";
   case AttrKind::Strings:
     return "a list of strings";
   }
@@ -118,6 +124,8 @@ std::string AttrInfo::whyNot(const Attr &attr) const {
                     : kind == AttrKind::String ? string != nullptr
                     : kind == AttrKind::Ints
                         ? std::holds_alternative<std::vector<int64_t>>(attr) || (strings && strings->empty())
+                    : kind == AttrKind::Floats
+                        ? std::holds_alternative<std::vector<double>>(attr) || (strings && strings->empty())
                         : strings != nullptr;
   if (!fits)
     return fmt::format("must be {}{}", kindText(kind).str(),
@@ -171,7 +179,8 @@ const Attr *Attributes::valueOf(Op op, std::string_view name) const {
     return value;
   const AttrInfo *info = attribute(op, name);
   assert(info && "the operation has no such attribute");
-  assert((info->otherwise || info->kind == AttrKind::Flag || info->kind == AttrKind::Strings) &&
+  assert((info->otherwise || info->kind == AttrKind::Flag || info->kind == AttrKind::Strings ||
+          info->kind == AttrKind::Ints || info->kind == AttrKind::Floats) &&
          "an attribute without a default is read where it stands");
   return info && info->otherwise ? &*info->otherwise : nullptr;
 }

@@ -351,20 +351,25 @@ private:
 
   bool parseListAttr(Attr &value) {
     std::vector<int64_t> ints;
+    std::vector<double> reals;
     std::vector<std::string> strings;
     if (!isPunct(']')) {
       do {
-        if (tok.kind == Token::Int && strings.empty())
+        if (tok.kind == Token::Float && strings.empty() && ints.empty())
+          reals.push_back(tok.floatValue);
+        else if (tok.kind == Token::Int && strings.empty() && reals.empty())
           ints.push_back(tok.intValue);
-        else if (tok.kind == Token::String && ints.empty())
+        else if (tok.kind == Token::String && ints.empty() && reals.empty())
           strings.push_back(tok.text);
         else
-          return error("a list holds integers only or strings only");
+          return error("a list holds integers only, numbers with points only, or strings only");
         advance();
       } while (accept(','));
     }
     // An empty list has no type of its own; both accessors read it as empty.
-    if (ints.empty())
+    if (!reals.empty())
+      value = std::move(reals);
+    else if (ints.empty())
       value = std::move(strings);
     else
       value = std::move(ints);

@@ -49,6 +49,12 @@ std::string attrText(const Attr &attr, bool isF32) {
     std::string operator()(double v) { return floatText(v, isF32); }
     std::string operator()(const std::string &v) { return quoted(v); }
     std::string operator()(const std::vector<int64_t> &v) { return fmt::format("[{}]", fmt::join(v, ", ")); }
+    std::string operator()(const std::vector<double> &v) {
+      std::vector<std::string> parts;
+      for (double real : v)
+        parts.push_back(floatText(real, isF32));
+      return fmt::format("[{}]", fmt::join(parts, ", "));
+    }
     std::string operator()(const std::vector<std::string> &v) {
       std::vector<std::string> parts;
       for (const std::string &s : v)

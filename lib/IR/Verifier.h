@@ -61,6 +61,7 @@ private:
   bool checkProduct(const Operation &op);
   bool checkRepeat(const Operation &op);
   bool checkGroup(const Operation &op);
+  bool checkTurned(const Operation &op);
   bool checkPair(const Operation &product, const std::vector<const Operation *> &products);
   bool checkSegment(const Operation &op);
   /// The weight `@name` of the enclosing model, legal to read here; null after a report.

@@ -71,10 +71,11 @@ bool Verifier::checkTensorOp(const Operation &op) {
   case Op::RopeCos:
   case Op::RopeSin:
     return (resultType().kind == Type::Rows || resultRows(op.get<attr::dim>())) &&
-           divides("dim", op.get<attr::dim>(), resultType().size) && divides("2", 2, op.get<attr::dim>());
+           divides("dim", op.get<attr::dim>(), resultType().size) && divides("2", 2, op.get<attr::dim>()) &&
+           checkTurned(op);
   case Op::RotateHalf:
     return isRows(0) && divides("dim", op.get<attr::dim>(), operandType(op, 0).size) &&
-           divides("2", 2, op.get<attr::dim>()) && resultRows(operandType(op, 0).size);
+           divides("2", 2, op.get<attr::dim>()) && resultRows(operandType(op, 0).size) && checkTurned(op);
   case Op::KvAppend: {
     int64_t size = op.get<attr::kv_heads>() * op.get<attr::dim>();
     for (unsigned i : {0, 1})
@@ -217,14 +218,20 @@ bool Verifier::checkGroup(const Operation &op) {
   return true;
 }
 
+bool Verifier::checkTurned(const Operation &op) {
+  const int64_t turned = op.get<attr::turned>(), dim = op.get<attr::dim>();
+  return (turned <= dim && turned % 2 == 0) || fail(op, "`turned` must be even and at most `dim`");
+}
+
 /// Which two columns of a product a thread holds, see `fuse-epilogues`.
 bool Verifier::checkPair(const Operation &product, const std::vector<const Operation *> &products) {
   const std::string &pair = product.get<attr::pair>();
   const int64_t columns = module.type(product.result()).size;
   if (pair == "half")
-    return (product.get<attr::dim>() > 0 && product.get<attr::dim>() % 2 == 0 &&
-            columns % product.get<attr::dim>() == 0) ||
-           fail(product, "`dim` must be even and divide the columns");
+    return ((product.get<attr::dim>() > 0 && product.get<attr::dim>() % 2 == 0 &&
+             columns % product.get<attr::dim>() == 0) ||
+            fail(product, "`dim` must be even and divide the columns")) &&
+           checkTurned(product);
   if (pair == "adjacent")
     return true;
   const auto partnerOf = [&](const Operation &of) -> const Operation * {

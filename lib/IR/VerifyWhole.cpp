@@ -173,8 +173,9 @@ bool Verifier::checkModel(const Operation &op) {
       if (inner.op == Op::Attention)
         good = checkWindows(inner, op, layers);
       if ((inner.op == Op::RopeCos || inner.op == Op::RopeSin) &&
-          (!op.has<attr::rope_theta>() || inner.get<attr::dim>() != op.get<attr::head_dim>()))
-        good = fail(inner, "`dim` is not the model's `head_dim`, or the model has no `rope_theta`");
+          (!op.has<attr::rope_theta>() || inner.get<attr::dim>() != op.get<attr::head_dim>() ||
+           inner.get<attr::turned>() != op.get<attr::rope_turned>()))
+        good = fail(inner, "`dim` or `turned` is not the model's, or the model has no `rope_theta`");
     };
     for (const Operation &outer : segment.region().ops) {
       check(outer, 1);

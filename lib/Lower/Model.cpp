@@ -180,7 +180,7 @@ private:
       Value x = input(node, 0);
       Value direct = round(binary(Op::Mul, x, angle(Op::RopeCos, columns(x))));
       Operation &rotate = b.create(Op::RotateHalf, {x}, {rows(columns(x))});
-      rotate.set<attr::dim>(model.headDim);
+      setHeads(rotate);
       Value rotated = rotate.result();
       rotated = round(binary(Op::Mul, rotated, angle(Op::RopeSin, columns(x))));
       return round(binary(Op::Add, direct, rotated), node.hint);
@@ -214,8 +214,15 @@ private:
 
   Value angle(Op op, int64_t columns) {
     Operation &o = b.create(op, {}, {Type::rows(columns, Scalar::BF16)}, op == Op::RopeCos ? "cos" : "sin");
-    o.set<attr::dim>(model.headDim);
+    setHeads(o);
     return o.result();
+  }
+  void setHeads(Operation &op) {
+    op.set<attr::dim>(model.headDim);
+    if (model.rope->headDim != model.headDim)
+      op.set<attr::turned>(model.rope->headDim);
+    if (model.adjacentRope)
+      op.set<attr::adjacent>(true);
   }
 
   const CheckedModel &model;
@@ -241,12 +248,23 @@ void setAttributes(const CheckedModel &model, Operation &op) {
   const RopeParams &rope = *model.rope;
   op.set<attr::rope_type>(rope.type);
   op.set<attr::rope_theta>(rope.theta);
-  if (rope.type != "default")
+  if (rope.type == "linear" || rope.type == "llama3")
     op.set<attr::rope_factor>(rope.factor);
   if (rope.type == "llama3") {
     op.set<attr::rope_low>(rope.lowFreqFactor);
     op.set<attr::rope_high>(rope.highFreqFactor);
     op.set<attr::rope_original>(rope.originalMaxPositions);
+  }
+  if (rope.type == "yarn" || rope.type == "longrope") {
+    const std::vector<float> frequencies = inverseFrequencies(rope);
+    op.set<attr::rope_frequencies>(std::vector<double>(frequencies.begin(), frequencies.end()));
+    op.set<attr::rope_attention>(rope.attention);
+  }
+  if (rope.headDim != model.headDim)
+    op.set<attr::rope_turned>(rope.headDim);
+  if (!model.ropeTables.empty()) {
+    op.set<attr::rope_bases>(model.ropeBases);
+    op.set<attr::rope_tables>(model.ropeTables);
   }
 }
 

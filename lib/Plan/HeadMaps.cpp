@@ -79,6 +79,42 @@ bool fitsLanes(const ir::Module &module, llvm::ArrayRef<const Operation *> slice
   });
 }
 
+/// Operations of `region` that `v` depends on.
+static std::vector<const Operation *> sliceOf(const ir::Region &region, Value v) {
+  std::set<Value> needed = {v};
+  std::vector<const Operation *> slice;
+  for (const Operation &op : llvm::reverse(region.ops))
+    if (llvm::any_of(op.results, [&](Value r) { return needed.count(r) != 0; })) {
+      slice.push_back(&op);
+      needed.insert(op.operands.begin(), op.operands.end());
+    }
+  return slice;
+}
+
+const Operation *rotationOfScattered(const ir::Module &module, const Operation &group) {
+  const ir::Region &region = group.region();
+  std::vector<Value> made;
+  for (const Operation &op : region.ops)
+    if (op.op == Op::MatMul || op.op == Op::KvAppend || op.op == Op::Yield)
+      made.insert(made.end(), op.operands.begin(), op.operands.end());
+  for (Value v : made) {
+    const auto slice = sliceOf(region, v);
+    const auto rotation = llvm::find_if(slice, [](const Operation *op) {
+      return op->op == Op::RotateHalf && op->get<attr::turned>() % 16 && !op->get<attr::adjacent>();
+    });
+    // A thread that has a product's partners has no others.
+    if (rotation == slice.end() || llvm::any_of(slice, [](const Operation *op) { return op->op == Op::MatMul; }))
+      continue;
+    int64_t parts = 1;
+    for (const Operation *op : slice)
+      if (op->op == Op::ReduceSum || op->op == Op::ReduceMax)
+        parts = std::max(parts, op->get<attr::groups>());
+    if (group.op != Op::Map || parts == 1 || !fitsLanes(module, slice, module.type(v).size, parts))
+      return *rotation;
+  }
+  return nullptr;
+}
+
 bool isMadeByAttention(const ModelPlan &planned, const ir::Module &module, const Operation &map,
                        const Operation &attention) {
   const ir::Region &region = map.region();

@@ -261,7 +261,7 @@ private:
     }
     if (op.op == Op::Stream) {
       phase.kind = Phase::Stream;
-      if (!planMatrix(op, model, layers, phase) || !checkReductions(op))
+      if (!planMatrix(op, model, layers, phase) || !checkReductions(op) || !checkRotations(op))
         return false;
       phase.name = planned.matrices[phase.matrix].name;
       const bool wide = plan.rowsPerPass > kTileRows, makes = makesOperand(op);
@@ -272,7 +272,7 @@ private:
         planned.buffers[planned.placeOf.at(takenBy(op).id).buffer].windows = true;
       }
     } else {
-      if (op.op == Op::Map && !checkMap(op))
+      if (op.op == Op::Map && (!checkMap(op) || !checkRotations(op)))
         return false;
       phase.kind = op.op == Op::Map ? Phase::Map : Phase::Attention;
       Value first = op.results.empty() ? Value() : op.results[0];
@@ -347,6 +347,15 @@ private:
       if ((inner.op == Op::ReduceSum || inner.op == Op::ReduceMax) && ++reductions > kRowScalars)
         return unsupported(inner, fmt::format("more than {} norms or reductions in front of one product", kRowScalars));
     return true;
+  }
+
+  bool checkRotations(const Operation &op) {
+    const Operation *rotation = rotationOfScattered(module, op);
+    return !rotation ||
+           unsupported(*rotation,
+                       fmt::format("a rotation of {} of the {} values of a head behind a norm of whole rows; a multiple "
+                                   "of 16 of them",
+                                   rotation->get<attr::turned>(), rotation->get<attr::dim>()));
   }
 
   /// Maps store eight columns at a time, and keep no best logit.
@@ -439,6 +448,7 @@ private:
       range.product = product->result();
       range.columns = shape[0];
       range.dim = product->get<attr::dim>();
+      range.turned = product->get<attr::turned>() ? product->get<attr::turned>() : range.dim;
       range.pairBegin = pairs;
       const std::string &pairing = product->get<attr::pair>();
       if (pairing == "half") {

@@ -258,38 +258,80 @@ Matrix TensorModel::reduce(const Operation &op) {
   return out;
 }
 
-Matrix TensorModel::rope(const Operation &op) {
-  int64_t dim = op.get<attr::dim>();
-  std::vector<float> &freq = frequencies[dim];
-  if (freq.empty()) {
-    RopeParams params;
-    params.theta = model.get<attr::rope_theta>();
-    params.type = model.get<attr::rope_type>();
-    params.factor = model.get<attr::rope_factor>();
-    params.lowFreqFactor = model.get<attr::rope_low>();
-    params.highFreqFactor = model.get<attr::rope_high>();
-    params.originalMaxPositions = model.get<attr::rope_original>();
-    params.headDim = static_cast<int>(dim);
-    freq = inverseFrequencies(params);
+const std::vector<TensorModel::Angles> &TensorModel::anglesOf() {
+  if (!angles.empty())
+    return angles;
+  const int64_t turned = model.get<attr::rope_turned>();
+  RopeParams own;
+  own.theta = model.get<attr::rope_theta>();
+  own.type = model.get<attr::rope_type>();
+  own.factor = model.get<attr::rope_factor>();
+  own.lowFreqFactor = model.get<attr::rope_low>();
+  own.highFreqFactor = model.get<attr::rope_high>();
+  own.originalMaxPositions = model.get<attr::rope_original>();
+  own.attention = model.get<attr::rope_attention>();
+  own.headDim = static_cast<int>(turned ? turned : model.get<attr::head_dim>());
+  const std::vector<double> &known = model.get<attr::rope_frequencies>();
+  own.frequencies.assign(known.begin(), known.end());
+  for (const RopeParams &table : ropeTables(own, model.get<attr::rope_bases>()))
+    angles.push_back({inverseFrequencies(table), table.attention});
+  return angles;
+}
+
+namespace {
+/// How the columns of a head are turned against each other: neighbours, or of the first `turned` the two halves. The
+/// others are paired alike, and turned by no angle.
+struct HeadPairs {
+  int64_t dim, turned;
+  bool adjacent;
+  explicit HeadPairs(const Operation &op)
+      : dim(op.get<attr::dim>()), turned(op.get<attr::turned>() ? op.get<attr::turned>() : dim),
+        adjacent(op.get<attr::adjacent>()) {}
+
+  /// The part of the head that column c of it is in: its first column and half its size.
+  std::pair<int64_t, int64_t> partOf(int64_t c) const {
+    return c < turned ? std::pair(int64_t(0), turned / 2) : std::pair(turned, (dim - turned) / 2);
   }
-  auto half = static_cast<int64_t>(freq.size());
-  std::vector<float> cos(half), sin(half);
+  bool isFirst(int64_t column) const {
+    const auto [begin, half] = partOf(column % dim);
+    return adjacent ? column % 2 == 0 : column % dim - begin < half;
+  }
+  int64_t partner(int64_t column) const {
+    const int64_t distance = adjacent ? 1 : partOf(column % dim).second;
+    return isFirst(column) ? column + distance : column - distance;
+  }
+  /// Of the head's dim / 2.
+  int64_t pair(int64_t column) const {
+    const int64_t c = column % dim;
+    const auto [begin, half] = partOf(c);
+    return adjacent ? c / 2 : begin / 2 + (c - begin) % half;
+  }
+};
+} // namespace
+
+Matrix TensorModel::rope(const Operation &op) {
+  const HeadPairs pairs(op);
+  const std::vector<int64_t> &ofLayers = model.get<attr::rope_tables>();
+  const Angles &table = anglesOf()[ofLayers.empty() ? 0 : ofLayers[ofLayers.size() == 1 ? 0 : layer]];
+  std::vector<float> cos(pairs.dim / 2, 1.0f), sin(pairs.dim / 2, 0.0f);
   Matrix out(static_cast<int64_t>(rows.size()), module.type(op.result()).size);
   for (int64_t r = 0; r < out.rows; ++r) {
-    ropeCosSin(freq, rows[r].position, cos.data(), sin.data());
+    ropeCosSin(table.frequencies, table.attention, rows[r].position, cos.data(), sin.data());
     for (int64_t c = 0; c < out.cols; ++c)
-      out.row(r)[c] = (op.op == Op::RopeCos ? cos : sin)[c % half];
+      out.row(r)[c] = (op.op == Op::RopeCos ? cos : sin)[pairs.pair(c)];
   }
   return out;
 }
 
 Matrix TensorModel::rotateHalf(const Operation &op) {
   const Matrix &a = get(op.operands[0]);
-  int64_t dim = op.get<attr::dim>(), half = dim / 2;
+  const HeadPairs pairs(op);
   Matrix out(a.rows, a.cols);
   for (int64_t r = 0; r < a.rows; ++r)
-    for (int64_t c = 0; c < a.cols; ++c)
-      out.row(r)[c] = c % dim < half ? -a.row(r)[c + half] : a.row(r)[c - half];
+    for (int64_t c = 0; c < a.cols; ++c) {
+      const float partner = a.row(r)[pairs.partner(c)];
+      out.row(r)[c] = pairs.isFirst(c) ? -partner : partner;
+    }
   return out;
 }
 

@@ -84,6 +84,11 @@ private:
   Matrix reduce(const ir::Operation &op);
   Matrix rope(const ir::Operation &op);
   Matrix rotateHalf(const ir::Operation &op);
+  struct Angles {
+    std::vector<float> frequencies;
+    double attention;
+  };
+  const std::vector<Angles> &anglesOf();
   void append(const ir::Operation &op);
   Matrix attention(const ir::Operation &op);
   Matrix argmax(const ir::Operation &op);
@@ -97,7 +102,7 @@ private:
   Weights weights;
   int64_t vocabulary;
   std::unique_ptr<KvStore> store;
-  std::map<int64_t, std::vector<float>> frequencies; ///< by head size
+  std::vector<Angles> angles; ///< of the model's tables
   const ir::Operation *lastAppend = nullptr;         ///< top-level operation that holds it
 
   // Of the present pass.

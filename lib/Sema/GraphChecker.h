@@ -104,7 +104,11 @@ private:
   /// Reports a wrong `head_dim` at its first use only.
   bool checkHeadDim(const ast::Expr &e);
   bool checkHeadColumns(const ast::Expr &e, llvm::StringRef what, const Shape &shape);
+  /// How the call turns heads, in `rope` of the model; every `rope` of a graph does the same.
   bool checkRopeConfig(const ast::Expr &e);
+  std::optional<int> ropeDims(const ast::Expr &arg);
+  bool ropeByLayer(const ast::Expr *base, const ast::Expr *where, CheckedModel &out);
+  std::optional<bool> evalBool(const ast::Expr &arg, const std::string &what);
 
   //===--- nodes ----------------------------------------------------------===//
 
@@ -119,7 +123,7 @@ private:
   Diagnostics &diags;
   std::vector<NodeId> *block = nullptr;
   bool inRepeat = false;
-  SourceLoc attentionLoc;
+  SourceLoc attentionLoc, ropeLoc;
   std::vector<Definition> definitions;
   llvm::StringMap<size_t> environment; ///< name -> its latest definition
   llvm::StringSet<> insideNames;       ///< assigned somewhere inside the repeat

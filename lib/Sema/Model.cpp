@@ -25,6 +25,28 @@ std::string Shape::str() const {
 
 std::string CheckedWeight::tensorName(int64_t layer) const { return layerTensor(from, layer); }
 
+std::optional<double> CheckedModel::positions() const {
+  std::optional<double> most = file.positions();
+  if (const auto ofRope = rope ? rope->mostPositions() : std::nullopt)
+    most = std::min(most.value_or(*ofRope), static_cast<double>(*ofRope));
+  if (positionTable) {
+    const auto rows = static_cast<double>(weights[*positionTable].shape[0]);
+    most = std::min(most.value_or(rows), rows);
+  }
+  return most;
+}
+
+bool CheckedModel::positionsOfTable() const {
+  return positionTable && positions() == static_cast<double>(weights[*positionTable].shape[0]) &&
+         positions() != file.positions();
+}
+
+std::string CheckedModel::positionsKey() const {
+  const bool ofRope = positions() != file.positions();
+  return ofRope ? fmt::format("`original_max_position_embeddings`: type `{}` has other angles for more", rope->type)
+                : "`max_position_embeddings`";
+}
+
 std::optional<double> CheckedModel::configNumber(const std::string &dottedPath) const {
   std::optional<nlohmann::json> value = file.find(dottedPath);
   if (!value || !value->is_number() || !std::isfinite(value->get<double>()))

@@ -270,10 +270,10 @@ MaybeNode GraphChecker::evalNorm(const ast::Expr &e, Node::Kind kind) {
 }
 
 std::optional<bool> GraphChecker::evalOnce(const ast::Expr &e) {
-  if (e.named.empty())
-    return false;
-  const ast::Expr &arg = *e.named[0].second;
-  const std::string what = "once of `" + e.text + "`";
+  return e.named.empty() ? std::optional(false) : evalBool(*e.named[0].second, "once of `" + e.text + "`");
+}
+
+std::optional<bool> GraphChecker::evalBool(const ast::Expr &arg, const std::string &what) {
   if (!isConstant(arg, model.config)) {
     diags.report(Diag::ConstantType, arg.loc, what, "true or false", "`" + ast::written(arg) + "`");
     return std::nullopt;
@@ -292,22 +292,6 @@ MaybeNode GraphChecker::evalSoftCap(const ast::Expr &e) {
     return std::nullopt;
   return add(
       {.kind = Node::SoftCap, .inputs = {*x}, .value = g.nodes[*cap].value, .shape = g.nodes[*x].shape, .loc = e.loc});
-}
-
-MaybeNode GraphChecker::evalRope(const ast::Expr &e) {
-  MaybeNode x = evalRows(*e.args[0], "rope");
-  if (e.args[1]->kind != ast::Expr::Path || e.args[1]->text != "position") {
-    diags.report(Diag::GraphArguments, e.args[1]->loc, "rope", "x, position",
-                 fmt::format("`{}`", ast::written(*e.args[1])));
-    diags.note("the second argument is the word `position`");
-    return std::nullopt;
-  }
-  if (!checkHeadDim(e) || !checkRopeConfig(e) || !x)
-    return std::nullopt;
-  Shape shape = g.nodes[*x].shape;
-  if (!checkHeadColumns(e, "the operand", shape))
-    return std::nullopt;
-  return add({.kind = Node::Rope, .inputs = {*x}, .shape = shape, .loc = e.loc});
 }
 
 MaybeNode GraphChecker::evalAttention(const ast::Expr &e) {
@@ -541,30 +525,6 @@ bool GraphChecker::checkHeadColumns(const ast::Expr &e, llvm::StringRef what, co
     return true;
   diags.report(Diag::HeadColumns, e.loc, what.str(), e.text, shape.columns, model.headDim);
   return false;
-}
-
-bool GraphChecker::checkRopeConfig(const ast::Expr &e) {
-  if (model.rope || ropeReported)
-    return model.rope.has_value();
-  auto theta = model.config.find("rope.theta");
-  std::optional<double> value;
-  if (theta != model.config.end())
-    value = asNumber(theta->second);
-  if (!value) {
-    diags.report(Diag::RopeMissing, e.loc);
-    ropeReported = true;
-    return false;
-  }
-  // Theta may be a default of the model file or stand under a key of its own.
-  Result<RopeParams> rope = model.file.rope(model.headDim, *value);
-  if (rope) {
-    model.rope = *rope;
-  } else {
-    diags.report(Diag::RopeConfig, e.loc, model.file.path(), rope.error.message);
-    ropeReported = true;
-    return false;
-  }
-  return true;
 }
 
 } // namespace megalith

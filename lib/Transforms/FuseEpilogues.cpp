@@ -3,7 +3,8 @@
 // output columns of each product of 16 rows; the `pair` attribute says which two:
 //
 //   adjacent   columns 2j and 2j + 1
-//   half       columns j and j + dim/2 of a block of `dim`: rope's two partners
+//   half       columns j and j + dim/2 of a block of `dim`: rope's two partners; where only the first `turned` of a
+//              block are turned, j and j + turned/2, and of the rest likewise
 //   dual       column j of this product and of the product number `partner` of
 //              the same stream: silu(gate) * up
 //
@@ -24,8 +25,9 @@ namespace {
 /// How the columns of one product are held.
 struct Pair {
   enum Kind { Adjacent, Half, Dual } kind = Adjacent;
-  int64_t dim = 0;
+  int64_t dim = 0, turned = 0;
   unsigned partner = 0;
+  bool neighbours = false; ///< rope turns them against each other: stays adjacent
   bool alone = false; ///< stands in a kv.append or argmax: cannot become dual
 };
 
@@ -49,7 +51,7 @@ public:
         from.insert(found->second.begin(), found->second.end());
     switch (op.op) {
     case Op::RotateHalf:
-      if (from.size() != 1 || !makeHalf(*from.begin(), op.get<attr::dim>()))
+      if (from.size() != 1 || !(op.get<attr::adjacent>() ? keepAdjacent(*from.begin()) : makeHalf(*from.begin(), op)))
         return false;
       break;
     case Op::KvAppend:
@@ -74,12 +76,24 @@ public:
   const std::vector<Pair> &result() const { return pairs; }
 
 private:
-  bool makeHalf(unsigned p, int64_t dim) {
+  bool makeHalf(unsigned p, const Operation &rotate) {
     Pair &pair = pairs[p];
-    if (pair.kind == Pair::Dual || (pair.kind == Pair::Half && pair.dim != dim))
+    const int64_t dim = rotate.get<attr::dim>(), turned = rotate.get<attr::turned>();
+    const bool other = pair.kind == Pair::Half && (pair.dim != dim || pair.turned != turned);
+    // Two lanes store together: pairs of what is turned, and of the rest, stand side by side in twos.
+    const bool apart = turned && (turned % 4 != 0 || (dim - turned) % 4 != 0);
+    if (pair.kind == Pair::Dual || pair.neighbours || other || apart)
       return false;
     pair.kind = Pair::Half;
     pair.dim = dim;
+    pair.turned = turned;
+    return true;
+  }
+
+  bool keepAdjacent(unsigned p) {
+    if (pairs[p].kind != Pair::Adjacent)
+      return false;
+    pairs[p].alone = pairs[p].neighbours = true;
     return true;
   }
 
@@ -223,12 +237,15 @@ private:
         continue;
       const Pair &pair = pairing.result()[next++];
       op.erase<attr::dim>();
+      op.erase<attr::turned>();
       op.erase<attr::partner>();
       op.set<attr::pair>(std::string(pair.kind == Pair::Adjacent ? "adjacent"
                                      : pair.kind == Pair::Half   ? "half"
                                                                  : "dual"));
       if (pair.kind == Pair::Half)
         op.set<attr::dim>(pair.dim);
+      if (pair.turned)
+        op.set<attr::turned>(pair.turned);
       if (pair.kind == Pair::Dual)
         op.set<attr::partner>(static_cast<int64_t>(pair.partner));
     }

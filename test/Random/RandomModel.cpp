@@ -274,8 +274,17 @@ private:
   }
 
   std::string rope(const std::string &x) {
+    if (!usesRope) { // all of a graph turn alike
+      const int way = below(10);
+      if (way < 3)
+        ropeArguments = way == 0 ? ", dims=4" : way == 1 ? ", dims=8" : ", dims=12";
+      if (chance(20))
+        ropeArguments += ", interleaved=true";
+      if (inLayers && chance(25))
+        ropeArguments += ", where=turns, base=base";
+    }
     usesRope = true;
-    return fmt::format("rope({}, position)", x);
+    return fmt::format("rope({}, position{})", x, ropeArguments);
   }
 
   /// A value of `hidden` columns.
@@ -467,6 +476,8 @@ private:
     }
     if (usesRope) {
       text += "  rope: {theta: rope_theta, scaling: rope_scaling}\n";
+      if (ropeArguments.find("turns") != std::string::npos)
+        text += "  layer:\n    turns: {default: layer % 2 == 0}\n    base: {default: 70.0 if layer % 3 == 0 else none}\n";
       const char *llama3 = "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
                            "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 32";
       switch (below(5)) {
@@ -531,13 +542,14 @@ private:
   }
 
   std::mt19937_64 random;
-  std::set<std::string> taken = {"tokens", "position", "logits", "layer", "layers", "rope", "head_dim", "rope_theta"};
+  std::set<std::string> taken = {"tokens", "position", "logits", "layer", "layers", "rope", "head_dim", "rope_theta",
+                                 "turns", "base"};
   int64_t hidden = 0, dim = 0, heads = 0, kvHeads = 0, ffn = 0, vocab = 0, layers = 0;
   std::string hiddenName, dimName, headsName, kvHeadsName, ffnName, vocabName, epsName, tiedName;
   std::vector<Config> configs;
   std::vector<Weight> weights;
   std::map<std::string, double> means;
-  std::string embedName, initial, second, carriedOut;
+  std::string embedName, initial, second, carriedOut, ropeArguments;
   bool tieable = false, usesRope = false, hasRepeat = true, inLayers = false;
   enum { Nowhere, Before, Inside, Behind } attentionPlace = Inside;
   std::vector<std::string> *out = nullptr;

@@ -65,10 +65,11 @@ public:
   /// `max_position_embeddings`. nullopt: the file does not say.
   std::optional<double> positions() const { return Positions; }
 
-  /// The rotary embedding for heads of `headDim` values. `theta` is in place of
-  /// the file's. Error: `rope-config` (theta or a member missing, two spellings
-  /// that contradict each other, a type that is not known, an odd `headDim`).
-  Result<RopeParams> rope(int headDim, std::optional<double> theta = {}) const;
+  /// The rotary embedding for heads of `headDim` values, of which the first `turned` are rotated (all, if that is not
+  /// given). `theta` is in place of the file's. Error: `rope-config` (theta or a member missing, two spellings
+  /// that contradict each other, a type that is not known, an odd number of values, a `partial_rotary_factor` that
+  /// means another number of them).
+  Result<RopeParams> rope(int headDim, std::optional<double> theta = {}, std::optional<int> turned = {}) const;
   /// Dotted paths of the keys, theta's aside, that rope() understands, in both
   /// spellings. Which members belong to it depends on the type.
   std::vector<std::string> ropeKeys() const;
@@ -86,6 +87,7 @@ private:
   CheckpointError readEos(const nlohmann::json &object, const JsonSource &source);
   CheckpointError readOwnKeys();
   void normaliseRope();
+  class RopeReader;
 
   nlohmann::json Raw, Config;
   JsonSource Source, Generation;

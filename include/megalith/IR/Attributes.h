@@ -20,9 +20,10 @@
 namespace megalith::ir {
 
 /// The value of an attribute. In text a bool is `key` (true only) and a double always has a point or an exponent.
-using Attr = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>>;
+using Attr = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
+                          std::vector<std::string>>;
 
-enum class AttrKind : uint8_t { Flag, Int, Float, Number, String, Ints, Strings };
+enum class AttrKind : uint8_t { Flag, Int, Float, Number, String, Ints, Floats, Strings };
 
 /// The value of a constant, a param or a field: a flag, a whole number, or one with a point.
 class Number {
@@ -85,6 +86,10 @@ template <> struct AttrTypes<AttrKind::String> {
 template <> struct AttrTypes<AttrKind::Ints> {
   using Value = std::vector<int64_t>;
   using Read = const std::vector<int64_t> &;
+};
+template <> struct AttrTypes<AttrKind::Floats> {
+  using Value = std::vector<double>;
+  using Read = const std::vector<double> &;
 };
 template <> struct AttrTypes<AttrKind::Strings> {
   using Value = std::vector<std::string>;

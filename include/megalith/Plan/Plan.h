@@ -72,7 +72,7 @@ struct PairRange {
   std::string weight, second; ///< second: the other weight of a dual range
   ir::Value product, secondProduct;
   int64_t columns;          ///< output columns of one weight
-  int64_t dim;              ///< head_dim of a half range
+  int64_t dim, turned;      ///< head_dim of a half range, and how many columns of a head rope turns
   int64_t pairBegin, pairs; ///< pairs of packed rows; pairBegin is a multiple of 4
 };
 
@@ -277,6 +277,10 @@ bool verify(const Plan &plan, Diagnostics &diags);
 /// `slice`: its reductions are those of the blocks, by the tree of a warp (`lanes32`), and partners of rotate_half
 /// stand in other lanes.
 bool fitsLanes(const ir::Module &module, llvm::ArrayRef<const ir::Operation *> slice, int64_t columns, int64_t parts);
+
+/// A rotation in a map, or before a product, that takes eight columns' partners from here and there, where no warp has
+/// a head at once; null: there is none.
+const ir::Operation *rotationOfScattered(const ir::Module &module, const ir::Operation &group);
 
 /// The readable form (`--emit=plan`).
 std::string print(const Plan &plan);

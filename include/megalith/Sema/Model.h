@@ -68,7 +68,12 @@ struct CheckedModel {
   int64_t kvLayers = 0; ///< how many times a row's K and V are appended; 0 without attention
   int64_t kvWindow = 0; ///< positions that a row sees in a layer, at most; 0: all, in some layer at least
   int64_t heads = 0, kvHeads = 0, headDim = 0;
-  std::optional<RopeParams> rope;               ///< present when the graph uses `rope`
+  std::optional<RopeParams> rope; ///< present when the graph uses `rope`
+  bool adjacentRope = false;      ///< it turns neighbours against each other, not halves
+  /// Further tables of angles, see ropeTables(), and which one the layers have: one number, or one for each layer.
+  /// Empty: `rope` in all.
+  std::vector<double> ropeBases;
+  std::vector<int64_t> ropeTables;
   std::optional<graph::WeightId> positionTable; ///< of which rows are read by position; the shortest
   std::vector<int32_t> eos;
   bool byteVocabulary = false;
@@ -78,6 +83,12 @@ struct CheckedModel {
   /// Keys and tensors that may change the logits, and were taken on the user's word.
   std::vector<std::string> accepted;
 
+  /// How many tokens a request may have, new ones included; nullopt: the checkpoint does not say.
+  std::optional<double> positions() const;
+  /// Where that is said, for messages.
+  std::string positionsKey() const;
+  /// Whether the table of positions is what ends them.
+  bool positionsOfTable() const;
   /// A number of config.json by dotted path; nullopt when absent or no number.
   std::optional<double> configNumber(const std::string &dottedPath) const;
 };

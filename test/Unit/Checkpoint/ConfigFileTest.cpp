@@ -74,8 +74,11 @@ TEST(ConfigFile, RopeErrors) {
                                                 "found `-1`");
   EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling":
                           {"rope_type": "yarn", "factor": 4}})"),
-            "rotary embedding of type `yarn` is not supported, only `default`, "
-            "`linear` and `llama3` are");
+            "`original_max_position_embeddings` of the rotary embedding is missing");
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling":
+                          {"rope_type": "dynamic", "factor": 4}})"),
+            "rotary embedding of type `dynamic` is not supported, only `default`, "
+            "`linear`, `llama3`, `yarn` and `longrope` are");
   EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_scaling":
                           {"rope_type": "llama3", "factor": 8}})"),
             "`low_freq_factor` of the rotary embedding is missing");
@@ -84,9 +87,56 @@ TEST(ConfigFile, RopeErrors) {
                            "original_max_position_embeddings": 9223372036854775808}})"),
             "`low_freq_factor` of the rotary embedding is missing");
   EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "partial_rotary_factor": 0.5})"),
-            "`partial_rotary_factor` 0.5 is not supported, only whole heads "
-            "are rotated");
+            "`partial_rotary_factor` is 0.5, but the model file rotates whole heads; give `rope` the argument `dims`");
   EXPECT_EQ(ropeError(R"({"rope_theta": 1e4})", 7), "rotary embedding needs an even head size, found 7");
+}
+
+TEST(ConfigFile, RopeOnAPartOfAHead) {
+  const auto said = [](const char *text, int turned) {
+    auto rope = ConfigFile::parse(text)->rope(32, {}, turned);
+    return rope ? std::to_string(rope->headDim) : rope.error.message;
+  };
+  EXPECT_EQ(said(R"({"rope_theta": 1e4})", 8), "8");
+  EXPECT_EQ(said(R"({"rope_theta": 1e4, "partial_rotary_factor": 0.25})", 8), "8");
+  EXPECT_EQ(said(R"({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.25}})", 8), "8");
+  EXPECT_EQ(said(R"({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}})", 8),
+            "`partial_rotary_factor` is 0.5, but the model file rotates 8 of the 32 values of a head");
+  EXPECT_EQ(said(R"({"rope_theta": 1e4, "partial_rotary_factor": "half"})", 16),
+            "`partial_rotary_factor` is `\"half\"`, but the model file rotates 16 of the 32 values of a head");
+  EXPECT_EQ(said(R"({"rope_theta": 1e4, "partial_rotary_factor": 0.5,
+                     "rope_parameters": {"partial_rotary_factor": 0.25}})", 8),
+            "`partial_rotary_factor` is given twice, as `0.25` and as `0.5` in `config.json`; leave one of them out");
+  // A model file reads it from where it stands.
+  EXPECT_EQ(ConfigFile::parse(R"({"rope_parameters": {"partial_rotary_factor": 0.25}})")->find("partial_rotary_factor"),
+            0.25);
+}
+
+TEST(ConfigFile, YarnErrors) {
+  const auto said = [](const std::string &members) {
+    const std::string text = R"({"rope_theta": 1e4, "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+                                 "original_max_position_embeddings": 2048)" + members + "}}";
+    return ropeError(text.c_str());
+  };
+  EXPECT_EQ(said(""), "no error");
+  EXPECT_EQ(said(", \"truncate\": 1"), "`truncate` of the rotary embedding must be true or false, found `1`");
+  EXPECT_EQ(said(", \"beta_fast\": 0"), "`beta_fast` of the rotary embedding must be a positive number, found `0`");
+}
+
+TEST(ConfigFile, LongRopeErrors) {
+  const auto said = [](const std::string &members, const std::string &outside = "") {
+    const std::string text = R"({"rope_theta": 1e4)" + outside + R"(, "rope_scaling": {"type": "longrope")" + members + "}}";
+    return ropeError(text.c_str(), 4);
+  };
+  const std::string factors = R"(, "short_factor": [1, 2], "long_factor": [3, 4])",
+                    original = R"(, "original_max_position_embeddings": 64)";
+  EXPECT_EQ(said(factors), "`original_max_position_embeddings` of the rotary embedding is missing");
+  EXPECT_EQ(said(factors + original), "`factor` of the rotary embedding is missing, and so is `max_position_embeddings`");
+  EXPECT_EQ(said(factors + original, ", \"max_position_embeddings\": 128"), "no error");
+  EXPECT_EQ(said(factors, original + ", \"max_position_embeddings\": 128"), "no error");
+  EXPECT_EQ(said(R"(, "short_factor": [1], "long_factor": [3, 4], "factor": 2)" + original),
+            "`short_factor` of the rotary embedding must be a list of 2 positive numbers, found `[1]`");
+  EXPECT_EQ(said(R"(, "short_factor": [1, 2], "factor": 2)" + original),
+            "`long_factor` of the rotary embedding is missing");
 }
 
 /// A file may have both spellings when they agree; readers differ in which they take.

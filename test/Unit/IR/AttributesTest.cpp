@@ -25,6 +25,8 @@ std::string rightValue(const AttrInfo &info) {
     return "\"" + word + "\"";
   case AttrKind::Ints:
     return "[1]";
+  case AttrKind::Floats:
+    return "[0.5]";
   case AttrKind::Strings:
     return "[\"" + word + "\"]";
   }
@@ -47,6 +49,9 @@ std::vector<std::string> wrongValues(const AttrInfo &info) {
     break;
   case AttrKind::String:
     wrong = {"1", "[\"w\"]"};
+    break;
+  case AttrKind::Floats:
+    wrong = {"0.5", "[1]", "[\"w\"]"};
     break;
   case AttrKind::Ints:
     wrong = {"1", "[\"w\"]"};

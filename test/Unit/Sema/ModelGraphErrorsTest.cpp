@@ -296,9 +296,9 @@ tiny.yaml:24:12: error: `rope` needs `rope: {theta: rope_theta, scaling: rope_sc
 )"},
     {"RopeConfig",
      true,
-     {{"\"rope_theta\": 10000.0", "\"rope_theta\": 10000.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2.0}"}},
+     {{"\"rope_theta\": 10000.0", "\"rope_theta\": 10000.0, \"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 2.0}"}},
      R"(
-tiny.yaml:25:12: error: cannot use the rotary embedding of `model/config.json`: rotary embedding of type `yarn` is not supported, only `default`, `linear` and `llama3` are [rope-config]
+tiny.yaml:25:12: error: cannot use the rotary embedding of `model/config.json`: rotary embedding of type `dynamic` is not supported, only `default`, `linear`, `llama3`, `yarn` and `longrope` are [rope-config]
    25 |       - q: rope(matmul(x, wq), position)
       |            ^~~~
 )"},

@@ -207,7 +207,7 @@ const Family families[] = {
          "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 128, "vocab_size": 300,
          "hidden_act": "silu", "original_max_position_embeddings": 4096, "sliding_window": 2047, "rms_norm_eps": 1e-05,
          "rope_scaling": {"type": "longrope", "long_factor": [1.0], "short_factor": [1.0]}, "rope_theta": 10000.0})",
-     {"model_type", "architectures", "original_max_position_embeddings", "sliding_window"}},
+     {"model_type", "architectures", "sliding_window"}},
     {R"({"model_type": "phi", "architectures": ["PhiForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 128, "vocab_size": 300,
          "hidden_act": "gelu_new", "layer_norm_eps": 1e-05, "partial_rotary_factor": 0.4, "qk_layernorm": false,
