@@ -87,8 +87,9 @@ private:
       to = *found;
       return true;
     }
-    fail(value ? fmt::format("`{}` of the rotary embedding must be a positive number, found `{}`", key, jsonShort(*value))
-               : fmt::format("`{}` of the rotary embedding is missing", key));
+    fail(value
+             ? fmt::format("`{}` of the rotary embedding must be a positive number, found `{}`", key, jsonShort(*value))
+             : fmt::format("`{}` of the rotary embedding is missing", key));
     return false;
   }
   void numberIfGiven(const char *key, double &to) {
@@ -189,9 +190,10 @@ Result<RopeParams> ConfigFile::rope(int headDim, std::optional<double> theta, st
     return fail(fmt::format("`rope_type` must be a string, found `{}`", jsonShort(type)));
   result.type = type.get<std::string>();
   if (!ropeMembers(type))
-    return fail(fmt::format("rotary embedding of type `{}` is not supported, only `default`, `linear`, `llama3`, `yarn` "
-                            "and `longrope` are",
-                            text::printable(result.type, 120)));
+    return fail(
+        fmt::format("rotary embedding of type `{}` is not supported, only `default`, `linear`, `llama3`, `yarn` "
+                    "and `longrope` are",
+                    text::printable(result.type, 120)));
   const std::optional<json> partial = find("partial_rotary_factor");
   if (partial && !partial->is_null()) {
     const std::optional<double> share = jsonNumber(*partial);

@@ -45,8 +45,8 @@ static std::pair<double, double> rangeOfYarn(const RopeParams &params) {
 static float scaleYarn(float period, size_t i, const RopeParams &params, std::pair<double, double> range) {
   const float extrapolated = 1.0f / period;
   const float interpolated = 1.0f / (static_cast<float>(params.factor) * period);
-  const float ramp = (static_cast<float>(i) - static_cast<float>(range.first)) /
-                     static_cast<float>(range.second - range.first);
+  const float ramp =
+      (static_cast<float>(i) - static_cast<float>(range.first)) / static_cast<float>(range.second - range.first);
   const float kept = 1.0f - std::clamp(ramp, 0.0f, 1.0f);
   return interpolated * (1.0f - kept) + extrapolated * kept;
 }

@@ -29,7 +29,8 @@ void TensorEmitter::declareWeights(const Group &group) {
 }
 
 void TensorEmitter::declareRopes(const Slice &slice) {
-  const auto turns = llvm::find_if(slice, [](const Operation *op) { return op->op == Op::RopeCos || op->op == Op::RopeSin; });
+  const auto turns =
+      llvm::find_if(slice, [](const Operation *op) { return op->op == Op::RopeCos || op->op == Op::RopeSin; });
   if (turns == slice.end())
     return;
   // All of a model have one size and one way.

@@ -117,16 +117,15 @@ std::string AttrInfo::whyNot(const Attr &attr) const {
   const auto *strings = std::get_if<std::vector<std::string>>(&attr);
   const bool flag = std::holds_alternative<bool>(attr);
   // An empty list has no type of its own.
-  const bool fits = kind == AttrKind::Flag     ? flag
-                    : kind == AttrKind::Int    ? whole && *whole >= values.least && *whole <= values.most
-                    : kind == AttrKind::Float  ? whole || real
-                    : kind == AttrKind::Number ? whole || real || flag
-                    : kind == AttrKind::String ? string != nullptr
-                    : kind == AttrKind::Ints
-                        ? std::holds_alternative<std::vector<int64_t>>(attr) || (strings && strings->empty())
-                    : kind == AttrKind::Floats
-                        ? std::holds_alternative<std::vector<double>>(attr) || (strings && strings->empty())
-                        : strings != nullptr;
+  const bool fits =
+      kind == AttrKind::Flag     ? flag
+      : kind == AttrKind::Int    ? whole && *whole >= values.least && *whole <= values.most
+      : kind == AttrKind::Float  ? whole || real
+      : kind == AttrKind::Number ? whole || real || flag
+      : kind == AttrKind::String ? string != nullptr
+      : kind == AttrKind::Ints   ? std::holds_alternative<std::vector<int64_t>>(attr) || (strings && strings->empty())
+      : kind == AttrKind::Floats ? std::holds_alternative<std::vector<double>>(attr) || (strings && strings->empty())
+                                 : strings != nullptr;
   if (!fits)
     return fmt::format("must be {}{}", kindText(kind).str(),
                        kind == AttrKind::Int ? fmt::format(" from {} to {}", values.least, values.most) : "");

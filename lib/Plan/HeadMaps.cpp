@@ -96,7 +96,8 @@ const Operation *rotationOfScattered(const ir::Module &module, const Operation &
   std::vector<Value> made;
   for (const Operation &op : region.ops)
     if (op.op == Op::MatMul || op.op == Op::KvAppend || op.op == Op::Yield)
-      made.insert(made.end(), op.operands.begin(), op.operands.end());
+      llvm::copy_if(op.operands, std::back_inserter(made),
+                    [&](Value v) { return module.type(v).kind == ir::Type::Rows; });
   for (Value v : made) {
     const auto slice = sliceOf(region, v);
     const auto rotation = llvm::find_if(slice, [](const Operation *op) {

@@ -352,10 +352,11 @@ private:
   bool checkRotations(const Operation &op) {
     const Operation *rotation = rotationOfScattered(module, op);
     return !rotation ||
-           unsupported(*rotation,
-                       fmt::format("a rotation of {} of the {} values of a head behind a norm of whole rows; a multiple "
-                                   "of 16 of them",
-                                   rotation->get<attr::turned>(), rotation->get<attr::dim>()));
+           unsupported(
+               *rotation,
+               fmt::format("a rotation of {} of the {} values of a head behind a norm of whole rows; a multiple "
+                           "of 16 of them",
+                           rotation->get<attr::turned>(), rotation->get<attr::dim>()));
   }
 
   /// Maps store eight columns at a time, and keep no best logit.

@@ -86,8 +86,8 @@ static void printMatrices(std::string &out, const Plan &plan, const ModelPlan &p
       if (r.pairing == Pairing::Dual)
         out += " and " + r.second;
       if (r.pairing == Pairing::Half)
-        out += r.turned == r.dim ? fmt::format(" (dim {})", r.dim)
-                                 : fmt::format(" (dim {}, {} turned)", r.dim, r.turned);
+        out +=
+            r.turned == r.dim ? fmt::format(" (dim {})", r.dim) : fmt::format(" (dim {}, {} turned)", r.dim, r.turned);
       out += fmt::format(", {} columns\n", r.columns);
     }
   }

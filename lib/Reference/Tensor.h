@@ -102,8 +102,8 @@ private:
   Weights weights;
   int64_t vocabulary;
   std::unique_ptr<KvStore> store;
-  std::vector<Angles> angles; ///< of the model's tables
-  const ir::Operation *lastAppend = nullptr;         ///< top-level operation that holds it
+  std::vector<Angles> angles;                ///< of the model's tables
+  const ir::Operation *lastAppend = nullptr; ///< top-level operation that holds it
 
   // Of the present pass.
   std::vector<Matrix> env; ///< by value id

@@ -28,7 +28,7 @@ struct Pair {
   int64_t dim = 0, turned = 0;
   unsigned partner = 0;
   bool neighbours = false; ///< rope turns them against each other: stays adjacent
-  bool alone = false; ///< stands in a kv.append or argmax: cannot become dual
+  bool alone = false;      ///< stands in a kv.append or argmax: cannot become dual
 };
 
 /// The products of a stream that each of its values is computed from, and what

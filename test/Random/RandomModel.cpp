@@ -477,7 +477,8 @@ private:
     if (usesRope) {
       text += "  rope: {theta: rope_theta, scaling: rope_scaling}\n";
       if (ropeArguments.find("turns") != std::string::npos)
-        text += "  layer:\n    turns: {default: layer % 2 == 0}\n    base: {default: 70.0 if layer % 3 == 0 else none}\n";
+        text +=
+            "  layer:\n    turns: {default: layer % 2 == 0}\n    base: {default: 70.0 if layer % 3 == 0 else none}\n";
       const char *llama3 = "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
                            "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 32";
       switch (below(5)) {
@@ -542,8 +543,8 @@ private:
   }
 
   std::mt19937_64 random;
-  std::set<std::string> taken = {"tokens", "position", "logits", "layer", "layers", "rope", "head_dim", "rope_theta",
-                                 "turns", "base"};
+  std::set<std::string> taken = {"tokens", "position", "logits",     "layer", "layers",
+                                 "rope",   "head_dim", "rope_theta", "turns", "base"};
   int64_t hidden = 0, dim = 0, heads = 0, kvHeads = 0, ffn = 0, vocab = 0, layers = 0;
   std::string hiddenName, dimName, headsName, kvHeadsName, ffnName, vocabName, epsName, tiedName;
   std::vector<Config> configs;

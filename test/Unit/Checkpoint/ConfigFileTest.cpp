@@ -104,7 +104,8 @@ TEST(ConfigFile, RopeOnAPartOfAHead) {
   EXPECT_EQ(said(R"({"rope_theta": 1e4, "partial_rotary_factor": "half"})", 16),
             "`partial_rotary_factor` is `\"half\"`, but the model file rotates 16 of the 32 values of a head");
   EXPECT_EQ(said(R"({"rope_theta": 1e4, "partial_rotary_factor": 0.5,
-                     "rope_parameters": {"partial_rotary_factor": 0.25}})", 8),
+                     "rope_parameters": {"partial_rotary_factor": 0.25}})",
+                 8),
             "`partial_rotary_factor` is given twice, as `0.25` and as `0.5` in `config.json`; leave one of them out");
   // A model file reads it from where it stands.
   EXPECT_EQ(ConfigFile::parse(R"({"rope_parameters": {"partial_rotary_factor": 0.25}})")->find("partial_rotary_factor"),
@@ -114,7 +115,8 @@ TEST(ConfigFile, RopeOnAPartOfAHead) {
 TEST(ConfigFile, YarnErrors) {
   const auto said = [](const std::string &members) {
     const std::string text = R"({"rope_theta": 1e4, "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
-                                 "original_max_position_embeddings": 2048)" + members + "}}";
+                                 "original_max_position_embeddings": 2048)" +
+                             members + "}}";
     return ropeError(text.c_str());
   };
   EXPECT_EQ(said(""), "no error");
@@ -124,13 +126,15 @@ TEST(ConfigFile, YarnErrors) {
 
 TEST(ConfigFile, LongRopeErrors) {
   const auto said = [](const std::string &members, const std::string &outside = "") {
-    const std::string text = R"({"rope_theta": 1e4)" + outside + R"(, "rope_scaling": {"type": "longrope")" + members + "}}";
+    const std::string text =
+        R"({"rope_theta": 1e4)" + outside + R"(, "rope_scaling": {"type": "longrope")" + members + "}}";
     return ropeError(text.c_str(), 4);
   };
   const std::string factors = R"(, "short_factor": [1, 2], "long_factor": [3, 4])",
                     original = R"(, "original_max_position_embeddings": 64)";
   EXPECT_EQ(said(factors), "`original_max_position_embeddings` of the rotary embedding is missing");
-  EXPECT_EQ(said(factors + original), "`factor` of the rotary embedding is missing, and so is `max_position_embeddings`");
+  EXPECT_EQ(said(factors + original),
+            "`factor` of the rotary embedding is missing, and so is `max_position_embeddings`");
   EXPECT_EQ(said(factors + original, ", \"max_position_embeddings\": 128"), "no error");
   EXPECT_EQ(said(factors, original + ", \"max_position_embeddings\": 128"), "no error");
   EXPECT_EQ(said(R"(, "short_factor": [1], "long_factor": [3, 4], "factor": 2)" + original),

@@ -83,7 +83,8 @@ static void expectRope(const RopeParams &params, double attention, const std::ve
 
 TEST(Rope, YarnIsThatOfTransformers) {
   expectRope(ropeOf(R"({"rope_theta": 10000.0, "rope_scaling": {"rope_type": "yarn", "factor": 4.0,
-                        "original_max_position_embeddings": 2048}})", 32),
+                        "original_max_position_embeddings": 2048}})",
+                    32),
              1.138629436111989,
              {1.0, 0.5623413324356079, 0.3162277638912201, 0.17782793939113617, 0.10000000149011612,
               0.05020904168486595, 0.02484646998345852, 0.012066896073520184, 0.0057142856530845165,
@@ -92,7 +93,8 @@ TEST(Rope, YarnIsThatOfTransformers) {
              {0.640625, -1.140625, -0.54296875, -0.3671875}, {0.94140625, 0.004302978515625, 1.0, 1.078125});
   expectRope(ropeOf(R"({"rope_parameters": {"rope_theta": 150000.0, "rope_type": "yarn", "factor": 32.0,
                         "original_max_position_embeddings": 4096, "beta_fast": 32.0, "beta_slow": 1.0,
-                        "truncate": false, "mscale": 1.0, "mscale_all_dim": 0.5}})", 32),
+                        "truncate": false, "mscale": 1.0, "mscale_all_dim": 0.5}})",
+                    32),
              1.1476934674947155,
              {1.0, 0.4747820496559143, 0.22541800141334534, 0.1070244163274765, 0.05081327259540558,
               0.019335001707077026, 0.006794959306716919, 0.002093792660161853, 0.0004564839182421565,
@@ -100,7 +102,8 @@ TEST(Rope, YarnIsThatOfTransformers) {
               1.9465962850517826e-06, 9.242089618055616e-07, 4.38797854940276e-07},
              {0.64453125, -1.0546875, 0.8203125, 1.125}, {0.94921875, -0.44921875, -0.8046875, 0.2392578125});
   expectRope(ropeOf(R"({"rope_parameters": {"rope_theta": 10000.0, "rope_type": "yarn", "factor": 4.0,
-                        "original_max_position_embeddings": 2048, "attention_factor": 1.5}})", 16),
+                        "original_max_position_embeddings": 2048, "attention_factor": 1.5}})",
+                    16),
              1.5,
              {1.0, 0.3162277638912201, 0.10000000149011612, 0.025693506002426147, 0.00624999962747097,
               0.0013834965648129582, 0.0002500000118743628, 7.905694656074047e-05},
@@ -111,12 +114,12 @@ TEST(Rope, LongRopeIsThatOfTransformers) {
   const RopeParams rope = ropeOf(R"({"rope_theta": 10000.0, "max_position_embeddings": 8192,
       "original_max_position_embeddings": 4096, "rope_scaling": {"type": "longrope",
         "short_factor": [1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0],
-        "long_factor": [1.0, 1.5, 2.5, 4.0, 6.0, 9.0, 12.0, 16.0]}})", 16);
+        "long_factor": [1.0, 1.5, 2.5, 4.0, 6.0, 9.0, 12.0, 16.0]}})",
+                                 16);
   expectRope(rope, 1.0408329997330663,
              {1.0, 0.2874797582626343, 0.07999999821186066, 0.021081849932670593, 0.0057142856530845165,
               0.0015811389312148094, 0.00039999998989515007, 0.00010540925723034889},
-             {0.5859375, 0.0250244140625, -0.11474609375, -0.640625},
-             {0.859375, -1.0390625, -1.03125, 0.8203125});
+             {0.5859375, 0.0250244140625, -0.11474609375, -0.640625}, {0.859375, -1.0390625, -1.03125, 0.8203125});
   EXPECT_EQ(rope.mostPositions(), 4096);
   EXPECT_FALSE(RopeParams().mostPositions());
 }

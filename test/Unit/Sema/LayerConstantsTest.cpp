@@ -24,7 +24,8 @@ protected:
   std::optional<CheckedModel> check(const std::string &entries, const std::string &members) {
     std::string model = goodModel, config = goodConfig;
     replaceAll(model, "  vocab: vocab_size\n", "  vocab: vocab_size\n" + entries);
-    replaceAll(config, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 4" + (members.empty() ? "" : ", " + members));
+    replaceAll(config, "\"num_hidden_layers\": 2",
+               "\"num_hidden_layers\": 4" + (members.empty() ? "" : ", " + members));
     std::optional<ast::ModelFile> parsed = ast::parseModel(diags, files.add("tiny.yaml", std::move(model)));
     Result<ConfigFile> read = ConfigFile::parse(config, "", "model/config.json");
     // Nothing in the graph uses the names.
@@ -71,7 +72,8 @@ TEST_F(LayerConstants, NullIsNoneWhereItMayBe) {
 }
 
 TEST_F(LayerConstants, EntriesAreTakenAsTheyAre) {
-  std::optional<CheckedModel> model = check("  layer: {turns: no_rope_layers}\n", "\"no_rope_layers\": [1, 0, true, 0.5]");
+  std::optional<CheckedModel> model =
+      check("  layer: {turns: no_rope_layers}\n", "\"no_rope_layers\": [1, 0, true, 0.5]");
   ASSERT_TRUE(model) << diags.render();
   EXPECT_EQ(valuesOf(*model, "turns"), " 1 0 true 0.5");
 }

@@ -16,10 +16,11 @@ protected:
   /// The good model with these arguments of both its `rope`s, heads of 16 values and four layers.
   std::optional<CheckedModel> check(const std::string &arguments, const std::string &members = "") {
     std::string model = goodModel, config = goodConfig;
-    replaceAll(model, "  vocab: vocab_size\n",
-               "  vocab: vocab_size\n  share: {key: partial_rotary_factor, default: 1.0}\n  local: {key: local, default: "
-               "500}\n  layer:\n    turns: {key: turns, default: (layer + 1) % 3 != 0}\n    base: {default: local if "
-               "layer % 2 == 0 else none}\n");
+    replaceAll(
+        model, "  vocab: vocab_size\n",
+        "  vocab: vocab_size\n  share: {key: partial_rotary_factor, default: 1.0}\n  local: {key: local, default: "
+        "500}\n  layer:\n    turns: {key: turns, default: (layer + 1) % 3 != 0}\n    base: {default: local if "
+        "layer % 2 == 0 else none}\n");
     replaceAll(model, ", position)", ", position" + arguments + ")");
     replaceAll(config, "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 4" + members);
     std::optional<ast::ModelFile> parsed = ast::parseModel(diags, files.add("tiny.yaml", std::move(model)));
@@ -54,7 +55,8 @@ TEST_F(GraphRope, TablesOfTheLayers) {
 }
 
 TEST_F(GraphRope, APartOfAHead) {
-  std::optional<CheckedModel> model = check(", dims=head_dim * share, interleaved=true", ", \"partial_rotary_factor\": 0.25");
+  std::optional<CheckedModel> model =
+      check(", dims=head_dim * share, interleaved=true", ", \"partial_rotary_factor\": 0.25");
   ASSERT_TRUE(model) << diags.render();
   EXPECT_EQ(model->rope->headDim, 4);
   EXPECT_TRUE(model->adjacentRope);
