@@ -14,7 +14,7 @@ from safetensors_io import write_bf16, write_configs
 
 # The recorded ones whose family has a model file.
 FAMILIES = ("llama", "llama3", "mistral", "mistral-window", "qwen2", "qwen3", "granite", "olmo2", "starcoder2",
-            "smollm3", "gpt2")
+            "smollm3", "smollm3-window", "gpt2")
 
 
 def write(golden, directory):

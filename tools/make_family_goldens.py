@@ -57,6 +57,8 @@ FAMILIES = {
     "olmo2": ("Olmo2Config", {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}}),
     "starcoder2": ("Starcoder2Config", {}),
     "smollm3": ("SmolLM3Config", {"num_hidden_layers": 3, "no_rope_layer_interval": 2}),
+    "smollm3-window": ("SmolLM3Config", {"num_hidden_layers": 3, "no_rope_layer_interval": 2,
+                                         "use_sliding_window": True, "sliding_window": 16}),
     "phi3": ("Phi3Config", {"hidden_size": 128, "rope_parameters": {
         "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
     "phi3-longrope": ("Phi3Config", {"hidden_size": 128, "max_position_embeddings": 8192,
@@ -71,6 +73,7 @@ FAMILIES = {
                                                            "factor": 8.0}}}),
     "gpt2": ("GPT2Config", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512}),
     "gpt_neox": ("GPTNeoXConfig", {"hidden_size": 128}),
+    "stablelm": ("StableLmConfig", {"use_qkv_bias": True}),  # of docs/add-a-model.md
 }
 # What the class itself calls the sizes.
 DROPPED = {"gpt2": ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",

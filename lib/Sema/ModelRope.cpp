@@ -25,13 +25,6 @@ MaybeNode GraphChecker::evalRope(const ast::Expr &e) {
   return add({.kind = Node::Rope, .inputs = {*x}, .shape = shape, .loc = e.loc});
 }
 
-static const ast::Expr *argument(const ast::Expr &call, llvm::StringRef name) {
-  for (const auto &[given, value] : call.named)
-    if (given.text == name)
-      return value.get();
-  return nullptr;
-}
-
 bool GraphChecker::checkRopeConfig(const ast::Expr &e) {
   if (ropeReported)
     return false;
@@ -45,17 +38,17 @@ bool GraphChecker::checkRopeConfig(const ast::Expr &e) {
     return false;
   }
   std::optional<int> turned;
-  if (const ast::Expr *dims = argument(e, "dims"))
+  if (const ast::Expr *dims = namedArgument(e, "dims"))
     if (turned = ropeDims(*dims); !turned)
       return false;
   CheckedModel now;
-  if (const ast::Expr *interleaved = argument(e, "interleaved")) {
+  if (const ast::Expr *interleaved = namedArgument(e, "interleaved")) {
     const std::optional<bool> adjacent = evalBool(*interleaved, "interleaved of `rope`");
     if (!adjacent)
       return false;
     now.adjacentRope = *adjacent;
   }
-  if (!ropeByLayer(argument(e, "base"), argument(e, "where"), now))
+  if (!ropeByLayer(namedArgument(e, "base"), namedArgument(e, "where"), now))
     return false;
   // Theta may be a default of the model file or stand under a key of its own.
   Result<RopeParams> rope = model.file.rope(model.headDim, *value, turned);
