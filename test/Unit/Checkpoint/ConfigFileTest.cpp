@@ -102,7 +102,7 @@ TEST(ConfigFile, RopeOnAPartOfAHead) {
   EXPECT_EQ(said(R"({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}})", 8),
             "`partial_rotary_factor` is 0.5, but the model file rotates 8 of the 32 values of a head");
   EXPECT_EQ(said(R"({"rope_theta": 1e4, "partial_rotary_factor": "half"})", 16),
-            "`partial_rotary_factor` is `\"half\"`, but the model file rotates 16 of the 32 values of a head");
+            "`partial_rotary_factor` is \"half\", but the model file rotates 16 of the 32 values of a head");
   EXPECT_EQ(said(R"({"rope_theta": 1e4, "partial_rotary_factor": 0.5,
                      "rope_parameters": {"partial_rotary_factor": 0.25}})",
                  8),
