@@ -239,7 +239,7 @@ std::string TensorEmitter::emitBlock(const Group &group, Value value, int64_t pa
       at(op->loc);
       w.line("const float {} = blockReduce<{}, {}>({});", name, op->op == Op::ReduceMax, block, terms);
       scalars.bind(r, name);
-    } else if (op->operands.empty() || module.type(r).size == columns) {
+    } else if (op->operands.empty() || module.type(r).size == columns || module.type(r).kind == Type::Vector) {
       continue;
     }
     vectors.bind(r, scalars.eval(r));

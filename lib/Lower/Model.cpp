@@ -1,6 +1,7 @@
 #include "megalith/Lower/Model.h"
 #include "llvm/ADT/STLExtras.h"
 #include <cassert>
+#include <utility>
 
 namespace megalith {
 
@@ -81,14 +82,17 @@ private:
   Value round(Value v, llvm::StringRef hint = "") {
     return b.value(Op::Round, {v}, Type::rows(columns(v), Scalar::BF16), hint);
   }
-  Value unary(Op op, Value a) { return b.value(op, {a}, rows(columns(a))); }
-  Value binary(Op op, Value x, Value y) {
+  Value elementwise(Op op, llvm::ArrayRef<Value> operands, llvm::StringRef hint = "") {
+    // Rows count before vectors, and both before numbers.
+    const bool isVector = llvm::none_of(operands, [&](Value v) { return module.type(v).kind == Type::Rows; });
     int64_t n = 1;
-    for (Value v : {x, y})
-      if (module.type(v).kind == Type::Rows)
+    for (Value v : operands)
+      if (module.type(v).kind == (isVector ? Type::Vector : Type::Rows))
         n = std::max(n, columns(v));
-    return b.value(op, {x, y}, rows(n));
+    return b.value(op, operands, isVector ? Type::vector(n, Scalar::F32) : rows(n), hint);
   }
+  Value unary(Op op, Value a) { return elementwise(op, {a}); }
+  Value binary(Op op, Value x, Value y) { return elementwise(op, {x, y}); }
   Value weight(graph::WeightId id) {
     const CheckedWeight &w = model.weights[id];
     Operation &op = b.create(Op::WeightGet, {}, {Type::vector(w.shape[0], Scalar::BF16)}, w.name);
@@ -118,7 +122,19 @@ private:
       return b.constant(from.value);
     if (from.kind == Node::Vector)
       return weight(from.weights[0]);
+    if (from.shape.kind == graph::Shape::Vector) { // as a weight: anew for each use
+      const SourceLoc user = std::exchange(b.loc, from.loc);
+      Value vector = elementwise(from, from.hint);
+      b.loc = user;
+      return vector;
+    }
     return values[node.inputs[i]];
+  }
+  Value elementwise(const Node &node, llvm::StringRef hint = "") {
+    llvm::SmallVector<Value, 2> operands;
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      operands.push_back(input(node, i));
+    return elementwise(elementwiseOp(node.function), operands, hint);
   }
 
   void lower(NodeId id) {
@@ -142,33 +158,29 @@ private:
       op.name = model.weights[node.weights[0]].name;
       op.set<attr::tree>("split8");
       Value product = op.result();
-      if (node.weights.size() == 2)
-        product = binary(Op::Add, product, weight(node.weights[1]));
+      if (node.inputs.size() == 2)
+        product = binary(Op::Add, product, input(node, 1));
       return round(product, node.hint);
     }
-    case Node::Elementwise: {
-      Op op = elementwiseOp(node.function);
-      Value x = input(node, 0);
-      Value result = node.inputs.size() == 1 ? unary(op, x) : binary(op, x, input(node, 1));
-      return round(result, node.hint);
-    }
+    case Node::Elementwise:
+      return round(elementwise(node), node.hint);
     case Node::RmsNorm: {
       Value x = input(node, 0);
-      int64_t length = model.weights[node.weights[0]].shape[0];
+      int64_t length = model.graph.nodes[node.inputs[1]].shape.columns;
       Value scale = rsqrtOf(mean(binary(Op::Mul, x, x), length), node.value);
       Value normed = binary(Op::Mul, x, scale);
       if (!node.once)
         normed = round(normed);
-      return round(binary(Op::Mul, weight(node.weights[0]), normed), node.hint);
+      return round(binary(Op::Mul, input(node, 1), normed), node.hint);
     }
     case Node::LayerNorm: {
       Value x = input(node, 0);
-      int64_t length = model.weights[node.weights[0]].shape[0];
+      int64_t length = model.graph.nodes[node.inputs[1]].shape.columns;
       Value centred = binary(Op::Sub, x, mean(x, length));
       Value scale = rsqrtOf(mean(binary(Op::Mul, centred, centred), length), node.value);
       Value scaled = binary(Op::Mul, centred, scale);
-      scaled = binary(Op::Mul, scaled, weight(node.weights[0]));
-      return round(binary(Op::Add, scaled, weight(node.weights[1])), node.hint);
+      scaled = binary(Op::Mul, scaled, input(node, 1));
+      return round(binary(Op::Add, scaled, input(node, 2)), node.hint);
     }
     case Node::SoftCap: {
       // As written out, `tanh(x / cap) * cap`: a checkpoint's own code rounds after each of the three.

@@ -53,7 +53,7 @@ private:
   MaybeNode number(const ast::Expr &e, const ConfigValue &value);
   MaybeNode evalPath(const ast::Expr &e);
   /// A weight as a vector.
-  MaybeNode evalVector(const ast::Expr &e);
+  MaybeNode evalWeightVector(const ast::Expr &e);
   /// Reports each name once.
   void reportUnknown(const ast::Expr &e);
   MaybeNode evalEmbed(const ast::Expr &e);
@@ -75,6 +75,8 @@ private:
   /// `window` of `attention`, as graph::Node has it.
   std::optional<std::vector<int64_t>> evalWindow(const ast::Expr &e);
   MaybeNode evalRows(const ast::Expr &e, llvm::StringRef user);
+  /// A weight vector, or an expression of weight vectors and numbers.
+  MaybeNode evalVector(const ast::Expr &e, const std::string &user);
   MaybeNode evalNumber(const ast::Expr &e, const std::string &what);
   /// The value of a constant that may differ by layer: one when no name of it does, else one for each layer.
   std::optional<std::vector<ConfigValue>> evalByLayer(const ast::Expr &e);
@@ -86,7 +88,8 @@ private:
   /// The weight that `e` names or is a view of. As a matrix (rank 2) or a vector (rank 1).
   std::optional<WeightId> useWeight(const ast::Expr &e, size_t rank, const std::string &user);
   bool isMatmul(const ast::Expr &e) const;
-  bool isVectorWeight(const ast::Expr &e) const;
+  /// Whether `e` is something for evalVector.
+  bool isVector(const ast::Expr &e) const;
 
   //===--- views of weights (ModelViews.cpp) ------------------------------===//
 

@@ -1,4 +1,5 @@
 #include "ModelConfig.h"
+#include "megalith/Checkpoint/BFloat16.h"
 #include <cmath>
 #include <fmt/format.h>
 
@@ -31,6 +32,10 @@ std::vector<std::string> keysOf(const ConfigNames &names) {
   for (const auto &[name, value] : names)
     result.push_back(name);
   return result;
+}
+
+bool isConstantFunction(llvm::StringRef name) {
+  return name == "min" || name == "max" || name == "sqrt" || name == "bf16";
 }
 
 class Evaluator {
@@ -191,8 +196,8 @@ private:
   }
 
   std::optional<ConfigValue> call(const ast::Expr &e) {
-    bool pair = e.text == "min" || e.text == "max";
-    if ((!pair && e.text != "sqrt") || e.args.size() != (pair ? 2 : 1) || !e.named.empty()) {
+    const bool pair = e.text == "min" || e.text == "max";
+    if (!isConstantFunction(e.text) || e.args.size() != (pair ? 2 : 1) || !e.named.empty()) {
       diags.report(Diag::ModelConstant, e.loc);
       return std::nullopt;
     }
@@ -205,6 +210,8 @@ private:
         return mismatch(arg->loc, "`" + e.text + "`", "numbers", *v);
       values.push_back(*v);
     }
+    if (e.text == "bf16")
+      return ConfigValue(static_cast<double>(roundToBf16(static_cast<float>(*asNumber(values[0])))));
     if (!pair)
       return ConfigValue(std::sqrt(*asNumber(values[0])));
     bool firstIsLess = *asNumber(values[0]) < *asNumber(values[1]);
@@ -238,7 +245,7 @@ bool isConstant(const ast::Expr &expr, const ConfigNames &names) {
   case ast::Expr::Path:
     return expr.text == noneWord || names.count(expr.text) != 0;
   case ast::Expr::Call:
-    if (expr.text != "min" && expr.text != "max" && expr.text != "sqrt")
+    if (!isConstantFunction(expr.text))
       return false;
     [[fallthrough]];
   case ast::Expr::Unary:

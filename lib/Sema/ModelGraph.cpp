@@ -178,8 +178,7 @@ void GraphChecker::checkEnd() {
 
 NodeId GraphChecker::add(Node node) {
   NodeId id = g.nodes.size();
-  bool inBlock = node.kind != Node::Number && node.kind != Node::Vector && node.kind != Node::Carried &&
-                 node.kind != Node::LoopResult;
+  bool inBlock = node.shape.kind == Shape::Rows && node.kind != Node::Carried && node.kind != Node::LoopResult;
   g.nodes.push_back(std::move(node));
   if (inBlock)
     block->push_back(id);

@@ -43,7 +43,7 @@ MaybeNode GraphChecker::eval(const ast::Expr &e) {
     return evalPath(e);
   case ast::Expr::Index:
   case ast::Expr::Slice:
-    return viewedWeight(e) ? evalVector(e) : evalEmbed(e);
+    return viewedWeight(e) ? evalWeightVector(e) : evalEmbed(e);
   case ast::Expr::Call:
     return evalCall(e);
   case ast::Expr::Unary:
@@ -54,9 +54,9 @@ MaybeNode GraphChecker::eval(const ast::Expr &e) {
     if (e.text == "+") {
       // A linear layer with bias is one operation: its product is rounded once,
       // after the addition.
-      if (isMatmul(*e.args[0]) && isVectorWeight(*e.args[1]))
+      if (isMatmul(*e.args[0]) && isVector(*e.args[1]))
         return evalProduct(*e.args[0], e.args[1].get());
-      if (isMatmul(*e.args[1]) && isVectorWeight(*e.args[0]))
+      if (isMatmul(*e.args[1]) && isVector(*e.args[0]))
         return evalProduct(*e.args[1], e.args[0].get());
     }
     if (const ElementwiseInfo *info = findElementwise(e.text))
@@ -94,7 +94,7 @@ MaybeNode GraphChecker::evalPath(const ast::Expr &e) {
   if (e.text == noneWord)
     return number(e, NoValue());
   if (findWeight(e.text))
-    return evalVector(e);
+    return evalWeightVector(e);
   if (e.text == "tokens" || e.text == "position")
     diags.report(Diag::MisplacedName, e.loc, e.text,
                  e.text == "tokens" ? "`weight[tokens]`" : "`rope(x, position)` and `weight[position]`");
@@ -105,7 +105,7 @@ MaybeNode GraphChecker::evalPath(const ast::Expr &e) {
   return std::nullopt;
 }
 
-MaybeNode GraphChecker::evalVector(const ast::Expr &e) {
+MaybeNode GraphChecker::evalWeightVector(const ast::Expr &e) {
   std::optional<WeightId> w = useWeight(e, 1, "an operator");
   if (!w)
     return std::nullopt;
@@ -176,27 +176,27 @@ MaybeNode GraphChecker::evalElementwise(const ast::Expr &e, const ElementwiseInf
       inputs.push_back(*input);
   if (inputs.size() != info.arity)
     return std::nullopt;
+  // Without rows it is a vector: nobody rounds what the weights alone make.
   Shape shape{Shape::Number, 1};
+  for (NodeId input : inputs)
+    shape.kind = std::max(shape.kind, g.nodes[input].shape.kind);
+  for (NodeId input : inputs)
+    if (g.nodes[input].shape.kind == shape.kind)
+      shape.columns = std::max(shape.columns, g.nodes[input].shape.columns);
   bool matches = true;
   for (NodeId input : inputs) {
     const Shape &other = g.nodes[input].shape;
-    if (other.kind != Shape::Rows)
-      continue;
-    if (shape.kind == Shape::Rows && shape.columns != other.columns)
-      matches &= shape.columns == 1 || other.columns == 1;
-    shape = {Shape::Rows, std::max(shape.columns, other.columns)};
+    if (other.kind == Shape::Rows)
+      matches &= other.columns == 1 || other.columns == shape.columns;
+    else
+      matches &= shape.columns % other.columns == 0;
   }
-  for (NodeId input : inputs)
-    if (g.nodes[input].shape.kind == Shape::Vector && shape.kind == Shape::Rows)
-      matches &= shape.columns % g.nodes[input].shape.columns == 0;
   if (!matches) {
     diags.report(Diag::ElementwiseShape, e.loc, e.text, g.nodes[inputs[0]].shape.str(), g.nodes[inputs[1]].shape.str());
     return std::nullopt;
   }
-  if (shape.kind != Shape::Rows) {
-    const Shape &found = g.nodes[inputs[0]].shape;
-    diags.report(Diag::NeedsRows, e.loc, e.text,
-                 found.kind == Shape::Vector || inputs.size() == 1 ? found.str() : g.nodes[inputs[1]].shape.str());
+  if (shape.kind == Shape::Number) {
+    diags.report(Diag::NeedsRows, e.loc, e.text, shape.str());
     return std::nullopt;
   }
   return add(
@@ -223,15 +223,15 @@ MaybeNode GraphChecker::evalProduct(const ast::Expr &e, const ast::Expr *bias) {
   Node node{
       .kind = Node::MatMul, .inputs = {*x}, .weights = {*w}, .shape = {Shape::Rows, weight.shape[0]}, .loc = e.loc};
   if (bias) {
-    std::optional<WeightId> b = useWeight(*bias, 1, "+");
+    MaybeNode b = evalVector(*bias, "+");
     if (!b)
       return std::nullopt;
-    Shape shape{Shape::Vector, model.weights[*b].shape[0]};
+    const Shape &shape = g.nodes[*b].shape;
     if (node.shape.columns % shape.columns != 0) {
       diags.report(Diag::ElementwiseShape, bias->loc, "+", node.shape.str(), shape.str());
       return std::nullopt;
     }
-    node.weights.push_back(*b);
+    node.inputs.push_back(*b);
   }
   return add(std::move(node));
 }
@@ -241,28 +241,27 @@ MaybeNode GraphChecker::evalLayerNorm(const ast::Expr &e) { return evalNorm(e, N
 
 MaybeNode GraphChecker::evalNorm(const ast::Expr &e, Node::Kind kind) {
   MaybeNode x = evalRows(*e.args[0], e.text);
-  std::vector<WeightId> weights;
+  std::vector<NodeId> vectors;
   for (size_t i = 1; i + 1 < e.args.size(); ++i)
-    if (std::optional<WeightId> w = useWeight(*e.args[i], 1, e.text))
-      weights.push_back(*w);
+    if (MaybeNode vector = evalVector(*e.args[i], e.text))
+      vectors.push_back(*vector);
   MaybeNode eps = evalPositive(e, "eps");
   std::optional<bool> once = evalOnce(e);
-  if (!x || !eps || !once || weights.size() + 2 != e.args.size())
+  if (!x || !eps || !once || vectors.size() + 2 != e.args.size())
     return std::nullopt;
   Shape shape = g.nodes[*x].shape;
-  for (WeightId w : weights) {
-    const CheckedWeight &weight = model.weights[w];
-    // The first weight's length is the length of a block; its bias has the same.
-    bool fits =
-        w == weights[0] ? shape.columns % weight.shape[0] == 0 : weight.shape == model.weights[weights[0]].shape;
-    if (fits)
+  for (size_t i = 0; i < vectors.size(); ++i) {
+    // The first vector's length is the length of a block; its bias has the same.
+    const int64_t block = g.nodes[vectors[0]].shape.columns, length = g.nodes[vectors[i]].shape.columns;
+    if (shape.columns % block == 0 && length == block)
       continue;
-    diags.report(Diag::NormShape, e.loc, shape.columns, e.text, weight.shape[0], weight.name);
+    diags.report(Diag::NormShape, e.loc, shape.columns, e.text, length, ast::written(*e.args[i + 1]));
     return std::nullopt;
   }
+  std::vector<NodeId> inputs = {*x};
+  inputs.insert(inputs.end(), vectors.begin(), vectors.end());
   return add({.kind = kind,
-              .inputs = {*x},
-              .weights = std::move(weights),
+              .inputs = std::move(inputs),
               .value = g.nodes[*eps].value,
               .once = *once,
               .shape = shape,
@@ -403,6 +402,15 @@ MaybeNode GraphChecker::evalRows(const ast::Expr &e, llvm::StringRef user) {
   return std::nullopt;
 }
 
+MaybeNode GraphChecker::evalVector(const ast::Expr &e, const std::string &user) {
+  if (isVector(e))
+    return eval(e);
+  auto local = e.kind == ast::Expr::Path ? environment.find(e.text) : environment.end();
+  if (local == environment.end() || definitions[local->second].node != Broken)
+    useWeight(e, 1, user); // says why not
+  return std::nullopt;
+}
+
 MaybeNode GraphChecker::evalNumber(const ast::Expr &e, const std::string &what) {
   MaybeNode value = eval(e);
   if (!value || g.nodes[*value].kind == Node::Number)
@@ -470,7 +478,8 @@ std::optional<WeightId> GraphChecker::useWeight(const ast::Expr &e, size_t rank,
   if (!w) {
     bool known = e.kind != ast::Expr::Path || environment.count(e.text) || model.config.count(e.text);
     if (known)
-      diags.report(Diag::NotAWeight, e.loc, user);
+      diags.report(Diag::NotAWeight, e.loc, user,
+                   rank == 2 ? "the name of a weight here" : "a vector here: the name of a weight, or weights and numbers");
     else
       reportUnknown(e);
     return std::nullopt;
@@ -495,13 +504,21 @@ std::optional<WeightId> GraphChecker::useWeight(const ast::Expr &e, size_t rank,
 
 bool GraphChecker::isMatmul(const ast::Expr &e) const { return e.kind == ast::Expr::Call && e.text == "matmul"; }
 
-bool GraphChecker::isVectorWeight(const ast::Expr &e) const {
+bool GraphChecker::isVector(const ast::Expr &e) const {
   if (viewedWeight(e))
     return true;
-  if (e.kind != ast::Expr::Path || environment.count(e.text))
-    return false;
-  std::optional<WeightId> w = findWeight(e.text);
-  return w && model.weights[*w].shape.size() == 1;
+  if (e.kind == ast::Expr::Path) {
+    if (auto local = environment.find(e.text); local != environment.end()) {
+      const NodeId node = definitions[local->second].node;
+      return node != Broken && g.nodes[node].shape.kind == Shape::Vector;
+    }
+    std::optional<WeightId> w = findWeight(e.text);
+    return w && model.weights[*w].shape.size() == 1;
+  }
+  const bool computes = e.kind == ast::Expr::Call ? findElementwise(e.text) && e.named.empty()
+                                                  : e.kind == ast::Expr::Unary || e.kind == ast::Expr::Binary;
+  const auto isPart = [&](const ast::ExprPtr &arg) { return isVector(*arg) || isConstant(*arg, model.config); };
+  return computes && llvm::all_of(e.args, isPart) && !isConstant(e, model.config);
 }
 
 bool GraphChecker::checkHeadDim(const ast::Expr &e) {

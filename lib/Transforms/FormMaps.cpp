@@ -43,7 +43,7 @@ private:
   /// else is computed by a map.
   bool isMapped(size_t i) const {
     const Operation &op = region.ops[i];
-    return isRowWise(op.op) && (!isLeaf(op.op) || isNeededOutside(i));
+    return isRowWise(op.op) && (!isLeaf(module, op) || isNeededOutside(i));
   }
 
   bool isNeededOutside(size_t leaf) const {
@@ -95,7 +95,7 @@ private:
         continue;
       bool isReady = std::all_of(region.ops[i].operands.begin(), region.ops[i].operands.end(), [&](Value v) {
         int at = index.definedAt(v);
-        return at < 0 || done[at] || isLeaf(region.ops[at].op);
+        return at < 0 || done[at] || isLeaf(module, region.ops[at]);
       });
       std::optional<Walk> walk = isReady ? walkOf(i, walks) : std::nullopt;
       if (!walk)

@@ -181,7 +181,7 @@ private:
       if (pairing.contains(v))
         continue;
       int defined = index.definedAt(v);
-      bool leaf = defined >= 0 && isLeaf(region.ops[defined].op);
+      bool leaf = defined >= 0 && isLeaf(module, region.ops[defined]);
       if (!leaf && defined >= static_cast<int>(at))
         return false;
       const Type &type = module.type(v);
@@ -297,7 +297,7 @@ Module fuseEpilogues(Module module) {
     for (size_t i = 0; i < region.ops.size(); ++i)
       if (region.ops[i].op == Op::Stream)
         EpilogueFuser(module, segment, region, i, fused).run();
-    removeUnusedLeaves(region);
+    removeUnusedLeaves(module, region);
   });
   return module;
 }

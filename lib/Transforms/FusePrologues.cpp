@@ -28,7 +28,7 @@ public:
     for (const auto &[i, info] : chosen)
       gone.insert(i);
     eraseOps(region, gone);
-    removeUnusedLeaves(region);
+    removeUnusedLeaves(module, region);
   }
 
 private:
@@ -61,7 +61,7 @@ private:
     for (size_t i = region.ops.size(); i-- > 0;) {
       const Operation &op = region.ops[i];
       bool reduces = isReduction(op.op) && op.get<attr::groups>() == 1;
-      if (!isElementwise(op.op) && !reduces)
+      if ((!isElementwise(op.op) && !reduces) || isLeaf(module, op))
         continue;
       std::optional<Info> info = whatUsersNeed(op.result());
       if (!info || (reduces && info->feedsReduction))

@@ -35,6 +35,8 @@ static Operation cutBehind(Module &module, Operation &forward, size_t last) {
   yield.op = Op::Yield;
   yield.loc = body.ops.back().loc;
   std::vector<Operation> leaves;
+  std::map<Value, Value> copies;
+  const RegionIndex index(body);
   auto pass = [&](Value v) {
     std::string hint = module.hint(v).str();
     Value argument = module.newValue(module.type(v), hint);
@@ -49,17 +51,17 @@ static Operation cutBehind(Module &module, Operation &forward, size_t last) {
     for (Value v : op.results) {
       if (!used.count(v))
         continue;
-      if (!isLeaf(op.op)) {
+      if (!isLeaf(module, op)) {
         pass(v);
         continue;
       }
-      std::map<Value, Value> map;
-      leaves.push_back(cloneOperation(module, op, map));
-      replaceUses(head.region(), v, map[v]);
+      if (!copies.count(v))
+        copyLeaf(module, body, index, index.definedAt(v), leaves, copies);
+      replaceUses(head.region(), v, copies[v]);
     }
   head.region().ops.insert(head.region().ops.begin(), leaves.begin(), leaves.end());
   body.ops.push_back(std::move(yield));
-  removeUnusedLeaves(body);
+  removeUnusedLeaves(module, body);
   return head;
 }
 

@@ -1,4 +1,5 @@
 #include "TensorUtil.h"
+#include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
 namespace megalith::transforms {
@@ -7,10 +8,16 @@ using namespace ir;
 
 bool isReduction(Op op) { return op == Op::ReduceSum || op == Op::ReduceMax; }
 
-bool isLeaf(Op op) { return op == Op::Const || op == Op::WeightGet || op == Op::RopeCos || op == Op::RopeSin; }
+static bool isLeafOp(Op op) {
+  return op == Op::Const || op == Op::WeightGet || op == Op::RopeCos || op == Op::RopeSin;
+}
+
+bool isLeaf(const Module &module, const Operation &op) {
+  return isLeafOp(op.op) || (isElementwise(op.op) && module.type(op.result()).kind == Type::Vector);
+}
 
 bool isRowWise(Op op) {
-  return isElementwise(op) || isReduction(op) || isLeaf(op) || op == Op::Embed || op == Op::RotateHalf ||
+  return isElementwise(op) || isReduction(op) || isLeafOp(op) || op == Op::Embed || op == Op::RotateHalf ||
          op == Op::KvAppend || op == Op::ArgMax;
 }
 
@@ -88,12 +95,20 @@ Operation cloneOperation(Module &module, const Operation &op, std::map<Value, Va
   return copy;
 }
 
+void copyLeaf(Module &module, const Region &region, const RegionIndex &index, size_t at, std::vector<Operation> &ops,
+              std::map<Value, Value> &copies) {
+  for (Value v : region.ops[at].operands)
+    if (int leaf = index.definedAt(v); leaf >= 0 && !copies.count(v))
+      copyLeaf(module, region, index, leaf, ops, copies);
+  ops.push_back(cloneOperation(module, region.ops[at], copies));
+}
+
 void appendToGroup(Module &module, const Region &region, const RegionIndex &index, Region &group, Operation op,
                    std::map<Value, Value> &copies) {
   for (Value &v : op.operands) {
     int at = index.definedAt(v);
-    if (!copies.count(v) && at >= 0 && isLeaf(region.ops[at].op))
-      group.ops.push_back(cloneOperation(module, region.ops[at], copies));
+    if (!copies.count(v) && at >= 0 && isLeaf(module, region.ops[at]))
+      copyLeaf(module, region, index, at, group.ops, copies);
     if (auto found = copies.find(v); found != copies.end())
       v = found->second;
   }
@@ -142,11 +157,12 @@ void closeGroup(Module &module, Region &segment, Operation &group) {
   group.region().ops.push_back(std::move(yield));
 }
 
-void removeUnusedLeaves(Region &region) {
+void removeUnusedLeaves(const Module &module, Region &region) {
   RegionIndex index(region);
   std::set<size_t> gone;
-  for (size_t i = 0; i < region.ops.size(); ++i)
-    if (isLeaf(region.ops[i].op) && index.usersOf(region.ops[i].result()).empty())
+  for (size_t i = region.ops.size(); i-- > 0;) // users first
+    if (isLeaf(module, region.ops[i]) && llvm::all_of(index.usersOf(region.ops[i].result()),
+                                                      [&](size_t user) { return gone.count(user); }))
       gone.insert(i);
   eraseOps(region, gone);
 }

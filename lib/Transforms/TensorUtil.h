@@ -17,8 +17,8 @@ namespace megalith::transforms {
 inline bool isElementwise(ir::Op op) { return ir::elementwiseOperands(op) > 0; }
 /// A reduction over the columns of a row.
 bool isReduction(ir::Op op);
-/// Has no operands and costs nothing: each group that uses it holds a copy.
-bool isLeaf(ir::Op op);
+/// Costs nothing, or is a vector that is computed of such: each group that uses it holds a copy.
+bool isLeaf(const ir::Module &module, const ir::Operation &op);
 /// May stand in a `map`.
 bool isRowWise(ir::Op op);
 
@@ -48,6 +48,11 @@ private:
 /// are mapped where `map` has them.
 ir::Operation cloneOperation(ir::Module &module, const ir::Operation &op, std::map<ir::Value, ir::Value> &map);
 
+/// Appends a copy of leaf `at` of `region` to `ops`, behind copies of the leaves that it uses. `copies` has those that are
+/// there already, and takes these.
+void copyLeaf(ir::Module &module, const ir::Region &region, const RegionIndex &index, size_t at,
+              std::vector<ir::Operation> &ops, std::map<ir::Value, ir::Value> &copies);
+
 /// Appends `op` to the open `group`, with a copy of each leaf of `region` that it
 /// uses. `copies` maps leaves (and whatever the caller put there) to what stands
 /// in the group.
@@ -60,7 +65,7 @@ void openGroup(ir::Region &segment, ir::Operation &group);
 void closeGroup(ir::Module &module, ir::Region &segment, ir::Operation &group);
 
 /// Removes leaves of `region` that nothing uses.
-void removeUnusedLeaves(ir::Region &region);
+void removeUnusedLeaves(const ir::Module &module, ir::Region &region);
 
 /// Removes the operations whose index is in `gone`.
 void eraseOps(ir::Region &region, const std::set<size_t> &gone);

@@ -212,9 +212,17 @@ private:
 
   std::string norm(const std::string &x, const std::string &length, bool mayBeLayerNorm = true) {
     if (mayBeLayerNorm && chance(25))
-      return fmt::format("layer_norm({}, {}, {}, {})", x, vectorOf(length, 1), vectorOf(length, 0), eps());
+      return fmt::format("layer_norm({}, {}, {}, {})", x, gainOf(length), vectorOf(length, 0), eps());
     const char *once = chance(20) ? ", once=true" : "";
-    return fmt::format("rms_norm({}, {}, {}{})", x, vectorOf(length, 1), eps(), once);
+    return fmt::format("rms_norm({}, {}, {}{})", x, gainOf(length), eps(), once);
+  }
+
+  /// What a norm multiplies by, about 1.
+  std::string gainOf(const std::string &length) {
+    if (chance(75))
+      return vectorOf(length, 1);
+    std::string vector = fmt::format("1 + {}", vectorOf(length, 0));
+    return chance(30) ? named(vector) : vector;
   }
 
   /// The norm of a value of `hidden` columns.

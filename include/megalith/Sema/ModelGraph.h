@@ -20,7 +20,7 @@ enum class Elementwise : uint8_t {
 #include "megalith/Sema/ModelFunctions.def"
 };
 
-/// The shape of a node: one number, a weight vector, or one line per row.
+/// The shape of a node: one number, a vector of weights, or one line per row.
 struct Shape {
   enum Kind : uint8_t { Number, Vector, Rows } kind = Number;
   int64_t columns = 1;
@@ -39,10 +39,10 @@ struct Node {
     Number,      ///< `value`
     Vector,      ///< the weight vector weights[0]
     Embed,       ///< the line of weights[0] at the row's token, or at its position
-    MatMul,      ///< inputs[0] . weights[0]^T, plus the vector weights[1] if there is one
-    Elementwise, ///< `function` of the inputs
-    RmsNorm,     ///< inputs[0] with weights[0]; value = eps; blocks of that weight's length
-    LayerNorm,   ///< inputs[0] with weights[0] and the bias weights[1]; value = eps
+    MatMul,      ///< inputs[0] . weights[0]^T, plus the vector inputs[1] if there is one
+    Elementwise, ///< `function` of the inputs; of vectors and numbers alone a vector, which is not rounded
+    RmsNorm,     ///< inputs[0] with the vector inputs[1]; value = eps; blocks of that vector's length
+    LayerNorm,   ///< inputs[0] with the vector inputs[1] and the bias inputs[2]; value = eps
     SoftCap,     ///< inputs[0], bent towards value = cap
     Rope,        ///< inputs[0], per block of head_dim columns
     Attention,   ///< inputs = q, k, v; value = scale of the scores, bent towards `cap`; keys in `window`

@@ -100,6 +100,58 @@ TEST(LowerModel, RmsNormRoundsOnceWhereItIsToldTo) {
             lowered("  w: {shape: '[32]', from: w}\n", "  - logits: matmul(rms_norm(x, w, eps), e)\n"));
 }
 
+TEST(LowerModel, WhatWeightsAloneMakeIsAVectorThatIsNotRounded) {
+  const std::string weights = "  w: {shape: '[32]', from: w}\n";
+  std::string text = lowered(weights, "  - logits: matmul(rms_norm(x, 1 + w, eps, once=true), e)\n");
+  EXPECT_NE(text.find("      %5 = mul(%x, %4) : [R, 32] f32\n"
+                      "      %k_2 = const {value = 1.0} : f32\n"
+                      "      %w = weight.get @w : [32] bf16\n"
+                      "      %6 = add(%k_2, %w) : [32] f32\n"
+                      "      %7 = mul(%6, %5) : [R, 32] f32\n"
+                      "      %8 = round(%7) : [R, 32] bf16\n"),
+            std::string::npos)
+      << text;
+  // A name for it makes no difference, but that the IR has the name.
+  std::string named = lowered(weights, "  - s: 1 + w\n  - logits: matmul(rms_norm(x, s, eps, once=true), e)\n");
+  EXPECT_NE(named.find("      %s = add(%k_2, %w) : [32] f32\n      %6 = mul(%s, %5) : [R, 32] f32\n"),
+            std::string::npos)
+      << named;
+}
+
+TEST(LowerModel, AConstantMayBeRoundedToBf16) {
+  // sqrt(3072) = 55.4256...; 3 is the config's.
+  std::string text = lowered("", "  - logits: matmul(x * bf16(sqrt(1024 * scale)) + bf16(scale), e)\n");
+  EXPECT_NE(text.find("const {value = 55.5}"), std::string::npos) << text;
+  EXPECT_NE(text.find("const {value = 3.0}"), std::string::npos) << text;
+}
+
+TEST(LowerModel, AVectorIsMadeAnewForEachUse) {
+  EXPECT_EQ(lowered("  w: {shape: '[32]', from: w}\n  b: {shape: '[64]', from: b}\n",
+                    "  - s: w * w\n  - logits: matmul(x * s + -s, e) + b / 2\n"),
+            R"(    segment @forward {
+      %x = embed @e : [R, 32] bf16
+      %w = weight.get @w : [32] bf16
+      %w_1 = weight.get @w : [32] bf16
+      %s = mul(%w, %w_1) : [32] f32
+      %0 = mul(%x, %s) : [R, 32] f32
+      %1 = round(%0) : [R, 32] bf16
+      %w_2 = weight.get @w : [32] bf16
+      %w_3 = weight.get @w : [32] bf16
+      %s_1 = mul(%w_2, %w_3) : [32] f32
+      %2 = neg(%s_1) : [32] f32
+      %3 = add(%1, %2) : [R, 32] f32
+      %4 = round(%3) : [R, 32] bf16
+      %5 = matmul @e(%4) {tree = "split8"} : [R, 64] f32
+      %b = weight.get @b : [64] bf16
+      %k = const {value = 2.0} : f32
+      %6 = div(%b, %k) : [64] f32
+      %7 = add(%5, %6) : [R, 64] f32
+      %logits = round(%7) : [R, 64] bf16
+      yield(%logits)
+    }
+)");
+}
+
 TEST(LowerModel, ANormWithAShorterWeightWorksOnBlocks) {
   std::string text = lowered("  w: {shape: '[8]', from: w}\n", "  - logits: matmul(rms_norm(x, w, eps), e)\n");
   EXPECT_NE(text.find("reduce_sum(%0) {groups = 4, tree = \"lanes32\"} : [R, 4] f32"), std::string::npos);

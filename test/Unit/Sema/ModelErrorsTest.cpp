@@ -143,7 +143,7 @@ note: did you mean `hidden`?
      false,
      {{"'[hidden]'", "'[matmul(hidden)]'"}},
      R"(
-tiny.yaml:14:19: error: this must be a constant: config names, literals, operators, `min`, `max` and `sqrt` [model-constant]
+tiny.yaml:14:19: error: this must be a constant: config names, literals, operators, `min`, `max`, `sqrt` and `bf16` [model-constant]
    14 |   norm: {shape: '[matmul(hidden)]', from: norm.weight}
       |                   ^~~~~~
 )"},

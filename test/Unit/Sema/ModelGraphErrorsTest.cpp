@@ -175,11 +175,46 @@ tiny.yaml:27:19: error: `matmul` needs a value with one line per row, found a nu
 )"},
     {"NeedsRowsVector",
      false,
-     {{"rms_norm(x, norm, eps)", "rms_norm(x * (norm + 1), norm, eps)"}},
+     {{"rms_norm(x, norm, eps)", "norm + 1"}},
      R"(
-tiny.yaml:29:39: error: `+` needs a value with one line per row, found [64] [needs-rows]
-   29 |   - logits: matmul(rms_norm(x * (norm + 1), norm, eps), head)
-      |                                       ^
+tiny.yaml:29:25: error: `matmul` needs a value with one line per row, found [64] [needs-rows]
+   29 |   - logits: matmul(norm + 1, head)
+      |                         ^
+)"},
+    {"NeedsRowsNumber",
+     false,
+     {{"v: matmul(x, wv)", "v: matmul(x, wv) * exp(2)"}},
+     R"(
+tiny.yaml:27:28: error: `exp` needs a value with one line per row, found a number [needs-rows]
+   27 |       - v: matmul(x, wv) * exp(2)
+      |                            ^~~
+)"},
+    {"VectorOfRows",
+     false,
+     {{"rms_norm(x, norm, eps)", "rms_norm(x, 1 + x, eps)"}},
+     R"(
+tiny.yaml:29:34: error: `rms_norm` needs a vector here: the name of a weight, or weights and numbers [not-a-weight]
+   29 |   - logits: matmul(rms_norm(x, 1 + x, eps), head)
+      |                                  ^
+)"},
+    {"VectorOfMatrix",
+     false,
+     {{"rms_norm(x, norm, eps)", "rms_norm(x, embed, eps)"}},
+     R"(
+tiny.yaml:29:32: error: weight `embed` is [100, 64], expected a vector [weight-use]
+   29 |   - logits: matmul(rms_norm(x, embed, eps), head)
+      |                                ^~~~~
+tiny.yaml:13:3: note: the weight is declared here
+   13 |   embed: {shape: '[vocab, hidden]', from: embed.weight}
+      |   ^~~~~
+)"},
+    {"NormShapeOfExpression",
+     false,
+     {{"v: matmul(x, wv)", "v: rms_norm(matmul(x, wv), 1 + norm, eps)"}},
+     R"(
+tiny.yaml:27:12: error: the 32 columns of the operand of `rms_norm` are not a multiple of the length 64 of weight `1 + norm` [norm-shape]
+   27 |       - v: rms_norm(matmul(x, wv), 1 + norm, eps)
+      |            ^~~~~~~~
 )"},
     {"NotAWeight",
      false,

@@ -98,7 +98,10 @@ private:
     Value normed = round(b, rows(b, Op::Mul, {v, scale}, columns(v)));
     Operation &w = b.create(Op::WeightGet, {}, {Type::vector(16, Scalar::BF16)});
     w.name = weight({16}, inRepeat);
-    return round(b, rows(b, Op::Mul, {w.result(), normed}, columns(v)));
+    Value gain = w.result();
+    if (pick(3) == 0)
+      gain = b.value(Op::Add, {b.constant(1.0), gain}, Type::vector(16, Scalar::F32));
+    return round(b, rows(b, Op::Mul, {gain, normed}, columns(v)));
   }
 
   /// Another value of as many columns, or of one column, or a constant.
