@@ -41,6 +41,7 @@ LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_fact
             "long_factor": [1.0, 1.5, 2.5, 4.0, 6.0, 9.0, 12.0, 16.0]}
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, "low_freq_factor": 1.0,
           "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+BIASES = {"attention_bias": True}
 PATTERN = ["sliding_attention", "full_attention", "sliding_attention"]
 
 # Name: (configuration class, what differs from SMALL). Nothing that a family may set is left
@@ -48,13 +49,17 @@ PATTERN = ["sliding_attention", "full_attention", "sliding_attention"]
 FAMILIES = {
     "llama": ("LlamaConfig", {"num_key_value_heads": 4}),
     "llama3": ("LlamaConfig", {"tie_word_embeddings": True, "head_dim": 32, "rope_parameters": LLAMA3}),
+    "llama-bias": ("LlamaConfig", BIASES | {"mlp_bias": True}),
     "mistral": ("MistralConfig", {"head_dim": 32, "sliding_window": None}),
     "mistral-window": ("MistralConfig", {"sliding_window": 16}),
     "qwen2": ("Qwen2Config", {"rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}}),
     "qwen3": ("Qwen3Config", {"head_dim": 32, "tie_word_embeddings": True}),
+    "qwen3-bias": ("Qwen3Config", BIASES | {"head_dim": 16}),
     "granite": ("GraniteConfig", {"embedding_multiplier": 12.0, "attention_multiplier": 0.125,
                                   "residual_multiplier": 0.22, "logits_scaling": 8.0}),
+    "granite-bias": ("GraniteConfig", BIASES | {"mlp_bias": True, "attention_multiplier": 0.125}),
     "olmo2": ("Olmo2Config", {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}}),
+    "olmo2-bias": ("Olmo2Config", BIASES),
     "starcoder2": ("Starcoder2Config", {}),
     "smollm3": ("SmolLM3Config", {"num_hidden_layers": 3, "no_rope_layer_interval": 2}),
     "smollm3-window": ("SmolLM3Config", {"num_hidden_layers": 3, "no_rope_layer_interval": 2,

@@ -73,7 +73,8 @@ bool fitsLanes(const ir::Module &module, llvm::ArrayRef<const Operation *> slice
       return op->get<attr::dim>() % 16 == 0 && block % op->get<attr::dim>() == 0;
     default: { // of weights, of all columns, or one value for the block
       const ir::Type &type = module.type(op->result());
-      return type.kind == ir::Type::Vector || (type.kind == ir::Type::Rows && (type.size == columns || type.size == parts || type.size == 1));
+      return type.kind == ir::Type::Vector ||
+             (type.kind == ir::Type::Rows && (type.size == columns || type.size == parts || type.size == 1));
     }
     }
   });

@@ -9,6 +9,7 @@
 #include "ModelConfig.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
+#include <set>
 
 namespace megalith {
 
@@ -56,12 +57,16 @@ private:
   MaybeNode evalWeightVector(const ast::Expr &e);
   /// Reports each name once.
   void reportUnknown(const ast::Expr &e);
+  /// A weight that may be absent stands where it has to be there.
+  void reportConditional(const ast::Expr &e, const CheckedWeight &weight);
   MaybeNode evalEmbed(const ast::Expr &e);
   MaybeNode evalCall(const ast::Expr &e);
   MaybeNode evalElementwise(const ast::Expr &e, const ElementwiseInfo &info);
   // A call of a function that is not elementwise; the number of its arguments is right.
 #define GRAPH_FUNCTION(Id, Name, Min, Max, Arguments) MaybeNode eval##Id(const ast::Expr &e);
 #include "megalith/Sema/ModelFunctions.def"
+  /// Whether term `side` of `sum` is a weight that is absent. One that is there may stand there from now on.
+  bool lacksAddend(const ast::Expr &sum, size_t side);
   MaybeNode evalProduct(const ast::Expr &e, const ast::Expr *bias);
   MaybeNode evalNorm(const ast::Expr &e, Node::Kind kind);
   std::optional<bool> evalOnce(const ast::Expr &e);
@@ -85,8 +90,16 @@ private:
   /// Reports a wrong number of arguments, and arguments by a name that the function does not have.
   bool checkArguments(const ast::Expr &e, size_t min, size_t max, const char *takes);
   std::optional<WeightId> findWeight(llvm::StringRef name) const;
+<<<<<<< HEAD
   /// The weight that `e` names or is a view of. As a matrix (rank 2) or a vector (rank 1).
+=======
+  /// The weight of this name that is there under a condition only.
+  CheckedWeight *conditionalWeight(llvm::StringRef name);
+  /// The weight that `e` names, which must have `rank` dimensions.
+>>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
   std::optional<WeightId> useWeight(const ast::Expr &e, size_t rank, const std::string &user);
+  /// The literal `none`, or a name for it.
+  bool isNone(const ast::Expr &e) const;
   bool isMatmul(const ast::Expr &e) const;
   /// Whether `e` is something for evalVector.
   bool isVector(const ast::Expr &e) const;
@@ -126,7 +139,12 @@ private:
   Diagnostics &diags;
   std::vector<NodeId> *block = nullptr;
   bool inRepeat = false;
+<<<<<<< HEAD
   SourceLoc attentionLoc, ropeLoc;
+=======
+  SourceLoc attentionLoc;
+  std::set<const ast::Expr *> addends; ///< where weights that may be absent stand right
+>>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
   std::vector<Definition> definitions;
   llvm::StringMap<size_t> environment; ///< name -> its latest definition
   llvm::StringSet<> insideNames;       ///< assigned somewhere inside the repeat

@@ -1,6 +1,10 @@
 #include "megalith/Sema/Model.h"
 #include "ModelConfig.h"
+<<<<<<< HEAD
 #include "llvm/ADT/ArrayRef.h"
+=======
+#include "megalith/Syntax/Parse.h"
+>>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -71,11 +75,12 @@ public:
     weight.loc = decl.name.loc;
     if (model.config.count(weight.name))
       diags.report(Diag::NameTaken, weight.loc, weight.name, "a config name");
-    for (const CheckedWeight &other : model.weights)
-      if (other.name == weight.name) {
-        diags.report(Diag::NameTaken, weight.loc, weight.name, "a weight");
-        diags.note(other.loc, "the other `" + weight.name + "`");
-      }
+    for (const auto *list : {&model.weights, &model.absent})
+      for (const CheckedWeight &other : *list)
+        if (other.name == weight.name) {
+          diags.report(Diag::NameTaken, weight.loc, weight.name, "a weight");
+          diags.note(other.loc, "the other `" + weight.name + "`");
+        }
     if (!readShape(decl, weight)) {
       bad.insert(weight.name);
       return;
@@ -89,6 +94,7 @@ public:
     }
     if (decl.alias)
       readAlias(*decl.alias, weight);
+<<<<<<< HEAD
     for (const CheckedWeight &other : model.weights)
       if (weight.alias.empty() && other.alias.empty() && other.from == weight.from && other.stored != weight.stored) {
         diags.report(Diag::TensorTwice, weight.loc, other.name, weight.name, weight.from,
@@ -97,6 +103,17 @@ public:
         break;
       }
     model.weights.push_back(std::move(weight));
+=======
+    std::optional<bool> isThere = true;
+    if (decl.condition) {
+      weight.condition = ast::written(*decl.condition);
+      isThere = readCondition(*decl.condition, "`if`");
+    }
+    if (isThere)
+      (*isThere ? model.weights : model.absent).push_back(std::move(weight));
+    else
+      bad.insert(weight.name);
+>>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
   }
 
 private:
@@ -150,17 +167,22 @@ private:
     return true;
   }
 
+  std::optional<bool> readCondition(const ast::Expr &e, const char *what) {
+    auto condition = evaluateConstant(e, model.config, diags);
+    if (!condition)
+      return std::nullopt;
+    if (auto *holds = std::get_if<bool>(&*condition))
+      return *holds;
+    diags.report(Diag::ConstantType, e.loc, what, "a bool", describe(*condition));
+    return std::nullopt;
+  }
+
   void readAlias(const ast::Expr &alias, CheckedWeight &weight) {
     const ast::Expr *target = &alias;
     if (alias.kind == ast::Expr::Conditional) {
-      auto condition = evaluateConstant(*alias.args[1], model.config, diags);
-      if (!condition)
+      const std::optional<bool> holds = readCondition(*alias.args[1], "the condition of `or`");
+      if (!holds)
         return;
-      auto *holds = std::get_if<bool>(&*condition);
-      if (!holds) {
-        diags.report(Diag::ConstantType, alias.args[1]->loc, "the condition of `or`", "a bool", describe(*condition));
-        return;
-      }
       target = *holds ? alias.args[0].get() : alias.args[2].get();
       if (!target)
         return;

@@ -52,7 +52,7 @@ void GraphChecker::checkAssign(const ast::Stmt &s) {
   const std::string &name = s.target.text;
   MaybeNode value = eval(*s.values[0]);
   const char *taken = model.config.count(name) ? "a config name" : nullptr;
-  if (findWeight(name))
+  if (findWeight(name) || conditionalWeight(name))
     taken = "a weight";
   else if (name == "tokens" || name == "position" || name == noneWord)
     taken = "a name of the language";
@@ -165,6 +165,7 @@ void GraphChecker::checkEnd() {
     if (!d.used)
       diags.report(Diag::UnusedGraphValue, d.loc, d.name);
   for (const CheckedWeight &weight : model.weights)
+<<<<<<< HEAD
     if (!weight.alias.empty() && weight.used) {
       CheckedWeight &storage = model.weights[*findWeight(weight.alias)];
       storage.used = true;
@@ -174,6 +175,14 @@ void GraphChecker::checkEnd() {
   for (const CheckedWeight &weight : model.weights)
     if (!weight.used)
       diags.report(Diag::UnusedWeight, weight.loc, weight.name);
+=======
+    if (!weight.alias.empty() && weight.used)
+      model.weights[*findWeight(weight.alias)].used = true;
+  for (const auto *list : {&model.weights, &model.absent})
+    for (const CheckedWeight &weight : *list)
+      if (!weight.used)
+        diags.report(Diag::UnusedWeight, weight.loc, weight.name);
+>>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
 }
 
 NodeId GraphChecker::add(Node node) {

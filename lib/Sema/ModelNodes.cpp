@@ -52,6 +52,9 @@ MaybeNode GraphChecker::eval(const ast::Expr &e) {
     break;
   case ast::Expr::Binary: {
     if (e.text == "+") {
+      for (size_t side : {0, 1})
+        if (lacksAddend(e, side))
+          return eval(*e.args[1 - side]);
       // A linear layer with bias is one operation: its product is rounded once,
       // after the addition.
       if (isMatmul(*e.args[0]) && isVector(*e.args[1]))
@@ -68,6 +71,16 @@ MaybeNode GraphChecker::eval(const ast::Expr &e) {
   }
   diags.report(Diag::GraphExpression, e.loc);
   return std::nullopt;
+}
+
+bool GraphChecker::lacksAddend(const ast::Expr &sum, size_t side) {
+  const ast::Expr &term = *sum.args[side], &other = *sum.args[1 - side];
+  CheckedWeight *weight = term.kind == ast::Expr::Path ? conditionalWeight(term.text) : nullptr;
+  if (!weight || isVector(other) || isConstant(other, model.config))
+    return false;
+  addends.insert(&term);
+  weight->used |= !findWeight(term.text);
+  return !findWeight(term.text);
 }
 
 MaybeNode GraphChecker::number(const ast::Expr &e, const ConfigValue &value) {
@@ -114,6 +127,10 @@ MaybeNode GraphChecker::evalWeightVector(const ast::Expr &e) {
 }
 
 void GraphChecker::reportUnknown(const ast::Expr &e) {
+  if (const CheckedWeight *weight = conditionalWeight(e.text)) {
+    reportConditional(e, *weight);
+    return;
+  }
   if (!unknownNames.insert(e.text).second)
     return;
   diags.report(Diag::UnknownGraphName, e.loc, e.text);
@@ -126,6 +143,11 @@ void GraphChecker::reportUnknown(const ast::Expr &e) {
   for (const auto &[name, value] : model.config)
     names.push_back(name);
   diags.suggest(e.text, names);
+}
+
+void GraphChecker::reportConditional(const ast::Expr &e, const CheckedWeight &weight) {
+  diags.report(Diag::ConditionalWeight, e.loc, weight.name, weight.condition);
+  diags.note(weight.loc, "the weight is declared here");
 }
 
 MaybeNode GraphChecker::evalEmbed(const ast::Expr &e) {
@@ -286,7 +308,10 @@ std::optional<bool> GraphChecker::evalBool(const ast::Expr &arg, const std::stri
 }
 
 MaybeNode GraphChecker::evalSoftCap(const ast::Expr &e) {
-  MaybeNode x = evalRows(*e.args[0], e.text), cap = evalPositive(e, "cap");
+  MaybeNode x = evalRows(*e.args[0], e.text);
+  if (isNone(*e.args[1]))
+    return x;
+  MaybeNode cap = evalPositive(e, "cap");
   if (!x || !cap)
     return std::nullopt;
   return add(
@@ -469,6 +494,14 @@ std::optional<WeightId> GraphChecker::findWeight(llvm::StringRef name) const {
   return std::nullopt;
 }
 
+CheckedWeight *GraphChecker::conditionalWeight(llvm::StringRef name) {
+  for (auto *list : {&model.weights, &model.absent})
+    for (CheckedWeight &weight : *list)
+      if (!weight.condition.empty() && name == weight.name)
+        return &weight;
+  return nullptr;
+}
+
 std::optional<WeightId> GraphChecker::useWeight(const ast::Expr &e, size_t rank, const std::string &user) {
   std::optional<WeightId> w;
   if (e.kind == ast::Expr::Path)
@@ -479,16 +512,24 @@ std::optional<WeightId> GraphChecker::useWeight(const ast::Expr &e, size_t rank,
     bool known = e.kind != ast::Expr::Path || environment.count(e.text) || model.config.count(e.text);
     if (known)
       diags.report(Diag::NotAWeight, e.loc, user,
-                   rank == 2 ? "the name of a weight here" : "a vector here: the name of a weight, or weights and numbers");
+                   rank == 2 ? "the name of a weight here"
+                             : "a vector here: the name of a weight, or weights and numbers");
     else
       reportUnknown(e);
     return std::nullopt;
   }
   CheckedWeight &weight = model.weights[*w];
   weight.used = true;
+<<<<<<< HEAD
   if (weight.shape.size() > 2 && rank == 2) // the leading dimensions are the rows
     return useView(e, *w, rank);
   weight.usedWhole = true;
+=======
+  if (!weight.condition.empty() && !addends.count(&e)) {
+    reportConditional(e, weight);
+    return std::nullopt;
+  }
+>>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
   if (weight.shape.size() != rank) {
     diags.report(Diag::WeightUse, e.loc, weight.name, fmt::format("{}", weight.shape),
                  rank == 1 ? "a vector" : "a matrix");
@@ -500,6 +541,12 @@ std::optional<WeightId> GraphChecker::useWeight(const ast::Expr &e, size_t rank,
     return std::nullopt;
   }
   return w;
+}
+
+bool GraphChecker::isNone(const ast::Expr &e) const {
+  auto value = e.kind == ast::Expr::Path ? model.config.find(e.text) : model.config.end();
+  return (e.kind == ast::Expr::Path && e.text == noneWord) ||
+         (value != model.config.end() && std::holds_alternative<NoValue>(value->second));
 }
 
 bool GraphChecker::isMatmul(const ast::Expr &e) const { return e.kind == ast::Expr::Call && e.text == "matmul"; }

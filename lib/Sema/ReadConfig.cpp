@@ -21,6 +21,8 @@ public:
           inShape(*dim);
       if (weight.alias && weight.alias->kind == ast::Expr::Conditional)
         inCondition(*weight.alias->args[1]);
+      if (weight.condition)
+        inCondition(*weight.condition);
     }
     for (const ast::Stmt &stmt : file.graph)
       inStatement(stmt);

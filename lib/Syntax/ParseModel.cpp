@@ -275,7 +275,11 @@ private:
     weight.name = entry.key;
     weight.perLayer = perLayer;
     std::vector<KeyValue> keys = entries(*entry.value, what);
+<<<<<<< HEAD
     checkKeys(keys, what, {"shape", "stored", "transposed", "from", "or"});
+=======
+    checkKeys(keys, what, {"shape", "from", "or", "if"});
+>>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
     if (entry.value->kind == YamlNode::Map)
       requireKeys(keys, what, entry.key.loc, {"shape", "from"});
     if (const YamlNode *shape = find(keys, "shape"))
@@ -289,6 +293,8 @@ private:
     if (const YamlNode *alias = find(keys, "or"))
       weight.alias = readExpr(*alias, "`or` of " + what, "it is a weight or `WEIGHT if condition`",
                               /*elseOptional=*/true);
+    if (const YamlNode *condition = find(keys, "if"))
+      weight.condition = readExpr(*condition, "`if` of " + what, "it is one condition");
     file.weights.push_back(std::move(weight));
   }
 

@@ -236,6 +236,8 @@ std::string print(const ModelFile &model) {
       text += (&from == &weight.from.front() ? " from " : ", ") + from.text;
     if (weight.alias)
       text += " or " + print(*weight.alias);
+    if (weight.condition)
+      text += " if " + print(*weight.condition);
     p.line(weight.name.loc, text);
   }
   if (!model.graph.empty()) {

@@ -8,9 +8,7 @@ using namespace ir;
 
 bool isReduction(Op op) { return op == Op::ReduceSum || op == Op::ReduceMax; }
 
-static bool isLeafOp(Op op) {
-  return op == Op::Const || op == Op::WeightGet || op == Op::RopeCos || op == Op::RopeSin;
-}
+static bool isLeafOp(Op op) { return op == Op::Const || op == Op::WeightGet || op == Op::RopeCos || op == Op::RopeSin; }
 
 bool isLeaf(const Module &module, const Operation &op) {
   return isLeafOp(op.op) || (isElementwise(op.op) && module.type(op.result()).kind == Type::Vector);
@@ -161,8 +159,8 @@ void removeUnusedLeaves(const Module &module, Region &region) {
   RegionIndex index(region);
   std::set<size_t> gone;
   for (size_t i = region.ops.size(); i-- > 0;) // users first
-    if (isLeaf(module, region.ops[i]) && llvm::all_of(index.usersOf(region.ops[i].result()),
-                                                      [&](size_t user) { return gone.count(user); }))
+    if (isLeaf(module, region.ops[i]) &&
+        llvm::all_of(index.usersOf(region.ops[i].result()), [&](size_t user) { return gone.count(user); }))
       gone.insert(i);
   eraseOps(region, gone);
 }

@@ -232,7 +232,7 @@ struct Buffers : Workspace {
 
 namespace matrices {
 
-// wq, wk, wv (llama.yaml:37): 64 groups of 1 tiles in 1 rounds of 131 CTAs.
+// wq, wk, wv (llama.yaml:46): 64 groups of 1 tiles in 1 rounds of 131 CTAs.
 struct WqWkWv {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
   static constexpr int group = 1, groups = 64, firstCta = 1, ctas = 131;
@@ -243,7 +243,7 @@ struct WqWkWv {
   static constexpr long long offset = 0, layerBytes = 262144;
 };
 
-// wo (llama.yaml:40): 32 groups of 1 tiles in 1 rounds of 131 CTAs.
+// wo (llama.yaml:49): 32 groups of 1 tiles in 1 rounds of 131 CTAs.
 struct Wo {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
   static constexpr int group = 1, groups = 32, firstCta = 1, ctas = 131;
@@ -254,7 +254,7 @@ struct Wo {
   static constexpr long long offset = 1572864, layerBytes = 131072;
 };
 
-// gate with up (llama.yaml:42): 88 groups of 2 tiles in 1 rounds of 131 CTAs.
+// gate with up (llama.yaml:51): 88 groups of 2 tiles in 1 rounds of 131 CTAs.
 struct GateUp {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
   static constexpr int group = 2, groups = 88, firstCta = 1, ctas = 131;
@@ -265,7 +265,7 @@ struct GateUp {
   static constexpr long long offset = 2359296, layerBytes = 720896;
 };
 
-// down (llama.yaml:42): 32 groups of 1 tiles in 1 rounds of 131 CTAs.
+// down (llama.yaml:51): 32 groups of 1 tiles in 1 rounds of 131 CTAs.
 struct Down {
   static constexpr int k = 704, kPadded = 768, blocks = 3, chunkBlocks = 1;
   static constexpr int group = 1, groups = 32, firstCta = 1, ctas = 131;
@@ -276,7 +276,7 @@ struct Down {
   static constexpr long long offset = 6684672, layerBytes = 393216;
 };
 
-// head (llama.yaml:43): 33 groups of 1 tiles in 1 rounds of 132 CTAs.
+// head (llama.yaml:52): 33 groups of 1 tiles in 1 rounds of 132 CTAs.
 struct Head {
   static constexpr int k = 256, kPadded = 256, blocks = 1, chunkBlocks = 1;
   static constexpr int group = 1, groups = 33, firstCta = 0, ctas = 132;
@@ -347,7 +347,7 @@ __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shar
 
 namespace phases {
 
-// x (llama.yaml:33): row by row.
+// x (llama.yaml:42): row by row.
 __device__ __forceinline__ void targetBodyX() {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
@@ -357,14 +357,14 @@ __device__ __forceinline__ void targetBodyX() {
   const WeightRows<256> embed_{weightAt(p.models[0], 0)};
   spreadRows(numRows, 4, [&](int row, int part) {
     quarterOfRow<256>(part, [&](int c) {
-#line 33 "pipelines/models/llama.yaml"
+#line 42 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(pass.rows[row].token, c));
 #line 189 "target.tensors.cu"
     });
   });
 } // targetBodyX
 
-// wq_wk_wv operand (llama.yaml:37): once, where each CTA would make it for itself.
+// wq_wk_wv operand (llama.yaml:46): once, where each CTA would make it for itself.
 template <int Rows>
 __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
   Shared &shared = sharedOfCta();
@@ -374,27 +374,27 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
   const int numRows = pass.numRows;
   const WeightVector<256> attn_norm_{packedVector(p.models[0], 9179136 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
-#line 36 "pipelines/models/llama.yaml"
+#line 45 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
-#line 36 "pipelines/models/llama.yaml"
+#line 45 "pipelines/models/llama.yaml"
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
 #line 210 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
-#line 36 "pipelines/models/llama.yaml"
+#line 45 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
-#line 36 "pipelines/models/llama.yaml"
+#line 45 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
-#line 37 "pipelines/models/llama.yaml"
+#line 46 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
 #line 219 "target.tensors.cu"
     }
   });
 } // targetBodyWqWkWvOperand
 
-// Streams wq_wk_wv (llama.yaml:37) into q.
+// Streams wq_wk_wv (llama.yaml:46) into q.
 template <int Rows>
 __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int firstRow = 0) {
   Shared &shared = sharedOfCta();
@@ -425,31 +425,31 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<0, 2> &beside) {
     if (pair < 128) {
       const int c0 = pair / 16 * 32 + pair % 16, c1 = c0 + 16;
-#line 37 "pipelines/models/llama.yaml"
+#line 46 "pipelines/models/llama.yaml"
       const auto t = toBf16(Floats<2>{{y0, y1}});
-#line 37 "pipelines/models/llama.yaml"
+#line 46 "pipelines/models/llama.yaml"
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
-#line 37 "pipelines/models/llama.yaml"
+#line 46 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
 #line 261 "target.tensors.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
-#line 38 "pipelines/models/llama.yaml"
+#line 47 "pipelines/models/llama.yaml"
       const auto t = toBf16(Floats<2>{{y0, y1}});
-#line 38 "pipelines/models/llama.yaml"
+#line 47 "pipelines/models/llama.yaml"
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
-#line 40 "pipelines/models/llama.yaml"
+#line 49 "pipelines/models/llama.yaml"
       keys.storePair(row, c0, c1, toBf16(t2));
-#line 40 "pipelines/models/llama.yaml"
+#line 49 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
 #line 273 "target.tensors.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
-#line 40 "pipelines/models/llama.yaml"
+#line 49 "pipelines/models/llama.yaml"
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 40 "pipelines/models/llama.yaml"
+#line 49 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 281 "target.tensors.cu"
     } // wv
@@ -472,26 +472,26 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       return;
     const auto aside = [&](int c) { return Aside<1>{{attn_norm_.words(c)}}; };
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
-#line 36 "pipelines/models/llama.yaml"
+#line 45 "pipelines/models/llama.yaml"
     operand.begin();
 #line 304 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
-#line 36 "pipelines/models/llama.yaml"
+#line 45 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
 #line 308 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
-#line 36 "pipelines/models/llama.yaml"
+#line 45 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
 #line 313 "target.tensors.cu"
     };
-#line 36 "pipelines/models/llama.yaml"
+#line 45 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
 #line 317 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
-#line 36 "pipelines/models/llama.yaml"
+#line 45 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
-#line 36 "pipelines/models/llama.yaml"
+#line 45 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
 #line 324 "target.tensors.cu"
@@ -500,7 +500,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
   }
 } // targetBodyWqWkWv
 
-// Attention (llama.yaml:40): 8 heads over 4 KV heads.
+// Attention (llama.yaml:49): 8 heads over 4 KV heads.
 template <int Rows>
 __device__ __noinline__ void targetBodyAttention(int layer) {
   Shared &shared = sharedOfCta();
@@ -511,12 +511,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   const auto own = ownRows(b.new_keys(layer), b.new_values(layer));
   const auto query = b.q(layer);
   if constexpr (Rows > kTileRows) {
-#line 40 "pipelines/models/llama.yaml"
+#line 49 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
 #line 343 "target.tensors.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
-#line 40 "pipelines/models/llama.yaml"
+#line 49 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
 #line 348 "target.tensors.cu"
   }
@@ -527,13 +527,13 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
       const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &sharedOfCta().grid};
       return rowsOrImage(b.attention(layer), Images{p.tagged, pass.numRows}.attention(layer), pass.numRows);
     });
-#line 40 "pipelines/models/llama.yaml"
+#line 49 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
 #line 359 "target.tensors.cu"
   }
 } // targetBodyAttention
 
-// Streams wo (llama.yaml:40) into x2.
+// Streams wo (llama.yaml:49) into x2.
 template <int Rows>
 __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow = 0) {
   Shared &shared = sharedOfCta();
@@ -549,9 +549,9 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
   };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<1, 0> &beside) {
     const int c0 = 2 * pair, c1 = c0 + 1;
-#line 40 "pipelines/models/llama.yaml"
+#line 49 "pipelines/models/llama.yaml"
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
-#line 40 "pipelines/models/llama.yaml"
+#line 49 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
 #line 383 "target.tensors.cu"
   };
@@ -570,7 +570,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
   }
 } // targetBodyWo
 
-// gate_up operand (llama.yaml:42): once, where each CTA would make it for itself.
+// gate_up operand (llama.yaml:51): once, where each CTA would make it for itself.
 template <int Rows>
 __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
   Shared &shared = sharedOfCta();
@@ -580,27 +580,27 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
   const int numRows = pass.numRows;
   const WeightVector<256> mlp_norm_{packedVector(p.models[0], 9182208 + layer * 512ll)};
   rowsOfCtas(numRows, [&](int row) {
-#line 41 "pipelines/models/llama.yaml"
+#line 50 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
-#line 41 "pipelines/models/llama.yaml"
+#line 50 "pipelines/models/llama.yaml"
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
 #line 416 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
-#line 41 "pipelines/models/llama.yaml"
+#line 50 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
-#line 41 "pipelines/models/llama.yaml"
+#line 50 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
-#line 42 "pipelines/models/llama.yaml"
+#line 51 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
 #line 425 "target.tensors.cu"
     }
   });
 } // targetBodyGateUpOperand
 
-// Streams gate_up (llama.yaml:42) into gate_up.
+// Streams gate_up (llama.yaml:51) into gate_up.
 template <int Rows>
 __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int firstRow = 0) {
   Shared &shared = sharedOfCta();
@@ -612,9 +612,9 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
   const auto early = [](int, int) { return Nothing{}; };
   const auto epilogue = [&](int tile, RowOfWarp row, int pair, float y0, float y1, Nothing) {
     const int c0 = pair;
-#line 42 "pipelines/models/llama.yaml"
+#line 51 "pipelines/models/llama.yaml"
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
-#line 42 "pipelines/models/llama.yaml"
+#line 51 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
 #line 446 "target.tensors.cu"
   };
@@ -636,26 +636,26 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
       return;
     const auto aside = [&](int c) { return Aside<1>{{mlp_norm_.words(c)}}; };
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
-#line 41 "pipelines/models/llama.yaml"
+#line 50 "pipelines/models/llama.yaml"
     operand.begin();
 #line 468 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
-#line 41 "pipelines/models/llama.yaml"
+#line 50 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
 #line 472 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
-#line 41 "pipelines/models/llama.yaml"
+#line 50 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
 #line 477 "target.tensors.cu"
     };
-#line 41 "pipelines/models/llama.yaml"
+#line 50 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
 #line 481 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
-#line 41 "pipelines/models/llama.yaml"
+#line 50 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
-#line 41 "pipelines/models/llama.yaml"
+#line 50 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
 #line 488 "target.tensors.cu"
@@ -664,7 +664,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
   }
 } // targetBodyGateUp
 
-// Streams down (llama.yaml:42) into x.
+// Streams down (llama.yaml:51) into x.
 template <int Rows>
 __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRow = 0) {
   Shared &shared = sharedOfCta();
@@ -680,9 +680,9 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
   };
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, const Beside<1, 0> &beside) {
     const int c0 = 2 * pair, c1 = c0 + 1;
-#line 42 "pipelines/models/llama.yaml"
+#line 51 "pipelines/models/llama.yaml"
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
-#line 42 "pipelines/models/llama.yaml"
+#line 51 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
 #line 514 "target.tensors.cu"
   };
@@ -757,7 +757,7 @@ __device__ __noinline__ bool targetBody() {
   return true;
 } // targetBody
 
-// head operand (llama.yaml:43): once, where each CTA would make it for itself.
+// head operand (llama.yaml:52): once, where each CTA would make it for itself.
 template <int Rows>
 __device__ __noinline__ void targetHeadHeadOperand() {
   Shared &shared = sharedOfCta();
@@ -767,25 +767,25 @@ __device__ __noinline__ void targetHeadHeadOperand() {
   const int numRows = pass.numRows;
   const WeightVector<256> norm_{packedVector(p.models[0], 9185280)};
   rowsOfCtas(numRows, [&](int row) {
-#line 43 "pipelines/models/llama.yaml"
+#line 52 "pipelines/models/llama.yaml"
     const float sum = ctaReduce<false, 256>(shared.scratch, [&](int c) {
-#line 43 "pipelines/models/llama.yaml"
+#line 52 "pipelines/models/llama.yaml"
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
 #line 603 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
-#line 43 "pipelines/models/llama.yaml"
+#line 52 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
-#line 43 "pipelines/models/llama.yaml"
+#line 52 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
 #line 610 "target.tensors.cu"
     }
   });
 } // targetHeadHeadOperand
 
-// Streams head (llama.yaml:43).
+// Streams head (llama.yaml:52).
 template <int Rows>
 __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best *best = nullptr) {
   Shared &shared = sharedOfCta();
@@ -802,7 +802,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     best = own;
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     const int c0 = 2 * pair, c1 = c0 + 1;
-#line 43 "pipelines/models/llama.yaml"
+#line 52 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
 #line 634 "target.tensors.cu"
     if (c0 < 260) {
@@ -825,24 +825,24 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
   else {
     const auto aside = [&](int c) { return Aside<1>{{norm_.words(c)}}; };
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
-#line 43 "pipelines/models/llama.yaml"
+#line 52 "pipelines/models/llama.yaml"
     operand.begin();
 #line 657 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
-#line 43 "pipelines/models/llama.yaml"
+#line 52 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
 #line 661 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
-#line 43 "pipelines/models/llama.yaml"
+#line 52 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
 #line 666 "target.tensors.cu"
     };
-#line 43 "pipelines/models/llama.yaml"
+#line 52 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
 #line 670 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
-#line 43 "pipelines/models/llama.yaml"
+#line 52 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
 #line 675 "target.tensors.cu"

@@ -37,6 +37,7 @@ struct CheckedWeight {
   std::vector<std::string> spellings; ///< what checkpoints call it; `from` is the one that this checkpoint has
   bool perLayer = false;
   std::string alias;      ///< the weight whose storage this one uses; empty: its own
+  std::string condition;  ///< `if:` as it is written; empty: it is there in any case
   bool used = false;      ///< by the graph, perhaps under another's name
   bool usedWhole = false; ///< as it is declared
   SourceLoc loc;
@@ -61,6 +62,7 @@ struct CheckedModel {
   /// Of those that differ by layer, one for each.
   std::map<std::string, std::vector<ConfigValue>> layerConfig;
   std::vector<CheckedWeight> weights; ///< declared ones, then views
+  std::vector<CheckedWeight> absent;  ///< those whose condition does not hold: the checkpoint has none
   graph::Graph graph;
   int64_t vocab = 0;    ///< columns of the logits = lines of the embedding
   int64_t hidden = 0;   ///< columns of the embedding

@@ -164,6 +164,7 @@ struct WeightDecl {
   std::optional<Name> transposed; ///< `true` or `false`
   std::vector<Name> from;         ///< spellings of the tensor's name
   ExprPtr alias;                  ///< `or: embed if tied`: Conditional without else is {then, cond, null}
+  ExprPtr condition;              ///< `if: attention_bias`
   bool perLayer = false;
 };
 

@@ -125,6 +125,21 @@ TEST(LowerModel, AConstantMayBeRoundedToBf16) {
   EXPECT_NE(text.find("const {value = 3.0}"), std::string::npos) << text;
 }
 
+TEST(LowerModel, AWeightWhoseConditionDoesNotHoldIsNotAdded) {
+  const auto with = [](const std::string &condition, const std::string &logits) {
+    return lowered("  b: {shape: '[64]', from: b, if: " + condition + "}\n", "  - logits: " + logits + "\n");
+  };
+  const std::string plain = lowered("", "  - logits: matmul(x, e)\n");
+  EXPECT_EQ(with("scale == 4", "matmul(x, e) + b"), plain);
+  EXPECT_EQ(with("scale == 4", "b + matmul(x, e)"), plain);
+  EXPECT_EQ(with("scale == 3", "matmul(x, e) + b"),
+            lowered("  b: {shape: '[64]', from: b}\n", "  - logits: matmul(x, e) + b\n"));
+}
+
+TEST(LowerModel, ASoftCapOfNoneIsNothing) {
+  EXPECT_EQ(lowered("", "  - logits: softcap(matmul(x, e), none)\n"), lowered("", "  - logits: matmul(x, e)\n"));
+}
+
 TEST(LowerModel, AVectorIsMadeAnewForEachUse) {
   EXPECT_EQ(lowered("  w: {shape: '[32]', from: w}\n  b: {shape: '[64]', from: b}\n",
                     "  - s: w * w\n  - logits: matmul(x * s + -s, e) + b / 2\n"),

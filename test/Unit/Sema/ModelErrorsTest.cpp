@@ -147,6 +147,14 @@ tiny.yaml:14:19: error: this must be a constant: config names, literals, operato
    14 |   norm: {shape: '[matmul(hidden)]', from: norm.weight}
       |                   ^~~~~~
 )"},
+    {"WeightCondition",
+     false,
+     {{"from: norm.weight}", "from: norm.weight, if: hidden}"}},
+     R"(
+tiny.yaml:14:52: error: `if` needs a bool, found an integer (64) [constant-type]
+   14 |   norm: {shape: '[hidden]', from: norm.weight, if: hidden}
+      |                                                    ^~~~~~
+)"},
     {"ConstantType",
      false,
      {{"'[hidden]'", "'[hidden + tied]'"}},

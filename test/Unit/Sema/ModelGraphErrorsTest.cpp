@@ -246,6 +246,61 @@ tiny.yaml:18:5: note: the weight is declared here
    18 |     wk: {shape: '[kv_heads * head_dim, hidden]', from: 'layers.{i}.k'}
       |     ^~
 )"},
+    {"ConditionalFactor",
+     false,
+     {{"  layer:\n", "  layer:\n    bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: not tied}\n"}, {"v: matmul(x, wv)", "v: matmul(x, wv) * bv"}},
+     R"(
+tiny.yaml:28:28: error: weight `bv` is there `if not tied` only, so it can do nothing but be added to rows, as in `matmul(x, w) + b` [conditional-weight]
+   28 |       - v: matmul(x, wv) * bv
+      |                            ^~
+tiny.yaml:17:5: note: the weight is declared here
+   17 |     bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: not tied}
+      |     ^~
+)"},
+    {"ConditionalFactorAbsent",
+     false,
+     {{"  layer:\n", "  layer:\n    bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: tied}\n"}, {"v: matmul(x, wv)", "v: matmul(x, wv) * bv"}},
+     R"(
+tiny.yaml:28:28: error: weight `bv` is there `if tied` only, so it can do nothing but be added to rows, as in `matmul(x, w) + b` [conditional-weight]
+   28 |       - v: matmul(x, wv) * bv
+      |                            ^~
+tiny.yaml:17:5: note: the weight is declared here
+   17 |     bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: tied}
+      |     ^~
+)"},
+    {"ConditionalInVector",
+     false,
+     {{"  layer:\n", "  layer:\n    bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: not tied}\n"}, {"v: matmul(x, wv)", "v: matmul(x, wv) * (1 + bv)"}},
+     R"(
+tiny.yaml:28:33: error: weight `bv` is there `if not tied` only, so it can do nothing but be added to rows, as in `matmul(x, w) + b` [conditional-weight]
+   28 |       - v: matmul(x, wv) * (1 + bv)
+      |                                 ^~
+tiny.yaml:17:5: note: the weight is declared here
+   17 |     bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: not tied}
+      |     ^~
+)"},
+    {"ConditionalInVectorAbsent",
+     false,
+     {{"  layer:\n", "  layer:\n    bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: tied}\n"}, {"v: matmul(x, wv)", "v: matmul(x, wv) * (1 + bv)"}},
+     R"(
+tiny.yaml:28:33: error: weight `bv` is there `if tied` only, so it can do nothing but be added to rows, as in `matmul(x, w) + b` [conditional-weight]
+   28 |       - v: matmul(x, wv) * (1 + bv)
+      |                                 ^~
+tiny.yaml:17:5: note: the weight is declared here
+   17 |     bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: tied}
+      |     ^~
+)"},
+    {"ConditionalMatrix",
+     false,
+     {{"  layer:\n", "  layer:\n    bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: tied}\n"}, {"v: matmul(x, wv)", "v: matmul(x, bv)"}},
+     R"(
+tiny.yaml:28:22: error: weight `bv` is there `if tied` only, so it can do nothing but be added to rows, as in `matmul(x, w) + b` [conditional-weight]
+   28 |       - v: matmul(x, bv)
+      |                      ^~
+tiny.yaml:17:5: note: the weight is declared here
+   17 |     bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: tied}
+      |     ^~
+)"},
     {"MatmulShape",
      false,
      {{"v: matmul(x, wv)", "v: matmul(q, wv) + matmul(k, wv)"}},
