@@ -13,13 +13,9 @@ from random_weights import tensor_chunks
 from safetensors_io import write_bf16, write_configs
 
 # The recorded ones whose family has a model file.
-<<<<<<< HEAD
-FAMILIES = ("llama", "llama3", "mistral", "mistral-window", "qwen2", "qwen3", "granite", "olmo2", "starcoder2",
-            "smollm3", "smollm3-window", "gpt2")
-=======
-FAMILIES = ("llama", "llama3", "llama-bias", "mistral", "mistral-window", "qwen2", "qwen3", "qwen3-bias", "granite",
-            "granite-bias", "olmo2", "olmo2-bias", "starcoder2")
->>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
+FAMILIES = ("llama", "llama3", "llama-bias", "mistral", "mistral-window", "qwen2", "qwen2-window", "qwen3", "qwen3-bias",
+            "qwen3-window", "granite", "granite-bias", "olmo2", "olmo2-bias", "starcoder2", "smollm3", "smollm3-window",
+            "gemma2", "gpt2")
 
 
 def write(golden, directory):

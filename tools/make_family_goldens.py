@@ -42,6 +42,7 @@ LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_fact
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, "low_freq_factor": 1.0,
           "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 BIASES = {"attention_bias": True}
+WINDOW = {"num_hidden_layers": 3, "use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}
 PATTERN = ["sliding_attention", "full_attention", "sliding_attention"]
 
 # Name: (configuration class, what differs from SMALL). Nothing that a family may set is left
@@ -53,8 +54,10 @@ FAMILIES = {
     "mistral": ("MistralConfig", {"head_dim": 32, "sliding_window": None}),
     "mistral-window": ("MistralConfig", {"sliding_window": 16}),
     "qwen2": ("Qwen2Config", {"rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}}),
+    "qwen2-window": ("Qwen2Config", WINDOW),
     "qwen3": ("Qwen3Config", {"head_dim": 32, "tie_word_embeddings": True}),
     "qwen3-bias": ("Qwen3Config", BIASES | {"head_dim": 16}),
+    "qwen3-window": ("Qwen3Config", {"head_dim": 16, "tie_word_embeddings": True} | WINDOW),
     "granite": ("GraniteConfig", {"embedding_multiplier": 12.0, "attention_multiplier": 0.125,
                                   "residual_multiplier": 0.22, "logits_scaling": 8.0}),
     "granite-bias": ("GraniteConfig", BIASES | {"mlp_bias": True, "attention_multiplier": 0.125}),

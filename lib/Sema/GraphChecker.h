@@ -90,13 +90,9 @@ private:
   /// Reports a wrong number of arguments, and arguments by a name that the function does not have.
   bool checkArguments(const ast::Expr &e, size_t min, size_t max, const char *takes);
   std::optional<WeightId> findWeight(llvm::StringRef name) const;
-<<<<<<< HEAD
-  /// The weight that `e` names or is a view of. As a matrix (rank 2) or a vector (rank 1).
-=======
   /// The weight of this name that is there under a condition only.
   CheckedWeight *conditionalWeight(llvm::StringRef name);
-  /// The weight that `e` names, which must have `rank` dimensions.
->>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
+  /// The weight that `e` names or is a view of. As a matrix (rank 2) or a vector (rank 1).
   std::optional<WeightId> useWeight(const ast::Expr &e, size_t rank, const std::string &user);
   /// The literal `none`, or a name for it.
   bool isNone(const ast::Expr &e) const;
@@ -139,12 +135,8 @@ private:
   Diagnostics &diags;
   std::vector<NodeId> *block = nullptr;
   bool inRepeat = false;
-<<<<<<< HEAD
   SourceLoc attentionLoc, ropeLoc;
-=======
-  SourceLoc attentionLoc;
   std::set<const ast::Expr *> addends; ///< where weights that may be absent stand right
->>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
   std::vector<Definition> definitions;
   llvm::StringMap<size_t> environment; ///< name -> its latest definition
   llvm::StringSet<> insideNames;       ///< assigned somewhere inside the repeat

@@ -1,10 +1,7 @@
 #include "megalith/Sema/Model.h"
 #include "ModelConfig.h"
-<<<<<<< HEAD
-#include "llvm/ADT/ArrayRef.h"
-=======
 #include "megalith/Syntax/Parse.h"
->>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
+#include "llvm/ADT/ArrayRef.h"
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -94,7 +91,6 @@ public:
     }
     if (decl.alias)
       readAlias(*decl.alias, weight);
-<<<<<<< HEAD
     for (const CheckedWeight &other : model.weights)
       if (weight.alias.empty() && other.alias.empty() && other.from == weight.from && other.stored != weight.stored) {
         diags.report(Diag::TensorTwice, weight.loc, other.name, weight.name, weight.from,
@@ -102,8 +98,6 @@ public:
         diags.note(other.loc, "the other `from`");
         break;
       }
-    model.weights.push_back(std::move(weight));
-=======
     std::optional<bool> isThere = true;
     if (decl.condition) {
       weight.condition = ast::written(*decl.condition);
@@ -113,7 +107,6 @@ public:
       (*isThere ? model.weights : model.absent).push_back(std::move(weight));
     else
       bad.insert(weight.name);
->>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
   }
 
 private:

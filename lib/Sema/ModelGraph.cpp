@@ -165,24 +165,16 @@ void GraphChecker::checkEnd() {
     if (!d.used)
       diags.report(Diag::UnusedGraphValue, d.loc, d.name);
   for (const CheckedWeight &weight : model.weights)
-<<<<<<< HEAD
     if (!weight.alias.empty() && weight.used) {
       CheckedWeight &storage = model.weights[*findWeight(weight.alias)];
       storage.used = true;
       storage.usedWhole |= weight.usedWhole;
     }
   checkParts();
-  for (const CheckedWeight &weight : model.weights)
-    if (!weight.used)
-      diags.report(Diag::UnusedWeight, weight.loc, weight.name);
-=======
-    if (!weight.alias.empty() && weight.used)
-      model.weights[*findWeight(weight.alias)].used = true;
   for (const auto *list : {&model.weights, &model.absent})
     for (const CheckedWeight &weight : *list)
       if (!weight.used)
         diags.report(Diag::UnusedWeight, weight.loc, weight.name);
->>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
 }
 
 NodeId GraphChecker::add(Node node) {

@@ -520,16 +520,13 @@ std::optional<WeightId> GraphChecker::useWeight(const ast::Expr &e, size_t rank,
   }
   CheckedWeight &weight = model.weights[*w];
   weight.used = true;
-<<<<<<< HEAD
-  if (weight.shape.size() > 2 && rank == 2) // the leading dimensions are the rows
-    return useView(e, *w, rank);
-  weight.usedWhole = true;
-=======
   if (!weight.condition.empty() && !addends.count(&e)) {
     reportConditional(e, weight);
     return std::nullopt;
   }
->>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
+  if (weight.shape.size() > 2 && rank == 2) // the leading dimensions are the rows
+    return useView(e, *w, rank);
+  weight.usedWhole = true;
   if (weight.shape.size() != rank) {
     diags.report(Diag::WeightUse, e.loc, weight.name, fmt::format("{}", weight.shape),
                  rank == 1 ? "a vector" : "a matrix");

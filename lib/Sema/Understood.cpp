@@ -364,20 +364,10 @@ private:
       if (meant.count(pattern))
         continue;
       const std::string more = list.size() == 1 ? "" : fmt::format(" and {} more like `{}`", list.size() - 1, pattern);
-<<<<<<< HEAD
-      const auto unused = llvm::find_if(model.weights, [&](const CheckedWeight &w) {
-        return !w.used &&
-               llvm::any_of(w.spellings, [&](const std::string &from) { return matchesPattern(from, list.front()); });
-      });
-      const bool declared = unused != model.weights.end();
-      diags.report(Diag::UnreadTensor, declared ? unused->loc : model.weightsLoc, list.front(), file.path(), more);
-      if (declared)
-        diags.note("nothing in the graph uses weight `" + unused->name + "`");
-=======
       const CheckedWeight *declared = nullptr;
       for (const auto *weights : {&model.weights, &model.absent})
         for (const CheckedWeight &w : *weights)
-          if ((!w.used || weights == &model.absent) && matchesPattern(w.from, list.front()))
+          if ((!w.used || weights == &model.absent) && llvm::any_of(w.spellings, [&](const std::string &from) { return matchesPattern(from, list.front()); }))
             declared = &w;
       diags.report(Diag::UnreadTensor, declared ? declared->loc : model.weightsLoc, list.front(), file.path(), more);
       if (declared && !declared->used)
@@ -385,7 +375,6 @@ private:
       else if (declared)
         diags.note(
             fmt::format("weight `{}` reads it `if {}`, which does not hold here", declared->name, declared->condition));
->>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
       reported = true;
     }
   }

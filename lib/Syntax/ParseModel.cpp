@@ -275,11 +275,7 @@ private:
     weight.name = entry.key;
     weight.perLayer = perLayer;
     std::vector<KeyValue> keys = entries(*entry.value, what);
-<<<<<<< HEAD
-    checkKeys(keys, what, {"shape", "stored", "transposed", "from", "or"});
-=======
-    checkKeys(keys, what, {"shape", "from", "or", "if"});
->>>>>>> 667dde7 (Weights under a condition: llama, qwen3, granite and olmo2 run with the biases that their config asks for; a soft cap may be `none`)
+    checkKeys(keys, what, {"shape", "stored", "transposed", "from", "or", "if"});
     if (entry.value->kind == YamlNode::Map)
       requireKeys(keys, what, entry.key.loc, {"shape", "from"});
     if (const YamlNode *shape = find(keys, "shape"))
