@@ -55,8 +55,10 @@ template <class P> struct Pages : FirstPages<P::slots, (windowOf<P>() > 0)> {
   /// Words of a slot's table in a trace. The first one is firstOf(), negated, where that is not 0.
   __device__ __forceinline__ int tracedWords(int slot) const { return holds(slot) + (firstOf(slot) > 0); }
   __device__ __forceinline__ int tracedWord(int slot, int i) const {
-    const int first = firstOf(slot);
-    return first == 0 ? table(slot)[i] : i == 0 ? -first : table(slot)[first + i - 1];
+    if constexpr (window > 0)
+      if (const int first = firstOf(slot); first > 0)
+        return i == 0 ? -first : table(slot)[first + i - 1];
+    return table(slot)[i];
   }
   /// Pages that a slot lacks for `tokens` positions.
   __device__ __forceinline__ int lacking(int slot, int tokens) const { return max(0, pagesFor(tokens) - held[slot]); }
