@@ -81,12 +81,15 @@ FAMILIES = {
                                                            "factor": 8.0}}}),
     "gpt2": ("GPT2Config", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512}),
     "gpt_neox": ("GPTNeoXConfig", {"hidden_size": 128}),
+    "gpt_neox-sequential": ("GPTNeoXConfig", {"use_parallel_residual": False, "tie_word_embeddings": True,
+                                              "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0,
+                                                                  "partial_rotary_factor": 1.0}}),
     "stablelm": ("StableLmConfig", {"use_qkv_bias": True}),  # of docs/add-a-model.md
 }
 # What the class itself calls the sizes.
 DROPPED = {"gpt2": ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
                     "intermediate_size", "max_position_embeddings"),
-           "gpt_neox": ("num_key_value_heads",)}
+           "gpt_neox": ("num_key_value_heads",), "gpt_neox-sequential": ("num_key_value_heads",)}
 
 
 def configuration(name):
@@ -105,7 +108,7 @@ def moments(config, name, shape):
         # Sharp attention; and Gemma's norms multiply by 1 + w.
         mean = 1.5 if part in ("q_norm", "k_norm") else 1.0
         return mean - family.startswith("gemma"), 0.1
-    if part in ("lm_head", "embed_out") or part in ("embed_tokens", "wte") and config.tie_word_embeddings:
+    if part in ("lm_head", "embed_out") or part in ("embed_tokens", "wte", "embed_in") and config.tie_word_embeddings:
         return 0.0, 2 / math.sqrt(config.hidden_size) * getattr(config, "logits_scaling", 1.0)
     if part in ("embed_tokens", "embed_in", "wpe"):
         return 0.0, 0.5 / getattr(config, "embedding_multiplier", 1.0)

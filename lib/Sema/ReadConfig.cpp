@@ -28,6 +28,9 @@ public:
       inStatement(stmt);
     // A default is made of names before it, and is used as what it stands for.
     for (const ast::ConfigEntry &entry : llvm::reverse(file.config)) {
+      for (const ast::ConfigEntry &part : entry.parts)
+        if (auto found = uses.find(entry.name.text + "." + part.name.text); part.fallback && found != uses.end())
+          inDefault(*part.fallback, ConfigUse(found->second));
       auto found = uses.find(entry.name.text);
       if (found == uses.end())
         continue;
