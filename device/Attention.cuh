@@ -12,9 +12,9 @@
 // key of a lane in each eight in ascending order and lanes at distance 4, 8, 16 (z); of the round
 // the eight leaves in ascending order. Eight neighbouring rounds make the next larger part, eight of these the
 // next, and so on: (m, z, o) of the eight, in f32 and ascending order. What lies beyond the
-// row's visible keys, or in front of its window, adds zeros, which change no bit: a row's bits depend on its own visible
-// keys alone, wherever its parts are computed. (Where a value is infinite or NaN, rows that
-// share a tile with the row it comes from get NaN in all columns, others in some.)
+// row's visible keys, or in front of its window, adds zeros, which change no bit: a row's bits depend on its own
+// visible keys alone, wherever its parts are computed. (Where a value is infinite or NaN, rows that share a tile with
+// the row it comes from get NaN in all columns, others in some.)
 //
 // AttentionPlan.cuh says how the work is dealt, AttentionParts.cuh how parts are put together.
 //===----------------------------------------------------------------------===//

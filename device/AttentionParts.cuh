@@ -62,8 +62,7 @@ template <int Levels, int N> struct SoftTree {
 struct SeenRanges {
   int first, number;
 };
-template <class A>
-__device__ __forceinline__ SeenRanges seenRanges(const PassShared &pass, int firstRow, int window) {
+template <class A> __device__ __forceinline__ SeenRanges seenRanges(const PassShared &pass, int firstRow, int window) {
   using S = AttentionShape<A>;
   if constexpr (S::windowed) {
     const int visible = pass.rows[firstRow].visible, size = S::round << 3 * pass.attention.rangeLevel;

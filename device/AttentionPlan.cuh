@@ -6,8 +6,8 @@
 // be done first. Producer and consumers walk over a CTA's units in the same order; the producer copies the keys and
 // values of committed positions through the ring of the weights.
 //
-// Where every layer has a window, work is dealt over the positions in the greatest one. In a layer with a smaller window
-// than what was dealt, rounds and units in front of it fall away.
+// Where every layer has a window, work is dealt over the positions in the greatest one. In a layer with a smaller
+// window than what was dealt, rounds and units in front of it fall away.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -357,8 +357,8 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
   if (pass.attention.firstUnit.unit < 0)
     return true;
   RoundCursor<A> at(pass, S::window(layer));
-  const long long ofLayer = pageAddress<A>(layer, 0, 0, 0) * 2;                                    // bytes
-  for (int next = 0; !at.done(); at.toNextUnit(pass)) {                                            // of the CTA's units
+  const long long ofLayer = pageAddress<A>(layer, 0, 0, 0) * 2; // bytes
+  for (int next = 0; !at.done(); at.toNextUnit(pass)) {         // of the CTA's units
     const int number = S::windowed ? at.number() : next++, from = at.from();
     // Page numbers are looked up for all layers, so from where the greatest window begins.
     const int dealtFrom = S::windowFrom(at.visible - at.rows + 1, S::mostWindow());

@@ -232,11 +232,11 @@ template <class A, class C, class Own, class Query> struct WideUnits {
 
   // of the round
   int first = 0, last = 0, committed = 0;
-  int from = 0;       ///< the first position that some row sees
-  int outside = 0;    ///< chunks in front of it, which do not come
-  bool fresh = true;  ///< the unit's first round
-  bool full = false;  ///< all rows see all of it, and none of it is the pass's own
-  int held = 0;       ///< chunks of values
+  int from = 0;      ///< the first position that some row sees
+  int outside = 0;   ///< chunks in front of it, which do not come
+  bool fresh = true; ///< the unit's first round
+  bool full = false; ///< all rows see all of it, and none of it is the pass's own
+  int held = 0;      ///< chunks of values
 
   __device__ __forceinline__ bool hasKeyDim(int i) const { return D % 32 == 0 || 32 * i + 8 * t < D; }
   __device__ __forceinline__ int pairOf(int h) const { return 16 * warp + 8 * h + g; } // the lane's two
@@ -335,9 +335,9 @@ template <class A, class C, class Own, class Query> struct WideUnits {
     const char *const ringEnd = consumer.ring.data + C::Ring::stages * C::Ring::stageBytes;
     const int ringBytes = (C::Ring::stages - consumer.ring.first()) * C::Ring::stageBytes;
     const auto bring = [&](auto... from) {
-      return bringWideValues<A, C>(scratch + W::keyBytes,
-                                   consumer.earlier(held) - (S::windowed ? outside * C::Ring::stageBytes : 0), ringEnd,
-                                   ringBytes, ownValues, first, at.ownFrom, last, slab * kConsumerWarps + leaf, from...);
+      return bringWideValues<A, C>(
+          scratch + W::keyBytes, consumer.earlier(held) - (S::windowed ? outside * C::Ring::stageBytes : 0), ringEnd,
+          ringBytes, ownValues, first, at.ownFrom, last, slab * kConsumerWarps + leaf, from...);
     };
     int bad;
     if constexpr (S::windowed)

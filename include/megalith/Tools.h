@@ -176,8 +176,8 @@ public:
     int64_t vocabulary = 0, pages = 0, ctas = 0;
     int64_t kvHeads = 0, headDim = 0;
     std::vector<int64_t> windows; ///< of attention in each layer that appends K and V; 0: none
-    int64_t weightBytes = 0;   ///< of the matrices that a pass streams, without padding
-    std::vector<Stamp> stamps; ///< what it takes the time of, in order
+    int64_t weightBytes = 0;      ///< of the matrices that a pass streams, without padding
+    std::vector<Stamp> stamps;    ///< what it takes the time of, in order
   };
   const Shape &shape() const;
   const Messages &messages() const; ///< warnings of load()

@@ -367,7 +367,8 @@ private:
       const CheckedWeight *declared = nullptr;
       for (const auto *weights : {&model.weights, &model.absent})
         for (const CheckedWeight &w : *weights)
-          if ((!w.used || weights == &model.absent) && llvm::any_of(w.spellings, [&](const std::string &from) { return matchesPattern(from, list.front()); }))
+          if ((!w.used || weights == &model.absent) &&
+              llvm::any_of(w.spellings, [&](const std::string &from) { return matchesPattern(from, list.front()); }))
             declared = &w;
       diags.report(Diag::UnreadTensor, declared ? declared->loc : model.weightsLoc, list.front(), file.path(), more);
       if (declared && !declared->used)
