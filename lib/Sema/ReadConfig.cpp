@@ -36,8 +36,9 @@ public:
         continue;
       // What a layer's value must be is said where the graph uses it.
       const ConfigUse use = entry.perLayer ? ConfigUse() : found->second;
-      if (entry.fallback)
-        inDefault(*entry.fallback, use);
+      for (const ast::Expr *instead : {entry.fallback.get(), entry.ifNull.get()})
+        if (instead)
+          inDefault(*instead, use);
       for (const auto &[literal, value] : entry.values)
         inDefault(*value, use);
       if (entry.perLayer)
@@ -203,20 +204,17 @@ private:
 
   void read(const ast::ConfigEntry &entry, const std::string &name) {
     std::optional<nlohmann::json> value = file.find(entry.key.text);
+    const bool isNull = value && value->is_null();
     // Checkpoints write null for "use the default".
-    const bool mayBeAbsent = !entry.nullable && (entry.fallback || name == "rope.theta");
-    const bool absent = !value || (value->is_null() && mayBeAbsent);
-    if (value && value->is_null() && entry.nullable) {
-      names[name] = NoValue();
-      return;
-    }
-    if (absent && !entry.fallback) {
-      reportMissing(entry, name);
-    } else if (absent) {
-      // A default may use a name whose key is missing; that was said already.
+    const bool absent = !value || (isNull && (entry.fallback || name == "rope.theta"));
+    const ast::Expr *instead = isNull && entry.ifNull ? entry.ifNull.get() : absent ? entry.fallback.get() : nullptr;
+    if (instead) {
+      // It may use a name whose key is missing; that was said already.
       if (diags.errors() == errorsBefore)
-        if (auto v = evaluateConstant(*entry.fallback, names, diags))
+        if (auto v = evaluateConstant(*instead, names, diags))
           names[name] = *v;
+    } else if (absent) {
+      reportMissing(entry, name);
     } else if (auto v = valueOf(entry, name, *value)) {
       names[name] = *v;
     }

@@ -137,10 +137,10 @@ private:
         config.parts.push_back(readConfig(part, true));
       return config;
     }
-    checkKeys(keys, what, {"key", "default", "nullable"});
+    checkKeys(keys, what, {"key", "default", "if_null"});
     requireKeys(keys, what, entry.key.loc, {"key"});
-    if (const YamlNode *nullable = find(keys, "nullable"))
-      config.nullable = readBool(*nullable, "`nullable` of " + what);
+    if (const YamlNode *ifNull = find(keys, "if_null"))
+      config.ifNull = readExpr(*ifNull, "`if_null` of " + what, "it is one constant");
     if (key)
       config.key = readWord(*key, "`key` of " + what, "a key of config.json");
     if (fallback)

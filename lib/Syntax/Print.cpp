@@ -132,8 +132,8 @@ public:
     std::string text = (entry.perLayer ? "config layer." : "config ") + entry.name.text;
     if (!entry.key.text.empty())
       text += ": " + entry.key.text;
-    if (entry.nullable)
-      text += " nullable";
+    if (entry.ifNull)
+      text += " if null " + print(*entry.ifNull);
     for (const auto &[literal, value] : entry.values)
       text += fmt::format("{}{} = {}", &literal == &entry.values.front().first ? " values " : ", ", literal.text,
                           print(*value));

@@ -151,7 +151,7 @@ struct ConfigEntry {
   Name name;
   Name key;                                        ///< empty for a nested entry, and for one that is computed
   ExprPtr fallback;                                ///< `default:`
-  bool nullable = false;                           ///< null is the value `none`, and not "not given"
+  ExprPtr ifNull;                                  ///< `if_null:`, what null stands for; empty: "not given"
   bool perLayer = false;                           ///< the key has a list
   std::vector<std::pair<Literal, ExprPtr>> values; ///< what the entries of the list stand for; empty: themselves
   std::vector<ConfigEntry> parts;

@@ -7,7 +7,7 @@ using namespace megalith::modelErrors;
 
 namespace {
 
-const char *const windows = R"(  sliding: {key: sliding_window, default: 4096, nullable: true}
+const char *const windows = R"(  sliding: {key: sliding_window, default: 4096, if_null: none}
   interval: {key: interval, default: 4}
   layer:
     window: {key: layer_types, values: {sliding_attention: sliding, full_attention: none}, default: sliding if layer % 2 == 0 else none}
@@ -69,6 +69,16 @@ TEST_F(LayerConstants, OneMayUseThoseAboveIt) { EXPECT_EQ(valuesFor("", "base"),
 
 TEST_F(LayerConstants, NullIsNoneWhereItMayBe) {
   EXPECT_EQ(valuesFor("\"sliding_window\": null"), " none none none none");
+}
+
+TEST_F(LayerConstants, NullMayStandForAnotherName) {
+  const std::string entry = "  interval: {key: interval, default: 4, if_null: kv_heads + 1}\n";
+  const auto interval = [&](const std::string &members) {
+    std::optional<CheckedModel> model = check(entry, members);
+    return model ? std::get<int64_t>(model->config.at("interval")) : -1;
+  };
+  EXPECT_EQ(interval(""), 4);
+  EXPECT_EQ(interval("\"interval\": null"), interval("\"interval\": 3")) << "two KV heads, and one";
 }
 
 TEST_F(LayerConstants, EntriesAreTakenAsTheyAre) {

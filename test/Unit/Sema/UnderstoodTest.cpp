@@ -297,7 +297,10 @@ const Family families[] = {
 TEST(Understood, OtherFamiliesAreRefused) {
   for (const char *modelFile : {"llama.yaml", "qwen3.yaml"})
     for (const Family &family : families) {
-      Said said = check(modelFile, family.config);
+      json config = json::parse(family.config);
+      if (config.contains("num_attention_heads")) // without the key Qwen3 means 32
+        config.emplace("num_key_value_heads", config["num_attention_heads"]);
+      Said said = check(modelFile, config.dump());
       EXPECT_FALSE(said.right) << modelFile << family.config;
       for (const std::string &key : family.keys) {
         // The other model file may take a key: its graph is right for some values of it.

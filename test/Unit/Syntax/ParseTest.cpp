@@ -127,7 +127,7 @@ config:
   hidden: hidden_size
   head_dim: {key: head_dim, default: hidden / heads}
   rope: {theta: rope_theta, scaling: rope_scaling}
-  sliding: {key: sliding_window, default: 4096, nullable: true}
+  sliding: {key: sliding_window, default: 4096, if_null: none}
   layer:
     window: {key: layer_types, values: {sliding_attention: sliding, full_attention: none}, default: none}
     turns: {default: layer % 2 == 0}
@@ -164,7 +164,7 @@ harmless:
 6:3     config rope
 6:10      config theta: rope_theta
 6:29      config scaling: rope_scaling
-7:3     config sliding: sliding_window nullable default 4096
+7:3     config sliding: sliding_window if null none default 4096
 9:5     config layer.window: layer_types values sliding_attention = sliding, full_attention = none default none
 10:5    config layer.turns default (== (% layer 2) 0)
 11:5    config layer.plain: a_list
