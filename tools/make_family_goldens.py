@@ -82,6 +82,7 @@ FAMILIES = {
     "gpt2": ("GPT2Config", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 512}),
     "gpt_neox": ("GPTNeoXConfig", {"hidden_size": 128}),
     "gpt_neox-sequential": ("GPTNeoXConfig", {"use_parallel_residual": False, "tie_word_embeddings": True,
+                                              "attention_bias": False,
                                               "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0,
                                                                   "partial_rotary_factor": 1.0}}),
     "stablelm": ("StableLmConfig", {"use_qkv_bias": True}),  # of docs/add-a-model.md

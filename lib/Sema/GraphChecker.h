@@ -102,7 +102,9 @@ private:
 
   //===--- views of weights (ModelViews.cpp) ------------------------------===//
 
-  /// The weight of which `e` is a view: `w[i, a:b]`.
+  /// Of `w[i, a:b]` the name `w`, which is none of the graph; null: `e` is something else.
+  const ast::Expr *viewedName(const ast::Expr &e) const;
+  /// The weight of which `e` is a view.
   std::optional<WeightId> viewedWeight(const ast::Expr &e) const;
   std::optional<WeightId> useView(const ast::Expr &e, WeightId of, size_t rank);
   using Ranges = std::vector<std::pair<int64_t, int64_t>>;

@@ -91,18 +91,13 @@ public:
     }
     if (decl.alias)
       readAlias(*decl.alias, weight);
-    for (const CheckedWeight &other : model.weights)
-      if (weight.alias.empty() && other.alias.empty() && other.from == weight.from && other.stored != weight.stored) {
-        diags.report(Diag::TensorTwice, weight.loc, other.name, weight.name, weight.from,
-                     fmt::format("{}", other.stored), fmt::format("{}", weight.stored));
-        diags.note(other.loc, "the other `from`");
-        break;
-      }
     std::optional<bool> isThere = true;
     if (decl.condition) {
       weight.condition = ast::written(*decl.condition);
       isThere = readCondition(*decl.condition, "`if`");
     }
+    if (isThere && *isThere)
+      checkTensor(weight);
     if (isThere)
       (*isThere ? model.weights : model.absent).push_back(std::move(weight));
     else
@@ -110,6 +105,17 @@ public:
   }
 
 private:
+  /// One tensor has one shape.
+  void checkTensor(const CheckedWeight &weight) {
+    for (const CheckedWeight &other : model.weights)
+      if (weight.alias.empty() && other.alias.empty() && other.from == weight.from && other.stored != weight.stored) {
+        diags.report(Diag::TensorTwice, weight.loc, other.name, weight.name, weight.from,
+                     fmt::format("{}", other.stored), fmt::format("{}", weight.stored));
+        diags.note(other.loc, "the other `from`");
+        break;
+      }
+  }
+
   bool readShape(const ast::WeightDecl &decl, CheckedWeight &weight) {
     if (!readSizes(decl.shape, weight.name, weight.shape) || !readSizes(decl.stored, weight.name, weight.stored))
       return false;

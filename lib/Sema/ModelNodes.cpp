@@ -43,7 +43,9 @@ MaybeNode GraphChecker::eval(const ast::Expr &e) {
     return evalPath(e);
   case ast::Expr::Index:
   case ast::Expr::Slice:
-    return viewedWeight(e) ? evalWeightVector(e) : evalEmbed(e);
+    if (const ast::Expr *name = viewedName(e); name && (findWeight(name->text) || conditionalWeight(name->text)))
+      return evalWeightVector(e);
+    return evalEmbed(e);
   case ast::Expr::Call:
     return evalCall(e);
   case ast::Expr::Unary:
@@ -75,12 +77,13 @@ MaybeNode GraphChecker::eval(const ast::Expr &e) {
 
 bool GraphChecker::lacksAddend(const ast::Expr &sum, size_t side) {
   const ast::Expr &term = *sum.args[side], &other = *sum.args[1 - side];
-  CheckedWeight *weight = term.kind == ast::Expr::Path ? conditionalWeight(term.text) : nullptr;
+  const ast::Expr *name = term.kind == ast::Expr::Path ? &term : viewedName(term);
+  CheckedWeight *weight = name ? conditionalWeight(name->text) : nullptr;
   if (!weight || isVector(other) || isConstant(other, model.config))
     return false;
   addends.insert(&term);
-  weight->used |= !findWeight(term.text);
-  return !findWeight(term.text);
+  weight->used |= !findWeight(name->text);
+  return !findWeight(name->text);
 }
 
 MaybeNode GraphChecker::number(const ast::Expr &e, const ConfigValue &value) {
@@ -506,8 +509,14 @@ std::optional<WeightId> GraphChecker::useWeight(const ast::Expr &e, size_t rank,
   std::optional<WeightId> w;
   if (e.kind == ast::Expr::Path)
     w = findWeight(e.text);
-  else if (std::optional<WeightId> of = viewedWeight(e))
-    return useView(e, *of, rank);
+  else if (const ast::Expr *name = viewedName(e)) {
+    if (std::optional<WeightId> of = findWeight(name->text))
+      return useView(e, *of, rank);
+    if (const CheckedWeight *absent = conditionalWeight(name->text)) {
+      reportConditional(e, *absent);
+      return std::nullopt;
+    }
+  }
   if (!w) {
     bool known = e.kind != ast::Expr::Path || environment.count(e.text) || model.config.count(e.text);
     if (known)

@@ -62,14 +62,19 @@ static std::string spelled(const CheckedWeight &weight, llvm::ArrayRef<std::pair
   return fmt::format("{}[{}]", weight.name, fmt::join(parts, ", "));
 }
 
-std::optional<WeightId> GraphChecker::viewedWeight(const ast::Expr &e) const {
+const ast::Expr *GraphChecker::viewedName(const ast::Expr &e) const {
   const bool subscript = e.kind == ast::Expr::Index || e.kind == ast::Expr::Slice;
   if (!subscript || e.args[0]->kind != ast::Expr::Path || environment.count(e.args[0]->text))
-    return std::nullopt;
+    return nullptr;
   if (e.kind == ast::Expr::Index && e.args.size() == 2 && e.args[1]->kind == ast::Expr::Path &&
       (e.args[1]->text == "tokens" || e.args[1]->text == "position"))
-    return std::nullopt;
-  return findWeight(e.args[0]->text);
+    return nullptr;
+  return e.args[0].get();
+}
+
+std::optional<WeightId> GraphChecker::viewedWeight(const ast::Expr &e) const {
+  const ast::Expr *name = viewedName(e);
+  return name ? findWeight(name->text) : std::nullopt;
 }
 
 std::optional<int64_t> GraphChecker::evalIndex(const ast::Expr &e, const std::string &what) {
@@ -140,6 +145,10 @@ bool GraphChecker::evalSubscript(const ast::Expr &e, WeightId of, Ranges &ranges
 std::optional<WeightId> GraphChecker::useView(const ast::Expr &e, WeightId of, size_t rank) {
   CheckedWeight &weight = model.weights[of];
   weight.used = true;
+  if (!weight.condition.empty() && !addends.count(&e)) {
+    reportConditional(e, weight);
+    return std::nullopt;
+  }
   if (weight.perLayer && !inRepeat) {
     diags.report(Diag::LayerWeightOutside, e.loc, weight.name);
     return std::nullopt;

@@ -290,6 +290,28 @@ tiny.yaml:17:5: note: the weight is declared here
    17 |     bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: tied}
       |     ^~
 )"},
+    {"ConditionalView",
+     false,
+     {{"  layer:\n", "  layer:\n    bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: not tied}\n"}, {"v: matmul(x, wv)", "v: matmul(x, wv) * bv[0:32]"}},
+     R"(
+tiny.yaml:28:30: error: weight `bv` is there `if not tied` only, so it can do nothing but be added to rows, as in `matmul(x, w) + b` [conditional-weight]
+   28 |       - v: matmul(x, wv) * bv[0:32]
+      |                              ^
+tiny.yaml:17:5: note: the weight is declared here
+   17 |     bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: not tied}
+      |     ^~
+)"},
+    {"ConditionalViewAbsent",
+     false,
+     {{"  layer:\n", "  layer:\n    bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: tied}\n"}, {"v: matmul(x, wv)", "v: matmul(x, wv) * bv[0:32]"}},
+     R"(
+tiny.yaml:28:30: error: weight `bv` is there `if tied` only, so it can do nothing but be added to rows, as in `matmul(x, w) + b` [conditional-weight]
+   28 |       - v: matmul(x, wv) * bv[0:32]
+      |                              ^
+tiny.yaml:17:5: note: the weight is declared here
+   17 |     bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: tied}
+      |     ^~
+)"},
     {"ConditionalMatrix",
      false,
      {{"  layer:\n", "  layer:\n    bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: tied}\n"}, {"v: matmul(x, wv)", "v: matmul(x, bv)"}},
