@@ -15,7 +15,7 @@ from safetensors_io import write_bf16, write_configs
 # The recorded ones whose family has a model file.
 FAMILIES = ("llama", "llama3", "llama-bias", "mistral", "mistral-window", "qwen2", "qwen2-window", "qwen3", "qwen3-bias",
             "qwen3-window", "granite", "granite-bias", "olmo2", "olmo2-bias", "starcoder2", "smollm3", "smollm3-window",
-            "phi3", "phi3-longrope", "gemma2", "gpt2", "gpt_neox", "gpt_neox-sequential")
+            "phi3", "phi3-longrope", "gemma2", "gemma3", "gpt2", "gpt_neox", "gpt_neox-sequential")
 
 
 def write(golden, directory):

@@ -162,10 +162,15 @@ void ConfigFile::normaliseRope() {
     }
     if (found->empty())
       continue;
-    for (const auto &[key, value] : found->items()) // `type` is the oldest spelling of `rope_type`
+    const auto whole = found->find(FullLayers);
+    const json &own = whole != found->end() && whole->is_object() ? *whole : *found;
+    for (const auto &[key, value] : own.items()) // `type` is the oldest spelling of `rope_type`
       take(spelling, key == "type" ? "rope_type" : key, value);
-    if (found->value("rope_type", json()).is_null() && found->value("type", json()).is_null())
+    if (own.value("rope_type", json()).is_null() && own.value("type", json()).is_null())
       take(spelling, "rope_type", "default");
+    for (const auto &[key, value] : found->items())
+      if (&own != &*found && key != FullLayers)
+        take(spelling, key, value);
   }
   take("config.json", "rope_theta", Raw.value("rope_theta", json()));
   take("config.json", "partial_rotary_factor", Raw.value("partial_rotary_factor", json()));

@@ -36,7 +36,9 @@ std::vector<std::string> ConfigFile::ropeKeys() const {
   // Some write this one beside the others.
   if (members && members->needed.size() > 1)
     result.push_back("original_max_position_embeddings");
-  for (const std::string spelling : {"rope_scaling", "rope_parameters"}) {
+  const std::string ofFullLayers = std::string("rope_parameters.") + FullLayers;
+  result.push_back(ofFullLayers + ".rope_theta");
+  for (const std::string &spelling : {std::string("rope_scaling"), std::string("rope_parameters"), ofFullLayers}) {
     if (!members)
       result.push_back(spelling);
     for (const char *member : {".rope_type", ".type", ".partial_rotary_factor"})

@@ -86,6 +86,8 @@ public:
 private:
   CheckpointError readEos(const nlohmann::json &object, const JsonSource &source);
   CheckpointError readOwnKeys();
+  /// The member of `rope_parameters` for layers without a window, where types of layers have embeddings of their own.
+  static constexpr const char *FullLayers = "full_attention";
   void normaliseRope();
   class RopeReader;
 

@@ -160,6 +160,21 @@ TEST(ConfigFile, BothSpellingsInOneFile) {
             "`rope_type` is given twice, as `\"default\"` and as `\"mrope\"` in `rope_scaling`; leave one of them out");
 }
 
+TEST(ConfigFile, RopeOfLayersWithoutAWindow) {
+  const auto config = ConfigFile::parse(R"({"rope_parameters": {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}}})");
+  const auto rope = config->rope(16);
+  ASSERT_TRUE(rope) << rope.error.message;
+  EXPECT_EQ(rope->theta, 1e6);
+  EXPECT_EQ(rope->type, "linear");
+  EXPECT_EQ(rope->factor, 8.0);
+  EXPECT_EQ(config->find("rope_theta"), 1e6);
+  EXPECT_EQ(config->find("rope_parameters.sliding_attention.rope_theta"), 1e4);
+  EXPECT_EQ(ropeError(R"({"rope_theta": 1e4, "rope_parameters": {"full_attention": {"rope_theta": 1e6}}})"),
+            "`rope_theta` is given twice, as `1000000.0` and as `10000.0` in `config.json`; leave one of them out");
+}
+
 TEST(ConfigFile, RopeOfOtherTools) {
   // Null members are absent, a quoted number is the number, an empty object is none.
   for (const char *text : {R"({"rope_theta": 1e4, "rope_parameters": {"rope_theta": null, "rope_type": "default"}})",

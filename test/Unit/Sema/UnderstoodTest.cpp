@@ -142,7 +142,7 @@ TEST(Understood, KeysOfLlama) {
        {R"({"rope_parameters": {"rope_type": "default", "rope_theta": null}})", {}},
        {R"({"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e6},
                                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}})",
-        {"rope_parameters.full_attention", "rope_parameters.sliding_attention"}},
+        {"rope_parameters.sliding_attention"}},
        // What old versions and training tools leave behind.
        {R"({"_name_or_path": "meta-llama/Llama-3.2-1B", "transformers_version": "4.44.0", "unsloth_fixed": true,
             "unsloth_version": "2024.9", "_attn_implementation_autoset": true, "task_specific_params": {"a": {"b": 1}},
