@@ -140,7 +140,7 @@ TEST(Understood, KeysOfLlama) {
        {R"({"rope_theta": null, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "beta_fast": 32}})",
         {"rope_parameters.beta_fast"}},
        {R"({"rope_parameters": {"rope_type": "default", "rope_theta": null}})", {}},
-       {R"({"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e6},
+       {R"({"rope_theta": null, "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e6},
                                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}})",
         {"rope_parameters.sliding_attention"}},
        // What old versions and training tools leave behind.
