@@ -323,17 +323,6 @@ tiny.yaml:17:5: note: the weight is declared here
    17 |     bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: tied}
       |     ^~
 )"},
-    {"ConditionalView",
-     false,
-     {{"  layer:\n", "  layer:\n    bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: tied}\n"}, {"v: matmul(x, wv)", "v: matmul(x, wv) + bv[0:16]"}},
-     R"(
-tiny.yaml:28:30: error: weight `bv` is there `if tied` only, so it can do nothing but be added to rows, as in `matmul(x, w) + b` [conditional-weight]
-   28 |       - v: matmul(x, wv) + bv[0:16]
-      |                              ^
-tiny.yaml:17:5: note: the weight is declared here
-   17 |     bv: {shape: '[kv_heads * head_dim]', from: 'layers.{i}.b', if: tied}
-      |     ^~
-)"},
     {"MatmulShape",
      false,
      {{"v: matmul(x, wv)", "v: matmul(q, wv) + matmul(k, wv)"}},
