@@ -54,7 +54,8 @@ std::vector<std::string> ConfigFile::ropeKeys() const {
 /// Reads the members of a type. The first thing that is wrong is kept.
 class ConfigFile::RopeReader {
 public:
-  RopeReader(const ConfigFile &file, RopeParams &out) : file(file), out(out) {}
+  RopeReader(const ConfigFile &file, RopeParams &out, std::optional<double> original)
+      : file(file), out(out), ofModelFile(original) {}
 
   std::string wrong;
 
@@ -102,6 +103,10 @@ private:
   /// Where it stands beside the others, too, that one counts.
   void original() {
     const char *const key = "original_max_position_embeddings";
+    if (ofModelFile) {
+      out.originalMaxPositions = static_cast<int64_t>(*ofModelFile);
+      return;
+    }
     std::optional<json> value = file.find(key);
     if (!value || value->is_null())
       value = file.find(path(key));
@@ -177,9 +182,11 @@ private:
 
   const ConfigFile &file;
   RopeParams &out;
+  const std::optional<double> ofModelFile;
 };
 
-Result<RopeParams> ConfigFile::rope(int headDim, std::optional<double> theta, std::optional<int> turned) const {
+Result<RopeParams> ConfigFile::rope(int headDim, std::optional<double> theta, std::optional<int> turned,
+                                    std::optional<double> original) const {
   auto fail = [&](std::string message) { return CheckpointError{"rope-config", std::move(message), path()}; };
   if (!RopeProblem.empty())
     return fail(RopeProblem);
@@ -207,7 +214,7 @@ Result<RopeParams> ConfigFile::rope(int headDim, std::optional<double> theta, st
       return fail(fmt::format("`partial_rotary_factor` is {}, but the model file rotates {} of the {} values of a head",
                               jsonShort(*partial), result.headDim, headDim));
   }
-  RopeReader reader(*this, result);
+  RopeReader reader(*this, result, original);
   reader.read(theta);
   if (!reader.wrong.empty())
     return fail(reader.wrong);

@@ -1,7 +1,8 @@
 //===- GraphChecker.h - checks a model's graph ----------------------------===//
 //
 // One pass over the statements of a model file. It makes the nodes of the graph, with their shapes, and reports what is
-// wrong. Statements stand in ModelGraph.cpp, expressions in ModelNodes.cpp and ModelAttention.cpp.
+// wrong. Statements stand in ModelGraph.cpp, expressions in ModelNodes.cpp, ModelAttention.cpp, ModelRope.cpp and
+// ModelViews.cpp.
 //===----------------------------------------------------------------------===//
 #ifndef MEGALITH_LIB_SEMA_GRAPHCHECKER_H
 #define MEGALITH_LIB_SEMA_GRAPHCHECKER_H

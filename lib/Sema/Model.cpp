@@ -108,7 +108,9 @@ private:
   /// One tensor has one shape.
   void checkTensor(const CheckedWeight &weight) {
     for (const CheckedWeight &other : model.weights)
-      if (weight.alias.empty() && other.alias.empty() && other.from == weight.from && other.stored != weight.stored) {
+      if (weight.alias.empty() && other.alias.empty() && other.stored != weight.stored &&
+          llvm::any_of(weight.spellings,
+                       [&](const std::string &from) { return llvm::is_contained(other.spellings, from); })) {
         diags.report(Diag::TensorTwice, weight.loc, other.name, weight.name, weight.from,
                      fmt::format("{}", other.stored), fmt::format("{}", weight.stored));
         diags.note(other.loc, "the other `from`");

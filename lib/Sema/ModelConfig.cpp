@@ -106,8 +106,12 @@ private:
         return ConfigValue(!*b);
       return mismatch(e.loc, "`not`", "a bool", *a);
     }
-    if (auto *i = std::get_if<int64_t>(&*a))
-      return ConfigValue(-*i);
+    if (auto *i = std::get_if<int64_t>(&*a)) {
+      if (int64_t out; !__builtin_sub_overflow(int64_t(0), *i, &out))
+        return ConfigValue(out);
+      diags.report(Diag::ConstantRange, e.loc, fmt::format("-({})", *i));
+      return std::nullopt;
+    }
     if (auto *f = std::get_if<double>(&*a))
       return ConfigValue(-*f);
     return mismatch(e.loc, "`-`", "a number", *a);
@@ -178,7 +182,7 @@ private:
     else if (e.text == "*")
       overflow = __builtin_mul_overflow(a, b, &out);
     else if (e.text == "%" && b > 0)
-      out = a % b;
+      out = a % b + (a % b < 0 ? b : 0); // as in Python, from whose classes such expressions come
     else if (e.text == "/" && b > 0 && a % b == 0)
       out = a / b;
     else if (e.text == "/" || e.text == "%") {

@@ -15,6 +15,9 @@ inline constexpr const char *noneWord = "none";
 /// The number of the layer, from 0, in the expressions of `config: layer:`.
 inline constexpr const char *layerWord = "layer";
 
+/// The name of `config: rope: original:`.
+inline constexpr const char *ropeOriginal = "rope.original";
+
 inline constexpr int64_t mostLayers = 1 << 12;
 
 /// Names that constants may use; nested entries are dotted.

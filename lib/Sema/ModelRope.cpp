@@ -51,7 +51,10 @@ bool GraphChecker::checkRopeConfig(const ast::Expr &e) {
   if (!ropeByLayer(namedArgument(e, "base"), namedArgument(e, "where"), now))
     return false;
   // Theta may be a default of the model file or stand under a key of its own.
-  Result<RopeParams> rope = model.file.rope(model.headDim, *value, turned);
+  const auto original = model.config.find(ropeOriginal);
+  Result<RopeParams> rope =
+      model.file.rope(model.headDim, *value, turned,
+                      original == model.config.end() ? std::optional<double>() : asNumber(original->second));
   if (!rope) {
     diags.report(Diag::RopeConfig, e.loc, model.file.path(), rope.error.message);
     return false;

@@ -107,7 +107,7 @@ private:
     if (e.kind == ast::Expr::Call && (e.text == "attention" || e.text == "rope"))
       uses["head_dim"].size = true;
     if (e.kind == ast::Expr::Call && e.text == "rope")
-      uses["rope.theta"].number = true;
+      uses["rope.theta"].number = uses[ropeOriginal].size = true;
     const bool positive =
         e.kind == ast::Expr::Call && (e.text == "rms_norm" || e.text == "layer_norm" || e.text == "softcap");
     if (positive && !e.args.empty() && e.args.back()->kind == ast::Expr::Path)
@@ -190,16 +190,18 @@ public:
 
 private:
   /// The rotary embedding is read by ConfigFile::rope, whichever spelling the
-  /// checkpoint uses; here only theta is.
+  /// checkpoint uses; here only theta is, and positions that a class has in place of its own.
   void readPart(const ast::ConfigEntry &entry, const ast::ConfigEntry &part) {
     const bool rope = entry.name.text == "rope";
     if (rope && part.name.text == "theta")
       return read(part, "rope.theta");
+    if (rope && part.name.text == "original")
+      return read(part, ropeOriginal);
     if (rope && part.name.text == "scaling")
       return;
     diags.report(Diag::UnknownKey, part.name.loc, part.name.text, "`config." + entry.name.text + "`");
     if (rope)
-      diags.suggest(part.name.text, {"theta", "scaling"});
+      diags.suggest(part.name.text, {"theta", "scaling", "original"});
   }
 
   void read(const ast::ConfigEntry &entry, const std::string &name) {

@@ -135,6 +135,8 @@ private:
       if (entry.parts.empty())
         read(entry, entry.name.text);
       for (const ast::ConfigEntry &part : entry.parts) {
+        if (entry.name.text == "rope" && part.name.text == "original")
+          read(part, ropeOriginal);
         if (entry.name.text != "rope" || part.name.text != "theta")
           continue;
         read(part, "rope.theta");

@@ -66,10 +66,11 @@ public:
   std::optional<double> positions() const { return Positions; }
 
   /// The rotary embedding for heads of `headDim` values, of which the first `turned` are rotated (all, if that is not
-  /// given). `theta` is in place of the file's. Error: `rope-config` (theta or a member missing, two spellings
-  /// that contradict each other, a type that is not known, an odd number of values, a `partial_rotary_factor` that
-  /// means another number of them).
-  Result<RopeParams> rope(int headDim, std::optional<double> theta = {}, std::optional<int> turned = {}) const;
+  /// given). `theta` is in place of the file's, `original` of its `original_max_position_embeddings`. Error:
+  /// `rope-config` (theta or a member missing, two spellings that contradict each other, a type that is not known, an
+  /// odd number of values, a `partial_rotary_factor` that means another number of them).
+  Result<RopeParams> rope(int headDim, std::optional<double> theta = {}, std::optional<int> turned = {},
+                          std::optional<double> original = {}) const;
   /// Dotted paths of the keys, theta's aside, that rope() understands, in both
   /// spellings. Which members belong to it depends on the type.
   std::vector<std::string> ropeKeys() const;
