@@ -33,9 +33,10 @@ std::vector<std::string> shippedTexts() {
   return texts;
 }
 
-TEST(Robustness, EveryPrefix) {
+TEST(Robustness, Prefixes) {
+  size_t begin = 0; // the files have much in common, and another place in each
   for (const std::string &text : shippedTexts())
-    for (size_t size = 0; size <= text.size(); size += 3)
+    for (size_t size = begin++; size <= text.size(); size += 23)
       parseBoth(text.substr(0, size));
 }
 
@@ -70,7 +71,7 @@ TEST(Robustness, Mutations) {
   std::mt19937 random(1);
   const std::string alphabet = " \n\t:-[]{}()'\"#&*!|>%@`?,.=+<0a_\xC3\x80\x04";
   for (const std::string &original : shippedTexts()) {
-    for (int round = 0; round < 400; ++round) {
+    for (int round = 0; round < 120; ++round) {
       std::string text = original;
       for (unsigned edits = 1 + random() % 4; edits > 0; --edits) {
         size_t at = random() % text.size();
