@@ -152,7 +152,7 @@ bool inspectModel(const CompileOptions &options, Diagnostics &diags) {
 
 std::string LoadedModel::positionsPlace() const {
   if (checked.positionsOfTable())
-    return fmt::format("weight `{}` of `{}`", checked.weights[*checked.positionTable].name, directory);
+    return fmt::format("{} of `{}`", checked.positionsKey(), directory);
   return fmt::format("`{}` ({})", checked.file.path(), checked.positionsKey());
 }
 

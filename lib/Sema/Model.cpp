@@ -43,6 +43,8 @@ bool CheckedModel::positionsOfTable() const {
 }
 
 std::string CheckedModel::positionsKey() const {
+  if (positionsOfTable())
+    return fmt::format("weight `{}`", weights[*positionTable].name);
   const bool ofRope = positions() != file.positions();
   return ofRope ? fmt::format("`original_max_position_embeddings`: type `{}` has other angles for more", rope->type)
                 : "`max_position_embeddings`";
