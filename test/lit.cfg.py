@@ -18,10 +18,12 @@ build = os.path.abspath(lit_config.params.get("build", os.path.join(config.test_
 config.test_exec_root = os.path.join(build, "test-lit")
 filecheck = lit_config.params.get("filecheck", "/usr/lib/llvm-19/bin")
 
+# Kernels for the CPU are compiled in a new folder each time, of which no object tells anything: ccache must not ask for it.
 config.environment["PATH"] = os.pathsep.join(
-    [os.path.join(build, "tools"), build, filecheck, os.environ.get("PATH", "")]
+    [os.path.join(build, "tools"), build, filecheck, *filter(os.path.isdir, ["/usr/lib/ccache"]), os.environ.get("PATH", "")]
 )
-for name in ("HOME", "TMPDIR", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "MEGALITH_NVRTC", "MEGALITH_NVJITLINK"):
+config.environment["CCACHE_NOHASHDIR"] = "1"
+for name in ("CCACHE_DIR", "HOME", "TMPDIR", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "MEGALITH_NVRTC", "MEGALITH_NVJITLINK"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
 
