@@ -12,7 +12,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 
 # Whole folders, or single headers by their path.
 ROW, FAULTS, ABI, SHAPE = "IR/Row.h", "IR/Faults.def", "device/Abi.h", "device/Shape.h"
-CONVERT = "device/Convert.h"
+CONVERT, EXACT = "device/Convert.h", "device/Exact.h"
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
 ERROR, EXPORT, HOST_LOOP, REQUEST = "Error.h", "Export.h", "HostLoop.h", "Request.h"
@@ -31,13 +31,13 @@ ALLOWED = {
     "Support": ["Text", "Os", ERROR],
     "Checkpoint": ["Text", "Os", ROW, CONVERT, REQUEST],
     "Syntax": ["Support", "Text"],
-    "Sema": ["Syntax", "Checkpoint", "Support", "Text"],
+    "Sema": ["Syntax", "Checkpoint", "Support", "Text", EXACT],
     "IR": ["Support", "Text"],
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
-    "Transforms": ["IR", "Support", "Text"],
+    "Transforms": ["IR", "Support", "Text", EXACT],
     "Plan": ["IR", "Support", "Text", SHAPE],
     "Emit": ["Plan", "IR", "Support", "Text", ABI, SHAPE],
-    "Reference": ["IR", "Checkpoint", "Support", "Text", REQUEST],
+    "Reference": ["IR", "Checkpoint", "Support", "Text", REQUEST, EXACT],
     "Jit": ["Support", "Text", "Os"],
     "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text", SHAPE,
                "Os"],
@@ -75,7 +75,7 @@ def target_of(path, name):
         return "device" if known else None
     if (path.parent / name).is_file():
         return folder_of(path)
-    if name in (ABI, SHAPE, CONVERT, HOST):
+    if name in (ABI, SHAPE, CONVERT, EXACT, HOST):
         return name
     if name.startswith("runtime/"):
         return "runtime"
