@@ -1,4 +1,4 @@
-"""Writing a Hugging Face checkpoint directory without other packages.
+"""Writing and reading a Hugging Face checkpoint directory without other packages.
 
 The safetensors layout: u64 little-endian header length, a JSON header
 `{name: {dtype, shape, data_offsets}}`, then the tensors' bytes without gaps.
@@ -30,6 +30,21 @@ def write_bf16(path, shapes, chunks_of):
             if written != 2 * math.prod(shape):
                 raise ValueError(f"{name}: wrote {written} bytes, expected "
                                  f"{2 * math.prod(shape)}")
+
+
+def read_bf16(path):
+    """The bf16 tensors of a file: {name: (shape, bytearray)}."""
+    data = pathlib.Path(path).read_bytes()
+    begin = 8 + struct.unpack("<Q", data[:8])[0]
+    tensors = {}
+    for name, entry in json.loads(data[8:begin]).items():
+        if name == "__metadata__":
+            continue
+        if entry["dtype"] != "BF16":
+            raise ValueError(f"{path}: {name} is {entry['dtype']}, expected BF16")
+        first, last = entry["data_offsets"]
+        tensors[name] = tuple(entry["shape"]), bytearray(data[begin + first:begin + last])
+    return tensors
 
 
 def write_configs(directory, config, eos):
