@@ -1,6 +1,7 @@
 #include "ControlLayout.h"
 #include "device/Abi.h"
 #include "megalith/Emit/Control.h"
+#include "megalith/IR/Calls.h"
 #include "megalith/Text/Json.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -37,7 +38,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
     site.loc = issue.loc;
     site.chunk = issue.get<attr::chunk>();
     site.draft = issue.get<attr::kv>() == "draft";
-    site.wantsLogits = !issue.get<attr::reduce>().empty();
+    site.wantsLogits = !ir::reducersOf(issue).empty();
     callsPerStage = std::max(callsPerStage, ++calls[site.stage]);
     sites.push_back(site);
   }

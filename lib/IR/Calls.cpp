@@ -1,4 +1,5 @@
 #include "megalith/IR/Calls.h"
+#include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
 namespace megalith::ir {
@@ -10,6 +11,16 @@ int64_t mostRows(const Module &module, const Operation &call) {
   if (const int64_t chunk = call.get<attr::chunk>(); chunk > 0)
     rows = std::min(rows, chunk);
   return rows;
+}
+
+llvm::ArrayRef<Operation> reducersOf(const Operation &call) {
+  return call.regions.empty() ? llvm::ArrayRef<Operation>() : llvm::ArrayRef<Operation>(call.region().ops);
+}
+
+Value operandNamed(const Operation &reduce, llvm::StringRef name) {
+  const std::vector<std::string> &names = reduce.get<attr::with>();
+  const auto it = llvm::find(names, name);
+  return it == names.end() ? Value() : reduce.operands[it - names.begin()];
 }
 
 } // namespace megalith::ir

@@ -154,6 +154,8 @@ bool Verifier::checkPlace(const Operation &op, const Operation &parent) {
   }
   if (op.op == Op::Call && parent.op != Op::Stage)
     return fail(op, "a call must stand directly in a stage");
+  if (op.op == Op::Reduce && parent.op != Op::Call && parent.op != Op::Issue)
+    return fail(op, "`reduce` stands in a call");
   char level = holdsCode(parent.op) && tensor ? 'N' : tickLevel ? 'T' : 'P';
   if (levels.contains(level) || (levels.contains('S') && !holdsCode(parent.op)))
     return true;

@@ -53,6 +53,8 @@ private:
   bool checkArithmetic(const Operation &op);
   bool checkSequenceOp(const Operation &op);
   bool checkCall(const Operation &op);
+  bool checkReduce(const Operation &op);
+  bool checkResults(const Operation &op);
   bool checkPolicyOp(const Operation &op);
   bool checkGoto(const Operation &op);
   bool checkTensorOp(const Operation &op);

@@ -1,4 +1,8 @@
 #include "Verifier.h"
+#include "megalith/IR/Calls.h"
+#include "megalith/IR/Reducers.h"
+#include "llvm/ADT/STLExtras.h"
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -145,6 +149,8 @@ bool Verifier::checkControlOp(const Operation &op) {
   case Op::Results:
   case Op::Pass:
     return checkCall(op);
+  case Op::Reduce:
+    return checkReduce(op);
   default:
     return checkDeclaration(op);
   }
@@ -330,26 +336,91 @@ bool Verifier::checkCall(const Operation &op) {
   if (op.op == Op::Pass)
     return op.name.empty() ? fail(op, "a pass names its model") : true;
   if (op.op == Op::Results)
-    return (module.type(op.result()) == Type::seq(module.type(op.result()).size) ||
-            fail(op, "the result must be a sequence of tokens"));
+    return checkResults(op);
   if (operandType(op, 0).kind != Type::Seq || operandType(op, 0).elem != Scalar::Token)
     return operandIs(op, 0, Type::seq(0));
+  if (op.regions.size() > 1)
+    return fail(op, fmt::format("expected one region of reducers, found {}", op.regions.size()));
+  const llvm::ArrayRef<Operation> reducers = reducersOf(op);
+  for (const Operation &inner : reducers)
+    if (inner.op != Op::Reduce)
+      return fail(inner, fmt::format("only `reduce` stands in a `{}`", mnemonic(op.op).str()));
   if (op.op == Op::Issue)
     return true;
-  const std::vector<std::string> &reducers = op.get<attr::reduce>();
   if (op.results.size() != reducers.size())
     return fail(op, fmt::format("expected one result per reducer ({}), found {}", reducers.size(), op.results.size()));
   // One result per fed row, of which there are `chunk` at most.
   int64_t rows = operandType(op, 0).size;
   if (const int64_t chunk = op.get<attr::chunk>(); chunk > 0 && (rows == 0 || chunk < rows))
     rows = chunk;
-  for (Value v : op.results) {
-    if (module.type(v) != Type::seq(module.type(v).size))
-      return fail(op, "every result must be a sequence of tokens");
-    if (int64_t size = module.type(v).size; size != 0 && size < rows)
+  for (size_t i = 0; i < reducers.size(); ++i) {
+    const Operation &reduce = reducers[i];
+    const Type type = module.type(op.results[i]);
+    if (!reducerNamed(reduce.name))
+      return checkReduce(reduce);
+    if (type != reducedType(reduce, type.size))
+      return fail(op, fmt::format("result {} must be a sequence of {}, found `{}`", i,
+                                  reducedType(reduce, 0).elem == Scalar::F32 ? "f32" : "tokens", type.str()));
+    const bool some = operandNamed(reduce, "first") || operandNamed(reduce, "last") || operandNamed(reduce, "tokens");
+    if (type.size != 0 && type.size < rows && !some)
       return fail(op, fmt::format("every result must hold the {} rows of the call", rows));
   }
   return true;
+}
+
+/// A reducer of a call, with the operands that it takes.
+bool Verifier::checkReduce(const Operation &op) {
+  const ReducerInfo *reducer = reducerNamed(op.name);
+  if (!reducer)
+    return fail(op, fmt::format("`@{}` is no reducer of logits", op.name));
+  const std::vector<std::string> &names = op.get<attr::with>();
+  if (names.size() != op.operands.size())
+    return fail(op, fmt::format("`with` names {} operands, found {}", names.size(), op.operands.size()));
+  for (unsigned i = 0; i < names.size(); ++i) {
+    const std::string &name = names[i];
+    if (std::find(names.begin(), names.begin() + i, name) != names.begin() + i)
+      return fail(op, fmt::format("`with` names `{}` twice", name));
+    const bool taken = name == "first" || name == "last"    ? true
+                       : name == "noise" || name == "ahead" ? reducer->draws()
+                       : name == "minus"                    ? reducer->takesMinus()
+                       : name == "tokens"                   ? reducer->takesTokens()
+                                                            : reducer->takesSettings();
+    if (!taken)
+      return fail(op, fmt::format("`{}` takes no `{}`", op.name, name));
+    if (name == "tokens") {
+      if (operandType(op, i) != Type::seq(operandType(op, i).size))
+        return fail(op, fmt::format("operand {} must be a sequence of tokens", i));
+    } else if (!operandIs(op, i, name == "temperature" || name == "top_p" || name == "min_p" ? f32 : i32)) {
+      return false;
+    }
+  }
+  if (reducer->takesTokens() && !operandNamed(op, "tokens"))
+    return fail(op, fmt::format("`{}` needs `tokens`", op.name));
+  if (op.has<attr::n>() && !reducer->takesCount())
+    return fail(op, fmt::format("`{}` has one result for a row, and no `n`", op.name));
+  if (op.has<attr::part>() && reducer->id != Reducer::TopK)
+    return fail(op, fmt::format("`{}` has one part", op.name));
+  return true;
+}
+
+/// What a call left, of the type that its reducer gives.
+bool Verifier::checkResults(const Operation &op) {
+  const Type type = module.type(op.result());
+  const Operation *issue = nullptr;
+  walk(module.root.region(), [&](const Operation &o) {
+    if (o.op == Op::Issue && o.get<attr::site>() == op.get<attr::site>())
+      issue = &o;
+  });
+  if (!issue)
+    return type == Type::seq(type.size, type.elem) || fail(op, "the result must be a sequence");
+  const llvm::ArrayRef<Operation> reducers = reducersOf(*issue);
+  const int64_t index = op.get<attr::index>();
+  if (index >= static_cast<int64_t>(reducers.size()))
+    return fail(op, fmt::format("the call has {} reducers, and none of index {}", reducers.size(), index));
+  const Operation &reduce = reducers[index];
+  return !reducerNamed(reduce.name) || type == reducedType(reduce, type.size) ||
+         fail(op, fmt::format("the result must be a sequence of {}, found `{}`",
+                              reducedType(reduce, 0).elem == Scalar::F32 ? "f32" : "tokens", type.str()));
 }
 
 bool Verifier::checkPolicyOp(const Operation &op) {

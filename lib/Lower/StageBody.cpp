@@ -160,6 +160,14 @@ Value StageBody::loop(const Expr &e) {
   return o.result();
 }
 
+/// The one reducer of a call.
+static void addArgMax(Region &reducers, SourceLoc loc) {
+  Operation &reduce = reducers.ops.emplace_back();
+  reduce.op = Op::Reduce;
+  reduce.name = "argmax";
+  reduce.loc = loc;
+}
+
 Value StageBody::call(const Expr &e) {
   Value fed = expression(*e.args[0]);
   std::vector<Type> results;
@@ -170,7 +178,10 @@ Value StageBody::call(const Expr &e) {
   o.name = e.name;
   o.set<attr::site>(site++);
   o.set<attr::kv>(std::string(e.draft ? "draft" : "commit"));
-  o.set<attr::reduce>(e.keepNone ? std::vector<std::string>() : std::vector<std::string>{"argmax"});
+  if (e.keepNone)
+    o.regions.clear();
+  else
+    addArgMax(o.region(), e.loc);
   if (e.chunk)
     o.set<attr::chunk>(e.chunk);
   // The stage is suspended here: what it reads next comes from the request's fields.

@@ -145,10 +145,10 @@ Control::Flow Control::runOp(const Operation &op) {
     suspend(op);
     return Flow::Suspended;
   case Op::Results: {
-    auto it = r.call.results.find(op.get<attr::reducer>());
-    if (it == r.call.results.end() || r.call.site != op.get<attr::site>())
+    const auto index = static_cast<size_t>(op.get<attr::index>());
+    if (index >= r.call.results.size() || r.call.site != op.get<attr::site>())
       throw NotExecutable(fmt::format("no results of site {}", op.get<attr::site>()));
-    result(op).seq = it->second;
+    result(op) = r.call.results[index];
     break;
   }
   case Op::Tokens:

@@ -40,7 +40,7 @@ struct PendingCall {
   std::vector<int32_t> feed;
   int64_t since = 0; ///< tick
   bool served = false;
-  std::map<std::string, std::vector<int32_t>> results; ///< by reducer
+  std::vector<Val> results; ///< of its reducers
 };
 
 struct Running {
@@ -126,7 +126,7 @@ private:
   std::vector<Running *> waitingFor(int pool) const;
   int64_t unpromised(int pool) const;
   void takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::map<int32_t, int64_t> &taken);
-  void serve(Running &r, std::vector<int32_t> results);
+  void serve(Running &r, const std::vector<int32_t> &argmax);
   Fault checkFeed(const Running &r, int pool, int64_t rows) const;
   void runRows(int pool, const std::map<int32_t, int64_t> &taken);
   void replayResults(TracePass &pass, const PassOutput &output);

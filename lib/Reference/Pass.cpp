@@ -1,4 +1,5 @@
 #include "Machine.h"
+#include "megalith/IR/Calls.h"
 #include <algorithm>
 #include <tuple>
 
@@ -95,12 +96,12 @@ Fault Machine::checkFeed(const Running &r, int pool, int64_t rows) const {
 }
 
 /// Hands the call its results; `argmax` has one element per fed row.
-void Machine::serve(Running &r, std::vector<int32_t> argmax) {
+void Machine::serve(Running &r, const std::vector<int32_t> &argmax) {
   KvShare &kv = r.kv[r.call.pool];
-  for (const std::string &reducer : r.call.op->get<ir::attr::reduce>()) {
-    if (reducer != "argmax")
-      throw NotExecutable("unknown reducer `" + reducer + "`");
-    r.call.results[reducer] = argmax;
+  for (const ir::Operation &reduce : ir::reducersOf(*r.call.op)) {
+    if (reduce.name != "argmax")
+      throw NotExecutable("unknown reducer `" + reduce.name + "`");
+    r.call.results.emplace_back().seq = argmax;
   }
   r.call.served = true;
   progress = true;
@@ -116,7 +117,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
     const Running &r = *slots[slot];
     tables[slot] = {r.kv[pool].first, &r.kv[pool].pages};
     uint32_t flags = 0;
-    if (!r.call.op->get<ir::attr::reduce>().empty())
+    if (!ir::reducersOf(*r.call.op).empty())
       flags |= RowWantsLogits;
     if (r.call.op->get<ir::attr::kv>() == "draft")
       flags |= RowIsDraft;
@@ -168,7 +169,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
       }
       ++line;
     }
-    serve(r, std::move(argmax));
+    serve(r, argmax);
     if (nan)
       fail(r, Fault::Numeric);
   }

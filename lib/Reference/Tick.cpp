@@ -260,9 +260,8 @@ void Machine::runPart(const PartInfo &part, Running &r) {
   touch(r);
   // At the pipe level the call itself has the results.
   if (part.afterSite >= 0 && r.call.op->op == ir::Op::Call) {
-    auto reducers = r.call.op->get<ir::attr::reduce>();
     for (size_t i = 0; i < r.call.op->results.size(); ++i)
-      r.env[r.call.op->results[i].id].seq = r.call.results.at(reducers.at(i));
+      r.env[r.call.op->results[i].id] = r.call.results.at(i);
   }
   try {
     int target = runControl(*this, r, *part.region, part.first, current.tick);

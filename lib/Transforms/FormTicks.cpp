@@ -115,7 +115,7 @@ private:
       };
       walk(s.pieces[k], look);
       if (k < s.calls.size())
-        look(s.calls[k]);
+        walkAll(s.calls[k], look);
       std::map<Value, Value> map;
       std::vector<Operation> front;
       for (Value v : foreign)
@@ -127,7 +127,7 @@ private:
       };
       walk(s.pieces[k], replace);
       if (k < s.calls.size())
-        replace(s.calls[k]);
+        walkAll(s.calls[k], replace);
       // Behind the `results` that the part starts with.
       auto &ops = s.pieces[k].ops;
       auto at = llvm::find_if(ops, [](const Operation &o) { return o.op != Op::Results; });
@@ -138,8 +138,14 @@ private:
       save(s.pieces[owner[value]], value, field);
   }
 
+  /// Calls `f` on a call and on its reducers.
+  template <class F> static void walkAll(Operation &call, F f) {
+    f(call);
+    for (Region &region : call.regions)
+      walk(region, f);
+  }
+
   void addResults(const Operation &call, Region &after) {
-    const std::vector<std::string> &reducers = call.get<attr::reduce>();
     std::vector<Operation> front;
     for (size_t i = 0; i < call.results.size(); ++i) {
       Operation &r = front.emplace_back();
@@ -148,7 +154,7 @@ private:
       r.loc = call.loc;
       r.results = {call.results[i]};
       r.set<attr::site>(call.get<attr::site>());
-      r.set<attr::reducer>(reducers[i]);
+      r.set<attr::index>(static_cast<int64_t>(i));
       definition[call.results[i]] = r;
     }
     after.ops.insert(after.ops.begin(), front.begin(), front.end());

@@ -1,23 +1,20 @@
 // Nobody reads logits but row reducers: those that calls of a model ask for
 // become results of its last segment, so that logits never leave it.
 #include "TensorUtil.h"
+#include "megalith/IR/Calls.h"
 #include "megalith/Transforms/Passes.h"
 
 namespace megalith::transforms {
 
 using namespace ir;
 
-/// The reducers that calls of `model` name, in order of first appearance.
-static std::vector<std::string> reducersOf(const Module &module, llvm::StringRef model) {
-  std::vector<std::string> reducers;
+/// Whether some call of `model` reads its logits.
+static bool readsLogits(const Module &module, llvm::StringRef model) {
+  bool reads = false;
   walk(module.root.region(), [&](const Operation &op) {
-    if ((op.op != Op::Call && op.op != Op::Issue) || op.name != model)
-      return;
-    for (const std::string &reducer : op.get<attr::reduce>())
-      if (std::find(reducers.begin(), reducers.end(), reducer) == reducers.end())
-        reducers.push_back(reducer);
+    reads |= (op.op == Op::Call || op.op == Op::Issue) && op.name == model && !reducersOf(op).empty();
   });
-  return reducers;
+  return reads;
 }
 
 Module fuseReducers(Module module) {
@@ -33,17 +30,12 @@ Module fuseReducers(Module module) {
     Region &region = last->region();
     Operation yield = region.ops.back();
     Value logits = yield.operands[0];
-    std::vector<std::string> reducers = reducersOf(module, model.name);
-    if (reducers.empty() || module.type(logits).elem == Scalar::Token)
+    if (!readsLogits(module, model.name) || module.type(logits).elem == Scalar::Token)
       continue;
     region.ops.pop_back();
-    yield.operands.clear();
     Builder b(module, region);
     b.loc = yield.loc;
-    for (const std::string &reducer : reducers) {
-      assert(reducer == "argmax" && "a reducer without a row operation");
-      yield.operands.push_back(b.value(Op::ArgMax, {logits}, Type::rows(1, Scalar::Token), reducer));
-    }
+    yield.operands = {b.value(Op::ArgMax, {logits}, Type::rows(1, Scalar::Token), "argmax")};
     region.ops.push_back(std::move(yield));
   }
   return module;

@@ -3,6 +3,7 @@
 #define MEGALITH_IR_CALLS_H
 
 #include "megalith/IR/IR.h"
+#include "llvm/ADT/ArrayRef.h"
 
 namespace megalith::ir {
 
@@ -10,6 +11,13 @@ namespace megalith::ir {
 /// `rows_per_pass`. The one place that says so for the IR; lib/Sema/Calls.cpp has checked the same
 /// of the YAML.
 int64_t mostRows(const Module &module, const Operation &call);
+
+/// What a `call` or `issue` makes of its logits: its `reduce` operations, one for each of the call's results. Without
+/// any no logits are wanted.
+llvm::ArrayRef<Operation> reducersOf(const Operation &call);
+
+/// The operand of a `reduce` that its attribute `with` names so; none where it has none.
+Value operandNamed(const Operation &reduce, llvm::StringRef name);
 
 } // namespace megalith::ir
 #endif

@@ -62,7 +62,7 @@ TEST(EmitControl, ValuesUsedOnceAreWrittenWhereTheyAreUsed) {
 
 TEST(EmitControl, LoopsBecomeOneCallWithATest) {
   Pipeline p;
-  p.results = R"(      %best = results @target {reducer = "argmax", site = 0} : token<9> @0:23:9
+  p.results = R"(      %best = results @target {index = 0, site = 0} : token<9> @0:23:9
       %d = field.get @draft : token<8> @0:24:9
       %n = seq.len(%d) : i32 @0:24:9
       %acc = prefix_while(%n) : i32 @0:24:9 {

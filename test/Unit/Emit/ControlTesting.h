@@ -45,7 +45,9 @@ struct Pipeline {
       %s = seq.make(%last) : token<1> @0:23:9
       %d = field.get @draft : token<8> @0:23:9
       %fed = seq.concat(%s, %d) : token<9> @0:23:9
-      issue @target(%fed) {kv = "draft", reduce = ["argmax"], site = 0} @0:23:9
+      issue @target(%fed) {kv = "draft", site = 0} @0:23:9 {
+        reduce @argmax @0:23:9
+      }
     }
     pass @target @0:23:9
     part @"verify.1" {after_site = 0, kind = "slot", stage = "verify", state = "VERIFY"} @0:22:3 {

@@ -16,7 +16,7 @@ module @m {{after = "lower", fault = "F"}} {{
   stage @s {{on = "A"}} {{
     %tokens = tokens : token<>
     %some = tokens : token<20>
-    call @target(%{}) {{{}kv = "commit", reduce = [], site = 0}}
+    call @target(%{}) {{{}kv = "commit", site = 0}}
   }}
 }}
 )",

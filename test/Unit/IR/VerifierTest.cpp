@@ -108,7 +108,9 @@ TEST(Verifier, AcceptsControlCode) {
     trace @g(%n)
     observe @p(%n)
     %o = policy.read @p {output = "o"} : f32
-    %best = call @t(%two) {site = 0, kv = "draft", reduce = ["argmax"]} : token<6>)"),
+    %best = call @t(%two) {site = 0, kv = "draft"} : token<6> {
+      reduce @argmax
+    })"),
             "");
 }
 
@@ -148,16 +150,38 @@ TEST(Verifier, RejectsControlCode) {
       {"%a = policy.read @p {output = \"x\"} : f32", "`@p` has no policy.output `x`"},
       {"%a = policy.read @p {output = \"o\"} : i32", "the result must be `f32`, found `i32`"},
       {"policy.set @p(%i) {state = \"e\"}", "operand 0 must be `f32`, found `i32`"},
-      {"call @t(%s) {site = 0, kv = \"keep\", reduce = []}", "`kv` must be one of commit, draft"},
-      {"call @t(%s) {site = 0, kv = \"draft\", reduce = [\"argmax\"]}", "expected one result per reducer (1), found 0"},
-      {"if(%b) { call @t(%s) {site = 0, kv = \"draft\", reduce = []} }", "a call must stand directly in a stage"},
-      {"%x = call @t(%s) {site = 0, kv = \"draft\", reduce = [\"sample\"]} : token<4>",
-       "`reduce` must be one of argmax"},
+      {"call @t(%s) {site = 0, kv = \"keep\"}", "`kv` must be one of commit, draft"},
+      {"call @t(%s) {site = 0, kv = \"draft\"} { reduce @argmax }", "expected one result per reducer (1), found 0"},
+      {"call @t(%s) {site = 0, kv = \"draft\"} { reduce @argmax }, { }", "expected one region of reducers, found 2"},
+      {"call @t(%s) {site = 0, kv = \"draft\"} { kv.keep @t(%i) }", "only `reduce` stands in a `call`"},
+      {"reduce @argmax", "`reduce` stands in a call"},
+      {"if(%b) { call @t(%s) {site = 0, kv = \"draft\"} }", "a call must stand directly in a stage"},
+      {"%x = call @t(%s) {site = 0, kv = \"draft\"} : token<4> { reduce @best }", "`@best` is no reducer of logits"},
+      {"%x = call @t(%s) {site = 0, kv = \"draft\"} : token<3> { reduce @argmax }",
+       "every result must hold the 4 rows of the call"},
+      {"%x = call @t(%s) {site = 0, kv = \"draft\"} : token<4> { reduce @entropy }",
+       "result 0 must be a sequence of f32, found `token<4>`"},
+      {"%x = call @t(%s) {site = 0, kv = \"draft\"} : token<4> { reduce @argmax(%i) }",
+       "`with` names 0 operands, found 1"},
+      {"%x = call @t(%s) {site = 0, kv = \"draft\"} : token<4> { reduce @sample(%i, %i) {with = [\"noise\", "
+       "\"noise\"]} }",
+       "`with` names `noise` twice"},
+      {"%x = call @t(%s) {site = 0, kv = \"draft\"} : token<4> { reduce @argmax(%i) {with = [\"top_k\"]} }",
+       "`argmax` takes no `top_k`"},
+      {"%x = call @t(%s) {site = 0, kv = \"draft\"} : token<4> { reduce @sample(%i) {with = [\"temperature\"]} }",
+       "operand 0 must be `f32`, found `i32`"},
+      {"%x = call @t(%s) {site = 0, kv = \"draft\"} : f32<4> { reduce @prob }", "`prob` needs `tokens`"},
+      {"%x = call @t(%s) {site = 0, kv = \"draft\"} : f32<4> { reduce @prob(%i) {with = [\"tokens\"]} }",
+       "operand 0 must be a sequence of tokens"},
+      {"%x = call @t(%s) {site = 0, kv = \"draft\"} : token<4> { reduce @argmax {n = 2} }",
+       "`argmax` has one result for a row, and no `n`"},
+      {"%x = call @t(%s) {site = 0, kv = \"draft\"} : token<4> { reduce @sample {part = \"token\"} }",
+       "`sample` has one part"},
       {"if(%i) {}", "operand 0 must be `bool`, found `i32`"},
       {"if(%b) { goto {to = [\"B\"]} }", "`goto` cannot end `if`"},
       {"goto {to = [\"B\"]}", "`goto` must be the last operation of its region"},
       {"%a = round(%f) : bf16", "`round` is not legal before `form-ticks`"},
-      {"issue @t(%s) {site = 0, kv = \"draft\", reduce = []}", "`issue` must be the last operation of its region"},
+      {"issue @t(%s) {site = 0, kv = \"draft\"}", "`issue` must be the last operation of its region"},
       {"state @C", "`state` must stand in `module`"},
   };
   for (const Case &c : cases) {
@@ -287,7 +311,7 @@ TEST(Verifier, TickLevel) {
     return found.substr(0, found.find(", in `"));
   };
   std::string part = "part @p {stage = \"s\", state = \"A\", kind = \"slot\"";
-  std::string issue = "%t = tokens : token<> issue @t(%t) {site = 3, kv = \"commit\", reduce = []}";
+  std::string issue = "%t = tokens : token<> issue @t(%t) {site = 3, kv = \"commit\"}";
   EXPECT_EQ(tick(part + ", before_site = 3} {" + issue + "} pass @t"), "");
   EXPECT_EQ(tick(part + ", before_site = 3} {" + issue + "}"), "the tick has no `pass @t`");
   EXPECT_EQ(tick(part + "} {" + issue + "} pass @t"), "a part has the `before_site` of the `issue` that ends it");
@@ -396,11 +420,13 @@ static std::string wholeProblem(const std::string &from, const std::string &to) 
     }
     part @"a.0" {before_site = 0, kind = "slot", stage = "a", state = "A"} @0:3:1 {
       %t = tokens : token<>
-      issue @t(%t) {chunk = 4, kv = "commit", reduce = ["argmax"], site = 0}
+      issue @t(%t) {chunk = 4, kv = "commit", site = 0} {
+        reduce @argmax
+      }
     }
     pass @t
     part @"a.1" {after_site = 0, kind = "slot", stage = "a", state = "A"} {
-      %r = results @t {reducer = "argmax", site = 0} : token<4>
+      %r = results @t {index = 0, site = 0} : token<4>
       %n = append(%r) : i32
       goto {to = ["A"]}
     }
@@ -445,10 +471,12 @@ TEST(Verifier, AWholeModuleLacksNothing) {
       {"@0:3:1", "@3:37:17", "the place `@3:37:17` lies in no `file` of the module"},
       {"@0:3:1", "@0:3:4000000000", "the place `@0:3:4000000000` lies in no `file` of the module"},
       {"index = 0", "index = 1", "the place `@0:1:1` lies in no `file` of the module"},
-      {"site = 0}\n    }\n    pass", "site = 7}\n    }\n    pass",
+      {"site = 0} {\n        reduce", "site = 7} {\n        reduce",
        "a part has the `before_site` of the `issue` that ends it"},
       {"part @\"a.1\" {after_site = 0", "part @\"a.1\" {after_site = 1",
        "`results` stand in the part behind their call"},
+      {"{index = 0, site", "{index = 1, site", "the call has 1 reducers, and none of index 1"},
+      {": token<4>", ": f32<4>", "the result must be a sequence of tokens, found `f32<4>`"},
       {"    pass @t\n", "    pass @t\n    pass @t\n", "a model has one pass in a tick"},
       {"stage = \"a\", state = \"A\"} {", "stage = \"b\", state = \"A\"} {",
        "the parts before and behind a call are of one stage and state"},

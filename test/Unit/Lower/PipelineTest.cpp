@@ -128,7 +128,7 @@ TEST(LowerPipeline, NegativeBoundsCountFromTheEnd) {
     %c1 = const {value = 1} : i32
     %3 = sub(%2, %c1) : i32
     %4 = seq.slice(%0, %1, %3) : token<>
-    call @target(%4) {chunk = 8, kv = "commit", reduce = [], site = 0}
+    call @target(%4) {chunk = 8, kv = "commit", site = 0}
     %5 = kv.lag @target : i32
     %c1_1 = const {value = 1} : i32
     %6 = eq(%5, %c1_1) : bool
@@ -154,7 +154,9 @@ TEST(LowerPipeline, FieldsAreReadAgainAfterACall) {
     %7 = seq.at(%4, %6) : token
     %8 = seq.make(%7) : token<1>
     %9 = seq.concat(%8, %draft) : token<5>
-    %best = call @target(%9) {kv = "draft", reduce = ["argmax"], site = 1} : token<5>
+    %best = call @target(%9) {kv = "draft", site = 1} : token<5> {
+      reduce @argmax
+    }
     field.set @best(%best)
     %draft_1 = field.get @draft : token<4>
     %10 = seq.len(%draft_1) : i32
@@ -198,8 +200,8 @@ TEST(LowerPipeline, LogitsMayBeNamedBeforeTheyAreReduced) {
   Lowered l = lower({{"- best: argmax(target([last] + draft, kv=draft))", "- logits: target([last] + draft, kv=draft)\n"
                                                                           "      - best: argmax(logits)"}});
   EXPECT_NE(l.text("stage @verify")
-                .find("%logits = call @target(%9) {kv = \"draft\", reduce = [\"argmax\"], "
-                      "site = 1} : token<5>\n    field.set @best(%logits)"),
+                .find("%logits = call @target(%9) {kv = \"draft\", site = 1} : token<5> {\n"
+                      "      reduce @argmax\n    }\n    field.set @best(%logits)"),
             std::string::npos)
       << l.text("stage @verify");
 }
@@ -225,7 +227,7 @@ TEST(LowerPipeline, StageOnSeveralStatesHasItsOwnCallSites) {
 TEST(LowerPipeline, OperationsKnowTheirPlaceInTheFile) {
   Lowered l = lower({});
   std::string all = ir::print(l.module);
-  EXPECT_NE(all.find("call @target(%4) {chunk = 8, kv = \"commit\", reduce = [], site = 0} "
+  EXPECT_NE(all.find("call @target(%4) {chunk = 8, kv = \"commit\", site = 0} "
                      "@0:36:9\n"),
             std::string::npos)
       << all;

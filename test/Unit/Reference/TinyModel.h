@@ -224,7 +224,7 @@ inline std::string prologue(const Settings &s, const char *next) {
     %one = const {{value = 1}} : i32
     %b = sub(%n, %one) : i32
     %s = seq.slice(%t, %a, %b) : token<>
-    call @target(%s) {{chunk = {0}, kv = "commit", reduce = [], site = 0}}
+    call @target(%s) {{chunk = {0}, kv = "commit", site = 0}}
     %lag = kv.lag @target : i32
     %one1 = const {{value = 1}} : i32
     %c = eq(%lag, %one1) : bool
@@ -248,7 +248,9 @@ inline std::string autoregressive(const Settings &s) {
     %di = sub(%dn, %done1) : i32
     %last = seq.at(%dt, %di) : token
     %row = seq.make(%last) : token<1>
-    %next = call @target(%row) {kv = "commit", reduce = ["argmax"], site = 1} : token<1>
+    %next = call @target(%row) {kv = "commit", site = 1} : token<1> {
+      reduce @argmax
+    }
     %app = append(%next) : i32
     count.add @tokens_committed(%app)
     %fin = finished : bool
@@ -276,7 +278,7 @@ inline std::string autoregressiveTick(const Settings &s) {
       %one = const {{value = 1}} : i32
       %b = sub(%n, %one) : i32
       %s = seq.slice(%t, %a, %b) : token<>
-      issue @target(%s) {{chunk = {}, kv = "commit", reduce = [], site = 0}}
+      issue @target(%s) {{chunk = {}, kv = "commit", site = 0}}
     }}
     part @decode.0 {{before_site = 1, kind = "slot", stage = "decode", state = "DECODE"}} {{
       %dt = tokens : token<>
@@ -285,7 +287,9 @@ inline std::string autoregressiveTick(const Settings &s) {
       %di = sub(%dn, %done1) : i32
       %last = seq.at(%dt, %di) : token
       %row = seq.make(%last) : token<1>
-      issue @target(%row) {{kv = "commit", reduce = ["argmax"], site = 1}}
+      issue @target(%row) {{kv = "commit", site = 1}} {{
+        reduce @argmax
+      }}
     }}
     pass @target
     part @prefill.1 {{after_site = 0, kind = "slot", stage = "prefill", state = "PREFILL"}} {{
@@ -295,7 +299,7 @@ inline std::string autoregressiveTick(const Settings &s) {
       goto(%c) {{to = ["DECODE", "PREFILL"]}}
     }}
     part @decode.1 {{after_site = 1, kind = "slot", stage = "decode", state = "DECODE"}} {{
-      %next = results @target {{reducer = "argmax", site = 1}} : token<1>
+      %next = results @target {{index = 0, site = 1}} : token<1>
       %app = append(%next) : i32
       count.add @tokens_committed(%app)
       %fin = finished : bool
@@ -373,7 +377,9 @@ inline std::string speculative(const Settings &s) {
     %first = seq.make(%last) : token<1>
     %d = field.get @draft : token<{0}>
     %rows = seq.concat(%first, %d) : token<{1}>
-    %best = call @target(%rows) {{kv = "draft", reduce = ["argmax"], site = 1}} : token<{1}>
+    %best = call @target(%rows) {{kv = "draft", site = 1}} : token<{1}> {{
+      reduce @argmax
+    }}
     field.set @best(%best)
     %len = seq.len(%d) : i32
     %acc = prefix_while(%len) : i32 {{
