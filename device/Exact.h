@@ -1,9 +1,9 @@
 //===- Exact.h - functions whose bits are the same everywhere -------------===//
 //
 // The reference executor and device code compile this file. A function is made of operations that IEEE 754
-// rounds once (+, *, fused multiply-add, division, square root, conversions), in one fixed order, so that every executor
-// gets the same bits: a platform's own `exp` may round otherwise. A result that is no number is always the same NaN.
-// It has no system header.
+// rounds once (+, *, fused multiply-add, division, square root, conversions), in one fixed order, so that every
+// executor gets the same bits: a platform's own `exp` may round otherwise. A result that is no number is always the
+// same NaN. It has no system header.
 //===----------------------------------------------------------------------===//
 #pragma once
 

@@ -12,7 +12,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 
 # Whole folders, or single headers by their path.
 ROW, FAULTS, ABI, SHAPE = "IR/Row.h", "IR/Faults.def", "device/Abi.h", "device/Shape.h"
-CONVERT, EXACT = "device/Convert.h", "device/Exact.h"
+CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Sampling.h"
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
 ERROR, EXPORT, HOST_LOOP, REQUEST = "Error.h", "Export.h", "HostLoop.h", "Request.h"
@@ -37,7 +37,7 @@ ALLOWED = {
     "Transforms": ["IR", "Support", "Text", EXACT],
     "Plan": ["IR", "Support", "Text", SHAPE],
     "Emit": ["Plan", "IR", "Support", "Text", ABI, SHAPE],
-    "Reference": ["IR", "Checkpoint", "Support", "Text", REQUEST, EXACT],
+    "Reference": ["IR", "Checkpoint", "Support", "Text", REQUEST, EXACT, SAMPLING],
     "Jit": ["Support", "Text", "Os"],
     "Driver": ["Lower", "Sema", "Syntax", "Transforms", "Plan", "Emit", "Jit", "Checkpoint", "IR", "Support", "Text", SHAPE,
                "Os"],
@@ -75,7 +75,7 @@ def target_of(path, name):
         return "device" if known else None
     if (path.parent / name).is_file():
         return folder_of(path)
-    if name in (ABI, SHAPE, CONVERT, EXACT, HOST):
+    if name in (ABI, SHAPE, CONVERT, EXACT, SAMPLING, HOST):
         return name
     if name.startswith("runtime/"):
         return "runtime"

@@ -33,5 +33,5 @@ TEST(Reducers, TheDocumentHasTheList) {
   const size_t begin = document.find("| reducer | result |"), end = document.find("\n\n", begin);
   ASSERT_NE(begin, std::string::npos);
   EXPECT_EQ(document.substr(begin, end + 1 - begin), reducerTable()) << "docs/ir.md, section Reducers, must have:\n"
-                                                              << reducerTable();
+                                                                     << reducerTable();
 }

@@ -80,8 +80,8 @@ TEST(ExactTest, PowIsRoundedAsIfByPow) {
 }
 
 TEST(ExactTest, PowHasTheSpecialCasesOfC) {
-  const float special[] = {0.0f, -0.0f, 1.0f, -1.0f,     2.0f,        -2.0f,       0.5f,  -0.5f, 3.0f,
-                           -3.0f, nan,  2.5f, 1.0e-40f, 16777216.0f, -16777217.0f, infinite, -infinite};
+  const float special[] = {0.0f,  -0.0f, 1.0f, -1.0f,    2.0f,        -2.0f,        0.5f,     -0.5f,    3.0f,
+                           -3.0f, nan,   2.5f, 1.0e-40f, 16777216.0f, -16777217.0f, infinite, -infinite};
   for (float x : special)
     for (float y : special) {
       const float want = std::pow(x, y), got = exactPow(x, y);
