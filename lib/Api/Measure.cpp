@@ -71,8 +71,9 @@ struct Fed {
 static std::map<int, Fed> bySlot(const TracePass &pass) {
   std::map<int, Fed> fed;
   for (const Row &row : pass.rows) {
-    Fed &own = fed[row.slot];
-    own.drafts += (row.flags & RowIsDraft) && row.parent >= 0; // the first row of such a call is no guess
+    auto [found, first] = fed.try_emplace(row.slot);
+    Fed &own = found->second;
+    own.drafts += (row.flags & RowIsDraft) && !first; // the first row of such a call is no guess
     own.wanted = own.wanted || (row.flags & RowWantsLogits);
     own.positions = std::max<int64_t>(own.positions, int64_t(row.kvSlot) + 1);
   }

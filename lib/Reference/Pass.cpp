@@ -123,9 +123,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
       flags |= RowIsDraft;
     for (int64_t i = 0; i < rows; ++i) {
       auto position = static_cast<int32_t>(r.kv[pool].len + i);
-      auto before = static_cast<int32_t>(pass.rows.size()) - 1;
-      pass.rows.push_back(
-          {slot, r.call.feed[i], position, position, position + 1, i == 0 ? -1 : before, flags, RowNotWanted});
+      pass.rows.push_back({slot, r.call.feed[i], position, position, position + 1, position - 1, flags, RowNotWanted});
     }
   }
 

@@ -57,6 +57,7 @@ static int32_t lowestArgmax(const float *line, int64_t columns) {
 PassOutput TensorModel::run(const std::vector<Row> &passRows, const std::vector<PageTable> &pages) {
   rows = passRows;
   tables = &pages;
+  paths = pathsOf(rows, pages);
   layer = 0;
   argmaxOperand.reset();
   yielded.clear();
@@ -109,9 +110,13 @@ void TensorModel::keepWantedRows() {
     m = std::move(fewer);
   }
   std::vector<Row> fewer;
-  for (int64_t r : kept)
+  std::vector<RowPath> fewerPaths;
+  for (int64_t r : kept) {
     fewer.push_back(rows[r]);
+    fewerPaths.push_back(std::move(paths[r]));
+  }
   rows = std::move(fewer);
+  paths = std::move(fewerPaths);
 }
 
 void TensorModel::runRegion(const ir::Region &region) {
@@ -335,15 +340,27 @@ Matrix TensorModel::rotateHalf(const Operation &op) {
   return out;
 }
 
-int32_t PageTable::at(int64_t number) const {
-  if (number < first)
-    throw NotExecutable(
-        "a row sees keys of a page that was given back: `kv_window` is less than the window of a layer");
-  return pages->at(number - first);
+int32_t TensorModel::pageOf(const Row &row, int64_t place) const {
+  return (*tables)[row.slot].at(place / store->pageTokens);
 }
 
-int32_t TensorModel::pageOf(const Row &row, int64_t position) const {
-  return (*tables)[row.slot].at(position / store->pageTokens);
+void TensorModel::move(const PageTable &table, int64_t base, const std::vector<int32_t> &from) {
+  const int64_t layers = store->layers, width = store->width, size = store->pageTokens;
+  std::vector<std::vector<float>> lines;
+  for (int64_t place : from)
+    for (int64_t l = 0; l < layers; ++l)
+      for (const float *line :
+           {store->key(table.at(place / size), l, place % size), store->value(table.at(place / size), l, place % size)})
+        lines.emplace_back(line, line + width);
+  size_t next = 0;
+  for (size_t i = 0; i < from.size(); ++i)
+    for (int64_t l = 0; l < layers; ++l)
+      for (bool isKey : {true, false}) {
+        const int64_t place = base + static_cast<int64_t>(i);
+        const int32_t page = table.at(place / size);
+        std::copy_n(lines[next++].begin(), width,
+                    isKey ? store->key(page, l, place % size) : store->value(page, l, place % size));
+      }
 }
 
 void TensorModel::append(const Operation &op) {
@@ -427,8 +444,9 @@ Matrix TensorModel::attention(const Operation &op) {
         const int64_t begin = std::max<int64_t>(0, from - first), count = std::min<int64_t>(round, row.visible - first);
         float m = -std::numeric_limits<float>::infinity(), z = 0;
         for (int64_t j = begin; j < count; ++j) {
-          int32_t page = pageOf(row, first + j);
-          int64_t offset = (first + j) % store->pageTokens;
+          const int64_t place = paths[r].at(first + j);
+          const int32_t page = pageOf(row, place);
+          const int64_t offset = place % store->pageTokens;
           const float *key = store->key(page, layer, offset) + column;
           values[j] = store->value(page, layer, offset) + column;
           float dot = 0;

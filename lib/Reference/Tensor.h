@@ -2,8 +2,8 @@
 #ifndef MEGALITH_LIB_REFERENCE_TENSOR_H
 #define MEGALITH_LIB_REFERENCE_TENSOR_H
 
+#include "Paths.h"
 #include "Weights.h"
-#include "megalith/IR/Row.h"
 #include <memory>
 #include <optional>
 
@@ -46,15 +46,6 @@ private:
   std::vector<std::vector<float>> k, v;
 };
 
-/// The pages of a request, from number `first` on: those before were given back.
-struct PageTable {
-  int64_t first = 0;
-  const std::vector<int32_t> *pages = nullptr;
-
-  /// Throws NotExecutable where the page was given back.
-  int32_t at(int64_t number) const;
-};
-
 /// What a pass gives back: one line per row that wants logits, in row order.
 struct PassOutput {
   Matrix logits;
@@ -67,8 +58,11 @@ public:
   TensorModel(const ir::Module &module, const ir::Operation &model, WeightSource &weights, int64_t pages,
               int64_t pageTokens);
 
-  /// Runs the segments on `rows`; `tables[slot]` is the slot's page table.
+  /// Runs the segments on `rows`; `tables[slot]`: of the slot.
   PassOutput run(const std::vector<Row> &rows, const std::vector<PageTable> &tables);
+
+  /// Moves the K and V of place from[i] to place `base` + i, of all layers: as if all were read before any is written.
+  void move(const PageTable &table, int64_t base, const std::vector<int32_t> &from);
 
   int64_t vocab() const { return vocabulary; }
   KvStore &kv() { return *store; }
@@ -92,7 +86,7 @@ private:
   void append(const ir::Operation &op);
   Matrix attention(const ir::Operation &op);
   Matrix argmax(const ir::Operation &op);
-  int32_t pageOf(const Row &row, int64_t position) const;
+  int32_t pageOf(const Row &row, int64_t place) const;
 
   Matrix &set(const ir::Operation &op, Matrix value) { return env[op.result().id] = std::move(value); }
   const Matrix &get(ir::Value v) const { return env[v.id]; }
@@ -109,6 +103,7 @@ private:
   std::vector<Matrix> env; ///< by value id
   std::vector<ir::Value> yielded;
   std::vector<Row> rows;
+  std::vector<RowPath> paths; ///< of the rows
   const std::vector<PageTable> *tables = nullptr;
   int64_t layer = 0;
   std::optional<Matrix> argmaxOperand;

@@ -11,10 +11,10 @@ namespace megalith {
 struct Row {
   int slot;       ///< slot whose page table this row uses
   int token;      ///< token id fed
-  int position;   ///< rope position
-  int kvSlot;     ///< index below the slot's page table where this row's K and V go
-  int visible;    ///< the row attends to keys [0, visible) on its own path
-  int parent;     ///< row of this pass before it on its path; -1: the committed prefix
+  int position;   ///< rope position; its parent's, plus 1
+  int kvSlot;     ///< place below the slot's page table where this row's K and V go
+  int visible;    ///< the row attends to the keys of positions [0, visible) on its own path
+  int parent;     ///< place of the row before it on its path; -1: there is none
   unsigned flags; ///< RowFlag bits
   int result; ///< argmax token after the pass, or a RowResult. Results of other reducers will stand beside the rows.
 };

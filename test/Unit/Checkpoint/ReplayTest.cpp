@@ -89,7 +89,7 @@ TEST(Replay, EveryOtherWordIsTheSame) {
   EXPECT_TRUE(differs([](TracePass &p) { p.rows[0].position = 1; }));
   EXPECT_TRUE(differs([](TracePass &p) { p.rows[0].kvSlot = 1; }));
   EXPECT_TRUE(differs([](TracePass &p) { p.rows[0].visible = 2; }));
-  EXPECT_TRUE(differs([](TracePass &p) { p.rows[0].parent = 1; }));
+  EXPECT_TRUE(differs([](TracePass &p) { p.rows[0].parent = 7; }));
   EXPECT_TRUE(differs([](TracePass &p) { p.rows[0].flags = RowWantsLogits; }));
   EXPECT_TRUE(differs([](TracePass &p) { p.rows.pop_back(); }));
   EXPECT_TRUE(differs([](TracePass &p) { p.rows.push_back(p.rows[0]); }));

@@ -194,8 +194,7 @@ TEST(Executor, RowTableFollowsTheContract) {
         const Row &row = pass.rows[i];
         EXPECT_EQ(row.kvSlot, row.position);
         EXPECT_EQ(row.visible, row.position + 1);
-        bool first = i == 0 || pass.rows[i - 1].slot != row.slot;
-        EXPECT_EQ(row.parent, first ? -1 : int(i) - 1);
+        EXPECT_EQ(row.parent, row.kvSlot - 1);
         EXPECT_TRUE(i == 0 || pass.rows[i - 1].slot <= row.slot);
         // Prefill wants no logits; verification wants them and is a draft.
         EXPECT_EQ(row.result >= 0, row.flags == (RowWantsLogits | RowIsDraft));
