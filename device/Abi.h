@@ -7,10 +7,10 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 10;
+constexpr int kAbiVersion = 11;
 
 /// Head of every request descriptor. The pipeline's own fields follow in the
-/// emitted `struct Request : RequestHeader`; the manifest gives their offsets.
+/// emitted `struct Request : RequestHeader`, and what it brings; the manifest gives the offsets.
 struct RequestHeader {
   int state; ///< index of the state in the manifest's list
   int fault; ///< 0 = none, see kFaultAtCall
@@ -33,6 +33,13 @@ struct RequestHeader {
   int stateBefore;        ///< at the start of the tick; the device sets it
   long long timeBegin;    ///< offset of its records in LaunchParams::times
   long long tokenBegin;   ///< offset of its tokens in LaunchParams::tokens
+};
+
+/// A sequence that a request brings: words of LaunchParams::inputs.
+struct InputRange {
+  long long begin;
+  int length;
+  int unused;
 };
 
 // RequestHeader::fault is the code of IR/Faults.def, the state in which it happened, and a place. The place is
@@ -142,6 +149,7 @@ struct LaunchParams {
   // requests
   char *requests; ///< RequestHeader and fields, manifest's requestBytes apart
   int *tokens;    ///< arena of all requests' tokens
+  const int *inputs; ///< arena of the sequences that requests bring
   const int *eos;
   Slot *slots;
   int *callTokens; ///< [slots][callTokens]: what the calls of a stage feed

@@ -246,6 +246,8 @@ template <class Control> struct TurnOf : StageFunctions {
     const int *items = p.tokens + r.tokenBegin;
     return slot < 0 ? Span{items, r.numTokens} : Span{items, r.numTokens, r.numTokens - 1, c.newest[slot]};
   }
+  /// A sequence that the request brought.
+  __device__ Span input(const abi::InputRange &range) const { return {p.inputs + range.begin, range.length}; }
   __device__ Results results() const { return {c.pass->rows + c.rowBegin[slot], c.taken[slot]}; }
   __device__ int budget() const { return r.maxNewTokens - r.generated; }
   __device__ bool finished() const { return r.eosSeen || r.generated >= r.maxNewTokens; }

@@ -246,7 +246,7 @@ constexpr int kSeatBytes = 1584;
 constexpr int kMostGauges = 32;
 
 /// Bytes of the launch's parameters, which stand first in shared memory.
-constexpr int kParamsBytes = 336;
+constexpr int kParamsBytes = 344;
 /// Bytes of shared memory for control's state: its own words, seats, and words of each slot. Pipelines that differ in
 /// a few slots or gauges have the same room, so that they share their models' code. Parameters and room together are a
 /// multiple of 128: the scratch behind them begins without a gap. The emitted source asserts that the room suffices.

@@ -1,4 +1,5 @@
 #include "runtime/LaunchImage.h"
+#include "megalith/Checkpoint/Inputs.h"
 #include "megalith/Checkpoint/PageOrder.h"
 #include "runtime/Faults.h"
 #include "runtime/TraceDecoder.h"
@@ -115,10 +116,25 @@ static void initializeFields(const std::vector<Manifest::Field> &fields, char *b
       put(field, static_cast<int>(field.init));
 }
 
+/// Writes what a request brings: scalars and the ranges of sequences, whose words go behind those in `arena`.
+static void writeInputs(const std::vector<Manifest::InputField> &fields, const Request &request, char *base,
+                        std::vector<int> &arena) {
+  for (const Manifest::InputField &field : fields) {
+    const std::vector<int32_t> words = inputWords(field, request);
+    if (field.capacity) {
+      const abi::InputRange range = {static_cast<long long>(arena.size()), static_cast<int>(words.size()), 0};
+      std::memcpy(base + field.offset, &range, sizeof(range));
+      arena.insert(arena.end(), words.begin(), words.end());
+    } else if (!words.empty()) {
+      std::memcpy(base + field.offset, words.data(), sizeof(int32_t));
+    }
+  }
+}
+
 void LaunchImage::addRequests() {
   const int64_t count = asked.size();
   std::vector<char> descriptors(std::max<int64_t>(1, count) * manifest->requestBytes, 0);
-  std::vector<int> tokens, eos(1, -1);
+  std::vector<int> tokens, inputs, eos(1, -1);
   size_t timeRecords = 0;
   for (int64_t i = 0; i < count; ++i) {
     const Request &request = asked[i];
@@ -141,6 +157,7 @@ void LaunchImage::addRequests() {
     timeBegin.push_back(timeRecords);
     timeRecords += 1 + request.maxNewTokens;
     initializeFields(manifest->fields, base);
+    writeInputs(manifest->inputs, request, base, inputs);
     tokens.insert(tokens.end(), request.tokens.begin(), request.tokens.end());
     tokens.resize(tokens.size() + request.maxNewTokens, -1);
   }
@@ -150,6 +167,8 @@ void LaunchImage::addRequests() {
   addImage(MEMBER(requests), descriptors, LaunchBuffer::Image).fetch = true;
   addImage(MEMBER(tokens), tokens, LaunchBuffer::Image).fetch = true;
   add(MEMBER(times), timeRecords * sizeof(abi::TimeRecord), LaunchBuffer::Zero).fetch = true;
+  if (!inputs.empty())
+    addImage(MEMBER(inputs), inputs, LaunchBuffer::Const);
   addImage(MEMBER(eos), eos, LaunchBuffer::Const);
   addImage(MEMBER(slots), std::vector<abi::Slot>(manifest->slots, abi::Slot{-1, 0}), LaunchBuffer::Image);
   add(MEMBER(callTokens), manifest->slots * manifest->callTokens * sizeof(int), LaunchBuffer::Unwritten);

@@ -58,6 +58,20 @@ static std::vector<Manifest::Model> readModels(const JsonView &j) {
   return models;
 }
 
+static Manifest::InputField readInput(const JsonView &j) {
+  Manifest::InputField input;
+  input.name = j.at("name").string();
+  input.type = j.at("type").string();
+  input.offset = count(j, "offset");
+  if (const auto capacity = j.find("capacity"))
+    input.capacity = capacity->integer(1);
+  if (const auto otherwise = j.find("otherwise"); otherwise && input.capacity)
+    input.otherwise = otherwise->integers32();
+  else if (otherwise)
+    input.otherwise = otherwise->number();
+  return input;
+}
+
 static Manifest read(const JsonView &j) {
   Manifest m;
   m.pipeline = j.at("pipeline").string();
@@ -92,6 +106,8 @@ static Manifest read(const JsonView &j) {
                         : init->json().is_boolean() ? double(init->boolean())
                                                     : init->number()});
   });
+  if (const auto inputs = control.find("inputs"))
+    inputs->list([&](const JsonView &input) { m.inputs.push_back(readInput(input)); });
   control.at("metrics").list([&](const JsonView &name) { m.metrics.push_back(name.string()); });
   control.at("gauges").list(
       [&](const JsonView &g) { m.gauges.push_back({g.at("name").string(), g.at("type").string()}); });

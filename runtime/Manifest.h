@@ -3,6 +3,7 @@
 #define MEGALITH_RUNTIME_MANIFEST_H
 
 #include "megalith/Checkpoint/RopeTable.h"
+#include "megalith/Request.h"
 #include "runtime/RuntimeError.h"
 #include <cstdint>
 #include <string>
@@ -30,6 +31,10 @@ struct Manifest {
     std::string name, type;
     int64_t offset, capacity; ///< capacity 0: a scalar
     double init;
+  };
+  /// What requests bring.
+  struct InputField : Input {
+    int64_t offset; ///< of its value, or of its abi::InputRange
   };
   struct Stamp {
     std::string name;
@@ -65,6 +70,7 @@ struct Manifest {
   std::string pipelineFile;            ///< whose lines a fault may name
   std::vector<std::string> callPlaces; ///< by the number of the call site
   std::vector<Field> fields;
+  std::vector<InputField> inputs;
   std::vector<std::string> metrics;
   std::vector<Gauge> gauges;
   std::vector<Stamp> stamps; ///< what a kernel with stamps takes the time of, in order; else empty

@@ -32,7 +32,7 @@ ALLOWED = {
     "Checkpoint": ["Text", "Os", ROW, CONVERT, REQUEST],
     "Syntax": ["Support", "Text"],
     "Sema": ["Syntax", "Checkpoint", "Support", "Text", EXACT],
-    "IR": ["Support", "Text"],
+    "IR": ["Support", "Text", REQUEST],
     "Lower": ["Sema", "Syntax", "Checkpoint", "IR", "Support", "Text"],
     "Transforms": ["IR", "Support", "Text", EXACT],
     "Plan": ["IR", "Support", "Text", SHAPE],

@@ -8,9 +8,11 @@
 
 #include "megalith/Export.h"
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace megalith {
@@ -31,6 +33,24 @@ struct MEGALITH_API RequestId {
   bool operator==(const RequestId &) const = default;
 };
 
+/// The value of an input: an integer (of an i32, a token, an f32), a number with a point, a bool, a sequence of integers
+/// (tokens) or of numbers.
+using InputValue = std::variant<int64_t, double, bool, std::vector<int32_t>, std::vector<float>>;
+
+/// An input that a pipeline declares below `request:`.
+struct Input {
+  std::string name;
+  std::string type;                ///< "i32", "f32", "bool" or "token"
+  std::optional<int64_t> capacity; ///< of a sequence of these: how long it may be
+  int64_t least = INT32_MIN;       ///< of an i32: what it may be
+  int64_t most = INT32_MAX;
+  /// What it is in a request that does not bring it; nullopt: every request must.
+  std::optional<InputValue> otherwise;
+
+  /// As the language spells its type: `i32 in 0..16`, `token[64]`.
+  MEGALITH_API std::string spelling() const;
+};
+
 /// One request. All executors take it as it is.
 struct Request {
   RequestId id;
@@ -40,6 +60,8 @@ struct Request {
   /// Session put the checkpoint's there when it is not set; an executor takes nullopt for none.
   std::optional<std::vector<int32_t>> eos = {};
   int32_t priority = 0;
+  /// What the pipeline's inputs are, by name. One that has a default may be left out.
+  std::map<std::string, InputValue> inputs = {};
   /// Where it stands in a file of requests, for messages: the number that Program::readRequests
   /// gave the file, and the line from 1. 0: in no file.
   uint32_t file = 0, line = 0;

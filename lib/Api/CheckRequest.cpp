@@ -1,6 +1,8 @@
 //===- CheckRequest.cpp - requests of files and of programs ---------------===//
 #include "State.h"
+#include "megalith/Checkpoint/Inputs.h"
 #include "megalith/Checkpoint/Requests.h"
+#include "megalith/IR/Inputs.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
 #include "llvm/ADT/STLExtras.h"
@@ -70,6 +72,8 @@ static void checkForm(const driver::Compilation &compiled, const Request &r, Sou
   check(r.tokens, "tokens");
   if (r.eos)
     check(*r.eos, "eos");
+  if (const auto problem = checkInputs(ir::inputsOf(compiled.module), r, vocab))
+    diags.report(Diag::RequestInput, loc, fmt::format("request `{}`: {}", id, problem->message));
 }
 
 void api::checkRequest(const Program::State &program, const Request &request, Diagnostics &diags) {
@@ -90,6 +94,7 @@ static Expected<std::vector<Request>> read(Program::State &program, uint32_t fil
   RequestOptions options;
   options.vocabSize = model.vocab;
   options.byteVocabulary = model.byteVocabulary;
+  options.inputs = ir::inputsOf(program.compiled.module);
   auto requests = parseRequests(program.sources.text(file), options, program.sources.name(file).str());
   if (!requests) {
     driver::reportCheckpoint(diags, requests.error);

@@ -1,5 +1,6 @@
 #include "megalith/Checkpoint/Requests.h"
 #include "JsonText.h"
+#include "megalith/Checkpoint/Inputs.h"
 #include "megalith/Checkpoint/JsonView.h"
 #include "megalith/Text/Text.h"
 #include <algorithm>
@@ -13,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char *Keys[] = {"id", "tokens", "text", "max_new_tokens", "eos", "priority"};
+constexpr const char *Keys[] = {"id", "tokens", "text", "max_new_tokens", "eos", "priority", "inputs"};
 
 /// Reads the object of one line.
 class LineReader {
@@ -34,6 +35,7 @@ private:
   std::optional<CheckpointError> readId();
   std::optional<CheckpointError> readPrompt();
   std::optional<CheckpointError> readBudgetAndPriority();
+  std::optional<CheckpointError> readInputValues();
   std::optional<CheckpointError> readTokens(const char *key, const json &list, std::vector<int32_t> &out);
   /// The id, for messages.
   std::string shownId() const { return text::printable(Out.id.text, 120); }
@@ -87,6 +89,8 @@ std::optional<CheckpointError> LineReader::read() {
   if (auto error = readPrompt())
     return error;
   if (auto error = readBudgetAndPriority())
+    return error;
+  if (auto error = readInputValues())
     return error;
   auto eos = Object.find("eos");
   if (eos == Object.end())
@@ -199,6 +203,22 @@ std::optional<CheckpointError> LineReader::readBudgetAndPriority() {
                 "priority");
   Out.priority = static_cast<int32_t>(*rank);
   return std::nullopt;
+}
+
+std::optional<CheckpointError> LineReader::readInputValues() {
+  const auto inputs = Object.find("inputs");
+  const bool given = inputs != Object.end();
+  if (given && !inputs->is_object())
+    return fail("request-input",
+                fmt::format("request `{}`: `inputs` must be an object, found `{}`", shownId(), jsonShort(*inputs)),
+                "inputs");
+  auto problem = given ? readInputs(*inputs, Options.byteVocabulary, Out) : std::nullopt;
+  if (!problem)
+    problem = checkInputs(Options.inputs, Out, Options.vocabSize);
+  if (!problem)
+    return std::nullopt;
+  const std::string member = problem->input.empty() ? "inputs" : "inputs." + problem->input;
+  return fail("request-input", fmt::format("request `{}`: {}", shownId(), problem->message), member.c_str());
 }
 
 Result<std::vector<Request>> megalith::parseRequests(std::string_view text, const RequestOptions &options,

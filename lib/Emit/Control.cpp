@@ -146,10 +146,21 @@ private:
         w.line("{} {};{}", fieldType(field.type), name, name == field.irName ? "" : " // " + field.irName);
       }
     }
+    if (!layout.inputs.empty()) {
+      w.comment("What a request brings. Nothing changes it.");
+      const auto s = w.record("struct Inputs");
+      for (const RequestField &input : layout.inputs) {
+        const std::string &name = layout.names.inputs.at(input.irName);
+        w.line("{} {};{}", input.type.kind == Type::Seq ? "::megalith::abi::InputRange" : fieldType(input.type), name,
+               name == input.irName ? "" : " // " + input.irName);
+      }
+    }
     {
       const auto s = w.record("struct Request : megalith::abi::RequestHeader");
       if (!layout.fields.empty()) // an empty member has a size
         w.line("Fields fields;");
+      if (!layout.inputs.empty())
+        w.line("Inputs inputs;");
       std::string test;
       for (const RequestField &field : layout.fields)
         if (field.type.kind == Type::Seq)

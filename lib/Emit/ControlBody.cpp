@@ -309,6 +309,10 @@ private:
         return define(op, Code("t.hold(").add(field).add(")"));
       return define(op, field, true);
     }
+    case Op::InputGet:
+      if (module.type(op.result()).kind != Type::Seq)
+        return define(op, Code("t.r.inputs." + layout.names.inputs.at(op.name)), true);
+      return define(op, Code("t.input(t.r.inputs." + layout.names.inputs.at(op.name) + ")"));
     case Op::Cast:
       return cast(op);
     default:

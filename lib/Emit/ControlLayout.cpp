@@ -23,6 +23,17 @@ ControlLayout::ControlLayout(const ir::Module &module)
     fields.push_back({op->name, type, requestBytes, op});
     requestBytes += 4 * words;
   }
+  const auto declared = module.all(Op::Input);
+  // Where a sequence stands in LaunchParams::inputs is said in 8-byte words.
+  if (llvm::any_of(declared, [](const Operation *op) { return op->has<attr::capacity>(); }))
+    requestBytes = (requestBytes + 7) / 8 * 8;
+  for (const Operation *op : declared) {
+    const bool isSequence = op->has<attr::capacity>();
+    if (isSequence)
+      requestBytes = (requestBytes + 7) / 8 * 8;
+    inputs.push_back({op->name, *ir::declaredType(*op), requestBytes, op});
+    requestBytes += isSequence ? sizeof(abi::InputRange) : 4;
+  }
   requestBytes = (requestBytes + 7) / 8 * 8;
 
   for (const Operation *op : gauges)
@@ -68,6 +79,17 @@ std::string requestLayoutJson(const ir::Module &module) {
     else
       entry["init"] = field.op->get<attr::init>().whole();
     json["fields"].push_back(std::move(entry));
+  }
+  for (const RequestField &input : layout.inputs) {
+    const Operation &op = *input.op;
+    nlohmann::ordered_json entry = {{"name", op.name}, {"type", op.get<attr::type>()}, {"offset", input.offset}};
+    if (op.has<attr::capacity>())
+      entry["capacity"] = op.get<attr::capacity>();
+    if (op.get<attr::optional>() && op.has<attr::capacity>())
+      entry["otherwise"] = op.get<attr::items>();
+    else if (op.get<attr::optional>())
+      entry["otherwise"] = op.get<attr::init>().real();
+    json["inputs"].push_back(std::move(entry));
   }
   json["states"] = nlohmann::ordered_json::array();
   for (size_t i = 0; i < layout.states.size(); ++i) {

@@ -9,7 +9,7 @@
 
 namespace megalith::emit {
 
-/// A field of the request in its descriptor.
+/// A field of the request in its descriptor, or an input.
 struct RequestField {
   std::string irName; ///< of the declaration
   ir::Type type;
@@ -31,7 +31,7 @@ struct ControlLayout {
   explicit ControlLayout(const ir::Module &module);
 
   const ControlNames names;
-  std::vector<RequestField> fields;
+  std::vector<RequestField> fields, inputs;
   int64_t requestBytes = 0;
   std::vector<const ir::Operation *> states, metrics, gauges;
   std::map<std::string, std::string> gaugeTypes; ///< by IR name: "i32" or "f32"

@@ -100,6 +100,7 @@ ControlNames::ControlNames(const ir::Module &module) {
       of[declaration->name] = place.claim(cppName(declaration->name));
   };
   nameAll(ir::Op::Field, fields);
+  nameAll(ir::Op::Input, inputs);
   nameAll(ir::Op::State, states);
   nameAll(ir::Op::Metric, metrics);
   nameAll(ir::Op::Gauge, gauges);

@@ -6,6 +6,7 @@
 //
 //   State::X  Metric::x  Gauge::x      scoped enumerations
 //   r.x                                members of `struct Fields`
+//   t.r.inputs.x                       members of `struct Inputs`
 //   stages::x(t)  calls::X             functions of stages, and where they call the model
 //   phases::x  matrices::X  pools::X   functions and constants of a model
 //   b.x(layer)                         members of `struct Buffers`, and of Images
@@ -69,7 +70,7 @@ private:
 struct ControlNames {
   explicit ControlNames(const ir::Module &module);
 
-  std::map<std::string, std::string> fields, states, metrics, gauges; ///< by the name in the IR
+  std::map<std::string, std::string> fields, inputs, states, metrics, gauges; ///< by the name in the IR
   std::vector<std::string> parts;       ///< in `stages`, by position in the tick; "" of a pass
   std::map<int64_t, std::string> sites; ///< in `calls`, by number
 };

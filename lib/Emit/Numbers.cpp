@@ -110,6 +110,11 @@ void Intervals::look(const Operation &op) {
   case Op::Seated:
     i = {0, module.param("slots")};
     break;
+  case Op::InputGet: {
+    const Operation *input = module.find(Op::Input, op.name);
+    i = {input->get<attr::least>(), input->get<attr::most>()};
+    break;
+  }
   case Op::KvLag:
     i = {-kMostPositions, kMostPositions};
     break;

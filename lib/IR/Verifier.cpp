@@ -13,6 +13,7 @@ std::optional<Op> requiredParent(Op op) {
   case Op::File:
   case Op::Param:
   case Op::Field:
+  case Op::Input:
   case Op::State:
   case Op::Pool:
   case Op::Metric:

@@ -26,7 +26,9 @@ std::optional<Type> declaredType(const Operation &declaration) {
     return Type::scalar(*s);
   if (*s != Scalar::Token)
     return std::nullopt;
-  return Type::seq(declaration.get<attr::capacity>(), *s);
+  // A longer one is a view: no value keeps it.
+  const int64_t capacity = declaration.get<attr::capacity>();
+  return Type::seq(capacity > mostCapacity ? 0 : capacity, *s);
 }
 
 static bool isNumber(Type t) { return t.is(Scalar::I32) || t.is(Scalar::F32); }
@@ -96,6 +98,14 @@ bool Verifier::checkControlOp(const Operation &op) {
     if (!type)
       return checkDeclaration(*field);
     return op.op == Op::FieldGet ? resultIs(op, *type) : storable(operandType(op, 0), *type) || operandIs(op, 0, *type);
+  }
+
+  case Op::InputGet: {
+    if (!declared(op, Op::Input, op.name))
+      return false;
+    const Operation *input = module.find(Op::Input, op.name);
+    std::optional<Type> type = declaredType(*input);
+    return type ? resultIs(op, *type) : checkDeclaration(*input);
   }
 
   case Op::SeqLen:
@@ -173,6 +183,8 @@ bool Verifier::checkDeclaration(const Operation &op) {
            (holdsType("init", op.get<attr::init>()) &&
             (!op.has<attr::capacity>() || fail(op, "a sequence starts empty")) &&
             (std::isfinite(static_cast<float>(op.get<attr::init>().real())) || fail(op, "`init` must be finite")));
+  case Op::Input:
+    return checkInput(op);
   case Op::State:
     for (const std::string &next : op.get<attr::next>())
       if (!declared(op, Op::State, next))
@@ -220,6 +232,33 @@ bool Verifier::checkDeclaration(const Operation &op) {
   default:
     return true;
   }
+}
+
+bool Verifier::checkInput(const Operation &op) {
+  const auto type = declaredType(op);
+  if (!type)
+    return fail(op, "only sequences of `token` have a `capacity`");
+  if ((op.has<attr::least>() || op.has<attr::most>()) && *type != i32)
+    return fail(op, "only an `i32` has `least` and `most`");
+  if (op.get<attr::least>() > op.get<attr::most>())
+    return fail(op, "`least` is above `most`");
+  if (!op.has<attr::optional>())
+    return (!op.has<attr::init>() && !op.has<attr::items>()) || fail(op, "only what is `optional` has a default");
+  if (type->kind == Type::Seq) {
+    const std::vector<int64_t> &items = op.get<attr::items>();
+    if (op.has<attr::init>() || static_cast<int64_t>(items.size()) > op.get<attr::capacity>())
+      return fail(op, "the default of a sequence is `items`, no more than its `capacity`");
+    return llvm::all_of(items, [&](int64_t item) { return holds(item, type->elem); }) ||
+           fail(op, fmt::format("`items` must be values of type `{}`", op.get<attr::type>()));
+  }
+  const Number init = op.get<attr::init>();
+  if (op.has<attr::items>())
+    return fail(op, "the default of a scalar is `init`");
+  if (op.has<attr::init>() && !holds(init, type->elem))
+    return fail(op, fmt::format("`init` must be a value of type `{}`", op.get<attr::type>()));
+  if (*type == i32 && (init.whole() < op.get<attr::least>() || init.whole() > op.get<attr::most>()))
+    return fail(op, "the default lies outside `least` and `most`");
+  return std::isfinite(static_cast<float>(init.real())) || fail(op, "`init` must be finite");
 }
 
 bool Verifier::checkArithmetic(const Operation &op) {

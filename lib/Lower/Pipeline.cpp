@@ -33,6 +33,8 @@ public:
     }
     for (const CheckedField &f : pipeline.fields)
       field(add(Op::Field, f.name, f.loc), f);
+    for (const CheckedInput &i : pipeline.inputs)
+      input(add(Op::Input, i.name, i.loc), i);
     for (const CheckedState &s : pipeline.states)
       state(s);
     for (const CheckedPool &p : pipeline.pools) {
@@ -108,6 +110,23 @@ private:
       o.set<attr::init>(number(f.init));
     if (f.inferred)
       o.set<attr::inferred>(true);
+  }
+
+  static void input(Operation &o, const CheckedInput &i) {
+    o.set<attr::type>(scalarName(scalarOf(i.type.elem)).str());
+    if (i.type.seq)
+      o.set<attr::capacity>(i.type.capacity);
+    if (i.range != sema::Range()) {
+      o.set<attr::least>(i.range.lo);
+      o.set<attr::most>(i.range.hi);
+    }
+    if (i.required)
+      return;
+    o.set<attr::optional>(true);
+    if (!i.type.seq)
+      o.set<attr::init>(number(i.init));
+    else if (!i.items.empty())
+      o.set<attr::items>(i.items);
   }
 
   void state(const CheckedState &s) {

@@ -27,8 +27,8 @@ Scalar scalarOf(Elem e) {
 ir::Type typeOf(const sema::Type &t) {
   if (!t.seq)
     return Type::scalar(scalarOf(t.elem));
-  // Capacity 0 means "unbounded" in the IR; an always empty sequence has room for one.
-  return Type::seq(t.capacity >= sema::Unbounded ? 0 : std::max<int64_t>(1, t.capacity), scalarOf(t.elem));
+  // Capacity 0 means "a view" in the IR; an always empty sequence has room for one.
+  return Type::seq(t.capacity > sema::mostCapacity ? 0 : std::max<int64_t>(1, t.capacity), scalarOf(t.elem));
 }
 
 static const Type i32 = Type::scalar(Scalar::I32);
@@ -56,15 +56,15 @@ Value StageBody::fieldRead(const Expr &e) {
   auto it = known.find(e.name);
   if (it != known.end())
     return it->second;
-  Value v = emit(Op::FieldGet, e.loc, {}, typeOf(e.type), e.name);
+  Value v = emit(e.kind == Expr::InputRead ? Op::InputGet : Op::FieldGet, e.loc, {}, typeOf(e.type), e.name);
   module.values[v.id].hint = e.name;
   known[e.name] = v;
   return v;
 }
 
-/// Reads the fields of a loop's condition before the loop.
+/// Reads the fields and inputs of a loop's condition before the loop.
 void StageBody::readFieldsOf(const Expr &e) {
-  if (e.kind == Expr::FieldRead)
+  if (e.kind == Expr::FieldRead || e.kind == Expr::InputRead)
     fieldRead(e);
   for (const sema::ExprRef &arg : e.args)
     if (arg)
@@ -195,6 +195,7 @@ Value StageBody::expression(const Expr &e) {
     builder.loc = e.loc;
     return e.type.is(Elem::F32) ? builder.constant(e.floatValue) : builder.constant(e.intValue, scalarOf(e.type.elem));
   case Expr::FieldRead:
+  case Expr::InputRead:
     return fieldRead(e);
   case Expr::LocalRead:
     return locals.at(e.index);

@@ -158,6 +158,7 @@ Control::Flow Control::runOp(const Operation &op) {
   case Op::Priority:
   case Op::Seated:
   case Op::FieldGet:
+  case Op::InputGet:
     requestValue(op);
     break;
   case Op::SeqLen:
@@ -289,6 +290,9 @@ void Control::requestValue(const Operation &op) {
     break;
   case Op::Seated:
     set(op, machine.seated);
+    break;
+  case Op::InputGet:
+    result(op) = r.inputs[program.input(op.name)];
     break;
   default:
     result(op) = r.fields[program.field(op.name)];

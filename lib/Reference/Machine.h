@@ -54,7 +54,7 @@ struct Running {
   int faultState = -1; ///< in which it happened; -1: that was none
   SourceLoc faultLoc;
   SourceLoc leftAt; ///< the last `goto`
-  std::vector<Val> fields;
+  std::vector<Val> fields, inputs;
   std::map<std::string, Val> policyState; ///< `policy.state`
   std::vector<KvShare> kv;                ///< by pool
   PendingCall call;

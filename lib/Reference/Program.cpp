@@ -1,5 +1,7 @@
 #include "Program.h"
+#include "megalith/Checkpoint/Inputs.h"
 #include <algorithm>
+#include <bit>
 #include <fmt/format.h>
 
 using namespace megalith;
@@ -14,6 +16,20 @@ Val reference::constantValue(ir::Number number, ir::Type type) {
     val.f = static_cast<float>(number.real());
   else
     val.i = static_cast<int32_t>(number.isReal() ? number.real() : number.whole());
+  return val;
+}
+
+Val reference::inputValue(const Input &input, const Request &request) {
+  Val val;
+  std::vector<int32_t> words = inputWords(input, request);
+  if (input.capacity)
+    val.seq = std::move(words);
+  else if (words.empty())
+    throw NotExecutable(fmt::format("request `{}` has no input `{}`", request.id.text, input.name));
+  else if (input.type == "f32")
+    val.f = std::bit_cast<float>(words[0]);
+  else
+    val.i = words[0];
   return val;
 }
 
@@ -34,6 +50,9 @@ Program::Program(const ir::Module &module) : module(module) {
 }
 
 void Program::readDeclarations() {
+  inputs = ir::inputsOf(module);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    inputIndex[inputs[i].name] = static_cast<int>(i);
   for (const Operation *op : module.all(Op::Field)) {
     fieldIndex[op->name] = static_cast<int>(fields.size());
     const ir::Type type = *ir::declaredType(*op); // the verifier checked it

@@ -2,7 +2,7 @@
 #ifndef MEGALITH_LIB_REFERENCE_PROGRAM_H
 #define MEGALITH_LIB_REFERENCE_PROGRAM_H
 
-#include "megalith/IR/IR.h"
+#include "megalith/IR/Inputs.h"
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -61,6 +61,7 @@ struct Program {
 
   const ir::Module &module;
   std::vector<FieldInfo> fields;
+  std::vector<Input> inputs;
   std::vector<StateInfo> states;
   std::vector<PoolInfo> pools;
   std::vector<PartInfo> parts;
@@ -68,6 +69,7 @@ struct Program {
   int64_t slots = 0, rowsPerPass = 0;
 
   int field(const std::string &name) const { return lookup(fieldIndex, name); }
+  int input(const std::string &name) const { return lookup(inputIndex, name); }
   int state(const std::string &name) const { return lookup(stateIndex, name); }
   int pool(const std::string &name) const { return lookup(poolIndex, name); }
 
@@ -78,8 +80,11 @@ private:
   void readTick(const ir::Operation &tick);
   void derivePartsFromStages();
 
-  Index fieldIndex, stateIndex, poolIndex;
+  Index fieldIndex, inputIndex, stateIndex, poolIndex;
 };
+
+/// What an input of a request is.
+Val inputValue(const Input &input, const Request &request);
 
 /// A value of an `init` or `value` attribute.
 Val constantValue(ir::Number number, ir::Type type);

@@ -45,6 +45,8 @@ Machine::Machine(const ir::Module &module, WeightSource &weights, const std::vec
     r.kv.resize(program.pools.size());
     for (const FieldInfo &field : program.fields)
       r.fields.push_back(field.init);
+    for (const Input &input : program.inputs)
+      r.inputs.push_back(inputValue(input, inputs[i]));
     for (const ir::Operation *policy : module.all(ir::Op::Policy))
       for (const ir::Operation &state : policy->region().ops)
         if (state.op == ir::Op::PolicyState) {

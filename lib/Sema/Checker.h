@@ -75,7 +75,9 @@ private:
   // Decls.cpp
   void checkNames();
   bool declare(const ast::Name &name, const std::string &what);
-  std::optional<CheckedField> checkField(const ast::FieldDecl &decl);
+  std::optional<CheckedField> checkField(const ast::FieldDecl &decl, bool isInput = false);
+  std::optional<CheckedInput> checkInput(const ast::FieldDecl &decl);
+  bool checkDefault(const ast::Expr &e, CheckedInput &input);
   void checkFields();
   void checkPools();
   void checkPolicies();
@@ -157,6 +159,7 @@ private:
   bool isModel(const std::string &name) const;
   bool isPool(const std::string &name) const;
   CheckedField *field(const std::string &name);
+  const CheckedInput *input(const std::string &name) const;
   const CheckedParam *param(const std::string &name) const;
   const CheckedPolicy *policy(const std::string &name) const;
   int64_t slots() const;
@@ -199,8 +202,6 @@ ExprRef intConst(int64_t v, SourceLoc loc, bool literal = false);
 /// Interval arithmetic of i32, which wraps.
 Range hull(Range a, Range b);
 Range arithmetic(BinaryOp op, Range a, Range b);
-/// Tokens of a field, and of every sequence that is no view of the request's tokens.
-inline constexpr int64_t mostCapacity = 1024;
 /// The capacity of a sequence of at most `most` tokens; `Unbounded` where no field could hold them.
 int64_t asLength(int64_t most);
 /// What `e` is at compile time; nullopt when it is not known, or when a step overflows, which `overflow` receives.

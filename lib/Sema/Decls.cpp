@@ -44,7 +44,7 @@ void Checker::checkNames() {
   }
 }
 
-std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl) {
+std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl, bool isInput) {
   CheckedField field;
   field.name = decl.name.text;
   field.loc = decl.name.loc;
@@ -76,15 +76,20 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl) {
     auto capacity = constantInt(*decl.dims[0], fmt::format("the capacity of `{}`", field.name));
     if (!capacity)
       return std::nullopt;
-    if (*capacity < 1 || *capacity > mostCapacity) {
+    const int64_t most = isInput ? mostInputCapacity : mostCapacity;
+    if (*capacity < 1 || *capacity > most) {
       diags.report(Diag::TypeMismatch, decl.dims[0]->loc, fmt::format("the capacity of `{}`", field.name),
-                   fmt::format("from 1 to {}", mostCapacity), *capacity);
+                   fmt::format("from 1 to {}", most), *capacity);
       return std::nullopt;
     }
     field.type = Type::sequence(*capacity);
   }
   field.init.elem = elem;
-  if (decl.init) {
+  if (decl.range && !isInput) {
+    diags.report(Diag::Unsupported, decl.range->loc, "a range of a field", "`in a..b` for an input only");
+    return std::nullopt;
+  }
+  if (decl.init && !isInput) {
     Scope scope;
     if (field.type.seq) {
       diags.report(Diag::Unsupported, decl.init->loc, "an initial value of a sequence", "none: sequences start empty");
@@ -101,13 +106,86 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl) {
   return field;
 }
 
+/// What an input is where a request does not have it.
+bool Checker::checkDefault(const ast::Expr &e, CheckedInput &input) {
+  const std::string what = fmt::format("the default of input `{}`", input.name);
+  Scope scope;
+  const auto constantOf = [&](const ast::Expr &item, const std::string &of) -> std::optional<Constant> {
+    ExprRef v = expect(item, input.type.elem, of, scope);
+    return v ? constant(*v, of) : std::nullopt;
+  };
+  if (!input.type.seq) {
+    auto value = constantOf(e, what);
+    if (!value)
+      return false;
+    input.init = *value;
+    if (!input.type.is(Elem::I32) || (value->intValue >= input.range.lo && value->intValue <= input.range.hi))
+      return true;
+    diags.report(Diag::InputRange, e.loc, input.name,
+                 fmt::format("allows {} to {}, but its default is {}", input.range.lo, input.range.hi,
+                             value->intValue));
+    return false;
+  }
+  if (e.kind != ast::Expr::List) {
+    diags.report(Diag::TypeMismatch, e.loc, what, "a list of constants such as `[]`", "another expression");
+    return false;
+  }
+  for (const ast::ExprPtr &item : e.args) {
+    auto value = constantOf(*item, "an element of " + what);
+    if (!value)
+      return false;
+    input.items.push_back(value->intValue);
+  }
+  if (static_cast<int64_t>(input.items.size()) <= input.type.capacity)
+    return true;
+  diags.report(Diag::TypeMismatch, e.loc, what, fmt::format("at most {}", plural(input.type.capacity, "token")),
+               input.items.size());
+  return false;
+}
+
+std::optional<CheckedInput> Checker::checkInput(const ast::FieldDecl &decl) {
+  auto field = checkField(decl, /*isInput=*/true);
+  if (!field)
+    return std::nullopt;
+  CheckedInput input;
+  input.name = field->name;
+  input.type = field->type;
+  input.init = field->init;
+  input.loc = field->loc;
+  input.required = !decl.init;
+  if (decl.range) {
+    if (!input.type.is(Elem::I32)) {
+      diags.report(Diag::TypeMismatch, decl.range->loc, fmt::format("input `{}`, which has a range,", input.name),
+                   "i32", input.type.str());
+      return std::nullopt;
+    }
+    const std::string what = fmt::format("a bound of input `{}`", input.name);
+    auto lo = constantInt(*decl.range->args[0], what), hi = constantInt(*decl.range->args[1], what);
+    if (!lo || !hi)
+      return std::nullopt;
+    if (*lo >= *hi) {
+      diags.report(Diag::InputRange, decl.range->loc, input.name, fmt::format("is empty: it ends before {}", *hi));
+      return std::nullopt;
+    }
+    input.range = {*lo, *hi - 1};
+  }
+  if (decl.init && !checkDefault(*decl.init, input))
+    return std::nullopt;
+  return input;
+}
+
 void Checker::checkFields() {
   for (const ast::FieldDecl &decl : in.fields) {
-    if (!declare(decl.name, "a field"))
+    if (!declare(decl.name, decl.input ? "an input of the request" : "a field"))
       continue;
-    if (auto field = checkField(decl))
-      out.fields.push_back(std::move(*field));
-    else
+    bool good = false;
+    if (!decl.input) {
+      if (auto field = checkField(decl); (good = field.has_value()))
+        out.fields.push_back(std::move(*field));
+    } else if (auto input = checkInput(decl); (good = input.has_value())) {
+      out.inputs.push_back(std::move(*input));
+    }
+    if (!good)
       bad.insert(decl.name.text);
   }
 }
@@ -206,7 +284,7 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
     }
     auto outer = declared.find(name.text);
     auto [it, isNew] = own.emplace(name.text, what);
-    if (isNew && (outer == declared.end() || outer->second == "a field"))
+    if (isNew && (outer == declared.end() || outer->second == "a field" || input(name.text)))
       return true;
     if (!bad.count(name.text))
       diags.report(Diag::DuplicateName, name.loc, name.text, isNew ? outer->second : it->second);
@@ -215,6 +293,11 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
   for (const ast::FieldDecl &f : decl.state) {
     if (!fresh(f.name, "a policy's state"))
       continue;
+    if (f.input) {
+      diags.report(Diag::Unsupported, f.input->loc, "an input in a policy's state", "an input below `request:`");
+      bad.insert(f.name.text);
+      continue;
+    }
     auto field = checkField(f);
     if (field && field->type.seq) {
       diags.report(Diag::Unsupported, f.name.loc, "a sequence in a policy's state", "a field of the request");
@@ -289,6 +372,13 @@ CheckedField *Checker::field(const std::string &name) {
   for (CheckedField &f : out.fields)
     if (f.name == name)
       return &f;
+  return nullptr;
+}
+
+const CheckedInput *Checker::input(const std::string &name) const {
+  for (const CheckedInput &i : out.inputs)
+    if (i.name == name)
+      return &i;
   return nullptr;
 }
 

@@ -151,6 +151,8 @@ std::vector<std::string> Checker::visibleNames(const Scope &scope) const {
     return names;
   for (const CheckedField &f : out.fields)
     names.push_back(f.name);
+  for (const CheckedInput &i : out.inputs)
+    names.push_back(i.name);
 #define PREDEFINED(Id, Name, Type, Text) names.push_back(Name);
 #include "megalith/Sema/Builtins.def"
   return names;
@@ -231,6 +233,12 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
     if (const CheckedField *f = field(name)) {
       auto v = make(Expr::FieldRead, f->type, e.loc);
       v->name = name;
+      return v;
+    }
+    if (const CheckedInput *i = input(name)) {
+      auto v = make(Expr::InputRead, i->type, e.loc);
+      v->name = name;
+      v->range = i->range;
       return v;
     }
     struct Entry {

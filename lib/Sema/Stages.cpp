@@ -404,8 +404,12 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
   }
   if (inferredField != inferred.end()) {
     inferredField->second.typed = true;
-    if (v && v->type.seq && v->type.capacity >= Unbounded) {
-      diags.report(Diag::UnboundedSequence, loc, fmt::format("`{}`", name));
+    if (v && v->type.seq && v->type.capacity > mostCapacity) {
+      if (v->type.capacity >= Unbounded)
+        diags.report(Diag::UnboundedSequence, loc, fmt::format("`{}`", name));
+      else
+        diags.report(Diag::TypeMismatch, loc, fmt::format("`{}`, which another stage reads,", name),
+                     fmt::format("at most {}", plural(mostCapacity, "token")), v->type.str());
       v = nullptr;
     }
     CheckedField *f = field(name);

@@ -122,11 +122,35 @@ bool ExprParser::parseFieldType(FieldDecl &field) {
     if (!expect("]", "`,` or `]`"))
       return false;
   }
+  if (accept("in")) {
+    field.range = parseBinary(comparisonLevel + 1).expr;
+    if (!failed && field.range->kind != Expr::Range) {
+      fail("`..` and the end of the range");
+      diags.note("`in 0..16` allows the values from 0 to 15");
+      return false;
+    }
+  }
   if (accept("="))
+    return parseInitial(field);
+  return expectEnd(field.range          ? "`=` or the end of the declaration"
+                   : field.dims.empty() ? "`[`, `in`, `=` or the end of the declaration"
+                                        : "`in`, `=` or the end of the declaration");
+}
+
+/// What stands behind `=`: an expression, `input`, or `input(default)`.
+bool ExprParser::parseInitial(FieldDecl &field) {
+  if (peek().kind != Token::Path || peek().text != "input") {
     field.init = parseConditional().expr;
-  return expectEnd(field.init           ? "an operator or the end of the initial value"
-                   : field.dims.empty() ? "`[`, `=` or the end of the declaration"
-                                        : "`=` or the end of the declaration");
+    return expectEnd("an operator or the end of the initial value");
+  }
+  field.input = {peek().text.str(), loc(peek())};
+  ++next;
+  if (accept("(")) {
+    field.init = parseConditional().expr;
+    if (!expect(")", "`)`"))
+      return false;
+  }
+  return expectEnd(field.init ? "the end of the declaration" : "`(` and a default, or the end of the declaration");
 }
 
 bool ExprParser::parseCount(Name &metric, ExprPtr &value) {
@@ -180,7 +204,7 @@ ExprParser::Tree ExprParser::parseConditional() {
 ExprParser::Tree ExprParser::parseBinary(unsigned level) {
   static const std::vector<llvm::StringRef> operators[] = {
       {"or"}, {"and"}, {}, {"==", "!=", "<", "<=", ">", ">=", "in"}, {".."}, {"+", "-"}, {"*", "/", "%"}};
-  constexpr unsigned notLevel = 2, comparison = 3, range = 4, levels = 7;
+  constexpr unsigned notLevel = 2, comparison = comparisonLevel, range = comparison + 1, levels = 7;
   if (failed)
     return {};
   if (level == levels)

@@ -32,7 +32,7 @@ public:
   ExprPtr parseWhole(bool elseOptional = false);
   /// One or more expressions between commas.
   std::vector<ExprPtr> parseValues();
-  /// `token[max_block]`, `i32 = 0`: the part of a field after its name.
+  /// `token[max_block]`, `i32 = 0`, `i32 in 0..16 = input(0)`: the part of a field after its name.
   bool parseFieldType(FieldDecl &field);
   /// `metric += value`.
   bool parseCount(Name &metric, ExprPtr &value);
@@ -40,6 +40,8 @@ public:
   bool parseSignature(Name &callee, std::vector<Name> &args);
 
 private:
+  static constexpr unsigned comparisonLevel = 3; ///< of parseBinary
+
   /// An expression and the height of its tree, which bounds the recursion of
   /// everything that walks it.
   struct Tree {
@@ -69,6 +71,7 @@ private:
   Tree make(Expr::Kind kind, const Token &token, std::string text = "");
   void add(Tree &parent, Tree child);
 
+  bool parseInitial(FieldDecl &field);
   Tree parseConditional();
   Tree parseBinary(unsigned level);
   Tree parseUnary();

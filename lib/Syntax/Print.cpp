@@ -123,7 +123,11 @@ public:
     std::string text = std::string(kind) + " " + field.name.text + ": " + field.type.text;
     if (!field.dims.empty())
       text += "[" + join(field.dims) + "]";
-    if (field.init)
+    if (field.range)
+      text += " in " + print(*field.range);
+    if (field.input)
+      text += field.init ? " = input " + print(*field.init) : " = input";
+    else if (field.init)
       text += " = " + print(*field.init);
     line(field.name.loc, text);
   }

@@ -9,8 +9,8 @@
 //     part @verify.1 {%b = results @m {site = 1}; after}
 //
 // A part behind an earlier call site of the same model follows that model's pass.
-// A value that lives across a call is computed again when it is a constant or a view
-// of the request's tokens (which do not change while a call is pending); otherwise
+// A value that lives across a call is computed again when it is a constant, an input or a view
+// of inputs or of the request's tokens (none of which change while a call is pending); otherwise
 // it is kept in a request field named `stage.value`.
 //===----------------------------------------------------------------------===//
 #include "ControlUtil.h"
@@ -167,7 +167,7 @@ private:
     const Operation &def = definition[v];
     Type type = module.type(v);
     bool isView = type.kind == Type::Seq && type.size == 0 && def.op != Op::Results;
-    if (def.op == Op::Const || isView) {
+    if (def.op == Op::Const || def.op == Op::InputGet || isView) {
       for (Value operand : def.operands)
         bring(s, operand, k, map, front);
       front.push_back(clone(module, def, map));

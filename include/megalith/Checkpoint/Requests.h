@@ -20,16 +20,18 @@ struct RequestOptions {
   int64_t vocabSize = 0;
   /// Allows `text`: each byte of its UTF-8 form is one token.
   bool byteVocabulary = false;
+  /// What requests bring.
+  std::vector<Input> inputs = {};
   size_t most = MaxRequests;
 };
 
 /// Reads JSON lines
-/// `{"id", "tokens" or "text", "max_new_tokens"[, "eos"][, "priority"]}`;
+/// `{"id", "tokens" or "text", "max_new_tokens"[, "eos"][, "priority"][, "inputs"]}`;
 /// blank lines are skipped, and a byte order mark in front of the first one. `file`
 /// is named in errors. The first error is returned with its line and, where it is
 /// known, its column. Errors: `request-syntax`, `request-key`,
 /// `request-empty-prompt`, `request-budget`, `request-duplicate-id`,
-/// `request-token-range`, `request-count`.
+/// `request-token-range`, `request-input`, `request-count`.
 Result<std::vector<Request>> parseRequests(std::string_view text, const RequestOptions &options,
                                            const std::string &file);
 

@@ -34,7 +34,7 @@ llvm::StringRef scalarName(Scalar s);
 /// The type of a value.
 ///   scalar   `i32`
 ///   seq      `token<64>`          vector with capacity 64 and a run-time length
-///                                 (capacity 0, `token<>`: unbounded, a view of the request's tokens)
+///                                 (capacity 0, `token<>`: unbounded, a view of what the request has)
 ///   rows     `[R, 2048] bf16`     one line of 2048 per row of the pass; `[R, 1] f32` = one scalar per row
 ///   vector   `[2048] bf16`        a weight vector, the same for every row
 ///   kv       `kv`                 orders attention after the append of this layer's K and V
@@ -159,7 +159,11 @@ void replaceUses(Region &region, Value from, Value to);
 /// replaced; `map` receives the copies of the values that `op` defines.
 Operation clone(Module &module, const Operation &op, std::map<Value, Value> &map);
 
-/// The type of a `field` or `policy.state`; nullopt when its attributes give none.
+/// Capacity of what a field keeps, and of every sequence but views.
+inline constexpr int64_t mostCapacity = 1024;
+
+/// The type of a `field`, `policy.state` or `input`; nullopt when its attributes give none. A longer input than a field
+/// can be is a view, `token<>`.
 std::optional<Type> declaredType(const Operation &declaration);
 
 /// How many tensors of the checkpoint a `weight` is: one, or one for each layer.

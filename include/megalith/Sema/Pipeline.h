@@ -44,6 +44,17 @@ struct CheckedField {
   SourceLoc loc;
 };
 
+/// A value that the request brings.
+struct CheckedInput {
+  std::string name;
+  sema::Type type;
+  sema::Range range;     ///< of an i32
+  bool required = false; ///< else a request may lack it, and one of these stands for it
+  Constant init;         ///< of a scalar
+  std::vector<int64_t> items;
+  SourceLoc loc;
+};
+
 struct CheckedState {
   std::string name;
   bool initial = false, terminal = false, parked = false, slot = false, preemptible = false;
@@ -106,6 +117,7 @@ struct CheckedPipeline {
   std::vector<std::string> models;
   std::vector<CheckedParam> params;
   std::vector<CheckedField> fields;
+  std::vector<CheckedInput> inputs;
   std::vector<CheckedState> states;
   std::vector<CheckedPool> pools;
   std::vector<CheckedPolicy> policies;

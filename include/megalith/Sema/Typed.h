@@ -21,6 +21,10 @@ enum class Elem : uint8_t { I32, F32, Bool, Token, Logits };
 
 /// Capacity of a sequence that only views the request's tokens.
 inline constexpr int64_t Unbounded = INT64_C(1) << 40;
+/// Tokens of a field, and of every sequence that is no view.
+inline constexpr int64_t mostCapacity = 1024;
+/// Of an input, which is a view, too: no more than a request may have positions with any pool (mostPositions).
+inline constexpr int64_t mostInputCapacity = 65536;
 
 struct Type {
   Elem elem = Elem::I32;
@@ -68,6 +72,7 @@ struct Expr {
   enum Kind : uint8_t {
     Const,        ///< intValue (i32, bool, token) or floatValue (f32, already rounded)
     FieldRead,    ///< name
+    InputRead,    ///< name
     LocalRead,    ///< index: the assignment's number in its stage or policy
     BinderRead,   ///< index: nesting depth of the binder
     ObserveArg,   ///< index, in a policy's observe

@@ -73,12 +73,14 @@ struct Param {
   ExprPtr value;
 };
 
-/// `draft: token[max_block]`, `accepted: i32 = 0`, `tree: token[4, 3]`.
+/// `draft: token[max_block]`, `accepted: i32 = 0`, `tree: token[4, 3]`, `tenant: i32 in 0..16 = input(0)`.
 struct FieldDecl {
   Name name;
   Name type;
   std::vector<ExprPtr> dims;
-  ExprPtr init; ///< null when absent
+  ExprPtr range;             ///< of `in`: a Range; null when absent
+  std::optional<Name> input; ///< the word `input`: the request brings the value
+  ExprPtr init;              ///< null when absent; of an input what it is where the request has none
 };
 
 struct StateDecl {
