@@ -147,8 +147,8 @@ struct LaunchParams {
   ModelParams models[kModels];
   int numRequests;
   // requests
-  char *requests; ///< RequestHeader and fields, manifest's requestBytes apart
-  int *tokens;    ///< arena of all requests' tokens
+  char *requests;    ///< RequestHeader and fields, manifest's requestBytes apart
+  int *tokens;       ///< arena of all requests' tokens
   const int *inputs; ///< arena of the sequences that requests bring
   const int *eos;
   Slot *slots;

@@ -160,6 +160,8 @@ public:
   /// Where that stands, for messages.
   std::string positionsPlace() const;
   std::vector<int32_t> eos() const;
+  /// What requests bring.
+  std::vector<Input> inputs() const;
   /// The path of its config.json.
   std::string configFile() const;
 
@@ -404,6 +406,8 @@ public:
   /// run is an error.
   Expected<size_t> submit(Request request);
   const std::vector<Request> &requests() const;
+  /// What requests bring, as Program has it.
+  std::vector<Input> inputs() const;
 
   /// Starts the kernel and returns.
   Status start();

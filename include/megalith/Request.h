@@ -33,8 +33,8 @@ struct MEGALITH_API RequestId {
   bool operator==(const RequestId &) const = default;
 };
 
-/// The value of an input: an integer (of an i32, a token, an f32), a number with a point, a bool, a sequence of integers
-/// (tokens) or of numbers.
+/// The value of an input: an integer (of an i32, a token, an f32), a number with a point, a bool, a sequence of
+/// integers (tokens) or of numbers.
 using InputValue = std::variant<int64_t, double, bool, std::vector<int32_t>, std::vector<float>>;
 
 /// An input that a pipeline declares below `request:`.

@@ -20,6 +20,8 @@ namespace megalith::tools {
 bool isSchedule(std::string_view text);
 constexpr const char *scheduleForm = "round-robin|random:SEED|pct:SEED[:CHANGES], each with an optional @PREFIX";
 
+/// Values for the inputs that have no default.
+std::map<std::string, InputValue> madeUpInputs(const Program &program);
 /// Three small requests that any model can run.
 Expected<std::vector<Request>> exampleRequests(const Program &program);
 /// Drafts of JSON lines `{"id", "tokens"}`, as SessionOptions::drafts has them.

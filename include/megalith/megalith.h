@@ -168,6 +168,15 @@ typedef struct megalith_session_options {
 } megalith_session_options;
 #define MEGALITH_SESSION_OPTIONS_INIT {sizeof(megalith_session_options), 0, 0, 0, 0, 0, 0}
 
+/** What a request brings for an input of the pipeline: `count` values, 1 for a scalar, in the one of the two lists that
+ *  is not NULL. Of an input of bools they are 0 and 1. A list without values may be NULL. */
+typedef struct megalith_input {
+  const char *name;
+  const int32_t *integers; /**< of an i32, bool or token, or a sequence of these */
+  const float *floats;     /**< of an f32, or a sequence of these */
+  size_t count;
+} megalith_input;
+
 typedef struct megalith_request {
   size_t size;
   const char *id;
@@ -178,8 +187,10 @@ typedef struct megalith_request {
   size_t num_eos;
   int no_eos;
   int32_t priority;
+  const megalith_input *inputs; /**< one that has a default may be left out */
+  size_t num_inputs;
 } megalith_request;
-#define MEGALITH_REQUEST_INIT {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0}
+#define MEGALITH_REQUEST_INIT {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 MEGALITH_EXPORT megalith_code megalith_session_open(const megalith_kernel *kernel,
                                                     const megalith_session_options *options, megalith_session **out,

@@ -119,6 +119,34 @@ bool programOptions(const megalith_program_options &in, ProgramOptions &out) {
   return true;
 }
 
+/// `declared`: what the pipeline says of it; null when it has no such input.
+InputValue valueOf(const megalith_input &in, const Input *declared) {
+  if (!declared || declared->capacity || in.count != 1) {
+    if (in.floats)
+      return std::vector<float>(in.floats, in.floats + in.count);
+    return std::vector<int32_t>(in.integers, in.integers + in.count);
+  }
+  if (in.floats)
+    return double(*in.floats);
+  if (declared->type == "bool" && (*in.integers == 0 || *in.integers == 1))
+    return *in.integers != 0;
+  return int64_t(*in.integers);
+}
+
+/// The request's inputs; false when one has no name, values in both lists, or none where it counts some.
+bool inputsOf(const megalith_request &in, const std::vector<Input> &declared, Request &out) {
+  if (in.num_inputs && !in.inputs)
+    return false;
+  for (size_t i = 0; i < in.num_inputs; ++i) {
+    const megalith_input &input = in.inputs[i];
+    if (!input.name || (input.integers && input.floats) || (input.count && !input.integers && !input.floats))
+      return false;
+    const auto found = llvm::find_if(declared, [&](const Input &d) { return d.name == input.name; });
+    out.inputs[input.name] = valueOf(input, found == declared.end() ? nullptr : &*found);
+  }
+  return true;
+}
+
 bool requestOf(const megalith_request &in, Request &out) {
   if (!in.id || (in.num_tokens && !in.tokens) || (in.num_eos && !in.eos))
     return false;
@@ -282,7 +310,8 @@ megalith_code megalith_session_submit(megalith_session *session, const megalith_
   return call(__func__, errors, [&] {
     megalith_request given;
     Request asked;
-    if (!session || !request || !read(request, given) || !requestOf(given, asked))
+    if (!session || !request || !read(request, given) || !requestOf(given, asked) ||
+        !inputsOf(given, session->session.inputs(), asked))
       return MEGALITH_BAD_ARGUMENT;
     auto submitted = session->session.submit(std::move(asked));
     if (!submitted)

@@ -7,6 +7,7 @@
 #include "megalith/Tools.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
+#include <fmt/ranges.h>
 
 namespace megalith {
 
@@ -147,6 +148,43 @@ Expected<std::vector<Request>> Program::parseRequests(const std::string &text, c
 // Inputs of tests
 //===----------------------------------------------------------------------===//
 
+/// Some value that the input may have.
+static InputValue madeUp(const Input &input, int64_t vocabulary) {
+  if (input.capacity) {
+    std::vector<int32_t> items;
+    for (int64_t i = 0; i < std::min<int64_t>(*input.capacity, 9); ++i)
+      items.push_back(input.type == "token"  ? static_cast<int32_t>((i % 3 * 5 + 3) % std::max<int64_t>(1, vocabulary))
+                      : input.type == "bool" ? static_cast<int32_t>(i % 2)
+                                             : static_cast<int32_t>(i));
+    return items;
+  }
+  if (input.type == "bool")
+    return false;
+  return std::clamp<int64_t>(0, input.least, input.most);
+}
+
+std::map<std::string, InputValue> tools::madeUpInputs(const Program &program) {
+  std::map<std::string, InputValue> inputs;
+  for (const Input &input : program.inputs())
+    if (!input.otherwise)
+      inputs[input.name] = madeUp(input, program.vocabulary());
+  return inputs;
+}
+
+/// What madeUpInputs() gives as a member of a line of requests.
+static std::string madeUpMember(const Program &program) {
+  std::string members;
+  for (const auto &[name, value] : tools::madeUpInputs(program)) {
+    const auto *items = std::get_if<std::vector<int32_t>>(&value);
+    const auto *whole = std::get_if<int64_t>(&value);
+    members += fmt::format("{}\"{}\": {}", members.empty() ? "" : ", ", name,
+                           items   ? fmt::format("[{}]", fmt::join(*items, ", "))
+                           : whole ? std::to_string(*whole)
+                                   : "false");
+  }
+  return members.empty() ? "" : ", \"inputs\": {" + members + "}";
+}
+
 /// Prompts short and long that repeat themselves, so that looking up finds drafts.
 Expected<std::vector<Request>> tools::exampleRequests(const Program &program) {
   std::string text;
@@ -155,8 +193,8 @@ Expected<std::vector<Request>> tools::exampleRequests(const Program &program) {
     for (int j = 0; j < (i == 1 ? 20 : 4 + i); ++j)
       tokens +=
           fmt::format("{}{}", j ? ", " : "", (i * 7 + j % 3 * 5 + 3) % std::max<int64_t>(1, program.vocabulary()));
-    text +=
-        fmt::format("{{\"id\": \"r{}\", \"tokens\": [{}], \"max_new_tokens\": {}, \"eos\": []}}\n", i, tokens, 3 + i);
+    text += fmt::format("{{\"id\": \"r{}\", \"tokens\": [{}], \"max_new_tokens\": {}, \"eos\": []{}}}\n", i, tokens,
+                        3 + i, madeUpMember(program));
   }
   return program.parseRequests(text, "<made-up requests>");
 }

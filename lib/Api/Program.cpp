@@ -1,5 +1,6 @@
 //===- Program.cpp - a compiled pipeline ----------------------------------===//
 #include "State.h"
+#include "megalith/IR/Inputs.h"
 #include "megalith/IR/Text.h"
 #include "megalith/Plan/Plan.h"
 #include "llvm/ADT/SmallString.h"
@@ -81,6 +82,7 @@ std::string Program::positionsPlace() const { return state->model() ? state->mod
 std::vector<int32_t> Program::eos() const {
   return state->model() ? state->model()->checked.eos : std::vector<int32_t>();
 }
+std::vector<Input> Program::inputs() const { return ir::inputsOf(state->compiled.module); }
 std::string Program::configFile() const { return state->model() ? state->model()->checked.file.path() : ""; }
 std::string Program::ast() const { return state->compiled.ast; }
 

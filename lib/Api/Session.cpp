@@ -3,6 +3,7 @@
 #include "Schedule.h"
 #include "State.h"
 #include "megalith/Checkpoint/Requests.h"
+#include "megalith/IR/Inputs.h"
 #include "megalith/Text/Text.h"
 #include "megalith/Tools.h"
 #include "runtime/HostRange.h"
@@ -155,6 +156,7 @@ Expected<size_t> Session::submit(Request request) {
 }
 
 const std::vector<Request> &Session::requests() const { return state->table.requests(); }
+std::vector<Input> Session::inputs() const { return ir::inputsOf(state->kernel->program->compiled.module); }
 
 Status Session::start() {
   return guarded<Done>([&]() -> Status {

@@ -121,8 +121,8 @@ std::optional<InputProblem> megalith::checkInputs(const std::vector<Input> &decl
   }
   for (const Input &input : declared)
     if (!input.otherwise && !request.inputs.count(input.name))
-      return InputProblem{"", fmt::format("input `{}` ({}) is missing, and it has no default", input.name,
-                                          input.spelling())};
+      return InputProblem{
+          "", fmt::format("input `{}` ({}) is missing, and it has no default", input.name, input.spelling())};
   return std::nullopt;
 }
 
@@ -176,8 +176,8 @@ std::optional<InputProblem> megalith::readInputs(const json &inputs, bool byteVo
         return bytes;
       }();
     if (!taken)
-      return wrong(fmt::format("must be a number, `true`, `false`, or a list of one of these, found `{}`",
-                               jsonShort(value)));
+      return wrong(
+          fmt::format("must be a number, `true`, `false`, or a list of one of these, found `{}`", jsonShort(value)));
     request.inputs[name] = std::move(*taken);
   }
   return std::nullopt;

@@ -121,9 +121,9 @@ bool Checker::checkDefault(const ast::Expr &e, CheckedInput &input) {
     input.init = *value;
     if (!input.type.is(Elem::I32) || (value->intValue >= input.range.lo && value->intValue <= input.range.hi))
       return true;
-    diags.report(Diag::InputRange, e.loc, input.name,
-                 fmt::format("allows {} to {}, but its default is {}", input.range.lo, input.range.hi,
-                             value->intValue));
+    diags.report(
+        Diag::InputRange, e.loc, input.name,
+        fmt::format("allows {} to {}, but its default is {}", input.range.lo, input.range.hi, value->intValue));
     return false;
   }
   if (e.kind != ast::Expr::List) {

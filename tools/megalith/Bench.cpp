@@ -113,7 +113,7 @@ public:
                                                                               : "",
                                     formatTableHead(!command.cpu, command.prefill));
       for (const auto &[context, batch] : combinations())
-        if (!measure(*engine, context, batch))
+        if (!measure(*program, *engine, context, batch))
           return false;
     }
     phases.resize(points.size());
@@ -182,8 +182,8 @@ private:
     return how;
   }
 
-  bool measure(BenchKernel &engine, int64_t context, int64_t batch) {
-    const auto requests = makeRequests(context, batch, command.tokens, engine.shape().vocabulary);
+  bool measure(const Program &program, BenchKernel &engine, int64_t context, int64_t batch) {
+    const auto requests = makeRequests(program, context, batch, command.tokens);
     const BenchKernel::RunOptions how = options(context, batch);
     BenchPoint point;
     point.context = context;
@@ -241,7 +241,7 @@ private:
       return false;
     for (size_t i = 0; i < points.size(); ++i) {
       const BenchPoint &point = points[i];
-      const auto requests = makeRequests(point.context, point.batch, command.tokens, engine->shape().vocabulary);
+      const auto requests = makeRequests(program, point.context, point.batch, command.tokens);
       BenchKernel::RunOptions how = options(point.context, point.batch);
       how.stampTicks = stampTicks(command);
       auto outcome = engine->run(requests, how);

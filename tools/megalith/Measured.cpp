@@ -24,15 +24,17 @@ static uint32_t hash32(uint32_t x) { // as device/Sync.cuh
   return x ^ (x >> 16);
 }
 
-std::vector<Request> makeRequests(int64_t context, int64_t batch, int64_t tokens, int64_t vocabulary) {
+std::vector<Request> makeRequests(const Program &program, int64_t context, int64_t batch, int64_t tokens) {
+  const auto vocabulary = static_cast<uint32_t>(program.vocabulary());
+  const auto inputs = tools::madeUpInputs(program);
   std::vector<Request> requests(batch);
   for (int64_t b = 0; b < batch; ++b) {
     requests[b].id = std::to_string(b);
     requests[b].maxNewTokens = tokens;
     requests[b].eos.emplace();
+    requests[b].inputs = inputs;
     for (int64_t j = 0; j < context; ++j)
-      requests[b].tokens.push_back(
-          static_cast<int32_t>(hash32(uint32_t(j) ^ hash32(uint32_t(b + 1))) % static_cast<uint32_t>(vocabulary)));
+      requests[b].tokens.push_back(static_cast<int32_t>(hash32(uint32_t(j) ^ hash32(uint32_t(b + 1))) % vocabulary));
   }
   return requests;
 }

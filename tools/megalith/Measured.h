@@ -12,7 +12,7 @@ std::string shapeName(const std::string &configFile);
 
 /// Requests of so many tokens each, without EOS. Token `j` of request `b` is hash32(j ^ hash32(b + 1)) modulo the
 /// vocabulary.
-std::vector<Request> makeRequests(int64_t context, int64_t batch, int64_t tokens, int64_t vocabulary);
+std::vector<Request> makeRequests(const Program &program, int64_t context, int64_t batch, int64_t tokens);
 
 /// The name of the GPU to measure on; nullopt after an error, to which `advice` says what goes without one.
 std::optional<std::string> findGpu(const std::string &advice, Diagnostics &diags);

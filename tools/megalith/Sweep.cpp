@@ -194,8 +194,7 @@ private:
   bool runPoint(const Kernel &kernel, const SweepPoint &point) {
     now = nameOf(point);
     show("");
-    const auto requests =
-        makeRequests(point.context, point.requests, point.tokens, plan.kernels[point.kernel].program.vocabulary());
+    const auto requests = makeRequests(plan.kernels[point.kernel].program, point.context, point.requests, point.tokens);
     SessionOptions options = sessionOptions(kernel, point);
     if (!propose(kernel, point, requests, options))
       return false;

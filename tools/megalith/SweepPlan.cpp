@@ -241,8 +241,7 @@ private:
     const int64_t context = *std::max_element(command.contexts.begin(), command.contexts.end());
     const int64_t tokens = *std::max_element(command.tokens.begin(), command.tokens.end());
     for (const SweepKernel &kernel : plan.kernels)
-      if (!got(tools::checkRequests(kernel.program, makeRequests(context, 1, tokens, kernel.program.vocabulary())),
-               diags)) {
+      if (!got(tools::checkRequests(kernel.program, makeRequests(kernel.program, context, 1, tokens)), diags)) {
         diags.note(fmt::format("a request of `--context {}` and `--tokens {}`, in the pipeline `{}`", context, tokens,
                                kernel.program.name()));
         return false;

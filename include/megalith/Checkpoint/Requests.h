@@ -20,9 +20,9 @@ struct RequestOptions {
   int64_t vocabSize = 0;
   /// Allows `text`: each byte of its UTF-8 form is one token.
   bool byteVocabulary = false;
+  size_t most = MaxRequests;
   /// What requests bring.
   std::vector<Input> inputs = {};
-  size_t most = MaxRequests;
 };
 
 /// Reads JSON lines

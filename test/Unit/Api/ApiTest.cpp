@@ -313,6 +313,68 @@ TEST_F(Sessions, RefuseRequestsThatCanNeverRun) {
   EXPECT_TRUE(session.requests().empty());
 }
 
+/// autoregressive.yaml, whose requests say how many tokens they want at most, and which token ends them.
+ProgramOptions withInputs() {
+  ProgramOptions how = options();
+  std::string text = textOf(how.file);
+  const auto edit = [&](const std::string &from, const std::string &to) {
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    text.replace(at, from.size(), to);
+  };
+  edit("states:\n",
+       "request:\n  most: i32 in 1..9 = input\n  ends: token[4] = input([])\n  hurry: bool = input(false)\n"
+       "states:\n");
+  edit("COMPLETE if finished else DECODE", "COMPLETE if finished or hurry or len(tokens) - prompt_len == most or "
+                                           "count(i in 0..len(ends), ends[i] == last) > 0 "
+                                           "else DECODE");
+  how.texts[how.file] = text;
+  return how;
+}
+
+TEST(Inputs, AreDeclaredCheckedAndRead) {
+  auto program = Program::compile(withInputs());
+  ASSERT_TRUE(program) << program.errors().text();
+  const std::vector<Input> inputs = program->inputs();
+  ASSERT_EQ(inputs.size(), 3u);
+  EXPECT_EQ(inputs[0].name, "most");
+  EXPECT_EQ(inputs[0].spelling(), "i32 in 1..9");
+  EXPECT_FALSE(inputs[0].otherwise);
+  EXPECT_EQ(inputs[1].capacity, 4);
+  EXPECT_EQ(inputs[2].otherwise, InputValue(false));
+  auto kernel = Kernel::load(*program, {.device = Device::Reference});
+  ASSERT_TRUE(kernel) << kernel.errors().text();
+  auto session = Session::open(*kernel);
+  ASSERT_TRUE(session);
+  EXPECT_EQ(session->inputs().size(), 3u);
+  Request request{.id = "a", .tokens = {73, 110, 32}, .maxNewTokens = 20, .eos = std::vector<int32_t>()};
+  EXPECT_ERROR(session->submit(request),
+               "request `a`: input `most` (i32 in 1..9) is missing, and it has no default [request-input]");
+  request.inputs = {{"most", 9}};
+  EXPECT_ERROR(session->submit(request), "request `a`: input `most` must be an integer from 1 to 8, found `9` ");
+  request.inputs = {{"most", 5}, {"moist", 5}};
+  EXPECT_ERROR(session->submit(request), "the pipeline has no input `moist`; it has `most`, `ends`, `hurry` ");
+  request.inputs = {{"most", 5}};
+  ASSERT_TRUE(session->submit(request));
+  request.id = "b";
+  request.inputs = {{"most", 5}, {"hurry", true}};
+  ASSERT_TRUE(session->submit(request));
+  auto results = session->run();
+  ASSERT_TRUE(results) << results.errors().text();
+  EXPECT_EQ(results->requests[0].tokens.size(), 5u);
+  EXPECT_EQ(results->requests[1].tokens.size(), 1u);
+  EXPECT_EQ(results->requests[1].finish, "state");
+}
+
+TEST(Inputs, AreMadeUpWhereNobodyBringsThem) {
+  auto program = Program::compile(withInputs());
+  ASSERT_TRUE(program) << program.errors().text();
+  EXPECT_EQ(tools::madeUpInputs(*program), (std::map<std::string, InputValue>{{"most", 1}}));
+  auto requests = tools::exampleRequests(*program);
+  ASSERT_TRUE(requests) << requests.errors().text();
+  EXPECT_EQ((*requests)[2].inputs.at("most"), InputValue(1));
+}
+
 TEST_F(Sessions, RefuseOptionsThatCannotBe) {
   SessionOptions how;
   how.capacity = 0;

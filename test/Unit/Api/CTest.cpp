@@ -127,4 +127,89 @@ TEST(C, RunsASession) {
   megalith_session_free(session);
 }
 
+TEST(C, BringsInputs) {
+  const char *text = R"(pipeline: p
+models:
+  target: {graph: )" MEGALITH_SOURCE_DIR R"(/pipelines/models/llama.yaml}
+request:
+  most: i32 in 1..9 = input
+  first: token[3] = input
+  share: f32 = input(1)
+  loud: bool = input(false)
+states:
+  fault: FAILED
+  QUEUED: {initial: true, next: [GIVE]}
+  GIVE: {slot: true, next: [DONE]}
+  DONE: {terminal: true}
+  FAILED: {terminal: true}
+kv:
+  target: {pages: 8, page_tokens: 4}
+stages:
+  admit: {on: QUEUED, do: [], goto: GIVE}
+  give:
+    on: GIVE
+    do:
+      - append(first[:most])
+      - append([1] if share == 0.5 and loud else [2])
+    goto: DONE
+)";
+  const megalith_pair model = {"", MEGALITH_SOURCE_DIR "/models/demo"};
+  megalith_program_options options = MEGALITH_PROGRAM_OPTIONS_INIT;
+  options.file = "p.yaml";
+  options.text = text;
+  options.models = &model;
+  options.num_models = 1;
+  megalith_program *program = nullptr;
+  megalith_errors *errors = nullptr;
+  ASSERT_EQ(megalith_program_compile(&options, &program, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_kernel_options where = MEGALITH_KERNEL_OPTIONS_INIT;
+  where.device = MEGALITH_REFERENCE;
+  megalith_kernel *kernel = nullptr;
+  ASSERT_EQ(megalith_kernel_load(program, &where, &kernel, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_session *session = nullptr;
+  ASSERT_EQ(megalith_session_open(kernel, nullptr, &session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  const int32_t prompt[] = {73}, two = 2, yes = 1, first[] = {5, 6, 7};
+  const float half = 0.5f;
+  megalith_input inputs[] = {{"most", &two, nullptr, 1},
+                             {"first", first, nullptr, 3},
+                             {"share", nullptr, &half, 1},
+                             {"loud", &yes, nullptr, 1}};
+  megalith_request request = MEGALITH_REQUEST_INIT;
+  request.id = "a";
+  request.tokens = prompt;
+  request.num_tokens = 1;
+  request.max_new_tokens = 9;
+  request.no_eos = 1;
+  const auto refused = [&](const char *why) {
+    EXPECT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_FAILED);
+    EXPECT_NE(std::string(megalith_errors_text(errors)).find(why), std::string::npos) << megalith_errors_text(errors);
+    megalith_errors_free(errors);
+    errors = nullptr;
+  };
+  refused("input `most` (i32 in 1..9) is missing");
+  request.num_inputs = 4;
+  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "no list of them";
+  request.inputs = inputs;
+  inputs[0].floats = &half;
+  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "in both lists";
+  inputs[0].integers = nullptr;
+  refused("input `most` must be an integer from 1 to 8, found `0.5`");
+  inputs[0] = {"most", first, nullptr, 2};
+  refused("input `most` must be an integer from 1 to 8, found a list of integers");
+  inputs[0] = {"most", &two, nullptr, 1};
+  inputs[1].count = 1;
+  inputs[1].integers = nullptr;
+  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "in no list";
+  inputs[1].integers = first;
+  inputs[1].count = 3;
+  ASSERT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  ASSERT_EQ(megalith_session_run(session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_result result;
+  ASSERT_EQ(megalith_session_result(session, 0, &result, &errors), MEGALITH_OK);
+  EXPECT_EQ(std::vector<int32_t>(result.tokens, result.tokens + result.num_tokens), (std::vector<int32_t>{5, 6, 1}));
+  megalith_session_free(session);
+  megalith_kernel_free(kernel);
+  megalith_program_free(program);
+}
+
 } // namespace

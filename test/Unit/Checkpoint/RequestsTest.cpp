@@ -1,5 +1,6 @@
 #include "megalith/Checkpoint/Requests.h"
 #include "../Terminal.h"
+#include "megalith/Checkpoint/Inputs.h"
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +55,8 @@ TEST(Requests, Syntax) {
 
 TEST(Requests, Keys) {
   EXPECT_EQ(errorOfLine(R"({"id": 1, "prompt": [0]})"), "request-key:1:11: unknown key `prompt`; a request has `id`, "
-                                                        "`tokens`, `text`, `max_new_tokens`, `eos`, `priority`");
+                                                        "`tokens`, `text`, `max_new_tokens`, `eos`, `priority`, "
+                                                        "`inputs`");
   EXPECT_EQ(errorOfLine(R"({"tokens": [0], "max_new_tokens": 1})"), "request-key:1:1: the request has no `id`");
   EXPECT_EQ(errorOfLine(R"({"id": 1.5})"), "request-key:1:2: `id` must be a string or an integer, found `1.5`");
   EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0]})"), "request-key:1:1: request `1` has no `max_new_tokens`");
@@ -256,4 +258,133 @@ TEST(Drafts, ReadStrictly) {
               std::string("1:13: `tokens[1]` must be an integer from 0 to 259, found `") + token + "`");
   EXPECT_EQ(draftsError("{\"id\": " + std::string(200'000, '[')).substr(0, 6), "1:107:");
   EXPECT_EQ(draftsError(std::string("{\"id\": \"a\", \"tokens\": []}\0x", 27)), "1:26: a byte 0, which is no text");
+}
+
+//===--- inputs ---------------------------------------------------------------===//
+
+static Input inputOf(const char *name, const char *type, std::optional<int64_t> capacity = {},
+                     std::optional<InputValue> otherwise = InputValue(int64_t(0))) {
+  Input input;
+  input.name = name;
+  input.type = type;
+  input.capacity = capacity;
+  input.otherwise = std::move(otherwise);
+  return input;
+}
+
+static Input tenant() {
+  Input input = inputOf("tenant", "i32");
+  input.least = 0;
+  input.most = 15;
+  return input;
+}
+
+/// One request with these members of `inputs`, or the kind, the column and the message of what is wrong, without
+/// "request `a`: ".
+static std::string readInputsOf(const std::string &members, const std::vector<Input> &declared, Request *out = nullptr,
+                                bool bytes = true) {
+  RequestOptions options{260, bytes};
+  options.inputs = declared;
+  auto result = parseRequests(R"({"id": "a", "tokens": [1], "max_new_tokens": 1, "inputs": {)" + members + "}}",
+                              options, "r.jsonl");
+  if (!result)
+    return fmt::format("{}:{}: {}", result.error.kind, result.error.column,
+                       result.error.message.substr(std::string("request `a`: ").size()));
+  if (out)
+    *out = std::move(result->front());
+  return "";
+}
+
+TEST(RequestInputs, AreValuesOfTheirTypes) {
+  const std::vector<Input> declared = {tenant(),
+                                       inputOf("share", "f32"),
+                                       inputOf("eager", "bool"),
+                                       inputOf("mark", "token"),
+                                       inputOf("text", "token", 4),
+                                       inputOf("rates", "f32", 3),
+                                       inputOf("flags", "bool", 3),
+                                       inputOf("left", "i32", 3, InputValue(std::vector<int32_t>{7, 8}))};
+  Request request;
+  ASSERT_EQ(readInputsOf(R"("tenant": 15, "share": 1, "eager": true, "mark": 259, "text": "h\u00e9", )"
+                         R"("rates": [1, 0.5], "flags": [true, false])",
+                         declared, &request),
+            "");
+  EXPECT_EQ(request.inputs.at("tenant"), InputValue(int64_t(15)));
+  EXPECT_EQ(request.inputs.at("text"), InputValue(std::vector<int32_t>{'h', 0xc3, 0xa9}));
+  const auto words = [&](size_t i) { return inputWords(declared[i], request); };
+  EXPECT_EQ(words(0), std::vector<int32_t>{15});
+  EXPECT_EQ(words(1), std::vector<int32_t>{0x3f800000}) << "an integer is a number";
+  EXPECT_EQ(words(2), std::vector<int32_t>{1});
+  EXPECT_EQ(words(3), std::vector<int32_t>{259});
+  EXPECT_EQ(words(4), (std::vector<int32_t>{'h', 0xc3, 0xa9}));
+  EXPECT_EQ(words(5), (std::vector<int32_t>{0x3f800000, 0x3f000000}));
+  EXPECT_EQ(words(6), (std::vector<int32_t>{1, 0}));
+  EXPECT_EQ(words(7), (std::vector<int32_t>{7, 8})) << "the default";
+  ASSERT_EQ(readInputsOf(R"("rates": [], "share": 0.5, "left": [-1])", declared, &request), "");
+  EXPECT_TRUE(words(5).empty());
+  EXPECT_EQ(words(1), std::vector<int32_t>{0x3f000000});
+  EXPECT_EQ(words(7), std::vector<int32_t>{-1});
+}
+
+TEST(RequestInputs, MustBeKnownAndThere) {
+  EXPECT_EQ(readInputsOf(R"("tennant": 1)", {tenant(), inputOf("share", "f32")}),
+            "request-input:60: the pipeline has no input `tennant`; it has `tenant`, `share`");
+  EXPECT_EQ(readInputsOf(R"("tenant": 1)", {}), "request-input:60: the pipeline has no input `tenant`; it has none");
+  const std::vector<Input> needed = {inputOf("reference", "token", 64, std::nullopt)};
+  EXPECT_EQ(readInputsOf("", needed),
+            "request-input:49: input `reference` (token[64]) is missing, and it has no default");
+  RequestOptions options{260, true};
+  options.inputs = needed;
+  auto none = parseRequests(R"({"id": "a", "tokens": [1], "max_new_tokens": 1})", options, "r.jsonl");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error.column, 1u);
+  auto list = parseRequests(R"({"id": "a", "tokens": [1], "max_new_tokens": 1, "inputs": [1]})", options, "r.jsonl");
+  ASSERT_FALSE(list);
+  EXPECT_EQ(list.error.message, "request `a`: `inputs` must be an object, found `[1]`");
+  EXPECT_EQ(list.error.column, 49u);
+}
+
+TEST(RequestInputs, MustBeWhatThePipelineDeclares) {
+  const std::vector<Input> i32 = {tenant()}, f32 = {inputOf("share", "f32")}, flag = {inputOf("eager", "bool")},
+                           token = {inputOf("mark", "token")}, text = {inputOf("text", "token", 3)},
+                           rates = {inputOf("rates", "f32", 3)}, left = {inputOf("left", "i32", 3)},
+                           flags = {inputOf("flags", "bool", 3)};
+  const auto wrong = [](const std::string &member, const std::vector<Input> &declared, bool bytes = true) {
+    const std::string message = readInputsOf(member, declared, nullptr, bytes);
+    EXPECT_EQ(message.substr(0, 18), "request-input:60: ") << message;
+    return message.substr(std::min<size_t>(18, message.size()));
+  };
+  EXPECT_EQ(wrong(R"("tenant": 16)", i32), "input `tenant` must be an integer from 0 to 15, found `16`");
+  EXPECT_EQ(wrong(R"("tenant": 1.5)", i32), "input `tenant` must be an integer from 0 to 15, found `1.5`");
+  EXPECT_EQ(wrong(R"("tenant": true)", i32), "input `tenant` must be an integer from 0 to 15, found `true`");
+  EXPECT_EQ(wrong(R"("tenant": [1])", i32), "input `tenant` must be an integer from 0 to 15, found a list of integers");
+  EXPECT_EQ(wrong(R"("tenant": "x")", i32), "input `tenant` must be an integer from 0 to 15, found a list of integers");
+  EXPECT_EQ(wrong(R"("share": 1e39)", f32), "input `share` must be a number that an f32 can hold, found `1e+39`");
+  EXPECT_EQ(wrong(R"("share": false)", f32), "input `share` must be a number that an f32 can hold, found `false`");
+  EXPECT_EQ(wrong(R"("eager": 1)", flag), "input `eager` must be `true` or `false`, found `1`");
+  EXPECT_EQ(wrong(R"("mark": 260)", token), "input `mark` must be a token of the vocabulary of 260, found `260`");
+  EXPECT_EQ(wrong(R"("text": [1, 260])", text), "input `text` has token 260, which is outside the vocabulary of 260");
+  EXPECT_EQ(wrong(R"("text": [1, 2, 3, 4])", text), "input `text` has 4 elements, more than the 3 that it may have");
+  EXPECT_EQ(wrong(R"("text": 1)", text), "input `text` must be a list of token ids, found `1`");
+  EXPECT_EQ(wrong(R"("text": [0.5])", text), "input `text` must be a list of token ids, found a list of numbers");
+  EXPECT_EQ(wrong(R"("text": "abc")", text, false),
+            "input `text` is a text, which needs a model whose vocabulary is bytes; give token ids");
+  EXPECT_EQ(wrong(R"("text": [1, "a"])", text), "input `text` must be a number, `true`, `false`, or a list of one of "
+                                                "these, found `[1,\"a\"]`");
+  EXPECT_EQ(wrong(R"("text": {})", text), "input `text` must be a number, `true`, `false`, or a list of one of these, "
+                                          "found `{}`");
+  EXPECT_EQ(wrong(R"("text": null)", text), "input `text` must be a number, `true`, `false`, or a list of one of "
+                                            "these, found `null`");
+  EXPECT_EQ(wrong(R"("text": [4294967296])", text), "input `text` must be a number, `true`, `false`, or a list of one "
+                                                    "of these, found `[4294967296]`");
+  EXPECT_EQ(wrong(R"("rates": [1e39])", rates), "input `rates` has a number that an f32 cannot hold");
+  EXPECT_EQ(wrong(R"("rates": [true])", rates), "input `rates` must be a list of numbers, found a list of integers");
+  EXPECT_EQ(wrong(R"("left": [0.5])", left), "input `left` must be a list of integers, found a list of numbers");
+  EXPECT_EQ(wrong(R"("flags": [2])", flags), "input `flags` has 2, expected 0 to 1");
+}
+
+TEST(RequestInputs, AreSpelledAsInTheLanguage) {
+  EXPECT_EQ(tenant().spelling(), "i32 in 0..16");
+  EXPECT_EQ(inputOf("a", "i32").spelling(), "i32");
+  EXPECT_EQ(inputOf("a", "token", 64).spelling(), "token[64]");
 }

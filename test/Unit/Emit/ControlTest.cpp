@@ -53,6 +53,53 @@ TEST(EmitControl, FieldsAreDeclaredUnderIdentifiers) {
             std::string::npos);
 }
 
+/// A module whose requests bring these.
+static Pipeline withInputs() {
+  Pipeline p;
+  p.declarations += "  input @tenant {least = 0, most = 15, type = \"i32\"} @0:11:3\n"
+                    "  input @\"a.text\" {capacity = 5000, type = \"token\"} @0:11:3\n"
+                    "  input @share {init = 0.25, optional, type = \"f32\"} @0:11:3\n"
+                    "  input @few {capacity = 4, items = [7], optional, type = \"token\"} @0:11:3\n";
+  return p;
+}
+
+TEST(EmitControl, InputsStandBehindTheFields) {
+  Pipeline p = withInputs();
+  p.commit = R"(      %tenant = input.get @tenant : i32 @0:27:9
+      %one = const {value = 1} : i32 @0:27:9
+      %next = add(%tenant, %one) : i32 @0:27:9
+      field.set @accepted(%next) @0:27:9
+      %text = input.get @"a.text" : token<> @0:27:9
+      %few = input.get @few : token<4> @0:27:9
+      %part = seq.slice(%text, %tenant, %next) : token<8> @0:27:9
+      field.set @draft(%part) @0:27:9
+      %n = append(%few) : i32 @0:28:9
+      %m = append(%text) : i32 @0:28:9
+      goto {to = ["DONE"]} @0:29:9
+)";
+  const std::string text = emitted(p);
+  EXPECT_NE(text.find("struct Inputs {\n"
+                      "  int tenant;\n"
+                      "  ::megalith::abi::InputRange a_text; // a.text\n"
+                      "  float share;\n"
+                      "  ::megalith::abi::InputRange few;\n"
+                      "};\n"
+                      "struct Request : megalith::abi::RequestHeader {\n"
+                      "  Fields fields;\n"
+                      "  Inputs inputs;\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(bodyOf(text, "commit"), "  Fields &r = t.r.fields;\n"
+                                    "  const int next = t.r.inputs.tenant + 1;\n"
+                                    "  t.set(r.accepted, next);\n"
+                                    "  const auto text = t.input(t.r.inputs.a_text);\n"
+                                    "  t.set(r.draft, t.slice(text, t.r.inputs.tenant, next));\n"
+                                    "  t.append(t.input(t.r.inputs.few));\n"
+                                    "  t.append(text);\n"
+                                    "  t.goTo(State::DONE);\n")
+      << "nothing wraps, for the tenant is at most 15";
+}
+
 TEST(EmitControl, ValuesUsedOnceAreWrittenWhereTheyAreUsed) {
   EXPECT_EQ(bodyOf(emitted({}), "verifyIssue"),
             "  Fields &r = t.r.fields;\n"
@@ -399,4 +446,41 @@ TEST(RequestLayout, OffsetsFollowTheHeader) {
   EXPECT_EQ(json["calls"][0], "p.yaml:23");
   EXPECT_EQ(json["metrics"][0], "committed");
   EXPECT_EQ(json["gauges"][0]["name"], "size.block");
+}
+
+TEST(RequestLayout, InputsHaveTheOffsetsOfTheStruct) {
+  const auto module = parsed(withInputs().text());
+  ASSERT_TRUE(module);
+  const auto json = nlohmann::json::parse(emit::requestLayoutJson(*module));
+  const int header = sizeof(megalith::abi::RequestHeader);
+  // As in the text above.
+  struct Fields {
+    int draft[9], accepted;
+    float ema;
+  };
+  struct Inputs {
+    int tenant;
+    megalith::abi::InputRange text;
+    float share;
+    megalith::abi::InputRange few;
+  };
+  struct Request {
+    char head[header];
+    Fields fields;
+    Inputs inputs;
+  };
+  ASSERT_EQ(json["inputs"].size(), 4u);
+  EXPECT_EQ(json["inputs"][0],
+            nlohmann::json({{"name", "tenant"}, {"type", "i32"}, {"offset", offsetof(Request, inputs.tenant)}}));
+  EXPECT_EQ(
+      json["inputs"][1],
+      nlohmann::json(
+          {{"name", "a.text"}, {"type", "token"}, {"offset", offsetof(Request, inputs.text)}, {"capacity", 5000}}));
+  EXPECT_EQ(
+      json["inputs"][2],
+      nlohmann::json(
+          {{"name", "share"}, {"type", "f32"}, {"offset", offsetof(Request, inputs.share)}, {"otherwise", 0.25}}));
+  EXPECT_EQ(json["inputs"][3]["offset"], offsetof(Request, inputs.few));
+  EXPECT_EQ(json["inputs"][3]["otherwise"], nlohmann::json::array({7}));
+  EXPECT_EQ(json["request_bytes"], sizeof(Request));
 }

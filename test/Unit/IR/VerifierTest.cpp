@@ -34,6 +34,9 @@ std::string inStage(const std::string &code) {
   return problem(R"(module @m {after = "lower"} {
   field @f {type = "f32"}
   field @s {type = "token", capacity = 4}
+  input @few {type = "token", capacity = 1024}
+  input @many {type = "token", capacity = 65536, optional, items = [3]}
+  input @tenant {type = "i32", least = -1, most = 3, optional, init = 2}
   state @A {slot, next = ["B"]}
   state @B {terminal}
   pool @t {pages = 4, page_tokens = 16, rows_beyond = 0}
@@ -102,6 +105,9 @@ TEST(Verifier, AcceptsControlCode) {
     field.set @s(%h)
     %two = seq.concat(%s, %h) : token<6>
     %ng = ngram_lookup(%t, %a) {ngram = 3} : token<4>
+    %few = input.get @few : token<1024>
+    %many = input.get @many : token<>
+    %tenant = input.get @tenant : i32
     %n = append(%two) : i32
     kv.keep @t(%n)
     count.add @n(%n)
@@ -132,6 +138,11 @@ TEST(Verifier, RejectsControlCode) {
       {"%a = const {value = 2} : bool", "a constant `bool` is 0 or 1"},
       {"%a = field.get @f : i32", "the result must be `f32`, found `i32`"},
       {"%a = field.get @x : i32", "`@x` is no declared field"},
+      {"%a = input.get @few : token<>", "the result must be `token<1024>`, found `token<>`"},
+      {"%a = input.get @many : token<65536>", "the result must be `token<>`, found `token<65536>`"},
+      {"%a = input.get @s : token<4>", "`@s` is no declared input"},
+      {"%a = field.get @tenant : i32", "`@tenant` is no declared field"},
+      {"field.set @tenant(%i)", "`@tenant` is no declared field"},
       {"field.set @s(%t)", "operand 0 must be `token<4>`, found `token<>`"},
       {"%a = seq.len(%i) : i32", "operand 0 must be a sequence, found `i32`"},
       {"%a = seq.at(%s, %i) : i32", "the result must be `token`, found `i32`"},
@@ -252,6 +263,24 @@ TEST(Verifier, RejectsDeclarations) {
       {"state @A state @A", "`@A` is declared twice"},
       {"state @A {next = [\"B\"]}", "`@B` is no declared state"},
       {"field @f {type = \"int\"}", "`type` must be one of i32, f32, bool, token"},
+      {"input @i {type = \"i32\", capacity = 4}", "only sequences of `token` have a `capacity`"},
+      {"input @i {type = \"token\", capacity = 65537}", "`capacity` must be a whole number from 1 to 65536"},
+      {"input @i {type = \"f32\", least = 0}", "only an `i32` has `least` and `most`"},
+      {"input @i {type = \"i32\", least = 2, most = 1}", "`least` is above `most`"},
+      {"input @i {type = \"i32\", init = 1}", "only what is `optional` has a default"},
+      {"input @i {type = \"token\", capacity = 4, items = []}", "only what is `optional` has a default"},
+      {"input @i {type = \"i32\", most = 3, optional, init = 4}", "the default lies outside `least` and `most`"},
+      {"input @i {type = \"i32\", least = 3, optional}", "the default lies outside `least` and `most`"},
+      {"input @i {type = \"f32\", optional, init = 1}", "`init` must be a value of type `f32`"},
+      {"input @i {type = \"f32\", optional, init = inf}", "`init` must be finite"},
+      {"input @i {type = \"i32\", optional, items = [1]}", "the default of a scalar is `init`"},
+      {"input @i {type = \"token\", capacity = 1, optional, items = [1, 2]}",
+       "the default of a sequence is `items`, no more than its `capacity`"},
+      {"input @i {type = \"token\", capacity = 1, optional, init = 1}",
+       "the default of a sequence is `items`, no more than its `capacity`"},
+      {"input @i {type = \"token\", capacity = 1, optional, items = [-1]}", "`items` must be values of type `token`"},
+      {"state @A stage @s {on = \"A\"} { input @i {type = \"i32\"} goto {to = [\"A\"]} }",
+       "`input` must stand in `module`"},
       {"pool @p {page_tokens = 16}", "the attribute `pages` of `pool` is missing"},
       {"pool @p {pages = 1, page_tokens = 16}", "the attribute `rows_beyond` of `pool` is missing"},
       {"pool @p {pages = 1, page_tokens = 16, rows_beyond = -1}",

@@ -86,6 +86,25 @@ TEST(LowerPipeline, Declarations) {
 )");
 }
 
+TEST(LowerPipeline, InputsAreDeclaredAndReadOnce) {
+  Lowered l = lower({{"accepted: i32 = 0", "accepted: i32 = 0\n  tenant: i32 in 0..16 = input(3)\n"
+                                           "  text: token[2000] = input\n  few: token[2] = input([5])"},
+                     {"draft[i] == best[i]", "draft[i] == best[i] and text[i] == few[tenant]"}});
+  std::string all = ir::print(l.module, {.locations = false});
+  EXPECT_NE(all.find("  input @tenant {init = 3, least = 0, most = 15, optional, type = \"i32\"}\n"
+                     "  input @text {capacity = 2000, type = \"token\"}\n"
+                     "  input @few {capacity = 2, items = [5], optional, type = \"token\"}\n  state"),
+            std::string::npos)
+      << all;
+  const std::string verify = l.text("stage @verify");
+  EXPECT_NE(verify.find("    %text = input.get @text : token<>\n"
+                        "    %few = input.get @few : token<2>\n"
+                        "    %tenant = input.get @tenant : i32\n"
+                        "    %accepted = prefix_while"),
+            std::string::npos)
+      << verify << "they are read before the loop";
+}
+
 TEST(LowerPipeline, TiersTakeTheFirstThresholdThatIsReached) {
   EXPECT_EQ(lower({{"[0.0, 1]", "[0.25, 2], [0.0, 1]"}}).text("policy @size"),
             R"(  policy @size {per = "request"} {

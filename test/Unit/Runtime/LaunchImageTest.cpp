@@ -103,6 +103,50 @@ TEST_F(LaunchImageTest, DescribesTheRequests) {
   EXPECT_EQ(image.params.models[0].pageTableStride, 4);
 }
 
+TEST_F(LaunchImageTest, WritesWhatRequestsBring) {
+  manifest.requestBytes = 144;
+  manifest.inputs.resize(3);
+  const auto declare = [&](size_t i, const char *name, const char *type, std::optional<int64_t> capacity,
+                           std::optional<megalith::InputValue> otherwise, int64_t offset) {
+    Manifest::InputField &input = manifest.inputs[i];
+    input.name = name;
+    input.type = type;
+    input.capacity = capacity;
+    input.otherwise = otherwise;
+    input.offset = offset;
+  };
+  declare(0, "text", "token", 4, {}, 112);
+  declare(1, "tenant", "i32", {}, 3.0, 128);
+  declare(2, "share", "f32", {}, 0.5, 132);
+  std::vector<Request> requests = twoRequests;
+  requests[0].inputs = {{"text", std::vector<int32_t>{8, 9}}, {"tenant", int64_t(15)}, {"share", int64_t(2)}};
+  requests[1].inputs = {{"text", std::vector<int32_t>{5}}};
+  LaunchImage image = build(requests);
+  auto bytes = words<char>(image, "requests");
+  struct Brought {
+    abi::InputRange text;
+    int tenant;
+    float share;
+  } a, b;
+  std::memcpy(&a, &bytes[112], sizeof a);
+  std::memcpy(&b, &bytes[144 + 112], sizeof b);
+  EXPECT_EQ(words<int>(image, "inputs"), (std::vector<int>{8, 9, 5}));
+  EXPECT_EQ(find(image.buffers, "inputs")->kind, LaunchBuffer::Const);
+  EXPECT_EQ(find(image.buffers, "inputs")->member, offsetof(abi::LaunchParams, inputs));
+  EXPECT_EQ(a.text.begin, 0);
+  EXPECT_EQ(a.text.length, 2);
+  EXPECT_EQ(b.text.begin, 2);
+  EXPECT_EQ(b.text.length, 1);
+  EXPECT_EQ(a.tenant, 15);
+  EXPECT_EQ(b.tenant, 3) << "the default";
+  EXPECT_EQ(a.share, 2.0f);
+  EXPECT_EQ(b.share, 0.5f);
+  declare(2, "text", "token", 4, std::vector<int32_t>(), 112);
+  manifest.inputs.erase(manifest.inputs.begin(), manifest.inputs.begin() + 2);
+  LaunchImage none = build(twoRequests);
+  EXPECT_FALSE(find(none.buffers, "inputs")) << "no request brings a token";
+}
+
 /// What a checked launch may not read before it is written is exactly what the kernel makes.
 TEST_F(LaunchImageTest, SaysWhoWritesWhat) {
   RunOptions options;

@@ -60,6 +60,25 @@ TEST(Manifest, givesEachModelItsOwn) {
   EXPECT_EQ(model.weights[0].shape, (std::vector<int64_t>{2, 3}));
 }
 
+TEST(Manifest, readsWhatRequestsBring) {
+  std::string text = tinyManifest();
+  EXPECT_TRUE(Manifest::parse(text)->inputs.empty());
+  const std::string from = "\"metrics\"";
+  text.insert(text.find(from), R"("inputs": [{"name": "text", "type": "token", "offset": 104, "capacity": 5000},
+      {"name": "few", "type": "token", "offset": 120, "capacity": 4, "otherwise": [1, 2]},
+      {"name": "share", "type": "f32", "offset": 136, "otherwise": 0.25}], )");
+  const auto manifest = Manifest::parse(text);
+  ASSERT_TRUE(manifest) << manifest.error.message;
+  ASSERT_EQ(manifest->inputs.size(), 3u);
+  EXPECT_EQ(manifest->inputs[0].name, "text");
+  EXPECT_EQ(manifest->inputs[0].capacity, 5000);
+  EXPECT_EQ(manifest->inputs[0].offset, 104);
+  EXPECT_FALSE(manifest->inputs[0].otherwise);
+  EXPECT_EQ(manifest->inputs[1].otherwise, megalith::InputValue(std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(manifest->inputs[2].type, "f32");
+  EXPECT_EQ(manifest->inputs[2].otherwise, megalith::InputValue(0.25));
+}
+
 /// Kernels have one model.
 TEST(Manifest, hasAsManyModelsAsTheKernel) {
   const nlohmann::json good = nlohmann::json::parse(tinyManifest());

@@ -249,7 +249,7 @@ TEST(ValueErrors, Fields) {
             "[expr-syntax]\n"
             "    5 |   a: token[max_block\n"
             "      |                     ^\n"
-            "t.yaml:6:10: error: expected `[`, `=` or the end of the "
+            "t.yaml:6:10: error: expected `[`, `in`, `=` or the end of the "
             "declaration, found `5` "
             "[expr-syntax]\n"
             "    6 |   b: i32 5\n"
@@ -442,6 +442,27 @@ TEST(Errors, StatementsOfAGraphAssign) {
             "m.yaml:5:27: error: expected an operator or the end of the expression, found `,` [expr-syntax]");
   EXPECT_EQ(said("h: x y"),
             "m.yaml:5:10: error: expected an operator or the end of the expression, found `y` [expr-syntax]");
+}
+
+/// The first line for a field of a request whose type and value are `text`, from column 6 of line 5 on.
+static std::string fieldError(const std::string &text) {
+  const std::string all = pipelineErrors("pipeline: p\nstates: {}\nstages: {}\nrequest:\n  a: " + text + "\n");
+  return all.substr(0, all.find('\n'));
+}
+
+TEST(FieldErrors, Inputs) {
+  EXPECT_EQ(fieldError("i32 = input(1) + 1"),
+            "t.yaml:5:21: error: expected the end of the declaration, found `+` [expr-syntax]");
+  EXPECT_EQ(fieldError("i32 = input + 1"), "t.yaml:5:18: error: expected `(` and a default, or the end of the "
+                                           "declaration, found `+` [expr-syntax]");
+  EXPECT_EQ(fieldError("i32 = input(1, 2)"), "t.yaml:5:19: error: expected `)`, found `,` [expr-syntax]");
+  EXPECT_EQ(fieldError("i32 = input()"), "t.yaml:5:18: error: expected an expression, found `)` [expr-syntax]");
+  EXPECT_EQ(fieldError("i32 in 16 = input"),
+            "t.yaml:5:16: error: expected `..` and the end of the range, found `=` [expr-syntax]");
+  EXPECT_EQ(fieldError("i32 in 0..16 1"),
+            "t.yaml:5:19: error: expected `=` or the end of the declaration, found `1` [expr-syntax]");
+  EXPECT_EQ(fieldError("i32 16"), "t.yaml:5:10: error: expected `[`, `in`, `=` or the end of the declaration, found "
+                                  "`16` [expr-syntax]");
 }
 
 } // namespace

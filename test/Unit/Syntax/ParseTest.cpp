@@ -196,5 +196,19 @@ TEST(Parse, ReportsErrorsOfAllSectionsAtOnce) {
   EXPECT_EQ(parsed.diags.errors(), 4u) << parsed.diags.render();
 }
 
+TEST(ParsePipeline, InputsOfRequests) {
+  ParsedPipeline parsed("pipeline: p\nstates: {}\nstages: {}\nrequest:\n  a: i32 in 0..2 * n = input(1)\n"
+                        "  b: token[n] = input\n  c: token[4] = input([])\n  d: bool = input(x or y)\n");
+  ASSERT_TRUE(parsed.ast) << parsed.diags.render();
+  EXPECT_EQ(ast::print(*parsed.ast), R"(1:11    pipeline p
+5:3     field a: i32 in (range 0 (* 2 n)) = input 1
+6:3     field b: token[n] = input
+7:3     field c: token[4] = input []
+8:3     field d: bool = input (or x y)
+)");
+  EXPECT_FALSE(parsed.ast->fields[1].init);
+  EXPECT_EQ(parsed.ast->fields[1].input->loc.column, 17u);
+}
+
 } // namespace
 } // namespace megalith
