@@ -9,8 +9,18 @@ namespace megalith::abi {
 
 constexpr int kAbiVersion = 11;
 
-/// Head of every request descriptor. The pipeline's own fields follow in the
-/// emitted `struct Request : RequestHeader`, and what it brings; the manifest gives the offsets.
+/// Models of a kernel, at most.
+constexpr int kMostModels = 4;
+/// Models of this kernel. The text of a unit for several says so in front of what it includes.
+#ifdef MEGALITH_MODELS
+constexpr int kModels = MEGALITH_MODELS;
+#else
+constexpr int kModels = 1;
+#endif
+static_assert(kModels >= 1 && kModels <= kMostModels);
+
+/// Head of every request descriptor. What it has of each pool follows (RequestOf), then the pipeline's own fields, in
+/// the emitted `struct Request : RequestOf<...>`, and what it brings; the manifest gives the offsets.
 struct RequestHeader {
   int state; ///< index of the state in the manifest's list
   int fault; ///< 0 = none, see kFaultAtCall
@@ -22,8 +32,6 @@ struct RequestHeader {
   int maxNewTokens;
   int eosSeen;
   int eosBegin, eosCount; ///< range of LaunchParams::eos
-  int kvLen;              ///< leading tokens whose KV is valid
-  int kvEnd;              ///< kvLen, or beyond it while drafts are in the pool
   int waitingSite;        ///< call site it waits at; -1: none
   int waitingSince;       ///< tick of the issue
   int served;             ///< 1 between the pass and its after part
@@ -35,6 +43,20 @@ struct RequestHeader {
   long long tokenBegin;   ///< offset of its tokens in LaunchParams::tokens
 };
 
+/// A request's part of a pool.
+struct KvOfRequest {
+  int len; ///< leading tokens whose KV is valid
+  int end; ///< len, or beyond it while drafts are in the pool
+};
+/// Of several models a request counts the passes of each: those that waited as long are served by it.
+template <int Models> struct RequestOf : RequestHeader {
+  KvOfRequest kv[Models];
+  int passesOf[(Models + 1) / 2 * 2]; ///< passes of each model that it had rows in. An even number of words
+};
+template <> struct RequestOf<1> : RequestHeader {
+  KvOfRequest kv[1];
+};
+
 /// A sequence that a request brings: words of LaunchParams::inputs.
 struct InputRange {
   long long begin;
@@ -44,7 +66,7 @@ struct InputRange {
 
 // RequestHeader::fault is the code of IR/Faults.def, the state in which it happened, and a place. The place is
 // the line of the pipeline's file whose code ran; 0 means that it is not known. With kFaultAtCall the place is
-// the number of the call site at which the request waited.
+// the number of the call site at which the request waited; of KV_TOO_LARGE that of the pool.
 constexpr int kFaultAtCall = 1 << 6; ///< codes are below it
 constexpr int kFaultStateShift = 7;
 constexpr int kFaultNoState = (1 << 7) - 1; ///< the state was none
@@ -86,9 +108,11 @@ struct alignas(16) TimeRecord {
 struct Kept {
   int valid; ///< 0: the run begins
   unsigned passNumber;
-  unsigned widePasses, wideHeads;       ///< WideCounts
-  int currentSet, rowsLast, rowsBefore; ///< WorkspaceSets
-  unsigned arrivals;                    ///< of all CTAs at the ends of passes
+  unsigned arrivals; ///< of all CTAs at the ends of passes
+  struct OfModel {
+    unsigned widePasses, wideHeads;       ///< WideCounts
+    int currentSet, rowsLast, rowsBefore; ///< WorkspaceSets
+  } models[kMostModels];
 };
 
 /// Test hook: at tick `tick`, 4-byte word `offset` of request `request` becomes `value`.
@@ -111,7 +135,7 @@ constexpr int kSyncWords = 128;
 
 /// One model: its weights, its pool of K and V, and memory for its activations. vCache and workspace stand at a
 /// multiple of 16: the kernel loads both at once.
-struct ModelParams {
+struct alignas(16) ModelParams {
   const char *stream;         ///< packed weights
   const void *const *weights; ///< by manifest index: bf16 weights of which the kernel reads single rows, and null for
                               ///< all others, which are in `stream` alone
@@ -125,8 +149,6 @@ struct ModelParams {
   char *kCache, *vCache; ///< bf16 [layers][pages][kvHeads][pageTokens][headDim]
   // pass
   char *workspace; ///< activations; offsets are constants of the source
-  // admission
-  int admitMaxPages; ///< pages of the pool (KV_TOO_LARGE above it)
 };
 
 /// What `megalith_pack` finds of a tensor of the checkpoint: elements `begin` to `end`, row-major. Both are 0 when
@@ -139,12 +161,9 @@ struct RawTensor {
 /// RawTensor::type
 enum RawType : int { kRawBf16, kRawF16, kRawF32 };
 
-/// Models of a kernel: one, for now.
-constexpr int kModels = 1;
-
-/// The kernel's one parameter.
-struct LaunchParams {
-  ModelParams models[kModels];
+/// The kernel's one parameter. Its models stand last: the host has room for as many as there may be (HostParams), and
+/// a kernel takes the first bytes of that.
+template <int Models> struct LaunchParamsOf {
   int numRequests;
   // requests
   char *requests;    ///< RequestHeader and fields, manifest's requestBytes apart
@@ -188,7 +207,10 @@ struct LaunchParams {
   unsigned long long *stamps; ///< null, or [stampTicks][CTAs][stampWords] of a kernel with `--plan stamps=1`,
                               ///< see Stamps.cuh; ticks turn in it
   int stampTicks, stampWords;
+  ModelParams models[Models];
 };
+using LaunchParams = LaunchParamsOf<kModels>;
+using HostParams = LaunchParamsOf<kMostModels>;
 
 // Trace words. Each tick appends one record to LaunchParams::trace:
 //
@@ -207,9 +229,18 @@ struct LaunchParams {
 // without slot that changed state, ascending. A request faulted in this tick when its
 // state changed and its fault is not 0. A record that does not fit is dropped, as are
 // all after it, and counted in Stats::traceDropped.
-constexpr unsigned kTraceTick = 0x4b434954;  ///< "TICK"
-constexpr int kTraceTickWords = 6 + kModels; ///< before the rows
+//
+// A kernel for several models can have several passes in a tick. The record of the tick has no
+// rows then. Each pass has a record of its own in front of it, in their order:
+//
+//   kTracePass, words of the record, tick, rows, words per row and the number of the model
+//   rows x      as above
+constexpr unsigned kTraceTick = 0x4b434954; ///< "TICK"
+constexpr unsigned kTracePass = 0x53534150; ///< "PASS"
+constexpr int kTracePassWords = 5;          ///< before the rows
+constexpr int traceTickWords(int models) { return 6 + models; } ///< before the rows
 constexpr int kTraceModelShift = 16;
-constexpr int kTraceRequestWords = 6 + 2 * kModels; ///< before the page ids
+constexpr int traceRequestWords(int models) { return 6 + 2 * models; } ///< before the page ids
+constexpr int kTraceTickWords = traceTickWords(kModels), kTraceRequestWords = traceRequestWords(kModels);
 
 } // namespace megalith::abi

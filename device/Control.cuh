@@ -6,7 +6,8 @@
 // docs/ir.md, "The tick".
 //
 // The text of the control unit gives two types: `Config`, the pipeline's constants, and
-// `Request`, the header and the pipeline's own fields.
+// `Request`, the header and the pipeline's own fields. Of several models `Config::Pools` lists the pools, each a type
+// with the constants that are its own. Of one they stand in `Config`.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -29,6 +30,19 @@ __device__ constexpr int faultAt(int code, int line) {
   return line <= abi::kFaultMaxLine ? code | line << abi::kFaultPlaceShift : code;
 }
 
+/// A fault with the pool that raised it.
+__device__ constexpr int faultAtPool(int code, int model) {
+  return code | abi::kFaultAtCall | model << abi::kFaultPlaceShift;
+}
+
+/// The passes of a model that a request had rows in.
+template <class Request> __device__ __forceinline__ int passesOf(const Request &r, int model) {
+  if constexpr (abi::kModels > 1)
+    return r.passesOf[model];
+  else
+    return r.passes;
+}
+
 /// The resident loop ends after this many ticks in a row without a row or a change of state. The watchdog would never
 /// stop it, because ticks still advance.
 constexpr int kIdleTicks = 1 << 20;
@@ -40,6 +54,14 @@ template <class Request, int Count> struct Seats {
 };
 template <class Request> struct Seats<Request, 0> {};
 
+/// `List` from `Pool` on.
+template <class Pool, class List> struct TailFrom;
+template <class Pool, class... Others> struct TailFrom<Pool, PoolList<Pool, Others...>> {
+  using List = PoolList<Pool, Others...>;
+};
+template <class Pool, class First, class... Others>
+struct TailFrom<Pool, PoolList<First, Others...>> : TailFrom<Pool, PoolList<Others...>> {};
+
 /// The control plane's working state, in shared memory of CTA 0. The slot tables mirror LaunchParams::slots. While a
 /// request holds a slot, its descriptor stands here too, unless descriptors are large. So what a tick does to it costs
 /// no trip to the L2 cache.
@@ -48,7 +70,12 @@ template <class ConfigType, class RequestType> struct ControlState {
   using Request = RequestType;
   static_assert(Config::states <= 64 && Config::gauges <= kMostGauges, "flags are bits of one word");
 
-  PoolState<Config> pool;         ///< of the model
+  using Pools = PoolStates<typename PoolsOf<Config>::List>;
+  using FirstPool = typename Pools::First;
+  static constexpr bool several = abi::kModels > 1;
+  static constexpr bool reserves = Pools::reserves; ///< some pool does
+
+  Pools pools;
   PassShared *pass;               ///< the pass, in CTA 0
   long long passesDone, rowsDone; ///< what Stats counts
   int tick;
@@ -63,25 +90,24 @@ template <class ConfigType, class RequestType> struct ControlState {
   int still;           ///< ticks in a row in which calls waited and nothing moved
   int ranNoPass;       ///< the last tick had no rows, so no other CTA took part
   int refused;         ///< a request found no pages to reserve in this tick
-  int waiting, served; ///< calls that waited when the pass was formed, and calls that it serves
+  int waiting, served; ///< calls that waited when the pass was formed, and calls that it serves. Of several models:
+                       ///< served in this tick
   int numRows, wantLogits;
+  int rowsOfTick;     ///< of several models
+  int behind;         ///< which pass of the tick's list was the last, of several models; they are counted from 1
 
-  static constexpr int atHand = tokensAtHand(Config::slots), eosAtHand = shape::eosAtHand(Config::slots);
-
-  static constexpr bool reserves = PoolState<Config>::reserves;
+  static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
 
   // per slot
-  static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= kSeatBytes;
+  static constexpr bool seatsAreShared = sizeof(Request) * Config::slots <= seatBytes(abi::kModels);
   Seats<Request, seatsAreShared ? Config::slots : 0> seats;
   int request[Config::slots]; ///< -1: free
   int callChunk[Config::slots];
+  int callModel[several ? Config::slots : 1]; ///< of several models: whose pass the slot's call waits for
   u32 callFlags[Config::slots];         ///< RowFlag bits of its rows
   int badRow[Config::slots];            ///< first row of the call that must not be fed
   int badCode[Config::slots];           ///< the fault of that row
   int newest[Config::slots];            ///< the request's last token
-  int callStart[Config::slots][atHand]; ///< the first of the slot's fed tokens, see fedToken
-  int fedFrom[Config::slots];           ///< position of the first of them
-  int known[Config::slots];             ///< leading positions of the KV that were fed the request's own tokens
   int eos[Config::slots][eosAtHand];    ///< the request's first EOS tokens
   u32 gaugesSet[Config::slots];
   u32 gauges[Config::slots][Config::gauges > 0 ? Config::gauges : 1];
@@ -95,6 +121,14 @@ template <class ConfigType, class RequestType> struct ControlState {
   int newPages[Config::slots], pageTop[Config::slots];
 
   __device__ static const abi::LaunchParams &params() { return paramsOfCta(); }
+  /// What control keeps of a pool.
+  template <class Pool> __device__ __forceinline__ PoolState<Pool> &poolOf() {
+    return static_cast<PoolStates<typename TailFrom<Pool, typename PoolsOf<Config>::List>::List> &>(pools).pool;
+  }
+  /// Whether the call of `slot` waits for a pass of the pool's model.
+  template <class Pool> __device__ __forceinline__ bool waitsFor(int slot) {
+    return request[slot] >= 0 && seated(slot).waitingSite >= 0 && (!several || callModel[slot] == Pool::model);
+  }
   /// A request's descriptor in the host's table. While the request holds a slot, only `slot` is up to date there.
   __device__ Request &tableEntry(int number) const { return reinterpret_cast<Request *>(params().requests)[number]; }
   __device__ Request &seated(int slot) {
@@ -119,27 +153,9 @@ template <class ConfigType, class RequestType> struct ControlState {
   __device__ static bool holdsSlot(int state) { return isState(state) && (Config::slotStates >> state & 1); }
   __device__ static bool isTerminal(int state) { return isState(state) && (Config::terminalStates >> state & 1); }
 
-  /// The most positions that a request can ever write.
-  __device__ static long long mostPositions(const Request &r) {
-    return (long long)r.promptLen + r.maxNewTokens + Config::rowsBeyond;
-  }
-  /// Pages to reserve for a request that gains a slot. Its mostPositions() fit into the pool.
-  __device__ static int pagesToPromise(const Request &r) {
-    using Pool = PoolState<Config>;
-    const int worst = min(Pool::pagesFor(int(mostPositions(r))), Pool::mostHeld());
-    return Config::reserve < 0 ? worst : min(worst, Pool::pagesFor(r.numTokens + Config::reserve + Config::rowsBeyond));
-  }
-
-  /// The token that was fed, or waits to be fed, at a position. Positions begin at fedFrom. A slot keeps these tokens
-  /// of all calls of a stage, because they may not be tokens of the request yet.
-  __device__ int fedToken(int slot, int position) const {
-    const int i = position - fedFrom[slot];
-    return i < atHand ? callStart[slot][i] : params().callTokens[slot * Config::callTokens + i];
-  }
-
   /// The line of the caller's dump that keeps the logits of a row in `slot`; -1: they are not wanted. A line belongs to
   /// the position that the logits predict. Rejected drafts write lines of positions that are fed again later. With
-  /// `replay` a line belongs to the row, the `number`th of the run.
+  /// `replay` a line belongs to the row, the `number`th of the run. Of several models without it: those of the first.
   __device__ __noinline__ int logitsLine(int slot, int position, u32 flags, long long number) {
     const abi::LaunchParams &p = params();
     if (!(flags & RowWantsLogits))
@@ -154,16 +170,10 @@ template <class ConfigType, class RequestType> struct ControlState {
     record = {u32(now), u32(now >> 32), tick, tokens};
   }
 
-  /// Whether the request in `slot` (-1: none) has all pages that its next row sees.
-  __device__ __forceinline__ bool hasWhatItSees(const Request &r, int slot) const {
-    using Pool = PoolState<Config>;
-    return Pool::window == 0 || slot < 0 || Pool::firstSeen(r.kvLen) >= pool.firstOf(slot);
-  }
   /// Whether the descriptor of a request in `slot` (-1: none) can be trusted.
   __device__ __forceinline__ bool wellFormed(const Request &r, int slot) const {
-    const int room = slot < 0 ? 0 : pool.held[slot] * Config::pageTokens;
     return isState(r.state) && r.slot == slot && (slot >= 0 || !holdsSlot(r.state)) && r.fieldsInRange() &&
-           r.kvLen >= 0 && r.kvLen <= r.kvEnd && r.kvEnd <= room && hasWhatItSees(r, slot) && r.generated >= 0 &&
+           pools.all([&](const auto &pool) { return pool.wellFormed(r, slot); }) && r.generated >= 0 &&
            r.generated <= r.maxNewTokens && r.numTokens == r.promptLen + r.generated && r.waitingSite >= -1 &&
            r.waitingSite < Config::sites;
   }
@@ -203,7 +213,11 @@ template <class ConfigType, class RequestType> struct ControlState {
   /// should be; that fault gets the line `line`. Returns the fault. The request's warp calls it. There is one copy of
   /// this code, because code that runs once in a tick comes from far away.
   __device__ __noinline__ int endTurn(Request &r, int slot, int state, int fault, int line = 0) {
-    if (!fault && (r.kvLen > max(0, r.numTokens - 1) || (slot >= 0 && r.kvLen > known[slot])))
+    const bool isOwn = pools.all([&](const auto &pool) {
+      const int len = pool.kvOf(r).len;
+      return len <= max(0, r.numTokens - 1) && (slot < 0 || len <= pool.known[slot]);
+    });
+    if (!fault && !isOwn)
       fault = faultAt(kKvInvariant, line);
     if (!fault && !wellFormed(r, slot))
       fault = faultAt(kCorruptField, line);
@@ -213,6 +227,16 @@ template <class ConfigType, class RequestType> struct ControlState {
     __syncwarp();
     return fault;
   }
+};
+
+/// The pool whose model a call is of.
+template <class Call, class First> struct PoolOfCall {
+  using Pool = First;
+};
+template <class Call, class First>
+  requires requires { typename Call::Pool; }
+struct PoolOfCall<Call, First> {
+  using Pool = typename Call::Pool;
 };
 
 /// The ControlState of CTA 0, which stands behind the parameters in shared memory. An address that the compiler knows
@@ -226,6 +250,7 @@ template <class Control> __device__ __forceinline__ Control &controlOfCta() {
 template <class Control> struct TurnOf : StageFunctions {
   using Config = typename Control::Config;
   using Request = typename Control::Request;
+  using FirstPool = typename Control::FirstPool; ///< what is not said otherwise is of it
 
   Control &c;
   const abi::LaunchParams &p;
@@ -253,11 +278,11 @@ template <class Control> struct TurnOf : StageFunctions {
   __device__ bool finished() const { return r.eosSeen || r.generated >= r.maxNewTokens; }
   __device__ int promptLen() const { return r.promptLen; }
   __device__ int priority() const { return r.priority; }
-  __device__ int kvLen() const { return r.kvLen; }
-  __device__ int kvLag() const { return r.numTokens - r.kvLen; }
+  template <class Pool = FirstPool> __device__ int kvLen() const { return r.kv[Pool::model].len; }
+  template <class Pool = FirstPool> __device__ int kvLag() const { return r.numTokens - kvLen<Pool>(); }
   __device__ int seated() const { return c.slotsHeld; }
-  __device__ int livePages() const { return c.pool.live; }
-  __device__ bool pressure() const { return c.pool.pressure != 0; }
+  template <class Pool = FirstPool> __device__ int livePages() const { return poolOf<Pool>().live; }
+  template <class Pool = FirstPool> __device__ bool pressure() const { return poolOf<Pool>().pressure != 0; }
 
   __device__ void raise(int code, int line) { fault = fault ? fault : faultAt(code, line); }
 
@@ -394,7 +419,7 @@ template <class Control> struct TurnOf : StageFunctions {
         end[i] = token;
       if (i == next - 1 && slot >= 0)
         c.newest[slot] = token;
-      confirmFed(r.numTokens + count, next - count, token);
+      c.pools.each([&](auto &pool) { confirmFed(pool, r.numTokens + count, next - count, token); });
       stopped = stops != 0;
       count = next;
     }
@@ -413,18 +438,19 @@ template <class Control> struct TurnOf : StageFunctions {
 
   /// Keeps at most the first `count` positions of the KV that was written. When the rows behind would see a page that
   /// was given back, it keeps none.
-  __device__ void keepKv(int count) {
-    using Pool = PoolState<Config>;
-    int kept = max(0, min(r.kvEnd, count));
-    if constexpr (Pool::window > 0)
-      if (!fault && Pool::firstSeen(kept) < c.pool.firstOf(slot)) {
+  template <class Pool = FirstPool> __device__ void keepKv(int count) {
+    auto &pool = poolOf<Pool>();
+    auto &kv = pool.kvOf(r);
+    int kept = max(0, min(kv.end, count));
+    if constexpr (PoolState<Pool>::window > 0)
+      if (!fault && pool.firstSeen(kept) < pool.firstOf(slot)) {
         kept = 0;
-        c.pool.startAgain(slot);
+        pool.startAgain(slot);
       }
     __syncwarp();
     if (laneId() == 0 && !fault) {
-      r.kvLen = r.kvEnd = kept;
-      c.known[slot] = min(c.known[slot], kept);
+      kv.len = kv.end = kept;
+      pool.known[slot] = min(pool.known[slot], kept);
     }
     __syncwarp();
   }
@@ -448,25 +474,29 @@ template <class Control> struct TurnOf : StageFunctions {
       fail(fault);
       return;
     }
+    using Pool = typename PoolOfCall<Call, FirstPool>::Pool;
+    constexpr int atHand = PoolState<Pool>::atHand;
+    auto &pool = poolOf<Pool>();
+    const int len = kvLen<Pool>();
     const auto view = asView(sequence);
     const int size = view.size(), wanted = Call::chunk > 0 ? min(size, min(Call::chunk, Config::rowsPerPass)) : size;
     // What an earlier call of this stage fed may still have to be compared with what is appended.
-    const int from = Config::callTokens > Config::rowsPerPass && c.known[slot] < r.kvLen ? c.fedFrom[slot] : r.kvLen;
-    const int before = r.kvLen - from;
+    const int from = Pool::callTokens > Config::rowsPerPass && pool.known[slot] < len ? pool.fedFrom[slot] : len;
+    const int before = len - from;
     // The tokens do not change while the call waits. So the rows that it must not feed are known now.
-    int *fed = p.callTokens + slot * Config::callTokens + before;
+    int *fed = pool.fedTokens(slot) + before;
     const Span known = tokens();
     const int count = min(wanted, Config::rowsPerPass);
     int badRow = Config::rowsPerPass, badCode = 0;
 #pragma unroll 1
     for (int base = 0; base < count; base += 32) {
-      const int i = base + laneId(), position = r.kvLen + i;
+      const int i = base + laneId(), position = len + i;
       int code = 0;
       if (i < count) {
         const int token = fed[i] = view[i];
-        if (before + i < Control::atHand)
-          c.callStart[slot][before + i] = token;
-        if (token < 0 || token >= Config::vocab)
+        if (before + i < atHand)
+          pool.callStart[slot][before + i] = token;
+        if (token < 0 || token >= Pool::vocab)
           code = kTokenRange;
         else if (position < r.numTokens && known[position] != token)
           code = kFeedMismatch;
@@ -483,7 +513,9 @@ template <class Control> struct TurnOf : StageFunctions {
       r.waitingSince = c.tick;
       r.served = 0;
       r.callCount = wanted;
-      c.fedFrom[slot] = from;
+      pool.fedFrom[slot] = from;
+      if constexpr (Control::several)
+        c.callModel[slot] = Pool::model;
       c.badRow[slot] = badRow;
       c.badCode[slot] = badCode;
       c.callChunk[slot] = Call::chunk;
@@ -502,37 +534,43 @@ template <class Control> struct TurnOf : StageFunctions {
   __device__ void fail(int code) { c.endTurn(r, slot, Config::faultState, code); }
 
 private:
+  template <class Pool> __device__ __forceinline__ PoolState<Pool> &poolOf() const {
+    return c.template poolOf<Pool>();
+  }
+
   /// Called when `count` tokens are appended from position `first` on, of which this lane has one: `token`. Counts the
   /// leading ones that were fed at their positions as known. From the first position on where another token was fed,
   /// the KV stays unknown.
-  __device__ void confirmFed(int first, int count, int token) {
-    if (slot < 0 || r.kvEnd <= first || c.known[slot] != first)
+  template <class Pool> __device__ void confirmFed(Pool &pool, int first, int count, int token) {
+    const int end = pool.kvOf(r).end;
+    if (slot < 0 || end <= first || pool.known[slot] != first)
       return;
     const int position = first + laneId();
-    const bool same = laneId() < count && position < r.kvEnd && c.fedToken(slot, position) == token;
+    const bool same = laneId() < count && position < end && pool.fedToken(slot, position) == token;
     const u32 others = __ballot_sync(~0u, !same);
     __syncwarp();
     if (laneId() == 0)
-      c.known[slot] = first + (others ? __ffs(others) - 1 : 32);
+      pool.known[slot] = first + (others ? __ffs(others) - 1 : 32);
     __syncwarp();
   }
 
   /// For measurements: the first `count` positions count as fed. Their pages leave the
   /// free stack as if they had been.
-  __device__ void takeKv(int seat, int count) {
-    const int first = c.pool.firstSeen(count), pages = c.pool.pagesFor(count) - first;
-    if (pages > c.pool.freePages) {
+  template <class Pool> __device__ void takeKv(Pool &pool, int seat, int count) {
+    const int first = pool.firstSeen(count), pages = pool.pagesFor(count) - first;
+    if (pages > pool.freePages) {
       fail(kPoolExhausted);
       return;
     }
-    c.pool.startAt(seat, first);
-    c.pool.take(seat, c.pool.freePages, pages);
+    pool.startAt(seat, first);
+    pool.take(seat, pool.freePages, pages);
     __threadfence(); // other CTAs read the page table in this pass already, see awaitPass
     __syncwarp();
     if (laneId() == 0) {
-      c.pool.setHeld(seat, first + pages);
-      c.pool.freePages -= pages;
-      r.kvLen = r.kvEnd = c.known[seat] = count;
+      pool.setHeld(seat, first + pages);
+      pool.freePages -= pages;
+      auto &kv = pool.kvOf(r);
+      kv.len = kv.end = pool.known[seat] = count;
     }
     __syncwarp();
   }
@@ -548,13 +586,15 @@ private:
       const int seat = base + __ffs(open) - 1;
       if (laneId() == 0) {
         c.request[seat] = p.slots[seat].request = number;
-        c.pool.open(seat);
         c.gaugesSet[seat] = 0;
-        c.known[seat] = c.fedFrom[seat] = 0;
-        if (Control::reserves) {
-          c.pool.promised[seat] = Control::pagesToPromise(r);
-          c.pool.unpromised -= c.pool.promised[seat];
-        }
+        c.pools.each([&](auto &pool) {
+          pool.open(seat);
+          pool.known[seat] = pool.fedFrom[seat] = 0;
+          if (pool.reserves) {
+            pool.promised[seat] = pool.pagesToPromise(r);
+            pool.unpromised -= pool.promised[seat];
+          }
+        });
         r.slot = seat;
         --c.freeSlots;
         --c.unseated;
@@ -566,7 +606,7 @@ private:
       }
       __syncwarp();
       if (p.kvInPlace > 0)
-        takeKv(seat, min(p.kvInPlace, r.promptLen - 1));
+        c.pools.each([&](auto &pool) { takeKv(pool, seat, min(p.kvInPlace, r.promptLen - 1)); });
       if (Control::seatsAreShared)
         Control::copy(r, c.seated(seat));
       return;

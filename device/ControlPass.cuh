@@ -3,8 +3,10 @@
 
 namespace megalith::device {
 
+// A pass is of one model. `Pool` is that one's.
+
 /// Whether slot `a` is served before slot `b`. First comes the one that has waited longer, then the one of higher
-/// priority, then the one with fewer passes so far, then the one with the lower request number.
+/// priority, then the one with fewer passes of the model so far, then the one with the lower request number.
 template <class Control> __device__ bool goesFirst(const Control &c, int a, int b) {
   if (c.since[a] != c.since[b])
     return c.since[a] < c.since[b];
@@ -17,7 +19,7 @@ template <class Control> __device__ bool goesFirst(const Control &c, int a, int 
 
 /// Gives the calls their rows and pages when all can be served in full. Rows are given by a scan in slot order, pages
 /// in the order of serving. `inTurn`: that order matters. Warp 0.
-template <class Control> __device__ void serveAll(Control &c, bool inTurn) {
+template <class Control, class Pool> __device__ void serveAll(Control &c, Pool &pool, bool inTurn) {
   using Config = typename Control::Config;
   int before = 0;
   for (int base = 0; base < Config::slots; base += 32) {
@@ -38,7 +40,7 @@ template <class Control> __device__ void serveAll(Control &c, bool inTurn) {
 #pragma unroll 1
         for (int other = 0; other < Config::slots; ++other)
           above += c.wanted[other] >= 0 && c.newPages[other] > 0 && goesFirst(c, other, s) ? c.newPages[other] : 0;
-      c.pageTop[s] = c.pool.freePages - above;
+      c.pageTop[s] = pool.freePages - above;
     }
     before += __shfl_sync(~0u, end, 31);
   }
@@ -46,11 +48,11 @@ template <class Control> __device__ void serveAll(Control &c, bool inTurn) {
 
 /// Gives the calls their rows and pages when not everything fits. Each call in turn takes both or neither. So when a
 /// call finds no page, the calls behind it can have its rows. Returns the number of calls served. One thread.
-template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
+template <class Control, class Pool> __device__ int serveInOrder(Control &c, Pool &pool, int waiting) {
   using Config = typename Control::Config;
-  int left = Config::rowsPerPass, freePages = c.pool.freePages, served = 0;
-  int unpromised = Control::reserves ? c.pool.unpromised : 0; // never written where nothing is promised
-  bool blocked = false;                                       // a call waits for pages
+  int left = Config::rowsPerPass, freePages = pool.freePages, served = 0;
+  int unpromised = Pool::reserves ? pool.unpromised : 0; // never written where nothing is promised
+  bool blocked = false;                                  // a call waits for pages
 #pragma unroll 1
   for (int k = 0; k < waiting; ++k) {
     const int s = c.order[k], wanted = c.wanted[s];
@@ -61,14 +63,14 @@ template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
       c.fail(c.seated(s), c.badCode[s]);
       continue;
     }
-    const int needs = c.pool.lacking(s, c.kvLen[s] + takes);
-    if (Config::failWhenFull && needs > freePages) {
+    const int needs = pool.lacking(s, c.kvLen[s] + takes);
+    if (!Pool::reserves && needs > freePages) {
       c.fail(c.seated(s), kPoolExhausted);
       continue;
     }
-    if (Control::reserves) {
+    if (Pool::reserves) {
       // Promised pages are there. Beyond its promise no call takes a page behind a call that waits for pages.
-      const int beyond = max(0, needs - c.pool.promiseLeft(s));
+      const int beyond = max(0, needs - pool.promiseLeft(s));
       if (beyond > 0 && (blocked || beyond > unpromised)) {
         blocked = true;
         continue;
@@ -82,8 +84,8 @@ template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
     left -= takes;
     ++served;
   }
-  if (Control::reserves)
-    c.pool.unpromised = unpromised;
+  if (Pool::reserves)
+    pool.unpromised = unpromised;
   int rows = 0;
 #pragma unroll 1
   for (int s = 0; s < Config::slots; ++s)
@@ -95,7 +97,7 @@ template <class Control> __device__ int serveInOrder(Control &c, int waiting) {
 }
 
 /// Sorts the calls into the order of serving, then serves them as serveInOrder. Warp 0.
-template <class Control> __device__ __noinline__ int serveSome(Control &c, int waiting) {
+template <class Control, class Pool> __device__ __noinline__ int serveSome(Control &c, Pool &pool, int waiting) {
   using Config = typename Control::Config;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32) {
@@ -110,13 +112,13 @@ template <class Control> __device__ __noinline__ int serveSome(Control &c, int w
   __syncwarp();
   int served = 0;
   if (laneId() == 0)
-    served = serveInOrder(c, waiting);
+    served = serveInOrder(c, pool, waiting);
   return __shfl_sync(~0u, served, 0);
 }
 
 /// Decides which calls the pass serves, and which pages they get, in the order of serving. Their rows stand in
 /// ascending order of slots. Warp 0.
-template <class Control> __device__ void chooseCalls(Control &c) {
+template <class Control, class Pool> __device__ void chooseCalls(Control &c, Pool &pool) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   int waiting = 0, rows = 0, needs = 0, needy = 0;
@@ -124,21 +126,21 @@ template <class Control> __device__ void chooseCalls(Control &c) {
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32) {
     c.taken[s] = c.wanted[s] = -1;
-    if (c.request[s] < 0 || c.seated(s).waitingSite < 0)
+    if (!c.template waitsFor<Pool>(s))
       continue;
     const auto &r = c.seated(s);
     const int wanted = r.callCount;
     c.wanted[s] = wanted;
     c.since[s] = r.waitingSince;
     c.priority[s] = r.priority;
-    c.passes[s] = r.passes;
-    c.kvLen[s] = r.kvLen;
-    c.newPages[s] = c.pool.lacking(s, r.kvLen + wanted);
+    c.passes[s] = passesOf(r, Pool::model);
+    c.kvLen[s] = pool.kvOf(r).len;
+    c.newPages[s] = pool.lacking(s, c.kvLen[s] + wanted);
     ++waiting;
     rows += wanted;
     needs += c.newPages[s];
     needy += c.newPages[s] > 0;
-    fits = fits && c.badRow[s] >= wanted && (!Control::reserves || c.newPages[s] <= c.pool.promiseLeft(s));
+    fits = fits && c.badRow[s] >= wanted && (!Pool::reserves || c.newPages[s] <= pool.promiseLeft(s));
   }
   __syncwarp();
   waiting = warpTotal(waiting);
@@ -146,10 +148,10 @@ template <class Control> __device__ void chooseCalls(Control &c) {
   needs = warpTotal(needs);
   needy = warpTotal(needy);
   int served = waiting;
-  if (__all_sync(~0u, fits) && rows <= Config::rowsPerPass && needs <= c.pool.freePages) {
-    serveAll(c, needy > 1);
+  if (__all_sync(~0u, fits) && rows <= Config::rowsPerPass && needs <= pool.freePages) {
+    serveAll(c, pool, needy > 1);
   } else {
-    served = serveSome(c, waiting);
+    served = serveSome(c, pool, waiting);
     __syncwarp();
     rows = needs = 0;
 #pragma unroll 1
@@ -168,19 +170,24 @@ template <class Control> __device__ void chooseCalls(Control &c) {
     wantLogits = wantLogits || (c.taken[s] > 0 && (c.callFlags[s] & RowWantsLogits));
   wantLogits = __any_sync(~0u, wantLogits);
   if (laneId() == 0) {
-    c.waiting = waiting;
-    c.served = served;
-    c.pool.freePages -= needs;
-    c.pool.publishFree();
+    if constexpr (Control::several) {
+      c.served += served;
+    } else {
+      c.waiting = waiting;
+      c.served = served;
+    }
+    pool.freePages -= needs;
+    pool.publishFree();
     c.numRows = rows;
     c.wantLogits = wantLogits;
+    constexpr u32 model = Control::several ? Pool::model << kPassModelShift : 0;
     if (rows > 0)
-      openPass(*c.pass, p, rows, wantLogits ? kRunsHead : 0, c.tick, (int)c.rowsDone);
+      openPass(*c.pass, p, rows, (wantLogits ? kRunsHead : 0) | model, c.tick, (int)c.rowsDone);
   }
 }
 
 /// Tells all CTAs the rows of the pass, and writes the page tables. One warp per slot.
-template <class Control> __device__ void fillRows(Control &c) {
+template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &pool) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
 #pragma unroll 1
@@ -194,57 +201,83 @@ template <class Control> __device__ void fillRows(Control &c) {
 #pragma unroll 1
     for (int i = laneId(); i < count; i += 32) {
       const int position = kvLen + i, parent = i > 0 ? begin + i - 1 : -1;
-      const int token = c.fedToken(s, position);
-      const int page = c.pool.pageAt(s, position / Config::pageTokens, top);
+      const int token = pool.fedToken(s, position);
+      const int page = pool.pageAt(s, position / Pool::pageTokens, top);
       openRow(*c.pass, p, begin + i, {s, token, position, position, position + 1, parent, flags, RowNotWanted},
-              page * Config::pageTokens + position % Config::pageTokens,
-              p.logits ? c.logitsLine(s, position, flags, c.rowsDone + begin + i) : -1);
+              page * Pool::pageTokens + position % Pool::pageTokens,
+              p.logits && (!Control::several || Pool::model == 0 || p.replay) ? c.logitsLine(s, position, flags, c.rowsDone + begin + i) : -1);
     }
     __syncwarp(); // all lanes have read the last page
-    c.pool.take(s, top, added);
+    pool.take(s, top, added);
     __syncwarp();
     if (laneId() == 0) {
-      c.pool.setHeld(s, c.pool.held[s] + added);
+      pool.setHeld(s, pool.held[s] + added);
       r.served = 1;
       r.rows += count;
       r.passes += count > 0;
+      if constexpr (Control::several)
+        r.passesOf[Pool::model] += count > 0;
     }
     __syncwarp();
   }
 }
 
-/// Forms the pass of the waiting calls. The model runs when `c.numRows` is not 0. A barrier of the CTA must follow
-/// before other warps read the rows.
-template <class Control> __device__ void formPass(Control &c) {
+/// Forms the pass of the calls that wait for it. The model runs when `c.numRows` is not 0. A barrier of the CTA must
+/// follow before other warps read the rows.
+template <class Pool, class Control> __device__ void formPass(Control &c) {
+  auto &pool = c.template poolOf<Pool>();
   consumerSync();
   if (warpId() == 0)
-    chooseCalls(c);
+    chooseCalls(c, pool);
   consumerSync();
-  fillRows(c);
+  fillRows(c, pool);
+}
+template <class Control> __device__ void formPass(Control &c) { formPass<typename Control::FirstPool>(c); }
+
+/// The same of several models: pass number `number` of the tick's list. Whether the model runs.
+template <class Pool, class Control> __device__ bool formPass(Control &c, int number) {
+  bool waits = false; // some slot of this warp
+#pragma unroll 1
+  for (int s = warpId(); s < Control::Config::slots; s += kConsumerWarps)
+    waits = waits || c.template waitsFor<Pool>(s);
+  if (!consumerSyncAny(waits))
+    return false;
+  if (warpId() == 0)
+    chooseCalls(c, c.template poolOf<Pool>());
+  consumerSync();
+  fillRows(c, c.template poolOf<Pool>());
+  if (threadIdx.x == 0)
+    c.behind = number;
+  return c.numRows > 0;
 }
 
 /// Notes that the model has run on the call's rows. The stage's code behind the call follows.
-template <class Control> __device__ void completeCall(TurnOf<Control> &t) {
+template <class Pool, class Control> __device__ void completeCall(TurnOf<Control> &t) {
   auto &r = t.r;
   if (!r.served)
     return;
+  auto &pool = t.c.template poolOf<Pool>();
+  auto &kv = pool.kvOf(r);
   const Results results = t.results();
   bool nan = false;
 #pragma unroll 1
   for (int i = laneId(); i < results.size(); i += 32)
     nan = nan || results[i] == RowIsNan;
-  const int end = r.kvLen + results.size();
+  const int end = kv.len + results.size();
   __syncwarp();
   if (laneId() == 0) {
-    if (t.c.known[t.slot] >= r.kvLen)
-      t.c.known[t.slot] = min(end, r.numTokens); // issue() compared what was fed below that
-    r.kvEnd = end;
+    if (pool.known[t.slot] >= kv.len)
+      pool.known[t.slot] = min(end, r.numTokens); // issue() compared what was fed below that
+    kv.end = end;
     if (!(t.c.callFlags[t.slot] & RowIsDraft))
-      r.kvLen = end;
+      kv.len = end;
   }
   __syncwarp();
   if (__any_sync(~0u, nan))
     t.fail(kNumeric);
+}
+template <class Control> __device__ void completeCall(TurnOf<Control> &t) {
+  completeCall<typename Control::FirstPool>(t);
 }
 
 } // namespace megalith::device

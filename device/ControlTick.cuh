@@ -62,7 +62,7 @@ template <class Control> __device__ void startControl(Control &c, const abi::Lau
     c.firstTick = 0;
     c.passesDone = c.rowsDone = 0;
     c.tick = c.done = c.idle = c.still = c.ranNoPass = 0;
-    c.pool.start();
+    c.pools.each([](auto &pool) { pool.start(); });
     c.freeSlots = Config::slots;
     for (int s = 0; s < Config::slots; ++s) {
       c.request[s] = -1;
@@ -99,52 +99,71 @@ template <class Control> __device__ __noinline__ void leaveSeat(Control &c, int 
   Control::copy(c.seated(slot), c.tableEntry(c.request[slot]));
 }
 
-/// Takes the slots of requests whose state holds none, the pages beyond each request's KV, and those below what its
-/// rows to come see. Pages leave a table from its end, then from its front. Slots give up their pages in ascending
-/// order: each lane has one slot, and a scan gives the slot its place on the free stack. Warp 0.
+/// Of the request in slot `s` (`seated`: there is one), frees the pages beyond its KV, and those below what its rows to
+/// come see; all when it leaves. Pages leave a table from its end, then from its front. Each lane has one slot, and a
+/// scan gives the slot its place on the free stack.
+template <class Control, class Pool>
+__device__ __forceinline__ void reclaimPages(Control &c, Pool &pool, int s, bool seated, bool leaves) {
+  const int held = seated ? pool.held[s] : 0;
+  int kept = 0, passed = 0; // pages in front
+  if (seated) {
+    const auto &kv = pool.kvOf(c.seated(s));
+    // Up to kv.end, not kv.len: drafts may wait for their kv.keep.
+    kept = leaves ? 0 : min(held, pool.pagesFor(kv.end));
+    if constexpr (Pool::window > 0) {
+      kept = max(kept, pool.firstOf(s));
+      passed = leaves ? 0 : pool.firstSeen(kv.len) - pool.firstOf(s);
+    }
+  }
+  const int freed = held - kept + passed;
+  if (!__any_sync(~0u, freed > 0))
+    return;
+  int end = freed; // inclusive scan
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const int below = __shfl_up_sync(~0u, end, distance);
+    end += laneId() >= distance ? below : 0;
+  }
+  if (freed > 0)
+    pool.give(s, kept, pool.freePages + end - freed);
+  if (passed > 0)
+    pool.giveFront(s, pool.firstOf(s) + passed, pool.freePages + end - passed);
+  const int total = __shfl_sync(~0u, end, 31);
+  __syncwarp();
+  if (laneId() == 0)
+    pool.freePages += total;
+}
+
+/// Takes the slots of requests whose state holds none, and pages, as reclaimPages says. Slots give up their pages in
+/// ascending order. Warp 0.
 template <class Control> __device__ void reclaim(Control &c) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   for (int base = 0; base < Config::slots; base += 32) {
     const int s = base + laneId();
-    const int number = s < Config::slots ? c.request[s] : -1;
-    const int held = number >= 0 ? c.pool.held[s] : 0;
+    const bool seated = s < Config::slots && c.request[s] >= 0;
     bool leaves = false;
-    int kept = 0, passed = 0; // pages in front
-    if (number >= 0) {
+    if (seated) {
       auto &r = c.seated(s);
       c.check(r, s);
       leaves = !Control::holdsSlot(r.state);
-      // Up to kvEnd, not kvLen: drafts may wait for their kv.keep.
-      kept = leaves ? 0 : min(held, c.pool.pagesFor(r.kvEnd));
-      if constexpr (PoolState<Config>::window > 0) {
-        kept = max(kept, c.pool.firstOf(s));
-        passed = leaves ? 0 : c.pool.firstSeen(r.kvLen) - c.pool.firstOf(s);
-      }
     }
-    const int freed = held - kept + passed;
-    if (!__any_sync(~0u, freed > 0 || leaves))
+    c.pools.each([&](auto &pool) { reclaimPages(c, pool, s, seated, leaves); });
+    if (!__any_sync(~0u, leaves)) {
+      __syncwarp();
       continue;
-    int end = freed; // inclusive scan
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const int below = __shfl_up_sync(~0u, end, distance);
-      end += laneId() >= distance ? below : 0;
     }
-    if (freed > 0)
-      c.pool.give(s, kept, c.pool.freePages + end - freed);
-    if (passed > 0)
-      c.pool.giveFront(s, c.pool.firstOf(s) + passed, c.pool.freePages + end - passed);
     if (leaves) {
       auto &r = c.seated(s);
       r.slot = r.waitingSite = -1;
-      r.served = r.kvLen = r.kvEnd = 0;
+      r.served = 0;
+      for (auto &kv : r.kv)
+        kv.len = kv.end = 0;
       p.slots[s].request = -1;
       atomicAdd(&c.freeSlots, 1);
       if (!Control::isTerminal(r.state))
         atomicAdd(&c.unseated, 1);
     }
-    const int total = __shfl_sync(~0u, end, 31);
     if (Control::seatsAreShared)
 #pragma unroll 1
       for (u32 left = __ballot_sync(~0u, leaves); left; left &= left - 1)
@@ -152,22 +171,20 @@ template <class Control> __device__ void reclaim(Control &c) {
     __syncwarp();
     if (leaves)
       c.request[s] = -1;
-    if (laneId() == 0)
-      c.pool.freePages += total;
     __syncwarp();
   }
 }
 
 /// Counts the free pages that nobody was promised. Warp 0.
-template <class Control> __device__ void countUnpromised(Control &c) {
+template <class Control, class Pool> __device__ void countUnpromised(Control &c, Pool &pool) {
   using Config = typename Control::Config;
   int promised = 0;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32)
-    promised += c.request[s] >= 0 ? c.pool.promiseLeft(s) : 0;
+    promised += c.request[s] >= 0 ? pool.promiseLeft(s) : 0;
   promised = warpTotal(promised);
   if (laneId() == 0) {
-    c.pool.unpromised = c.pool.freePages - promised;
+    pool.unpromised = pool.freePages - promised;
     c.refused = 0;
   }
   __syncwarp();
@@ -181,9 +198,9 @@ template <class Control> __device__ __forceinline__ void recordTick(Control &c) 
   for (int s = laneId(); s < Config::slots; s += 32)
     if (c.request[s] >= 0) {
       const auto &r = c.seated(s);
-      prompts += r.kvLen < r.promptLen - 1;
+      prompts += r.kv[0].len < r.promptLen - 1;
       generated += r.generated;
-      kvTokens += r.kvLen;
+      kvTokens += r.kv[0].len;
     }
   prompts = warpTotal(prompts);
   generated = warpTotal(generated);
@@ -198,15 +215,17 @@ template <class Control> __device__ void beginTick(Control &c) {
   const abi::LaunchParams &p = c.params();
   if (warpId() == 0) {
     if (laneId() == 0)
-      c.changes = c.waiting = c.served = c.numRows = c.wantLogits = 0;
+      c.changes = c.waiting = c.served = c.numRows = c.wantLogits = c.rowsOfTick = 0;
     __syncwarp();
     if (p.numCorruptions > 0)
       applyCorruptions(c);
     reclaim(c);
-    if (Control::reserves)
-      countUnpromised(c);
+    c.pools.each([&](auto &pool) {
+      if (pool.reserves)
+        countUnpromised(c, pool);
+    });
     if (laneId() == 0) {
-      c.pool.takeSnapshot();
+      c.pools.each([](auto &pool) { pool.takeSnapshot(); });
       c.slotsHeld = Config::slots - c.freeSlots;
       c.done = c.openRequests == 0 || (p.maxTicks > 0 && c.tick >= p.maxTicks) || c.idle >= kIdleTicks ||
                (c.ranNoPass && loadRelaxed(p.sync + kStopFlag));
@@ -215,7 +234,7 @@ template <class Control> __device__ void beginTick(Control &c) {
         p.stats->unfinished = rests;
       c.done = c.done || rests;
       if (c.done) {
-        c.pool.publishFree();
+        c.pools.each([](auto &pool) { pool.publishFree(); });
         openPass(*c.pass, p, 0, kNoPass, c.tick, 0);
       }
     }
@@ -255,12 +274,17 @@ template <class Control, class Stage> __device__ __noinline__ void admitRequests
       break;
     next = first + 1;
     TurnOf<Control> t(c, int(first & 0xffffffffu), -1);
-    if (Control::mostPositions(t.r) > (long long)modelOf<Config>(p).admitMaxPages * Config::pageTokens) {
-      t.fail(kKvTooLarge);
+    int tooSmall = -1; // the first pool that could not hold the request if it were alone
+    c.pools.each([&](auto &pool) {
+      if (tooSmall < 0 && pool.mostPositions(t.r) > pool.mostTokens())
+        tooSmall = pool.model;
+    });
+    if (tooSmall >= 0) {
+      t.fail(Control::several ? faultAtPool(kKvTooLarge, tooSmall) : int(kKvTooLarge));
       continue;
     }
     // Nobody overtakes a request that waits for pages.
-    if (Control::reserves && Control::pagesToPromise(t.r) > c.pool.unpromised) {
+    if (!c.pools.all([&](const auto &pool) { return !pool.reserves || pool.pagesToPromise(t.r) <= pool.unpromised; })) {
       if (laneId() == 0)
         c.refused = 1;
       break;
@@ -271,7 +295,7 @@ template <class Control, class Stage> __device__ __noinline__ void admitRequests
 template <class Control, class State, class Stage>
 __device__ __forceinline__ void admission(Control &c, State state, Stage stage) {
   // Only warp 0 changes these, between two barriers.
-  if (c.unseated == 0 || (Control::reserves && c.refused))
+  if (c.unseated == 0 || (Control::reserves && c.refused != 0))
     return;
   consumerSync();
   if (warpId() == 0)
@@ -294,7 +318,6 @@ template <class Control> __device__ void traceRequest(Control &c, int number, in
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   auto &r = slot < 0 ? c.tableEntry(number) : c.seated(slot);
-  const int pages = slot < 0 ? 0 : c.pool.tracedWords(slot);
   const u32 set = slot < 0 ? 0 : c.gaugesSet[slot];
   if (laneId() == 0) {
     out[0] = u32(slot);
@@ -302,10 +325,22 @@ template <class Control> __device__ void traceRequest(Control &c, int number, in
     out[2] = u32(r.stateBefore);
     out[3] = u32(r.state);
     out[4] = u32(r.fault);
-    out[5] = u32(r.kvLen);
-    out[6] = u32(pages);
-    out[7] = u32(__popc(set));
-    u32 *gauge = out + abi::kTraceRequestWords + pages;
+    out[5 + 2 * abi::kModels] = u32(__popc(set));
+  }
+  u32 *word = out + abi::kTraceRequestWords;
+  c.pools.each([&](auto &pool) {
+    const int pages = slot < 0 ? 0 : pool.tracedWords(slot);
+    if (laneId() == 0) {
+      out[5 + 2 * pool.model] = u32(pool.kvOf(r).len);
+      out[6 + 2 * pool.model] = u32(pages);
+    }
+#pragma unroll 1
+    for (int i = laneId(); i < pages; i += 32)
+      word[i] = u32(pool.tracedWord(slot, i));
+    word += pages;
+  });
+  if (laneId() == 0) {
+    u32 *gauge = word;
     for (int g = 0; g < Config::gauges; ++g)
       if (set >> g & 1) {
         gauge[0] = u32(g);
@@ -313,9 +348,56 @@ template <class Control> __device__ void traceRequest(Control &c, int number, in
         gauge += 2;
       }
   }
+}
+
+/// Words of traceRequest for a request in a slot.
+template <class Control> __device__ __forceinline__ int tracedWords(Control &c, int slot) {
+  int words = abi::kTraceRequestWords + 2 * __popc(c.gaugesSet[slot]);
+  c.pools.each([&](auto &pool) { words += pool.tracedWords(slot); });
+  return words;
+}
+
+/// Writes the rows of the pass at `out`. The warp.
+template <class Control> __device__ __forceinline__ void traceRows(Control &c, u32 *out, int rowWords) {
+  constexpr int wordsOfRow = sizeof(Row) / 4;
 #pragma unroll 1
-  for (int i = laneId(); i < pages; i += 32)
-    out[abi::kTraceRequestWords + i] = u32(c.pool.tracedWord(slot, i));
+  for (int i = laneId(); i < c.numRows * rowWords; i += 32) {
+    const int row = i / rowWords, word = i % rowWords;
+    out[i] = word == wordsOfRow ? c.pass->kv[row].hash : reinterpret_cast<const u32 *>(c.pass->rows + row)[word];
+  }
+}
+
+/// Where a record of so many words goes in the trace; null: it does not fit, and is counted as dropped. Warp 0.
+template <class Control> __device__ __forceinline__ u32 *openRecord(Control &c, long long words) {
+  const abi::LaunchParams &p = c.params();
+  const long long begin = p.stats->traceWords;
+  const bool fits = p.stats->traceDropped == 0 && begin + words <= p.traceCapacity;
+  __syncwarp();
+  if (laneId() == 0) {
+    if (fits)
+      p.stats->traceWords = begin + words;
+    else
+      ++p.stats->traceDropped;
+  }
+  __syncwarp();
+  return fits ? p.trace + begin : nullptr;
+}
+
+/// Of several models: appends the record of the pass that has run. Warp 0.
+template <class Control> __device__ __noinline__ void tracePass(Control &c) {
+  const int rowWords = int(sizeof(Row) / 4) + (c.params().kvHash ? 1 : 0);
+  const int words = abi::kTracePassWords + c.numRows * rowWords;
+  u32 *const out = openRecord(c, words);
+  if (!out)
+    return;
+  if (laneId() == 0) {
+    out[0] = abi::kTracePass;
+    out[1] = u32(words);
+    out[2] = u32(c.tick);
+    out[3] = u32(c.numRows);
+    out[4] = u32(rowWords) | u32(c.pass->model) << abi::kTraceModelShift;
+  }
+  traceRows(c, out + abi::kTracePassWords, rowWords);
 }
 
 /// Whether request `number` changed state in this tick without holding a slot.
@@ -330,16 +412,16 @@ template <class Control> __device__ bool changedUnseated(Control &c, int number)
 template <class Control> __device__ __noinline__ void traceTick(Control &c) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
-  constexpr int wordsOfRow = sizeof(Row) / 4;
-  const int rowWords = wordsOfRow + (p.kvHash ? 1 : 0);
+  const int rowWords = int(sizeof(Row) / 4) + (p.kvHash ? 1 : 0);
   const bool anyUnseated = c.changes > 0;
+  const int numRows = Control::several ? 0 : c.numRows; // else each pass has a record
   int records = 0;
-  long long words = abi::kTraceTickWords + (long long)c.numRows * rowWords;
+  long long words = abi::kTraceTickWords + (long long)numRows * rowWords;
 #pragma unroll 1
   for (int s = 0; s < Config::slots; ++s)
     if (c.request[s] >= 0) {
       ++records;
-      words += abi::kTraceRequestWords + c.pool.tracedWords(s) + 2 * __popc(c.gaugesSet[s]);
+      words += tracedWords(c, s);
     }
 #pragma unroll 1
   for (int base = 0; anyUnseated && base < p.numRequests; base += 32) {
@@ -347,32 +429,25 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
     records += found;
     words += found * abi::kTraceRequestWords;
   }
-  const long long begin = p.stats->traceWords;
-  const bool fits = p.stats->traceDropped == 0 && begin + words <= p.traceCapacity;
-  __syncwarp();
-  if (fits) {
-    u32 *out = p.trace + begin;
+  if (u32 *out = openRecord(c, words)) {
     if (laneId() == 0) {
       out[0] = abi::kTraceTick;
       out[1] = u32(words);
       out[2] = u32(c.tick);
-      out[3] = u32(c.pool.live);
-      out[4] = u32(c.numRows);
-      out[5] = u32(rowWords) | u32(Config::model) << abi::kTraceModelShift;
-      out[6] = u32(records);
+      c.pools.each([&](auto &pool) { out[3 + pool.model] = u32(pool.live); });
+      out[3 + abi::kModels] = u32(numRows);
+      out[4 + abi::kModels] = u32(rowWords);
+      out[5 + abi::kModels] = u32(records);
     }
     out += abi::kTraceTickWords;
-#pragma unroll 1
-    for (int i = laneId(); i < c.numRows * rowWords; i += 32) {
-      const int row = i / rowWords, word = i % rowWords;
-      out[i] = word == wordsOfRow ? c.pass->kv[row].hash : reinterpret_cast<const u32 *>(c.pass->rows + row)[word];
-    }
-    out += c.numRows * rowWords;
+    if constexpr (!Control::several)
+      traceRows(c, out, rowWords);
+    out += numRows * rowWords;
 #pragma unroll 1
     for (int s = 0; s < Config::slots; ++s)
       if (c.request[s] >= 0) {
         traceRequest(c, c.request[s], s, out);
-        out += abi::kTraceRequestWords + c.pool.tracedWords(s) + 2 * __popc(c.gaugesSet[s]);
+        out += tracedWords(c, s);
       }
 #pragma unroll 1
     for (int base = 0; anyUnseated && base < p.numRequests; base += 32)
@@ -391,13 +466,41 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
 #pragma unroll 1
   for (int i = laneId(); anyUnseated && i < p.numRequests; i += 32)
     c.tableEntry(i).stateBefore = c.tableEntry(i).state;
+  __syncwarp();
+}
+
+/// Of several models: behind a pass that has run, before its rows are those of another one.
+template <class Control> __device__ __forceinline__ void countPass(Control &c) {
+  static_assert(Control::several);
+  const abi::LaunchParams &p = c.params();
+  if (warpId() != 0)
+    return;
+  if (p.trace)
+    tracePass(c);
   if (laneId() == 0) {
-    if (fits)
-      p.stats->traceWords = begin + words;
-    else
-      ++p.stats->traceDropped;
+    c.rowsOfTick += c.numRows;
+    p.stats->passes = ++c.passesDone;
+    p.stats->rows = c.rowsDone += c.numRows;
   }
   __syncwarp();
+}
+
+/// Of several models: the slot whose call waits first, whatever model it waits for; -1: no call waits. One thread.
+template <class Control> __device__ __noinline__ int firstWaiting(Control &c) {
+  using Config = typename Control::Config;
+  int best = -1;
+#pragma unroll 1
+  for (int s = 0; s < Config::slots; ++s) {
+    if (c.request[s] < 0 || c.seated(s).waitingSite < 0)
+      continue;
+    const auto &r = c.seated(s);
+    c.since[s] = r.waitingSince;
+    c.priority[s] = r.priority;
+    c.passes[s] = passesOf(r, c.callModel[s]);
+    if (best < 0 || goesFirst(c, s, best))
+      best = s;
+  }
+  return best;
 }
 
 /// Ends the tick. When calls wait, and nothing moved in this tick and in the one before, nothing can free a page any
@@ -407,25 +510,28 @@ template <class Control> __device__ void endTick(Control &c) {
   consumerSync();
   if (warpId() == 0) {
     if (laneId() == 0) {
+      if constexpr (Control::several)
+        c.waiting = c.served == 0 && c.changes == 0 && firstWaiting(c) >= 0;
       c.still = c.waiting > 0 && c.served == 0 && c.changes == 0 ? c.still + 1 : 0;
       if (c.still == 2) {
         c.still = 0;
-        c.fail(c.seated(c.order[0]), kPoolExhausted);
+        c.fail(c.seated(Control::several ? firstWaiting(c) : c.order[0]), kPoolExhausted);
       }
     }
     __syncwarp();
     if (p.trace)
       traceTick(c);
     if (laneId() == 0) {
+      const int numRows = Control::several ? c.rowsOfTick : c.numRows;
       if (p.ticks && c.tick < p.tickCapacity)
-        p.ticks[c.tick].rows = c.numRows;
+        p.ticks[c.tick].rows = numRows;
       ++c.tick;
-      c.idle = c.numRows > 0 || c.changes > 0 ? 0 : c.idle + 1;
+      c.idle = numRows > 0 || c.changes > 0 ? 0 : c.idle + 1;
       p.stats->ticks = c.tick;
-      c.ranNoPass = c.numRows == 0;
+      c.ranNoPass = numRows == 0;
       if (c.ranNoPass) {
         storeFresh(p.sync + kTicksAlone, (u32)c.tick);
-      } else {
+      } else if (!Control::several) { // else countPass has
         p.stats->passes = ++c.passesDone;
         p.stats->rows = c.rowsDone += c.numRows;
       }

@@ -18,6 +18,16 @@ template <class P> constexpr int windowOf() {
   else
     return 0;
 }
+/// Where a slot's fed tokens of a pool stand in LaunchParams::callTokens.
+struct CallTokens {
+  int stride, begin;
+};
+template <class P> constexpr CallTokens callTokensOf() {
+  if constexpr (requires { P::callBegin; })
+    return {P::callStride, P::callBegin};
+  else
+    return {P::callTokens, 0};
+}
 /// What a table has for a page that was given back. No pool has such a page, nor memory where it would be.
 constexpr int kPageGone = (int)0x80000000u;
 
@@ -27,7 +37,7 @@ template <int Slots, bool Windowed> struct FirstPages {
 };
 template <int Slots> struct FirstPages<Slots, false> {};
 
-/// `P`: the pool's constants in `Config`: slots, model, pages, pageTokens, and perhaps kvWindow.
+/// `P`: the pool's constants: slots, model, pages, pageTokens, and perhaps kvWindow.
 template <class P> struct Pages : FirstPages<P::slots, (windowOf<P>() > 0)> {
   static constexpr int window = windowOf<P>();
   int freePages;          ///< on the stack
@@ -73,7 +83,9 @@ template <class P> struct Pages : FirstPages<P::slots, (windowOf<P>() > 0)> {
   __device__ __forceinline__ void publishFree() const { *memory().freeCount = freePages; }
   /// Notes how many pages a slot has. One thread.
   __device__ __forceinline__ void setHeld(int slot, int count) {
-    held[slot] = paramsOfCta().slots[slot].heldPages = count;
+    held[slot] = count;
+    if constexpr (P::model == 0)
+      paramsOfCta().slots[slot].heldPages = count;
   }
   /// A request takes the slot. One thread.
   __device__ __forceinline__ void open(int slot) {
@@ -169,6 +181,7 @@ template <class P> struct Pages : FirstPages<P::slots, (windowOf<P>() > 0)> {
 /// A pool as control sees it: its pages, and what was promised of them.
 template <class P> struct PoolState : Pages<P> {
   static constexpr bool reserves = !P::failWhenFull;
+  static constexpr int model = P::model, pageTokens = P::pageTokens;
   int live, pressure; ///< snapshot of the tick: pages that requests hold; whether that is above the watermark
   int unpromised;     ///< free pages that no request in a slot was promised
   int promised[reserves ? P::slots : 1]; ///< pages that admission reserved, those that are held included
@@ -187,6 +200,78 @@ template <class P> struct PoolState : Pages<P> {
     live = P::pages - this->freePages;
     pressure = 100ll * live > (long long)P::watermark * P::pages;
   }
+
+  // The request in a slot.
+  static constexpr int atHand = tokensAtHand(P::slots);
+  int callStart[P::slots][atHand]; ///< the first of the slot's fed tokens, see fedToken
+  int fedFrom[P::slots];           ///< position of the first of them
+  int known[P::slots];             ///< leading positions of the KV that were fed the request's own tokens
+
+  /// What the request has in this pool.
+  template <class Request> __device__ __forceinline__ static auto &kvOf(Request &r) { return r.kv[P::model]; }
+  /// The slot's fed tokens in memory.
+  __device__ __forceinline__ static int *fedTokens(int slot) {
+    constexpr CallTokens at = callTokensOf<P>();
+    return paramsOfCta().callTokens + slot * at.stride + at.begin;
+  }
+  /// The token that was fed, or waits to be fed, at a position. Positions begin at fedFrom. A slot keeps these tokens
+  /// of all calls of a stage, because they may not be tokens of the request yet.
+  __device__ int fedToken(int slot, int position) const {
+    const int i = position - fedFrom[slot];
+    return i < atHand ? callStart[slot][i] : fedTokens(slot)[i];
+  }
+  /// The most that the pool has room for.
+  __device__ static constexpr long long mostTokens() { return (long long)P::pages * P::pageTokens; }
+  /// The most positions that a request can ever write.
+  template <class Request> __device__ static long long mostPositions(const Request &r) {
+    return (long long)r.promptLen + r.maxNewTokens + P::rowsBeyond;
+  }
+  /// Pages to reserve for a request that gains a slot. Its mostPositions() fit into the pool.
+  template <class Request> __device__ static int pagesToPromise(const Request &r) {
+    const int worst = min(Pages<P>::pagesFor(int(mostPositions(r))), mostHeld());
+    return P::reserve < 0 ? worst : min(worst, Pages<P>::pagesFor(r.numTokens + P::reserve + P::rowsBeyond));
+  }
+  /// Whether the request in `slot` (-1: none) has all pages that its next row sees.
+  template <class Request> __device__ __forceinline__ bool hasWhatItSees(const Request &r, int slot) const {
+    return Pages<P>::window == 0 || slot < 0 || Pages<P>::firstSeen(kvOf(r).len) >= this->firstOf(slot);
+  }
+  /// Whether this part of a descriptor can be trusted.
+  template <class Request> __device__ __forceinline__ bool wellFormed(const Request &r, int slot) const {
+    const int room = slot < 0 ? 0 : this->held[slot] * P::pageTokens;
+    return kvOf(r).len >= 0 && kvOf(r).len <= kvOf(r).end && kvOf(r).end <= room && hasWhatItSees(r, slot);
+  }
+};
+
+/// The pools of a pipeline, by the numbers of their models.
+template <class... Pools> struct PoolList {};
+/// Their states. `each` calls fn(pool) for all in order, `all` whether test(pool) holds for all.
+template <class List> struct PoolStates;
+template <> struct PoolStates<PoolList<>> {
+  static constexpr bool reserves = false;
+  template <class Fn> __device__ __forceinline__ void each(Fn) {}
+  template <class Test> __device__ __forceinline__ bool all(Test) const { return true; }
+};
+template <class P, class... Others>
+struct PoolStates<PoolList<P, Others...>> : PoolStates<PoolList<Others...>> {
+  using First = P;
+  static constexpr bool reserves = PoolState<P>::reserves || PoolStates<PoolList<Others...>>::reserves;
+  PoolState<P> pool;
+  template <class Fn> __device__ __forceinline__ void each(Fn fn) {
+    fn(pool);
+    PoolStates<PoolList<Others...>>::each(fn);
+  }
+  template <class Test> __device__ __forceinline__ bool all(Test test) const {
+    return test(pool) && PoolStates<PoolList<Others...>>::all(test);
+  }
+};
+/// The pools of `Config`: those of `Config::Pools`, or the one whose constants stand in `Config` itself.
+template <class Config> struct PoolsOf {
+  using List = PoolList<Config>;
+};
+template <class Config>
+  requires requires { typename Config::Pools; }
+struct PoolsOf<Config> {
+  using List = typename Config::Pools;
 };
 
 } // namespace megalith::device

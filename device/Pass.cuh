@@ -57,8 +57,47 @@ struct WorkspaceSets {
   int rowsBefore; ///< rows of the pass before, whose words are to be turned back
 };
 
+/// What a CTA counts of the passes of a model.
+struct PassCounts {
+  WorkspaceSets sets;
+  WideCounts wide;
+};
+/// Which model a pass is of. A kernel for one model has none of it.
+template <int Models> struct PassModel {
+  int model;                 ///< its number in LaunchParams::models
+  int guess;                 ///< whose weights the producer brought before it knew that: of the pass before
+  PassCounts ofPast[Models]; ///< of each model, but for the pass's own
+
+  /// Before a launch's first pass: a producer that begins knows of no pass before. `countsOf(i)`: of model i.
+  template <class Of> __device__ __forceinline__ void startModels(Of countsOf) {
+    model = guess = 0;
+    for (int i = 0; i < Models; ++i)
+      ofPast[i] = countsOf(i);
+  }
+  /// A pass of another model begins. Takes the counts `of` of the one before, and returns its own.
+  __device__ __forceinline__ PassCounts enterModel(int next, const PassCounts &of) {
+    ofPast[model] = of;
+    guess = model;
+    model = next;
+    return ofPast[next];
+  }
+  /// keep(i, counts) for all models.
+  template <class Keep> __device__ __forceinline__ void keepModels(const PassCounts &own, Keep keep) const {
+    for (int i = 0; i < Models; ++i)
+      keep(i, i == model ? own : ofPast[i]);
+  }
+};
+template <> struct PassModel<1> {
+  static constexpr int model = 0, guess = 0;
+  template <class Of> __device__ __forceinline__ void startModels(Of) {}
+  __device__ __forceinline__ PassCounts enterModel(int, const PassCounts &of) { return of; }
+  template <class Keep> __device__ __forceinline__ void keepModels(const PassCounts &own, Keep keep) const {
+    keep(0, own);
+  }
+};
+
 /// What every CTA keeps of the pass in shared memory.
-struct PassShared {
+struct PassShared : PassModel<abi::kModels> {
   int numRows, wantLogits, tick;
   int done;     ///< no pass follows
   int firstRow; ///< rows of all passes before
@@ -68,13 +107,15 @@ struct PassShared {
   int logitsOf[kMaxRows]; ///< line of LaunchParams::logits for the row's logits; -1: none
   AttentionDeal attention;
   ProductDeal products;
-  WorkspaceSets sets;
-  WideCounts wide;
+  WorkspaceSets sets; ///< of the pass's model
+  WideCounts wide;    ///< the same
 };
 
 /// At the beginning of LaunchParams::tagged stand a word of the pass and two of each row. In the first one,
-/// beside the number of rows:
+/// beside the number of rows and that of the model:
 enum PassFlag : u32 { kRunsHead = 1, kNoPass = 2 };
+constexpr int kPassModelShift = 2, kPassRowsShift = 8;
+static_assert(abi::kMostModels <= 1 << (kPassRowsShift - kPassModelShift));
 
 /// Before the first pass. One thread; the caller synchronises. `lent`: stages that a pass of several rows may lend, at
 /// least.
@@ -82,24 +123,28 @@ __device__ __forceinline__ void startPasses(PassShared &pass, int lent) {
   pass.products.lent = lent;
   pass.number = pass.wide.passes = pass.wide.heads = 0;
   pass.sets.current = pass.sets.rowsLast = pass.sets.rowsBefore = 0;
+  pass.startModels([&](int) -> PassCounts { return {pass.sets, pass.wide}; });
 }
 
 /// Before the first pass of a launch that goes on where another one ended. One thread.
 __device__ __forceinline__ void resumePasses(PassShared &pass, const abi::Kept &kept) {
   pass.number = kept.passNumber;
-  pass.wide = {kept.widePasses, kept.wideHeads};
-  pass.sets = {kept.currentSet, kept.rowsLast, kept.rowsBefore};
+  const auto countsOf = [&](int model) -> PassCounts {
+    const abi::Kept::OfModel &of = kept.models[model];
+    return {{of.currentSet, of.rowsLast, of.rowsBefore}, {of.widePasses, of.wideHeads}};
+  };
+  pass.startModels(countsOf);
+  pass.sets = countsOf(0).sets;
+  pass.wide = countsOf(0).wide;
 }
 /// Behind the last pass of a launch. One thread of CTA 0.
 __device__ __forceinline__ void keepPasses(const PassShared &pass, u32 arrivals, abi::Kept &kept) {
-  kept = {1,
-          pass.number,
-          pass.wide.passes,
-          pass.wide.heads,
-          pass.sets.current,
-          pass.sets.rowsLast,
-          pass.sets.rowsBefore,
-          arrivals};
+  kept.valid = 1;
+  kept.passNumber = pass.number;
+  kept.arrivals = arrivals;
+  pass.keepModels({pass.sets, pass.wide}, [&](int model, const PassCounts &of) {
+    kept.models[model] = {of.wide.passes, of.wide.heads, of.sets.current, of.sets.rowsLast, of.sets.rowsBefore};
+  });
 }
 
 /// One thread: a pass begins, of which `plan` is the first word.
@@ -108,7 +153,13 @@ __device__ __forceinline__ void enterPass(PassShared &pass, Words4 plan) {
   pass.done = (plan.x & kNoPass) != 0;
   if (pass.done) // the counts stay those of the last pass: another launch may go on from them
     return;
-  pass.numRows = (int)(plan.x >> 8);
+  if constexpr (abi::kModels > 1) {
+    const int model = (int)(plan.x >> kPassModelShift) & ((1 << (kPassRowsShift - kPassModelShift)) - 1);
+    const PassCounts own = pass.enterModel(model, {pass.sets, pass.wide});
+    pass.sets = own.sets;
+    pass.wide = own.wide;
+  }
+  pass.numRows = (int)(plan.x >> kPassRowsShift);
   pass.wantLogits = (plan.x & kRunsHead) != 0;
   pass.wide.passes += pass.numRows > kTileRows;
   pass.wide.heads += pass.numRows > kTileRows && pass.wantLogits;
@@ -120,10 +171,10 @@ __device__ __forceinline__ void enterPass(PassShared &pass, Words4 plan) {
   pass.sets.current ^= 1;
 }
 
-/// One thread of CTA 0: begins a pass, and tells the others.
+/// One thread of CTA 0: begins a pass, and tells the others. `flags`: PassFlag, and from kPassModelShift on the model.
 __device__ __forceinline__ void openPass(PassShared &pass, const abi::LaunchParams &p, int numRows, u32 flags, int tick,
                                          int firstRow) {
-  const Words4 plan = {(u32)numRows << 8 | flags, (u32)tick, (u32)firstRow, pass.number + 1};
+  const Words4 plan = {(u32)numRows << kPassRowsShift | flags, (u32)tick, (u32)firstRow, pass.number + 1};
   enterPass(pass, plan);
   Words4 *words = reinterpret_cast<Words4 *>(p.tagged);
   storeTagged(words, plan);
@@ -187,7 +238,7 @@ inline __device__ __noinline__ void awaitPass(GridEdges &grid, int edge, PassSha
   if (lane < 3)
     await(lane);
   const u32 first = __shfl_sync(~0u, w.x, 0);
-  const int count = __all_sync(~0u, there) ? 1 + 2 * (int)(first >> 8) : 1;
+  const int count = __all_sync(~0u, there) ? 1 + 2 * (int)(first >> kPassRowsShift) : 1;
   if (lane == 0)
     enterPass(pass, there ? w : Words4{kNoPass, (u32)grid.tick, 0, number});
   for (int at = lane; at < count && there; at += 32) {

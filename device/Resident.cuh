@@ -7,12 +7,19 @@
 // (Units.cuh).
 //
 //
-//   Shared, Ring, Stream, Workspace, Pool   types
+//   Shared, Ring, Stream   types
 //   many       passes may have more rows than a row tile
 //   words      activations cross as words, which are set back to ones after a pass
+//   stamps     the kernel takes the time of each phase
+//   passEdge   the end of a pass
+//   start(p)   what the producer begins a pass with
+//
+// And of each model, in a type of `K::Models`, or in `K` where there is one model:
+//
+//   Workspace, Pool   types
 //   head       the model has a head, for passes that want logits
-//   stamps     the kernel takes the time of each phase; lastEvent is the results' number
-//   start(p)                        what the producer begins a pass with
+//   bestEdge, best   where the logits' maxima cross
+//   firstEvent, lastEvent   numbers of control and of the results, of a kernel with stamps
 //   streamBody, streamHead(producer)   the weights of a segment
 //   bringBody, bringHead(windows)      the activations of a segment
 //   runBody, runHead(numRows)          a segment; false when the kernel stops
@@ -21,6 +28,31 @@
 #pragma once
 
 namespace megalith::device {
+
+/// The models of a kernel.
+template <class... Models> struct ModelList {
+  /// fn(M()) for model number `number`.
+  template <class Fn> __device__ __forceinline__ static bool with(int number, Fn fn) {
+    bool result = true;
+    int i = 0;
+    (void)((i++ == number && (result = fn(Models()), true)) || ...);
+    return result;
+  }
+};
+template <class M> struct ModelList<M> {
+  template <class Fn> __device__ __forceinline__ static bool with(int, Fn fn) { return fn(M()); }
+};
+template <class K> struct ModelsOf {
+  using List = ModelList<K>;
+};
+template <class K>
+  requires requires { typename K::Models; }
+struct ModelsOf<K> {
+  using List = typename K::Models;
+};
+template <class K, class Fn> __device__ __forceinline__ bool withModel(int number, Fn fn) {
+  return ModelsOf<K>::List::with(number, fn);
+}
 
 /// All threads.
 template <class K> __device__ __forceinline__ void startResident(const abi::LaunchParams &p) {
@@ -41,12 +73,30 @@ template <class K> __device__ __forceinline__ void startResident(const abi::Laun
   __syncthreads();
 }
 
-/// Warp 8: the weights of all passes, until the kernel leaves.
+/// The weights of a pass of one model, as far as it is that one's. False when the kernel leaves, or when it is not.
+template <class M, class P> __device__ __forceinline__ bool streamPass(P &producer) {
+  if (!M::streamBody(producer))
+    return false;
+  if constexpr (M::head)
+    return !producer.headFollows() || M::streamHead(producer);
+  return true;
+}
+
+/// Warp 8: the weights of all passes, until the kernel leaves. Of several models, a pass begins with those of the last
+/// pass's model. When it turns out to be another model's, the consumers drop what was copied by then (dropGuess).
 template <class K, class P> __device__ __forceinline__ void streamPasses(P &producer) {
-  while (producer.nextPass() && K::streamBody(producer))
-    if constexpr (K::head)
-      if (producer.headFollows() && !K::streamHead(producer))
-        break;
+  while (producer.nextPass()) {
+    const auto stream = [&](auto model) { return streamPass<decltype(model)>(producer); };
+    if (withModel<K>((int)producer.model, stream))
+      continue;
+    if constexpr (abi::kModels > 1)
+      if (producer.guessedWrong()) {
+        producer.model = producer.ring.shared->model;
+        if (withModel<K>((int)producer.model, stream))
+          continue;
+      }
+    break;
+  }
 }
 
 /// Warp 9: the activations of all passes of many rows.
@@ -57,20 +107,25 @@ template <class K> __device__ __forceinline__ void bringWindows() {
     if (laneId() >= Windows::lanes)
       return;
     Windows windows(&shared.sync, &shared.grid, shared.scratch);
-    while (windows.nextPass() && K::bringBody(windows)) {
-      if constexpr (K::head)
-        if (shared.sync.wide.wantLogits && !K::bringHead(windows))
-          break;
+    const auto bring = [&](auto model) {
+      using M = decltype(model);
+      if (!M::bringBody(windows))
+        return false;
+      if constexpr (M::head)
+        return !shared.sync.wide.wantLogits || M::bringHead(windows);
+      return true;
+    };
+    while (windows.nextPass() && withModel<K>((int)shared.sync.model, bring))
       windows.finishPass();
-    }
     windows.drain();
   }
 }
 
-/// Sets the words of the pass before back to ones.
-template <class K> __device__ __forceinline__ void clearLastPass(const abi::LaunchParams &p, const PassShared &pass) {
-  using Workspace = typename K::Workspace;
-  char *const last = modelOf<typename K::Pool>(p).workspace + (pass.sets.current ^ 1) * Workspace::setBytes;
+/// Sets the words of the model's pass before back to ones.
+template <class K, class M>
+__device__ __forceinline__ void clearLastPass(const abi::LaunchParams &p, const PassShared &pass) {
+  using Workspace = typename M::Workspace;
+  char *const last = modelOf<typename M::Pool>(p).workspace + (pass.sets.current ^ 1) * Workspace::setBytes;
   if constexpr (K::many)
     if (pass.sets.rowsBefore > kTileRows) { // the other buffers are images
       clearRecords<Workspace::rowBytes, Workspace::wideBegin, Workspace::wideEnd>(last, pass.sets.rowsBefore);
@@ -79,9 +134,39 @@ template <class K> __device__ __forceinline__ void clearLastPass(const abi::Laun
   clearWords(last, pass.sets.rowsBefore == 1 ? Workspace::narrowBytes : pass.sets.rowsBefore * Workspace::rowBytes);
 }
 
+/// The consumers: a pass of model M. `began`: when the CTA came to wait for it. False when the kernel stops.
+template <class K, class M>
+__device__ __forceinline__ bool runPass(const abi::LaunchParams &p, PassShared &pass, GridEdges &grid, u64 began) {
+  using Pool = typename M::Pool;
+  auto &shared = K::shared();
+  if constexpr (K::stamps) {
+    stampWord(grid, 2 * M::firstEvent, began);
+    stampEnd(grid, M::firstEvent);
+  }
+  if (warpId() == kConsumerWarps - 1) { // the others go on meanwhile
+    planPass<Pool, typename K::Stream>(pass);
+    if (laneId() == 0)
+      announcePlan(shared.sync, pass);
+  }
+  if (!M::runBody(pass.numRows))
+    return false;
+  if constexpr (K::words)
+    clearLastPass<K, M>(p, pass);
+  if constexpr (M::head)
+    if (pass.wantLogits && !M::runHead(pass.numRows))
+      return false;
+  leavePass(grid);
+  if constexpr (K::stamps)
+    stampBegin(grid, M::lastEvent);
+  if (blockIdx.x == 0 && !finishPass<Pool>(grid, K::passEdge, M::bestEdge, pass, M::best, M::tokens(p)))
+    return false;
+  if constexpr (K::stamps)
+    stampEnd(grid, M::lastEvent);
+  return true;
+}
+
 /// The consumers: tick after tick. Only CTA 0 takes part in a tick without rows.
 template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchParams &p) {
-  using Pool = typename K::Pool;
   auto &shared = K::shared();
   PassShared &pass = shared.pass;
   GridEdges &grid = shared.grid;
@@ -100,29 +185,8 @@ template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchPar
       break;
     if (threadIdx.x == 0)
       grid.tick = pass.tick;
-    if constexpr (K::stamps) {
-      stampWord(grid, 0, began);
-      stampEnd(grid, 0);
-    }
-    if (warpId() == kConsumerWarps - 1) { // the others go on meanwhile
-      planPass<Pool, typename K::Stream>(pass);
-      if (laneId() == 0)
-        announcePlan(shared.sync, pass);
-    }
-    if (!K::runBody(pass.numRows))
+    if (!withModel<K>(pass.model, [&](auto model) { return runPass<K, decltype(model)>(p, pass, grid, began); }))
       break;
-    if constexpr (K::words)
-      clearLastPass<K>(p, pass);
-    if constexpr (K::head)
-      if (pass.wantLogits && !K::runHead(pass.numRows))
-        break;
-    leavePass(grid);
-    if constexpr (K::stamps)
-      stampBegin(grid, K::lastEvent);
-    if (blockIdx.x == 0 && !finishPass<Pool>(grid, K::passEdge, K::bestEdge, pass, K::best, K::tokens(p)))
-      break;
-    if constexpr (K::stamps)
-      stampEnd(grid, K::lastEvent);
   }
   consumerSync();
   if (p.kept) {

@@ -34,14 +34,14 @@ struct Best {
 __device__ constexpr int bestsOf(int rows) { return rows <= kTileRows ? 1 : rows / 8; }
 
 /// Reduces `best` over the CTA, and writes one entry per row: partial[row][cta]. A thread's `best` is of the rows that
-/// streamProduct or wideProduct deals to it. Entries carry the tick, so no barrier has to tell old entries from new
-/// ones.
+/// streamProduct or wideProduct deals to it. Entries carry the pass's number, so no barrier has to tell old entries from
+/// new ones.
 template <int Rows>
 __device__ __forceinline__ void publishBest(Best (&best)[bestsOf(Rows)], const abi::LaunchParams &p,
                                             const PassShared &pass, float *scratch, Words4 *partial) {
   const auto publish = [&](int row, Best b) {
     storeTagged(partial + (long long)row * gridDim.x + blockIdx.x,
-                {(u32)b.key, (u32)(b.key >> 32), (u32)pass.tick + 1, 0});
+                {(u32)b.key, (u32)(b.key >> 32), pass.number, 0});
   };
   if constexpr (Rows == kOneRow) {
     if (warpId() != 0) // warp 0 has all pairs of columns
@@ -74,15 +74,19 @@ __device__ __forceinline__ void publishBest(Best (&best)[bestsOf(Rows)], const a
   }
 }
 
-/// Stores two logits of a row in the caller's dump.
+/// Stores two logits of a row in the caller's dump. `stride`: logits of a line, where models differ.
 __device__ __forceinline__ void storeLogits(const abi::LaunchParams &p, int line, int column, Floats<2> logits,
-                                            int vocab) {
+                                            int vocab, int stride) {
   if (line < 0)
     return;
-  float *at = p.logits + (long long)line * vocab + column;
+  float *at = p.logits + (long long)line * stride + column;
   at[0] = logits.v[0];
   if (column + 1 < vocab)
     at[1] = logits.v[1];
+}
+__device__ __forceinline__ void storeLogits(const abi::LaunchParams &p, int line, int column, Floats<2> logits,
+                                            int vocab) {
+  storeLogits(p, line, column, logits, vocab, vocab);
 }
 
 /// The table in which a pass looks up its tokens: `rows` rows of `rowBytes` bytes.
@@ -96,7 +100,7 @@ struct TokenTable {
 __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared &pass, const Words4 *partial,
                                            TokenTable next) {
   constexpr int batch = 5; // entries of a lane that are loaded together
-  const u32 tag = (u32)pass.tick + 1;
+  const u32 tag = pass.number;
   everyRow(pass.numRows, [&](int row) {
     Best b;
     const Words4 *entries = partial + (long long)row * gridDim.x;

@@ -29,7 +29,7 @@ struct WidePlan {
 
 /// Words that consumers and producer of one CTA share.
 struct RingShared {
-  StreamBegin begin;
+  StreamBegin begin[abi::kModels];
   u64 full[kMostStages], empty[kMostStages];
   u64 planned;     ///< completes once per pass, when runHead, numRows and the pass table are valid
   u64 wideBegun,   ///< completes once per pass of many rows, when `wide` is valid
@@ -45,6 +45,7 @@ struct RingShared {
   WidePlan wide;
   const u32 *stopFlag; ///< of the grid: every poll loop looks at it now and then
   u32 plansRead;       ///< flag: number of passes whose plan the producer no longer needs
+  u32 model;           ///< of this pass, where there are several
   /// The producer's page numbers. First those of the first units of attention, which come again in each layer. Then
   /// those of one round, for a unit that has no room there.
   int pages[kPageWindows * kPageWindow + 256];
@@ -127,7 +128,7 @@ template <int Stages> __device__ void ringInit(RingShared *shared, const abi::La
 #endif
       barrierInit(&shared->windowEmpty[i], kConsumerWarps);
     }
-    shared->runHead = shared->numRows = shared->leave = shared->stopped = 0;
+    shared->runHead = shared->numRows = shared->model = shared->leave = shared->stopped = 0;
     shared->passes = shared->plansRead = shared->widePasses = 0;
     shared->stopFlag = p.sync + kStopFlag;
     barriersReady();
@@ -171,6 +172,8 @@ template <class Pass> __device__ __forceinline__ void announcePlan(RingShared &s
   s.passes = s.passes + 1;
   s.numRows = pass.numRows;
   s.lent = pass.products.lent;
+  if constexpr (abi::kModels > 1)
+    s.model = pass.model;
   s.runHead = pass.wantLogits;
   barrierArrive(&s.planned);
   if (pass.numRows > kTileRows) {
@@ -197,12 +200,19 @@ template <class R> struct Producer {
   bool fewBefore = true;    ///< the pass before had at most 16 rows, so this one may, too
   int lentBefore = R::lent; ///< stages lent by the pass before, at least
   u32 plansRead = 0;
+  u32 model = 0;    ///< whose weights it brings: until the plan is known, those of the last pass's model
   u32 windows = 0;                                   ///< bit u: the page numbers of unit u are in shared memory
   int pagesSlot = -1, pagesFrom = 0, pagesCount = 0; ///< the round whose page numbers are in shared memory
   static constexpr int stageBytes = R::stageBytes;
 
-  /// Whether the pass is known to have many rows.
-  __device__ __forceinline__ bool wide() const { return planned && ring.shared->numRows > (u32)kTileRows; }
+  /// Whether the pass is known to be of another model.
+  __device__ __forceinline__ bool guessedWrong() const {
+    return abi::kModels > 1 && planned && ring.shared->model != model;
+  }
+  /// Whether the pass is known to have many rows, of this model.
+  __device__ __forceinline__ bool wide() const {
+    return planned && ring.shared->numRows > (u32)kTileRows && !guessedWrong();
+  }
 
   /// Waits for a phase of a barrier. False when the kernel ends. The lanes vote, so that no lane leaves while another
   /// goes on. Out of line, so that the producer's own loop stays short.
@@ -299,12 +309,12 @@ template <class R> struct Producer {
   }
 
   /// Waits until this pass is planned. False when the kernel ends. Also false, once, when the pass turns out to have
-  /// many rows, for its chunks come in another order (streamSegment).
+  /// many rows, for its chunks come in another order (streamSegment); and when it turns out to be another model's.
   __device__ __forceinline__ bool awaitPlan() {
     if (planned)
       return true;
     if (fewBefore && !all(barrierPeek(&ring.shared->planned, plannedParity)))
-      bringAhead(ring.shared->begin, (ring.stage - R::lent + R::stages) % R::stages);
+      bringAhead(ring.shared->begin[abi::kModels > 1 ? model : 0], (ring.stage - R::lent + R::stages) % R::stages);
     if (!await(*ring.shared, &ring.shared->planned, plannedParity))
       return false;
     plannedParity ^= 1;
@@ -317,7 +327,7 @@ template <class R> struct Producer {
       oldest = max(oldest, ring.first());
       soon = twoThirds(R::stages - ring.first());
     }
-    return !wide();
+    return !wide() && !guessedWrong();
   }
 
   /// Brings page numbers of a slot into shared memory. The pass's unit number `unit` needs those of pages

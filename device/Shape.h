@@ -20,6 +20,9 @@ MEGALITH_SHAPE long long larger(long long a, long long b) { return a > b ? a : b
 
 // --- the CTA -------------------------------------------------------------------
 
+/// Models of a kernel, at most.
+constexpr int kMostModels = 4;
+
 /// Consumer warps of a CTA. One more warp streams weights, and one brings the activations of
 /// passes of many rows (Windows.cuh). With nine warps one quarter of an SM has three already.
 /// So up to three more take no registers from the others.
@@ -240,26 +243,31 @@ MEGALITH_SHAPE int registersOfThread() { return 65536 / ((kCtaThreads + 127) / 1
 /// longer than what is computed with them.
 MEGALITH_SHAPE int tokensAtHand(long long slots) { return slots <= 64 ? 9 : 1; }
 MEGALITH_SHAPE int eosAtHand(long long slots) { return slots <= 64 ? 4 : 1; }
-/// Descriptors of seated requests stand in shared memory when they take no more than this.
-constexpr int kSeatBytes = 1584;
+/// Descriptors of seated requests stand in shared memory when they take no more than this. A request has more words of
+/// each further model.
+MEGALITH_SHAPE int seatBytes(int models) { return 1584 + 128 * (models - 1); }
 /// Gauges of a slot are bits of one word.
 constexpr int kMostGauges = 32;
 
 /// Bytes of the launch's parameters, which stand first in shared memory.
-constexpr int kParamsBytes = 344;
+MEGALITH_SHAPE int paramsBytes(int models) { return 256 + 80 * models; }
 /// Bytes of shared memory for control's state: its own words, seats, and words of each slot. Pipelines that differ in
 /// a few slots or gauges have the same room, so that they share their models' code. Parameters and room together are a
 /// multiple of 128: the scratch behind them begins without a gap. The emitted source asserts that the room suffices.
-/// `windowed`: pages below a window are given back.
-MEGALITH_SHAPE long long controlRoom(long long slots, long long gauges, bool windowed) {
-  const long long words =
-      (windowed ? 23 : 22) + tokensAtHand(slots) + eosAtHand(slots) + larger(slots <= 64 ? 4 : 1, gauges);
-  const long long state = 128 + kSeatBytes + 4 * words * ((slots + 7) / 8 * 8);
-  return (kParamsBytes + state + 127) / 128 * 128 - kParamsBytes;
+/// `windowed`: models of which pages below a window are given back.
+MEGALITH_SHAPE long long controlRoom(long long slots, long long gauges, int models, int windowed) {
+  const long long ofPool = 5 + tokensAtHand(slots),
+                  words = 17 + eosAtHand(slots) + larger(slots <= 64 ? 4 : 1, gauges) + models * ofPool + windowed +
+                          (models > 1 ? 1 : 0);
+  const long long state = 128 + 32 * (models - 1) + seatBytes(models) + 4 * words * ((slots + 7) / 8 * 8);
+  const long long params = paramsBytes(models);
+  return (params + state + 127) / 128 * 128 - params;
 }
 /// Bytes of shared memory beside ring, scratch and control's state: the parameters, PassShared, RingShared, GridEdges
 /// and the warps' places. The emitted source asserts that they suffice, for a scratch of a multiple of 128 bytes.
-constexpr int kOtherSharedBytes = kParamsBytes + 10496;
+MEGALITH_SHAPE long long otherSharedBytes(int models) {
+  return paramsBytes(models) + 10496 + (models > 1 ? 128 + 32 * models : 0);
+}
 
 } // namespace megalith::shape
 

@@ -14,10 +14,9 @@ struct NoKv {
 
 /// Notes the steps with which passes of at most 16 rows begin. One thread calls it, before the first pass.
 template <int Count>
-__device__ __forceinline__ void startStream(RingShared &shared, const StreamStep (&steps)[Count], const char *stream) {
-  shared.begin.steps = steps;
-  shared.begin.count = Count;
-  shared.begin.stream = stream;
+__device__ __forceinline__ void startStream(RingShared &shared, const StreamStep (&steps)[Count], const char *stream,
+                                            int model = 0) {
+  shared.begin[model] = {steps, Count, stream};
 }
 
 /// Producer: does a segment's steps. Steps [first, end) are done `layers` times. One loop serves all matrices, and its

@@ -14,13 +14,18 @@
 
 namespace megalith::device {
 
-static_assert(sizeof(abi::LaunchParams) == shape::kParamsBytes);
+static_assert(sizeof(abi::LaunchParams) == paramsBytes(abi::kModels) && abi::kMostModels == kMostModels);
 
 /// What a unit was compiled with.
 struct UnitFacts {
 #define UNIT_FACT(Name, Text) int Name;
+#define MODEL_FACT(Name, Text) int Name[kMostModels];
 #include "megalith/UnitFacts.def"
 };
+
+/// Of model number `model`: the one model's, or an element of a list.
+__device__ constexpr int factOf(int fact, int) { return fact; }
+template <int Count> __device__ constexpr int factOf(const int (&facts)[Count], int model) { return facts[model]; }
 
 /// `Plan`: what the emitted text says of the plan. `controlBegin`: where the unit finds control's state.
 template <class Plan> __device__ constexpr UnitFacts factsOfUnit(int controlBegin) {
@@ -34,9 +39,12 @@ template <class Plan> __device__ constexpr UnitFacts factsOfUnit(int controlBegi
   facts.passPlaces = MEGALITH_OFFSET(PassShared, kv);
   facts.rowBytes = sizeof(Row);
   facts.rowsPerPass = Plan::rowsPerPass;
-  facts.vocab = Plan::vocab;
-  facts.pages = Plan::pages;
-  facts.pageTokens = Plan::pageTokens;
+  facts.models = abi::kModels;
+  for (int i = 0; i < abi::kModels; ++i) {
+    facts.vocab[i] = factOf(Plan::vocab, i);
+    facts.pages[i] = factOf(Plan::pages, i);
+    facts.pageTokens[i] = factOf(Plan::pageTokens, i);
+  }
   return facts;
 }
 /// `Config`: the pipeline's constants.

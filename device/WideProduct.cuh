@@ -126,6 +126,11 @@ template <class C> __device__ __forceinline__ void dropAhead(C consumer, int chu
   consumer.keep();
 }
 
+/// The same where the producer took the pass for one of another model, before it knew that: of `chunks` chunks.
+template <int Rows, class C> __device__ __forceinline__ void dropGuess(C consumer, int chunks, int lent, int lentBefore) {
+  dropAhead(consumer, chunks, Rows > kOneRow ? lent : 0, lentBefore);
+}
+
 /// A lane's sums of 16 weight rows and 8 rows of the pass. Lane 4i + j has rows 2j and 2j + 1 of the pass: first with
 /// weight row i, then with weight row i + 8.
 struct alignas(16) TileSums {

@@ -17,7 +17,7 @@ static double millisecondsSince(std::chrono::steady_clock::time_point begin) {
 }
 
 Outcome<std::unique_ptr<Engine>> Engine::load(Device &device, std::string_view cubin, const std::string &manifest,
-                                              const SafetensorsFile &weights, const LoadOptions &how) {
+                                              const Checkpoints &weights, const LoadOptions &how) {
   const HostRange range(HostStep::Load);
   auto begin = std::chrono::steady_clock::now();
   auto engine = open(device, cubin, manifest);
@@ -81,7 +81,7 @@ Outcome<std::unique_ptr<Engine>> Engine::open(Device &device, std::string_view c
   return engine;
 }
 
-Outcome<DeviceBuffer> Engine::place(const LaunchBuffer &buffer, size_t least, abi::LaunchParams &params) {
+Outcome<DeviceBuffer> Engine::place(const LaunchBuffer &buffer, size_t least, abi::HostParams &params) {
   auto memory = DeviceBuffer::allocate(device.driver(), std::max(buffer.bytes, least));
   if (!memory)
     return memory;
@@ -98,7 +98,7 @@ Failure Engine::launchPlain(const Stream &on, CUfunction kernel, unsigned ctas, 
                                             arguments, nullptr));
 }
 
-Failure Engine::launch(abi::LaunchParams &params) {
+Failure Engine::launch(abi::HostParams &params) {
   const Driver &driver = device.driver();
   void *arguments[] = {&params};
   return driver.check("cuLaunchCooperativeKernel",
@@ -119,9 +119,9 @@ Outcome<int64_t> Engine::launchAll(LaunchImage &image, const std::vector<DeviceB
   std::vector<Reading> readings;
   std::vector<size_t> members;
   if (image.params.ticksPerLaunch > 0)
-    members.push_back(offsetof(abi::LaunchParams, stats));
+    members.push_back(offsetof(abi::HostParams, stats));
   if (how.control != Control::Resident)
-    members.insert(members.end(), {offsetof(abi::LaunchParams, requests), offsetof(abi::LaunchParams, tokens)});
+    members.insert(members.end(), {offsetof(abi::HostParams, requests), offsetof(abi::HostParams, tokens)});
   for (const size_t member : members) {
     const size_t index = image.indexOf(member);
     auto pinned = PinnedBuffer::allocate(driver, image.buffers[index].bytes);
@@ -164,9 +164,11 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
   auto image = LaunchImage::build(info, requests, options);
   if (!image)
     return image.error;
-  abi::LaunchParams &params = image->params;
-  onlyModel(params).weights = reinterpret_cast<const void *const *>(pointers.address());
-  onlyModel(params).stream = reinterpret_cast<const char *>(packed.address());
+  abi::HostParams &params = image->params;
+  for (size_t m = 0; m < models.size(); ++m) {
+    params.models[m].weights = reinterpret_cast<const void *const *>(models[m].pointers.address());
+    params.models[m].stream = reinterpret_cast<const char *>(models[m].packed.address());
+  }
   const auto kept = lastingBuffers(info);
   for (size_t i = 0; i < kept.size(); ++i) {
     if (kept[i].kind == LaunchBuffer::Ones || kept[i].kind == LaunchBuffer::Zero)

@@ -28,14 +28,21 @@ public:
   /// than the device has; `weight-missing` when a tensor is absent, `input-changed` when
   /// a file of weights changed meanwhile.
   static Outcome<std::unique_ptr<Engine>> load(Device &device, std::string_view cubin, const std::string &manifest,
-                                               const SafetensorsFile &weights, const LoadOptions &how = {});
+                                               const Checkpoints &weights, const LoadOptions &how = {});
   /// With random weights, K and V.
   static Outcome<std::unique_ptr<Engine>> loadRandom(Device &device, std::string_view cubin,
                                                      const std::string &manifest, const LoadOptions &how = {});
   const Manifest &manifest() const { return info; }
   /// Milliseconds of uploading and packing.
   double loadMs() const { return loadTime; }
-  WeightBytes weightBytes() const { return {loadedBytes, packed.size(), rows.size()}; }
+  WeightBytes weightBytes() const {
+    WeightBytes bytes = {loadedBytes, 0, 0};
+    for (const ModelMemory &model : models) {
+      bytes.packed += model.packed.size();
+      bytes.byRow += model.rows.size();
+    }
+    return bytes;
+  }
 
   Outcome<RunOutcome> run(const std::vector<Request> &requests, const RunOptions &options);
 
@@ -49,18 +56,21 @@ private:
   static Outcome<std::unique_ptr<Engine>> open(Device &device, std::string_view cubin, const std::string &manifest);
   Outcome<RunOutcome> runWithin(const std::vector<Request> &requests, const RunOptions &options);
   struct Staging;
-  Failure makeRoom(const std::vector<WeightTensor> &tensors);
-  Failure upload(const SafetensorsFile &weights, const LoadOptions &how);
+  Failure makeRoom(const std::vector<WeightBatches> &batches);
+  Failure makeRoom(size_t model, const std::vector<WeightTensor> &tensors);
+  Failure upload(const Checkpoints &weights, const LoadOptions &how);
+  Failure upload(size_t model, const SafetensorsFile &weights, const WeightBatches &batches, uint64_t total,
+                 const LoadOptions &how);
   Failure findBench();
   Failure makeRandom(const LoadOptions &how);
-  Failure pack(const Staging &staging);
+  Failure pack(size_t model, const Staging &staging);
   /// Makes elements `first` to `first + elements` of a tensor at `memory`.
   Failure fill(const Stream &on, CUdeviceptr memory, uint64_t first, uint64_t elements, const Fill &how);
   Failure launchPlain(const Stream &on, CUfunction kernel, unsigned ctas, unsigned threads, size_t shared,
                       void **arguments);
   /// Memory for `buffer` with its first content; `params` points to it.
-  Outcome<DeviceBuffer> place(const LaunchBuffer &buffer, size_t least, abi::LaunchParams &params);
-  Failure launch(abi::LaunchParams &params);
+  Outcome<DeviceBuffer> place(const LaunchBuffer &buffer, size_t least, abi::HostParams &params);
+  Failure launch(abi::HostParams &params);
   /// Launches until the run has ended. `memories` are those of the image's buffers. How often.
   Outcome<int64_t> launchAll(LaunchImage &image, const std::vector<DeviceBuffer> &memories);
 
@@ -70,8 +80,12 @@ private:
   std::optional<Stream> stream;
   CUfunction runKernel = nullptr, packKernel = nullptr;
   CUfunction fillKernel = nullptr, readKernel = nullptr; ///< of a benchmark
-  DeviceBuffer packed;                                   ///< the weights as the kernel streams them
-  DeviceBuffer rows, pointers;       ///< weights of which single rows are read, and the table of ModelParams::weights
+  /// What of a model stays on the device.
+  struct ModelMemory {
+    DeviceBuffer packed;         ///< the weights as the kernel streams them
+    DeviceBuffer rows, pointers; ///< weights of which single rows are read, and the table of ModelParams::weights
+  };
+  std::vector<ModelMemory> models;
   std::vector<DeviceBuffer> lasting; ///< of lastingBuffers()
   DeviceBuffer readSource, readSum;  ///< of readBandwidth()
   double loadTime = 0;

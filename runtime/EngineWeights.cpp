@@ -30,9 +30,25 @@ struct Engine::Staging {
   }
 };
 
-/// What stays on the device: the packed stream, which starts as zeros, the weights of which single rows are read, with
-/// the table of their addresses, and the lasting buffers.
-Failure Engine::makeRoom(const std::vector<WeightTensor> &tensors) {
+/// What stays on the device of all models, and the lasting buffers.
+Failure Engine::makeRoom(const std::vector<WeightBatches> &batches) {
+  models.resize(batches.size());
+  for (size_t m = 0; m < batches.size(); ++m)
+    TRY(makeRoom(m, batches[m].tensors()));
+  abi::HostParams params = {};
+  for (const LaunchBuffer &buffer : lastingBuffers(info)) {
+    auto memory = place(buffer, 0, params);
+    if (!memory)
+      return memory.error;
+    lasting.push_back(std::move(*memory.value));
+  }
+  return stream->synchronize(); // other streams write there now
+}
+
+/// Of one model: the packed stream, which starts as zeros, the weights of which single rows are read, with
+/// the table of their addresses.
+Failure Engine::makeRoom(size_t model, const std::vector<WeightTensor> &tensors) {
+  auto &[packed, rows, pointers] = models[model];
   const Driver &driver = device.driver();
   const auto aligned = [](size_t size) { return (size + 255) / 256 * 256; };
   auto allocate = [&](DeviceBuffer &buffer, size_t size) -> Failure {
@@ -55,35 +71,35 @@ Failure Engine::makeRoom(const std::vector<WeightTensor> &tensors) {
     }
   TRY(allocate(pointers, addresses.size() * sizeof(addresses[0])));
   TRY(pointers.copyFrom(*stream, addresses.data(), addresses.size() * sizeof(addresses[0])));
-  TRY(allocate(packed, info.onlyModel().streamBytes));
-  TRY(packed.fill(*stream, 0));
-  abi::LaunchParams params = {};
-  for (const LaunchBuffer &buffer : lastingBuffers(info)) {
-    auto memory = place(buffer, 0, params);
-    if (!memory)
-      return memory.error;
-    lasting.push_back(std::move(*memory.value));
-  }
-  return stream->synchronize(); // other streams write there now
+  TRY(allocate(packed, info.models[model].streamBytes));
+  return packed.fill(*stream, 0);
 }
 
 /// One launch of `megalith_pack`.
-Failure Engine::pack(const Staging &staging) {
+Failure Engine::pack(size_t model, const Staging &staging) {
   const HostRange range(HostStep::Pack);
-  abi::LaunchParams params = {};
-  onlyModel(params).weights = reinterpret_cast<const void *const *>(pointers.address());
+  abi::HostParams params = {};
+  params.models[model].weights = reinterpret_cast<const void *const *>(models[model].pointers.address());
   auto *raw = reinterpret_cast<const abi::RawTensor *>(staging.device.address());
-  char *target = reinterpret_cast<char *>(packed.address());
-  void *arguments[] = {&params, &raw, &target};
+  char *target = reinterpret_cast<char *>(models[model].packed.address());
+  int number = static_cast<int>(model); // a kernel for one model takes it not
+  void *arguments[] = {&params, &raw, &target, &number};
   return launchPlain(staging.stream, packKernel, device.info().smCount * 8, 256, 0, arguments);
 }
 
-Failure Engine::upload(const SafetensorsFile &weights, const LoadOptions &how) {
-  auto tensors = findWeights(info.onlyModel(), weights);
+Failure Engine::upload(const Checkpoints &weights, const LoadOptions &how) {
+  auto tensors = findAllWeights(info, weights);
   if (!tensors)
     return tensors.error;
-  TRY(makeRoom(*tensors));
-  const WeightBatches batches(std::move(*tensors.value), how.batchBytes);
+  const auto batches = batchesOf(std::move(*tensors.value), how.batchBytes);
+  TRY(makeRoom(batches));
+  for (size_t m = 0; m < batches.size(); ++m)
+    TRY(upload(m, weights[m], batches[m], totalBytes(batches), how));
+  return std::nullopt;
+}
+
+Failure Engine::upload(size_t model, const SafetensorsFile &weights, const WeightBatches &batches, uint64_t total,
+                       const LoadOptions &how) {
   const size_t count = batches.list().size();
   std::vector<Staging> staging;
   std::vector<char *> places;
@@ -105,7 +121,7 @@ Failure Engine::upload(const SafetensorsFile &weights, const LoadOptions &how) {
   } drain{staging};
   // Half of the batches are read ahead, half are under way on the device.
   const size_t slots = staging.size(), onDevice = slots / 2;
-  uint64_t done = 0;
+  uint64_t done = loadedBytes;
   // Behind what it writes to, so that it ends first.
   WeightReader reader(weights, batches, places, std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
   for (size_t b = 0; b < count; ++b) {
@@ -114,10 +130,10 @@ Failure Engine::upload(const SafetensorsFile &weights, const LoadOptions &how) {
     const Staging &slot = staging[b % slots];
     batches.writeTable(batch, slot.device.address(), slot.host.data());
     TRY(slot.device.copyFrom(slot.stream, slot.host.data(), batch.bytes));
-    TRY(pack(slot));
+    TRY(pack(model, slot));
     done += batch.read;
     if (how.progress)
-      how.progress(done, batches.totalBytes());
+      how.progress(done, total);
     if (b >= onDevice) {
       TRY(staging[(b - onDevice) % slots].stream.synchronize());
       reader.release();
@@ -132,21 +148,24 @@ Failure Engine::upload(const SafetensorsFile &weights, const LoadOptions &how) {
 
 Failure Engine::makeRandom(const LoadOptions &how) {
   TRY(findBench());
-  const WeightBatches batches(randomWeights(info.onlyModel()), how.batchBytes);
-  TRY(makeRoom(batches.tensors()));
-  auto staging = Staging::create(device.driver(), batches.mostBytes(), false);
+  const auto all = batchesOf(randomWeightsOfAll(info), how.batchBytes);
+  TRY(makeRoom(all));
+  auto staging = Staging::create(device.driver(), mostBytes(all), false);
   if (!staging)
     return staging.error;
-  std::vector<abi::RawTensor> table(batches.tensors().size());
-  for (const WeightBatch &batch : batches.list()) {
-    const CUdeviceptr address = staging->device.address();
-    batches.writeTable(batch, address, table.data());
-    TRY(staging->device.copyFrom(staging->stream, table.data(), table.size() * sizeof(table[0])));
-    for (const WeightPiece &piece : batch.pieces)
-      TRY(fill(staging->stream, address + piece.offset, piece.begin, piece.end - piece.begin,
-               batches.tensors()[piece.tensor].fill));
-    TRY(pack(*staging));
-    TRY(staging->stream.synchronize()); // the table is written again
+  for (size_t m = 0; m < all.size(); ++m) {
+    const WeightBatches &batches = all[m];
+    std::vector<abi::RawTensor> table(batches.tensors().size());
+    for (const WeightBatch &batch : batches.list()) {
+      const CUdeviceptr address = staging->device.address();
+      batches.writeTable(batch, address, table.data());
+      TRY(staging->device.copyFrom(staging->stream, table.data(), table.size() * sizeof(table[0])));
+      for (const WeightPiece &piece : batch.pieces)
+        TRY(fill(staging->stream, address + piece.offset, piece.begin, piece.end - piece.begin,
+                 batches.tensors()[piece.tensor].fill));
+      TRY(pack(m, *staging));
+      TRY(staging->stream.synchronize()); // the table is written again
+    }
   }
   const auto kept = lastingBuffers(info);
   for (size_t i = 0; i < kept.size(); ++i)

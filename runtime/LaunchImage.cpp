@@ -10,12 +10,12 @@
 namespace megalith::runtime {
 
 /// Name and offset of a member of LaunchParams.
-#define MEMBER(name) #name, offsetof(abi::LaunchParams, name)
+#define MEMBER(name) #name, offsetof(abi::HostParams, name)
 /// The same of a model's parameters.
 #define MODEL_MEMBER(model, name)                                                                                      \
-  #name, offsetof(abi::LaunchParams, models) + (model) * sizeof(abi::ModelParams) + offsetof(abi::ModelParams, name)
+  #name, offsetof(abi::HostParams, models) + (model) * sizeof(abi::ModelParams) + offsetof(abi::ModelParams, name)
 
-void LaunchBuffer::bind(abi::LaunchParams &params, const void *address) const {
+void LaunchBuffer::bind(abi::HostParams &params, const void *address) const {
   std::memcpy(reinterpret_cast<char *>(&params) + member, &address, sizeof(address));
 }
 
@@ -70,7 +70,7 @@ Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vec
   image.addResults();
   if (Failure failure = image.addHooks())
     return *failure;
-  abi::LaunchParams &p = image.params;
+  abi::HostParams &p = image.params;
   p.maxTicks = static_cast<int>(std::clamp<int64_t>(options.maxTicks, 0, INT32_MAX));
   p.delaySeed = options.delaySeed;
   if (std::any_of(manifest.models.begin(), manifest.models.end(), [](const auto &m) { return m.pool.pages > 0; }))
@@ -177,11 +177,11 @@ void LaunchImage::addRequests() {
 void LaunchImage::addPool(size_t model) {
   const Manifest::Pool &pool = manifest->models[model].pool;
   abi::ModelParams &p = params.models[model];
-  std::vector<int32_t> pages = pageOrder(pool.pages, how.shufflePages);
+  const auto seed = how.shufflePages ? std::optional(*how.shufflePages + model) : std::nullopt;
+  std::vector<int32_t> pages = pageOrder(pool.pages, seed);
   std::reverse(pages.begin(), pages.end()); // a stack: the first page on top
   const int64_t mostPages = positionsOf(manifest->models[model]) / pool.pageTokens + 2;
   p.pageTableStride = static_cast<int>(std::min(pool.pages, mostPages));
-  p.admitMaxPages = static_cast<int>(pool.pages);
   add(MODEL_MEMBER(model, pageTable), manifest->slots * p.pageTableStride * sizeof(int), LaunchBuffer::Unwritten);
   addImage(MODEL_MEMBER(model, freeList), pages, LaunchBuffer::Image);
   addImage(MODEL_MEMBER(model, freeCount), std::vector<int>{static_cast<int>(pool.pages)}, LaunchBuffer::Image);
@@ -220,7 +220,7 @@ void LaunchImage::addResults() {
     lines = static_cast<int64_t>(asked.size()) * mostNew;
   }
   if (how.replay || how.logits)
-    add(MEMBER(logits), lines * manifest->onlyModel().vocab * sizeof(float), LaunchBuffer::Unwritten).fetch = true;
+    add(MEMBER(logits), lines * manifest->mostVocab() * sizeof(float), LaunchBuffer::Unwritten).fetch = true;
 }
 
 Failure LaunchImage::addHooks() {
@@ -264,7 +264,7 @@ template <class T> const T *LaunchImage::result(size_t member) const {
   const size_t i = indexOf(member);
   return i < buffers.size() ? reinterpret_cast<const T *>(buffers[i].result) : nullptr;
 }
-#define RESULT(T, name) result<T>(offsetof(abi::LaunchParams, name))
+#define RESULT(T, name) result<T>(offsetof(abi::HostParams, name))
 
 bool LaunchImage::unfinished() const { return RESULT(abi::Stats, stats)->unfinished != 0; }
 
@@ -280,18 +280,20 @@ RunOutcome LaunchImage::counts() const {
 }
 
 void LaunchImage::readRowLogits(RunOutcome &out) const {
-  const int64_t vocab = manifest->onlyModel().vocab;
+  const int64_t stride = manifest->mostVocab();
   const float *line = RESULT(float, logits);
   for (const TraceTick &tick : out.trace.ticks)
-    for (const TracePass &pass : tick.passes)
+    for (const TracePass &pass : tick.passes) {
+      const int64_t vocab = manifest->model(pass.model).vocab;
       for (const Row &row : pass.rows) {
         if (static_cast<long long>(out.rowLogits.size()) == params.logitsRows)
           return;
         out.rowLogits.emplace_back();
         if (row.flags & RowWantsLogits)
           out.rowLogits.back().assign(line, line + vocab);
-        line += vocab;
+        line += stride;
       }
+    }
 }
 
 RunOutcome::Times LaunchImage::timesOf(size_t request, int64_t generated) const {
@@ -349,9 +351,12 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
     out.counts.push_back({header.passes, header.rows});
     out.times.push_back(timesOf(i, generated));
     if (how.logits && !how.replay) {
-      const int64_t vocab = m.onlyModel().vocab;
-      const float *row = logits + i * mostNew * vocab;
-      out.logits.emplace_back(row, row + generated * vocab);
+      // Of several models those of the first.
+      const int64_t vocab = m.models.front().vocab, stride = m.mostVocab();
+      const float *row = logits + i * mostNew * stride;
+      out.logits.emplace_back();
+      for (int64_t t = 0; t < generated; ++t, row += stride)
+        out.logits.back().insert(out.logits.back().end(), row, row + vocab);
     }
   }
   if (how.trace) {

@@ -14,7 +14,7 @@
 
 namespace megalith::runtime {
 
-/// One buffer that a pointer of abi::LaunchParams names.
+/// One buffer that a pointer of abi::HostParams names.
 struct LaunchBuffer {
   enum Kind {
     Image,     ///< starts as `image`
@@ -23,8 +23,8 @@ struct LaunchBuffer {
     Ones,      ///< all bits are set before every launch
     Unwritten, ///< the kernel writes what it reads; zeros do no harm
   };
-  const char *name; ///< of the member of abi::LaunchParams, or of one of its models
-  size_t member;    ///< its offset in abi::LaunchParams
+  const char *name; ///< of the member of abi::HostParams, or of one of its models
+  size_t member;    ///< its offset in abi::HostParams
   size_t bytes;     ///< 0: nothing is ever there, but the pointer is not null
   Kind kind;
   std::vector<char> image = {}; ///< `bytes` long, of Image and Const
@@ -32,14 +32,8 @@ struct LaunchBuffer {
   const char *result = nullptr; ///< its bytes after the launch, aligned to 16; set by the engine
 
   /// Makes `params` point to `address`.
-  void bind(abi::LaunchParams &params, const void *address) const;
+  void bind(abi::HostParams &params, const void *address) const;
 };
-
-/// The parameters of Manifest::onlyModel().
-inline abi::ModelParams &onlyModel(abi::LaunchParams &params) {
-  static_assert(abi::kModels == 1);
-  return params.models[0];
-}
 
 /// The buffers that outlive a run on a device: activations, K and V.
 std::vector<LaunchBuffer> lastingBuffers(const Manifest &manifest);
@@ -51,7 +45,7 @@ public:
   static Outcome<LaunchImage> build(const Manifest &manifest, const std::vector<Request> &requests,
                                     const RunOptions &options);
 
-  abi::LaunchParams params = {};     ///< all but the pointers
+  abi::HostParams params = {};     ///< all but the pointers
   std::vector<LaunchBuffer> buffers; ///< without the lasting ones
   const std::vector<Request> &requests() const { return asked; }
   const RunOptions &options() const { return how; }

@@ -2,6 +2,7 @@
 #include "device/Abi.h"
 #include "megalith/Checkpoint/JsonView.h"
 #include "megalith/Checkpoint/SafetensorsFile.h"
+#include <algorithm>
 
 namespace megalith::runtime {
 
@@ -52,8 +53,8 @@ static Manifest::Model readModel(const JsonView &j) {
 
 static std::vector<Manifest::Model> readModels(const JsonView &j) {
   std::vector<Manifest::Model> models;
-  if (!j.json().is_array() || j.json().size() != abi::kModels)
-    j.wrong("must be a list of " + std::to_string(abi::kModels) + (abi::kModels == 1 ? " model" : " models"));
+  if (!j.json().is_array() || j.json().empty() || j.json().size() > abi::kMostModels)
+    j.wrong("must be a list of 1 to " + std::to_string(abi::kMostModels) + " models");
   j.list([&](const JsonView &model) { models.push_back(readModel(model)); });
   return models;
 }
@@ -132,9 +133,16 @@ Outcome<Manifest> Manifest::parse(const std::string &text) {
   }
 }
 
-const Manifest::Model &Manifest::onlyModel() const {
-  static_assert(abi::kModels == 1);
-  return models.front();
+const Manifest::Model &Manifest::model(const std::string &name) const {
+  const auto found = std::find_if(models.begin(), models.end(), [&](const Model &m) { return m.name == name; });
+  return found == models.end() ? models.front() : *found;
+}
+
+int64_t Manifest::mostVocab() const {
+  int64_t most = 0;
+  for (const Model &model : models)
+    most = std::max(most, model.vocab);
+  return most;
 }
 
 std::string Manifest::stateName(unsigned state) const {

@@ -62,7 +62,7 @@ struct Manifest {
   int64_t ctas, threads, sharedBytes, controlBytes, smCount;
   int64_t slots, rowsPerPass, callTokens, taggedBytes;
   bool workspaceOnes;        ///< all bits of each workspace are set before a launch
-  std::vector<Model> models; ///< as many as abi::kModels, in the order of LaunchParams::models
+  std::vector<Model> models; ///< 1 to abi::kMostModels, in the order of LaunchParams::models
   std::vector<Edge> edges;
   int64_t requestBytes;
   std::vector<State> states;
@@ -77,8 +77,10 @@ struct Manifest {
 
   /// Error `manifest`: not JSON, a missing member, another number of models, or another ABI version.
   static Outcome<Manifest> parse(const std::string &json);
-  /// For what takes one model alone: one file of weights, one vocabulary.
-  const Model &onlyModel() const;
+  /// The model of that name, which is one of the manifest's; else the first.
+  const Model &model(const std::string &name) const;
+  /// Tokens of the largest vocabulary.
+  int64_t mostVocab() const;
   /// Of its declaration; `#N` when there is none.
   std::string stateName(unsigned state) const;
   /// Tensor of layer `layer`.

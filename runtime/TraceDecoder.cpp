@@ -2,8 +2,8 @@
 #include "device/Abi.h"
 #include "runtime/Faults.h"
 #include <algorithm>
-#include <cassert>
 #include <cstring>
+#include <utility>
 
 namespace megalith::runtime {
 
@@ -18,7 +18,9 @@ public:
   /// False when the words do not form a record.
   bool read(TraceTick &tick) {
     next += 2; // the mark and the length
-    tick.tick = *next++;
+    if (tick.tick != *next++ && !tick.passes.empty())
+      return false; // its passes were another tick's
+    tick.tick = next[-1];
     for (const Manifest::Model &model : manifest.models)
       tick.live[model.name] = *next++;
     const unsigned rows = *next++, shape = *next++, touched = *next++;
@@ -30,6 +32,17 @@ public:
     std::sort(tick.faults.begin(), tick.faults.end(),
               [](const TraceFault &a, const TraceFault &b) { return a.request < b.request; });
     return next == end;
+  }
+
+  /// The same for a record of a pass, which stands in front of its tick's.
+  bool readPass(TraceTick &tick) {
+    next += 2;
+    const int64_t number = *next++;
+    if (!tick.passes.empty() && tick.tick != number)
+      return false;
+    tick.tick = number;
+    const unsigned rows = *next++, shape = *next++;
+    return rows > 0 && readRows(tick, rows, shape) && next == end;
   }
 
 private:
@@ -56,10 +69,11 @@ private:
   }
 
   bool readRequest(TraceTick &tick) {
-    if (left() < abi::kTraceRequestWords)
+    const size_t words = abi::traceRequestWords(static_cast<int>(manifest.models.size()));
+    if (left() < words)
       return false;
     const unsigned *head = next;
-    next += abi::kTraceRequestWords;
+    next += words;
     TraceSlot slot;
     slot.slot = static_cast<int32_t>(head[0]);
     slot.request = static_cast<int32_t>(head[1]);
@@ -100,17 +114,24 @@ private:
 } // namespace
 
 Outcome<Trace> decodeTrace(const Manifest &manifest, const unsigned *words, size_t count) {
-  assert(manifest.models.size() == abi::kModels && "the records have so many");
+  const size_t tickWords = abi::traceTickWords(static_cast<int>(manifest.models.size()));
   Trace trace;
+  TraceTick tick;
   for (size_t at = 0; at < count;) {
     const unsigned *record = words + at;
-    const bool whole = count - at >= abi::kTraceTickWords && record[0] == abi::kTraceTick &&
-                       record[1] >= abi::kTraceTickWords && record[1] <= count - at;
-    TraceTick tick;
-    if (!whole || !Record(manifest, record, record + record[1]).read(tick))
+    const bool isPass = record[0] == abi::kTracePass;
+    const size_t least = isPass ? abi::kTracePassWords : tickWords;
+    bool whole = (isPass || record[0] == abi::kTraceTick) && count - at >= least && record[1] >= least &&
+                 record[1] <= count - at;
+    if (whole) {
+      Record reader(manifest, record, record + record[1]);
+      whole = isPass ? reader.readPass(tick) : reader.read(tick);
+    }
+    if (!whole)
       return RuntimeError{"trace-device", "the kernel's trace is torn at word " + std::to_string(at)};
     at += record[1];
-    trace.ticks.push_back(std::move(tick));
+    if (!isPass)
+      trace.ticks.push_back(std::exchange(tick, {}));
   }
   return trace;
 }

@@ -2,6 +2,7 @@
 #ifndef MEGALITH_RUNTIME_UNITFACTS_H
 #define MEGALITH_RUNTIME_UNITFACTS_H
 
+#include "device/Abi.h"
 #include "runtime/RuntimeError.h"
 
 namespace megalith::runtime {
@@ -9,6 +10,7 @@ namespace megalith::runtime {
 /// What a unit was compiled with, see device/Units.cuh.
 struct UnitFacts {
 #define UNIT_FACT(Name, Text) int Name;
+#define MODEL_FACT(Name, Text) int Name[abi::kMostModels];
 #include "device/UnitFacts.def"
 };
 

@@ -40,6 +40,48 @@ std::vector<WeightTensor> randomWeights(const Manifest::Model &model) {
   return tensors;
 }
 
+Outcome<std::vector<std::vector<WeightTensor>>> findAllWeights(const Manifest &manifest,
+                                                               const Checkpoints &checkpoints) {
+  std::vector<std::vector<WeightTensor>> all;
+  for (size_t i = 0; i < manifest.models.size(); ++i) {
+    if (i >= checkpoints.size())
+      return RuntimeError{"weight-missing", "there is no checkpoint for model `" + manifest.models[i].name + "`"};
+    auto tensors = findWeights(manifest.models[i], checkpoints[i]);
+    if (!tensors)
+      return tensors.error;
+    all.push_back(std::move(*tensors.value));
+  }
+  return all;
+}
+
+std::vector<std::vector<WeightTensor>> randomWeightsOfAll(const Manifest &manifest) {
+  std::vector<std::vector<WeightTensor>> all;
+  for (const Manifest::Model &model : manifest.models)
+    all.push_back(randomWeights(model));
+  return all;
+}
+
+std::vector<WeightBatches> batchesOf(std::vector<std::vector<WeightTensor>> tensors, size_t most) {
+  std::vector<WeightBatches> models;
+  for (std::vector<WeightTensor> &of : tensors)
+    models.emplace_back(std::move(of), most);
+  return models;
+}
+
+size_t mostBytes(const std::vector<WeightBatches> &models) {
+  size_t most = 0;
+  for (const WeightBatches &of : models)
+    most = std::max(most, of.mostBytes());
+  return most;
+}
+
+uint64_t totalBytes(const std::vector<WeightBatches> &models) {
+  uint64_t total = 0;
+  for (const WeightBatches &of : models)
+    total += of.totalBytes();
+  return total;
+}
+
 RuntimeError asRuntimeError(const CheckpointError &error) { return {error.kind, error.file + ": " + error.message}; }
 
 Failure whyChanged(const SafetensorsFile &weights) {

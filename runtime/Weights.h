@@ -16,6 +16,18 @@
 
 namespace megalith::runtime {
 
+/// The checkpoints of a kernel's models, by their numbers. What they refer to must outlive its use.
+class Checkpoints {
+public:
+  Checkpoints(const SafetensorsFile &one) : files{&one} {}
+  Checkpoints(std::vector<const SafetensorsFile *> files) : files(std::move(files)) {}
+  size_t size() const { return files.size(); }
+  const SafetensorsFile &operator[](size_t model) const { return *files[model]; }
+
+private:
+  std::vector<const SafetensorsFile *> files;
+};
+
 struct LoadOptions {
   /// Bytes of a batch, and how many may be on their way.
   size_t batchBytes = 32 << 20;
@@ -44,11 +56,15 @@ struct WeightTensor {
   uint64_t elementBytes() const { return type == abi::kRawF32 ? 4 : 2; }
 };
 
+/// The tensors of each model of the kernel: findWeights. `checkpoints` has one for each.
+Outcome<std::vector<std::vector<WeightTensor>>> findAllWeights(const Manifest &manifest,
+                                                               const Checkpoints &checkpoints);
 /// All of them in the order of ModelParams::weights. `weight-missing` when one is absent or has another shape or a type
 /// that no weight has.
 Outcome<std::vector<WeightTensor>> findWeights(const Manifest::Model &model, const SafetensorsFile &weights);
 /// The same, made by formulas.
 std::vector<WeightTensor> randomWeights(const Manifest::Model &model);
+std::vector<std::vector<WeightTensor>> randomWeightsOfAll(const Manifest &manifest);
 
 /// What the checkpoint says is wrong with it, as the runtime tells it.
 RuntimeError asRuntimeError(const CheckpointError &error);
@@ -86,6 +102,12 @@ private:
   std::vector<WeightTensor> all;
   std::vector<WeightBatch> batches;
 };
+
+/// Batches of each model. Each model is loaded behind the one before.
+std::vector<WeightBatches> batchesOf(std::vector<std::vector<WeightTensor>> tensors, size_t most);
+/// Of all models.
+size_t mostBytes(const std::vector<WeightBatches> &models);
+uint64_t totalBytes(const std::vector<WeightBatches> &models);
 
 /// Reads the batches of a checkpoint with some threads, each into one of a few places in turn.
 class WeightReader {

@@ -47,7 +47,7 @@ int64_t api::streamedBytes(const plan::Plan &plan) {
 }
 
 std::vector<int64_t> api::windowsOf(const ir::Module &module) {
-  const ir::Operation &model = *module.all(ir::Op::Model)[0];
+  const ir::Operation &model = *ir::modelsByNumber(module)[0];
   std::vector<int64_t> windows = {0};
   ir::walk(model.region(), [&](const ir::Operation &op) {
     if (op.op == ir::Op::Attention && op.has<ir::attr::window>())
@@ -68,7 +68,7 @@ double tools::positionsRead(const std::vector<int64_t> &windows, double position
 static BenchKernel::Shape shapeOf(const runtime::Manifest &m) {
   BenchKernel::Shape shape;
   shape.pipeline = m.pipeline;
-  const runtime::Manifest::Model &model = m.onlyModel();
+  const runtime::Manifest::Model &model = m.models.front();
   shape.vocabulary = model.vocab;
   shape.pages = model.pool.pages;
   shape.ctas = m.ctas;

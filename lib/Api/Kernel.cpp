@@ -118,7 +118,16 @@ private:
   std::shared_ptr<Kernel::State> kernel;
   Diagnostics diags;
 
-  const SafetensorsFile &weights() const { return *kernel->program->compiled.models.front().weights; }
+  /// In the order of the kernel's models.
+  runtime::Checkpoints weights() const {
+    const driver::Compilation &compiled = kernel->program->compiled;
+    std::vector<const SafetensorsFile *> files;
+    for (const ir::Operation *model : ir::modelsByNumber(compiled.module))
+      for (const driver::LoadedModel &loaded : compiled.models)
+        if (loaded.name == model->name)
+          files.push_back(&*loaded.weights);
+    return files;
+  }
   bool random() const { return measured == tools::Weights::Random; }
 
   /// With what a benchmark runs beside them, where it is wanted.

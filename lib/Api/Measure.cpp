@@ -92,7 +92,7 @@ static std::optional<std::pair<double, double>> bytesRead(const Kernel::State &k
   const auto plan = driver::makePlan(program.compiled.module, how, unheard);
   if (!plan)
     return std::nullopt;
-  const runtime::Manifest::Pool &pool = kernel.cuda->manifest().onlyModel().pool;
+  const runtime::Manifest::Pool &pool = kernel.cuda->manifest().models.front().pool;
   return std::pair(2.0 * 2 * double(pool.kvHeads * pool.headDim), double(streamedBytes(*plan)));
 }
 

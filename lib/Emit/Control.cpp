@@ -1,5 +1,6 @@
 #include "megalith/Emit/Control.h"
 #include "ControlBody.h"
+#include "Tensor.h"
 #include "device/Shape.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -43,15 +44,10 @@ private:
   const std::vector<Operation> &tick() const { return module.all(Op::Tick).front()->region().ops; }
 
   // --- declarations
-  void constants() {
-    const auto pools = module.all(Op::Pool);
-    assert(pools.size() <= 1 && "one model, one pool");
-    const Operation *pool = pools.empty() ? nullptr : pools.front();
-    const Operation *model = pool ? module.find(Op::Model, pool->name) : nullptr;
-    const auto s = w.record("struct Config");
-    constant("slots", module.param("slots"));
-    constant("rowsPerPass", module.param("rows_per_pass"));
-    constant("model", 0, "its number in LaunchParams::models");
+  /// What control must know of a pool and of its model.
+  void poolConstants(const PoolLayout &layoutOf, int64_t number) {
+    const Operation *pool = layoutOf.op, *model = layoutOf.model;
+    constant("model", number, "its number in LaunchParams::models");
     constant("vocab", model ? model->get<attr::vocab>() : 0);
     constant("pages", pool ? pool->get<attr::pages>() : 0);
     constant("pageTokens", pool ? pool->get<attr::page_tokens>() : 1);
@@ -70,14 +66,53 @@ private:
       constant("reserve", -1, "admission reserves pages for the whole budget");
     constant("rowsBeyond", pool ? pool->get<attr::rows_beyond>() : 0,
              "that calls write behind all of a request's tokens");
-    constant("callTokens", layout.callsPerStage * module.param("rows_per_pass"), "that the calls of one stage feed");
+    constant("callTokens", layoutOf.callTokens, "that the calls of one stage feed");
+  }
+
+  /// Models of which pages below a window are given back.
+  int windowed() const {
+    return llvm::count_if(
+        layout.pools, [](const PoolLayout &pool) { return pool.model && pool.model->get<attr::kv_window>() > 0; });
+  }
+
+  void pools() {
+    w.comment("The models' pools.");
+    const auto space = w.space("pools");
+    int64_t begin = 0;
+    for (auto [number, pool] : llvm::enumerate(layout.pools)) {
+      const auto s = w.record("struct " + layout.names.pools.at(pool.op->name));
+      constant("slots", module.param("slots"));
+      constant("rowsPerPass", module.param("rows_per_pass"));
+      poolConstants(pool, number);
+      w.line("static constexpr int callStride = {}, callBegin = {}; // in LaunchParams::callTokens", layout.callTokens,
+             begin);
+      begin += pool.callTokens;
+    }
+  }
+
+  void constants() {
+    if (layout.several())
+      pools();
+    const auto s = w.record("struct Config");
+    constant("slots", module.param("slots"));
+    constant("rowsPerPass", module.param("rows_per_pass"));
+    if (layout.several()) {
+      std::string list;
+      for (const PoolLayout &pool : layout.pools)
+        list += (list.empty() ? "" : ", ") + pool.name;
+      w.line("using Pools = PoolList<{}>; // by the models' numbers", list);
+      emitModelFacts(w, module);
+    } else {
+      poolConstants(layout.pools.front(), 0);
+    }
     constant("states", layout.states.size());
     constant("faultState", layout.stateIndex(module.root.get<attr::fault>()), module.root.get<attr::fault>());
     mask<attr::slot>("slotStates");
     mask<attr::terminal>("terminalStates");
-    constant("sites", layout.sites.size(), "where stages call the model");
+    constant("sites", layout.sites.size(), layout.several() ? "where stages call models" : "where stages call the model");
     constant("gauges", layout.gauges.size());
-    constant("controlRoom", shape::controlRoom(module.param("slots"), layout.gauges.size(), window > 0),
+    constant("controlRoom",
+             shape::controlRoom(module.param("slots"), layout.gauges.size(), layout.pools.size(), windowed()),
              "bytes of shared memory for Control");
   }
 
@@ -156,7 +191,7 @@ private:
       }
     }
     {
-      const auto s = w.record("struct Request : megalith::abi::RequestHeader");
+      const auto s = w.record(fmt::format("struct Request : megalith::abi::RequestOf<{}>", layout.pools.size()));
       if (!layout.fields.empty()) // an empty member has a size
         w.line("Fields fields;");
       if (!layout.inputs.empty())
@@ -188,8 +223,10 @@ private:
       return;
     const auto space = w.space("calls");
     for (const CallSite &site : layout.sites) {
-      w.comment(fmt::format("Stage {} calls the model.", site.stage));
+      w.comment(fmt::format("Stage {} calls {}.", site.stage, layout.several() ? site.model : "the model"));
       const auto s = w.record("struct " + layout.names.sites.at(site.site));
+      if (layout.several())
+        w.line("using Pool = {};", layout.pool(site.model).name.empty() ? "" : "::" + layout.pool(site.model).name);
       w.line("static constexpr int site = {}, chunk = {};{}", site.site, site.chunk,
              site.chunk ? "" : " // indivisible");
       w.line("static constexpr bool draft = {}, wantsLogits = {};", site.draft ? "true" : "false",
@@ -265,9 +302,10 @@ private:
   static bool runsSlots(const Operation &op) { return op.op == Op::Part && op.get<attr::kind>() != "admit"; }
 
   void loopParts() {
+    if (layout.several())
+      return ticksOfSeveral();
     const auto &parts = tick();
     const auto pass = llvm::find_if(parts, [](const Operation &op) { return op.op == Op::Pass; });
-    assert(llvm::count_if(parts, [](const Operation &op) { return op.op == Op::Pass; }) <= 1 && "one model");
     const size_t split = pass - parts.begin();
     w.line();
     w.comment("Ticks up to the model's next pass, or to the end of the loop. Behind a pass: first the rest of its "
@@ -291,14 +329,52 @@ private:
     w.comment("A tick without rows: no other CTA hears of it.");
   }
 
+  /// The same with several models: each pass of the list ends one call of the function, and the next call goes on
+  /// behind it.
+  void ticksOfSeveral() {
+    const auto &parts = tick();
+    w.line();
+    w.comment("Ticks up to the next pass of a model, or to the end of the loop. Behind a pass: first the rest of its "
+              "tick.");
+    const auto scope = w.scope("__device__ __noinline__ void controlTicks(bool behindPass)", "controlTicks");
+    w.line("Control &c = controlOfCta<Control>();");
+    w.line("if (behindPass)");
+    w.line("  countPass(c);");
+    const auto loop = w.scope("for (int behind = behindPass ? c.behind : 0;; behind = 0)", "tick");
+    const auto list = w.scope("switch (behind)");
+    for (size_t i = 0, passes = 0; i < parts.size() || passes == 0;) {
+      const bool behind = i < parts.size() && parts[i].op == Op::Pass;
+      const auto piece = w.scope(fmt::format("case {}:", passes++));
+      if (passes == 1) {
+        w.line("beginTick(c);");
+        w.line("if (c.done)");
+        w.line("  return;");
+      } else {
+        w.comment(fmt::format("Behind the pass of {}.", parts[i].name));
+      }
+      size_t end = i + behind;
+      while (end < parts.size() && parts[end].op != Op::Pass)
+        ++end;
+      range(i, end, behind);
+      i = end;
+      if (i < parts.size()) {
+        w.line("if (formPass<{}>(c, {}))", layout.pool(parts[i].name).name, passes);
+        w.line("  return;");
+      } else {
+        w.line("endTick(c);");
+      }
+    }
+  }
+
   /// Parts [first, last) of the list; neighbours that run on slots share one loop.
   void range(size_t first, size_t last, bool complete) {
     const auto &parts = tick();
     size_t i = first;
+    std::string ofPool;
     if (i < last && parts[i].op == Op::Pass)
-      ++i;
+      ofPool = layout.poolArgument(parts[i++].name);
     if (complete && (i == last || !runsSlots(parts[i])))
-      w.line("everySlot(c, [&](Turn &t) { completeCall(t); });");
+      w.line("everySlot(c, [&](Turn &t) {{ completeCall{}(t); }});", ofPool);
     while (i < last) {
       if (!runsSlots(parts[i])) {
         w.line("admission(c, {}, [&](Turn &t) {{ stages::{}(t); }});", layout.stateName(parts[i].get<attr::state>()),
@@ -309,7 +385,7 @@ private:
       }
       const auto scope = w.lambda("everySlot(c, [&](Turn &t)");
       if (complete)
-        w.line("completeCall(t);");
+        w.line("completeCall{}(t);", ofPool);
       complete = false;
       for (; i < last && runsSlots(parts[i]); ++i) {
         if (parts[i].has<attr::after_site>())

@@ -172,6 +172,7 @@ private:
   }
 
   // --- expressions
+  std::string ofPool(const Operation &op) const { return layout.poolArgument(op.name); }
   bool isF32(Value v) const { return module.type(v).is(Scalar::F32); }
 
   /// An operand that C++ would evaluate only sometimes.
@@ -300,9 +301,9 @@ private:
     case Op::Seated:
       return define(op, Code("t.seated()"), true);
     case Op::KvLen:
-      return define(op, Code("t.kvLen()", Primary, readsOf(op)), true);
+      return define(op, Code("t.kvLen" + ofPool(op) + "()", Primary, readsOf(op)), true);
     case Op::KvPages:
-      return define(op, Code("Config::pages"), true);
+      return define(op, Code((layout.several() ? layout.pool(op.name).name : "Config") + "::pages"), true);
     case Op::FieldGet: {
       const Code field = Code::field(layout.names.fields.at(op.name), readsOf(op));
       if (module.type(op.result()).kind == Type::Seq && outlivesField(op))
@@ -383,11 +384,11 @@ private:
     case Op::Count:
       return loop(op, "countIf");
     case Op::KvLag:
-      return Code("t.kvLag()", Primary, readsOf(op));
+      return Code("t.kvLag" + ofPool(op) + "()", Primary, readsOf(op));
     case Op::KvLive:
-      return Code("t.livePages()");
+      return Code("t.livePages" + ofPool(op) + "()");
     case Op::KvPressure:
-      return Code("t.pressure()");
+      return Code("t.pressure" + ofPool(op) + "()");
     case Op::Results:
       return Code("t.results()");
     default:
@@ -414,7 +415,7 @@ private:
     case Op::FieldSet:
       return effect(op, "t.set", Code::field(layout.names.fields.at(op.name), {}));
     case Op::KvKeep:
-      return effect(op, call("t.keepKv", op.operands));
+      return effect(op, call("t.keepKv" + ofPool(op), op.operands));
     case Op::CountAdd:
       return effect(op, "t.count", Code("Metric::" + layout.names.metrics.at(op.name)));
     case Op::Trace:

@@ -14,7 +14,14 @@ namespace attr = ir::attr;
 
 ControlLayout::ControlLayout(const ir::Module &module)
     : names(module), states(module.all(Op::State)), metrics(module.all(Op::Metric)), gauges(module.all(Op::Gauge)) {
-  requestBytes = sizeof(abi::RequestHeader);
+  for (const Operation *op : module.all(Op::Pool))
+    pools.push_back({op, module.find(Op::Model, op->name), "pools::" + names.pools.at(op->name)});
+  if (pools.empty())
+    pools.push_back({nullptr, nullptr, ""});
+  const size_t count = pools.size();
+  requestBytes = sizeof(abi::RequestHeader) + count * sizeof(abi::KvOfRequest); // abi::RequestOf
+  if (several())
+    requestBytes += (count + 1) / 2 * 2 * sizeof(int);
   for (const Operation *op : module.all(Op::Field)) {
     const ir::Type type = *ir::declaredType(*op); // the verifier checked it
     const int64_t words = type.kind == ir::Type::Seq ? 1 + type.size : type.elem == ir::Scalar::I64 ? 2 : 1;
@@ -38,7 +45,10 @@ ControlLayout::ControlLayout(const ir::Module &module)
 
   for (const Operation *op : gauges)
     gaugeTypes[op->name] = op->get<attr::type>();
-  std::map<std::string, int64_t> calls; // of a stage
+  std::map<std::pair<std::string, std::string>, int64_t> calls; // of a stage and a model
+  const int64_t rows = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : 0;
+  for (PoolLayout &pool : pools)
+    pool.callTokens = rows;
   for (const Operation &part : module.all(Op::Tick).front()->region().ops) {
     if (part.op != Op::Part || !part.has<attr::before_site>())
       continue;
@@ -46,14 +56,29 @@ ControlLayout::ControlLayout(const ir::Module &module)
     CallSite site;
     site.site = issue.get<attr::site>();
     site.stage = part.get<attr::stage>();
+    site.model = issue.name;
     site.loc = issue.loc;
     site.chunk = issue.get<attr::chunk>();
     site.draft = issue.get<attr::kv>() == "draft";
     site.wantsLogits = !ir::reducersOf(issue).empty();
-    callsPerStage = std::max(callsPerStage, ++calls[site.stage]);
+    const int64_t number = ++calls[{site.stage, site.model}];
+    for (PoolLayout &pool : pools)
+      if (!several() || pool.op->name == site.model)
+        pool.callTokens = std::max(pool.callTokens, number * rows);
     sites.push_back(site);
   }
+  for (const PoolLayout &pool : pools)
+    callTokens += pool.callTokens;
   llvm::sort(sites, [](const CallSite &a, const CallSite &b) { return a.site < b.site; });
+}
+
+const PoolLayout &ControlLayout::pool(llvm::StringRef name) const {
+  const auto it = llvm::find_if(pools, [&](const PoolLayout &pool) { return pool.op && pool.op->name == name; });
+  return it == pools.end() ? pools.front() : *it;
+}
+
+std::string ControlLayout::poolArgument(const std::string &of) const {
+  return several() ? "<" + pool(of).name + ">" : "";
 }
 
 int64_t ControlLayout::stateIndex(llvm::StringRef name) const {

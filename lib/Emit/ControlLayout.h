@@ -17,13 +17,20 @@ struct RequestField {
   const ir::Operation *op;
 };
 
-/// A place where a stage calls the model.
+/// A place where a stage calls a model.
 struct CallSite {
   int64_t site;
-  std::string stage;
+  std::string stage, model;
   SourceLoc loc;
   int64_t chunk = 0; ///< 0: the call is indivisible
   bool draft = false, wantsLogits = false;
+};
+
+/// A pool, with the model that writes it.
+struct PoolLayout {
+  const ir::Operation *op, *model; ///< null: there is none
+  std::string name;                ///< in the source, where there are several
+  int64_t callTokens = 0;          ///< that its calls of one stage feed
 };
 
 /// Everything of the control plane that has a name or a place, made once.
@@ -36,7 +43,13 @@ struct ControlLayout {
   std::vector<const ir::Operation *> states, metrics, gauges;
   std::map<std::string, std::string> gaugeTypes; ///< by IR name: "i32" or "f32"
   std::vector<CallSite> sites;                   ///< by site number
-  int64_t callsPerStage = 1;                     ///< most calls of one stage
+  std::vector<PoolLayout> pools;                 ///< by number of their model; at least one
+  int64_t callTokens = 0;                        ///< of all pools
+
+  bool several() const { return pools.size() > 1; }
+  /// Of `kv.len @pool` and the like, as a template argument: nothing where there is one pool.
+  std::string poolArgument(const std::string &pool) const;
+  const PoolLayout &pool(llvm::StringRef name) const;
 
   int64_t stateIndex(llvm::StringRef name) const;
   std::string stateName(llvm::StringRef name) const { return "State::" + names.states.at(name.str()); }

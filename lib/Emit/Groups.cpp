@@ -18,13 +18,13 @@ void TensorEmitter::declareWeights(const Group &group) {
       continue;
     if (op.op == Op::WeightGet) {
       const plan::Vector &v = planned.vectorOf(op.name);
-      w.line("const WeightVector<{}> {}{{{}}};", v.length, names.weights.at(op.name), vectorAddress(v));
+      w.line("const WeightVector<{}> {}{{{}}};", v.length, names.weights.at(op.name), vectorAddress(names, v));
       continue;
     }
     for (const Operation &weight : model.region().ops)
       if (weight.op == Op::Weight && weight.name == op.name)
-        w.line("const WeightRows<{}> {}{{weightAt(p.models[0], {}{})}};", weight.get<attr::shape>()[1],
-               names.weights.at(op.name), weights.at(op.name), weight.get<attr::layers>() ? " + layer" : "");
+        w.line("const WeightRows<{}> {}{{weightAt({}, {}{})}};", weight.get<attr::shape>()[1],
+               names.weights.at(op.name), names.params(), weights.at(op.name), weight.get<attr::layers>() ? " + layer" : "");
   }
 }
 
@@ -44,7 +44,7 @@ void TensorEmitter::declareRopes(const Slice &slice) {
     table = std::to_string(tables[0]);
   }
   w.line("const Rope<{}> rope{}{{{}}};", headPairs(**turns), dim,
-         table.empty() ? "p.models[0].ropeCosSin" : fmt::format("ropeTable<{}>(p.models[0], {})", dim, table));
+         table.empty() ? names.params() + ".ropeCosSin" : fmt::format("ropeTable<{}>({}, {})", dim, names.params(), table));
 }
 
 void TensorEmitter::declareRopes(const Operation &op) {
@@ -96,7 +96,7 @@ void TensorEmitter::emitSinkDeclarations(const Group &group) {
     if (inner.op == Op::KvAppend) {
       std::string layer = inLayers ? "layer" : "0", kv = names.kv();
       for (auto [name, cache] : {std::pair("keys", "kCache"), std::pair("values", "vCache")})
-        w.line("const KvRows<{0}> {1}(p.models[0].{2}, {3}, pass);", kv, name, cache, layer);
+        w.line("const KvRows<{0}> {1}({4}.{2}, {3}, pass);", kv, name, cache, layer, names.params());
     }
     if (inner.op == Op::ArgMax && !plan.wideRows) {
       w.line("Best best[bestsOf(Rows)];");

@@ -34,8 +34,10 @@ static void emitOrigin(CodeWriter &w, const ir::Module &module, bool ofModels) {
       w.comment(fmt::format("source   {}", file->get<attr::path>()));
 }
 
-static void emitIncludes(CodeWriter &w, const char *header) {
+static void emitIncludes(CodeWriter &w, const ir::Module &module, const char *header) {
   w.line();
+  if (const size_t models = module.all(Op::Model).size(); models > 1)
+    w.line("#define MEGALITH_MODELS {}", models);
   w.line("#include \"megalith/{}\"", header);
   w.line();
   w.line("namespace abi = megalith::abi;");
@@ -63,7 +65,7 @@ static void emitControlHeader(CodeWriter &w, const ir::Module &module, const std
   w.line("//");
   w.comment("Reading order: the request and its states, one function per stage, and last the ticks, which the resident "
             "loop calls.");
-  emitIncludes(w, "ControlUnit.cuh");
+  emitIncludes(w, module, "ControlUnit.cuh");
 }
 
 static void emitTensorHeader(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
@@ -77,55 +79,102 @@ static void emitTensorHeader(CodeWriter &w, const ir::Module &module, const plan
                         shape::kCtaThreads / 32, plan.ring.stages, plan.ring.stageBytes));
   w.line("//");
   w.comment("Reading order: constants, the models' segments, and last what the resident loop (Resident.cuh) calls.");
-  emitIncludes(w, "TensorUnit.cuh");
+  emitIncludes(w, module, "TensorUnit.cuh");
 }
 
-static std::string tokenTable(const ir::Module &module, const plan::ModelPlan &planned) {
+static std::string tokenTable(const ir::Module &module, const plan::ModelPlan &planned, const Names &names) {
   if (!planned.tokenTable)
     return "{}";
-  const auto indices = weightIndices(*module.all(ir::Op::Model)[0]);
-  return fmt::format("{{weightAt(p.models[0], {}), {}, {}}}", indices.at(planned.tokenTable->weight),
+  const auto indices = weightIndices(*module.find(ir::Op::Model, planned.name));
+  return fmt::format("{{weightAt({}, {}), {}, {}}}", names.params(), indices.at(planned.tokenTable->weight),
                      planned.tokenTable->rowBytes, planned.tokenTable->rows);
 }
 
+static void emitMember(CodeWriter &w, const std::string &signature, const std::string &body) {
+  w.line("__device__ __forceinline__ static {} {{ {} }}", signature, body);
+}
+
+/// What it calls of one model: members of `Kernel`, or of the model's own `Model`.
+static void emitOfModel(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
+  const plan::ModelPlan &planned = plan.models[names.number];
+  const bool many = plan.rowsPerPass > shape::kTileRows, several = !names.space.empty();
+  if (plan.knobs.stamps) {
+    const size_t first = firstStamp(plan, names.number);
+    w.line("static constexpr int firstEvent = {}, lastEvent = {};", first, first + stampEvents(planned).size() - 1);
+  }
+  emitMember(w, "TokenTable tokens(const abi::LaunchParams &p)",
+             fmt::format("return {};", tokenTable(module, planned, names)));
+  for (size_t i = 0; i < planned.segments.size(); ++i) {
+    const Names::Segment &name = names.segments[i];
+    emitMember(w, fmt::format("bool stream{}(Producer<WeightRing> &producer)", name.role),
+               several ? fmt::format("return {}::stream{}(producer);", "::" + names.space, name.role)
+                       : fmt::format("return ::stream{}(producer);", name.role));
+    if (many)
+      emitMember(w, fmt::format("bool bring{}(WindowProducer<Stream> &windows)", name.role),
+                 fmt::format("return phases::{}(windows);", name.windows));
+    const std::string run = "phases::" + name.function;
+    emitMember(w, fmt::format("bool run{}(int numRows)", name.role),
+               fmt::format("return numRows == kOneRow ? {0}<kOneRow>() : {1};", run,
+                           many ? fmt::format("numRows <= kTileRows ? {0}<kTileRows>() : {0}<kMaxRows>()", run)
+                                : run + "<kTileRows>()"));
+  }
+}
+
+/// What the resident loop of device/Resident.cuh calls of a model, where there are several.
+static void emitModel(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
+  w.line();
+  w.comment("What the resident loop (Resident.cuh) takes of this model.");
+  auto s = w.record("struct Model");
+  w.line("using Workspace = ::{}::Workspace;", names.space);
+  w.line("using Pool = {};", names.kv());
+  w.line("static constexpr bool head = {};", plan.models[names.number].segments.size() > 1);
+  w.line("static constexpr int bestEdge = Edges::best;");
+  w.line("static constexpr long long best = Tagged::best;");
+  emitMember(w, "void start(const abi::LaunchParams &p)",
+             fmt::format("startStream(sharedOfCta().sync, k{}Steps, {}.stream, {});", names.segments[0].role,
+                         names.params(), names.number));
+  emitOfModel(w, module, plan, names);
+}
+
 /// What the resident loop of device/Resident.cuh calls of this kernel.
-static void emitKernel(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
-  const plan::ModelPlan &planned = plan.models[0];
-  const bool many = plan.rowsPerPass > shape::kTileRows, head = planned.segments.size() > 1;
+static void emitKernel(CodeWriter &w, const ir::Module &module, const plan::Plan &plan,
+                       const std::vector<Names> &names) {
+  const bool several = names.size() > 1;
   w.line();
   w.comment("What the resident loop (Resident.cuh) takes of this kernel.");
   auto s = w.record("struct Kernel");
   w.line("using Shared = ::Shared;");
   w.line("using Ring = WeightRing;");
   w.line("using Stream = ::Stream;");
-  w.line("using Workspace = ::Workspace;");
-  w.line("using Pool = {};", names.kv());
-  w.line("static constexpr bool many = {}, words = {}, head = {}, stamps = {};", many, plan.knobs.words, head,
-         plan.knobs.stamps != 0);
-  w.line("static constexpr int passEdge = Edges::pass, bestEdge = Edges::best;");
-  w.line("static constexpr long long best = Tagged::best;");
-  if (plan.knobs.stamps)
-    w.line("static constexpr int lastEvent = {};", stampEvents(planned).size() - 1);
-  const auto function = [&](const std::string &signature, const std::string &body) {
-    w.line("__device__ __forceinline__ static {} {{ {} }}", signature, body);
-  };
-  function("Shared &shared()", "return sharedOfCta();");
-  function("void start(const abi::LaunchParams &p)",
-           fmt::format("startStream(shared().sync, k{}Steps, p.models[0].stream);", names.segments[0].role));
-  function("TokenTable tokens(const abi::LaunchParams &p)", fmt::format("return {};", tokenTable(module, planned)));
-  for (size_t i = 0; i < planned.segments.size(); ++i) {
-    const Names::Segment &name = names.segments[i];
-    function(fmt::format("bool stream{}(Producer<WeightRing> &producer)", name.role),
-             fmt::format("return ::stream{}(producer);", name.role));
-    if (many)
-      function(fmt::format("bool bring{}(WindowProducer<Stream> &windows)", name.role),
-               fmt::format("return phases::{}(windows);", name.windows));
-    const std::string run = "phases::" + name.function;
-    function(fmt::format("bool run{}(int numRows)", name.role),
-             fmt::format("return numRows == kOneRow ? {0}<kOneRow>() : {1};", run,
-                         many ? fmt::format("numRows <= kTileRows ? {0}<kTileRows>() : {0}<kMaxRows>()", run)
-                              : run + "<kTileRows>()"));
+  if (several) {
+    std::string models;
+    for (const Names &of : names)
+      models += (models.empty() ? "" : ", ") + of.outside("Model");
+    w.line("using Models = ModelList<{}>; // by their numbers", models);
+  } else {
+    w.line("using Workspace = ::Workspace;");
+    w.line("using Pool = {};", names[0].kv());
   }
+  const std::string head = several ? "" : fmt::format(", head = {}", plan.models[0].segments.size() > 1);
+  w.line("static constexpr bool many = {}, words = {}{}, stamps = {};", plan.rowsPerPass > shape::kTileRows,
+         plan.knobs.words, head, plan.knobs.stamps != 0);
+  if (several) {
+    w.line("static constexpr int passEdge = {};", plan.passEdge);
+  } else {
+    w.line("static constexpr int passEdge = Edges::pass, bestEdge = Edges::best;");
+    w.line("static constexpr long long best = Tagged::best;");
+  }
+  emitMember(w, "Shared &shared()", "return sharedOfCta();");
+  if (several) {
+    std::string start;
+    for (const Names &of : names)
+      start += (start.empty() ? "" : " ") + of.outside("Model::start(p);");
+    emitMember(w, "void start(const abi::LaunchParams &p)", start);
+    return;
+  }
+  emitMember(w, "void start(const abi::LaunchParams &p)",
+             fmt::format("startStream(shared().sync, k{}Steps, p.models[0].stream);", names[0].segments[0].role));
+  emitOfModel(w, module, plan, names[0]);
 }
 
 static void emitLoop(CodeWriter &w) {
@@ -184,14 +233,40 @@ static Unit emitControlUnit(const ir::Module &module, const SourceFiles &files, 
 
 static Unit emitTensorUnit(const ir::Module &module, const plan::Plan &plan, const SourceFiles &files,
                            const EmitOptions &options, const std::string &fileName) {
-  const Names names(*module.all(Op::Model)[0], plan.models[0]);
+  std::vector<Names> names;
+  for (size_t i = 0; i < plan.models.size(); ++i)
+    names.emplace_back(*module.find(Op::Model, plan.models[i].name), plan, i);
   CodeWriter w;
   w.setFileName(fileName);
   emitTensorHeader(w, module, plan);
-  emitTensor(w, module, plan, names, files, options);
-  w.line();
-  w.comment("The order in which each CTA's weights arrive, the same in every pass.");
-  emitProducer(w, plan, names);
+  const auto producer = [&](const Names &of) {
+    w.line();
+    w.comment("The order in which each CTA's weights arrive, the same in every pass.");
+    emitProducer(w, plan, of);
+  };
+  if (names.size() > 1) {
+    emitShared(w, module, plan);
+    w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
+    w.comment("Chunks that a producer copies before it knows the pass, at most, when the pass before was of this model.");
+    w.line("__device__ int chunksAheadOf(int model);");
+    for (const Names &of : names) {
+      w.line();
+      const auto space = w.space(of.space);
+      emitTensor(w, module, plan, of, files, options);
+      producer(of);
+      emitModel(w, module, plan, of);
+    }
+    w.line();
+    const auto ahead = w.scope("__device__ __noinline__ int chunksAheadOf(int model)", "chunksAheadOf");
+    std::string chosen;
+    for (const Names &of : names)
+      chosen += of.number + 1 < int(names.size()) ? fmt::format("model == {} ? {}() : ", of.number, of.outside("chunksAhead"))
+                                                  : of.outside("chunksAhead") + "()";
+    w.line("return {};", chosen);
+  } else {
+    emitTensor(w, module, plan, names[0], files, options);
+    producer(names[0]);
+  }
   w.line();
   emitPack(w, module, plan, names);
   emitKernel(w, module, plan, names);

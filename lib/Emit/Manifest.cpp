@@ -42,7 +42,8 @@ ordered_json weightsJson(const ir::Operation &model) {
   return list;
 }
 
-ordered_json modelJson(const ir::Module &module, const plan::ModelPlan &planned, Place place) {
+ordered_json modelJson(const ir::Module &module, const plan::Plan &plan, int number, Place place) {
+  const plan::ModelPlan &planned = plan.models[number];
   const ir::Operation &model = *module.find(Op::Model, planned.name);
   ordered_json j = {{"name", model.name},
                     {"vocab", model.get<attr::vocab>()},
@@ -73,9 +74,9 @@ ordered_json modelJson(const ir::Module &module, const plan::ModelPlan &planned,
   j["weights"] = weightsJson(model);
   // What stands where, for tools that explain a run: functions of the source, buffers of the workspace.
   j["functions"] = ordered_json::array();
-  const Names names(model, planned);
+  const Names names(model, plan, number);
   planned.forEach([&](const plan::Phase &phase, bool) {
-    j["functions"].push_back({{"name", "phases::" + names.phases.at(&phase)},
+    j["functions"].push_back({{"name", (names.space.empty() ? "" : names.space + "::") + "phases::" + names.phases.at(&phase)},
                               {"what", "phase `" + phase.name + "`"},
                               {"place", place(phase.op ? phase.op->loc : SourceLoc())}});
   });
@@ -103,12 +104,12 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                  {"sm_count", plan.profile.smCount}};
   j["slots"] = module.param("slots");
   j["rows_per_pass"] = plan.rowsPerPass;
-  j["call_tokens"] = layout.callsPerStage * plan.rowsPerPass;
+  j["call_tokens"] = layout.callTokens;
   j["workspace_ones"] = plan.knobs.words; // what a word is before it is written
   j["tagged_bytes"] = plan.taggedBytes;
   j["models"] = ordered_json::array();
-  for (const plan::ModelPlan &planned : plan.models)
-    j["models"].push_back(modelJson(module, planned, place));
+  for (size_t i = 0; i < plan.models.size(); ++i)
+    j["models"].push_back(modelJson(module, plan, i, place));
   j["edges"] = ordered_json::array();
   for (const plan::Edge &edge : plan.edges)
     j["edges"].push_back({{"name", edge.name}, {"place", place(edge.loc)}});

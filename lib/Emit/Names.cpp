@@ -6,9 +6,21 @@ namespace megalith::emit {
 
 namespace attr = ir::attr;
 
-std::string vectorAddress(const plan::Vector &v) {
-  return fmt::format("packedVector(p.models[0], {}{})", v.offset,
+std::string vectorAddress(const Names &names, const plan::Vector &v) {
+  return fmt::format("packedVector({}, {}{})", names.params(), v.offset,
                      v.layers ? fmt::format(" + layer * {}ll", v.bytes) : "");
+}
+
+void emitModelFacts(CodeWriter &w, const ir::Module &module) {
+  const auto list = [&](const char *name, auto value) {
+    std::string all;
+    for (const ir::Operation *model : ir::modelsByNumber(module))
+      all += (all.empty() ? "" : ", ") + std::to_string(value(*model, module.find(ir::Op::Pool, model->name)));
+    w.line("static constexpr int {}[] = {{{}}};", name, all);
+  };
+  list("vocab", [](const ir::Operation &model, const ir::Operation *) { return model.get<attr::vocab>(); });
+  list("pages", [](const auto &, const ir::Operation *pool) { return pool ? pool->get<attr::pages>() : 0; });
+  list("pageTokens", [](const auto &, const ir::Operation *pool) { return pool ? pool->get<attr::page_tokens>() : 1; });
 }
 
 std::map<std::string, int> weightIndices(const ir::Operation &model) {
@@ -104,6 +116,9 @@ ControlNames::ControlNames(const ir::Module &module) {
   nameAll(ir::Op::State, states);
   nameAll(ir::Op::Metric, metrics);
   nameAll(ir::Op::Gauge, gauges);
+  NameSet ofPools;
+  for (const ir::Operation *pool : module.all(ir::Op::Pool))
+    pools[pool->name] = ofPools.claim(typeName(pool->name));
   const auto ticks = module.all(ir::Op::Tick);
   assert(ticks.size() == 1 && "control is emitted from the tick level");
   const std::vector<ir::Operation> &tick = ticks.front()->region().ops;
@@ -129,7 +144,11 @@ ControlNames::ControlNames(const ir::Module &module) {
   }
 }
 
-Names::Names(const ir::Operation &model, const plan::ModelPlan &planned) : pool(typeName(planned.name)) {
+Names::Names(const ir::Operation &model, const plan::Plan &plan, int number)
+    : number(number), pool(typeName(plan.models[number].name)) {
+  const plan::ModelPlan &planned = plan.models[number];
+  if (plan.models.size() > 1)
+    space = "models::" + localName(planned.name);
   NameSet ofMatrices, ofBuffers{"Buffers", "Images", "Counters"}, ofPhases;
   for (const ir::Operation &op : model.region().ops)
     if (op.op == ir::Op::Weight)
@@ -160,6 +179,13 @@ std::string Names::rows(const plan::ModelPlan &planned, const plan::Place &place
   return fmt::format("{}({})", buffers[place.buffer], instance);
 }
 
+size_t firstStamp(const plan::Plan &plan, int number) {
+  size_t first = 0;
+  for (int i = 0; i < number; ++i)
+    first += stampEvents(plan.models[i]).size();
+  return first;
+}
+
 std::vector<StampEvent> stampEvents(const plan::ModelPlan &planned) {
   std::vector<StampEvent> events = {{"control", -1}};
   for (const plan::Segment &segment : planned.segments) {
@@ -175,8 +201,9 @@ std::vector<StampEvent> stampEvents(const plan::ModelPlan &planned) {
   return events;
 }
 
-std::string stampIndex(const plan::ModelPlan &planned, const plan::Phase &phase) {
-  size_t next = 1; // control stands first
+std::string stampIndex(const plan::Plan &plan, int number, const plan::Phase &phase) {
+  const plan::ModelPlan &planned = plan.models[number];
+  size_t next = firstStamp(plan, number) + 1; // control stands first
   for (const plan::Segment &segment : planned.segments) {
     const size_t layers = segment.repeatCount ? segment.repeated.size() : 0;
     for (const plan::Phase &p : segment.before)

@@ -8,7 +8,8 @@
 //   r.x                                members of `struct Fields`
 //   t.r.inputs.x                       members of `struct Inputs`
 //   stages::x(t)  calls::X             functions of stages, and where they call the model
-//   phases::x  matrices::X  pools::X   functions and constants of a model
+//   phases::x  matrices::X  pools::X   functions and constants of a model; of several models all that is of model x
+//                                      stands in models::x_
 //   b.x(layer)                         members of `struct Buffers`, and of Images
 //   x                                  a local of a stage; beside it stand only `t` and `r`,
 //                                      whose members are all else that a stage calls
@@ -70,19 +71,21 @@ private:
 struct ControlNames {
   explicit ControlNames(const ir::Module &module);
 
-  std::map<std::string, std::string> fields, inputs, states, metrics, gauges; ///< by the name in the IR
+  std::map<std::string, std::string> fields, inputs, states, metrics, gauges, pools; ///< by the name in the IR
   std::vector<std::string> parts;       ///< in `stages`, by position in the tick; "" of a pass
   std::map<int64_t, std::string> sites; ///< in `calls`, by number
 };
 
 /// The names of a model's half, made once.
 struct Names {
-  Names(const ir::Operation &model, const plan::ModelPlan &planned);
+  Names(const ir::Operation &model, const plan::Plan &plan, int number);
 
   struct Segment {
     std::string role;              ///< "Body" or "Head"
     std::string function, windows; ///< in `phases`
   };
+  int number;                        ///< of the model
+  std::string space;                 ///< the namespace of all that is the model's; empty where there is one model
   std::string pool;                  ///< in `pools`
   std::vector<std::string> matrices; ///< in `matrices`, by index
   std::vector<std::string> buffers;  ///< in Buffers and Images, by index
@@ -94,6 +97,10 @@ struct Names {
 
   std::string matrix(int64_t index) const { return "matrices::" + matrices[index]; }
   std::string kv() const { return "pools::" + pool; }
+  /// Its ModelParams.
+  std::string params() const { return "p.models[" + std::to_string(number) + "]"; }
+  /// What stands in the model's namespace, from outside.
+  std::string outside(const std::string &name) const { return space + "::" + name; }
   /// The rows of a value, as a member of Buffers and of Images: `x(layer + 1)`.
   std::string rows(const plan::ModelPlan &planned, const plan::Place &place) const;
 };

@@ -2,6 +2,7 @@
 #include "device/Shape.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
+#include <optional>
 #include <set>
 
 namespace megalith::emit {
@@ -56,19 +57,15 @@ bool isReadByRow(const Operation &model, const Operation &weight) {
   return found;
 }
 
-void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
-  const Operation &model = *module.all(Op::Model)[0];
-  const plan::ModelPlan &planned = plan.models[0];
+/// Of one model.
+static void emitPackModel(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names) {
+  const plan::ModelPlan &planned = plan.models[names.number];
+  const Operation &model = *module.find(Op::Model, planned.name);
+  const std::string space = names.space.empty() ? "" : names.space + "::";
   auto index = weightIndices(model);
-  w.comment("Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output "
-            "columns that one thread receives together. A launch packs what is there (Packing.cuh).");
-  w.line("extern \"C\" __global__ void __launch_bounds__(256, 4)");
-  auto fn = w.scope("megalith_pack(const __grid_constant__ abi::LaunchParams p, const abi::RawTensor *raw, "
-                    "char *stream)",
-                    "megalith_pack");
   for (size_t i = 0; i < planned.matrices.size(); ++i) {
     const plan::Matrix &m = planned.matrices[i];
-    const std::string type = names.matrix(i);
+    const std::string type = space + names.matrix(i);
     auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", std::max<int64_t>(1, m.layers)));
     std::vector<std::string> weights;
     for (const plan::PairRange &r : m.ranges)
@@ -116,8 +113,26 @@ void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, c
     if (op.op == Op::Weight && !op.has<attr::alias>() && isReadByRow(model, op) &&
         kept.insert(index.at(op.name)).second) {
       auto loop = w.scope(fmt::format("for (int layer = 0; layer < {}; ++layer)", ir::tensorsOf(op)), op.name);
-      w.line("keepTensor(p.models[0], {} + layer, raw);", index.at(op.name));
+      w.line("keepTensor({}, {} + layer, raw);", names.params(), index.at(op.name));
     }
+}
+
+void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const std::vector<Names> &names) {
+  const bool several = names.size() > 1;
+  w.comment("Lays the weights out as the kernel streams them. Packed rows 2j and 2j+1 are the two output "
+            "columns that one thread receives together. A launch packs what is there (Packing.cuh)" +
+            std::string(several ? ", of one model." : "."));
+  w.line("extern \"C\" __global__ void __launch_bounds__(256, 4)");
+  auto fn = w.scope(fmt::format("megalith_pack(const __grid_constant__ abi::LaunchParams p, const abi::RawTensor *raw, "
+                                "char *stream{})",
+                                several ? ", int model" : ""),
+                    "megalith_pack");
+  for (const Names &of : names) {
+    std::optional<CodeWriter::Scope> one;
+    if (several)
+      one.emplace(w.scope(fmt::format("if (model == {})", of.number), plan.models[of.number].name));
+    emitPackModel(w, module, plan, of);
+  }
 }
 
 /// Vectors that a phase reads.
@@ -133,7 +148,7 @@ static std::vector<const plan::Vector *> vectorsOf(const plan::ModelPlan &planne
 }
 
 void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names) {
-  const plan::ModelPlan &planned = plan.models[0];
+  const plan::ModelPlan &planned = plan.models[names.number];
   for (size_t i = 0; i < planned.segments.size(); ++i) {
     const plan::Segment &segment = planned.segments[i];
     if (i > 0)
@@ -174,9 +189,9 @@ void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names) {
              "shared.pass, layer); }};",
              names.kv());
     const bool wide = plan.rowsPerPass > shape::kTileRows, isPlanned = i > 0;
-    w.line("return {}(producer, {}, {}, {}, {}, {}, p.models[0].stream, {}){};",
+    w.line("return {}(producer, {}, {}, {}, {}, {}, {}.stream, {}){};",
            wide ? "streamSegment<Stream::wideRows>" : "streamSteps", steps, count, repeats.first, repeats.second,
-           std::max<int64_t>(1, segment.repeatCount), attends ? "kv" : "NoKv()",
+           std::max<int64_t>(1, segment.repeatCount), names.params(), attends ? "kv" : "NoKv()",
            wide || isPlanned ? "" : " && producer.awaitPlan()");
   }
 }

@@ -352,7 +352,11 @@ void TensorEmitter::emitTake(const std::string &value, const plan::PairRange &r)
   } else {
     w.line("best[tile].take(logit.v[1], c1);");
   }
-  w.line("storeLogits(p, pass.logitsOf[row], c0, logit, {});", r.columns);
+  int64_t most = 0; // a line of logits has room for those of any model
+  for (const Operation *of : module.all(Op::Model))
+    most = std::max(most, of->get<attr::vocab>());
+  w.line("storeLogits(p, pass.logitsOf[row], c0, logit, {}{});", r.columns,
+         most != r.columns ? fmt::format(", {}", most) : "");
 }
 
 void TensorEmitter::emitBest(const Group &group) {

@@ -19,7 +19,22 @@ void TensorEmitter::run() {
     for (size_t i = 0; i < planned.matrices.size(); ++i)
       emitMatrix(planned.matrices[i], names.matrices[i]);
   }
-  emitShared();
+  w.line();
+  emitPlaces();
+  if (!several())
+    emitShared(w, module, plan);
+  if (model.get<attr::kv_layers>() > 0) {
+    w.line("static_assert(AttentionShape<{0}>::scratchBytes(1) <= sizeof(Shared::scratch) &&", names.kv());
+    w.line("              AttentionShape<{0}>::scratchBytes({0}::rows) <= sizeof(Shared::scratch) + WeightRing::lent * "
+           "WeightRing::stageBytes,",
+           names.kv());
+    w.line("              \"room for attention\");");
+  }
+  emitImages();
+  if (several())
+    emitChunksAhead();
+  else
+    w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
   w.line();
   const auto phases = w.space("phases");
   for (size_t i = 0; i < planned.segments.size(); ++i)
@@ -65,7 +80,7 @@ void TensorEmitter::emitPool() {
     if (op.op == Op::Attention)
       heads = op.get<attr::heads>();
   });
-  w.line("static constexpr int model = 0; // its number in LaunchParams::models");
+  w.line("static constexpr int model = {}; // its number in LaunchParams::models", names.number);
   w.line("static constexpr int heads = {}, kvHeads = {}, headDim = {};", heads, kvHeads, headDim);
   w.line("static constexpr int layers = {}, pages = {}, pageTokens = {};", model.get<attr::kv_layers>(),
          pool ? pool->get<attr::pages>() : 0, pool ? pool->get<attr::page_tokens>() : 1);
@@ -151,7 +166,10 @@ void TensorEmitter::emitPlaces() {
   w.comment("Edges that the resident loop waits at, and places in the tagged words: the logits' maxima, and a counter "
             "for each "
             "operand that passes of many rows have as an image.");
-  w.line("struct Edges {{ static constexpr int best = {}, pass = {}; }};", planned.bestEdge, plan.passEdge);
+  if (several())
+    w.line("struct Edges {{ static constexpr int best = {}; }};", planned.bestEdge);
+  else
+    w.line("struct Edges {{ static constexpr int best = {}, pass = {}; }};", planned.bestEdge, plan.passEdge);
   w.line("struct Tagged {{ static constexpr long long best = {}; }};", planned.bestOffset);
   if (!plan.wideRows)
     return;
@@ -161,9 +179,7 @@ void TensorEmitter::emitPlaces() {
       w.line("static constexpr long long {} = {};", names.buffers[i], b.counterOffset);
 }
 
-void TensorEmitter::emitShared() {
-  w.line();
-  emitPlaces();
+void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan) {
   const std::string wideLent =
                         plan.wideRows ? fmt::format(", {}, {}", plan.ring.wideLentStages, plan.ring.lentRows) : "",
                     wideRows = plan.wideRows ? fmt::format(", {}", plan.wideRows) : "";
@@ -175,8 +191,15 @@ void TensorEmitter::emitShared() {
   {
     auto record = w.record("struct Facts");
     w.line("static constexpr int controlRoom = {}; // bytes of shared memory for its state", plan.shared.controlBytes);
-    w.line("static constexpr int rowsPerPass = {}, vocab = {};", plan.rowsPerPass, model.get<attr::vocab>());
-    w.line("static constexpr int pages = {0}::pages, pageTokens = {0}::pageTokens;", names.kv());
+    if (plan.models.size() > 1) {
+      w.line("static constexpr int rowsPerPass = {};", plan.rowsPerPass);
+      emitModelFacts(w, module);
+    } else {
+      const Operation &model = *module.find(Op::Model, plan.models[0].name);
+      const std::string kv = Names(model, plan, 0).kv();
+      w.line("static constexpr int rowsPerPass = {}, vocab = {};", plan.rowsPerPass, model.get<attr::vocab>());
+      w.line("static constexpr int pages = {0}::pages, pageTokens = {0}::pageTokens;", kv);
+    }
   }
   w.line();
   w.comment("Shared memory of a CTA.");
@@ -194,13 +217,9 @@ void TensorEmitter::emitShared() {
     w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }");
   }
   w.line("static_assert(sizeof(Shared) <= {}, \"the plan reserves this much\");", plan.shared.bytes);
-  if (model.get<attr::kv_layers>() > 0) {
-    w.line("static_assert(AttentionShape<{0}>::scratchBytes(1) <= sizeof(Shared::scratch) &&", names.kv());
-    w.line("              AttentionShape<{0}>::scratchBytes({0}::rows) <= sizeof(Shared::scratch) + WeightRing::lent * "
-           "WeightRing::stageBytes,",
-           names.kv());
-    w.line("              \"room for attention\");");
-  }
+}
+
+void TensorEmitter::emitImages() {
   if (plan.wideRows) {
     w.line();
     w.comment(fmt::format("Operands of products in passes of more than {} rows, in the tagged words.",
@@ -221,7 +240,13 @@ void TensorEmitter::emitShared() {
                "{}ll); }}",
                names.buffers[i], b.columns, b.imageOffset, b.imageBytes);
   }
-  w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
+}
+
+void TensorEmitter::emitChunksAhead() {
+  w.line();
+  w.comment("Chunks that the producer of a CTA copies before it knows the pass, at most, when the pass before was of "
+            "this model.");
+  w.line("__device__ __forceinline__ int chunksAhead() {{ return {}; }}", chunksAhead(planned.segments[0]));
 }
 
 void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segment &name) {
@@ -250,8 +275,13 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
       early = 1;
     emitCalls(llvm::ArrayRef(segment.before).take_front(early), false);
     w.line("consumerSync(); // the pass is planned");
+    if (several()) {
+      w.line("if (shared.pass.guess != {}) // what the producer copies before it knows that", names.number);
+      w.line("  dropGuess<Rows>(shared.stream(), chunksAheadOf(shared.pass.guess), shared.pass.products.lent, "
+             "shared.pass.products.lentBefore);");
+    }
     if (plan.rowsPerPass > shape::kTileRows) {
-      w.line("if (Rows > kTileRows) // what the producer copies before it knows that");
+      w.line("{}if (Rows > kTileRows) // what the producer copies before it knows that", several() ? "else " : "");
       w.line("  dropAhead(shared.stream(), {}, shared.pass.products.lent, shared.pass.products.lentBefore);",
              chunksAhead(segment));
     }
@@ -364,7 +394,7 @@ bool TensorEmitter::readsWeightsAlone(const plan::Phase &phase) const {
 
 void TensorEmitter::emitCalls(llvm::ArrayRef<plan::Phase> phases, bool layers) {
   for (const plan::Phase &phase : phases) {
-    const std::string stamp = plan.knobs.stamps ? stampIndex(planned, phase) : "";
+    const std::string stamp = plan.knobs.stamps ? stampIndex(plan, names.number, phase) : "";
     std::optional<CodeWriter::Scope> several;
     if (phase.kind == plan::Phase::Operand)
       several.emplace(w.scope("if (Rows > kOneRow)"));
@@ -400,7 +430,7 @@ void TensorEmitter::emitPhaseBegin() {
   w.line("Shared &shared = sharedOfCta();");
   w.line("const abi::LaunchParams &p = shared.params;");
   w.line("PassShared &pass = shared.pass;");
-  w.line("const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};");
+  w.line("const Buffers b{{{}.workspace + pass.sets.current * Workspace::setBytes, &shared.grid}};", names.params());
 }
 
 void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
@@ -531,7 +561,8 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
       auto make = w.lambda(fmt::format("const auto out = lateRows([{}]", inLayers ? "layer" : ""));
       w.line("const abi::LaunchParams &p = sharedOfCta().params;");
       w.line("const PassShared &pass = sharedOfCta().pass;");
-      w.line("const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &sharedOfCta().grid};");
+      w.line("const Buffers b{{{}.workspace + pass.sets.current * Workspace::setBytes, &sharedOfCta().grid}};",
+             names.params());
       w.line("return rowsOrImage({}, {}, pass.numRows);", rows, imageExpr(result));
     } else {
       w.line("const auto out = {};", rows);
@@ -563,7 +594,8 @@ void TensorEmitter::emitAttention(const plan::Phase &phase) {
       w.line("attendWide<{}>(shared.grid, pass, {}, {}, shared.stream(), own, query);", kv, layer, scale);
       ours();
       w.line("// Again: no register is kept for it until here.");
-      w.line("const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};");
+      w.line("const Buffers b{{{}.workspace + pass.sets.current * Workspace::setBytes, &shared.grid}};",
+             names.params());
       at(op.loc);
       w.line("mergeWide<{}>(shared.grid, {}, pass, {}, {});", kv, phase.edge, layer,
              windows ? imageExpr(result) : rows);

@@ -10,7 +10,7 @@
 namespace megalith::emit {
 
 /// The address of a layer's copy of a weight vector (uses `p` and `layer`).
-std::string vectorAddress(const plan::Vector &v);
+std::string vectorAddress(const Names &names, const plan::Vector &v);
 
 /// Index of each weight's first pointer in LaunchParams::weights: weights of one tensor share it. In the order
 /// of the manifest (aliases share their target's).
@@ -22,11 +22,18 @@ struct StampEvent {
   std::string name;
   int64_t layer = -1; ///< -1: outside the layers
 };
+/// Of several models each has a list; they stand one behind the other.
 std::vector<StampEvent> stampEvents(const plan::ModelPlan &planned);
-/// The index of a phase in that list: an expression of C++ over `layer`.
-std::string stampIndex(const plan::ModelPlan &planned, const plan::Phase &phase);
+/// Where the list of model `number` begins.
+size_t firstStamp(const plan::Plan &plan, int number);
+/// The index of a phase of model `number`: an expression of C++ over `layer`.
+std::string stampIndex(const plan::Plan &plan, int number, const plan::Phase &phase);
 
-/// The structs of constants (matrices, pool, buffers) and one function per segment.
+/// What both units of a kernel for several models say of these (Units.cuh).
+void emitModelFacts(CodeWriter &w, const ir::Module &module);
+/// What a CTA has once, whatever the number of models: the ring and shared memory.
+void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan);
+/// Of one model, the structs of constants (matrices, pool, buffers) and one function per segment.
 void emitTensor(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names,
                 const SourceFiles &files, const EmitOptions &options);
 /// Declares the output columns of pair number `pair` of a range: `c0`, and `c1` where one weight has both. Who
@@ -36,9 +43,9 @@ void emitPairColumns(CodeWriter &w, const plan::PairRange &r, const std::string 
 /// positions. The rest is in the stream alone. A table that is a matrix, too (a tied head) is in both: the stream's
 /// order has a row in pieces of 64 bytes.
 bool isReadByRow(const ir::Operation &model, const ir::Operation &weight);
-/// `megalith_pack`.
-void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names);
-/// The producer's static program: one function per segment.
+/// `megalith_pack`, for all models.
+void emitPack(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const std::vector<Names> &names);
+/// The producer's static program for a model: one function per segment.
 void emitProducer(CodeWriter &w, const plan::Plan &plan, const Names &names);
 
 } // namespace megalith::emit

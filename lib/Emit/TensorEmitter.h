@@ -15,8 +15,8 @@ class TensorEmitter {
 public:
   TensorEmitter(CodeWriter &w, const ir::Module &module, const plan::Plan &plan, const Names &names,
                 const SourceFiles &files, const EmitOptions &options)
-      : w(w), module(module), plan(plan), planned(plan.models[0]), names(names), files(files), options(options),
-        model(*module.all(ir::Op::Model)[0]), weights(weightIndices(model)) {}
+      : w(w), module(module), plan(plan), planned(plan.models[names.number]), names(names), files(files),
+        options(options), model(*module.find(ir::Op::Model, planned.name)), weights(weightIndices(model)) {}
 
   void run();
 
@@ -53,7 +53,10 @@ private:
   void emitBuffers();
   void emitMatrix(const plan::Matrix &m, const std::string &name);
   void emitPlaces();
-  void emitShared();
+  void emitImages();
+  /// Several models: how many chunks a producer copies that takes a pass for one of this model's.
+  void emitChunksAhead();
+  bool several() const { return plan.models.size() > 1; }
   /// Phases first, each a function of its own: ptxas then gives each the registers
   /// it needs; in one body the largest would spill for all.
   void emitSegment(const plan::Segment &segment, const Names::Segment &name);

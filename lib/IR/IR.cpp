@@ -223,4 +223,15 @@ std::vector<unsigned> countUses(const Module &module, const Region &region) {
   return uses;
 }
 
+std::vector<const Operation *> modelsByNumber(const Module &module) {
+  std::vector<const Operation *> models;
+  for (const Operation *pool : module.all(Op::Pool))
+    if (const Operation *model = module.find(Op::Model, pool->name))
+      models.push_back(model);
+  for (const Operation *model : module.all(Op::Model))
+    if (!llvm::is_contained(models, model))
+      models.push_back(model);
+  return models;
+}
+
 } // namespace megalith::ir

@@ -12,14 +12,44 @@ using ir::Scalar;
 
 namespace {
 
+/// Gives all models of a plan their places. A CTA has one ring and one scratch: what the largest of the models needs.
 class Layout {
 public:
-  Layout(Plan &plan, ModelPlan &planned, const ir::Module &module, Diagnostics &diags)
-      : plan(plan), planned(planned), module(module), diags(diags) {}
+  Layout(Plan &plan, const ir::Module &module, llvm::ArrayRef<const Operation *> models, Diagnostics &diags)
+      : plan(plan), module(module), models(models), diags(diags) {}
 
-  void run(const Operation &model) {
-    int64_t offset = 0;
+  void run() {
     plan.ring.stageBytes = kBlockBytes;
+    for (auto [planned, model] : llvm::zip(plan.models, models)) {
+      placeWeights(planned, *model);
+      placeBuffers(planned);
+    }
+    int64_t ofOneRow = 0, ofAllRows = 0; // shared memory of attention
+    for (const Operation *model : models)
+      ir::walk(model->region(), [&](const Operation &op) {
+        if (op.op != Op::Attention)
+          return;
+        const shape::Attention attention = shapeOf(op);
+        ofOneRow = std::max<int64_t>(ofOneRow, attention.scratchBytes(1));
+        ofAllRows = std::max<int64_t>({ofAllRows, attention.scratchBytes(plan.rowsPerPass), ofOneRow});
+      });
+    if (!planScratch(ofOneRow, ofAllRows))
+      return;
+    planFlight();
+    plan.taggedBytes = roundUp(passBytes(plan.rowsPerPass), 256);
+    for (auto [planned, model] : llvm::zip(plan.models, models))
+      placeTagged(planned, *model);
+  }
+
+private:
+  Plan &plan;
+  const ir::Module &module;
+  llvm::ArrayRef<const Operation *> models;
+  Diagnostics &diags;
+
+  /// Matrices and vectors in the model's stream.
+  void placeWeights(ModelPlan &planned, const Operation &model) {
+    int64_t offset = 0;
     for (Matrix &m : planned.matrices) {
       m.offset = offset;
       offset += m.bytes * std::max<int64_t>(1, m.layers);
@@ -50,7 +80,11 @@ public:
       if (op.op == Op::Attention)
         plan.ring.stageBytes = std::max<int64_t>(plan.ring.stageBytes, shapeOf(op).leastStageBytes());
     });
-    offset = 0;
+  }
+
+  /// Values in the record of a row.
+  void placeBuffers(ModelPlan &planned) const {
+    int64_t offset = 0;
     const auto place = [&](bool windows, bool several) {
       for (Buffer &b : planned.buffers) {
         if (b.windows != windows || b.several != several)
@@ -69,24 +103,20 @@ public:
     planned.records.rowBytes = offset;
     planned.records.setBytes = planned.records.rowBytes * plan.rowsPerPass;
     planned.records.workspaceBytes = 2 * planned.records.setBytes;
-    planned.bestOffset = roundUp(passBytes(plan.rowsPerPass), 256);
-    planned.attention.offset = planned.bestOffset + roundUp(bestBytes(plan.rowsPerPass, plan.ctas), 256);
+  }
 
-    int64_t ofOneRow = 0, ofAllRows = 0, unitBytes = 0; // shared memory of attention
+  /// What crosses in tagged words and counters, behind the words of a pass.
+  void placeTagged(ModelPlan &planned, const Operation &model) {
+    planned.bestOffset = plan.taggedBytes;
+    planned.attention.offset = planned.bestOffset + roundUp(bestBytes(plan.rowsPerPass, plan.ctas), 256);
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention)
         return;
       const shape::Attention attention = shapeOf(op);
       planned.attention.units =
           std::max<int64_t>(planned.attention.units, attention.mostUnits(plan.rowsPerPass, plan.ctas));
-      unitBytes = std::max<int64_t>(unitBytes, attention.unitBytes());
-      ofOneRow = std::max<int64_t>(ofOneRow, attention.scratchBytes(1));
-      ofAllRows = std::max<int64_t>({ofAllRows, attention.scratchBytes(plan.rowsPerPass), ofOneRow});
+      planned.attention.unitBytes = std::max<int64_t>(planned.attention.unitBytes, attention.unitBytes());
     });
-    if (!planScratch(ofOneRow, ofAllRows))
-      return;
-    planFlight();
-    planned.attention.unitBytes = unitBytes;
     plan.taggedBytes = planned.attention.offset + roundUp(planned.attention.bytes(), 256);
     for (Matrix &m : planned.matrices)
       if (m.unitParts == 1) {
@@ -94,7 +124,7 @@ public:
         m.partsDone = m.partsOffset + m.units() * unitPartBytes(m.group);
         plan.taggedBytes = m.partsDone + roundUp(m.sets() * 4, 256);
       }
-    planWideAttention(model);
+    planWideAttention(planned, model);
     for (Buffer &b : planned.buffers)
       if (b.windows) {
         b.counterOffset = roundUp(plan.taggedBytes, 256);
@@ -102,17 +132,12 @@ public:
         b.imageBytes = imageBytes(b.columns);
         plan.taggedBytes = b.imageOffset + b.instances * b.imageBytes;
       }
+    plan.taggedBytes = plan.models.size() > 1 ? roundUp(plan.taggedBytes, 256) : plan.taggedBytes;
   }
-
-private:
-  Plan &plan;
-  ModelPlan &planned;
-  const ir::Module &module;
-  Diagnostics &diags;
 
   /// Attention of many rows of a slot, where there is room for it: units for each CTA, or as many as the pool's
   /// positions make.
-  void planWideAttention(const Operation &model) {
+  void planWideAttention(ModelPlan &planned, const Operation &model) {
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention || plan.rowsPerPass <= kTileRows || !plan.knobs.wide)
         return;
@@ -135,8 +160,7 @@ private:
   /// Bytes that the operands of passes of several rows should have: no more than 16 of the longest rows.
   int64_t operandsWanted() const {
     int64_t longest = 0;
-    for (const Matrix &m : planned.matrices)
-      longest = std::max(longest, m.kPadded * 2);
+    forMatrices([&](const Matrix &m) { longest = std::max(longest, m.kPadded * 2); });
     return plan.knobs.operands ? roundUp(plan.knobs.operands, kBlockBytes)
                                : std::min<int64_t>(kTileRows * longest, 65536);
   }
@@ -146,11 +170,11 @@ private:
   /// columns of 16.
   bool planScratch(int64_t attentionOfOne, int64_t attentionOfAll) {
     int64_t ofOne = 0, ofSeveral = operandBytes(1, kTileRows);
-    for (const Matrix &m : planned.matrices) {
+    forMatrices([&](const Matrix &m) {
       const int64_t taken = operandBytes(std::min<int64_t>(kChunksTaken, m.blocks / m.chunkBlocks) * m.chunkBlocks, 1);
       ofOne = std::max<int64_t>({ofOne, taken, m.kPadded <= 16384 ? std::min(m.kPadded * 2, operandsWanted()) : 0});
       ofSeveral = std::max<int64_t>(ofSeveral, operandBytes(m.chunkBlocks, kTileRows));
-    }
+    });
     ofOne = roundUp(std::max(sumBytes(1) + ofOne, attentionOfOne), 128);
     ofSeveral = roundUp(std::max(sumBytes(kTileRows) + ofSeveral, attentionOfAll), 128);
     plan.shared.scratchBytes = ofOne;
@@ -205,9 +229,13 @@ private:
   /// for which no time was measured, has the 4 at least that it had on an H200.
   void planFlight() {
     constexpr int64_t wholeChunk = 16384;
-    int64_t ofLayer = 0;
-    for (const Matrix &m : planned.matrices)
-      ofLayer += m.layers ? m.bytes : 0;
+    int64_t ofLayer = 0; // of the largest model: most of the time is its
+    for (const ModelPlan &planned : plan.models) {
+      int64_t bytes = 0;
+      for (const Matrix &m : planned.matrices)
+        bytes += m.layers ? m.bytes : 0;
+      ofLayer = std::max(ofLayer, bytes);
+    }
     const bool longLayers = ofLayer >= 2 * plan.ring.stages * plan.ring.stageBytes * plan.ctas;
     const double ns = longLayers ? plan.profile.copyNsOfLongLayers : plan.profile.copyNs,
                  bytes = plan.profile.bandwidth * ns; // GB/s are bytes per ns
@@ -216,16 +244,23 @@ private:
     plan.ring.flight = plan.knobs.flight ? plan.knobs.flight : std::max(least, copies);
   }
 
-  /// Whether a request gives pages back that its rows to come do not see.
-  bool givesPagesBack() const {
-    return llvm::any_of(module.all(Op::Model), [](const Operation *m) { return m->get<attr::kv_window>() > 0; });
+  /// Models of which a request gives pages back that its rows to come do not see.
+  int windowed() const {
+    return llvm::count_if(models, [](const Operation *m) { return m->get<attr::kv_window>() > 0; });
+  }
+
+  template <class Fn> void forMatrices(Fn fn) const {
+    for (const ModelPlan &planned : plan.models)
+      for (const Matrix &m : planned.matrices)
+        fn(m);
   }
 
   /// The ring, and how much of it is lent so that several rows have `wanted` bytes of scratch: it
   /// keeps half of them, or two. False when there is no room.
   bool planRing(int64_t wanted) {
-    plan.shared.controlBytes = controlRoom(module.param("slots"), module.all(Op::Gauge).size(), givesPagesBack());
-    const int64_t control = plan.shared.controlBytes + kOtherSharedBytes;
+    plan.shared.controlBytes =
+        controlRoom(module.param("slots"), module.all(Op::Gauge).size(), models.size(), windowed());
+    const int64_t control = plan.shared.controlBytes + otherSharedBytes(models.size());
     const int64_t beside = control + plan.shared.scratchBytes;
     const int64_t fit = std::min<int64_t>(kMostStages, (plan.profile.sharedBytes - beside) / plan.ring.stageBytes);
     plan.ring.stages = plan.knobs.ring ? plan.knobs.ring : fit;
@@ -251,8 +286,8 @@ private:
 
 } // namespace
 
-void layOut(Plan &plan, ModelPlan &planned, const ir::Module &module, const Operation &model, Diagnostics &diags) {
-  Layout(plan, planned, module, diags).run(model);
+void layOut(Plan &plan, const ir::Module &module, llvm::ArrayRef<const Operation *> models, Diagnostics &diags) {
+  Layout(plan, module, models, diags).run();
 }
 
 } // namespace megalith::plan

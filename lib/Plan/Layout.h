@@ -16,7 +16,8 @@ inline shape::Attention shapeOf(const ir::Operation &attention) {
 
 /// Behind the plan of phases and matrices: lays matrices and vectors into the stream, buffers into a row's
 /// record, tagged words, and a CTA's shared memory. Reports Diag::PlanShared when that has no room.
-void layOut(Plan &plan, ModelPlan &planned, const ir::Module &module, const ir::Operation &model, Diagnostics &diags);
+/// `models` are those of the plan, in its order.
+void layOut(Plan &plan, const ir::Module &module, llvm::ArrayRef<const ir::Operation *> models, Diagnostics &diags);
 
 /// Whether all that `map` makes is for `attention`, and that can make it head by head (HeadMaps.cpp). What the map
 /// reads has its place in `planned`.

@@ -22,26 +22,14 @@ int64_t Matrix::chunkBytes() const { return shape::chunkBytes(group, chunkBlocks
 
 namespace {
 
+/// Plans one model: its phases, matrices and edges.
 class Planner {
 public:
-  Planner(const ir::Module &module, Plan &plan, Diagnostics &diags)
-      : module(module), plan(plan), planned(plan.models.emplace_back()), diags(diags) {}
+  Planner(const ir::Module &module, Plan &plan, ModelPlan &planned, Diagnostics &diags)
+      : module(module), plan(plan), planned(planned), diags(diags) {}
 
-  bool run() {
-    auto models = module.all(Op::Model);
-    if (models.size() != 1) {
-      const Operation *pool = models.size() > 1 ? module.find(Op::Pool, models[1]->name) : nullptr;
-      diags.report(Diag::PlanUnsupported, pool ? pool->loc : module.root.loc,
-                   fmt::format("a kernel for {} models; one model per pipeline can be compiled", models.size()));
-      return false;
-    }
-    if (auto gauges = module.all(Op::Gauge); gauges.size() > kMostGauges)
-      return unsupported(*gauges[kMostGauges], fmt::format("{} traced gauges; {} at most", gauges.size(), kMostGauges));
-    const Operation &model = *models[0];
+  bool run(const Operation &model) {
     planned.name = model.name;
-    plan.rowsPerPass = module.param("rows_per_pass");
-    plan.ctas = plan.knobs.ctas ? plan.knobs.ctas : plan.profile.smCount;
-    plan.edges.push_back({"tick plan", {}, Edge::Tagged});
     if (!checkOperands(model))
       return false;
     for (const Operation &segment : model.region().ops)
@@ -51,20 +39,38 @@ public:
     if (planned.segments.size() > 2)
       return unsupported(*planned.segments[2].op, fmt::format("{} segments; 2 at most", planned.segments.size()));
     spareControl();
-    lowerEdges();
-    layOut(plan, planned, module, model, diags);
-    // Offsets in a row's record are ints. (Before, 64 bits: columns and layers have limits.)
-    if (!diags.hasErrors() && planned.records.rowBytes > INT32_MAX)
+    planned.bestEdge = plan.edges.size() - 1;
+    return true;
+  }
+
+  /// The last edge of the model is tagged words when only maxima cross it: CTA 0 alone reads these, and
+  /// the next pass begins behind that. Edges of parts stand behind those of all models.
+  void lowerEdges() {
+    for (Matrix &m : planned.matrices)
+      if (m.unitParts == 1) {
+        m.partsEdge = newEdge("parts of " + m.name, m.loc);
+        plan.edges[m.partsEdge].lowering = Edge::Count;
+      }
+    const Segment &last = planned.segments.back();
+    const std::vector<Phase> &phases = !last.after.empty() || last.repeatCount ? last.after : last.before;
+    if (phases.empty() || phases.back().kind != Phase::Stream || phases.back().edge != planned.bestEdge)
+      return;
+    if (llvm::any_of(phases.back().op->region().ops, [](const Operation &op) { return op.op == Op::ArgMax; }))
+      plan.edges[phases.back().edge].lowering = Edge::Tagged;
+  }
+
+  /// Offsets in a row's record are ints. (Before, 64 bits: columns and layers have limits.)
+  void checkRecords() {
+    if (planned.records.rowBytes > INT32_MAX)
       diags.report(
           Diag::PlanUnsupported, place(planned.segments[0]),
           fmt::format("{} bytes of activations for each row; {} at most", planned.records.rowBytes, INT32_MAX));
-    return !diags.hasErrors();
   }
 
 private:
   const ir::Module &module;
   Plan &plan;
-  ModelPlan &planned; ///< of the one model
+  ModelPlan &planned;
   Diagnostics &diags;
   int64_t nextFirstUnit = 0;
   std::vector<Value> forwarded; ///< body's yields, in order, for the head's arguments
@@ -532,28 +538,6 @@ private:
     for (Matrix &m : planned.matrices)
       m.firstCta = plan.knobs.spare && spared && m.layers;
   }
-
-  /// The last edge of the model is tagged words when only maxima cross it: CTA 0 alone reads these, and
-  /// the next pass begins behind that.
-  void lowerEdges() {
-    planned.bestEdge = plan.edges.size() - 1;
-    if (plan.knobs.words)
-      for (Edge &edge : llvm::drop_begin(plan.edges))
-        edge.lowering = Edge::Words;
-    plan.passEdge = newEdge("pass", {});
-    plan.edges[plan.passEdge].lowering = Edge::Leave;
-    for (Matrix &m : planned.matrices)
-      if (m.unitParts == 1) {
-        m.partsEdge = newEdge("parts of " + m.name, m.loc);
-        plan.edges[m.partsEdge].lowering = Edge::Count;
-      }
-    const Segment &last = planned.segments.back();
-    const std::vector<Phase> &phases = !last.after.empty() || last.repeatCount ? last.after : last.before;
-    if (phases.empty() || phases.back().kind != Phase::Stream || phases.back().edge != planned.bestEdge)
-      return;
-    if (llvm::any_of(phases.back().op->region().ops, [](const Operation &op) { return op.op == Op::ArgMax; }))
-      plan.edges[phases.back().edge].lowering = Edge::Tagged;
-  }
 };
 
 } // namespace
@@ -563,7 +547,40 @@ std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &prof
   Plan plan;
   plan.profile = profile;
   plan.knobs = knobs;
-  if (!Planner(module, plan, diags).run())
+  const std::vector<const Operation *> models = ir::modelsByNumber(module);
+  if (models.empty() || models.size() > kMostModels) {
+    const Operation *pool = models.empty() ? nullptr : module.find(Op::Pool, models[kMostModels]->name);
+    diags.report(Diag::PlanUnsupported, pool ? pool->loc : module.root.loc,
+                 fmt::format("a kernel for {} models; 1 to {}", models.size(), kMostModels));
+    return std::nullopt;
+  }
+  if (auto gauges = module.all(Op::Gauge); gauges.size() > kMostGauges) {
+    diags.report(Diag::PlanUnsupported, gauges[kMostGauges]->loc,
+                 fmt::format("{} traced gauges; {} at most", gauges.size(), kMostGauges));
+    return std::nullopt;
+  }
+  plan.rowsPerPass = module.param("rows_per_pass");
+  plan.ctas = knobs.ctas ? knobs.ctas : profile.smCount;
+  plan.edges.push_back({"tick plan", {}, Edge::Tagged});
+  plan.models.resize(models.size());
+  std::vector<Planner> planners;
+  for (size_t i = 0; i < models.size(); ++i) {
+    planners.emplace_back(module, plan, plan.models[i], diags);
+    if (!planners.back().run(*models[i]))
+      return std::nullopt;
+  }
+  if (knobs.words)
+    for (Edge &edge : llvm::drop_begin(plan.edges))
+      edge.lowering = Edge::Words;
+  plan.passEdge = plan.edges.size();
+  plan.edges.push_back({"pass", {}, Edge::Leave});
+  for (Planner &planner : planners)
+    planner.lowerEdges();
+  layOut(plan, module, models, diags);
+  for (Planner &planner : planners)
+    if (!diags.hasErrors())
+      planner.checkRecords();
+  if (diags.hasErrors())
     return std::nullopt;
   return plan;
 }

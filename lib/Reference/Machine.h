@@ -28,6 +28,7 @@ struct KvShare {
   int64_t len = 0, end = 0;
   int64_t first = 0;          ///< pages below the model's window, which were given back
   std::vector<int32_t> pages; ///< the others
+  int64_t passes = 0;         ///< of the model, that it had rows in
   int64_t promised = 0;       ///< pages that admission reserved, held ones among them
   std::vector<int32_t> fed;   ///< the token of each position that was written
 };

@@ -6,9 +6,10 @@
 using namespace megalith;
 using namespace megalith::reference;
 
+// Passes are those of the model that a request waits for.
 bool Machine::waitsBefore(const Running *a, const Running *b) {
   auto key = [](const Running *r) {
-    return std::tuple(r->call.since, -int64_t(r->input->priority), r->result.passes, r->number);
+    return std::tuple(r->call.since, -int64_t(r->input->priority), r->kv[r->call.pool].passes, r->number);
   };
   return key(a) < key(b);
 }
@@ -150,6 +151,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
     kv.fed.resize(kv.len);
     kv.fed.insert(kv.fed.end(), r.call.feed.begin(), r.call.feed.begin() + rows);
     ++r.result.passes;
+    ++kv.passes;
     r.result.rows += rows;
     std::vector<int32_t> argmax;
     bool nan = false;
@@ -159,7 +161,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
         continue;
       argmax.push_back(row.result);
       nan |= row.result == RowIsNan;
-      if (options.keepLogits) {
+      if (options.keepLogits && pool == 0) { // of several models those of the first
         if (i == 0)
           r.logits.clear();
         const float *values = output.logits.row(static_cast<int64_t>(line));

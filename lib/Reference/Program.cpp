@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
+#include <functional>
 
 using namespace megalith;
 using namespace megalith::reference;
@@ -140,21 +141,29 @@ void Program::derivePartsFromStages() {
   for (size_t i = 0; i < items.size(); ++i)
     if (items[i].callPool >= 0)
       lastCall[items[i].callPool] = i;
-  for (size_t i = 0; i < items.size(); ++i) {
-    int after = items[i].afterPool;
-    bool moved = after >= 0 && lastCall[after] >= i;
-    if (!moved)
-      parts.push_back(items[i].part);
-    int called = items[i].callPool;
-    if (called < 0 || lastCall[called] != i)
-      continue;
+  // All that goes on behind a pass comes before another one.
+  const std::function<void(int)> place = [&](int pool) {
     PartInfo pass;
     pass.kind = PartInfo::Pass;
-    pass.name = pools[called].name;
-    pass.pool = called;
+    pass.name = pools[pool].name;
+    pass.pool = pool;
     parts.push_back(pass);
-    for (size_t j = 0; j <= i; ++j)
-      if (items[j].afterPool == called)
-        parts.push_back(items[j].part);
+    std::vector<int> due;
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (items[i].afterPool != pool)
+        continue;
+      parts.push_back(items[i].part);
+      if (items[i].callPool >= 0 && lastCall[items[i].callPool] == i)
+        due.push_back(items[i].callPool);
+    }
+    for (int next : due)
+      place(next);
+  };
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (items[i].afterPool >= 0)
+      continue;
+    parts.push_back(items[i].part);
+    if (items[i].callPool >= 0 && lastCall[items[i].callPool] == i)
+      place(items[i].callPool);
   }
 }

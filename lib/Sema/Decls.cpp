@@ -29,19 +29,9 @@ bool Checker::declare(const ast::Name &name, const std::string &what) {
 }
 
 void Checker::checkNames() {
-  const ModelFacts *first = nullptr;
-  for (const ast::ModelRef &m : in.models) {
-    if (!declare(m.name, "a model"))
-      continue;
-    out.models.push_back(m.name.text);
-    for (const ModelFacts &f : facts)
-      if (f.name == m.name.text && f.vocab > 0) {
-        if (first && first->vocab != f.vocab)
-          diags.report(Diag::VocabMismatch, m.name.loc, f.name, f.vocab, first->name, first->vocab);
-        if (!first)
-          first = &f;
-      }
-  }
+  for (const ast::ModelRef &m : in.models)
+    if (declare(m.name, "a model"))
+      out.models.push_back(m.name.text);
 }
 
 std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl, bool isInput) {

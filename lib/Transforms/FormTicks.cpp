@@ -16,6 +16,7 @@
 #include "ControlUtil.h"
 #include "megalith/Transforms/Passes.h"
 #include "llvm/ADT/StringExtras.h"
+#include <optional>
 #include <set>
 
 namespace megalith::transforms {
@@ -56,12 +57,18 @@ public:
     Operation tick;
     tick.op = Op::Tick;
     list = &tick.regions.emplace_back().ops;
+    std::vector<Placed> first; // of the stages
     for (SplitStage &s : stages)
       for (size_t k = 0; k < s.pieces.size(); ++k) {
-        place(part(s, k), k ? s.calls[k - 1].name : "");
-        if (k < s.calls.size() && lastSite[s.calls[k].name] == s.calls[k].get<attr::site>())
-          placePass(s.calls[k]);
+        const bool last = k < s.calls.size() && lastSite[s.calls[k].name] == s.calls[k].get<attr::site>();
+        (k ? behind[s.calls[k - 1].name] : first)
+            .push_back({part(s, k), last ? std::optional(s.calls[k]) : std::nullopt});
       }
+    for (Placed &p : first) {
+      list->push_back(std::move(p.part));
+      if (p.lastCall)
+        placePass(*p.lastCall);
+    }
     // The tick stands before the models, which end the module.
     auto models = llvm::find_if(module.ops(), [](const Operation &o) { return o.op == Op::Model; });
     module.ops().insert(models, std::move(tick));
@@ -255,23 +262,27 @@ private:
     return p;
   }
 
-  /// Appends a part, or keeps it back until the pass it waits for stands in the list.
-  void place(Operation part, const std::string &waitsFor) {
-    if (waitsFor.empty() || placed.count(waitsFor))
-      list->push_back(std::move(part));
-    else
-      waiting[waitsFor].push_back(std::move(part));
-  }
+  /// A part, and the call that ends it where that is its model's last call site: the pass follows.
+  struct Placed {
+    Operation part;
+    std::optional<Operation> lastCall;
+  };
 
+  /// All parts behind calls of the model follow its pass, in file order: they read the results before another pass has
+  /// some. Passes that these parts end in come behind them.
   void placePass(const Operation &call) {
     Operation &pass = list->emplace_back();
     pass.op = Op::Pass;
     pass.name = call.name;
     pass.loc = call.loc;
-    placed.insert(call.name);
-    for (Operation &p : waiting[call.name])
-      list->push_back(std::move(p));
-    waiting.erase(call.name);
+    std::vector<Operation> due;
+    for (Placed &p : behind[call.name]) {
+      list->push_back(std::move(p.part));
+      if (p.lastCall)
+        due.push_back(std::move(*p.lastCall));
+    }
+    for (const Operation &next : due)
+      placePass(next);
   }
 
   Module &module;
@@ -280,8 +291,7 @@ private:
   std::map<Value, std::string> saved; ///< field of each value kept across a call
   std::vector<Operation> fields;
   std::vector<Operation> *list = nullptr;
-  std::set<std::string> placed;
-  std::map<std::string, std::vector<Operation>> waiting;
+  std::map<std::string, std::vector<Placed>> behind; ///< parts that go on behind a call, by model
 };
 
 } // namespace

@@ -3,6 +3,7 @@
 #include "runtime/Memory.h"
 #include "runtime/UnitFacts.h"
 #include <chrono>
+#include <cstring>
 #include <dlfcn.h>
 #include <filesystem>
 
@@ -13,7 +14,6 @@ using runtime::HostRange;
 using runtime::HostStep;
 using runtime::LaunchBuffer;
 using runtime::LaunchImage;
-using runtime::onlyModel;
 using runtime::Outcome;
 using runtime::RuntimeError;
 
@@ -23,8 +23,8 @@ static double millisecondsSince(std::chrono::steady_clock::time_point begin) {
 
 using Loaded = Outcome<std::unique_ptr<CpuEngine>>;
 
-Loaded CpuEngine::load(const std::string &sharedObject, const std::string &manifest, const SafetensorsFile &weights,
-                       const runtime::LoadOptions &how) {
+Loaded CpuEngine::load(const std::string &sharedObject, const std::string &manifest,
+                       const runtime::Checkpoints &weights, const runtime::LoadOptions &how) {
   return loadWith(sharedObject, manifest, [&](CpuEngine &engine) { return engine.upload(weights, how); });
 }
 
@@ -120,62 +120,95 @@ static RuntimeError setupError(const char *what, const Finding &finding) {
   return {"cpu-kernel", std::string(what) + " the weights ended in " + findingName(finding.kind) + ": " + finding.what};
 }
 
+/// Calls fn(params) with the parameters as a kernel for so many models takes them.
+template <int Models = 1, class Fn> static void withParams(const abi::HostParams &params, size_t models, Fn fn) {
+  if constexpr (Models < abi::kMostModels)
+    if (models > Models)
+      return withParams<Models + 1>(params, models, fn);
+  abi::LaunchParamsOf<Models> of;
+  std::memcpy(&of, &params, sizeof(of)); // they begin alike
+  fn(of);
+}
+
 /// Memory for what stays, and every batch through a memory of its own, where `bring` puts a piece.
-Failure CpuEngine::packAll(const runtime::WeightBatches &batches, const runtime::LoadOptions &how, const Bring &bring) {
-  const auto &tensors = batches.tensors();
-  std::vector<char *> rows(tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i)
-    if (tensors[i].byRow)
-      rows[i] = executor.allocate(tensors[i].name, tensors[i].elements * 2, Initial::Zero);
-  onlyModel(fixed).weights = reinterpret_cast<const void *const *>(
-      executor.allocate("weights", rows.size() * sizeof(rows[0]), Initial::Const, rows.data()));
-  char *stream = executor.allocate("stream", static_cast<size_t>(info.onlyModel().streamBytes), Initial::Zero);
-  char *staging = executor.allocate("staging", batches.mostBytes(), Initial::Zero);
+Failure CpuEngine::packAll(const std::vector<runtime::WeightBatches> &models, const runtime::LoadOptions &how,
+                           const Bring &bring) {
+  const bool several = models.size() > 1;
+  const auto nameOf = [&](const char *what, size_t model) {
+    return several ? what + (" of " + info.models[model].name) : std::string(what);
+  };
   uint64_t done = 0;
-  for (const runtime::WeightBatch &batch : batches.list()) {
-    batches.writeTable(batch, reinterpret_cast<uint64_t>(staging), staging);
-    for (const runtime::WeightPiece &piece : batch.pieces)
-      if (Failure failure = bring(tensors[piece.tensor], piece, staging + piece.offset))
-        return *failure;
-    const HostRange range(HostStep::Pack);
-    abi::LaunchParams params = {};
-    onlyModel(params).weights = onlyModel(fixed).weights;
-    const auto *raw = reinterpret_cast<const abi::RawTensor *>(staging);
-    bind(executor.host());
-    LaunchResult result = executor.launch({8, 256, 0}, {}, [&] { packKernel(params, raw, stream); });
-    if (result.finding)
-      return setupError("packing", *result.finding);
-    done += batch.read;
-    if (how.progress)
-      how.progress(done, batches.totalBytes());
-  }
-  executor.drop(staging);
-  bytes = {0, static_cast<uint64_t>(info.onlyModel().streamBytes), 0};
-  for (size_t i = 0; i < tensors.size(); ++i)
-    if (rows[i]) {
-      executor.reset(rows[i], Initial::Const, rows[i]);
-      bytes.byRow += tensors[i].elements * 2;
+  bytes = {};
+  for (size_t m = 0; m < models.size(); ++m) {
+    const runtime::WeightBatches &batches = models[m];
+    const auto &tensors = batches.tensors();
+    std::vector<char *> rows(tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i)
+      if (tensors[i].byRow)
+        rows[i] = executor.allocate(nameOf(tensors[i].name.c_str(), m), tensors[i].elements * 2, Initial::Zero);
+    abi::ModelParams &model = fixed.models[m];
+    model.weights = reinterpret_cast<const void *const *>(
+        executor.allocate(nameOf("weights", m), rows.size() * sizeof(rows[0]), Initial::Const, rows.data()));
+    const auto streamBytes = static_cast<size_t>(info.models[m].streamBytes);
+    char *stream = executor.allocate(nameOf("stream", m), streamBytes, Initial::Zero);
+    char *staging = executor.allocate("staging", batches.mostBytes(), Initial::Zero);
+    for (const runtime::WeightBatch &batch : batches.list()) {
+      batches.writeTable(batch, reinterpret_cast<uint64_t>(staging), staging);
+      for (const runtime::WeightPiece &piece : batch.pieces)
+        if (Failure failure = bring(m, tensors[piece.tensor], piece, staging + piece.offset))
+          return *failure;
+      const HostRange range(HostStep::Pack);
+      abi::HostParams params = {};
+      params.models[m].weights = model.weights;
+      const auto *raw = reinterpret_cast<const abi::RawTensor *>(staging);
+      bind(executor.host());
+      LaunchResult result = executor.launch({8, 256, 0}, {}, [&, kernel = packKernel] {
+        withParams(params, models.size(), [&](const auto &p) {
+          using Params = std::remove_cvref_t<decltype(p)>;
+          if (several)
+            reinterpret_cast<void (*)(Params, const abi::RawTensor *, char *, int)>(kernel)(p, raw, stream, int(m));
+          else
+            reinterpret_cast<void (*)(Params, const abi::RawTensor *, char *)>(kernel)(p, raw, stream);
+        });
+      });
+      if (result.finding)
+        return setupError("packing", *result.finding);
+      done += batch.read;
+      if (how.progress)
+        how.progress(done, totalBytes(models));
     }
-  executor.reset(stream, Initial::Const, stream);
-  onlyModel(fixed).stream = stream;
+    executor.drop(staging);
+    bytes.packed += streamBytes;
+    for (size_t i = 0; i < tensors.size(); ++i)
+      if (rows[i]) {
+        executor.reset(rows[i], Initial::Const, rows[i]);
+        bytes.byRow += tensors[i].elements * 2;
+      }
+    executor.reset(stream, Initial::Const, stream);
+    model.stream = stream;
+  }
   return std::nullopt;
 }
 
-Failure CpuEngine::upload(const SafetensorsFile &weights, const runtime::LoadOptions &how) {
-  auto tensors = runtime::findWeights(info.onlyModel(), weights);
+Failure CpuEngine::upload(const runtime::Checkpoints &weights, const runtime::LoadOptions &how) {
+  auto tensors = runtime::findAllWeights(info, weights);
   if (!tensors)
     return tensors.error;
-  const runtime::WeightBatches batches(std::move(*tensors.value), how.batchBytes);
-  const auto read = [&](const runtime::WeightTensor &tensor, const runtime::WeightPiece &piece, char *to) -> Failure {
+  const auto models = runtime::batchesOf(std::move(*tensors.value), how.batchBytes);
+  const auto read = [&](size_t model, const runtime::WeightTensor &tensor, const runtime::WeightPiece &piece,
+                        char *to) -> Failure {
     const uint64_t size = tensor.elementBytes();
-    if (auto error = weights.read(*tensor.view, piece.begin * size, (piece.end - piece.begin) * size, to))
+    if (auto error = weights[model].read(*tensor.view, piece.begin * size, (piece.end - piece.begin) * size, to))
       return runtime::asRuntimeError(*error);
     return std::nullopt;
   };
-  if (Failure failure = packAll(batches, how, read))
+  if (Failure failure = packAll(models, how, read))
     return failure;
-  bytes.read = batches.totalBytes();
-  return runtime::whyChanged(weights);
+  bytes.read = totalBytes(models);
+  for (size_t m = 0; m < models.size(); ++m)
+    if (Failure changed = runtime::whyChanged(weights[m]))
+      return changed;
+  return std::nullopt;
 }
 
 Failure CpuEngine::fill(char *memory, uint64_t first, uint64_t elements, const runtime::Fill &how) {
@@ -191,11 +224,11 @@ Failure CpuEngine::fill(char *memory, uint64_t first, uint64_t elements, const r
 Failure CpuEngine::makeRandom(const runtime::LoadOptions &how) {
   if (!fillKernel)
     return RuntimeError{"cpu-kernel", "the kernel has no `megalith_fill`, so it cannot make weights"};
-  const runtime::WeightBatches batches(runtime::randomWeights(info.onlyModel()), how.batchBytes);
-  const auto make = [&](const runtime::WeightTensor &tensor, const runtime::WeightPiece &piece, char *to) {
+  const auto models = runtime::batchesOf(runtime::randomWeightsOfAll(info), how.batchBytes);
+  const auto make = [&](size_t, const runtime::WeightTensor &tensor, const runtime::WeightPiece &piece, char *to) {
     return fill(to, piece.begin, piece.end - piece.begin, tensor.fill);
   };
-  if (Failure failure = packAll(batches, how, make))
+  if (Failure failure = packAll(models, how, make))
     return failure;
   // Each run starts from the same K and V.
   for (LaunchBuffer &buffer : lasting)
@@ -261,9 +294,11 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, c
     kept.push_back(place(buffer, how.check));
   if (Failure failure = prepare(requests, options))
     return *failure;
-  abi::LaunchParams &params = image->params;
-  onlyModel(params).weights = onlyModel(fixed).weights;
-  onlyModel(params).stream = onlyModel(fixed).stream;
+  abi::HostParams &params = image->params;
+  for (size_t m = 0; m < info.models.size(); ++m) {
+    params.models[m].weights = fixed.models[m].weights;
+    params.models[m].stream = fixed.models[m].stream;
+  }
   for (size_t i = 0; i < kept.size(); ++i)
     lasting[i].bind(params, kept[i]);
   for (LaunchBuffer &buffer : image->buffers) {
@@ -289,7 +324,11 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, c
     const HostRange range(HostStep::Launch);
     launch = executor.launch(
         {static_cast<unsigned>(info.ctas), static_cast<unsigned>(info.threads), static_cast<size_t>(info.sharedBytes)},
-        how, [&params, kernel = runKernel] { kernel(params); });
+        how, [&params, models = info.models.size(), kernel = runKernel] {
+          withParams(params, models, [&](const auto &p) {
+            reinterpret_cast<void (*)(std::remove_cvref_t<decltype(p)>)>(kernel)(p);
+          });
+        });
     ++launches;
   } while (!launch.finding && image->unfinished());
   const double ms = millisecondsSince(begin);

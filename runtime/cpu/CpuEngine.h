@@ -32,7 +32,7 @@ public:
   /// packing fails; `weight-missing` when a tensor is absent, `input-changed` when a file of weights changed meanwhile,
   /// `out-of-memory` when there is no room for something; run() reports that, too.
   static runtime::Outcome<std::unique_ptr<CpuEngine>> load(const std::string &sharedObject, const std::string &manifest,
-                                                           const SafetensorsFile &weights,
+                                                           const runtime::Checkpoints &weights,
                                                            const runtime::LoadOptions &how = {});
   /// The same with random weights, K and V, of a source that ends with device/Bench.cuh.
   static runtime::Outcome<std::unique_ptr<CpuEngine>>
@@ -43,9 +43,9 @@ public:
   /// Milliseconds of copying and packing.
   double loadMs() const { return loadTime; }
   runtime::WeightBytes weightBytes() const { return bytes; }
-  /// The weights as the kernel streams them.
-  std::string_view packedWeights() const {
-    return {fixed.models[0].stream, static_cast<size_t>(info.onlyModel().streamBytes)};
+  /// A model's weights as the kernel streams them.
+  std::string_view packedWeights(size_t model = 0) const {
+    return {fixed.models[model].stream, static_cast<size_t>(info.models[model].streamBytes)};
   }
   /// Of an address in the kernel, as Place::pc: its distance from where the shared object
   /// was loaded.
@@ -70,10 +70,12 @@ private:
   runtime::Outcome<CpuOutcome> runWithin(const std::vector<Request> &requests, const runtime::RunOptions &options,
                                          LaunchOptions how);
   runtime::Failure open(const std::string &sharedObject);
-  runtime::Failure upload(const SafetensorsFile &weights, const runtime::LoadOptions &how);
+  runtime::Failure upload(const runtime::Checkpoints &weights, const runtime::LoadOptions &how);
   runtime::Failure makeRandom(const runtime::LoadOptions &how);
-  using Bring = std::function<runtime::Failure(const runtime::WeightTensor &, const runtime::WeightPiece &, char *to)>;
-  runtime::Failure packAll(const runtime::WeightBatches &batches, const runtime::LoadOptions &how, const Bring &bring);
+  using Bring = std::function<runtime::Failure(size_t model, const runtime::WeightTensor &, const runtime::WeightPiece &,
+                                               char *to)>;
+  runtime::Failure packAll(const std::vector<runtime::WeightBatches> &models, const runtime::LoadOptions &how,
+                           const Bring &bring);
   /// One launch of `megalith_fill`: elements `first` to `first + elements`.
   runtime::Failure fill(char *memory, uint64_t first, uint64_t elements, const runtime::Fill &how);
   runtime::Failure prepare(const std::vector<Request> &requests, const runtime::RunOptions &options);
@@ -88,12 +90,11 @@ private:
   runtime::Manifest info;
   const char *base = nullptr; ///< of the loaded shared object
   void (*bind)(const Host *) = nullptr;
-  void (*runKernel)(abi::LaunchParams) = nullptr;
-  void (*packKernel)(abi::LaunchParams, const abi::RawTensor *, char *) = nullptr;
+  void (*runKernel)() = nullptr, (*packKernel)() = nullptr; ///< their types depend on the number of models
   void (*fillKernel)(uint16_t *, unsigned long long, unsigned long long, unsigned, float,
                      float) = nullptr; ///< of a benchmark
   Executor executor;
-  abi::LaunchParams fixed = {}; ///< pointers to the weights and the packed stream
+  abi::HostParams fixed = {}; ///< pointers to the weights and the packed stream
   std::vector<runtime::LaunchBuffer> lasting;
   std::optional<runtime::LaunchImage> image;            ///< of the last run
   std::vector<char> ones;                               ///< what LaunchBuffer::Ones starts as

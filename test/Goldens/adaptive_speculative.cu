@@ -63,7 +63,7 @@ struct Fields {
   ::megalith::device::Sequence<9> best;
   float block_size_ema; // block_size.ema
 };
-struct Request : megalith::abi::RequestHeader {
+struct Request : megalith::abi::RequestOf<1> {
   Fields fields;
   __device__ bool fieldsInRange() const { return fields.draft.inRange() && fields.best.inRange(); }
 };

@@ -50,7 +50,7 @@ enum class State : int {
   FAILED = 4,
 };
 
-struct Request : megalith::abi::RequestHeader {
+struct Request : megalith::abi::RequestOf<1> {
   __device__ bool fieldsInRange() const { return true; }
 };
 static_assert(sizeof(Request) == 96, "the manifest gives the host this layout");

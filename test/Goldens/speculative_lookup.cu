@@ -61,7 +61,7 @@ struct Fields {
   int accepted;
   ::megalith::device::Sequence<9> best;
 };
-struct Request : megalith::abi::RequestHeader {
+struct Request : megalith::abi::RequestOf<1> {
   Fields fields;
   __device__ bool fieldsInRange() const { return fields.draft.inRange() && fields.best.inRange(); }
 };

@@ -166,6 +166,9 @@ inline constexpr int64_t mostCapacity = 1024;
 /// can be is a view, `token<>`.
 std::optional<Type> declaredType(const Operation &declaration);
 
+/// The models in the order of their pools, then those without. Everywhere in a kernel this is their number.
+std::vector<const Operation *> modelsByNumber(const Module &module);
+
 /// How many tensors of the checkpoint a `weight` is: one, or one for each layer.
 int64_t tensorsOf(const Operation &weight);
 /// The shape of its tensors.
