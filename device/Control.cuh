@@ -95,6 +95,8 @@ template <class ConfigType, class RequestType> struct ControlState {
   int numRows, wantLogits;
   int rowsOfTick;     ///< of several models
   int behind;         ///< which pass of the tick's list was the last, of several models; they are counted from 1
+  int lastModel;      ///< the model of the last pass
+  int follower[several ? abi::kModels : 1]; ///< by model: of which model the pass behind its last one was
 
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
 

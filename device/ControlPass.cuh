@@ -116,6 +116,15 @@ template <class Control, class Pool> __device__ __noinline__ int serveSome(Contr
   return __shfl_sync(~0u, served, 0);
 }
 
+/// Flags of a pass of this model. The pass behind it will be of the model that followed the last time. One thread.
+template <class Control> __device__ __forceinline__ u32 modelFlags(Control &c, int model) {
+  if constexpr (!Control::several)
+    return 0;
+  c.follower[c.lastModel] = model;
+  c.lastModel = model;
+  return u32(model) << kPassModelShift | u32(c.follower[model]) << kPassNextShift;
+}
+
 /// Decides which calls the pass serves, and which pages they get, in the order of serving. Their rows stand in
 /// ascending order of slots. Warp 0.
 template <class Control, class Pool> __device__ void chooseCalls(Control &c, Pool &pool) {
@@ -180,9 +189,8 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     pool.publishFree();
     c.numRows = rows;
     c.wantLogits = wantLogits;
-    constexpr u32 model = Control::several ? Pool::model << kPassModelShift : 0;
     if (rows > 0)
-      openPass(*c.pass, p, rows, (wantLogits ? kRunsHead : 0) | model, c.tick, (int)c.rowsDone);
+      openPass(*c.pass, p, rows, (wantLogits ? kRunsHead : 0) | modelFlags(c, Pool::model), c.tick, (int)c.rowsDone);
   }
 }
 

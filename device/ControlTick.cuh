@@ -64,6 +64,11 @@ template <class Control> __device__ void startControl(Control &c, const abi::Lau
     c.tick = c.done = c.idle = c.still = c.ranNoPass = 0;
     c.pools.each([](auto &pool) { pool.start(); });
     c.freeSlots = Config::slots;
+    if constexpr (Control::several) {
+      c.lastModel = 0;
+      for (int m = 0; m < abi::kModels; ++m)
+        c.follower[m] = m;
+    }
     for (int s = 0; s < Config::slots; ++s) {
       c.request[s] = -1;
       c.gaugesSet[s] = 0;

@@ -57,6 +57,13 @@ struct WorkspaceSets {
   int rowsBefore; ///< rows of the pass before, whose words are to be turned back
 };
 
+/// At the beginning of LaunchParams::tagged stand a word of the pass and two of each row. In the first one,
+/// beside the number of rows:
+enum PassFlag : u32 { kRunsHead = 1, kNoPass = 2 };
+/// And of several models the pass's, and the one of which the pass behind it will be, as control guesses.
+constexpr int kPassModelShift = 2, kPassNextShift = 4, kPassRowsShift = 8;
+static_assert(kMostModels == 4, "two bits");
+
 /// What a CTA counts of the passes of a model.
 struct PassCounts {
   WorkspaceSets sets;
@@ -65,21 +72,24 @@ struct PassCounts {
 /// Which model a pass is of. A kernel for one model has none of it.
 template <int Models> struct PassModel {
   int model;                 ///< its number in LaunchParams::models
-  int guess;                 ///< whose weights the producer brought before it knew that: of the pass before
+  int guess;                 ///< whose weights the producer brought before it knew that
+  int next;                  ///< the guess for the pass behind this one
   PassCounts ofPast[Models]; ///< of each model, but for the pass's own
 
-  /// Before a launch's first pass: a producer that begins knows of no pass before. `countsOf(i)`: of model i.
+  /// Before a launch's first pass, for which model 0 is the guess. `countsOf(i)`: of model i.
   template <class Of> __device__ __forceinline__ void startModels(Of countsOf) {
-    model = guess = 0;
+    model = guess = next = 0;
     for (int i = 0; i < Models; ++i)
       ofPast[i] = countsOf(i);
   }
-  /// A pass of another model begins. Takes the counts `of` of the one before, and returns its own.
-  __device__ __forceinline__ PassCounts enterModel(int next, const PassCounts &of) {
+  /// A pass begins. `flags` has its model and the guess behind it. Takes the counts `of` of the pass before, and returns
+  /// its own.
+  __device__ __forceinline__ PassCounts enterModel(u32 flags, const PassCounts &of) {
     ofPast[model] = of;
-    guess = model;
-    model = next;
-    return ofPast[next];
+    guess = next;
+    model = (int)(flags >> kPassModelShift) % kMostModels;
+    next = (int)(flags >> kPassNextShift) % kMostModels;
+    return ofPast[model];
   }
   /// keep(i, counts) for all models.
   template <class Keep> __device__ __forceinline__ void keepModels(const PassCounts &own, Keep keep) const {
@@ -90,7 +100,7 @@ template <int Models> struct PassModel {
 template <> struct PassModel<1> {
   static constexpr int model = 0, guess = 0;
   template <class Of> __device__ __forceinline__ void startModels(Of) {}
-  __device__ __forceinline__ PassCounts enterModel(int, const PassCounts &of) { return of; }
+  __device__ __forceinline__ PassCounts enterModel(u32, const PassCounts &of) { return of; }
   template <class Keep> __device__ __forceinline__ void keepModels(const PassCounts &own, Keep keep) const {
     keep(0, own);
   }
@@ -111,11 +121,6 @@ struct PassShared : PassModel<abi::kModels> {
   WideCounts wide;    ///< the same
 };
 
-/// At the beginning of LaunchParams::tagged stand a word of the pass and two of each row. In the first one,
-/// beside the number of rows and that of the model:
-enum PassFlag : u32 { kRunsHead = 1, kNoPass = 2 };
-constexpr int kPassModelShift = 2, kPassRowsShift = 8;
-static_assert(abi::kMostModels <= 1 << (kPassRowsShift - kPassModelShift));
 
 /// Before the first pass. One thread; the caller synchronises. `lent`: stages that a pass of several rows may lend, at
 /// least.
@@ -154,8 +159,7 @@ __device__ __forceinline__ void enterPass(PassShared &pass, Words4 plan) {
   if (pass.done) // the counts stay those of the last pass: another launch may go on from them
     return;
   if constexpr (abi::kModels > 1) {
-    const int model = (int)(plan.x >> kPassModelShift) & ((1 << (kPassRowsShift - kPassModelShift)) - 1);
-    const PassCounts own = pass.enterModel(model, {pass.sets, pass.wide});
+    const PassCounts own = pass.enterModel(plan.x, {pass.sets, pass.wide});
     pass.sets = own.sets;
     pass.wide = own.wide;
   }
@@ -171,7 +175,7 @@ __device__ __forceinline__ void enterPass(PassShared &pass, Words4 plan) {
   pass.sets.current ^= 1;
 }
 
-/// One thread of CTA 0: begins a pass, and tells the others. `flags`: PassFlag, and from kPassModelShift on the model.
+/// One thread of CTA 0: begins a pass, and tells the others. `flags`: PassFlag, and the models.
 __device__ __forceinline__ void openPass(PassShared &pass, const abi::LaunchParams &p, int numRows, u32 flags, int tick,
                                          int firstRow) {
   const Words4 plan = {(u32)numRows << kPassRowsShift | flags, (u32)tick, (u32)firstRow, pass.number + 1};

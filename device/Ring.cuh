@@ -45,7 +45,7 @@ struct RingShared {
   WidePlan wide;
   const u32 *stopFlag; ///< of the grid: every poll loop looks at it now and then
   u32 plansRead;       ///< flag: number of passes whose plan the producer no longer needs
-  u32 model;           ///< of this pass, where there are several
+  u32 model, next;     ///< of several models that of this pass, and the guess for the next one
   /// The producer's page numbers. First those of the first units of attention, which come again in each layer. Then
   /// those of one round, for a unit that has no room there.
   int pages[kPageWindows * kPageWindow + 256];
@@ -172,8 +172,10 @@ template <class Pass> __device__ __forceinline__ void announcePlan(RingShared &s
   s.passes = s.passes + 1;
   s.numRows = pass.numRows;
   s.lent = pass.products.lent;
-  if constexpr (abi::kModels > 1)
+  if constexpr (abi::kModels > 1) {
     s.model = pass.model;
+    s.next = pass.next;
+  }
   s.runHead = pass.wantLogits;
   barrierArrive(&s.planned);
   if (pass.numRows > kTileRows) {
@@ -200,7 +202,7 @@ template <class R> struct Producer {
   bool fewBefore = true;    ///< the pass before had at most 16 rows, so this one may, too
   int lentBefore = R::lent; ///< stages lent by the pass before, at least
   u32 plansRead = 0;
-  u32 model = 0;    ///< whose weights it brings: until the plan is known, those of the last pass's model
+  u32 model = 0;    ///< whose weights it brings: until the plan is known, those of a guess
   u32 windows = 0;                                   ///< bit u: the page numbers of unit u are in shared memory
   int pagesSlot = -1, pagesFrom = 0, pagesCount = 0; ///< the round whose page numbers are in shared memory
   static constexpr int stageBytes = R::stageBytes;
@@ -376,8 +378,11 @@ template <class R> struct Producer {
   /// Goes on to the next pass. False when the resident loop ended. A CTA without a chunk of its own learns that only
   /// here.
   __device__ __forceinline__ bool nextPass() {
-    if (planned)
+    if (planned) {
       fewBefore = !wide(), lentBefore = (int)ring.shared->lent;
+      if constexpr (abi::kModels > 1)
+        model = ring.shared->next;
+    }
     ring.beginPass(lentBefore);
     soon = twoThirds(R::stages);
     room = underWay = 0; // more copies may be under way, but none of them for long
