@@ -551,7 +551,7 @@ std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &prof
   if (models.empty() || models.size() > kMostModels) {
     const Operation *pool = models.empty() ? nullptr : module.find(Op::Pool, models[kMostModels]->name);
     diags.report(Diag::PlanUnsupported, pool ? pool->loc : module.root.loc,
-                 fmt::format("a kernel for {} models; 1 to {}", models.size(), kMostModels));
+                 fmt::format("a kernel for {} models; a kernel has 1 to {}", models.size(), kMostModels));
     return std::nullopt;
   }
   if (auto gauges = module.all(Op::Gauge); gauges.size() > kMostGauges) {

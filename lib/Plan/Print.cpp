@@ -121,10 +121,12 @@ static void printBuffersAndPhases(std::string &out, const Plan &plan, const Mode
 
 std::string print(const Plan &plan) {
   std::string out;
-  const ModelPlan &planned = plan.models[0];
+  const bool several = plan.models.size() > 1;
   out += fmt::format("plan for {} ({} SMs, {} bytes of shared memory)\n", plan.profile.name, plan.profile.smCount,
                      plan.profile.sharedBytes);
-  const bool spared = llvm::any_of(planned.matrices, [](const Matrix &m) { return m.firstCta > 0; });
+  const bool spared = llvm::any_of(plan.models, [](const ModelPlan &planned) {
+    return llvm::any_of(planned.matrices, [](const Matrix &m) { return m.firstCta > 0; });
+  });
   out += fmt::format("  ctas {}{}, threads {}, rows per pass {}\n", plan.ctas,
                      spared ? " (CTA 0 without tiles of the layers)" : "", kCtaThreads, plan.rowsPerPass);
   out += fmt::format(
@@ -132,16 +134,25 @@ std::string print(const Plan &plan) {
       "bytes, shared {} bytes, order {}\n",
       plan.ring.stages, plan.ring.stageBytes, plan.ring.flight, plan.ring.lentStages, plan.shared.scratchBytes,
       plan.shared.controlBytes, plan.shared.bytes, plan.knobs.descending ? "descending" : "ascending");
-  out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n", planned.streamBytes,
-                     planned.records.workspaceBytes, plan.taggedBytes);
+  if (several)
+    out += fmt::format("  tagged words {} bytes\n", plan.taggedBytes);
+  else
+    out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n", plan.models[0].streamBytes,
+                       plan.models[0].records.workspaceBytes, plan.taggedBytes);
   if (plan.wideRows)
     out += fmt::format("  products of more than {} rows: {} at a time, {} stages lent to them\n", int(kTileRows),
                        plan.wideRows, plan.ring.wideLentStages);
-  if (planned.wideAttention.units)
-    out += fmt::format("  attention of many rows of a slot: up to {} units of at most 128 pairs and {} positions\n",
-                       planned.wideAttention.units, planned.wideLevels ? "256 or 2048" : "256");
-  out += "\n";
+  const auto printAttention = [&](const ModelPlan &planned) {
+    if (planned.wideAttention.units)
+      out += fmt::format("  attention of many rows of a slot: up to {} units of at most 128 pairs and {} positions\n",
+                         planned.wideAttention.units, planned.wideLevels ? "256 or 2048" : "256");
+    out += "\n";
+  };
   for (const ModelPlan &model : plan.models) {
+    if (several)
+      out += fmt::format("{}model {}\n  stream {} bytes, workspace {} bytes\n", &model == &plan.models[0] ? "\n" : "\n\n",
+                         model.name, model.streamBytes, model.records.workspaceBytes);
+    printAttention(model);
     printMatrices(out, plan, model);
     printBuffersAndPhases(out, plan, model);
   }

@@ -255,7 +255,7 @@ void fuzzManifest(std::string_view input) {
       finding("an error without a text: " + manifest.error.kind);
     return;
   }
-  for (const auto &weight : manifest->onlyModel().weights)
+  for (const auto &weight : manifest->models[0].weights)
     runtime::Manifest::tensorName(weight, 3);
 }
 

@@ -29,10 +29,10 @@ static bool fails(const char *how) {
 /// The facts of units that fit.
 __attribute__((constructor)) static void makeFacts() {
   char facts[100];
-  snprintf(facts, sizeof facts, "%d %zu 336 3008 6536 24 4120 32 128 260 512 128", abi::kAbiVersion,
+  snprintf(facts, sizeof facts, "%d %zu 336 3008 6536 24 4120 32 128 1 260 0 0 0 512 0 0 0 128 0 0 0", abi::kAbiVersion,
            sizeof(abi::LaunchParams));
   setenv("FAKE_CUDA_FACTS", facts, 0);
-  snprintf(facts, sizeof facts, "%d %zu 336 1024 6536 24 4120 32 128 260 512 128", abi::kAbiVersion,
+  snprintf(facts, sizeof facts, "%d %zu 336 1024 6536 24 4120 32 128 1 260 0 0 0 512 0 0 0 128 0 0 0", abi::kAbiVersion,
            sizeof(abi::LaunchParams));
   if (fails("units"))
     setenv("FAKE_CUDA_TENSOR_FACTS", facts, 0);
@@ -49,7 +49,7 @@ static void launched(void **parameters) {
   static int runs = 0;
   ++runs;
   const auto &p = *static_cast<abi::LaunchParams *>(parameters[0]);
-  const long bytes = setting("FAKE_GPU_REQUEST_BYTES", sizeof(abi::RequestHeader));
+  const long bytes = setting("FAKE_GPU_REQUEST_BYTES", sizeof(abi::RequestOf<1>));
   for (int i = 0; i < p.numRequests; ++i) {
     auto &request = *reinterpret_cast<abi::RequestHeader *>(p.requests + i * bytes);
     request.state = setting("FAKE_GPU_STATE", 3); // terminal

@@ -46,7 +46,7 @@ TEST(EmitControl, FieldsAreDeclaredUnderIdentifiers) {
                              "  int accepted;\n"
                              "  float size_ema; // size.ema\n"
                              "};\n"
-                             "struct Request : megalith::abi::RequestHeader {\n"
+                             "struct Request : megalith::abi::RequestOf<1> {\n"
                              "  Fields fields;\n"
                              "  __device__ bool fieldsInRange() const { return fields.draft.inRange(); }\n"
                              "};\n"),
@@ -427,7 +427,7 @@ TEST(RequestLayout, OffsetsFollowTheHeader) {
   const auto module = parsed(Pipeline().text());
   ASSERT_TRUE(module);
   const auto json = nlohmann::json::parse(emit::requestLayoutJson(*module));
-  const int header = sizeof(megalith::abi::RequestHeader);
+  const int header = sizeof(megalith::abi::RequestOf<1>);
   EXPECT_EQ(json["fields"][0]["name"], "draft");
   EXPECT_EQ(json["fields"][0]["capacity"], 8);
   EXPECT_EQ(json["fields"][0]["offset"], header);

@@ -28,7 +28,7 @@ TEST(FillTest, ScalesFollowTheShape) {
 }
 
 TEST(FillTest, FillsEveryTensorOfTheManifest) {
-  const auto tensors = randomWeights(Manifest::parse(tinyManifest())->onlyModel());
+  const auto tensors = randomWeights(Manifest::parse(tinyManifest())->models[0]);
   ASSERT_EQ(tensors.size(), 2u);
   EXPECT_EQ(tensors[1].name, "layers.1.w");
   EXPECT_EQ(tensors[1].elements, 6u);

@@ -9,7 +9,7 @@ namespace {
 
 namespace abi = megalith::abi;
 
-static_assert(sizeof(abi::RequestHeader) == 96);
+static_assert(sizeof(abi::RequestOf<1>) == 96);
 
 using megalith::Request;
 
@@ -99,7 +99,6 @@ TEST_F(LaunchImageTest, DescribesTheRequests) {
   EXPECT_EQ(words<float>(image, "ropeCosSin")[0], 1.0f);
   EXPECT_EQ(words<int>(image, "freeList"), (std::vector<int>{3, 2, 1, 0})) << "page 0 on top";
   EXPECT_EQ(words<int>(image, "freeCount"), std::vector<int>{4});
-  EXPECT_EQ(image.params.models[0].admitMaxPages, 4);
   EXPECT_EQ(image.params.models[0].pageTableStride, 4);
 }
 
@@ -379,7 +378,7 @@ TEST_F(LaunchImageTest, ReadsWhatCameBack) {
   options.trace = options.logits = true;
   LaunchImage image = build(twoRequests, options);
   place(image);
-  abi::LaunchParams &p = image.params;
+  abi::HostParams &p = image.params;
   // "a" ended by itself after 2 tokens; "b" says it made more than it may, and goes on.
   auto &a = header(image, 0), &b = header(image, 1);
   a.state = 0;

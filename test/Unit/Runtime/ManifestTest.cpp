@@ -41,7 +41,7 @@ TEST(Manifest, givesEachModelItsOwn) {
   const auto manifest = Manifest::parse(tinyManifest());
   ASSERT_TRUE(manifest) << manifest.error.message;
   ASSERT_EQ(manifest->models.size(), 1u);
-  const Manifest::Model &model = manifest->onlyModel();
+  const Manifest::Model &model = manifest->model("target");
   EXPECT_EQ(&model, &manifest->models[0]);
   EXPECT_EQ(model.name, "m");
   EXPECT_EQ(model.vocab, 5);
@@ -79,7 +79,7 @@ TEST(Manifest, readsWhatRequestsBring) {
   EXPECT_EQ(manifest->inputs[2].otherwise, megalith::InputValue(0.25));
 }
 
-/// Kernels have one model.
+/// Kernels have a few models.
 TEST(Manifest, hasAsManyModelsAsTheKernel) {
   const nlohmann::json good = nlohmann::json::parse(tinyManifest());
   const auto with = [&](nlohmann::json models) {
@@ -89,10 +89,12 @@ TEST(Manifest, hasAsManyModelsAsTheKernel) {
   };
   const nlohmann::json model = good["models"][0];
   ASSERT_EQ(with(nlohmann::json::array({model})), "");
-  const std::string wrong = "the manifest cannot be read: `models` must be a list of 1 model, found `";
+  const std::string wrong = "the manifest cannot be read: `models` must be a list of 1 to 4 models, found `";
   EXPECT_EQ(with(nlohmann::json::array()), wrong + "[]` [manifest]");
   EXPECT_EQ(with(nullptr), wrong + "null` [manifest]");
-  EXPECT_TRUE(with(nlohmann::json::array({model, model})).starts_with(wrong + "[{"));
+  EXPECT_EQ(with(nlohmann::json::array({model, model})), "");
+  EXPECT_EQ(with(nlohmann::json::array({model, model, model, model})), "");
+  EXPECT_TRUE(with(nlohmann::json::array({model, model, model, model, model})).starts_with(wrong + "[{"));
   EXPECT_TRUE(with(model).starts_with(wrong + "{"));
   EXPECT_EQ(with(nlohmann::json::array({7})),
             "the manifest cannot be read: `models[0]` must be an object, found `7` [manifest]");

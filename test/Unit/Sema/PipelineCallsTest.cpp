@@ -33,17 +33,11 @@ TEST(PipelineCalls, ModelWithoutPool) {
 )");
 }
 
-TEST(PipelineCalls, VocabulariesDiffer) {
+TEST(PipelineCalls, VocabulariesMayDiffer) {
   Check c = check({{"target: {graph: m.yaml}", "target: {graph: m.yaml}\n  small: {graph: m.yaml}"},
                    {"kv:\n", "kv:\n  small: {pages: 1, page_tokens: 1}\n"}},
                   {}, {modelFacts("target", 100), modelFacts("small", 101)});
-  EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:4:3: error: model `small` has 101 tokens, but `target` has 100; models of one pipeline share a vocabulary [vocab-mismatch]
-    4 |   small: {graph: m.yaml}
-      |   ^~~~~
-)");
+  EXPECT_TRUE(c.pipeline) << c.messages;
 }
 
 TEST(PipelineCalls, NoPages) {
