@@ -12,6 +12,7 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
 #include <map>
+#include <set>
 
 namespace megalith::driver {
 
@@ -202,6 +203,31 @@ static void adoptFiles(ir::Module &module, SourceFiles &files) {
   ir::walk(module.root.region(), adopt);
 }
 
+/// Warns of a stage's call whose model's pass stands in front of it in the tick's list.
+static void warnOfLatePasses(const ir::Module &module, Diagnostics &diags) {
+  for (const ir::Operation *tick : module.all(ir::Op::Tick)) {
+    std::set<std::string> passed;
+    std::map<int64_t, std::string> modelOf; // of call sites
+    for (const ir::Operation &part : tick->region().ops) {
+      if (part.op == ir::Op::Pass) {
+        passed.insert(part.name);
+        continue;
+      }
+      if (part.op != ir::Op::Part || !part.has<ir::attr::before_site>())
+        continue;
+      const ir::Operation &issue = part.region().ops.back();
+      modelOf[issue.get<ir::attr::site>()] = issue.name;
+      const auto first = modelOf.find(part.get<ir::attr::after_site>());
+      if (first == modelOf.end() || first->second == issue.name || !passed.count(issue.name))
+        continue;
+      diags.report(Diag::LatePass, issue.loc, issue.name, first->second);
+      diags.note(fmt::format("a model's pass stands at its last call in the file; the last call of `{}` may stand above "
+                             "that of `{}`",
+                             first->second, issue.name));
+    }
+  }
+}
+
 namespace {
 struct PlanWishes {
   const plan::DeviceProfile *profile;
@@ -305,6 +331,7 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
   module = transforms::runPasses(std::move(*module), passOptions, diags);
   if (!module)
     return std::nullopt;
+  warnOfLatePasses(*module, diags);
   result.module = std::move(*module);
   return result;
 }
