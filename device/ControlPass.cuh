@@ -208,7 +208,7 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
     const u32 flags = c.callFlags[s];
 #pragma unroll 1
     for (int i = laneId(); i < count; i += 32) {
-      const int position = kvLen + i, parent = i > 0 ? begin + i - 1 : -1;
+      const int position = kvLen + i, parent = i > 0 ? position - 1 : -1;
       const int token = pool.fedToken(s, position);
       const int page = pool.pageAt(s, position / Pool::pageTokens, top);
       openRow(*c.pass, p, begin + i, {s, token, position, position, position + 1, parent, flags, RowNotWanted},

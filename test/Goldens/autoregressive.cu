@@ -33,7 +33,7 @@ struct Config {
   static constexpr unsigned long long terminalStates = 0x18; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 0;
-  static constexpr int controlRoom = 2984; // bytes of shared memory for Control
+  static constexpr int controlRoom = 2992; // bytes of shared memory for Control
 };
 
 //   state     flags     next
@@ -304,7 +304,7 @@ using Stream = Consumer<WeightRing, 49152, 128>;
 
 // What the control unit must take for true, too (Units.cuh).
 struct Facts {
-  static constexpr int controlRoom = 2984; // bytes of shared memory for its state
+  static constexpr int controlRoom = 2992; // bytes of shared memory for its state
   static constexpr int rowsPerPass = 128, vocab = 260;
   static constexpr int pages = pools::Target::pages, pageTokens = pools::Target::pageTokens;
 };
