@@ -82,8 +82,8 @@ MEGALITH_SAMPLING u32 ordered(float v) {
   return bits ^ (u32(int(bits) >> 31) | 0x80000000u);
 }
 
-/// Greater for a greater number, and for a lower token where numbers are equal; device/Results.cuh has the same. Not for
-/// a NaN.
+/// Greater for a greater number, and for a lower token where numbers are equal; device/Results.cuh has the same. Not
+/// for a NaN.
 MEGALITH_SAMPLING u64 keyOf(float v, u32 token) { return u64(ordered(v)) << 32 | u64(~token); }
 MEGALITH_SAMPLING u32 tokenOf(u64 key) { return ~u32(key); }
 /// The number of a key.
@@ -149,9 +149,7 @@ struct TokenSet {
 MEGALITH_SAMPLING double cutOfTopP(float topP, u64 total) { return exact::mul(double(topP), double(total)); }
 MEGALITH_SAMPLING bool staysInTopP(u64 before, double cut) { return before == 0 || double(before) < cut; }
 /// As high as the best token, where min_p is above 1.
-MEGALITH_SAMPLING float leastOfMinP(float minP, float m) {
-  return minP >= 1.0f ? m : exact::add(m, exactLog(minP));
-}
+MEGALITH_SAMPLING float leastOfMinP(float minP, float m) { return minP >= 1.0f ? m : exact::add(m, exactLog(minP)); }
 
 // --- Results. `total` is the sum of the masses of S.
 

@@ -338,6 +338,7 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
     const auto &header = *reinterpret_cast<const abi::RequestHeader *>(descriptors + i * m.requestBytes);
     TraceRequest r;
     r.id = asked[i].id;
+    r.sampling = asked[i].sampling;
     const int generated = std::max(0, std::min<int>(header.generated, asked[i].maxNewTokens));
     const int *first = tokens + tokenBegin[i] + asked[i].tokens.size();
     r.tokens.assign(first, first + generated);
@@ -366,6 +367,7 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
       return trace.error;
     out.trace = std::move(*trace.value);
     out.trace.pipeline = m.pipeline;
+    out.trace.seed = how.seed;
     out.trace.requests = out.requests;
     out.trace.metrics = out.metrics;
   }

@@ -17,6 +17,7 @@ struct RunOptions {
   Control control = Control::Resident;  ///< of a CpuEngine: Resident or Host
   int64_t ticksPerLaunch = 0;           ///< a launch ends after so many, and the next one goes on; 0 = no limit
   std::optional<uint64_t> shufflePages; ///< order of the free list (PageOrder.h)
+  uint32_t seed = 0;                    ///< with each request's own it keys all random numbers
   bool trace = false;
   size_t traceBytes = 64 << 20;
   bool kvHash = false; ///< with trace: hash every row's K and V

@@ -29,7 +29,7 @@ ALLOWED = {
     "Text": [],
     "Os": ["Text"],
     "Support": ["Text", "Os", ERROR],
-    "Checkpoint": ["Text", "Os", ROW, CONVERT, REQUEST],
+    "Checkpoint": ["Text", "Os", ROW, CONVERT, REQUEST, EXACT, SAMPLING],
     "Syntax": ["Support", "Text"],
     "Sema": ["Syntax", "Checkpoint", "Support", "Text", EXACT],
     "IR": ["Support", "Text", REQUEST],

@@ -364,6 +364,7 @@ struct SessionOptions {
   Control control = Control::Resident;
   /// Ends a launch after so many, and launches again. 0: `Resident` launches once, the others for each tick.
   int64_t ticksPerLaunch = 0;
+  uint32_t seed = 0;           ///< of random numbers, beside each request's own (Sampling::seed)
   double watchdogSeconds = 10; ///< ends a kernel in which nothing moves for so long; 0: never. A GPU's
   bool trace = false;          ///< give Results::trace
   bool kvHash = false;         ///< with a hash of each row's K and V in it

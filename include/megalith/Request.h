@@ -33,6 +33,17 @@ struct MEGALITH_API RequestId {
   bool operator==(const RequestId &) const = default;
 };
 
+/// How tokens of a request are drawn. A temperature of 0 draws none: the best token has all the probability.
+struct Sampling {
+  float temperature = 0; ///< 0, or above
+  int32_t topK = 0;      ///< tokens with the k greatest logits; 0: all
+  float topP = 1;        ///< above 0, at most 1
+  float minP = 0;        ///< from 0 to 1, of the greatest probability
+  /// With the run's seed it keys all random numbers of the request; without it a hash of the id does.
+  std::optional<uint32_t> seed = {};
+  bool operator==(const Sampling &) const = default;
+};
+
 /// The value of an input: an integer (of an i32, a token, an f32), a number with a point, a bool, a sequence of
 /// integers (tokens) or of numbers.
 using InputValue = std::variant<int64_t, double, bool, std::vector<int32_t>, std::vector<float>>;
@@ -60,12 +71,23 @@ struct Request {
   /// Session put the checkpoint's there when it is not set; an executor takes nullopt for none.
   std::optional<std::vector<int32_t>> eos = {};
   int32_t priority = 0;
+  Sampling sampling = {};
   /// What the pipeline's inputs are, by name. One that has a default may be left out.
   std::map<std::string, InputValue> inputs = {};
   /// Where it stands in a file of requests, for messages: the number that Program::readRequests
   /// gave the file, and the line from 1. 0: in no file.
   uint32_t file = 0, line = 0;
   bool operator==(const Request &) const = default;
+
+  /// By what its random numbers are keyed, beside the run's seed: its seed, else the FNV-1a of its id.
+  uint32_t seed() const {
+    if (sampling.seed)
+      return *sampling.seed;
+    uint32_t hash = 2166136261u;
+    for (unsigned char byte : id.text)
+      hash = (hash ^ byte) * 16777619u;
+    return hash;
+  }
 
   /// Whether `token` ends the request.
   bool endsWith(int32_t token) const {

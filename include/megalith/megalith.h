@@ -165,8 +165,19 @@ typedef struct megalith_session_options {
   int trace;                /**< 1: keep the trace */
   int control;              /**< a megalith_control */
   int64_t ticks_per_launch; /**< ends a launch after so many, and launches again; 0: `control` says when */
+  uint32_t seed;            /**< of random numbers, beside each request's own */
 } megalith_session_options;
-#define MEGALITH_SESSION_OPTIONS_INIT {sizeof(megalith_session_options), 0, 0, 0, 0, 0, 0}
+#define MEGALITH_SESSION_OPTIONS_INIT {sizeof(megalith_session_options), 0, 0, 0, 0, 0, 0, 0}
+
+/** How tokens are drawn. A temperature of 0 draws none. */
+typedef struct megalith_sampling {
+  float temperature; /**< 0 or above */
+  int32_t top_k;     /**< 0: all */
+  float top_p;       /**< above 0, at most 1; 0 stands for 1 */
+  float min_p;       /**< from 0 to 1 */
+  uint32_t seed;     /**< of the request's random numbers, if `has_seed` is 1; else a hash of the id is it */
+  int has_seed;
+} megalith_sampling;
 
 /** What a request brings for an input of the pipeline: `count` values, 1 for a scalar, in the one of the two lists that
  *  is not NULL. Of an input of bools they are 0 and 1. A list without values may be NULL. */
@@ -189,8 +200,9 @@ typedef struct megalith_request {
   int32_t priority;
   const megalith_input *inputs; /**< one that has a default may be left out */
   size_t num_inputs;
+  megalith_sampling sampling;
 } megalith_request;
-#define MEGALITH_REQUEST_INIT {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define MEGALITH_REQUEST_INIT {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}}
 
 MEGALITH_EXPORT megalith_code megalith_session_open(const megalith_kernel *kernel,
                                                     const megalith_session_options *options, megalith_session **out,

@@ -58,6 +58,7 @@ static Expected<Results> runPlainly(const Kernel &kernel, const SessionOptions &
   plain.capacity = options.capacity;
   plain.watchdogSeconds = options.watchdogSeconds;
   plain.shufflePages = options.shufflePages;
+  plain.seed = options.seed;
   plain.progress = options.progress;
   plain.drafts.assign(requests.size(), {-1});
   auto session = Session::open(kernel, plain);

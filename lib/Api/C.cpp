@@ -156,6 +156,12 @@ bool requestOf(const megalith_request &in, Request &out) {
   if (in.eos || in.no_eos)
     out.eos.emplace(in.eos, in.eos + (in.eos ? in.num_eos : 0));
   out.priority = in.priority;
+  out.sampling.temperature = in.sampling.temperature;
+  out.sampling.topK = in.sampling.top_k;
+  out.sampling.topP = in.sampling.top_p == 0 ? 1 : in.sampling.top_p;
+  out.sampling.minP = in.sampling.min_p;
+  if (in.sampling.has_seed)
+    out.sampling.seed = in.sampling.seed;
   return true;
 }
 
@@ -295,6 +301,7 @@ megalith_code megalith_session_open(const megalith_kernel *kernel, const megalit
       return MEGALITH_BAD_ARGUMENT;
     how.control = controls[given.control];
     how.ticksPerLaunch = given.ticks_per_launch;
+    how.seed = given.seed;
     auto session = Session::open(kernel->kernel, how);
     if (!session)
       return failed(session.errors(), errors);

@@ -63,6 +63,8 @@ static void checkForm(const driver::Compilation &compiled, const Request &r, Sou
   if (r.maxNewTokens < 0 || r.maxNewTokens > INT32_MAX)
     diags.report(Diag::RequestBudget, loc,
                  fmt::format("request `{}`: the budget must be from 0 to {}, found {}", id, INT32_MAX, r.maxNewTokens));
+  if (const std::string problem = whyNot(r.sampling); !problem.empty())
+    diags.report(Diag::RequestSampling, loc, fmt::format("request `{}`: {}", id, problem));
   const auto check = [&](const std::vector<int32_t> &tokens, const char *what) {
     const auto wrong = llvm::find_if(tokens, [&](int32_t token) { return token < 0 || token >= vocab; });
     if (wrong != tokens.end())

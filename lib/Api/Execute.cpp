@@ -54,6 +54,7 @@ runtime::RunOptions engineOptions(const SessionOptions &options, const runtime::
   out.maxTicks = options.maxTicks;
   out.control = options.control;
   out.ticksPerLaunch = options.ticksPerLaunch;
+  out.seed = options.seed;
   out.shufflePages = options.shufflePages;
   out.trace = options.trace || (options.gauges && !manifest.gauges.empty()) || options.repeat > 1;
   out.traceBytes = traceBytes(manifest, requests, leastTraceBytes);

@@ -49,6 +49,7 @@ public:
     SessionOptions session;
     session.trace = true;
     session.shufflePages = options.shufflePages;
+    session.seed = options.seed;
     session.drafts = options.drafts;
     session.watchdogSeconds = 0; // the executor sees by itself that nothing moves
     const auto start = std::chrono::steady_clock::now();

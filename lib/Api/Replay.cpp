@@ -7,6 +7,8 @@ namespace megalith::api {
 static std::string describe(const ReplayMismatch &m, const char *executor) {
   if (m.row < 0)
     return fmt::format("in tick {} the row tables differ", m.tick);
+  if (!m.reduced.empty())
+    return fmt::format("in tick {} row {}: {}", m.tick, m.row, m.reduced);
   auto result = [](int32_t token) { return token == -2 ? std::string("NaN") : std::to_string(token); };
   std::string text =
       fmt::format("in tick {} row {} has token {}, {} {}", m.tick, m.row, result(m.expected), executor, result(m.got));

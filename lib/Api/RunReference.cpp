@@ -44,6 +44,7 @@ static reference::Options optionsFor(const SessionOptions &options) {
   reference::Options out;
   if (options.maxTicks > 0)
     out.maxTicks = options.maxTicks;
+  out.seed = options.seed;
   out.shufflePages = options.shufflePages;
   out.replayEpsilon = options.replayEpsilon;
   out.keepLogits = options.logits || options.repeat > 1;

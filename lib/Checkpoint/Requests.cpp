@@ -4,6 +4,7 @@
 #include "megalith/Checkpoint/JsonView.h"
 #include "megalith/Text/Text.h"
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <limits>
 #include <map>
@@ -14,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char *Keys[] = {"id", "tokens", "text", "max_new_tokens", "eos", "priority", "inputs"};
+constexpr const char *Keys[] = {"id", "tokens", "text", "max_new_tokens", "eos", "priority", "sampling", "inputs"};
 
 /// Reads the object of one line.
 class LineReader {
@@ -36,6 +37,7 @@ private:
   std::optional<CheckpointError> readPrompt();
   std::optional<CheckpointError> readBudgetAndPriority();
   std::optional<CheckpointError> readInputValues();
+  std::optional<CheckpointError> readSampling();
   std::optional<CheckpointError> readTokens(const char *key, const json &list, std::vector<int32_t> &out);
   /// The id, for messages.
   std::string shownId() const { return text::printable(Out.id.text, 120); }
@@ -89,6 +91,8 @@ std::optional<CheckpointError> LineReader::read() {
   if (auto error = readPrompt())
     return error;
   if (auto error = readBudgetAndPriority())
+    return error;
+  if (auto error = readSampling())
     return error;
   if (auto error = readInputValues())
     return error;
@@ -203,6 +207,55 @@ std::optional<CheckpointError> LineReader::readBudgetAndPriority() {
                 "priority");
   Out.priority = static_cast<int32_t>(*rank);
   return std::nullopt;
+}
+
+std::optional<CheckpointError> LineReader::readSampling() {
+  const auto given = Object.find("sampling");
+  if (given == Object.end())
+    return std::nullopt;
+  const auto wrong = [&](const std::string &what) {
+    return fail("request-sampling", fmt::format("request `{}`: {}", shownId(), what), "sampling");
+  };
+  constexpr const char *keys[] = {"temperature", "top_k", "top_p", "min_p", "seed"};
+  if (!given->is_object())
+    return wrong(fmt::format("`sampling` must be an object with some of `{}`, found `{}`", fmt::join(keys, "`, `"),
+                             jsonShort(*given)));
+  for (const auto &[key, value] : given->items()) {
+    if (std::find(std::begin(keys), std::end(keys), key) == std::end(keys))
+      return wrong(
+          fmt::format("unknown setting `{}`; `sampling` has `{}`", text::printable(key, 120), fmt::join(keys, "`, `")));
+    const bool whole = key == "top_k" || key == "seed";
+    const std::optional<int64_t> integer = jsonInteger(value);
+    if (whole ? !integer : !value.is_number())
+      return wrong(
+          fmt::format("`{}` must be {}, found `{}`", key, whole ? "an integer" : "a number", jsonShort(value)));
+    if (key == "top_k" && *integer >= INT32_MIN && *integer <= INT32_MAX)
+      Out.sampling.topK = static_cast<int32_t>(*integer);
+    else if (key == "seed" && *integer >= 0 && *integer <= UINT32_MAX)
+      Out.sampling.seed = static_cast<uint32_t>(*integer);
+    else if (whole)
+      return wrong(fmt::format("`{}` must be from 0 to {}, found {}", key, key == "seed" ? UINT32_MAX : INT32_MAX,
+                               jsonShort(value)));
+    else
+      (key == "temperature" ? Out.sampling.temperature
+       : key == "top_p"     ? Out.sampling.topP
+                            : Out.sampling.minP) = static_cast<float>(value.get<double>());
+  }
+  if (const std::string problem = whyNot(Out.sampling); !problem.empty())
+    return wrong(problem);
+  return std::nullopt;
+}
+
+std::string megalith::whyNot(const Sampling &s) {
+  if (!std::isfinite(s.temperature) || s.temperature < 0)
+    return fmt::format("`temperature` must be 0 or above, found {}", s.temperature);
+  if (s.topK < 0)
+    return fmt::format("`top_k` must be 0 (all) or above, found {}", s.topK);
+  if (!(s.topP > 0 && s.topP <= 1))
+    return fmt::format("`top_p` must be above 0 and at most 1, found {}", s.topP);
+  if (!(s.minP >= 0 && s.minP <= 1))
+    return fmt::format("`min_p` must be from 0 to 1, found {}", s.minP);
+  return "";
 }
 
 std::optional<CheckpointError> LineReader::readInputValues() {

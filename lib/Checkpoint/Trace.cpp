@@ -29,6 +29,8 @@ static ordered_json toJson(const TracePass &pass) {
   for (const Row &r : pass.rows)
     rows.push_back({r.slot, r.token, r.position, r.kvSlot, r.visible, r.parent, r.flags, r.result});
   out["rows"] = std::move(rows);
+  if (!pass.reduced.empty())
+    out["reduced"] = pass.reduced;
   if (!pass.kvHash.empty()) {
     // As text: JSON numbers of other readers lose bits beyond 2^53.
     ordered_json hashes = ordered_json::array();
@@ -44,6 +46,16 @@ static ordered_json numberJson(double value) {
   if (std::isfinite(value))
     return value;
   return std::isnan(value) ? "NaN" : value < 0 ? "-Infinity" : "Infinity";
+}
+
+/// The shortest decimals that name these f32.
+static ordered_json toJson(const Sampling &s) {
+  const auto number = [](float v) { return ordered_json(std::strtod(fmt::format("{}", v).c_str(), nullptr)); };
+  ordered_json out = {
+      {"temperature", number(s.temperature)}, {"top_k", s.topK}, {"top_p", number(s.topP)}, {"min_p", number(s.minP)}};
+  if (s.seed)
+    out["seed"] = *s.seed;
+  return out;
 }
 
 static ordered_json toJson(const TraceSlot &slot) {
@@ -93,6 +105,8 @@ std::string megalith::formatTrace(const Trace &trace) {
     header["accepted"] = trace.accepted;
   if (!trace.synthetic.empty())
     header["synthetic_acceptance"] = trace.synthetic;
+  if (trace.seed != 0)
+    header["seed"] = trace.seed;
   line(header);
   for (const TraceTick &tick : trace.ticks)
     line(toJson(tick));
@@ -106,6 +120,8 @@ std::string megalith::formatTrace(const Trace &trace) {
       result["fault_state"] = r.faultState;
     if (!r.place.empty())
       result["place"] = ordered_json::parse(text::json(r.place));
+    if (r.sampling != Sampling())
+      result["sampling"] = toJson(r.sampling);
     results.push_back(std::move(result));
   }
   line({{"results", std::move(results)}, {"metrics", trace.metrics}});
@@ -145,10 +161,15 @@ static uint64_t hashFrom(const JsonView &in) {
 }
 
 static TracePass passFrom(const JsonView &in) {
-  in.only({"model", "rows", "kv_hash"});
+  in.only({"model", "rows", "reduced", "kv_hash"});
   TracePass pass;
   pass.model = in.at("model").string();
   in.at("rows").list([&](const JsonView &row) { pass.rows.push_back(rowFrom(row)); });
+  if (auto reduced = in.find("reduced")) {
+    reduced->list([&](const JsonView &row) { pass.reduced.push_back(row.integers32()); });
+    if (pass.reduced.size() != pass.rows.size())
+      reduced->wrong(fmt::format("must have one list for each of the {} rows", pass.rows.size()));
+  }
   if (auto hashes = in.find("kv_hash")) {
     hashes->list([&](const JsonView &hash) { pass.kvHash.push_back(hashFrom(hash)); });
     if (pass.kvHash.size() != pass.rows.size())
@@ -192,6 +213,18 @@ static TraceTick tickFrom(const JsonView &in, int64_t number) {
   return tick;
 }
 
+static Sampling samplingFrom(const JsonView &in) {
+  in.only({"temperature", "top_k", "top_p", "min_p", "seed"});
+  Sampling s;
+  s.temperature = static_cast<float>(in.at("temperature").number());
+  s.topK = in.at("top_k").integer32();
+  s.topP = static_cast<float>(in.at("top_p").number());
+  s.minP = static_cast<float>(in.at("min_p").number());
+  if (auto seed = in.find("seed"))
+    s.seed = static_cast<uint32_t>(seed->integer(0, UINT32_MAX));
+  return s;
+}
+
 static RequestId idFrom(const JsonView &in) {
   if (in.json().is_number_integer())
     return RequestId::ofInteger(in.json().dump());
@@ -201,7 +234,7 @@ static RequestId idFrom(const JsonView &in) {
 static void readResults(const JsonView &in, Trace &trace) {
   in.only({"results", "metrics"});
   in.at("results").list([&](const JsonView &r) {
-    r.only({"id", "tokens", "finish", "state", "fault", "fault_state", "place"});
+    r.only({"id", "tokens", "finish", "state", "fault", "fault_state", "place", "sampling"});
     TraceRequest request;
     request.id = idFrom(r.at("id"));
     request.tokens = r.at("tokens").integers32();
@@ -218,6 +251,8 @@ static void readResults(const JsonView &in, Trace &trace) {
     optional("fault", request.fault);
     optional("fault_state", request.faultState);
     optional("place", request.place);
+    if (auto sampling = r.find("sampling"))
+      request.sampling = samplingFrom(*sampling);
     if ((request.finish == "fault") == request.fault.empty())
       finish.wrong("must be `fault` if there is a `fault`, and only then");
     trace.requests.push_back(std::move(request));
@@ -234,12 +269,14 @@ static bool readLine(const json &value, bool first, Trace &trace) {
       throw JsonWrong{"not a trace: the first line has no `megalith_trace`", ""};
     if (value["megalith_trace"] != Version || !value["megalith_trace"].is_number_integer())
       throw JsonWrong{fmt::format("this version reads `megalith_trace` {}", Version), "megalith_trace"};
-    header.only({"megalith_trace", "pipeline", "accepted", "synthetic_acceptance"});
+    header.only({"megalith_trace", "pipeline", "accepted", "synthetic_acceptance", "seed"});
     trace.pipeline = header.at("pipeline").string();
     if (const auto accepted = header.find("accepted"))
       accepted->list([&](const JsonView &name) { trace.accepted.push_back(name.string()); });
     if (const auto synthetic = header.find("synthetic_acceptance"))
       trace.synthetic = synthetic->string();
+    if (const auto seed = header.find("seed"))
+      trace.seed = static_cast<uint32_t>(seed->integer(0, UINT32_MAX));
     return false;
   }
   const JsonView line(value, "the line");
@@ -330,6 +367,11 @@ static std::string comparePass(const std::string &place, const TracePass &a, con
     word("parent", x.parent, y.parent);
     word("flags", x.flags, y.flags);
     word("result", x.result, y.result);
+    const auto reduced = [&](const TracePass &of) {
+      return i < of.reduced.size() ? of.reduced[i] : std::vector<int32_t>();
+    };
+    if (d.empty() && reduced(a) != reduced(b))
+      d = fmt::format("{}reduced: [{}] against [{}]", row, fmt::join(reduced(a), ", "), fmt::join(reduced(b), ", "));
     if (!d.empty())
       return d;
   }
@@ -393,6 +435,8 @@ static std::string compareTick(const TraceTick &a, const TraceTick &b) {
 std::string megalith::compareTraces(const Trace &a, const Trace &b) {
   if (auto d = differ("pipeline", a.pipeline, b.pipeline); !d.empty())
     return d;
+  if (auto d = differ("seed", a.seed, b.seed); !d.empty())
+    return d;
   for (size_t i = 0; i < std::min(a.ticks.size(), b.ticks.size()); ++i)
     if (auto d = compareTick(a.ticks[i], b.ticks[i]); !d.empty())
       return d;
@@ -406,7 +450,8 @@ std::string megalith::compareTraces(const Trace &a, const Trace &b) {
     for (const std::string &d :
          {differ(place + "id", x.id.json(), y.id.json()), differ(place + "tokens", x.tokens, y.tokens),
           differ(place + "finish", x.finish, y.finish), differ(place + "state", x.state, y.state),
-          differ(place + "fault", x.fault, y.fault), differ(place + "state of the fault", x.faultState, y.faultState)})
+          differ(place + "fault", x.fault, y.fault), differ(place + "state of the fault", x.faultState, y.faultState),
+          differ(place + "sampling", text::dump(toJson(x.sampling)), text::dump(toJson(y.sampling)))})
       if (!d.empty())
         return d;
   }

@@ -82,6 +82,10 @@ bool Verifier::checkControlOp(const Operation &op) {
 
   case Op::Tokens:
     return resultIs(op, Type::seq(0));
+  case Op::Sampling:
+    return resultIs(op, op.get<attr::of>() == "top_k" ? i32 : f32);
+  case Op::Uniform:
+    return operandIs(op, 0, i32) && operandIs(op, 1, i32) && operandIs(op, 2, i32) && resultIs(op, f32);
   case Op::Finished:
     return resultIs(op, boolean);
   case Op::Budget:

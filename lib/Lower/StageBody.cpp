@@ -19,7 +19,7 @@ Scalar scalarOf(Elem e) {
     return Scalar::Bool;
   case Elem::Token:
   case Elem::Logits:
-    return Scalar::Token; // logits exist only as their argmax
+    return Scalar::Token; // logits are no value of the IR's control code
   }
   return Scalar::I32;
 }
@@ -86,6 +86,7 @@ Value StageBody::request(const Expr &e) {
     return emit(Op::Priority, e.loc, {}, i32);
   case Predefined::Seated:
     return emit(Op::Seated, e.loc, {}, i32);
+  case Predefined::Sampling: // no value by itself
   case Predefined::Last:
     break;
   }
@@ -160,33 +161,59 @@ Value StageBody::loop(const Expr &e) {
   return o.result();
 }
 
-/// The one reducer of a call.
-static void addArgMax(Region &reducers, SourceLoc loc) {
-  Operation &reduce = reducers.ops.emplace_back();
-  reduce.op = Op::Reduce;
-  reduce.name = "argmax";
-  reduce.loc = loc;
+/// A bound of rows. A written negative one counts from the end of those that are served.
+Value StageBody::rowBound(const Expr &e, bool fromEnd) {
+  Value v = expression(e);
+  if (fromEnd || e.range.lo >= 0)
+    return v;
+  builder.loc = e.loc;
+  Value zero = builder.constant(INT64_C(0));
+  return emit(Op::Max, e.loc, {v, zero}, i32);
 }
 
-Value StageBody::call(const Expr &e) {
+/// A call with all that is made of its logits, wherever that stands in the stage: what the reducers are given is known
+/// here.
+const std::vector<Value> &StageBody::call(const Expr &e) {
+  if (auto it = calls.find(&e); it != calls.end())
+    return it->second;
   Value fed = expression(*e.args[0]);
   std::vector<Type> results;
-  if (!e.keepNone)
-    results.push_back(typeOf(e.type));
+  Region reducers;
+  for (const sema::Reduction &r : e.reductions->list) {
+    Operation reduce;
+    reduce.op = Op::Reduce;
+    reduce.name = r.name;
+    reduce.loc = r.loc;
+    std::vector<std::string> names;
+    for (const auto &[name, value] : r.with) {
+      const bool bound = name == "first" || name == "last";
+      reduce.operands.push_back(bound ? rowBound(*value, value->intValue < 0) : expression(*value));
+      names.push_back(name);
+    }
+    if (!names.empty())
+      reduce.set<attr::with>(names);
+    if (r.n > 0)
+      reduce.set<attr::n>(r.n);
+    if (!r.part.empty())
+      reduce.set<attr::part>(r.part);
+    results.push_back(typeOf(r.type));
+    reducers.ops.push_back(std::move(reduce));
+  }
+  assert((e.keepNone || !results.empty()) && "logits that nobody reads are an error");
   builder.loc = e.loc;
   Operation &o = builder.create(Op::Call, {fed}, results);
   o.name = e.name;
   o.set<attr::site>(site++);
   o.set<attr::kv>(std::string(e.draft ? "draft" : "commit"));
-  if (e.keepNone)
+  if (results.empty())
     o.regions.clear();
   else
-    addArgMax(o.region(), e.loc);
+    o.region() = std::move(reducers);
   if (e.chunk)
     o.set<attr::chunk>(e.chunk);
   // The stage is suspended here: what it reads next comes from the request's fields.
   known.clear();
-  return e.keepNone ? Value() : o.result();
+  return calls[&e] = std::vector<Value>(o.results.begin(), o.results.end());
 }
 
 Value StageBody::expression(const Expr &e) {
@@ -281,7 +308,22 @@ Value StageBody::expression(const Expr &e) {
     return emit(Op::Append, e.loc, {s}, i32);
   }
   case Expr::ModelCall:
-    return call(e);
+    call(e);
+    return Value();
+  case Expr::Reduced:
+    return call(*e.args[0])[e.index];
+  case Expr::LogitRows:
+    break; // only reducers read them
+  case Expr::Sampling: {
+    Operation &read = add(Op::Sampling, e.loc, {}, typeOf(e.type));
+    read.set<attr::of>(e.member);
+    module.values[read.result().id].hint = e.member;
+    return read.result();
+  }
+  case Expr::Uniform: {
+    Value position = expression(*e.args[0]), lane = expression(*e.args[1]), noise = expression(*e.args[2]);
+    return emit(Op::Uniform, e.loc, {position, lane, noise}, typeOf(e.type));
+  }
   }
   return Value();
 }

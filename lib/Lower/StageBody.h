@@ -34,7 +34,8 @@ private:
   ir::Value at(const sema::Expr &e);
   ir::Value slice(const sema::Expr &e);
   ir::Value loop(const sema::Expr &e);
-  ir::Value call(const sema::Expr &e);
+  const std::vector<ir::Value> &call(const sema::Expr &e);
+  ir::Value rowBound(const sema::Expr &e, bool fromEnd);
   ir::Value fieldRead(const sema::Expr &e);
   void readFieldsOf(const sema::Expr &e);
   ir::Value fromEnd(ir::Value base, const sema::Expr &bound);
@@ -53,6 +54,7 @@ private:
   std::string policy;
   int64_t &site;
   std::map<int, ir::Value> locals;
+  std::map<const sema::Expr *, std::vector<ir::Value>> calls; ///< the results of those that were lowered
   std::vector<ir::Value> binders;
   /// What a field is known to hold since it was last read or set, on this path
   /// and since the last call.

@@ -29,6 +29,15 @@ public:
       : module(module), plan(plan), planned(planned), diags(diags) {}
 
   bool run(const Operation &model) {
+    const Operation *beyond = nullptr; // what the kernel cannot do yet
+    walk(module.root.region(), [&](const Operation &op) {
+      const bool slice = op.op == Op::Reduce && !op.operands.empty();
+      if ((op.op == Op::Reduce && op.name != "argmax") || slice || op.op == Op::Sampling || op.op == Op::Uniform)
+        beyond = beyond ? beyond : &op;
+    });
+    if (beyond)
+      return unsupported(*beyond,
+                         fmt::format("`{}`", beyond->op == Op::Reduce ? beyond->name : ir::mnemonic(beyond->op).str()));
     planned.name = model.name;
     if (!checkOperands(model))
       return false;

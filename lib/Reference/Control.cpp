@@ -1,4 +1,8 @@
 #include "Machine.h"
+#include "device/Exact.h"
+#include "device/Sampling.h"
+#include "megalith/IR/Calls.h"
+#include "megalith/IR/Reducers.h"
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
@@ -36,6 +40,7 @@ private:
   int32_t countWhile(const Operation &op, bool stopAtFirst);
   void observe(const Operation &op);
   void suspend(const Operation &op);
+  ReducerInput inputOf(const Operation &reduce);
   std::vector<int32_t> lookup(const Operation &op);
 
   Val &value(ir::Value v) { return r.env[v.id]; }
@@ -157,6 +162,8 @@ Control::Flow Control::runOp(const Operation &op) {
   case Op::PromptLen:
   case Op::Priority:
   case Op::Seated:
+  case Op::Sampling:
+  case Op::Uniform:
   case Op::FieldGet:
   case Op::InputGet:
     requestValue(op);
@@ -294,6 +301,18 @@ void Control::requestValue(const Operation &op) {
   case Op::InputGet:
     result(op) = r.inputs[program.input(op.name)];
     break;
+  case Op::Sampling: {
+    const std::string &of = op.get<attr::of>();
+    const Sampling &s = r.input->sampling;
+    if (of == "top_k")
+      return set(op, s.topK);
+    result(op).f = of == "temperature" ? s.temperature : of == "top_p" ? s.topP : s.minP;
+    break;
+  }
+  case Op::Uniform:
+    result(op).f = sampling::uniform({machine.options.seed, r.input->seed()}, operand(op, 0).i, operand(op, 1).i,
+                                     operand(op, 2).i);
+    break;
   default:
     result(op) = r.fields[program.field(op.name)];
   }
@@ -308,6 +327,10 @@ void Control::sequence(const Operation &op) {
     int32_t i = operand(op, 1).i;
     if (i < 0 || i >= static_cast<int64_t>(seq.size()))
       throw FaultSignal{Fault::IndexRange, op.loc};
+    if (isF32(op.result())) {
+      result(op).f = std::bit_cast<float>(seq[i]);
+      return;
+    }
     return set(op, seq[i]);
   }
   case Op::SeqSlice: {
@@ -460,6 +483,44 @@ void Control::suspend(const Operation &op) {
   r.call.pool = program.pool(op.name);
   r.call.feed = operand(op, 0).seq;
   r.call.since = tick;
+  for (const Operation &reduce : ir::reducersOf(op))
+    r.call.reducers.push_back(inputOf(reduce));
+}
+
+ReducerInput Control::inputOf(const Operation &reduce) {
+  ReducerInput input;
+  const ir::ReducerInfo &info = ir::reducerOf(reduce);
+  input.with.reducer = reduce.name + (reduce.get<attr::part>() == "prob" ? ".prob" : "");
+  input.table = reduce.has<attr::n>();
+  input.with.n = static_cast<int32_t>(reduce.get<attr::n>());
+  input.with.runSeed = machine.options.seed;
+  input.with.requestSeed = r.input->seed();
+  const std::vector<std::string> &names = reduce.get<attr::with>();
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string &name = names[i];
+    const Val &v = operand(reduce, i);
+    if (name == "first")
+      input.first = v.i;
+    else if (name == "last")
+      input.last = v.i;
+    else if (name == "tokens")
+      input.tokens = v.seq;
+    else if (name == "temperature")
+      input.with.temperature = v.f;
+    else if (name == "top_k")
+      input.with.topK = v.i;
+    else if (name == "top_p")
+      input.with.topP = v.f;
+    else if (name == "min_p")
+      input.with.minP = v.f;
+    else if (name == "noise")
+      input.with.noise = v.i;
+    else if (name == "ahead")
+      input.ahead = v.i;
+    else
+      throw NotExecutable(fmt::format("`{}` of `{}`", name, info.name.str()));
+  }
+  return input;
 }
 
 int reference::runControl(Machine &machine, Running &r, const ir::Region &region, size_t first, int64_t tick) {

@@ -4,8 +4,10 @@
 
 #include "Program.h"
 #include "Tensor.h"
+#include "megalith/Checkpoint/Reduce.h"
 #include "megalith/Reference/Executor.h"
 #include <memory>
+#include <optional>
 #include <set>
 
 namespace megalith::reference {
@@ -33,6 +35,22 @@ struct KvShare {
   std::vector<int32_t> fed;   ///< the token of each position that was written
 };
 
+/// What a `reduce` of a call is given, evaluated before the pass.
+struct ReducerInput {
+  std::optional<int32_t> first, last; ///< rows; below 0: from the end
+  std::optional<std::vector<int32_t>> tokens;
+  RowReduction with; ///< all else, but for position and token
+  int32_t ahead = 0;
+  bool table = false;
+
+  /// The rows that `first` and `last` give of `rows` that were served: from, to.
+  std::pair<int64_t, int64_t> rowsOf(int64_t rows) const;
+  /// Those that it reads: no more than there are tokens.
+  std::pair<int64_t, int64_t> rowsRead(int64_t rows) const;
+  /// What it is given for row number `i` of these, which is `row`.
+  RowReduction of(int64_t i, const Row &row) const;
+};
+
 /// A call that suspended its stage, until the part behind it runs.
 struct PendingCall {
   const ir::Operation *op = nullptr; ///< `call` or `issue`; null: none
@@ -41,7 +59,8 @@ struct PendingCall {
   std::vector<int32_t> feed;
   int64_t since = 0; ///< tick
   bool served = false;
-  std::vector<Val> results; ///< of its reducers
+  std::vector<ReducerInput> reducers; ///< what they are given
+  std::vector<Val> results;           ///< of its reducers
 };
 
 struct Running {
@@ -127,10 +146,15 @@ private:
   std::vector<Running *> waitingFor(int pool) const;
   int64_t unpromised(int pool) const;
   void takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::map<int32_t, int64_t> &taken);
-  void serve(Running &r, const std::vector<int32_t> &argmax);
+  void serve(Running &r);
+  std::vector<bool> rowsRead(const Running &r, int64_t rows) const;
+  void reduceRows(Running &r, TracePass &pass, size_t firstRow, const std::vector<std::span<const float>> &logits,
+                  const TracePass *given);
+  std::vector<int32_t> valuesOf(const RowReduction &with, const Row &row, size_t number, std::span<const float> logits,
+                                size_t word, const TracePass *given);
   Fault checkFeed(const Running &r, int pool, int64_t rows) const;
   void runRows(int pool, const std::map<int32_t, int64_t> &taken);
-  void replayResults(TracePass &pass, const PassOutput &output);
+  const TracePass *replayResults(TracePass &pass, const PassOutput &output);
 
   /// Of two requests that wait, the one that comes first.
   static bool waitsBefore(const Running *a, const Running *b);

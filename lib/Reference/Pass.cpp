@@ -1,6 +1,8 @@
 #include "Machine.h"
 #include "megalith/IR/Calls.h"
 #include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
 #include <tuple>
 
 using namespace megalith;
@@ -51,7 +53,11 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
   auto rows = static_cast<int64_t>(r.call.feed.size());
   if (rows == 0) { // needs no pass
     kv.end = kv.len;
-    serve(r, {});
+    for (const ReducerInput &input : r.call.reducers)
+      if (input.tokens && !input.tokens->empty())
+        return fail(r, Fault::IndexRange);
+    r.call.results.resize(r.call.reducers.size());
+    serve(r);
     return;
   }
   if (const int64_t chunk = r.call.op->get<ir::attr::chunk>())
@@ -60,6 +66,10 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
     return;
   if (Fault fault = checkFeed(r, pool, rows); fault != Fault::None)
     return fail(r, fault);
+  for (const ReducerInput &input : r.call.reducers)
+    if (const auto [from, to] = input.rowsOf(rows);
+        input.tokens && static_cast<int64_t>(input.tokens->size()) > std::max<int64_t>(0, to - from))
+      return fail(r, Fault::IndexRange); // there are more tokens than rows
 
   std::vector<int32_t> &free = pools[pool].free;
   auto held = static_cast<int64_t>(kv.pages.size());
@@ -96,18 +106,93 @@ Fault Machine::checkFeed(const Running &r, int pool, int64_t rows) const {
   return Fault::None;
 }
 
-/// Hands the call its results; `argmax` has one element per fed row.
-void Machine::serve(Running &r, const std::vector<int32_t> &argmax) {
+/// Lets the call go on behind the pass.
+void Machine::serve(Running &r) {
   KvShare &kv = r.kv[r.call.pool];
-  for (const ir::Operation &reduce : ir::reducersOf(*r.call.op)) {
-    if (reduce.name != "argmax")
-      throw NotExecutable("unknown reducer `" + reduce.name + "`");
-    r.call.results.emplace_back().seq = argmax;
-  }
   r.call.served = true;
   progress = true;
   if (r.call.op->get<ir::attr::kv>() != "draft")
     kv.len = kv.end;
+}
+
+std::pair<int64_t, int64_t> ReducerInput::rowsOf(int64_t rows) const {
+  const auto place = [&](int64_t bound) { return std::clamp<int64_t>(bound < 0 ? rows + bound : bound, 0, rows); };
+  const int64_t from = first ? place(*first) : 0, to = last ? place(*last) : rows;
+  return {from, std::max(from, to)};
+}
+
+std::pair<int64_t, int64_t> ReducerInput::rowsRead(int64_t rows) const {
+  auto [from, to] = rowsOf(rows);
+  return {from, tokens ? std::min(to, from + static_cast<int64_t>(tokens->size())) : to};
+}
+
+RowReduction ReducerInput::of(int64_t i, const Row &row) const {
+  RowReduction r = with;
+  r.position = static_cast<int32_t>(static_cast<uint32_t>(row.position) + 1 + static_cast<uint32_t>(ahead));
+  if (tokens)
+    r.token = (*tokens)[i];
+  return r;
+}
+
+/// Which of the `rows` rows of its call some reducer reads.
+std::vector<bool> Machine::rowsRead(const Running &r, int64_t rows) const {
+  std::vector<bool> read(rows, false);
+  for (const ReducerInput &input : r.call.reducers) {
+    const auto [from, to] = input.rowsRead(rows);
+    std::fill(read.begin() + from, read.begin() + to, true);
+  }
+  return read;
+}
+
+/// Makes the call's results of its rows, which stand in the pass from `firstRow` on. `logits` has a line for each that
+/// is read. `given` is a pass whose values are taken, once they are checked.
+void Machine::reduceRows(Running &r, TracePass &pass, size_t firstRow,
+                         const std::vector<std::span<const float>> &logits, const TracePass *given) {
+  const auto rows = static_cast<int64_t>(logits.size());
+  std::vector<size_t> words(rows, 0); // of each row, so far
+  for (const ReducerInput &input : r.call.reducers) {
+    const auto [from, to] = input.rowsRead(rows);
+    Val &result = r.call.results.emplace_back();
+    const bool isArgMax = input.with.reducer == "argmax";
+    for (int64_t i = 0; i < rows; ++i) {
+      const Row &row = pass.rows[firstRow + i];
+      const bool reads = i >= from && i < to;
+      if (isArgMax) {
+        if (reads)
+          result.seq.push_back(row.result);
+        continue;
+      }
+      std::vector<int32_t> values;
+      if (reads && row.result != RowIsNan) // else the request ends
+        values = valuesOf(input.of(i - from, row), row, firstRow + i, logits[i], words[i], given);
+      if (reads)
+        result.seq.push_back(values.empty() ? 0 : values[0]);
+      std::vector<int32_t> &out = pass.reduced[firstRow + i];
+      out.insert(out.end(), values.begin(), values.end());
+      out.resize(words[i] += input.with.n, -1);
+    }
+  }
+}
+
+/// What a reducer gives for row number `number` of the pass, or what `given` has from its word `word` on.
+std::vector<int32_t> Machine::valuesOf(const RowReduction &with, const Row &row, size_t number,
+                                       std::span<const float> logits, size_t word, const TracePass *given) {
+  if (!given)
+    return reduceRow(with, logits);
+  std::vector<int32_t> values;
+  if (number < given->reduced.size())
+    for (size_t k = word; k < std::min(given->reduced[number].size(), word + with.n); ++k)
+      values.push_back(given->reduced[number][k]);
+  while (values.size() > 1 && values.back() == -1)
+    values.pop_back();
+  double square = 0;
+  for (float value : logits)
+    square += double(value) * value;
+  const std::string wrong = whyNotReduced(with, logits, values, options.replayEpsilon * std::sqrt(square));
+  if (!wrong.empty())
+    out.mismatches.push_back(
+        {current.tick, static_cast<int32_t>(number), 0, 0, 0, fmt::format("`{}` is {}", with.reducer, wrong)});
+  return values;
 }
 
 void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
@@ -117,13 +202,11 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
   for (auto [slot, rows] : taken) {
     const Running &r = *slots[slot];
     tables[slot] = {r.kv[pool].first, &r.kv[pool].pages};
-    uint32_t flags = 0;
-    if (!ir::reducersOf(*r.call.op).empty())
-      flags |= RowWantsLogits;
-    if (r.call.op->get<ir::attr::kv>() == "draft")
-      flags |= RowIsDraft;
+    const std::vector<bool> read = rowsRead(r, rows);
+    const uint32_t draft = r.call.op->get<ir::attr::kv>() == "draft" ? uint32_t(RowIsDraft) : 0;
     for (int64_t i = 0; i < rows; ++i) {
       auto position = static_cast<int32_t>(r.kv[pool].len + i);
+      const uint32_t flags = draft | (read[i] ? uint32_t(RowWantsLogits) : 0);
       pass.rows.push_back({slot, r.call.feed[i], position, position, position + 1, position - 1, flags, RowNotWanted});
     }
   }
@@ -133,8 +216,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
   for (Row &row : pass.rows)
     if (row.flags & RowWantsLogits)
       row.result = output.argmax[line++];
-  if (replaying)
-    replayResults(pass, output);
+  const TracePass *given = replaying ? replayResults(pass, output) : nullptr;
   if (options.hashKv)
     for (const Row &row : pass.rows) {
       int64_t pageTokens = program.pools[pool].pageTokens;
@@ -144,6 +226,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
 
   size_t next = 0;
   line = 0;
+  pass.reduced.resize(pass.rows.size());
   for (auto [slot, rows] : taken) {
     Running &r = *slots[slot];
     KvShare &kv = r.kv[pool];
@@ -153,26 +236,29 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
     ++r.result.passes;
     ++kv.passes;
     r.result.rows += rows;
-    std::vector<int32_t> argmax;
-    bool nan = false;
+    const size_t firstRow = next;
+    std::vector<std::span<const float>> logits(rows);
+    bool nan = false, first = true;
     for (int64_t i = 0; i < rows; ++i) {
       const Row &row = pass.rows[next++];
       if (!(row.flags & RowWantsLogits))
         continue;
-      argmax.push_back(row.result);
+      logits[i] = {output.logits.row(static_cast<int64_t>(line++)), static_cast<size_t>(output.logits.cols)};
       nan |= row.result == RowIsNan;
       if (options.keepLogits && pool == 0) { // of several models those of the first
-        if (i == 0)
+        if (first)
           r.logits.clear();
-        const float *values = output.logits.row(static_cast<int64_t>(line));
-        r.logits[row.position].assign(values, values + output.logits.cols);
+        first = false;
+        r.logits[row.position].assign(logits[i].begin(), logits[i].end());
       }
-      ++line;
     }
-    serve(r, argmax);
+    reduceRows(r, pass, firstRow, logits, given);
+    serve(r);
     if (nan)
       fail(r, Fault::Numeric);
   }
+  if (std::all_of(pass.reduced.begin(), pass.reduced.end(), [](const auto &row) { return row.empty(); }))
+    pass.reduced.clear();
   ++out.passes;
   out.rows += static_cast<int64_t>(pass.rows.size());
   current.passes.push_back(std::move(pass));
@@ -180,7 +266,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
 
 /// Puts the trace's results into the rows, after checking each against the
 /// logits; stops replaying where the rows are not the trace's.
-void Machine::replayResults(TracePass &pass, const PassOutput &output) {
+const TracePass *Machine::replayResults(TracePass &pass, const PassOutput &output) {
   int64_t line = 0;
   const TracePass *given = checkReplay(
       *options.replay, current.tick, current.passes.size(), pass, options.replayEpsilon,
@@ -188,8 +274,9 @@ void Machine::replayResults(TracePass &pass, const PassOutput &output) {
       out.mismatches);
   replaying = given != nullptr;
   if (!replaying)
-    return;
+    return nullptr;
   for (size_t i = 0; i < pass.rows.size(); ++i)
     if (pass.rows[i].flags & RowWantsLogits)
       pass.rows[i].result = given->rows[i].result;
+  return given;
 }

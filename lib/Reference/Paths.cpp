@@ -48,8 +48,8 @@ std::vector<RowPath> reference::pathsOf(const std::vector<Row> &rows, const std:
         slots.try_emplace(row.slot, row.slot < int64_t(tables.size()) ? tables[row.slot] : PageTable());
     paths.push_back(slot->second.add(row.kvSlot, row.parent));
     if (paths.back().end() != row.position + 1)
-      throw NotExecutable(fmt::format("a row at position {} hangs on one at position {}", row.position,
-                                      paths.back().end() - 2));
+      throw NotExecutable(
+          fmt::format("a row at position {} hangs on one at position {}", row.position, paths.back().end() - 2));
   }
   return paths;
 }

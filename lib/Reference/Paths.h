@@ -27,7 +27,7 @@ struct RowPath {
 
 /// What a pass has to know of a slot.
 struct PageTable {
-  int64_t first = 0;                          ///< pages in front that were given back
+  int64_t first = 0;                           ///< pages in front that were given back
   const std::vector<int32_t> *pages = nullptr; ///< the others
   /// Rows of earlier calls of the same run: row i stands at place `base` + i, its parent at place parents[i]. What
   /// stands below `base` is a chain.

@@ -387,6 +387,7 @@ RunResult Machine::finish() {
     ended.tokens = result.tokens;
     ended.finish = result.finish;
     ended.state = result.state;
+    ended.sampling = r.input->sampling;
     if (faulted) {
       result.fault = ended.fault = faultName(r.fault);
       if (r.faultState >= 0)
@@ -396,6 +397,7 @@ RunResult Machine::finish() {
     out.requests.push_back(std::move(result));
   }
   out.trace.metrics = out.metrics = metrics;
+  out.trace.seed = options.seed;
   if (options.replay)
     out.replayDifference = compareTraces(out.trace, *options.replay);
   return std::move(out);

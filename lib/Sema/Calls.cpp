@@ -116,7 +116,15 @@ ExprRef Checker::checkFunction(Function f, const ast::Expr &e, Scope &scope) {
   case Function::NgramLookup:
     return checkNgram(args, e, scope);
   case Function::ArgMax:
-    return checkArgMax(args, e, scope);
+  case Function::Sample:
+  case Function::MaxProb:
+  case Function::LogSumExp:
+  case Function::Entropy:
+  case Function::Prob:
+  case Function::TopK:
+    return checkReducer(f, args, e, scope);
+  case Function::Uniform:
+    return checkUniform(args, e, scope);
   default:
     return nullptr;
   }
@@ -293,28 +301,11 @@ ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const a
     diags.report(Diag::TypeMismatch, args[0]->loc, "the argument of `append`", "a token or a sequence", s->type.str());
     return nullptr;
   }
+  if (scope.locally)
+    scope.locally->changes.push_back("tokens");
   auto v = make(Expr::Append, Type::scalar(Elem::I32), e.loc, {s});
   v->range = {0, std::min(s->type.capacity, mostPositions())};
   return v;
-}
-
-ExprRef Checker::checkArgMax(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
-  ExprRef logits = check(*args[0], scope);
-  if (!logits)
-    return nullptr;
-  if (logits->type.elem != Elem::Logits) {
-    diags.report(Diag::TypeMismatch, args[0]->loc, "the argument of `argmax`", "the logits of a model call",
-                 logits->type.str());
-    return nullptr;
-  }
-  if (logits->kind == Expr::ModelCall && logits->keepNone) {
-    diags.report(Diag::KeepNoneReduced, args[0]->loc);
-    return nullptr;
-  }
-  // The reduction is part of the call; a local that holds logits holds their argmax.
-  auto tokens = std::make_shared<Expr>(*logits);
-  tokens->type = Type::sequence(logits->type.capacity);
-  return tokens;
 }
 
 ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
@@ -388,6 +379,9 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   }
   call->args.push_back(fed);
   call->type.capacity = rows;
+  call->reductions = std::make_shared<Reductions>();
+  *call->reductions = {{}, scope.locally->changes.size(), scope.locally->all.size(), scope.binders.size()};
+  scope.locally->changes.push_back("kv " + call->name);
   return call;
 }
 

@@ -21,6 +21,8 @@ struct Locals {
     bool used = false;
   };
   std::vector<Entry> all;
+  /// What stages change, in order: a field by its name behind a dot, `tokens`, `kv M`, `policy P`.
+  std::vector<std::string> changes;
 };
 
 /// What the body of a stage, a policy or a param may see and do.
@@ -30,6 +32,7 @@ struct Scope {
     Range range;
     int pieces = 1;
     int index = 0;
+    ExprRef lazy;       ///< it names logits: rows of a call
     bool bad = false;   ///< its value had an error: uses stay silent
     unsigned depth = 0; ///< nesting of `if` where it was assigned
   };
@@ -143,7 +146,16 @@ private:
   ExprRef checkBinder(Function f, const ast::Expr &e, Scope &scope);
   bool checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc);
   ExprRef checkAppend(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
-  ExprRef checkArgMax(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
+
+  // Reducers.cpp
+  ExprRef checkReducer(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
+  bool takeSettings(const std::vector<const ast::Expr *> &args, size_t first, Reduction &into, Scope &scope);
+  bool takeOperand(const ast::Expr *arg, const char *name, Elem elem, Reduction &into, Scope &scope);
+  /// Whether it has the same value at the call, which stands before.
+  bool knownAtCall(const Expr &e, const Reductions &call, const std::string &what, const std::string &function,
+                   const Scope &scope);
+  ExprRef checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &scope);
+  ExprRef checkUniform(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
 
   // Errors.cpp: one mistake, one error
   /// Whether to report that nothing has this name: not when that was done, or when its declaration had an error.
@@ -198,6 +210,13 @@ private:
 
 // Expr.cpp: helpers shared with Calls.cpp
 std::shared_ptr<Expr> make(Expr::Kind kind, Type type, SourceLoc loc, std::vector<ExprRef> args = {});
+ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal);
+/// A negative constant as an index or bound counts from the end: a constant then.
+bool fromEnd(ExprRef &e);
+/// The settings of `sampling`.
+inline constexpr const char *settingNames[] = {"temperature", "top_k", "top_p", "min_p"};
+/// Whether two checked expressions are written alike.
+bool sameExpr(const Expr &a, const Expr &b);
 ExprRef intConst(int64_t v, SourceLoc loc, bool literal = false);
 /// Interval arithmetic of i32, which wraps.
 Range hull(Range a, Range b);

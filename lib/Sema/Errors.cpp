@@ -64,13 +64,29 @@ void Checker::reportUnknownName(const ast::Expr &e, Scope &scope) {
     diags.note(ended->name.loc, "this local ends with its `if`; assign it before, or declare it below `request:`");
 }
 
+/// Whether the function reads the logits of a call.
+static bool isReducer(Function f) {
+  switch (f) {
+  case Function::ArgMax:
+  case Function::Sample:
+  case Function::MaxProb:
+  case Function::LogSumExp:
+  case Function::Entropy:
+  case Function::Prob:
+  case Function::TopK:
+    return true;
+  default:
+    return false;
+  }
+}
+
 std::vector<std::string> Checker::functionNames(const Scope &scope) const {
   std::vector<std::string> names;
   if (scope.kind == Scope::Stage && !scope.noCalls)
     names = out.models;
   const auto add = [&](const char *name, Function id) {
     const bool constant = id == Function::Min || id == Function::Max || id == Function::Ratio;
-    const bool effect = id == Function::Append, call = id == Function::ArgMax;
+    const bool effect = id == Function::Append, call = isReducer(id);
     if ((constant || scope.kind != Scope::Params) && !(effect && scope.noEffects) && !(call && scope.noCalls))
       names.push_back(name);
   };

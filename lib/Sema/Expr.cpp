@@ -23,7 +23,7 @@ ExprRef intConst(int64_t v, SourceLoc loc, bool literal) {
   return e;
 }
 
-static ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal) {
+ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal) {
   auto e = make(Expr::Const, Type::scalar(c.elem), loc);
   e->intValue = c.intValue;
   e->floatValue = c.floatValue;
@@ -193,6 +193,8 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
     scope.locally->all[local.index].used = true;
     if (local.bad)
       return nullptr;
+    if (local.lazy)
+      return local.lazy;
     auto v = make(Expr::LocalRead, local.type, e.loc);
     v->index = local.index;
     v->name = name;
@@ -252,6 +254,11 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
     for (const Entry &entry : table) {
       if (name != entry.name)
         continue;
+      if (entry.id == Predefined::Sampling) {
+        diags.report(Diag::TypeMismatch, e.loc, "`sampling` outside a reducer", "one of its settings, `sampling.top_p`",
+                     "all of them");
+        return nullptr;
+      }
       Type type = Type::scalar(Elem::I32);
       if (entry.id == Predefined::Tokens)
         type = Type::sequence(Unbounded);
@@ -316,6 +323,21 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
     }
     if (firstUse(e.text))
       reportUnknown(Diag::UnknownName, e.loc, e.text, names);
+    return nullptr;
+  }
+  if (head == "sampling" && scope.kind != Scope::Params) {
+    std::vector<std::string> names;
+    for (const char *name : settingNames) {
+      names.push_back("sampling." + std::string(name));
+      if (rest != name)
+        continue;
+      auto v = make(Expr::Sampling, Type::scalar(rest == "top_k" ? Elem::I32 : Elem::F32), e.loc);
+      v->member = name;
+      if (rest == "top_k")
+        v->range = {0, INT32_MAX};
+      return v;
+    }
+    reportUnknown(Diag::UnknownName, e.loc, e.text, names);
     return nullptr;
   }
   if (isModel(head.str())) {
@@ -412,13 +434,17 @@ ExprRef Checker::concat(ExprRef a, ExprRef b, SourceLoc loc) {
       return nullptr;
     }
   }
+  if (a->type.elem != b->type.elem) {
+    diags.report(Diag::OperandTypes, loc, "+", "two sequences of the same type", a->type.str(), b->type.str());
+    return nullptr;
+  }
   const int64_t capacity = a->type.capacity + b->type.capacity;
   if (capacity > mostCapacity) {
     diags.report(Diag::TypeMismatch, loc, "the length of what `+` joins", fmt::format("at most {}", mostCapacity),
                  capacity);
     return nullptr;
   }
-  return together(make(Expr::SeqConcat, Type::sequence(capacity), loc, {a, b}), a->pieces + b->pieces);
+  return together(make(Expr::SeqConcat, Type::sequence(capacity, a->type.elem), loc, {a, b}), a->pieces + b->pieces);
 }
 
 ExprRef Checker::together(std::shared_ptr<Expr> sequence, int pieces) {
@@ -506,8 +532,7 @@ ExprRef Checker::checkConditional(const ast::Expr &e, Scope &scope) {
   return type.seq ? together(v, a->pieces + b->pieces) : v;
 }
 
-/// A negative constant as an index or bound counts from the end: a constant then.
-static bool fromEnd(ExprRef &e) {
+bool fromEnd(ExprRef &e) {
   const auto c = e && e->type.is(Elem::I32) ? evaluate(*e) : std::nullopt;
   if (!c || c->intValue >= 0)
     return false;
@@ -535,7 +560,9 @@ ExprRef Checker::checkIndex(const ast::Expr &e, Scope &scope) {
 }
 
 ExprRef Checker::checkSlice(const ast::Expr &e, Scope &scope) {
-  ExprRef base = value(*e.args[0], scope), lo, hi;
+  ExprRef base = check(*e.args[0], scope), lo, hi;
+  if (base && base->type.elem == Elem::Logits)
+    return checkLogitRows(base, e, scope);
   bool failed = !base;
   for (int side = 0; side < 2; ++side) {
     if (!e.args[side + 1])
@@ -566,7 +593,7 @@ ExprRef Checker::checkSlice(const ast::Expr &e, Scope &scope) {
     if (stop < Unbounded)
       capacity = std::min(capacity, asLength(stop - start));
   }
-  auto v = make(Expr::SeqSlice, Type::sequence(std::max<int64_t>(0, capacity)), e.loc, {base, lo, hi});
+  auto v = make(Expr::SeqSlice, Type::sequence(std::max<int64_t>(0, capacity), base->type.elem), e.loc, {base, lo, hi});
   v->loFromEnd = loEnd;
   v->hiFromEnd = hiEnd;
   v->pieces = base->pieces;

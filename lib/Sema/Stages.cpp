@@ -187,8 +187,10 @@ void Checker::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, Sco
     ExprRef v = check(*stmt.values[0], scope);
     if (!v)
       return;
-    bool call = v->kind == Expr::ModelCall && v->type.elem == Elem::Logits;
-    if (call && !v->keepNone)
+    const bool call = v->kind == Expr::ModelCall;
+    if (v->kind == Expr::LogitRows)
+      diags.report(Diag::LogitsUnused, v->loc);
+    else if (call && !v->keepNone)
       diags.report(Diag::LogitsUnused, v->loc);
     else if (!call && v->kind != Expr::Append)
       diags.report(Diag::NoEffect, v->loc);
@@ -280,6 +282,7 @@ void Checker::checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope
     s.kind = Stmt::Keep;
     s.name = parts[1].str();
     s.values.push_back(expect(*stmt.values[0], Elem::I32, fmt::format("`{}`", text), scope));
+    scope.locally->changes.push_back("kv " + s.name);
     if (s.values[0])
       into.push_back(std::move(s));
     return;
@@ -300,6 +303,7 @@ void Checker::checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope
     }
     if (!failed)
       into.push_back(std::move(s));
+    scope.locally->changes.push_back("policy " + p->name);
     return;
   }
   const std::string head = parts[0].str();
@@ -334,6 +338,12 @@ void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std
   s.values.push_back(v);
   s.loc = stmt.target.loc;
   into.push_back(std::move(s));
+}
+
+/// What a bare name stands for, where it stands for logits.
+static ExprRef lazyValueOf(const ast::Expr &e, const Scope &scope) {
+  const auto it = e.kind == ast::Expr::Path ? scope.locals.find(e.text) : scope.locals.end();
+  return it == scope.locals.end() ? nullptr : it->second.lazy;
 }
 
 void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
@@ -388,14 +398,16 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
   auto inferredField = scope.kind == Scope::Stage ? inferred.find(name) : inferred.end();
   bool logits = v && v->type.elem == Elem::Logits;
   if (logits) {
-    bool call = v->kind == Expr::ModelCall;
-    if (call && v->keepNone)
+    const bool none = v->kind == Expr::ModelCall && v->keepNone, stored = isField || inferredField != inferred.end();
+    if (none)
       diags.report(Diag::KeepNoneReduced, v->loc);
-    else if (!call || isField || inferredField != inferred.end())
+    else if (stored)
       diags.report(Diag::LogitsUse, v->loc);
-    if (!call || v->keepNone || isField || inferredField != inferred.end())
+    if (none || stored)
       v = nullptr;
   }
+  if (isField || inferredField != inferred.end())
+    scope.locally->changes.push_back("." + name);
   if (isField) {
     CheckedField *f = field(name);
     if (v && f)
@@ -440,7 +452,18 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
   local.index = scope.locally->all.size();
   local.depth = scope.depth;
   local.bad = !v;
-  if (v) {
+  if (v && v->type.elem == Elem::Logits) {
+    // A name for rows, which reducers read. A call runs here, even where they stand below.
+    local.type = v->type;
+    local.lazy = v;
+    if (v->kind == Expr::ModelCall && v != lazyValueOf(*stmt.values[0], scope)) {
+      Stmt s;
+      s.kind = Stmt::Effect;
+      s.values.push_back(v);
+      s.loc = loc;
+      into.push_back(std::move(s));
+    }
+  } else if (v) {
     local.type = v->type;
     local.range = v->range;
     local.pieces = v->pieces;

@@ -9,7 +9,7 @@
 //     part @verify.1 {%b = results @m {site = 1}; after}
 //
 // A part behind an earlier call site of the same model follows that model's pass.
-// A value that lives across a call is computed again when it is a constant, an input or a view
+// A value that lives across a call is computed again when it is a constant, an input, a setting of sampling or a view
 // of inputs or of the request's tokens (none of which change while a call is pending); otherwise
 // it is kept in a request field named `stage.value`.
 //===----------------------------------------------------------------------===//
@@ -174,7 +174,7 @@ private:
     const Operation &def = definition[v];
     Type type = module.type(v);
     bool isView = type.kind == Type::Seq && type.size == 0 && def.op != Op::Results;
-    if (def.op == Op::Const || def.op == Op::InputGet || isView) {
+    if (def.op == Op::Const || def.op == Op::InputGet || def.op == Op::Sampling || isView) {
       for (Value operand : def.operands)
         bring(s, operand, k, map, front);
       front.push_back(clone(module, def, map));

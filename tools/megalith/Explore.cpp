@@ -26,6 +26,7 @@ bool exploreCommand(const ExploreCommand &command, Diagnostics &diags) {
   options.wholeKernel = command.wholeKernel;
   options.cpuArch = command.cpuArch;
   options.shufflePages = command.shufflePages;
+  options.seed = command.seed;
   options.replayEpsilon = command.replayEpsilon;
   options.progress = showProgress;
   auto found = tools::explore(*program, *requests, options);

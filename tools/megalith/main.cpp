@@ -105,7 +105,7 @@ Option<std::string> output("o", cl::value_desc("file"), cl::init("-"), cl::desc(
 // --- run
 Option<std::string> requests("requests", cl::value_desc("file.jsonl"), cl::Required,
                              cl::desc("One request per line: {\"id\", \"tokens\" or \"text\", \"max_new_tokens\", "
-                                      "\"eos\", \"priority\"}"),
+                                      "\"eos\", \"priority\", \"sampling\"}"),
                              RUN);
 Option<Device>
     device("device", cl::desc("Where to run (default: auto)"), cl::init(Device::Auto),
@@ -152,6 +152,9 @@ WholeNumber<int64_t, 1, INT32_MAX>
     ticksPerLaunch(0, "ticks-per-launch", cl::value_desc("n"),
                    cl::desc("End a launch after n ticks and launch again (default: resident never, host and graph 1)"),
                    RUN_AND_BENCH);
+WholeNumber<uint32_t> runSeed(0, "seed", cl::value_desc("n"),
+                              cl::desc("Seed of random numbers, beside each request's own (default: 0)"),
+                              RUN_AND_EXPLORE);
 WholeNumber<uint64_t> shufflePages(0, "shuffle-pages", cl::value_desc("seed"),
                                    cl::desc("Deal KV pages in a random order"), RUN_AND_EXPLORE);
 Option<bool> kvHash("kv-hash", cl::desc("Put a hash of each row's K and V into the trace"), RUN);
@@ -396,6 +399,7 @@ bool runMain(Diagnostics &diags) {
   session.ticksPerLaunch = ticksPerLaunch;
   if (shufflePages.given())
     session.shufflePages = uint64_t(shufflePages);
+  session.seed = runSeed;
   session.kvHash = kvHash;
   session.delaySeed = delaySeed;
   session.watchdogSeconds = watchdog;
@@ -416,6 +420,7 @@ bool exploreMain(Diagnostics &diags) {
   command.wholeKernel = wholeKernel;
   if (shufflePages.given())
     command.shufflePages = uint64_t(shufflePages);
+  command.seed = runSeed;
   command.draftsFile = draftsFile;
   command.replayEpsilon = replayEpsilon;
   command.seeds = seeds;

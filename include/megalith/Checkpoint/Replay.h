@@ -14,10 +14,11 @@ namespace megalith {
 
 struct ReplayMismatch {
   int64_t tick = 0;
-  int32_t row = 0;      ///< of the pass; -1: the row tables differ
-  int32_t expected = 0; ///< the trace's result
-  int32_t got = 0;      ///< own argmax, -2 for a NaN
-  double gap = 0;       ///< (max - logit[expected]) / 2-norm; infinite where a side has none
+  int32_t row = 0;          ///< of the pass; -1: the row tables differ
+  int32_t expected = 0;     ///< the trace's result
+  int32_t got = 0;          ///< own argmax, -2 for a NaN
+  double gap = 0;           ///< (max - logit[expected]) / 2-norm; infinite where a side has none
+  std::string reduced = {}; ///< another reducer's value is wrong: which, and how
 };
 
 /// The result of a row with these logits: the lowest index of the maximum, -2 with a NaN.

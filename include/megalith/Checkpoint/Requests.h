@@ -25,13 +25,16 @@ struct RequestOptions {
   std::vector<Input> inputs = {};
 };
 
+/// Why no request may have these settings; empty when one may.
+std::string whyNot(const Sampling &sampling);
+
 /// Reads JSON lines
-/// `{"id", "tokens" or "text", "max_new_tokens"[, "eos"][, "priority"][, "inputs"]}`;
+/// `{"id", "tokens" or "text", "max_new_tokens"[, "eos"][, "priority"][, "sampling"][, "inputs"]}`;
 /// blank lines are skipped, and a byte order mark in front of the first one. `file`
 /// is named in errors. The first error is returned with its line and, where it is
 /// known, its column. Errors: `request-syntax`, `request-key`,
 /// `request-empty-prompt`, `request-budget`, `request-duplicate-id`,
-/// `request-token-range`, `request-input`, `request-count`.
+/// `request-token-range`, `request-sampling`, `request-input`, `request-count`.
 Result<std::vector<Request>> parseRequests(std::string_view text, const RequestOptions &options,
                                            const std::string &file);
 

@@ -40,8 +40,11 @@ struct TraceSlot {
 struct TracePass {
   std::string model;
   std::vector<Row> rows;
+  /// Empty, or of each row the bits of what its call's reducers gave, in their order; `argmax` is Row::result. -1: the
+  /// reducer does not read the row.
+  std::vector<std::vector<int32_t>> reduced = {};
   /// Of K and V of each row's position in all layers; may be absent, never compared.
-  std::vector<uint64_t> kvHash;
+  std::vector<uint64_t> kvHash = {};
 };
 
 struct TraceFault {
@@ -66,6 +69,7 @@ struct TraceRequest {
   std::vector<int32_t> tokens; ///< generated
   std::string finish;          ///< what finishOf() gives
   std::string state;           ///< in which it stands at the end
+  Sampling sampling;           ///< its settings, with the seed that it used
   std::string fault;           ///< its code when `finish` is "fault"
   /// With a fault: the state in which it happened, and `file:line` of the code. Either is
   /// empty when it is not known. The place is never compared: files may lie elsewhere.
@@ -82,6 +86,7 @@ struct Trace {
   std::string pipeline;
   std::vector<std::string> accepted; ///< of the checkpoints, on the user's word; not compared
   std::string synthetic;             ///< drafts were synthetic: with which probability they are right; not compared
+  uint32_t seed = 0;                 ///< of the run
   std::vector<TraceTick> ticks;
   std::vector<TraceRequest> requests; ///< in file order
   std::map<std::string, int64_t> metrics;

@@ -37,6 +37,7 @@ struct Options {
   int64_t maxTicks = 1 << 20;
   /// Seed of the order of the free lists (PageOrder.h); pool i uses seed + i.
   std::optional<uint64_t> shufflePages;
+  uint32_t seed = 0; ///< of the run: with each request's own it keys all random numbers
   /// Uses this trace's results in place of its own and checks each (Replay.h), until the
   /// row tables differ.
   const Trace *replay = nullptr;

@@ -15,8 +15,8 @@
 
 namespace megalith::sema {
 
-/// Element types of pipeline code. `Logits` is what a model call yields before
-/// a row reducer consumes it; it is never stored.
+/// Element types of pipeline code. `Logits` is what a model call yields: a lazy value of rows, of
+/// which row reducers read some. It is never stored.
 enum class Elem : uint8_t { I32, F32, Bool, Token, Logits };
 
 /// Capacity of a sequence that only views the request's tokens.
@@ -32,7 +32,7 @@ struct Type {
   int64_t capacity = 0; ///< of a sequence; Unbounded: a view
 
   static Type scalar(Elem e) { return {e, false, 0}; }
-  static Type sequence(int64_t capacity) { return {Elem::Token, true, capacity}; }
+  static Type sequence(int64_t capacity, Elem e = Elem::Token) { return {e, true, capacity}; }
   bool is(Elem e) const { return !seq && elem == e; }
   bool operator==(const Type &) const = default;
   /// As the language spells it: `i32`, `token[8]`, `token[]`.
@@ -68,6 +68,24 @@ enum class BinaryOp : uint8_t { Add, Sub, Mul, Div, Mod, Eq, Ne, Lt, Le, Gt, Ge,
 struct Expr;
 using ExprRef = std::shared_ptr<const Expr>;
 
+/// One use of the logits of a call: what `reduce` in the IR is.
+struct Reduction {
+  std::string name;                                  ///< of Reducers.def
+  std::vector<std::pair<std::string, ExprRef>> with; ///< what it is given, by the names of the IR
+  int64_t n = 0;                                     ///< results of a row: a table; 0: a sequence
+  std::string part;                                  ///< of a reducer with two results
+  Type type;
+  SourceLoc loc;
+};
+
+/// The uses of a call's logits, in the order of the results.
+struct Reductions {
+  std::vector<Reduction> list;
+  size_t since = 0;   ///< what had changed before the call (Sema's Locals::changes)
+  size_t locals = 0;  ///< those that were assigned before it
+  size_t binders = 0; ///< around it
+};
+
 struct Expr {
   enum Kind : uint8_t {
     Const,        ///< intValue (i32, bool, token) or floatValue (f32, already rounded)
@@ -96,7 +114,11 @@ struct Expr {
     PrefixWhile,  ///< args = {n, condition}; index = depth of the binder
     CountIf,      ///< args = {n, condition}; index = depth of the binder
     Append,       ///< args[0] = a sequence
-    ModelCall     ///< name = model; args[0] = the fed tokens; call attributes below
+    ModelCall,    ///< name = model; args[0] = the fed tokens; call attributes below
+    LogitRows,    ///< args = {call, first, last}, null = whole side; loFromEnd, hiFromEnd
+    Reduced,      ///< args[0] = call; index = of its reductions
+    Sampling,     ///< member = the setting
+    Uniform       ///< args = {position, lane, noise}
   } kind = Const;
   Type type;
   Range range;    ///< of an i32 value
@@ -113,6 +135,7 @@ struct Expr {
   Predefined predefined = Predefined::Tokens;
   PoolName poolName = PoolName::Len;
   Function function = Function::Min;
+  std::shared_ptr<Reductions> reductions;    ///< of a call
   bool literal = false;                      ///< a written number: takes the other operand's type
   bool loFromEnd = false, hiFromEnd = false; ///< a negative literal: `len(base) + literal`
   bool draft = false;                        ///< of a call: kv=draft

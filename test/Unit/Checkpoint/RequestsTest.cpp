@@ -55,7 +55,7 @@ TEST(Requests, Syntax) {
 
 TEST(Requests, Keys) {
   EXPECT_EQ(errorOfLine(R"({"id": 1, "prompt": [0]})"), "request-key:1:11: unknown key `prompt`; a request has `id`, "
-                                                        "`tokens`, `text`, `max_new_tokens`, `eos`, `priority`, "
+                                                        "`tokens`, `text`, `max_new_tokens`, `eos`, `priority`, `sampling`, "
                                                         "`inputs`");
   EXPECT_EQ(errorOfLine(R"({"tokens": [0], "max_new_tokens": 1})"), "request-key:1:1: the request has no `id`");
   EXPECT_EQ(errorOfLine(R"({"id": 1.5})"), "request-key:1:2: `id` must be a string or an integer, found `1.5`");

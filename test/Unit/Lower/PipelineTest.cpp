@@ -219,8 +219,8 @@ TEST(LowerPipeline, LogitsMayBeNamedBeforeTheyAreReduced) {
   Lowered l = lower({{"- best: argmax(target([last] + draft, kv=draft))", "- logits: target([last] + draft, kv=draft)\n"
                                                                           "      - best: argmax(logits)"}});
   EXPECT_NE(l.text("stage @verify")
-                .find("%logits = call @target(%9) {kv = \"draft\", site = 1} : token<5> {\n"
-                      "      reduce @argmax\n    }\n    field.set @best(%logits)"),
+                .find("%best = call @target(%9) {kv = \"draft\", site = 1} : token<5> {\n"
+                      "      reduce @argmax\n    }\n    field.set @best(%best)"),
             std::string::npos)
       << l.text("stage @verify");
 }

@@ -1,6 +1,6 @@
 //===- SamplingTest.cpp - the functions of device/Sampling.h --------------===//
-#include "device/Exact.h"
 #include "device/Sampling.h"
+#include "device/Exact.h"
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
@@ -16,8 +16,7 @@ std::vector<u32> philoxWords(Words counter, u32 k0, u32 k1) {
 
 // The known answers of Random123 (kat_vectors, philox4x32 10).
 TEST(SamplingTest, PhiloxHasItsKnownAnswers) {
-  EXPECT_EQ(philoxWords({{0, 0, 0, 0}}, 0, 0),
-            (std::vector<u32>{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u}));
+  EXPECT_EQ(philoxWords({{0, 0, 0, 0}}, 0, 0), (std::vector<u32>{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u}));
   EXPECT_EQ(philoxWords({{~0u, ~0u, ~0u, ~0u}}, ~0u, ~0u),
             (std::vector<u32>{0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu}));
   EXPECT_EQ(philoxWords({{0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u}}, 0xa4093822u, 0x299f31d0u),

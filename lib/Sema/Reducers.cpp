@@ -1,0 +1,274 @@
+//===- Reducers.cpp - rows of logits, and what reads them -----------------===//
+//
+// A call of a model is a lazy value of rows. `l[a:b]` are some of them. A reducer reads rows, and becomes one of the
+// call's results: the call computes what is read of it, and nothing else. So what a reducer is given must be known
+// before the pass, though the reducer may stand far below its call.
+//===----------------------------------------------------------------------===//
+#include "Checker.h"
+#include "llvm/ADT/STLExtras.h"
+#include <algorithm>
+
+namespace megalith::sema {
+
+/// The call whose rows `e` is.
+static const ExprRef &callOf(const ExprRef &e) { return e->kind == Expr::LogitRows ? e->args[0] : e; }
+
+bool sameExpr(const Expr &a, const Expr &b) {
+  const bool same = a.kind == b.kind && a.type == b.type && a.name == b.name && a.member == b.member &&
+                    a.intValue == b.intValue && a.floatValue == b.floatValue && a.index == b.index &&
+                    a.ngram == b.ngram && a.binary == b.binary && a.predefined == b.predefined &&
+                    a.poolName == b.poolName && a.function == b.function && a.loFromEnd == b.loFromEnd &&
+                    a.hiFromEnd == b.hiFromEnd && a.args.size() == b.args.size();
+  // An append or a call is another one each time.
+  if (!same || a.kind == Expr::Append || a.kind == Expr::ModelCall)
+    return same && &a == &b;
+  for (size_t i = 0; i < a.args.size(); ++i)
+    if (!a.args[i] != !b.args[i] || (a.args[i] && !sameExpr(*a.args[i], *b.args[i])))
+      return false;
+  return true;
+}
+
+static bool sameReduction(const Reduction &a, const Reduction &b) {
+  return a.name == b.name && a.n == b.n && a.part == b.part && a.with.size() == b.with.size() &&
+         std::equal(a.with.begin(), a.with.end(), b.with.begin(),
+                    [](const auto &x, const auto &y) { return x.first == y.first && sameExpr(*x.second, *y.second); });
+}
+
+bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::string &what, const std::string &function,
+                          const Scope &scope) {
+  const auto &changes = scope.locally->changes;
+  const auto late = [&](const std::string &why) {
+    diags.report(Diag::ReducerLate, e.loc, what, function, why);
+    diags.note("compute it above the call; what depends on the pass is picked behind it, from what every row gives");
+    return false;
+  };
+  const auto unchanged = [&](const std::string &resource, const std::string &text) {
+    return std::find(changes.begin() + call.since, changes.end(), resource) == changes.end() ||
+           late(text + " may change between the call and here");
+  };
+  switch (e.kind) {
+  case Expr::LocalRead:
+    if (static_cast<size_t>(e.index) >= call.locals)
+      return late(fmt::format("`{}` is assigned behind the call", e.name));
+    break;
+  case Expr::BinderRead:
+    if (static_cast<size_t>(e.index) >= call.binders)
+      return late(fmt::format("`{}` differs from round to round", e.name));
+    break;
+  case Expr::FieldRead:
+    if (!unchanged("." + e.name, fmt::format("`{}`", e.name)))
+      return false;
+    break;
+  case Expr::Request:
+    if (e.predefined == Predefined::Tokens || e.predefined == Predefined::Last || e.predefined == Predefined::Budget ||
+        e.predefined == Predefined::Finished)
+      if (!unchanged("tokens", "what is appended"))
+        return false;
+    break;
+  case Expr::NgramLookup:
+    if (!unchanged("tokens", "what is appended"))
+      return false;
+    break;
+  case Expr::Pool:
+    if ((e.poolName == PoolName::Len || e.poolName == PoolName::Lag) &&
+        !unchanged("kv " + e.name, fmt::format("the pool of `{}`", e.name)))
+      return false;
+    if (e.poolName == PoolName::Lag && !unchanged("tokens", "what is appended"))
+      return false;
+    break;
+  case Expr::PolicyState:
+  case Expr::PolicyOutput:
+    if (!unchanged("policy " + e.name, fmt::format("`{}.{}`", e.name, e.member)))
+      return false;
+    if (const CheckedPolicy *p = e.kind == Expr::PolicyOutput ? policy(e.name) : nullptr)
+      for (const CheckedOutput &o : p->outputs)
+        if (o.name == e.member && o.value && !knownAtCall(*o.value, call, what, function, scope))
+          return false;
+    break;
+  case Expr::Append:
+  case Expr::ModelCall:
+    return late("it has an effect");
+  case Expr::Reduced:
+    if (e.args[0]->reductions->since >= call.since)
+      return late("it is a result of that pass, or of a later one");
+    return true;
+  default:
+    break;
+  }
+  return llvm::all_of(e.args, [&](const ExprRef &arg) { return !arg || knownAtCall(*arg, call, what, function, scope); });
+}
+
+bool Checker::takeOperand(const ast::Expr *arg, const char *name, Elem elem, Reduction &into, Scope &scope) {
+  if (!arg)
+    return true;
+  ExprRef v = expect(*arg, elem, fmt::format("argument `{}` of `{}`", name, into.name), scope);
+  if (v)
+    into.with.emplace_back(name, v);
+  return v != nullptr;
+}
+
+/// `sampling`, or the settings by name; args[first] is `sampling`, the four stand at the end.
+bool Checker::takeSettings(const std::vector<const ast::Expr *> &args, size_t first, Reduction &into, Scope &scope) {
+  const ast::Expr *all = args[first];
+  if (all && (all->kind != ast::Expr::Path || all->text != "sampling")) {
+    diags.report(Diag::BadArgument, all->loc, "sampling", into.name,
+                 "`sampling`, the request's settings; write others by name: `temperature=0.7`");
+    return false;
+  }
+  bool good = true;
+  for (size_t i = 0; i < std::size(settingNames); ++i) {
+    const char *name = settingNames[i];
+    const Elem elem = name == std::string("top_k") ? Elem::I32 : Elem::F32;
+    const ast::Expr *own = args[args.size() - std::size(settingNames) + i];
+    if (own) {
+      good &= takeOperand(own, name, elem, into, scope);
+    } else if (all) {
+      auto v = make(Expr::Sampling, Type::scalar(elem), all->loc);
+      v->member = name;
+      into.with.emplace_back(name, v);
+    }
+  }
+  return good;
+}
+
+ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e,
+                              Scope &scope) {
+  ExprRef logits = check(*args[0], scope);
+  if (!logits)
+    return nullptr;
+  if (logits->type.elem != Elem::Logits) {
+    diags.report(Diag::TypeMismatch, args[0]->loc, fmt::format("the argument of `{}`", e.text),
+                 "the logits of a model call", logits->type.str());
+    return nullptr;
+  }
+  const ExprRef &call = callOf(logits);
+  if (call->keepNone) {
+    diags.report(Diag::KeepNoneReduced, args[0]->loc);
+    return nullptr;
+  }
+  Reduction r;
+  r.name = e.text;
+  r.loc = e.loc;
+  int64_t rows = logits->type.capacity;
+  bool good = true;
+  // What it reads, then what it is given, in the order of the IR's operands.
+  if (logits->kind == Expr::LogitRows)
+    for (int side : {0, 1})
+      if (logits->args[side + 1])
+        r.with.emplace_back(side ? "last" : "first", logits->args[side + 1]);
+  // No effects: they would happen before the pass.
+  Scope inner = scope;
+  inner.noCalls = inner.noEffects = "what a reducer is given";
+  const auto count = [&](const ast::Expr *arg) {
+    ExprRef n = expect(*arg, Elem::I32, fmt::format("argument `n` of `{}`", e.text), inner);
+    const auto c = n ? constant(*n, fmt::format("argument `n` of `{}`", e.text)) : std::nullopt;
+    if (c && (c->intValue < 1 || c->intValue > 64))
+      diags.report(Diag::BadArgument, arg->loc, "n", e.text, fmt::format("from 1 to 64, is {}", c->intValue));
+    else if (c)
+      r.n = c->intValue;
+    return r.n > 0;
+  };
+  Elem elem = Elem::F32;
+  switch (f) {
+  case Function::ArgMax:
+    elem = Elem::Token;
+    break;
+  case Function::Sample:
+    elem = Elem::Token;
+    good &= takeSettings(args, 1, r, inner);
+    good &= takeOperand(args[2], "noise", Elem::I32, r, inner);
+    good &= takeOperand(args[3], "ahead", Elem::I32, r, inner);
+    good &= !args[4] || count(args[4]);
+    if (args[5]) {
+      diags.report(Diag::Unsupported, args[5]->loc, "`minus=`", "a draw without it");
+      good = false;
+    }
+    break;
+  case Function::Prob: {
+    ExprRef tokens = value(*args[1], inner);
+    if (tokens && !(tokens->type.seq && tokens->type.elem == Elem::Token)) {
+      diags.report(Diag::TypeMismatch, args[1]->loc, "argument `tokens` of `prob`", "a sequence of tokens",
+                   tokens->type.str());
+      tokens = nullptr;
+    }
+    good &= tokens != nullptr;
+    if (tokens) {
+      rows = std::min(rows, tokens->type.capacity);
+      r.with.emplace_back("tokens", tokens);
+    }
+    good &= takeSettings(args, 2, r, inner);
+    break;
+  }
+  case Function::TopK:
+    elem = Elem::Token;
+    good &= count(args[1]);
+    good &= takeSettings(args, 2, r, inner);
+    break;
+  default:
+    good &= takeSettings(args, 1, r, inner);
+  }
+  if (!good)
+    return nullptr;
+  for (const auto &[name, v] : r.with)
+    if (!knownAtCall(*v, *call->reductions, fmt::format("`{}`", name), e.text, scope))
+      return nullptr;
+  if (r.n > 0) {
+    diags.report(Diag::Unsupported, e.loc, "several results of a row", "one");
+    return nullptr;
+  }
+  r.type = Type::sequence(rows, elem);
+  std::vector<Reduction> &list = call->reductions->list;
+  const auto first = llvm::find_if(list, [&](const Reduction &other) { return sameReduction(other, r); });
+  auto v = make(Expr::Reduced, r.type, e.loc, {call});
+  v->index = static_cast<int>(first - list.begin());
+  if (first == list.end())
+    list.push_back(std::move(r));
+  return v;
+}
+
+/// Some rows of a call: `l[a:b]`.
+ExprRef Checker::checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &scope) {
+  if (base->kind == Expr::LogitRows) {
+    diags.report(Diag::Unsupported, e.loc, "a slice of some rows of a call", "one slice of the call's rows");
+    return nullptr;
+  }
+  ExprRef lo, hi;
+  for (int side = 0; side < 2; ++side) {
+    if (!e.args[side + 1])
+      continue;
+    ExprRef &bound = side ? hi : lo;
+    bound = expect(*e.args[side + 1], Elem::I32, "a bound of a slice", scope);
+    if (!bound)
+      return nullptr;
+  }
+  const bool loEnd = fromEnd(lo), hiEnd = fromEnd(hi);
+  int64_t capacity = base->type.capacity;
+  if (loEnd) {
+    capacity = std::min(capacity, -lo->intValue - (hiEnd ? -hi->intValue : 0));
+  } else {
+    const int64_t stop = hiEnd ? capacity + hi->intValue : hi ? std::min(capacity, hi->range.hi) : capacity;
+    capacity = std::min(capacity, stop - (lo ? std::max<int64_t>(0, lo->range.lo) : 0));
+  }
+  auto v = make(Expr::LogitRows, {Elem::Logits, true, std::max<int64_t>(0, capacity)}, e.loc, {base, lo, hi});
+  v->loFromEnd = loEnd;
+  v->hiFromEnd = hiEnd;
+  return v;
+}
+
+ExprRef Checker::checkUniform(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
+  if (scope.kind == Scope::Params) {
+    diags.report(Diag::NotConstant, e.loc, "`uniform`");
+    return nullptr;
+  }
+  const char *names[] = {"position", "lane", "noise"};
+  std::vector<ExprRef> values;
+  for (size_t i = 0; i < 3; ++i) {
+    values.push_back(args[i] ? expect(*args[i], Elem::I32, fmt::format("argument `{}` of `uniform`", names[i]), scope)
+                             : intConst(0, e.loc));
+    if (!values.back())
+      return nullptr;
+  }
+  return make(Expr::Uniform, Type::scalar(Elem::F32), e.loc, values);
+}
+
+} // namespace megalith::sema

@@ -1,0 +1,130 @@
+//===- ReducersTest.cpp - rows of logits and what reads them --------------===//
+#include "PipelineBase.h"
+
+namespace megalith::test {
+
+/// The base pipeline with these statements in place of `best: argmax(...)`. Something reads `best`.
+static Check reduced(const std::string &statements) {
+  return check({{"- best: argmax(target([last] + draft, kv=draft))", statements}});
+}
+
+/// What the first message says, without its place.
+static std::string said(const Check &c) {
+  const size_t begin = c.messages.find("error: ");
+  return begin == std::string::npos ? c.messages : c.messages.substr(begin + 7, c.messages.find('\n', begin) - begin - 7);
+}
+
+TEST(Reducers, SeveralReadOneCall) {
+  Check c = reduced(R"(- l: target([last] + draft, kv=draft)
+      - best: sample(l, sampling, noise=1)
+      - p: prob(l, draft, sampling)
+      - h: entropy(l[1:], temperature=0.5, top_k=3)
+      - again: sample(l, sampling, noise=1)
+      - top: max_prob(l[-1:])
+      - trace: p[0] + h[0] + top[0] if again[0] == best[0] else logsumexp(l)[0])");
+  ASSERT_TRUE(c.pipeline) << c.messages;
+  const sema::Expr &call = *c.pipeline->stages[2].body[1].values[0];
+  ASSERT_EQ(call.kind, sema::Expr::ModelCall);
+  std::string names;
+  for (const sema::Reduction &r : call.reductions->list) {
+    names += r.name + " " + r.type.str() + ":";
+    for (const auto &[name, value] : r.with)
+      names += " " + name;
+    names += "\n";
+  }
+  EXPECT_EQ(names, "sample token[5]: temperature top_k top_p min_p noise\n"
+                   "prob f32[4]: tokens temperature top_k top_p min_p\n"
+                   "entropy f32[4]: first temperature top_k\n"
+                   "max_prob f32[1]: first\n"
+                   "logsumexp f32[5]:\n");
+}
+
+TEST(Reducers, WhatTheyAreGivenIsKnownAtTheCall) {
+  const struct {
+    const char *statements, *message;
+  } cases[] = {
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: prob(l, best)\n      - trace: p[0]",
+       "`tokens` of `prob` must be known before the pass, but `best` is assigned behind the call [reducer-late]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - draft: draft[1:]\n"
+       "      - p: prob(l, draft)\n      - trace: p[0]",
+       "`tokens` of `prob` must be known before the pass, but `draft` may change between the call and here "
+       "[reducer-late]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: sample(l, noise=kv.target.len)",
+       "`noise` of `sample` must be known before the pass, but the pool of `target` may change between the call and "
+       "here [reducer-late]"},
+      {"- l: target([last] + draft, kv=draft)\n      - append(draft)\n      - best: sample(l, noise=budget)",
+       "`noise` of `sample` must be known before the pass, but what is appended may change between the call and here "
+       "[reducer-late]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - size.observe: 1, 1\n"
+       "      - p: sample(l, noise=size.width)\n      - trace: p[0]",
+       "`noise` of `sample` must be known before the pass, but `size.width` may change between the call and here "
+       "[reducer-late]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n"
+       "      - n: count(i in 0..len(draft), sample(l, noise=i)[i] == draft[i])\n      - trace: n",
+       "`noise` of `sample` must be known before the pass, but `i` differs from round to round [reducer-late]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: argmax(l[accepted:])\n      - trace: p[0]",
+       ""},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - accepted: 2\n"
+       "      - p: argmax(l[accepted:])\n      - trace: p[0]",
+       "`first` of `argmax` must be known before the pass, but `accepted` may change between the call and here "
+       "[reducer-late]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: sample(l, noise=append(draft))",
+       "`append` cannot be used in what a reducer is given [effect-not-allowed]"},
+      // Before the call it is known.
+      {"- noise: budget\n      - l: target([last] + draft, kv=draft)\n      - append(draft)\n"
+       "      - best: sample(l, noise=noise)",
+       ""},
+  };
+  for (const auto &c : cases)
+    EXPECT_EQ(said(reduced(c.statements)), c.message) << c.statements;
+}
+
+TEST(Reducers, Arguments) {
+  const struct {
+    const char *statements, *message;
+  } cases[] = {
+      {"- best: sample(target([last] + draft, kv=draft), 0.7)",
+       "argument `sampling` of `sample` must be `sampling`, the request's settings; write others by name: "
+       "`temperature=0.7` [bad-argument]"},
+      {"- best: sample(target([last] + draft, kv=draft), temperature=1)", ""},
+      {"- best: sample(target([last] + draft, kv=draft), sampling, top_k=40)", ""},
+      {"- best: sample(target([last] + draft, kv=draft), top_k=0.5)",
+       "argument `top_k` of `sample` must be i32, found f32 [type-mismatch]"},
+      {"- best: sample(draft)", "the argument of `sample` must be the logits of a model call, found token[4] [type-mismatch]"},
+      {"- best: argmax(target([last] + draft, kv=draft), sampling)",
+       "`argmax` takes 1 argument, found 2 [argument-count]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: prob(l, 3)\n      - trace: p[0]",
+       "argument `tokens` of `prob` must be a sequence of tokens, found i32 [type-mismatch]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: top_k(l, 65)\n      - trace: p[0]",
+       "argument `n` of `top_k` must be from 1 to 64, is 65 [bad-argument]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l[1:][1:])",
+       "a slice of some rows of a call is not supported yet; use one slice of the call's rows [unsupported]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: l[0]",
+       "logits can only be consumed by a row reducer such as `argmax` [logits-use]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: sampling",
+       "`sampling` outside a reducer must be one of its settings, `sampling.top_p`, found all of them [type-mismatch]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: sampling.top",
+       "unknown name `sampling.top` [unknown-name]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: sampling.temperature * 0.5", ""},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: uniform(len(tokens), noise=2)", ""},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: uniform(0.5)",
+       "argument `position` of `uniform` must be i32, found f32 [type-mismatch]"},
+      {"- l: target([last] + draft, kv=draft)\n      - m: l\n      - best: argmax(m[:2])", ""},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - rows: l[1:]",
+       "`rows` is assigned but never read, and no field has that name [unused-local]"},
+  };
+  for (const auto &c : cases)
+    EXPECT_EQ(said(reduced(c.statements)), c.message) << c.statements;
+}
+
+TEST(Reducers, SamplingIsNoConstant) {
+  Check c = check({{"rate: 0.5", "rate: uniform(3)"}});
+  EXPECT_EQ(said(c), "`uniform` must be known at compile time [not-constant]");
+}
+
+TEST(Reducers, SequencesOfTwoTypesDoNotJoin) {
+  Check c = reduced("- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: len(best + max_prob(l))");
+  EXPECT_EQ(said(c), "`+` needs two sequences of the same type, found token[5] and f32[5] [operand-types]");
+}
+
+} // namespace megalith::test
