@@ -240,6 +240,10 @@ struct Inspection {
 /// run is no error of this function.
 MEGALITH_API Expected<Inspection> inspect(const ProgramOptions &options);
 
+/// The states of a pipeline and the ways between them, as a graph in the language of Graphviz. Only `file` and `texts`
+/// of `options` count: no checkpoint is needed.
+MEGALITH_API Expected<std::string> stateDiagram(const ProgramOptions &options);
+
 /// GB/s of device memory by the vendor's data sheet, by profile. GPUs only.
 MEGALITH_API std::vector<std::pair<std::string, double>> memoryBandwidths();
 

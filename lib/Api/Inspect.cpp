@@ -144,6 +144,18 @@ Expected<Inspection> inspect(const ProgramOptions &options) {
   });
 }
 
+Expected<std::string> stateDiagram(const ProgramOptions &options) {
+  return guarded<std::string>([&]() -> Expected<std::string> {
+    SourceFiles sources;
+    for (const auto &[path, text] : options.texts)
+      sources.give(path, text);
+    Diagnostics diags(sources);
+    if (auto diagram = driver::stateDiagram(options.file, diags))
+      return std::move(*diagram);
+    return diags.messages();
+  });
+}
+
 std::vector<std::pair<std::string, double>> memoryBandwidths() {
   std::vector<std::pair<std::string, double>> out;
   for (const std::string &name : plan::profileNames())

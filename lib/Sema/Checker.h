@@ -64,6 +64,7 @@ public:
       : in(in), facts(facts), sets(sets), diags(diags) {}
 
   std::optional<CheckedPipeline> run();
+  std::optional<StateGraph> stateGraph();
 
 private:
   // Params.cpp

@@ -32,6 +32,10 @@ std::optional<CheckedPipeline> Checker::run() {
 
 } // namespace sema
 
+std::optional<StateGraph> checkStateGraph(const ast::PipelineFile &pipeline, Diagnostics &diags) {
+  return sema::Checker(pipeline, {}, {}, diags).stateGraph();
+}
+
 std::optional<CheckedPipeline> checkPipeline(const ast::PipelineFile &pipeline, const std::vector<ModelFacts> &facts,
                                              const std::vector<std::pair<std::string, std::string>> &sets,
                                              Diagnostics &diags) {

@@ -1,5 +1,6 @@
 //===- States.cpp - the state graph ---------------------------------------===//
 #include "Checker.h"
+#include "megalith/Syntax/Parse.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
@@ -253,6 +254,46 @@ void Checker::checkProgress() {
   for (const CheckedState &s : out.states)
     if (!reported && colour[s.name] == 0)
       visit(visit, s.name);
+}
+
+/// The ways that a `goto` has, each under the condition that those before it do not hold.
+static void collectTransitions(const ast::Expr &e, bool first, std::vector<Transition> &into) {
+  if (e.kind == ast::Expr::Path) {
+    into.push_back({"", e.text, "", first ? "" : "else"});
+    return;
+  }
+  if (e.kind != ast::Expr::Conditional)
+    return;
+  const size_t begin = into.size();
+  collectTransitions(*e.args[0], true, into);
+  const std::string condition = (first ? "if " : "else if ") + ast::written(*e.args[1]);
+  for (size_t i = begin; i < into.size(); ++i) // a choice may stand in front of the `if`, too
+    into[i].condition = condition + (into[i].condition.empty() ? "" : ", " + into[i].condition);
+  collectTransitions(*e.args[2], false, into);
+}
+
+std::optional<StateGraph> Checker::stateGraph() {
+  checkStates();
+  checkStageStates();
+  checkTransitions();
+  for (const ast::StageDecl &stage : in.stages)
+    for (const ast::Name &to : targets(stage))
+      if (!state(to.text))
+        reportUnknownState(to, [](const CheckedState &) { return true; });
+  if (diags.hasErrors())
+    return std::nullopt;
+  StateGraph graph{out.states, out.fault, {}};
+  for (const ast::StageDecl &stage : in.stages) {
+    std::vector<Transition> ways;
+    collectTransitions(*stage.go, true, ways);
+    for (const ast::Name &on : stage.on)
+      for (Transition way : ways) {
+        way.from = on.text;
+        way.stage = stage.name.text;
+        graph.transitions.push_back(std::move(way));
+      }
+  }
+  return graph;
 }
 
 } // namespace megalith::sema

@@ -34,6 +34,10 @@ Option<Format> inspectFormat("format", cl::desc("How to print it (default: text)
                              cl::values(clEnumValN(Format::Text, "text", "for people"),
                                         clEnumValN(Format::Json, "json", "one JSON object")),
                              INSPECT);
+Option<bool> inspectDot("dot",
+                        cl::desc("Print the pipeline's states and the ways between them, for Graphviz; needs no "
+                                 "checkpoint"),
+                        INSPECT);
 RealNumber inspectBandwidth(0, "bandwidth", cl::value_desc("GB/s"),
                             cl::desc("Of the device's memory, for the time that reading the weights takes (default: of "
                                      "each known GPU, or that of --device-profile)"),
@@ -332,6 +336,12 @@ bool inspectMain(ProgramOptions options, Diagnostics &diags) {
   };
   if (inspectFile.getNumOccurrences() && inspectFile.empty())
     return wrong("FILE", "the path of the pipeline is empty");
+  if (inspectDot) {
+    if (options.file.empty())
+      return wrong("--dot", "give the pipeline's file");
+    const auto diagram = stateDiagram(options);
+    return got(diagram, diags) && writeOutput("-", *diagram, diags);
+  }
   if (inspectConfig.empty() == options.models.empty())
     return wrong("inspect", inspectConfig.empty() ? "give a checkpoint, `--model DIR`, or `--config FILE`"
                                                   : "`--config` stands in place of `--model`");

@@ -86,6 +86,10 @@ std::optional<ir::Module> readIr(uint32_t file, Diagnostics &diags);
 /// A checkpoint without a pipeline: finds its model file, and checks it as compile() does. False after an error.
 bool inspectModel(const CompileOptions &options, Diagnostics &diags);
 
+/// The states of a pipeline and the ways between them, as a graph in the language of Graphviz. Needs no checkpoint.
+/// nullopt after an error.
+std::optional<std::string> stateDiagram(const std::string &file, Diagnostics &diags);
+
 /// YAML (or IR text) to a module after the last pass wanted. nullopt on error.
 std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &diags);
 

@@ -134,5 +134,21 @@ std::optional<CheckedPipeline> checkPipeline(const ast::PipelineFile &pipeline, 
                                              const std::vector<std::pair<std::string, std::string>> &sets,
                                              Diagnostics &diags);
 
+/// A way from one state to another one: of a stage on the first.
+struct Transition {
+  std::string from, to, stage;
+  std::string condition; ///< "if finished", "else", "else if budget > 3"; empty: always
+};
+
+/// The states of a pipeline and the ways between them.
+struct StateGraph {
+  std::vector<CheckedState> states;
+  std::string fault;
+  std::vector<Transition> transitions; ///< in the order of the stages
+};
+
+/// Checks states, stages and where these go, and nothing else of the file. nullopt after an error.
+std::optional<StateGraph> checkStateGraph(const ast::PipelineFile &pipeline, Diagnostics &diags);
+
 } // namespace megalith
 #endif

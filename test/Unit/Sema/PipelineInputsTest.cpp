@@ -58,7 +58,8 @@ TEST(PipelineInputs, MayBeHiddenByAPolicy) {
 TEST(PipelineInputs, CannotBeAssigned) {
   Check c = with("tenant: i32 = input", {{"    do: []\n", "    do:\n      - tenant: 1\n"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(c.messages, R"(p.yaml:33:9: error: `tenant` is an input of the request and cannot be assigned [cannot-assign]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:33:9: error: `tenant` is an input of the request and cannot be assigned [cannot-assign]
    33 |       - tenant: 1
       |         ^~~~~~
 )");
@@ -124,7 +125,8 @@ TEST(PipelineInputs, StandBelowRequest) {
 }
 
 TEST(PipelineInputs, ATypoIsSuggested) {
-  Check c = with("tenant: i32 = input", {{"    goto: DONE if finished else PREFILL", "    goto: DONE if tennant > 1 else PREFILL"}});
+  Check c = with("tenant: i32 = input",
+                 {{"    goto: DONE if finished else PREFILL", "    goto: DONE if tennant > 1 else PREFILL"}});
   EXPECT_FALSE(c.pipeline);
   EXPECT_NE(c.messages.find("unknown name `tennant` [unknown-name]"), std::string::npos) << c.messages;
   EXPECT_NE(c.messages.find("did you mean `tenant`?"), std::string::npos) << c.messages;
