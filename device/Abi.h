@@ -235,9 +235,9 @@ using HostParams = LaunchParamsOf<kMostModels>;
 //
 //   kTracePass, words of the record, tick, rows, words per row and the number of the model
 //   rows x      as above
-constexpr unsigned kTraceTick = 0x4b434954; ///< "TICK"
-constexpr unsigned kTracePass = 0x53534150; ///< "PASS"
-constexpr int kTracePassWords = 5;          ///< before the rows
+constexpr unsigned kTraceTick = 0x4b434954;                     ///< "TICK"
+constexpr unsigned kTracePass = 0x53534150;                     ///< "PASS"
+constexpr int kTracePassWords = 5;                              ///< before the rows
 constexpr int traceTickWords(int models) { return 6 + models; } ///< before the rows
 constexpr int kTraceModelShift = 16;
 constexpr int traceRequestWords(int models) { return 6 + 2 * models; } ///< before the page ids

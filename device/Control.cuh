@@ -93,9 +93,9 @@ template <class ConfigType, class RequestType> struct ControlState {
   int waiting, served; ///< calls that waited when the pass was formed, and calls that it serves. Of several models:
                        ///< served in this tick
   int numRows, wantLogits;
-  int rowsOfTick;     ///< of several models
-  int behind;         ///< which pass of the tick's list was the last, of several models; they are counted from 1
-  int lastModel;      ///< the model of the last pass
+  int rowsOfTick; ///< of several models
+  int behind;     ///< which pass of the tick's list was the last, of several models; they are counted from 1
+  int lastModel;  ///< the model of the last pass
   int follower[several ? abi::kModels : 1]; ///< by model: of which model the pass behind its last one was
 
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
@@ -106,11 +106,11 @@ template <class ConfigType, class RequestType> struct ControlState {
   int request[Config::slots]; ///< -1: free
   int callChunk[Config::slots];
   int callModel[several ? Config::slots : 1]; ///< of several models: whose pass the slot's call waits for
-  u32 callFlags[Config::slots];         ///< RowFlag bits of its rows
-  int badRow[Config::slots];            ///< first row of the call that must not be fed
-  int badCode[Config::slots];           ///< the fault of that row
-  int newest[Config::slots];            ///< the request's last token
-  int eos[Config::slots][eosAtHand];    ///< the request's first EOS tokens
+  u32 callFlags[Config::slots];               ///< RowFlag bits of its rows
+  int badRow[Config::slots];                  ///< first row of the call that must not be fed
+  int badCode[Config::slots];                 ///< the fault of that row
+  int newest[Config::slots];                  ///< the request's last token
+  int eos[Config::slots][eosAtHand];          ///< the request's first EOS tokens
   u32 gaugesSet[Config::slots];
   u32 gauges[Config::slots][Config::gauges > 0 ? Config::gauges : 1];
 
@@ -536,9 +536,7 @@ template <class Control> struct TurnOf : StageFunctions {
   __device__ void fail(int code) { c.endTurn(r, slot, Config::faultState, code); }
 
 private:
-  template <class Pool> __device__ __forceinline__ PoolState<Pool> &poolOf() const {
-    return c.template poolOf<Pool>();
-  }
+  template <class Pool> __device__ __forceinline__ PoolState<Pool> &poolOf() const { return c.template poolOf<Pool>(); }
 
   /// Called when `count` tokens are appended from position `first` on, of which this lane has one: `token`. Counts the
   /// leading ones that were fed at their positions as known. From the first position on where another token was fed,

@@ -213,7 +213,9 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
       const int page = pool.pageAt(s, position / Pool::pageTokens, top);
       openRow(*c.pass, p, begin + i, {s, token, position, position, position + 1, parent, flags, RowNotWanted},
               page * Pool::pageTokens + position % Pool::pageTokens,
-              p.logits && (!Control::several || Pool::model == 0 || p.replay) ? c.logitsLine(s, position, flags, c.rowsDone + begin + i) : -1);
+              p.logits && (!Control::several || Pool::model == 0 || p.replay)
+                  ? c.logitsLine(s, position, flags, c.rowsDone + begin + i)
+                  : -1);
     }
     __syncwarp(); // all lanes have read the last page
     pool.take(s, top, added);

@@ -251,8 +251,7 @@ template <> struct PoolStates<PoolList<>> {
   template <class Fn> __device__ __forceinline__ void each(Fn) {}
   template <class Test> __device__ __forceinline__ bool all(Test) const { return true; }
 };
-template <class P, class... Others>
-struct PoolStates<PoolList<P, Others...>> : PoolStates<PoolList<Others...>> {
+template <class P, class... Others> struct PoolStates<PoolList<P, Others...>> : PoolStates<PoolList<Others...>> {
   using First = P;
   static constexpr bool reserves = PoolState<P>::reserves || PoolStates<PoolList<Others...>>::reserves;
   PoolState<P> pool;

@@ -82,8 +82,8 @@ template <int Models> struct PassModel {
     for (int i = 0; i < Models; ++i)
       ofPast[i] = countsOf(i);
   }
-  /// A pass begins. `flags` has its model and the guess behind it. Takes the counts `of` of the pass before, and returns
-  /// its own.
+  /// A pass begins. `flags` has its model and the guess behind it. Takes the counts `of` of the pass before, and
+  /// returns its own.
   __device__ __forceinline__ PassCounts enterModel(u32 flags, const PassCounts &of) {
     ofPast[model] = of;
     guess = next;
@@ -120,7 +120,6 @@ struct PassShared : PassModel<abi::kModels> {
   WorkspaceSets sets; ///< of the pass's model
   WideCounts wide;    ///< the same
 };
-
 
 /// Before the first pass. One thread; the caller synchronises. `lent`: stages that a pass of several rows may lend, at
 /// least.

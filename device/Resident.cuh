@@ -83,7 +83,8 @@ template <class M, class P> __device__ __forceinline__ bool streamPass(P &produc
 }
 
 /// Warp 8: the weights of all passes, until the kernel leaves. Of several models, a pass begins with those of the one
-/// that control guessed. When it turns out to be another model's, the consumers drop what was copied by then (dropGuess).
+/// that control guessed. When it turns out to be another model's, the consumers drop what was copied by then
+/// (dropGuess).
 template <class K, class P> __device__ __forceinline__ void streamPasses(P &producer) {
   while (producer.nextPass()) {
     const auto stream = [&](auto model) { return streamPass<decltype(model)>(producer); };

@@ -34,14 +34,13 @@ struct Best {
 __device__ constexpr int bestsOf(int rows) { return rows <= kTileRows ? 1 : rows / 8; }
 
 /// Reduces `best` over the CTA, and writes one entry per row: partial[row][cta]. A thread's `best` is of the rows that
-/// streamProduct or wideProduct deals to it. Entries carry the pass's number, so no barrier has to tell old entries from
-/// new ones.
+/// streamProduct or wideProduct deals to it. Entries carry the pass's number, so no barrier has to tell old entries
+/// from new ones.
 template <int Rows>
 __device__ __forceinline__ void publishBest(Best (&best)[bestsOf(Rows)], const abi::LaunchParams &p,
                                             const PassShared &pass, float *scratch, Words4 *partial) {
   const auto publish = [&](int row, Best b) {
-    storeTagged(partial + (long long)row * gridDim.x + blockIdx.x,
-                {(u32)b.key, (u32)(b.key >> 32), pass.number, 0});
+    storeTagged(partial + (long long)row * gridDim.x + blockIdx.x, {(u32)b.key, (u32)(b.key >> 32), pass.number, 0});
   };
   if constexpr (Rows == kOneRow) {
     if (warpId() != 0) // warp 0 has all pairs of columns

@@ -202,8 +202,8 @@ template <class R> struct Producer {
   bool fewBefore = true;    ///< the pass before had at most 16 rows, so this one may, too
   int lentBefore = R::lent; ///< stages lent by the pass before, at least
   u32 plansRead = 0;
-  u32 model = 0;    ///< whose weights it brings: until the plan is known, those of a guess
-  u32 windows = 0;                                   ///< bit u: the page numbers of unit u are in shared memory
+  u32 model = 0;   ///< whose weights it brings: until the plan is known, those of a guess
+  u32 windows = 0; ///< bit u: the page numbers of unit u are in shared memory
   int pagesSlot = -1, pagesFrom = 0, pagesCount = 0; ///< the round whose page numbers are in shared memory
   static constexpr int stageBytes = R::stageBytes;
 

@@ -256,9 +256,9 @@ MEGALITH_SHAPE int paramsBytes(int models) { return 256 + 80 * models; }
 /// multiple of 128: the scratch behind them begins without a gap. The emitted source asserts that the room suffices.
 /// `windowed`: models of which pages below a window are given back.
 MEGALITH_SHAPE long long controlRoom(long long slots, long long gauges, int models, int windowed) {
-  const long long ofPool = 5 + tokensAtHand(slots),
-                  words = 17 + eosAtHand(slots) + larger(slots <= 64 ? 4 : 1, gauges) + models * ofPool + windowed +
-                          (models > 1 ? 1 : 0);
+  const long long ofPool = 5 + tokensAtHand(slots), words = 17 + eosAtHand(slots) +
+                                                            larger(slots <= 64 ? 4 : 1, gauges) + models * ofPool +
+                                                            windowed + (models > 1 ? 1 : 0);
   const long long state = 128 + 32 * (models - 1) + seatBytes(models) + 4 * words * ((slots + 7) / 8 * 8);
   const long long params = paramsBytes(models);
   return (params + state + 127) / 128 * 128 - params;

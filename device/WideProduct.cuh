@@ -127,7 +127,8 @@ template <class C> __device__ __forceinline__ void dropAhead(C consumer, int chu
 }
 
 /// The same where the producer took the pass for one of another model, before it knew that: of `chunks` chunks.
-template <int Rows, class C> __device__ __forceinline__ void dropGuess(C consumer, int chunks, int lent, int lentBefore) {
+template <int Rows, class C>
+__device__ __forceinline__ void dropGuess(C consumer, int chunks, int lent, int lentBefore) {
   dropAhead(consumer, chunks, Rows > kOneRow ? lent : 0, lentBefore);
 }
 

@@ -45,7 +45,7 @@ public:
   static Outcome<LaunchImage> build(const Manifest &manifest, const std::vector<Request> &requests,
                                     const RunOptions &options);
 
-  abi::HostParams params = {};     ///< all but the pointers
+  abi::HostParams params = {};       ///< all but the pointers
   std::vector<LaunchBuffer> buffers; ///< without the lasting ones
   const std::vector<Request> &requests() const { return asked; }
   const RunOptions &options() const { return how; }

@@ -22,7 +22,8 @@ Failure checkUnits(const UnitFacts &control, const UnitFacts &tensors) {
     return differs("version of the binary interface", control.abi, "in the kernel", abi::kAbiVersion, "in the runtime");
   if (control.models < 1 || control.models > abi::kMostModels)
     return differs("models", control.models, "in the kernel", abi::kMostModels, "at most in the runtime");
-  const int paramsBytes = static_cast<int>(offsetof(abi::HostParams, models) + control.models * sizeof(abi::ModelParams));
+  const int paramsBytes =
+      static_cast<int>(offsetof(abi::HostParams, models) + control.models * sizeof(abi::ModelParams));
   if (control.paramsBytes != paramsBytes)
     return differs("bytes of the launch's parameters", control.paramsBytes, "in the kernel", paramsBytes,
                    "in the runtime");

@@ -132,7 +132,7 @@ public:
 private:
   const RowReduction &with;
   u32 quad = ~0u;
-  Words four = {};
+  sampling::Words four = {};
 };
 
 /// 0: the token is not drawn.

@@ -221,9 +221,10 @@ static void warnOfLatePasses(const ir::Module &module, Diagnostics &diags) {
       if (first == modelOf.end() || first->second == issue.name || !passed.count(issue.name))
         continue;
       diags.report(Diag::LatePass, issue.loc, issue.name, first->second);
-      diags.note(fmt::format("a model's pass stands at its last call in the file; the last call of `{}` may stand above "
-                             "that of `{}`",
-                             first->second, issue.name));
+      diags.note(
+          fmt::format("a model's pass stands at its last call in the file; the last call of `{}` may stand above "
+                      "that of `{}`",
+                      first->second, issue.name));
     }
   }
 }

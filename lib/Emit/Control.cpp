@@ -71,8 +71,8 @@ private:
 
   /// Models of which pages below a window are given back.
   int windowed() const {
-    return llvm::count_if(
-        layout.pools, [](const PoolLayout &pool) { return pool.model && pool.model->get<attr::kv_window>() > 0; });
+    return llvm::count_if(layout.pools,
+                          [](const PoolLayout &pool) { return pool.model && pool.model->get<attr::kv_window>() > 0; });
   }
 
   void pools() {
@@ -109,7 +109,8 @@ private:
     constant("faultState", layout.stateIndex(module.root.get<attr::fault>()), module.root.get<attr::fault>());
     mask<attr::slot>("slotStates");
     mask<attr::terminal>("terminalStates");
-    constant("sites", layout.sites.size(), layout.several() ? "where stages call models" : "where stages call the model");
+    constant("sites", layout.sites.size(),
+             layout.several() ? "where stages call models" : "where stages call the model");
     constant("gauges", layout.gauges.size());
     constant("controlRoom",
              shape::controlRoom(module.param("slots"), layout.gauges.size(), layout.pools.size(), windowed()),

@@ -24,7 +24,8 @@ void TensorEmitter::declareWeights(const Group &group) {
     for (const Operation &weight : model.region().ops)
       if (weight.op == Op::Weight && weight.name == op.name)
         w.line("const WeightRows<{}> {}{{weightAt({}, {}{})}};", weight.get<attr::shape>()[1],
-               names.weights.at(op.name), names.params(), weights.at(op.name), weight.get<attr::layers>() ? " + layer" : "");
+               names.weights.at(op.name), names.params(), weights.at(op.name),
+               weight.get<attr::layers>() ? " + layer" : "");
   }
 }
 
@@ -44,7 +45,8 @@ void TensorEmitter::declareRopes(const Slice &slice) {
     table = std::to_string(tables[0]);
   }
   w.line("const Rope<{}> rope{}{{{}}};", headPairs(**turns), dim,
-         table.empty() ? names.params() + ".ropeCosSin" : fmt::format("ropeTable<{}>({}, {})", dim, names.params(), table));
+         table.empty() ? names.params() + ".ropeCosSin"
+                       : fmt::format("ropeTable<{}>({}, {})", dim, names.params(), table));
 }
 
 void TensorEmitter::declareRopes(const Operation &op) {

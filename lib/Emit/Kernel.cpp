@@ -247,7 +247,8 @@ static Unit emitTensorUnit(const ir::Module &module, const plan::Plan &plan, con
   if (names.size() > 1) {
     emitShared(w, module, plan);
     w.line("__device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }");
-    w.comment("Chunks that a producer copies before it knows the pass, at most, when the pass before was of this model.");
+    w.comment(
+        "Chunks that a producer copies before it knows the pass, at most, when the pass before was of this model.");
     w.line("__device__ int chunksAheadOf(int model);");
     for (const Names &of : names) {
       w.line();
@@ -260,8 +261,9 @@ static Unit emitTensorUnit(const ir::Module &module, const plan::Plan &plan, con
     const auto ahead = w.scope("__device__ __noinline__ int chunksAheadOf(int model)", "chunksAheadOf");
     std::string chosen;
     for (const Names &of : names)
-      chosen += of.number + 1 < int(names.size()) ? fmt::format("model == {} ? {}() : ", of.number, of.outside("chunksAhead"))
-                                                  : of.outside("chunksAhead") + "()";
+      chosen += of.number + 1 < int(names.size())
+                    ? fmt::format("model == {} ? {}() : ", of.number, of.outside("chunksAhead"))
+                    : of.outside("chunksAhead") + "()";
     w.line("return {};", chosen);
   } else {
     emitTensor(w, module, plan, names[0], files, options);

@@ -76,9 +76,10 @@ ordered_json modelJson(const ir::Module &module, const plan::Plan &plan, int num
   j["functions"] = ordered_json::array();
   const Names names(model, plan, number);
   planned.forEach([&](const plan::Phase &phase, bool) {
-    j["functions"].push_back({{"name", (names.space.empty() ? "" : names.space + "::") + "phases::" + names.phases.at(&phase)},
-                              {"what", "phase `" + phase.name + "`"},
-                              {"place", place(phase.op ? phase.op->loc : SourceLoc())}});
+    j["functions"].push_back(
+        {{"name", (names.space.empty() ? "" : names.space + "::") + "phases::" + names.phases.at(&phase)},
+         {"what", "phase `" + phase.name + "`"},
+         {"place", place(phase.op ? phase.op->loc : SourceLoc())}});
   });
   j["buffers"] = ordered_json::array();
   for (const plan::Buffer &buffer : planned.buffers)

@@ -150,8 +150,9 @@ std::string print(const Plan &plan) {
   };
   for (const ModelPlan &model : plan.models) {
     if (several)
-      out += fmt::format("{}model {}\n  stream {} bytes, workspace {} bytes\n", &model == &plan.models[0] ? "\n" : "\n\n",
-                         model.name, model.streamBytes, model.records.workspaceBytes);
+      out +=
+          fmt::format("{}model {}\n  stream {} bytes, workspace {} bytes\n", &model == &plan.models[0] ? "\n" : "\n\n",
+                      model.name, model.streamBytes, model.records.workspaceBytes);
     printAttention(model);
     printMatrices(out, plan, model);
     printBuffersAndPhases(out, plan, model);

@@ -95,7 +95,8 @@ bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::stri
   default:
     break;
   }
-  return llvm::all_of(e.args, [&](const ExprRef &arg) { return !arg || knownAtCall(*arg, call, what, function, scope); });
+  return llvm::all_of(e.args,
+                      [&](const ExprRef &arg) { return !arg || knownAtCall(*arg, call, what, function, scope); });
 }
 
 bool Checker::takeOperand(const ast::Expr *arg, const char *name, Elem elem, Reduction &into, Scope &scope) {

@@ -325,9 +325,8 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, c
     launch = executor.launch(
         {static_cast<unsigned>(info.ctas), static_cast<unsigned>(info.threads), static_cast<size_t>(info.sharedBytes)},
         how, [&params, models = info.models.size(), kernel = runKernel] {
-          withParams(params, models, [&](const auto &p) {
-            reinterpret_cast<void (*)(std::remove_cvref_t<decltype(p)>)>(kernel)(p);
-          });
+          withParams(params, models,
+                     [&](const auto &p) { reinterpret_cast<void (*)(std::remove_cvref_t<decltype(p)>)>(kernel)(p); });
         });
     ++launches;
   } while (!launch.finding && image->unfinished());

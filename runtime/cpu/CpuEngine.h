@@ -72,8 +72,8 @@ private:
   runtime::Failure open(const std::string &sharedObject);
   runtime::Failure upload(const runtime::Checkpoints &weights, const runtime::LoadOptions &how);
   runtime::Failure makeRandom(const runtime::LoadOptions &how);
-  using Bring = std::function<runtime::Failure(size_t model, const runtime::WeightTensor &, const runtime::WeightPiece &,
-                                               char *to)>;
+  using Bring = std::function<runtime::Failure(size_t model, const runtime::WeightTensor &,
+                                               const runtime::WeightPiece &, char *to)>;
   runtime::Failure packAll(const std::vector<runtime::WeightBatches> &models, const runtime::LoadOptions &how,
                            const Bring &bring);
   /// One launch of `megalith_fill`: elements `first` to `first + elements`.

@@ -54,9 +54,10 @@ TEST(Requests, Syntax) {
 }
 
 TEST(Requests, Keys) {
-  EXPECT_EQ(errorOfLine(R"({"id": 1, "prompt": [0]})"), "request-key:1:11: unknown key `prompt`; a request has `id`, "
-                                                        "`tokens`, `text`, `max_new_tokens`, `eos`, `priority`, `sampling`, "
-                                                        "`inputs`");
+  EXPECT_EQ(errorOfLine(R"({"id": 1, "prompt": [0]})"),
+            "request-key:1:11: unknown key `prompt`; a request has `id`, "
+            "`tokens`, `text`, `max_new_tokens`, `eos`, `priority`, `sampling`, "
+            "`inputs`");
   EXPECT_EQ(errorOfLine(R"({"tokens": [0], "max_new_tokens": 1})"), "request-key:1:1: the request has no `id`");
   EXPECT_EQ(errorOfLine(R"({"id": 1.5})"), "request-key:1:2: `id` must be a string or an integer, found `1.5`");
   EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0]})"), "request-key:1:1: request `1` has no `max_new_tokens`");
@@ -86,6 +87,39 @@ TEST(Requests, Keys) {
                         R"("priority": 2147483648})"),
             "request-key:1:47: request `1`: `priority` must be a 32-bit "
             "integer, found `2147483648`");
+}
+
+TEST(Requests, SettingsOfSampling) {
+  const auto row = [](const std::string &settings) {
+    return R"({"id": "a", "tokens": [0], "max_new_tokens": 1, "sampling": )" + settings + "}\n";
+  };
+  const auto given = [&](const std::string &settings) {
+    auto result = parseRequests(row(settings), {10, true}, "r.jsonl");
+    EXPECT_TRUE(result) << settings;
+    return result ? (*result)[0].sampling : Sampling();
+  };
+  EXPECT_EQ(given("{}"), Sampling());
+  EXPECT_EQ(given(R"({"temperature": 0.7, "top_k": 40, "top_p": 1, "min_p": 0.05, "seed": 4294967295})"),
+            (Sampling{0.7f, 40, 1.0f, 0.05f, 4294967295u}));
+  const auto error = [&](const std::string &settings) {
+    const std::string text = errorOfLine(row(settings));
+    EXPECT_EQ(text.substr(0, 36), "request-sampling:1:47: request `a`: ") << text;
+    return text.size() > 36 ? text.substr(36) : text;
+  };
+  EXPECT_EQ(error("0.7"), "`sampling` must be an object with some of `temperature`, `top_k`, `top_p`, `min_p`, `seed`, "
+                          "found `0.7`");
+  EXPECT_EQ(error(R"({"temp": 1})"),
+            "unknown setting `temp`; `sampling` has `temperature`, `top_k`, `top_p`, `min_p`, `seed`");
+  EXPECT_EQ(error(R"({"temperature": "hot"})"), "`temperature` must be a number, found `\"hot\"`");
+  EXPECT_EQ(error(R"({"temperature": -0.5})"), "`temperature` must be 0 or above, found -0.5");
+  EXPECT_EQ(error(R"({"temperature": 1e39})"), "`temperature` must be 0 or above, found inf");
+  EXPECT_EQ(error(R"({"top_k": 2.5})"), "`top_k` must be an integer, found `2.5`");
+  EXPECT_EQ(error(R"({"top_k": -1})"), "`top_k` must be 0 (all) or above, found -1");
+  EXPECT_EQ(error(R"({"top_p": 0})"), "`top_p` must be above 0 and at most 1, found 0");
+  EXPECT_EQ(error(R"({"top_p": 1.5})"), "`top_p` must be above 0 and at most 1, found 1.5");
+  EXPECT_EQ(error(R"({"min_p": -0.1})"), "`min_p` must be from 0 to 1, found -0.1");
+  EXPECT_EQ(error(R"({"seed": -1})"), "`seed` must be from 0 to 4294967295, found -1");
+  EXPECT_EQ(error(R"({"seed": 4294967296})"), "`seed` must be from 0 to 4294967295, found 4294967296");
 }
 
 TEST(Requests, NumbersAreIntegersInRange) {

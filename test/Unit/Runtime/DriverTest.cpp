@@ -400,15 +400,15 @@ TEST_F(FakeDriver, unitsThatDoNotFitAreNotRun) {
   };
   const std::string params = std::to_string(sizeof(megalith::abi::LaunchParams)),
                     abi = std::to_string(megalith::abi::kAbiVersion),
-                    rest = " 336 3072 6536 24 4120 32 128 1 260 0 0 0 512 0 0 0 128 0 0 0", good = abi + " " + params + rest;
+                    rest = " 336 3072 6536 24 4120 32 128 1 260 0 0 0 512 0 0 0 128 0 0 0",
+                    good = abi + " " + params + rest;
   EXPECT_TRUE(contains(said(good, good), "loaded\n"));
   std::string other = good;
   other.replace(other.find("3072"), 4, "1024");
   EXPECT_TRUE(contains(said(other, good),
                        "the units of the kernel do not fit: bytes of shared memory for control's state: 1024 in the "
                        "control unit, 3072 in the tensor unit; compile both again [kernel-units]\n"));
-  EXPECT_TRUE(
-      contains(said(good + "1", good), "positions of a page: 1 in the control unit, 0 in the tensor unit"));
+  EXPECT_TRUE(contains(said(good + "1", good), "positions of a page: 1 in the control unit, 0 in the tensor unit"));
   const std::string old = "1 " + params + rest, wide = abi + " 8" + rest;
   EXPECT_TRUE(contains(said(old, old), "version of the binary interface: 1 in the kernel, " + abi + " in the runtime"));
   EXPECT_TRUE(contains(said(wide, wide), "bytes of the launch's parameters: 8 in the kernel, " + params));

@@ -11,7 +11,8 @@ static Check reduced(const std::string &statements) {
 /// What the first message says, without its place.
 static std::string said(const Check &c) {
   const size_t begin = c.messages.find("error: ");
-  return begin == std::string::npos ? c.messages : c.messages.substr(begin + 7, c.messages.find('\n', begin) - begin - 7);
+  return begin == std::string::npos ? c.messages
+                                    : c.messages.substr(begin + 7, c.messages.find('\n', begin) - begin - 7);
 }
 
 TEST(Reducers, SeveralReadOneCall) {
@@ -62,7 +63,8 @@ TEST(Reducers, WhatTheyAreGivenIsKnownAtTheCall) {
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n"
        "      - n: count(i in 0..len(draft), sample(l, noise=i)[i] == draft[i])\n      - trace: n",
        "`noise` of `sample` must be known before the pass, but `i` differs from round to round [reducer-late]"},
-      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: argmax(l[accepted:])\n      - trace: p[0]",
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: argmax(l[accepted:])\n      - "
+       "trace: p[0]",
        ""},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - accepted: 2\n"
        "      - p: argmax(l[accepted:])\n      - trace: p[0]",
@@ -90,7 +92,8 @@ TEST(Reducers, Arguments) {
       {"- best: sample(target([last] + draft, kv=draft), sampling, top_k=40)", ""},
       {"- best: sample(target([last] + draft, kv=draft), top_k=0.5)",
        "argument `top_k` of `sample` must be i32, found f32 [type-mismatch]"},
-      {"- best: sample(draft)", "the argument of `sample` must be the logits of a model call, found token[4] [type-mismatch]"},
+      {"- best: sample(draft)",
+       "the argument of `sample` must be the logits of a model call, found token[4] [type-mismatch]"},
       {"- best: argmax(target([last] + draft, kv=draft), sampling)",
        "`argmax` takes 1 argument, found 2 [argument-count]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: prob(l, 3)\n      - trace: p[0]",
@@ -106,7 +109,8 @@ TEST(Reducers, Arguments) {
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: sampling.top",
        "unknown name `sampling.top` [unknown-name]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: sampling.temperature * 0.5", ""},
-      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: uniform(len(tokens), noise=2)", ""},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: uniform(len(tokens), noise=2)",
+       ""},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: uniform(0.5)",
        "argument `position` of `uniform` must be i32, found f32 [type-mismatch]"},
       {"- l: target([last] + draft, kv=draft)\n      - m: l\n      - best: argmax(m[:2])", ""},
@@ -123,7 +127,8 @@ TEST(Reducers, SamplingIsNoConstant) {
 }
 
 TEST(Reducers, SequencesOfTwoTypesDoNotJoin) {
-  Check c = reduced("- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: len(best + max_prob(l))");
+  Check c =
+      reduced("- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: len(best + max_prob(l))");
   EXPECT_EQ(said(c), "`+` needs two sequences of the same type, found token[5] and f32[5] [operand-types]");
 }
 
