@@ -130,8 +130,50 @@ struct TickRecord {
   int rows;                 ///< of the tick's pass
 };
 
+/// How a request wants tokens to be drawn.
+struct alignas(16) Settings {
+  float temperature, topP, minP;
+  int topK;
+  unsigned key[2]; ///< of its random words (Sampling.h)
+  int unused[2];
+};
+
+/// A row's token that is drawn from all tokens while its logits are made: the one with the greatest z / T + gumbel.
+struct alignas(16) RowDraw {
+  float temperature; ///< 0: the token of the greatest logit
+  int at;            ///< its word in LaunchParams::reduced; -1: it has none
+  unsigned key[2];   ///< of the random words, with the two below
+  int position;
+  unsigned purpose;
+  int kept;    ///< 1: asks look at the row's logits, so they are kept
+  int guesses; ///< 1: it is drawn for an ask of the row. It is what the ask wants if it belongs to the ask's S
+};
+
+/// What is asked of the logits of a row beyond that.
+struct alignas(16) RowAsk {
+  int row;     ///< of the pass
+  int reducer; ///< ReducerKind
+  int at;      ///< its first word in LaunchParams::reduced
+  int count;   ///< tokens, or their probabilities
+  float temperature, topP, minP;
+  int topK;
+  unsigned key[2];
+  int position;
+  unsigned purpose;
+  int token; ///< whose probability is asked for
+  int part;  ///< of top_k: 0 the tokens, 1 their probabilities
+  int guessed; ///< 1: the row's draw is one for this ask
+  int unused;
+};
+
+/// At the beginning of LaunchParams::asks. The RowDraws of all rows of a pass follow, then the RowAsks.
+struct alignas(16) AskHeader {
+  int count; ///< asks of this pass
+  int unused[3];
+};
+
 /// Words of LaunchParams::sync.
-constexpr int kSyncWords = 128;
+constexpr int kSyncWords = 160;
 
 /// One model: its weights, its pool of K and V, and memory for its activations. vCache and workspace stand at a
 /// multiple of 16: the kernel loads both at once.
@@ -172,6 +214,11 @@ template <int Models> struct LaunchParamsOf {
   const int *eos;
   Slot *slots;
   int *callTokens; ///< [slots][callTokens]: what the calls of a stage feed
+  // reducers beside argmax; null where the pipeline has none
+  const Settings *settings; ///< [requests]
+  char *asks;               ///< AskHeader, RowDraws, RowAsks of a pass; behind them control's CallAsks of each slot
+  unsigned *reduced;        ///< [rows of a pass][1 + words]: how many words the row's call has, and what they gave
+  char *looks;              ///< [rows of a pass] of logits, then sums of looks at them
   // grid
   char *tagged;   ///< words that carry a tick or a pass, those of Pass.cuh first; zeros before a launch
   unsigned *sync; ///< counters of the grid, stop flag, see Sync.cuh; zeroed before launch
@@ -216,7 +263,9 @@ using HostParams = LaunchParamsOf<kMostModels>;
 //
 //   kTraceTick, words of the record, tick, models x live pages as the tick's code saw them,
 //   rows, words per row and from bit kTraceModelShift on the number of their model, requests
-//   rows x      the words of Row (IR/Row.h); one more with a hash of its K and V when kvHash is set
+//   rows x      the words of Row (IR/Row.h); where the pipeline has reducers beside argmax, those of
+//               LaunchParams::reduced, all bits set where a reducer does not read the row; one more with a hash of its
+//               K and V when kvHash is set
 //   requests x  slot (-1: it holds none), request, state at the start and at the end of
 //               the tick, fault, models x (kvLen, pages), gauges
 //               models x pages x page id, in position order; where leading pages were given back,

@@ -13,6 +13,7 @@
 
 #include "megalith/Pages.cuh"
 #include "megalith/Sequences.cuh"
+#include "megalith/Asks.cuh"
 
 namespace megalith::device {
 
@@ -97,7 +98,9 @@ template <class ConfigType, class RequestType> struct ControlState {
   int behind;     ///< which pass of the tick's list was the last, of several models; they are counted from 1
   int lastModel;  ///< the model of the last pass
   int follower[several ? abi::kModels : 1]; ///< by model: of which model the pass behind its last one was
+  int rowAsks;        ///< of the pass that is being formed
 
+  static constexpr bool asks = asksOf<Config>() > 0; ///< calls ask for more than the best token of each row
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
 
   // per slot
@@ -276,6 +279,22 @@ template <class Control> struct TurnOf : StageFunctions {
   /// A sequence that the request brought.
   __device__ Span input(const abi::InputRange &range) const { return {p.inputs + range.begin, range.length}; }
   __device__ Results results() const { return {c.pass->rows + c.rowBegin[slot], c.taken[slot]}; }
+  /// What reducer `Which` of the call gave.
+  template <class Which> __device__ auto results() const {
+    const auto rows = AskMemory<Config>::ofSlot(p, slot).asks[Which::index].rowsOf(c.taken[slot]);
+    const int first = c.rowBegin[slot] + rows.first;
+    if constexpr (Which::reducer == ReducerKind::ArgMax)
+      return Results{c.pass->rows + first, rows.count()};
+    else
+      return Reduced<typename Which::Value>{
+          p.reduced + first * AskMemory<Config>::reducedWords + 1 + Which::place, AskMemory<Config>::reducedWords,
+          rows.count()};
+  }
+  /// How the request wants tokens to be drawn.
+  __device__ sampling::Settings sampling() const {
+    const abi::Settings &s = p.settings[number];
+    return {__ldg(&s.temperature), __ldg(&s.topK), __ldg(&s.topP), __ldg(&s.minP)};
+  }
   __device__ int budget() const { return r.maxNewTokens - r.generated; }
   __device__ bool finished() const { return r.eosSeen || r.generated >= r.maxNewTokens; }
   __device__ int promptLen() const { return r.promptLen; }
@@ -470,8 +489,8 @@ template <class Control> struct TurnOf : StageFunctions {
   template <class Gauge> __device__ void trace(Gauge gauge, float value) const { trace(gauge, __float_as_int(value)); }
 
   // --- how a turn ends
-  /// Asks the next pass to feed `sequence`. The slot then waits at this call site.
-  template <class Call, class View> __device__ void issue(const View &sequence) {
+  /// Asks the next pass to feed `sequence`. The slot then waits at this call site. `asked`: Asks of the rows' logits.
+  template <class Call, class View, class... Asked> __device__ void issue(const View &sequence, const Asked &...asked) {
     if (fault) {
       fail(fault);
       return;
@@ -508,6 +527,11 @@ template <class Control> struct TurnOf : StageFunctions {
         badRow = base + __ffs(bad) - 1;
         badCode = __shfl_sync(~0u, code, __ffs(bad) - 1);
       }
+    }
+    if constexpr (Control::asks) {
+      (asked.template store<Config>(p, slot), ...);
+      if (laneId() == 0)
+        AskMemory<Config>::ofSlot(p, slot).count = int(sizeof...(Asked));
     }
     __syncwarp();
     if (laneId() == 0) {

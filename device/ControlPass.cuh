@@ -189,9 +189,70 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     pool.publishFree();
     c.numRows = rows;
     c.wantLogits = wantLogits;
+    if (Control::asks)
+      c.rowAsks = 0;
     if (rows > 0)
       openPass(*c.pass, p, rows, (wantLogits ? kRunsHead : 0) | modelFlags(c, Pool::model), c.tick, (int)c.rowsDone);
   }
+}
+
+/// Writes what is asked of row `row` of a call, the `number`th of the pass, which stands at `position`. Returns whether
+/// its logits are wanted. Any thread.
+template <class Control> 
+__device__ bool askOfRow(Control &c, int vocab, int slot, int row, int served, int number, int position) {
+  using Config = typename Control::Config;
+  using Memory = AskMemory<Config>;
+  const abi::LaunchParams &p = c.params();
+  const auto &call = Memory::ofSlot(p, slot);
+  const abi::Settings &of = p.settings[c.request[slot]];
+  const u32 key[2] = {__ldg(&of.key[0]), __ldg(&of.key[1])};
+  abi::RowDraw draw = {0.0f, -1, {key[0], key[1]}, 0, 0, 0, 0};
+  bool wanted = false;
+  if (p.trace) {
+    unsigned *const words = p.reduced + number * Memory::reducedWords;
+    words[0] = call.count == 0 ? 0 : call.asks[call.count - 1].place + call.asks[call.count - 1].count;
+    for (int i = 0; i < (int)words[0]; ++i)
+      words[1 + i] = ~0u;
+  }
+#pragma unroll 1
+  for (int i = 0; i < call.count; ++i) {
+    const CallAsk &ask = call.asks[i];
+    const auto rows = ask.rowsOf(served);
+    if (!rows.has(row))
+      continue;
+    wanted = true;
+    if (ask.reducer == ReducerKind::ArgMax)
+      continue;
+    const int at = number * Memory::reducedWords + 1 + ask.place, drawn = position + 1 + ask.ahead;
+    const float temperature = sampling::isGreedy(ask.settings) ? 0.0f : ask.settings.temperature;
+    const u32 purpose = sampling::purposeOfDraw(ask.noise);
+    if (draw.at < 0 && !draw.guesses && ask.isDraw(vocab)) {
+      draw = {temperature, at, {key[0], key[1]}, drawn, purpose, draw.kept, 0};
+      continue;
+    }
+    draw.kept = 1;
+    const bool guessed = draw.at < 0 && !draw.guesses && ask.reducer == ReducerKind::Sample && ask.count == 1;
+    if (guessed)
+      draw = {temperature, -1, {key[0], key[1]}, drawn, purpose, 1, 1};
+    const int token = ask.tokens < 0 ? -1 : Memory::tokens(p, slot, i)[row - rows.first];
+    Memory::rowAsks(p)[atomicAdd(&c.rowAsks, 1)] = {number,
+                                                    int(ask.reducer),
+                                                    at,
+                                                    ask.count,
+                                                    temperature,
+                                                    ask.settings.topP,
+                                                    ask.settings.minP,
+                                                    ask.settings.topK,
+                                                    {key[0], key[1]},
+                                                    drawn,
+                                                    purpose,
+                                                    token,
+                                                    ask.part,
+                                                    guessed,
+                                                    0};
+  }
+  Memory::draws(p)[number] = draw;
+  return wanted;
 }
 
 /// Tells all CTAs the rows of the pass, and writes the page tables. One warp per slot.
@@ -205,12 +266,16 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
       continue;
     auto &r = c.seated(s);
     const int begin = c.rowBegin[s], kvLen = c.kvLen[s], added = c.newPages[s], top = c.pageTop[s];
-    const u32 flags = c.callFlags[s];
+    const u32 flagsOfCall = c.callFlags[s];
 #pragma unroll 1
     for (int i = laneId(); i < count; i += 32) {
       const int position = kvLen + i, parent = i > 0 ? position - 1 : -1;
       const int token = pool.fedToken(s, position);
       const int page = pool.pageAt(s, position / Pool::pageTokens, top);
+      u32 flags = flagsOfCall;
+      if constexpr (Control::asks)
+        if (!askOfRow(c, Pool::vocab, s, i, count, begin + i, position))
+          flags &= ~u32(RowWantsLogits);
       openRow(*c.pass, p, begin + i, {s, token, position, position, position + 1, parent, flags, RowNotWanted},
               page * Pool::pageTokens + position % Pool::pageTokens,
               p.logits && (!Control::several || Pool::model == 0 || p.replay)
@@ -232,6 +297,15 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
   }
 }
 
+/// How many asks the rows have.
+template <class Control> __device__ __forceinline__ void tellRowAsks(Control &c) {
+  if constexpr (Control::asks) {
+    consumerSync();
+    if (threadIdx.x == 0)
+      reinterpret_cast<abi::AskHeader *>(c.params().asks)->count = c.rowAsks;
+  }
+}
+
 /// Forms the pass of the calls that wait for it. The model runs when `c.numRows` is not 0. A barrier of the CTA must
 /// follow before other warps read the rows.
 template <class Pool, class Control> __device__ void formPass(Control &c) {
@@ -241,6 +315,7 @@ template <class Pool, class Control> __device__ void formPass(Control &c) {
     chooseCalls(c, pool);
   consumerSync();
   fillRows(c, pool);
+  tellRowAsks(c);
 }
 template <class Control> __device__ void formPass(Control &c) { formPass<typename Control::FirstPool>(c); }
 
@@ -256,6 +331,7 @@ template <class Pool, class Control> __device__ bool formPass(Control &c, int nu
     chooseCalls(c, c.template poolOf<Pool>());
   consumerSync();
   fillRows(c, c.template poolOf<Pool>());
+  tellRowAsks(c);
   if (threadIdx.x == 0)
     c.behind = number;
   return c.numRows > 0;
@@ -269,7 +345,7 @@ template <class Pool, class Control> __device__ void completeCall(TurnOf<Control
   auto &pool = t.c.template poolOf<Pool>();
   auto &kv = pool.kvOf(r);
   const Results results = t.results();
-  bool nan = false;
+  bool nan = false; // among rows that are read: the others have no results
 #pragma unroll 1
   for (int i = laneId(); i < results.size(); i += 32)
     nan = nan || results[i] == RowIsNan;

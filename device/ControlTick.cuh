@@ -368,8 +368,22 @@ template <class Control> __device__ __forceinline__ void traceRows(Control &c, u
 #pragma unroll 1
   for (int i = laneId(); i < c.numRows * rowWords; i += 32) {
     const int row = i / rowWords, word = i % rowWords;
-    out[i] = word == wordsOfRow ? c.pass->kv[row].hash : reinterpret_cast<const u32 *>(c.pass->rows + row)[word];
+    if constexpr (Control::asks) {
+      constexpr int reduced = AskMemory<typename Control::Config>::reducedWords;
+      if (word >= wordsOfRow && word < wordsOfRow + reduced) {
+        out[i] = loadWord(c.params().reduced + row * reduced + word - wordsOfRow);
+        continue;
+      }
+    }
+    out[i] = word >= wordsOfRow ? c.pass->kv[row].hash : reinterpret_cast<const u32 *>(c.pass->rows + row)[word];
   }
+}
+
+template <class Control> __device__ __forceinline__ int wordsOfTracedRow(Control &c) {
+  int words = int(sizeof(Row) / 4) + (c.params().kvHash ? 1 : 0);
+  if constexpr (Control::asks)
+    words += AskMemory<typename Control::Config>::reducedWords;
+  return words;
 }
 
 /// Where a record of so many words goes in the trace; null: it does not fit, and is counted as dropped. Warp 0.
@@ -390,7 +404,7 @@ template <class Control> __device__ __forceinline__ u32 *openRecord(Control &c, 
 
 /// Of several models: appends the record of the pass that has run. Warp 0.
 template <class Control> __device__ __noinline__ void tracePass(Control &c) {
-  const int rowWords = int(sizeof(Row) / 4) + (c.params().kvHash ? 1 : 0);
+  const int rowWords = wordsOfTracedRow(c);
   const int words = abi::kTracePassWords + c.numRows * rowWords;
   u32 *const out = openRecord(c, words);
   if (!out)
@@ -417,7 +431,7 @@ template <class Control> __device__ bool changedUnseated(Control &c, int number)
 template <class Control> __device__ __noinline__ void traceTick(Control &c) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
-  const int rowWords = int(sizeof(Row) / 4) + (p.kvHash ? 1 : 0);
+  const int rowWords = wordsOfTracedRow(c);
   const bool anyUnseated = c.changes > 0;
   const int numRows = Control::several ? 0 : c.numRows; // else each pass has a record
   int records = 0;

@@ -21,5 +21,7 @@
 #include "megalith/Ring.cuh"
 #include "megalith/Pass.cuh"
 #include "megalith/Rows.cuh"
+#include "megalith/Exact.h"
+#include "megalith/Sampling.h"
 #include "megalith/Control.cuh"
 #include "megalith/Units.cuh"

@@ -186,6 +186,20 @@ __device__ __forceinline__ void openPass(PassShared &pass, const abi::LaunchPara
       storeTagged(words + i, {0, 0, 0, plan.w});
 }
 
+/// The reducers of logits.
+enum class ReducerKind : int {
+#define REDUCER(Id, ...) Id,
+#include "megalith/Reducers.def"
+};
+
+/// How many reducers a call has at most, where some call asks for more than the best token of each row; else 0.
+template <class Config> __device__ constexpr int asksOf() {
+  if constexpr (requires { Config::asks; })
+    return Config::asks;
+  else
+    return 0;
+}
+
 /// A row's flags and the line of its logits (-1: none) in one word.
 __device__ __forceinline__ u32 packLine(int line, u32 flags) { return (u32)(line + 1) << kRowFlagBits | flags; }
 __device__ __forceinline__ u32 flagsOf(u32 packed) { return packed & ((1u << kRowFlagBits) - 1); }

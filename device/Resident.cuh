@@ -11,6 +11,7 @@
 //   many       passes may have more rows than a row tile
 //   words      activations cross as words, which are set back to ones after a pass
 //   stamps     the kernel takes the time of each phase
+//   asks       calls of some model have reducers beside argmax
 //   passEdge   the end of a pass
 //   start(p)   what the producer begins a pass with
 //
@@ -20,10 +21,14 @@
 //   head       the model has a head, for passes that want logits
 //   bestEdge, best   where the logits' maxima cross
 //   firstEvent, lastEvent   numbers of control and of the results, of a kernel with stamps
+//   reduces    its calls have reducers beside argmax (Reducers.cuh)
 //   streamBody, streamHead(producer)   the weights of a segment
 //   bringBody, bringHead(windows)      the activations of a segment
 //   runBody, runHead(numRows)          a segment; false when the kernel stops
 //   tokens(p)                       the table in which the next pass looks its tokens up
+//   settle()                        where it reduces: the asks of the pass; false when the kernel stops
+//   reduceDraws()                   where it reduces: the rows' drawn tokens, in CTA 0
+//   finishAsks()                    where it reduces: what the asks gave, in CTA 0 behind the end of the pass
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -156,11 +161,22 @@ __device__ __forceinline__ bool runPass(const abi::LaunchParams &p, PassShared &
   if constexpr (M::head)
     if (pass.wantLogits && !M::runHead(pass.numRows))
       return false;
+  if constexpr (M::reduces)
+    if (pass.wantLogits && !M::settle())
+      return false;
   leavePass(grid);
   if constexpr (K::stamps)
     stampBegin(grid, M::lastEvent);
-  if (blockIdx.x == 0 && !finishPass<Pool>(grid, K::passEdge, M::bestEdge, pass, M::best, M::tokens(p)))
+  if (blockIdx.x == 0 && !finishPass<Pool>(grid, K::passEdge, M::bestEdge, pass, M::best, M::tokens(p), [] {
+        if constexpr (M::reduces)
+          M::reduceDraws();
+      }))
     return false;
+  if constexpr (M::reduces)
+    if (blockIdx.x == 0 && pass.wantLogits) {
+      M::finishAsks();
+      consumerSync();
+    }
   if constexpr (K::stamps)
     stampEnd(grid, M::lastEvent);
   return true;
@@ -182,6 +198,9 @@ template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchPar
     else
       awaitPass(grid, 0, pass);
     consumerSync();
+    if constexpr (K::asks)
+      if (blockIdx.x == 0 && threadIdx.x == 0)
+        tellAsks(grid);
     if (pass.done)
       break;
     if (threadIdx.x == 0)

@@ -1,7 +1,7 @@
 //===- Results.cuh - what a pass leaves: best logits, and its end ---------===//
 //
 // Each CTA finds the best of its logits of a row. CTA 0 finds the best of all, and gives control the
-// rows' results. argmax is the only reducer of logits; others will stand here.
+// rows' results. Other reducers than argmax stand in Reducers.cuh.
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -14,11 +14,15 @@ struct Best {
   u64 key = 0;                       ///< at first that of no value, which is below all others
 
   __device__ __forceinline__ void take(u64 other) { key = other > key ? other : key; }
-  __device__ __forceinline__ void take(float v, int i) {
+  /// Numbers in the order of their values.
+  __device__ __forceinline__ static u32 ordered(float v) {
     const u32 bits = __float_as_uint(__fadd_rn(v, 0.0f)); // -0 becomes 0
-    const u32 ordered = bits ^ ((u32)((int)bits >> 31) | 0x80000000u);
-    take(v != v ? kNan : (u64)ordered << 32 | ~(u32)i);
+    return bits ^ ((u32)((int)bits >> 31) | 0x80000000u);
   }
+  __device__ __forceinline__ static float valueOf(u32 ordered) {
+    return __uint_as_float(ordered >> 31 ? ordered ^ 0x80000000u : ~ordered);
+  }
+  __device__ __forceinline__ void take(float v, int i) { take(v != v ? kNan : (u64)ordered(v) << 32 | ~(u32)i); }
   __device__ __forceinline__ void takeLane(int distance) { take(__shfl_xor_sync(~0u, key, distance)); }
   /// The best of all lanes.
   __device__ __forceinline__ void takeLanes() {
@@ -37,8 +41,8 @@ __device__ constexpr int bestsOf(int rows) { return rows <= kTileRows ? 1 : rows
 /// streamProduct or wideProduct deals to it. Entries carry the pass's number, so no barrier has to tell old entries
 /// from new ones.
 template <int Rows>
-__device__ __forceinline__ void publishBest(Best (&best)[bestsOf(Rows)], const abi::LaunchParams &p,
-                                            const PassShared &pass, float *scratch, Words4 *partial) {
+__device__ __forceinline__ void publishBest(Best *best, const abi::LaunchParams &p, const PassShared &pass,
+                                            float *scratch, Words4 *partial) {
   const auto publish = [&](int row, Best b) {
     storeTagged(partial + (long long)row * gridDim.x + blockIdx.x, {(u32)b.key, (u32)(b.key >> 32), pass.number, 0});
   };
@@ -94,43 +98,48 @@ struct TokenTable {
   int rowBytes, rows;
 };
 
-/// CTA 0: waits for the entries of all CTAs at edge `edge` of the plan, and reduces them, one warp per row. The next
-/// pass looks up most of the results in `next`. So these rows are prefetched.
+/// The best of the entries of all CTAs for a row. Waits until all have the tag `tag`, at edge `edge` of the plan; when
+/// the kernel stops, it takes whatever is there. The whole warp calls it, and finds the same.
+__device__ __forceinline__ Best bestOfRow(const GridEdges &grid, int edge, u32 tag, const Words4 *entries) {
+  constexpr int batch = 5; // entries of a lane that are loaded together
+  Best b;
+  u64 since = 0;
+#pragma unroll 1
+  for (int base = laneId(); base < (int)gridDim.x; base += 32 * batch) {
+    Words4 e[batch];
+#pragma unroll
+    for (int i = 0; i < batch; ++i)
+      e[i] = {0, 0, tag - 1, 0};
+    // Each turn loads all that were not of this pass: to wait for one after the other would cost a trip to the L2 cache
+    // for each.
+#pragma unroll 1
+    for (u32 spin = 1;; ++spin) {
+#pragma unroll
+      for (int i = 0; i < batch; ++i)
+        if (e[i].z != tag)
+          e[i] = loadTagged(entries + min(base + 32 * i, (int)gridDim.x - 1));
+      bool all = true;
+#pragma unroll
+      for (int i = 0; i < batch; ++i)
+        all = all && e[i].z == tag;
+      if (all || grid.stopSeen(edge, spin, since))
+        break;
+    }
+#pragma unroll
+    for (int i = 0; i < batch; ++i)
+      b.take((u64)e[i].y << 32 | e[i].x);
+  }
+  __syncwarp();
+  b.takeLanes();
+  return b;
+}
+
+/// CTA 0: reduces the entries of all CTAs, one warp per row. The next pass looks up most of the results in `next`. So
+/// these rows are prefetched.
 __device__ __forceinline__ void reduceBest(GridEdges &grid, int edge, PassShared &pass, const Words4 *partial,
                                            TokenTable next) {
-  constexpr int batch = 5; // entries of a lane that are loaded together
-  const u32 tag = pass.number;
   everyRow(pass.numRows, [&](int row) {
-    Best b;
-    const Words4 *entries = partial + (long long)row * gridDim.x;
-    u64 since = 0;
-#pragma unroll 1
-    for (int base = laneId(); base < (int)gridDim.x; base += 32 * batch) {
-      Words4 e[batch];
-#pragma unroll
-      for (int i = 0; i < batch; ++i)
-        e[i] = {0, 0, tag - 1, 0};
-      // Polls until all entries are of this pass. When the kernel stops, it takes whatever is there. Each turn loads
-      // all that were not of this pass: to wait for one after the other would cost a trip to the L2 cache for each.
-#pragma unroll 1
-      for (u32 spin = 1;; ++spin) {
-#pragma unroll
-        for (int i = 0; i < batch; ++i)
-          if (e[i].z != tag)
-            e[i] = loadTagged(entries + min(base + 32 * i, (int)gridDim.x - 1));
-        bool all = true;
-#pragma unroll
-        for (int i = 0; i < batch; ++i)
-          all = all && e[i].z == tag;
-        if (all || grid.stopSeen(edge, spin, since))
-          break;
-      }
-#pragma unroll
-      for (int i = 0; i < batch; ++i)
-        b.take((u64)e[i].y << 32 | e[i].x);
-    }
-    __syncwarp();
-    b.takeLanes();
+    const Best b = bestOfRow(grid, edge, pass.number, partial + (long long)row * gridDim.x);
     if ((u32)b.index() < (u32)next.rows)
       for (int i = laneId() * 128; i < next.rowBytes; i += 32 * 128)
         prefetch(static_cast<const char *>(next.table) + (long long)b.index() * next.rowBytes + i);
@@ -172,17 +181,18 @@ template <class Pool> __device__ __noinline__ void hashRows(const abi::LaunchPar
 
 /// Takes the rows' results from the tagged words at byte `best`, and waits until all CTAs have left the pass. False
 /// when the kernel stops. CTA 0, all consumers. One thread then tells the other CTAs, and meanwhile control goes on.
-/// `next`: as of reduceBest. In line, like what follows it, because code that is called once in a tick comes from far
-/// away.
-template <class Pool>
+/// `next`: as of reduceBest. `reduceOthers` takes what other reducers gave. In line, like what follows it, because code
+/// that is called once in a tick comes from far away.
+template <class Pool, class Others>
 __device__ __forceinline__ bool finishPass(GridEdges &grid, int edge, int bestEdge, PassShared &pass, long long best,
-                                           TokenTable next) {
+                                           TokenTable next, Others reduceOthers) {
   if (threadIdx.x == kConsumerThreads - 32)
     awaitLeft(grid, edge);
   if (pass.wantLogits) {
     if (threadIdx.x == 0)
       noteEdge(bestEdge);
     reduceBest(grid, bestEdge, pass, reinterpret_cast<const Words4 *>(grid.params->tagged + best), next);
+    reduceOthers();
   }
   // All threads are to find the same: the flag may be set meanwhile.
   if (consumerSyncAny(loadFlag(grid.stoppedHere) != 0))

@@ -52,6 +52,32 @@ MEGALITH_SHAPE long long passBytes(long long rows) { return (1 + 2 * rows) * 16;
 /// Bytes of the best logits: a word of each row and CTA (Results.cuh).
 MEGALITH_SHAPE long long bestBytes(long long rows, long long ctas) { return rows * ctas * 16; }
 
+// --- reducers of logits (Reducers.cuh) -------------------------------------------
+
+/// Asks that are settled together, numbers of a look at one, and tokens that one gives at most.
+constexpr int kAsksAtOnce = 16, kLookBins = 256, kMostReduced = 64;
+
+/// Bytes of a row of logits that are kept, each a number of `bytes` bytes.
+MEGALITH_SHAPE long long keptRowBytes(long long vocab, long long bytes) { return roundUp(vocab, 8) * bytes; }
+/// Bytes of the sums of looks: three tables of all asks, of which a look uses one after the other.
+MEGALITH_SHAPE long long lookTableBytes() { return 3ll * kAsksAtOnce * kLookBins * 8; }
+/// Bytes of the keys that each CTA finds.
+MEGALITH_SHAPE long long lookListBytes(long long ctas) { return kAsksAtOnce * ctas * kMostReduced * 8; }
+/// Bytes of LaunchParams::looks.
+MEGALITH_SHAPE long long lookBytes(long long rows, long long vocab, long long bytes, long long ctas) {
+  return rows * keptRowBytes(vocab, bytes) + lookTableBytes() + lookListBytes(ctas);
+}
+/// Bytes of LaunchParams::asks: those of a pass; then control's of each slot, with the tokens that they ask for.
+constexpr int kRowDrawBytes = 32, kRowAskBytes = 64, kCallAskBytes = 64;
+MEGALITH_SHAPE long long askBytes(long long rows, long long slots, long long asks) {
+  return 16 + rows * kRowDrawBytes + rows * asks * kRowAskBytes + slots * (16 + asks * kCallAskBytes) +
+         slots * asks * rows * 4;
+}
+/// Bytes of shared memory for the rows' draws.
+MEGALITH_SHAPE long long passDrawBytes(long long rows) { return 16 + rows * kRowDrawBytes; }
+/// Bytes of shared memory for them, of a CTA's scratch.
+constexpr int kLookScratchBytes = 8192;
+
 // --- matrices in the stream (Matrices.cuh) --------------------------------------
 
 /// A warp multiplies one eighth of the columns, in blocks of 32. A tile has 8 weight rows.
@@ -250,7 +276,7 @@ MEGALITH_SHAPE int seatBytes(int models) { return 1584 + 128 * (models - 1); }
 constexpr int kMostGauges = 32;
 
 /// Bytes of the launch's parameters, which stand first in shared memory.
-MEGALITH_SHAPE int paramsBytes(int models) { return 256 + 80 * models; }
+MEGALITH_SHAPE int paramsBytes(int models) { return 288 + 80 * models; }
 /// Bytes of shared memory for control's state: its own words, seats, and words of each slot. Pipelines that differ in
 /// a few slots or gauges have the same room, so that they share their models' code. Parameters and room together are a
 /// multiple of 128: the scratch behind them begins without a gap. The emitted source asserts that the room suffices.

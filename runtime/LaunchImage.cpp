@@ -67,6 +67,8 @@ Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vec
   image.addRequests();
   for (size_t i = 0; i < manifest.models.size(); ++i)
     image.addPool(i);
+  if (manifest.reducing.askBytes)
+    image.addReducing();
   image.addResults();
   if (Failure failure = image.addHooks())
     return *failure;
@@ -174,6 +176,12 @@ void LaunchImage::addRequests() {
   add(MEMBER(callTokens), manifest->slots * manifest->callTokens * sizeof(int), LaunchBuffer::Unwritten);
 }
 
+/// How a request wants tokens to be drawn.
+static abi::Settings settingsOf(const Request &request) {
+  (void)request;
+  return {0.0f, 1.0f, 0.0f, 0, {0, 0}, {0, 0}};
+}
+
 void LaunchImage::addPool(size_t model) {
   const Manifest::Pool &pool = manifest->models[model].pool;
   abi::ModelParams &p = params.models[model];
@@ -185,6 +193,16 @@ void LaunchImage::addPool(size_t model) {
   add(MODEL_MEMBER(model, pageTable), manifest->slots * p.pageTableStride * sizeof(int), LaunchBuffer::Unwritten);
   addImage(MODEL_MEMBER(model, freeList), pages, LaunchBuffer::Image);
   addImage(MODEL_MEMBER(model, freeCount), std::vector<int>{static_cast<int>(pool.pages)}, LaunchBuffer::Image);
+}
+
+void LaunchImage::addReducing() {
+  std::vector<abi::Settings> settings;
+  for (const Request &request : asked)
+    settings.push_back(settingsOf(request));
+  addImage(MEMBER(settings), settings, LaunchBuffer::Const);
+  add(MEMBER(asks), manifest->reducing.askBytes, LaunchBuffer::Unwritten);
+  add(MEMBER(reduced), manifest->rowsPerPass * (1 + manifest->reducing.words) * sizeof(unsigned), LaunchBuffer::Zero);
+  add(MEMBER(looks), manifest->reducing.lookBytes, LaunchBuffer::Unwritten);
 }
 
 void LaunchImage::addResults() {

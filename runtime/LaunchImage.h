@@ -65,6 +65,7 @@ private:
   void addRope(size_t model);
   void addRequests();
   void addPool(size_t model);
+  void addReducing();
   void addResults();
   Failure addHooks();
   void readRowLogits(RunOutcome &out) const;

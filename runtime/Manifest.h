@@ -61,6 +61,10 @@ struct Manifest {
   std::string pipeline, profile;
   int64_t ctas, threads, sharedBytes, controlBytes, smCount;
   int64_t slots, rowsPerPass, callTokens, taggedBytes;
+  /// Bytes for reducers beside argmax, and the words that they give for a row; 0: the pipeline has none.
+  struct Reducing {
+    int64_t askBytes = 0, words = 0, lookBytes = 0;
+  } reducing;
   bool workspaceOnes;        ///< all bits of each workspace are set before a launch
   std::vector<Model> models; ///< 1 to abi::kMostModels, in the order of LaunchParams::models
   std::vector<Edge> edges;

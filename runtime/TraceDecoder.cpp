@@ -53,7 +53,9 @@ private:
     constexpr size_t words = sizeof(Row) / sizeof(unsigned);
     static_assert(words == 8);
     const size_t rowWords = shape & ((1u << abi::kTraceModelShift) - 1), model = shape >> abi::kTraceModelShift;
-    if ((rowWords != words && rowWords != words + 1) || rows * rowWords > left() || model >= manifest.models.size())
+    const size_t reduced = manifest.reducing.askBytes ? 1 + static_cast<size_t>(manifest.reducing.words) : 0;
+    const bool hashed = rowWords == words + reduced + 1;
+    if ((rowWords != words + reduced && !hashed) || rows * rowWords > left() || model >= manifest.models.size())
       return false;
     TracePass pass;
     pass.model = manifest.models[model].name;
@@ -61,9 +63,17 @@ private:
       Row row;
       std::memcpy(&row, next, sizeof(row));
       pass.rows.push_back(row);
-      if (rowWords > words)
-        pass.kvHash.push_back(next[words]);
+      if (reduced) {
+        const unsigned *first = next + words + 1, count = next[words];
+        if (count >= reduced)
+          return false;
+        pass.reduced.emplace_back(first, first + count);
+      }
+      if (hashed)
+        pass.kvHash.push_back(next[words + reduced]);
     }
+    if (std::all_of(pass.reduced.begin(), pass.reduced.end(), [](const auto &row) { return row.empty(); }))
+      pass.reduced.clear();
     tick.passes.push_back(std::move(pass));
     return true;
   }

@@ -12,6 +12,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 
 # Whole folders, or single headers by their path.
 ROW, FAULTS, ABI, SHAPE = "IR/Row.h", "IR/Faults.def", "device/Abi.h", "device/Shape.h"
+REDUCERS = "IR/Reducers.def"
 CONVERT, EXACT, SAMPLING = "device/Convert.h", "device/Exact.h", "device/Sampling.h"
 HOST = "device/cpu/Host.h"
 # Plain headers beside Api.h: the standard library only.
@@ -43,7 +44,7 @@ ALLOWED = {
                "Os"],
     "Api": ["Driver", "Plan", "Jit", "Reference", "Checkpoint", "IR", "Support", "Text", "Os", "runtime", FAULTS, *API],
     "runtime": ["Checkpoint", "Text", "Os", ROW, FAULTS, ABI, HOST, HOST_LOOP, REQUEST],
-    "device": [ROW, FAULTS],
+    "device": [ROW, FAULTS, REDUCERS],
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.
     "tools/megalith": ["Api.h", "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],

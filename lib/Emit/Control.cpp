@@ -2,6 +2,7 @@
 #include "ControlBody.h"
 #include "Tensor.h"
 #include "device/Shape.h"
+#include "megalith/IR/Reducers.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -104,6 +105,10 @@ private:
       emitModelFacts(w, module);
     } else {
       poolConstants(layout.pools.front(), 0);
+    }
+    if (layout.asks) {
+      constant("asks", layout.asks, "reducers of a call");
+      constant("askWords", layout.askWords, "that they give for a row, in LaunchParams::reduced");
     }
     constant("states", layout.states.size());
     constant("faultState", layout.stateIndex(module.root.get<attr::fault>()), module.root.get<attr::fault>());
@@ -232,6 +237,14 @@ private:
              site.chunk ? "" : " // indivisible");
       w.line("static constexpr bool draft = {}, wantsLogits = {};", site.draft ? "true" : "false",
              site.wantsLogits ? "true" : "false");
+      for (const CallAsk &ask : site.asks) {
+        const ir::ReducerInfo &reducer = ir::reducerOf(*ask.op);
+        const auto of = w.record("struct " + ask.name);
+        w.line("static constexpr ReducerKind reducer = ReducerKind::{};", reducer.enumName.str());
+        w.line("static constexpr int index = {}, place = {}, count = {}, part = {};", ask.index, ask.place, ask.words,
+               ask.op->get<attr::part>() == "prob" ? 1 : 0);
+        w.line("using Value = {};", ir::reducedType(*ask.op, 1).elem == Scalar::F32 ? "float" : "int");
+      }
     }
   }
 

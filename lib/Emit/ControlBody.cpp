@@ -1,6 +1,7 @@
 #include "ControlBody.h"
 #include "Names.h"
 #include "Numbers.h"
+#include "megalith/IR/Calls.h"
 #include "megalith/IR/Effects.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -390,11 +391,19 @@ private:
     case Op::KvPressure:
       return Code("t.pressure" + ofPool(op) + "()");
     case Op::Results:
-      return Code("t.results()");
+      return results(op);
     default:
       assert(false && "the verifier checked that this stands in control code");
       return {};
     }
+  }
+
+  Code results(const Operation &op) {
+    const CallSite &site = layout.site(op.get<attr::site>());
+    if (site.asks.empty())
+      return Code("t.results()");
+    return Code(fmt::format("t.results<calls::{}::{}>()", layout.names.sites.at(site.site),
+                            site.asks[op.get<attr::index>()].name));
   }
 
   // --- statements
@@ -423,8 +432,7 @@ private:
     case Op::Append:
       return append(op);
     case Op::Issue:
-      return effect(op,
-                    call(fmt::format("t.issue<calls::{}>", layout.names.sites.at(op.get<attr::site>())), op.operands));
+      return issue(op);
     case Op::Goto:
       return go(op);
     case Op::If:
@@ -444,6 +452,45 @@ private:
     add(Code(fmt::format("const int {} = ", name)).add(code), op.loc);
     Pending &p = values[v.id] = {Code(), true, uses[v.id], true, name, module.type(v), op.loc};
     setVariable(p, name, {});
+  }
+
+  /// `t.issue<calls::Next>(feed, Ask<calls::Next::Sample0>{...})`
+  void issue(const Operation &op) {
+    const CallSite &site = layout.site(op.get<attr::site>());
+    const std::string type = "calls::" + layout.names.sites.at(site.site);
+    Code code("t.issue<" + type + ">(");
+    for (size_t i = 0; i < op.operands.size(); ++i)
+      code.add(i ? ", " : "").add(use(op.operands[i]));
+    for (const CallAsk &ask : site.asks)
+      code.add(", ").add(asked(*ask.op, type + "::" + ask.name));
+    effect(op, code.add(")"));
+  }
+
+  Code asked(const Operation &reduce, const std::string &type) {
+    Code code("Ask<" + type + ">{");
+    bool any = false;
+    const auto members = [&](std::initializer_list<std::pair<const char *, const char *>> list) {
+      bool some = false;
+      for (auto [operand, member] : list)
+        if (const Value v = operandNamed(reduce, operand)) {
+          code.add(some || any ? ", " : "").add(fmt::format(".{} = ", member)).add(use(v));
+          some = true;
+        }
+      return some;
+    };
+    const auto named = [&](const char *name) { return bool(operandNamed(reduce, name)); };
+    if (named("temperature") || named("top_k") || named("top_p") || named("min_p")) {
+      code.add(".settings = {");
+      members({{"temperature", "temperature"}, {"top_k", "topK"}, {"top_p", "topP"}, {"min_p", "minP"}});
+      code.add("}");
+      any = true;
+    }
+    for (auto one : {"noise", "ahead", "first", "last"})
+      any |= members({{one, one}});
+    code.add("}");
+    if (const Value tokens = operandNamed(reduce, "tokens"))
+      code.add(".of(").add(use(tokens)).add(")");
+    return code;
   }
 
   void go(const Operation &op) {

@@ -65,10 +65,13 @@ ControlLayout::ControlLayout(const ir::Module &module)
     for (PoolLayout &pool : pools)
       if (!several() || pool.op->name == site.model)
         pool.callTokens = std::max(pool.callTokens, number * rows);
+    for (const auto &[index, reduce] : llvm::enumerate(ir::reducersOf(issue)))
+      site.asks.push_back({&reduce, typeName(reduce.name) + std::to_string(index), static_cast<int64_t>(index), 0, 0});
     sites.push_back(site);
   }
   for (const PoolLayout &pool : pools)
     callTokens += pool.callTokens;
+  layOutAsks();
   llvm::sort(sites, [](const CallSite &a, const CallSite &b) { return a.site < b.site; });
 }
 
@@ -79,6 +82,30 @@ const PoolLayout &ControlLayout::pool(llvm::StringRef name) const {
 
 std::string ControlLayout::poolArgument(const std::string &of) const {
   return several() ? "<" + pool(of).name + ">" : "";
+}
+
+void ControlLayout::layOutAsks() {
+  const bool any = llvm::any_of(sites, [](const CallSite &site) {
+    return llvm::any_of(site.asks, [](const CallAsk &ask) { return !ir::isBestOfAllRows(*ask.op); });
+  });
+  for (CallSite &site : sites) {
+    if (!any)
+      site.asks.clear();
+    int64_t words = 0;
+    for (CallAsk &ask : site.asks) {
+      if (ask.name == names.sites.at(site.site)) // a member cannot have its struct's name
+        ask.name += "_";
+      ask.place = words;
+      ask.words = ask.op->name == "argmax" ? 0 : ask.op->get<attr::n>();
+      words += ask.words;
+    }
+    asks = std::max<int64_t>(asks, site.asks.size());
+    askWords = std::max(askWords, words);
+  }
+}
+
+const CallSite &ControlLayout::site(int64_t number) const {
+  return *llvm::find_if(sites, [&](const CallSite &site) { return site.site == number; });
 }
 
 int64_t ControlLayout::stateIndex(llvm::StringRef name) const {

@@ -17,6 +17,15 @@ struct RequestField {
   const ir::Operation *op;
 };
 
+/// A reducer of a call, where the pipeline has more than argmax.
+struct CallAsk {
+  const ir::Operation *op;
+  std::string name; ///< of its struct
+  int64_t index;    ///< among the call's
+  int64_t place;    ///< of its words in those of a row
+  int64_t words;    ///< of a row
+};
+
 /// A place where a stage calls a model.
 struct CallSite {
   int64_t site;
@@ -24,6 +33,7 @@ struct CallSite {
   SourceLoc loc;
   int64_t chunk = 0; ///< 0: the call is indivisible
   bool draft = false, wantsLogits = false;
+  std::vector<CallAsk> asks = {};
 };
 
 /// A pool, with the model that writes it.
@@ -51,8 +61,14 @@ struct ControlLayout {
   std::string poolArgument(const std::string &pool) const;
   const PoolLayout &pool(llvm::StringRef name) const;
 
+  int64_t asks = 0, askWords = 0; ///< reducers of a call, and words of a row, at most; 0: there is argmax alone
+
+  const CallSite &site(int64_t number) const;
   int64_t stateIndex(llvm::StringRef name) const;
   std::string stateName(llvm::StringRef name) const { return "State::" + names.states.at(name.str()); }
+
+private:
+  void layOutAsks();
 };
 
 } // namespace megalith::emit

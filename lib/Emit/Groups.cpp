@@ -100,15 +100,21 @@ void TensorEmitter::emitSinkDeclarations(const Group &group) {
       for (auto [name, cache] : {std::pair("keys", "kCache"), std::pair("values", "vCache")})
         w.line("const KvRows<{0}> {1}({4}.{2}, {3}, pass);", kv, name, cache, layer, names.params());
     }
-    if (inner.op == Op::ArgMax && !plan.wideRows) {
-      w.line("Best best[bestsOf(Rows)];");
-    } else if (inner.op == Op::ArgMax) { // the end of a unit has those of its caller
-      w.line("Best own[bestsOf(Rows)];");
-      w.line("if constexpr (Rows == kUnitEnd)");
-      w.line("  assumeLocal(best);");
-      w.line("else");
-      w.line("  best = own;");
+    if (inner.op != Op::ArgMax)
+      continue;
+    const bool draws = planned.reducing.any;
+    if (draws)
+      w.line("const Kept kept{{p.looks}};");
+    if (!plan.wideRows) {
+      w.line("Best best[bestsOf(Rows)]{};", draws ? ", drawn[bestsOf(Rows)]" : "");
+      continue;
     }
+    // The end of a unit has those of its caller.
+    w.line("Best own[bestsOf(Rows)]{};", draws ? ", ownDrawn[bestsOf(Rows)]" : "");
+    w.line("if constexpr (Rows == kUnitEnd)");
+    w.line(draws ? "  assumeLocal(best), assumeLocal(drawn);" : "  assumeLocal(best);");
+    w.line("else");
+    w.line(draws ? "  best = own, drawn = ownDrawn;" : "  best = own;");
   }
 }
 

@@ -104,6 +104,22 @@ static void emitOfModel(CodeWriter &w, const ir::Module &module, const plan::Pla
   }
   emitMember(w, "TokenTable tokens(const abi::LaunchParams &p)",
              fmt::format("return {};", tokenTable(module, planned, names)));
+  w.line("static constexpr bool reduces = {};", planned.reducing.any);
+  if (planned.reducing.any) {
+    const auto words = [](const char *of) {
+      return fmt::format("reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::{})", of);
+    };
+    emitMember(w, "bool settle()",
+               fmt::format("return sharedOfCta().draws.asks == 0 || ::settleAsks(sharedOfCta().grid, Edges::best, "
+                           "sharedOfCta().draws, Kept{{sharedOfCta().params.looks}}, {}, {}, sharedOfCta().scratch);",
+                           words("best"), words("drawn")));
+    emitMember(w, "void reduceDraws()",
+               fmt::format("::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, {});",
+                           words("drawn")));
+    emitMember(w, "void finishAsks()",
+               "if (sharedOfCta().draws.asks > 0) ::finishAsks(sharedOfCta().grid, Edges::best, sharedOfCta().draws, "
+               "Kept{sharedOfCta().params.looks}, sharedOfCta().scratch);");
+  }
   for (size_t i = 0; i < planned.segments.size(); ++i) {
     const Names::Segment &name = names.segments[i];
     emitMember(w, fmt::format("bool stream{}(Producer<WeightRing> &producer)", name.role),
@@ -156,8 +172,8 @@ static void emitKernel(CodeWriter &w, const ir::Module &module, const plan::Plan
     w.line("using Pool = {};", names[0].kv());
   }
   const std::string head = several ? "" : fmt::format(", head = {}", plan.models[0].segments.size() > 1);
-  w.line("static constexpr bool many = {}, words = {}{}, stamps = {};", plan.rowsPerPass > shape::kTileRows,
-         plan.knobs.words, head, plan.knobs.stamps != 0);
+  w.line("static constexpr bool many = {}, words = {}{}, stamps = {}, asks = {};", plan.rowsPerPass > shape::kTileRows,
+         plan.knobs.words, head, plan.knobs.stamps != 0, plan.reduces());
   if (several) {
     w.line("static constexpr int passEdge = {};", plan.passEdge);
   } else {

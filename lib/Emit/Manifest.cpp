@@ -106,6 +106,14 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   j["slots"] = module.param("slots");
   j["rows_per_pass"] = plan.rowsPerPass;
   j["call_tokens"] = layout.callTokens;
+  if (layout.asks) {
+    int64_t lookBytes = 0; // passes of all models use the same memory
+    for (const plan::ModelPlan &planned : plan.models)
+      lookBytes = std::max(lookBytes, planned.reducing.lookBytes);
+    j["reducing"] = {{"ask_bytes", shape::askBytes(plan.rowsPerPass, module.param("slots"), layout.asks)},
+                     {"words", layout.askWords},
+                     {"look_bytes", lookBytes}};
+  }
   j["workspace_ones"] = plan.knobs.words; // what a word is before it is written
   j["tagged_bytes"] = plan.taggedBytes;
   j["models"] = ordered_json::array();

@@ -27,8 +27,14 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
     auto wide = w.scope("else if constexpr (Rows > kTileRows)");
     w.line(
         "wideProduct<{}>(shared, {}, {}, [{}](int{}, int unit, int firstRow) {{ {}<kUnitEnd>({}unit, firstRow{}); }});",
-        type, inLayers ? "layer" : "0", use, keepsBest(phase) ? "&own" : "", inLayers ? " layer" : "",
-        names.phases.at(&phase), inLayers ? "layer, " : "", keepsBest(phase) ? ", own" : "");
+        type, inLayers ? "layer" : "0", use,
+        !keepsBest(phase)      ? ""
+        : planned.reducing.any ? "&own, &ownDrawn"
+                               : "&own",
+        inLayers ? " layer" : "",
+        names.phases.at(&phase), inLayers ? "layer, " : "", !keepsBest(phase)      ? ""
+        : planned.reducing.any ? ", own, ownDrawn"
+                               : ", own");
     otherwise = "else ";
   }
   if (phase.operand) {
@@ -352,6 +358,8 @@ void TensorEmitter::emitTake(const std::string &value, const plan::PairRange &r)
   } else {
     w.line("best[tile].take(logit.v[1], c1);");
   }
+  if (planned.reducing.any)
+    w.line("takeDraws(kept, shared.draws.rows[row], drawn[tile], row, c0, logit);");
   int64_t most = 0; // a line of logits has room for those of any model
   for (const Operation *of : module.all(Op::Model))
     most = std::max(most, of->get<attr::vocab>());
@@ -367,6 +375,12 @@ void TensorEmitter::emitBest(const Group &group) {
     once.emplace(w.scope("if constexpr (Rows != kUnitEnd)"));
   w.line("publishBest<Rows>({}, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::best));",
          plan.wideRows ? "own" : "best");
+  if (!planned.reducing.any)
+    return;
+  w.line("consumerSync(); // a CTA without a group of the matrix has met no barrier since takeAsks");
+  w.line("if (shared.draws.draws)");
+  w.line("  publishBest<Rows>({}, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::drawn));",
+         plan.wideRows ? "ownDrawn" : "drawn");
 }
 
 } // namespace megalith::emit

@@ -170,7 +170,14 @@ void TensorEmitter::emitPlaces() {
     w.line("struct Edges {{ static constexpr int best = {}; }};", planned.bestEdge);
   else
     w.line("struct Edges {{ static constexpr int best = {}, pass = {}; }};", planned.bestEdge, plan.passEdge);
-  w.line("struct Tagged {{ static constexpr long long best = {}; }};", planned.bestOffset);
+  if (planned.reducing.any) {
+    w.line("struct Tagged {{ static constexpr long long best = {}, drawn = {}; }};", planned.bestOffset,
+           planned.reducing.drawnOffset);
+    w.line("using Kept = KeptLogits<{}, {}>; // that asks look at",
+           planned.reducing.numberBytes == 2 ? "unsigned short" : "float", model.get<attr::vocab>());
+  } else {
+    w.line("struct Tagged {{ static constexpr long long best = {}; }};", planned.bestOffset);
+  }
   if (!plan.wideRows)
     return;
   auto s = w.record("struct Counters");
@@ -200,6 +207,8 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
       w.line("static constexpr int rowsPerPass = {}, vocab = {};", plan.rowsPerPass, model.get<attr::vocab>());
       w.line("static constexpr int pages = {0}::pages, pageTokens = {0}::pageTokens;", kv);
     }
+    if (plan.reduces())
+      w.line("static constexpr int asks = 1; // calls have other reducers than argmax");
   }
   w.line();
   w.comment("Shared memory of a CTA.");
@@ -212,6 +221,8 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
     w.line("PassShared pass;");
     w.line("RingShared sync;");
     w.line("GridEdges grid;");
+    if (plan.reduces())
+      w.line("PassDraws<Facts::rowsPerPass> draws;");
     w.line("StreamPlace places[kConsumerWarps]; // of the warps, between two phases");
     w.line();
     w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }");
@@ -286,6 +297,8 @@ void TensorEmitter::emitSegment(const plan::Segment &segment, const Names::Segme
              chunksAhead(segment));
     }
   }
+  if (planned.reducing.any && &segment == &planned.segments.back())
+    w.line("takeAsks(shared.grid, Edges::best, shared.pass, shared.draws);");
   emitCalls(llvm::ArrayRef(segment.before).drop_front(early), false);
   if (segment.repeatCount) {
     w.line("#pragma unroll 1");
@@ -446,7 +459,9 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
   const char *const inlined = phase.kind == plan::Phase::Map && !layers ? "__forceinline__" : "__noinline__";
   const bool units = phase.kind == plan::Phase::Stream && plan.wideRows;
   const std::string ofUnit = units ? std::string(layers ? ", " : "") + "int unit = 0, int firstRow = 0" +
-                                         (keepsBest(phase) ? ", Best *best = nullptr" : "")
+                                         (keepsBest(phase) ? planned.reducing.any ? ", Best *best = nullptr, Best *drawn = nullptr"
+                                                                                   : ", Best *best = nullptr"
+                                                          : "")
                                    : "";
   auto fn = w.scope(fmt::format("__device__ {} void {}({}{})", inlined, name, layers ? "int layer" : "", ofUnit), name);
   emitPhaseBegin();

@@ -17,6 +17,8 @@ llvm::ArrayRef<Operation> reducersOf(const Operation &call) {
   return call.regions.empty() ? llvm::ArrayRef<Operation>() : llvm::ArrayRef<Operation>(call.region().ops);
 }
 
+bool isBestOfAllRows(const Operation &reduce) { return reduce.name == "argmax" && reduce.operands.empty(); }
+
 Value operandNamed(const Operation &reduce, llvm::StringRef name) {
   const std::vector<std::string> &names = reduce.get<attr::with>();
   const auto it = llvm::find(names, name);

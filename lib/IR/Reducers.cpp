@@ -4,7 +4,7 @@ namespace megalith::ir {
 
 static const ReducerInfo reducerInfos[] = {
 #define REDUCER(Id, Name, Result, Arguments, State, Merge, Order, Text)                                                \
-  {Reducer::Id, Name, Scalar::Result, Arguments, State, Merge, Order, Text},
+  {Reducer::Id, #Id, Name, Scalar::Result, Arguments, State, Merge, Order, Text},
 #include "megalith/IR/Reducers.def"
 };
 

@@ -109,6 +109,10 @@ private:
   void placeTagged(ModelPlan &planned, const Operation &model) {
     planned.bestOffset = plan.taggedBytes;
     planned.attention.offset = planned.bestOffset + roundUp(bestBytes(plan.rowsPerPass, plan.ctas), 256);
+    if (planned.reducing.any) {
+      planned.reducing.drawnOffset = planned.attention.offset;
+      planned.attention.offset += roundUp(bestBytes(plan.rowsPerPass, plan.ctas), 256);
+    }
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention)
         return;
@@ -176,6 +180,8 @@ private:
       ofSeveral = std::max<int64_t>(ofSeveral, operandBytes(m.chunkBlocks, kTileRows));
     });
     ofOne = roundUp(std::max(sumBytes(1) + ofOne, attentionOfOne), 128);
+    if (plan.reduces())
+      ofOne = std::max<int64_t>(ofOne, kLookScratchBytes);
     ofSeveral = roundUp(std::max(sumBytes(kTileRows) + ofSeveral, attentionOfAll), 128);
     plan.shared.scratchBytes = ofOne;
     if (!planRing(std::max(sumBytes(kTileRows) + operandsWanted(), ofSeveral)))
@@ -260,7 +266,8 @@ private:
   bool planRing(int64_t wanted) {
     plan.shared.controlBytes =
         controlRoom(module.param("slots"), module.all(Op::Gauge).size(), models.size(), windowed());
-    const int64_t control = plan.shared.controlBytes + otherSharedBytes(models.size());
+    const int64_t draws = plan.reduces() ? roundUp(passDrawBytes(plan.rowsPerPass), 128) : 0;
+    const int64_t control = plan.shared.controlBytes + otherSharedBytes(models.size()) + draws;
     const int64_t beside = control + plan.shared.scratchBytes;
     const int64_t fit = std::min<int64_t>(kMostStages, (plan.profile.sharedBytes - beside) / plan.ring.stageBytes);
     plan.ring.stages = plan.knobs.ring ? plan.knobs.ring : fit;

@@ -4,6 +4,7 @@
 // values stand, which edge is behind it. Layout.cpp gives everything its place in memory.
 //===----------------------------------------------------------------------===//
 #include "Layout.h"
+#include "megalith/IR/Calls.h"
 #include "llvm/ADT/STLExtras.h"
 #include <set>
 
@@ -31,13 +32,12 @@ public:
   bool run(const Operation &model) {
     const Operation *beyond = nullptr; // what the kernel cannot do yet
     walk(module.root.region(), [&](const Operation &op) {
-      const bool slice = op.op == Op::Reduce && !op.operands.empty();
-      if ((op.op == Op::Reduce && op.name != "argmax") || slice || op.op == Op::Sampling || op.op == Op::Uniform)
+      if (op.op == Op::Reduce && ir::operandNamed(op, "minus"))
         beyond = beyond ? beyond : &op;
     });
     if (beyond)
       return unsupported(*beyond,
-                         fmt::format("`{}`", beyond->op == Op::Reduce ? beyond->name : ir::mnemonic(beyond->op).str()));
+                         fmt::format("`minus` of `{}`", beyond->name));
     planned.name = model.name;
     if (!checkOperands(model))
       return false;
@@ -47,6 +47,8 @@ public:
           return false;
     if (planned.segments.size() > 2)
       return unsupported(*planned.segments[2].op, fmt::format("{} segments; 2 at most", planned.segments.size()));
+    if (!planReducers(model))
+      return false;
     spareControl();
     planned.bestEdge = plan.edges.size() - 1;
     return true;
@@ -83,6 +85,32 @@ private:
   Diagnostics &diags;
   int64_t nextFirstUnit = 0;
   std::vector<Value> forwarded; ///< body's yields, in order, for the head's arguments
+
+  /// Whether calls ask for more than the best token of each row.
+  bool planReducers(const Operation &model) {
+    const Operation *first = nullptr;
+    for (const Operation &part : module.all(Op::Tick).front()->region().ops)
+      if (part.op == Op::Part && part.has<attr::before_site>() && part.region().ops.back().name == model.name)
+        for (const Operation &reduce : ir::reducersOf(part.region().ops.back()))
+          if (!first && !ir::isBestOfAllRows(reduce))
+            first = &reduce;
+    if (!first)
+      return true;
+    planned.reducing.any = true;
+    if (planned.segments.size() < 2)
+      return unsupported(*first, "a model without a head of its own");
+    if (plan.ctas > kLookBins)
+      return unsupported(*first, fmt::format("{} CTAs; {} at most where logits are reduced", plan.ctas, kLookBins));
+    ir::walk(model.region(), [&](const Operation &op) {
+      if (op.op != Op::ArgMax)
+        return;
+      const ir::Type &logits = module.type(op.operands[0]);
+      planned.reducing.numberBytes = logits.elem == Scalar::BF16 ? 2 : 4;
+      planned.reducing.lookBytes =
+          lookBytes(plan.rowsPerPass, logits.size, planned.reducing.numberBytes, plan.ctas);
+    });
+    return true;
+  }
 
   bool unsupported(const Operation &op, std::string what) {
     diags.report(Diag::PlanUnsupported, op.loc, what);

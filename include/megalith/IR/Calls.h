@@ -16,6 +16,9 @@ int64_t mostRows(const Module &module, const Operation &call);
 /// any no logits are wanted.
 llvm::ArrayRef<Operation> reducersOf(const Operation &call);
 
+/// Whether a `reduce` is the argmax of all rows: Row::result alone.
+bool isBestOfAllRows(const Operation &reduce);
+
 /// The operand of a `reduce` that its attribute `with` names so; none where it has none.
 Value operandNamed(const Operation &reduce, llvm::StringRef name);
 

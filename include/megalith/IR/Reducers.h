@@ -15,7 +15,7 @@ enum class Reducer : uint8_t {
 /// One line of Reducers.def.
 struct ReducerInfo {
   Reducer id;
-  llvm::StringRef name;
+  llvm::StringRef enumName, name;
   Scalar result;
   llvm::StringRef arguments, state, merge, order, text;
 

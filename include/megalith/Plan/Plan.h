@@ -205,6 +205,14 @@ struct AttentionSums {
   int64_t bytes() const { return units * unitBytes; }
 };
 
+/// What a head does for reducers beside argmax (device/Reducers.cuh).
+struct Reducing {
+  bool any = false;        ///< calls have some; else the rest means nothing
+  int64_t numberBytes = 0; ///< of a logit that is kept
+  int64_t drawnOffset = 0; ///< in the tagged words: what the CTAs draw
+  int64_t lookBytes = 0;   ///< memory of kept logits and of sums over them
+};
+
 /// One model of the pipeline.
 struct ModelPlan {
   std::string name;
@@ -221,7 +229,8 @@ struct ModelPlan {
   AttentionSums wideAttention; ///< of many rows of a slot (device/WideAttention.cuh)
   int64_t wideLevels = 0;      ///< above rounds, that its ranges may have
   int bestEdge;                ///< the logits' maxima
-  int64_t bestOffset;          ///< in the tagged words. Other reducers of logits will have places beside it.
+  int64_t bestOffset;          ///< in the tagged words
+  Reducing reducing;
 
   const Vector &vectorOf(const std::string &weight) const {
     return *std::find_if(vectors.begin(), vectors.end(), [&](const Vector &v) { return v.weight == weight; });
@@ -261,6 +270,11 @@ struct Plan {
   std::vector<Edge> edges;       ///< edge 0 stands behind the tick's plan
   int passEdge;                  ///< the end of a pass
   std::vector<ModelPlan> models; ///< one, for now
+
+  /// Whether calls of some model have reducers beside argmax.
+  bool reduces() const {
+    return std::any_of(models.begin(), models.end(), [](const ModelPlan &model) { return model.reducing.any; });
+  }
 };
 
 /// Lays the module's model over the device. Reports what cannot be planned

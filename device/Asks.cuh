@@ -1,0 +1,119 @@
+//===- Asks.cuh - what stages ask of the logits of a call's rows ----------===//
+//
+// Control's half of Reducers.cuh. A stage's call says what it asks for; the answers of the pass stand in
+// LaunchParams::reduced when its code goes on.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+/// One reducer of a call that a slot waits for.
+struct CallAsk {
+  ReducerKind reducer;
+  int first, last; ///< rows of the call that it reads, as the stage gave them: negative ones count from the end
+  int tokens;      ///< how many rows have a token; -1: it takes none
+  sampling::Settings settings;
+  int noise, ahead;
+  int place;  ///< its words begin there in those of a row
+  int count;  ///< words of a row
+  int part;   ///< of top_k
+  int unused[3];
+
+  /// The rows that it reads of `served` ones.
+  struct Rows {
+    int first, last;
+    __device__ __forceinline__ int count() const { return last - first; }
+    __device__ __forceinline__ bool has(int row) const { return row >= first && row < last; }
+  };
+  __device__ __forceinline__ Rows rowsOf(int served) const {
+    const auto clamped = [&](int at) { return max(0, min(served, at < 0 ? served + at : at)); };
+    const int begin = clamped(first), end = clamped(last);
+    return {begin, max(begin, tokens < 0 ? end : min(end, begin + tokens))};
+  }
+  /// Whether a row's token can be drawn while its logits are made.
+  __device__ __forceinline__ bool isDraw(int vocab) const {
+    return reducer == ReducerKind::Sample && count == 1 &&
+           (sampling::isGreedy(settings) || ((settings.topK <= 0 || settings.topK >= vocab) && settings.topP >= 1.0f &&
+                                             settings.minP <= 0.0f));
+  }
+};
+
+static_assert(sizeof(CallAsk) == kCallAskBytes);
+
+/// The reducers of the call that a slot waits for.
+template <int Asks> struct alignas(16) CallAsks {
+  int count;
+  alignas(16) CallAsk asks[Asks];
+};
+
+/// LaunchParams::asks, and what is control's there: behind the asks of a pass those of each slot, then the tokens whose
+/// probability they ask for.
+template <class Config> struct AskMemory {
+  static constexpr long long rows = Config::rowsPerPass, asks = Config::asks;
+  /// Words of a row in LaunchParams::reduced. The first one tells how many there are.
+  static constexpr int reducedWords = 1 + Config::askWords;
+  static constexpr long long ofPass = sizeof(abi::AskHeader) + rows * sizeof(abi::RowDraw) + rows * asks * sizeof(abi::RowAsk);
+  using OfSlot = CallAsks<Config::asks>;
+
+  __device__ __forceinline__ static OfSlot &ofSlot(const abi::LaunchParams &p, int slot) {
+    return reinterpret_cast<OfSlot *>(p.asks + ofPass)[slot];
+  }
+  /// [rows of the call]
+  __device__ __forceinline__ static int *tokens(const abi::LaunchParams &p, int slot, int ask) {
+    return reinterpret_cast<int *>(&ofSlot(p, Config::slots)) + (slot * asks + ask) * rows;
+  }
+  __device__ __forceinline__ static abi::RowDraw *draws(const abi::LaunchParams &p) {
+    return reinterpret_cast<abi::RowDraw *>(p.asks + sizeof(abi::AskHeader));
+  }
+  __device__ __forceinline__ static abi::RowAsk *rowAsks(const abi::LaunchParams &p) {
+    return reinterpret_cast<abi::RowAsk *>(draws(p) + rows);
+  }
+};
+
+/// What a call gave for its rows from `first` on: a number or a token of each.
+template <class Value> struct Reduced {
+  const u32 *words; ///< of the first row
+  int stride, count;
+  __device__ int size() const { return count; }
+  __device__ Value operator[](int i) const {
+    const u32 word = loadWord(words + (long long)i * stride);
+    if constexpr (Value(0.5f) != Value(0)) // f32
+      return __uint_as_float(word);
+    else
+      return Value(word);
+  }
+};
+
+template <class Which, class View> struct AskOf;
+
+/// What a call asks for: `Which` is one of its reducers, as the text of the control unit names it.
+template <class Which> struct Ask {
+  sampling::Settings settings = {};
+  int noise = 0, ahead = 0;
+  int first = 0, last = kAllRows;
+  static constexpr int kAllRows = 0x7fffffff;
+
+  /// The same with a token for each row from `first` on.
+  template <class View> __device__ auto of(const View &tokens) const {
+    return AskOf<Which, decltype(asView(tokens))>{*this, asView(tokens)};
+  }
+  /// Stores it with the slot's others. The whole warp calls it.
+  template <class Config> __device__ void store(const abi::LaunchParams &p, int slot, int tokens = -1) const {
+    CallAsk &to = AskMemory<Config>::ofSlot(p, slot).asks[Which::index];
+    if (laneId() == 0)
+      to = {Which::reducer, first,  last, tokens, settings, noise, ahead, Which::place, Which::count, Which::part, {}};
+  }
+};
+/// With a token for each row.
+template <class Which, class View> struct AskOf : Ask<Which> {
+  View view;
+  template <class Config> __device__ void store(const abi::LaunchParams &p, int slot) const {
+    const int count = min(view.size(), (int)Config::rowsPerPass);
+    int *to = AskMemory<Config>::tokens(p, slot, Which::index);
+    for (int i = laneId(); i < count; i += 32)
+      to[i] = view[i];
+    Ask<Which>::template store<Config>(p, slot, count);
+  }
+};
+
+} // namespace megalith::device

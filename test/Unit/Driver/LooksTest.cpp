@@ -1,0 +1,369 @@
+// The reducers of device/Reducers.cuh on the CPU executor, against a row that is sorted and added up in one piece.
+#include "device/Abi.h"
+#include "device/Exact.h"
+#include "device/Sampling.h"
+#include "device/Shape.h"
+#include "megalith/Driver/Compilation.h"
+#include "megalith/IR/Reducers.h"
+#include "runtime/cpu/CpuEngine.h"
+#include "test/Unit/Checkpoint/TempDir.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <limits>
+#include <numeric>
+#include <random>
+
+namespace megalith {
+namespace {
+
+constexpr int kRows = 24, kVocab = 1003;
+#define LOOKS (getenv("LOOKS") ? atoi(getenv("LOOKS")) : 4)
+
+const char *const looksKernel = R"(#include "megalith/Device.cuh"
+namespace abi = megalith::abi;
+using namespace megalith::device;
+constexpr int kRows = 24, kVocab = 1003;
+struct Shared {
+  abi::LaunchParams params;
+  PassShared pass;
+  GridEdges grid;
+  u32 stopped;
+  PassDraws<kRows> draws;
+  alignas(16) float scratch[kLookScratchBytes / 4];
+  u64 keys[2][kConsumerWarps];
+};
+template <class Number> __device__ void reduce(const abi::LaunchParams &p, const float *logits, int rows) {
+  Shared &shared = *reinterpret_cast<Shared *>(dynamicShared());
+  PassShared &pass = shared.pass;
+  if (threadIdx.x == 0) {
+    shared.params = p;
+    shared.stopped = 0;
+    shared.grid = {&shared.params, &shared.stopped};
+    pass.numRows = rows;
+    pass.tick = 7;
+    pass.number = 1;
+    pass.firstRow = 0;
+    for (int row = 0; row < rows; ++row)
+      pass.rows[row].flags = megalith::RowWantsLogits;
+    if (blockIdx.x == 0)
+      tellAsks(shared.grid);
+  }
+  consumerSync();
+  takeAsks(shared.grid, 0, pass, shared.draws);
+  consumerSync();
+  const KeptLogits<Number, kVocab> kept{p.looks};
+  Words4 *const bests = reinterpret_cast<Words4 *>(p.tagged), *const drawn = bests + kRows * gridDim.x;
+  for (int row = 0; row < rows; ++row) {
+    Best best, draw;
+    for (int c = 2 * (int)(threadIdx.x * gridDim.x + blockIdx.x); c < kVocab; c += 2 * (int)gridDim.x * kConsumerThreads) {
+      const float *at = logits + row * kVocab + c;
+      const Floats<2> pair = {{__ldg(at), c + 1 < kVocab ? __ldg(at + 1) : 5.0f}};
+      best.take(pair.v[0], c);
+      if (c + 1 < kVocab)
+        best.take(pair.v[1], c + 1);
+      takeDraws(kept, shared.draws.rows[row], draw, row, c, pair);
+    }
+    best.takeLanes();
+    draw.takeLanes();
+    if (laneId() == 0) {
+      shared.keys[0][warpId()] = best.key;
+      shared.keys[1][warpId()] = draw.key;
+    }
+    consumerSync();
+    if (threadIdx.x < 2) {
+      Best b;
+      for (u64 key : shared.keys[threadIdx.x])
+        b.take(key);
+      storeTagged((threadIdx.x ? drawn : bests) + row * gridDim.x + blockIdx.x,
+                  {(u32)b.key, (u32)(b.key >> 32), pass.number, 0});
+    }
+    consumerSync();
+  }
+  if (shared.draws.asks && !settleAsks(shared.grid, 0, shared.draws, kept, bests, drawn, shared.scratch))
+    return;
+  gridEdge(shared.grid, 0);
+  if (blockIdx.x == 0) {
+    reduceBest(shared.grid, 0, pass, bests, {});
+    reduceDraws(shared.grid, 0, pass, shared.draws, drawn);
+    if (shared.draws.asks)
+      finishAsks(shared.grid, 0, shared.draws, kept, shared.scratch);
+  }
+}
+extern "C" __global__ void reduce16(const abi::LaunchParams p, const float *logits, int rows) {
+  reduce<u16>(p, logits, rows);
+}
+extern "C" __global__ void reduce32(const abi::LaunchParams p, const float *logits, int rows) {
+  reduce<float>(p, logits, rows);
+}
+)";
+
+/// A row, and all that is asked of it, by the words of docs/ir.md: sorted, and added up from the first to the last.
+struct Expected {
+  std::vector<std::pair<uint64_t, float>> kept; ///< S: key of the logit, and logit, the best first
+  sampling::Settings settings;
+  bool nan = false;
+  float m = 0, best = 0;
+  uint64_t total = 0, depths = 0;
+
+  Expected(const float *logits, const sampling::Settings &settings) : settings(settings) {
+    for (int i = 0; i < kVocab; ++i) {
+      nan |= std::isnan(logits[i]);
+      kept.push_back({sampling::keyOf(logits[i], i), logits[i]});
+    }
+    std::sort(kept.begin(), kept.end(), [](auto &a, auto &b) { return a.first > b.first; });
+    best = kept[0].second + 0.0f;
+    if (sampling::isGreedy(settings)) {
+      kept.resize(1);
+      return;
+    }
+    m = y(kept[0].second);
+    const auto leave = [&](auto stays) {
+      size_t n = 0;
+      while (n < kept.size() && stays(n))
+        ++n;
+      kept.resize(n);
+    };
+    if (settings.topK > 0 && settings.topK < kVocab)
+      leave([&, kth = sampling::ordered(kept[settings.topK - 1].second)](size_t i) { return kept[i].first >> 32 >= kth; });
+    if (settings.topP < 1.0f) {
+      uint64_t all = 0, before = 0;
+      for (auto &[key, z] : kept)
+        all += mass(z);
+      const double cut = sampling::cutOfTopP(settings.topP, all);
+      leave([&](size_t i) {
+        const bool stays = sampling::staysInTopP(before, cut);
+        before += mass(kept[i].second);
+        return stays;
+      });
+    }
+    if (settings.minP > 0)
+      leave([&](size_t i) { return y(kept[i].second) >= sampling::leastOfMinP(settings.minP, m); });
+    for (auto &[key, z] : kept) {
+      total += mass(z);
+      depths += sampling::massTimesDepth(sampling::weight(y(z), m), sampling::below(y(z), m));
+    }
+  }
+  float y(float z) const { return sampling::scaled(z, settings.temperature); }
+  uint64_t mass(float z) const { return sampling::massOf(sampling::weight(y(z), m)); }
+  bool greedy() const { return sampling::isGreedy(settings); }
+  float probability(float z) const { return greedy() ? 1.0f : sampling::probability(sampling::weight(y(z), m), total); }
+
+  std::vector<uint32_t> draws(const abi::RowAsk &ask, int count) const {
+    std::vector<uint64_t> keys;
+    for (auto &[key, z] : kept) {
+      const uint32_t token = sampling::tokenOf(key);
+      const auto words = sampling::words({ask.key[0], ask.key[1]}, ask.position, token / 4, ask.purpose);
+      keys.push_back(greedy() ? key : sampling::keyOf(sampling::score(y(z), words.w[token % 4]), token));
+    }
+    std::sort(keys.begin(), keys.end(), std::greater<>());
+    std::vector<uint32_t> out(count, uint32_t(-1));
+    for (int i = 0; i < std::min<int>(count, keys.size()); ++i)
+      out[i] = sampling::tokenOf(keys[i]);
+    return out;
+  }
+  static uint32_t bits(float v) { return std::bit_cast<uint32_t>(v); }
+  std::vector<uint32_t> of(const abi::RowAsk &ask) const {
+    const auto reducer = ir::Reducer(ask.reducer);
+    if (nan)
+      return std::vector<uint32_t>(ask.count, reducer == ir::Reducer::Sample ||
+                                                      (reducer == ir::Reducer::TopK && !ask.part)
+                                                  ? uint32_t(-2)
+                                                  : 0x7fffffffu);
+    switch (reducer) {
+    case ir::Reducer::Sample:
+      return draws(ask, ask.count);
+    case ir::Reducer::MaxProb:
+      return {bits(greedy() ? 1.0f : sampling::probability(1.0f, total))};
+    case ir::Reducer::LogSumExp:
+      return {bits(greedy() ? best : sampling::logSumExp(m, total))};
+    case ir::Reducer::Entropy:
+      return {bits(greedy() ? 0.0f : sampling::entropy(total, depths))};
+    case ir::Reducer::Prob:
+      for (auto &[key, z] : kept)
+        if (sampling::tokenOf(key) == uint32_t(ask.token))
+          return {bits(probability(z))};
+      return {bits(0.0f)};
+    case ir::Reducer::TopK: {
+      std::vector<uint32_t> out(ask.count, ask.part ? 0 : uint32_t(-1));
+      for (int i = 0; i < std::min<int>(ask.count, kept.size()); ++i)
+        out[i] = ask.part ? bits(probability(kept[i].second)) : sampling::tokenOf(kept[i].first);
+      return out;
+    }
+    default:
+      return {};
+    }
+  }
+};
+
+float toBf16(float v) {
+  uint32_t bits = std::bit_cast<uint32_t>(v);
+  if (std::isnan(v))
+    return v;
+  bits += 0x7fff + (bits >> 16 & 1);
+  return std::bit_cast<float>(bits & 0xffff0000u);
+}
+
+struct LooksTest : testing::Test {
+  TempDir dir;
+  void *library = nullptr;
+  using Kernel = void (*)(abi::LaunchParams, const float *, int);
+  Kernel rounded = nullptr, whole = nullptr;
+  void (*bind)(const cpu::Host *) = nullptr;
+  std::mt19937 random{42};
+
+  void SetUp() override {
+    setenv("MEGALITH_CACHE_DIR", dir.path().c_str(), 1);
+    SourceFiles sources;
+    Diagnostics diags{sources};
+    const auto compiled = driver::assembleHostText(looksKernel, "looks.cu", {.checked = true, .arch = 900}, diags);
+    unsetenv("MEGALITH_CACHE_DIR");
+    ASSERT_TRUE(compiled) << diags.render();
+    library = dlopen(compiled->path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    ASSERT_TRUE(library) << dlerror();
+    bind = reinterpret_cast<void (*)(const cpu::Host *)>(dlsym(library, "megalith_cpu_bind"));
+    rounded = reinterpret_cast<Kernel>(dlsym(library, "reduce16"));
+    whole = reinterpret_cast<Kernel>(dlsym(library, "reduce32"));
+    ASSERT_TRUE(bind && rounded && whole);
+  }
+  void TearDown() override {
+    if (library)
+      dlclose(library);
+  }
+
+  template <class T> T pick(std::initializer_list<T> list) { return list.begin()[random() % list.size()]; }
+
+  /// Rows of logits: wide ones, flat ones, with many equal ones, with infinities, with a NaN.
+  void fillRow(float *row, int kind, bool round) {
+    std::normal_distribution<float> normal;
+    const float spread = pick({0.01f, 1.0f, 3.0f, 20.0f}), middle = pick({0.0f, -30.0f, 15.0f});
+    for (int i = 0; i < kVocab; ++i) {
+      float z = middle + spread * normal(random);
+      if (kind == 1)
+        z = std::round(z);
+      if (kind == 2 && random() % 3 == 0)
+        z = -std::numeric_limits<float>::infinity();
+      if (kind == 3)
+        z = 0.0f * (random() % 2 ? 1.0f : -1.0f);
+      row[i] = round ? toBf16(z) : z;
+    }
+    if (kind == 4)
+      row[random() % kVocab] = 60.0f; // one token has nearly all
+    if (kind == 5)
+      row[random() % kVocab] = std::numeric_limits<float>::quiet_NaN();
+    if (kind == 6)
+      row[random() % kVocab] = std::numeric_limits<float>::infinity();
+  }
+
+  abi::RowAsk someAsk(int row, int &words) {
+    abi::RowAsk ask = {};
+    ask.row = row;
+    ask.reducer = 1 + int(random() % 6);
+    ask.count = 1;
+    const auto reducer = ir::Reducer(ask.reducer);
+    if (reducer == ir::Reducer::Sample || reducer == ir::Reducer::TopK)
+      ask.count = pick({1, 1, 2, 5, 64});
+    ask.part = reducer == ir::Reducer::TopK ? int(random() % 2) : 0;
+    ask.temperature = pick({0.0f, 0.3f, 0.8f, 1.0f, 1.3f});
+    ask.topK = pick({0, 0, 1, 5, 40, 500, kVocab - 1, kVocab});
+    ask.topP = pick({1.0f, 1.0f, 0.0f, 1e-6f, 0.3f, 0.9f, 0.999f});
+    ask.minP = pick({0.0f, 0.0f, 0.05f, 1.0f});
+    ask.key[0] = random();
+    ask.key[1] = random();
+    ask.position = int(random() % 1000);
+    ask.purpose = pick({0u, 2u, 14u});
+    ask.token = reducer == ir::Reducer::Prob ? int(random() % kVocab) : -1;
+    ask.at = words;
+    words += ask.count;
+    return ask;
+  }
+
+  void check(bool round, int rows, int ctas, int asksOfRow, int seed) {
+    random.seed(seed);
+    std::vector<float> logits(size_t(rows) * kVocab);
+    for (int row = 0; row < rows; ++row)
+      fillRow(&logits[size_t(row) * kVocab], int(random() % 7), round);
+    int words = 0;
+    std::vector<abi::RowAsk> asks;
+    std::vector<abi::RowDraw> draws(kRows, abi::RowDraw{0, -1, {0, 0}, 0, 0, 0, 0});
+    for (int row = 0; row < rows; ++row) {
+      for (int i = 0; i < asksOfRow; ++i) {
+        asks.push_back(someAsk(row, words));
+        draws[row].kept = 1;
+      }
+      if (abi::RowAsk &ask = asks.back(); random() % 2 && ir::Reducer(ask.reducer) == ir::Reducer::Sample) {
+        ask.count = ask.guessed = 1;
+        draws[row] = {ask.temperature, -1, {ask.key[0], ask.key[1]}, ask.position, ask.purpose, 1, 1};
+      } else if (random() % 2) {
+        abi::RowDraw &draw = draws[row];
+        draw.temperature = pick({0.0f, 0.7f, 1.0f});
+        draw.at = words++;
+        draw.position = row * 3;
+        draw.key[1] = random();
+      }
+    }
+    std::vector<char> memory(16 + kRows * sizeof(abi::RowDraw) + asks.size() * sizeof(abi::RowAsk));
+    const int count = int(asks.size());
+    std::memcpy(memory.data(), &count, 4);
+    std::memcpy(memory.data() + 16, draws.data(), kRows * sizeof(abi::RowDraw));
+    std::memcpy(memory.data() + 16 + kRows * sizeof(abi::RowDraw), asks.data(), asks.size() * sizeof(abi::RowAsk));
+
+    cpu::Executor executor;
+    bind(executor.host());
+    abi::LaunchParams p = {};
+    p.asks = executor.allocate("asks", memory.size(), cpu::Initial::Image, memory.data());
+    p.looks = executor.allocate("looks", shape::lookBytes(kRows, kVocab, round ? 2 : 4, ctas), cpu::Initial::Unwritten);
+    p.reduced = reinterpret_cast<unsigned *>(executor.allocate("reduced", words * 4 + 16, cpu::Initial::Zero));
+    p.tagged = executor.allocate("tagged", 2 * kRows * ctas * 16, cpu::Initial::Zero);
+    p.sync = reinterpret_cast<unsigned *>(executor.allocate("sync", abi::kSyncWords * 4, cpu::Initial::Zero));
+    p.stop = reinterpret_cast<abi::StopRecord *>(executor.allocate("stop", sizeof(abi::StopRecord), cpu::Initial::Zero));
+    const auto *values = reinterpret_cast<const float *>(
+        executor.allocate("logits", logits.size() * 4, cpu::Initial::Const, logits.data()));
+    cpu::LaunchOptions how;
+    how.check = true;
+    const auto result = executor.launch({unsigned(ctas), shape::kConsumerThreads, 48 << 10}, how,
+                                        [&] { (round ? rounded : whole)(p, values, rows); });
+    ASSERT_FALSE(result.finding) << result.finding->what;
+    for (const abi::RowAsk &ask : asks) {
+      const Expected expected(&logits[size_t(ask.row) * kVocab],
+                              {ask.temperature, ask.topK, ask.topP, ask.minP});
+      const std::vector<uint32_t> found(p.reduced + ask.at, p.reduced + ask.at + ask.count);
+      EXPECT_EQ(found, expected.of(ask))
+          << ir::reducers()[ask.reducer].name.str() << " of row " << ask.row << ", temperature " << ask.temperature
+          << ", top_k " << ask.topK << ", top_p " << ask.topP << ", min_p " << ask.minP << ", n " << ask.count
+          << ", token " << ask.token << ": S has " << expected.kept.size() << ", seed " << seed;
+    }
+    for (int row = 0; row < rows; ++row)
+      if (const abi::RowDraw &draw = draws[row]; draw.at >= 0) {
+        abi::RowAsk ask = {};
+        ask.reducer = int(ir::Reducer::Sample);
+        ask.count = 1;
+        ask.key[1] = draw.key[1];
+        ask.position = draw.position;
+        const Expected expected(&logits[size_t(row) * kVocab], {draw.temperature, 0, 1, 0});
+        EXPECT_EQ(p.reduced[draw.at], expected.of(ask)[0]) << "draw of row " << row << ", seed " << seed;
+      }
+  }
+};
+
+TEST_F(LooksTest, OneRowOfBf16) {
+  for (int seed = 0; seed < 6 * LOOKS; ++seed)
+    check(true, 1, 1 + seed % 4, 2, seed);
+}
+TEST_F(LooksTest, OneRowOfF32) {
+  for (int seed = 100; seed < 100 + 6 * LOOKS; ++seed)
+    check(false, 1, 1 + seed % 4, 2, seed);
+}
+TEST_F(LooksTest, SeveralRows) {
+  for (int seed = 200; seed < 200 + LOOKS; ++seed) {
+    check(true, 7, 3, 1, seed);
+    check(false, kRows, 2, 3, seed); // more asks than are settled together
+  }
+}
+
+} // namespace
+} // namespace megalith
