@@ -357,6 +357,8 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
     TraceRequest r;
     r.id = asked[i].id;
     r.sampling = asked[i].sampling;
+    for (const Manifest::InputField &input : m.inputs)
+      r.inputs[input.name] = inputValue(input, asked[i]);
     const int generated = std::max(0, std::min<int>(header.generated, asked[i].maxNewTokens));
     const int *first = tokens + tokenBegin[i] + asked[i].tokens.size();
     r.tokens.assign(first, first + generated);

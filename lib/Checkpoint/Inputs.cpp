@@ -210,3 +210,22 @@ std::vector<int32_t> megalith::inputWords(const Input &input, const Request &req
     std::visit(words, given ? found->second : *input.otherwise);
   return std::move(words.words);
 }
+
+InputValue megalith::inputValue(const Input &input, const Request &request) {
+  std::vector<int32_t> words = inputWords(input, request);
+  const auto real = [](int32_t word) { return std::bit_cast<float>(word); };
+  if (input.capacity && input.type != "f32")
+    return words;
+  if (input.capacity) {
+    std::vector<float> items;
+    for (int32_t word : words)
+      items.push_back(real(word));
+    return items;
+  }
+  const int32_t word = words.empty() ? 0 : words[0];
+  if (input.type == "f32")
+    return double(real(word));
+  if (input.type == "bool")
+    return word != 0;
+  return int64_t(word);
+}

@@ -1,7 +1,9 @@
 #include "megalith/Checkpoint/Trace.h"
+#include "megalith/Checkpoint/JsonValue.h"
 #include "megalith/Checkpoint/JsonView.h"
 #include "megalith/Os/WriteFile.h"
 #include "megalith/Text/Json.h"
+#include "megalith/Text/Text.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -56,6 +58,18 @@ static ordered_json toJson(const Sampling &s) {
   if (s.seed)
     out["seed"] = *s.seed;
   return out;
+}
+
+/// An f32 has a point.
+static ordered_json inputJson(const InputValue &value) {
+  return std::visit(
+      [](const auto &held) -> ordered_json {
+        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::vector<float>>)
+          return std::vector<double>(held.begin(), held.end());
+        else
+          return held;
+      },
+      value);
 }
 
 static ordered_json toJson(const TraceSlot &slot) {
@@ -122,6 +136,8 @@ std::string megalith::formatTrace(const Trace &trace) {
       result["place"] = ordered_json::parse(text::json(r.place));
     if (r.sampling != Sampling())
       result["sampling"] = toJson(r.sampling);
+    for (const auto &[name, value] : r.inputs)
+      result["inputs"][name] = inputJson(value);
     results.push_back(std::move(result));
   }
   line({{"results", std::move(results)}, {"metrics", trace.metrics}});
@@ -231,10 +247,25 @@ static RequestId idFrom(const JsonView &in) {
   return RequestId(in.string());
 }
 
+static InputValue inputFrom(const JsonView &in) {
+  const json &value = in.json();
+  if (value.is_boolean())
+    return value.get<bool>();
+  if (value.is_number_integer())
+    return in.integer();
+  if (!value.is_array())
+    return in.number();
+  if (std::all_of(value.begin(), value.end(), [](const json &item) { return item.is_number_integer(); }))
+    return in.integers32();
+  std::vector<float> items;
+  in.list([&](const JsonView &item) { items.push_back(static_cast<float>(item.number())); });
+  return items;
+}
+
 static void readResults(const JsonView &in, Trace &trace) {
   in.only({"results", "metrics"});
   in.at("results").list([&](const JsonView &r) {
-    r.only({"id", "tokens", "finish", "state", "fault", "fault_state", "place", "sampling"});
+    r.only({"id", "tokens", "finish", "state", "fault", "fault_state", "place", "sampling", "inputs"});
     TraceRequest request;
     request.id = idFrom(r.at("id"));
     request.tokens = r.at("tokens").integers32();
@@ -253,6 +284,8 @@ static void readResults(const JsonView &in, Trace &trace) {
     optional("place", request.place);
     if (auto sampling = r.find("sampling"))
       request.sampling = samplingFrom(*sampling);
+    if (const auto inputs = r.find("inputs"))
+      inputs->members([&](const std::string &name, const JsonView &value) { request.inputs[name] = inputFrom(value); });
     if ((request.finish == "fault") == request.fault.empty())
       finish.wrong("must be `fault` if there is a `fault`, and only then");
     trace.requests.push_back(std::move(request));
@@ -378,6 +411,22 @@ static std::string comparePass(const std::string &place, const TracePass &a, con
   return differ(place + ", rows", a.rows.size(), b.rows.size());
 }
 
+/// The inputs of a request that differ; "nothing" where one has none of this name.
+static std::string differInputs(const std::string &place, const TraceRequest &a, const TraceRequest &b) {
+  const auto shown = [](const TraceRequest &of, const std::string &name) {
+    const auto found = of.inputs.find(name);
+    return found == of.inputs.end() ? std::string("nothing") : jsonShort(inputJson(found->second));
+  };
+  for (const TraceRequest *of : {&a, &b})
+    for (const auto &[name, value] : of->inputs) {
+      const auto x = a.inputs.find(name), y = b.inputs.find(name);
+      if (x == a.inputs.end() || y == b.inputs.end() || inputJson(x->second) != inputJson(y->second))
+        return fmt::format("{}input {}: {} against {}", place, text::printable(name, 120), shown(a, name),
+                           shown(b, name));
+    }
+  return {};
+}
+
 /// Equal, a NaN being equal to a NaN.
 static bool sameGauges(const std::map<std::string, double> &a, const std::map<std::string, double> &b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto &x, const auto &y) {
@@ -437,6 +486,10 @@ std::string megalith::compareTraces(const Trace &a, const Trace &b) {
     return d;
   if (auto d = differ("seed", a.seed, b.seed); !d.empty())
     return d;
+  // What comes of other inputs is another run.
+  for (size_t i = 0; i < std::min(a.requests.size(), b.requests.size()); ++i)
+    if (auto d = differInputs(fmt::format("request {}, ", i), a.requests[i], b.requests[i]); !d.empty())
+      return d;
   for (size_t i = 0; i < std::min(a.ticks.size(), b.ticks.size()); ++i)
     if (auto d = compareTick(a.ticks[i], b.ticks[i]); !d.empty())
       return d;

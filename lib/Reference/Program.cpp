@@ -20,7 +20,7 @@ Val reference::constantValue(ir::Number number, ir::Type type) {
   return val;
 }
 
-Val reference::inputValue(const Input &input, const Request &request) {
+Val reference::valueOfInput(const Input &input, const Request &request) {
   Val val;
   std::vector<int32_t> words = inputWords(input, request);
   if (input.capacity)

@@ -84,7 +84,7 @@ private:
 };
 
 /// What an input of a request is.
-Val inputValue(const Input &input, const Request &request);
+Val valueOfInput(const Input &input, const Request &request);
 
 /// A value of an `init` or `value` attribute.
 Val constantValue(ir::Number number, ir::Type type);

@@ -1,4 +1,5 @@
 #include "Machine.h"
+#include "megalith/Checkpoint/Inputs.h"
 #include "megalith/Checkpoint/PageOrder.h"
 #include <algorithm>
 #include <new>
@@ -46,7 +47,7 @@ Machine::Machine(const ir::Module &module, WeightSource &weights, const std::vec
     for (const FieldInfo &field : program.fields)
       r.fields.push_back(field.init);
     for (const Input &input : program.inputs)
-      r.inputs.push_back(inputValue(input, inputs[i]));
+      r.inputs.push_back(valueOfInput(input, inputs[i]));
     for (const ir::Operation *policy : module.all(ir::Op::Policy))
       for (const ir::Operation &state : policy->region().ops)
         if (state.op == ir::Op::PolicyState) {
@@ -388,6 +389,8 @@ RunResult Machine::finish() {
     ended.finish = result.finish;
     ended.state = result.state;
     ended.sampling = r.input->sampling;
+    for (const Input &input : program.inputs)
+      ended.inputs[input.name] = inputValue(input, *r.input);
     if (faulted) {
       result.fault = ended.fault = faultName(r.fault);
       if (r.faultState >= 0)

@@ -27,6 +27,8 @@ std::optional<InputProblem> readInputs(const nlohmann::json &inputs, bool byteVo
 /// The value of an input as words of 32 bits: one of a scalar, those of the elements of a sequence. The request has
 /// been checked.
 std::vector<int32_t> inputWords(const Input &input, const Request &request);
+/// The same as a value of its type.
+InputValue inputValue(const Input &input, const Request &request);
 
 } // namespace megalith
 

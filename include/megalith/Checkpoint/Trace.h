@@ -74,6 +74,8 @@ struct TraceRequest {
   /// With a fault: the state in which it happened, and `file:line` of the code. Either is
   /// empty when it is not known. The place is never compared: files may lie elsewhere.
   std::string faultState, place;
+  /// What the pipeline's inputs were, defaults included.
+  std::map<std::string, InputValue> inputs = {};
   bool operator==(const TraceRequest &) const = default;
 };
 

@@ -90,6 +90,30 @@ TEST(Trace, ComparisonNamesTheFirstDifference) {
   EXPECT_EQ(compareTraces(a, b), "");
 }
 
+TEST(Trace, InputsReadBackAndAreCompared) {
+  Trace a = sample();
+  a.requests[0].inputs = {{"tenant", int64_t(3)},
+                          {"share", 1.0},
+                          {"loud", true},
+                          {"text", std::vector<int32_t>{7, 8}},
+                          {"rates", std::vector<float>{1.0f, 0.25f}}};
+  const std::string text = formatTrace(a);
+  EXPECT_NE(
+      text.find(R"("inputs":{"loud":true,"rates":[1.0,0.25],"share":1.0,"tenant":3,"text":[7,8]})"), std::string::npos)
+      << text.substr(text.rfind("{\"results\""));
+  auto b = parseTrace(text, "t.jsonl");
+  ASSERT_TRUE(b) << b.error.message;
+  EXPECT_EQ(b->requests[0].inputs, a.requests[0].inputs);
+  EXPECT_TRUE(b->requests[1].inputs.empty());
+  EXPECT_EQ(compareTraces(a, *b), "");
+  b->ticks.pop_back();
+  b->requests[0].inputs["tenant"] = int64_t(4);
+  EXPECT_EQ(compareTraces(a, *b), "request 0, input tenant: 3 against 4") << "it explains all else";
+  b->requests[0].inputs.erase("tenant");
+  EXPECT_EQ(compareTraces(a, *b), "request 0, input tenant: 3 against nothing");
+  EXPECT_EQ(compareTraces(*b, a), "request 0, input tenant: nothing against 3");
+}
+
 /// `kind:line: message` of the trace with `from`, first seen in line `line`, replaced.
 static std::string errorWith(std::string text, size_t line, const std::string &from, const std::string &to) {
   size_t at = 0;
