@@ -269,7 +269,7 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
     const u32 flagsOfCall = c.callFlags[s];
 #pragma unroll 1
     for (int i = laneId(); i < count; i += 32) {
-      const int position = kvLen + i, parent = i > 0 ? position - 1 : -1;
+      const int position = kvLen + i, parent = position - 1;
       const int token = pool.fedToken(s, position);
       const int page = pool.pageAt(s, position / Pool::pageTokens, top);
       u32 flags = flagsOfCall;
