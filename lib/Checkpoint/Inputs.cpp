@@ -186,7 +186,7 @@ std::optional<InputProblem> megalith::readInputs(const json &inputs, bool byteVo
 namespace {
 
 /// The words of a value, of which all are f32 or none.
-struct Words {
+struct InputWords {
   bool isF32;
   std::vector<int32_t> words;
 
@@ -205,7 +205,7 @@ struct Words {
 std::vector<int32_t> megalith::inputWords(const Input &input, const Request &request) {
   const auto found = request.inputs.find(input.name);
   const bool given = found != request.inputs.end();
-  Words words{input.type == "f32", {}};
+  InputWords words{input.type == "f32", {}};
   if (given || input.otherwise)
     std::visit(words, given ? found->second : *input.otherwise);
   return std::move(words.words);
