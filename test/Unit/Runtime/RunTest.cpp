@@ -8,11 +8,11 @@ namespace {
 
 RunOutcome sample() {
   RunOutcome run;
-  run.requests = {{"a", {1, 2}, "length", "DONE", "", "", ""}, {"b", {3}, "stop", "DONE", "", "", ""}};
+  run.requests = {{"a", {1, 2}, "length", "DONE", {}, "", "", ""}, {"b", {3}, "stop", "DONE", {}, "", "", ""}};
   run.logits = {{1, NAN}, {0}};
   run.trace.ticks.resize(2);
   run.trace.ticks[0].tick = 4;
-  run.trace.ticks[0].passes = {{"m", {{0, 1, 0, 0, 1, -1, 0, -1}}, {77}}};
+  run.trace.ticks[0].passes = {{"m", {{0, 1, 0, 0, 1, -1, 0, -1}}, {}, {77}}};
   run.times = {{RunOutcome::Moment{0, 1, 50}, {{1, 1, 90}, {2, 1, 120}}}, {}};
   run.metrics = {{"hits", 2}};
   return run;
