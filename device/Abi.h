@@ -229,7 +229,8 @@ template <int Models> struct LaunchParamsOf {
   unsigned *trace;         ///< null: no trace
   long long traceCapacity; ///< words
   float *logits;           ///< null, or [requests][logitsRows][vocab] of the predicted positions;
-                           ///< with `replay` [logitsRows][vocab] of the rows in the order they were fed
+                           ///< with `replay` [logitsRows][vocab] of the rows in the order they were fed. Where rows
+                           ///< may be a tree, [slots][callTokens][vocab] of drafts follow
   long long logitsRows;
   TimeRecord *times; ///< one and max_new_tokens of each request
   int kvHash;        ///< 1: the trace carries a hash of each row's K and V

@@ -256,10 +256,10 @@ template <class A, int Rows, class C, class Own, class Query, class Out> struct 
           words = query.words(of.rowOf(pair), of.columnOf(pair) + column);
           target = scratch + (unit * S::headsOfTile + pair) * S::queryStride + column * 2;
         } else if (item & 1) {
-          words = own.values.words(of.ownRow + row, of.kvHead * D + column);
+          words = own.values.words(of.ownRowAt(pass, of.ownFrom + row), of.kvHead * D + column);
           target = scratch + begins.ownValues + (unit + row) * S::rowBytes + column * 2;
         } else {
-          words = own.keys.words(of.ownRow + row, of.kvHead * D + column);
+          words = own.keys.words(of.ownRowAt(pass, of.ownFrom + row), of.kvHead * D + column);
           target = scratch + begins.ownKeys + (unit + row) * S::rowBytes + column * 2;
         }
         *reinterpret_cast<Words4 *>(target) = words;

@@ -148,6 +148,11 @@ template <class A> struct RoundCursor : AttentionUnit {
     visible = pass.rows[firstRow + rows - 1].visible;
     ownRow = pass.attention.firstOfSlot[firstRow];
     ownFrom = pass.rows[ownRow].position;
+    if constexpr (hasTrees<A>())
+      if (isFree<A>(pass, firstRow)) {
+        ownRow = firstRow;
+        ownFrom = pass.rows[firstRow].position + 1 - passOf<A>(pass).own[firstRow];
+      }
     const int dealtFrom = S::windowFrom(visible - this->rows + 1, S::mostWindow()) / S::round;
     round = (range - before + (dealtFrom >> 3 * pass.attention.rangeLevel)) * rounds;
     end = min(round + rounds, (visible + S::round - 1) / S::round);
@@ -167,6 +172,13 @@ template <class A> struct RoundCursor : AttentionUnit {
     seek(pass);
   }
   __device__ __forceinline__ int first() const { return round * S::round; }
+  /// The row of the pass at one of its own positions.
+  __device__ __forceinline__ int ownRowAt(const PassShared &pass, int position) const {
+    if constexpr (hasTrees<A>())
+      if (isFree<A>(pass, firstRow))
+        return rowOnPath(pass, firstRow, position);
+    return ownRow + position - ownFrom;
+  }
   __device__ __forceinline__ int rowOf(int pair) const { return firstRow + pair / S::headsOfTile; }
   __device__ __forceinline__ int columnOf(int pair) const { return (firstHead + pair % S::headsOfTile) * S::dim; }
   /// The last slice of a group may have fewer heads than a tile has room for.
@@ -188,7 +200,9 @@ template <class A> __device__ __forceinline__ int dealRanges(PassShared &pass, b
 #pragma unroll 1
   for (int base = 0; base < numRows; base += 32) {
     const int row = base + lane;
-    const bool first = row < numRows && (row - pass.attention.firstOfSlot[row]) % rowsOfTile == 0;
+    bool first = row < numRows && (row - pass.attention.firstOfSlot[row]) % rowsOfTile == 0;
+    if constexpr (hasTrees<A>())
+      first = first || (row < numRows && (isFree<A>(pass, row) || (row > 0 && isFree<A>(pass, row - 1))));
     const u32 all = __ballot_sync(~0u, first);
     if (first)
       pass.attention.groupFirst[groups + __popc(all & ((1u << lane) - 1))] = (short)row;
@@ -299,6 +313,7 @@ template <class A> __device__ __noinline__ void planRanges(PassShared &pass) {
 /// of the CTA follows.
 template <class A, class Stream> __device__ __noinline__ void planPass(PassShared &pass) {
   findSlots(pass);
+  findPaths<A>(pass);
   planRanges<A>(pass);
   if (laneId() == 0)
     planProducts<Stream>(pass);
@@ -346,6 +361,40 @@ __device__ __forceinline__ bool pushPositions(P &producer, const char *head, con
   return true;
 }
 
+/// The same where positions from `base` on stand at places of their own: `places` has those of each.
+template <class A, class P>
+__device__ __forceinline__ bool pushPath(P &producer, const char *head, const int *pages, int start, int count,
+                                         int outside, int base, const int *places) {
+  constexpr int rowBytes = A::headDim * 2, batch = 4; // of one head; loads under way together
+  constexpr long long stride = PoolStrides<A>::page * 2;
+  if (!producer.open((count - outside) * rowBytes))
+    return false;
+  const int end = start + count;
+#pragma unroll 1
+  for (int position = start + outside, next; position < min(end, base); position = next) {
+    const int place = position % A::pageTokens;
+    next = min(min(end, base), position - place + A::pageTokens);
+    const u32 page = loadShared(pages + position / A::pageTokens, 0);
+    producer.copy(producer.target() + (position - start) * rowBytes, head + page * stride + (long long)place * rowBytes,
+                  (next - position) * rowBytes);
+  }
+#pragma unroll 1
+  for (int position = max(start + outside, base); position < end; position += batch) {
+    u32 place[batch];
+#pragma unroll
+    for (int i = 0; i < batch; ++i)
+      place[i] = loadWord(places + min(position + i, end - 1) - base);
+#pragma unroll
+    for (int i = 0; i < batch; ++i)
+      if (position + i < end)
+        producer.copy(producer.target() + (position + i - start) * rowBytes,
+                      head + place[i] / A::pageTokens * stride + (long long)(place[i] % A::pageTokens) * rowBytes,
+                      rowBytes);
+  }
+  producer.close();
+  return true;
+}
+
 /// Producer: K and V of the committed positions that this CTA's units see.
 template <class A, class P>
 __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p, const PassShared &pass, int layer) {
@@ -377,10 +426,19 @@ __device__ __forceinline__ bool streamKv(P &producer, const abi::LaunchParams &p
 #pragma unroll 1
       for (int which = 0; which < 2; ++which)
 #pragma unroll 1
-        for (int start = S::windowed ? first + (seen - first) / keys * keys : first; start < end; start += keys)
+        for (int start = S::windowed ? first + (seen - first) / keys * keys : first; start < end; start += keys) {
+          if constexpr (hasPaths<A>())
+            if (isFree<A>(pass, at.firstRow) && start + keys > passOf<A>(pass).base[at.firstRow]) {
+              if (!pushPath<A>(producer, which ? ofValues : ofKeys, pages, start, min(keys, end - start),
+                               S::windowed ? max(0, seen - start) : 0, passOf<A>(pass).base[at.firstRow],
+                               pathOf<A>(p, at.firstRow)))
+                return false;
+              continue;
+            }
           if (!pushPositions<A, keys>(producer, which ? ofValues : ofKeys, pages, start, min(keys, end - start),
                                       S::windowed ? max(0, seen - start) : 0))
             return false;
+        }
     }
   }
   return true;

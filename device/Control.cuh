@@ -14,6 +14,7 @@
 #include "megalith/Pages.cuh"
 #include "megalith/Sequences.cuh"
 #include "megalith/Asks.cuh"
+#include "megalith/ControlTrees.cuh"
 
 namespace megalith::device {
 
@@ -63,10 +64,18 @@ template <class Pool, class... Others> struct TailFrom<Pool, PoolList<Pool, Othe
 template <class Pool, class First, class... Others>
 struct TailFrom<Pool, PoolList<First, Others...>> : TailFrom<Pool, PoolList<Others...>> {};
 
+/// Of kernels in which rows may be a tree.
+template <bool Trees> struct MovedRows {
+  int moved; ///< since the last pass, kept rows moved
+  int fresh; ///< the pass has kFresh
+};
+template <> struct MovedRows<false> {};
+
 /// The control plane's working state, in shared memory of CTA 0. The slot tables mirror LaunchParams::slots. While a
 /// request holds a slot, its descriptor stands here too, unless descriptors are large. So what a tick does to it costs
 /// no trip to the L2 cache.
-template <class ConfigType, class RequestType> struct ControlState {
+template <class ConfigType, class RequestType>
+struct ControlState : MovedRows<hasTrees<ConfigType>()> {
   using Config = ConfigType;
   using Request = RequestType;
   static_assert(Config::states <= 64 && Config::gauges <= kMostGauges, "flags are bits of one word");
@@ -101,6 +110,7 @@ template <class ConfigType, class RequestType> struct ControlState {
   int rowAsks;        ///< of the pass that is being formed
 
   static constexpr bool asks = asksOf<Config>() > 0; ///< calls ask for more than the best token of each row
+  static constexpr bool trees = hasTrees<Config>(); ///< of some pool
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
 
   // per slot
@@ -134,6 +144,10 @@ template <class ConfigType, class RequestType> struct ControlState {
   template <class Pool> __device__ __forceinline__ bool waitsFor(int slot) {
     return request[slot] >= 0 && seated(slot).waitingSite >= 0 && (!several || callModel[slot] == Pool::model);
   }
+  /// The place of the first row of the slot's call.
+  template <class Pool> __device__ __forceinline__ int firstPlace(const Pool &pool, int slot) const {
+    return pool.firstPlace(slot, kvLen[slot], callFlags[slot] & RowIsDraft);
+  }
   /// A request's descriptor in the host's table. While the request holds a slot, only `slot` is up to date there.
   __device__ Request &tableEntry(int number) const { return reinterpret_cast<Request *>(params().requests)[number]; }
   __device__ Request &seated(int slot) {
@@ -161,11 +175,17 @@ template <class ConfigType, class RequestType> struct ControlState {
   /// The line of the caller's dump that keeps the logits of a row in `slot`; -1: they are not wanted. A line belongs to
   /// the position that the logits predict. Rejected drafts write lines of positions that are fed again later. With
   /// `replay` a line belongs to the row, the `number`th of the run. Of several models without it: those of the first.
-  __device__ __noinline__ int logitsLine(int slot, int position, u32 flags, long long number) {
+  /// Where rows may be a tree, several drafts may predict the same position. So their lines are those of their places,
+  /// behind all others, until keepLogits().
+  template <class Pool>
+  __device__ __noinline__ int logitsLine(const Pool &pool, int slot, const Row &row, long long number) {
     const abi::LaunchParams &p = params();
-    if (!(flags & RowWantsLogits))
+    if (!(row.flags & RowWantsLogits))
       return -1;
-    const long long line = p.replay ? number : position + 1 - seated(slot).promptLen;
+    if constexpr (Pool::trees)
+      if (!p.replay && (row.flags & RowIsDraft))
+        return pool.draftLine(slot, row.kvSlot);
+    const long long line = p.replay ? number : row.position + 1 - seated(slot).promptLen;
     return line < 0 || line >= p.logitsRows ? -1 : int(p.replay ? line : request[slot] * p.logitsRows + line);
   }
 
@@ -468,12 +488,28 @@ template <class Control> struct TurnOf : StageFunctions {
         kept = 0;
         pool.startAgain(slot);
       }
+    if constexpr (PoolState<Pool>::trees)
+      if (!fault)
+        keepLogits(*this, pool, kept);
     __syncwarp();
     if (laneId() == 0 && !fault) {
       kv.len = kv.end = kept;
       pool.known[slot] = min(pool.known[slot], kept);
+      if constexpr (PoolState<Pool>::trees)
+        pool.runRows[slot] = 0;
     }
     __syncwarp();
+  }
+  /// The same for rows of the run, of which number path[j] moves to the j-th position behind kvLen().
+  template <class Pool = FirstPool, class Path>
+  __device__ void keepPath(int count, const Path &path, int line = __builtin_LINE()) {
+    const auto rows = asView(path);
+    auto &pool = poolOf<Pool>();
+    const int len = kvLen<Pool>(), kept = min(len + rows.size(), count);
+    // Where pages are lacking, nothing is kept.
+    if (!fault && kept > len && pool.firstSeen(kept) >= pool.firstOf(slot))
+      moveRows(*this, pool, kept - len, rows, line);
+    keepKv<Pool>(kept);
   }
 
   template <class Metric> __device__ void count(Metric metric, int n) const {
@@ -489,21 +525,43 @@ template <class Control> struct TurnOf : StageFunctions {
   template <class Gauge> __device__ void trace(Gauge gauge, float value) const { trace(gauge, __float_as_int(value)); }
 
   // --- how a turn ends
-  /// Asks the next pass to feed `sequence`. The slot then waits at this call site. `asked`: Asks of the rows' logits.
+  /// Tokens of which each hangs on a row of this run, or on the last position before it: `parents` has -1 then.
+  template <class View, class Parents>
+  __device__ auto onTree(const View &sequence, const Parents &parents, int line = __builtin_LINE()) {
+    return fedRows(asView(sequence), HangsOn<decltype(asView(parents))>{asView(parents)}, line);
+  }
+  /// Tokens of which each, or all alike, sees so many positions.
+  template <class View, class Visible>
+  __device__ auto seeing(const View &sequence, const Visible &visible, int line = __builtin_LINE()) {
+    return fedRows(asView(sequence), Sees<decltype(asView(visible))>{{}, asView(visible)}, line);
+  }
+  template <class View> __device__ auto seeing(const View &sequence, int visible, int line = __builtin_LINE()) {
+    return fedRows(asView(sequence), SeesAlike{{}, visible}, line);
+  }
+  /// Asks the next pass to feed `sequence`, or what onTree() and seeing() make of one. The slot then waits at this call
+  /// site. `asked`: Asks of the rows' logits.
   template <class Call, class View, class... Asked> __device__ void issue(const View &sequence, const Asked &...asked) {
+    issueRows<Call>(asView(sequence), RowBefore(), 0, asked...);
+  }
+  template <class Call, class View, class Hangs, class... Asked>
+  __device__ void issue(const FedRows<View, Hangs> &rows, const Asked &...asked) {
+    issueRows<Call>(rows.view, rows.hangs, rows.line, asked...);
+  }
+  template <class Call, class View, class Hangs, class... Asked>
+  __device__ __forceinline__ void issueRows(const View &view, const Hangs &hangs, int line, const Asked &...asked) {
+    using Pool = typename PoolOfCall<Call, FirstPool>::Pool;
+    constexpr int atHand = PoolState<Pool>::atHand;
+    auto &pool = poolOf<Pool>();
+    if constexpr (PoolState<Pool>::trees)
+      if (!fault)
+        noteRows<Call>(*this, pool, view.size(), hangs, line);
     if (fault) {
       fail(fault);
       return;
     }
-    using Pool = typename PoolOfCall<Call, FirstPool>::Pool;
-    constexpr int atHand = PoolState<Pool>::atHand;
-    auto &pool = poolOf<Pool>();
-    const int len = kvLen<Pool>();
-    const auto view = asView(sequence);
+    const int len = pool.firstPlace(slot, kvLen<Pool>(), Call::draft);
     const int size = view.size(), wanted = Call::chunk > 0 ? min(size, min(Call::chunk, Config::rowsPerPass)) : size;
-    // What an earlier call of this stage fed may still have to be compared with what is appended.
-    const int from = Pool::callTokens > Config::rowsPerPass && pool.known[slot] < len ? pool.fedFrom[slot] : len;
-    const int before = len - from;
+    const int from = pool.keepFrom(slot, kvLen<Pool>()), before = len - from;
     // The tokens do not change while the call waits. So the rows that it must not feed are known now.
     int *fed = pool.fedTokens(slot) + before;
     const Span known = tokens();
@@ -511,9 +569,11 @@ template <class Control> struct TurnOf : StageFunctions {
     int badRow = Config::rowsPerPass, badCode = 0;
 #pragma unroll 1
     for (int base = 0; base < count; base += 32) {
-      const int i = base + laneId(), position = len + i;
-      int code = 0;
+      const int i = base + laneId();
+      int position = len + i, code = 0;
       if (i < count) {
+        if constexpr (PoolState<Pool>::trees)
+          position = pool.rowWord(slot, pool.Position, position);
         const int token = fed[i] = view[i];
         if (before + i < atHand)
           pool.callStart[slot][before + i] = token;
@@ -553,15 +613,17 @@ template <class Control> struct TurnOf : StageFunctions {
   /// Ends a stage: checks the request, then moves it.
   template <class State> __device__ void goTo(State state, int line = __builtin_LINE()) {
     fault = c.endTurn(r, slot, int(state), fault, line);
+    if constexpr (Control::trees)
+      endRuns(*this);
     if (slot < 0 && !fault && Control::holdsSlot(int(state)))
       takeSlot();
   }
 
   __device__ void fail(int code) { c.endTurn(r, slot, Config::faultState, code); }
 
-private:
   template <class Pool> __device__ __forceinline__ PoolState<Pool> &poolOf() const { return c.template poolOf<Pool>(); }
 
+private:
   /// Called when `count` tokens are appended from position `first` on, of which this lane has one: `token`. Counts the
   /// leading ones that were fed at their positions as known. From the first position on where another token was fed,
   /// the KV stays unknown.
@@ -570,7 +632,8 @@ private:
     if (slot < 0 || end <= first || pool.known[slot] != first)
       return;
     const int position = first + laneId();
-    const bool same = laneId() < count && position < end && pool.fedToken(slot, position) == token;
+    const bool same = laneId() < count && position < end && pool.fedToken(slot, position) == token &&
+                      (!Pool::trees || pool.isPlain(slot, position));
     const u32 others = __ballot_sync(~0u, !same);
     __syncwarp();
     if (laneId() == 0)
@@ -614,6 +677,8 @@ private:
         c.pools.each([&](auto &pool) {
           pool.open(seat);
           pool.known[seat] = pool.fedFrom[seat] = 0;
+          if constexpr (requires { pool.runRows; })
+            pool.runRows[seat] = 0;
           if (pool.reserves) {
             pool.promised[seat] = pool.pagesToPromise(r);
             pool.unpromised -= pool.promised[seat];

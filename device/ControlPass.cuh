@@ -63,7 +63,7 @@ template <class Control, class Pool> __device__ int serveInOrder(Control &c, Poo
       c.fail(c.seated(s), c.badCode[s]);
       continue;
     }
-    const int needs = pool.lacking(s, c.kvLen[s] + takes);
+    const int needs = pool.lacking(s, c.firstPlace(pool, s) + takes);
     if (!Pool::reserves && needs > freePages) {
       c.fail(c.seated(s), kPoolExhausted);
       continue;
@@ -144,7 +144,7 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     c.priority[s] = r.priority;
     c.passes[s] = passesOf(r, Pool::model);
     c.kvLen[s] = pool.kvOf(r).len;
-    c.newPages[s] = pool.lacking(s, c.kvLen[s] + wanted);
+    c.newPages[s] = pool.lacking(s, c.firstPlace(pool, s) + wanted);
     ++waiting;
     rows += wanted;
     needs += c.newPages[s];
@@ -173,11 +173,22 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     needs = warpTotal(needs);
   }
   __syncwarp();
-  bool wantLogits = false;
+  bool wantLogits = false, someFree = false;
 #pragma unroll 1
-  for (int s = laneId(); s < Config::slots; s += 32)
+  for (int s = laneId(); s < Config::slots; s += 32) {
     wantLogits = wantLogits || (c.taken[s] > 0 && (c.callFlags[s] & RowWantsLogits));
+    if constexpr (Pool::trees)
+      someFree = someFree || (c.taken[s] > 0 && pool.someFree[s]);
+  }
   wantLogits = __any_sync(~0u, wantLogits);
+  u32 flags = wantLogits ? kRunsHead : 0;
+  if constexpr (Pool::trees)
+    if (__any_sync(~0u, someFree))
+      flags |= kSomeFree | (Pool::hasPaths ? kFresh : 0);
+  if constexpr (Control::trees) {
+    flags |= c.moved > 0 ? kFresh : 0;
+    __syncwarp(); // all lanes have read it
+  }
   if (laneId() == 0) {
     if constexpr (Control::several) {
       c.served += served;
@@ -191,8 +202,12 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     c.wantLogits = wantLogits;
     if (Control::asks)
       c.rowAsks = 0;
+    if constexpr (Control::trees) {
+      c.fresh = flags & kFresh;
+      c.moved = rows > 0 ? 0 : c.moved;
+    }
     if (rows > 0)
-      openPass(*c.pass, p, rows, (wantLogits ? kRunsHead : 0) | modelFlags(c, Pool::model), c.tick, (int)c.rowsDone);
+      openPass(passOf<Config>(*c.pass), p, rows, flags | modelFlags(c, Pool::model), c.tick, (int)c.rowsDone);
   }
 }
 
@@ -255,32 +270,65 @@ __device__ bool askOfRow(Control &c, int vocab, int slot, int row, int served, i
   return wanted;
 }
 
+/// Tells all CTAs where a row of the pass hangs, and which places earlier passes of its run gave to positions on its
+/// path. One lane.
+template <class Control, class Pool>
+__device__ void openPath(Control &c, Pool &pool, int slot, int number, const Row &row) {
+  using Config = typename Control::Config;
+  const abi::LaunchParams &p = c.params();
+  const int base = c.kvLen[slot];
+  if constexpr (Pool::hasPaths) {
+    const int begin = base + pool.runRows[slot];
+    int place = row.kvSlot, position = row.position;
+    int *const path = pool.path(p, number);
+    // A chain has none: its places are its positions.
+#pragma unroll 1
+    for (bool free = row.position != row.kvSlot; free && place >= base;
+         place = pool.rowWord(slot, Pool::Parent, place), --position)
+      if (place < begin)
+        path[position - base] =
+            pool.table(slot)[place / Pool::pageTokens] * Pool::pageTokens + place % Pool::pageTokens;
+    __threadfence(); // the row's words follow
+  }
+  openFreeRow(passOf<Config>(*c.pass), p, number, row, base);
+}
+
 /// Tells all CTAs the rows of the pass, and writes the page tables. One warp per slot.
 template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &pool) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
+  if constexpr (Control::trees)
+    if (c.fresh) // what was moved is there for all who see the rows' words
+      __threadfence();
 #pragma unroll 1
   for (int s = warpId(); s < Config::slots; s += kConsumerWarps) {
     const int count = c.taken[s];
     if (count < 0)
       continue;
     auto &r = c.seated(s);
-    const int begin = c.rowBegin[s], kvLen = c.kvLen[s], added = c.newPages[s], top = c.pageTop[s];
+    const int begin = c.rowBegin[s], firstPlace = c.firstPlace(pool, s), added = c.newPages[s], top = c.pageTop[s];
     const u32 flagsOfCall = c.callFlags[s];
 #pragma unroll 1
     for (int i = laneId(); i < count; i += 32) {
-      const int position = kvLen + i, parent = position - 1;
-      const int token = pool.fedToken(s, position);
-      const int page = pool.pageAt(s, position / Pool::pageTokens, top);
-      u32 flags = flagsOfCall;
+      const int place = firstPlace + i;
+      Row row = {s, pool.fedToken(s, place), place, place, place + 1, place - 1, flagsOfCall, RowNotWanted};
+      if constexpr (Pool::trees)
+        if (pool.someFree[s]) {
+          row.position = pool.rowWord(s, Pool::Position, place);
+          row.visible = pool.rowWord(s, Pool::Visible, place);
+          row.parent = pool.rowWord(s, Pool::Parent, place);
+        }
       if constexpr (Control::asks)
-        if (!askOfRow(c, Pool::vocab, s, i, count, begin + i, position))
-          flags &= ~u32(RowWantsLogits);
-      openRow(*c.pass, p, begin + i, {s, token, position, position, position + 1, parent, flags, RowNotWanted},
-              page * Pool::pageTokens + position % Pool::pageTokens,
-              p.logits && (!Control::several || Pool::model == 0 || p.replay)
-                  ? c.logitsLine(s, position, flags, c.rowsDone + begin + i)
-                  : -1);
+        if (!askOfRow(c, Pool::vocab, s, i, count, begin + i, row.position))
+          row.flags &= ~u32(RowWantsLogits);
+      const int line = p.logits && (!Control::several || Pool::model == 0 || p.replay)
+                           ? c.logitsLine(pool, s, row, c.rowsDone + begin + i)
+                           : -1;
+      const int page = pool.pageAt(s, place / Pool::pageTokens, top);
+      if constexpr (Pool::trees)
+        if (passOf<Config>(*c.pass).someFree)
+          openPath(c, pool, s, begin + i, row);
+      openRow(*c.pass, p, begin + i, row, page * Pool::pageTokens + place % Pool::pageTokens, line);
     }
     __syncwarp(); // all lanes have read the last page
     pool.take(s, top, added);
@@ -349,14 +397,21 @@ template <class Pool, class Control> __device__ void completeCall(TurnOf<Control
 #pragma unroll 1
   for (int i = laneId(); i < results.size(); i += 32)
     nan = nan || results[i] == RowIsNan;
-  const int end = kv.len + results.size();
+  const bool draft = t.c.callFlags[t.slot] & RowIsDraft;
+  const int begin = pool.firstPlace(t.slot, kv.len, draft), end = begin + results.size();
+  int compared = min(end, r.numTokens); // issue() compared what was fed below that
+  if constexpr (PoolState<Pool>::trees)
+    if (pool.someFree[t.slot])
+      compared = pool.plainUpto(t.slot, begin, compared);
   __syncwarp();
   if (laneId() == 0) {
-    if (pool.known[t.slot] >= kv.len)
-      pool.known[t.slot] = min(end, r.numTokens); // issue() compared what was fed below that
+    if (pool.known[t.slot] >= begin)
+      pool.known[t.slot] = compared;
     kv.end = end;
-    if (!(t.c.callFlags[t.slot] & RowIsDraft))
+    if (!draft)
       kv.len = end;
+    if constexpr (PoolState<Pool>::trees)
+      pool.runRows[t.slot] = end - kv.len;
   }
   __syncwarp();
   if (__any_sync(~0u, nan))

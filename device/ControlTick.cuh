@@ -63,6 +63,8 @@ template <class Control> __device__ void startControl(Control &c, const abi::Lau
     c.passesDone = c.rowsDone = 0;
     c.tick = c.done = c.idle = c.still = c.ranNoPass = 0;
     c.pools.each([](auto &pool) { pool.start(); });
+    if constexpr (Control::trees)
+      c.moved = 0;
     c.freeSlots = Config::slots;
     if constexpr (Control::several) {
       c.lastModel = 0;

@@ -20,6 +20,7 @@
 #include "megalith/Steps.cuh"
 #include "megalith/Ring.cuh"
 #include "megalith/Pass.cuh"
+#include "megalith/Paths.cuh"
 #include "megalith/Rows.cuh"
 #include "megalith/Exact.h"
 #include "megalith/Sampling.h"

@@ -1,7 +1,6 @@
 //===- OwnRows.cuh - queries, keys and values of the pass's own rows ------===//
 //
-// A row's own path in the pass is a chain: position p of its slot is the row that stands p - ownFrom behind
-// the slot's first one. Where rows become trees, the map from the place on a path to the row will stand here.
+// Paths.cuh says which row has which position.
 //===----------------------------------------------------------------------===//
 #pragma once
 

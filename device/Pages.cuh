@@ -26,7 +26,7 @@ template <class P> constexpr CallTokens callTokensOf() {
   if constexpr (requires { P::callBegin; })
     return {P::callStride, P::callBegin};
   else
-    return {P::callTokens, 0};
+    return {P::callTokens * (hasTrees<P>() ? 4 : 1), 0};
 }
 /// What a table has for a page that was given back. No pool has such a page, nor memory where it would be.
 constexpr int kPageGone = (int)0x80000000u;
@@ -178,10 +178,18 @@ template <class P> struct Pages : FirstPages<P::slots, (windowOf<P>() > 0)> {
   }
 };
 
+/// Of each slot, where rows may be a tree.
+template <int Slots, bool Trees> struct RunRows {
+  int runRows[Slots];  ///< rows of drafts behind `len` that this run of the stage has fed
+  int someFree[Slots]; ///< a row of the slot's call is free, see TreePass
+};
+template <int Slots> struct RunRows<Slots, false> {};
+
 /// A pool as control sees it: its pages, and what was promised of them.
-template <class P> struct PoolState : Pages<P> {
+template <class P> struct PoolState : Pages<P>, RunRows<P::slots, hasTrees<P>()> {
+  static constexpr bool trees = hasTrees<P>();
   static constexpr bool reserves = !P::failWhenFull;
-  static constexpr int model = P::model, pageTokens = P::pageTokens;
+  static constexpr int model = P::model, pageTokens = P::pageTokens, vocab = P::vocab;
   int live, pressure; ///< snapshot of the tick: pages that requests hold; whether that is above the watermark
   int unpromised;     ///< free pages that no request in a slot was promised
   int promised[reserves ? P::slots : 1]; ///< pages that admission reserved, those that are held included
@@ -204,7 +212,7 @@ template <class P> struct PoolState : Pages<P> {
   // The request in a slot.
   static constexpr int atHand = tokensAtHand(P::slots);
   int callStart[P::slots][atHand]; ///< the first of the slot's fed tokens, see fedToken
-  int fedFrom[P::slots];           ///< position of the first of them
+  int fedFrom[P::slots];           ///< place of the first of them
   int known[P::slots];             ///< leading positions of the KV that were fed the request's own tokens
 
   /// What the request has in this pool.
@@ -214,11 +222,64 @@ template <class P> struct PoolState : Pages<P> {
     constexpr CallTokens at = callTokensOf<P>();
     return paramsOfCta().callTokens + slot * at.stride + at.begin;
   }
-  /// The token that was fed, or waits to be fed, at a position. Positions begin at fedFrom. A slot keeps these tokens
-  /// of all calls of a stage, because they may not be tokens of the request yet.
-  __device__ int fedToken(int slot, int position) const {
-    const int i = position - fedFrom[slot];
+  /// The token that was fed, or waits to be fed, at a place, which mostly is a position. Places begin at fedFrom. A slot
+  /// keeps these tokens of all calls of a stage, because they may not be tokens of the request yet.
+  __device__ int fedToken(int slot, int place) const {
+    const int i = place - fedFrom[slot];
     return i < atHand ? callStart[slot][i] : fedTokens(slot)[i];
+  }
+  __device__ __forceinline__ void setFedToken(int slot, int place, int token) {
+    const int i = place - fedFrom[slot];
+    if (i < atHand)
+      callStart[slot][i] = token;
+    fedTokens(slot)[i] = token;
+  }
+
+  // Where rows may be a tree, the places of the rows' parents, the rows' positions and what they see stand behind the
+  // tokens.
+  enum RowWord { Parent = 1, Position, Visible };
+  __device__ __forceinline__ int &rowWord(int slot, RowWord word, int place) const {
+    return fedTokens(slot)[word * P::callTokens + place - fedFrom[slot]];
+  }
+  /// The place of the first row of a call, when `len` positions are valid.
+  __device__ __forceinline__ int firstPlace(int slot, int len, bool draft) const {
+    if constexpr (trees)
+      return len + (draft ? this->runRows[slot] : 0);
+    return len;
+  }
+  /// From which place on the slot keeps what is fed: what an earlier call of this stage fed may still have to be
+  /// compared with what is appended, or be what rows hang on.
+  __device__ __forceinline__ int keepFrom(int slot, int len) const {
+    if constexpr (trees)
+      if (this->runRows[slot] > 0)
+        return fedFrom[slot];
+    return P::callTokens > P::rowsPerPass && known[slot] < len ? fedFrom[slot] : len;
+  }
+  /// Whether what was fed at a place is what plain decoding feeds at the position of that number, but for the token.
+  __device__ __forceinline__ bool isPlain(int slot, int place) const {
+    if constexpr (trees)
+      return rowWord(slot, Parent, place) == place - 1 && rowWord(slot, Position, place) == place &&
+             rowWord(slot, Visible, place) == place + 1;
+    return true;
+  }
+  /// The first place from `place` on of which that does not hold; at most `end`. The whole warp.
+  __device__ int plainUpto(int slot, int place, int end) const {
+#pragma unroll 1
+    for (; place < end; place += 32) {
+      const u32 others = __ballot_sync(~0u, place + laneId() >= end || !isPlain(slot, place + laneId()));
+      if (others)
+        return place + __ffs(others) - 1;
+    }
+    return end;
+  }
+  /// Whether earlier passes of a run may have written positions on a row's path, see Paths.cuh; and where their places
+  /// stand.
+  static constexpr bool hasPaths = megalith::device::hasPaths<P>();
+  __device__ __forceinline__ static int *path(const abi::LaunchParams &p, int row) { return pathOf<P>(p, row); }
+  /// The line of LaunchParams::logits in which the logits of a draft wait to be kept.
+  __device__ __forceinline__ int draftLine(int slot, int place) const {
+    const abi::LaunchParams &p = paramsOfCta();
+    return int(p.numRequests * p.logitsRows) + slot * P::callTokens + place - fedFrom[slot];
   }
   /// The most that the pool has room for.
   __device__ static constexpr long long mostTokens() { return (long long)P::pages * P::pageTokens; }

@@ -57,9 +57,14 @@ struct WorkspaceSets {
   int rowsBefore; ///< rows of the pass before, whose words are to be turned back
 };
 
-/// At the beginning of LaunchParams::tagged stand a word of the pass and two of each row. In the first one,
-/// beside the number of rows:
-enum PassFlag : u32 { kRunsHead = 1, kNoPass = 2 };
+/// At the beginning of LaunchParams::tagged stand a word of the pass and two of each row; where rows may be free, one
+/// more of each row behind those of kMaxRows rows. In the first one, beside the number of rows:
+enum PassFlag : u32 {
+  kRunsHead = 1,
+  kNoPass = 2,
+  kSomeFree = 64, ///< each row has its third word
+  kFresh = 128,   ///< before the rows' words CTA 0 wrote what is read without a number: moved rows, paths
+};
 /// And of several models the pass's, and the one of which the pass behind it will be, as control guesses.
 constexpr int kPassModelShift = 2, kPassNextShift = 4, kPassRowsShift = 8;
 static_assert(kMostModels == 4, "two bits");
@@ -121,6 +126,34 @@ struct PassShared : PassModel<abi::kModels> {
   WideCounts wide;    ///< the same
 };
 
+/// The same where rows of a slot need not be a chain. A row is free when it sees anything but the positions up to its
+/// own at the places of the same numbers: then it sees what is on its own path. See Paths.cuh.
+struct TreePass : PassShared {
+  int someFree;        ///< a row of this pass is free. Else what follows means nothing
+  short own[kMaxRows]; ///< of a free row, how many rows of this pass are on its path, itself among them; else 0
+  int base[kMaxRows];  ///< positions below stand at the places of their numbers
+};
+template <bool Trees> struct PassWithTrees {
+  using Type = PassShared;
+};
+template <> struct PassWithTrees<true> {
+  using Type = TreePass;
+};
+/// `P`: constants of a pipeline or a pool. Of several pools some may have trees.
+template <class P> __device__ constexpr bool hasTrees() {
+  if constexpr (requires { P::trees; })
+    return P::trees;
+  else
+    return false;
+}
+template <class P> using PassOf = typename PassWithTrees<hasTrees<P>()>::Type;
+template <class P> __device__ __forceinline__ PassOf<P> &passOf(PassShared &pass) {
+  return static_cast<PassOf<P> &>(pass);
+}
+template <class P> __device__ __forceinline__ const PassOf<P> &passOf(const PassShared &pass) {
+  return static_cast<const PassOf<P> &>(pass);
+}
+
 /// Before the first pass. One thread; the caller synchronises. `lent`: stages that a pass of several rows may lend, at
 /// least.
 __device__ __forceinline__ void startPasses(PassShared &pass, int lent) {
@@ -152,7 +185,7 @@ __device__ __forceinline__ void keepPasses(const PassShared &pass, u32 arrivals,
 }
 
 /// One thread: a pass begins, of which `plan` is the first word.
-__device__ __forceinline__ void enterPass(PassShared &pass, Words4 plan) {
+template <class Pass> __device__ __forceinline__ void enterPass(Pass &pass, Words4 plan) {
   pass.number = plan.w;
   pass.done = (plan.x & kNoPass) != 0;
   if (pass.done) // the counts stay those of the last pass: another launch may go on from them
@@ -172,10 +205,13 @@ __device__ __forceinline__ void enterPass(PassShared &pass, Words4 plan) {
   pass.sets.rowsBefore = pass.sets.rowsLast;
   pass.sets.rowsLast = pass.numRows;
   pass.sets.current ^= 1;
+  if constexpr (requires { pass.someFree; })
+    pass.someFree = (plan.x & kSomeFree) != 0;
 }
 
 /// One thread of CTA 0: begins a pass, and tells the others. `flags`: PassFlag, and the models.
-__device__ __forceinline__ void openPass(PassShared &pass, const abi::LaunchParams &p, int numRows, u32 flags, int tick,
+template <class Pass>
+__device__ __forceinline__ void openPass(Pass &pass, const abi::LaunchParams &p, int numRows, u32 flags, int tick,
                                          int firstRow) {
   const Words4 plan = {(u32)numRows << kPassRowsShift | flags, (u32)tick, (u32)firstRow, pass.number + 1};
   enterPass(pass, plan);
@@ -216,9 +252,17 @@ __device__ __forceinline__ void openRow(PassShared &pass, const abi::LaunchParam
   storeTagged(words + 1, {(u32)place, (u32)row.visible, packLine(line, row.flags), pass.number});
 }
 
+/// The third word of a row: where it hangs. Positions below `base` stand at the places of their numbers.
+__device__ __forceinline__ void openFreeRow(TreePass &pass, const abi::LaunchParams &p, int number, const Row &row,
+                                            int base) {
+  pass.base[number] = base;
+  storeTagged(reinterpret_cast<Words4 *>(p.tagged) + 1 + 2 * kMaxRows + number,
+              {(u32)row.kvSlot, (u32)row.parent, (u32)base, pass.number});
+}
+
 /// Another CTA waits for the next pass, or for the news that none follows. All consumers; a barrier
 /// of the CTA follows.
-inline __device__ __noinline__ void awaitPass(GridEdges &grid, int edge, PassShared &pass) {
+template <class Pass> __device__ __noinline__ void awaitPass(GridEdges &grid, int edge, Pass &pass) {
   if (warpId() != 0)
     return;
   const abi::LaunchParams &p = *grid.params;
@@ -273,6 +317,17 @@ inline __device__ __noinline__ void awaitPass(GridEdges &grid, int edge, PassSha
       row.flags = flagsOf(w.z);
       pass.logitsOf[rowNumber] = lineOf(w.z);
     }
+  }
+  if constexpr (requires { pass.someFree; }) {
+    if (first & kSomeFree)
+      for (int rowNumber = lane; 2 * rowNumber + 1 < count && there; rowNumber += 32) {
+        await(1 + 2 * kMaxRows + rowNumber);
+        pass.rows[rowNumber].kvSlot = (int)w.x;
+        pass.rows[rowNumber].parent = (int)w.y;
+        pass.base[rowNumber] = (int)w.z;
+      }
+    if (first & kFresh)
+      __threadfence();
   }
   if (p.kvInPlace > 0)
     __threadfence(); // page tables of this pass

@@ -185,7 +185,7 @@ __device__ __forceinline__ bool runPass(const abi::LaunchParams &p, PassShared &
 /// The consumers: tick after tick. Only CTA 0 takes part in a tick without rows.
 template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchParams &p) {
   auto &shared = K::shared();
-  PassShared &pass = shared.pass;
+  auto &pass = shared.pass;
   GridEdges &grid = shared.grid;
   if (blockIdx.x == 0)
     controlStart(pass);

@@ -47,8 +47,15 @@ enum PassSize : int {
 };
 static_assert(kHalfTileRows * 2 == kTileRows && kUnitEnd == kMaxRows + 1);
 
-/// Bytes of the words that tell a pass to all CTAs: one word of the pass, two of each row (Pass.cuh).
-MEGALITH_SHAPE long long passBytes(long long rows) { return (1 + 2 * rows) * 16; }
+/// Bytes of the words that tell a pass to all CTAs: one word of the pass, two of each row, three where rows of a slot
+/// need not be a chain (Pass.cuh).
+MEGALITH_SHAPE long long passBytes(long long rows, bool trees = false) {
+  return (1 + (trees ? 3 * kMaxRows : 2 * rows)) * 16;
+}
+/// Where the places of positions on the rows' paths begin that earlier passes wrote, behind these words; and their bytes
+/// where a row has `places` of them at most.
+MEGALITH_SHAPE long long pathsBegin() { return roundUp(passBytes(kMaxRows, true), 256); }
+MEGALITH_SHAPE long long pathBytes(long long rows, long long places) { return rows * places * 4; }
 /// Bytes of the best logits: a word of each row and CTA (Results.cuh).
 MEGALITH_SHAPE long long bestBytes(long long rows, long long ctas) { return rows * ctas * 16; }
 
@@ -280,19 +287,21 @@ MEGALITH_SHAPE int paramsBytes(int models) { return 288 + 80 * models; }
 /// Bytes of shared memory for control's state: its own words, seats, and words of each slot. Pipelines that differ in
 /// a few slots or gauges have the same room, so that they share their models' code. Parameters and room together are a
 /// multiple of 128: the scratch behind them begins without a gap. The emitted source asserts that the room suffices.
-/// `windowed`: models of which pages below a window are given back.
-MEGALITH_SHAPE long long controlRoom(long long slots, long long gauges, int models, int windowed) {
-  const long long ofPool = 5 + tokensAtHand(slots), words = 17 + eosAtHand(slots) +
-                                                            larger(slots <= 64 ? 4 : 1, gauges) + models * ofPool +
-                                                            windowed + (models > 1 ? 1 : 0);
+/// `windowed`: models of which pages below a window are given back. `trees`: models whose rows of a slot need not be a
+/// chain.
+MEGALITH_SHAPE long long controlRoom(long long slots, long long gauges, int models, int windowed, int trees) {
+  const long long ofPool = 5 + tokensAtHand(slots),
+                  words = 17 + eosAtHand(slots) + larger(slots <= 64 ? 4 : 1, gauges) + models * ofPool + windowed +
+                          2 * trees + (models > 1 ? 1 : 0);
   const long long state = 128 + 32 * (models - 1) + seatBytes(models) + 4 * words * ((slots + 7) / 8 * 8);
   const long long params = paramsBytes(models);
   return (params + state + 127) / 128 * 128 - params;
 }
 /// Bytes of shared memory beside ring, scratch and control's state: the parameters, PassShared, RingShared, GridEdges
 /// and the warps' places. The emitted source asserts that they suffice, for a scratch of a multiple of 128 bytes.
-MEGALITH_SHAPE long long otherSharedBytes(int models) {
-  return paramsBytes(models) + 10496 + (models > 1 ? 128 + 32 * models : 0);
+/// `trees`: the pass is a TreePass.
+MEGALITH_SHAPE long long otherSharedBytes(int models, bool trees) {
+  return paramsBytes(models) + 10496 + (models > 1 ? 128 + 32 * models : 0) + (trees ? 896 : 0);
 }
 
 } // namespace megalith::shape

@@ -21,6 +21,7 @@
 #include "megalith/Steps.cuh"
 #include "megalith/Ring.cuh"
 #include "megalith/Pass.cuh"
+#include "megalith/Paths.cuh"
 #include "megalith/Rows.cuh"
 #include "megalith/Packing.cuh"
 #include "megalith/Results.cuh"

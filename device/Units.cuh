@@ -34,7 +34,7 @@ template <class Plan> __device__ constexpr UnitFacts factsOfUnit(int controlBegi
   facts.paramsBytes = sizeof(abi::LaunchParams);
   facts.controlBegin = controlBegin;
   facts.controlRoom = Plan::controlRoom;
-  facts.passBytes = sizeof(PassShared);
+  facts.passBytes = sizeof(PassOf<Plan>);
   facts.passRows = MEGALITH_OFFSET(PassShared, rows);
   facts.passPlaces = MEGALITH_OFFSET(PassShared, kv);
   facts.rowBytes = sizeof(Row);

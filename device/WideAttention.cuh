@@ -296,7 +296,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
     if (fresh && at.end * S::round > at.ownFrom)
 #pragma unroll 1
       for (int i = threadIdx.x; i < (last + 1 - at.ownFrom) * (D / 4); i += kConsumerThreads) {
-        const int row = at.ownRow + i / (D / 4), column = at.kvHead * D + i % (D / 8) * 8;
+        const int row = at.ownRowAt(pass, at.ownFrom + i / (D / 4)), column = at.kvHead * D + i % (D / 8) * 8;
         const auto rows = i / (D / 8) % 2 ? own.values : own.keys;
         Words4 words = rows.peek(row, column);
         rows.settle(row, column, words);
@@ -318,7 +318,7 @@ template <class A, class C, class Own, class Query> struct WideUnits {
           if (position < at.ownFrom)
             words[i] = loadShared4(chunk + eight % keys * S::rowBytes, i * 64 + t * 16);
           else if (position <= last)
-            words[i] = own.keys.peek(at.ownRow + position - at.ownFrom, at.kvHead * D + 32 * i + 8 * t);
+            words[i] = own.keys.peek(at.ownRowAt(pass, position), at.kvHead * D + 32 * i + 8 * t);
         }
       Words4 *const target = keysAt + (8 * block + warp) * pieces * 32 + lane;
 #pragma unroll
@@ -328,10 +328,20 @@ template <class A, class C, class Own, class Query> struct WideUnits {
         consumer.release();
     }
   }
+  /// Those of the pass's own rows: peek(position behind ownFrom, dims).
+  __device__ __forceinline__ auto valuesOfUnit() const {
+    auto rows = own.values;
+    if constexpr (hasTrees<A>()) {
+      rows.base = own.values.at(0, at.kvHead * D);
+      return PathRows<A, decltype(rows)>{rows, &pass, at.firstRow, at.ownFrom, at.ownRow};
+    } else {
+      rows.base = own.values.at(at.ownRow, at.kvHead * D);
+      return rows;
+    }
+  }
   /// Values of W::leaves leaves from `leaf` on, of a slab.
   __device__ __forceinline__ void bringValues(int leaf, int slab) {
-    auto ownValues = own.values;
-    ownValues.base = own.values.at(at.ownRow, at.kvHead * D);
+    const auto ownValues = valuesOfUnit();
     const char *const ringEnd = consumer.ring.data + C::Ring::stages * C::Ring::stageBytes;
     const int ringBytes = (C::Ring::stages - consumer.ring.first()) * C::Ring::stageBytes;
     const auto bring = [&](auto... from) {

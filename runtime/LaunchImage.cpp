@@ -235,10 +235,12 @@ void LaunchImage::addResults() {
     params.replayRows = params.logitsRows = lines = static_cast<int64_t>(how.replay->size());
   } else if (how.logits) {
     params.logitsRows = mostNew;
-    lines = static_cast<int64_t>(asked.size()) * mostNew;
+    lines = static_cast<int64_t>(asked.size()) * mostNew + manifest->draftLines;
   }
   if (how.replay || how.logits)
-    add(MEMBER(logits), lines * manifest->mostVocab() * sizeof(float), LaunchBuffer::Unwritten).fetch = true;
+    add(MEMBER(logits), lines * manifest->mostVocab() * sizeof(float),
+        manifest->draftLines ? LaunchBuffer::Zero : LaunchBuffer::Unwritten)
+        .fetch = true;
 }
 
 Failure LaunchImage::addHooks() {

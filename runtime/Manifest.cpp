@@ -86,6 +86,8 @@ static Manifest read(const JsonView &j) {
   m.slots = count(j, "slots");
   m.rowsPerPass = count(j, "rows_per_pass");
   m.callTokens = count(j, "call_tokens");
+  if (j.find("draft_lines"))
+    m.draftLines = count(j, "draft_lines");
   if (const auto reducing = j.find("reducing"))
     m.reducing = {count(*reducing, "ask_bytes"), count(*reducing, "words"), count(*reducing, "look_bytes")};
   m.workspaceOnes = j.at("workspace_ones").boolean();

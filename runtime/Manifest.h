@@ -61,6 +61,7 @@ struct Manifest {
   std::string pipeline, profile;
   int64_t ctas, threads, sharedBytes, controlBytes, smCount;
   int64_t slots, rowsPerPass, callTokens, taggedBytes;
+  int64_t draftLines = 0;    ///< logits of drafts that may come to be kept; 0: they stand where they are kept
   /// Bytes for reducers beside argmax, and the words that they give for a row; 0: the pipeline has none.
   struct Reducing {
     int64_t askBytes = 0, words = 0, lookBytes = 0;

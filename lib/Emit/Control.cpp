@@ -2,6 +2,7 @@
 #include "ControlBody.h"
 #include "Tensor.h"
 #include "device/Shape.h"
+#include "megalith/IR/Calls.h"
 #include "megalith/IR/Reducers.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -68,6 +69,16 @@ private:
     constant("rowsBeyond", pool ? pool->get<attr::rows_beyond>() : 0,
              "that calls write behind all of a request's tokens");
     constant("callTokens", layoutOf.callTokens, "that the calls of one stage feed");
+    if (!layoutOf.trees)
+      return;
+    w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
+    constant("layers", model->get<attr::kv_layers>());
+    constant("kvHeads", model->get<attr::kv_heads>());
+    constant("headDim", model->get<attr::head_dim>());
+    if (const int64_t places = earlierRows(module, pool->name)) {
+      constant("paths", shape::pathsBegin(), "in the tagged words");
+      constant("pathPlaces", places, "rows of earlier calls of a run");
+    }
   }
 
   /// Models of which pages below a window are given back.
@@ -85,9 +96,9 @@ private:
       constant("slots", module.param("slots"));
       constant("rowsPerPass", module.param("rows_per_pass"));
       poolConstants(pool, number);
-      w.line("static constexpr int callStride = {}, callBegin = {}; // in LaunchParams::callTokens", layout.callTokens,
+      w.line("static constexpr int callStride = {}, callBegin = {}; // in LaunchParams::callTokens", layout.callWords,
              begin);
-      begin += pool.callTokens;
+      begin += pool.callWords();
     }
   }
 
@@ -103,6 +114,8 @@ private:
         list += (list.empty() ? "" : ", ") + pool.name;
       w.line("using Pools = PoolList<{}>; // by the models' numbers", list);
       emitModelFacts(w, module);
+      if (layout.trees())
+        w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
     } else {
       poolConstants(layout.pools.front(), 0);
     }
@@ -118,7 +131,7 @@ private:
              layout.several() ? "where stages call models" : "where stages call the model");
     constant("gauges", layout.gauges.size());
     constant("controlRoom",
-             shape::controlRoom(module.param("slots"), layout.gauges.size(), layout.pools.size(), windowed()),
+             shape::controlRoom(module.param("slots"), layout.gauges.size(), layout.pools.size(), windowed(), layout.trees()),
              "bytes of shared memory for Control");
   }
 

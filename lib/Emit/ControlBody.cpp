@@ -190,6 +190,14 @@ private:
     return code.add(")");
   }
 
+  /// A function that takes the line of its caller: it may raise a fault.
+  Code callWithLine(llvm::StringRef function, const Operation &op) {
+    Code code((function + "(").str());
+    for (size_t i = 0; i < op.operands.size(); ++i)
+      code.add(i ? ", " : "").add(use(op.operands[i]));
+    return code.addLine(op.loc.line).add(")");
+  }
+
   Code infix(const Operation &op, const char *symbol, Precedence precedence, bool guarded = false) {
     const Code a = use(op.operands[0]);
     const Code b = guarded ? useGuarded(op.operands[1]) : use(op.operands[1]);
@@ -424,6 +432,8 @@ private:
     case Op::FieldSet:
       return effect(op, "t.set", Code::field(layout.names.fields.at(op.name), {}));
     case Op::KvKeep:
+      if (op.operands.size() > 1)
+        return effect(op, callWithLine("t.keepPath" + ofPool(op), op));
       return effect(op, call("t.keepKv" + ofPool(op), op.operands));
     case Op::CountAdd:
       return effect(op, "t.count", Code("Metric::" + layout.names.metrics.at(op.name)));
@@ -459,8 +469,11 @@ private:
     const CallSite &site = layout.site(op.get<attr::site>());
     const std::string type = "calls::" + layout.names.sites.at(site.site);
     Code code("t.issue<" + type + ">(");
-    for (size_t i = 0; i < op.operands.size(); ++i)
-      code.add(i ? ", " : "").add(use(op.operands[i]));
+    const Value parents = operandNamed(op, "parents"), visible = operandNamed(op, "visible");
+    if (parents || visible)
+      code.add(callWithLine(parents ? "t.onTree" : "t.seeing", op));
+    else
+      code.add(use(op.operands[0]));
     for (const CallAsk &ask : site.asks)
       code.add(", ").add(asked(*ask.op, type + "::" + ask.name));
     effect(op, code.add(")"));

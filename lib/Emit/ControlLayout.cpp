@@ -69,10 +69,16 @@ ControlLayout::ControlLayout(const ir::Module &module)
       site.asks.push_back({&reduce, typeName(reduce.name) + std::to_string(index), static_cast<int64_t>(index), 0, 0});
     sites.push_back(site);
   }
-  for (const PoolLayout &pool : pools)
-    callTokens += pool.callTokens;
+  for (PoolLayout &pool : pools) {
+    pool.trees = pool.op && ir::mayBeTrees(module, pool.op->name);
+    callWords += pool.callWords();
+  }
   layOutAsks();
   llvm::sort(sites, [](const CallSite &a, const CallSite &b) { return a.site < b.site; });
+}
+
+int64_t ControlLayout::trees() const {
+  return llvm::count_if(pools, [](const PoolLayout &pool) { return pool.trees; });
 }
 
 const PoolLayout &ControlLayout::pool(llvm::StringRef name) const {

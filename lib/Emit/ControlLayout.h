@@ -41,6 +41,10 @@ struct PoolLayout {
   const ir::Operation *op, *model; ///< null: there is none
   std::string name;                ///< in the source, where there are several
   int64_t callTokens = 0;          ///< that its calls of one stage feed
+  bool trees = false;              ///< rows need not be a chain
+
+  /// In LaunchParams::callTokens, of a slot.
+  int64_t callWords() const { return callTokens * (trees ? 4 : 1); }
 };
 
 /// Everything of the control plane that has a name or a place, made once.
@@ -54,9 +58,10 @@ struct ControlLayout {
   std::map<std::string, std::string> gaugeTypes; ///< by IR name: "i32" or "f32"
   std::vector<CallSite> sites;                   ///< by site number
   std::vector<PoolLayout> pools;                 ///< by number of their model; at least one
-  int64_t callTokens = 0;                        ///< of all pools
+  int64_t callWords = 0;                         ///< of all pools
 
   bool several() const { return pools.size() > 1; }
+  int64_t trees() const; ///< pools of which rows need not be a chain
   /// Of `kv.len @pool` and the like, as a template argument: nothing where there is one pool.
   std::string poolArgument(const std::string &pool) const;
   const PoolLayout &pool(llvm::StringRef name) const;

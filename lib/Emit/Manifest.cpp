@@ -105,7 +105,9 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                  {"sm_count", plan.profile.smCount}};
   j["slots"] = module.param("slots");
   j["rows_per_pass"] = plan.rowsPerPass;
-  j["call_tokens"] = layout.callTokens;
+  j["call_tokens"] = layout.callWords;
+  if (layout.pools[0].trees)
+    j["draft_lines"] = module.param("slots") * layout.pools[0].callTokens; // of logits, see keepLogits
   if (layout.asks) {
     int64_t lookBytes = 0; // passes of all models use the same memory
     for (const plan::ModelPlan &planned : plan.models)

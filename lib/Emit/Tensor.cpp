@@ -93,6 +93,12 @@ void TensorEmitter::emitPool() {
   if (cap > 0)
     w.line("static constexpr float softCap = {}; // of scores", floatLiteral(cap));
   w.line("static constexpr int rows = {};", plan.rowsPerPass);
+  if (planned.trees)
+    w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
+  if (planned.pathPlaces) {
+    w.line("static constexpr long long paths = {}; // in the tagged words", shape::pathsBegin());
+    w.line("static constexpr int pathPlaces = {}; // rows of earlier calls of a run", planned.pathPlaces);
+  }
   w.line("static constexpr long long sums = {};", planned.attention.offset);
   w.line("static constexpr int wideUnits = {}, wideLevels = {}; // of attention of many rows of a slot",
          planned.wideAttention.units, planned.wideLevels);
@@ -209,6 +215,8 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
     }
     if (plan.reduces())
       w.line("static constexpr int asks = 1; // calls have other reducers than argmax");
+    if (plan.trees())
+      w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
   }
   w.line();
   w.comment("Shared memory of a CTA.");
@@ -218,7 +226,7 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
     w.line("alignas(8) char control[Facts::controlRoom]; // of CTA 0: the control unit's, which finds it here");
     w.line("alignas(128) float scratch[{}]; // lent stages go on where it ends", plan.shared.scratchBytes / 4);
     w.line("alignas(128) char ring[WeightRing::stages * WeightRing::stageBytes];");
-    w.line("PassShared pass;");
+    w.line("{} pass;", plan.trees() ? "TreePass" : "PassShared");
     w.line("RingShared sync;");
     w.line("GridEdges grid;");
     if (plan.reduces())

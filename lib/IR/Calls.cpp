@@ -1,6 +1,7 @@
 #include "megalith/IR/Calls.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
+#include <map>
 
 namespace megalith::ir {
 
@@ -19,10 +20,49 @@ llvm::ArrayRef<Operation> reducersOf(const Operation &call) {
 
 bool isBestOfAllRows(const Operation &reduce) { return reduce.name == "argmax" && reduce.operands.empty(); }
 
-Value operandNamed(const Operation &reduce, llvm::StringRef name) {
-  const std::vector<std::string> &names = reduce.get<attr::with>();
+Value operandNamed(const Operation &op, llvm::StringRef name) {
+  const std::vector<std::string> &names = op.get<attr::with>();
   const auto it = llvm::find(names, name);
-  return it == names.end() ? Value() : reduce.operands[it - names.begin()];
+  const bool behindTokens = op.op != Op::Reduce;
+  return it == names.end() ? Value() : op.operands[it - names.begin() + (behindTokens ? 1 : 0)];
+}
+
+/// The calls of a module: fn(call or issue, what stage it stands in).
+template <class Fn> static void forEachCall(const Module &module, Fn fn) {
+  const auto in = [&](const Operation &code, const std::string &stage) {
+    walk(code.region(), [&](const Operation &op) {
+      if (op.op == Op::Call || op.op == Op::Issue)
+        fn(op, stage);
+    });
+  };
+  for (const Operation *stage : module.all(Op::Stage))
+    in(*stage, stage->name);
+  for (const Operation *tick : module.all(Op::Tick))
+    for (const Operation &part : tick->region().ops)
+      if (part.op == Op::Part)
+        in(part, part.get<attr::stage>());
+}
+
+bool mayBeTrees(const Module &module, llvm::StringRef model) {
+  bool some = false;
+  forEachCall(module, [&](const Operation &call, const std::string &) {
+    some |= call.name == model && !call.get<attr::with>().empty();
+  });
+  return some;
+}
+
+int64_t earlierRows(const Module &module, llvm::StringRef model) {
+  if (!mayBeTrees(module, model))
+    return 0;
+  std::map<std::string, int64_t> rows; // of drafts
+  int64_t most = 0;
+  forEachCall(module, [&](const Operation &call, const std::string &stage) {
+    if (call.name != model || call.get<attr::kv>() != "draft")
+      return;
+    most = std::max(most, rows[stage]);
+    rows[stage] += mostRows(module, call);
+  });
+  return most;
 }
 
 } // namespace megalith::ir

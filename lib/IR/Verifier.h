@@ -50,6 +50,7 @@ private:
   // Type rules; operands are known to be defined, and all counts to be right.
   bool checkControlOp(const Operation &op);
   bool checkInput(const Operation &op);
+  bool isNumbers(const Operation &op, unsigned i);
   bool checkDeclaration(const Operation &op);
   bool checkArithmetic(const Operation &op);
   bool checkSequenceOp(const Operation &op);

@@ -131,7 +131,9 @@ bool Verifier::checkControlOp(const Operation &op) {
   case Op::KvPressure:
     return declared(op, Op::Pool, op.name) && resultIs(op, boolean);
   case Op::KvKeep:
-    return declared(op, Op::Pool, op.name) && operandIs(op, 0, i32);
+    if (op.operands.empty() || op.operands.size() > 2)
+      return fail(op, fmt::format("expected 1 or 2 operands, found {}", op.operands.size()));
+    return declared(op, Op::Pool, op.name) && operandIs(op, 0, i32) && (op.operands.size() < 2 || isNumbers(op, 1));
 
   case Op::CountAdd:
     return declared(op, Op::Metric, op.name) && operandIs(op, 0, i32);
@@ -168,6 +170,13 @@ bool Verifier::checkControlOp(const Operation &op) {
   default:
     return checkDeclaration(op);
   }
+}
+
+/// Numbers of rows or positions. Sequences of tokens are such, too.
+bool Verifier::isNumbers(const Operation &op, unsigned i) {
+  const Type type = operandType(op, i);
+  return (type.kind == Type::Seq && (type.elem == Scalar::I32 || type.elem == Scalar::Token)) ||
+         fail(op, fmt::format("operand {} must be a sequence of numbers, found `{}`", i, type.str()));
 }
 
 bool Verifier::checkDeclaration(const Operation &op) {
@@ -380,8 +389,18 @@ bool Verifier::checkCall(const Operation &op) {
     return op.name.empty() ? fail(op, "a pass names its model") : true;
   if (op.op == Op::Results)
     return checkResults(op);
+  const std::vector<std::string> &with = op.get<attr::with>();
+  if (op.operands.size() != 1 + with.size())
+    return fail(op, fmt::format("expected {} operands: tokens and what `with` names, found {}", 1 + with.size(),
+                                op.operands.size()));
   if (operandType(op, 0).kind != Type::Seq || operandType(op, 0).elem != Scalar::Token)
     return operandIs(op, 0, Type::seq(0));
+  if (with.size() > 1)
+    return fail(op, "`with` has one of `parents` and `visible`");
+  if (!with.empty() && op.get<attr::chunk>())
+    return fail(op, fmt::format("a call with `{}` is indivisible, and has no `chunk`", with[0]));
+  if (!with.empty() && !(with[0] == "visible" && operandType(op, 1) == i32) && !isNumbers(op, 1))
+    return false;
   if (op.regions.size() > 1)
     return fail(op, fmt::format("expected one region of reducers, found {}", op.regions.size()));
   const llvm::ArrayRef<Operation> reducers = reducersOf(op);

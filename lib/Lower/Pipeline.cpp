@@ -69,7 +69,7 @@ private:
   /// request may come to have: what a pool needs beside prompt and budget.
   int64_t rowsBeyond(const Region &stage, const std::string &pool) const {
     std::set<Value> views; // of the request's tokens
-    int64_t written = 0, most = 0;
+    int64_t written = 0, drafts = 0, most = 0;
     for (const Operation &op : stage.ops) { // a call stands in no inner region
       if (op.op == Op::Tokens || (op.op == Op::SeqSlice && views.count(op.operands[0])))
         views.insert(op.result());
@@ -77,8 +77,9 @@ private:
         continue;
       const int64_t rows = mostRows(module, op);
       if (op.get<attr::kv>() == "draft") {
-        most = std::max(most, written + rows);
-      } else if (!views.count(op.operands[0])) { // what the request has is counted already
+        most = std::max(most, written + drafts + rows);
+        drafts += mayBeTrees(module, pool) ? rows : 0; // the next ones go behind them
+      } else if (!views.count(op.operands[0])) {       // what the request has is counted already
         written += rows;
         most = std::max(most, written - 1); // the first is its last token
       }

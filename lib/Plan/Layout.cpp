@@ -1,4 +1,5 @@
 #include "Layout.h"
+#include "megalith/IR/Calls.h"
 #include "llvm/ADT/STLExtras.h"
 #include <cmath>
 #include <set>
@@ -21,6 +22,8 @@ public:
   void run() {
     plan.ring.stageBytes = kBlockBytes;
     for (auto [planned, model] : llvm::zip(plan.models, models)) {
+      planned.trees = ir::mayBeTrees(module, planned.name);
+      planned.pathPlaces = ir::earlierRows(module, planned.name);
       placeWeights(planned, *model);
       placeBuffers(planned);
     }
@@ -36,7 +39,7 @@ public:
     if (!planScratch(ofOneRow, ofAllRows))
       return;
     planFlight();
-    plan.taggedBytes = roundUp(passBytes(plan.rowsPerPass), 256);
+    plan.taggedBytes = roundUp(plan.passBytes(), 256);
     for (auto [planned, model] : llvm::zip(plan.models, models))
       placeTagged(planned, *model);
   }
@@ -265,9 +268,9 @@ private:
   /// keeps half of them, or two. False when there is no room.
   bool planRing(int64_t wanted) {
     plan.shared.controlBytes =
-        controlRoom(module.param("slots"), module.all(Op::Gauge).size(), models.size(), windowed());
+        controlRoom(module.param("slots"), module.all(Op::Gauge).size(), models.size(), windowed(), plan.trees());
     const int64_t draws = plan.reduces() ? roundUp(passDrawBytes(plan.rowsPerPass), 128) : 0;
-    const int64_t control = plan.shared.controlBytes + otherSharedBytes(models.size()) + draws;
+    const int64_t control = plan.shared.controlBytes + otherSharedBytes(models.size(), plan.trees() > 0) + draws;
     const int64_t beside = control + plan.shared.scratchBytes;
     const int64_t fit = std::min<int64_t>(kMostStages, (plan.profile.sharedBytes - beside) / plan.ring.stageBytes);
     plan.ring.stages = plan.knobs.ring ? plan.knobs.ring : fit;
@@ -292,6 +295,13 @@ private:
 };
 
 } // namespace
+
+int64_t Plan::passBytes() const {
+  int64_t places = 0; // that the longest path of a row has
+  for (const ModelPlan &m : models)
+    places = std::max(places, m.pathPlaces);
+  return trees() ? pathsBegin() + pathBytes(rowsPerPass, places) : shape::passBytes(rowsPerPass);
+}
 
 void layOut(Plan &plan, const ir::Module &module, llvm::ArrayRef<const Operation *> models, Diagnostics &diags) {
   Layout(plan, module, models, diags).run();

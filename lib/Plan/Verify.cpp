@@ -100,7 +100,7 @@ private:
       }
     llvm::erase_if(ranges, [](const Range &r) { return r.bytes == 0; });
     llvm::sort(ranges, [](const Range &a, const Range &b) { return a.begin < b.begin; });
-    int64_t end = passBytes(plan.rowsPerPass);
+    int64_t end = plan.passBytes();
     std::string before = "the words of the pass";
     for (const Range &r : ranges) {
       if (r.begin < end)

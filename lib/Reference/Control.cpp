@@ -34,7 +34,9 @@ private:
   void sequence(const Operation &op);
   void requestValue(const Operation &op);
   void poolValue(const Operation &op);
-  static void keep(KvShare &kv, const PoolInfo &pool, int64_t count);
+  void keep(int pool, int64_t count);
+  void keepPath(int pool, const Operation &op);
+  void takeRows(const Operation &op);
   void append(const Operation &op);
   void setField(const Operation &op);
   int32_t countWhile(const Operation &op, bool stopAtFirst);
@@ -405,13 +407,34 @@ void Control::poolValue(const Operation &op) {
   case Op::KvPressure:
     return set(op, machine.pools[index].pressure);
   default:
-    keep(kv, program.pools[index], operand(op, 0).i);
+    if (op.operands.size() > 1)
+      keepPath(index, op);
+    else
+      keep(index, operand(op, 0).i);
   }
 }
 
-void Control::keep(KvShare &kv, const PoolInfo &pool, int64_t count) {
+/// Of the rows that the run fed, those of a path are kept, and move together.
+void Control::keepPath(int pool, const Operation &op) {
+  const KvShare &kv = r.kv[pool];
+  const std::vector<int32_t> &path = operand(op, 1).seq;
+  const int64_t kept = std::min<int64_t>(kv.len + static_cast<int64_t>(path.size()), operand(op, 0).i);
+  if (kept > kv.len && firstPageSeen(program.pools[pool], kept) >= kv.first) {
+    const std::vector<int32_t> rows(path.begin(), path.begin() + (kept - kv.len));
+    const int64_t fed = kv.end - kv.len;
+    if (static_cast<int64_t>(rows.size()) > fed ||
+        std::any_of(rows.begin(), rows.end(), [&](int32_t row) { return row < 0 || row >= fed; }))
+      throw FaultSignal{Fault::IndexRange, op.loc};
+    machine.moveRows(r, pool, rows);
+  }
+  keep(pool, kept);
+}
+
+void Control::keep(int index, int64_t count) {
+  KvShare &kv = r.kv[index];
+  kv.drafts = 0;
   kv.len = kv.end = std::max<int64_t>(0, std::min(kv.end, count));
-  if (firstPageSeen(pool, kv.len) >= kv.first)
+  if (firstPageSeen(program.pools[index], kv.len) >= kv.first)
     return;
   // The rows behind would see a page that was given back: all of them are to be fed again, into the pages that are
   // left.
@@ -446,9 +469,8 @@ void Control::append(const Operation &op) {
     if (r.finished())
       break;
     if (machine.options.keepLogits) {
-      // Token t of the sequence was predicted by the row at position t - 1.
-      auto it = r.logits.find(static_cast<int64_t>(r.tokens.size()) - 1);
-      r.result.logits.push_back(it == r.logits.end() ? std::vector<float>() : it->second);
+      const std::vector<float> *line = r.nextLogits();
+      r.result.logits.push_back(line ? *line : std::vector<float>());
     }
     r.tokens.push_back(token);
     r.sawEos = r.input->endsWith(token);
@@ -481,10 +503,39 @@ void Control::suspend(const Operation &op) {
   r.call.op = &op;
   r.call.site = op.get<attr::site>();
   r.call.pool = program.pool(op.name);
-  r.call.feed = operand(op, 0).seq;
   r.call.since = tick;
+  takeRows(op);
   for (const Operation &reduce : ir::reducersOf(op))
     r.call.reducers.push_back(inputOf(reduce));
+}
+
+/// What the call feeds, and how its rows hang together.
+void Control::takeRows(const Operation &op) {
+  const KvShare &kv = r.kv[r.call.pool];
+  r.call.begin = kv.len + (op.get<attr::kv>() == "draft" ? kv.drafts : 0);
+  const std::vector<int32_t> &tokens = operand(op, 0).seq;
+  const auto count = static_cast<int64_t>(tokens.size());
+  const ir::Value parents = ir::operandNamed(op, "parents"), visible = ir::operandNamed(op, "visible");
+  const bool ofEach = visible && program.module.type(visible).kind == ir::Type::Seq;
+  for (ir::Value v : {parents, ofEach ? visible : ir::Value()})
+    if (v && static_cast<int64_t>(value(v).seq.size()) != count)
+      throw FaultSignal{Fault::IndexRange, op.loc};
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t row = r.call.begin - kv.len + i; // of the run
+    const int64_t parent = parents ? value(parents).seq[i] : row - 1;
+    if (parent < -1 || parent >= row)
+      throw FaultSignal{Fault::IndexRange, op.loc};
+    const int64_t place = kv.len + parent;
+    const int64_t position = parent < 0             ? kv.len
+                             : place < r.call.begin ? kv.fed[place].position + 1
+                                                    : r.call.feed[place - r.call.begin].position + 1;
+    const int64_t seen = !visible ? position + 1 : ofEach ? value(visible).seq[i] : value(visible).i;
+    // No row sees one behind those of its call.
+    if (seen < 1 || seen > position - i + count)
+      throw FaultSignal{Fault::IndexRange, op.loc};
+    r.call.feed.push_back(
+        {tokens[i], static_cast<int32_t>(place), static_cast<int32_t>(position), static_cast<int32_t>(seen)});
+  }
 }
 
 ReducerInput Control::inputOf(const Operation &reduce) {

@@ -24,15 +24,23 @@ struct FaultSignal {
   SourceLoc loc; ///< of the operation
 };
 
+/// What was fed at a place.
+struct FedRow {
+  int32_t token;
+  int32_t parent; ///< place
+  int32_t position, visible;
+};
+
 /// A request's share of one pool. `len` leading tokens are valid; `end` is where
 /// the rows that the last call wrote stop.
 struct KvShare {
   int64_t len = 0, end = 0;
+  int64_t drafts = 0;         ///< rows behind `len` that this run of the stage has fed
   int64_t first = 0;          ///< pages below the model's window, which were given back
   std::vector<int32_t> pages; ///< the others
   int64_t passes = 0;         ///< of the model, that it had rows in
   int64_t promised = 0;       ///< pages that admission reserved, held ones among them
-  std::vector<int32_t> fed;   ///< the token of each position that was written
+  std::vector<FedRow> fed;    ///< by place
 };
 
 /// What a `reduce` of a call is given, evaluated before the pass.
@@ -56,7 +64,8 @@ struct PendingCall {
   const ir::Operation *op = nullptr; ///< `call` or `issue`; null: none
   int64_t site = -1;
   int pool = -1;
-  std::vector<int32_t> feed;
+  std::vector<FedRow> feed; ///< from place `begin` on
+  int64_t begin = 0;
   int64_t since = 0; ///< tick
   bool served = false;
   std::vector<ReducerInput> reducers; ///< what they are given
@@ -87,8 +96,10 @@ struct Running {
   std::map<std::string, double> gauges;
 
   RequestResult result;
-  /// Logits of the last pass that wanted some, by the row's position.
+  /// Logits of the first model's last run that wanted some, by the row's place in the pool.
   std::map<int64_t, std::vector<float>> logits;
+  /// Those that predicted the next token; null: there are none.
+  const std::vector<float> *nextLogits() const;
 
   int64_t generated() const { return static_cast<int64_t>(tokens.size() - input->tokens.size()); }
   int64_t budget() const { return input->maxNewTokens - generated(); }
@@ -110,6 +121,8 @@ public:
   RunResult run();
 
   // What control code uses (Control.cpp).
+  /// Moves the rows path[0], path[1], ... of the run to the places behind `len`.
+  void moveRows(Running &r, int pool, const std::vector<int32_t> &path);
   const Program program;
   const Options &options;
   std::vector<Pool> pools;

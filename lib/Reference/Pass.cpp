@@ -52,7 +52,7 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
   const PoolInfo &info = program.pools[pool];
   auto rows = static_cast<int64_t>(r.call.feed.size());
   if (rows == 0) { // needs no pass
-    kv.end = kv.len;
+    kv.end = r.call.begin;
     for (const ReducerInput &input : r.call.reducers)
       if (input.tokens && !input.tokens->empty())
         return fail(r, Fault::IndexRange);
@@ -73,7 +73,7 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
 
   std::vector<int32_t> &free = pools[pool].free;
   auto held = static_cast<int64_t>(kv.pages.size());
-  int64_t need = (kv.len + rows + info.pageTokens - 1) / info.pageTokens - kv.first - held;
+  int64_t need = (r.call.begin + rows + info.pageTokens - 1) / info.pageTokens - kv.first - held;
   if (info.wait) {
     // What was promised is there. Beyond that nobody takes a page behind one who waits for some.
     int64_t beyond = need - std::max<int64_t>(0, kv.promised - held);
@@ -95,12 +95,11 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
 /// Every row must lie in the vocabulary and, below the end of the request's
 /// tokens, be the token that stands there.
 Fault Machine::checkFeed(const Running &r, int pool, int64_t rows) const {
-  int64_t len = r.kv[pool].len;
   for (int64_t i = 0; i < rows; ++i) {
-    int32_t token = r.call.feed[i];
-    if (token < 0 || token >= models[pool]->vocab())
+    const FedRow &row = r.call.feed[i];
+    if (row.token < 0 || row.token >= models[pool]->vocab())
       return Fault::TokenRange;
-    if (len + i < static_cast<int64_t>(r.tokens.size()) && token != r.tokens[len + i])
+    if (row.position < static_cast<int64_t>(r.tokens.size()) && row.token != r.tokens[row.position])
       return Fault::FeedMismatch;
   }
   return Fault::None;
@@ -113,6 +112,7 @@ void Machine::serve(Running &r) {
   progress = true;
   if (r.call.op->get<ir::attr::kv>() != "draft")
     kv.len = kv.end;
+  kv.drafts = program.pools[r.call.pool].trees ? kv.end - kv.len : 0;
 }
 
 std::pair<int64_t, int64_t> ReducerInput::rowsOf(int64_t rows) const {
@@ -199,15 +199,20 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
   TracePass pass;
   pass.model = program.pools[pool].name;
   std::vector<PageTable> tables(slots.size());
+  std::vector<std::vector<int32_t>> parents(slots.size()); // of the rows that a run has fed
   for (auto [slot, rows] : taken) {
     const Running &r = *slots[slot];
-    tables[slot] = {r.kv[pool].first, &r.kv[pool].pages};
+    const KvShare &kv = r.kv[pool];
+    for (int64_t place = kv.len; place < r.call.begin; ++place)
+      parents[slot].push_back(kv.fed[place].parent);
+    tables[slot] = {kv.first, &kv.pages, kv.len, &parents[slot]};
     const std::vector<bool> read = rowsRead(r, rows);
     const uint32_t draft = r.call.op->get<ir::attr::kv>() == "draft" ? uint32_t(RowIsDraft) : 0;
     for (int64_t i = 0; i < rows; ++i) {
-      auto position = static_cast<int32_t>(r.kv[pool].len + i);
       const uint32_t flags = draft | (read[i] ? uint32_t(RowWantsLogits) : 0);
-      pass.rows.push_back({slot, r.call.feed[i], position, position, position + 1, position - 1, flags, RowNotWanted});
+      const FedRow &fed = r.call.feed[i];
+      pass.rows.push_back({slot, fed.token, fed.position, static_cast<int32_t>(r.call.begin + i), fed.visible,
+                           fed.parent, flags, RowNotWanted});
     }
   }
 
@@ -230,8 +235,8 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
   for (auto [slot, rows] : taken) {
     Running &r = *slots[slot];
     KvShare &kv = r.kv[pool];
-    kv.end = kv.len + rows;
-    kv.fed.resize(kv.len);
+    kv.end = r.call.begin + rows;
+    kv.fed.resize(r.call.begin);
     kv.fed.insert(kv.fed.end(), r.call.feed.begin(), r.call.feed.begin() + rows);
     ++r.result.passes;
     ++kv.passes;
@@ -246,10 +251,10 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
       logits[i] = {output.logits.row(static_cast<int64_t>(line++)), static_cast<size_t>(output.logits.cols)};
       nan |= row.result == RowIsNan;
       if (options.keepLogits && pool == 0) { // of several models those of the first
-        if (first)
+        if (first && r.call.begin == kv.len)
           r.logits.clear();
         first = false;
-        r.logits[row.position].assign(logits[i].begin(), logits[i].end());
+        r.logits[row.kvSlot].assign(logits[i].begin(), logits[i].end());
       }
     }
     reduceRows(r, pass, firstRow, logits, given);
@@ -279,4 +284,46 @@ const TracePass *Machine::replayResults(TracePass &pass, const PassOutput &outpu
     if (pass.rows[i].flags & RowWantsLogits)
       pass.rows[i].result = given->rows[i].result;
   return given;
+}
+
+const std::vector<float> *Running::nextLogits() const {
+  const KvShare &share = kv[0];
+  for (const auto &[place, line] : logits) {
+    if (place >= static_cast<int64_t>(share.fed.size()))
+      continue;
+    // The row of the last token, on a path of the tokens before it.
+    int64_t on = place, position = static_cast<int64_t>(tokens.size()) - 1;
+    while (on >= share.len && share.fed[on].position == position && share.fed[on].token == tokens[position]) {
+      on = share.fed[on].parent;
+      --position;
+    }
+    if (on < share.len && on == position)
+      return &line;
+  }
+  return nullptr;
+}
+
+void Machine::moveRows(Running &r, int pool, const std::vector<int32_t> &path) {
+  KvShare &kv = r.kv[pool];
+  std::vector<int32_t> from;
+  std::vector<FedRow> rows;
+  std::map<int64_t, std::vector<float>> logits;
+  for (int32_t row : path) {
+    const auto place = static_cast<int32_t>(kv.len + from.size());
+    from.push_back(static_cast<int32_t>(kv.len + row));
+    rows.push_back(kv.fed[from.back()]);
+    // A row that does not hang on the one before is none of its path, wherever it stands.
+    FedRow &moved = rows.back();
+    const int32_t before = rows.size() > 1 ? from[from.size() - 2] : place - 1;
+    moved.parent = moved.parent == before ? place - 1 : -2;
+    if (auto line = r.logits.find(from.back()); line != r.logits.end())
+      logits[place] = line->second;
+  }
+  PageTable table;
+  table.first = kv.first;
+  table.pages = &kv.pages;
+  models[pool]->move(table, kv.len, from);
+  std::copy(rows.begin(), rows.end(), kv.fed.begin() + kv.len);
+  if (pool == 0)
+    r.logits = std::move(logits);
 }

@@ -271,6 +271,8 @@ void Machine::runPart(const PartInfo &part, Running &r) {
     if (target < 0)
       return;
     r.call = {};
+    for (KvShare &kv : r.kv)
+      kv.drafts = 0;
     if (keepsForeignKv(r))
       throw FaultSignal{Fault::KvInvariant, r.leftAt};
     moveTo(r, target);
@@ -284,7 +286,12 @@ void Machine::runPart(const PartInfo &part, Running &r) {
 bool Machine::keepsForeignKv(const Running &r) const {
   return std::any_of(r.kv.begin(), r.kv.end(), [&](const KvShare &kv) {
     return kv.len > std::max<int64_t>(0, static_cast<int64_t>(r.tokens.size()) - 1) ||
-           !std::equal(kv.fed.begin(), kv.fed.begin() + kv.len, r.tokens.begin());
+           !std::equal(kv.fed.begin(), kv.fed.begin() + kv.len, r.tokens.begin(),
+                       [&](const FedRow &row, int32_t token) {
+                         const auto place = static_cast<int32_t>(&row - kv.fed.data());
+                         return row.token == token && row.parent == place - 1 && row.position == place &&
+                                row.visible == place + 1;
+                       });
   });
 }
 

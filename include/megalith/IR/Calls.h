@@ -19,8 +19,15 @@ llvm::ArrayRef<Operation> reducersOf(const Operation &call);
 /// Whether a `reduce` is the argmax of all rows: Row::result alone.
 bool isBestOfAllRows(const Operation &reduce);
 
-/// The operand of a `reduce` that its attribute `with` names so; none where it has none.
-Value operandNamed(const Operation &reduce, llvm::StringRef name);
+/// The operand of a `reduce`, `call` or `issue` that its attribute `with` names so; none where it has none.
+Value operandNamed(const Operation &op, llvm::StringRef name);
+
+/// Whether rows of the model may be no chain: some call says what its rows hang on, or what they see.
+bool mayBeTrees(const Module &module, llvm::StringRef model);
+
+/// Rows that earlier calls of a run of one stage may have fed to the model before another call of it, where these may
+/// be trees; else 0.
+int64_t earlierRows(const Module &module, llvm::StringRef model);
 
 } // namespace megalith::ir
 #endif

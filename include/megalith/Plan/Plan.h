@@ -228,6 +228,8 @@ struct ModelPlan {
   AttentionSums attention;
   AttentionSums wideAttention; ///< of many rows of a slot (device/WideAttention.cuh)
   int64_t wideLevels = 0;      ///< above rounds, that its ranges may have
+  bool trees = false;          ///< rows of a slot need not be a chain (device/Paths.cuh)
+  int64_t pathPlaces = 0;      ///< positions on a row's path that earlier passes of a run may have written
   int bestEdge;                ///< the logits' maxima
   int64_t bestOffset;          ///< in the tagged words
   Reducing reducing;
@@ -269,6 +271,11 @@ struct Plan {
   int64_t taggedBytes;           ///< memory of tagged words and of counters
   std::vector<Edge> edges;       ///< edge 0 stands behind the tick's plan
   int passEdge;                  ///< the end of a pass
+  /// Models whose rows of a slot need not be a chain.
+  int64_t trees() const {
+    return std::count_if(models.begin(), models.end(), [](const ModelPlan &m) { return m.trees; });
+  }
+  int64_t passBytes() const; ///< of the tagged words: what tells a pass, with the paths of its rows
   std::vector<ModelPlan> models; ///< one, for now
 
   /// Whether calls of some model have reducers beside argmax.

@@ -1,0 +1,232 @@
+//===- ControlTrees.cuh - rows that need not be a chain -------------------===//
+//
+// A call may say what its rows hang on, or what they see. Control keeps of each row that a run of a stage feeds the
+// place of the one before it on its path, its position and what it sees (PoolState::rowWord). Of the rows of a tree
+// those of a path can be kept: they move to where plain decoding would have put them.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+// What the rows of a call hang on, and how many positions they see: parent(row of the call, the row of the run before
+// it), visible(row of the call, its position).
+
+/// Each row hangs on the one before it, and sees the positions up to its own.
+struct RowBefore {
+  __device__ static bool fits(int) { return true; }
+  __device__ static int parent(int, int before) { return before; }
+  __device__ static int visible(int, int position) { return position + 1; }
+};
+template <class View> struct HangsOn {
+  View parents;
+  __device__ bool fits(int count) const { return parents.size() == count; }
+  __device__ int parent(int i, int) const { return parents[i]; }
+  __device__ static int visible(int, int position) { return position + 1; }
+};
+template <class View> struct Sees : RowBefore {
+  View seen;
+  __device__ bool fits(int count) const { return seen.size() == count; }
+  __device__ int visible(int i, int) const { return seen[i]; }
+};
+struct SeesAlike : RowBefore {
+  int seen;
+  __device__ int visible(int, int) const { return seen; }
+};
+
+/// What a call feeds, and how its rows hang together. `line`: of the call.
+template <class View, class Hangs> struct FedRows {
+  View view;
+  Hangs hangs;
+  int line;
+};
+template <class View, class Hangs>
+__device__ __forceinline__ FedRows<View, Hangs> fedRows(const View &view, const Hangs &hangs, int line) {
+  return {view, hangs, line};
+}
+
+/// A run of a stage ends. The whole warp.
+template <class Turn> __device__ __forceinline__ void endRuns(Turn &t) {
+  if (laneId() == 0 && t.slot >= 0)
+    t.c.pools.each([&](auto &pool) {
+      if constexpr (requires { pool.runRows; })
+        pool.runRows[t.slot] = 0;
+    });
+  __syncwarp();
+}
+
+/// Notes of each row of a call of `size` rows its parent's place, its position and what it sees. The turn faults where
+/// these are none. The whole warp.
+template <class Call, class Turn, class Pool, class Hangs>
+__device__ void noteRows(Turn &t, Pool &pool, int size, const Hangs &hangs, int line) {
+  using Config = typename Turn::Config;
+  const int slot = t.slot, len = pool.kvOf(t.r).len;
+  const int count = min(size, Call::chunk > 0 ? min(Call::chunk, Config::rowsPerPass) : Config::rowsPerPass);
+  const int from = pool.keepFrom(slot, len), first = pool.firstPlace(slot, len, Call::draft), earlier = first - len;
+  if (!hangs.fits(size))
+    t.raise(kIndexRange, line);
+  if (t.fault)
+    return;
+  __syncwarp();
+  if (laneId() == 0) { // rowWord() goes by it
+    pool.fedFrom[slot] = from;
+    pool.someFree[slot] = 0;
+  }
+  __syncwarp();
+#pragma unroll 1
+  for (int base = 0; base < count; base += 32) {
+    const int i = base + laneId(), row = earlier + i;
+    const bool mine = i < count;
+    const int parent = mine ? hangs.parent(i, row - 1) : -1; // of the run
+    if (__any_sync(~0u, mine && (parent < -1 || parent >= row))) {
+      t.raise(kIndexRange, line);
+      return;
+    }
+    // Of a parent that another lane has, its distance is added up until one comes whose position is known.
+    int above = parent - (earlier + base), position = 1;
+    if (above < 0) {
+      position = parent < 0 ? len : pool.rowWord(slot, pool.Position, len + parent) + 1;
+      above = -1;
+    }
+#pragma unroll
+    for (int step = 0; step < 5; ++step) {
+      const int more = __shfl_sync(~0u, position, max(above, 0)), next = __shfl_sync(~0u, above, max(above, 0));
+      if (above >= 0) {
+        position += more;
+        above = next;
+      }
+    }
+    const int place = first + i, visible = mine ? hangs.visible(i, position) : 0;
+    // It sees no row behind those of its call.
+    if (__any_sync(~0u, mine && (visible < 1 || visible > position - i + count))) {
+      t.raise(kIndexRange, line);
+      return;
+    }
+    const bool free = __any_sync(~0u, mine && (position != place || visible != position + 1));
+    if (mine) {
+      pool.rowWord(slot, pool.Parent, place) = len + parent;
+      pool.rowWord(slot, pool.Position, place) = position;
+      pool.rowWord(slot, pool.Visible, place) = visible;
+    }
+    if (free && laneId() == 0)
+      pool.someFree[slot] = 1;
+    __syncwarp();
+  }
+}
+
+/// Copies logits from line to line of the caller's dump. The whole warp.
+template <class Pool> __device__ __noinline__ void copyLogits(const Pool &, long long from, long long to) {
+  const abi::LaunchParams &p = paramsOfCta();
+  __syncwarp();
+  for (int i = laneId(); i < Pool::vocab; i += 32)
+    p.logits[to * Pool::vocab + i] = __uint_as_float(loadWord(p.logits + from * Pool::vocab + i));
+  __syncwarp();
+}
+/// For the caller's dump: drafts up to position `kept` are kept, and their logits are those behind their positions.
+template <class Turn, class Pool> __device__ void keepLogits(Turn &t, const Pool &pool, int kept) {
+  if (!t.p.logits || t.p.replay || Pool::model != 0)
+    return;
+  for (int place = pool.kvOf(t.r).len; place < kept; ++place)
+    if (const long long line = place + 1 - t.r.promptLen; line >= 0 && line < t.p.logitsRows)
+      copyLogits(pool, pool.draftLine(t.slot, place), t.number * t.p.logitsRows + line);
+}
+
+/// Moves keys and values of all layers from place `from` of each of the first `count` lanes to its place `to`, those
+/// of lower lanes first. Each lane of the warp takes 8 columns at a time.
+template <class P> __device__ __noinline__ void moveKv(const PoolState<P> &pool, int slot, int from, int to, int count) {
+  const abi::ModelParams &memory = pool.memory();
+  const int *const table = pool.table(slot);
+  const auto elementOf = [&](int place) {
+    return pageAddress<P>(0, table[place / P::pageTokens], 0, place % P::pageTokens);
+  };
+  const bool mine = laneId() < count;
+  const long long source = mine ? elementOf(from) : 0, target = mine ? elementOf(to) : 0;
+  constexpr int ofLayer = P::kvHeads * P::headDim / 8, pieces = P::layers * ofLayer, batch = 4;
+#pragma unroll 1
+  for (int base = 0; base < pieces; base += 32 * batch)
+#pragma unroll 1
+    for (int row = 0; row < count; ++row) {
+      const long long read = __shfl_sync(~0u, source, row), write = __shfl_sync(~0u, target, row);
+      const auto at = [&](int k, long long element) {
+        const int piece = base + 32 * k + laneId(), column = piece % ofLayer * 8;
+        return (element + pageAddress<P>(piece / ofLayer, 0, 0, 0) + columnAddress<P>(column)) * 2;
+      };
+      Words4 words[2 * batch];
+#pragma unroll
+      for (int k = 0; k < batch; ++k)
+        if (base + 32 * k + laneId() < pieces) {
+          words[2 * k] = loadWords(memory.kCache + at(k, read));
+          words[2 * k + 1] = loadWords(memory.vCache + at(k, read));
+        }
+#pragma unroll
+      for (int k = 0; k < batch; ++k)
+        if (base + 32 * k + laneId() < pieces) {
+          *reinterpret_cast<Words4 *>(memory.kCache + at(k, write)) = words[2 * k];
+          *reinterpret_cast<Words4 *>(memory.vCache + at(k, write)) = words[2 * k + 1];
+        }
+    }
+  __threadfence();
+}
+
+/// Moves the rows path[0] to path[count - 1] of the run to the first places behind the valid ones. They should be a
+/// path, on which rows ascend: so what is written was read. The whole warp.
+template <class Turn, class Pool, class View>
+__device__ void moveRows(Turn &t, Pool &pool, int count, const View &path, int line) {
+  const int slot = t.slot, first = pool.kvOf(t.r).len, rows = pool.kvOf(t.r).end - first;
+  if (count > rows) {
+    t.raise(kIndexRange, line);
+    return;
+  }
+  const Span tokens = t.tokens();
+  const bool dumps = t.p.logits && !t.p.replay && Pool::model == 0;
+  int known = min(pool.known[slot], first), before = -1; // the row before, on the path
+  bool broken = false, moved = false;
+#pragma unroll 1
+  for (int base = 0; base < count; base += 32) {
+    const int j = base + laneId(), place = first + j, some = min(32, count - base);
+    const bool mine = j < count;
+    const int row = mine ? path[j] : 0;
+    if (__any_sync(~0u, row < 0 || row >= rows)) {
+      t.raise(kIndexRange, line);
+      return;
+    }
+    const int from = first + row, above = __shfl_up_sync(~0u, row, 1);
+    int token = 0;
+    bool hangs = true;
+    if (mine) {
+      token = pool.fedToken(slot, from);
+      hangs = pool.rowWord(slot, pool.Parent, from) == first + (laneId() ? above : before) &&
+              pool.rowWord(slot, pool.Position, from) == place && pool.rowWord(slot, pool.Visible, from) == place + 1;
+    }
+    before = __shfl_sync(~0u, row, 31);
+    const u32 loose = __ballot_sync(~0u, !hangs);
+    hangs = hangs && !broken && (loose & ((1u << laneId()) - 1)) == 0;
+    broken = broken || loose != 0;
+    const bool same = mine && hangs && place < t.r.numTokens && tokens[min(place, t.r.numTokens - 1)] == token;
+    const u32 others = __ballot_sync(~0u, !same);
+    if (known == first + base)
+      known += others ? __ffs(others) - 1 : 32;
+    for (int k = 0; dumps && k < some; ++k) // keepLogits() takes them from there
+      if (const int source = __shfl_sync(~0u, row, k); source != base + k)
+        copyLogits(pool, pool.draftLine(slot, first + source), pool.draftLine(slot, first + base + k));
+    if (__any_sync(~0u, mine && row != j)) {
+      moveKv(pool, slot, from, place, some);
+      moved = true;
+    }
+    __syncwarp();
+    if (mine) {
+      pool.setFedToken(slot, place, token);
+      pool.rowWord(slot, pool.Parent, place) = hangs ? place - 1 : -2;
+      pool.rowWord(slot, pool.Position, place) = place;
+      pool.rowWord(slot, pool.Visible, place) = place + 1;
+    }
+    __syncwarp();
+  }
+  if (laneId() == 0) {
+    pool.known[slot] = known;
+    if (moved)
+      atomicAdd(&t.c.moved, 1);
+  }
+  __syncwarp();
+}
+
+} // namespace megalith::device
