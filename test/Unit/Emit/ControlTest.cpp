@@ -84,7 +84,7 @@ TEST(EmitControl, InputsStandBehindTheFields) {
                       "  float share;\n"
                       "  ::megalith::abi::InputRange few;\n"
                       "};\n"
-                      "struct Request : megalith::abi::RequestHeader {\n"
+                      "struct Request : megalith::abi::RequestOf<1> {\n"
                       "  Fields fields;\n"
                       "  Inputs inputs;\n"),
             std::string::npos)
@@ -452,7 +452,7 @@ TEST(RequestLayout, InputsHaveTheOffsetsOfTheStruct) {
   const auto module = parsed(withInputs().text());
   ASSERT_TRUE(module);
   const auto json = nlohmann::json::parse(emit::requestLayoutJson(*module));
-  const int header = sizeof(megalith::abi::RequestHeader);
+  const int header = sizeof(megalith::abi::RequestOf<1>);
   // As in the text above.
   struct Fields {
     int draft[9], accepted;
