@@ -48,6 +48,7 @@ ALLOWED = {
     # `megalith` is a client of the library. Beside it: Support for its own errors (those of the command line) and for
     # how a process ends, Text and Os for what it prints and writes.
     "tools/megalith": ["Api.h", "Tools.h", ERROR, REQUEST, "Support", "Text", "Os"],
+    "tools/acceptance": ["Checkpoint", EXACT, SAMPLING],
     "tools": ["Transforms", "IR", "Support", "Text", "Os"],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
@@ -61,8 +62,8 @@ def folder_of(path):
         return parts[1]
     if parts[:2] == ("include", "megalith"):
         return parts[2]
-    if parts[:2] == ("tools", "megalith"):
-        return "tools/megalith"
+    if parts[0] == "tools" and parts[1] in ("acceptance", "megalith"):
+        return f"tools/{parts[1]}"
     return parts[0]
 
 

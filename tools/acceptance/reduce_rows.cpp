@@ -1,8 +1,8 @@
 //===- reduce_rows.cpp - S and draws of rows, for sets.py and law.py ------===//
 //
-// Standard input: i32 rows, i32 vocabulary, i32 draws; then of each row f32 temperature, i32 top_k, f32 top_p, f32 min_p,
-// u32 seed, and its logits in f32. Standard output: of each row, without draws i32 count and the tokens of S; else
-// how often each token was drawn at positions 0, 1, ...
+// Standard input: i32 rows, i32 vocabulary, i32 draws; then of each row f32 temperature, i32 top_k, f32 top_p, f32
+// min_p, u32 seed, and its logits in f32. Standard output: of each row, without draws i32 count and the tokens of S;
+// else how often each token was drawn at positions 0, 1, ...
 //===----------------------------------------------------------------------===//
 #include "megalith/Checkpoint/Reduce.h"
 #include <cstdio>

@@ -103,7 +103,7 @@ TEST(Requests, SettingsOfSampling) {
             (Sampling{0.7f, 40, 1.0f, 0.05f, 4294967295u}));
   const auto error = [&](const std::string &settings) {
     const std::string text = errorOfLine(row(settings));
-    EXPECT_EQ(text.substr(0, 36), "request-sampling:1:47: request `a`: ") << text;
+    EXPECT_EQ(text.substr(0, 36), "request-sampling:1:49: request `a`: ") << text;
     return text.size() > 36 ? text.substr(36) : text;
   };
   EXPECT_EQ(error("0.7"), "`sampling` must be an object with some of `temperature`, `top_k`, `top_p`, `min_p`, `seed`, "

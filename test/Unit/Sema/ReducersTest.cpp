@@ -44,8 +44,9 @@ TEST(Reducers, WhatTheyAreGivenIsKnownAtTheCall) {
   const struct {
     const char *statements, *message;
   } cases[] = {
-      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: prob(l, best)\n      - trace: p[0]",
-       "`tokens` of `prob` must be known before the pass, but `best` is assigned behind the call [reducer-late]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - own: argmax(l)\n"
+       "      - p: prob(l, own)\n      - trace: p[0]",
+       "`tokens` of `prob` must be known before the pass, but `own` is assigned behind the call [reducer-late]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - draft: draft[1:]\n"
        "      - p: prob(l, draft)\n      - trace: p[0]",
        "`tokens` of `prob` must be known before the pass, but `draft` may change between the call and here "
@@ -71,7 +72,7 @@ TEST(Reducers, WhatTheyAreGivenIsKnownAtTheCall) {
        "`first` of `argmax` must be known before the pass, but `accepted` may change between the call and here "
        "[reducer-late]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: sample(l, noise=append(draft))",
-       "`append` cannot be used in what a reducer is given [effect-not-allowed]"},
+       "`append` cannot stand in what a reducer is given [effect-not-allowed]"},
       // Before the call it is known.
       {"- noise: budget\n      - l: target([last] + draft, kv=draft)\n      - append(draft)\n"
        "      - best: sample(l, noise=noise)",
