@@ -18,9 +18,10 @@ std::string faultName(unsigned word) {
 /// The most exact place that is known. Each part of the word may be garbage.
 static std::string placeOf(unsigned word, const Manifest::State *state, const Manifest &m) {
   const unsigned place = word >> abi::kFaultPlaceShift;
-  if (faultName(word) == "KV_TOO_LARGE") // the place is the pool's number
-    return place < m.models.size() ? m.models[place].pool.place : "";
-  if (word & abi::kFaultAtCall) {
+  if (faultName(word) == "KV_TOO_LARGE") { // the place is the pool's number
+    if (place < m.models.size())
+      return m.models[place].pool.place;
+  } else if (word & abi::kFaultAtCall) {
     if (place < m.callPlaces.size())
       return m.callPlaces[place];
   } else if (place && !m.pipelineFile.empty()) {

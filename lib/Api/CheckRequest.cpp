@@ -52,8 +52,9 @@ static void checkPositions(const driver::Compilation &compiled, const Request &r
 }
 
 /// What the reader of files of requests has checked already.
-static void checkForm(const driver::Compilation &compiled, const Request &r, SourceLoc loc, Diagnostics &diags) {
-  const int64_t vocab = compiled.models.front().checked.vocab;
+static void checkForm(const Program::State &program, const Request &r, SourceLoc loc, Diagnostics &diags) {
+  const driver::Compilation &compiled = program.compiled;
+  const int64_t vocab = program.vocabulary();
   const std::string id = text::printable(r.id.text, 120);
   if (r.id.text.empty())
     diags.report(Diag::RequestKey, loc, "the request has no `id`");
@@ -82,7 +83,7 @@ static void checkForm(const driver::Compilation &compiled, const Request &r, Sou
 void api::checkRequest(const Program::State &program, const Request &request, Diagnostics &diags) {
   const SourceLoc loc = placeOf(request, program.sources);
   const unsigned before = diags.errors();
-  checkForm(program.compiled, request, loc, diags);
+  checkForm(program, request, loc, diags);
   if (diags.errors() == before)
     checkFits(program.compiled.module, request, loc, diags);
   if (diags.errors() == before)
@@ -95,7 +96,7 @@ static Expected<std::vector<Request>> read(Program::State &program, uint32_t fil
     return diags.messages();
   const CheckedModel &model = program.model()->checked;
   RequestOptions options;
-  options.vocabSize = model.vocab;
+  options.vocabSize = program.vocabulary();
   options.byteVocabulary = model.byteVocabulary;
   options.inputs = ir::inputsOf(program.compiled.module);
   auto requests = parseRequests(program.sources.text(file), options, program.sources.name(file).str());

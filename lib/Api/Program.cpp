@@ -75,7 +75,14 @@ const driver::LoadedModel *Program::State::model() const {
   return compiled.models.empty() ? nullptr : &compiled.models.front();
 }
 
-int64_t Program::vocabulary() const { return state->model() ? state->model()->checked.vocab : 0; }
+int64_t Program::State::vocabulary() const {
+  int64_t most = 0;
+  for (const driver::LoadedModel &model : compiled.models)
+    most = std::max(most, model.checked.vocab);
+  return most;
+}
+
+int64_t Program::vocabulary() const { return state->vocabulary(); }
 bool Program::byteVocabulary() const { return state->model() && state->model()->checked.byteVocabulary; }
 std::optional<double> Program::positions() const { return state->model() ? state->model()->positions() : std::nullopt; }
 std::string Program::positionsPlace() const { return state->model() ? state->model()->positionsPlace() : ""; }

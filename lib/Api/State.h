@@ -19,8 +19,10 @@ struct Program::State {
   driver::Compilation compiled;
   Messages messages;
 
-  /// The first one, whose tokens are those of requests; null without any.
+  /// The first one, whose EOS tokens are those of requests; null without any.
   const driver::LoadedModel *model() const;
+  /// Tokens that requests may have: those of the largest vocabulary. A token that a model lacks faults when it is fed.
+  int64_t vocabulary() const;
 };
 
 struct Kernel::State {

@@ -100,8 +100,7 @@ void Program::readTick(const Operation &tick) {
 }
 
 /// Cuts each stage behind its calls. A model's pass stands at its last call; a
-/// part behind a call whose pass comes later moves behind that pass; all else
-/// keeps file order.
+/// part behind a call moves behind that pass; all else keeps file order.
 void Program::derivePartsFromStages() {
   struct Item {
     PartInfo part;
@@ -139,11 +138,41 @@ void Program::derivePartsFromStages() {
     items.push_back(item);
   }
 
-  std::vector<size_t> lastCall(pools.size(), SIZE_MAX);
+  // A pass follows the part that ends in its model's last call; of several calls of it in a row the first one's.
+  std::vector<size_t> trigger(pools.size(), SIZE_MAX);
   for (size_t i = 0; i < items.size(); ++i)
     if (items[i].callPool >= 0)
-      lastCall[items[i].callPool] = i;
+      trigger[items[i].callPool] = i;
+  std::vector<int> inFileOrder, follows(pools.size(), -1);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const int pool = items[i].callPool;
+    if (pool < 0 || trigger[pool] != i)
+      continue;
+    while (items[trigger[pool]].afterPool == pool)
+      --trigger[pool];
+    follows[pool] = items[trigger[pool]].afterPool;
+    inFileOrder.push_back(pool);
+  }
+  // Two passes that would follow each other: the first in the file does not wait, but stands behind its stage's first
+  // part.
+  for (int pool : inFileOrder) {
+    int next = follows[pool];
+    for (size_t steps = 0; next >= 0 && next != pool && steps < pools.size(); ++steps)
+      next = follows[next];
+    if (next != pool)
+      continue;
+    follows[pool] = -1;
+    while (items[trigger[pool]].afterPool >= 0)
+      --trigger[pool];
+  }
   // All that goes on behind a pass comes before another one.
+  const auto passesBehind = [&](size_t item) {
+    std::vector<int> passes;
+    for (int pool : inFileOrder)
+      if (trigger[pool] == item)
+        passes.push_back(pool);
+    return passes;
+  };
   const std::function<void(int)> place = [&](int pool) {
     PartInfo pass;
     pass.kind = PartInfo::Pass;
@@ -155,8 +184,8 @@ void Program::derivePartsFromStages() {
       if (items[i].afterPool != pool)
         continue;
       parts.push_back(items[i].part);
-      if (items[i].callPool >= 0 && lastCall[items[i].callPool] == i)
-        due.push_back(items[i].callPool);
+      for (int next : passesBehind(i))
+        due.push_back(next);
     }
     for (int next : due)
       place(next);
@@ -165,7 +194,7 @@ void Program::derivePartsFromStages() {
     if (items[i].afterPool >= 0)
       continue;
     parts.push_back(items[i].part);
-    if (items[i].callPool >= 0 && lastCall[items[i].callPool] == i)
-      place(items[i].callPool);
+    for (int pool : passesBehind(i))
+      place(pool);
   }
 }

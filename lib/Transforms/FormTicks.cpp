@@ -15,8 +15,8 @@
 //===----------------------------------------------------------------------===//
 #include "ControlUtil.h"
 #include "megalith/Transforms/Passes.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include <optional>
 #include <set>
 
 namespace megalith::transforms {
@@ -50,24 +50,26 @@ public:
         lastSite[call.name] = call.get<attr::site>();
     }
     module.ops() = std::move(kept);
-    for (SplitStage &s : stages)
+    for (SplitStage &s : stages) {
+      lastCalls(s, lastSite);
       carryValues(s);
+    }
+    breakCircles();
     insertFields(module, std::move(fields));
 
     Operation tick;
     tick.op = Op::Tick;
     list = &tick.regions.emplace_back().ops;
     std::vector<Placed> first; // of the stages
-    for (SplitStage &s : stages)
-      for (size_t k = 0; k < s.pieces.size(); ++k) {
-        const bool last = k < s.calls.size() && lastSite[s.calls[k].name] == s.calls[k].get<attr::site>();
-        (k ? behind[s.calls[k - 1].name] : first)
-            .push_back({part(s, k), last ? std::optional(s.calls[k]) : std::nullopt});
-      }
+    for (SplitStage &s : stages) {
+      const std::vector<std::vector<Operation>> passes = passesBehind(s, lastSite);
+      for (size_t k = 0; k < s.pieces.size(); ++k)
+        (k ? behind[s.calls[k - 1].name] : first).push_back({part(s, k), passes[k]});
+    }
     for (Placed &p : first) {
       list->push_back(std::move(p.part));
-      if (p.lastCall)
-        placePass(*p.lastCall);
+      for (const Operation &call : p.passes)
+        placePass(call);
     }
     // The tick stands before the models, which end the module.
     auto models = llvm::find_if(module.ops(), [](const Operation &o) { return o.op == Op::Model; });
@@ -262,11 +264,54 @@ private:
     return p;
   }
 
-  /// A part, and the call that ends it where that is its model's last call site: the pass follows.
+  /// A part, and calls whose pass follows it.
   struct Placed {
     Operation part;
-    std::optional<Operation> lastCall;
+    std::vector<Operation> passes;
   };
+
+  static bool isLast(const Operation &call, const std::map<std::string, int64_t> &lastSite) {
+    return lastSite.at(call.name) == call.get<attr::site>();
+  }
+  /// The piece that a model's pass follows: the one that ends in its last call, or the first one of several such calls
+  /// in a row.
+  static size_t pieceOf(const SplitStage &s, size_t call) {
+    while (call > 0 && s.calls[call - 1].name == s.calls[call].name)
+      --call;
+    return call;
+  }
+  /// Notes which pass each model's pass has to stand behind.
+  void lastCalls(const SplitStage &s, const std::map<std::string, int64_t> &lastSite) {
+    for (size_t k = 0; k < s.calls.size(); ++k)
+      if (const size_t piece = pieceOf(s, k); isLast(s.calls[k], lastSite)) {
+        fileOrder.push_back(s.calls[k].name);
+        if (piece > 0)
+          follows[s.calls[k].name] = s.calls[piece - 1].name;
+      }
+  }
+  /// A stage may call `a`, then `b`, then `a` again, so that each pass would follow the other. The one whose last call
+  /// comes first in the file does not wait.
+  void breakCircles() {
+    for (const std::string &name : fileOrder) {
+      size_t steps = 0; // another circle may be farther on
+      for (auto next = follows.find(name); next != follows.end() && steps <= fileOrder.size(); ++steps)
+        if (next->second == name) {
+          follows.erase(name);
+          break;
+        } else {
+          next = follows.find(next->second);
+        }
+    }
+  }
+  /// For each piece of a stage, the calls whose pass follows it.
+  std::vector<std::vector<Operation>> passesBehind(const SplitStage &s,
+                                                   const std::map<std::string, int64_t> &lastSite) const {
+    std::vector<std::vector<Operation>> passes(s.pieces.size());
+    for (size_t k = 0; k < s.calls.size(); ++k)
+      if (isLast(s.calls[k], lastSite))
+        passes[follows.count(s.calls[k].name) ? pieceOf(s, k) : 0].push_back(s.calls[k]);
+    return passes;
+  }
 
   /// All parts behind calls of the model follow its pass, in file order: they read the results before another pass has
   /// some. Passes that these parts end in come behind them.
@@ -278,8 +323,7 @@ private:
     std::vector<Operation> due;
     for (Placed &p : behind[call.name]) {
       list->push_back(std::move(p.part));
-      if (p.lastCall)
-        due.push_back(std::move(*p.lastCall));
+      llvm::append_range(due, p.passes);
     }
     for (const Operation &next : due)
       placePass(next);
@@ -292,6 +336,8 @@ private:
   std::vector<Operation> fields;
   std::vector<Operation> *list = nullptr;
   std::map<std::string, std::vector<Placed>> behind; ///< parts that go on behind a call, by model
+  std::map<std::string, std::string> follows;        ///< models whose pass stands behind another one's
+  std::vector<std::string> fileOrder;                ///< models, in the order of their last calls
 };
 
 } // namespace

@@ -451,6 +451,12 @@ TEST_F(LaunchImageTest, ReadsWhereAFaultHappened) {
   EXPECT_EQ(at(1 | run | abi::kFaultAtCall), "POOL_EXHAUSTED in `RUN` at p.yaml:12");
   EXPECT_EQ(at(2 | run), "KV_TOO_LARGE in `RUN` at p.yaml:9");
   EXPECT_EQ(at(6 | run), "CORRUPT_FIELD in `RUN` at p.yaml:5");
+  // Of several pools the number of the one that is too small.
+  manifest.models.push_back(manifest.models[0]);
+  manifest.models[1].pool.place = "p.yaml:10";
+  EXPECT_EQ(at(2 | run | abi::kFaultAtCall | 1u << abi::kFaultPlaceShift), "KV_TOO_LARGE in `RUN` at p.yaml:10");
+  EXPECT_EQ(at(2 | run | abi::kFaultAtCall | 2u << abi::kFaultPlaceShift), "KV_TOO_LARGE in `RUN` at p.yaml:5");
+  manifest.models.pop_back();
   EXPECT_EQ(at(6 | none), "CORRUPT_FIELD in `` at ");
   // Sites and states that are none.
   EXPECT_EQ(at(4 | run | abi::kFaultAtCall | 77u << abi::kFaultPlaceShift), "FEED_MISMATCH in `RUN` at p.yaml:5");

@@ -65,6 +65,43 @@ TEST(TraceDecoder, ReadsRowsRequestsAndGauges) {
   EXPECT_TRUE(trace->ticks[1].passes.empty());
 }
 
+/// Of several models each pass has a record of its own in front of the tick's.
+TEST(TraceDecoder, PassesOfSeveralModels) {
+  Manifest manifest = manifestOf();
+  manifest.models.resize(2);
+  manifest.models[1].name = "small";
+  // clang-format off
+  const std::vector<unsigned> words = {
+      abi::kTracePass, 5 + 8, 4, 1, 8 | 1 << abi::kTraceModelShift, 0, 10, 5, 5, 6, 4, 0, ~0u,
+      abi::kTracePass, 5 + 9, 4, 1, 9, 0, 11, 7, 7, 8, 6, 1, 42, 901,
+      abi::kTraceTick, 8 + 10 + 3, 4, 3, 2, 0, 8, 1,              // live pages of both
+      0, 0, 0, 0, 0, 8, 2, 6, 1, 0,                               // length and pages of both, no gauges
+      20, 21, 30,
+      abi::kTraceTick, 8, 5, 0, 0, 0, 8, 0};
+  // clang-format on
+  auto trace = decodeTrace(manifest, words.data(), words.size());
+  ASSERT_TRUE(trace) << trace.error.message;
+  ASSERT_EQ(trace->ticks.size(), 2u);
+  const auto &tick = trace->ticks[0];
+  EXPECT_EQ(tick.live, (std::map<std::string, int64_t>{{"target", 3}, {"small", 2}}));
+  ASSERT_EQ(tick.passes.size(), 2u);
+  EXPECT_EQ(tick.passes[0].model, "small");
+  EXPECT_EQ(tick.passes[1].model, "target");
+  EXPECT_EQ(tick.passes[1].rows[0].result, 42);
+  ASSERT_EQ(tick.slots.size(), 1u);
+  ASSERT_EQ(tick.slots[0].kv.size(), 2u);
+  EXPECT_EQ(tick.slots[0].kv[1].len, 6);
+  EXPECT_EQ(tick.slots[0].kv[1].pages, (std::vector<int32_t>{30}));
+  EXPECT_TRUE(trace->ticks[1].passes.empty());
+  // A pass of another tick, of no model, or without its tick's record.
+  for (auto [at, word] : {std::pair<size_t, unsigned>{2, 3}, {4, 8 | 2 << abi::kTraceModelShift}, {3, 0}}) {
+    auto broken = words;
+    broken[at] = word;
+    EXPECT_FALSE(decodeTrace(manifest, broken.data(), broken.size())) << at;
+  }
+  EXPECT_TRUE(decodeTrace(manifest, words.data(), 13)->ticks.empty());
+}
+
 TEST(TraceDecoder, ANegativeWordSaysHowManyPagesWereGivenBack) {
   auto words = wordsOf();
   const size_t pages = 7 + 18 + 8;
