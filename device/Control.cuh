@@ -326,6 +326,7 @@ template <class Control> struct TurnOf : StageFunctions {
   template <class Pool = FirstPool> __device__ bool pressure() const { return poolOf<Pool>().pressure != 0; }
 
   __device__ void raise(int code, int line) { fault = fault ? fault : faultAt(code, line); }
+  __device__ void raiseRange(int line) { raise(kIndexRange, line); }
 
   /// Element `i`; outside the sequence it is 0 and the turn faults.
   template <class View> __device__ int at(const View &sequence, int i, int line = __builtin_LINE()) {

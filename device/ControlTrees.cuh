@@ -63,7 +63,7 @@ __device__ void noteRows(Turn &t, Pool &pool, int size, const Hangs &hangs, int 
   const int count = min(size, Call::chunk > 0 ? min(Call::chunk, Config::rowsPerPass) : Config::rowsPerPass);
   const int from = pool.keepFrom(slot, len), first = pool.firstPlace(slot, len, Call::draft), earlier = first - len;
   if (!hangs.fits(size))
-    t.raise(kIndexRange, line);
+    t.raiseRange(line);
   if (t.fault)
     return;
   __syncwarp();
@@ -78,7 +78,7 @@ __device__ void noteRows(Turn &t, Pool &pool, int size, const Hangs &hangs, int 
     const bool mine = i < count;
     const int parent = mine ? hangs.parent(i, row - 1) : -1; // of the run
     if (__any_sync(~0u, mine && (parent < -1 || parent >= row))) {
-      t.raise(kIndexRange, line);
+      t.raiseRange(line);
       return;
     }
     // Of a parent that another lane has, its distance is added up until one comes whose position is known.
@@ -98,7 +98,7 @@ __device__ void noteRows(Turn &t, Pool &pool, int size, const Hangs &hangs, int 
     const int place = first + i, visible = mine ? hangs.visible(i, position) : 0;
     // It sees no row behind those of its call.
     if (__any_sync(~0u, mine && (visible < 1 || visible > position - i + count))) {
-      t.raise(kIndexRange, line);
+      t.raiseRange(line);
       return;
     }
     const bool free = __any_sync(~0u, mine && (position != place || visible != position + 1));
@@ -173,7 +173,7 @@ template <class Turn, class Pool, class View>
 __device__ void moveRows(Turn &t, Pool &pool, int count, const View &path, int line) {
   const int slot = t.slot, first = pool.kvOf(t.r).len, rows = pool.kvOf(t.r).end - first;
   if (count > rows) {
-    t.raise(kIndexRange, line);
+    t.raiseRange(line);
     return;
   }
   const Span tokens = t.tokens();
@@ -186,7 +186,7 @@ __device__ void moveRows(Turn &t, Pool &pool, int count, const View &path, int l
     const bool mine = j < count;
     const int row = mine ? path[j] : 0;
     if (__any_sync(~0u, row < 0 || row >= rows)) {
-      t.raise(kIndexRange, line);
+      t.raiseRange(line);
       return;
     }
     const int from = first + row, above = __shfl_up_sync(~0u, row, 1);
