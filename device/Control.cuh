@@ -315,6 +315,11 @@ template <class Control> struct TurnOf : StageFunctions {
     const abi::Settings &s = p.settings[number];
     return {__ldg(&s.temperature), __ldg(&s.topK), __ldg(&s.topP), __ldg(&s.minP)};
   }
+  /// A random number from 0 to 1, which is neither.
+  __device__ float uniform(int position, int lane, int noise) const {
+    const abi::Settings &s = p.settings[number];
+    return sampling::uniform({__ldg(&s.key[0]), __ldg(&s.key[1])}, position, lane, noise);
+  }
   __device__ int budget() const { return r.maxNewTokens - r.generated; }
   __device__ bool finished() const { return r.eosSeen || r.generated >= r.maxNewTokens; }
   __device__ int promptLen() const { return r.promptLen; }

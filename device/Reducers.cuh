@@ -134,7 +134,7 @@ __device__ __noinline__ void reduceDraws(GridEdges &grid, int edge, const PassSh
     if (draw.temperature > 0.0f)
       token = bestOfRow(grid, edge, pass.number, partial + (long long)row * gridDim.x).index();
     if (laneId() == 0)
-      grid.params->reduced[draw.at] = (u32)token;
+      grid.params->reduced[draw.at] = token == RowIsNan ? ~0u : (u32)token; // the request ends
   });
 }
 
@@ -297,7 +297,8 @@ template <class Kept> struct Looks {
   /// The same warp, when they are.
   __device__ __forceinline__ void begin(int i, const Words4 *bests, const Words4 *drawn) const {
     AskState &s = asks[i];
-    const bool known = s.ask.temperature == 0.0f, guessed = s.ask.guessed && !known;
+    // Of lists that a temperature of 0 orders, the best token is the first one.
+    const bool known = isGreedy(s) && (s.ask.count == 1 || !isList(s.ask)), guessed = s.ask.guessed && !isGreedy(s);
     const Best best = bestOf(s.ask.row, bests), guess = guessed ? bestOf(s.ask.row, drawn) : Best{};
     float logit = 0.0f;
     if (guessed && best.key != Best::kNan) {
@@ -317,8 +318,9 @@ template <class Kept> struct Looks {
       s.tie = AskState::kNoTie;
       s.lastTie = -1;
       lookFor(s, best.key == Best::kNan || known                   ? LookFor::Done
-                 : s.ask.topK > 0 && s.ask.topK < Kept::vocab ? LookFor::Count
-                                                              : behindCount(s));
+                 : isGreedy(s)                                     ? LookFor::Sums
+                 : s.ask.topK > 0 && s.ask.topK < Kept::vocab      ? LookFor::Count
+                                                                   : behindCount(s));
       s.target = (u64)s.ask.topK;
       takeGuess(s);
     }
@@ -499,7 +501,10 @@ template <class Kept> struct Looks {
     return -1;
   }
 
+  __device__ __forceinline__ static bool isGreedy(const AskState &s) { return s.ask.temperature == 0.0f; }
   __device__ __forceinline__ static bool inSet(const AskState &s, int token, float logit) {
+    if (isGreedy(s))
+      return true;
     const u32 distance = distanceOf(s, logit);
     if (distance > s.limit || (distance == s.tie && token > s.lastTie))
       return false;
@@ -519,7 +524,7 @@ template <class Kept> struct Looks {
       return;
     if (isList(s.ask))
       list(i);
-    if (s.ask.reducer == (int)ReducerKind::Sample)
+    if (s.ask.reducer == (int)ReducerKind::Sample || isGreedy(s))
       return;
     u64 total = 0, depths = 0, ofToken = 0;
     everyLogit(s.ask.row, [&](int token, float logit) {
@@ -555,7 +560,7 @@ template <class Kept> struct Looks {
         if (!inSet(s, token, logit))
           return;
         Best one;
-        one.take(s.ask.reducer == (int)ReducerKind::TopK ? logit : scoreOf(s, token, logit), token);
+        one.take(s.ask.reducer == (int)ReducerKind::TopK || isGreedy(s) ? logit : scoreOf(s, token, logit), token);
         if (one.key < previous)
           best.take(one.key);
       });
@@ -594,11 +599,9 @@ template <class Kept> struct Looks {
         out[r] = word;
     };
     const auto number = [&](float v) { answer(0, __float_as_uint(v)); };
-    if (s.best == Best::kNan) {
-      const bool token = s.ask.reducer == (int)ReducerKind::Sample ||
-                         (s.ask.reducer == (int)ReducerKind::TopK && s.ask.part == 0);
+    if (s.best == Best::kNan) { // the request ends
       for (int r = 0; r < s.ask.count; ++r)
-        answer(r, token ? (u32)RowIsNan : exact::kNan);
+        answer(r, ~0u);
       return;
     }
     switch ((ReducerKind)s.ask.reducer) {
@@ -656,18 +659,18 @@ template <class Kept> struct Looks {
         if (first[k] == best.key && best.key != 0)
           first[k] = sums && ++next[k] < s.ask.count ? loadKey(listOf(i, k * 32 + laneId()) + next[k]) : 0;
       if (laneId() == 0)
-        out[r] = s.ask.part == 0 ? (u32)(best.key ? best.index() : -1) : __float_as_uint(probabilityOf(s, best, total));
+        out[r] = best.key == 0     ? ~0u // there are fewer
+                 : s.ask.part == 0 ? (u32)best.index()
+                                   : __float_as_uint(probabilityOf(s, best, total, r));
     }
   }
   __device__ __forceinline__ static u64 loadKey(const u64 *key) {
     const u32 *words = reinterpret_cast<const u32 *>(key);
     return (u64)loadWord(words + 1) << 32 | loadWord(words);
   }
-  __device__ __forceinline__ static float probabilityOf(const AskState &s, Best best, u64 total) {
-    if (best.key == 0)
-      return 0.0f;
-    if (s.look == LookFor::Done)
-      return 1.0f;
+  __device__ __forceinline__ static float probabilityOf(const AskState &s, Best best, u64 total, int number) {
+    if (isGreedy(s))
+      return number == 0 ? 1.0f : 0.0f;
     const float y = sampling::scaled(Best::valueOf((u32)(best.key >> 32)), s.ask.temperature);
     return sampling::probability(sampling::weight(y, s.most), total);
   }

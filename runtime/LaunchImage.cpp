@@ -67,7 +67,7 @@ Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vec
   image.addRequests();
   for (size_t i = 0; i < manifest.models.size(); ++i)
     image.addPool(i);
-  if (manifest.reducing.askBytes)
+  if (manifest.reducing.any)
     image.addReducing();
   image.addResults();
   if (Failure failure = image.addHooks())
@@ -177,9 +177,9 @@ void LaunchImage::addRequests() {
 }
 
 /// How a request wants tokens to be drawn.
-static abi::Settings settingsOf(const Request &request) {
-  (void)request;
-  return {0.0f, 1.0f, 0.0f, 0, {0, 0}, {0, 0}};
+static abi::Settings settingsOf(const Request &request, uint32_t runSeed) {
+  const Sampling &s = request.sampling;
+  return {s.temperature, s.topP, s.minP, s.topK, {runSeed, request.seed()}, {0, 0}};
 }
 
 void LaunchImage::addPool(size_t model) {
@@ -198,8 +198,10 @@ void LaunchImage::addPool(size_t model) {
 void LaunchImage::addReducing() {
   std::vector<abi::Settings> settings;
   for (const Request &request : asked)
-    settings.push_back(settingsOf(request));
+    settings.push_back(settingsOf(request, how.seed));
   addImage(MEMBER(settings), settings, LaunchBuffer::Const);
+  if (!manifest->reducing.askBytes)
+    return;
   add(MEMBER(asks), manifest->reducing.askBytes, LaunchBuffer::Unwritten);
   add(MEMBER(reduced), manifest->rowsPerPass * (1 + manifest->reducing.words) * sizeof(unsigned), LaunchBuffer::Zero);
   add(MEMBER(looks), manifest->reducing.lookBytes, LaunchBuffer::Unwritten);

@@ -62,8 +62,10 @@ struct Manifest {
   int64_t ctas, threads, sharedBytes, controlBytes, smCount;
   int64_t slots, rowsPerPass, callTokens, taggedBytes;
   int64_t draftLines = 0;    ///< logits of drafts that may come to be kept; 0: they stand where they are kept
-  /// Bytes for reducers beside argmax, and the words that they give for a row; 0: the pipeline has none.
+  /// What takes the requests' settings, or their random numbers.
   struct Reducing {
+    bool any = false;
+    /// Bytes for reducers beside argmax, and the words that they give for a row; 0: the pipeline has none.
     int64_t askBytes = 0, words = 0, lookBytes = 0;
   } reducing;
   bool workspaceOnes;        ///< all bits of each workspace are set before a launch

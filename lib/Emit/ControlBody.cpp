@@ -325,6 +325,9 @@ private:
       return define(op, Code("t.input(t.r.inputs." + layout.names.inputs.at(op.name) + ")"));
     case Op::Cast:
       return cast(op);
+    case Op::Sampling:
+      sampled[op.result().id] = op.get<attr::of>();
+      return define(op, expression(op), true);
     default:
       return define(op, expression(op));
     }
@@ -400,6 +403,15 @@ private:
       return Code("t.pressure" + ofPool(op) + "()");
     case Op::Results:
       return results(op);
+    case Op::Sampling: {
+      const std::string &of = op.get<attr::of>();
+      return Code("t.sampling()." + std::string(of == "top_k"   ? "topK"
+                                                : of == "top_p" ? "topP"
+                                                : of == "min_p" ? "minP"
+                                                                : "temperature"));
+    }
+    case Op::Uniform:
+      return call("t.uniform", op.operands);
     default:
       assert(false && "the verifier checked that this stands in control code");
       return {};
@@ -479,6 +491,15 @@ private:
     effect(op, code.add(")"));
   }
 
+  /// Whether a reducer's settings are those of the request.
+  bool ofRequest(const Operation &reduce) {
+    return llvm::all_of(llvm::ArrayRef<const char *>{"temperature", "top_k", "top_p", "min_p"}, [&](const char *name) {
+      const Value v = operandNamed(reduce, name);
+      const auto it = v ? sampled.find(v.id) : sampled.end();
+      return it != sampled.end() && it->second == name;
+    });
+  }
+
   Code asked(const Operation &reduce, const std::string &type) {
     Code code("Ask<" + type + ">{");
     bool any = false;
@@ -492,7 +513,12 @@ private:
       return some;
     };
     const auto named = [&](const char *name) { return bool(operandNamed(reduce, name)); };
-    if (named("temperature") || named("top_k") || named("top_p") || named("min_p")) {
+    if (ofRequest(reduce)) {
+      for (const char *name : {"temperature", "top_k", "top_p", "min_p"})
+        use(operandNamed(reduce, name));
+      code.add(".settings = t.sampling()");
+      any = true;
+    } else if (named("temperature") || named("top_k") || named("top_p") || named("min_p")) {
       code.add(".settings = {");
       members({{"temperature", "temperature"}, {"top_k", "topK"}, {"top_p", "topP"}, {"min_p", "minP"}});
       code.add("}");
@@ -536,6 +562,7 @@ private:
   std::vector<unsigned> uses;
   const Intervals intervals;
   std::map<uint32_t, int64_t> constants; ///< of i32
+  std::map<uint32_t, std::string> sampled;   ///< the request's settings: which one
   std::map<uint32_t, Pending> values;
   Locals locals = Locals::ofStage();
   std::vector<Statement> *statements = nullptr;

@@ -108,11 +108,14 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   j["call_tokens"] = layout.callWords;
   if (layout.pools[0].trees)
     j["draft_lines"] = module.param("slots") * layout.pools[0].callTokens; // of logits, see keepLogits
-  if (layout.asks) {
+  bool settings = layout.asks > 0;
+  ir::walk(module.root.region(),
+           [&](const ir::Operation &op) { settings |= op.op == Op::Sampling || op.op == Op::Uniform; });
+  if (settings) {
     int64_t lookBytes = 0; // passes of all models use the same memory
     for (const plan::ModelPlan &planned : plan.models)
       lookBytes = std::max(lookBytes, planned.reducing.lookBytes);
-    j["reducing"] = {{"ask_bytes", shape::askBytes(plan.rowsPerPass, module.param("slots"), layout.asks)},
+    j["reducing"] = {{"ask_bytes", layout.asks ? shape::askBytes(plan.rowsPerPass, module.param("slots"), layout.asks) : 0},
                      {"words", layout.askWords},
                      {"look_bytes", lookBytes}};
   }

@@ -40,11 +40,11 @@ struct TraceSlot {
 struct TracePass {
   std::string model;
   std::vector<Row> rows;
+  /// Of K and V of each row's position in all layers; may be absent, never compared.
+  std::vector<uint64_t> kvHash = {};
   /// Empty, or of each row the bits of what its call's reducers gave, in their order; `argmax` is Row::result. -1: the
   /// reducer does not read the row.
   std::vector<std::vector<int32_t>> reduced = {};
-  /// Of K and V of each row's position in all layers; may be absent, never compared.
-  std::vector<uint64_t> kvHash = {};
 };
 
 struct TraceFault {
