@@ -334,12 +334,12 @@ template <class Control> struct TurnOf : StageFunctions {
   __device__ void raiseRange(int line) { raise(kIndexRange, line); }
 
   /// Element `i`; outside the sequence it is 0 and the turn faults.
-  template <class View> __device__ int at(const View &sequence, int i, int line = __builtin_LINE()) {
+  template <class View> __device__ auto at(const View &sequence, int i, int line = __builtin_LINE()) {
     const auto view = asView(sequence);
     if (i >= 0 && i < view.size())
       return view[i];
     raise(kIndexRange, line);
-    return 0;
+    return decltype(view[i])(0);
   }
 
   /// Number of leading i in [0, count) for which test(i) holds. One lane per i. A fault that test() raises behind the

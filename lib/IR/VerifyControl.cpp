@@ -336,8 +336,10 @@ bool Verifier::checkArithmetic(const Operation &op) {
 
 bool Verifier::checkSequenceOp(const Operation &op) {
   Type result = module.type(op.result());
+  const bool looks = op.op == Op::SeqLen || op.op == Op::SeqAt; // at f32 that a call gave, too
   auto isSeq = [&](unsigned i) {
-    return (operandType(op, i).kind == Type::Seq && operandType(op, i).elem == Scalar::Token) ||
+    return (operandType(op, i).kind == Type::Seq &&
+            (operandType(op, i).elem == Scalar::Token || (looks && operandType(op, i).elem == Scalar::F32))) ||
            fail(op, fmt::format("operand {} must be a sequence, found `{}`", i, operandType(op, i).str()));
   };
   auto resultHolds = [&](Type from) {
