@@ -7,7 +7,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 11;
+constexpr int kAbiVersion = 12;
 
 /// Models of a kernel, at most.
 constexpr int kMostModels = 4;
@@ -160,8 +160,8 @@ struct alignas(16) RowAsk {
   unsigned key[2];
   int position;
   unsigned purpose;
-  int token; ///< whose probability is asked for
-  int part;  ///< of top_k: 0 the tokens, 1 their probabilities
+  int token;   ///< whose probability is asked for
+  int part;    ///< of top_k: 0 the tokens, 1 their probabilities
   int guessed; ///< 1: the row's draw is one for this ask
   int unused;
 };
@@ -219,6 +219,7 @@ template <int Models> struct LaunchParamsOf {
   char *asks;               ///< AskHeader, RowDraws, RowAsks of a pass; behind them control's CallAsks of each slot
   unsigned *reduced;        ///< [rows of a pass][1 + words]: how many words the row's call has, and what they gave
   char *looks;              ///< [rows of a pass] of logits, then sums of looks at them
+  int *scratch;             ///< [kConsumerWarps][scratchWords]: what a stage keeps meanwhile; may be null
   // grid
   char *tagged;   ///< words that carry a tick or a pass, those of Pass.cuh first; zeros before a launch
   unsigned *sync; ///< counters of the grid, stop flag, see Sync.cuh; zeroed before launch

@@ -14,9 +14,9 @@ struct CallAsk {
   int tokens;      ///< how many rows have a token; -1: it takes none
   sampling::Settings settings;
   int noise, ahead;
-  int place;  ///< its words begin there in those of a row
-  int count;  ///< words of a row
-  int part;   ///< of top_k
+  int place; ///< its words begin there in those of a row
+  int count; ///< words of a row
+  int part;  ///< of top_k
   int unused[3];
 
   /// The rows that it reads of `served` ones.
@@ -33,8 +33,8 @@ struct CallAsk {
   /// Whether a row's token can be drawn while its logits are made.
   __device__ __forceinline__ bool isDraw(int vocab) const {
     return reducer == ReducerKind::Sample && count == 1 &&
-           (sampling::isGreedy(settings) || ((settings.topK <= 0 || settings.topK >= vocab) && settings.topP >= 1.0f &&
-                                             settings.minP <= 0.0f));
+           (sampling::isGreedy(settings) ||
+            ((settings.topK <= 0 || settings.topK >= vocab) && settings.topP >= 1.0f && settings.minP <= 0.0f));
   }
 };
 
@@ -52,7 +52,8 @@ template <class Config> struct AskMemory {
   static constexpr long long rows = Config::rowsPerPass, asks = Config::asks;
   /// Words of a row in LaunchParams::reduced. The first one tells how many there are.
   static constexpr int reducedWords = 1 + Config::askWords;
-  static constexpr long long ofPass = sizeof(abi::AskHeader) + rows * sizeof(abi::RowDraw) + rows * asks * sizeof(abi::RowAsk);
+  static constexpr long long ofPass =
+      sizeof(abi::AskHeader) + rows * sizeof(abi::RowDraw) + rows * asks * sizeof(abi::RowAsk);
   using OfSlot = CallAsks<Config::asks>;
 
   __device__ __forceinline__ static OfSlot &ofSlot(const abi::LaunchParams &p, int slot) {
@@ -101,7 +102,7 @@ template <class Which> struct Ask {
   template <class Config> __device__ void store(const abi::LaunchParams &p, int slot, int tokens = -1) const {
     CallAsk &to = AskMemory<Config>::ofSlot(p, slot).asks[Which::index];
     if (laneId() == 0)
-      to = {Which::reducer, first,  last, tokens, settings, noise, ahead, Which::place, Which::count, Which::part, {}};
+      to = {Which::reducer, first, last, tokens, settings, noise, ahead, Which::place, Which::count, Which::part, {}};
   }
 };
 /// With a token for each row.

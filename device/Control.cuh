@@ -107,7 +107,7 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()> {
   int behind;     ///< which pass of the tick's list was the last, of several models; they are counted from 1
   int lastModel;  ///< the model of the last pass
   int follower[several ? abi::kModels : 1]; ///< by model: of which model the pass behind its last one was
-  int rowAsks;        ///< of the pass that is being formed
+  int rowAsks;                              ///< of the pass that is being formed
 
   static constexpr bool asks = asksOf<Config>() > 0; ///< calls ask for more than the best token of each row
   static constexpr bool trees = hasTrees<Config>(); ///< of some pool
@@ -306,9 +306,8 @@ template <class Control> struct TurnOf : StageFunctions {
     if constexpr (Which::reducer == ReducerKind::ArgMax)
       return Results{c.pass->rows + first, rows.count()};
     else
-      return Reduced<typename Which::Value>{
-          p.reduced + first * AskMemory<Config>::reducedWords + 1 + Which::place, AskMemory<Config>::reducedWords,
-          rows.count()};
+      return Reduced<typename Which::Value>{p.reduced + first * AskMemory<Config>::reducedWords + 1 + Which::place,
+                                            AskMemory<Config>::reducedWords, rows.count()};
   }
   /// How the request wants tokens to be drawn.
   __device__ sampling::Settings sampling() const {
@@ -333,14 +332,17 @@ template <class Control> struct TurnOf : StageFunctions {
   __device__ void raise(int code, int line) { fault = fault ? fault : faultAt(code, line); }
   __device__ void raiseRange(int line) { raise(kIndexRange, line); }
 
-  /// Element `i`; outside the sequence it is 0 and the turn faults.
+  /// Element `i`; outside the sequence it is 0, or empty, and the turn faults.
   template <class View> __device__ auto at(const View &sequence, int i, int line = __builtin_LINE()) {
     const auto view = asView(sequence);
     if (i >= 0 && i < view.size())
       return view[i];
     raise(kIndexRange, line);
-    return decltype(view[i])(0);
+    return ItemOf<View>{};
   }
+
+  /// Words that this warp keeps in a stage, from `at` on.
+  __device__ int *scratch(int at) const { return p.scratch + warpId() * Config::scratchWords + at; }
 
   /// Number of leading i in [0, count) for which test(i) holds. One lane per i. A fault that test() raises behind the
   /// first failure does not count.
@@ -351,9 +353,7 @@ template <class Control> struct TurnOf : StageFunctions {
       const bool holds = i < count && test(i);
       const u32 failed = __ballot_sync(~0u, !holds);
       const int first = failed ? __ffs(failed) - 1 : 32;
-      const u32 reached = first < 31 ? (2u << first) - 1 : ~0u;
-      const u32 faulted = __ballot_sync(~0u, fault != earlier) & reached;
-      fault = faulted ? __shfl_sync(~0u, fault, __ffs(faulted) - 1) : earlier;
+      agree(earlier, first < 31 ? (2u << first) - 1 : ~0u);
       if (failed)
         return base + first;
     }
@@ -367,8 +367,7 @@ template <class Control> struct TurnOf : StageFunctions {
     for (int base = 0; base < count; base += 32) {
       const int i = base + laneId(), earlier = fault;
       total += __popc(__ballot_sync(~0u, i < count && test(i)));
-      const u32 faulted = __ballot_sync(~0u, fault != earlier);
-      fault = faulted ? __shfl_sync(~0u, fault, __ffs(faulted) - 1) : earlier;
+      agree(earlier);
     }
     return total;
   }
@@ -388,29 +387,270 @@ template <class Control> struct TurnOf : StageFunctions {
       total += test(i) ? 1 : 0;
     return total;
   }
+  template <class Test> __device__ int prefixWhile(int count, InTurn<Test> test) {
+    return prefixWhileInTurn(count, test.function);
+  }
+  template <class Test> __device__ int countIf(int count, InTurn<Test> test) {
+    return countIfInTurn(count, test.function);
+  }
+  /// The same for i in [low, high).
+  template <class Test> __device__ int prefixWhile(int low, int high, Test test) {
+    return prefixWhile(lengthOf(low, high), from(low, test));
+  }
+  template <class Test> __device__ int countIf(int low, int high, Test test) {
+    return countIf(lengthOf(low, high), from(low, test));
+  }
+
+  /// The first i in [low, high) for which test(i) holds; -1: none. A fault behind it does not count.
+  template <class Test> __device__ int find(int low, int high, Test test) {
+    const int before = prefixWhile(low, high, negated(test));
+    return before < lengthOf(low, high) ? low + before : -1;
+  }
+  template <class Test> __device__ bool all(int low, int high, Test test) {
+    return prefixWhile(low, high, test) == lengthOf(low, high);
+  }
+  template <class Test> __device__ bool any(int low, int high, Test test) {
+    return prefixWhile(low, high, negated(test)) < lengthOf(low, high);
+  }
+
+  /// The sum of function(i), i ascending, rounded at each step. One lane per i computes what is added.
+  template <class Function> __device__ auto sum(int low, int high, Function function) {
+    using T = ValueOf<Function>;
+    T total = 0;
+#pragma unroll 1
+    for (int base = low; base < high; base += 32) {
+      const T mine = evaluate(base, high, function);
+      total = addUp(total, mine, min(32, high - base), [](int, T) {});
+    }
+    return total;
+  }
+
+  /// The greatest and the least function(i), the first of equal ones; 0 of an empty range.
+  template <class Function> __device__ auto greatest(int low, int high, Function function) {
+    ValueOf<Function> best = 0;
+    bestOf<true>(low, high, function, best);
+    return best;
+  }
+  template <class Function> __device__ auto least(int low, int high, Function function) {
+    ValueOf<Function> best = 0;
+    bestOf<false>(low, high, function, best);
+    return best;
+  }
+  /// Where they stand; -1 of an empty range.
+  template <class Function> __device__ int argGreatest(int low, int high, Function function) {
+    ValueOf<Function> best = 0;
+    return bestOf<true>(low, high, function, best);
+  }
+  template <class Function> __device__ int argLeast(int low, int high, Function function) {
+    ValueOf<Function> best = 0;
+    return bestOf<false>(low, high, function, best);
+  }
+
+  /// function(i) for each i in [low, high), which are `Capacity` at most. It stands at `words`.
+  template <int Capacity, class Function>
+  __device__ auto map(int *words, int low, int high, Function function, int line = __builtin_LINE()) {
+    using T = ValueOf<Function>;
+    auto *items = reinterpret_cast<WordOf<T> *>(words);
+    const int count = roomFor<Capacity>(low, high, line);
+    __syncwarp();
+#pragma unroll 1
+    for (int base = 0; base < count; base += 32) {
+      const T mine = evaluate(low + base, low + count, function);
+      if (base + laneId() < count)
+        items[base + laneId()] = WordOf<T>(mine);
+    }
+    __syncwarp();
+    return Items<T>{items, count};
+  }
+  /// The same where function(i) is a sequence of at most `Columns` elements. The whole warp evaluates it.
+  template <int Rows, int Columns, class Function>
+  __device__ auto mapRows(int *words, int low, int high, Function function, int line = __builtin_LINE()) {
+    using T = ItemOf<decltype(function(0))>;
+    const int count = roomFor<Rows>(low, high, line);
+#pragma unroll 1
+    for (int i = 0; i < count; ++i)
+      storeRow<Rows, Columns, T>(words, i, function(low + i), line);
+    return tableAt<Rows, Columns, T>(words, count);
+  }
+  /// A table of the given rows.
+  template <int Rows, int Columns, class First, class... More>
+  __device__ auto table(int *words, const First &first, const More &...more) {
+    using T = ItemOf<First>;
+    int i = 0;
+    storeRow<Rows, Columns, T>(words, i++, first, __builtin_LINE());
+    (storeRow<Rows, Columns, T>(words, i++, more, __builtin_LINE()), ...);
+    return tableAt<Rows, Columns, T>(words, i);
+  }
+
+  /// For each i in [low, high) the sum of function(j) for j from low to i, rounded at each step.
+  template <int Capacity, class Function>
+  __device__ auto scan(int *words, int low, int high, Function function, int line = __builtin_LINE()) {
+    using T = ValueOf<Function>;
+    T *items = reinterpret_cast<T *>(words);
+    const int count = roomFor<Capacity>(low, high, line);
+    T total = 0;
+    __syncwarp();
+#pragma unroll 1
+    for (int base = 0; base < count; base += 32) {
+      const T mine = evaluate(low + base, low + count, function);
+      total = addUp(total, mine, min(32, count - base), [&](int k, T sum) {
+        if (laneId() == k)
+          items[base + k] = sum;
+      });
+    }
+    __syncwarp();
+    return Items<T>{items, count};
+  }
+
+  /// The `k` values of i in [low, high) with the greatest function(i), the greatest first, of equal ones the lower i
+  /// first. `Range` bounds the range, `Capacity` the result. Keys stand behind it.
+  template <int Range, int Capacity, class Function>
+  __device__ Items<int> top(int *words, int low, int high, int k, Function function, int line = __builtin_LINE()) {
+    const int count = roomFor<Range>(low, high, line);
+    int *keys = words + Capacity;
+    storeKeys<true>(keys, low, count, function);
+    return arrange(words, words + Capacity, 0, low, count, max(0, min(min(k, Capacity), count)));
+  }
+  /// The values of i in [low, high), by ascending keys, of equal ones the lower i first.
+  template <int Capacity, class... Functions>
+  __device__ Items<int> sort(int *words, int low, int high, Functions... functions) {
+    const int count = roomFor<Capacity>(low, high, __builtin_LINE());
+    int *keys = words + Capacity;
+    (storeKeys<false>(keys, low, count, functions), ...);
+    return arrange(words, words + Capacity, int(sizeof...(Functions)) - 1, low, count, count);
+  }
+
+  /// The longest path from row `root` on which each row's token is `best` at its parent; the lowest of equal ones.
+  template <int Capacity, class Rows, class Parents, class Best>
+  __device__ Items<int> follow(int *words, const Rows &rowsOf, const Parents &parentsOf, const Best &choices,
+                               int root) {
+    const auto rows = asView(rowsOf);
+    const auto parents = asView(parentsOf);
+    const auto best = asView(choices);
+    const int count = min(Capacity, min(rows.size(), min(parents.size(), best.size())));
+    u64 longest = 0; // length, then the row from behind
+#pragma unroll 1
+    for (int i = laneId(); i < count; i += 32) {
+      int at = i, length = 1;
+#pragma unroll 1
+      while (at != root) {
+        const int parent = parents[at];
+        if (parent < 0 || parent >= at || rows[at] != best[parent])
+          break;
+        at = parent;
+        ++length;
+      }
+      const u64 mine = at == root ? u64(length) << 32 | (0xffffffffu - u32(i)) : 0;
+      longest = mine > longest ? mine : longest;
+    }
+    longest = warpGreatest(longest);
+    const int length = int(longest >> 32);
+    __syncwarp();
+    if (laneId() == 0) {
+      int at = int(0xffffffffu - u32(longest));
+#pragma unroll 1
+      for (int i = length - 1; i >= 0; --i) {
+        words[i] = at;
+        at = parents[at];
+      }
+    }
+    __syncwarp();
+    return {words, length};
+  }
+
+  /// A row for `last` and one for each token of the table's rows, unless its parent has one with that token already.
+  template <int Capacity, class Branches> __device__ TreeRows tree(int *words, int last, const Branches &branchesOf) {
+    const auto branches = asView(branchesOf);
+    int *rows = words, *parents = words + Capacity;
+    int count = 1;
+    __syncwarp();
+    if (laneId() == 0) {
+      rows[0] = last;
+      parents[0] = -1;
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (int b = 0; b < branches.size(); ++b) {
+      const auto branch = branches[b];
+      int at = 0;
+#pragma unroll 1
+      for (int i = 0; i < branch.size() && count < Capacity; ++i) {
+        const int token = branch[i];
+        int child = count;
+#pragma unroll 1
+        for (int base = at + 1; base < count && child == count; base += 32) {
+          const int row = base + laneId();
+          const u32 same = __ballot_sync(~0u, row < count && parents[row] == at && rows[row] == token);
+          child = same ? base + __ffs(same) - 1 : count;
+        }
+        if (child == count) {
+          if (laneId() == 0) {
+            rows[child] = token;
+            parents[child] = at;
+          }
+          ++count;
+          __syncwarp();
+        }
+        at = child;
+      }
+    }
+    return {{rows, count}, {parents, count}};
+  }
 
   /// The tokens that followed the most recent earlier occurrence of the longest suffix of `Ngram` or fewer tokens. Up
   /// to `width` of them, at most `Capacity`.
   template <int Ngram, int Capacity, class View> __device__ auto ngramLookup(const View &sequence, int width) {
-    const auto view = asView(sequence);
-    Found<decltype(asView(sequence))> found{view, nullptr, 0, 0};
+    return ngramLookup<Ngram, Capacity>(sequence, width, sequence);
+  }
+  /// The same of occurrences in another text, of suffixes of at most `most` tokens.
+  template <int Ngram, int Capacity, class View, class Text>
+  __device__ auto ngramLookup(const View &sequence, int width, const Text &textOf, int most = Ngram) {
+    const auto text = asView(textOf);
+    Found<decltype(asView(textOf))> found{text, nullptr, 0, 0};
     width = min(width, Capacity);
     if (width <= 0)
       return found;
     if (p.oracle) {
-      const int first = r.generated;
-      found.injected = p.oracle + (long long)number * p.oracleStride + first;
-#pragma unroll 1
-      while (found.count < width && first + found.count < p.oracleStride && found.injected[found.count] >= 0)
-        ++found.count;
+      found.injected = injected();
+      found.count = countInjected(width);
       return found;
     }
-    const int end = findSuffix<Ngram>(view);
+    const int end = findSuffix<Ngram>(asView(sequence), text, most, [](int) { return true; });
     if (end > 0) {
       found.first = end;
-      found.count = min(width, view.size() - end);
+      found.count = min(width, text.size() - end);
     }
     return found;
+  }
+  /// What follows `Rows` occurrences, with distinct first tokens: longer suffixes first, then later occurrences.
+  template <int Ngram, int Rows, int Columns, class View, class Text>
+  __device__ TableItems<int> ngramMatches(int *words, const View &sequence, int width, const Text &textOf,
+                                          int most = Ngram) {
+    const auto text = asView(textOf);
+    int count = 0;
+    width = min(width, Columns);
+    if (width > 0 && p.oracle) {
+      const Items<int> drafts{injected(), countInjected(width)};
+      if (drafts.count > 0)
+        storeRow<Rows, Columns, int>(words, count++, drafts, 0);
+    } else if (width > 0) {
+      const int *first = words + Rows;
+#pragma unroll 1
+      while (count < Rows) {
+        const int end = findSuffix<Ngram>(asView(sequence), text, most, [&](int at) {
+          bool fresh = true;
+#pragma unroll 1
+          for (int row = 0; fresh && row < count; ++row)
+            fresh = first[row * Columns] != text[at];
+          return fresh;
+        });
+        if (end == 0)
+          break;
+        storeRow<Rows, Columns, int>(words, count++,
+                                     Slice<decltype(asView(textOf))>{text, end, min(width, text.size() - end)}, 0);
+      }
+    }
+    return tableAt<Rows, Columns, int>(words, count);
   }
 
   // --- what stages do
@@ -421,9 +661,9 @@ template <class Control> struct TurnOf : StageFunctions {
       field = Value(value);
     __syncwarp();
   }
-  /// Stores a sequence, which may be a view of the field itself.
-  template <int Capacity, class View>
-  __device__ void set(Sequence<Capacity> &field, const View &sequence, int line = __builtin_LINE()) {
+  /// Stores a sequence, which may be a view of the field itself. A long one goes by way of `words`.
+  template <int Capacity, class T, class View>
+  __device__ void set(Sequence<Capacity, T> &field, const View &sequence, int line = __builtin_LINE()) {
     constexpr int each = (Capacity + 31) / 32;
     const auto view = asView(sequence);
     const int count = view.size();
@@ -431,10 +671,10 @@ template <class Control> struct TurnOf : StageFunctions {
       raise(kCorruptField, line);
     if (fault)
       return;
-    int mine[each];
+    WordOf<T> mine[each];
 #pragma unroll
     for (int k = 0; k < each; ++k)
-      mine[k] = k * 32 + laneId() < count ? view[k * 32 + laneId()] : 0;
+      mine[k] = k * 32 + laneId() < count ? WordOf<T>(view[k * 32 + laneId()]) : WordOf<T>(0);
     __syncwarp();
 #pragma unroll
     for (int k = 0; k < each; ++k)
@@ -444,6 +684,59 @@ template <class Control> struct TurnOf : StageFunctions {
       field.length = count;
     __syncwarp();
   }
+
+  template <int Capacity, class T, class View>
+  __device__ void set(Sequence<Capacity, T> &field, const View &sequence, int *words, int line = __builtin_LINE()) {
+    const auto view = asView(sequence);
+    if (view.size() > Capacity)
+      raise(kCorruptField, line);
+    if (fault)
+      return;
+    const Items<T> copy = keep<T>(words, view);
+    for (int i = laneId(); i < copy.count; i += 32)
+      field.items[i] = copy.items[i];
+    if (laneId() == 0)
+      field.length = copy.count;
+    __syncwarp();
+  }
+  /// Stores a table, by way of `words`.
+  template <int Rows, int Columns, class T, class View>
+  __device__ void set(Table<Rows, Columns, T> &field, const View &rowsOf, int *words, int line = __builtin_LINE()) {
+    const auto rows = asView(rowsOf);
+    const int count = rows.size();
+    if (count > Rows)
+      raise(kCorruptField, line);
+    if (fault)
+      return;
+#pragma unroll 1
+    for (int i = 0; i < count; ++i)
+      storeRow<Rows, Columns, T>(words, i, rows[i], line);
+    if (fault)
+      return;
+    // As it stands there, it stands in the field.
+    const auto *from = reinterpret_cast<const int *>(words);
+    for (int i = laneId(); i < count; i += 32)
+      field.lengths[i] = from[i];
+    const auto *items = reinterpret_cast<const WordOf<T> *>(words + Rows);
+    for (int i = laneId(); i < count * Columns; i += 32)
+      field.items[i] = items[i];
+    if (laneId() == 0)
+      field.length = count;
+    __syncwarp();
+  }
+  /// A copy at `words` that later writes to its source do not change.
+  template <int Capacity, class T> __device__ Items<T> hold(const Sequence<Capacity, T> &field, int *words) {
+    return keep<T>(words, asView(field));
+  }
+  template <int Rows, int Columns, class T>
+  __device__ TableItems<T> hold(const Table<Rows, Columns, T> &field, int *words) {
+    const auto rows = asView(field);
+#pragma unroll 1
+    for (int i = 0; i < rows.count; ++i)
+      storeRow<Rows, Columns, T>(words, i, rows[i], 0);
+    return tableAt<Rows, Columns, T>(words, rows.count);
+  }
+  using StageFunctions::hold;
 
   /// Appends tokens until the budget is used up, or until an EOS, which is appended, too. Returns how many it appended.
   template <class View> __device__ int append(const View &sequence) {
@@ -481,6 +774,22 @@ template <class Control> struct TurnOf : StageFunctions {
     }
     __syncwarp();
     return count;
+  }
+
+  /// The same, but not beyond the first place where the request's tokens end in `stop`, wherever that began.
+  template <class View, class Stop> __device__ int append(const View &sequence, const Stop &stopOf) {
+    const auto view = asView(sequence);
+    const auto stop = asView(stopOf);
+    const auto before = tokens();
+    const int size = view.size(), length = stop.size();
+    const int kept = length == 0 ? size : prefixWhile(size, [&](int i) {
+      bool same = before.size() + i + 1 >= length;
+#pragma unroll 1
+      for (int k = 0; same && k < length; ++k)
+        same = (k <= i ? view[i - k] : before[before.size() + i - k]) == stop[length - 1 - k];
+      return !same;
+    });
+    return append(Slice<decltype(asView(sequence))>{view, 0, min(size, kept + 1)});
   }
 
   /// Keeps at most the first `count` positions of the KV that was written. When the rows behind would see a page that
@@ -628,6 +937,178 @@ template <class Control> struct TurnOf : StageFunctions {
   __device__ void fail(int code) { c.endTurn(r, slot, Config::faultState, code); }
 
   template <class Pool> __device__ __forceinline__ PoolState<Pool> &poolOf() const { return c.template poolOf<Pool>(); }
+  /// All lanes take the fault of the first of those in `reached` that has one. `earlier`: what it was before.
+  __device__ void agree(int earlier, u32 reached = ~0u) {
+    const u32 faulted = __ballot_sync(~0u, fault != earlier) & reached;
+    fault = faulted ? __shfl_sync(~0u, fault, __ffs(faulted) - 1) : earlier;
+  }
+
+  __device__ static int lengthOf(int low, int high) { return low < high ? high - low : 0; }
+  /// As a function of numbers from 0 on.
+  template <class Test> __device__ static auto from(int low, Test test) {
+    return [=](int i) { return test(low + i); };
+  }
+  template <class Test> __device__ static auto from(int low, InTurn<Test> test) {
+    return StageFunctions::inTurn([=](int i) { return test.function(low + i); });
+  }
+  template <class Test> __device__ static auto negated(Test test) {
+    return [=](int i) { return !test(i); };
+  }
+  template <class Test> __device__ static auto negated(InTurn<Test> test) {
+    return StageFunctions::inTurn([=](int i) { return !test.function(i); });
+  }
+
+  template <class Function> __device__ static auto called(const Function &function) { return function(0); }
+  template <class Function> __device__ static auto called(const InTurn<Function> &function) {
+    return function.function(0);
+  }
+  template <class Function> using ValueOf = decltype(called(*static_cast<const Function *>(nullptr)));
+
+  /// function(i) of this lane, whose i is `base` + its number; nothing from `high` on.
+  template <class Function> __device__ auto evaluate(int base, int high, const Function &function) {
+    const int i = base + laneId(), earlier = fault;
+    ValueOf<Function> mine{};
+    if (i < high)
+      mine = function(i);
+    agree(earlier);
+    return mine;
+  }
+  template <class Function> __device__ auto evaluate(int base, int high, const InTurn<Function> &function) {
+    ValueOf<InTurn<Function>> mine{};
+#pragma unroll 1
+    for (int k = 0; k < 32 && base + k < high; ++k) {
+      const auto value = function.function(base + k);
+      if (laneId() == k)
+        mine = value;
+    }
+    return mine;
+  }
+
+  /// Adds the values of the first `count` lanes, one after the other; each(k, sum) sees every step.
+  template <class T, class Each> __device__ static T addUp(T total, T mine, int count, Each each) {
+#pragma unroll 1
+    for (int k = 0; k < count; ++k) {
+      total = sumOf(total, __shfl_sync(~0u, mine, k));
+      each(k, total);
+    }
+    return total;
+  }
+  __device__ static int sumOf(int a, int b) { return StageFunctions::wrapAdd(a, b); }
+  __device__ static float sumOf(float a, float b) { return __fadd_rn(a, b); }
+
+  __device__ static u64 warpGreatest(u64 mine) {
+#pragma unroll
+    for (int distance = 16; distance; distance >>= 1) {
+      const u64 other = __shfl_xor_sync(~0u, mine, distance);
+      mine = other > mine ? other : mine;
+    }
+    return mine;
+  }
+
+  /// Where the greatest or least function(i) stands, and what it is; -1 when there is none.
+  template <bool Greatest, class Function, class T>
+  __device__ int bestOf(int low, int high, const Function &function, T &best) {
+    u64 first = ~0ull; // rank, then the number's place
+    T mine = 0;
+#pragma unroll 1
+    for (int base = low; base < high; base += 32) {
+      const T value = evaluate(base, high, function);
+      const u64 place = u64(rankOf<Greatest>(value)) << 32 | u32(base + laneId() - low);
+      if (base + laneId() < high && place < first) {
+        first = place;
+        mine = value;
+      }
+    }
+    if (low >= high)
+      return -1;
+    const u64 winner = ~warpGreatest(~first);
+    const int at = int(u32(winner));
+    best = __shfl_sync(~0u, mine, at & 31);
+    return low + at;
+  }
+
+  /// How many numbers the range has. More than `Capacity` are a fault: what bounds them was overwritten.
+  template <int Capacity> __device__ int roomFor(int low, int high, int line) {
+    const int count = lengthOf(low, high);
+    if (count <= Capacity)
+      return count;
+    raise(kCorruptField, line);
+    return 0;
+  }
+
+  /// Copies a view to `words`.
+  template <class T, class View> __device__ static Items<T> keep(int *words, const View &view) {
+    auto *items = reinterpret_cast<WordOf<T> *>(words);
+    const int count = view.size();
+    __syncwarp();
+#pragma unroll 1
+    for (int i = laneId(); i < count; i += 32)
+      items[i] = WordOf<T>(view[i]);
+    __syncwarp();
+    return {items, count};
+  }
+
+  /// A table at `words`: the lengths of `Rows` rows, then their elements.
+  template <int Rows, int Columns, class T, class View>
+  __device__ void storeRow(int *words, int row, const View &sequence, int line) {
+    const auto view = asView(sequence);
+    const int count = view.size();
+    if (count > Columns || row >= Rows) {
+      raise(kCorruptField, line);
+      return;
+    }
+    keep<T>(words + Rows + row * Columns, view);
+    if (laneId() == 0)
+      words[row] = count;
+    __syncwarp();
+  }
+  template <int Rows, int Columns, class T> __device__ static TableItems<T> tableAt(const int *words, int count) {
+    return {words, reinterpret_cast<const WordOf<T> *>(words + Rows), Columns, count};
+  }
+
+  /// Writes the rank of each number to `keys`, which then stands behind them.
+  template <bool Descending, class Function>
+  __device__ void storeKeys(int *&keys, int low, int count, const Function &function) {
+    __syncwarp();
+#pragma unroll 1
+    for (int base = 0; base < count; base += 32) {
+      const u32 key = rankOf<Descending>(evaluate(low + base, low + count, function));
+      if (base + laneId() < count)
+        keys[base + laneId()] = int(key);
+    }
+    __syncwarp();
+    keys += count;
+  }
+  /// The first `kept` of the numbers low + i in the order of their keys; `more` further keys stand behind the first.
+  __device__ static Items<int> arrange(int *words, const int *keys, int more, int low, int count, int kept) {
+#pragma unroll 1
+    for (int i = laneId(); i < count; i += 32) {
+      int before = 0;
+#pragma unroll 1
+      for (int j = 0; j < count; ++j) {
+        int k = 0;
+        while (k < more && keys[k * count + j] == keys[k * count + i])
+          ++k;
+        const u32 other = u32(keys[k * count + j]), own = u32(keys[k * count + i]);
+        before += other < own || (other == own && j < i);
+      }
+      if (before < kept)
+        words[before] = low + i;
+    }
+    __syncwarp();
+    return {words, kept};
+  }
+
+  /// Drafts of the host, from the next token on.
+  __device__ const int *injected() const { return p.oracle + (long long)number * p.oracleStride + r.generated; }
+  __device__ int countInjected(int width) const {
+    const int *drafts = injected();
+    int count = 0;
+#pragma unroll 1
+    while (count < width && r.generated + count < p.oracleStride && drafts[count] >= 0)
+      ++count;
+    return count;
+  }
 
 private:
   /// Called when `count` tokens are appended from position `first` on, of which this lane has one: `token`. Counts the

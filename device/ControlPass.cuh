@@ -213,7 +213,7 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
 
 /// Writes what is asked of row `row` of a call, the `number`th of the pass, which stands at `position`. Returns whether
 /// its logits are wanted. Any thread.
-template <class Control> 
+template <class Control>
 __device__ bool askOfRow(Control &c, int vocab, int slot, int row, int served, int number, int position) {
   using Config = typename Control::Config;
   using Memory = AskMemory<Config>;

@@ -2,7 +2,8 @@
 //
 // Control writes what it asks of a pass's rows into LaunchParams::asks (Abi.h). Two ways lead to the answers:
 //
-//   draws   a token drawn from all tokens is the best of z / T + gumbel. Each CTA keeps the best of its own logits while
+//   draws   a token drawn from all tokens is the best of z / T + gumbel. Each CTA keeps the best of its own logits
+//   while
 //           it makes them, beside the best logit, and CTA 0 takes the best of all (Results.cuh).
 //   asks    what needs sums over the row, or a part of it that is found by them. The head keeps the row's logits. When
 //           all are there, each CTA looks at a slice of them, adds up what it finds in a table that all share, and
@@ -122,8 +123,8 @@ __device__ __forceinline__ void takeDraws(const Kept &kept, const abi::RowDraw &
 
 /// CTA 0: the rows' drawn tokens, from the entries of all CTAs. Behind reduceBest, whose results it sees.
 template <int Rows>
-__device__ __noinline__ void reduceDraws(GridEdges &grid, int edge, const PassShared &pass, const PassDraws<Rows> &draws,
-                                         const Words4 *partial) {
+__device__ __noinline__ void reduceDraws(GridEdges &grid, int edge, const PassShared &pass,
+                                         const PassDraws<Rows> &draws, const Words4 *partial) {
   assumeShared(&grid);
   __syncwarp();
   everyRow(pass.numRows, [&](int row) {
@@ -156,19 +157,19 @@ enum class LookFor : int {
 /// the row's greatest one, in numbers of f32 between the two, or of bf16.
 struct AskState {
   abi::RowAsk ask;
-  u64 best;        ///< key of the greatest logit; where a guess was right, that of its logit
-  u64 guess;       ///< key of the drawn token's logit; 0: there is none
-  float most;      ///< its z / T
-  float least;     ///< that min_p wants
+  u64 best;    ///< key of the greatest logit; where a guess was right, that of its logit
+  u64 guess;   ///< key of the drawn token's logit; 0: there is none
+  float most;  ///< its z / T
+  float least; ///< that min_p wants
   LookFor look;
-  u32 limit;       ///< logits that are no farther away are in S;
-  u32 tie;         ///< and of those that are so far away,
-  int lastTie;     ///< tokens of this CTA's slice up to this one
-  u32 low;         ///< the look is at distances from `low` on,
-  int widthLog;    ///< at so many of them, as a power of two. kAll: at all
-  int ties;        ///< equal logits at the border that belong to S
-  u64 before;      ///< weight of what is nearer
-  u64 target;      ///< S ends where the weight reaches it
+  u32 limit;    ///< logits that are no farther away are in S;
+  u32 tie;      ///< and of those that are so far away,
+  int lastTie;  ///< tokens of this CTA's slice up to this one
+  u32 low;      ///< the look is at distances from `low` on,
+  int widthLog; ///< at so many of them, as a power of two. kAll: at all
+  int ties;     ///< equal logits at the border that belong to S
+  u64 before;   ///< weight of what is nearer
+  u64 target;   ///< S ends where the weight reaches it
 
   static constexpr int kAll = -1;
   static constexpr u32 kNoTie = ~0u;

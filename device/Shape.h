@@ -283,7 +283,7 @@ MEGALITH_SHAPE int seatBytes(int models) { return 1584 + 128 * (models - 1); }
 constexpr int kMostGauges = 32;
 
 /// Bytes of the launch's parameters, which stand first in shared memory.
-MEGALITH_SHAPE int paramsBytes(int models) { return 288 + 80 * models; }
+MEGALITH_SHAPE int paramsBytes(int models) { return 304 + 80 * models; }
 /// Bytes of shared memory for control's state: its own words, seats, and words of each slot. Pipelines that differ in
 /// a few slots or gauges have the same room, so that they share their models' code. Parameters and room together are a
 /// multiple of 128: the scratch behind them begins without a gap. The emitted source asserts that the room suffices.

@@ -174,6 +174,8 @@ void LaunchImage::addRequests() {
   addImage(MEMBER(eos), eos, LaunchBuffer::Const);
   addImage(MEMBER(slots), std::vector<abi::Slot>(manifest->slots, abi::Slot{-1, 0}), LaunchBuffer::Image);
   add(MEMBER(callTokens), manifest->slots * manifest->callTokens * sizeof(int), LaunchBuffer::Unwritten);
+  if (manifest->scratchBytes > 0)
+    add(MEMBER(scratch), manifest->scratchBytes, LaunchBuffer::Unwritten);
 }
 
 /// How a request wants tokens to be drawn.

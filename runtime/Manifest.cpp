@@ -90,6 +90,7 @@ static Manifest read(const JsonView &j) {
     m.draftLines = count(j, "draft_lines");
   if (const auto reducing = j.find("reducing"))
     m.reducing = {true, count(*reducing, "ask_bytes"), count(*reducing, "words"), count(*reducing, "look_bytes")};
+  m.scratchBytes = count(j, "scratch_bytes");
   m.workspaceOnes = j.at("workspace_ones").boolean();
   m.taggedBytes = count(j, "tagged_bytes");
   m.models = readModels(j.at("models"));

@@ -28,9 +28,9 @@ static std::string stateLine(const CheckedState &state, bool isFault) {
   const std::string label = state.name + (flags.empty() ? "" : "\n" + llvm::join(flags, ", "));
   return fmt::format("  {} [label={}{}{}{}];\n", dotString(state.name), dotString(label),
                      state.initial ? ", penwidth=2" : "",
-                     state.slot  ? ", style=\"rounded,filled\", fillcolor=\"#e6eefa\""
-                     : isFault   ? ", style=\"rounded,dashed\""
-                                 : "",
+                     state.slot ? ", style=\"rounded,filled\", fillcolor=\"#e6eefa\""
+                     : isFault  ? ", style=\"rounded,dashed\""
+                                : "",
                      state.terminal ? ", peripheries=2" : "");
 }
 
@@ -75,7 +75,7 @@ std::optional<std::string> stateDiagram(const std::string &path, Diagnostics &di
         collectCalls(stage.body, *file, calls);
     out += fmt::format("  {} -> {} [label={}];\n", dotString(way.from), dotString(way.to),
                        dotString(way.stage + (calls.empty() ? "" : "\ncalls " + llvm::join(calls, ", ")) +
-                              (way.condition.empty() ? "" : "\n" + way.condition)));
+                                 (way.condition.empty() ? "" : "\n" + way.condition)));
   }
   return out + "}\n";
 }

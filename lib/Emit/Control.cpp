@@ -37,7 +37,7 @@ public:
       const auto stages = w.space("stages");
       for (size_t i = 0; i < parts.size(); ++i)
         if (parts[i].op == Op::Part)
-          part(parts[i], layout.names.parts[i]);
+          part(parts[i], layout.names.parts[i], layout.bodies[i]);
     }
     loopParts();
   }
@@ -123,6 +123,8 @@ private:
       constant("asks", layout.asks, "reducers of a call");
       constant("askWords", layout.askWords, "that they give for a row, in LaunchParams::reduced");
     }
+    if (layout.scratchWords > 0)
+      constant("scratchWords", layout.scratchWords, "that a warp keeps in a stage");
     constant("states", layout.states.size());
     constant("faultState", layout.stateIndex(module.root.get<attr::fault>()), module.root.get<attr::fault>());
     mask<attr::slot>("slotStates");
@@ -177,8 +179,11 @@ private:
   }
 
   static std::string fieldType(const Type &type) {
+    const std::string more = type.elem == Scalar::F32 ? ", float" : type.elem == Scalar::Bool ? ", bool" : "";
     if (type.kind == Type::Seq)
-      return fmt::format("::megalith::device::Sequence<{}>", type.size); // a field may be called `Sequence`
+      return fmt::format("::megalith::device::Sequence<{}{}>", type.size, more); // a field may be called `Sequence`
+    if (type.kind == Type::Table)
+      return fmt::format("::megalith::device::Table<{}, {}{}>", type.size, type.inner, more);
     switch (type.elem) {
     case Scalar::F32:
       return "float";
@@ -217,7 +222,7 @@ private:
         w.line("Inputs inputs;");
       std::string test;
       for (const RequestField &field : layout.fields)
-        if (field.type.kind == Type::Seq)
+        if (field.type.isList())
           test += (test.empty() ? "" : " && ") + ("fields." + layout.names.fields.at(field.irName)) + ".inRange()";
       w.line("__device__ bool fieldsInRange() const {{ return {}; }}", test.empty() ? "true" : test);
     }
@@ -267,7 +272,7 @@ private:
     return loc && it != paths.end() ? it->second : "";
   }
 
-  void part(const Operation &op, const std::string &name) {
+  void part(const Operation &op, const std::string &name, const std::vector<Statement> &body) {
     std::string text = "Stage " + op.get<attr::stage>() + " of " + op.get<attr::state>();
     if (const std::string path = pathOf(op.loc); !path.empty())
       text += fmt::format(
@@ -279,7 +284,6 @@ private:
                                          : ", up to its call";
     w.line();
     w.comment(text + ".");
-    const std::vector<Statement> body = partStatements(module, layout, op.region());
     shownLine = 0;
     const auto scope = w.scope("static __device__ void " + name + "(Turn &t)", name);
     if (usesFields(body))
@@ -297,7 +301,7 @@ private:
     for (const Statement &s : body) {
       locate(s.loc);
       const std::string text = s.code.inLine(s.loc.line);
-      if (!s.isIf) {
+      if (!s.isBlock) {
         w.line(text + ";");
         continue;
       }

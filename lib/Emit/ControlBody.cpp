@@ -31,6 +31,7 @@ class BodyBuilder {
 public:
   BodyBuilder(const Module &module, const ControlLayout &layout, const Region &part)
       : module(module), layout(layout), part(part), uses(countUses(module, part)), intervals(module, part) {}
+  int64_t scratchWords = 0;
 
   std::vector<Statement> run() {
     std::vector<Statement> out;
@@ -73,7 +74,7 @@ private:
     const std::string name = locals.variable(p.name);
     // Views keep reading what they show; tokens already there do not change.
     Resources reads;
-    if (p.type.kind == Type::Seq) {
+    if (p.type.isList()) {
       reads = p.expression.reads;
       reads.erase("tokens");
     }
@@ -96,25 +97,36 @@ private:
 
   /// Whether a sequence read from a field is still looked at after the field changes.
   bool outlivesField(const Operation &get) const {
-    std::map<uint32_t, unsigned> views = {{get.result().id, 0}};
-    unsigned position = 0, written = 0;
-    bool seen = false, late = false;
-    walk(part, [&](const Operation &op) {
-      ++position;
+    std::set<uint32_t> views = {get.result().id};
+    bool seen = false, written = false, late = false;
+    const auto look = [&](const Operation &op, auto &self) -> void {
       if (&op == &get)
         seen = true;
-      if (!seen)
-        return;
-      for (Value v : op.operands)
-        if (views.count(v.id)) {
-          late |= written != 0;
-          for (Value result : op.results)
-            if (module.type(result).kind == Type::Seq)
-              views[result.id] = position;
-        }
-      if (op.op == Op::FieldSet && op.name == get.name)
-        written = position;
-    });
+      if (seen)
+        for (Value v : op.operands)
+          if (views.count(v.id)) {
+            late |= written;
+            // A loop or a choice yields what it sees.
+            for (Value result : op.op == Op::Yield && around ? around->results : op.results)
+              if (module.type(result).isList())
+                views.insert(result.id);
+          }
+      // What stands before a loop is looked at in each round, behind all that the round before it wrote.
+      const bool loop = op.op == Op::For || op.op == Op::While;
+      const bool writes = writesBelow(op).count("." + get.name) != 0;
+      if (loop && seen && writes)
+        written = true;
+      const Operation *outer = around;
+      around = &op;
+      for (const Region &region : op.regions)
+        for (const Operation &inner : region.ops)
+          self(inner, self);
+      around = outer;
+      written |= seen && op.op == Op::FieldSet && op.name == get.name;
+    };
+    around = nullptr;
+    for (const Operation &op : part.ops)
+      look(op, look);
     return late;
   }
 
@@ -135,13 +147,23 @@ private:
     case Op::SeqSlice:
     case Op::SeqConcat:
     case Op::SeqMake:
+    case Op::SeqConst:
+    case Op::SeqMap:
+    case Op::SeqScan:
       return "sequence";
+    case Op::SeqTop:
+    case Op::SeqSort:
+      return "order";
+    case Op::Follow:
+      return "path";
     case Op::NgramLookup:
       return "found";
     case Op::PrefixWhile:
     case Op::Count:
     case Op::Append:
       return "count";
+    case Op::Fold:
+      return "total";
     case Op::KvLen:
       return "kvLen";
     case Op::KvLag:
@@ -149,6 +171,7 @@ private:
     case Op::Ratio:
       return "rate";
     case Op::Select:
+    case Op::Choose:
       return "chosen";
     default:
       return "value";
@@ -156,7 +179,7 @@ private:
   }
 
   static std::string typeText(const Type &type) {
-    if (type.kind == Type::Seq)
+    if (type.isList())
       return "auto";
     switch (type.elem) {
     case Scalar::F32:
@@ -231,7 +254,7 @@ private:
   }
 
   Code select(const Operation &op) {
-    if (module.type(op.result()).kind == Type::Seq) // of two types of C++
+    if (module.type(op.result()).isList()) // of two types of C++
       return call("t.either", op.operands);
     const Code b = useGuarded(op.operands[1]), c = useGuarded(op.operands[2]);
     const Code a = use(op.operands[0]);
@@ -242,18 +265,53 @@ private:
     const Value from = op.operands[0];
     if (isF32(op.result()) && !isF32(from))
       return define(op, call("float", from));
+    if (isF32(from) && !isF32(op.result()))
+      return define(op, call("t.toInt", from));
     if (module.type(from).is(Scalar::Bool) && !module.type(op.result()).is(Scalar::Bool))
       return define(op, call("int", from));
     const bool free = values[from.id].free;
     define(op, use(from), free);
   }
 
+  /// So many words of this warp's scratch, of their own: `t.scratch(8)`.
+  std::string scratch(int64_t words) {
+    const std::string at = fmt::format("t.scratch({})", scratchWords);
+    scratchWords += words;
+    return at;
+  }
+  static int64_t wordsOf(const Type &type) {
+    return type.kind == Type::Table ? type.size * (1 + type.inner) : type.size;
+  }
+
+  /// The C++ type of elements, where it must be said: "" of i32 and tokens.
+  static const char *elementType(const Type &type) {
+    return type.elem == Scalar::F32 ? "float" : type.elem == Scalar::Bool ? "bool" : "";
+  }
+
   Code lookup(const Operation &op) {
-    const int64_t capacity = module.type(op.result()).size;
-    Code code = call(fmt::format("t.ngramLookup<{}, {}>", op.get<attr::ngram>(),
-                                 capacity > 0 ? std::to_string(capacity) : "0x7fffffff"),
-                     op.operands);
-    code.reads.merge(readsOf(op));
+    const Type &type = module.type(op.result());
+    const std::vector<std::string> &with = op.get<attr::with>();
+    const auto find = [&](llvm::StringRef name) -> std::optional<Value> {
+      const auto it = llvm::find(with, name);
+      return it == with.end() ? std::nullopt : std::optional(op.operands[2 + (it - with.begin())]);
+    };
+    const bool table = type.kind == Type::Table;
+    Code code(table ? fmt::format("t.ngramMatches<{}, {}, {}>({}, ", op.get<attr::ngram>(), type.size, type.inner,
+                                  scratch(wordsOf(type)))
+                    : fmt::format("t.ngramLookup<{}, {}>(", op.get<attr::ngram>(),
+                                  type.size > 0 ? std::to_string(type.size) : "0x7fffffff"));
+    const auto from = find("from"), most = find("ngram");
+    // Without a text of its own, it is looked for where the suffix stands.
+    if ((table || most) && !from)
+      if (Pending &p = values[op.operands[0].id]; !p.free)
+        makeVariable(op.operands[0].id);
+    const Code sequence = use(op.operands[0]);
+    code.add(sequence).add(", ").add(use(op.operands[1]));
+    if (from || table || most)
+      code.add(", ").add(from ? use(*from) : sequence);
+    if (most)
+      code.add(", ").add(use(*most));
+    code.add(")").reads.merge(readsOf(op));
     return code;
   }
 
@@ -264,38 +322,213 @@ private:
     return code;
   }
 
-  /// `prefixWhile(t, n, [&](int i) { return ...; })`
-  Code loop(const Operation &op, const char *name) {
-    // What the test uses from outside is computed once, before it.
-    walk(op.region(), [&](const Operation &inner) {
-      for (Value v : inner.operands)
-        if (auto it = values.find(v.id); it != values.end() && !it->second.free)
-          makeVariable(v.id);
-    });
-    const Code count = use(op.operands[0]);
-    const Value index = op.region().args[0];
-    const std::string indexName = locals.variable(module.hint(index), "i");
-    Pending &p = values[index.id] = {Code(), true, uses[index.id], true, indexName, module.type(index), op.loc};
-    setVariable(p, indexName, {});
+  /// A list of elements; of rows, a table in scratch.
+  Code make(const Operation &op) {
+    const Type &type = module.type(op.result());
+    const std::string element = elementType(type);
+    const std::string of = element.empty() ? "" : "<" + element + ">";
+    if (op.operands.empty())
+      return Code(fmt::format("t.{}{}()", type.kind == Type::Table ? "noRows" : "list", of));
+    if (type.kind != Type::Table)
+      return call("t.list", op.operands);
+    Code code(fmt::format("t.table<{}, {}>({}", type.size, type.inner, scratch(wordsOf(type))));
+    for (Value v : op.operands)
+      code.add(", ").add(use(v));
+    return code.add(")");
+  }
 
-    std::vector<Statement> body;
+  Code fixed(const Operation &op) {
+    const Type &type = module.type(op.result());
+    std::string items;
+    for (int64_t item : op.get<attr::items>())
+      items += (items.empty() ? "" : ", ") + (type.elem == Scalar::Bool ? std::string(item ? "true" : "false")
+                                                                        : intLiteral(static_cast<int32_t>(item)));
+    for (double number : op.get<attr::numbers>())
+      items += (items.empty() ? "" : ", ") + floatLiteral(number);
+    return Code("t.list(" + items + ")");
+  }
+
+  Code comparison(const Operation &op, const char *symbol, Precedence precedence) {
+    if (!module.type(op.operands[0]).isList())
+      return infix(op, symbol, precedence);
+    Code code = call("t.equal", op.operands);
+    return op.op == Op::Eq ? code : Code("!", Unary).add(code, Primary);
+  }
+
+  /// Whether what a region does takes the whole warp.
+  static bool takesWarp(const Region &region) {
+    bool takes = false;
+    walk(region, [&](const Operation &inner) {
+      takes |= inner.op == Op::NgramLookup || inner.op == Op::Follow || inner.op == Op::Tree ||
+               (inner.op != Op::Choose && !inner.regions.empty());
+    });
+    return takes;
+  }
+  bool takesWarpFor(const Region &region) const {
+    bool takes = takesWarp(region);
+    walk(region, [&](const Operation &inner) {
+      takes |= inner.op == Op::SeqMake && module.type(inner.result()).kind == Type::Table;
+    });
+    return takes;
+  }
+
+  /// What a region uses from outside gets variables, so that it is computed once, before it.
+  void hoist(const Operation &op, bool all) {
+    for (const Region &region : op.regions)
+      walk(region, [&](const Operation &inner) {
+        for (Value v : inner.operands)
+          if (auto it = values.find(v.id);
+              it != values.end() && !it->second.free && (all || it->second.expression.mayFault))
+            makeVariable(v.id);
+      });
+  }
+
+  /// The number that a region is evaluated for.
+  std::string indexOf(const Region &region, SourceLoc loc) {
+    const Value index = region.args[0];
+    const std::string name = locals.variable(module.hint(index), "i");
+    Pending &p = values[index.id] = {Code(), true, uses[index.id], true, name, module.type(index), loc};
+    setVariable(p, name, {});
+    return name;
+  }
+
+  /// The body of a lambda: `return value;`, behind the statements that it takes. `which` of the yielded values.
+  struct Body {
+    std::vector<Statement> statements;
+    std::vector<Code> yields;
+  };
+  Body bodyOf(const Region &region) {
+    Body body;
     std::vector<Statement> *outer = statements;
-    statements = &body;
-    Code test;
-    bool inTurn = false;
-    for (const Operation &inner : op.region().ops) {
-      inTurn |= inner.op == Op::NgramLookup || inner.op == Op::PrefixWhile || inner.op == Op::Count;
+    statements = &body.statements;
+    for (const Operation &inner : region.ops)
       if (inner.op == Op::Yield)
-        test = use(inner.operands[0]);
+        for (Value v : inner.operands)
+          body.yields.push_back(use(v));
       else
         emit(inner);
-    }
     statements = outer;
-    Code code(fmt::format("t.{}{}(", name, inTurn ? "InTurn" : ""));
-    code.add(count).add(fmt::format(", [&](int {}) {{ ", indexName));
-    for (const Statement &s : body)
+    return body;
+  }
+  static Code lambda(const std::string &parameter, const Body &body, const Code &value) {
+    Code code(fmt::format("[&]{} {{ ", parameter.empty() ? "" : "(int " + parameter + ")"));
+    for (const Statement &s : body.statements)
       code.add(s.code).add("; ");
-    return code.add("return ").add(test).add("; })");
+    return code.add("return ").add(value).add("; }");
+  }
+
+  /// `t.prefixWhile(n, [&](int i) { return ...; })`
+  Code loop(const Operation &op, const char *name) {
+    hoist(op, true);
+    const Code count = use(op.operands[0]);
+    const bool both = op.operands.size() == 2;
+    const Code high = both ? use(op.operands[1]) : Code();
+    const bool inTurn = takesWarpFor(op.region());
+    const std::string index = indexOf(op.region(), op.loc);
+    const Body body = bodyOf(op.region());
+    const Code test = lambda(index, body, body.yields[0]);
+    Code code(fmt::format("t.{}{}(", name, inTurn && !both ? "InTurn" : ""));
+    code.add(count);
+    if (both)
+      code.add(", ").add(high);
+    code.add(", ").add(inTurn && both ? Code("t.inTurn(").add(test).add(")") : test);
+    return code.add(")");
+  }
+
+  /// `t.sum(low, high, [&](int i) { return ...; })`, and others whose result may stand in scratch.
+  Code over(const Operation &op) {
+    hoist(op, true);
+    const bool top = op.op == Op::SeqTop;
+    const Type &type = module.type(op.result());
+    const size_t ends = op.operands.size() - top;
+    const Code low = ends == 2 ? use(op.operands[0]) : Code("0");
+    const Code high = use(op.operands[ends - 1]);
+    const Code k = top ? use(op.operands.back()) : Code();
+    const bool rows = op.op == Op::SeqMap && type.kind == Type::Table;
+    const bool inTurn = !rows && takesWarpFor(op.region());
+    Code code;
+    switch (op.op) {
+    case Op::SeqMap:
+      code.add(rows ? fmt::format("t.mapRows<{}, {}>({}, ", type.size, type.inner, scratch(wordsOf(type)))
+                    : fmt::format("t.map<{}>({}, ", type.size, scratch(type.size)));
+      break;
+    case Op::SeqScan:
+      code.add(fmt::format("t.scan<{}>({}, ", type.size, scratch(type.size)));
+      break;
+    case Op::SeqTop:
+      code.add(fmt::format("t.top<{}, {}>({}, ", op.get<attr::range>(), type.size,
+                           scratch(type.size + op.get<attr::range>())));
+      break;
+    case Op::SeqSort:
+      code.add(
+          fmt::format("t.sort<{}>({}, ", type.size, scratch(type.size * (1 + op.region().ops.back().operands.size()))));
+      break;
+    default: {
+      static const std::pair<const char *, const char *> names[] = {
+          {"sum", "sum"}, {"min", "least"}, {"max", "greatest"}, {"argmin", "argLeast"}, {"argmax", "argGreatest"},
+          {"all", "all"}, {"any", "any"},   {"find", "find"}};
+      for (const auto &[by, function] : names)
+        if (op.get<attr::by>() == by)
+          code.add(fmt::format("t.{}(", function));
+    }
+    }
+    code.add(low).add(", ").add(high);
+    if (top)
+      code.add(", ").add(k);
+    const std::string index = indexOf(op.region(), op.loc);
+    const Body body = bodyOf(op.region());
+    for (const Code &value : body.yields) {
+      const Code function = lambda(index, body, value);
+      code.add(", ").add(inTurn ? Code("t.inTurn(").add(function).add(")") : function);
+    }
+    return code.add(")");
+  }
+
+  /// One side alone is evaluated: `a ? b : c`, or a function for each side where that takes more.
+  Code choose(const Operation &op) {
+    hoist(op, false);
+    const Type &type = module.type(op.result());
+    const Code condition = use(op.operands[0]);
+    const Body first = bodyOf(op.region(0)), second = bodyOf(op.region(1));
+    const auto constant = [](const Region &region, bool v) {
+      const Operation &def = region.ops.front();
+      return region.ops.size() == 2 && def.op == Op::Const && region.ops[1].operands[0] == def.result() &&
+             def.get<attr::value>().truth() == v;
+    };
+    const bool simple = first.statements.empty() && second.statements.empty();
+    if (type.is(Scalar::Bool) && simple && constant(op.region(1), false))
+      return Code("", AndLevel).add(condition, AndLevel).add(" && ").add(first.yields[0], Equality);
+    if (type.is(Scalar::Bool) && simple && constant(op.region(0), true))
+      return Code("", OrLevel).add(condition, OrLevel).add(" || ").add(second.yields[0], AndLevel);
+    if (type.isList())
+      return Code("t.choose(")
+          .add(condition)
+          .add(", ")
+          .add(lambda("", first, first.yields[0]))
+          .add(", ")
+          .add(lambda("", second, second.yields[0]))
+          .add(")");
+    const auto side = [](const Body &body) {
+      return body.statements.empty() ? body.yields[0] : lambda("", body, body.yields[0]).add("()");
+    };
+    return Code("", Ternary).add(condition, OrLevel).add(" ? ").add(side(first), OrLevel).add(" : ").add(side(second));
+  }
+
+  /// Two values, members of one variable.
+  void tree(const Operation &op) {
+    const Type &type = module.type(op.result(0));
+    Code code = Code(fmt::format("t.tree<{}>({}, ", type.size, scratch(2 * type.size)))
+                    .add(use(op.operands[0]))
+                    .add(", ")
+                    .add(use(op.operands[1]))
+                    .add(")");
+    const std::string name = locals.variable("", "tree");
+    add(Code(fmt::format("const auto {} = ", name)).add(code), op.loc);
+    for (unsigned i : {0, 1}) {
+      const Value v = op.results[i];
+      Pending &p = values[v.id] = {Code(), true, uses[v.id], true, name, module.type(v), op.loc};
+      setVariable(p, name + (i ? ".parents" : ".rows"), {});
+    }
   }
 
   void emitValue(const Operation &op) {
@@ -315,9 +548,17 @@ private:
       return define(op, Code((layout.several() ? layout.pool(op.name).name : "Config") + "::pages"), true);
     case Op::FieldGet: {
       const Code field = Code::field(layout.names.fields.at(op.name), readsOf(op));
-      if (module.type(op.result()).kind == Type::Seq && outlivesField(op))
-        return define(op, Code("t.hold(").add(field).add(")"));
-      return define(op, field, true);
+      const Type &type = module.type(op.result());
+      if (!type.isList() || !outlivesField(op))
+        return define(op, field, true);
+      Code copy = Code("t.hold(").add(field);
+      if (type.kind == Type::Table || type.size > mostHeld)
+        copy.add(", " + scratch(wordsOf(type)));
+      // Now, before anything changes it.
+      define(op, copy.add(")"));
+      if (auto it = values.find(op.result().id); it != values.end() && !it->second.variable && it->second.uses > 0)
+        makeVariable(op.result().id);
+      return;
     }
     case Op::InputGet:
       if (module.type(op.result()).kind != Type::Seq)
@@ -328,6 +569,8 @@ private:
     case Op::Sampling:
       sampled[op.result().id] = op.get<attr::of>();
       return define(op, expression(op), true);
+    case Op::Tree:
+      return tree(op);
     default:
       return define(op, expression(op));
     }
@@ -350,9 +593,9 @@ private:
     case Op::Max:
       return call("t.max", op.operands);
     case Op::Eq:
-      return infix(op, "==", Equality);
+      return comparison(op, "==", Equality);
     case Op::Ne:
-      return infix(op, "!=", Equality);
+      return comparison(op, "!=", Equality);
     case Op::Lt:
       return infix(op, "<", Relation);
     case Op::Le:
@@ -388,7 +631,34 @@ private:
     case Op::SeqConcat:
       return call("t.concat", op.operands);
     case Op::SeqMake:
-      return call("t.list", op.operands);
+      return make(op);
+    case Op::SeqConst:
+      return fixed(op);
+    case Op::Exp:
+      return call("t.exp", op.operands);
+    case Op::Log:
+      return call("t.log", op.operands);
+    case Op::Pow:
+      return call("t.pow", op.operands);
+    case Op::Sqrt:
+      return call("t.sqrt", op.operands);
+    case Op::Abs:
+      return call("t.abs", op.operands);
+    case Op::Choose:
+      return choose(op);
+    case Op::Fold:
+    case Op::SeqMap:
+    case Op::SeqScan:
+    case Op::SeqTop:
+    case Op::SeqSort:
+      return over(op);
+    case Op::Follow: {
+      const Type &type = module.type(op.result());
+      Code code(fmt::format("t.follow<{}>({}", type.size, scratch(type.size)));
+      for (Value v : op.operands)
+        code.add(", ").add(use(v));
+      return code.add(")");
+    }
     case Op::NgramLookup:
       return lookup(op);
     case Op::PrefixWhile:
@@ -427,6 +697,9 @@ private:
   }
 
   // --- statements
+  /// Lists of at most so many elements are copied into registers, longer ones by way of scratch.
+  static constexpr int64_t mostHeld = 64, mostMoved = 256;
+
   void add(Code code, SourceLoc loc) { statements->push_back({std::move(code), loc, false, {}, {}}); }
 
   void effect(const Operation &op, Code code) {
@@ -441,8 +714,16 @@ private:
 
   void emit(const Operation &op) {
     switch (op.op) {
-    case Op::FieldSet:
-      return effect(op, "t.set", Code::field(layout.names.fields.at(op.name), {}));
+    case Op::FieldSet: {
+      const Type type = *declaredType(*module.find(Op::Field, op.name));
+      if (type.kind != Type::Table && type.size <= mostMoved)
+        return effect(op, "t.set", Code::field(layout.names.fields.at(op.name), {}));
+      return effect(op, Code("t.set(")
+                            .add(Code::field(layout.names.fields.at(op.name), {}))
+                            .add(", ")
+                            .add(use(op.operands[0]))
+                            .add(fmt::format(", {})", scratch(wordsOf(type)))));
+    }
     case Op::KvKeep:
       if (op.operands.size() > 1)
         return effect(op, callWithLine("t.keepPath" + ofPool(op), op));
@@ -459,6 +740,9 @@ private:
       return go(op);
     case Op::If:
       return branch(op);
+    case Op::For:
+    case Op::While:
+      return repeat(op);
     default:
       emitValue(op);
     }
@@ -556,9 +840,40 @@ private:
     statements->push_back(std::move(s));
   }
 
+  /// `for (int i = 0; i < n && !t.fault; ++i)`
+  void repeat(const Operation &op) {
+    hoist(op, true);
+    settle(writesBelow(op));
+    const bool isFor = op.op == Op::For;
+    for (Value v : op.operands) // once
+      if (!values[v.id].free)
+        makeVariable(v.id);
+    Code head("for (int ");
+    if (isFor) {
+      const Code low = use(op.operands[0]), high = use(op.operands[1]);
+      const std::string index = indexOf(op.region(), op.loc);
+      head.add(index + " = ").add(low).add("; " + index + " < ").add(high, Sum).add(" && !t.fault; ++" + index + ")");
+    } else {
+      const std::string round = locals.variable("", "round");
+      head.add(fmt::format("{0} = 0; {0} < {1} && !t.fault; ++{0})", round, op.get<attr::bound>()));
+    }
+    Statement s{std::move(head), op.loc, true, {}, {}};
+    std::vector<Statement> *outer = statements;
+    statements = &s.body;
+    for (const Region &region : op.regions)
+      for (const Operation &inner : region.ops)
+        if (inner.op == Op::Yield)
+          add(Code("if (!").add(use(inner.operands[0]), Primary).add(") break"), op.loc);
+        else
+          emit(inner);
+    statements = outer;
+    statements->push_back(std::move(s));
+  }
+
   const Module &module;
   const ControlLayout &layout;
   const Region &part;
+  mutable const Operation *around = nullptr; ///< of outlivesField
   std::vector<unsigned> uses;
   const Intervals intervals;
   std::map<uint32_t, int64_t> constants; ///< of i32
@@ -570,8 +885,12 @@ private:
 
 } // namespace
 
-std::vector<Statement> partStatements(const Module &module, const ControlLayout &layout, const Region &region) {
-  return BodyBuilder(module, layout, region).run();
+std::vector<Statement> partStatements(const Module &module, const ControlLayout &layout, const Region &region,
+                                      int64_t &scratch) {
+  BodyBuilder builder(module, layout, region);
+  std::vector<Statement> statements = builder.run();
+  scratch = builder.scratchWords;
+  return statements;
 }
 
 } // namespace megalith::emit

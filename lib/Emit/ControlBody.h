@@ -7,21 +7,14 @@
 #ifndef MEGALITH_LIB_EMIT_CONTROLBODY_H
 #define MEGALITH_LIB_EMIT_CONTROLBODY_H
 
-#include "Code.h"
 #include "ControlLayout.h"
 
 namespace megalith::emit {
 
-/// One statement; `if` has bodies.
-struct Statement {
-  Code code; ///< `t.set(r.a, 1)` or `if (x)`
-  SourceLoc loc;
-  bool isIf = false;
-  std::vector<Statement> body, otherwise;
-};
-
-/// The statements of a part's region, in terms of `t`, the turn, and `r`, its request's fields.
-std::vector<Statement> partStatements(const ir::Module &module, const ControlLayout &layout, const ir::Region &region);
+/// The statements of a part's region, in terms of `t`, the turn, and `r`, its request's fields. `scratch` receives how
+/// many words of scratch they take.
+std::vector<Statement> partStatements(const ir::Module &module, const ControlLayout &layout, const ir::Region &region,
+                                      int64_t &scratch);
 
 } // namespace megalith::emit
 #endif

@@ -1,4 +1,4 @@
-#include "ControlLayout.h"
+#include "ControlBody.h"
 #include "device/Abi.h"
 #include "megalith/Emit/Control.h"
 #include "megalith/IR/Calls.h"
@@ -24,7 +24,10 @@ ControlLayout::ControlLayout(const ir::Module &module)
     requestBytes += (count + 1) / 2 * 2 * sizeof(int);
   for (const Operation *op : module.all(Op::Field)) {
     const ir::Type type = *ir::declaredType(*op); // the verifier checked it
-    const int64_t words = type.kind == ir::Type::Seq ? 1 + type.size : type.elem == ir::Scalar::I64 ? 2 : 1;
+    const int64_t words = type.kind == ir::Type::Table   ? 1 + type.size * (1 + type.inner)
+                          : type.kind == ir::Type::Seq   ? 1 + type.size
+                          : type.elem == ir::Scalar::I64 ? 2
+                                                         : 1;
     if (type.is(ir::Scalar::I64))
       requestBytes = (requestBytes + 7) / 8 * 8;
     fields.push_back({op->name, type, requestBytes, op});
@@ -75,6 +78,13 @@ ControlLayout::ControlLayout(const ir::Module &module)
   }
   layOutAsks();
   llvm::sort(sites, [](const CallSite &a, const CallSite &b) { return a.site < b.site; });
+  for (const Operation &part : module.all(Op::Tick).front()->region().ops) {
+    std::vector<Statement> &body = bodies.emplace_back();
+    int64_t words = 0;
+    if (part.op == Op::Part)
+      body = partStatements(module, *this, part.region(), words);
+    scratchWords = std::max(scratchWords, words);
+  }
 }
 
 int64_t ControlLayout::trees() const {
@@ -128,7 +138,7 @@ std::string requestLayoutJson(const ir::Module &module) {
   for (const RequestField &field : layout.fields) {
     nlohmann::ordered_json entry = {
         {"name", field.irName}, {"type", ir::scalarName(field.type.elem).str()}, {"offset", field.offset}};
-    if (field.type.kind == ir::Type::Seq)
+    if (field.type.isList())
       entry["capacity"] = field.type.size;
     else if (field.type.is(ir::Scalar::F32))
       entry["init"] = field.op->get<attr::init>().real();

@@ -2,12 +2,21 @@
 #ifndef MEGALITH_LIB_EMIT_CONTROLLAYOUT_H
 #define MEGALITH_LIB_EMIT_CONTROLLAYOUT_H
 
+#include "Code.h"
 #include "Names.h"
 #include <map>
 #include <string>
 #include <vector>
 
 namespace megalith::emit {
+
+/// One statement; a block has a body.
+struct Statement {
+  Code code; ///< `t.set(r.a, 1)`, `if (x)` or `for (...)`
+  SourceLoc loc;
+  bool isBlock = false;
+  std::vector<Statement> body, otherwise;
+};
 
 /// A field of the request in its descriptor, or an input.
 struct RequestField {
@@ -65,6 +74,8 @@ struct ControlLayout {
   /// Of `kv.len @pool` and the like, as a template argument: nothing where there is one pool.
   std::string poolArgument(const std::string &pool) const;
   const PoolLayout &pool(llvm::StringRef name) const;
+  std::vector<std::vector<Statement>> bodies; ///< of the tick's parts, by position; none of a pass
+  int64_t scratchWords = 0;                   ///< that a warp keeps in a part, at most
 
   int64_t asks = 0, askWords = 0; ///< reducers of a call, and words of a row, at most; 0: there is argmax alone
 

@@ -113,9 +113,10 @@ static void emitOfModel(CodeWriter &w, const ir::Module &module, const plan::Pla
                fmt::format("return sharedOfCta().draws.asks == 0 || ::settleAsks(sharedOfCta().grid, Edges::best, "
                            "sharedOfCta().draws, Kept{{sharedOfCta().params.looks}}, {}, {}, sharedOfCta().scratch);",
                            words("best"), words("drawn")));
-    emitMember(w, "void reduceDraws()",
-               fmt::format("::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, {});",
-                           words("drawn")));
+    emitMember(
+        w, "void reduceDraws()",
+        fmt::format("::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, {});",
+                    words("drawn")));
     emitMember(w, "void finishAsks()",
                "if (sharedOfCta().draws.asks > 0) ::finishAsks(sharedOfCta().grid, Edges::best, sharedOfCta().draws, "
                "Kept{sharedOfCta().params.looks}, sharedOfCta().scratch);");

@@ -119,6 +119,7 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
                      {"words", layout.askWords},
                      {"look_bytes", lookBytes}};
   }
+  j["scratch_bytes"] = shape::kConsumerWarps * layout.scratchWords * 4;
   j["workspace_ones"] = plan.knobs.words; // what a word is before it is written
   j["tagged_bytes"] = plan.taggedBytes;
   j["models"] = ordered_json::array();

@@ -81,11 +81,28 @@ Intervals::Interval Intervals::exact(const Operation &op) const {
 }
 
 void Intervals::look(const Operation &op) {
-  if (op.op == Op::PrefixWhile || op.op == Op::Count) {
-    const int64_t most = std::max<int64_t>(0, of(op.operands[0]).hi);
-    known[op.region().args[0].id] = {0, std::max<int64_t>(0, most - 1)};
-    known[op.result().id] = {0, most};
+  const auto index = [&](Interval low, Interval high) {
+    known[op.region().args[0].id] = {low.lo, std::max(low.lo, high.hi - 1)};
+  };
+  switch (op.op) {
+  case Op::PrefixWhile:
+  case Op::Count:
+  case Op::Fold:
+  case Op::SeqMap:
+  case Op::SeqScan:
+  case Op::SeqTop:
+  case Op::SeqSort: {
+    const size_t ends = op.operands.size() - (op.op == Op::SeqTop);
+    const Interval low = ends == 2 ? of(op.operands[0]) : Interval{0, 0}, high = of(op.operands[ends - 1]);
+    index(low, high);
+    if (op.op == Op::PrefixWhile || op.op == Op::Count)
+      known[op.result().id] = {0, std::clamp<int64_t>(high.hi - low.lo, 0, INT32_MAX)};
     return;
+  }
+  case Op::For:
+    return index(of(op.operands[0]), of(op.operands[1]));
+  default:
+    break;
   }
   if (op.results.size() != 1 || !module.type(op.result()).is(ir::Scalar::I32))
     return;

@@ -31,8 +31,8 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
         !keepsBest(phase)      ? ""
         : planned.reducing.any ? "&own, &ownDrawn"
                                : "&own",
-        inLayers ? " layer" : "",
-        names.phases.at(&phase), inLayers ? "layer, " : "", !keepsBest(phase)      ? ""
+        inLayers ? " layer" : "", names.phases.at(&phase), inLayers ? "layer, " : "",
+        !keepsBest(phase)      ? ""
         : planned.reducing.any ? ", own, ownDrawn"
                                : ", own");
     otherwise = "else ";

@@ -466,11 +466,12 @@ void TensorEmitter::emitPhase(const plan::Phase &phase, bool layers) {
   // What is short and runs once in a pass is not called: a call to code that is not near costs more than the code.
   const char *const inlined = phase.kind == plan::Phase::Map && !layers ? "__forceinline__" : "__noinline__";
   const bool units = phase.kind == plan::Phase::Stream && plan.wideRows;
-  const std::string ofUnit = units ? std::string(layers ? ", " : "") + "int unit = 0, int firstRow = 0" +
-                                         (keepsBest(phase) ? planned.reducing.any ? ", Best *best = nullptr, Best *drawn = nullptr"
-                                                                                   : ", Best *best = nullptr"
-                                                          : "")
-                                   : "";
+  const std::string ofUnit =
+      units ? std::string(layers ? ", " : "") + "int unit = 0, int firstRow = 0" +
+                  (keepsBest(phase) ? planned.reducing.any ? ", Best *best = nullptr, Best *drawn = nullptr"
+                                                           : ", Best *best = nullptr"
+                                    : "")
+            : "";
   auto fn = w.scope(fmt::format("__device__ {} void {}({}{})", inlined, name, layers ? "int layer" : "", ofUnit), name);
   emitPhaseBegin();
   w.line("const int numRows = pass.numRows;");

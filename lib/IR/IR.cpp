@@ -51,6 +51,8 @@ std::string Type::str() const {
     return name;
   case Seq:
     return size ? fmt::format("{}<{}>", name, size) : name + "<>";
+  case Table:
+    return fmt::format("{}<{}, {}>", name, size, inner);
   case Rows:
     return fmt::format("[R, {}] {}", size, name);
   case Vector:

@@ -392,7 +392,7 @@ private:
           advance();
           return true;
         }
-    return error("expected a type: i32, i64, u32, f32, bf16, f16, bool, token, `token<8>`, "
+    return error("expected a type: i32, i64, u32, f32, bf16, f16, bool, token, `token<8>`, `token<4, 3>`, "
                  "`[R, 64] f32`, `[64] bf16` or kv");
   }
 
@@ -417,7 +417,16 @@ private:
     if (!accept('<'))
       return true;
     type.kind = Type::Seq;
-    return (isPunct('>') || parseSize(type.size)) && expect('>', "after the capacity");
+    if (isPunct('>'))
+      return expect('>', "after the capacity");
+    if (!parseSize(type.size))
+      return false;
+    if (accept(',')) {
+      type.kind = Type::Table;
+      if (!parseSize(type.inner))
+        return false;
+    }
+    return expect('>', "after the capacity");
   }
 
   /// After the region's `{`.

@@ -60,8 +60,14 @@ std::vector<Op> terminators(Op op) {
   case Op::Part:
     return {Op::Goto, Op::Issue};
   case Op::PolicyOutput:
+  case Op::Choose:
   case Op::PrefixWhile:
   case Op::Count:
+  case Op::Fold:
+  case Op::SeqMap:
+  case Op::SeqScan:
+  case Op::SeqTop:
+  case Op::SeqSort:
   case Op::Repeat:
   case Op::Stream:
   case Op::Map:
@@ -69,6 +75,26 @@ std::vector<Op> terminators(Op op) {
     return {Op::Yield};
   default:
     return {};
+  }
+}
+
+/// Whether a region is evaluated for its value, and so changes nothing.
+bool isPure(Op op, size_t region) {
+  switch (op) {
+  case Op::PolicyOutput:
+  case Op::Choose:
+  case Op::PrefixWhile:
+  case Op::Count:
+  case Op::Fold:
+  case Op::SeqMap:
+  case Op::SeqScan:
+  case Op::SeqTop:
+  case Op::SeqSort:
+    return true;
+  case Op::While:
+    return region == 0;
+  default:
+    return false;
   }
 }
 
@@ -210,6 +236,11 @@ bool Verifier::checkEffects(const Operation &op, const Operation &parent) {
     if (pure)
       return fail(op, fmt::format("`{}` cannot stand in `{}`", name, mnemonic(pure->op).str()));
     break;
+  case Op::For:
+  case Op::While:
+    if (pure)
+      return fail(op, fmt::format("`{}` cannot stand in `{}`", name, mnemonic(pure->op).str()));
+    break;
   case Op::PolicySet:
   case Op::If:
     if (pure && pure->op != Op::PolicyObserve)
@@ -242,6 +273,8 @@ bool Verifier::checkRegion(const Operation &parent, const Region &region) {
     if (!define(parent, v))
       return false;
   std::vector<Op> ends = terminators(parent.op);
+  if (parent.op == Op::While && &region == &parent.regions[0]) // the condition
+    ends = {Op::Yield};
   for (size_t i = 0; i < region.ops.size(); ++i) {
     const Operation &op = region.ops[i];
     bool last = i + 1 == region.ops.size();
@@ -290,12 +323,12 @@ bool Verifier::checkOp(const Operation &op, const Operation &parent) {
     seated = state && state->get<attr::slot>();
     resumed = stage ? -1 : op.get<attr::after_site>();
   }
-  const bool value = op.op == Op::PrefixWhile || op.op == Op::Count || op.op == Op::PolicyOutput;
-  if (value || op.op == Op::PolicyObserve)
-    pure = &op;
-  for (const Region &region : op.regions)
-    if (!checkRegion(op, region))
+  const Operation *around = pure;
+  for (size_t i = 0; i < op.regions.size(); ++i) {
+    pure = isPure(op.op, i) || op.op == Op::PolicyObserve ? &op : around;
+    if (!checkRegion(op, op.region(i)))
       return false;
+  }
   if (enteredTensor)
     tensor = false;
   model = outerModel;
@@ -323,8 +356,8 @@ const Operation *Verifier::terminator(const Operation &op, unsigned region) cons
   return ops.empty() ? nullptr : &ops.back();
 }
 
-bool Verifier::yields(const Operation &op, std::vector<Type> types) {
-  const Operation *yield = terminator(op);
+bool Verifier::yields(const Operation &op, std::vector<Type> types, unsigned region) {
+  const Operation *yield = terminator(op, region);
   if (!yield || yield->op != Op::Yield)
     return fail(op, fmt::format("`{}` must end in `yield`", mnemonic(op.op).str()));
   if (yield->operands.size() != types.size())

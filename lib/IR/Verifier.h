@@ -79,7 +79,10 @@ private:
   bool resultIs(const Operation &op, Type type);
   bool operandIs(const Operation &op, unsigned i, Type type);
   /// The region of `op` ends in a yield of these types.
-  bool yields(const Operation &op, std::vector<Type> types);
+  bool yields(const Operation &op, std::vector<Type> types, unsigned region = 0);
+  /// The one value that a region yields; no type after a report.
+  std::optional<Type> yielded(const Operation &op, unsigned region = 0);
+  bool checkOver(const Operation &op);
   const Operation *terminator(const Operation &op, unsigned region = 0) const;
   const Type &operandType(const Operation &op, unsigned i) const { return module.type(op.operands[i]); }
 

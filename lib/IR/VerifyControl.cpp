@@ -24,10 +24,12 @@ std::optional<Type> declaredType(const Operation &declaration) {
     return std::nullopt;
   if (!declaration.has<attr::capacity>())
     return Type::scalar(*s);
-  if (*s != Scalar::Token)
-    return std::nullopt;
-  // A longer one is a view: no value keeps it.
   const int64_t capacity = declaration.get<attr::capacity>();
+  if (declaration.op == Op::Input && *s != Scalar::Token)
+    return std::nullopt;
+  if (declaration.op == Op::Field && declaration.has<attr::rows>())
+    return Type::table(declaration.get<attr::rows>(), capacity, *s);
+  // A longer one is a view: no value keeps it.
   return Type::seq(capacity > mostCapacity ? 0 : capacity, *s);
 }
 
@@ -46,14 +48,21 @@ static bool holds(Number value, Scalar type) {
                                  : false;
 }
 
-/// A sequence of type `from` always fits into one of type `to`.
+/// A sequence or table of type `from` always fits into one of type `to`.
 static bool fits(Type from, Type to) {
-  return from.kind == Type::Seq && to.kind == Type::Seq && from.elem == to.elem &&
+  return from.isList() && from.kind == to.kind && from.elem == to.elem && from.inner <= to.inner &&
          (to.size == 0 || (from.size != 0 && from.size <= to.size));
 }
 
-/// `from` may be stored where `to` is declared.
+/// `from` may stand where `to` is wanted.
 static bool storable(Type from, Type to) { return from == to || fits(from, to); }
+
+/// Sequences or tables of the same elements, whatever their capacities.
+static bool alike(Type a, Type b) { return a.isList() && a.kind == b.kind && a.elem == b.elem; }
+
+static bool isControlScalar(Scalar s) {
+  return s == Scalar::I32 || s == Scalar::F32 || s == Scalar::Bool || s == Scalar::Token;
+}
 
 bool Verifier::checkControlOp(const Operation &op) {
   switch (op.op) {
@@ -78,7 +87,31 @@ bool Verifier::checkControlOp(const Operation &op) {
   case Op::Select:
   case Op::Cast:
   case Op::Ratio:
+  case Op::Exp:
+  case Op::Log:
+  case Op::Pow:
+  case Op::Sqrt:
+  case Op::Abs:
     return checkArithmetic(op);
+  case Op::Choose: {
+    if (!operandIs(op, 0, boolean))
+      return false;
+    for (unsigned i : {0, 1}) {
+      const auto type = yielded(op, i);
+      if (!type || !op.region(i).args.empty())
+        return type && fail(op, "a region of `choose` has no arguments");
+      if (!storable(*type, module.type(op.result())))
+        return fail(op, fmt::format("the result `{}` cannot hold `{}`", module.type(op.result()).str(), type->str()));
+    }
+    return true;
+  }
+  case Op::For:
+    if (op.region().args.size() != 1 || op.region().args[0].id >= module.values.size() ||
+        module.type(op.region().args[0]) != i32)
+      return fail(op, "the region must have one argument of type `i32`");
+    return operandIs(op, 0, i32) && operandIs(op, 1, i32);
+  case Op::While:
+    return yields(op, {boolean});
 
   case Op::Tokens:
     return resultIs(op, Type::seq(0));
@@ -101,7 +134,10 @@ bool Verifier::checkControlOp(const Operation &op) {
     std::optional<Type> type = declaredType(*field);
     if (!type)
       return checkDeclaration(*field);
-    return op.op == Op::FieldGet ? resultIs(op, *type) : storable(operandType(op, 0), *type) || operandIs(op, 0, *type);
+    // A sequence that turns out to be longer than the field faults there.
+    if (op.op == Op::FieldGet)
+      return resultIs(op, *type);
+    return (alike(operandType(op, 0), *type) && operandType(op, 0).size != 0) || operandIs(op, 0, *type);
   }
 
   case Op::InputGet: {
@@ -117,11 +153,20 @@ bool Verifier::checkControlOp(const Operation &op) {
   case Op::SeqSlice:
   case Op::SeqConcat:
   case Op::SeqMake:
+  case Op::SeqConst:
   case Op::NgramLookup:
-  case Op::PrefixWhile:
-  case Op::Count:
+  case Op::Follow:
+  case Op::Tree:
   case Op::Append:
     return checkSequenceOp(op);
+  case Op::PrefixWhile:
+  case Op::Count:
+  case Op::Fold:
+  case Op::SeqMap:
+  case Op::SeqScan:
+  case Op::SeqTop:
+  case Op::SeqSort:
+    return checkOver(op);
 
   case Op::KvLen:
   case Op::KvLag:
@@ -187,11 +232,13 @@ bool Verifier::checkDeclaration(const Operation &op) {
   };
   switch (op.op) {
   case Op::Param:
-    return holdsType("value", op.get<attr::value>());
+    if (!op.has<attr::value>() && !op.has<attr::items>() && !op.has<attr::numbers>())
+      return fail(op, "the attribute `value` of `param` is missing");
+    return holdsType("value", op.has<attr::value>() || op.get<attr::type>() != "f32" ? op.get<attr::value>() : 0.0);
   case Op::Field:
   case Op::PolicyState:
-    if (!declaredType(op))
-      return fail(op, "only sequences of `token` have a `capacity`");
+    if (op.op == Op::Field && op.has<attr::rows>() && !op.has<attr::capacity>())
+      return fail(op, "`rows` stand beside a `capacity`");
     return !op.has<attr::init>() ||
            (holdsType("init", op.get<attr::init>()) &&
             (!op.has<attr::capacity>() || fail(op, "a sequence starts empty")) &&
@@ -304,7 +351,9 @@ bool Verifier::checkArithmetic(const Operation &op) {
   case Op::Le:
   case Op::Gt:
   case Op::Ge:
-    return (operandType(op, 0).kind == Type::ScalarKind || fail(op, "only scalars can be compared")) &&
+    if (const Type a = operandType(op, 0); a.kind == Type::Seq && (op.op == Op::Eq || op.op == Op::Ne))
+      return (alike(a, operandType(op, 1)) || operandIs(op, 1, a)) && resultIs(op, boolean);
+    return (operandType(op, 0).kind == Type::ScalarKind || fail(op, "only scalars and sequences can be compared")) &&
            operandIs(op, 1, operandType(op, 0)) && resultIs(op, boolean);
   case Op::And:
   case Op::Or:
@@ -321,11 +370,16 @@ bool Verifier::checkArithmetic(const Operation &op) {
     Type from = operandType(op, 0);
     auto pair = [&](Scalar a, Scalar b) { return from.is(a) && result.is(b); };
     return pair(Scalar::I32, Scalar::F32) || pair(Scalar::I32, Scalar::Token) || pair(Scalar::Token, Scalar::I32) ||
-           pair(Scalar::Bool, Scalar::I32) ||
+           pair(Scalar::Bool, Scalar::I32) || pair(Scalar::F32, Scalar::I32) ||
            fail(op, fmt::format("no cast from `{}` to `{}`", from.str(), result.str()));
   }
   case Op::Ratio:
     return operandIs(op, 0, i32) && operandIs(op, 1, i32) && resultIs(op, f32);
+  case Op::Exp:
+  case Op::Log:
+  case Op::Pow:
+  case Op::Sqrt:
+    return operandsAre(f32) && resultIs(op, f32);
   default:
     if (op.op == Op::Mod && !operandsAre(i32))
       return false;
@@ -336,51 +390,151 @@ bool Verifier::checkArithmetic(const Operation &op) {
 
 bool Verifier::checkSequenceOp(const Operation &op) {
   Type result = module.type(op.result());
-  const bool looks = op.op == Op::SeqLen || op.op == Op::SeqAt; // at f32 that a call gave, too
-  auto isSeq = [&](unsigned i) {
-    return (operandType(op, i).kind == Type::Seq &&
-            (operandType(op, i).elem == Scalar::Token || (looks && operandType(op, i).elem == Scalar::F32))) ||
+  auto isList = [&](unsigned i) {
+    return (operandType(op, i).isList() && isControlScalar(operandType(op, i).elem)) ||
            fail(op, fmt::format("operand {} must be a sequence, found `{}`", i, operandType(op, i).str()));
+  };
+  auto isTokens = [&](unsigned i) {
+    return operandType(op, i) == Type::seq(operandType(op, i).size) ||
+           fail(op, fmt::format("operand {} must be a sequence of tokens, found `{}`", i, operandType(op, i).str()));
   };
   auto resultHolds = [&](Type from) {
     return fits(from, result) || fail(op, fmt::format("the result `{}` cannot hold `{}`", result.str(), from.str()));
   };
   switch (op.op) {
   case Op::SeqLen:
-    return isSeq(0) && resultIs(op, i32);
+    return isList(0) && resultIs(op, i32);
   case Op::SeqAt:
-    return isSeq(0) && operandIs(op, 1, i32) && resultIs(op, Type::scalar(operandType(op, 0).elem));
+    return isList(0) && operandIs(op, 1, i32) && resultIs(op, operandType(op, 0).item());
   // What is cut out may be known to be shorter than what it is cut from.
-  case Op::SeqSlice:
-    return isSeq(0) && operandIs(op, 1, i32) && operandIs(op, 2, i32) &&
-           resultIs(op, Type::seq(result.size, operandType(op, 0).elem));
+  case Op::SeqSlice: {
+    if (!isList(0) || !operandIs(op, 1, i32) || !operandIs(op, 2, i32))
+      return false;
+    Type part = operandType(op, 0);
+    part.size = result.size;
+    return resultIs(op, part);
+  }
   case Op::SeqConcat: {
-    if (!isSeq(0) || !isSeq(1))
+    if (!isList(0) || !isList(1))
       return false;
     Type a = operandType(op, 0), b = operandType(op, 1);
-    if (a.elem != b.elem)
+    if (!alike(a, b))
       return operandIs(op, 1, a);
-    return resultHolds(Type::seq(a.size && b.size ? a.size + b.size : 0, a.elem));
+    Type both = a;
+    both.size = a.size && b.size ? a.size + b.size : 0;
+    both.inner = std::max(a.inner, b.inner);
+    return resultHolds(both);
   }
   case Op::SeqMake:
-    if (result.kind != Type::Seq || result.elem != Scalar::Token ||
-        result.size < static_cast<int64_t>(op.operands.size()))
+    if (!result.isList() || !isControlScalar(result.elem) || result.size < static_cast<int64_t>(op.operands.size()))
       return fail(op, "the result must be a sequence with a place for every operand");
     for (unsigned i = 0; i < op.operands.size(); ++i)
-      if (!operandIs(op, i, Type::scalar(result.elem)))
-        return false;
+      if (!storable(operandType(op, i), result.item()))
+        return operandIs(op, i, result.item());
     return true;
-  case Op::NgramLookup:
-    return isSeq(0) && operandIs(op, 1, i32) && resultIs(op, Type::seq(result.size, operandType(op, 0).elem));
-  case Op::Append:
-    return isSeq(0) && (operandType(op, 0).elem == Scalar::Token || operandIs(op, 0, Type::seq(0))) &&
-           resultIs(op, i32);
-  default: // prefix_while, count_if
-    if (op.region().args.size() != 1 || op.region().args[0].id >= module.values.size() ||
-        module.type(op.region().args[0]) != i32)
-      return fail(op, "the region must have one argument of type `i32`");
-    return operandIs(op, 0, i32) && resultIs(op, i32) && yields(op, {boolean});
+  case Op::SeqConst: {
+    const size_t count = result.elem == Scalar::F32 ? op.get<attr::numbers>().size() : op.get<attr::items>().size();
+    if (result.kind != Type::Seq || !isControlScalar(result.elem) || count == 0 ||
+        result.size != static_cast<int64_t>(count))
+      return fail(op, "the result must be a sequence of as many elements");
+    for (int64_t item : op.get<attr::items>())
+      if (result.elem != Scalar::F32 && !holds(item, result.elem))
+        return fail(op, fmt::format("{} is no `{}`", item, scalarName(result.elem).str()));
+    return true;
   }
+  case Op::NgramLookup: {
+    const std::vector<std::string> &with = op.get<attr::with>();
+    if (op.operands.size() != 2 + with.size())
+      return fail(op, fmt::format("expected {} operands, found {}", 2 + with.size(), op.operands.size()));
+    if (!isTokens(0) || !operandIs(op, 1, i32))
+      return false;
+    for (unsigned i = 0; i < with.size(); ++i)
+      if (!(with[i] == "from" ? isTokens(2 + i) : operandIs(op, 2 + i, i32)))
+        return false;
+    if (result.kind == Type::Table)
+      return result.elem == Scalar::Token || resultIs(op, Type::table(result.size, result.inner, Scalar::Token));
+    return resultIs(op, Type::seq(result.size));
+  }
+  case Op::Follow:
+    if (!isTokens(0) || !isTokens(2) || !operandIs(op, 3, i32))
+      return false;
+    if (operandType(op, 1) != Type::seq(operandType(op, 1).size, Scalar::I32))
+      return operandIs(op, 1, Type::seq(operandType(op, 1).size, Scalar::I32));
+    return result.size > 0 ? resultIs(op, Type::seq(result.size, Scalar::I32))
+                           : fail(op, "the result must have a capacity");
+  case Op::Tree: {
+    const Type table = operandType(op, 1);
+    if (!operandIs(op, 0, Type::scalar(Scalar::Token)))
+      return false;
+    if (table.kind != Type::Table || table.elem != Scalar::Token)
+      return fail(op, fmt::format("operand 1 must be a table of tokens, found `{}`", table.str()));
+    const int64_t most = 1 + table.size * table.inner;
+    return (result == Type::seq(most) && module.type(op.result(1)) == Type::seq(most, Scalar::I32)) ||
+           fail(op, fmt::format("the results must be `token<{0}>` and `i32<{0}>`", most));
+  }
+  default: // append
+    if (op.operands.empty() || op.operands.size() > 2)
+      return fail(op, fmt::format("expected 1 or 2 operands, found {}", op.operands.size()));
+    return isTokens(0) && (op.operands.size() == 1 || isTokens(1)) && resultIs(op, i32);
+  }
+}
+
+std::optional<Type> Verifier::yielded(const Operation &op, unsigned region) {
+  const Operation *yield = terminator(op, region);
+  if (!yield || yield->op != Op::Yield || yield->operands.size() != 1 ||
+      yield->operands[0].id >= module.values.size()) {
+    fail(op, fmt::format("`{}` must yield one value", mnemonic(op.op).str()));
+    return std::nullopt;
+  }
+  return module.type(yield->operands[0]);
+}
+
+/// What goes through the numbers of a range: operands are its end, or begin and end; of `seq.top` then k.
+bool Verifier::checkOver(const Operation &op) {
+  const Type result = module.type(op.result());
+  const size_t more = op.op == Op::SeqTop;
+  if (op.operands.size() != 1 + more && op.operands.size() != 2 + more)
+    return fail(op, fmt::format("expected {} or {} operands, found {}", 1 + more, 2 + more, op.operands.size()));
+  for (unsigned i = 0; i < op.operands.size(); ++i)
+    if (!operandIs(op, i, i32))
+      return false;
+  if (op.region().args.size() != 1 || op.region().args[0].id >= module.values.size() ||
+      module.type(op.region().args[0]) != i32)
+    return fail(op, "the region must have one argument of type `i32`");
+  if (op.op == Op::PrefixWhile || op.op == Op::Count)
+    return resultIs(op, i32) && yields(op, {boolean});
+  const std::string &by = op.op == Op::Fold ? op.get<attr::by>() : "";
+  if (by == "all" || by == "any" || by == "find")
+    return resultIs(op, by == "find" ? i32 : boolean) && yields(op, {boolean});
+  if (op.op == Op::SeqSort) {
+    const Operation *yield = terminator(op);
+    if (!yield || yield->op != Op::Yield || yield->operands.empty() || yield->operands.size() > 8)
+      return fail(op, "`seq.sort` must yield 1 to 8 keys");
+    for (Value v : yield->operands)
+      if (v.id < module.values.size() && !isNumber(module.type(v)))
+        return fail(op, fmt::format("a key is an i32 or f32, found `{}`", module.type(v).str()));
+    return result.size > 0 ? resultIs(op, Type::seq(result.size, Scalar::I32))
+                           : fail(op, "the result must have a capacity");
+  }
+  const auto type = yielded(op);
+  if (!type)
+    return false;
+  if (op.op == Op::SeqMap) {
+    const bool row = type->kind == Type::Seq;
+    if (result.size < 1 || !isControlScalar(type->elem) || (row && type->size == 0))
+      return fail(op, "the result must have a capacity");
+    const Type made = row ? Type::table(result.size, result.inner, type->elem) : Type::seq(result.size, type->elem);
+    return (type->kind == Type::ScalarKind || row) && result == made && (!row || type->size <= result.inner)
+               ? true
+               : fail(op, fmt::format("the result `{}` cannot hold `{}`", result.str(), type->str()));
+  }
+  if (!isNumber(*type))
+    return fail(op, fmt::format("`{}` goes by an i32 or f32, found `{}`", mnemonic(op.op).str(), type->str()));
+  if (op.op == Op::Fold)
+    return resultIs(op, by == "argmin" || by == "argmax" ? i32 : *type);
+  if (result.size < 1)
+    return fail(op, "the result must have a capacity");
+  return resultIs(op, Type::seq(result.size, op.op == Op::SeqScan ? type->elem : Scalar::I32));
 }
 
 bool Verifier::checkCall(const Operation &op) {

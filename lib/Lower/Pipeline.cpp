@@ -29,7 +29,19 @@ public:
     for (const CheckedParam &p : pipeline.params) {
       Operation &o = add(Op::Param, p.name, p.loc);
       o.set<attr::type>(scalarName(scalarOf(p.value.elem)).str());
-      o.set<attr::value>(number(p.value));
+      if (!p.value.seq) {
+        o.set<attr::value>(number(p.value));
+      } else if (p.value.elem == sema::Elem::F32) {
+        std::vector<double> numbers;
+        for (const Constant &item : p.value.items)
+          numbers.push_back(item.floatValue);
+        o.set<attr::numbers>(numbers);
+      } else {
+        std::vector<int64_t> items;
+        for (const Constant &item : p.value.items)
+          items.push_back(item.intValue);
+        o.set<attr::items>(items);
+      }
     }
     for (const CheckedField &f : pipeline.fields)
       field(add(Op::Field, f.name, f.loc), f);
@@ -105,8 +117,11 @@ private:
 
   static void field(Operation &o, const CheckedField &f) {
     o.set<attr::type>(scalarName(scalarOf(f.type.elem)).str());
-    if (f.type.seq)
-      o.set<attr::capacity>(typeOf(f.type).size);
+    const Type type = typeOf(f.type);
+    if (type.kind == Type::Table)
+      o.set<attr::rows>(type.size);
+    if (type.isList())
+      o.set<attr::capacity>(type.kind == Type::Table ? type.inner : type.size);
     else
       o.set<attr::init>(number(f.init));
     if (f.inferred)

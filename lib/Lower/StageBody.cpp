@@ -18,17 +18,31 @@ Scalar scalarOf(Elem e) {
   case Elem::Bool:
     return Scalar::Bool;
   case Elem::Token:
-  case Elem::Logits:
-    return Scalar::Token; // logits are no value of the IR's control code
+  case Elem::Logits: // no value of the IR's control code
+  case Elem::None:   // of an empty sequence
+    return Scalar::Token;
   }
   return Scalar::I32;
 }
 
 ir::Type typeOf(const sema::Type &t) {
+  if (t.table)
+    return Type::table(std::max<int64_t>(1, t.rows), std::max<int64_t>(1, t.capacity), scalarOf(t.elem));
   if (!t.seq)
     return Type::scalar(scalarOf(t.elem));
   // Capacity 0 means "a view" in the IR; an always empty sequence has room for one.
   return Type::seq(t.capacity > sema::mostCapacity ? 0 : std::max<int64_t>(1, t.capacity), scalarOf(t.elem));
+}
+
+bool mayFault(const Expr &e) {
+  if (e.kind == Expr::SeqAt || (e.kind == Expr::Request && e.predefined == sema::Predefined::Last))
+    return true;
+  if (e.kind == Expr::ModelCall) // it stands elsewhere
+    return false;
+  for (const sema::ExprRef &arg : e.args)
+    if (arg && mayFault(*arg))
+      return true;
+  return false;
 }
 
 static const Type i32 = Type::scalar(Scalar::I32);
@@ -52,12 +66,21 @@ Region StageBody::inRegion(llvm::function_ref<void(Region &)> lower) {
   return fresh;
 }
 
+/// What a field's name says to a reader: that of a local has its stage in front.
+static std::string shortName(llvm::StringRef name) { return name.substr(name.find_last_of('.') + 1).str(); }
+
 Value StageBody::fieldRead(const Expr &e) {
   auto it = known.find(e.name);
   if (it != known.end())
     return it->second;
-  Value v = emit(e.kind == Expr::InputRead ? Op::InputGet : Op::FieldGet, e.loc, {}, typeOf(e.type), e.name);
-  module.values[v.id].hint = e.name;
+  // What is known of its length here is no type of the field.
+  Type type = typeOf(e.type);
+  const bool input = e.kind == Expr::InputRead;
+  for (const CheckedField &f : pipeline.fields)
+    if (!input && f.name == e.name)
+      type = typeOf(f.type);
+  Value v = emit(input ? Op::InputGet : Op::FieldGet, e.loc, {}, type, e.name);
+  module.values[v.id].hint = shortName(e.name);
   known[e.name] = v;
   return v;
 }
@@ -66,6 +89,8 @@ Value StageBody::fieldRead(const Expr &e) {
 void StageBody::readFieldsOf(const Expr &e) {
   if (e.kind == Expr::FieldRead || e.kind == Expr::InputRead)
     fieldRead(e);
+  if (e.kind == Expr::ModelCall)
+    return;
   for (const sema::ExprRef &arg : e.args)
     if (arg)
       readFieldsOf(*arg);
@@ -100,7 +125,15 @@ Value StageBody::request(const Expr &e) {
 Value StageBody::binary(const Expr &e) {
   static const Op ops[] = {Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Mod, Op::Eq, Op::Ne,
                            Op::Lt,  Op::Le,  Op::Gt,  Op::Ge,  Op::And, Op::Or};
-  Value a = expression(*e.args[0]), b = expression(*e.args[1]);
+  Value a = expression(*e.args[0]);
+  const bool isAnd = e.binary == sema::BinaryOp::And;
+  if ((isAnd || e.binary == sema::BinaryOp::Or) && mayFault(*e.args[1])) {
+    readFieldsOf(*e.args[1]);
+    const auto other = [&] { return expression(*e.args[1]); };
+    const auto decided = [&] { return builder.constant(int64_t(!isAnd), Scalar::Bool); };
+    return isAnd ? choose(e.loc, a, boolean, other, decided) : choose(e.loc, a, boolean, decided, other);
+  }
+  Value b = expression(*e.args[1]);
   return emit(ops[static_cast<int>(e.binary)], e.loc, {a, b}, typeOf(e.type));
 }
 
@@ -129,7 +162,7 @@ Value StageBody::fromEnd(Value base, const Expr &bound) {
 Value StageBody::at(const Expr &e) {
   Value base = expression(*e.args[0]);
   Value index = e.loFromEnd ? fromEnd(base, *e.args[1]) : expression(*e.args[1]);
-  return emit(Op::SeqAt, e.loc, {base, index}, typeOf(e.type));
+  return emit(Op::SeqAt, e.loc, {base, index}, module.type(base).item());
 }
 
 Value StageBody::slice(const Expr &e) {
@@ -143,22 +176,148 @@ Value StageBody::slice(const Expr &e) {
     hi = emit(Op::SeqLen, e.loc, {base}, i32);
   else
     hi = e.hiFromEnd ? fromEnd(base, *e.args[2]) : expression(*e.args[2]);
-  return emit(Op::SeqSlice, e.loc, {base, lo, hi}, typeOf(e.type));
+  Type type = module.type(base);
+  type.size = typeOf(e.type).size;
+  return emit(Op::SeqSlice, e.loc, {base, lo, hi}, type);
 }
 
-Value StageBody::loop(const Expr &e) {
-  Value n = expression(*e.args[0]);
-  readFieldsOf(*e.args[1]);
+/// One of two values, of which only that one is computed.
+Value StageBody::choose(SourceLoc loc, Value condition, Type type, llvm::function_ref<Value()> first,
+                        llvm::function_ref<Value()> second) {
+  std::vector<Region> regions;
+  for (auto &side : {first, second}) {
+    const auto before = known;
+    regions.push_back(inRegion([&](Region &) {
+      const Value v = side();
+      if (const Type t = module.type(v); t.isList()) { // it has room for both
+        type.size = type.size == 0 || t.size == 0 ? 0 : std::max(type.size, t.size);
+        type.inner = std::max(type.inner, t.inner);
+      }
+      yield(v, loc);
+    }));
+    known = before;
+  }
+  builder.loc = loc;
+  Operation &o = builder.create(Op::Choose, {condition}, {type});
+  o.regions = std::move(regions);
+  return o.result();
+}
+
+Value StageBody::select(const Expr &e) {
+  Value c = expression(*e.args[0]);
+  if (mayFault(*e.args[1]) || mayFault(*e.args[2])) {
+    readFieldsOf(*e.args[1]);
+    readFieldsOf(*e.args[2]);
+    return choose(
+        e.loc, c, typeOf(e.type), [&] { return expression(*e.args[1]); }, [&] { return expression(*e.args[2]); });
+  }
+  Value a = expression(*e.args[1]), b = expression(*e.args[2]);
+  Type type = typeOf(e.type);
+  if (type.isList()) {
+    const Type x = module.type(a), y = module.type(b);
+    type.size = x.size == 0 || y.size == 0 ? 0 : std::max(x.size, y.size);
+    type.inner = std::max(x.inner, y.inner);
+  }
+  return emit(Op::Select, e.loc, {c, a, b}, type);
+}
+
+/// `f(i in a..b, ...)`.
+Value StageBody::over(const Expr &e) {
+  using sema::Function;
+  std::vector<Value> operands;
+  if (const Expr &low = *e.args[0]; low.kind != Expr::Const || low.intValue != 0)
+    operands.push_back(expression(low));
+  operands.push_back(expression(*e.args[1]));
+  size_t bodies = e.args.size() - 2;
+  if (e.function == Function::Top)
+    operands.push_back(expression(*e.args[2 + --bodies]));
+  for (size_t i = 0; i < bodies; ++i)
+    readFieldsOf(*e.args[2 + i]);
+  Type yields, result = typeOf(e.type);
+  const auto before = known;
   Region body = inRegion([&](Region &r) {
     r.args.push_back(module.newValue(i32, e.name));
+    binders.resize(e.index);
     binders.push_back(r.args[0]);
-    yield(expression(*e.args[1]), e.args[1]->loc);
+    std::vector<Value> values;
+    for (size_t i = 0; i < bodies; ++i)
+      values.push_back(expression(*e.args[2 + i]));
+    yields = module.type(values[0]);
     binders.pop_back();
+    builder.loc = e.args[2]->loc;
+    builder.create(Op::Yield, values);
   });
+  known = before;
+  Op op = Op::Fold;
+  const char *by = nullptr;
+  switch (e.function) {
+  case Function::PrefixWhile:
+    op = Op::PrefixWhile;
+    break;
+  case Function::Count:
+    op = Op::Count;
+    break;
+  case Function::Map:
+    op = Op::SeqMap;
+    if (yields.kind == Type::Seq)
+      result.inner = std::max<int64_t>(1, yields.size);
+    break;
+  case Function::Scan:
+    op = Op::SeqScan;
+    break;
+  case Function::Top:
+    op = Op::SeqTop;
+    break;
+  case Function::Sort:
+    op = Op::SeqSort;
+    break;
+  case Function::Sum:
+    by = "sum";
+    break;
+  case Function::Min:
+    by = "min";
+    break;
+  case Function::Max:
+    by = "max";
+    break;
+  case Function::ArgMin:
+    by = "argmin";
+    break;
+  case Function::ArgMax:
+    by = "argmax";
+    break;
+  case Function::All:
+    by = "all";
+    break;
+  case Function::Any:
+    by = "any";
+    break;
+  default:
+    by = "find";
+  }
   builder.loc = e.loc;
-  Operation &o = builder.create(e.kind == Expr::CountIf ? Op::Count : Op::PrefixWhile, {n}, {i32});
+  Operation &o = builder.create(op, operands, {result});
+  if (by)
+    o.set<attr::by>(std::string(by));
+  if (op == Op::SeqTop)
+    o.set<attr::range>(std::max<int64_t>(1, e.rounds));
   o.regions[0] = std::move(body);
   return o.result();
+}
+
+Value StageBody::lookup(const Expr &e) {
+  std::vector<Value> operands = {expression(*e.args[0]), expression(*e.args[1])};
+  std::vector<std::string> with;
+  for (size_t i : {2, 3})
+    if (e.args[i]) {
+      operands.push_back(expression(*e.args[i]));
+      with.push_back(i == 2 ? "from" : "ngram");
+    }
+  Operation &found = add(Op::NgramLookup, e.loc, operands, typeOf(e.type));
+  found.set<attr::ngram>(e.ngram);
+  if (!with.empty())
+    found.set<attr::with>(with);
+  return found.result();
 }
 
 /// A bound of rows. A written negative one counts from the end of those that are served.
@@ -184,11 +343,17 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
     reduce.op = Op::Reduce;
     reduce.name = r.name;
     reduce.loc = r.loc;
+    // One result for each row that there can be by the type of what is fed, unless it reads some of them.
+    int64_t rows = module.type(fed).size;
+    if (e.chunk)
+      rows = rows ? std::min(rows, e.chunk) : e.chunk;
     std::vector<std::string> names;
     for (const auto &[name, value] : r.with) {
       const bool bound = name == "first" || name == "last";
       reduce.operands.push_back(bound ? rowBound(*value, value->intValue < 0) : expression(*value));
       names.push_back(name);
+      if (bound || name == "tokens")
+        rows = 0;
     }
     if (!names.empty())
       reduce.set<attr::with>(names);
@@ -197,6 +362,7 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
     if (!r.part.empty())
       reduce.set<attr::part>(r.part);
     results.push_back(typeOf(r.type));
+    results.back().size = std::max(results.back().size, rows);
     reducers.ops.push_back(std::move(reduce));
   }
   assert((e.keepNone || !results.empty()) && "logits that nobody reads are an error");
@@ -255,9 +421,25 @@ Value StageBody::expression(const Expr &e) {
   }
   case Expr::Binary:
     return binary(e);
-  case Expr::Select: {
-    Value c = expression(*e.args[0]), a = expression(*e.args[1]), b = expression(*e.args[2]);
-    return emit(Op::Select, e.loc, {c, a, b}, typeOf(e.type));
+  case Expr::Select:
+    return select(e);
+  case Expr::Math: {
+    static const std::pair<sema::Function, Op> ops[] = {{sema::Function::Exp, Op::Exp},
+                                                        {sema::Function::Log, Op::Log},
+                                                        {sema::Function::Pow, Op::Pow},
+                                                        {sema::Function::Sqrt, Op::Sqrt},
+                                                        {sema::Function::Abs, Op::Abs}};
+    std::vector<Value> operands;
+    for (const sema::ExprRef &arg : e.args)
+      operands.push_back(expression(*arg));
+    for (const auto &[function, op] : ops)
+      if (function == e.function)
+        return emit(op, e.loc, operands, typeOf(e.type));
+    return Value();
+  }
+  case Expr::Cast: {
+    Value a = expression(*e.args[0]);
+    return emit(Op::Cast, e.loc, {a}, typeOf(e.type));
   }
   case Expr::MinMax: {
     Value result = expression(*e.args[0]);
@@ -284,28 +466,63 @@ Value StageBody::expression(const Expr &e) {
   case Expr::SeqConcat: {
     Value a = expression(*e.args[0]), b = expression(*e.args[1]);
     // An always empty side has room for one in the IR, which the sum must not count.
-    if (e.args[0]->type.capacity == 0 || e.args[1]->type.capacity == 0)
-      return e.args[0]->type.capacity == 0 ? b : a;
-    return emit(Op::SeqConcat, e.loc, {a, b}, typeOf(e.type));
+    if (e.args[0]->type.length() == 0 || e.args[1]->type.length() == 0)
+      return e.args[0]->type.length() == 0 ? b : a;
+    const Type x = module.type(a), y = module.type(b);
+    Type type = x;
+    type.size = x.size && y.size ? x.size + y.size : 0;
+    type.inner = std::max(x.inner, y.inner);
+    return emit(Op::SeqConcat, e.loc, {a, b}, type);
   }
   case Expr::SeqMake: {
     std::vector<Value> items;
     for (const sema::ExprRef &item : e.args)
       items.push_back(expression(*item));
-    return emit(Op::SeqMake, e.loc, items, typeOf(e.type));
+    Type type = typeOf(e.type);
+    for (Value item : items)
+      type.inner = std::max(type.inner, module.type(item).size);
+    return emit(Op::SeqMake, e.loc, items, type);
   }
-  case Expr::NgramLookup: {
-    Value s = expression(*e.args[0]), width = expression(*e.args[1]);
-    Operation &lookup = add(Op::NgramLookup, e.loc, {s, width}, typeOf(e.type));
-    lookup.set<attr::ngram>(e.ngram);
-    return lookup.result();
+  case Expr::SeqConst: {
+    Operation &o = add(Op::SeqConst, e.loc, {}, typeOf(e.type));
+    std::vector<int64_t> items;
+    std::vector<double> numbers;
+    for (const sema::ExprRef &item : e.args) {
+      items.push_back(item->intValue);
+      numbers.push_back(item->floatValue);
+    }
+    if (e.type.elem == Elem::F32)
+      o.set<attr::numbers>(numbers);
+    else
+      o.set<attr::items>(items);
+    return o.result();
   }
-  case Expr::PrefixWhile:
-  case Expr::CountIf:
-    return loop(e);
+  case Expr::NgramLookup:
+    return lookup(e);
+  case Expr::Over:
+    return over(e);
+  case Expr::Follow: {
+    std::vector<Value> operands;
+    for (const sema::ExprRef &arg : e.args)
+      operands.push_back(expression(*arg));
+    return emit(Op::Follow, e.loc, operands, typeOf(e.type));
+  }
+  case Expr::TreePart: {
+    // Both parts of a tree stand behind each other.
+    if (e.index == 1)
+      return treeParents;
+    Value last = expression(*e.args[0]), table = expression(*e.args[1]);
+    const int64_t most = 1 + module.type(table).size * module.type(table).inner;
+    builder.loc = e.loc;
+    Operation &o = builder.create(Op::Tree, {last, table}, {Type::seq(most), Type::seq(most, Scalar::I32)});
+    treeParents = o.result(1);
+    return o.result();
+  }
   case Expr::Append: {
-    Value s = expression(*e.args[0]);
-    return emit(Op::Append, e.loc, {s}, i32);
+    std::vector<Value> operands;
+    for (const sema::ExprRef &arg : e.args)
+      operands.push_back(expression(*arg));
+    return emit(Op::Append, e.loc, operands, i32);
   }
   case Expr::ModelCall:
     call(e);
@@ -357,6 +574,39 @@ void StageBody::branch(const Stmt &s) {
   builder.create(Op::If, {condition}).regions = std::move(regions);
 }
 
+/// `for` and `while`.
+void StageBody::repeat(const Stmt &s) {
+  std::vector<Value> operands;
+  if (s.kind == Stmt::For)
+    operands = {expression(*s.values[0]), expression(*s.values[1])};
+  // A round sees what the one before it left.
+  std::vector<std::string> changed;
+  fieldsSet(s.body, changed);
+  for (const std::string &name : changed)
+    known.erase(name);
+  const auto before = known;
+  std::vector<Region> regions;
+  if (s.kind == Stmt::While)
+    regions.push_back(inRegion([&](Region &) { yield(expression(*s.values[0]), s.values[0]->loc); }));
+  known = before;
+  regions.push_back(inRegion([&](Region &r) {
+    if (s.kind == Stmt::For) {
+      r.args.push_back(module.newValue(i32, s.name));
+      binders.resize(s.index);
+      binders.push_back(r.args[0]);
+    }
+    statements(s.body);
+    if (s.kind == Stmt::For)
+      binders.pop_back();
+  }));
+  known = before;
+  builder.loc = s.loc;
+  Operation &o = builder.create(s.kind == Stmt::For ? Op::For : Op::While, operands);
+  if (s.kind == Stmt::While)
+    o.set<attr::bound>(s.bound);
+  o.regions = std::move(regions);
+}
+
 void StageBody::statements(const std::vector<Stmt> &body) {
   for (const Stmt &s : body)
     statement(s);
@@ -365,6 +615,8 @@ void StageBody::statements(const std::vector<Stmt> &body) {
 void StageBody::statement(const Stmt &s) {
   if (s.kind == Stmt::If)
     return branch(s);
+  if (s.kind == Stmt::For || s.kind == Stmt::While)
+    return repeat(s);
   std::vector<Value> values;
   for (const sema::ExprRef &v : s.values)
     values.push_back(expression(*v));
@@ -377,7 +629,7 @@ void StageBody::statement(const Stmt &s) {
   auto hint = [&] {
     std::string &name = module.values[values[0].id].hint;
     if (name.empty())
-      name = s.name;
+      name = shortName(s.name);
   };
   switch (s.kind) {
   case Stmt::SetField:
@@ -413,6 +665,8 @@ void StageBody::statement(const Stmt &s) {
     return;
   case Stmt::Effect:
   case Stmt::If:
+  case Stmt::For:
+  case Stmt::While:
     return;
   }
 }
@@ -427,8 +681,20 @@ void StageBody::go(const CheckedStage &stage) {
   std::vector<std::string> to;
   for (const CheckedGoto &g : stage.go) {
     to.push_back(g.target);
-    if (g.condition)
+    if (!g.condition)
+      continue;
+    if (conditions.empty() || !mayFault(*g.condition)) {
       conditions.push_back(expression(*g.condition));
+      continue;
+    }
+    // It is not asked where one before it holds.
+    readFieldsOf(*g.condition);
+    Value any = conditions[0];
+    for (size_t i = 1; i < conditions.size(); ++i)
+      any = emit(Op::Or, g.loc, {any, conditions[i]}, boolean);
+    conditions.push_back(choose(
+        g.loc, any, boolean, [&] { return builder.constant(int64_t(0), Scalar::Bool); },
+        [&] { return expression(*g.condition); }));
   }
   builder.loc = stage.goLoc;
   builder.create(Op::Goto, conditions).set<attr::to>(to);

@@ -28,12 +28,17 @@ public:
 private:
   void statement(const sema::Stmt &s);
   void branch(const sema::Stmt &s);
+  void repeat(const sema::Stmt &s);
   ir::Value request(const sema::Expr &e);
   ir::Value binary(const sema::Expr &e);
   ir::Value tiers(const sema::Expr &e);
   ir::Value at(const sema::Expr &e);
   ir::Value slice(const sema::Expr &e);
-  ir::Value loop(const sema::Expr &e);
+  ir::Value over(const sema::Expr &e);
+  ir::Value choose(SourceLoc loc, ir::Value condition, ir::Type type, llvm::function_ref<ir::Value()> first,
+                   llvm::function_ref<ir::Value()> second);
+  ir::Value select(const sema::Expr &e);
+  ir::Value lookup(const sema::Expr &e);
   const std::vector<ir::Value> &call(const sema::Expr &e);
   ir::Value rowBound(const sema::Expr &e, bool fromEnd);
   ir::Value fieldRead(const sema::Expr &e);
@@ -56,11 +61,14 @@ private:
   std::map<int, ir::Value> locals;
   std::map<const sema::Expr *, std::vector<ir::Value>> calls; ///< the results of those that were lowered
   std::vector<ir::Value> binders;
+  ir::Value treeParents; ///< of the last `tree`
   /// What a field is known to hold since it was last read or set, on this path
   /// and since the last call.
   std::map<std::string, ir::Value> known;
 };
 
+/// Whether the value may end the request: an index may be outside its sequence.
+bool mayFault(const sema::Expr &e);
 ir::Scalar scalarOf(sema::Elem e);
 ir::Type typeOf(const sema::Type &t);
 

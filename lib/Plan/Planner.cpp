@@ -36,8 +36,7 @@ public:
         beyond = beyond ? beyond : &op;
     });
     if (beyond)
-      return unsupported(*beyond,
-                         fmt::format("`minus` of `{}`", beyond->name));
+      return unsupported(*beyond, fmt::format("`minus` of `{}`", beyond->name));
     planned.name = model.name;
     if (!checkOperands(model))
       return false;
@@ -106,8 +105,7 @@ private:
         return;
       const ir::Type &logits = module.type(op.operands[0]);
       planned.reducing.numberBytes = logits.elem == Scalar::BF16 ? 2 : 4;
-      planned.reducing.lookBytes =
-          lookBytes(plan.rowsPerPass, logits.size, planned.reducing.numberBytes, plan.ctas);
+      planned.reducing.lookBytes = lookBytes(plan.rowsPerPass, logits.size, planned.reducing.numberBytes, plan.ctas);
     });
     return true;
   }

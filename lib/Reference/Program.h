@@ -16,11 +16,12 @@ struct NotExecutable : std::runtime_error {
 };
 
 /// A control value; its type says which member holds it. i32, bool and token use
-/// `i`.
+/// `i`. Elements of a sequence of f32 are their bits.
 struct Val {
   int32_t i = 0;
   float f = 0;
   std::vector<int32_t> seq;
+  std::vector<std::vector<int32_t>> rows = {}; ///< of a table
 };
 
 struct FieldInfo {

@@ -117,9 +117,9 @@ void Machine::corrupt(Running &r, const Corruption &how) {
   int index = program.field(how.field);
   const ir::Type &type = program.fields[index].type;
   Val &val = r.fields[index];
-  if (type.kind == ir::Type::Seq) {
+  if (type.isList()) {
     if (how.value >= 0 && how.value <= type.size)
-      val.seq.resize(how.value);
+      type.kind == ir::Type::Table ? val.rows.resize(how.value) : val.seq.resize(how.value);
     else
       fail(r, Fault::CorruptField);
   } else if (type.is(ir::Scalar::F32)) {

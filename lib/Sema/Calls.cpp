@@ -8,11 +8,11 @@ namespace megalith::sema {
 
 namespace {
 struct FunctionInfo {
-  const char *name, *params;
+  const char *name, *params, *quoted;
   Function id;
 };
 const FunctionInfo functions[] = {
-#define FUNCTION(Id, Name, Params, Result, Text) {Name, Params, Function::Id},
+#define FUNCTION(Id, Name, Params, Result, Text) {Name, Params, "`" Name "`", Function::Id},
 #include "megalith/Sema/Builtins.def"
 };
 
@@ -57,8 +57,28 @@ ExprRef Checker::checkCall(const ast::Expr &e, Scope &scope) {
 }
 
 ExprRef Checker::checkFunction(Function f, const ast::Expr &e, Scope &scope) {
-  if (f == Function::PrefixWhile || f == Function::Count)
+  switch (f) {
+  case Function::Min:
+  case Function::Max:
+  case Function::ArgMax:
+    if (!e.binder) // of values, or of logits
+      break;
+    [[fallthrough]];
+  case Function::PrefixWhile:
+  case Function::Count:
+  case Function::ArgMin:
+  case Function::Map:
+  case Function::Sum:
+  case Function::All:
+  case Function::Any:
+  case Function::Find:
+  case Function::Scan:
+  case Function::Top:
+  case Function::Sort:
     return checkBinder(f, e, scope);
+  default:
+    break;
+  }
 
   Parameters params(functions[static_cast<int>(f)].params);
   std::vector<const ast::Expr *> args(params.names.size(), nullptr);
@@ -93,12 +113,14 @@ ExprRef Checker::checkFunction(Function f, const ast::Expr &e, Scope &scope) {
     ExprRef s = value(*args[0], scope);
     if (!s)
       return nullptr;
-    if (!s->type.seq) {
+    if (s->type.isScalar()) {
       diags.report(Diag::TypeMismatch, args[0]->loc, "the argument of `len`", "a sequence", s->type.str());
       return nullptr;
     }
+    if (s->kind == Expr::SeqConst || s->type.elem == Elem::None)
+      return intConst(s->type.length(), e.loc);
     auto v = make(Expr::SeqLen, Type::scalar(Elem::I32), e.loc, {s});
-    v->range = {0, std::min(s->type.capacity, mostPositions())};
+    v->range = {0, std::min(s->type.length(), mostPositions())};
     return v;
   }
   case Function::Min:
@@ -125,9 +147,128 @@ ExprRef Checker::checkFunction(Function f, const ast::Expr &e, Scope &scope) {
     return checkReducer(f, args, e, scope);
   case Function::Uniform:
     return checkUniform(args, e, scope);
+  case Function::Follow:
+    return checkFollow(args, e, scope);
+  case Function::Tree:
+    return checkTree(args, e, scope);
   default:
+    return checkMath(f, args, e, scope);
+  }
+}
+
+ExprRef Checker::checkMath(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
+  std::vector<ExprRef> values;
+  bool failed = false;
+  const bool floats = f == Function::Exp || f == Function::Log || f == Function::Pow || f == Function::Sqrt;
+  for (const ast::Expr *arg : args) {
+    ExprRef v = value(*arg, scope);
+    if (floats)
+      v = convert(v, Elem::F32);
+    values.push_back(v);
+    failed |= !v;
+  }
+  if (failed)
+    return nullptr;
+  const auto wants = [&](bool good, const char *what) {
+    if (!good)
+      diags.report(Diag::TypeMismatch, args[0]->loc, fmt::format("the argument of `{}`", e.text), what,
+                   values[0]->type.str());
+    return good;
+  };
+  const Type type = values[0]->type;
+  if (floats) {
+    for (const ExprRef &v : values)
+      if (!v->type.is(Elem::F32)) {
+        diags.report(Diag::TypeMismatch, v->loc, fmt::format("the argument of `{}`", e.text), "f32", v->type.str());
+        return nullptr;
+      }
+    auto v = make(Expr::Math, Type::scalar(Elem::F32), e.loc, values);
+    v->function = f;
+    return v;
+  }
+  switch (f) {
+  case Function::Abs: {
+    if (!wants(type.is(Elem::I32) || type.is(Elem::F32), "i32 or f32"))
+      return nullptr;
+    auto v = make(Expr::Math, type, e.loc, values);
+    v->function = f;
+    if (const Range r = values[0]->range; type.is(Elem::I32) && r.lo > INT32_MIN)
+      v->range = {r.lo > 0 ? r.lo : r.hi < 0 ? -r.hi : 0, std::max(-r.lo, r.hi)};
+    return v;
+  }
+  case Function::Clamp: { // min(max(x, low), high)
+    if (!alike(values, "an argument of `clamp`") ||
+        !wants(values[0]->type.is(Elem::I32) || values[0]->type.is(Elem::F32), "i32 or f32"))
+      return nullptr;
+    const auto pick = [&](Function g, const ExprRef &a, const ExprRef &b) {
+      auto v = make(Expr::MinMax, a->type, e.loc, {a, b});
+      v->function = g;
+      v->range = g == Function::Min ? Range{std::min(a->range.lo, b->range.lo), std::min(a->range.hi, b->range.hi)}
+                                    : Range{std::max(a->range.lo, b->range.lo), std::max(a->range.hi, b->range.hi)};
+      return v;
+    };
+    return pick(Function::Min, pick(Function::Max, values[0], values[1]), values[2]);
+  }
+  case Function::ToF32:
+    if (type.is(Elem::F32))
+      return values[0];
+    if (!wants(type.is(Elem::I32), "i32"))
+      return nullptr;
+    return make(Expr::Cast, Type::scalar(Elem::F32), e.loc, values);
+  default: { // ToI32
+    if (type.is(Elem::I32))
+      return values[0];
+    if (!wants(type.isScalar(), "f32, token or bool"))
+      return nullptr;
+    auto v = make(Expr::Cast, Type::scalar(Elem::I32), e.loc, values);
+    if (type.is(Elem::Bool))
+      v->range = {0, 1};
+    return v;
+  }
+  }
+}
+
+ExprRef Checker::checkFollow(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
+  static const char *const names[] = {"rows", "parents", "best"};
+  std::vector<ExprRef> values;
+  int64_t most = Unbounded;
+  bool failed = false;
+  for (size_t i = 0; i < 3; ++i) {
+    const Type type = Type::sequence(0, i == 1 ? Elem::I32 : Elem::Token);
+    values.push_back(as(value(*args[i], scope), type, fmt::format("argument `{}` of `follow`", names[i]),
+                        i == 1 ? "a sequence of i32" : "a sequence of tokens"));
+    failed |= !values.back();
+    if (values.back())
+      most = std::min(most, values.back()->type.capacity);
+  }
+  values.push_back(args[3] ? expect(*args[3], Elem::I32, "argument `root` of `follow`", scope) : intConst(0, e.loc));
+  if (failed || !values.back())
+    return nullptr;
+  if (most >= Unbounded) {
+    diags.report(Diag::UnboundedSequence, e.loc, "the arguments of `follow`");
     return nullptr;
   }
+  if (Scope inner = scope; !checkRounds(inner, most, "`follow`", e.loc))
+    return nullptr;
+  auto v = make(Expr::Follow, Type::sequence(most, Elem::I32), e.loc, values);
+  v->range = {0, std::max<int64_t>(0, most - 1)};
+  return v;
+}
+
+/// `t: tree(...)` makes two values, which are `t.rows` and `t.parents`.
+ExprRef Checker::checkTree(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
+  ExprRef last = expect(*args[0], Elem::Token, "argument `last` of `tree`", scope);
+  ExprRef table =
+      as(value(*args[1], scope), Type::tableOf(0, 0, Elem::Token), "argument `table` of `tree`", "a table of tokens");
+  if (!last || !table)
+    return nullptr;
+  const int64_t most = 1 + table->type.rows * table->type.capacity;
+  const Type type = Type::sequence(most);
+  if (!hasRoom(type, "the rows of `tree`", e.loc))
+    return nullptr;
+  if (Scope inner = scope; !checkRounds(inner, most, "`tree`", e.loc))
+    return nullptr;
+  return make(Expr::TreePart, type, e.loc, {last, table});
 }
 
 ExprRef Checker::checkMinMax(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
@@ -185,7 +326,7 @@ ExprRef Checker::checkTiers(const std::vector<const ast::Expr *> &args, const as
   }
   Range range = items[2]->range;
   for (size_t i = 2; i < items.size(); i += 2) {
-    bool same = unify(items[2], items[i]) && !items[i]->type.seq;
+    bool same = unify(items[2], items[i]) && items[i]->type.isScalar();
     if (!same) {
       diags.report(Diag::OperandTypes, items[i]->loc, "tiers", "values of one type", items[2]->type.str(),
                    items[i]->type.str());
@@ -199,73 +340,231 @@ ExprRef Checker::checkTiers(const std::vector<const ast::Expr *> &args, const as
 }
 
 ExprRef Checker::checkNgram(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope) {
-  ExprRef s = value(*args[0], scope);
+  const auto tokens = [&](const ast::Expr &arg, const char *what) {
+    return as(value(arg, scope), Type::sequence(0), what, "a sequence of tokens");
+  };
+  ExprRef s = tokens(*args[0], "the first argument of `ngram_lookup`");
   ExprRef width = expect(*args[1], Elem::I32, "argument `width` of `ngram_lookup`", scope);
-  if (!s || !width)
+  ExprRef from = args[3] ? tokens(*args[3], "argument `from` of `ngram_lookup`") : nullptr;
+  if (!s || !width || (args[3] && !from))
     return nullptr;
-  if (!s->type.seq) {
-    diags.report(Diag::TypeMismatch, args[0]->loc, "the first argument of `ngram_lookup`", "a sequence", s->type.str());
-    return nullptr;
-  }
+  constexpr int64_t mostNgram = 16;
   int64_t ngram = 3;
+  ExprRef n;
   if (args[2]) {
-    ExprRef n = expect(*args[2], Elem::I32, "argument `ngram` of `ngram_lookup`", scope);
-    auto c = n ? constant(*n, "argument `ngram` of `ngram_lookup`") : std::nullopt;
+    n = expect(*args[2], Elem::I32, "argument `ngram` of `ngram_lookup`", scope);
+    if (!n)
+      return nullptr;
+    const auto c = evaluate(*n);
+    const Range range = c ? Range::of(c->intValue) : n->range;
+    if (c && (c->intValue < 1 || c->intValue > mostNgram))
+      diags.report(Diag::BadArgument, n->loc, "ngram", "ngram_lookup",
+                   fmt::format("from 1 to {}, is {}", mostNgram, c->intValue));
+    else if (range.hi > mostNgram) {
+      diags.report(Diag::BadArgument, n->loc, "ngram", "ngram_lookup",
+                   fmt::format("at most {}; write `min(..., {})`", mostNgram, mostNgram));
+      return nullptr;
+    } else
+      ngram = std::max<int64_t>(1, range.hi);
+    if (c)
+      n = nullptr;
+  }
+  int64_t matches = 0;
+  if (args[4]) {
+    ExprRef k = expect(*args[4], Elem::I32, "argument `matches` of `ngram_lookup`", scope);
+    const auto c = k ? constant(*k, "argument `matches` of `ngram_lookup`") : std::nullopt;
     if (!c)
       return nullptr;
-    if (c->intValue < 1 || c->intValue > 16)
-      diags.report(Diag::BadArgument, n->loc, "ngram", "ngram_lookup", fmt::format("from 1 to 16, is {}", c->intValue));
-    else
-      ngram = c->intValue;
+    if (c->intValue < 1 || c->intValue > 64) {
+      diags.report(Diag::BadArgument, k->loc, "matches", "ngram_lookup",
+                   fmt::format("from 1 to 64, is {}", c->intValue));
+      return nullptr;
+    }
+    matches = c->intValue;
   }
   // It goes through the whole sequence.
-  if (Scope inner = scope; !scope.binders.empty() &&
-                           !checkRounds(inner, std::min(s->type.capacity, mostPositions()), "`ngram_lookup`", e.loc))
+  const ExprRef &searched = from ? from : s;
+  if (Scope inner = scope;
+      (scope.rounds > 1 || matches) &&
+      !checkRounds(inner, std::min(searched->type.capacity, mostPositions()), "`ngram_lookup`", e.loc))
     return nullptr;
-  int64_t capacity = std::min(asLength(width->range.hi), s->type.capacity);
-  auto v = make(Expr::NgramLookup, Type::sequence(capacity), e.loc, {s, width});
+  int64_t capacity = std::min(asLength(width->range.hi), searched->type.capacity);
+  const Type type = matches ? Type::tableOf(matches, capacity, Elem::Token) : Type::sequence(capacity);
+  if (matches && !hasRoom(capacity >= Unbounded ? Type::sequence(capacity) : type, "what `ngram_lookup` finds", e.loc))
+    return nullptr;
+  auto v = make(Expr::NgramLookup, type, e.loc, {s, width, from, n});
   v->ngram = ngram;
-  v->pieces = s->pieces;
+  v->matches = matches;
+  v->pieces = matches ? 1 : searched->pieces;
   return v;
 }
 
+/// Whether both read the same value for sure.
+static bool sameValue(const Expr &a, const Expr &b) {
+  if (a.kind == Expr::Const && b.kind == Expr::Const)
+    return a.intValue == b.intValue;
+  return a.kind == b.kind && (a.kind == Expr::BinderRead || a.kind == Expr::LocalRead) && a.index == b.index;
+}
+
+bool Checker::checkRange(const ast::Expr &range, const std::string &what, Scope &scope, Scope &inner, ExprRef &low,
+                         ExprRef &high, int64_t &most) {
+  Scope bounds = scope;
+  bounds.noCalls = bounds.noEffects = "a range";
+  low = expect(*range.args[0], Elem::I32, "the range of " + what, bounds);
+  high = expect(*range.args[1], Elem::I32, "the range of " + what, bounds);
+  if (!low || !high)
+    return false;
+  most = high->range.hi - low->range.lo;
+  // `i..i + 4` has 4, whatever i is.
+  if (high->kind == Expr::Binary && high->binary == BinaryOp::Add)
+    for (size_t side : {0, 1})
+      if (sameValue(*high->args[side], *low))
+        most = std::min(most, high->args[1 - side]->range.hi);
+  most = std::max<int64_t>(0, most);
+  if (checkRounds(inner, most, what, range.args[1]->loc))
+    return true;
+  most = 1;
+  return false;
+}
+
 ExprRef Checker::checkBinder(Function f, const ast::Expr &e, Scope &scope) {
-  if (!e.binder || e.args.size() != 2 || !e.named.empty()) {
-    diags.report(Diag::ArgumentCount, e.loc, e.text, "`i in 0..n, condition`",
+  const bool top = f == Function::Top, sort = f == Function::Sort;
+  if (!e.binder || e.args.size() != (top ? 3 : 2) || !e.named.empty()) {
+    const bool condition = f == Function::PrefixWhile || f == Function::Count || f == Function::All ||
+                           f == Function::Any || f == Function::Find;
+    diags.report(Diag::ArgumentCount, e.loc, e.text,
+                 top         ? "`i in a..b, value, k`"
+                 : sort      ? "`i in a..b, [key, ...]`"
+                 : condition ? "`i in a..b, condition`"
+                             : "`i in a..b, value`",
                  plural(e.args.size() + e.named.size(), "argument"));
     return nullptr;
   }
-  const ast::Expr &range = *e.args[0];
-  bool fromZero =
-      range.kind == ast::Expr::Range && range.args[0]->kind == ast::Expr::IntLiteral && range.args[0]->intValue == 0;
-  if (!fromZero) {
-    diags.report(Diag::BadArgument, range.loc, e.binder->text, e.text, "a range `0..n`");
-    return nullptr;
-  }
-  ExprRef n = expect(*range.args[1], Elem::I32, fmt::format("the range of `{}`", e.text), scope);
   Scope inner = scope;
-  inner.noCalls = inner.noEffects = f == Function::Count ? "`count`" : "`prefix_while`";
+  const std::string what = fmt::format("`{}`", e.text);
+  for (const FunctionInfo &info : functions)
+    if (info.id == f)
+      inner.noCalls = inner.noEffects = info.quoted;
+  ExprRef low, high;
+  int64_t most = 0;
+  const bool bounded = checkRange(*e.args[0], what, scope, inner, low, high, most);
   Range index{0, INT32_MAX};
-  if (n) {
-    index.hi = std::max<int64_t>(0, n->range.hi - 1);
-    if (!checkRounds(inner, n->range.hi, fmt::format("`{}`", e.text), range.args[1]->loc))
-      n = nullptr;
-  }
+  if (low && high)
+    index = {low->range.lo, std::max(low->range.lo, high->range.hi - 1)};
   if (scope.locals.count(e.binder->text) || declared.count(e.binder->text)) {
     diags.report(Diag::DuplicateName, e.binder->loc, e.binder->text,
                  declared.count(e.binder->text) ? declared[e.binder->text] : "a local");
     return nullptr;
   }
-  inner.binders.emplace_back(e.binder->text, index);
-  ExprRef condition = expect(*e.args[1], Elem::Bool, fmt::format("the condition of `{}`", e.text), inner);
-  if (!n || !condition)
-    return nullptr;
-  auto v =
-      make(f == Function::Count ? Expr::CountIf : Expr::PrefixWhile, Type::scalar(Elem::I32), e.loc, {n, condition});
-  v->index = inner.binders.size() - 1;
+  auto v = make(Expr::Over, Type::scalar(Elem::I32), e.loc, {low, high});
+  v->function = f;
+  v->index = inner.binders.size();
   v->name = e.binder->text;
-  v->range = {0, std::max<int64_t>(0, n->range.hi)};
-  return v;
+  v->range = index;
+  v->rounds = most;
+  inner.binders.emplace_back(e.binder->text, index);
+  ExprRef done = checkOver(f, v, e, scope, inner, most);
+  return bounded ? done : nullptr;
+}
+
+/// `v` has its range, in args and `range`; it gets what is computed for each of it.
+ExprRef Checker::checkOver(Function f, std::shared_ptr<Expr> v, const ast::Expr &e, Scope &scope, Scope &inner,
+                           int64_t most) {
+  const Range index = v->range;
+  const auto number = [&](const ast::Expr &of) -> ExprRef {
+    ExprRef n = value(of, inner);
+    if (!n || n->type.is(Elem::I32) || n->type.is(Elem::F32))
+      return n;
+    diags.report(Diag::TypeMismatch, n->loc, fmt::format("the value of `{}`", e.text), "i32 or f32", n->type.str());
+    return nullptr;
+  };
+  const auto made = [&](Type type) -> ExprRef {
+    v->type = type;
+    return hasRoom(type, fmt::format("what `{}` makes", e.text), e.loc) ? v : nullptr;
+  };
+  // Of an empty range there is none.
+  const Range places{std::min<int64_t>(-1, index.lo), index.hi};
+  switch (f) {
+  case Function::PrefixWhile:
+  case Function::Count:
+  case Function::All:
+  case Function::Any:
+  case Function::Find: {
+    ExprRef condition = expect(*e.args[1], Elem::Bool, fmt::format("the condition of `{}`", e.text), inner);
+    if (!condition)
+      return nullptr;
+    v->args.push_back(condition);
+    v->range = f == Function::Find ? places : Range{0, most};
+    if (f == Function::All || f == Function::Any) {
+      v->type = Type::scalar(Elem::Bool);
+      v->range = {};
+    }
+    return v;
+  }
+  case Function::Map: {
+    ExprRef item = value(*e.args[1], inner);
+    if (!item)
+      return nullptr;
+    if (item->type.table || item->type.capacity >= Unbounded) {
+      diags.report(Diag::TypeMismatch, item->loc, "the value of `map`", "a number, bool, token or short sequence",
+                   item->type.str());
+      return nullptr;
+    }
+    v->args.push_back(item);
+    v->range = item->range;
+    return made(item->type.seq ? Type::tableOf(most, item->type.capacity, item->type.elem)
+                               : Type::sequence(most, item->type.elem));
+  }
+  case Function::Top: {
+    ExprRef by = number(*e.args[1]);
+    ExprRef k = expect(*e.args[2], Elem::I32, "argument `k` of `top`", scope);
+    if (!by || !k)
+      return nullptr;
+    v->args.push_back(by);
+    v->args.push_back(k);
+    return hasRoom(Type::sequence(most), "the range of `top`", e.loc)
+               ? made(Type::sequence(std::max<int64_t>(0, std::min(most, k->range.hi)), Elem::I32))
+               : nullptr;
+  }
+  case Function::Sort: {
+    constexpr size_t mostKeys = 8;
+    const bool list = e.args[1]->kind == ast::Expr::List;
+    std::vector<const ast::Expr *> keys;
+    if (list)
+      for (const ast::ExprPtr &key : e.args[1]->args)
+        keys.push_back(key.get());
+    else
+      keys.push_back(e.args[1].get());
+    if (keys.empty() || keys.size() > mostKeys) {
+      diags.report(Diag::BadArgument, e.args[1]->loc, "keys", "sort", fmt::format("from 1 to {} numbers", mostKeys));
+      return nullptr;
+    }
+    for (const ast::Expr *key : keys) {
+      v->args.push_back(number(*key));
+      if (!v->args.back())
+        return nullptr;
+    }
+    return made(Type::sequence(most, Elem::I32));
+  }
+  default: { // Sum, Min, Max, ArgMin, ArgMax, Scan
+    ExprRef item = number(*e.args[1]);
+    if (!item)
+      return nullptr;
+    v->args.push_back(item);
+    const Range r = item->range;
+    const bool integer = item->type.is(Elem::I32);
+    // Sums of 0 to `most` of them.
+    const int64_t least = std::min<int64_t>(0, r.lo) * most, greatest = std::max<int64_t>(0, r.hi) * most;
+    const Range sums = integer && least >= INT32_MIN && greatest <= INT32_MAX ? Range{least, greatest} : Range();
+    if (f == Function::ArgMin || f == Function::ArgMax) {
+      v->range = places;
+      return v;
+    }
+    v->range = f == Function::Sum || f == Function::Scan ? sums : integer ? hull(r, Range::of(0)) : Range();
+    v->type = item->type;
+    return f == Function::Scan ? made(Type::sequence(most, item->type.elem)) : v;
+  }
+  }
 }
 
 /// A stage runs while all others wait, so its loops have bounds: each as many rounds as a request has positions, a few
@@ -273,7 +572,7 @@ ExprRef Checker::checkBinder(Function f, const ast::Expr &e, Scope &scope) {
 bool Checker::checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc) {
   constexpr int64_t beyond = 1024, together = int64_t(1) << 24;
   const int64_t limit = mostPositions() + beyond;
-  const bool nested = !inner.binders.empty();
+  const bool nested = inner.rounds > 1;
   if (most > limit) {
     diags.report(Diag::RangeBound, loc, what, most < INT32_MAX ? std::to_string(most) : "any number of", limit);
     return false;
@@ -297,13 +596,24 @@ ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const a
     return nullptr;
   if (s->type.is(Elem::Token))
     s = make(Expr::SeqMake, Type::sequence(1), s->loc, {s});
-  if (!s->type.seq) {
-    diags.report(Diag::TypeMismatch, args[0]->loc, "the argument of `append`", "a token or a sequence", s->type.str());
+  if (!s->type.isSequence(Elem::Token)) {
+    diags.report(Diag::TypeMismatch, args[0]->loc, "the argument of `append`", "a token or a sequence of tokens",
+                 s->type.str());
     return nullptr;
   }
   if (scope.locally)
     scope.locally->changes.push_back("tokens");
   auto v = make(Expr::Append, Type::scalar(Elem::I32), e.loc, {s});
+  if (args[1]) {
+    ExprRef stop = as(value(*args[1], scope), Type::sequence(0), "argument `stop` of `append`", "a sequence of tokens");
+    if (!stop)
+      return nullptr;
+    if (stop->type.capacity >= Unbounded) {
+      diags.report(Diag::UnboundedSequence, stop->loc, "argument `stop` of `append`");
+      return nullptr;
+    }
+    v->args.push_back(stop);
+  }
   v->range = {0, std::min(s->type.capacity, mostPositions())};
   return v;
 }
@@ -355,13 +665,9 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
     }
   }
   ExprRef fed = value(*e.args[0], scope);
+  fed = as(fed, Type::sequence(0), fmt::format("what `{}` is fed", e.text), "a sequence such as `[x]`");
   if (!fed || failed)
     return nullptr;
-  if (!fed->type.seq) {
-    diags.report(Diag::TypeMismatch, e.args[0]->loc, fmt::format("what `{}` is fed", e.text),
-                 "a sequence such as `[x]`", fed->type.str());
-    return nullptr;
-  }
   int64_t rows = fed->type.capacity;
   if (call->chunk && call->draft) {
     diags.report(Diag::ChunkedDraft, e.loc);
@@ -382,6 +688,10 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   call->reductions = std::make_shared<Reductions>();
   *call->reductions = {{}, scope.locally->changes.size(), scope.locally->all.size(), scope.binders.size()};
   scope.locally->changes.push_back("kv " + call->name);
+  // The stage waits here. What the fields are behind it is not for it to say.
+  for (const CheckedField &f : out.fields)
+    if (!f.local)
+      scope.flows.erase(f.name);
   return call;
 }
 

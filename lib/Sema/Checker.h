@@ -32,19 +32,28 @@ struct Scope {
     Range range;
     int pieces = 1;
     int index = 0;
-    ExprRef lazy;       ///< it names logits: rows of a call
-    bool bad = false;   ///< its value had an error: uses stay silent
-    unsigned depth = 0; ///< nesting of `if` where it was assigned
+    ExprRef lazy;                    ///< it names logits: rows of a call
+    bool bad = false;                ///< its value had an error: uses stay silent
+    unsigned depth = 0;              ///< nesting of blocks where it was assigned
+    std::string variable = {};       ///< the field that keeps it, where a block further inside changes it
+    ExprRef list = nullptr;          ///< a list of constants: may be of tokens, too
+    std::vector<ExprRef> parts = {}; ///< of a tree; they are locals `index`, and so on
+  };
+  /// What is known of a field, or of a local that changes in a block, at this place.
+  struct Flow {
+    Type type;
+    Range range;
   };
   enum Kind { Params, Policy, Stage } kind = Params;
   const CheckedPolicy *policy = nullptr; ///< of Kind Policy; outputs so far
   bool observing = false;                ///< in `observe`: its arguments are visible
   const CheckedStage *stage = nullptr;
   std::map<std::string, Local> locals;
+  std::map<std::string, Flow> flows;
   Locals *locally = nullptr;
   std::vector<std::pair<std::string, Range>> binders;
-  int64_t rounds = 1; ///< of the binders around, all together, at most
-  unsigned depth = 0;
+  int64_t rounds = 1; ///< of the binders and loops around, all together, at most
+  unsigned depth = 0, loops = 0;
   /// Where model calls and appends are forbidden: "an `if`"; null = allowed.
   const char *noCalls = nullptr;
   const char *noEffects = nullptr;
@@ -57,6 +66,12 @@ struct Overflow {
   std::string value;
 };
 
+/// A name that is assigned in one stage and read in another.
+struct Inferred {
+  bool typed = false;
+  std::vector<const ast::StageDecl *> setBy;
+};
+
 class Checker {
 public:
   Checker(const ast::PipelineFile &in, const std::vector<ModelFacts> &facts,
@@ -67,11 +82,19 @@ public:
   std::optional<StateGraph> stateGraph();
 
 private:
+  /// The same, to look ahead: what it finds goes to `diags`.
+  Checker(const Checker &other, Diagnostics &diags)
+      : in(other.in), facts(other.facts), sets(other.sets), diags(diags), out(other.out), bad(other.bad),
+        unknown(other.unknown), unknownStates(other.unknownStates), slotless(other.slotless), looksAhead(true),
+        declared(other.declared), inferred(other.inferred), uses(other.uses), variables(other.variables),
+        changing(other.changing), stageOn(other.stageOn) {}
+
   // Params.cpp
   void checkParams();
   void applySet(const ast::Param &param, Constant &value, const std::string &text);
   void checkReserved();
   std::optional<Constant> constant(const ast::Expr &e);
+  std::optional<Constant> constantList(const ast::Expr &e);
   std::optional<Constant> constant(const Expr &e, const std::string &what);
   void report(const Overflow &overflow);
   std::optional<int64_t> constantInt(const ast::Expr &e, const std::string &what);
@@ -107,8 +130,20 @@ private:
   void checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
   void checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
   void checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
-  void assignField(CheckedField &field, const ast::Stmt &stmt, ExprRef value, std::vector<Stmt> &out);
+  void assignField(CheckedField &field, const ast::Stmt &stmt, ExprRef value, std::vector<Stmt> &out, Scope &scope);
+  void assignInferred(Inferred &inferred, const ast::Stmt &stmt, ExprRef value, std::vector<Stmt> &out, Scope &scope);
   void checkGoto(const ast::Expr &e, ExprRef guard, CheckedStage &stage, Scope &scope);
+  void checkIf(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
+  void checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
+  void enterLoop(const ast::Stmt &stmt, int64_t rounds, Scope &scope, Scope &inner);
+  std::map<std::string, Scope::Flow> flowsBehind(const ast::Stmt &stmt, Scope inner) const;
+  void findChanging(const std::vector<ast::Stmt> &body,
+                    std::map<std::string, std::pair<const ast::Stmt *, unsigned>> seen, unsigned depth);
+  void giveTypes(std::vector<Stmt> &body);
+  void changeLocal(const std::string &variable, const ast::Stmt &stmt, ExprRef value, std::vector<Stmt> &out,
+                   Scope &scope);
+  std::string newVariable(const std::string &name, const Scope &scope);
+  void declareVariables(CheckedStage &stage);
   void reportUnused(const Locals &locals, const CheckedPolicy *policy);
   bool oneValue(const ast::Stmt &stmt);
 
@@ -119,7 +154,11 @@ private:
   /// A value of scalar type `elem`; literals are converted.
   ExprRef expect(const ast::Expr &e, Elem elem, const std::string &what, Scope &scope);
   ExprRef convert(ExprRef e, Elem elem);
+  ExprRef as(ExprRef e, const Type &type, const std::string &what, const std::string &wanted);
   bool unify(ExprRef &a, ExprRef &b);
+  bool alike(std::vector<ExprRef> &items, const std::string &what);
+  bool hasRoom(const Type &type, const std::string &what, SourceLoc loc);
+  ExprRef readField(const std::string &name, const Scope::Flow &flow, SourceLoc loc);
   ExprRef checkPath(const ast::Expr &e, Scope &scope);
   ExprRef checkDotted(const ast::Expr &e, Scope &scope);
   ExprRef checkSimpleName(const ast::Expr &e, Scope &scope);
@@ -144,7 +183,14 @@ private:
   ExprRef checkMinMax(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
   ExprRef checkTiers(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
   ExprRef checkNgram(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
+  ExprRef checkMath(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
+  ExprRef checkFollow(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
+  ExprRef checkTree(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
   ExprRef checkBinder(Function f, const ast::Expr &e, Scope &scope);
+  ExprRef checkOver(Function f, std::shared_ptr<Expr> v, const ast::Expr &e, Scope &scope, Scope &inner, int64_t most);
+  /// The bounds of `a..b`, and how many numbers it has at most. False after a report.
+  bool checkRange(const ast::Expr &range, const std::string &what, Scope &scope, Scope &inner, ExprRef &low,
+                  ExprRef &high, int64_t &most);
   bool checkRounds(Scope &inner, int64_t most, const std::string &what, SourceLoc loc);
   ExprRef checkAppend(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
 
@@ -190,14 +236,10 @@ private:
   std::set<std::string> bad;
   /// Names and states that were reported as unknown, states without slot that were reported.
   std::set<std::string> unknown, unknownStates, slotless;
-  bool oddStages = false; ///< a stage is on no state, or on one that has a stage: others may miss theirs
+  bool looksAhead = false; ///< what is checked is checked again
+  bool oddStages = false;  ///< a stage is on no state, or on one that has a stage: others may miss theirs
   std::map<std::string, std::string> declared; ///< name -> "a param", "a field", ...
 
-  /// A name that is assigned in one stage and read in another.
-  struct Inferred {
-    bool typed = false;
-    std::vector<const ast::StageDecl *> setBy;
-  };
   std::map<std::string, Inferred> inferred;
   struct Uses {
     std::map<std::string, SourceLoc> freeReads; ///< first read before any assignment
@@ -205,6 +247,14 @@ private:
     bool appends = false, commits = false;
   };
   std::map<const ast::StageDecl *, Uses> uses;
+  /// Locals that blocks change, by the name of the field that keeps each: all that it can be.
+  struct Variable {
+    Type type;
+    SourceLoc loc;
+    std::string name;
+  };
+  std::map<std::string, Variable> variables;
+  std::set<const ast::Stmt *> changing; ///< assignments of a local that a block further inside changes
   /// State -> the stage on it.
   std::map<std::string, const ast::StageDecl *> stageOn;
 };
@@ -219,9 +269,16 @@ inline constexpr const char *settingNames[] = {"temperature", "top_k", "top_p", 
 /// Whether two checked expressions are written alike.
 bool sameExpr(const Expr &a, const Expr &b);
 ExprRef intConst(int64_t v, SourceLoc loc, bool literal = false);
+ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal);
+/// `e`, where its type has no elements yet, as one of that shape.
+ExprRef adopt(const ExprRef &e, const Type &like);
+/// `a` with room for what `b` has room for, too.
+Type wider(Type a, const Type &b);
 /// Interval arithmetic of i32, which wraps.
 Range hull(Range a, Range b);
 Range arithmetic(BinaryOp op, Range a, Range b);
+/// Elements of a table.
+inline constexpr int64_t mostCells = 4096;
 /// The capacity of a sequence of at most `most` tokens; `Unbounded` where no field could hold them.
 int64_t asLength(int64_t most);
 /// What `e` is at compile time; nullopt when it is not known, or when a step overflows, which `overflow` receives.

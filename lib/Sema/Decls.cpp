@@ -11,6 +11,7 @@ bool reservedWord(llvm::StringRef name) {
     return true;
 #define PREDEFINED(Id, Name, Type, Text) WORD(Name)
 #define FUNCTION(Id, Name, Params, Result, Text) WORD(Name)
+#define OPEN_FUNCTION(Id, Name, Params, Result, Text)
 #include "megalith/Sema/Builtins.def"
   return false;
 }
@@ -56,23 +57,31 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl, bool
   if (decl.dims.empty()) {
     field.type = Type::scalar(elem);
   } else {
-    if (elem != Elem::Token || decl.dims.size() > 1) {
-      diags.report(Diag::Unsupported, decl.type.loc,
-                   elem != Elem::Token ? fmt::format("a sequence of {}", type)
-                                       : std::string("a table with several dimensions"),
-                   "`token[n]`");
+    if (isInput && (elem != Elem::Token || decl.dims.size() > 1)) {
+      diags.report(Diag::Unsupported, decl.type.loc, "an input with several numbers", "`token[n]`");
       return std::nullopt;
     }
-    auto capacity = constantInt(*decl.dims[0], fmt::format("the capacity of `{}`", field.name));
-    if (!capacity)
-      return std::nullopt;
-    const int64_t most = isInput ? mostInputCapacity : mostCapacity;
-    if (*capacity < 1 || *capacity > most) {
-      diags.report(Diag::TypeMismatch, decl.dims[0]->loc, fmt::format("the capacity of `{}`", field.name),
-                   fmt::format("from 1 to {}", most), *capacity);
+    if (decl.dims.size() > 2) {
+      diags.report(Diag::Unsupported, decl.type.loc, "a table with more than two dimensions",
+                   fmt::format("`{}[rows, n]`", type));
       return std::nullopt;
     }
-    field.type = Type::sequence(*capacity);
+    std::vector<int64_t> sizes;
+    for (const ast::ExprPtr &dim : decl.dims) {
+      const std::string what = fmt::format("the capacity of `{}`", field.name);
+      auto size = constantInt(*dim, what);
+      if (!size)
+        return std::nullopt;
+      const int64_t most = isInput ? mostInputCapacity : mostCapacity;
+      if (*size < 1 || *size > most) {
+        diags.report(Diag::TypeMismatch, dim->loc, what, fmt::format("from 1 to {}", most), *size);
+        return std::nullopt;
+      }
+      sizes.push_back(*size);
+    }
+    field.type = sizes.size() == 1 ? Type::sequence(sizes[0], elem) : Type::tableOf(sizes[0], sizes[1], elem);
+    if (!isInput && !hasRoom(field.type, fmt::format("`{}`", field.name), decl.type.loc))
+      return std::nullopt;
   }
   field.init.elem = elem;
   if (decl.range && !isInput) {
@@ -81,7 +90,7 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl, bool
   }
   if (decl.init && !isInput) {
     Scope scope;
-    if (field.type.seq) {
+    if (!field.type.isScalar()) {
       diags.report(Diag::Unsupported, decl.init->loc, "an initial value of a sequence", "none: sequences start empty");
       return std::nullopt;
     }
@@ -289,7 +298,7 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
       continue;
     }
     auto field = checkField(f);
-    if (field && field->type.seq) {
+    if (field && !field->type.isScalar()) {
       diags.report(Diag::Unsupported, f.name.loc, "a sequence in a policy's state", "a field of the request");
       field.reset();
     }
@@ -323,7 +332,7 @@ void Checker::checkPolicy(const ast::PolicyDecl &decl) {
     if (!fresh(o.name, "an output of a policy"))
       continue;
     ExprRef v = value(*o.value, outputs);
-    if (v && v->type.seq) {
+    if (v && !v->type.isScalar()) {
       diags.report(Diag::TypeMismatch, v->loc, "an output of a policy", "a number or bool", v->type.str());
       v = nullptr;
     }

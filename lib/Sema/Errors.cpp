@@ -61,7 +61,7 @@ void Checker::reportUnknownName(const ast::Expr &e, Scope &scope) {
   if (auto meant = scope.locals.find(nearestName(e.text, names)); meant != scope.locals.end())
     scope.locally->all[meant->second.index].used = true;
   if (ended)
-    diags.note(ended->name.loc, "this local ends with its `if`; assign it before, or declare it below `request:`");
+    diags.note(ended->name.loc, "this local ends with its block; assign it before, or declare it below `request:`");
 }
 
 /// Whether the function reads the logits of a call.
@@ -85,7 +85,8 @@ std::vector<std::string> Checker::functionNames(const Scope &scope) const {
   if (scope.kind == Scope::Stage && !scope.noCalls)
     names = out.models;
   const auto add = [&](const char *name, Function id) {
-    const bool constant = id == Function::Min || id == Function::Max || id == Function::Ratio;
+    const bool constant = id == Function::Min || id == Function::Max || id == Function::Ratio ||
+                          (id >= Function::Exp && id <= Function::ToI32);
     const bool effect = id == Function::Append, call = isReducer(id);
     if ((constant || scope.kind != Scope::Params) && !(effect && scope.noEffects) && !(call && scope.noCalls))
       names.push_back(name);

@@ -24,6 +24,14 @@ ExprRef intConst(int64_t v, SourceLoc loc, bool literal) {
 }
 
 ExprRef fromConstant(const Constant &c, SourceLoc loc, bool literal) {
+  if (c.seq) {
+    auto e = make(Expr::SeqConst, Type::sequence(static_cast<int64_t>(c.items.size()), c.elem), loc);
+    for (const Constant &item : c.items) {
+      e->args.push_back(fromConstant(item, loc, literal));
+      e->range = e->args.size() == 1 ? e->args[0]->range : hull(e->range, e->args.back()->range);
+    }
+    return e;
+  }
   auto e = make(Expr::Const, Type::scalar(c.elem), loc);
   e->intValue = c.intValue;
   e->floatValue = c.floatValue;
@@ -45,9 +53,35 @@ ExprRef Checker::value(const ast::Expr &e, Scope &scope) {
   return v;
 }
 
+/// `e`, whose type has no elements yet, as one of that shape.
+ExprRef adopt(const ExprRef &e, const Type &like) {
+  if (!e || e->type.elem != Elem::None || like.elem == Elem::None || like.isScalar())
+    return e;
+  auto typed = std::make_shared<Expr>(*e);
+  for (ExprRef &arg : typed->args)
+    arg = adopt(arg, like);
+  typed->type = like.withLength(e->type.length());
+  return typed;
+}
+
 /// A written integer takes the other side's type; a constant is a token where one is needed.
 ExprRef Checker::convert(ExprRef e, Elem elem) {
-  if (!e || e->type.seq || e->type.elem == elem || e->type.elem != Elem::I32)
+  if (!e || e->type.elem == elem)
+    return e;
+  if (e->type.elem == Elem::None)
+    return adopt(e, Type::sequence(0, elem));
+  if (e->type.elem != Elem::I32)
+    return e;
+  if (e->type.seq && (e->kind == Expr::SeqMake || e->kind == Expr::SeqConst)) {
+    auto list = std::make_shared<Expr>(*e);
+    list->type.elem = elem;
+    list->range = {};
+    for (ExprRef &arg : list->args)
+      if (arg = convert(arg, elem); arg->type.elem != elem)
+        return e;
+    return list;
+  }
+  if (!e->type.isScalar())
     return e;
   if (elem == Elem::Token)
     if (auto c = evaluate(*e); c && c->intValue >= 0)
@@ -64,9 +98,22 @@ ExprRef Checker::convert(ExprRef e, Elem elem) {
 }
 
 bool Checker::unify(ExprRef &a, ExprRef &b) {
+  a = adopt(a, b->type);
+  b = adopt(b, a->type);
   a = convert(a, b->type.elem);
   b = convert(b, a->type.elem);
-  return a->type.seq == b->type.seq && a->type.elem == b->type.elem;
+  return a->type.sameShape(b->type) && a->type.elem == b->type.elem;
+}
+
+/// As a value of this type, whatever its length; null after a report that begins with `what`.
+ExprRef Checker::as(ExprRef e, const Type &type, const std::string &what, const std::string &wanted) {
+  if (!e)
+    return nullptr;
+  const ExprRef v = convert(adopt(e, type), type.elem);
+  if (v->type.sameShape(type) && v->type.elem == type.elem)
+    return v;
+  diags.report(Diag::TypeMismatch, e->loc, what, wanted, e->type.str());
+  return nullptr;
 }
 
 ExprRef Checker::expect(const ast::Expr &e, Elem elem, const std::string &what, Scope &scope) {
@@ -123,8 +170,8 @@ ExprRef Checker::checkKnown(const ast::Expr &e, Scope &scope) {
   case ast::Expr::Call:
     return checkCall(e, scope);
   case ast::Expr::Range:
-    diags.report(Diag::Unsupported, e.loc, "a range outside `prefix_while` and `count`",
-                 "`i in 0..n` as their first argument");
+    diags.report(Diag::Unsupported, e.loc, "a range that nothing goes through",
+                 "`i in a..b` as the first argument of a function such as `map`, or `for: i in a..b`");
     return nullptr;
   }
   return nullptr;
@@ -150,7 +197,8 @@ std::vector<std::string> Checker::visibleNames(const Scope &scope) const {
   if (scope.kind == Scope::Params)
     return names;
   for (const CheckedField &f : out.fields)
-    names.push_back(f.name);
+    if (!f.local)
+      names.push_back(f.name);
   for (const CheckedInput &i : out.inputs)
     names.push_back(i.name);
 #define PREDEFINED(Id, Name, Type, Text) names.push_back(Name);
@@ -195,6 +243,14 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
       return nullptr;
     if (local.lazy)
       return local.lazy;
+    if (!local.variable.empty())
+      return readField(local.variable, scope.flows.at(local.variable), e.loc);
+    if (local.list) // a constant
+      return local.list;
+    if (!local.parts.empty()) {
+      diags.report(Diag::TypeMismatch, e.loc, fmt::format("`{}`", name), "`.rows` or `.parents` of it", "a tree");
+      return nullptr;
+    }
     auto v = make(Expr::LocalRead, local.type, e.loc);
     v->index = local.index;
     v->name = name;
@@ -233,9 +289,8 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
     return fromConstant(p->value, e.loc, false);
   if (scope.kind != Scope::Params) {
     if (const CheckedField *f = field(name)) {
-      auto v = make(Expr::FieldRead, f->type, e.loc);
-      v->name = name;
-      return v;
+      auto flow = scope.flows.find(name);
+      return readField(name, flow == scope.flows.end() ? Scope::Flow{f->type, {}} : flow->second, e.loc);
     }
     if (const CheckedInput *i = input(name)) {
       auto v = make(Expr::InputRead, i->type, e.loc);
@@ -243,6 +298,8 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
       v->range = i->range;
       return v;
     }
+    if (auto it = scope.flows.find(name); it != scope.flows.end()) // an inferred field that is `[]` so far
+      return readField(name, it->second, e.loc);
     struct Entry {
       const char *name;
       Predefined id;
@@ -279,9 +336,30 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
   return nullptr;
 }
 
+ExprRef Checker::readField(const std::string &name, const Scope::Flow &flow, SourceLoc loc) {
+  auto v = make(Expr::FieldRead, flow.type, loc);
+  v->name = name;
+  v->range = flow.range;
+  return v;
+}
+
 ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
   llvm::StringRef text = e.text;
   auto [head, rest] = text.split('.');
+  if (auto it = scope.locals.find(head.str()); it != scope.locals.end() && !it->second.parts.empty()) {
+    const Scope::Local &tree = it->second;
+    scope.locally->all[tree.index].used = true;
+    for (size_t i = 0; i < tree.parts.size(); ++i)
+      if (rest == (i ? "parents" : "rows")) {
+        auto v = make(Expr::LocalRead, tree.parts[i]->type, e.loc);
+        v->index = tree.index + static_cast<int>(i);
+        v->name = e.text;
+        v->range = tree.parts[i]->range;
+        return v;
+      }
+    reportUnknown(Diag::UnknownName, e.loc, e.text, {head.str() + ".rows", head.str() + ".parents"});
+    return nullptr;
+  }
   if (head == "kv") {
     auto [pool, member] = rest.split('.');
     if (scope.kind == Scope::Params) {
@@ -422,29 +500,45 @@ ExprRef Checker::written(const ExprRef &e) {
   return nullptr;
 }
 
+/// Sequences have room for `mostCapacity` elements; tables for so many rows, and `mostCells` elements.
+bool Checker::hasRoom(const Type &type, const std::string &what, SourceLoc loc) {
+  if (type.isScalar() || (type.length() <= mostCapacity && (!type.table || type.rows * type.capacity <= mostCells)))
+    return true;
+  if (type.length() >= Unbounded)
+    diags.report(Diag::UnboundedSequence, loc, what);
+  else if (type.length() > mostCapacity)
+    diags.report(Diag::TypeMismatch, loc, "the length of " + what, fmt::format("at most {}", mostCapacity),
+                 type.length());
+  else
+    diags.report(Diag::TypeMismatch, loc, "the number of elements of " + what, fmt::format("at most {}", mostCells),
+                 type.rows * type.capacity);
+  return false;
+}
+
 ExprRef Checker::concat(ExprRef a, ExprRef b, SourceLoc loc) {
+  const bool same = unify(a, b);
   for (const ExprRef &side : {a, b}) {
-    if (!side->type.seq) {
+    if (side->type.isScalar()) {
       diags.report(Diag::TypeMismatch, side->loc, "an operand of `+` beside a sequence", "a sequence such as `[x]`",
                    side->type.str());
       return nullptr;
     }
-    if (side->type.capacity >= Unbounded) {
+    if (side->type.length() >= Unbounded) {
       diags.report(Diag::UnboundedSequence, side->loc, "this operand of `+`");
       return nullptr;
     }
   }
-  if (a->type.elem != b->type.elem) {
+  if (!same) {
     diags.report(Diag::OperandTypes, loc, "+", "two sequences of the same type", a->type.str(), b->type.str());
     return nullptr;
   }
-  const int64_t capacity = a->type.capacity + b->type.capacity;
-  if (capacity > mostCapacity) {
-    diags.report(Diag::TypeMismatch, loc, "the length of what `+` joins", fmt::format("at most {}", mostCapacity),
-                 capacity);
+  Type type = a->type.withLength(a->type.length() + b->type.length());
+  type.capacity = type.table ? std::max(a->type.capacity, b->type.capacity) : type.capacity;
+  if (!hasRoom(type, "what `+` joins", loc))
     return nullptr;
-  }
-  return together(make(Expr::SeqConcat, Type::sequence(capacity, a->type.elem), loc, {a, b}), a->pieces + b->pieces);
+  auto v = make(Expr::SeqConcat, type, loc, {a, b});
+  v->range = a->type.length() == 0 ? b->range : b->type.length() == 0 ? a->range : hull(a->range, b->range);
+  return together(v, a->pieces + b->pieces);
 }
 
 ExprRef Checker::together(std::shared_ptr<Expr> sequence, int pieces) {
@@ -464,12 +558,12 @@ ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
   auto entry = std::find_if(std::begin(table), std::end(table), [&](const auto &t) { return e.text == t.first; });
   if (entry == std::end(table)) {
     diags.report(Diag::Unsupported, e.loc, fmt::format("the operator `{}`", e.text),
-                 "`i in 0..n` inside `prefix_while` or `count`");
+                 "`i in a..b` inside a function such as `map` or `count`");
     return nullptr;
   }
   BinaryOp op = entry->second;
   if (op == BinaryOp::And || op == BinaryOp::Or) {
-    // Both sides are evaluated, so an effect on one side would surprise.
+    // The right side is evaluated only sometimes, so an effect there would surprise.
     Scope inner = scope;
     inner.noCalls = inner.noEffects = "an operand of `and` or `or`";
     std::string what = fmt::format("an operand of `{}`", e.text);
@@ -484,7 +578,7 @@ ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
   ExprRef a = value(*e.args[0], scope), b = value(*e.args[1], scope);
   if (!a || !b)
     return nullptr;
-  if (op == BinaryOp::Add && (a->type.seq || b->type.seq))
+  if (op == BinaryOp::Add && (!a->type.isScalar() || !b->type.isScalar()))
     return concat(a, b, e.loc);
 
   bool sameType = unify(a, b);
@@ -492,12 +586,17 @@ ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
   bool number = elem == Elem::I32 || elem == Elem::F32;
   bool equality = op == BinaryOp::Eq || op == BinaryOp::Ne;
   bool arithmeticOp = op <= BinaryOp::Mod;
-  const char *need = equality              ? "two values of the same type, no sequences"
+  const char *need = equality              ? "two values of the same type, no tables"
                      : op == BinaryOp::Mod ? "two i32"
                                            : "two i32 or two f32";
-  bool good = sameType && !a->type.seq && (equality || number) && !(op == BinaryOp::Mod && elem != Elem::I32);
+  bool good = sameType && !a->type.table && (equality || number) && !(op == BinaryOp::Mod && elem != Elem::I32) &&
+              (equality || a->type.isScalar()) && elem != Elem::None;
   if (!good) {
     diags.report(Diag::OperandTypes, e.loc, e.text, need, a->type.str(), b->type.str());
+    return nullptr;
+  }
+  if (a->type.seq && a->type.capacity >= Unbounded && b->type.capacity >= Unbounded) {
+    diags.report(Diag::UnboundedSequence, e.loc, fmt::format("both operands of `{}`", e.text));
     return nullptr;
   }
   auto v = make(Expr::Binary, Type::scalar(arithmeticOp ? elem : Elem::Bool), e.loc, {a, b});
@@ -523,13 +622,15 @@ ExprRef Checker::checkConditional(const ast::Expr &e, Scope &scope) {
     diags.report(Diag::OperandTypes, e.loc, "if else", "two values of the same type", a->type.str(), b->type.str());
     return nullptr;
   }
-  Type type = a->type;
-  if (type.seq)
-    type.capacity = std::max(a->type.capacity, b->type.capacity);
-  auto v = make(Expr::Select, type, e.loc, {c, a, b});
-  if (type.is(Elem::I32))
-    v->range = hull(a->range, b->range);
-  return type.seq ? together(v, a->pieces + b->pieces) : v;
+  auto v = make(Expr::Select, wider(a->type, b->type), e.loc, {c, a, b});
+  v->range = hull(a->range, b->range);
+  return v->type.isScalar() ? v : together(v, a->pieces + b->pieces);
+}
+
+Type wider(Type a, const Type &b) {
+  a.capacity = std::max(a.capacity, b.capacity);
+  a.rows = std::max(a.rows, b.rows);
+  return a;
 }
 
 bool fromEnd(ExprRef &e) {
@@ -543,18 +644,19 @@ bool fromEnd(ExprRef &e) {
 ExprRef Checker::checkIndex(const ast::Expr &e, Scope &scope) {
   ExprRef base = value(*e.args[0], scope);
   if (e.args.size() > 2) {
-    diags.report(Diag::Unsupported, e.loc, "a second index", "a sequence with one index");
+    diags.report(Diag::Unsupported, e.loc, "a second index", "`t[i][j]`");
     return nullptr;
   }
   ExprRef index = expect(*e.args[1], Elem::I32, "an index", scope);
   if (!base || !index)
     return nullptr;
-  if (!base->type.seq) {
+  if (base->type.isScalar() || base->type.elem == Elem::None) {
     diags.report(Diag::TypeMismatch, e.args[0]->loc, "what is indexed", "a sequence", base->type.str());
     return nullptr;
   }
   const bool counts = fromEnd(index);
-  auto v = make(Expr::SeqAt, Type::scalar(base->type.elem), e.loc, {base, index});
+  auto v = make(Expr::SeqAt, base->type.item(), e.loc, {base, index});
+  v->range = base->range;
   v->loFromEnd = counts;
   return v;
 }
@@ -573,12 +675,12 @@ ExprRef Checker::checkSlice(const ast::Expr &e, Scope &scope) {
   }
   if (failed)
     return nullptr;
-  if (!base->type.seq) {
+  if (base->type.isScalar()) {
     diags.report(Diag::TypeMismatch, e.args[0]->loc, "what is sliced", "a sequence", base->type.str());
     return nullptr;
   }
   // Upper bound of the length: hi - lo, each side from its own reference point.
-  int64_t capacity = base->type.capacity;
+  int64_t capacity = base->type.length();
   bool loEnd = fromEnd(lo), hiEnd = fromEnd(hi);
   if (loEnd) {
     int64_t distance = -lo->intValue - (hiEnd ? -hi->intValue : 0);
@@ -593,25 +695,65 @@ ExprRef Checker::checkSlice(const ast::Expr &e, Scope &scope) {
     if (stop < Unbounded)
       capacity = std::min(capacity, asLength(stop - start));
   }
-  auto v = make(Expr::SeqSlice, Type::sequence(std::max<int64_t>(0, capacity), base->type.elem), e.loc, {base, lo, hi});
+  auto v = make(Expr::SeqSlice, base->type.withLength(std::max<int64_t>(0, capacity)), e.loc, {base, lo, hi});
+  v->range = base->range;
   v->loFromEnd = loEnd;
   v->hiFromEnd = hiEnd;
   v->pieces = base->pieces;
   return v;
 }
 
+/// The one type of all these: written numbers take that of the others, wherever they stand. False after a report.
+bool Checker::alike(std::vector<ExprRef> &items, const std::string &what) {
+  const auto elem = [&](Elem e) {
+    return std::any_of(items.begin(), items.end(), [&](const ExprRef &v) { return v->type.elem == e; });
+  };
+  for (ExprRef &v : items)
+    for (const ExprRef &other : items)
+      v = adopt(v, other->type);
+  if (elem(Elem::I32) && (elem(Elem::Token) || elem(Elem::F32)))
+    for (ExprRef &v : items)
+      v = convert(v, elem(Elem::Token) ? Elem::Token : Elem::F32);
+  for (const ExprRef &v : items)
+    if (!v->type.sameShape(items[0]->type) || v->type.elem != items[0]->type.elem) {
+      diags.report(Diag::TypeMismatch, v->loc, what, items[0]->type.str() + " as the first one", v->type.str());
+      return false;
+    }
+  return true;
+}
+
 ExprRef Checker::checkList(const ast::Expr &e, Scope &scope) {
   std::vector<ExprRef> items;
   bool failed = false;
   for (const ast::ExprPtr &item : e.args) {
-    items.push_back(expect(*item, Elem::Token, "an element of a list", scope));
+    items.push_back(value(*item, scope));
     failed |= !items.back();
   }
   if (failed)
     return nullptr;
-  constexpr size_t ofPiece = 8; // tokens of a list take less room than other pieces
-  const int pieces = (items.size() + ofPiece - 1) / ofPiece;
-  return together(make(Expr::SeqMake, Type::sequence(items.size()), e.loc, items), pieces);
+  if (items.empty())
+    return make(Expr::SeqMake, Type::sequence(0, Elem::None), e.loc);
+  if (!alike(items, "an element of a list"))
+    return nullptr;
+  const auto count = static_cast<int64_t>(items.size());
+  Type type = Type::sequence(count, items[0]->type.elem);
+  Range range = items[0]->range;
+  for (const ExprRef &item : items) {
+    range = hull(range, item->range);
+    if (item->type.table || item->type.capacity >= Unbounded) {
+      diags.report(Diag::TypeMismatch, item->loc, "an element of a list", "a number, bool, token or short sequence",
+                   item->type.str());
+      return nullptr;
+    }
+    if (item->type.seq)
+      type = Type::tableOf(count, std::max(type.table ? type.capacity : 0, item->type.capacity), type.elem);
+  }
+  auto v = make(Expr::SeqMake, type, e.loc, items);
+  v->range = range;
+  if (!hasRoom(type, "this list", e.loc))
+    return nullptr;
+  constexpr size_t ofPiece = 8; // elements of a list take less room than other pieces; a table is stored
+  return together(v, type.table ? 1 : (items.size() + ofPiece - 1) / ofPiece);
 }
 
 } // namespace megalith::sema

@@ -1,5 +1,6 @@
 //===- Params.cpp - compile-time constants --------------------------------===//
 #include "Checker.h"
+#include "device/Exact.h"
 #include "llvm/ADT/StringExtras.h"
 #include <cmath>
 
@@ -103,14 +104,46 @@ static std::optional<Constant> step(const Expr &e, const std::vector<Constant> &
         args[1].intValue ? static_cast<float>(args[0].intValue) / static_cast<float>(args[1].intValue) : 0.0f;
     return Constant{Elem::F32, 0, quotient};
   }
+  case Expr::Math: {
+    if (e.function == Function::Abs && args[0].elem == Elem::I32)
+      return Constant{Elem::I32, args[0].intValue < 0 ? -args[0].intValue : args[0].intValue};
+    const auto x = static_cast<float>(args[0].floatValue);
+    const float y = e.function == Function::Exp    ? exactExp(x)
+                    : e.function == Function::Log  ? exactLog(x)
+                    : e.function == Function::Sqrt ? exactSqrt(x)
+                    : e.function == Function::Abs  ? exactAbs(x)
+                                                   : exactPow(x, static_cast<float>(args[1].floatValue));
+    return Constant{Elem::F32, 0, y};
+  }
+  case Expr::Cast:
+    if (e.type.is(Elem::F32))
+      return Constant{Elem::F32, 0, static_cast<float>(static_cast<int32_t>(args[0].intValue))};
+    return Constant{Elem::I32,
+                    args[0].elem == Elem::F32 ? exactInt(static_cast<float>(args[0].floatValue)) : args[0].intValue};
   default:
     return std::nullopt;
   }
 }
 
+/// An element of a param that is a sequence.
+static std::optional<Constant> element(const Expr &e) {
+  if (e.kind != Expr::SeqAt || e.args[0]->kind != Expr::SeqConst)
+    return std::nullopt;
+  const auto index = evaluate(*e.args[1]);
+  const std::vector<ExprRef> &items = e.args[0]->args;
+  if (!index)
+    return std::nullopt;
+  const int64_t i = index->intValue + (e.loFromEnd ? static_cast<int64_t>(items.size()) : 0);
+  return i >= 0 && i < static_cast<int64_t>(items.size()) ? evaluate(*items[i]) : std::nullopt;
+}
+
 std::optional<Constant> evaluate(const Expr &e, Overflow *overflow) {
   std::vector<Constant> args;
-  if (e.type.seq)
+  if (!e.type.isScalar())
+    return std::nullopt;
+  if (e.kind == Expr::SeqAt)
+    return element(e);
+  if (e.kind == Expr::Over) // its body is not constant
     return std::nullopt;
   if (e.kind != Expr::Const)
     for (const ExprRef &arg : e.args) {
@@ -141,7 +174,7 @@ std::optional<Constant> Checker::constant(const ast::Expr &e) {
   ExprRef typed = value(e, scope);
   if (!typed)
     return std::nullopt;
-  if (typed->type.seq) {
+  if (!typed->type.isScalar()) {
     diags.report(Diag::TypeMismatch, typed->loc, "a constant", "one number, `true` or `false`", typed->type.str());
     return std::nullopt;
   }
@@ -169,12 +202,39 @@ std::optional<int64_t> Checker::constantInt(const ast::Expr &e, const std::strin
   return c->intValue;
 }
 
+/// The elements of a param that is a sequence.
+std::optional<Constant> Checker::constantList(const ast::Expr &e) {
+  Scope scope;
+  ExprRef list = checkList(e, scope);
+  if (!list)
+    return std::nullopt;
+  if (!list->type.seq || list->args.empty()) {
+    diags.report(Diag::TypeMismatch, e.loc, "a param", "one number, or a list of some", list->type.str());
+    return std::nullopt;
+  }
+  Constant c;
+  c.elem = list->type.elem;
+  c.seq = true;
+  for (const ExprRef &item : list->args) {
+    auto v = constant(*item, "an element of a param");
+    if (!v)
+      return std::nullopt;
+    c.items.push_back(*v);
+  }
+  return c;
+}
+
 void Checker::applySet(const ast::Param &param, Constant &value, const std::string &text) {
   const std::string &name = param.name.text;
   auto wrong = [&](const char *kind) {
     diags.report(Diag::BadSetValue, SourceLoc(), name, text, kind);
     diags.note(param.name.loc, "the param's default has that type");
   };
+  if (value.seq) {
+    diags.report(Diag::BadSetValue, SourceLoc(), name, text, "written in the file, for it is a list");
+    diags.note(param.name.loc, "the param's elements");
+    return;
+  }
   switch (value.elem) {
   case Elem::I32: {
     int64_t v;
@@ -206,7 +266,7 @@ void Checker::checkParams() {
     known.push_back(p.name.text);
     if (!declare(p.name, "a param"))
       continue;
-    auto v = constant(*p.value);
+    auto v = p.value->kind == ast::Expr::List ? constantList(*p.value) : constant(*p.value);
     if (!v) {
       bad.insert(p.name.text);
       continue;
@@ -255,8 +315,9 @@ void Checker::checkReserved() {
     const CheckedParam *p = param(name);
     if (!p)
       return;
-    if (p->value.elem != Elem::I32)
-      diags.report(Diag::TypeMismatch, p->loc, fmt::format("param `{}`", name), "i32", elemName(p->value.elem));
+    if (p->value.seq || p->value.elem != Elem::I32)
+      diags.report(Diag::TypeMismatch, p->loc, fmt::format("param `{}`", name), "i32",
+                   p->value.seq ? "a list" : elemName(p->value.elem));
     else if (p->value.intValue < least || p->value.intValue > most)
       diags.report(Diag::ParamRange, p->loc, name, p->value.intValue, fmt::format("from {} to {}", least, most));
   };
@@ -273,12 +334,12 @@ const CheckedParam *Checker::param(const std::string &name) const {
 
 int64_t Checker::slots() const {
   const CheckedParam *p = param("slots");
-  return p && p->value.elem == Elem::I32 ? std::max<int64_t>(0, p->value.intValue) : 8;
+  return p && !p->value.seq && p->value.elem == Elem::I32 ? std::max<int64_t>(0, p->value.intValue) : 8;
 }
 
 int64_t Checker::rowsPerPass() const {
   const CheckedParam *p = param("rows_per_pass");
-  return p && p->value.elem == Elem::I32 ? p->value.intValue : 64;
+  return p && !p->value.seq && p->value.elem == Elem::I32 ? p->value.intValue : 64;
 }
 
 } // namespace megalith::sema

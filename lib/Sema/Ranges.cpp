@@ -16,11 +16,17 @@ std::string elemName(Elem e) {
     return "token";
   case Elem::Logits:
     return "logits";
+  case Elem::None: // the parameter of a message; no type has it
+    return "empty";
   }
   return "";
 }
 
 std::string Type::str() const {
+  if (elem == Elem::None)
+    return "[]";
+  if (table)
+    return fmt::format("{}[{}, {}]", elemName(elem), rows, capacity);
   if (!seq)
     return elemName(elem);
   if (elem == Elem::Logits)

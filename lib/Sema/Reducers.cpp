@@ -16,9 +16,9 @@ static const ExprRef &callOf(const ExprRef &e) { return e->kind == Expr::LogitRo
 bool sameExpr(const Expr &a, const Expr &b) {
   const bool same = a.kind == b.kind && a.type == b.type && a.name == b.name && a.member == b.member &&
                     a.intValue == b.intValue && a.floatValue == b.floatValue && a.index == b.index &&
-                    a.ngram == b.ngram && a.binary == b.binary && a.predefined == b.predefined &&
-                    a.poolName == b.poolName && a.function == b.function && a.loFromEnd == b.loFromEnd &&
-                    a.hiFromEnd == b.hiFromEnd && a.args.size() == b.args.size();
+                    a.ngram == b.ngram && a.matches == b.matches && a.binary == b.binary &&
+                    a.predefined == b.predefined && a.poolName == b.poolName && a.function == b.function &&
+                    a.loFromEnd == b.loFromEnd && a.hiFromEnd == b.hiFromEnd && a.args.size() == b.args.size();
   // An append or a call is another one each time.
   if (!same || a.kind == Expr::Append || a.kind == Expr::ModelCall)
     return same && &a == &b;
@@ -52,7 +52,8 @@ bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::stri
       return late(fmt::format("`{}` is assigned behind the call", e.name));
     break;
   case Expr::BinderRead:
-    if (static_cast<size_t>(e.index) >= call.binders)
+    // One that is bound further inside is the argument's own.
+    if (static_cast<size_t>(e.index) >= call.binders && static_cast<size_t>(e.index) < scope.binders.size())
       return late(fmt::format("`{}` differs from round to round", e.name));
     break;
   case Expr::FieldRead:
@@ -222,7 +223,7 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
   const auto first = llvm::find_if(list, [&](const Reduction &other) { return sameReduction(other, r); });
   auto v = make(Expr::Reduced, r.type, e.loc, {call});
   v->index = static_cast<int>(first - list.begin());
-  if (first == list.end())
+  if (first == list.end() && !looksAhead)
     list.push_back(std::move(r));
   return v;
 }

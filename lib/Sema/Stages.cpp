@@ -45,7 +45,10 @@ struct UseWalk {
         assigned.insert(s.target.text);
         known.insert(s.target.text);
       }
-      block(s.body, known);
+      std::set<std::string> inside = known;
+      if (s.kind == ast::Stmt::For)
+        inside.insert(s.target.text);
+      block(s.body, std::move(inside));
       block(s.otherwise, known);
     }
     last = known;
@@ -116,6 +119,35 @@ void Checker::checkStages() {
     pending.erase(ready);
     checkStage(in.stages[i], out.stages[i]);
   }
+  for (CheckedStage &stage : out.stages)
+    giveTypes(stage.body);
+}
+
+/// Where `[]` was assigned to a field before its type was known.
+void Checker::giveTypes(std::vector<Stmt> &body) {
+  for (Stmt &s : body) {
+    if (const CheckedField *f = s.kind == Stmt::SetField ? field(s.name) : nullptr)
+      s.values[0] = adopt(s.values[0], f->type);
+    giveTypes(s.body);
+    giveTypes(s.otherwise);
+  }
+}
+
+/// Finds the assignments of locals that a block further inside changes: they are kept in a field. `seen`: where each
+/// name was assigned last, and how deep.
+void Checker::findChanging(const std::vector<ast::Stmt> &body,
+                           std::map<std::string, std::pair<const ast::Stmt *, unsigned>> seen, unsigned depth) {
+  for (const ast::Stmt &s : body) {
+    if (s.kind == ast::Stmt::Assign && !declared.count(s.target.text) && !inferred.count(s.target.text)) {
+      auto it = seen.find(s.target.text);
+      if (it != seen.end() && it->second.second < depth)
+        changing.insert(it->second.first);
+      else
+        seen[s.target.text] = {&s, depth};
+    }
+    findChanging(s.body, seen, depth + 1);
+    findChanging(s.otherwise, seen, depth + 1);
+  }
 }
 
 void Checker::checkStage(const ast::StageDecl &decl, CheckedStage &stage) {
@@ -128,18 +160,21 @@ void Checker::checkStage(const ast::StageDecl &decl, CheckedStage &stage) {
   scope.kind = Scope::Stage;
   scope.stage = &stage;
   scope.locally = &locals;
+  findChanging(decl.body, {}, 0);
   checkBlock(decl.body, stage.body, scope);
   stage.goLoc = decl.go->loc;
   scope.noCalls = scope.noEffects = "`goto`";
   checkGoto(*decl.go, nullptr, stage, scope);
   reportUnused(locals, nullptr);
+  declareVariables(stage);
 }
 
 /// Of a stage, or of `policy`: a name that nothing reads was meant to be one that keeps its value.
 void Checker::reportUnused(const Locals &locals, const CheckedPolicy *policy) {
   std::vector<std::string> names;
   for (const CheckedField &f : policy ? policy->state : out.fields)
-    names.push_back(f.name);
+    if (!f.local)
+      names.push_back(f.name);
   for (const Locals::Entry &local : locals.all)
     if (!local.used && !local.wrong) {
       diags.report(Diag::UnusedLocal, local.name.loc, local.name.text, policy ? "state of the policy" : "field");
@@ -217,7 +252,7 @@ void Checker::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, Sco
     ExprRef v = value(*stmt.values[0], scope);
     if (!v)
       return;
-    if (v->type.seq) {
+    if (!v->type.isScalar()) {
       diags.report(Diag::TypeMismatch, v->loc, "what is traced", "a number, bool or token", v->type.str());
       return;
     }
@@ -235,27 +270,16 @@ void Checker::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, Sco
     add(Stmt::Trace, name, v);
     return;
   }
-  case ast::Stmt::If: {
-    ExprRef c = expect(*stmt.values[0], Elem::Bool, "the condition of `if`", scope);
-    Stmt s;
-    s.kind = Stmt::If;
-    s.loc = stmt.loc;
-    for (bool otherwise : {false, true}) {
-      Scope inner = scope;
-      ++inner.depth;
-      if (!inner.noCalls)
-        inner.noCalls = "an `if`";
-      checkBlock(otherwise ? stmt.otherwise : stmt.body, otherwise ? s.otherwise : s.body, inner);
-    }
-    if (!c)
-      return;
-    s.values.push_back(c);
-    into.push_back(std::move(s));
+  case ast::Stmt::If:
+    checkIf(stmt, into, scope);
     return;
-  }
+  case ast::Stmt::For:
+  case ast::Stmt::While:
+    checkLoop(stmt, into, scope);
+    return;
   case ast::Stmt::Repeat:
     diags.report(Diag::Unsupported, stmt.loc, "`repeat` in a stage",
-                 "`prefix_while` or `count`, or a state that the request visits again");
+                 "`for`, `while`, or a state that the request visits again");
     return;
   }
 }
@@ -317,27 +341,66 @@ void Checker::checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope
   reportUnknown(Diag::UnknownName, stmt.target.loc, text, commands);
 }
 
-void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into) {
+void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into, Scope &scope) {
   SourceLoc loc = stmt.values[0]->loc;
-  v = convert(v, f.type.elem);
-  if (v->type.seq != f.type.seq || v->type.elem != f.type.elem) {
+  v = convert(adopt(v, f.type), f.type.elem);
+  if (!v->type.sameShape(f.type) || v->type.elem != f.type.elem) {
     diags.report(Diag::TypeMismatch, loc, fmt::format("the value of `{}`", f.name), f.type.str(), v->type.str());
     return;
   }
-  if (f.type.seq && v->type.capacity > f.type.capacity) {
-    diags.report(Diag::DraftWindow, loc, f.name, plural(f.type.capacity, "token"),
-                 v->type.capacity >= Unbounded ? "any number of them" : std::to_string(v->type.capacity));
+  const char *unit = f.type.elem == Elem::Token ? "token" : "element";
+  const bool rows = f.type.table && v->type.rows > f.type.rows;
+  if (rows || v->type.capacity > f.type.capacity) {
+    const int64_t holds = rows ? f.type.rows : f.type.capacity, has = rows ? v->type.rows : v->type.capacity;
+    diags.report(Diag::DraftWindow, loc, f.name,
+                 plural(holds, rows ? "row" : unit) + (f.type.table && !rows ? " a row" : ""),
+                 has >= Unbounded ? "any number of them" : std::to_string(has));
     diags.note(f.loc, f.inferred ? "its size was taken from an assignment in another stage; "
                                    "declare it below `request:`"
                                  : "declared here");
     return;
   }
+  scope.flows[f.name] = {v->type, v->range};
   Stmt s;
   s.kind = Stmt::SetField;
   s.name = f.name;
   s.values.push_back(v);
   s.loc = stmt.target.loc;
   into.push_back(std::move(s));
+}
+
+void Checker::assignInferred(Inferred &name, const ast::Stmt &stmt, ExprRef v, std::vector<Stmt> &into, Scope &scope) {
+  const std::string &text = stmt.target.text;
+  CheckedField *f = field(text);
+  if (v && v->type.elem == Elem::None && !f) { // its type is that of another value
+    scope.flows[text] = {v->type, {}};
+    Stmt s;
+    s.kind = Stmt::SetField;
+    s.name = text;
+    s.values.push_back(v);
+    s.loc = stmt.target.loc;
+    into.push_back(std::move(s));
+    return;
+  }
+  name.typed = true;
+  if (v && !hasRoom(v->type, fmt::format("`{}`, which another stage reads,", text), stmt.target.loc))
+    v = nullptr;
+  if (!v) {
+    if (!f)
+      bad.insert(text);
+    return;
+  }
+  if (!f) {
+    CheckedField fresh;
+    fresh.name = text;
+    fresh.type = v->type;
+    fresh.init.elem = v->type.elem;
+    fresh.inferred = true;
+    fresh.loc = stmt.target.loc;
+    out.fields.push_back(fresh);
+    f = &out.fields.back();
+  }
+  assignField(*f, stmt, v, into, scope);
 }
 
 /// What a bare name stands for, where it stands for logits.
@@ -384,6 +447,7 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
   bool reserved = false, predefined = false;
 #define WORD(Word) reserved |= name == Word;
 #define FUNCTION(Id, Name, Params, Result, Text) reserved |= name == Name;
+#define OPEN_FUNCTION(Id, Name, Params, Result, Text)
 #define PREDEFINED(Id, Name, Type, Text) predefined |= name == Name;
 #include "megalith/Sema/Builtins.def"
   if (reserved || predefined) {
@@ -403,7 +467,9 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
       diags.report(Diag::KeepNoneReduced, v->loc);
     else if (stored)
       diags.report(Diag::LogitsUse, v->loc);
-    if (none || stored)
+    else if (changing.count(&stmt))
+      diags.report(Diag::LogitsUse, v->loc);
+    if (none || stored || changing.count(&stmt))
       v = nullptr;
   }
   if (isField || inferredField != inferred.end())
@@ -411,47 +477,33 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
   if (isField) {
     CheckedField *f = field(name);
     if (v && f)
-      assignField(*f, stmt, v, into);
+      assignField(*f, stmt, v, into, scope);
     return;
   }
-  if (inferredField != inferred.end()) {
-    inferredField->second.typed = true;
-    if (v && v->type.seq && v->type.capacity > mostCapacity) {
-      if (v->type.capacity >= Unbounded)
-        diags.report(Diag::UnboundedSequence, loc, fmt::format("`{}`", name));
-      else
-        diags.report(Diag::TypeMismatch, loc, fmt::format("`{}`, which another stage reads,", name),
-                     fmt::format("at most {}", plural(mostCapacity, "token")), v->type.str());
-      v = nullptr;
-    }
-    CheckedField *f = field(name);
-    if (!v) {
-      if (!f)
-        bad.insert(name);
-      return;
-    }
-    if (!f) {
-      CheckedField fresh;
-      fresh.name = name;
-      fresh.type = v->type;
-      fresh.init.elem = v->type.elem;
-      fresh.inferred = true;
-      fresh.loc = loc;
-      out.fields.push_back(fresh);
-      f = &out.fields.back();
-    }
-    assignField(*f, stmt, v, into);
-    return;
-  }
+  if (inferredField != inferred.end())
+    return assignInferred(inferredField->second, stmt, v, into, scope);
 
   if (auto outer = scope.locals.find(name); outer != scope.locals.end() && outer->second.depth < scope.depth) {
-    diags.report(Diag::LocalInIf, loc, name);
+    if (scope.kind == Scope::Policy)
+      diags.report(Diag::LocalInIf, loc, name);
+    else if (!outer->second.bad)
+      changeLocal(outer->second.variable, stmt, v, into, scope);
     return;
   }
   Scope::Local local;
   local.index = scope.locally->all.size();
   local.depth = scope.depth;
   local.bad = !v;
+  scope.locally->all.push_back({stmt.target, !v, v && v->kind == Expr::Append});
+  const auto set = [&](const std::string &text, int index, const ExprRef &value) {
+    Stmt s;
+    s.kind = Stmt::SetLocal;
+    s.name = text;
+    s.index = index;
+    s.values.push_back(value);
+    s.loc = loc;
+    into.push_back(std::move(s));
+  };
   if (v && v->type.elem == Elem::Logits) {
     // A name for rows, which reducers read. A call runs here, even where they stand below.
     local.type = v->type;
@@ -463,19 +515,29 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
       s.loc = loc;
       into.push_back(std::move(s));
     }
+  } else if (v && changing.count(&stmt)) {
+    local.variable = newVariable(name, scope);
+    variables[local.variable] = {Type::sequence(0, Elem::None), loc, name};
+    changeLocal(local.variable, stmt, v, into, scope);
+    local.bad = !scope.flows.count(local.variable);
+  } else if (v && v->kind == Expr::TreePart) {
+    auto parents = std::make_shared<Expr>(*v);
+    parents->index = 1;
+    parents->type.elem = Elem::I32;
+    parents->range = {-1, v->type.capacity - 1};
+    local.parts = {v, parents};
+    scope.locally->all.push_back({stmt.target, false, false, /*used=*/true});
+    set(name + ".rows", local.index, v);
+    set(name + ".parents", local.index + 1, parents);
   } else if (v) {
     local.type = v->type;
     local.range = v->range;
     local.pieces = v->pieces;
-    Stmt s;
-    s.kind = Stmt::SetLocal;
-    s.name = name;
-    s.index = local.index;
-    s.values.push_back(v);
-    s.loc = loc;
-    into.push_back(std::move(s));
+    const auto isConst = [](const ExprRef &item) { return item->kind == Expr::Const; };
+    if (v->kind == Expr::SeqMake && llvm::all_of(v->args, isConst))
+      local.list = v;
+    set(name, local.index, v);
   }
-  scope.locally->all.push_back({stmt.target, !v, v && v->kind == Expr::Append});
   scope.locals[name] = local;
 }
 

@@ -428,14 +428,16 @@ ExprParser::Tree ExprParser::parseArguments(Tree callee) {
     if (failed)
       return {};
     add(call, std::move(argument));
-    const Expr &last = *call.expr->args.back();
-    if (call.expr->args.size() == 1 && last.kind == Expr::Binary && last.text == "in" &&
-        last.args[0]->kind == Expr::Path && !llvm::StringRef(last.args[0]->text).contains('.') &&
-        last.args[1]->kind == Expr::Range)
+    if (call.expr->args.size() == 1 && isBinder(*call.expr->args.back()))
       parseBinderBody(call);
   } while (!failed && accept(","));
   expect(")", "an operator, `,` or `)`");
   return failed ? Tree() : std::move(call);
+}
+
+bool isBinder(const Expr &e) {
+  return e.kind == Expr::Binary && e.text == "in" && e.args[0]->kind == Expr::Path &&
+         !llvm::StringRef(e.args[0]->text).contains('.') && e.args[1]->kind == Expr::Range;
 }
 
 /// The call's first argument is `i in lo..hi`: it binds `i` in the second.

@@ -8,6 +8,9 @@
 
 namespace megalith::ast {
 
+/// `i in a..b`: args[0] is the name, args[1] the range.
+bool isBinder(const Expr &e);
+
 /// Reads one scalar. Each entry point consumes the whole text; after the first
 /// error, which is reported, the results are null or empty.
 ///

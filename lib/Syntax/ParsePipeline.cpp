@@ -66,8 +66,19 @@ private:
 
   void readParam(const KeyValue &entry) {
     checkName(entry.key, "a param");
-    file.params.push_back({entry.key, readExpr(*entry.value, "param " + ticks(entry.key.text),
-                                               "a param is one number, `true` or `false`")});
+    const std::string what = "param " + ticks(entry.key.text);
+    const char *hint = "a param is one number, `true` or `false`, or a list of them";
+    if (entry.value->kind != YamlNode::Sequence) {
+      file.params.push_back({entry.key, readExpr(*entry.value, what, hint)});
+      return;
+    }
+    auto list = std::make_unique<Expr>();
+    list->kind = Expr::List;
+    list->loc = entry.value->loc;
+    for (const auto &item : entry.value->items)
+      if (ExprPtr element = readExpr(*item, "an element of " + what, hint))
+        list->args.push_back(std::move(element));
+    file.params.push_back({entry.key, std::move(list)});
   }
 
   void readRequestField(const KeyValue &entry) {

@@ -112,6 +112,14 @@ public:
         body(stmt.otherwise);
       }
       break;
+    case Stmt::For:
+      line(stmt.loc, "for " + stmt.target.text + " in " + values);
+      body(stmt.body);
+      break;
+    case Stmt::While:
+      line(stmt.loc, "while " + values);
+      body(stmt.body);
+      break;
     case Stmt::Repeat:
       line(stmt.loc, "repeat " + stmt.target.text);
       body(stmt.body);

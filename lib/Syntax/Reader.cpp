@@ -225,16 +225,15 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
   if (all.empty())
     return std::nullopt;
   // Each kind of block stands in one kind of file.
-  const char *block = inGraph ? "repeat" : "if";
-  const char *foreign = inGraph ? "if" : "repeat";
   for (const KeyValue &entry : all) {
-    if (entry.key.text == block)
+    const bool ofGraph = entry.key.text == "repeat";
+    if (!ofGraph && entry.key.text != "if" && entry.key.text != "for" && entry.key.text != "while")
+      continue;
+    if (ofGraph == inGraph)
       return readBlock(entry, all, inGraph);
-    if (entry.key.text == foreign) {
-      diags.report(Diag::UnknownKey, entry.key.loc, foreign,
-                   inGraph ? "a statement of a graph" : "a statement of a stage or policy");
-      return std::nullopt;
-    }
+    diags.report(Diag::UnknownKey, entry.key.loc, entry.key.text,
+                 inGraph ? "a statement of a graph" : "a statement of a stage or policy");
+    return std::nullopt;
   }
 
   const KeyValue &head = all.front();
@@ -243,7 +242,7 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
     bool isPart = extra.key.text == "do" || extra.key.text == "else";
     if (isPart) {
       diags.report(Diag::UnknownKey, head.key.loc, head.key.text, "a statement with " + ticks(extra.key.text));
-      diags.note(std::string("a block begins with `") + block + ":`");
+      diags.note(inGraph ? "a block begins with `repeat:`" : "a block begins with `if:`, `for:` or `while:`");
       return std::nullopt;
     }
     diags.report(Diag::UnknownKey, extra.key.loc, extra.key.text, "the statement " + what);
@@ -287,7 +286,7 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
   return stmt;
 }
 
-/// `if:` or `repeat:` with its `do:`, in any order of keys.
+/// `if:`, `for:`, `while:` or `repeat:` with its `do:`, in any order of keys.
 std::optional<Stmt> Reader::readBlock(const KeyValue &head, llvm::ArrayRef<KeyValue> entries, bool inGraph) {
   Stmt stmt;
   stmt.loc = head.key.loc;
@@ -296,15 +295,33 @@ std::optional<Stmt> Reader::readBlock(const KeyValue &head, llvm::ArrayRef<KeyVa
     stmt.kind = Stmt::Repeat;
     checkKeys(entries, what, {"repeat", "do"});
     stmt.target = readName(*head.value, "`repeat`", "the name of a group of weights");
-  } else {
+  } else if (head.key.text == "if") {
     stmt.kind = Stmt::If;
     checkKeys(entries, what, {"if", "do", "else"});
     stmt.values.push_back(readExpr(*head.value, "`if`"));
+  } else if (head.key.text == "for") {
+    stmt.kind = Stmt::For;
+    checkKeys(entries, what, {"for", "do"});
+    ExprPtr in = readExpr(*head.value, "`for`");
+    if (in && !isBinder(*in)) {
+      diags.report(Diag::ExprSyntax, in->loc, "`i in a..b`", "another expression");
+    } else if (in) {
+      stmt.target = {in->args[0]->text, in->args[0]->loc};
+      checkName(stmt.target, "a loop variable");
+      stmt.values.push_back(std::move(in->args[1]));
+    }
+  } else {
+    stmt.kind = Stmt::While;
+    checkKeys(entries, what, {"while", "bound", "do"});
+    requireKeys(entries, what, head.key.loc, {"bound"});
+    stmt.values.push_back(readExpr(*head.value, "`while`"));
+    if (const YamlNode *bound = find(entries, "bound"))
+      stmt.values.push_back(readExpr(*bound, "`bound`"));
   }
   requireKeys(entries, what, head.key.loc, {"do"});
   if (const YamlNode *body = find(entries, "do"))
     stmt.body = readBody(*body, "`do`", inGraph);
-  if (const YamlNode *otherwise = inGraph ? nullptr : find(entries, "else"))
+  if (const YamlNode *otherwise = stmt.kind == Stmt::If ? find(entries, "else") : nullptr)
     stmt.otherwise = readBody(*otherwise, "`else`", inGraph);
   return stmt;
 }

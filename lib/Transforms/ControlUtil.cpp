@@ -44,10 +44,17 @@ private:
     case Op::Stream:
     case Op::Map:
       return false;
+    case Op::Choose:
     case Op::PrefixWhile:
-    case Op::Count: {
+    case Op::Count:
+    case Op::Fold:
+    case Op::SeqMap:
+    case Op::SeqScan:
+    case Op::SeqTop:
+    case Op::SeqSort: {
       bool all = true;
-      walk(op.region(), [&](const Operation &inner) { all &= inner.op == Op::Yield || removable(inner); });
+      for (const Region &region : op.regions)
+        walk(region, [&](const Operation &inner) { all &= inner.op == Op::Yield || removable(inner); });
       return all;
     }
     default:

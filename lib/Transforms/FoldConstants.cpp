@@ -6,6 +6,7 @@
 // Nothing is re-associated.
 //===----------------------------------------------------------------------===//
 #include "ControlUtil.h"
+#include "device/Exact.h"
 #include "megalith/Transforms/Passes.h"
 #include <bit>
 #include <cmath>
@@ -54,6 +55,8 @@ private:
         foldIf(op, out);
         continue;
       }
+      if (op.op == Op::Choose && foldChoose(op, out))
+        continue;
       if (op.op == Op::Goto)
         foldGoto(op);
       if (op.results.size() == 1 && op.op != Op::Const) {
@@ -117,6 +120,22 @@ private:
         out.push_back(std::move(inner));
   }
 
+  /// The side that a constant chooses takes its place, unless the result has room for more than its value.
+  bool foldChoose(Operation &op, std::vector<Operation> &out) {
+    const Known *condition = known(op.operands[0]);
+    if (!condition)
+      return false;
+    Region &taken = op.region(condition->i ? 0 : 1);
+    const Value value = taken.ops.back().operands[0];
+    if (module.type(value) != module.type(op.result()))
+      return false;
+    replaced[op.result()] = value;
+    taken.ops.pop_back();
+    for (Operation &inner : taken.ops)
+      out.push_back(std::move(inner));
+    return true;
+  }
+
   void foldGoto(Operation &op) {
     std::vector<std::string> to = op.get<attr::to>(), reachable;
     llvm::SmallVector<Value, 3> conditions;
@@ -163,7 +182,11 @@ private:
     if (op.op == Op::Ratio)
       return ratio(asFloat(a[0]), asFloat(a[1]));
     if (op.op == Op::Cast)
-      return type.elem == Scalar::F32 ? Known{type.elem, 0, asFloat(a[0])} : Known{type.elem, a[0].i};
+      return type.elem == Scalar::F32   ? Known{type.elem, 0, asFloat(a[0])}
+             : a[0].type == Scalar::F32 ? Known{type.elem, exactInt(a[0].f)}
+                                        : Known{type.elem, a[0].i};
+    if (!op.regions.empty())
+      return std::nullopt;
     if (a[0].type == Scalar::F32)
       return evaluateFloat(op.op, a[0].f, a.size() > 1 ? a[1].f : 0.0f);
     return evaluateInt(op.op, type.elem, a[0].i, a.size() > 1 ? a[1].i : 0);
@@ -201,6 +224,16 @@ private:
       return number(a < b ? b : a);
     case Op::Neg:
       return number(-a);
+    case Op::Exp:
+      return number(exactExp(a));
+    case Op::Log:
+      return number(exactLog(a));
+    case Op::Pow:
+      return number(exactPow(a, b));
+    case Op::Sqrt:
+      return number(exactSqrt(a));
+    case Op::Abs:
+      return number(exactAbs(a));
     case Op::Eq:
       return truth(a == b);
     case Op::Ne:
@@ -238,6 +271,8 @@ private:
       return number(std::max(a, b));
     case Op::Neg:
       return number(-a);
+    case Op::Abs:
+      return number(a < 0 ? -a : a);
     case Op::Eq:
       return number(a == b);
     case Op::Ne:

@@ -188,8 +188,15 @@ private:
     get.name = field;
     get.loc = def.loc;
     std::string hint = module.hint(v).str();
-    get.results = {module.newValue(type, hint)};
+    get.results = {module.newValue(fieldType(type), hint)};
     return map[v] = get.result();
+  }
+
+  /// A field is no longer than the longest sequence that there can be; types may say less.
+  static Type fieldType(Type type) {
+    if (type.isList())
+      type.size = std::min<int64_t>(type.size, 1024);
+    return type;
   }
 
   /// The field that keeps `v`; made on first use.
@@ -205,15 +212,17 @@ private:
     name = base;
     for (unsigned i = 1; taken(name); ++i)
       name = base + "_" + llvm::utostr(i);
-    Type type = module.type(v);
+    const Type type = fieldType(module.type(v));
     Operation &field = fields.emplace_back();
     field.op = Op::Field;
     field.name = name;
     field.loc = definition[v].loc;
     field.set<attr::type>(scalarName(type.elem).str());
     field.set<attr::inferred>(true);
-    if (type.kind == Type::Seq)
-      field.set<attr::capacity>(type.size);
+    if (type.kind == Type::Table)
+      field.set<attr::rows>(type.size);
+    if (type.isList())
+      field.set<attr::capacity>(type.kind == Type::Table ? type.inner : type.size);
     else if (type.elem == Scalar::F32)
       field.set<attr::init>(0.0);
     else

@@ -33,7 +33,7 @@ struct Config {
   static constexpr unsigned long long terminalStates = 0x18; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 0;
-  static constexpr int controlRoom = 2992; // bytes of shared memory for Control
+  static constexpr int controlRoom = 3072; // bytes of shared memory for Control
 };
 
 //   state     flags     next
@@ -304,7 +304,7 @@ using Stream = Consumer<WeightRing, 49152, 128>;
 
 // What the control unit must take for true, too (Units.cuh).
 struct Facts {
-  static constexpr int controlRoom = 2992; // bytes of shared memory for its state
+  static constexpr int controlRoom = 3072; // bytes of shared memory for its state
   static constexpr int rowsPerPass = 128, vocab = 260;
   static constexpr int pages = pools::Target::pages, pageTokens = pools::Target::pageTokens;
 };
@@ -322,7 +322,7 @@ struct Shared {
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 194048, "the plan reserves this much");
+static_assert(sizeof(Shared) <= 194176, "the plan reserves this much");
 static_assert(AttentionShape<pools::Target>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<pools::Target>::scratchBytes(pools::Target::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
@@ -1014,12 +1014,13 @@ struct Kernel {
   using Stream = ::Stream;
   using Workspace = ::Workspace;
   using Pool = pools::Target;
-  static constexpr bool many = true, words = true, head = true, stamps = false;
+  static constexpr bool many = true, words = true, head = true, stamps = false, asks = false;
   static constexpr int passEdge = Edges::pass, bestEdge = Edges::best;
   static constexpr long long best = Tagged::best;
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
   __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(shared().sync, kBodySteps, p.models[0].stream); }
   __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
+  static constexpr bool reduces = false;
   __device__ __forceinline__ static bool streamBody(Producer<WeightRing> &producer) { return ::streamBody(producer); }
   __device__ __forceinline__ static bool bringBody(WindowProducer<Stream> &windows) { return phases::targetBodyWindows(windows); }
   __device__ __forceinline__ static bool runBody(int numRows) { return numRows == kOneRow ? phases::targetBody<kOneRow>() : numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>(); }

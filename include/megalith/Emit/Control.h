@@ -34,8 +34,8 @@ void emitControl(CodeWriter &w, const ir::Module &module, const SourceFiles *fil
 ///    "gauges": [{"name", "type"}]}
 ///
 /// Offsets are in bytes from the RequestHeader. `capacity` stands at sequences
-/// only: a word with the length, then that many tokens. States are indices, places `file:line`; calls are
-/// in the order of their sites.
+/// and tables only: a word with the length, then that many elements, or of a table lengths and rows. States are
+/// indices, places `file:line`; calls are in the order of their sites.
 std::string requestLayoutJson(const ir::Module &module);
 
 } // namespace megalith::emit

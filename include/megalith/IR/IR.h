@@ -35,20 +35,26 @@ llvm::StringRef scalarName(Scalar s);
 ///   scalar   `i32`
 ///   seq      `token<64>`          vector with capacity 64 and a run-time length
 ///                                 (capacity 0, `token<>`: unbounded, a view of what the request has)
+///   table    `token<4, 3>`        at most 4 sequences of at most 3, each with a length of its own
 ///   rows     `[R, 2048] bf16`     one line of 2048 per row of the pass; `[R, 1] f32` = one scalar per row
 ///   vector   `[2048] bf16`        a weight vector, the same for every row
 ///   kv       `kv`                 orders attention after the append of this layer's K and V
 struct Type {
-  enum Kind : uint8_t { ScalarKind, Seq, Rows, Vector, Kv } kind = ScalarKind;
+  enum Kind : uint8_t { ScalarKind, Seq, Table, Rows, Vector, Kv } kind = ScalarKind;
   Scalar elem = Scalar::I32;
-  int64_t size = 0; ///< capacity (seq), columns (rows), length (vector)
+  int64_t size = 0;  ///< capacity (seq), sequences (table), columns (rows), length (vector)
+  int64_t inner = 0; ///< of a table: capacity of each sequence
 
   static Type scalar(Scalar s) { return {ScalarKind, s, 0}; }
   static Type seq(int64_t capacity, Scalar s = Scalar::Token) { return {Seq, s, capacity}; }
+  static Type table(int64_t rows, int64_t capacity, Scalar s) { return {Table, s, rows, capacity}; }
   static Type rows(int64_t columns, Scalar s) { return {Rows, s, columns}; }
   static Type vector(int64_t length, Scalar s) { return {Vector, s, length}; }
   static Type kv() { return {Kv, Scalar::BF16, 0}; }
   bool is(Scalar s) const { return kind == ScalarKind && elem == s; }
+  bool isList() const { return kind == Seq || kind == Table; }
+  /// What stands at one place of a sequence or table.
+  Type item() const { return kind == Table ? seq(inner, elem) : scalar(elem); }
   bool operator==(const Type &) const = default;
   std::string str() const;
 };

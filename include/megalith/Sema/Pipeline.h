@@ -28,6 +28,8 @@ struct Constant {
   sema::Elem elem = sema::Elem::I32;
   int64_t intValue = 0;
   double floatValue = 0;
+  std::vector<Constant> items = {}; ///< of a sequence
+  bool seq = false;
 };
 
 struct CheckedParam {
@@ -41,6 +43,7 @@ struct CheckedField {
   sema::Type type;
   Constant init; ///< of a scalar; sequences start empty
   bool inferred = false;
+  bool local = false; ///< a local of a stage that changes in an `if` or a loop; its name has a point
   SourceLoc loc;
 };
 

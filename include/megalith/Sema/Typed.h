@@ -16,8 +16,9 @@
 namespace megalith::sema {
 
 /// Element types of pipeline code. `Logits` is what a model call yields: a lazy value of rows, of
-/// which row reducers read some. It is never stored.
-enum class Elem : uint8_t { I32, F32, Bool, Token, Logits };
+/// which row reducers read some. It is never stored. `None` is that of `[]`, as long as nothing says
+/// what else the name can be.
+enum class Elem : uint8_t { I32, F32, Bool, Token, Logits, None };
 
 /// Capacity of a sequence that only views the request's tokens.
 inline constexpr int64_t Unbounded = INT64_C(1) << 40;
@@ -29,13 +30,30 @@ inline constexpr int64_t mostInputCapacity = 65536;
 struct Type {
   Elem elem = Elem::I32;
   bool seq = false;
-  int64_t capacity = 0; ///< of a sequence; Unbounded: a view
+  int64_t capacity = 0; ///< of a sequence, or of each row of a table; Unbounded: a view
+  bool table = false;   ///< a sequence of sequences (`seq` is false then)
+  int64_t rows = 0;     ///< of a table, at most
 
   static Type scalar(Elem e) { return {e, false, 0}; }
   static Type sequence(int64_t capacity, Elem e = Elem::Token) { return {e, true, capacity}; }
-  bool is(Elem e) const { return !seq && elem == e; }
+  static Type tableOf(int64_t rows, int64_t capacity, Elem e) { return {e, false, capacity, true, rows}; }
+  bool isScalar() const { return !seq && !table; }
+  bool is(Elem e) const { return isScalar() && elem == e; }
+  bool isSequence(Elem e) const { return seq && elem == e; }
+  /// A sequence and a table of the same scalars are of different shapes, whatever their capacities.
+  bool sameShape(const Type &other) const { return seq == other.seq && table == other.table; }
+  /// How many elements, or rows, there are at most.
+  int64_t length() const { return table ? rows : capacity; }
+  /// What `s[i]` is.
+  Type item() const { return table ? sequence(capacity, elem) : scalar(elem); }
+  /// The same with another number of elements or rows at most.
+  Type withLength(int64_t most) const {
+    Type t = *this;
+    (table ? t.rows : t.capacity) = most;
+    return t;
+  }
   bool operator==(const Type &) const = default;
-  /// As the language spells it: `i32`, `token[8]`, `token[]`.
+  /// As the language spells it: `i32`, `token[8]`, `token[]`, `f32[4, 3]`.
   std::string str() const;
 };
 
@@ -101,19 +119,23 @@ struct Expr {
     Neg,          ///< args[0]
     Not,          ///< args[0]
     Binary,       ///< binary; args[0], args[1]
-    Select,       ///< args = {condition, then, otherwise}; both are evaluated
+    Select,       ///< args = {condition, then, otherwise}
     MinMax,       ///< function = Min or Max; args
+    Math,         ///< function = Exp, Log, Pow, Sqrt or Abs; args
+    Cast,         ///< args[0], to the type
     Ratio,        ///< args[0], args[1]
     Tiers,        ///< args = {x, t0, v0, t1, v1, ...}
     SeqLen,       ///< args[0]
     SeqAt,        ///< args = {base, index}; loFromEnd: index counts from the end
     SeqSlice,     ///< args = {base, lo, hi}, null = whole side; loFromEnd, hiFromEnd
     SeqConcat,    ///< args[0], args[1]
-    SeqMake,      ///< args = tokens
-    NgramLookup,  ///< args = {sequence, width}; ngram
-    PrefixWhile,  ///< args = {n, condition}; index = depth of the binder
-    CountIf,      ///< args = {n, condition}; index = depth of the binder
-    Append,       ///< args[0] = a sequence
+    SeqMake,      ///< args = elements, or the rows of a table
+    SeqConst,     ///< args = constants: a param
+    NgramLookup,  ///< args = {sequence, width, from or null, ngram or null}; ngram, matches
+    Over,         ///< function = a binder; args = {low, high, body...}, of Top then k; index = depth of the binder
+    Follow,       ///< args = {rows, parents, best, root}
+    TreePart,     ///< args = {last, table}; index = 0: rows, 1: parents
+    Append,       ///< args[0] = a sequence; args[1] = where it stops, or absent
     ModelCall,    ///< name = model; args[0] = the fed tokens; call attributes below
     LogitRows,    ///< args = {call, first, last}, null = whole side; loFromEnd, hiFromEnd
     Reduced,      ///< args[0] = call; index = of its reductions
@@ -121,7 +143,7 @@ struct Expr {
     Uniform       ///< args = {position, lane, noise}
   } kind = Const;
   Type type;
-  Range range;    ///< of an i32 value
+  Range range;    ///< of an i32 value; of a sequence or table of i32, that of its elements
   int pieces = 1; ///< of a sequence: fields, views and lists that it is put together of
   SourceLoc loc;
   std::vector<ExprRef> args;
@@ -129,8 +151,10 @@ struct Expr {
   int64_t intValue = 0;
   double floatValue = 0;
   int index = 0;
-  int64_t ngram = 0;
-  int64_t chunk = 0; ///< of a call; 0 = indivisible
+  int64_t ngram = 0;   ///< at most
+  int64_t rounds = 0;  ///< of a binder's range, at most
+  int64_t matches = 0; ///< rows of a table; 0: a sequence
+  int64_t chunk = 0;   ///< of a call; 0 = indivisible
   BinaryOp binary = BinaryOp::Add;
   Predefined predefined = Predefined::Tokens;
   PoolName poolName = PoolName::Len;
@@ -152,10 +176,13 @@ struct Stmt {
     Effect,         ///< values[0]: Append or ModelCall
     Count,          ///< name = metric; values[0]
     Trace,          ///< name = gauge; values[0]
-    If              ///< values[0]; body; otherwise
+    If,             ///< values[0]; body; otherwise
+    For,            ///< name, values = {low, high}; body; index = depth of the binder
+    While           ///< values[0]; bound; body
   } kind = Effect;
   std::string name;
   int index = 0;
+  int64_t bound = 0;
   std::vector<ExprRef> values;
   std::vector<Stmt> body, otherwise;
   SourceLoc loc;

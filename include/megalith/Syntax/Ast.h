@@ -60,6 +60,8 @@ struct Stmt {
     Count,  ///< `count: metric += value`; target = metric
     Trace,  ///< `trace: value`
     If,     ///< `if: cond`, `do: [...]`, optional `else: [...]`
+    For,    ///< `for: i in a..b`, `do: [...]`; target = i, values = {the range}
+    While,  ///< `while: cond`, `bound: n`, `do: [...]`; values = {cond, n}
     Repeat  ///< model files: `repeat: layer`, `do: [...]`; target = collection
   } kind = Effect;
   Name target;

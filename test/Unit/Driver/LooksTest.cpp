@@ -243,7 +243,8 @@ struct LooksTest : testing::Test {
     p.reduced = reinterpret_cast<unsigned *>(executor.allocate("reduced", words * 4 + 16, cpu::Initial::Zero));
     p.tagged = executor.allocate("tagged", 2 * kRows * ctas * 16, cpu::Initial::Zero);
     p.sync = reinterpret_cast<unsigned *>(executor.allocate("sync", abi::kSyncWords * 4, cpu::Initial::Zero));
-    p.stop = reinterpret_cast<abi::StopRecord *>(executor.allocate("stop", sizeof(abi::StopRecord), cpu::Initial::Zero));
+    p.stop =
+        reinterpret_cast<abi::StopRecord *>(executor.allocate("stop", sizeof(abi::StopRecord), cpu::Initial::Zero));
     const auto *values = reinterpret_cast<const float *>(
         executor.allocate("logits", logits.size() * 4, cpu::Initial::Const, logits.data()));
     cpu::LaunchOptions how;

@@ -98,8 +98,8 @@ TEST(Trace, InputsReadBackAndAreCompared) {
                           {"text", std::vector<int32_t>{7, 8}},
                           {"rates", std::vector<float>{1.0f, 0.25f}}};
   const std::string text = formatTrace(a);
-  EXPECT_NE(
-      text.find(R"("inputs":{"loud":true,"rates":[1.0,0.25],"share":1.0,"tenant":3,"text":[7,8]})"), std::string::npos)
+  EXPECT_NE(text.find(R"("inputs":{"loud":true,"rates":[1.0,0.25],"share":1.0,"tenant":3,"text":[7,8]})"),
+            std::string::npos)
       << text.substr(text.rfind("{\"results\""));
   auto b = parseTrace(text, "t.jsonl");
   ASSERT_TRUE(b) << b.error.message;

@@ -64,7 +64,7 @@ const Edit mistakes[] = {
     {"- append(draft[:accepted] + [best[accepted]])",
      "- more: draft[:accepted]\n      - appended: apend(more + [best[accepted]])\n      - count: made += appended"},
     {"- append(draft[:accepted] + [best[accepted]])",
-     "- more: draft[:accepted]\n      - append(more, [best[accepted]])"},
+     "- more: draft[:accepted]\n      - append(more, more, [best[accepted]])"},
     {"- append(draft[:accepted] + [best[accepted]])", "- appended: append(best)\n      - count: made += apended"},
     {"- append(draft[:accepted] + [best[accepted]])", "- apended: append(best)\n      - count: made += appended"},
     {"- append(draft[:accepted] + [best[accepted]])",
@@ -93,8 +93,10 @@ const Edit mistakes[] = {
     {"goto: DONE if finished else VERIFY", "goto: FAILED if finished else VERIFY"},
     // types and values
     {"accepted: i32 = 0", "accepted: i32 = 0.5"},
-    {"block: 4", "block: [4, 8]"},
-    {"block: 4", "block: '[4, 8]'"},
+    {"block: 4", "block: [4, true]"},
+    {"block: 4", "block: '[4, [8]]'"},
+    {"- size.observe", "- for: i in 0..accepted + 70000\n        do: []\n      - size.observe"},
+    {"- size.observe", "- x: map(i in 0..len(draft), drft[i])\n      - size.observe"},
     {"block: 4", "NULL: 4"},
     {"goto: COMMIT", "goto: ~"},
     {"rows_per_pass: 16", "rows_per_pass: 4"},
@@ -107,7 +109,7 @@ const Edit mistakes[] = {
 TEST(OneMistake, IsOneError) {
   for (const Edit &edit : mistakes) {
     const Check c = check({edit});
-    EXPECT_FALSE(c.pipeline) << edit.to;
+    EXPECT_FALSE(c.pipeline) << edit.from << " -> " << edit.to;
     EXPECT_EQ(c.errors, 1u) << edit.from << " -> " << edit.to << "\n" << c.messages;
   }
 }

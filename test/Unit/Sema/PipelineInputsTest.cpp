@@ -108,7 +108,7 @@ TEST(PipelineInputs, LongOnesAreCutBeforeTheyAreKept) {
             "p.yaml:43:36: error: the length of what `+` joins must be at most 1024, found 2001 [type-mismatch]");
   EXPECT_EQ(errorOf("text: token[2000] = input", {{"      - size.observe", "      - copy: text\n      - size.observe"},
                                                   {"- kv.target.keep", "- trace: len(copy)\n      - kv.target.keep"}}),
-            "p.yaml:45:9: error: `copy`, which another stage reads, must be at most 1024 tokens, found token[2000] "
+            "p.yaml:45:9: error: the length of `copy`, which another stage reads, must be at most 1024, found 2000 "
             "[type-mismatch]");
 }
 

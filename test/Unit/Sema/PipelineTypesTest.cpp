@@ -68,7 +68,7 @@ TEST(PipelineTypes, CompareTokenWithSequence) {
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
-      R"(p.yaml:43:61: error: `==` needs two values of the same type, no sequences, found token and token[5] [operand-types]
+      R"(p.yaml:43:61: error: `==` needs two values of the same type, no tables, found token and token[5] [operand-types]
    43 |       - accepted: prefix_while(i in 0..len(draft), draft[i] == best)
       |                                                             ^~
 )");
@@ -146,12 +146,7 @@ TEST(PipelineTypes, TiersNeedPairs) {
 
 TEST(PipelineTypes, RangeFromOne) {
   Check c = check({{"0..len(draft)", "1..len(draft)"}});
-  EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(c.messages,
-            R"(p.yaml:43:38: error: argument `i` of `prefix_while` must be a range `0..n` [bad-argument]
-   43 |       - accepted: prefix_while(i in 1..len(draft), draft[i] == best[i])
-      |                                      ^~
-)");
+  EXPECT_TRUE(c.pipeline) << c.messages;
 }
 
 TEST(PipelineTypes, ExpressionWithoutEffect) {

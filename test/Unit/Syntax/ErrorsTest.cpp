@@ -212,12 +212,11 @@ TEST(KeyErrors, Names) {
 //===----------------------------------------------------------------------===//
 
 TEST(ValueErrors, WrongKinds) {
-  EXPECT_EQ(pipelineErrors(withParams("  a: [1, 2]\n  b:\n")),
-            "t.yaml:5:6: error: param `a` must be an expression, found a list "
+  EXPECT_EQ(pipelineErrors(withParams("  a: {x: 2}\n  b:\n")),
+            "t.yaml:5:6: error: param `a` must be an expression, found a mapping "
             "[wrong-node-kind]\n"
-            "    5 |   a: [1, 2]\n"
+            "    5 |   a: {x: 2}\n"
             "      |      ^\n"
-            "note: a param is one number, `true` or `false`\n"
             "t.yaml:6:3: error: param `b` must be an expression, found nothing "
             "[wrong-node-kind]\n"
             "    6 |   b:\n"
@@ -346,7 +345,7 @@ TEST(StatementErrors, Blocks) {
             "[unknown-key]\n"
             "    8 |       - iff: x\n"
             "      |         ^~~\n"
-            "note: a block begins with `if:`\n"
+            "note: a block begins with `if:`, `for:` or `while:`\n"
             "t.yaml:11:9: error: unknown key `dq` in a statement with `if` "
             "[unknown-key]\n"
             "   11 |         dq: []\n"
