@@ -40,7 +40,7 @@ std::string trace() {
   trace.pipeline = "p";
   trace.ticks.resize(1);
   trace.ticks[0].live["m"] = 1;
-  trace.ticks[0].passes = {{"m", {{0, 7, 0, 0, 1, -1, 1, 5}}, {}, {1}}};
+  trace.ticks[0].passes = {{"m", {{0, 7, 0, 0, 1, -1, 1, 5}}, {1}}};
   trace.ticks[0].slots = {{0, 0, "A", "B", {{"m", 1, 0, {0}}}, {{"g", 0.5}}}};
   trace.requests.resize(1);
   trace.requests[0] = {};

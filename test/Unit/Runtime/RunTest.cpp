@@ -12,7 +12,7 @@ RunOutcome sample() {
   run.logits = {{1, NAN}, {0}};
   run.trace.ticks.resize(2);
   run.trace.ticks[0].tick = 4;
-  run.trace.ticks[0].passes = {{"m", {{0, 1, 0, 0, 1, -1, 0, -1}}, {}, {77}}};
+  run.trace.ticks[0].passes = {{"m", {{0, 1, 0, 0, 1, -1, 0, -1}}, {77}}};
   run.times = {{RunOutcome::Moment{0, 1, 50}, {{1, 1, 90}, {2, 1, 120}}}, {}};
   run.metrics = {{"hits", 2}};
   return run;
