@@ -11,11 +11,6 @@
 //===----------------------------------------------------------------------===//
 #pragma once
 
-#include "megalith/Pages.cuh"
-#include "megalith/Sequences.cuh"
-#include "megalith/Asks.cuh"
-#include "megalith/ControlTrees.cuh"
-
 namespace megalith::device {
 
 /// kPoolExhausted and so on.
@@ -25,6 +20,15 @@ enum FaultCode : int {
 };
 #define FAULT(Enum, Code, Name, Text) static_assert(Code < abi::kFaultAtCall);
 #include "megalith/Faults.def"
+
+} // namespace megalith::device
+
+#include "megalith/Pages.cuh"
+#include "megalith/Sequences.cuh"
+#include "megalith/Asks.cuh"
+#include "megalith/ControlTrees.cuh"
+
+namespace megalith::device {
 
 /// A fault's code with the line of the pipeline's file that raised it. This is RequestHeader::fault without the state.
 /// Functions that stages call take the line of their caller. `#line` makes it a line of the YAML.
@@ -74,8 +78,7 @@ template <> struct MovedRows<false> {};
 /// The control plane's working state, in shared memory of CTA 0. The slot tables mirror LaunchParams::slots. While a
 /// request holds a slot, its descriptor stands here too, unless descriptors are large. So what a tick does to it costs
 /// no trip to the L2 cache.
-template <class ConfigType, class RequestType>
-struct ControlState : MovedRows<hasTrees<ConfigType>()> {
+template <class ConfigType, class RequestType> struct ControlState : MovedRows<hasTrees<ConfigType>()> {
   using Config = ConfigType;
   using Request = RequestType;
   static_assert(Config::states <= 64 && Config::gauges <= kMostGauges, "flags are bits of one word");
@@ -110,7 +113,7 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()> {
   int rowAsks;                              ///< of the pass that is being formed
 
   static constexpr bool asks = asksOf<Config>() > 0; ///< calls ask for more than the best token of each row
-  static constexpr bool trees = hasTrees<Config>(); ///< of some pool
+  static constexpr bool trees = hasTrees<Config>();  ///< of some pool
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
 
   // per slot
