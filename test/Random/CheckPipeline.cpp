@@ -3,6 +3,7 @@
 #include "megalith/Checkpoint/Trace.h"
 #include "megalith/Driver/Compilation.h"
 #include "megalith/Emit/Control.h"
+#include "megalith/IR/Inputs.h"
 #include "megalith/IR/Text.h"
 #include "megalith/Jit/HostCompiler.h"
 #include "megalith/Transforms/Passes.h"
@@ -192,6 +193,7 @@ private:
   bool comparePasses() {
     module = std::move(compilation->module);
     giveWindow();
+    bringInputs(source.requests, ir::inputsOf(module), seed);
     auto before = execute("lower");
     if (!before)
       return false;

@@ -15,6 +15,8 @@ public:
     chooseSizes();
     makeParams();
     makeFields();
+    if (chance(30))
+      makeInputs();
     for (uint64_t i = below(3); i > 0; --i)
       makePolicy();
     makeGraph();
@@ -85,6 +87,27 @@ private:
     }
   }
 
+  /// What the requests bring; see bringInputs.
+  void makeInputs() {
+    for (uint64_t i = 1 + below(4); i > 0; --i) {
+      Variable v{fresh(), oneOf({Kind::I32, Kind::F32, Kind::Bool, Kind::Token, Kind::Seq, Kind::Seq})};
+      std::string type = nameOf(v.kind), otherwise;
+      if (v.kind == Kind::Seq) {
+        v.size = chance(60) ? range(1, 12) : oneOf<int64_t>({100, 1024, 1025, 5000, 65536});
+        type = fmt::format("token[{}]", sizeText(v.size));
+        otherwise = v.size > 1 && chance(50) ? fmt::format("[{}, 5]", range(0, kVocab - 1)) : "[]";
+      } else if (v.kind == Kind::I32 && chance(60)) {
+        const int64_t least = range(-5, 5);
+        type = fmt::format("i32 in {}..{}", least, least + range(1, 20));
+        otherwise = std::to_string(least);
+      } else {
+        otherwise = literal(v.kind);
+      }
+      fieldLines.push_back(fmt::format("{}: {} = input{}", v.name, type, chance(50) ? "(" + otherwise + ")" : ""));
+      inputs.push_back(v);
+    }
+  }
+
   void makePolicy() {
     Policy p;
     p.name = fresh();
@@ -129,6 +152,7 @@ private:
     Scope scope;
     scope.slot = s.slot;
     scope.variables = fields;
+    scope.variables.insert(scope.variables.end(), inputs.begin(), inputs.end());
     return scope;
   }
 
@@ -555,9 +579,41 @@ private:
   std::string initial, policyText;
   std::vector<std::string> params, fieldLines, terminals, metrics;
   std::vector<Stage> stages;
+  std::vector<Variable> inputs;
 };
 
 } // namespace
+
+void bringInputs(std::vector<Request> &requests, const std::vector<Input> &declared, uint64_t seed) {
+  std::mt19937_64 random(seed + 11);
+  const auto range = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
+  const auto token = [&] { return range(0, kVocab - 1); };
+  for (Request &request : requests)
+    for (const Input &input : declared) {
+      if (input.otherwise && range(0, 2) == 0)
+        continue;
+      InputValue value;
+      if (input.capacity) {
+        const int64_t most = range(0, 9) ? std::min<int64_t>(*input.capacity, 30) : *input.capacity;
+        std::vector<int32_t> items(range(0, most));
+        for (int32_t &item : items)
+          item = static_cast<int32_t>(token());
+        value = std::move(items);
+      } else if (input.type == "i32") {
+        value = range(0, 4) ? std::clamp<int64_t>(range(-9, 30), input.least, input.most)
+                            : range(input.least, input.most);
+      } else if (input.type == "f32") {
+        value = 0.25 * static_cast<double>(range(-9, 9));
+      } else if (input.type == "bool") {
+        value = range(0, 1) == 1;
+      } else {
+        value = token();
+      }
+      request.inputs[input.name] = std::move(value);
+    }
+}
 
 RandomPipeline makePipeline(uint64_t seed, bool wordy) { return Generator(seed, wordy).make(); }
 

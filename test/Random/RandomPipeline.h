@@ -20,9 +20,12 @@ struct RandomPipeline {
   std::vector<Request> requests;
 };
 
+/// Gives the requests values for the pipeline's inputs, but sometimes none where there is a default.
+void bringInputs(std::vector<Request> &requests, const std::vector<Input> &declared, uint64_t seed);
+
 /// The pipeline of a seed; the same on every machine.
 ///
-/// What varies: params and fields of all types with any initial values, inferred fields; the graph of states, parked
+/// What varies: params, inputs and fields of all types with any initial values, inferred fields; the graph of states, parked
 /// ones among them; prefill, decoding, drafts that are verified in one stage or in several, two calls in a stage,
 /// stages without calls; statements of all kinds, nested; expressions over all functions and operators, with the
 /// largest and least numbers; policies; sizes of pools, pages, slots and passes from 1 to the most there can be. One in
