@@ -278,7 +278,7 @@ MEGALITH_SHAPE int tokensAtHand(long long slots) { return slots <= 64 ? 9 : 1; }
 MEGALITH_SHAPE int eosAtHand(long long slots) { return slots <= 64 ? 4 : 1; }
 /// Descriptors of seated requests stand in shared memory when they take no more than this. A request has more words of
 /// each further model.
-MEGALITH_SHAPE int seatBytes(int models) { return 1584 + 128 * (models - 1); }
+MEGALITH_SHAPE int seatBytes(int models) { return 1536 + 128 * (models - 1); }
 /// Gauges of a slot are bits of one word.
 constexpr int kMostGauges = 32;
 

@@ -33,7 +33,7 @@ struct Config {
   static constexpr unsigned long long terminalStates = 0x18; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 0;
-  static constexpr int controlRoom = 3072; // bytes of shared memory for Control
+  static constexpr int controlRoom = 2944; // bytes of shared memory for Control
 };
 
 //   state     flags     next
@@ -304,7 +304,7 @@ using Stream = Consumer<WeightRing, 49152, 128>;
 
 // What the control unit must take for true, too (Units.cuh).
 struct Facts {
-  static constexpr int controlRoom = 3072; // bytes of shared memory for its state
+  static constexpr int controlRoom = 2944; // bytes of shared memory for its state
   static constexpr int rowsPerPass = 128, vocab = 260;
   static constexpr int pages = pools::Target::pages, pageTokens = pools::Target::pageTokens;
 };
@@ -322,7 +322,7 @@ struct Shared {
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 194176, "the plan reserves this much");
+static_assert(sizeof(Shared) <= 194048, "the plan reserves this much");
 static_assert(AttentionShape<pools::Target>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<pools::Target>::scratchBytes(pools::Target::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
