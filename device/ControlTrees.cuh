@@ -132,7 +132,8 @@ template <class Turn, class Pool> __device__ void keepLogits(Turn &t, const Pool
 
 /// Moves keys and values of all layers from place `from` of each of the first `count` lanes to its place `to`, those
 /// of lower lanes first. Each lane of the warp takes 8 columns at a time.
-template <class P> __device__ __noinline__ void moveKv(const PoolState<P> &pool, int slot, int from, int to, int count) {
+template <class P>
+__device__ __noinline__ void moveKv(const PoolState<P> &pool, int slot, int from, int to, int count) {
   const abi::ModelParams &memory = pool.memory();
   const int *const table = pool.table(slot);
   const auto elementOf = [&](int place) {

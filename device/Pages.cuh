@@ -222,8 +222,8 @@ template <class P> struct PoolState : Pages<P>, RunRows<P::slots, hasTrees<P>()>
     constexpr CallTokens at = callTokensOf<P>();
     return paramsOfCta().callTokens + slot * at.stride + at.begin;
   }
-  /// The token that was fed, or waits to be fed, at a place, which mostly is a position. Places begin at fedFrom. A slot
-  /// keeps these tokens of all calls of a stage, because they may not be tokens of the request yet.
+  /// The token that was fed, or waits to be fed, at a place, which mostly is a position. Places begin at fedFrom. A
+  /// slot keeps these tokens of all calls of a stage, because they may not be tokens of the request yet.
   __device__ int fedToken(int slot, int place) const {
     const int i = place - fedFrom[slot];
     return i < atHand ? callStart[slot][i] : fedTokens(slot)[i];

@@ -318,10 +318,10 @@ template <class Kept> struct Looks {
       s.limit = ~0u;
       s.tie = AskState::kNoTie;
       s.lastTie = -1;
-      lookFor(s, best.key == Best::kNan || known                   ? LookFor::Done
-                 : isGreedy(s)                                     ? LookFor::Sums
-                 : s.ask.topK > 0 && s.ask.topK < Kept::vocab      ? LookFor::Count
-                                                                   : behindCount(s));
+      lookFor(s, best.key == Best::kNan || known              ? LookFor::Done
+                 : isGreedy(s)                                ? LookFor::Sums
+                 : s.ask.topK > 0 && s.ask.topK < Kept::vocab ? LookFor::Count
+                                                              : behindCount(s));
       s.target = (u64)s.ask.topK;
       takeGuess(s);
     }

@@ -52,8 +52,8 @@ static_assert(kHalfTileRows * 2 == kTileRows && kUnitEnd == kMaxRows + 1);
 MEGALITH_SHAPE long long passBytes(long long rows, bool trees = false) {
   return (1 + (trees ? 3 * kMaxRows : 2 * rows)) * 16;
 }
-/// Where the places of positions on the rows' paths begin that earlier passes wrote, behind these words; and their bytes
-/// where a row has `places` of them at most.
+/// Where the places of positions on the rows' paths begin that earlier passes wrote, behind these words; and their
+/// bytes where a row has `places` of them at most.
 MEGALITH_SHAPE long long pathsBegin() { return roundUp(passBytes(kMaxRows, true), 256); }
 MEGALITH_SHAPE long long pathBytes(long long rows, long long places) { return rows * places * 4; }
 /// Bytes of the best logits: a word of each row and CTA (Results.cuh).
@@ -290,9 +290,9 @@ MEGALITH_SHAPE int paramsBytes(int models) { return 304 + 80 * models; }
 /// `windowed`: models of which pages below a window are given back. `trees`: models whose rows of a slot need not be a
 /// chain.
 MEGALITH_SHAPE long long controlRoom(long long slots, long long gauges, int models, int windowed, int trees) {
-  const long long ofPool = 5 + tokensAtHand(slots),
-                  words = 17 + eosAtHand(slots) + larger(slots <= 64 ? 4 : 1, gauges) + models * ofPool + windowed +
-                          2 * trees + (models > 1 ? 1 : 0);
+  const long long ofPool = 5 + tokensAtHand(slots), words = 17 + eosAtHand(slots) +
+                                                            larger(slots <= 64 ? 4 : 1, gauges) + models * ofPool +
+                                                            windowed + 2 * trees + (models > 1 ? 1 : 0);
   const long long state = 128 + 32 * (models - 1) + seatBytes(models) + 4 * words * ((slots + 7) / 8 * 8);
   const long long params = paramsBytes(models);
   return (params + state + 127) / 128 * 128 - params;

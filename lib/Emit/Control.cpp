@@ -133,7 +133,8 @@ private:
              layout.several() ? "where stages call models" : "where stages call the model");
     constant("gauges", layout.gauges.size());
     constant("controlRoom",
-             shape::controlRoom(module.param("slots"), layout.gauges.size(), layout.pools.size(), windowed(), layout.trees()),
+             shape::controlRoom(module.param("slots"), layout.gauges.size(), layout.pools.size(), windowed(),
+                                layout.trees()),
              "bytes of shared memory for Control");
   }
 

@@ -115,9 +115,10 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
     int64_t lookBytes = 0; // passes of all models use the same memory
     for (const plan::ModelPlan &planned : plan.models)
       lookBytes = std::max(lookBytes, planned.reducing.lookBytes);
-    j["reducing"] = {{"ask_bytes", layout.asks ? shape::askBytes(plan.rowsPerPass, module.param("slots"), layout.asks) : 0},
-                     {"words", layout.askWords},
-                     {"look_bytes", lookBytes}};
+    j["reducing"] = {
+        {"ask_bytes", layout.asks ? shape::askBytes(plan.rowsPerPass, module.param("slots"), layout.asks) : 0},
+        {"words", layout.askWords},
+        {"look_bytes", lookBytes}};
   }
   j["scratch_bytes"] = shape::kConsumerWarps * layout.scratchWords * 4;
   j["workspace_ones"] = plan.knobs.words; // what a word is before it is written

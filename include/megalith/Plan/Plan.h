@@ -268,14 +268,14 @@ struct Plan {
   int64_t wideRows = 0; ///< that a product of more than one row tile takes at a time; 0: the plan has no such passes
   Ring ring;
   SharedMemory shared;
-  int64_t taggedBytes;           ///< memory of tagged words and of counters
-  std::vector<Edge> edges;       ///< edge 0 stands behind the tick's plan
-  int passEdge;                  ///< the end of a pass
+  int64_t taggedBytes;     ///< memory of tagged words and of counters
+  std::vector<Edge> edges; ///< edge 0 stands behind the tick's plan
+  int passEdge;            ///< the end of a pass
   /// Models whose rows of a slot need not be a chain.
   int64_t trees() const {
     return std::count_if(models.begin(), models.end(), [](const ModelPlan &m) { return m.trees; });
   }
-  int64_t passBytes() const; ///< of the tagged words: what tells a pass, with the paths of its rows
+  int64_t passBytes() const;     ///< of the tagged words: what tells a pass, with the paths of its rows
   std::vector<ModelPlan> models; ///< one, for now
 
   /// Whether calls of some model have reducers beside argmax.
