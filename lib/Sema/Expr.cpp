@@ -81,6 +81,15 @@ ExprRef Checker::convert(ExprRef e, Elem elem) {
         return e;
     return list;
   }
+  if (e->type.seq && (e->kind == Expr::Select || e->kind == Expr::SeqConcat)) { // of such lists
+    auto both = std::make_shared<Expr>(*e);
+    both->type.elem = elem;
+    both->range = {};
+    for (size_t i = e->kind == Expr::Select; i < both->args.size(); ++i)
+      if (both->args[i] = convert(both->args[i], elem); both->args[i]->type.elem != elem)
+        return e;
+    return both;
+  }
   if (!e->type.isScalar())
     return e;
   if (elem == Elem::Token)
