@@ -300,7 +300,9 @@ template <class Control> struct TurnOf : StageFunctions {
     return slot < 0 ? Span{items, r.numTokens} : Span{items, r.numTokens, r.numTokens - 1, c.newest[slot]};
   }
   /// A sequence that the request brought.
-  __device__ Span input(const abi::InputRange &range) const { return {p.inputs + range.begin, range.length}; }
+  template <class T = int> __device__ Items<T> input(const abi::InputRange &range) const {
+    return {reinterpret_cast<const WordOf<T> *>(p.inputs + range.begin), range.length};
+  }
   __device__ Results results() const { return {c.pass->rows + c.rowBegin[slot], c.taken[slot]}; }
   /// What reducer `Which` of the call gave.
   template <class Which> __device__ auto results() const {

@@ -563,7 +563,11 @@ private:
     case Op::InputGet:
       if (module.type(op.result()).kind != Type::Seq)
         return define(op, Code("t.r.inputs." + layout.names.inputs.at(op.name)), true);
-      return define(op, Code("t.input(t.r.inputs." + layout.names.inputs.at(op.name) + ")"));
+      return define(op, Code(fmt::format("t.input{}(t.r.inputs.{})",
+                                         module.type(op.result()).elem == Scalar::F32    ? "<float>"
+                                         : module.type(op.result()).elem == Scalar::Bool ? "<bool>"
+                                                                                         : "",
+                                         layout.names.inputs.at(op.name))));
     case Op::Cast:
       return cast(op);
     case Op::Sampling:

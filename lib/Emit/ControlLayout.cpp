@@ -153,7 +153,9 @@ std::string requestLayoutJson(const ir::Module &module) {
     nlohmann::ordered_json entry = {{"name", op.name}, {"type", op.get<attr::type>()}, {"offset", input.offset}};
     if (op.has<attr::capacity>())
       entry["capacity"] = op.get<attr::capacity>();
-    if (op.get<attr::optional>() && op.has<attr::capacity>())
+    if (op.get<attr::optional>() && op.has<attr::capacity>() && op.get<attr::type>() == "f32")
+      entry["otherwise"] = op.get<attr::numbers>();
+    else if (op.get<attr::optional>() && op.has<attr::capacity>())
       entry["otherwise"] = op.get<attr::items>();
     else if (op.get<attr::optional>())
       entry["otherwise"] = op.get<attr::init>().real();

@@ -3,6 +3,10 @@
 namespace megalith::ir {
 
 static InputValue defaultOf(const Operation &op) {
+  if (op.has<attr::capacity>() && op.get<attr::type>() == "f32") {
+    const std::vector<double> &numbers = op.get<attr::numbers>();
+    return std::vector<float>(numbers.begin(), numbers.end());
+  }
   if (op.has<attr::capacity>()) {
     const std::vector<int64_t> &items = op.get<attr::items>();
     return std::vector<int32_t>(items.begin(), items.end());

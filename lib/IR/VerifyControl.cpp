@@ -25,8 +25,6 @@ std::optional<Type> declaredType(const Operation &declaration) {
   if (!declaration.has<attr::capacity>())
     return Type::scalar(*s);
   const int64_t capacity = declaration.get<attr::capacity>();
-  if (declaration.op == Op::Input && *s != Scalar::Token)
-    return std::nullopt;
   if (declaration.op == Op::Field && declaration.has<attr::rows>())
     return Type::table(declaration.get<attr::rows>(), capacity, *s);
   // A longer one is a view: no value keeps it.
@@ -295,28 +293,32 @@ bool Verifier::checkDeclaration(const Operation &op) {
 }
 
 bool Verifier::checkInput(const Operation &op) {
-  const auto type = declaredType(op);
-  if (!type)
-    return fail(op, "only sequences of `token` have a `capacity`");
-  if ((op.has<attr::least>() || op.has<attr::most>()) && *type != i32)
+  const Type type = *declaredType(op);
+  const std::vector<int64_t> &items = op.get<attr::items>();
+  const std::vector<double> &numbers = op.get<attr::numbers>();
+  if ((op.has<attr::least>() || op.has<attr::most>()) && type != i32)
     return fail(op, "only an `i32` has `least` and `most`");
   if (op.get<attr::least>() > op.get<attr::most>())
     return fail(op, "`least` is above `most`");
   if (!op.has<attr::optional>())
-    return (!op.has<attr::init>() && !op.has<attr::items>()) || fail(op, "only what is `optional` has a default");
-  if (type->kind == Type::Seq) {
-    const std::vector<int64_t> &items = op.get<attr::items>();
-    if (op.has<attr::init>() || static_cast<int64_t>(items.size()) > op.get<attr::capacity>())
-      return fail(op, "the default of a sequence is `items`, no more than its `capacity`");
-    return llvm::all_of(items, [&](int64_t item) { return holds(item, type->elem); }) ||
-           fail(op, fmt::format("`items` must be values of type `{}`", op.get<attr::type>()));
+    return (!op.has<attr::init>() && !op.has<attr::items>() && !op.has<attr::numbers>()) ||
+           fail(op, "only what is `optional` has a default");
+  if (type.kind == Type::Seq) {
+    const bool real = type.elem == Scalar::F32;
+    if (op.has<attr::init>() || !(real ? items.empty() : numbers.empty()) ||
+        static_cast<int64_t>(items.size() + numbers.size()) > op.get<attr::capacity>())
+      return fail(op, fmt::format("the default of a sequence is `{}`, no more than its `capacity`",
+                                  real ? "numbers" : "items"));
+    return (llvm::all_of(items, [&](int64_t item) { return holds(item, type.elem); }) &&
+            llvm::all_of(numbers, [](double number) { return std::isfinite(static_cast<float>(number)); })) ||
+           fail(op, fmt::format("the default must have values of type `{}`", op.get<attr::type>()));
   }
   const Number init = op.get<attr::init>();
-  if (op.has<attr::items>())
+  if (op.has<attr::items>() || op.has<attr::numbers>())
     return fail(op, "the default of a scalar is `init`");
-  if (op.has<attr::init>() && !holds(init, type->elem))
+  if (op.has<attr::init>() && !holds(init, type.elem))
     return fail(op, fmt::format("`init` must be a value of type `{}`", op.get<attr::type>()));
-  if (*type == i32 && (init.whole() < op.get<attr::least>() || init.whole() > op.get<attr::most>()))
+  if (type == i32 && (init.whole() < op.get<attr::least>() || init.whole() > op.get<attr::most>()))
     return fail(op, "the default lies outside `least` and `most`");
   return std::isfinite(static_cast<float>(init.real())) || fail(op, "`init` must be finite");
 }

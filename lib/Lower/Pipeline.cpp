@@ -29,19 +29,10 @@ public:
     for (const CheckedParam &p : pipeline.params) {
       Operation &o = add(Op::Param, p.name, p.loc);
       o.set<attr::type>(scalarName(scalarOf(p.value.elem)).str());
-      if (!p.value.seq) {
+      if (p.value.seq)
+        list(o, p.value.elem, p.value.items);
+      else
         o.set<attr::value>(number(p.value));
-      } else if (p.value.elem == sema::Elem::F32) {
-        std::vector<double> numbers;
-        for (const Constant &item : p.value.items)
-          numbers.push_back(item.floatValue);
-        o.set<attr::numbers>(numbers);
-      } else {
-        std::vector<int64_t> items;
-        for (const Constant &item : p.value.items)
-          items.push_back(item.intValue);
-        o.set<attr::items>(items);
-      }
     }
     for (const CheckedField &f : pipeline.fields)
       field(add(Op::Field, f.name, f.loc), f);
@@ -115,6 +106,19 @@ private:
     return c.intValue;
   }
 
+  static void list(Operation &o, sema::Elem elem, const std::vector<Constant> &of) {
+    std::vector<double> numbers;
+    std::vector<int64_t> items;
+    for (const Constant &item : of) {
+      numbers.push_back(item.floatValue);
+      items.push_back(item.intValue);
+    }
+    if (elem == sema::Elem::F32)
+      o.set<attr::numbers>(numbers);
+    else
+      o.set<attr::items>(items);
+  }
+
   static void field(Operation &o, const CheckedField &f) {
     o.set<attr::type>(scalarName(scalarOf(f.type.elem)).str());
     const Type type = typeOf(f.type);
@@ -142,7 +146,7 @@ private:
     if (!i.type.seq)
       o.set<attr::init>(number(i.init));
     else if (!i.items.empty())
-      o.set<attr::items>(i.items);
+      list(o, i.type.elem, i.items);
   }
 
   void state(const CheckedState &s) {

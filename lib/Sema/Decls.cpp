@@ -57,8 +57,8 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl, bool
   if (decl.dims.empty()) {
     field.type = Type::scalar(elem);
   } else {
-    if (isInput && (elem != Elem::Token || decl.dims.size() > 1)) {
-      diags.report(Diag::Unsupported, decl.type.loc, "an input with several numbers", "`token[n]`");
+    if (isInput && decl.dims.size() > 1) {
+      diags.report(Diag::Unsupported, decl.type.loc, "an input that is a table", fmt::format("`{}[n]`", type));
       return std::nullopt;
     }
     if (decl.dims.size() > 2) {
@@ -109,35 +109,39 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl, bool
 bool Checker::checkDefault(const ast::Expr &e, CheckedInput &input) {
   const std::string what = fmt::format("the default of input `{}`", input.name);
   Scope scope;
-  const auto constantOf = [&](const ast::Expr &item, const std::string &of) -> std::optional<Constant> {
-    ExprRef v = expect(item, input.type.elem, of, scope);
-    return v ? constant(*v, of) : std::nullopt;
-  };
+  ExprRef v = value(e, scope);
+  if (!v)
+    return false;
+  v = convert(adopt(v, input.type), input.type.elem);
+  if (!v->type.sameShape(input.type) || v->type.elem != input.type.elem) {
+    diags.report(Diag::TypeMismatch, e.loc, what, input.type.str(), v->type.str());
+    return false;
+  }
   if (!input.type.seq) {
-    auto value = constantOf(e, what);
-    if (!value)
+    auto scalar = constant(*v, what);
+    if (!scalar)
       return false;
-    input.init = *value;
-    if (!input.type.is(Elem::I32) || (value->intValue >= input.range.lo && value->intValue <= input.range.hi))
+    input.init = *scalar;
+    if (!input.type.is(Elem::I32) || (scalar->intValue >= input.range.lo && scalar->intValue <= input.range.hi))
       return true;
     diags.report(
         Diag::InputRange, e.loc, input.name,
-        fmt::format("allows {} to {}, but its default is {}", input.range.lo, input.range.hi, value->intValue));
+        fmt::format("allows {} to {}, but its default is {}", input.range.lo, input.range.hi, scalar->intValue));
     return false;
   }
-  if (e.kind != ast::Expr::List) {
-    diags.report(Diag::TypeMismatch, e.loc, what, "a list of constants such as `[]`", "another expression");
+  if (v->kind != Expr::SeqMake && v->kind != Expr::SeqConst) {
+    diags.report(Diag::NotConstant, e.loc, what);
     return false;
   }
-  for (const ast::ExprPtr &item : e.args) {
-    auto value = constantOf(*item, "an element of " + what);
-    if (!value)
+  for (const ExprRef &arg : v->args) {
+    auto item = constant(*arg, "an element of " + what);
+    if (!item)
       return false;
-    input.items.push_back(value->intValue);
+    input.items.push_back(*item);
   }
   if (static_cast<int64_t>(input.items.size()) <= input.type.capacity)
     return true;
-  diags.report(Diag::TypeMismatch, e.loc, what, fmt::format("at most {}", plural(input.type.capacity, "token")),
+  diags.report(Diag::TypeMismatch, e.loc, what, fmt::format("at most {}", plural(input.type.capacity, "element")),
                input.items.size());
   return false;
 }

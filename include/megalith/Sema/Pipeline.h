@@ -54,7 +54,7 @@ struct CheckedInput {
   sema::Range range;     ///< of an i32
   bool required = false; ///< else a request may lack it, and one of these stands for it
   Constant init;         ///< of a scalar
-  std::vector<int64_t> items;
+  std::vector<Constant> items;
   SourceLoc loc;
 };
 

@@ -56,7 +56,9 @@ TEST(EmitControl, FieldsAreDeclaredUnderIdentifiers) {
 /// A module whose requests bring these.
 static Pipeline withInputs() {
   Pipeline p;
-  p.declarations += "  input @tenant {least = 0, most = 15, type = \"i32\"} @0:11:3\n"
+  p.declarations += "  input @rates {capacity = 5000, numbers = [0.5], optional, type = \"f32\"} @0:11:3\n"
+                    "  input @flags {capacity = 9, type = \"bool\"} @0:11:3\n"
+                    "  input @tenant {least = 0, most = 15, type = \"i32\"} @0:11:3\n"
                     "  input @\"a.text\" {capacity = 5000, type = \"token\"} @0:11:3\n"
                     "  input @share {init = 0.25, optional, type = \"f32\"} @0:11:3\n"
                     "  input @few {capacity = 4, items = [7], optional, type = \"token\"} @0:11:3\n";
@@ -73,12 +75,21 @@ TEST(EmitControl, InputsStandBehindTheFields) {
       %few = input.get @few : token<4> @0:27:9
       %part = seq.slice(%text, %tenant, %next) : token<8> @0:27:9
       field.set @draft(%part) @0:27:9
+      %rates = input.get @rates : f32<> @0:28:9
+      %flags = input.get @flags : bool<9> @0:28:9
+      %rate = seq.at(%rates, %tenant) : f32 @0:28:9
+      %flag = seq.at(%flags, %tenant) : bool @0:28:9
+      %half = const {value = 0.5} : f32 @0:28:9
+      %most = select(%flag, %rate, %half) : f32 @0:28:9
+      field.set @"size.ema"(%most) @0:28:9
       %n = append(%few) : i32 @0:28:9
       %m = append(%text) : i32 @0:28:9
       goto {to = ["DONE"]} @0:29:9
 )";
   const std::string text = emitted(p);
   EXPECT_NE(text.find("struct Inputs {\n"
+                      "  ::megalith::abi::InputRange rates;\n"
+                      "  ::megalith::abi::InputRange flags;\n"
                       "  int tenant;\n"
                       "  ::megalith::abi::InputRange a_text; // a.text\n"
                       "  float share;\n"
@@ -94,6 +105,9 @@ TEST(EmitControl, InputsStandBehindTheFields) {
                                     "  t.set(r.accepted, next);\n"
                                     "  const auto text = t.input(t.r.inputs.a_text);\n"
                                     "  t.set(r.draft, t.slice(text, t.r.inputs.tenant, next));\n"
+                                    "  const float rate = t.at(t.input<float>(t.r.inputs.rates), t.r.inputs.tenant);\n"
+                                    "  t.set(r.size_ema, t.at(t.input<bool>(t.r.inputs.flags), t.r.inputs.tenant) ? "
+                                    "rate : 0.5f);\n"
                                     "  t.append(t.input(t.r.inputs.few));\n"
                                     "  t.append(text);\n"
                                     "  t.goTo(State::DONE);\n")
@@ -459,6 +473,7 @@ TEST(RequestLayout, InputsHaveTheOffsetsOfTheStruct) {
     float ema;
   };
   struct Inputs {
+    megalith::abi::InputRange rates, flags;
     int tenant;
     megalith::abi::InputRange text;
     float share;
@@ -469,18 +484,19 @@ TEST(RequestLayout, InputsHaveTheOffsetsOfTheStruct) {
     Fields fields;
     Inputs inputs;
   };
-  ASSERT_EQ(json["inputs"].size(), 4u);
-  EXPECT_EQ(json["inputs"][0],
+  ASSERT_EQ(json["inputs"].size(), 6u);
+  EXPECT_EQ(json["inputs"][0]["otherwise"], nlohmann::json::array({0.5}));
+  EXPECT_EQ(json["inputs"][2],
             nlohmann::json({{"name", "tenant"}, {"type", "i32"}, {"offset", offsetof(Request, inputs.tenant)}}));
   EXPECT_EQ(
-      json["inputs"][1],
+      json["inputs"][3],
       nlohmann::json(
           {{"name", "a.text"}, {"type", "token"}, {"offset", offsetof(Request, inputs.text)}, {"capacity", 5000}}));
   EXPECT_EQ(
-      json["inputs"][2],
+      json["inputs"][4],
       nlohmann::json(
           {{"name", "share"}, {"type", "f32"}, {"offset", offsetof(Request, inputs.share)}, {"otherwise", 0.25}}));
-  EXPECT_EQ(json["inputs"][3]["offset"], offsetof(Request, inputs.few));
-  EXPECT_EQ(json["inputs"][3]["otherwise"], nlohmann::json::array({7}));
+  EXPECT_EQ(json["inputs"][5]["offset"], offsetof(Request, inputs.few));
+  EXPECT_EQ(json["inputs"][5]["otherwise"], nlohmann::json::array({7}));
   EXPECT_EQ(json["request_bytes"], sizeof(Request));
 }

@@ -66,10 +66,11 @@ TEST(Manifest, readsWhatRequestsBring) {
   const std::string from = "\"metrics\"";
   text.insert(text.find(from), R"("inputs": [{"name": "text", "type": "token", "offset": 104, "capacity": 5000},
       {"name": "few", "type": "token", "offset": 120, "capacity": 4, "otherwise": [1, 2]},
-      {"name": "share", "type": "f32", "offset": 136, "otherwise": 0.25}], )");
+      {"name": "share", "type": "f32", "offset": 136, "otherwise": 0.25},
+      {"name": "rates", "type": "f32", "offset": 140, "capacity": 2, "otherwise": [1.0, 0.5]}], )");
   const auto manifest = Manifest::parse(text);
   ASSERT_TRUE(manifest) << manifest.error.message;
-  ASSERT_EQ(manifest->inputs.size(), 3u);
+  ASSERT_EQ(manifest->inputs.size(), 4u);
   EXPECT_EQ(manifest->inputs[0].name, "text");
   EXPECT_EQ(manifest->inputs[0].capacity, 5000);
   EXPECT_EQ(manifest->inputs[0].offset, 104);
@@ -77,6 +78,7 @@ TEST(Manifest, readsWhatRequestsBring) {
   EXPECT_EQ(manifest->inputs[1].otherwise, megalith::InputValue(std::vector<int32_t>{1, 2}));
   EXPECT_EQ(manifest->inputs[2].type, "f32");
   EXPECT_EQ(manifest->inputs[2].otherwise, megalith::InputValue(0.25));
+  EXPECT_EQ(manifest->inputs[3].otherwise, megalith::InputValue(std::vector<float>{1.0f, 0.5f}));
 }
 
 /// Kernels have a few models.

@@ -21,22 +21,33 @@ static const std::string draft = "ngram_lookup(tokens, width=min(size.width, bud
 TEST(PipelineInputs, HaveTypesRangesAndDefaults) {
   Check c = with("tenant: i32 in -1..block * 4 = input(block - 4)\n  text: token[16384] = input\n"
                  "  few: token[4] = input([block, 7])\n  none_: token[4] = input([])\n  share: f32 = input(1)\n"
-                 "  eager: bool = input(true)\n  mark: token = input(block)\n  any: i32 = input");
+                 "  eager: bool = input(true)\n  mark: token = input(block)\n  any: i32 = input\n"
+                 "  rates: f32[3] = input([1, 0.5])\n  flags: bool[9] = input([true])\n  left: i32[2] = input(pair)\n"
+                 "  stops: token[2] = input(pair)",
+                 {{"  block: 4\n", "  block: 4\n  pair: '[3, 4]'\n"}});
   ASSERT_TRUE(c.pipeline) << c.messages;
   const auto &inputs = c.pipeline->inputs;
-  ASSERT_EQ(inputs.size(), 8u);
+  ASSERT_EQ(inputs.size(), 12u);
   EXPECT_EQ(inputs[0].range, (sema::Range{-1, 15}));
   EXPECT_EQ(inputs[0].init.intValue, 0);
   EXPECT_FALSE(inputs[0].required);
   EXPECT_EQ(inputs[1].type.str(), "token[16384]");
   EXPECT_TRUE(inputs[1].required);
-  EXPECT_EQ(inputs[2].items, (std::vector<int64_t>{4, 7}));
+  ASSERT_EQ(inputs[2].items.size(), 2u);
+  EXPECT_EQ(inputs[2].items[0].intValue, 4);
+  EXPECT_EQ(inputs[2].items[1].intValue, 7);
   EXPECT_FALSE(inputs[3].required);
   EXPECT_TRUE(inputs[3].items.empty());
   EXPECT_EQ(inputs[4].init.floatValue, 1.0);
   EXPECT_EQ(inputs[5].init.intValue, 1);
   EXPECT_EQ(inputs[6].init.elem, sema::Elem::Token);
   EXPECT_EQ(inputs[7].range, sema::Range());
+  EXPECT_EQ(inputs[8].type.str(), "f32[3]");
+  ASSERT_EQ(inputs[8].items.size(), 2u);
+  EXPECT_EQ(inputs[8].items[0].floatValue, 1.0);
+  EXPECT_EQ(inputs[9].items[0].intValue, 1);
+  EXPECT_EQ(inputs[10].items[1].intValue, 4) << "a param may be a list";
+  EXPECT_EQ(inputs[11].items[1].elem, sema::Elem::Token);
   EXPECT_EQ(c.pipeline->fields.size(), 2u + 1u) << "draft, accepted, best: inputs are no fields";
 }
 
@@ -85,12 +96,18 @@ TEST(PipelineInputs, DefaultsAreConstantsOfTheType) {
   EXPECT_EQ(errorOf("tenant: i32 = input(budget)"), "p.yaml:11:23: error: unknown name `budget` [unknown-name]");
   EXPECT_EQ(errorOf("tenant: i32 = input(0.5)"),
             "p.yaml:11:23: error: the default of input `tenant` must be i32, found f32 [type-mismatch]");
-  EXPECT_EQ(errorOf("text: token[4] = input(3)"), "p.yaml:11:26: error: the default of input `text` must be a list of "
-                                                  "constants such as `[]`, found another expression [type-mismatch]");
-  EXPECT_EQ(errorOf("text: token[4] = input([true])"), "p.yaml:11:27: error: an element of the default of input `text` "
-                                                       "must be token, found bool [type-mismatch]");
+  EXPECT_EQ(errorOf("text: token[4] = input(3)"),
+            "p.yaml:11:26: error: the default of input `text` must be token[4], found token [type-mismatch]");
+  EXPECT_EQ(errorOf("text: token[4] = input([true])"),
+            "p.yaml:11:26: error: the default of input `text` must be token[4], found bool[1] [type-mismatch]");
+  EXPECT_EQ(errorOf("text: token[4] = input([-1])"),
+            "p.yaml:11:26: error: the default of input `text` must be token[4], found i32[1] [type-mismatch]");
+  EXPECT_EQ(errorOf("left: i32[4] = input([1] + [2])"),
+            "p.yaml:11:28: error: the default of input `left` must be known at compile time [not-constant]");
+  EXPECT_EQ(errorOf("left: i32[4, 2] = input"), "p.yaml:11:9: error: an input that is a table is not supported yet; use "
+                                                "`i32[n]` [unsupported]");
   EXPECT_EQ(errorOf("text: token[2] = input([1, 2, 3])"),
-            "p.yaml:11:26: error: the default of input `text` must be at most 2 tokens, found 3 [type-mismatch]");
+            "p.yaml:11:26: error: the default of input `text` must be at most 2 elements, found 3 [type-mismatch]");
 }
 
 TEST(PipelineInputs, AreBoundedByAPool) {
