@@ -45,6 +45,12 @@ template <class Fn> static void forEachCall(const Module &module, Fn fn) {
 
 bool mayBeTrees(const Module &module, llvm::StringRef model) {
   bool some = false;
+  const auto keepsPath = [&](const Operation &op) {
+    some |= op.op == Op::KvKeep && op.name == model && op.operands.size() > 1;
+  };
+  for (Op kind : {Op::Stage, Op::Tick})
+    for (const Operation *code : module.all(kind))
+      walk(code->region(), keepsPath);
   forEachCall(module, [&](const Operation &call, const std::string &) {
     some |= call.name == model && !call.get<attr::with>().empty();
   });

@@ -335,7 +335,10 @@ Value StageBody::rowBound(const Expr &e, bool fromEnd) {
 const std::vector<Value> &StageBody::call(const Expr &e) {
   if (auto it = calls.find(&e); it != calls.end())
     return it->second;
-  Value fed = expression(*e.args[0]);
+  std::vector<Value> operands;
+  for (const sema::ExprRef &arg : e.args)
+    operands.push_back(expression(*arg));
+  const Value fed = operands[0];
   std::vector<Type> results;
   Region reducers;
   for (const sema::Reduction &r : e.reductions->list) {
@@ -367,8 +370,10 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
   }
   assert((e.keepNone || !results.empty()) && "logits that nobody reads are an error");
   builder.loc = e.loc;
-  Operation &o = builder.create(Op::Call, {fed}, results);
+  Operation &o = builder.create(Op::Call, operands, results);
   o.name = e.name;
+  if (!e.member.empty())
+    o.set<attr::with>(std::vector<std::string>{e.member});
   o.set<attr::site>(site++);
   o.set<attr::kv>(std::string(e.draft ? "draft" : "commit"));
   if (results.empty())

@@ -618,6 +618,41 @@ ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const a
   return v;
 }
 
+/// What the rows of a call hang on, or what they see: `given`, of these names.
+bool Checker::checkFreeRows(Expr &call, const std::vector<const ast::Name *> &names, const std::vector<ExprRef> &given) {
+  if (names.empty())
+    return true;
+  const ast::Name &name = *names[0];
+  const std::string what = fmt::format("argument `{}` of `{}`", name.text, call.name);
+  if (names.size() > 1) {
+    diags.report(Diag::FreeRows, names[1]->loc, names[1]->text,
+                 fmt::format("has no `{}=`: rows of a tree see their own paths", name.text));
+    return false;
+  }
+  if (call.chunk) {
+    diags.report(Diag::FreeRows, name.loc, name.text, "is fed at once: it has no `chunk=`");
+    return false;
+  }
+  if (name.text == "parents" && !call.draft) {
+    diags.report(Diag::FreeRows, name.loc, name.text,
+                 fmt::format("feeds drafts: give `kv=draft`, and say with `kv.{}.keep: n, path=p` which rows to keep",
+                             call.name));
+    return false;
+  }
+  const bool alike = name.text == "visible" && given[0]->type.isScalar();
+  const ExprRef v = as(given[0], alike ? Type::scalar(Elem::I32) : Type::sequence(0, Elem::I32), what,
+                       name.text == "visible" ? "i32, or a sequence of i32" : "a sequence of i32");
+  if (!v)
+    return false;
+  if (v->type.seq && v->type.capacity >= Unbounded) {
+    diags.report(Diag::UnboundedSequence, v->loc, what);
+    return false;
+  }
+  call.member = name.text;
+  call.args.push_back(v);
+  return true;
+}
+
 ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   std::string what = fmt::format("a call of `{}`", e.text);
   if (scope.noCalls || scope.kind != Scope::Stage) {
@@ -633,6 +668,8 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   auto call = make(Expr::ModelCall, {Elem::Logits, true, 0}, e.loc);
   call->name = e.text;
   bool failed = false;
+  std::vector<const ast::Name *> free; // `parents` or `visible`
+  std::vector<ExprRef> rows;
   auto word = [](const ast::Expr &a) {
     return a.kind == ast::Expr::Path || a.kind == ast::Expr::StringLiteral ? a.text : "";
   };
@@ -658,33 +695,37 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
         failed = true;
       }
       call->draft = word(*arg) == "draft";
+    } else if (name.text == "parents" || name.text == "visible") {
+      free.push_back(&name);
+      rows.push_back(value(*arg, scope));
+      failed |= !rows.back();
     } else {
       diags.report(Diag::UnknownArgument, name.loc, e.text, name.text);
-      diags.suggest(name.text, {"chunk", "keep", "kv"});
+      diags.suggest(name.text, {"chunk", "keep", "kv", "parents", "visible"});
       failed = true;
     }
   }
   ExprRef fed = value(*e.args[0], scope);
   fed = as(fed, Type::sequence(0), fmt::format("what `{}` is fed", e.text), "a sequence such as `[x]`");
-  if (!fed || failed)
+  if (!fed || failed || !checkFreeRows(*call, free, rows))
     return nullptr;
-  int64_t rows = fed->type.capacity;
+  int64_t most = fed->type.capacity;
   if (call->chunk && call->draft) {
     diags.report(Diag::ChunkedDraft, e.loc);
     return nullptr;
   }
   if (call->chunk)
-    rows = std::min({rows, call->chunk, rowsPerPass()});
-  if (rows >= Unbounded) {
+    most = std::min({most, call->chunk, rowsPerPass()});
+  if (most >= Unbounded) {
     diags.report(Diag::CallUnbounded, e.loc);
     return nullptr;
   }
-  if (rows > rowsPerPass()) {
-    diags.report(Diag::CallTooLarge, e.loc, rows, rowsPerPass());
+  if (most > rowsPerPass()) {
+    diags.report(Diag::CallTooLarge, e.loc, most, rowsPerPass());
     return nullptr;
   }
-  call->args.push_back(fed);
-  call->type.capacity = rows;
+  call->args.insert(call->args.begin(), fed);
+  call->type.capacity = most;
   call->reductions = std::make_shared<Reductions>();
   *call->reductions = {{}, scope.locally->changes.size(), scope.locally->all.size(), scope.binders.size()};
   scope.locally->changes.push_back("kv " + call->name);

@@ -178,6 +178,7 @@ private:
 
   // Calls.cpp
   ExprRef checkCall(const ast::Expr &e, Scope &scope);
+  bool checkFreeRows(Expr &call, const std::vector<const ast::Name *> &names, const std::vector<ExprRef> &given);
   ExprRef checkModelCall(const ast::Expr &e, Scope &scope);
   ExprRef checkFunction(Function f, const ast::Expr &e, Scope &scope);
   ExprRef checkMinMax(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);

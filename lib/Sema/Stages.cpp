@@ -33,13 +33,15 @@ struct UseWalk {
         expr(*arg, known);
     for (const auto &[name, arg] : e.named)
       // `keep=none` and `kv=draft` are words, not names.
-      if (!model || name.text == "chunk")
+      if (!model || (name.text != "keep" && name.text != "kv"))
         expr(*arg, known);
   }
 
   void block(const std::vector<ast::Stmt> &body, std::set<std::string> known) {
     for (const ast::Stmt &s : body) {
       for (const ast::ExprPtr &v : s.values)
+        expr(*v, known);
+      for (const auto &[name, v] : s.named)
         expr(*v, known);
       if (s.kind == ast::Stmt::Assign && s.target.text.find('.') == std::string::npos) {
         assigned.insert(s.target.text);
@@ -306,9 +308,27 @@ void Checker::checkCommand(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope
     s.kind = Stmt::Keep;
     s.name = parts[1].str();
     s.values.push_back(expect(*stmt.values[0], Elem::I32, fmt::format("`{}`", text), scope));
+    for (const auto &[name, arg] : stmt.named) {
+      if (name.text != "path" || s.values.size() > 1) {
+        diags.report(Diag::UnknownArgument, name.loc, text, name.text);
+        diags.suggest(name.text, {"path"});
+        return;
+      }
+      const std::string what = fmt::format("`path` of `{}`", text);
+      s.values.push_back(as(value(*arg, scope), Type::sequence(0, Elem::I32), what, "a sequence of i32"));
+      if (const ExprRef &path = s.values.back(); path && path->type.capacity >= Unbounded) {
+        diags.report(Diag::UnboundedSequence, path->loc, what);
+        return;
+      }
+    }
     scope.locally->changes.push_back("kv " + s.name);
-    if (s.values[0])
+    if (llvm::all_of(s.values, [](const ExprRef &v) { return v != nullptr; }))
       into.push_back(std::move(s));
+    return;
+  }
+  if (!stmt.named.empty()) {
+    const ast::Name &name = stmt.named[0].first;
+    diags.report(Diag::UnknownArgument, name.loc, text, name.text);
     return;
   }
   if (const CheckedPolicy *p = policy(parts[0].str()); p && parts.size() == 2 && parts[1] == "observe") {

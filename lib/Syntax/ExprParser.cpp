@@ -91,14 +91,24 @@ ExprPtr ExprParser::parseWhole(bool elseMayLack) {
   return std::move(tree.expr);
 }
 
-std::vector<ExprPtr> ExprParser::parseValues() {
-  std::vector<ExprPtr> values;
-  do
-    values.push_back(parseConditional().expr);
-  while (!failed && accept(","));
-  if (!expectEnd("an operator, `,` or the end of the expression"))
-    return {};
-  return values;
+void ExprParser::parseValues(Stmt &command) {
+  do {
+    if (peek().kind == Token::Path && tokens[next + 1].is("=")) {
+      Name name;
+      if (!parseName(name, "the name of a value"))
+        break;
+      ++next;
+      command.named.emplace_back(std::move(name), parseConditional().expr);
+    } else if (!command.named.empty()) {
+      fail("a named value `name=value`");
+    } else {
+      command.values.push_back(parseConditional().expr);
+    }
+  } while (!failed && accept(","));
+  if (expectEnd("an operator, `,` or the end of the expression"))
+    return;
+  command.values.clear();
+  command.named.clear();
 }
 
 bool ExprParser::parseName(Name &name, const char *expected) {

@@ -34,7 +34,8 @@ public:
   /// One expression. `elseOptional`: a conditional may lack its `else`.
   ExprPtr parseWhole(bool elseOptional = false);
   /// One or more expressions between commas.
-  std::vector<ExprPtr> parseValues();
+  /// `a, b, name=c`, of a command.
+  void parseValues(Stmt &command);
   /// `token[max_block]`, `i32 = 0`, `i32 in 0..16 = input(0)`: the part of a field after its name.
   bool parseFieldType(FieldDecl &field);
   /// `metric += value`.

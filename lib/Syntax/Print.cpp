@@ -91,6 +91,8 @@ public:
 
   void statement(const Stmt &stmt) {
     std::string values = join(stmt.values);
+    for (const auto &[name, value] : stmt.named)
+      values += ", " + name.text + "=" + written(*value);
     switch (stmt.kind) {
     case Stmt::Assign:
       line(stmt.loc, stmt.target.text + ": " + values);

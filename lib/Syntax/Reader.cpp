@@ -280,7 +280,7 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
     return stmt;
   // Only commands such as `policy.observe` take several values.
   if (llvm::StringRef(stmt.target.text).contains('.'))
-    stmt.values = ExprParser(diags, *head.value).parseValues();
+    ExprParser(diags, *head.value).parseValues(stmt);
   else
     stmt.values.push_back(ExprParser(diags, *head.value).parseWhole());
   return stmt;

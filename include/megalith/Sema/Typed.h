@@ -136,7 +136,8 @@ struct Expr {
     Follow,       ///< args = {rows, parents, best, root}
     TreePart,     ///< args = {last, table}; index = 0: rows, 1: parents
     Append,       ///< args[0] = a sequence; args[1] = where it stops, or absent
-    ModelCall,    ///< name = model; args[0] = the fed tokens; call attributes below
+    ModelCall,    ///< name = model; args[0] = the fed tokens, args[1] = what `member` is: parents or visible; call
+                  ///< attributes below
     LogitRows,    ///< args = {call, first, last}, null = whole side; loFromEnd, hiFromEnd
     Reduced,      ///< args[0] = call; index = of its reductions
     Sampling,     ///< member = the setting
@@ -171,7 +172,7 @@ struct Stmt {
     SetField,       ///< name; values[0]
     SetLocal,       ///< index, name; values[0]
     SetPolicyState, ///< name = state; values[0]
-    Keep,           ///< name = pool; values[0]
+    Keep,           ///< name = pool; values[0], perhaps the path
     Observe,        ///< name = policy; values
     Effect,         ///< values[0]: Append or ModelCall
     Count,          ///< name = metric; values[0]
