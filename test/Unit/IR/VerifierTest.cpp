@@ -116,6 +116,14 @@ TEST(Verifier, AcceptsControlCode) {
     %o = policy.read @p {output = "o"} : f32
     %best = call @t(%two) {site = 0, kv = "draft"} : token<6> {
       reduce @argmax
+    }
+    %parents = seq.make(%i, %k) : i32<2>
+    %tree = call @t(%h, %parents) {site = 1, kv = "draft", with = ["parents"]} : token<2> {
+      reduce @argmax
+    }
+    kv.keep @t(%n, %parents)
+    %canvas = call @t(%h, %i) {site = 2, kv = "draft", with = ["visible"]} : token<2> {
+      reduce @argmax
     })"),
             "");
 }
@@ -154,6 +162,17 @@ TEST(Verifier, RejectsControlCode) {
       {"%a = prefix_while(%i) : i32 { ^(%j : i32): }", "`prefix_while` must end in `yield`"},
       {"%a = kv.len @u : i32", "`@u` is no declared pool"},
       {"kv.keep @t(%f)", "operand 0 must be `i32`, found `f32`"},
+      {"kv.keep @t(%i, %i)", "operand 1 must be a sequence of numbers, found `i32`"},
+      {"kv.keep @t(%i, %s, %s)", "expected 1 or 2 operands, found 3"},
+      {"call @t(%s, %s) {site = 0, kv = \"draft\"}", "expected 1 operands: tokens and what `with` names, found 2"},
+      {"call @t(%s) {site = 0, kv = \"draft\", with = [\"parents\"]}",
+       "expected 2 operands: tokens and what `with` names, found 1"},
+      {"call @t(%s, %i) {site = 0, kv = \"draft\", with = [\"parents\"]}",
+       "operand 1 must be a sequence of numbers, found `i32`"},
+      {"call @t(%s, %s, %i) {site = 0, kv = \"draft\", with = [\"parents\", \"visible\"]}",
+       "`with` has one of `parents` and `visible`"},
+      {"call @t(%s, %i) {site = 0, chunk = 2, kv = \"draft\", with = [\"visible\"]}",
+       "a call with `visible` is indivisible, and has no `chunk`"},
       {"count.add @x(%i)", "`@x` is no declared metric"},
       {"trace @g(%f)", "operand 0 must be a scalar of the gauge's type `i32`, found `f32`"},
       {"observe @p(%f)", "operand 0 must be `i32`, found `f32`"},

@@ -199,3 +199,48 @@ TEST(PipelineCalls, ArgmaxOfTokens) {
       |                      ^~~~~
 )");
 }
+
+TEST(PipelineCalls, FreeRows) {
+  const Edit tree = {"kv=draft))", "kv=draft, parents=map(i in 0..len(draft) + 1, i - 1)))"};
+  const Edit path = {"kv.target.keep: len(tokens) - 1", "kv.target.keep: len(tokens) - 1, path=map(i in 0..2, i)"};
+  EXPECT_EQ(check({tree, path}).messages, "");
+  EXPECT_EQ(check({{"kv=draft))", "kv=draft, visible=kv.target.len + 1))"}}).messages, "");
+  EXPECT_EQ(check({{"kv=draft))", "visible=map(i in 0..len(draft) + 1, kv.target.len + 1 + i)))"}}).messages, "");
+  const auto message = [](std::string with, const std::string &call = "target([last] + draft, ") {
+    const std::string text = check({{"target([last] + draft, kv=draft)", call + with + ")"}}).messages;
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_EQ(
+      message("parents=map(i in 0..3, i - 1)"),
+      "p.yaml:42:45: error: a call with `parents=` feeds drafts: give `kv=draft`, and say with `kv.target.keep: n, "
+      "path=p` which rows to keep [free-rows]");
+  EXPECT_EQ(message("kv=draft, parents=map(i in 0..3, i - 1), visible=kv.target.len"),
+            "p.yaml:42:86: error: a call with `visible=` has no `parents=`: rows of a tree see their own paths "
+            "[free-rows]");
+  EXPECT_EQ(message("visible=kv.target.len, chunk=2"),
+            "p.yaml:42:45: error: a call with `visible=` is fed at once: it has no `chunk=` [free-rows]");
+  EXPECT_EQ(
+      message("kv=draft, parents=draft"),
+      "p.yaml:42:63: error: argument `parents` of `target` must be a sequence of i32, found token[4] [type-mismatch]");
+  EXPECT_EQ(message("kv=draft, visible=true"), "p.yaml:42:63: error: argument `visible` of `target` must be i32, or a "
+                                               "sequence of i32, found bool [type-mismatch]");
+  EXPECT_EQ(message("kv=draft, parent=draft"),
+            "p.yaml:42:55: error: `target` has no argument `parent` [unknown-argument]");
+}
+
+TEST(PipelineCalls, KeptPath) {
+  const auto message = [](const std::string &values) {
+    const std::string text = check({{"kv.target.keep: len(tokens) - 1", "kv.target.keep: " + values}}).messages;
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_EQ(message("len(tokens) - 1, path=draft"),
+            "p.yaml:50:47: error: `path` of `kv.target.keep` must be a sequence of "
+            "i32, found token[4] [type-mismatch]");
+  EXPECT_EQ(message("len(tokens) - 1, paths=map(i in 0..2, i)"),
+            "p.yaml:50:42: error: `kv.target.keep` has no argument `paths` [unknown-argument]");
+  EXPECT_EQ(message("path=map(i in 0..2, i), 1"),
+            "p.yaml:50:49: error: expected a named value `name=value`, found `1` [expr-syntax]");
+  const std::string text =
+      check({{"size.observe: accepted, len(draft)", "size.observe: accepted, all=len(draft)"}}).messages;
+  EXPECT_NE(text.find("`size.observe` has no argument `all`"), std::string::npos) << text;
+}
