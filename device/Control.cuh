@@ -724,7 +724,8 @@ template <class Control> struct TurnOf : StageFunctions {
       field.lengths[i] = from[i];
     const auto *items = reinterpret_cast<const WordOf<T> *>(words + Rows);
     for (int i = laneId(); i < count * Columns; i += 32)
-      field.items[i] = items[i];
+      if (i % Columns < from[i / Columns]) // nobody wrote what stands behind a row
+        field.items[i] = items[i];
     if (laneId() == 0)
       field.length = count;
     __syncwarp();

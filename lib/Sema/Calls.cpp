@@ -619,7 +619,8 @@ ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const a
 }
 
 /// What the rows of a call hang on, or what they see: `given`, of these names.
-bool Checker::checkFreeRows(Expr &call, const std::vector<const ast::Name *> &names, const std::vector<ExprRef> &given) {
+bool Checker::checkFreeRows(Expr &call, const std::vector<const ast::Name *> &names,
+                            const std::vector<ExprRef> &given) {
   if (names.empty())
     return true;
   const ast::Name &name = *names[0];

@@ -90,6 +90,16 @@ ExprRef Checker::convert(ExprRef e, Elem elem) {
         return e;
     return both;
   }
+  if (e->kind == Expr::Over && e->function == Function::Map) {
+    const ExprRef element = convert(e->args[2], elem);
+    if (!element || element->type.elem != elem)
+      return e;
+    auto map = std::make_shared<Expr>(*e);
+    map->args[2] = element;
+    map->type.elem = elem;
+    map->range = {};
+    return map;
+  }
   if (!e->type.isScalar())
     return e;
   if (elem == Elem::Token)

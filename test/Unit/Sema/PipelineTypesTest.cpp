@@ -272,3 +272,13 @@ TEST(PipelineTypes, TraceNeedsASlot) {
       |         ^~~~~
 )");
 }
+
+TEST(PipelineTypes, MapOfAConstantIsOfTokens) {
+  EXPECT_EQ(check({{"ngram_lookup(tokens, width=min(size.width, budget - 1))", "map(i in 0..4, block)"}}).messages, "");
+  Check c = check({{"ngram_lookup(tokens, width=min(size.width, budget - 1))", "map(i in 0..4, i)"}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(c.messages, R"(p.yaml:41:16: error: the value of `draft` must be token[4], found i32[4] [type-mismatch]
+   41 |       - draft: map(i in 0..4, i)
+      |                ^~~
+)");
+}
