@@ -113,7 +113,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     return itemTile < atOnce * M::group && row < numRows && groups.has(i + itemTile / M::group);
   }
   /// Loads what the epilogue needs beside the sums, for the groups from the i-th of this CTA on.
-  __device__ __forceinline__ void lookAhead(int i) {
+  __device__ __forceinline__ void readAhead(int i) {
     if (hasItem(i, itemRow))
       beside = early(itemRow, pairOf(i));
   }
@@ -213,7 +213,7 @@ template <class M, int Rows, class C, class Source, class AsideOf, class Early> 
     if (!active)
       return;
     take(0);
-    lookAhead(0);
+    readAhead(0);
     if constexpr (single) {
 #pragma unroll
       for (int j = 0; j < share; ++j)

@@ -140,7 +140,7 @@ __device__ __forceinline__ void streamProduct(Operand<M, Rows, C, Source, AsideO
       const Float2 y = !byWarps || mine ? sumUp(sums, threadIdx.x) : Float2{0.0f, 0.0f};
       epilogue(0, rowOfEpilogue<byWarps>(itemRow, mine), operand.pairOf(i), y.x, y.y, operand.beside);
     }
-    operand.lookAhead(i + operand.atOnce);
+    operand.readAhead(i + operand.atOnce);
   }
   consumer.template keep<true>();
 }

@@ -571,7 +571,7 @@ private:
     case Op::Cast:
       return cast(op);
     case Op::Sampling:
-      sampled[op.result().id] = op.get<attr::of>();
+      settingOf[op.result().id] = op.get<attr::of>();
       return define(op, expression(op), true);
     case Op::Tree:
       return tree(op);
@@ -783,8 +783,8 @@ private:
   bool ofRequest(const Operation &reduce) {
     return llvm::all_of(llvm::ArrayRef<const char *>{"temperature", "top_k", "top_p", "min_p"}, [&](const char *name) {
       const Value v = operandNamed(reduce, name);
-      const auto it = v ? sampled.find(v.id) : sampled.end();
-      return it != sampled.end() && it->second == name;
+      const auto it = v ? settingOf.find(v.id) : settingOf.end();
+      return it != settingOf.end() && it->second == name;
     });
   }
 
@@ -881,7 +881,7 @@ private:
   std::vector<unsigned> uses;
   const Intervals intervals;
   std::map<uint32_t, int64_t> constants;   ///< of i32
-  std::map<uint32_t, std::string> sampled; ///< the request's settings: which one
+  std::map<uint32_t, std::string> settingOf; ///< the request's settings: which one
   std::map<uint32_t, Pending> values;
   Locals locals = Locals::ofStage();
   std::vector<Statement> *statements = nullptr;

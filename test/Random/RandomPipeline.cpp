@@ -602,8 +602,8 @@ void bringInputs(std::vector<Request> &requests, const std::vector<Input> &decla
           item = static_cast<int32_t>(token());
         value = std::move(items);
       } else if (input.type == "i32") {
-        value =
-            range(0, 4) ? std::clamp<int64_t>(range(-9, 30), input.least, input.most) : range(input.least, input.most);
+        value = range(0, 4) ? std::clamp<int64_t>(range(-9, 30), input.least, input.most)
+                            : range(input.least, input.most);
       } else if (input.type == "f32") {
         value = 0.25 * static_cast<double>(range(-9, 9));
       } else if (input.type == "bool") {
