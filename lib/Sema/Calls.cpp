@@ -399,13 +399,6 @@ ExprRef Checker::checkNgram(const std::vector<const ast::Expr *> &args, const as
   return v;
 }
 
-/// Whether both read the same value for sure.
-static bool sameValue(const Expr &a, const Expr &b) {
-  if (a.kind == Expr::Const && b.kind == Expr::Const)
-    return a.intValue == b.intValue;
-  return a.kind == b.kind && (a.kind == Expr::BinderRead || a.kind == Expr::LocalRead) && a.index == b.index;
-}
-
 bool Checker::checkRange(const ast::Expr &range, const std::string &what, Scope &scope, Scope &inner, ExprRef &low,
                          ExprRef &high, int64_t &most) {
   Scope bounds = scope;
@@ -414,13 +407,7 @@ bool Checker::checkRange(const ast::Expr &range, const std::string &what, Scope 
   high = expect(*range.args[1], Elem::I32, "the range of " + what, bounds);
   if (!low || !high)
     return false;
-  most = high->range.hi - low->range.lo;
-  // `i..i + 4` has 4, whatever i is.
-  if (high->kind == Expr::Binary && high->binary == BinaryOp::Add)
-    for (size_t side : {0, 1})
-      if (sameValue(*high->args[side], *low))
-        most = std::min(most, high->args[1 - side]->range.hi);
-  most = std::max<int64_t>(0, most);
+  most = mostBetween(*low, *high);
   if (checkRounds(inner, most, what, range.args[1]->loc))
     return true;
   most = 1;

@@ -282,6 +282,8 @@ Range arithmetic(BinaryOp op, Range a, Range b);
 inline constexpr int64_t mostCells = 4096;
 /// The capacity of a sequence of at most `most` tokens; `Unbounded` where no field could hold them.
 int64_t asLength(int64_t most);
+/// How many are from `low` to `high`, at most.
+int64_t mostBetween(const Expr &low, const Expr &high);
 /// What `e` is at compile time; nullopt when it is not known, or when a step overflows, which `overflow` receives.
 std::optional<Constant> evaluate(const Expr &e, Overflow *overflow = nullptr);
 /// "1 argument", "2 arguments".

@@ -713,6 +713,8 @@ ExprRef Checker::checkSlice(const ast::Expr &e, Scope &scope) {
     int64_t start = lo ? std::max<int64_t>(0, lo->range.lo) : 0;
     if (stop < Unbounded)
       capacity = std::min(capacity, asLength(stop - start));
+    if (lo && hi && !hiEnd)
+      capacity = std::min(capacity, asLength(mostBetween(*lo, *hi)));
   }
   auto v = make(Expr::SeqSlice, base->type.withLength(std::max<int64_t>(0, capacity)), e.loc, {base, lo, hi});
   v->range = base->range;

@@ -70,6 +70,23 @@ Range arithmetic(BinaryOp op, Range a, Range b) {
   }
 }
 
+/// Whether both read the same value for sure.
+static bool sameValue(const Expr &a, const Expr &b) {
+  if (a.kind == Expr::Const && b.kind == Expr::Const)
+    return a.intValue == b.intValue;
+  return a.kind == b.kind && (a.kind == Expr::BinderRead || a.kind == Expr::LocalRead) && a.index == b.index;
+}
+
+int64_t mostBetween(const Expr &low, const Expr &high) {
+  int64_t most = high.range.hi - low.range.lo;
+  // `i..i + 4` has 4, whatever i is.
+  if (high.kind == Expr::Binary && high.binary == BinaryOp::Add)
+    for (size_t side : {0, 1})
+      if (sameValue(*high.args[side], low))
+        most = std::min(most, high.args[1 - side]->range.hi);
+  return std::max<int64_t>(0, most);
+}
+
 int64_t asLength(int64_t most) { return most > mostCapacity ? Unbounded : std::max<int64_t>(0, most); }
 
 } // namespace megalith::sema

@@ -454,6 +454,10 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
       return;
     }
   }
+  if (llvm::any_of(scope.binders, [&](const auto &binder) { return binder.first == name; })) {
+    diags.report(Diag::CannotAssign, loc, name, "the variable of a `for` around it");
+    return;
+  }
   auto it = declared.find(name);
   bool isField = it != declared.end() && it->second == "a field";
   if (bad.count(name) && !isField && !inferred.count(name)) { // its declaration had an error
