@@ -448,6 +448,8 @@ bool Verifier::checkSequenceOp(const Operation &op) {
     const std::vector<std::string> &with = op.get<attr::with>();
     if (op.operands.size() != 2 + with.size())
       return fail(op, fmt::format("expected {} operands, found {}", 2 + with.size(), op.operands.size()));
+    if (with.size() > 1 && with[0] == with[1])
+      return fail(op, fmt::format("`with` names `{}` twice", with[0]));
     if (!isTokens(0) || !operandIs(op, 1, i32))
       return false;
     for (unsigned i = 0; i < with.size(); ++i)

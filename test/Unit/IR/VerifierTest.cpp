@@ -220,6 +220,85 @@ TEST(Verifier, RejectsControlCode) {
   }
 }
 
+TEST(Verifier, RejectsValues) {
+  // A region of one number, that yields `%what` of these.
+  const auto over = [](const std::string &op, const std::string &what, const std::string &type) {
+    return "%two = const {value = 2} : i32 %m = seq.make(%s, %s) : token<2, 4> %a = " + op + " : " + type +
+           " { ^(%j : i32): yield(" + what + ") }";
+  };
+  const std::pair<std::string, const char *> cases[] = {
+      {over("seq.map(%i)", "%f", "f32<4>"), ""},
+      {over("seq.map(%i)", "%s", "token<4, 4>"), ""},
+      {over("seq.map(%i)", "%s", "token<4, 3>"), "the result `token<4, 3>` cannot hold `token<4>`"},
+      {over("seq.map(%i)", "%f", "i32<4>"), "the result `i32<4>` cannot hold `f32`"},
+      {over("seq.map(%i)", "%t", "token<4, 4>"), "the result must have a capacity"},
+      {over("seq.map(%i)", "%m", "token<4, 4>"), "the result `token<4, 4>` cannot hold `token<2, 4>`"},
+      {over("seq.map(%i)", "%i, %i", "i32<4>"), "`seq.map` must yield one value"},
+      {over("seq.map", "%i", "i32<4>"), "expected 1 or 2 operands, found 0"},
+      {over("seq.map(%f)", "%i", "i32<4>"), "operand 0 must be `i32`, found `f32`"},
+      {over("seq.scan(%i)", "%f", "f32<4>"), ""},
+      {over("seq.scan(%i)", "%b", "bool<4>"), "`seq.scan` goes by an i32 or f32, found `bool`"},
+      {over("seq.scan(%i)", "%f", "i32<4>"), "the result must be `f32<4>`, found `i32<4>`"},
+      {over("seq.top(%i, %two) {range = 8}", "%f", "i32<2>"), ""},
+      {over("seq.top(%i) {range = 8}", "%f", "i32<2>"), "expected 2 or 3 operands, found 1"},
+      {over("seq.top(%i, %two)", "%f", "i32<2>"), "the attribute `range` of `seq.top` is missing"},
+      {over("seq.top(%i, %two) {range = 8}", "%f", "f32<2>"), "the result must be `i32<2>`, found `f32<2>`"},
+      {over("seq.sort(%i)", "%f, %j", "i32<8>"), ""},
+      {over("seq.sort(%i)", "%b", "i32<8>"), "a key is an i32 or f32, found `bool`"},
+      {over("seq.sort(%i)", "%j, %j, %j, %j, %j, %j, %j, %j, %j", "i32<8>"), "`seq.sort` must yield 1 to 8 keys"},
+      {over("fold(%i) {by = \"all\"}", "%b", "bool"), ""},
+      {over("fold(%i) {by = \"find\"}", "%b", "bool"), "the result must be `i32`, found `bool`"},
+      {over("fold(%i) {by = \"argmin\"}", "%f", "f32"), "the result must be `i32`, found `f32`"},
+      {over("fold(%i) {by = \"sum\"}", "%b", "i32"), "`fold` goes by an i32 or f32, found `bool`"},
+      {over("fold(%i) {by = \"product\"}", "%i", "i32"),
+       "`by` must be one of sum, min, max, argmin, argmax, all, any, find"},
+      {"%a = choose(%b) : i32 { yield(%i) }, { yield(%i) }", ""},
+      {"%a = choose(%b) : token<8> { yield(%s) }, { %e = seq.make : token<8> yield(%e) }", ""},
+      {"%a = choose(%i) : i32 { yield(%i) }, { yield(%i) }", "operand 0 must be `bool`, found `i32`"},
+      {"%a = choose(%b) : i32 { yield(%i) }", "expected 2 regions, found 1"},
+      {"%a = choose(%b) : i32 { yield(%i) }, { yield(%f) }", "the result `i32` cannot hold `f32`"},
+      {"%a = choose(%b) : token<3> { yield(%s) }, { yield(%s) }", "the result `token<3>` cannot hold `token<4>`"},
+      {"%a = choose(%b) : i32 { ^(%j : i32): yield(%j) }, { yield(%i) }", "a region of `choose` has no arguments"},
+      {"%a = choose(%b) : i32 { field.set @f(%f) yield(%i) }, { yield(%i) }", "`field.set` cannot stand in `choose`"},
+      {"for(%i, %i) { ^(%j : i32): count.add @n(%j) }", ""},
+      {"for(%i, %i) { count.add @n(%i) }", "the region must have one argument of type `i32`"},
+      {"for(%i, %f) { ^(%j : i32): }", "operand 1 must be `i32`, found `f32`"},
+      {"for(%i, %i) { ^(%j : i32): %x = call @t(%s) {site = 0, kv = \"draft\"} : token<4> { reduce @argmax } }",
+       "a call must stand directly in a stage"},
+      {"for(%i, %i) { ^(%j : i32): goto {to = [\"B\"]} }", "`goto` cannot end `for`"},
+      {"while {bound = 3} { yield(%b) }, { count.add @n(%i) }", ""},
+      {"while {bound = 0} { yield(%b) }, { }", "`bound` must be a whole number from 1 to 2147483647"},
+      {"while { yield(%b) }, { }", "the attribute `bound` of `while` is missing"},
+      {"while {bound = 3} { yield(%i) }, { }", "operand 0 must be `bool`, found `i32`"},
+      {"while {bound = 3} { count.add @n(%i) yield(%b) }, { }", "`count.add` cannot stand in `while`"},
+      {"%a = seq.const {items = [1, 2]} : i32<3>", "the result must be a sequence of as many elements"},
+      {"%a = seq.const {items = [1, -2]} : token<2>", "-2 is no `token`"},
+      {"%a = seq.make(%s, %t) : token<2, 4>", "operand 1 must be `token<4>`, found `token<>`"},
+      {"%m = seq.make(%s, %s) : token<2, 4> %a = seq.at(%m, %i) : token",
+       "the result must be `token<4>`, found `token`"},
+      {"%m = seq.make(%s, %s) : token<2, 4> %a = eq(%m, %m) : bool", "only scalars and sequences can be compared"},
+      {"%m = seq.make(%s, %s) : token<2, 4> %a = seq.concat(%m, %s) : token<3, 4>",
+       "operand 1 must be `token<2, 4>`, found `token<4>`"},
+      {"%a = exp(%i) : f32", "operand 0 must be `f32`, found `i32`"},
+      {"%a = abs(%b) : bool", "arithmetic is on numbers, found `bool`"},
+      {"%a = follow(%s, %s, %s, %i) : i32<4>", "operand 1 must be `i32<4>`, found `token<4>`"},
+      {"%l = seq.at(%s, %i) : token %a, %p = tree(%l, %s) : token<5>, i32<5>",
+       "operand 1 must be a table of tokens, found `token<4>`"},
+      {"%m = seq.make(%s, %s) : token<2, 4> %l = seq.at(%s, %i) : token %a, %p = tree(%l, %m) : token<8>, i32<8>",
+       "the results must be `token<9>` and `i32<9>`"},
+      {"%a = ngram_lookup(%t, %i) {ngram = 3, with = [\"from\"]} : token<4>", "expected 3 operands, found 2"},
+      {"%a = ngram_lookup(%t, %i, %i) {ngram = 3, with = [\"from\"]} : token<4>",
+       "operand 2 must be a sequence of tokens, found `i32`"},
+      {"%a = ngram_lookup(%t, %i, %s, %s) {ngram = 3, with = [\"from\", \"from\"]} : token<4>",
+       "`with` names `from` twice"},
+      {"%a = append(%s, %i) : i32", "operand 1 must be a sequence of tokens, found `i32`"},
+  };
+  for (const auto &[code, message] : cases) {
+    const std::string found = inStage(code);
+    EXPECT_EQ(found.substr(0, found.find(", in `")), message) << code;
+  }
+}
+
 TEST(Verifier, AcceptsTensorCode) {
   EXPECT_EQ(inSegment(R"(
     %a = mul(%x, %v) : [R, 8] f32

@@ -6,8 +6,9 @@ using namespace megalith::test;
 
 namespace {
 
-const Edit valueFields = {"  accepted: i32", "  scores: f32[4]\n  flags: bool[4]\n  numbers: i32[4]\n  table: token[2, 3]\n"
-                                        "  long: token[1024]\n  accepted: i32"};
+const Edit valueFields = {"  accepted: i32",
+                          "  scores: f32[4]\n  flags: bool[4]\n  numbers: i32[4]\n  table: token[2, 3]\n"
+                          "  long: token[1024]\n  accepted: i32"};
 
 /// What is said about these lines in front of the append of the base pipeline; without the file's lines and the place.
 std::string heard(const std::string &lines, const std::vector<Edit> &more = {}) {
@@ -90,7 +91,7 @@ TEST(PipelineValues, IndicesAndSlices) {
       {"- table: map(i in 0..2, tokens[i:i + 4])",
        "`table` holds 3 tokens a row, but this value can have 4 [draft-window]"},
       {"- draft: tokens[accepted:accepted + 4]", "`draft` holds 4 tokens, but this value can have any number of them "
-                                                "[draft-window]"}, // of binders and locals only
+                                                 "[draft-window]"}, // of binders and locals only
   });
 }
 
@@ -109,7 +110,7 @@ TEST(PipelineValues, Fields) {
   has("i32[0, 3]", "p.yaml:11:10: error: the capacity of `x` must be from 1 to 1024, found 0 [type-mismatch]");
   has("i32[3, 1025]", "p.yaml:11:13: error: the capacity of `x` must be from 1 to 1024, found 1025 [type-mismatch]");
   has("i32[5, 1024]", "p.yaml:11:6: error: the number of elements of `x` must be at most 4096, found 5120 "
-                       "[type-mismatch]");
+                      "[type-mismatch]");
   has("f32[2] = 0", "p.yaml:11:15: error: an initial value of a sequence is not supported yet; use none: sequences "
                     "start empty [unsupported]");
   has("i32[4] = input", "p.yaml:11:6: error: an input with several numbers is not supported yet; use `token[n]` "
@@ -131,13 +132,15 @@ TEST(PipelineValues, Params) {
   EXPECT_EQ(params("[1, 2, 3]", {}, "len(x) + count(i in 0..len(x), x[i] > 1)"), "");
   EXPECT_NE(params("[]").find("a param must be one number, or a list of some, found"), std::string::npos)
       << params("[]");
-  EXPECT_NE(params("[1, true]").find("p.yaml:8:10: error: an element of a list must be i32 as the first one, found "
-                                     "bool [type-mismatch]"),
+  EXPECT_NE(params("[1, true]")
+                .find("p.yaml:8:10: error: an element of a list must be i32 as the first one, found "
+                      "bool [type-mismatch]"),
             std::string::npos)
       << params("[1, true]");
   EXPECT_NE(params("[[1], [2]]").find("error: "), std::string::npos);
-  EXPECT_EQ(params("[1, 2]", {{"x", "3"}}).find("error: `--set x=3`: the value must be written in the file, for it is "
-                                                "a list [bad-set-value]\np.yaml:8:3: note: the param's elements"),
+  EXPECT_EQ(params("[1, 2]", {{"x", "3"}})
+                .find("error: `--set x=3`: the value must be written in the file, for it is "
+                      "a list [bad-set-value]\np.yaml:8:3: note: the param's elements"),
             0u)
       << params("[1, 2]", {{"x", "3"}});
   // Params with a meaning are single numbers.
@@ -170,8 +173,7 @@ TEST(PipelineValues, Binders) {
       {"- trace: sum(i in 0..4)", "expected `,` and the expression over `i`, found `)` [expr-syntax]"},
       {"- trace: sum(1, 2)", "`sum` takes `i in a..b, value`, found 2 arguments [argument-count]"},
       {"- trace: any(i in 0..4, true, 3)", "`any` takes `i in a..b, condition`, found 3 arguments [argument-count]"},
-      {"- numbers: sort(i in 0..4, i, 1)",
-       "`sort` takes `i in a..b, [key, ...]`, found 3 arguments [argument-count]"},
+      {"- numbers: sort(i in 0..4, i, 1)", "`sort` takes `i in a..b, [key, ...]`, found 3 arguments [argument-count]"},
       {"- numbers: top(i in 0..4, i)", "`top` takes `i in a..b, value, k`, found 2 arguments [argument-count]"},
       {"- numbers: sort(i in 0..4)", "expected `,` and the expression over `i`, found `)` [expr-syntax]"},
       {"- numbers: sort(i in 0..4, [])", "argument `keys` of `sort` must be from 1 to 8 numbers [bad-argument]"},
@@ -291,7 +293,8 @@ TEST(PipelineValues, Loops) {
       {"- for: accepted in 0..4\n  do: []", "`accepted` is already a field [duplicate-name]"},
       {"- x: 1\n- for: x in 0..4\n  do: []", "`x` is already a local [duplicate-name]"},
       {"- for: i in 0..last\n  do: []", "the range of `for` must be i32, found token [type-mismatch]"},
-      {"- for: i in 0..4\n  do:\n    - i: 3", "`i` is the variable of a `for` around it and cannot be assigned [cannot-assign]"},
+      {"- for: i in 0..4\n  do:\n    - i: 3",
+       "`i` is the variable of a `for` around it and cannot be assigned [cannot-assign]"},
       {"- for: i in 0..4\n  do:\n    - count: m += i\n- i: 3\n- trace: i", ""},
       {"- while: accepted\n  bound: 4\n  do: []", "the condition of `while` must be bool, found i32 [type-mismatch]"},
       {"- while: finished\n  bound: 0\n  do: []",
@@ -320,7 +323,8 @@ TEST(PipelineValues, Loops) {
       {"- repeat: 3\n  do: []", "unknown key `repeat` in a statement of a stage or policy [unknown-key]"},
   });
   for (const char *loop : {"- for: i in 0..2\n        do: []", "- while: good < 2\n        bound: 3\n        do: []"}) {
-    const std::string messages = check({{"      - ema: rate", std::string("      ") + loop + "\n      - ema: rate"}}).messages;
+    const std::string messages =
+        check({{"      - ema: rate", std::string("      ") + loop + "\n      - ema: rate"}}).messages;
     EXPECT_NE(messages.find("cannot stand in a policy [effect-not-allowed]"), std::string::npos) << messages;
   }
 }
