@@ -112,8 +112,9 @@ template <class ConfigType, class RequestType> struct ControlState : MovedRows<h
   int follower[several ? abi::kModels : 1]; ///< by model: of which model the pass behind its last one was
   int rowAsks;                              ///< of the pass that is being formed
 
-  static constexpr bool asks = asksOf<Config>() > 0; ///< calls ask for more than the best token of each row
-  static constexpr bool trees = hasTrees<Config>();  ///< of some pool
+  static constexpr bool asks = asksOf<Config>() > 0;            ///< calls ask for more than the best token of each row
+  static constexpr bool trees = hasTrees<Config>();             ///< of some pool
+  static constexpr bool continues = trees || hasRuns<Config>(); ///< the same
   static constexpr int eosAtHand = shape::eosAtHand(Config::slots);
 
   // per slot
@@ -329,6 +330,8 @@ template <class Control> struct TurnOf : StageFunctions {
   __device__ int promptLen() const { return r.promptLen; }
   __device__ int priority() const { return r.priority; }
   template <class Pool = FirstPool> __device__ int kvLen() const { return r.kv[Pool::model].len; }
+  /// Rows of drafts behind it that this run of the stage has fed.
+  template <class Pool = FirstPool> __device__ int kvDrafts() const { return poolOf<Pool>().runRows[slot]; }
   template <class Pool = FirstPool> __device__ int kvLag() const { return r.numTokens - kvLen<Pool>(); }
   __device__ int seated() const { return c.slotsHeld; }
   template <class Pool = FirstPool> __device__ int livePages() const { return poolOf<Pool>().live; }
@@ -816,7 +819,7 @@ template <class Control> struct TurnOf : StageFunctions {
     if (laneId() == 0 && !fault) {
       kv.len = kv.end = kept;
       pool.known[slot] = min(pool.known[slot], kept);
-      if constexpr (PoolState<Pool>::trees)
+      if constexpr (PoolState<Pool>::continues)
         pool.runRows[slot] = 0;
     }
     __syncwarp();
@@ -846,6 +849,13 @@ template <class Control> struct TurnOf : StageFunctions {
   template <class Gauge> __device__ void trace(Gauge gauge, float value) const { trace(gauge, __float_as_int(value)); }
 
   // --- how a turn ends
+  /// What a call is fed, if these are no more tokens than `Most`.
+  template <int Most, class View> __device__ auto atMost(const View &sequence, int line = __builtin_LINE()) {
+    const auto view = asView(sequence);
+    if (view.size() > Most)
+      raise(kTooManyRows, line);
+    return view;
+  }
   /// Tokens of which each hangs on a row of this run, or on the last position before it: `parents` has -1 then.
   template <class View, class Parents>
   __device__ auto onTree(const View &sequence, const Parents &parents, int line = __builtin_LINE()) {
@@ -934,7 +944,7 @@ template <class Control> struct TurnOf : StageFunctions {
   /// Ends a stage: checks the request, then moves it.
   template <class State> __device__ void goTo(State state, int line = __builtin_LINE()) {
     fault = c.endTurn(r, slot, int(state), fault, line);
-    if constexpr (Control::trees)
+    if constexpr (Control::continues)
       endRuns(*this);
     if (slot < 0 && !fault && Control::holdsSlot(int(state)))
       takeSlot();

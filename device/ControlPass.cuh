@@ -410,7 +410,7 @@ template <class Pool, class Control> __device__ void completeCall(TurnOf<Control
     kv.end = end;
     if (!draft)
       kv.len = end;
-    if constexpr (PoolState<Pool>::trees)
+    if constexpr (PoolState<Pool>::continues)
       pool.runRows[t.slot] = end - kv.len;
   }
   __syncwarp();

@@ -178,16 +178,20 @@ template <class P> struct Pages : FirstPages<P::slots, (windowOf<P>() > 0)> {
   }
 };
 
-/// Of each slot, where rows may be a tree.
-template <int Slots, bool Trees> struct RunRows {
-  int runRows[Slots];  ///< rows of drafts behind `len` that this run of the stage has fed
-  int someFree[Slots]; ///< a row of the slot's call is free, see TreePass
+/// Of each slot, where that counts.
+template <int Slots, bool Runs> struct RunRows {
+  int runRows[Slots]; ///< rows of drafts behind `len` that this run of the stage has fed
 };
 template <int Slots> struct RunRows<Slots, false> {};
+/// Of each slot, where rows may be a tree.
+template <int Slots, bool Trees> struct FreeRows {
+  int someFree[Slots]; ///< a row of the slot's call is free, see TreePass
+};
+template <int Slots> struct FreeRows<Slots, false> {};
 
 /// A pool as control sees it: its pages, and what was promised of them.
-template <class P> struct PoolState : Pages<P>, RunRows<P::slots, hasTrees<P>()> {
-  static constexpr bool trees = hasTrees<P>();
+template <class P> struct PoolState : Pages<P>, RunRows<P::slots, hasRuns<P>()>, FreeRows<P::slots, hasTrees<P>()> {
+  static constexpr bool trees = hasTrees<P>(), continues = hasRuns<P>();
   static constexpr bool reserves = !P::failWhenFull;
   static constexpr int model = P::model, pageTokens = P::pageTokens, vocab = P::vocab;
   int live, pressure; ///< snapshot of the tick: pages that requests hold; whether that is above the watermark
@@ -243,14 +247,14 @@ template <class P> struct PoolState : Pages<P>, RunRows<P::slots, hasTrees<P>()>
   }
   /// The place of the first row of a call, when `len` positions are valid.
   __device__ __forceinline__ int firstPlace(int slot, int len, bool draft) const {
-    if constexpr (trees)
+    if constexpr (continues)
       return len + (draft ? this->runRows[slot] : 0);
     return len;
   }
   /// From which place on the slot keeps what is fed: what an earlier call of this stage fed may still have to be
   /// compared with what is appended, or be what rows hang on.
   __device__ __forceinline__ int keepFrom(int slot, int len) const {
-    if constexpr (trees)
+    if constexpr (continues)
       if (this->runRows[slot] > 0)
         return fedFrom[slot];
     return P::callTokens > P::rowsPerPass && known[slot] < len ? fedFrom[slot] : len;

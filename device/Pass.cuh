@@ -146,6 +146,13 @@ template <class P> __device__ constexpr bool hasTrees() {
   else
     return false;
 }
+/// Whether the drafts of a stage's run stand behind each other, or some part of it has to know how many there are.
+template <class P> __device__ constexpr bool hasRuns() {
+  if constexpr (requires { P::continues; })
+    return P::continues;
+  else
+    return hasTrees<P>();
+}
 template <class P> using PassOf = typename PassWithTrees<hasTrees<P>()>::Type;
 template <class P> __device__ __forceinline__ PassOf<P> &passOf(PassShared &pass) {
   return static_cast<PassOf<P> &>(pass);

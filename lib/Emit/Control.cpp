@@ -69,6 +69,8 @@ private:
     constant("rowsBeyond", pool ? pool->get<attr::rows_beyond>() : 0,
              "that calls write behind all of a request's tokens");
     constant("callTokens", layoutOf.callTokens, "that the calls of one stage feed");
+    if (layoutOf.continues && !layoutOf.trees)
+      w.line("static constexpr bool continues = true; // drafts of a run stand behind each other");
     if (!layoutOf.trees)
       return;
     w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
@@ -114,6 +116,8 @@ private:
         list += (list.empty() ? "" : ", ") + pool.name;
       w.line("using Pools = PoolList<{}>; // by the models' numbers", list);
       emitModelFacts(w, module);
+      if (layout.continuing() > layout.trees())
+        w.line("static constexpr bool continues = true; // drafts of a run stand behind each other");
       if (layout.trees())
         w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
     } else {
@@ -134,7 +138,7 @@ private:
     constant("gauges", layout.gauges.size());
     constant("controlRoom",
              shape::controlRoom(module.param("slots"), layout.gauges.size(), layout.pools.size(), windowed(),
-                                layout.trees()),
+                                layout.continuing(), layout.trees()),
              "bytes of shared memory for Control");
   }
 

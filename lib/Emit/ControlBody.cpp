@@ -669,6 +669,8 @@ private:
       return loop(op, "prefixWhile");
     case Op::Count:
       return loop(op, "countIf");
+    case Op::KvDrafts:
+      return Code("t.kvDrafts" + ofPool(op) + "()", Primary, readsOf(op));
     case Op::KvLag:
       return Code("t.kvLag" + ofPool(op) + "()", Primary, readsOf(op));
     case Op::KvLive:
@@ -770,10 +772,17 @@ private:
     const std::string type = "calls::" + layout.names.sites.at(site.site);
     Code code("t.issue<" + type + ">(");
     const Value parents = operandNamed(op, "parents"), visible = operandNamed(op, "visible");
+    Code fed = use(op.operands[0]);
+    if (const int64_t most = op.get<attr::most>())
+      fed = Code(fmt::format("t.atMost<{}>(", most)).add(fed).addLine(op.loc.line).add(")");
     if (parents || visible)
-      code.add(callWithLine(parents ? "t.onTree" : "t.seeing", op));
-    else
-      code.add(use(op.operands[0]));
+      fed = Code(parents ? "t.onTree(" : "t.seeing(")
+                .add(fed)
+                .add(", ")
+                .add(use(op.operands[1]))
+                .addLine(op.loc.line)
+                .add(")");
+    code.add(fed);
     for (const CallAsk &ask : site.asks)
       code.add(", ").add(asked(*ask.op, type + "::" + ask.name));
     effect(op, code.add(")"));

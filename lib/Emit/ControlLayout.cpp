@@ -74,6 +74,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
   }
   for (PoolLayout &pool : pools) {
     pool.trees = pool.op && ir::mayBeTrees(module, pool.op->name);
+    pool.continues = pool.op && ir::draftsContinue(module, pool.op->name);
     callWords += pool.callWords();
   }
   layOutAsks();
@@ -89,6 +90,10 @@ ControlLayout::ControlLayout(const ir::Module &module)
 
 int64_t ControlLayout::trees() const {
   return llvm::count_if(pools, [](const PoolLayout &pool) { return pool.trees; });
+}
+
+int64_t ControlLayout::continuing() const {
+  return llvm::count_if(pools, [](const PoolLayout &pool) { return pool.continues; });
 }
 
 const PoolLayout &ControlLayout::pool(llvm::StringRef name) const {

@@ -50,6 +50,7 @@ struct PoolLayout {
   const ir::Operation *op, *model; ///< null: there is none
   std::string name;                ///< in the source, where there are several
   int64_t callTokens = 0;          ///< that its calls of one stage feed
+  bool continues = false;          ///< drafts of a run of a stage stand behind each other
   bool trees = false;              ///< rows need not be a chain
 
   /// In LaunchParams::callTokens, of a slot.
@@ -70,7 +71,8 @@ struct ControlLayout {
   int64_t callWords = 0;                         ///< of all pools
 
   bool several() const { return pools.size() > 1; }
-  int64_t trees() const; ///< pools of which rows need not be a chain
+  int64_t continuing() const; ///< pools in which drafts of a run continue
+  int64_t trees() const;      ///< pools of which rows need not be a chain
   /// Of `kv.len @pool` and the like, as a template argument: nothing where there is one pool.
   std::string poolArgument(const std::string &pool) const;
   const PoolLayout &pool(llvm::StringRef name) const;

@@ -9,8 +9,9 @@ int64_t mostRows(const Module &module, const Operation &call) {
   int64_t rows = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : INT64_MAX;
   if (const int64_t fed = module.type(call.operands[0]).size; fed > 0) // 0: no bound of its own
     rows = std::min(rows, fed);
-  if (const int64_t chunk = call.get<attr::chunk>(); chunk > 0)
-    rows = std::min(rows, chunk);
+  for (const int64_t bound : {call.get<attr::chunk>(), call.get<attr::most>()})
+    if (bound > 0)
+      rows = std::min(rows, bound);
   return rows;
 }
 
@@ -54,6 +55,17 @@ bool mayBeTrees(const Module &module, llvm::StringRef model) {
   forEachCall(module, [&](const Operation &call, const std::string &) {
     some |= call.name == model && !call.get<attr::with>().empty();
   });
+  return some;
+}
+
+bool draftsContinue(const Module &module, llvm::StringRef model) {
+  std::map<std::string, int> calls; // of a stage
+  bool some = mayBeTrees(module, model);
+  forEachCall(module, [&](const Operation &call, const std::string &stage) {
+    if (call.name == model && call.get<attr::kv>() == "draft")
+      some |= ++calls[stage] > 1;
+  });
+  walk(module.root.region(), [&](const Operation &op) { some |= op.op == Op::KvDrafts && op.name == model; });
   return some;
 }
 

@@ -16,6 +16,7 @@ Resources readsOf(const Operation &op) {
   case Op::KvLen:
     return {"kv"};
   case Op::KvLag:
+  case Op::KvDrafts:
     return {"kv", "tokens"};
   case Op::FieldGet:
     return {field(op)};

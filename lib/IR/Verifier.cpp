@@ -252,6 +252,7 @@ bool Verifier::checkEffects(const Operation &op, const Operation &parent) {
   switch (op.op) {
   case Op::KvLen:
   case Op::KvLag:
+  case Op::KvDrafts:
   case Op::KvKeep:
   case Op::Trace:
   case Op::Call:

@@ -168,6 +168,7 @@ bool Verifier::checkControlOp(const Operation &op) {
 
   case Op::KvLen:
   case Op::KvLag:
+  case Op::KvDrafts:
   case Op::KvLive:
   case Op::KvPages:
     return declared(op, Op::Pool, op.name) && resultIs(op, i32);
@@ -573,8 +574,9 @@ bool Verifier::checkCall(const Operation &op) {
     return fail(op, fmt::format("expected one result per reducer ({}), found {}", reducers.size(), op.results.size()));
   // One result per fed row, of which there are `chunk` at most.
   int64_t rows = operandType(op, 0).size;
-  if (const int64_t chunk = op.get<attr::chunk>(); chunk > 0 && (rows == 0 || chunk < rows))
-    rows = chunk;
+  for (const int64_t bound : {op.get<attr::chunk>(), op.get<attr::most>()})
+    if (bound > 0 && (rows == 0 || bound < rows))
+      rows = bound;
   for (size_t i = 0; i < reducers.size(); ++i) {
     const Operation &reduce = reducers[i];
     const Type type = module.type(op.results[i]);

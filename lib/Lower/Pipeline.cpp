@@ -81,8 +81,8 @@ private:
       const int64_t rows = mostRows(module, op);
       if (op.get<attr::kv>() == "draft") {
         most = std::max(most, written + drafts + rows);
-        drafts += mayBeTrees(module, pool) ? rows : 0; // the next ones go behind them
-      } else if (!views.count(op.operands[0])) {       // what the request has is counted already
+        drafts += rows;                          // the next ones go behind them
+      } else if (!views.count(op.operands[0])) { // what the request has is counted already
         written += rows;
         most = std::max(most, written - 1); // the first is its last token
       }

@@ -348,8 +348,9 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
     reduce.loc = r.loc;
     // One result for each row that there can be by the type of what is fed, unless it reads some of them.
     int64_t rows = module.type(fed).size;
-    if (e.chunk)
-      rows = rows ? std::min(rows, e.chunk) : e.chunk;
+    for (int64_t bound : {e.chunk, e.most})
+      if (bound)
+        rows = rows ? std::min(rows, bound) : bound;
     std::vector<std::string> names;
     for (const auto &[name, value] : r.with) {
       const bool bound = name == "first" || name == "last";
@@ -382,6 +383,8 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
     o.region() = std::move(reducers);
   if (e.chunk)
     o.set<attr::chunk>(e.chunk);
+  if (e.most)
+    o.set<attr::most>(e.most);
   // The stage is suspended here: what it reads next comes from the request's fields.
   known.clear();
   return calls[&e] = std::vector<Value>(o.results.begin(), o.results.end());
@@ -416,7 +419,7 @@ Value StageBody::expression(const Expr &e) {
   case Expr::Request:
     return request(e);
   case Expr::Pool: {
-    static const Op ops[] = {Op::KvLen, Op::KvLag, Op::KvLive, Op::KvPages, Op::KvPressure};
+    static const Op ops[] = {Op::KvLen, Op::KvLag, Op::KvDrafts, Op::KvLive, Op::KvPages, Op::KvPressure};
     return emit(ops[static_cast<int>(e.poolName)], e.loc, {}, typeOf(e.type), e.name);
   }
   case Expr::Neg:

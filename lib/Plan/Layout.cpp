@@ -23,6 +23,7 @@ public:
     plan.ring.stageBytes = kBlockBytes;
     for (auto [planned, model] : llvm::zip(plan.models, models)) {
       planned.trees = ir::mayBeTrees(module, planned.name);
+      planned.draftsContinue = ir::draftsContinue(module, planned.name);
       planned.pathPlaces = ir::earlierRows(module, planned.name);
       placeWeights(planned, *model);
       placeBuffers(planned);
@@ -268,7 +269,8 @@ private:
   /// keeps half of them, or two. False when there is no room.
   bool planRing(int64_t wanted) {
     plan.shared.controlBytes =
-        controlRoom(module.param("slots"), module.all(Op::Gauge).size(), models.size(), windowed(), plan.trees());
+        controlRoom(module.param("slots"), module.all(Op::Gauge).size(), models.size(), windowed(),
+                    llvm::count_if(plan.models, [](const ModelPlan &m) { return m.draftsContinue; }), plan.trees());
     const int64_t draws = plan.reduces() ? roundUp(passDrawBytes(plan.rowsPerPass), 128) : 0;
     const int64_t control = plan.shared.controlBytes + otherSharedBytes(models.size(), plan.trees() > 0) + draws;
     const int64_t beside = control + plan.shared.scratchBytes;

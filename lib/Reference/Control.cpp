@@ -225,6 +225,7 @@ Control::Flow Control::runOp(const Operation &op) {
     break;
   case Op::KvLen:
   case Op::KvLag:
+  case Op::KvDrafts:
   case Op::KvLive:
   case Op::KvPages:
   case Op::KvPressure:
@@ -695,6 +696,8 @@ void Control::poolValue(const Operation &op) {
     return set(op, static_cast<int32_t>(kv.len));
   case Op::KvLag:
     return set(op, static_cast<int32_t>(static_cast<int64_t>(r.tokens.size()) - kv.len));
+  case Op::KvDrafts:
+    return set(op, static_cast<int32_t>(kv.drafts));
   case Op::KvLive:
     return set(op, static_cast<int32_t>(machine.pools[index].live));
   case Op::KvPages:
@@ -816,6 +819,8 @@ void Control::takeRows(const Operation &op) {
   r.call.begin = kv.len + (op.get<attr::kv>() == "draft" ? kv.drafts : 0);
   const std::vector<int32_t> &tokens = operand(op, 0).seq;
   const auto count = static_cast<int64_t>(tokens.size());
+  if (const int64_t most = op.get<attr::most>(); most > 0 && count > most)
+    throw FaultSignal{Fault::TooManyRows, op.loc};
   const ir::Value parents = ir::operandNamed(op, "parents"), visible = ir::operandNamed(op, "visible");
   const bool ofEach = visible && program.module.type(visible).kind == ir::Type::Seq;
   for (ir::Value v : {parents, ofEach ? visible : ir::Value()})

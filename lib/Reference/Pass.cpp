@@ -112,7 +112,7 @@ void Machine::serve(Running &r) {
   progress = true;
   if (r.call.op->get<ir::attr::kv>() != "draft")
     kv.len = kv.end;
-  kv.drafts = program.pools[r.call.pool].trees ? kv.end - kv.len : 0;
+  kv.drafts = kv.end - kv.len;
 }
 
 std::pair<int64_t, int64_t> ReducerInput::rowsOf(int64_t rows) const {

@@ -74,7 +74,6 @@ void Program::readDeclarations() {
                      op->get<attr::reserve>()});
     if (const Operation *model = module.find(Op::Model, op->name))
       pools.back().window = model->get<attr::kv_window>();
-    pools.back().trees = ir::mayBeTrees(module, pools.back().name);
   }
   slots = module.param("slots");
   rowsPerPass = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : 0;

@@ -44,7 +44,6 @@ struct PoolInfo {
   int64_t rowsBeyond = 0; ///< that calls of a stage can write behind all of a request's tokens
   int64_t reserve = -1;   ///< tokens to reserve pages for, beyond those there are; -1: the budget
   int64_t window = 0;     ///< positions that a row sees, itself among them; 0: all
-  bool trees = false;     ///< rows may be no chain
 };
 
 /// An entry of the tick's list: a pass, or operations of a region from `first` on.

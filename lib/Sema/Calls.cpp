@@ -662,14 +662,15 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
     return a.kind == ast::Expr::Path || a.kind == ast::Expr::StringLiteral ? a.text : "";
   };
   for (const auto &[name, arg] : e.named) {
-    if (name.text == "chunk") {
-      ExprRef n = expect(*arg, Elem::I32, "argument `chunk`", scope);
-      auto c = n ? constant(*n, "argument `chunk`") : std::nullopt;
+    if (name.text == "chunk" || name.text == "most") {
+      const std::string which = fmt::format("argument `{}`", name.text);
+      ExprRef n = expect(*arg, Elem::I32, which, scope);
+      auto c = n ? constant(*n, which) : std::nullopt;
       failed |= !c || c->intValue < 1;
       if (c && c->intValue < 1)
-        diags.report(Diag::BadArgument, arg->loc, "chunk", e.text, fmt::format("at least 1, is {}", c->intValue));
+        diags.report(Diag::BadArgument, arg->loc, name.text, e.text, fmt::format("at least 1, is {}", c->intValue));
       else if (c)
-        call->chunk = c->intValue;
+        (name.text == "chunk" ? call->chunk : call->most) = c->intValue;
     } else if (name.text == "keep") {
       if (word(*arg) != "none") {
         diags.report(Diag::BadArgument, arg->loc, "keep", e.text, "`none`");
@@ -689,7 +690,7 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
       failed |= !rows.back();
     } else {
       diags.report(Diag::UnknownArgument, name.loc, e.text, name.text);
-      diags.suggest(name.text, {"chunk", "keep", "kv", "parents", "visible"});
+      diags.suggest(name.text, {"chunk", "keep", "kv", "most", "parents", "visible"});
       failed = true;
     }
   }
@@ -698,6 +699,10 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   if (!fed || failed || !checkFreeRows(*call, free, rows))
     return nullptr;
   int64_t most = fed->type.capacity;
+  if (call->most && most <= call->most)
+    call->most = 0; // it never has more
+  if (call->most)
+    most = call->most;
   if (call->chunk && call->draft) {
     diags.report(Diag::ChunkedDraft, e.loc);
     return nullptr;

@@ -401,7 +401,7 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
     };
     std::vector<std::string> names;
     for (const Entry &entry : table) {
-      const bool ofSlot = entry.id == PoolName::Len || entry.id == PoolName::Lag;
+      const bool ofSlot = entry.id == PoolName::Len || entry.id == PoolName::Lag || entry.id == PoolName::Drafts;
       if (!ofSlot || scope.kind == Scope::Stage)
         names.push_back(fmt::format("kv.{}.{}", pool.str(), entry.name));
       if (member != entry.name)

@@ -71,7 +71,7 @@ bool Checker::knownAtCall(const Expr &e, const Reductions &call, const std::stri
       return false;
     break;
   case Expr::Pool:
-    if ((e.poolName == PoolName::Len || e.poolName == PoolName::Lag) &&
+    if ((e.poolName == PoolName::Len || e.poolName == PoolName::Lag || e.poolName == PoolName::Drafts) &&
         !unchanged("kv " + e.name, fmt::format("the pool of `{}`", e.name)))
       return false;
     if (e.poolName == PoolName::Lag && !unchanged("tokens", "what is appended"))

@@ -25,6 +25,10 @@ Value operandNamed(const Operation &op, llvm::StringRef name);
 /// Whether rows of the model may be no chain: some call says what its rows hang on, or what they see.
 bool mayBeTrees(const Module &module, llvm::StringRef model);
 
+/// Whether rows that a run of a stage has fed count for a later call of it, or for what the stage reads: it may call
+/// the model with `kv = "draft"` twice, or reads `kv.drafts`. Of trees they always do.
+bool draftsContinue(const Module &module, llvm::StringRef model);
+
 /// Rows that earlier calls of a run of one stage may have fed to the model before another call of it, where these may
 /// be trees; else 0.
 int64_t earlierRows(const Module &module, llvm::StringRef model);

@@ -228,6 +228,7 @@ struct ModelPlan {
   AttentionSums attention;
   AttentionSums wideAttention; ///< of many rows of a slot (device/WideAttention.cuh)
   int64_t wideLevels = 0;      ///< above rounds, that its ranges may have
+  bool draftsContinue = false; ///< drafts of a run of a stage stand behind each other
   bool trees = false;          ///< rows of a slot need not be a chain (device/Paths.cuh)
   int64_t pathPlaces = 0;      ///< positions on a row's path that earlier passes of a run may have written
   int bestEdge;                ///< the logits' maxima

@@ -156,6 +156,7 @@ struct Expr {
   int64_t rounds = 0;  ///< of a binder's range, at most
   int64_t matches = 0; ///< rows of a table; 0: a sequence
   int64_t chunk = 0;   ///< of a call; 0 = indivisible
+  int64_t most = 0;    ///< of a call: tokens that it is fed; 0: as many as there can be
   BinaryOp binary = BinaryOp::Add;
   Predefined predefined = Predefined::Tokens;
   PoolName poolName = PoolName::Len;
