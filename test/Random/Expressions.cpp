@@ -203,7 +203,7 @@ std::string Expressions::i32(const Scope &scope, int depth) {
     }
   }
   const auto inner = [&] { return i32(scope, depth - 1); };
-  switch (below(11)) {
+  switch (below(16)) {
   case 0:
   case 1:
   case 2:
@@ -220,6 +220,17 @@ std::string Expressions::i32(const Scope &scope, int depth) {
     return loop(scope, depth);
   case 8:
     return tiers(Kind::I32, scope, depth);
+  case 9:
+  case 10:
+    return fold(Kind::I32, scope, depth);
+  case 11:
+    return fmt::format("abs({})", inner());
+  case 12:
+    return fmt::format("clamp({}, {}, {})", inner(), range(-3, 0), range(1, 9));
+  case 13: {
+    const Kind from = oneOf({Kind::F32, Kind::Bool, Kind::Token});
+    return fmt::format("i32({})", value(from, scope, depth - 1));
+  }
   default:
     return inner();
   }
@@ -260,13 +271,96 @@ std::string Expressions::loop(const Scope &scope, int depth) {
                      boolean(inner, depth - 1));
 }
 
+std::string Expressions::over(const Scope &scope, Scope &inner, int64_t most, int depth) {
+  const std::string index = std::string(1, "ijk"[scope.binders]);
+  ++inner.binders;
+  std::vector<std::string> sequences;
+  for (const Variable &v : scope.variables)
+    if (v.kind == Kind::Seq)
+      sequences.push_back(v.name);
+  if (!scope.policy)
+    sequences.push_back("tokens");
+  if (!sequences.empty() && chance(50)) {
+    const std::string &s = sequences[below(sequences.size())];
+    inner.indices.push_back({index + s, Kind::I32});
+    return fmt::format("{} in 0..min(len({}), {})", index, s, most);
+  }
+  inner.indices.push_back({index, Kind::I32});
+  return chance(60) ? fmt::format("{} in 0..{}", index, range(0, most))
+                    : fmt::format("{} in 0..min({}, {})", index, i32(scope, depth - 1), most);
+}
+
+std::string Expressions::fold(Kind kind, const Scope &scope, int depth) {
+  if (scope.binders >= 2)
+    return literal(kind);
+  Scope inner = scope;
+  const std::string in = over(scope, inner, range(1, 30), depth - 1);
+  if (kind == Kind::Bool)
+    return fmt::format("{}({}, {})", oneOf<std::string>({"all", "any"}), in, boolean(inner, depth - 1));
+  if (kind == Kind::I32 && chance(20))
+    return fmt::format("find({}, {})", in, boolean(inner, depth - 1));
+  if (kind == Kind::I32 && chance(20))
+    return fmt::format("{}({}, {})", oneOf<std::string>({"argmin", "argmax"}), in,
+                       value(oneOf({Kind::I32, Kind::F32}), inner, depth - 1));
+  return fmt::format("{}({}, {})", oneOf<std::string>({"sum", "min", "max"}), in, value(kind, inner, depth - 1));
+}
+
+std::string Expressions::list(const Variable &shape, const Scope &scope, int depth) {
+  if (shape.kind == Kind::Seq)
+    return sequence(scope, shape.size, depth);
+  const bool table = shape.kind == Kind::Table;
+  const int64_t most = std::min<int64_t>(table ? shape.rows : shape.size, 12);
+  const Kind item = shape.kind == Kind::Numbers  ? Kind::I32
+                    : shape.kind == Kind::Floats ? Kind::F32
+                    : shape.kind == Kind::Flags  ? Kind::Bool
+                                                 : Kind::Seq;
+  const auto element = [&](const Scope &at) {
+    return table ? sequence(at, shape.size, depth - 1) : value(item, at, depth - 1);
+  };
+  std::vector<std::string> known;
+  for (const Variable &v : scope.variables)
+    if (v.kind == shape.kind && v.size <= (table ? shape.size : INT64_MAX))
+      known.push_back(fmt::format("{}[{}:{}]", v.name, range(0, 2), most));
+  if (!known.empty() && chance(30))
+    return known[below(known.size())];
+  if (depth <= 0 || scope.binders >= 2 || chance(25)) {
+    // Two written numbers of an f32 are one type, an i32 among them another.
+    std::string items;
+    for (int64_t i = range(1, std::min<int64_t>(most, 3)); i > 0; --i)
+      items += (items.empty() ? "" : ", ") + element(scope);
+    return "[" + items + "]";
+  }
+  if (most >= 2 && chance(15)) {
+    Variable first = shape, second = shape;
+    const int64_t cut = range(1, most - 1);
+    (table ? first.rows : first.size) = cut;
+    (table ? second.rows : second.size) = most - cut;
+    return fmt::format("({} + {})", list(first, scope, depth - 1), list(second, scope, depth - 1));
+  }
+  if (chance(10))
+    return fmt::format("({} if {} else {})", list(shape, scope, depth - 1), boolean(scope, 1),
+                       list(shape, scope, depth - 1));
+  if (table && chance(30))
+    return fmt::format("ngram_lookup({}, {}, ngram={}, matches={})", chance(60) ? "tokens" : sequence(scope, 20, 1),
+                       shape.size, range(1, 4), most);
+  Scope inner = scope;
+  const std::string in = over(scope, inner, most, depth - 1);
+  if (shape.kind == Kind::Numbers && chance(25))
+    return fmt::format("sort({}, [{}, {}])", in, i32(inner, depth - 1), f32(inner, 0));
+  if (shape.kind == Kind::Numbers && chance(25))
+    return fmt::format("top({}, {}, {})", in, value(oneOf({Kind::I32, Kind::F32}), inner, depth - 1), range(0, most));
+  if ((shape.kind == Kind::Numbers || shape.kind == Kind::Floats) && chance(25))
+    return fmt::format("scan({}, {})", in, value(item, inner, depth - 1));
+  return fmt::format("map({}, {})", in, element(inner));
+}
+
 std::string Expressions::f32(const Scope &scope, int depth) {
   if (depth <= 0 || chance(25)) {
     const std::string name = named(Kind::F32, scope);
     return !name.empty() && chance(60) ? name : literal(Kind::F32);
   }
   const auto inner = [&] { return f32(scope, depth - 1); };
-  switch (below(9)) {
+  switch (below(13)) {
   case 0:
   case 1:
   case 2: {
@@ -283,6 +377,14 @@ std::string Expressions::f32(const Scope &scope, int depth) {
     return fmt::format("({} if {} else {})", inner(), boolean(scope, depth - 1), inner());
   case 6:
     return tiers(Kind::F32, scope, depth);
+  case 7:
+    return fold(Kind::F32, scope, depth);
+  case 8:
+    return fmt::format("{}({})", oneOf<std::string>({"exp", "log", "sqrt", "abs"}), inner());
+  case 9:
+    return chance(50) ? fmt::format("pow({}, {})", inner(), inner()) : fmt::format("clamp({}, -2, 2.5)", inner());
+  case 10:
+    return fmt::format("f32({})", i32(scope, depth - 1));
   default:
     return fmt::format("ratio({}, {})", i32(scope, depth - 1), i32(scope, depth - 1));
   }
@@ -300,7 +402,13 @@ std::string Expressions::boolean(const Scope &scope, int depth) {
       return name;
     return oneOf<std::string>({"finished", "kv.target.pressure", "budget > 2", "true"});
   }
-  switch (below(6)) {
+  switch (below(8)) {
+  case 6:
+    return fold(Kind::Bool, scope, depth);
+  case 7:
+    if (!scope.policy)
+      return fmt::format("{} == {}", sequence(scope, 6, 0), sequence(scope, 6, 0));
+    [[fallthrough]];
   case 0:
   case 1:
     return fmt::format("{} {} {}", i32(scope, depth - 1), compare, i32(scope, depth - 1));
@@ -338,6 +446,11 @@ std::string Expressions::sequence(const Scope &scope, int64_t most, int depth) {
     if (v.kind == Kind::Seq)
       (v.size <= most ? fit : longer).push_back(&v);
   const int64_t size = range(1, std::min<int64_t>(most, 12));
+  if (depth > 0 && scope.binders < 2 && chance(12)) {
+    Scope inner = scope;
+    const std::string in = over(scope, inner, size, depth - 1);
+    return fmt::format("map({}, {})", in, token(inner, depth - 1));
+  }
   switch (below(depth > 0 ? 10 : 5)) {
   case 0:
     if (!fit.empty())

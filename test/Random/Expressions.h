@@ -10,13 +10,15 @@
 
 namespace megalith::random_pipelines {
 
-enum class Kind { I32, F32, Bool, Token, Seq };
+/// Seq: of tokens; Numbers: of i32; Table: of tokens.
+enum class Kind { I32, F32, Bool, Token, Seq, Numbers, Floats, Flags, Table };
 
 struct Variable {
   std::string name;
   Kind kind;
   int64_t size = 0; ///< of a sequence: its capacity; of a param: its value, if isSize
   bool isSize = false;
+  int64_t rows = 0; ///< of a table
 };
 
 /// What an expression can name, beside params and policies.
@@ -60,6 +62,12 @@ protected:
   /// Of at most `most` tokens.
   std::string sequence(const Scope &scope, int64_t most, int depth);
 
+  static bool isList(Kind kind) { return kind >= Kind::Seq; }
+  /// A sequence or table that fits into `shape`.
+  std::string list(const Variable &shape, const Scope &scope, int depth);
+  /// `i in 0..n` with n <= most; `inner` has i.
+  std::string over(const Scope &scope, Scope &inner, int64_t most, int depth);
+
   const bool wordy;
   std::vector<Variable> constants, fields;
   std::vector<Policy> policies;
@@ -70,6 +78,8 @@ private:
   std::string poolValue(const Scope &scope);
   /// `count` or `prefix_while` over a sequence or a few numbers.
   std::string loop(const Scope &scope, int depth);
+  /// A function over a range with a value of this kind.
+  std::string fold(Kind kind, const Scope &scope, int depth);
   std::string tiers(Kind kind, const Scope &scope, int depth);
 
   std::mt19937_64 random;

@@ -76,7 +76,17 @@ private:
   void makeFields() {
     for (uint64_t i = below(7); i > 0; --i) {
       Variable f{fresh(), oneOf({Kind::I32, Kind::F32, Kind::Bool, Kind::Token, Kind::Seq, Kind::Seq})};
-      if (f.kind == Kind::Seq) {
+      if (chance(25)) {
+        f.kind = oneOf({Kind::Numbers, Kind::Floats, Kind::Flags, Kind::Table});
+        f.size = range(1, 9);
+        f.rows = f.kind == Kind::Table ? range(1, 5) : 0;
+        const char *item = f.kind == Kind::Numbers  ? "i32"
+                           : f.kind == Kind::Floats ? "f32"
+                           : f.kind == Kind::Flags  ? "bool"
+                                                    : "token";
+        fieldLines.push_back(f.rows ? fmt::format("{}: '{}[{}, {}]'", f.name, item, f.rows, f.size)
+                                    : fmt::format("{}: {}[{}]", f.name, item, sizeText(f.size)));
+      } else if (f.kind == Kind::Seq) {
         f.size = chance(80) ? range(1, 12) : oneOf<int64_t>({100, 250, 512, 1024});
         fieldLines.push_back(fmt::format("{}: token[{}]", f.name, sizeText(f.size)));
       } else {
@@ -386,22 +396,27 @@ private:
   }
 
   std::vector<std::string> statement(Stage &s, Scope &scope, int depth) {
-    switch (below(9)) {
+    switch (below(11)) {
+    case 9:
+    case 10:
+      if (depth > 0 && scope.binders < 2)
+        return loopStatement(s, scope, depth);
+      [[fallthrough]];
     case 0:
     case 1:
       if (!fields.empty()) {
         const Variable &f = fields[below(fields.size())];
-        return {fmt::format("- {}: {}", f.name,
-                            quoted(f.kind == Kind::Seq ? sequence(scope, f.size, 2) : value(f.kind, scope, 3)))};
+        return {fmt::format("- {}: {}", f.name, quoted(isList(f.kind) ? list(f, scope, 2) : value(f.kind, scope, 3)))};
       }
       [[fallthrough]];
     case 2: {
-      Variable local{fresh(), oneOf({Kind::I32, Kind::F32, Kind::Bool, Kind::Seq})};
+      Variable local{fresh(), oneOf({Kind::I32, Kind::F32, Kind::Bool, Kind::Seq, Kind::Seq, Kind::Numbers,
+                                     Kind::Floats, Kind::Flags, Kind::Table})};
       local.size = range(1, 20);
-      std::vector<std::string> lines = {
-          fmt::format("- {}: {}", local.name,
-                      quoted(local.kind == Kind::Seq ? sequence(scope, local.size, 2) : value(local.kind, scope, 3)))};
-      if (local.kind == Kind::Seq)
+      local.rows = local.kind == Kind::Table ? range(1, 4) : 0;
+      std::vector<std::string> lines = {fmt::format(
+          "- {}: {}", local.name, quoted(isList(local.kind) ? list(local, scope, 2) : value(local.kind, scope, 3)))};
+      if (isList(local.kind))
         lines.push_back(fmt::format("- count: {} += len({})", metric(), local.name));
       else if (s.slot)
         lines.push_back(fmt::format("- trace: {}", local.name));
@@ -455,6 +470,46 @@ private:
         return {fmt::format("- kv.target.keep: {}", quoted(chance(70) ? "len(tokens) - 1" : i32(scope, 1)))};
       return {fmt::format("- count: {} += {}", metric(), i32(scope, 1))};
     }
+  }
+
+  /// A local, and a loop that changes it.
+  std::vector<std::string> loopStatement(Stage &s, Scope &scope, int depth) {
+    Variable local{fresh(), oneOf({Kind::I32, Kind::F32, Kind::Bool, Kind::Seq, Kind::Numbers})};
+    local.size = range(1, 9);
+    const auto any = [&](const Scope &at) {
+      return quoted(isList(local.kind) ? list(local, at, 2) : value(local.kind, at, 2));
+    };
+    std::vector<std::string> lines = {fmt::format("- {}: {}", local.name, any(scope))};
+    Scope inner = scope;
+    const int64_t rounds = range(1, 6);
+    if (chance(60)) {
+      lines.push_back("- for: " + over(scope, inner, rounds, 2));
+    } else {
+      Scope test = scope;
+      test.variables.push_back(local);
+      lines.push_back("- while: " + quoted(boolean(test, 2)));
+      lines.push_back(fmt::format("  bound: {}", rounds));
+    }
+    lines.push_back("  do:");
+    // Longer in each round, or another one.
+    const bool grows = isList(local.kind) && chance(40);
+    const std::string more = local.kind == Kind::Seq ? token(inner, 1) : i32(inner, 1);
+    inner.variables.push_back(local);
+    for (uint64_t i = below(3); i > 0; --i)
+      for (const std::string &line : statement(s, inner, depth - 1))
+        lines.push_back("    " + line);
+    if (grows)
+      lines.push_back(fmt::format("    - {0}: {0} + [{1}]", local.name, more));
+    else
+      lines.push_back(fmt::format("    - {}: {}", local.name, any(inner)));
+    local.size += rounds;
+    scope.variables.push_back(local);
+    if (isList(local.kind))
+      lines.push_back(fmt::format("- count: {} += len({})", metric(), local.name));
+    else
+      lines.push_back(s.slot ? fmt::format("- trace: {}", local.name)
+                             : fmt::format("- count: {} += (1 if {} == {} else 2)", metric(), local.name, local.name));
+    return lines;
   }
 
   //===--- text -----------------------------------------------------------===//
@@ -602,8 +657,8 @@ void bringInputs(std::vector<Request> &requests, const std::vector<Input> &decla
           item = static_cast<int32_t>(token());
         value = std::move(items);
       } else if (input.type == "i32") {
-        value = range(0, 4) ? std::clamp<int64_t>(range(-9, 30), input.least, input.most)
-                            : range(input.least, input.most);
+        value =
+            range(0, 4) ? std::clamp<int64_t>(range(-9, 30), input.least, input.most) : range(input.least, input.most);
       } else if (input.type == "f32") {
         value = 0.25 * static_cast<double>(range(-9, 9));
       } else if (input.type == "bool") {

@@ -25,12 +25,12 @@ void bringInputs(std::vector<Request> &requests, const std::vector<Input> &decla
 
 /// The pipeline of a seed; the same on every machine.
 ///
-/// What varies: params, inputs and fields of all types with any initial values, inferred fields; the graph of states, parked
-/// ones among them; prefill, decoding, drafts that are verified in one stage or in several, two calls in a stage,
-/// stages without calls; statements of all kinds, nested; expressions over all functions and operators, with the
-/// largest and least numbers; policies; sizes of pools, pages, slots and passes from 1 to the most there can be. One in
-/// four has some words changed, exchanged, doubled or left out. `wordy`: half of the names are words of C++, CUDA and
-/// the device code.
+/// What varies: params, inputs and fields of all types with any initial values, sequences and tables, inferred fields;
+/// the graph of states, parked ones among them; prefill, decoding, drafts that are verified in one stage or in several,
+/// two calls in a stage, stages without calls; statements of all kinds, nested; loops and what they change; expressions
+/// over all functions and operators, with the largest and least numbers; policies; sizes of pools, pages, slots and
+/// passes from 1 to the most there can be. One in four has some words changed, exchanged, doubled or left out. `wordy`:
+/// half of the names are words of C++, CUDA and the device code.
 RandomPipeline makePipeline(uint64_t seed, bool wordy = false);
 
 } // namespace megalith::random_pipelines
