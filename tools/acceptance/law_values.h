@@ -23,7 +23,8 @@ LAW_DEVICE inline Values valuesOf(unsigned i) {
   using namespace megalith::sampling;
   using megalith::exact::bitsOf;
   const u32 word = i * 2654435761u;
-  const float y = megalith::exact::mul((float)(int)(word ^ i * 40503u), 9.3e-9f), m = 20.0f, w = weight(y, m); // y is from -19.98 to 19.98
+  const float y = megalith::exact::mul((float)(int)(word ^ i * 40503u), 9.3e-9f), m = 20.0f,
+              w = weight(y, m); // y is from -19.98 to 19.98
   const u64 total = (1ull << 40) + word, depths = (u64)word << 8;
   return {bitsOf(unit(word)),
           bitsOf(gumbel(word)),
