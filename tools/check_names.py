@@ -192,7 +192,7 @@ class Bench:
         self.args, self.folder = args, folder
         headers = folder / "include/megalith"
         headers.mkdir(parents=True)
-        shared = [ROOT / "include/megalith/IR" / name for name in ("Row.h", "Faults.def")]
+        shared = [ROOT / "include/megalith/IR" / name for name in ("Row.h", "Faults.def", "Reducers.def")]
         for path in [*(ROOT / "device").glob("*"), *(ROOT / "device/cpu").glob("*"), *shared]:
             if path.is_file():
                 shutil.copy(path, headers / path.name)

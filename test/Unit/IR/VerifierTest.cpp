@@ -381,7 +381,7 @@ TEST(Verifier, RejectsDeclarations) {
        "the default of a sequence is `numbers`, no more than its `capacity`"},
       {"input @i {type = \"token\", capacity = 1, optional, numbers = [1.0]}",
        "the default of a sequence is `items`, no more than its `capacity`"},
-      {"input @i {type = \"f32\", capacity = 1, optional, numbers = [inf]}",
+      {"input @i {type = \"f32\", capacity = 1, optional, numbers = [1.0e39]}",
        "the default must have values of type `f32`"},
       {"state @A stage @s {on = \"A\"} { input @i {type = \"i32\"} goto {to = [\"A\"]} }",
        "`input` must stand in `module`"},
