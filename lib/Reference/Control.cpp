@@ -264,7 +264,7 @@ Control::Flow Control::runOp(const Operation &op) {
     machine.metrics[op.name] += operand(op, 0).i;
     break;
   case Op::Trace:
-    r.gauges[op.name] = isF32(op.operands[0]) ? operand(op, 0).f : operand(op, 0).i;
+    r.gauges[op.name] = isF32(op.operands[0]) ? double(operand(op, 0).f) : double(operand(op, 0).i);
     break;
   default:
     arithmetic(op);
