@@ -49,6 +49,9 @@ template <class Request> __device__ __forceinline__ int passesOf(const Request &
     return r.passes;
 }
 
+/// RequestHeader::served of a request that no call keeps from going on.
+constexpr int kStandsAtLoop = 2;
+
 /// The resident loop ends after this many ticks in a row without a row or a change of state. The watchdog would never
 /// stop it, because ticks still advance.
 constexpr int kIdleTicks = 1 << 20;
@@ -67,6 +70,13 @@ template <class Pool, class... Others> struct TailFrom<Pool, PoolList<Pool, Othe
 };
 template <class Pool, class First, class... Others>
 struct TailFrom<Pool, PoolList<First, Others...>> : TailFrom<Pool, PoolList<Others...>> {};
+
+template <class Config> __device__ constexpr bool hasLoops() {
+  if constexpr (requires { Config::loops; })
+    return Config::loops;
+  else
+    return false;
+}
 
 /// Of kernels in which rows may be a tree.
 template <bool Trees> struct MovedRows {
@@ -109,6 +119,7 @@ template <class ConfigType, class RequestType> struct ControlState : MovedRows<h
   int rowsOfTick; ///< of several models
   int behind;     ///< which pass of the tick's list was the last, of several models; they are counted from 1
   int lastModel;  ///< the model of the last pass
+  int servedOfRound; ///< of a loop: calls, so far
   int follower[several ? abi::kModels : 1]; ///< by model: of which model the pass behind its last one was
   int rowAsks;                              ///< of the pass that is being formed
 
@@ -147,6 +158,15 @@ template <class ConfigType, class RequestType> struct ControlState : MovedRows<h
   /// Whether the call of `slot` waits for a pass of the pool's model.
   template <class Pool> __device__ __forceinline__ bool waitsFor(int slot) {
     return request[slot] >= 0 && seated(slot).waitingSite >= 0 && (!several || callModel[slot] == Pool::model);
+  }
+  static constexpr bool loops = hasLoops<Config>(); ///< some calls stand in loops of the tick
+  /// The same of calls in a loop of the tick; -1: outside of all.
+  template <class Pool> __device__ __forceinline__ bool waitsFor(int slot, int loop) {
+    if constexpr (!loops)
+      return waitsFor<Pool>(slot);
+    else
+      return request[slot] >= 0 && seated(slot).waitingSite >= 0 && !seated(slot).served &&
+             callModel[slot] == (Pool::model | (loop + 1) << 8);
   }
   /// The place of the first row of the slot's call.
   template <class Pool> __device__ __forceinline__ int firstPlace(const Pool &pool, int slot) const {
@@ -931,12 +951,29 @@ template <class Control> struct TurnOf : StageFunctions {
       r.served = 0;
       r.callCount = wanted;
       pool.fedFrom[slot] = from;
-      if constexpr (Control::several)
+      if constexpr (Control::loops)
+        c.callModel[slot] = Pool::model | (Call::loop + 1) << 8;
+      else if constexpr (Control::several)
         c.callModel[slot] = Pool::model;
       c.badRow[slot] = badRow;
       c.badCode[slot] = badCode;
       c.callChunk[slot] = Call::chunk;
       c.callFlags[slot] = (Call::wantsLogits ? RowWantsLogits : 0u) | (Call::draft ? RowIsDraft : 0u);
+    }
+    __syncwarp();
+  }
+
+  /// At a loop of the tick: the request goes on with a round, or behind the loop.
+  template <class Round, class Behind> __device__ void enter(bool more) {
+    if (fault) {
+      fail(fault);
+      return;
+    }
+    __syncwarp();
+    if (laneId() == 0) {
+      r.waitingSite = more ? Round::site : Behind::site;
+      r.waitingSince = c.tick;
+      r.served = kStandsAtLoop;
     }
     __syncwarp();
   }

@@ -127,7 +127,7 @@ template <class Control> __device__ __forceinline__ u32 modelFlags(Control &c, i
 
 /// Decides which calls the pass serves, and which pages they get, in the order of serving. Their rows stand in
 /// ascending order of slots. Warp 0.
-template <class Control, class Pool> __device__ void chooseCalls(Control &c, Pool &pool) {
+template <class Control, class Pool> __device__ void chooseCalls(Control &c, Pool &pool, int loop = -1) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   int waiting = 0, rows = 0, needs = 0, needy = 0;
@@ -135,7 +135,7 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32) {
     c.taken[s] = c.wanted[s] = -1;
-    if (!c.template waitsFor<Pool>(s))
+    if (!c.template waitsFor<Pool>(s, loop))
       continue;
     const auto &r = c.seated(s);
     const int wanted = r.callCount;
@@ -192,6 +192,8 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
   if (laneId() == 0) {
     if constexpr (Control::several) {
       c.served += served;
+      if constexpr (Control::loops)
+        c.servedOfRound += loop >= 0 ? served : 0;
     } else {
       c.waiting = waiting;
       c.served = served;
@@ -367,16 +369,17 @@ template <class Pool, class Control> __device__ void formPass(Control &c) {
 }
 template <class Control> __device__ void formPass(Control &c) { formPass<typename Control::FirstPool>(c); }
 
-/// The same of several models: pass number `number` of the tick's list. Whether the model runs.
-template <class Pool, class Control> __device__ bool formPass(Control &c, int number) {
+/// The same of several models: pass number `number` of the tick's list, of calls in a loop, or outside of all. Whether
+/// the model runs.
+template <class Pool, class Control> __device__ bool formPass(Control &c, int number, int loop = -1) {
   bool waits = false; // some slot of this warp
 #pragma unroll 1
   for (int s = warpId(); s < Control::Config::slots; s += kConsumerWarps)
-    waits = waits || c.template waitsFor<Pool>(s);
+    waits = waits || c.template waitsFor<Pool>(s, loop);
   if (!consumerSyncAny(waits))
     return false;
   if (warpId() == 0)
-    chooseCalls(c, c.template poolOf<Pool>());
+    chooseCalls(c, c.template poolOf<Pool>(), loop);
   consumerSync();
   fillRows(c, c.template poolOf<Pool>());
   tellRowAsks(c);
@@ -385,10 +388,20 @@ template <class Pool, class Control> __device__ bool formPass(Control &c, int nu
   return c.numRows > 0;
 }
 
+/// Whether some call was served in this round of a loop. All consumer threads.
+template <class Control> __device__ bool servedRound(Control &c) {
+  consumerSync();
+  const bool some = c.servedOfRound > 0;
+  consumerSync();
+  if (threadIdx.x == 0)
+    c.servedOfRound = 0;
+  return some;
+}
+
 /// Notes that the model has run on the call's rows. The stage's code behind the call follows.
 template <class Pool, class Control> __device__ void completeCall(TurnOf<Control> &t) {
   auto &r = t.r;
-  if (!r.served)
+  if (Control::loops ? r.served != 1 : !r.served)
     return;
   auto &pool = t.c.template poolOf<Pool>();
   auto &kv = pool.kvOf(r);

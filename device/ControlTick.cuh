@@ -68,6 +68,7 @@ template <class Control> __device__ void startControl(Control &c, const abi::Lau
     c.freeSlots = Config::slots;
     if constexpr (Control::several) {
       c.lastModel = 0;
+      c.servedOfRound = 0;
       for (int m = 0; m < abi::kModels; ++m)
         c.follower[m] = m;
     }
@@ -512,12 +513,12 @@ template <class Control> __device__ __noinline__ int firstWaiting(Control &c) {
   int best = -1;
 #pragma unroll 1
   for (int s = 0; s < Config::slots; ++s) {
-    if (c.request[s] < 0 || c.seated(s).waitingSite < 0)
+    if (c.request[s] < 0 || c.seated(s).waitingSite < 0 || (Control::loops && c.seated(s).served))
       continue;
     const auto &r = c.seated(s);
     c.since[s] = r.waitingSince;
     c.priority[s] = r.priority;
-    c.passes[s] = passesOf(r, c.callModel[s]);
+    c.passes[s] = passesOf(r, Control::loops ? c.callModel[s] & 0xff : c.callModel[s]);
     if (best < 0 || goesFirst(c, s, best))
       best = s;
   }

@@ -135,6 +135,8 @@ private:
     mask<attr::terminal>("terminalStates");
     constant("sites", layout.sites.size(),
              layout.several() ? "where stages call models" : "where stages call the model");
+    if (layout.loops())
+      w.line("static constexpr bool loops = true; // some calls stand in loops of the tick");
     constant("gauges", layout.gauges.size());
     constant("controlRoom",
              shape::controlRoom(module.param("slots"), layout.gauges.size(), layout.pools.size(), windowed(),
@@ -252,12 +254,21 @@ private:
       return;
     const auto space = w.space("calls");
     for (const CallSite &site : layout.sites) {
+      if (site.turns) {
+        w.comment(fmt::format("Where a request in stage {} stands in front of a round, or behind the last one.",
+                              site.stage));
+        const auto s = w.record("struct " + layout.names.sites.at(site.site));
+        w.line("static constexpr int site = {};", site.site);
+        continue;
+      }
       w.comment(fmt::format("Stage {} calls {}.", site.stage, layout.several() ? site.model : "the model"));
       const auto s = w.record("struct " + layout.names.sites.at(site.site));
       if (layout.several())
         w.line("using Pool = {};", layout.pool(site.model).name.empty() ? "" : "::" + layout.pool(site.model).name);
       w.line("static constexpr int site = {}, chunk = {};{}", site.site, site.chunk,
              site.chunk ? "" : " // indivisible");
+      if (layout.loops())
+        w.line("static constexpr int loop = {};{}", site.loop, site.loop < 0 ? " // none" : "");
       w.line("static constexpr bool draft = {}, wantsLogits = {};", site.draft ? "true" : "false",
              site.wantsLogits ? "true" : "false");
       for (const CallAsk &ask : site.asks) {
@@ -376,8 +387,11 @@ private:
     w.line("Control &c = controlOfCta<Control>();");
     w.line("if (behindPass)");
     w.line("  countPass(c);");
-    const auto loop = w.scope("for (int behind = behindPass ? c.behind : 0;; behind = 0)", "tick");
+    const bool loops = layout.loops();
+    const auto loop = w.scope(fmt::format("for (int behind = behindPass ? c.behind : 0;;{})", loops ? "" : " behind = 0"),
+                              "tick");
     const auto list = w.scope("switch (behind)");
+    size_t head = 0; // of a loop: its case
     for (size_t i = 0, passes = 0; i < parts.size() || passes == 0;) {
       const bool behind = i < parts.size() && parts[i].op == Op::Pass;
       const auto piece = w.scope(fmt::format("case {}:", passes++));
@@ -385,19 +399,34 @@ private:
         w.line("beginTick(c);");
         w.line("if (c.done)");
         w.line("  return;");
-      } else {
+      } else if (behind) {
         w.comment(fmt::format("Behind the pass of {}.", parts[i].name));
       }
+      const int64_t number = i < parts.size() ? parts[i].get<attr::loop>() : -1;
+      if (number >= 0 && parts[i].op == Op::Part) {
+        w.comment("A round of the loop.");
+        head = passes - 1;
+      }
       size_t end = i + behind;
-      while (end < parts.size() && parts[end].op != Op::Pass)
+      while (end < parts.size() && parts[end].op != Op::Pass && parts[end].get<attr::loop>() == number)
         ++end;
       range(i, end, behind);
       i = end;
-      if (i < parts.size()) {
-        w.line("if (formPass<{}>(c, {}))", layout.pool(parts[i].name).name, passes);
+      if (i < parts.size() && parts[i].op == Op::Pass) {
+        const int64_t of = parts[i].get<attr::loop>();
+        w.line("if (formPass<{}>(c, {}{}))", layout.pool(parts[i].name).name, passes,
+               of < 0 ? "" : fmt::format(", {}", of));
         w.line("  return;");
-      } else {
+      } else if (number >= 0) {
+        w.comment("Until a round serves nobody.");
+        const auto again = w.scope("if (servedRound(c))");
+        w.line("behind = {};", head);
+        w.line("break;");
+      }
+      if (i == parts.size()) {
         w.line("endTick(c);");
+        if (loops)
+          w.line("behind = 0;");
       }
     }
   }

@@ -713,6 +713,12 @@ private:
     add(std::move(code), op.loc);
   }
 
+  /// `function(operand)`
+  void effect(const Operation &op, const std::string &function) {
+    const Code operand = use(op.operands[0]);
+    effect(op, Code(function + "(").add(operand).add(")"));
+  }
+
   /// `function(what, operand)`
   void effect(const Operation &op, llvm::StringRef function, const Code &what) {
     effect(op, Code((function + "(").str()).add(what).add(", ").add(use(op.operands[0])).add(")"));
@@ -742,6 +748,9 @@ private:
       return append(op);
     case Op::Issue:
       return issue(op);
+    case Op::Enter:
+      return effect(op, fmt::format("t.enter<calls::{}, calls::{}>", layout.names.sites.at(op.get<attr::inside>()),
+                                    layout.names.sites.at(op.get<attr::behind>())));
     case Op::Goto:
       return go(op);
     case Op::If:

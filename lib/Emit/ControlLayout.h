@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <vector>
+#include "llvm/ADT/STLExtras.h"
 
 namespace megalith::emit {
 
@@ -42,6 +43,8 @@ struct CallSite {
   SourceLoc loc;
   int64_t chunk = 0; ///< 0: the call is indivisible
   bool draft = false, wantsLogits = false;
+  int64_t loop = -1;  ///< of the tick, that it stands in
+  bool turns = false; ///< no call: where a slot stands in front of a round, or behind the last one
   std::vector<CallAsk> asks = {};
 };
 
@@ -71,6 +74,7 @@ struct ControlLayout {
   int64_t callWords = 0;                         ///< of all pools
 
   bool several() const { return pools.size() > 1; }
+  bool loops() const { return llvm::any_of(sites, [](const CallSite &site) { return site.turns; }); }
   int64_t continuing() const; ///< pools in which drafts of a run continue
   int64_t trees() const;      ///< pools of which rows need not be a chain
   /// Of `kv.len @pool` and the like, as a template argument: nothing where there is one pool.

@@ -141,6 +141,11 @@ ControlNames::ControlNames(const ir::Module &module) {
     if (part.has<attr::before_site>())
       sites[part.get<attr::before_site>()] =
           ofCalls.claim(typeName(stage) + (calls[stage] > 1 ? std::to_string(++callNumber[stage]) : ""));
+    const ir::Operation &end = part.region().ops.back();
+    if (end.op == ir::Op::Enter && !part.has<attr::loop>()) {
+      sites[end.get<attr::inside>()] = ofCalls.claim(typeName(stage) + "Round");
+      sites[end.get<attr::behind>()] = ofCalls.claim(typeName(stage) + "Behind");
+    }
   }
 }
 

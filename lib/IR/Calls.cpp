@@ -65,7 +65,15 @@ bool draftsContinue(const Module &module, llvm::StringRef model) {
     if (call.name == model && call.get<attr::kv>() == "draft")
       some |= ++calls[stage] > 1;
   });
-  walk(module.root.region(), [&](const Operation &op) { some |= op.op == Op::KvDrafts && op.name == model; });
+  walk(module.root.region(), [&](const Operation &op) {
+    some |= op.op == Op::KvDrafts && op.name == model;
+    if (op.op == Op::For && op.has<attr::rounds>()) // the next round's call
+      walk(op.region(), [&](const Operation &call) {
+        some |= call.op == Op::Call && call.name == model && call.get<attr::kv>() == "draft";
+      });
+    if (op.op == Op::Part && op.has<attr::loop>() && op.has<attr::before_site>())
+      some |= op.region().ops.back().name == model && op.region().ops.back().get<attr::kv>() == "draft";
+  });
   return some;
 }
 

@@ -50,7 +50,7 @@ bool holdsCode(Op op) {
   }
 }
 
-bool isTerminator(Op op) { return op == Op::Goto || op == Op::Issue || op == Op::Yield; }
+bool isTerminator(Op op) { return op == Op::Goto || op == Op::Issue || op == Op::Enter || op == Op::Yield; }
 
 /// The terminators that may end a region of `op`; empty: none.
 std::vector<Op> terminators(Op op) {
@@ -58,7 +58,7 @@ std::vector<Op> terminators(Op op) {
   case Op::Stage:
     return {Op::Goto};
   case Op::Part:
-    return {Op::Goto, Op::Issue};
+    return {Op::Goto, Op::Issue, Op::Enter};
   case Op::PolicyOutput:
   case Op::Choose:
   case Op::PrefixWhile:
@@ -179,8 +179,8 @@ bool Verifier::checkPlace(const Operation &op, const Operation &parent) {
   } else if (op.op == Op::Module || !holdsCode(parent.op)) {
     return fail(op, fmt::format("`{}` cannot stand in `{}`", name, mnemonic(parent.op).str()));
   }
-  if (op.op == Op::Call && parent.op != Op::Stage)
-    return fail(op, "a call must stand directly in a stage");
+  if (op.op == Op::Call && parent.op != Op::Stage && (parent.op != Op::For || !parent.has<attr::rounds>()))
+    return fail(op, "a call must stand directly in a stage, or in a `for` with `rounds`");
   if (op.op == Op::Reduce && parent.op != Op::Call && parent.op != Op::Issue)
     return fail(op, "`reduce` stands in a call");
   char level = holdsCode(parent.op) && tensor ? 'N' : tickLevel ? 'T' : 'P';
@@ -240,6 +240,8 @@ bool Verifier::checkEffects(const Operation &op, const Operation &parent) {
   case Op::While:
     if (pure)
       return fail(op, fmt::format("`{}` cannot stand in `{}`", name, mnemonic(pure->op).str()));
+    if (op.has<attr::rounds>() && parent.op != Op::Stage)
+      return fail(op, "a loop with calls stands directly in a stage");
     break;
   case Op::PolicySet:
   case Op::If:

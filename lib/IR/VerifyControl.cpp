@@ -195,6 +195,8 @@ bool Verifier::checkControlOp(const Operation &op) {
     return operandIs(op, 0, boolean);
   case Op::Goto:
     return checkGoto(op);
+  case Op::Enter:
+    return operandIs(op, 0, boolean);
   case Op::Yield:
     return true; // checked by the operation whose region it ends
 

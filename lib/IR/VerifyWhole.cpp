@@ -106,8 +106,10 @@ bool Verifier::checkParts() {
   for (const Operation &op : list)
     if (op.has<attr::before_site>())
       issuers[op.get<attr::before_site>()] = &op;
+    else if (const Operation *end = op.op == Op::Part ? terminator(op) : nullptr; end && end->op == Op::Enter)
+      issuers[end->get<attr::inside>()] = issuers[end->get<attr::behind>()] = &op;
   for (const Operation &op : list) {
-    if (op.op == Op::Pass && passes[op.name]++)
+    if (op.op == Op::Pass && passes[op.name]++ && !op.has<attr::loop>())
       return fail(op, "a model has one pass in a tick");
     if (!op.has<attr::after_site>())
       continue;
@@ -117,7 +119,7 @@ bool Verifier::checkParts() {
     const Operation &before = *issuer->second;
     if (before.get<attr::stage>() != op.get<attr::stage>() || before.get<attr::state>() != op.get<attr::state>())
       return fail(op, "the parts before and behind a call are of one stage and state");
-    if (!passes[terminator(before)->name])
+    if (terminator(before)->op == Op::Issue && !passes[terminator(before)->name])
       return fail(op, "a part behind a call stands behind the model's pass");
     issuers.erase(issuer);
   }

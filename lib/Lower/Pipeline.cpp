@@ -73,12 +73,12 @@ private:
   int64_t rowsBeyond(const Region &stage, const std::string &pool) const {
     std::set<Value> views; // of the request's tokens
     int64_t written = 0, drafts = 0, most = 0;
-    for (const Operation &op : stage.ops) { // a call stands in no inner region
+    const auto look = [&](const Operation &op, int64_t rounds) {
       if (op.op == Op::Tokens || (op.op == Op::SeqSlice && views.count(op.operands[0])))
         views.insert(op.result());
       if (op.op != Op::Call || op.name != pool)
-        continue;
-      const int64_t rows = mostRows(module, op);
+        return;
+      const int64_t rows = rounds * mostRows(module, op);
       if (op.get<attr::kv>() == "draft") {
         most = std::max(most, written + drafts + rows);
         drafts += rows;                          // the next ones go behind them
@@ -86,6 +86,12 @@ private:
         written += rows;
         most = std::max(most, written - 1); // the first is its last token
       }
+    };
+    for (const Operation &op : stage.ops) {
+      look(op, 1);
+      if (op.op == Op::For && op.has<attr::rounds>())
+        for (const Operation &inner : op.region().ops)
+          look(inner, op.get<attr::rounds>());
     }
     return most;
   }

@@ -193,6 +193,13 @@ Control::Flow Control::runOp(const Operation &op) {
   case Op::Issue:
     suspend(op);
     return Flow::Suspended;
+  case Op::Enter: // as if a call had been served
+    r.call = {};
+    r.call.op = &op;
+    r.call.site = operand(op, 0).i ? op.get<attr::inside>() : op.get<attr::behind>();
+    r.call.since = tick;
+    r.call.served = true;
+    return Flow::Suspended;
   case Op::Results: {
     const auto index = static_cast<size_t>(op.get<attr::index>());
     if (index >= r.call.results.size() || r.call.site != op.get<attr::site>())
@@ -808,6 +815,8 @@ void Control::suspend(const Operation &op) {
   r.call.site = op.get<attr::site>();
   r.call.pool = program.pool(op.name);
   r.call.since = tick;
+  if (const auto loop = program.loopOf.find(r.call.site); loop != program.loopOf.end())
+    r.call.loop = loop->second;
   takeRows(op);
   for (const Operation &reduce : ir::reducersOf(op))
     r.call.reducers.push_back(inputOf(reduce));

@@ -67,6 +67,7 @@ struct PendingCall {
   std::vector<FedRow> feed; ///< from place `begin` on
   int64_t begin = 0;
   int64_t since = 0; ///< tick
+  int64_t loop = -1; ///< that the site stands in
   bool served = false;
   std::vector<ReducerInput> reducers; ///< what they are given
   std::vector<Val> results;           ///< of its reducers
@@ -155,8 +156,10 @@ private:
   void publish();
 
   // Pass.cpp
-  void runPass(int pool);
-  std::vector<Running *> waitingFor(int pool) const;
+  void runEntry(const PartInfo &part);
+  /// `loop`: of which calls are served; -1: those outside loops.
+  void runPass(int pool, int64_t loop);
+  std::vector<Running *> waitingFor(int pool, int64_t loop) const;
   int64_t unpromised(int pool) const;
   void takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::map<int32_t, int64_t> &taken);
   void serve(Running &r);
@@ -190,6 +193,7 @@ private:
   bool refused = false;  ///< a request found no pages to reserve in this tick
   int still = 0;         ///< ticks in a row in which calls waited and nothing moved
   bool replaying = false;
+  int64_t servedCalls = 0; ///< so far
 };
 
 /// Runs the operations of `region` from `first` on for `r`, up to a `goto` or a

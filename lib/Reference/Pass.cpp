@@ -16,21 +16,21 @@ bool Machine::waitsBefore(const Running *a, const Running *b) {
   return key(a) < key(b);
 }
 
-void Machine::runPass(int pool) {
+void Machine::runPass(int pool, int64_t loop) {
   std::map<int32_t, int64_t> taken; // rows by slot, ascending
   int64_t left = program.rowsPerPass;
   bool blocked = false; // a call waits for pages
-  for (Running *r : waitingFor(pool))
+  for (Running *r : waitingFor(pool, loop))
     takeRows(*r, pool, left, blocked, taken);
   if (!taken.empty())
     runRows(pool, taken);
 }
 
 /// The requests whose call waits for a pass of the model, in the order of serving.
-std::vector<Running *> Machine::waitingFor(int pool) const {
+std::vector<Running *> Machine::waitingFor(int pool, int64_t loop) const {
   std::vector<Running *> waiting;
   for (Running *r : slots)
-    if (r && r->call.op && !r->call.served && r->call.pool == pool)
+    if (r && r->call.op && !r->call.served && r->call.pool == pool && r->call.loop == loop)
       waiting.push_back(r);
   std::sort(waiting.begin(), waiting.end(), waitsBefore);
   return waiting;
@@ -110,6 +110,7 @@ void Machine::serve(Running &r) {
   KvShare &kv = r.kv[r.call.pool];
   r.call.served = true;
   progress = true;
+  ++servedCalls;
   if (r.call.op->get<ir::attr::kv>() != "draft")
     kv.len = kv.end;
   kv.drafts = kv.end - kv.len;

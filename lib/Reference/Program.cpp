@@ -86,11 +86,15 @@ void Program::readTick(const Operation &tick) {
     if (op.op == Op::Pass) {
       part.kind = PartInfo::Pass;
       part.pool = pool(op.name);
+      part.loop = op.get<attr::loop>();
     } else if (op.op == Op::Part) {
       part.state = state(op.get<attr::state>());
       part.kind = op.get<attr::kind>() == "admit" ? PartInfo::Admit : PartInfo::Slot;
       part.region = &op.region();
       part.afterSite = op.get<attr::after_site>();
+      part.loop = op.get<attr::loop>();
+      if (part.loop >= 0 && op.has<attr::before_site>())
+        loopOf[op.get<attr::before_site>()] = part.loop;
     } else {
       continue;
     }
@@ -123,6 +127,8 @@ void Program::derivePartsFromStages() {
     };
     begin(0);
     for (size_t i = 0; i < ops.size(); ++i) {
+      if (ops[i].op == Op::For && ops[i].has<attr::rounds>())
+        throw NotExecutable("a loop with calls runs behind `form-ticks`");
       if (ops[i].op != Op::Call)
         continue;
       if (!states[on].slot)

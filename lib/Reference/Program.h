@@ -54,6 +54,7 @@ struct PartInfo {
   int pool = -1; ///< of a pass
   const ir::Region *region = nullptr;
   size_t first = 0;
+  int64_t loop = -1;      ///< of the tick, that it stands in
   int64_t afterSite = -1; ///< runs for slots whose call of this site was served
 };
 
@@ -68,6 +69,7 @@ struct Program {
   std::vector<PartInfo> parts;
   int initialState = 0, faultState = 0;
   int64_t slots = 0, rowsPerPass = 0;
+  std::map<int64_t, int64_t> loopOf; ///< of call sites that stand in one
 
   int field(const std::string &name) const { return lookup(fieldIndex, name); }
   int input(const std::string &name) const { return lookup(inputIndex, name); }

@@ -85,17 +85,31 @@ bool Machine::tick() {
   snapshot();
   if (open == 0)
     return false;
-  for (const PartInfo &part : program.parts) {
-    if (part.kind == PartInfo::Admit)
-      admit(part);
-    else if (part.kind == PartInfo::Slot)
-      runSlots(part);
-    else
-      runPass(part.pool);
+  for (auto next = program.parts.begin(); next != program.parts.end();) {
+    const auto first = next++;
+    if (first->loop < 0) {
+      runEntry(*first);
+      continue;
+    }
+    // Rounds, until one serves nobody.
+    next = std::find_if(first, program.parts.end(), [&](const PartInfo &part) { return part.loop != first->loop; });
+    for (int64_t before = -1; before != servedCalls;) {
+      before = servedCalls;
+      std::for_each(first, next, [this](const PartInfo &part) { runEntry(part); });
+    }
   }
   breakStandstill();
   publish();
   return true;
+}
+
+void Machine::runEntry(const PartInfo &part) {
+  if (part.kind == PartInfo::Admit)
+    admit(part);
+  else if (part.kind == PartInfo::Slot)
+    runSlots(part);
+  else
+    runPass(part.pool, part.loop);
 }
 
 void Machine::corruptFields() {

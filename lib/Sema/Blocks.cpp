@@ -224,7 +224,8 @@ void Checker::checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &s
   Scope inner = scope;
   ++inner.depth;
   ++inner.loops;
-  inner.noCalls = isFor ? "a `for`" : "a `while`";
+  if (!inner.noCalls)
+    inner.noCalls = !isFor ? "a `while`" : scope.loops > 0 ? "a `for` in another loop" : nullptr;
   int64_t most = 1;
   bool failed = false;
   if (isFor) {
@@ -260,6 +261,8 @@ void Checker::checkLoop(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &s
     failed |= !s.values[0];
   }
   checkBlock(stmt.body, s.body, inner);
+  if (isFor)
+    s.bound = std::max<int64_t>(1, most);
   // Perhaps there was no round. What was not known before may be anything.
   scope.flows = joined(scope.flows, inner.flows);
   if (!failed)

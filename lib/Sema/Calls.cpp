@@ -649,6 +649,10 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   }
   if (!needsSlot(what, e.loc, scope))
     return nullptr;
+  if (scope.loops > 0 && in.models.size() < 2) {
+    diags.report(Diag::Unsupported, e.loc, "a model call in a loop where there is one model", "a call behind a call");
+    return nullptr;
+  }
   if (e.args.size() != 1) {
     diags.report(Diag::ArgumentCount, e.loc, e.text, "one sequence of tokens, then named arguments", e.args.size());
     return nullptr;
@@ -722,10 +726,15 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   call->reductions = std::make_shared<Reductions>();
   *call->reductions = {{}, scope.locally->changes.size(), scope.locally->all.size(), scope.binders.size()};
   scope.locally->changes.push_back("kv " + call->name);
-  // The stage waits here. What the fields are behind it is not for it to say.
+  // The stage waits here. What the fields are behind it is not for it to say. In a loop it still is how long they have
+  // become: storing one checks it.
   for (const CheckedField &f : out.fields)
-    if (!f.local)
-      scope.flows.erase(f.name);
+    if (auto flow = scope.flows.find(f.name); !f.local && flow != scope.flows.end()) {
+      if (scope.loops > 0)
+        flow->second.range = {};
+      else
+        scope.flows.erase(flow);
+    }
   return call;
 }
 

@@ -25,12 +25,16 @@ using namespace ir;
 
 namespace {
 
-/// One stage cut into its parts; calls[k] stands between part k and part k + 1.
+/// One stage cut into its parts; calls[k] stands between part k and part k + 1. It may be an `enter`: where a loop
+/// begins, and behind its last piece.
 struct SplitStage {
   Operation stage;
   std::vector<Region> pieces;
   std::vector<Operation> calls;
+  std::vector<int64_t> loops; ///< of the pieces; -1: none
 };
+
+bool isLoop(const Operation &op) { return op.op == Op::For && op.has<attr::rounds>(); }
 
 class TickFormer {
 public:
@@ -40,14 +44,21 @@ public:
     std::vector<Operation> kept;
     std::vector<SplitStage> stages;
     std::map<std::string, int64_t> lastSite;
+    for (const Operation *stage : module.all(Op::Stage))
+      walk(stage->region(), [&](const Operation &op) {
+        if (op.op == Op::Call)
+          nextSite = std::max(nextSite, op.get<attr::site>() + 1);
+      });
     for (Operation &op : module.ops()) {
       if (op.op != Op::Stage) {
         kept.push_back(std::move(op));
         continue;
       }
       stages.push_back(split(std::move(op)));
-      for (const Operation &call : stages.back().calls)
-        lastSite[call.name] = call.get<attr::site>();
+      const SplitStage &s = stages.back();
+      for (size_t k = 0; k < s.calls.size(); ++k)
+        if (s.calls[k].op == Op::Call && s.loops[k] < 0)
+          lastSite[s.calls[k].name] = s.calls[k].get<attr::site>();
     }
     module.ops() = std::move(kept);
     for (SplitStage &s : stages) {
@@ -63,13 +74,20 @@ public:
     std::vector<Placed> first; // of the stages
     for (SplitStage &s : stages) {
       const std::vector<std::vector<Operation>> passes = passesBehind(s, lastSite);
-      for (size_t k = 0; k < s.pieces.size(); ++k)
-        (k ? behind[s.calls[k - 1].name] : first).push_back({part(s, k), passes[k]});
+      for (size_t k = 0; k < s.pieces.size(); ++k) {
+        Placed placed{part(s, k), passes[k]};
+        if (s.loops[k] >= 0)
+          inLoop[s.loops[k]].push_back(std::move(placed));
+        else if (k > 0 && s.calls[k - 1].op == Op::Enter)
+          behindLoop.emplace(s.loops[k - 1], std::move(placed));
+        else
+          (k ? behind[s.calls[k - 1].name] : first).push_back(std::move(placed));
+      }
     }
     for (Placed &p : first) {
       list->push_back(std::move(p.part));
       for (const Operation &call : p.passes)
-        placePass(call);
+        place(call);
     }
     // The tick stands before the models, which end the module.
     auto models = llvm::find_if(module.ops(), [](const Operation &o) { return o.op == Op::Model; });
@@ -77,24 +95,77 @@ public:
   }
 
 private:
-  static SplitStage split(Operation stage) {
+  SplitStage split(Operation stage) {
     SplitStage s;
     s.pieces.emplace_back();
-    for (Operation &op : stage.region().ops) {
+    s.loops.push_back(-1);
+    std::vector<Operation> ops = std::move(stage.region().ops);
+    stage.regions.clear();
+    s.stage = std::move(stage);
+    cut(s, ops, -1);
+    return s;
+  }
+
+  void cut(SplitStage &s, std::vector<Operation> &ops, int64_t loop) {
+    for (Operation &op : ops) {
+      if (isLoop(op)) {
+        splitLoop(s, op);
+        continue;
+      }
       for (const Region &inner : op.regions)
         walk(inner, [](const Operation &o) {
           assert(o.op != Op::Call && "a call inside a region is rejected before lowering");
         });
-      if (op.op == Op::Call) {
-        s.calls.push_back(std::move(op));
-        s.pieces.emplace_back();
-      } else {
+      if (op.op == Op::Call)
+        close(s, std::move(op), loop);
+      else
         s.pieces.back().ops.push_back(std::move(op));
-      }
     }
-    stage.regions.clear();
-    s.stage = std::move(stage);
-    return s;
+  }
+
+  /// Ends the last piece with `end`; the next one is of `loop`.
+  static void close(SplitStage &s, Operation end, int64_t loop) {
+    s.calls.push_back(std::move(end));
+    s.pieces.emplace_back();
+    s.loops.push_back(loop);
+  }
+
+  /// A loop with calls: its counter is a field, and its body's pieces stand in one entry of the tick.
+  void splitLoop(SplitStage &s, Operation &loop) {
+    const int64_t number = loopCount++, inside = nextSite++, behind = nextSite++;
+    const Value counter = loop.region().args[0], low = loop.operands[0], high = loop.operands[1];
+    const Type i32 = Type::scalar(Scalar::I32);
+    const std::string hint = module.hint(counter).str();
+    const std::string field = newField(s.stage.name + "." + (hint.empty() ? "round" : hint), i32, loop.loc);
+    counters.insert(field);
+    Builder builder(module, s.pieces.back());
+    builder.loc = loop.loc;
+    // Sets the counter, and goes on in the loop or behind it.
+    const auto enter = [&](Value count, int64_t next) {
+      builder.setRegion(s.pieces.back());
+      builder.create(Op::FieldSet, {count}).name = field;
+      const Value more = builder.create(Op::Lt, {count, high}, {Type::scalar(Scalar::Bool)}).result();
+      Operation end;
+      end.op = Op::Enter;
+      end.loc = loop.loc;
+      end.operands = {more};
+      end.set<attr::inside>(inside);
+      end.set<attr::behind>(behind);
+      end.set<attr::rounds>(loop.get<attr::rounds>());
+      close(s, std::move(end), next);
+    };
+    enter(low, number);
+    Operation get;
+    get.op = Op::FieldGet;
+    get.name = field;
+    get.loc = loop.loc;
+    get.results = {counter};
+    s.pieces.back().ops.push_back(std::move(get));
+    cut(s, loop.region().ops, number);
+    builder.setRegion(s.pieces.back());
+    const Value one = builder.constant(INT64_C(1));
+    const Value next = builder.create(Op::Add, {counter, one}, {i32}).result();
+    enter(next, -1);
   }
 
   /// Gives every piece the values that earlier pieces and calls made.
@@ -176,7 +247,8 @@ private:
     const Operation &def = definition[v];
     Type type = module.type(v);
     bool isView = type.kind == Type::Seq && type.size == 0 && def.op != Op::Results;
-    if (def.op == Op::Const || def.op == Op::InputGet || def.op == Op::Sampling || isView) {
+    const bool isCounter = def.op == Op::FieldGet && counters.count(def.name);
+    if (isCounter || def.op == Op::Const || def.op == Op::InputGet || def.op == Op::Sampling || isView) {
       for (Value operand : def.operands)
         bring(s, operand, k, map, front);
       front.push_back(clone(module, def, map));
@@ -205,18 +277,22 @@ private:
     if (!name.empty())
       return name;
     std::string hint = module.hint(v).str();
-    std::string base = s.stage.name + "." + (hint.empty() ? "value" : hint);
+    name = newField(s.stage.name + "." + (hint.empty() ? "value" : hint), fieldType(module.type(v)),
+                    definition[v].loc);
+    return name;
+  }
+
+  std::string newField(const std::string &base, const Type &type, SourceLoc loc) {
     auto taken = [&](const std::string &n) {
       return module.find(Op::Field, n) || llvm::any_of(fields, [&](const Operation &f) { return f.name == n; });
     };
-    name = base;
+    std::string name = base;
     for (unsigned i = 1; taken(name); ++i)
       name = base + "_" + llvm::utostr(i);
-    const Type type = fieldType(module.type(v));
     Operation &field = fields.emplace_back();
     field.op = Op::Field;
     field.name = name;
-    field.loc = definition[v].loc;
+    field.loc = loc;
     field.set<attr::type>(scalarName(type.elem).str());
     field.set<attr::inferred>(true);
     if (type.kind == Type::Table)
@@ -260,10 +336,18 @@ private:
     p.set<attr::stage>(s.stage.name);
     p.set<attr::state>(state);
     p.set<attr::kind>(std::string(declared && declared->has<attr::slot>() ? "slot" : "admit"));
-    if (k)
-      p.set<attr::after_site>(s.calls[k - 1].get<attr::site>());
+    if (k) {
+      const Operation &before = s.calls[k - 1];
+      p.set<attr::after_site>(before.op == Op::Call  ? before.get<attr::site>()
+                              : s.loops[k] >= 0 ? before.get<attr::inside>()
+                                                : before.get<attr::behind>());
+    }
+    if (s.loops[k] >= 0)
+      p.set<attr::loop>(s.loops[k]);
     p.regions.push_back(std::move(s.pieces[k]));
-    if (k < s.calls.size()) {
+    if (k < s.calls.size() && s.calls[k].op == Op::Enter) {
+      p.region().ops.push_back(s.calls[k]);
+    } else if (k < s.calls.size()) {
       Operation issue = s.calls[k];
       issue.op = Op::Issue;
       issue.results.clear();
@@ -280,7 +364,10 @@ private:
   };
 
   static bool isLast(const Operation &call, const std::map<std::string, int64_t> &lastSite) {
-    return lastSite.at(call.name) == call.get<attr::site>();
+    if (call.op != Op::Call)
+      return false;
+    const auto last = lastSite.find(call.name);
+    return last != lastSite.end() && last->second == call.get<attr::site>();
   }
   /// The piece that a model's pass follows: the one that ends in its last call, or the first one of several such calls
   /// in a row.
@@ -317,9 +404,39 @@ private:
                                                    const std::map<std::string, int64_t> &lastSite) const {
     std::vector<std::vector<Operation>> passes(s.pieces.size());
     for (size_t k = 0; k < s.calls.size(); ++k)
-      if (isLast(s.calls[k], lastSite))
+      if (s.loops[k] >= 0 ? s.calls[k].op == Op::Call : s.calls[k].op == Op::Enter)
+        passes[k].push_back(s.calls[k]);
+      else if (isLast(s.calls[k], lastSite))
         passes[follows.count(s.calls[k].name) ? pieceOf(s, k) : 0].push_back(s.calls[k]);
     return passes;
+  }
+
+  void place(const Operation &op) {
+    if (op.op == Op::Enter)
+      placeLoop(op);
+    else
+      placePass(op);
+  }
+
+  /// The loop that `enter` leads to, and what goes on behind it.
+  void placeLoop(const Operation &enter) {
+    const auto loop = llvm::find_if(inLoop, [&](const auto &entry) {
+      return entry.second.front().part.template get<attr::after_site>() == enter.get<attr::inside>();
+    });
+    for (Placed &p : loop->second) {
+      list->push_back(std::move(p.part));
+      for (const Operation &call : p.passes) {
+        Operation &pass = list->emplace_back();
+        pass.op = Op::Pass;
+        pass.name = call.name;
+        pass.loc = call.loc;
+        pass.set<attr::loop>(loop->first);
+      }
+    }
+    Placed &next = behindLoop.at(loop->first);
+    list->push_back(std::move(next.part));
+    for (const Operation &call : next.passes)
+      place(call);
   }
 
   /// All parts behind calls of the model follow its pass, in file order: they read the results before another pass has
@@ -335,7 +452,7 @@ private:
       llvm::append_range(due, p.passes);
     }
     for (const Operation &next : due)
-      placePass(next);
+      place(next);
   }
 
   Module &module;
@@ -346,6 +463,10 @@ private:
   std::vector<Operation> *list = nullptr;
   std::map<std::string, std::vector<Placed>> behind; ///< parts that go on behind a call, by model
   std::map<std::string, std::string> follows;        ///< models whose pass stands behind another one's
+  std::map<int64_t, std::vector<Placed>> inLoop;     ///< pieces of loops, by their numbers
+  std::map<int64_t, Placed> behindLoop;
+  std::set<std::string> counters; ///< fields of loops
+  int64_t loopCount = 0, nextSite = 0;
   std::vector<std::string> fileOrder;                ///< models, in the order of their last calls
 };
 
