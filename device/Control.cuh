@@ -116,9 +116,9 @@ template <class ConfigType, class RequestType> struct ControlState : MovedRows<h
   int waiting, served; ///< calls that waited when the pass was formed, and calls that it serves. Of several models:
                        ///< served in this tick
   int numRows, wantLogits;
-  int rowsOfTick; ///< of several models
-  int behind;     ///< which pass of the tick's list was the last, of several models; they are counted from 1
-  int lastModel;  ///< the model of the last pass
+  int rowsOfTick;    ///< of several models
+  int behind;        ///< which pass of the tick's list was the last, of several models; they are counted from 1
+  int lastModel;     ///< the model of the last pass
   int servedOfRound; ///< of a loop: calls, so far
   int follower[several ? abi::kModels : 1]; ///< by model: of which model the pass behind its last one was
   int rowAsks;                              ///< of the pass that is being formed

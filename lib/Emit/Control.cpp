@@ -255,8 +255,8 @@ private:
     const auto space = w.space("calls");
     for (const CallSite &site : layout.sites) {
       if (site.turns) {
-        w.comment(fmt::format("Where a request in stage {} stands in front of a round, or behind the last one.",
-                              site.stage));
+        w.comment(
+            fmt::format("Where a request in stage {} stands in front of a round, or behind the last one.", site.stage));
         const auto s = w.record("struct " + layout.names.sites.at(site.site));
         w.line("static constexpr int site = {};", site.site);
         continue;
@@ -388,8 +388,8 @@ private:
     w.line("if (behindPass)");
     w.line("  countPass(c);");
     const bool loops = layout.loops();
-    const auto loop = w.scope(fmt::format("for (int behind = behindPass ? c.behind : 0;;{})", loops ? "" : " behind = 0"),
-                              "tick");
+    const auto loop =
+        w.scope(fmt::format("for (int behind = behindPass ? c.behind : 0;;{})", loops ? "" : " behind = 0"), "tick");
     const auto list = w.scope("switch (behind)");
     size_t head = 0; // of a loop: its case
     for (size_t i = 0, passes = 0; i < parts.size() || passes == 0;) {

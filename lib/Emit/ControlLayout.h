@@ -4,10 +4,10 @@
 
 #include "Code.h"
 #include "Names.h"
+#include "llvm/ADT/STLExtras.h"
 #include <map>
 #include <string>
 #include <vector>
-#include "llvm/ADT/STLExtras.h"
 
 namespace megalith::emit {
 
@@ -74,7 +74,9 @@ struct ControlLayout {
   int64_t callWords = 0;                         ///< of all pools
 
   bool several() const { return pools.size() > 1; }
-  bool loops() const { return llvm::any_of(sites, [](const CallSite &site) { return site.turns; }); }
+  bool loops() const {
+    return llvm::any_of(sites, [](const CallSite &site) { return site.turns; });
+  }
   int64_t continuing() const; ///< pools in which drafts of a run continue
   int64_t trees() const;      ///< pools of which rows need not be a chain
   /// Of `kv.len @pool` and the like, as a template argument: nothing where there is one pool.

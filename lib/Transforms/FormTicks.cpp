@@ -277,8 +277,7 @@ private:
     if (!name.empty())
       return name;
     std::string hint = module.hint(v).str();
-    name = newField(s.stage.name + "." + (hint.empty() ? "value" : hint), fieldType(module.type(v)),
-                    definition[v].loc);
+    name = newField(s.stage.name + "." + (hint.empty() ? "value" : hint), fieldType(module.type(v)), definition[v].loc);
     return name;
   }
 
@@ -338,9 +337,9 @@ private:
     p.set<attr::kind>(std::string(declared && declared->has<attr::slot>() ? "slot" : "admit"));
     if (k) {
       const Operation &before = s.calls[k - 1];
-      p.set<attr::after_site>(before.op == Op::Call  ? before.get<attr::site>()
-                              : s.loops[k] >= 0 ? before.get<attr::inside>()
-                                                : before.get<attr::behind>());
+      p.set<attr::after_site>(before.op == Op::Call ? before.get<attr::site>()
+                              : s.loops[k] >= 0     ? before.get<attr::inside>()
+                                                    : before.get<attr::behind>());
     }
     if (s.loops[k] >= 0)
       p.set<attr::loop>(s.loops[k]);
@@ -467,7 +466,7 @@ private:
   std::map<int64_t, Placed> behindLoop;
   std::set<std::string> counters; ///< fields of loops
   int64_t loopCount = 0, nextSite = 0;
-  std::vector<std::string> fileOrder;                ///< models, in the order of their last calls
+  std::vector<std::string> fileOrder; ///< models, in the order of their last calls
 };
 
 } // namespace
