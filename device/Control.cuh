@@ -335,6 +335,22 @@ template <class Control> struct TurnOf : StageFunctions {
       return Reduced<typename Which::Value>{p.reduced + first * AskMemory<Config>::reducedWords + 1 + Which::place,
                                             AskMemory<Config>::reducedWords, rows.count()};
   }
+  /// The same where it gave several for each row, of at most `Rows` rows: a table at `words`, whose rows may be
+  /// shorter.
+  template <class Which, int Rows> __device__ auto results(int *words) {
+    using T = typename Which::Value;
+    using Memory = AskMemory<Config>;
+    const auto rows = Memory::ofSlot(p, slot).asks[Which::index].rowsOf(c.taken[slot]);
+    const unsigned *from = p.reduced + (c.rowBegin[slot] + rows.first) * Memory::reducedWords + 1 + Which::place;
+#pragma unroll 1
+    for (int i = 0; i < rows.count(); ++i, from += Memory::reducedWords) {
+      Reduced<T> row{from, 1, Which::count};
+      while (row.count > 0 && loadWord(from + row.count - 1) == ~0u) // there were fewer
+        --row.count;
+      storeRow<Rows, Which::count, T>(words, i, row, 0);
+    }
+    return tableAt<Rows, Which::count, T>(words, rows.count());
+  }
   /// How the request wants tokens to be drawn.
   __device__ sampling::Settings sampling() const {
     const abi::Settings &s = p.settings[number];

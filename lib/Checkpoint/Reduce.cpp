@@ -37,7 +37,7 @@ public:
       return token == tokenOf(best) ? 1.0f : 0.0f;
     return has(token) ? probability(weightOf(token), total) : 0.0f;
   }
-  float logSum() const { return greedy ? m : logSumExp(m, total); }
+  float logSum() const { return greedy ? m + 0.0f : logSumExp(m, total); } // never -0
   float entropyOf() const {
     u64 depths = 0;
     for (u32 i = 0; i < logits.size() && !greedy; ++i)

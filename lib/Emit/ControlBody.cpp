@@ -698,8 +698,12 @@ private:
     const CallSite &site = layout.site(op.get<attr::site>());
     if (site.asks.empty())
       return Code("t.results()");
-    return Code(fmt::format("t.results<calls::{}::{}>()", layout.names.sites.at(site.site),
-                            site.asks[op.get<attr::index>()].name));
+    const Type &type = module.type(op.result());
+    const std::string of =
+        fmt::format("calls::{}::{}", layout.names.sites.at(site.site), site.asks[op.get<attr::index>()].name);
+    if (type.kind == Type::Table)
+      return Code(fmt::format("t.results<{}, {}>({})", of, type.size, scratch(wordsOf(type))));
+    return Code(fmt::format("t.results<{}>()", of));
   }
 
   // --- statements

@@ -24,7 +24,9 @@ const ReducerInfo &reducerOf(const Operation &reduce) {
 }
 
 Type reducedType(const Operation &reduce, int64_t rows) {
-  return Type::seq(rows, reduce.get<attr::part>() == "prob" ? Scalar::F32 : reducerOf(reduce).result);
+  const Scalar scalar = reduce.get<attr::part>() == "prob" ? Scalar::F32 : reducerOf(reduce).result;
+  return reduce.has<attr::n>() && reducerOf(reduce).takesCount() ? Type::table(rows, reduce.get<attr::n>(), scalar)
+                                                                 : Type::seq(rows, scalar);
 }
 
 } // namespace megalith::ir

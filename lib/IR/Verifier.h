@@ -56,6 +56,7 @@ private:
   bool checkSequenceOp(const Operation &op);
   bool checkCall(const Operation &op);
   bool checkReduce(const Operation &op);
+  std::string reducedWords(const Operation &reduce) const;
   bool checkResults(const Operation &op);
   bool checkPolicyOp(const Operation &op);
   bool checkGoto(const Operation &op);

@@ -585,8 +585,7 @@ bool Verifier::checkCall(const Operation &op) {
     if (!reducerNamed(reduce.name))
       return checkReduce(reduce);
     if (type != reducedType(reduce, type.size))
-      return fail(op, fmt::format("result {} must be a sequence of {}, found `{}`", i,
-                                  reducedType(reduce, 0).elem == Scalar::F32 ? "f32" : "tokens", type.str()));
+      return fail(op, fmt::format("result {} must be {}, found `{}`", i, reducedWords(reduce), type.str()));
     const bool some = operandNamed(reduce, "first") || operandNamed(reduce, "last") || operandNamed(reduce, "tokens");
     if (type.size != 0 && type.size < rows && !some)
       return fail(op, fmt::format("every result must hold the {} rows of the call", rows));
@@ -629,6 +628,14 @@ bool Verifier::checkReduce(const Operation &op) {
   return true;
 }
 
+/// What a reducer gives for the rows of a call.
+std::string Verifier::reducedWords(const Operation &reduce) const {
+  const Type type = reducedType(reduce, 0);
+  const std::string items = type.elem == Scalar::F32 ? "f32" : "tokens";
+  return type.kind == Type::Table ? fmt::format("a table with rows of {} {}", type.inner, items)
+                                  : "a sequence of " + items;
+}
+
 /// What a call left, of the type that its reducer gives.
 bool Verifier::checkResults(const Operation &op) {
   const Type type = module.type(op.result());
@@ -638,15 +645,14 @@ bool Verifier::checkResults(const Operation &op) {
       issue = &o;
   });
   if (!issue)
-    return type == Type::seq(type.size, type.elem) || fail(op, "the result must be a sequence");
+    return type.isList() || fail(op, "the result must be a sequence");
   const llvm::ArrayRef<Operation> reducers = reducersOf(*issue);
   const int64_t index = op.get<attr::index>();
   if (index >= static_cast<int64_t>(reducers.size()))
     return fail(op, fmt::format("the call has {} reducers, and none of index {}", reducers.size(), index));
   const Operation &reduce = reducers[index];
   return !reducerNamed(reduce.name) || type == reducedType(reduce, type.size) ||
-         fail(op, fmt::format("the result must be a sequence of {}, found `{}`",
-                              reducedType(reduce, 0).elem == Scalar::F32 ? "f32" : "tokens", type.str()));
+         fail(op, fmt::format("the result must be {}, found `{}`", reducedWords(reduce), type.str()));
 }
 
 bool Verifier::checkPolicyOp(const Operation &op) {

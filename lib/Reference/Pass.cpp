@@ -166,7 +166,9 @@ void Machine::reduceRows(Running &r, TracePass &pass, size_t firstRow,
       std::vector<int32_t> values;
       if (reads && row.result != RowIsNan) // else the request ends
         values = valuesOf(input.of(i - from, row), row, firstRow + i, logits[i], words[i], given);
-      if (reads)
+      if (reads && input.table)
+        result.rows.push_back(values);
+      else if (reads)
         result.seq.push_back(values.empty() ? 0 : values[0]);
       std::vector<int32_t> &out = pass.reduced[firstRow + i];
       out.insert(out.end(), values.begin(), values.end());

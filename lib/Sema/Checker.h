@@ -38,6 +38,7 @@ struct Scope {
     std::string variable = {};       ///< the field that keeps it, where a block further inside changes it
     ExprRef list = nullptr;          ///< a list of constants: may be of tokens, too
     std::vector<ExprRef> parts = {}; ///< of a tree; they are locals `index`, and so on
+    ExprRef top = nullptr;           ///< what top_k gives: two parts, each computed where it is read
   };
   /// What is known of a field, or of a local that changes in a block, at this place.
   struct Flow {
@@ -196,6 +197,9 @@ private:
   ExprRef checkAppend(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
 
   // Reducers.cpp
+  /// A reducer that stands among its call's, once.
+  ExprRef reducedBy(Reduction r, const ExprRef &call, SourceLoc loc);
+  ExprRef partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc);
   ExprRef checkReducer(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
   bool takeSettings(const std::vector<const ast::Expr *> &args, size_t first, Reduction &into, Scope &scope);
   bool takeOperand(const ast::Expr *arg, const char *name, Elem elem, Reduction &into, Scope &scope);

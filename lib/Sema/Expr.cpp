@@ -50,6 +50,10 @@ ExprRef Checker::value(const ast::Expr &e, Scope &scope) {
       diags.report(Diag::LogitsUse, e.loc);
     return nullptr;
   }
+  if (v && v->parts) {
+    diags.report(Diag::TypeMismatch, e.loc, "what is read of `top_k`", "`.token` or `.prob` of a name for it", "both");
+    return nullptr;
+  }
   return v;
 }
 
@@ -266,6 +270,8 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
       return readField(local.variable, scope.flows.at(local.variable), e.loc);
     if (local.list) // a constant
       return local.list;
+    if (local.top)
+      return local.top;
     if (!local.parts.empty()) {
       diags.report(Diag::TypeMismatch, e.loc, fmt::format("`{}`", name), "`.rows` or `.parents` of it", "a tree");
       return nullptr;
@@ -377,6 +383,13 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
         return v;
       }
     reportUnknown(Diag::UnknownName, e.loc, e.text, {head.str() + ".rows", head.str() + ".parents"});
+    return nullptr;
+  }
+  if (auto it = scope.locals.find(head.str()); it != scope.locals.end() && it->second.top) {
+    scope.locally->all[it->second.index].used = true;
+    if (rest == "token" || rest == "prob")
+      return partOfTop(*it->second.top, rest, e.loc);
+    reportUnknown(Diag::UnknownName, e.loc, e.text, {head.str() + ".token", head.str() + ".prob"});
     return nullptr;
   }
   if (head == "kv") {
@@ -682,6 +695,8 @@ ExprRef Checker::checkIndex(const ast::Expr &e, Scope &scope) {
 
 ExprRef Checker::checkSlice(const ast::Expr &e, Scope &scope) {
   ExprRef base = check(*e.args[0], scope), lo, hi;
+  if (base && base->parts)
+    base = value(*e.args[0], scope); // an error
   if (base && base->type.elem == Elem::Logits)
     return checkLogitRows(base, e, scope);
   bool failed = !base;

@@ -214,18 +214,35 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
   for (const auto &[name, v] : r.with)
     if (!knownAtCall(*v, *call->reductions, fmt::format("`{}`", name), e.text, scope))
       return nullptr;
-  if (r.n > 0) {
-    diags.report(Diag::Unsupported, e.loc, "several results of a row", "one");
+  r.type = r.n > 0 ? Type::tableOf(rows, r.n, elem) : Type::sequence(rows, elem);
+  if (r.type.table && !hasRoom(r.type, fmt::format("what `{}` gives", e.text), e.loc))
     return nullptr;
-  }
-  r.type = Type::sequence(rows, elem);
+  if (f != Function::TopK)
+    return reducedBy(std::move(r), call, e.loc);
+  // One of its two parts is computed where somebody reads it.
+  auto both = make(Expr::Reduced, r.type, e.loc, {call});
+  both->parts = std::make_shared<Reduction>(std::move(r));
+  return both;
+}
+
+ExprRef Checker::reducedBy(Reduction r, const ExprRef &call, SourceLoc loc) {
   std::vector<Reduction> &list = call->reductions->list;
   const auto first = llvm::find_if(list, [&](const Reduction &other) { return sameReduction(other, r); });
-  auto v = make(Expr::Reduced, r.type, e.loc, {call});
+  auto v = make(Expr::Reduced, r.type, loc, {call});
   v->index = static_cast<int>(first - list.begin());
   if (first == list.end() && !looksAhead)
     list.push_back(std::move(r));
   return v;
+}
+
+/// `t.token` or `t.prob`, where `t: top_k(...)`.
+ExprRef Checker::partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc) {
+  Reduction r = *top.parts;
+  if (name == "prob") {
+    r.part = "prob";
+    r.type.elem = Elem::F32;
+  }
+  return reducedBy(std::move(r), top.args[0], loc);
 }
 
 /// Some rows of a call: `l[a:b]`.

@@ -496,6 +496,8 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
     if (none || stored || changing.count(&stmt))
       v = nullptr;
   }
+  if (v && v->parts && (isField || inferredField != inferred.end() || changing.count(&stmt)))
+    v = value(*stmt.values[0], scope); // an error: it can only be named
   if (isField || inferredField != inferred.end())
     scope.locally->changes.push_back("." + name);
   if (isField) {
@@ -544,6 +546,21 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
     variables[local.variable] = {Type::sequence(0, Elem::None), loc, name};
     changeLocal(local.variable, stmt, v, into, scope);
     local.bad = !scope.flows.count(local.variable);
+  } else if (v && v->parts) {
+    local.type = v->type;
+    local.top = v;
+    const ExprRef &of = v->args[0];
+    const bool named = llvm::any_of(scope.locals, [&](const auto &other) {
+      const ExprRef &rows = other.second.lazy;
+      return rows && (rows == of || (rows->kind == Expr::LogitRows && rows->args[0] == of));
+    });
+    if (!named) { // the call runs here
+      Stmt s;
+      s.kind = Stmt::Effect;
+      s.values.push_back(of);
+      s.loc = loc;
+      into.push_back(std::move(s));
+    }
   } else if (v && v->kind == Expr::TreePart) {
     auto parents = std::make_shared<Expr>(*v);
     parents->index = 1;

@@ -161,8 +161,9 @@ struct Expr {
   Predefined predefined = Predefined::Tokens;
   PoolName poolName = PoolName::Len;
   Function function = Function::Min;
-  std::shared_ptr<Reductions> reductions;    ///< of a call
-  bool literal = false;                      ///< a written number: takes the other operand's type
+  std::shared_ptr<Reductions> reductions; ///< of a call
+  std::shared_ptr<const Reduction> parts; ///< of top_k: two parts, which are reductions of args[0] where they are read
+  bool literal = false;                   ///< a written number: takes the other operand's type
   bool loFromEnd = false, hiFromEnd = false; ///< a negative literal: `len(base) + literal`
   bool draft = false;                        ///< of a call: kv=draft
   bool keepNone = false;                     ///< of a call: keep=none

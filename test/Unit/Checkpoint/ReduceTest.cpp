@@ -104,6 +104,8 @@ TEST(ReduceTest, ATemperatureOfZeroIsArgmax) {
     EXPECT_EQ(one(reducer("max_prob", t), row), 1.0f);
     EXPECT_EQ(one(reducer("entropy", t), row), 0.0f);
     EXPECT_EQ(one(reducer("logsumexp", t), row), 3.0f);
+    const float zero = one(reducer("logsumexp", t), {-0.0f, -1.0f}); // as kernels do: their order has one zero
+    EXPECT_TRUE(zero == 0.0f && !std::signbit(zero));
     RowReduction prob = reducer("prob", t);
     prob.token = 3; // as good, but not the best
     EXPECT_EQ(one(prob, row), 0.0f);

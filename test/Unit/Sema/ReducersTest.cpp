@@ -101,6 +101,21 @@ TEST(Reducers, Arguments) {
        "argument `tokens` of `prob` must be a sequence of tokens, found i32 [type-mismatch]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: top_k(l, 65)\n      - trace: p[0]",
        "argument `n` of `top_k` must be from 1 to 64, is 65 [bad-argument]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: top_k(l, 3)\n      - trace: p[0]",
+       "what is read of `top_k` must be `.token` or `.prob` of a name for it, found both [type-mismatch]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: top_k(l, 3)\n      - q: p.prob[1:]\n"
+       "      - trace: q[0][0]",
+       ""},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: top_k(l, 3)\n      - q: p[1:]\n"
+       "      - trace: q[0][0]",
+       "what is read of `top_k` must be `.token` or `.prob` of a name for it, found both [type-mismatch]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: top_k(l, 3)\n"
+       "      - trace: p.mass[0][0]",
+       "unknown name `p.mass` [unknown-name]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - p: top_k(l, 3)",
+       "`p` is assigned but never read, and no field has that name [unused-local]"},
+      {"- best: argmax(target([last] + draft, kv=draft))\n      - draft: top_k(target(draft, kv=draft), 3)",
+       "what is read of `top_k` must be `.token` or `.prob` of a name for it, found both [type-mismatch]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l[1:][1:])",
        "a slice of some rows of a call is not supported yet; use one slice of the call's rows [unsupported]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: l[0]",
@@ -120,6 +135,30 @@ TEST(Reducers, Arguments) {
   };
   for (const auto &c : cases)
     EXPECT_EQ(said(reduced(c.statements)), c.message) << c.statements;
+}
+
+TEST(Reducers, SeveralOfARowAreATable) {
+  Check c = reduced(R"(- t: top_k(target([last] + draft, kv=draft), 3, temperature=0.5)
+      - best: map(i in 0..len(t.token), t.token[i][0])
+      - trace: t.prob[0][0] + t.prob[1][0])");
+  ASSERT_TRUE(c.pipeline) << c.messages;
+  const sema::Expr &call = *c.pipeline->stages[2].body[1].values[0];
+  ASSERT_EQ(call.kind, sema::Expr::ModelCall); // it runs where it stands
+  ASSERT_EQ(call.reductions->list.size(), 2u);
+  EXPECT_EQ(call.reductions->list[0].type.str(), "token[5, 3]");
+  EXPECT_EQ(call.reductions->list[1].type.str(), "f32[5, 3]");
+  EXPECT_EQ(call.reductions->list[1].part, "prob");
+  // What nobody reads is not computed.
+  c = reduced(R"(- l: target([last] + draft, kv=draft)
+      - t: top_k(l, 3)
+      - two: sample(l[:2], sampling, n=2)
+      - best: map(i in 0..len(t.token), t.token[i][0])
+      - trace: len(two[0]))");
+  ASSERT_TRUE(c.pipeline) << c.messages;
+  const sema::Expr &other = *c.pipeline->stages[2].body[1].values[0];
+  ASSERT_EQ(other.reductions->list.size(), 2u);
+  EXPECT_EQ(other.reductions->list[0].type.str(), "token[2, 2]");
+  EXPECT_EQ(other.reductions->list[1].type.str(), "token[5, 3]");
 }
 
 TEST(Reducers, SamplingIsNoConstant) {
