@@ -38,7 +38,10 @@ public:
     for (NodeId id : g.after)
       lower(id);
     b.loc = g.nodes[g.logits].loc;
-    b.create(Op::Yield, {values[g.logits]});
+    std::vector<Value> results = {values[g.logits]};
+    for (const auto &[name, node] : g.results)
+      results.push_back(values[node]);
+    b.create(Op::Yield, results);
   }
 
 private:
@@ -311,6 +314,11 @@ void lowerModel(const CheckedModel &model, llvm::StringRef name, Module &module)
   Operation &op = top.create(Op::Model);
   op.name = name.str();
   setAttributes(model, op);
+  std::vector<std::string> results;
+  for (const auto &[result, node] : model.graph.results)
+    results.push_back(result);
+  if (!results.empty())
+    op.set<attr::results>(results);
   op.regions.resize(1);
   Builder inner(module, op.region());
   for (size_t i = 0; i < model.weights.size(); ++i) {

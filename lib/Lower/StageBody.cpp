@@ -363,6 +363,8 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
       reduce.set<attr::with>(names);
     if (r.n > 0)
       reduce.set<attr::n>(r.n);
+    if (!r.of.empty())
+      reduce.set<attr::of>(r.of);
     if (!r.part.empty())
       reduce.set<attr::part>(r.part);
     results.push_back(typeOf(r.type));

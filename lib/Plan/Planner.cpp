@@ -87,6 +87,8 @@ private:
 
   /// Whether calls ask for more than the best token of each row.
   bool planReducers(const Operation &model) {
+    if (!model.get<ir::attr::results>().empty())
+      return unsupported(model, "named results of a model");
     const Operation *first = nullptr;
     for (const Operation &part : module.all(Op::Tick).front()->region().ops)
       if (part.op == Op::Part && part.has<attr::before_site>() && part.region().ops.back().name == model.name)

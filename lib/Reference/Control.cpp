@@ -858,6 +858,7 @@ ReducerInput Control::inputOf(const Operation &reduce) {
   const ir::ReducerInfo &info = ir::reducerOf(reduce);
   input.with.reducer = reduce.name + (reduce.get<attr::part>() == "prob" ? ".prob" : "");
   input.table = reduce.has<attr::n>();
+  input.result = reduce.get<attr::of>();
   input.with.n = static_cast<int32_t>(reduce.get<attr::n>());
   input.with.runSeed = machine.options.seed;
   input.with.requestSeed = r.input->seed();

@@ -50,6 +50,7 @@ struct ReducerInput {
   RowReduction with; ///< all else, but for position and token
   int32_t ahead = 0;
   bool table = false;
+  std::string result = "logits"; ///< of the model: what it reads
 
   /// The rows that `first` and `last` give of `rows` that were served: from, to.
   std::pair<int64_t, int64_t> rowsOf(int64_t rows) const;
@@ -58,6 +59,9 @@ struct ReducerInput {
   /// What it is given for row number `i` of these, which is `row`.
   RowReduction of(int64_t i, const Row &row) const;
 };
+
+/// A line for each row that is read, by the result of the model.
+using RowsOfResults = std::map<std::string, std::vector<std::span<const float>>>;
 
 /// A call that suspended its stage, until the part behind it runs.
 struct PendingCall {
@@ -164,7 +168,7 @@ private:
   void takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::map<int32_t, int64_t> &taken);
   void serve(Running &r);
   std::vector<bool> rowsRead(const Running &r, int64_t rows) const;
-  void reduceRows(Running &r, TracePass &pass, size_t firstRow, const std::vector<std::span<const float>> &logits,
+  void reduceRows(Running &r, TracePass &pass, size_t firstRow, const RowsOfResults &of,
                   const TracePass *given);
   std::vector<int32_t> valuesOf(const RowReduction &with, const Row &row, size_t number, std::span<const float> logits,
                                 size_t word, const TracePass *given);

@@ -1,5 +1,6 @@
 #include "Machine.h"
 #include "megalith/IR/Calls.h"
+#include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -147,14 +148,18 @@ std::vector<bool> Machine::rowsRead(const Running &r, int64_t rows) const {
 
 /// Makes the call's results of its rows, which stand in the pass from `firstRow` on. `logits` has a line for each that
 /// is read. `given` is a pass whose values are taken, once they are checked.
-void Machine::reduceRows(Running &r, TracePass &pass, size_t firstRow,
-                         const std::vector<std::span<const float>> &logits, const TracePass *given) {
-  const auto rows = static_cast<int64_t>(logits.size());
+void Machine::reduceRows(Running &r, TracePass &pass, size_t firstRow, const RowsOfResults &of,
+                         const TracePass *given) {
+  const auto rows = static_cast<int64_t>(of.at("logits").size());
   std::vector<size_t> words(rows, 0); // of each row, so far
   for (const ReducerInput &input : r.call.reducers) {
     const auto [from, to] = input.rowsRead(rows);
     Val &result = r.call.results.emplace_back();
-    const bool isArgMax = input.with.reducer == "argmax";
+    const auto lines = of.find(input.result);
+    if (lines == of.end())
+      throw NotExecutable(fmt::format("the model has no result `{}`", input.result));
+    const auto &logits = lines->second;
+    const bool isArgMax = input.with.reducer == "argmax" && input.result == "logits";
     for (int64_t i = 0; i < rows; ++i) {
       const Row &row = pass.rows[firstRow + i];
       const bool reads = i >= from && i < to;
@@ -245,12 +250,18 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
     ++kv.passes;
     r.result.rows += rows;
     const size_t firstRow = next;
-    std::vector<std::span<const float>> logits(rows);
+    RowsOfResults of;
+    std::vector<std::span<const float>> &logits = of["logits"];
+    logits.resize(rows);
+    for (const auto &[name, matrix] : output.others)
+      of[name].resize(rows);
     bool nan = false, first = true;
     for (int64_t i = 0; i < rows; ++i) {
       const Row &row = pass.rows[next++];
       if (!(row.flags & RowWantsLogits))
         continue;
+      for (auto &[name, matrix] : output.others)
+        of[name][i] = {matrix.row(static_cast<int64_t>(line)), static_cast<size_t>(matrix.cols)};
       logits[i] = {output.logits.row(static_cast<int64_t>(line++)), static_cast<size_t>(output.logits.cols)};
       nan |= row.result == RowIsNan;
       if (options.keepLogits && pool == 0) { // of several models those of the first
@@ -260,7 +271,14 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
         r.logits[row.kvSlot].assign(logits[i].begin(), logits[i].end());
       }
     }
-    reduceRows(r, pass, firstRow, logits, given);
+    for (const ReducerInput &input : r.call.reducers)
+      if (input.result != "logits")
+        if (const auto lines = of.find(input.result); lines != of.end()) {
+          const auto [from, to] = input.rowsRead(rows);
+          for (int64_t i = from; i < to; ++i)
+            nan |= llvm::any_of(lines->second[i], [](float value) { return std::isnan(value); });
+        }
+    reduceRows(r, pass, firstRow, of, given);
     serve(r);
     if (nan)
       fail(r, Fault::Numeric);

@@ -59,7 +59,7 @@ PassOutput TensorModel::run(const std::vector<Row> &passRows, const std::vector<
   tables = &pages;
   paths = pathsOf(rows, pages);
   layer = 0;
-  argmaxOperand.reset();
+  argmaxOperands.clear();
   yielded.clear();
   if (!lastAppend)
     keepWantedRows();
@@ -90,7 +90,14 @@ PassOutput TensorModel::run(const std::vector<Row> &passRows, const std::vector<
   PassOutput output;
   if (yielded.empty())
     throw NotExecutable(fmt::format("model `{}` has no result", model.name));
-  output.logits = argmaxOperand ? std::move(*argmaxOperand) : get(yielded[0]);
+  const auto resultOf = [&](ir::Value v) {
+    const auto it = argmaxOperands.find(v.id);
+    return it == argmaxOperands.end() ? get(v) : std::move(it->second);
+  };
+  output.logits = resultOf(yielded[0]);
+  const std::vector<std::string> &names = model.get<ir::attr::results>();
+  for (size_t i = 0; i < names.size(); ++i)
+    output.others[names[i]] = resultOf(yielded.at(1 + i));
   for (int64_t r = 0; r < output.logits.rows; ++r)
     output.argmax.push_back(lowestArgmax(output.logits.row(r), output.logits.cols));
   return output;
@@ -484,9 +491,9 @@ Matrix TensorModel::attention(const Operation &op) {
 
 /// Remembers its operand: the logits, where the reducer is fused into the head.
 Matrix TensorModel::argmax(const Operation &op) {
-  argmaxOperand = get(op.operands[0]);
+  const Matrix &operand = argmaxOperands[op.result().id] = get(op.operands[0]);
   Matrix out(static_cast<int64_t>(rows.size()), 1);
   for (int64_t r = 0; r < out.rows; ++r)
-    out.row(r)[0] = static_cast<float>(lowestArgmax(argmaxOperand->row(r), argmaxOperand->cols));
+    out.row(r)[0] = static_cast<float>(lowestArgmax(operand.row(r), operand.cols));
   return out;
 }

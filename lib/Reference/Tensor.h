@@ -50,6 +50,7 @@ private:
 struct PassOutput {
   Matrix logits;
   std::vector<int32_t> argmax; ///< -2: the row has a NaN
+  std::map<std::string, Matrix> others = {}; ///< the model's other results
 };
 
 class TensorModel {
@@ -106,7 +107,7 @@ private:
   std::vector<RowPath> paths; ///< of the rows
   const std::vector<PageTable> *tables = nullptr;
   int64_t layer = 0;
-  std::optional<Matrix> argmaxOperand;
+  std::map<uint32_t, Matrix> argmaxOperands; ///< by the value that `argmax` made of them
 };
 
 } // namespace megalith::reference

@@ -199,6 +199,7 @@ private:
   // Reducers.cpp
   /// A reducer that stands among its call's, once.
   ExprRef reducedBy(Reduction r, const ExprRef &call, SourceLoc loc);
+  ExprRef namedResult(const ExprRef &rows, llvm::StringRef name, const ast::Expr &e);
   ExprRef partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc);
   ExprRef checkReducer(Function f, const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
   bool takeSettings(const std::vector<const ast::Expr *> &args, size_t first, Reduction &into, Scope &scope);

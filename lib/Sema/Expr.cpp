@@ -385,6 +385,10 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
     reportUnknown(Diag::UnknownName, e.loc, e.text, {head.str() + ".rows", head.str() + ".parents"});
     return nullptr;
   }
+  if (auto it = scope.locals.find(head.str()); it != scope.locals.end() && it->second.lazy) {
+    scope.locally->all[it->second.index].used = true;
+    return namedResult(it->second.lazy, rest, e);
+  }
   if (auto it = scope.locals.find(head.str()); it != scope.locals.end() && it->second.top) {
     scope.locally->all[it->second.index].used = true;
     if (rest == "token" || rest == "prob")

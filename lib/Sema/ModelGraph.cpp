@@ -136,7 +136,11 @@ void GraphChecker::checkRepeat(const ast::Stmt &s, llvm::ArrayRef<ast::Stmt> res
 }
 
 void GraphChecker::checkEnd() {
-  auto logits = environment.find("logits");
+  std::string nameOfLogits = "logits";
+  for (const auto &[name, value] : file.results)
+    if (name.text == "logits")
+      nameOfLogits = value.text;
+  auto logits = environment.find(nameOfLogits);
   if (logits == environment.end()) {
     diags.report(Diag::MissingLogits, file.name.loc, file.name.text);
     return;
@@ -161,6 +165,21 @@ void GraphChecker::checkEnd() {
     return;
   }
   model.vocab = shape.columns;
+  for (const auto &[name, value] : file.results) {
+    if (name.text == "logits")
+      continue;
+    const auto it = environment.find(value.text);
+    if (it == environment.end()) {
+      diags.report(Diag::UnknownGraphName, value.loc, value.text);
+      continue;
+    }
+    Definition &other = definitions[it->second];
+    other.used = true;
+    if (other.node != Broken && !(g.nodes[other.node].shape == shape))
+      diags.report(Diag::ResultShape, value.loc, value.text, g.nodes[other.node].shape.str(), shape.str());
+    else if (other.node != Broken)
+      g.results.emplace_back(name.text, other.node);
+  }
   for (const Definition &d : definitions)
     if (!d.used)
       diags.report(Diag::UnusedGraphValue, d.loc, d.name);

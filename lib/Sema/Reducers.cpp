@@ -29,7 +29,7 @@ bool sameExpr(const Expr &a, const Expr &b) {
 }
 
 static bool sameReduction(const Reduction &a, const Reduction &b) {
-  return a.name == b.name && a.n == b.n && a.part == b.part && a.with.size() == b.with.size() &&
+  return a.name == b.name && a.of == b.of && a.n == b.n && a.part == b.part && a.with.size() == b.with.size() &&
          std::equal(a.with.begin(), a.with.end(), b.with.begin(),
                     [](const auto &x, const auto &y) { return x.first == y.first && sameExpr(*x.second, *y.second); });
 }
@@ -150,6 +150,7 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
   }
   Reduction r;
   r.name = e.text;
+  r.of = logits->kind == Expr::LogitRows ? logits->member : "";
   r.loc = e.loc;
   int64_t rows = logits->type.capacity;
   bool good = true;
@@ -245,9 +246,31 @@ ExprRef Checker::partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc)
   return reducedBy(std::move(r), top.args[0], loc);
 }
 
+/// `r.h1` of a call `r`: all rows of another result of its model.
+ExprRef Checker::namedResult(const ExprRef &rows, llvm::StringRef name, const ast::Expr &e) {
+  const ExprRef &call = callOf(rows);
+  for (const ModelFacts &f : facts)
+    if (f.name == call->name && !llvm::is_contained(f.results, name)) {
+      const std::string head = e.text.substr(0, e.text.size() - name.size());
+      std::vector<std::string> names;
+      for (const std::string &result : f.results)
+        names.push_back(head + result);
+      reportUnknown(Diag::UnknownName, e.loc, e.text, names);
+      return nullptr;
+    }
+  if (rows->kind == Expr::LogitRows) {
+    diags.report(Diag::Unsupported, e.loc, "another result of some rows of a call", "the result of the call, and rows of it");
+    return nullptr;
+  }
+  auto v = make(Expr::LogitRows, rows->type, e.loc, {call, nullptr, nullptr});
+  v->member = name.str();
+  return v;
+}
+
 /// Some rows of a call: `l[a:b]`.
 ExprRef Checker::checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &scope) {
-  if (base->kind == Expr::LogitRows) {
+  const bool named = base->kind == Expr::LogitRows && !base->member.empty() && !base->args[1] && !base->args[2];
+  if (base->kind == Expr::LogitRows && !named) {
     diags.report(Diag::Unsupported, e.loc, "a slice of some rows of a call", "one slice of the call's rows");
     return nullptr;
   }
@@ -268,7 +291,9 @@ ExprRef Checker::checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &
     const int64_t stop = hiEnd ? capacity + hi->intValue : hi ? std::min(capacity, hi->range.hi) : capacity;
     capacity = std::min(capacity, stop - (lo ? std::max<int64_t>(0, lo->range.lo) : 0));
   }
-  auto v = make(Expr::LogitRows, {Elem::Logits, true, std::max<int64_t>(0, capacity)}, e.loc, {base, lo, hi});
+  auto v = make(Expr::LogitRows, {Elem::Logits, true, std::max<int64_t>(0, capacity)}, e.loc, {callOf(base), lo, hi});
+  if (named)
+    v->member = base->member;
   v->loFromEnd = loEnd;
   v->hiFromEnd = hiEnd;
   return v;

@@ -17,7 +17,7 @@ public:
     std::vector<KeyValue> sections = entries(root, what);
     if (root.kind != YamlNode::Map)
       return std::move(file);
-    checkKeys(sections, what, {"model", "numerics", "config", "weights", "graph", "for", "requires", "harmless"});
+    checkKeys(sections, what, {"model", "numerics", "config", "weights", "graph", "results", "for", "requires", "harmless"});
     requireKeys(sections, what, root.loc, {"model", "config", "weights", "graph"});
     if (const YamlNode *model = find(sections, "model"))
       file.name = readName(*model, "`model`", "a name of letters, digits and `_`");
@@ -40,6 +40,12 @@ public:
       readWeights(*weights);
     if (const YamlNode *graph = find(sections, "graph"))
       file.graph = readBody(*graph, "`graph`", /*inGraph=*/true);
+    if (const YamlNode *results = find(sections, "results"))
+      for (const KeyValue &entry : entries(*results, "`results`")) {
+        checkName(entry.key, "a result");
+        file.results.emplace_back(entry.key, readWord(*entry.value, ticks(entry.key.text) + " of `results`",
+                                                      "a name of the graph"));
+      }
     return std::move(file);
   }
 

@@ -76,6 +76,7 @@ struct Graph {
   SourceLoc repeatLoc;
   std::vector<Carried> carried;
   NodeId logits = 0;
+  std::vector<std::pair<std::string, NodeId>> results = {}; ///< others that pipelines may read, of the same shape
 };
 
 } // namespace megalith::graph

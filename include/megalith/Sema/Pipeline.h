@@ -21,6 +21,7 @@ struct ModelFacts {
   /// or no number.
   std::function<std::optional<double>(std::string dottedPath)> config;
   std::vector<int32_t> eos;
+  std::vector<std::string> results = {}; ///< beside the logits
 };
 
 /// A compile-time constant; f32 values are already rounded to f32.

@@ -91,6 +91,7 @@ struct Reduction {
   std::string name;                                  ///< of Reducers.def
   std::vector<std::pair<std::string, ExprRef>> with; ///< what it is given, by the names of the IR
   int64_t n = 0;                                     ///< results of a row: a table; 0: a sequence
+  std::string of;                                    ///< a named result of the model; empty: the logits
   std::string part;                                  ///< of a reducer with two results
   Type type;
   SourceLoc loc;
@@ -139,6 +140,7 @@ struct Expr {
     ModelCall,    ///< name = model; args[0] = the fed tokens, args[1] = what `member` is: parents or visible; call
                   ///< attributes below
     LogitRows,    ///< args = {call, first, last}, null = whole side; loFromEnd, hiFromEnd
+    LogitRows,    ///< args = {call, first, last}, null = whole side; loFromEnd, hiFromEnd; member = a result
     Reduced,      ///< args[0] = call; index = of its reductions
     Sampling,     ///< member = the setting
     Uniform       ///< args = {position, lane, noise}

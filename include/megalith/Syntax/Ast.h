@@ -202,6 +202,8 @@ struct ModelFile {
   std::vector<ConfigEntry> config;
   std::vector<WeightDecl> weights;
   std::vector<Stmt> graph;
+  /// `results:`, what pipelines may read: its name, and the graph's name for it. Empty: `logits` alone.
+  std::vector<std::pair<Name, Name>> results;
   std::vector<Requirement> audience; ///< `for:`, the checkpoints that the file is for
   std::vector<Requirement> requirements;
   Harmless harmless;               ///< with those of the file that `shared:` names

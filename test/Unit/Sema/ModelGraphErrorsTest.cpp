@@ -416,6 +416,19 @@ tiny.yaml:30:5: error: `logits` is [R, 64], expected [R, 100]: one column per li
    30 |   - logits: matmul(x, norm2)
       |     ^~~~~~
 )"},
+    {"ResultShape",
+     false,
+     {{"- logits: matmul(rms_norm(x, norm, eps), head)", "- y: rms_norm(x, norm, eps)\n"
+                                                         "  - logits: matmul(y, head)\n"
+                                                         "results: {logits: logits, y: y, z: zz}"}},
+     R"(
+tiny.yaml:31:30: error: result `y` is [R, 64], expected [R, 100]: the shape of the logits [result-shape]
+   31 | results: {logits: logits, y: y, z: zz}
+      |                              ^
+tiny.yaml:31:36: error: unknown name `zz` in the graph [unknown-graph-name]
+   31 | results: {logits: logits, y: y, z: zz}
+      |                                    ^~
+)"},
     {"LogitsNumber",
      false,
      {{"- logits: matmul(rms_norm(x, norm, eps), head)", "- logits: eps"}},

@@ -116,6 +116,7 @@ TEST(Reducers, Arguments) {
        "`p` is assigned but never read, and no field has that name [unused-local]"},
       {"- best: argmax(target([last] + draft, kv=draft))\n      - draft: top_k(target(draft, kv=draft), 3)",
        "what is read of `top_k` must be `.token` or `.prob` of a name for it, found both [type-mismatch]"},
+      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l.h1)", "unknown name `l.h1` [unknown-name]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l[1:][1:])",
        "a slice of some rows of a call is not supported yet; use one slice of the call's rows [unsupported]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: l[0]",
