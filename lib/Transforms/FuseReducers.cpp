@@ -62,7 +62,8 @@ Module fuseReducers(Module module) {
     Region &region = last->region();
     Operation yield = region.ops.back();
     Value logits = yield.operands[0];
-    if (!readsLogits(module, model.name) || module.type(logits).elem == Scalar::Token)
+    const bool reads = readsLogits(module, model.name);
+    if (module.type(logits).elem == Scalar::Token || (!reads && model.get<attr::results>().empty()))
       continue;
     const std::vector<std::string> names = model.get<attr::results>();
     std::vector<std::string> read;
@@ -75,7 +76,9 @@ Module fuseReducers(Module module) {
     region.ops.pop_back();
     Builder b(module, region);
     b.loc = yield.loc;
-    yield.operands = {b.value(Op::ArgMax, {logits}, Type::rows(1, Scalar::Token), "argmax")};
+    yield.operands = {logits};
+    if (reads)
+      yield.operands = {b.value(Op::ArgMax, {logits}, Type::rows(1, Scalar::Token), "argmax")};
     for (size_t i = 0; i < read.size(); ++i)
       yield.operands.push_back(b.value(Op::ArgMax, {others[i]}, Type::rows(1, Scalar::Token), read[i]));
     region.ops.push_back(std::move(yield));
