@@ -288,8 +288,11 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
   }
   reportUnneeded(options, acceptance, diags);
   for (const LoadedModel &model : result.models) // stable from here on
-    facts.push_back({model.name, model.checked.vocab,
-                     [&model](std::string path) { return model.checked.configNumber(path); }, model.checked.eos, {}});
+    facts.push_back({model.name,
+                     model.checked.vocab,
+                     [&model](std::string path) { return model.checked.configNumber(path); },
+                     model.checked.eos,
+                     {}});
   for (size_t i = 0; i < facts.size(); ++i)
     for (const auto &[name, node] : result.models[i].checked.graph.results)
       facts[i].results.push_back(name);

@@ -19,7 +19,9 @@ llvm::ArrayRef<Operation> reducersOf(const Operation &call) {
   return call.regions.empty() ? llvm::ArrayRef<Operation>() : llvm::ArrayRef<Operation>(call.region().ops);
 }
 
-bool isBestOfAllRows(const Operation &reduce) { return reduce.name == "argmax" && reduce.operands.empty() && reduce.get<attr::of>() == "logits"; }
+bool isBestOfAllRows(const Operation &reduce) {
+  return reduce.name == "argmax" && reduce.operands.empty() && reduce.get<attr::of>() == "logits";
+}
 
 Value operandNamed(const Operation &op, llvm::StringRef name) {
   const std::vector<std::string> &names = op.get<attr::with>();

@@ -168,8 +168,7 @@ private:
   void takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::map<int32_t, int64_t> &taken);
   void serve(Running &r);
   std::vector<bool> rowsRead(const Running &r, int64_t rows) const;
-  void reduceRows(Running &r, TracePass &pass, size_t firstRow, const RowsOfResults &of,
-                  const TracePass *given);
+  void reduceRows(Running &r, TracePass &pass, size_t firstRow, const RowsOfResults &of, const TracePass *given);
   std::vector<int32_t> valuesOf(const RowReduction &with, const Row &row, size_t number, std::span<const float> logits,
                                 size_t word, const TracePass *given);
   Fault checkFeed(const Running &r, int pool, int64_t rows) const;

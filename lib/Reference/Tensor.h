@@ -49,7 +49,7 @@ private:
 /// What a pass gives back: one line per row that wants logits, in row order.
 struct PassOutput {
   Matrix logits;
-  std::vector<int32_t> argmax; ///< -2: the row has a NaN
+  std::vector<int32_t> argmax;               ///< -2: the row has a NaN
   std::map<std::string, Matrix> others = {}; ///< the model's other results
 };
 

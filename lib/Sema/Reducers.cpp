@@ -259,7 +259,8 @@ ExprRef Checker::namedResult(const ExprRef &rows, llvm::StringRef name, const as
       return nullptr;
     }
   if (rows->kind == Expr::LogitRows) {
-    diags.report(Diag::Unsupported, e.loc, "another result of some rows of a call", "the result of the call, and rows of it");
+    diags.report(Diag::Unsupported, e.loc, "another result of some rows of a call",
+                 "the result of the call, and rows of it");
     return nullptr;
   }
   auto v = make(Expr::LogitRows, rows->type, e.loc, {call, nullptr, nullptr});

@@ -17,7 +17,8 @@ public:
     std::vector<KeyValue> sections = entries(root, what);
     if (root.kind != YamlNode::Map)
       return std::move(file);
-    checkKeys(sections, what, {"model", "numerics", "config", "weights", "graph", "results", "for", "requires", "harmless"});
+    checkKeys(sections, what,
+              {"model", "numerics", "config", "weights", "graph", "results", "for", "requires", "harmless"});
     requireKeys(sections, what, root.loc, {"model", "config", "weights", "graph"});
     if (const YamlNode *model = find(sections, "model"))
       file.name = readName(*model, "`model`", "a name of letters, digits and `_`");
@@ -43,8 +44,8 @@ public:
     if (const YamlNode *results = find(sections, "results"))
       for (const KeyValue &entry : entries(*results, "`results`")) {
         checkName(entry.key, "a result");
-        file.results.emplace_back(entry.key, readWord(*entry.value, ticks(entry.key.text) + " of `results`",
-                                                      "a name of the graph"));
+        file.results.emplace_back(
+            entry.key, readWord(*entry.value, ticks(entry.key.text) + " of `results`", "a name of the graph"));
       }
     return std::move(file);
   }

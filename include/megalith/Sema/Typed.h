@@ -139,7 +139,6 @@ struct Expr {
     Append,       ///< args[0] = a sequence; args[1] = where it stops, or absent
     ModelCall,    ///< name = model; args[0] = the fed tokens, args[1] = what `member` is: parents or visible; call
                   ///< attributes below
-    LogitRows,    ///< args = {call, first, last}, null = whole side; loFromEnd, hiFromEnd
     LogitRows,    ///< args = {call, first, last}, null = whole side; loFromEnd, hiFromEnd; member = a result
     Reduced,      ///< args[0] = call; index = of its reductions
     Sampling,     ///< member = the setting

@@ -1,0 +1,645 @@
+//===- Looks.cuh - answers to asks, by looks at kept logits -----------------===//
+//
+// The head keeps the logits of a row with asks (Reducers.cuh). When all are there, each CTA looks at a slice of them,
+// adds up what it finds in a table that all share, and waits for the others: a look. Sums are of integers, so their
+// order does not matter, and all CTAs read the same table: all know what the next look is for.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+/// Asks that are settled together, and the numbers of a look at one.
+constexpr int kAsksAtOnce = shape::kAsksAtOnce, kLookBins = shape::kLookBins;
+
+/// What the next look at an ask's row finds. In this order.
+enum class LookFor : int {
+  Count, ///< how many logits lie how far from the greatest one: where top_k ends
+  Mass,  ///< how much probability they have: where top_p ends
+  Ties,  ///< where, among equal logits, it ends
+  Sums,  ///< what is asked for: S is known
+  Done   ///< nothing: the greatest logit says all
+};
+
+/// An ask, in shared memory of each CTA. All CTAs know the same, but for `lastTie`. A distance is that of a logit from
+/// the row's greatest one, in numbers of f32 between the two, or of bf16.
+struct AskState {
+  abi::RowAsk ask;
+  u64 best;    ///< key of the greatest logit; where a guess was right, that of its logit
+  u64 guess;   ///< key of the drawn token's logit; 0: there is none
+  float most;  ///< its z / T
+  float least; ///< that min_p wants
+  LookFor look;
+  u32 limit;    ///< logits that are no farther away are in S;
+  u32 tie;      ///< and of those that are so far away,
+  int lastTie;  ///< tokens of this CTA's slice up to this one
+  u32 low;      ///< the look is at distances from `low` on,
+  int widthLog; ///< at so many of them, as a power of two. kAll: at all
+  int ties;     ///< equal logits at the border that belong to S
+  u64 before;   ///< weight of what is nearer
+  u64 target;   ///< S ends where the weight reaches it
+
+  static constexpr int kAll = -1;
+  static constexpr u32 kNoTie = ~0u;
+};
+
+/// Settles asks: all CTAs together.
+template <class Kept> struct Looks {
+  GridEdges &grid;
+  const Kept kept;
+  AskState *const asks; ///< in shared memory, with the next ones
+  u32 *const bins;      ///< [2][kLookBins]: low halves, high halves
+  u64 *const keys;      ///< [kConsumerWarps]
+  u64 *const tables;    ///< [3][kAsksAtOnce][kLookBins]
+  u64 *const lists;     ///< [kAsksAtOnce][CTAs][kMostReduced]
+  int edge, count;
+
+  /// Numbers that are equal where bf16 are differ below this bit.
+  static constexpr int kShift = Kept::rounded ? 16 : 0;
+  /// A distance of this many numbers of f32 counts as one at first.
+  static constexpr int kUnitLog = 16 - kShift;
+  /// The first look has so many bins of one unit, and then bins of so many units.
+  static constexpr int kFine = 192, kCoarseLog = 10;
+  static_assert(kFine + ((kLookBins - kFine) << kCoarseLog) >= 1 << 16, "the last bin ends behind the last number");
+
+  __device__ __forceinline__ static u32 orderedOf(u64 key) { return (u32)(key >> 32) >> kShift; }
+  __device__ __forceinline__ static u32 distanceOf(const AskState &s, float logit) {
+    return orderedOf(s.best) - (Best::ordered(logit) >> kShift);
+  }
+  __device__ __forceinline__ static float logitAt(const AskState &s, u32 distance) {
+    const u32 number = (orderedOf(s.best) - distance) << kShift;
+    return Best::valueOf(number >> 31 ? number : number | ((1u << kShift) - 1)); // negative numbers stand inverted
+  }
+  __device__ __forceinline__ static u64 massOf(const AskState &s, float logit) {
+    return sampling::massOf(sampling::weight(sampling::scaled(logit, s.ask.temperature), s.most));
+  }
+
+  // --- this CTA's slice of a row
+  __device__ __forceinline__ int sliceColumns() const {
+    return (Kept::vocab + 8 * (int)gridDim.x - 1) / (8 * (int)gridDim.x) * 8;
+  }
+  /// Calls fn(token, logit) for the logits of the slice, each by one thread.
+  template <class Fn> __device__ __forceinline__ void everyLogit(int row, Fn fn) const {
+    const int begin = (int)blockIdx.x * sliceColumns(), end = min(Kept::vocab, begin + sliceColumns());
+#pragma unroll 1
+    for (int c = begin + (int)threadIdx.x * 2; c < end; c += kConsumerThreads * 2) {
+      const Floats<2> logits = kept.loadPair(row, c);
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        if (Kept::vocab % 2 == 0 || c + i < Kept::vocab)
+          fn(c + i, logits.v[i]);
+    }
+  }
+
+  // --- tables
+  __device__ __forceinline__ u64 *tableOf(int look, int i) const {
+    return tables + ((look % 3) * kAsksAtOnce + i) * kLookBins;
+  }
+  /// The CTAs share the work.
+  __device__ __forceinline__ void clearTable(int look) const {
+    Words4 *const words = reinterpret_cast<Words4 *>(tableOf(look, 0));
+    for (int i = (int)(blockIdx.x * kConsumerThreads + threadIdx.x); i < count * kLookBins / 2;
+         i += (int)gridDim.x * kConsumerThreads)
+      words[i] = {0, 0, 0, 0};
+  }
+  __device__ __forceinline__ static void loadBins(const u64 *table, u64 (&mine)[kLookBins / 32]) {
+#pragma unroll
+    for (int i = 0; i < kLookBins / 32; i += 2) {
+      const Words4 w = loadWords(table + laneId() * (kLookBins / 32) + i);
+      mine[i] = (u64)w.y << 32 | w.x;
+      mine[i + 1] = (u64)w.w << 32 | w.z;
+    }
+  }
+  __device__ __forceinline__ void add(int bin, u64 weight) const {
+    const u32 low = (u32)weight, high = (u32)(weight >> 32) + (atomicAdd(bins + bin, low) + low < low ? 1u : 0u);
+    if (high)
+      atomicAdd(bins + kLookBins + bin, high);
+  }
+
+  /// The bin of a distance; -1: the look is not at it.
+  __device__ __forceinline__ static int binOf(const AskState &s, u32 distance) {
+    if (s.widthLog == AskState::kAll) {
+      const int units = (int)(distance >> kUnitLog);
+      return units < kFine ? units : kFine + ((units - kFine) >> kCoarseLog);
+    }
+    const u32 from = distance - s.low;
+    return from >> s.widthLog ? -1 : (int)(from >> max(0, s.widthLog - kBinsLog));
+  }
+  static constexpr int kBinsLog = 8;
+  static_assert(1 << kBinsLog == kLookBins);
+  /// Goes on with the distances of a bin.
+  __device__ __forceinline__ static void narrow(AskState &s, int bin) {
+    if (s.widthLog == AskState::kAll) {
+      const int units = bin < kFine ? bin : kFine + ((bin - kFine) << kCoarseLog);
+      s.low = (u32)units << kUnitLog;
+      s.widthLog = kUnitLog + (bin < kFine ? 0 : kCoarseLog);
+    } else {
+      const int log = max(0, s.widthLog - kBinsLog);
+      s.low += (u32)bin << log;
+      s.widthLog = log;
+    }
+  }
+  __device__ __forceinline__ static void lookFor(AskState &s, LookFor look) {
+    s.look = look;
+    s.low = 0;
+    s.widthLog = AskState::kAll;
+    s.before = 0;
+  }
+
+  /// One warp, before the logits are there.
+  __device__ __forceinline__ void load(int i, const abi::RowAsk *from) const {
+    constexpr int words = sizeof(abi::RowAsk) / 16;
+    if (laneId() < words)
+      reinterpret_cast<Words4 *>(&asks[i].ask)[laneId()] =
+          loadWords(reinterpret_cast<const char *>(from) + laneId() * 16);
+    __syncwarp();
+  }
+  __device__ __forceinline__ Best bestOf(int row, const Words4 *entries) const {
+    Best best;
+    for (int cta = laneId(); cta < (int)gridDim.x; cta += 32) {
+      const Words4 e = loadTagged(entries + (long long)row * gridDim.x + cta);
+      best.take((u64)e.y << 32 | e.x);
+    }
+    best.takeLanes();
+    return best;
+  }
+  /// The same warp, when they are.
+  __device__ __forceinline__ void begin(int i, const Words4 *bests, const Words4 *drawn) const {
+    AskState &s = asks[i];
+    // Of lists that a temperature of 0 orders, the best token is the first one.
+    const bool known = isGreedy(s) && (s.ask.count == 1 || !isList(s.ask)), guessed = s.ask.guessed && !isGreedy(s);
+    const Best best = bestOf(s.ask.row, bests), guess = guessed ? bestOf(s.ask.row, drawn) : Best{};
+    float logit = 0.0f;
+    if (guessed && best.key != Best::kNan) {
+      const int token = guess.index();
+      const Floats<2> pair = kept.loadPair(s.ask.row, token & ~1);
+      logit = pair.v[token & 1];
+    }
+    if (laneId() == 0) {
+      Best one;
+      if (guessed)
+        one.take(logit, guess.index());
+      s.best = best.key;
+      s.guess = one.key;
+      s.most = sampling::scaled(Best::valueOf((u32)(best.key >> 32)), s.ask.temperature);
+      s.least = s.ask.minP > 0.0f ? sampling::leastOfMinP(s.ask.minP, s.most) : noneOf<true>();
+      s.limit = ~0u;
+      s.tie = AskState::kNoTie;
+      s.lastTie = -1;
+      lookFor(s, best.key == Best::kNan || known              ? LookFor::Done
+                 : isGreedy(s)                                ? LookFor::Sums
+                 : s.ask.topK > 0 && s.ask.topK < Kept::vocab ? LookFor::Count
+                                                              : behindCount(s));
+      s.target = (u64)s.ask.topK;
+      takeGuess(s);
+    }
+    __syncwarp();
+  }
+  /// Whether the guess is in S, as far as S is known: nearer logits than `s.low` are. Then the ask is done.
+  __device__ __forceinline__ static void takeGuess(AskState &s) {
+    if (!s.guess || s.look == LookFor::Done || (s.look == LookFor::Count && s.ask.topP < 1.0f))
+      return;
+    const float logit = Best::valueOf((u32)(s.guess >> 32));
+    const u32 distance = distanceOf(s, logit);
+    const bool near = s.look == LookFor::Sums ? distance <= s.limit : distance < s.low;
+    if (!near || sampling::scaled(logit, s.ask.temperature) < s.least)
+      return;
+    s.look = LookFor::Done;
+    s.best = s.guess;
+  }
+  __device__ __forceinline__ static LookFor behindCount(const AskState &s) {
+    return s.ask.topP < 1.0f ? LookFor::Mass : LookFor::Sums;
+  }
+
+  /// Adds up what the ask looks for in the CTA's slice.
+  __device__ void look(int i, u64 *table) const {
+    const AskState &s = asks[i];
+    if (s.look >= LookFor::Sums)
+      return;
+    consumerSync();
+    for (int b = threadIdx.x; b < 2 * kLookBins; b += kConsumerThreads)
+      bins[b] = 0;
+    consumerSync();
+    everyLogit(s.ask.row, [&](int, float logit) {
+      const u32 distance = distanceOf(s, logit);
+      if (s.look == LookFor::Ties) {
+        if (distance == s.tie)
+          add(blockIdx.x, 1);
+        return;
+      }
+      if (distance > s.limit)
+        return;
+      if (const int bin = binOf(s, distance); bin >= 0)
+        add(bin, s.look == LookFor::Count ? 1 : massOf(s, logit));
+    });
+    consumerSync();
+    for (int b = threadIdx.x; b < kLookBins; b += kConsumerThreads)
+      if (const u64 weight = (u64)bins[kLookBins + b] << 32 | bins[b])
+        atomicAdd(table + b, weight);
+  }
+
+  /// Goes on from what all have found. One warp.
+  __device__ void advance(int i, const u64 *table) const {
+    AskState &s = asks[i];
+    if (s.look >= LookFor::Sums)
+      return;
+    constexpr int each = kLookBins / 32;
+    u64 mine[each], sum = 0;
+    loadBins(table, mine);
+    if (s.look == LookFor::Ties) {
+      int before = 0, own = 0;
+#pragma unroll
+      for (int k = 0; k < each; ++k) {
+        const int cta = laneId() * each + k;
+        before += cta < (int)blockIdx.x ? (int)mine[k] : 0;
+        own += cta == (int)blockIdx.x ? (int)mine[k] : 0;
+      }
+      before = __reduce_add_sync(~0u, before);
+      own = __reduce_add_sync(~0u, own);
+      const int taken = max(0, min(own, s.ties - before));
+      const int last = taken == own ? Kept::vocab : taken == 0 ? -1 : tokenOfTie(s, taken);
+      __syncwarp();
+      if (laneId() == 0) {
+        s.lastTie = last;
+        s.look = LookFor::Sums;
+      }
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < each; ++k)
+      sum += mine[k];
+    u64 upto = sum; // of all lanes up to this one
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const u64 below = __shfl_up_sync(~0u, upto, distance);
+      upto += laneId() >= distance ? below : 0;
+    }
+    const bool first = s.widthLog == AskState::kAll;
+    const u64 all = __shfl_sync(~0u, upto, 31),
+              target = first && s.look == LookFor::Mass ? targetOf(sampling::cutOfTopP(s.ask.topP, all)) : s.target;
+    u64 before = s.before + upto - sum;
+    int bin = -1;
+#pragma unroll
+    for (int k = 0; k < each; ++k)
+      if (bin < 0) {
+        if (before + mine[k] >= target)
+          bin = laneId() * each + k;
+        else
+          before += mine[k];
+      }
+    u64 weight = 0;
+#pragma unroll
+    for (int k = 0; k < each; ++k)
+      weight = bin == laneId() * each + k ? mine[k] : weight;
+    const u32 found = __ballot_sync(~0u, bin >= 0);
+    const int lane = found ? __ffs(found) - 1 : 0;
+    bin = __shfl_sync(~0u, bin, lane);
+    before = __shfl_sync(~0u, before, lane);
+    weight = __shfl_sync(~0u, weight, lane);
+    __syncwarp(); // all lanes have read the state
+    if (laneId() == 0) {
+      s.target = target;
+      if (!found) { // S ends where the row does
+        lookFor(s, s.look == LookFor::Count ? behindCount(s) : LookFor::Sums);
+      } else {
+        s.before = before;
+        narrow(s, bin);
+        if (s.widthLog == 0)
+          end(s, weight);
+      }
+      takeGuess(s);
+    }
+  }
+  /// The least mass before a token that leaves it out of S.
+  __device__ __forceinline__ static u64 targetOf(double cut) {
+    u64 mass = (u64)cut; // what rounds to a number below `cut`, or not, is near
+#pragma unroll 1
+    while (sampling::staysInTopP(mass, cut))
+      ++mass;
+#pragma unroll 1
+    while (mass > 1 && !sampling::staysInTopP(mass - 1, cut))
+      --mass;
+    return mass;
+  }
+  /// S ends among the logits of distance `s.low`, which have `weight` together.
+  __device__ __forceinline__ void end(AskState &s, u64 weight) const {
+    if (s.look == LookFor::Count) { // with all of them
+      s.limit = s.low;
+      lookFor(s, behindCount(s));
+      return;
+    }
+    const u64 each = massOf(s, logitAt(s, s.low)), wanted = s.target - s.before, ties = (wanted + each - 1) / each;
+    s.look = LookFor::Sums;
+    s.limit = s.low;
+    if (ties * each < weight) { // with some of them
+      s.tie = s.low;
+      s.ties = (int)ties;
+      s.look = LookFor::Ties;
+    }
+  }
+  /// The token of the `number`th (from 1 on) of the equal logits at the border in this CTA's slice. One warp.
+  __device__ int tokenOfTie(const AskState &s, int number) const {
+    const int begin = (int)blockIdx.x * sliceColumns(), end = min(Kept::vocab, begin + sliceColumns());
+    int before = 0;
+#pragma unroll 1
+    for (int base = begin; base < end; base += 256) {
+      const int c = base + laneId() * 8;
+      u32 mine = 0;
+#pragma unroll
+      for (int k = 0; k < 8; ++k)
+        if (c + k < end) {
+          const Floats<2> pair = kept.loadPair(s.ask.row, c + k / 2 * 2);
+          mine |= distanceOf(s, pair.v[k % 2]) == s.tie ? 1u << k : 0;
+        }
+      int upto = __popc(mine);
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int below = __shfl_up_sync(~0u, upto, distance);
+        upto += laneId() >= distance ? below : 0;
+      }
+      const u32 reached = __ballot_sync(~0u, before + upto >= number);
+      if (reached) {
+        int token = 0, left = number - before - (upto - __popc(mine));
+        for (int k = 0; k < 8; ++k)
+          if ((mine >> k & 1) && --left == 0)
+            token = c + k;
+        return __shfl_sync(~0u, token, __ffs(reached) - 1);
+      }
+      before += __shfl_sync(~0u, upto, 31);
+    }
+    return -1;
+  }
+
+  __device__ __forceinline__ static bool isGreedy(const AskState &s) { return s.ask.temperature == 0.0f; }
+  __device__ __forceinline__ static bool inSet(const AskState &s, int token, float logit) {
+    if (isGreedy(s))
+      return true;
+    const u32 distance = distanceOf(s, logit);
+    if (distance > s.limit || (distance == s.tie && token > s.lastTie))
+      return false;
+    return sampling::scaled(logit, s.ask.temperature) >= s.least;
+  }
+
+  // --- what is asked for, once S is known
+  __device__ __forceinline__ static bool isList(const abi::RowAsk &ask) {
+    return ask.reducer == (int)ReducerKind::Sample || ask.reducer == (int)ReducerKind::TopK;
+  }
+  /// Places in the table of the last look.
+  enum Sum : int { kTotal, kDepths, kOfToken };
+
+  __device__ void sum(int i, u64 *table) const {
+    const AskState &s = asks[i];
+    if (s.look == LookFor::Done)
+      return;
+    if (isList(s.ask))
+      list(i);
+    if (s.ask.reducer == (int)ReducerKind::Sample || isGreedy(s))
+      return;
+    u64 total = 0, depths = 0, ofToken = 0;
+    everyLogit(s.ask.row, [&](int token, float logit) {
+      if (!inSet(s, token, logit))
+        return;
+      const float y = sampling::scaled(logit, s.ask.temperature), weight = sampling::weight(y, s.most);
+      total += sampling::massOf(weight);
+      depths += sampling::massTimesDepth(weight, sampling::below(y, s.most));
+      if (token == s.ask.token)
+        ofToken = (u64)1 << 32 | __float_as_uint(weight);
+    });
+    const auto addUp = [&](Sum at, u64 value) {
+#pragma unroll
+      for (int distance = 16; distance; distance >>= 1)
+        value += __shfl_xor_sync(~0u, value, distance);
+      if (laneId() == 0 && value)
+        atomicAdd(table + at, value);
+    };
+    addUp(kTotal, total);
+    addUp(kDepths, depths);
+    addUp(kOfToken, ofToken);
+  }
+
+  /// The keys of the slice that come first, the greatest one first; 0 ends them.
+  __device__ void list(int i) const {
+    const AskState &s = asks[i];
+    u64 *const out = listOf(i, blockIdx.x);
+    u64 previous = ~0ull;
+#pragma unroll 1
+    for (int r = 0; r < s.ask.count && previous; ++r) {
+      Best best;
+      everyLogit(s.ask.row, [&](int token, float logit) {
+        if (!inSet(s, token, logit))
+          return;
+        Best one;
+        one.take(s.ask.reducer == (int)ReducerKind::TopK || isGreedy(s) ? logit : scoreOf(s, token, logit), token);
+        if (one.key < previous)
+          best.take(one.key);
+      });
+      best.takeLanes();
+      consumerSync(); // those of the round before have been read
+      if (laneId() == 0)
+        keys[warpId()] = best.key;
+      consumerSync();
+      previous = 0;
+#pragma unroll
+      for (int w = 0; w < kConsumerWarps; ++w)
+        previous = keys[w] > previous ? keys[w] : previous;
+      if (threadIdx.x == 0)
+        out[r] = previous;
+    }
+  }
+  __device__ __forceinline__ u64 *listOf(int i, int cta) const {
+    return lists + ((long long)i * gridDim.x + cta) * kMostReduced;
+  }
+  __device__ __forceinline__ static float scoreOf(const AskState &s, int token, float logit) {
+    const sampling::Words words =
+        sampling::words({s.ask.key[0], s.ask.key[1]}, s.ask.position, (u32)token / 4, s.ask.purpose);
+    const u32 low = token & 1 ? words.w[1] : words.w[0], high = token & 1 ? words.w[3] : words.w[2];
+    return sampling::score(sampling::scaled(logit, s.ask.temperature), token & 2 ? high : low);
+  }
+
+  /// The answer. One warp of one CTA.
+  __device__ void finish(int i, const u64 *table) const {
+    const AskState &s = asks[i];
+    u32 *const out = grid.params->reduced + s.ask.at;
+    const bool sums = s.look != LookFor::Done;
+    const u64 total = sums ? loadSum(table, kTotal) : 0, depths = sums ? loadSum(table, kDepths) : 0,
+              ofToken = sums ? loadSum(table, kOfToken) : 0;
+    const auto answer = [&](int r, u32 word) {
+      if (laneId() == 0)
+        out[r] = word;
+    };
+    const auto number = [&](float v) { answer(0, __float_as_uint(v)); };
+    if (s.best == Best::kNan) { // the request ends
+      for (int r = 0; r < s.ask.count; ++r)
+        answer(r, ~0u);
+      return;
+    }
+    switch ((ReducerKind)s.ask.reducer) {
+    case ReducerKind::ArgMax:
+      break;
+    case ReducerKind::Sample:
+    case ReducerKind::TopK:
+      finishList(s, i, total, out);
+      break;
+    case ReducerKind::MaxProb:
+      number(sums ? sampling::probability(1.0f, total) : 1.0f);
+      break;
+    case ReducerKind::LogSumExp:
+      number(sums ? sampling::logSumExp(s.most, total) : Best::valueOf((u32)(s.best >> 32)));
+      break;
+    case ReducerKind::Entropy:
+      number(sums ? sampling::entropy(total, depths) : 0.0f);
+      break;
+    case ReducerKind::Prob:
+      number(!sums         ? (s.ask.token == Best{s.best}.index() ? 1.0f : 0.0f)
+             : ofToken > 0 ? sampling::probability(__uint_as_float((u32)ofToken), total)
+                           : 0.0f);
+      break;
+    }
+  }
+  __device__ __forceinline__ static u64 loadSum(const u64 *table, Sum at) {
+    return (u64)loadWord(reinterpret_cast<const u32 *>(table + at) + 1) << 32 |
+           loadWord(reinterpret_cast<const u32 *>(table + at));
+  }
+  /// The greatest of the keys that the CTAs found. Each list is in order, so a lane has the first key of each that is
+  /// left.
+  __device__ void finishList(const AskState &s, int i, u64 total, u32 *out) const {
+    constexpr int each = 8; // lists of a lane
+    static_assert(each * 32 >= kLookBins, "there are no more CTAs");
+    const bool sums = s.look != LookFor::Done;
+    u64 first[each];
+    int next[each];
+#pragma unroll
+    for (int k = 0; k < each; ++k) {
+      const int cta = k * 32 + laneId();
+      next[k] = 0;
+      first[k] = sums && cta < (int)gridDim.x ? loadKey(listOf(i, cta)) : 0;
+    }
+    if (!sums && laneId() == 0)
+      first[0] = s.best;
+#pragma unroll 1
+    for (int r = 0; r < s.ask.count; ++r) {
+      Best best;
+#pragma unroll
+      for (int k = 0; k < each; ++k)
+        best.take(first[k]);
+      best.takeLanes();
+#pragma unroll
+      for (int k = 0; k < each; ++k)
+        if (first[k] == best.key && best.key != 0)
+          first[k] = sums && ++next[k] < s.ask.count ? loadKey(listOf(i, k * 32 + laneId()) + next[k]) : 0;
+      if (laneId() == 0)
+        out[r] = best.key == 0     ? ~0u // there are fewer
+                 : s.ask.part == 0 ? (u32)best.index()
+                                   : __float_as_uint(probabilityOf(s, best, total, r));
+    }
+  }
+  __device__ __forceinline__ static u64 loadKey(const u64 *key) {
+    const u32 *words = reinterpret_cast<const u32 *>(key);
+    return (u64)loadWord(words + 1) << 32 | loadWord(words);
+  }
+  __device__ __forceinline__ static float probabilityOf(const AskState &s, Best best, u64 total, int number) {
+    if (isGreedy(s))
+      return number == 0 ? 1.0f : 0.0f;
+    const float y = sampling::scaled(Best::valueOf((u32)(best.key >> 32)), s.ask.temperature);
+    return sampling::probability(sampling::weight(y, s.most), total);
+  }
+
+  /// All CTAs. Returns the number of the look that found the sums; negative when the kernel stops.
+  __device__ int settle(const abi::RowAsk *from, const Words4 *bests, const Words4 *drawn) const {
+    clearTable(0);
+    for (int i = warpId(); i < count; i += kConsumerWarps)
+      load(i, from + i);
+    if (!gridEdge(grid, edge)) // all logits are there, and the CTAs' best ones
+      return -1;
+    for (int i = warpId(); i < count; i += kConsumerWarps)
+      begin(i, bests, drawn);
+    consumerSync();
+    int number = 0;
+#pragma unroll 1
+    for (;; ++number) {
+      bool known = true;
+      for (int i = 0; i < count; ++i)
+        known = known && asks[i].look >= LookFor::Sums;
+      if (known)
+        break;
+      clearTable(number + 1);
+#pragma unroll 1
+      for (int i = 0; i < count; ++i)
+        look(i, tableOf(number, i));
+      if (!gridEdge(grid, edge))
+        return -1;
+#pragma unroll 1
+      for (int i = warpId(); i < count; i += kConsumerWarps)
+        advance(i, tableOf(number, i));
+      consumerSync();
+    }
+#pragma unroll 1
+    for (int i = 0; i < count; ++i)
+      sum(i, tableOf(number, i));
+    return number;
+  }
+  /// The answers, when all CTAs have found their sums.
+  __device__ void finishAll(int look) const {
+#pragma unroll 1
+    for (int i = warpId(); i < count; i += kConsumerWarps)
+      finish(i, tableOf(look, i));
+  }
+};
+
+template <int Rows, class Kept>
+__device__ __forceinline__ Looks<Kept> looksAt(GridEdges &grid, int edge, Kept kept, float *scratch, int count) {
+  static_assert(kAsksAtOnce * sizeof(AskState) + 8 * kLookBins + 8 * kConsumerWarps <= kLookScratchBytes);
+  char *const at = reinterpret_cast<char *>(scratch);
+  u64 *const tables = reinterpret_cast<u64 *>(grid.params->looks + Rows * Kept::rowBytes);
+  return {grid,
+          kept,
+          reinterpret_cast<AskState *>(at),
+          reinterpret_cast<u32 *>(at + kAsksAtOnce * sizeof(AskState)),
+          reinterpret_cast<u64 *>(at + kAsksAtOnce * sizeof(AskState) + 8 * kLookBins),
+          tables,
+          tables + lookTableBytes() / 8,
+          edge,
+          count};
+}
+
+/// Settles the asks of the pass. All consumers of all CTAs. What the last look found is left to finishAsks: the end of
+/// the pass stands between. False when the kernel stops.
+template <int Rows, class Kept>
+__device__ __noinline__ bool settleAsks(GridEdges &grid, int edge, PassDraws<Rows> &draws, Kept kept,
+                                        const Words4 *bests, const Words4 *drawn, float *scratch) {
+  assumeShared(&grid);
+  assumeShared(&draws);
+  assumeShared(scratch);
+  const int asks = draws.asks;
+  consumerSync(); // scratch may still be read
+  for (int first = 0;; first += kAsksAtOnce) {
+    const auto looks = looksAt<Rows>(grid, edge, kept, scratch, min(kAsksAtOnce, asks - first));
+    const int look = looks.settle(rowAsksOf<Rows>(*grid.params) + first, bests, drawn);
+    if (look < 0)
+      return false;
+    if (first + kAsksAtOnce >= asks) {
+      if (threadIdx.x == 0) {
+        draws.left = first;
+        draws.look = look;
+      }
+      return true;
+    }
+    if (!gridEdge(grid, edge))
+      return false;
+    if (blockIdx.x == 0)
+      looks.finishAll(look);
+    if (!gridEdge(grid, edge)) // tables and lists have been read
+      return false;
+  }
+}
+
+/// CTA 0, all consumers, behind the end of the pass: the last asks' answers. A barrier of the CTA follows.
+template <int Rows, class Kept>
+__device__ __noinline__ void finishAsks(GridEdges &grid, int edge, const PassDraws<Rows> &draws, Kept kept,
+                                        float *scratch) {
+  assumeShared(&grid);
+  assumeShared(&draws);
+  assumeShared(scratch);
+  looksAt<Rows>(grid, edge, kept, scratch, draws.asks - draws.left).finishAll(draws.look);
+}
+
+} // namespace megalith::device

@@ -1,0 +1,564 @@
+//===- Turn.cuh - a request's turn in a part: what stages can do -----------===//
+//
+// A stage of the pipeline becomes a function of a turn. What it reads, stores, appends, keeps and calls is here; the
+// functions over ranges are in Binders.cuh.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+/// The pool whose model a call is of.
+template <class Call, class First> struct PoolOfCall {
+  using Pool = First;
+};
+template <class Call, class First>
+  requires requires { typename Call::Pool; }
+struct PoolOfCall<Call, First> {
+  using Pool = typename Call::Pool;
+};
+
+/// The ControlState of CTA 0, which stands behind the parameters in shared memory. An address that the compiler knows
+/// takes less code than one that is passed on.
+template <class Control> __device__ __forceinline__ Control &controlOfCta() {
+  return *reinterpret_cast<Control *>(dynamicShared() + sizeof(abi::LaunchParams));
+}
+
+/// A request's turn in a part: what stages can do, to their own request only. The whole warp holds the turn, with the
+/// same values in every lane. After a fault the turn has no more effects, and ends in the fault state.
+template <class Control> struct TurnOf : Binders {
+  using Config = typename Control::Config;
+  using Request = typename Control::Request;
+  using FirstPool = typename Control::FirstPool; ///< what is not said otherwise is of it
+
+  Control &c;
+  const abi::LaunchParams &p;
+  Request &r;
+  const int number; ///< of the request
+  const int slot;   ///< -1 during admission
+
+  __device__ TurnOf(Control &c, int number, int slot)
+      : c(c), p(c.params()), r(slot < 0 ? c.tableEntry(number) : c.seated(slot)), number(number), slot(slot) {}
+
+  // --- where the request stands
+  template <class State> __device__ bool in(State state) const { return r.state == int(state) && r.waitingSite < 0; }
+  template <class Call> __device__ bool resumes() const { return r.served && r.waitingSite == Call::site; }
+
+  // --- what stages read
+  __device__ Span tokens() const {
+    const int *items = p.tokens + r.tokenBegin;
+    return slot < 0 ? Span{items, r.numTokens} : Span{items, r.numTokens, r.numTokens - 1, c.newest[slot]};
+  }
+  /// A sequence that the request brought.
+  template <class T = int> __device__ Items<T> input(const abi::InputRange &range) const {
+    return {reinterpret_cast<const WordOf<T> *>(p.inputs + range.begin), range.length};
+  }
+  __device__ Results results() const { return {c.pass->rows + c.rowBegin[slot], c.taken[slot]}; }
+  /// What reducer `Which` of the call gave.
+  template <class Which> __device__ auto results() const {
+    const auto rows = AskMemory<Config>::ofSlot(p, slot).asks[Which::index].rowsOf(c.taken[slot]);
+    const int first = c.rowBegin[slot] + rows.first;
+    if constexpr (Which::reducer == ReducerKind::ArgMax)
+      return Results{c.pass->rows + first, rows.count()};
+    else
+      return Reduced<typename Which::Value>{p.reduced + first * AskMemory<Config>::reducedWords + 1 + Which::place,
+                                            AskMemory<Config>::reducedWords, rows.count()};
+  }
+  /// The same where it gave several for each row, of at most `Rows` rows: a table at `words`, whose rows may be
+  /// shorter.
+  template <class Which, int Rows> __device__ auto results(int *words) {
+    using T = typename Which::Value;
+    using Memory = AskMemory<Config>;
+    const auto rows = Memory::ofSlot(p, slot).asks[Which::index].rowsOf(c.taken[slot]);
+    const unsigned *from = p.reduced + (c.rowBegin[slot] + rows.first) * Memory::reducedWords + 1 + Which::place;
+#pragma unroll 1
+    for (int i = 0; i < rows.count(); ++i, from += Memory::reducedWords) {
+      Reduced<T> row{from, 1, Which::count};
+      while (row.count > 0 && loadWord(from + row.count - 1) == ~0u) // there were fewer
+        --row.count;
+      storeRow<Rows, Which::count, T>(words, i, row, 0);
+    }
+    return tableAt<Rows, Which::count, T>(words, rows.count());
+  }
+  /// How the request wants tokens to be drawn.
+  __device__ sampling::Settings sampling() const {
+    const abi::Settings &s = p.settings[number];
+    return {__ldg(&s.temperature), __ldg(&s.topK), __ldg(&s.topP), __ldg(&s.minP)};
+  }
+  /// A random number from 0 to 1, which is neither.
+  __device__ float uniform(int position, int lane, int noise) const {
+    const abi::Settings &s = p.settings[number];
+    return sampling::uniform({__ldg(&s.key[0]), __ldg(&s.key[1])}, position, lane, noise);
+  }
+  __device__ int budget() const { return r.maxNewTokens - r.generated; }
+  __device__ bool finished() const { return r.eosSeen || r.generated >= r.maxNewTokens; }
+  __device__ int promptLen() const { return r.promptLen; }
+  __device__ int priority() const { return r.priority; }
+  template <class Pool = FirstPool> __device__ int kvLen() const { return r.kv[Pool::model].len; }
+  /// Rows of drafts behind it that this run of the stage has fed.
+  template <class Pool = FirstPool> __device__ int kvDrafts() const { return poolOf<Pool>().runRows[slot]; }
+  template <class Pool = FirstPool> __device__ int kvLag() const { return r.numTokens - kvLen<Pool>(); }
+  __device__ int seated() const { return c.slotsHeld; }
+  template <class Pool = FirstPool> __device__ int livePages() const { return poolOf<Pool>().live; }
+  template <class Pool = FirstPool> __device__ bool pressure() const { return poolOf<Pool>().pressure != 0; }
+
+  /// Words that this warp keeps in a stage, from `at` on.
+  __device__ int *scratch(int at) const { return p.scratch + warpId() * Config::scratchWords + at; }
+
+  // --- lookups
+  /// The tokens that followed the most recent earlier occurrence of the longest suffix of `Ngram` or fewer tokens. Up
+  /// to `width` of them, at most `Capacity`.
+  template <int Ngram, int Capacity, class View> __device__ auto ngramLookup(const View &sequence, int width) {
+    return ngramLookup<Ngram, Capacity>(sequence, width, sequence);
+  }
+  /// The same of occurrences in another text, of suffixes of at most `most` tokens.
+  template <int Ngram, int Capacity, class View, class Text>
+  __device__ auto ngramLookup(const View &sequence, int width, const Text &textOf, int most = Ngram) {
+    const auto text = asView(textOf);
+    Found<decltype(asView(textOf))> found{text, nullptr, 0, 0};
+    width = min(width, Capacity);
+    if (width <= 0)
+      return found;
+    if (p.oracle) {
+      found.injected = injected();
+      found.count = countInjected(width);
+      return found;
+    }
+    const int end = findSuffix<Ngram>(asView(sequence), text, most, [](int) { return true; });
+    if (end > 0) {
+      found.first = end;
+      found.count = min(width, text.size() - end);
+    }
+    return found;
+  }
+  /// What follows `Rows` occurrences, with distinct first tokens: longer suffixes first, then later occurrences.
+  template <int Ngram, int Rows, int Columns, class View, class Text>
+  __device__ TableItems<int> ngramMatches(int *words, const View &sequence, int width, const Text &textOf,
+                                          int most = Ngram) {
+    const auto text = asView(textOf);
+    int count = 0;
+    width = min(width, Columns);
+    if (width > 0 && p.oracle) {
+      const Items<int> drafts{injected(), countInjected(width)};
+      if (drafts.count > 0)
+        storeRow<Rows, Columns, int>(words, count++, drafts, 0);
+    } else if (width > 0) {
+      const int *first = words + Rows;
+#pragma unroll 1
+      while (count < Rows) {
+        const int end = findSuffix<Ngram>(asView(sequence), text, most, [&](int at) {
+          bool fresh = true;
+#pragma unroll 1
+          for (int row = 0; fresh && row < count; ++row)
+            fresh = first[row * Columns] != text[at];
+          return fresh;
+        });
+        if (end == 0)
+          break;
+        storeRow<Rows, Columns, int>(words, count++,
+                                     Slice<decltype(asView(textOf))>{text, end, min(width, text.size() - end)}, 0);
+      }
+    }
+    return tableAt<Rows, Columns, int>(words, count);
+  }
+
+  // --- what stages do
+  /// Stores a scalar. All lanes have read what they need before lane 0 writes.
+  template <class Value, class Given> __device__ void set(Value &field, Given value) {
+    __syncwarp();
+    if (laneId() == 0 && !fault)
+      field = Value(value);
+    __syncwarp();
+  }
+  /// Stores a sequence, which may be a view of the field itself. A long one goes by way of `words`.
+  template <int Capacity, class T, class View>
+  __device__ void set(Sequence<Capacity, T> &field, const View &sequence, int line = __builtin_LINE()) {
+    constexpr int each = (Capacity + 31) / 32;
+    const auto view = asView(sequence);
+    const int count = view.size();
+    if (count > Capacity)
+      raise(kCorruptField, line);
+    if (fault)
+      return;
+    WordOf<T> mine[each];
+#pragma unroll
+    for (int k = 0; k < each; ++k)
+      mine[k] = k * 32 + laneId() < count ? WordOf<T>(view[k * 32 + laneId()]) : WordOf<T>(0);
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < each; ++k)
+      if (k * 32 + laneId() < count)
+        field.items[k * 32 + laneId()] = mine[k];
+    if (laneId() == 0)
+      field.length = count;
+    __syncwarp();
+  }
+
+  template <int Capacity, class T, class View>
+  __device__ void set(Sequence<Capacity, T> &field, const View &sequence, int *words, int line = __builtin_LINE()) {
+    const auto view = asView(sequence);
+    if (view.size() > Capacity)
+      raise(kCorruptField, line);
+    if (fault)
+      return;
+    const Items<T> copy = keep<T>(words, view);
+    for (int i = laneId(); i < copy.count; i += 32)
+      field.items[i] = copy.items[i];
+    if (laneId() == 0)
+      field.length = copy.count;
+    __syncwarp();
+  }
+  /// Stores a table, by way of `words`.
+  template <int Rows, int Columns, class T, class View>
+  __device__ void set(Table<Rows, Columns, T> &field, const View &rowsOf, int *words, int line = __builtin_LINE()) {
+    const auto rows = asView(rowsOf);
+    const int count = rows.size();
+    if (count > Rows)
+      raise(kCorruptField, line);
+    if (fault)
+      return;
+#pragma unroll 1
+    for (int i = 0; i < count; ++i)
+      storeRow<Rows, Columns, T>(words, i, rows[i], line);
+    if (fault)
+      return;
+    // As it stands there, it stands in the field.
+    const auto *from = reinterpret_cast<const int *>(words);
+    for (int i = laneId(); i < count; i += 32)
+      field.lengths[i] = from[i];
+    const auto *items = reinterpret_cast<const WordOf<T> *>(words + Rows);
+    for (int i = laneId(); i < count * Columns; i += 32)
+      if (i % Columns < from[i / Columns]) // nobody wrote what stands behind a row
+        field.items[i] = items[i];
+    if (laneId() == 0)
+      field.length = count;
+    __syncwarp();
+  }
+  /// A copy at `words` that later writes to its source do not change.
+  template <int Capacity, class T> __device__ Items<T> hold(const Sequence<Capacity, T> &field, int *words) {
+    return keep<T>(words, asView(field));
+  }
+  template <int Rows, int Columns, class T>
+  __device__ TableItems<T> hold(const Table<Rows, Columns, T> &field, int *words) {
+    const auto rows = asView(field);
+#pragma unroll 1
+    for (int i = 0; i < rows.count; ++i)
+      storeRow<Rows, Columns, T>(words, i, rows[i], 0);
+    return tableAt<Rows, Columns, T>(words, rows.count);
+  }
+  using StageFunctions::hold;
+
+  /// Appends tokens until the budget is used up, or until an EOS, which is appended, too. Returns how many it appended.
+  template <class View> __device__ int append(const View &sequence) {
+    const auto view = asView(sequence);
+    const int most = fault || r.eosSeen ? 0 : min(view.size(), budget());
+    int *end = p.tokens + r.tokenBegin + r.numTokens;
+    int count = 0;
+    bool stopped = false;
+#pragma unroll 1
+    while (count < most && !stopped) {
+      const int i = count + laneId();
+      const int token = i < most ? view[i] : 0;
+      bool ends = false;
+#pragma unroll 1
+      for (int e = 0; e < r.eosCount; ++e)
+        ends = ends || (slot >= 0 && e < Control::eosAtHand ? c.eos[slot][e] : p.eos[r.eosBegin + e]) == token;
+      const u32 stops = __ballot_sync(~0u, i < most && ends);
+      const int next = stops ? count + __ffs(stops) : min(count + 32, most);
+      if (i < next)
+        end[i] = token;
+      if (i == next - 1 && slot >= 0)
+        c.newest[slot] = token;
+      c.pools.each([&](auto &pool) { confirmFed(pool, r.numTokens + count, next - count, token); });
+      stopped = stops != 0;
+      count = next;
+    }
+    __syncwarp();
+    if (laneId() == 0) {
+      if (count > 0)
+        c.noteTime(p.times[r.timeBegin + 1 + r.generated], count);
+      r.numTokens += count;
+      r.generated += count;
+      if (stopped)
+        r.eosSeen = 1;
+    }
+    __syncwarp();
+    return count;
+  }
+
+  /// The same, but not beyond the first place where the request's tokens end in `stop`, wherever that began.
+  template <class View, class Stop> __device__ int append(const View &sequence, const Stop &stopOf) {
+    const auto view = asView(sequence);
+    const auto stop = asView(stopOf);
+    const auto before = tokens();
+    const int size = view.size(), length = stop.size();
+    const int kept = length == 0 ? size : prefixWhile(size, [&](int i) {
+      bool same = before.size() + i + 1 >= length;
+#pragma unroll 1
+      for (int k = 0; same && k < length; ++k)
+        same = (k <= i ? view[i - k] : before[before.size() + i - k]) == stop[length - 1 - k];
+      return !same;
+    });
+    return append(Slice<decltype(asView(sequence))>{view, 0, min(size, kept + 1)});
+  }
+
+  /// Keeps at most the first `count` positions of the KV that was written. When the rows behind would see a page that
+  /// was given back, it keeps none.
+  template <class Pool = FirstPool> __device__ void keepKv(int count) {
+    auto &pool = poolOf<Pool>();
+    auto &kv = pool.kvOf(r);
+    int kept = max(0, min(kv.end, count));
+    if constexpr (PoolState<Pool>::window > 0)
+      if (!fault && pool.firstSeen(kept) < pool.firstOf(slot)) {
+        kept = 0;
+        pool.startAgain(slot);
+      }
+    if constexpr (PoolState<Pool>::trees)
+      if (!fault)
+        keepLogits(*this, pool, kept);
+    __syncwarp();
+    if (laneId() == 0 && !fault) {
+      kv.len = kv.end = kept;
+      pool.known[slot] = min(pool.known[slot], kept);
+      if constexpr (PoolState<Pool>::continues)
+        pool.runRows[slot] = 0;
+    }
+    __syncwarp();
+  }
+  /// The same for rows of the run, of which number path[j] moves to the j-th position behind kvLen().
+  template <class Pool = FirstPool, class Path>
+  __device__ void keepPath(int count, const Path &path, int line = __builtin_LINE()) {
+    const auto rows = asView(path);
+    auto &pool = poolOf<Pool>();
+    const int len = kvLen<Pool>(), kept = min(len + rows.size(), count);
+    // Where pages are lacking, nothing is kept.
+    if (!fault && kept > len && pool.firstSeen(kept) >= pool.firstOf(slot))
+      moveRows(*this, pool, kept - len, rows, line);
+    keepKv<Pool>(kept);
+  }
+
+  template <class Metric> __device__ void count(Metric metric, int n) const {
+    if (laneId() == 0 && !fault)
+      atomicAdd(reinterpret_cast<u64 *>(p.metrics) + int(metric), u64((long long)n));
+  }
+  template <class Gauge> __device__ void trace(Gauge gauge, int value) const {
+    if (laneId() == 0 && !fault) {
+      c.gauges[slot][int(gauge)] = u32(value);
+      c.gaugesSet[slot] |= 1u << int(gauge);
+    }
+  }
+  template <class Gauge> __device__ void trace(Gauge gauge, float value) const { trace(gauge, __float_as_int(value)); }
+
+  // --- how a turn ends
+  /// What a call is fed, if these are no more tokens than `Most`.
+  template <int Most, class View> __device__ auto atMost(const View &sequence, int line = __builtin_LINE()) {
+    const auto view = asView(sequence);
+    if (view.size() > Most)
+      raise(kTooManyRows, line);
+    return view;
+  }
+  /// Tokens of which each hangs on a row of this run, or on the last position before it: `parents` has -1 then.
+  template <class View, class Parents>
+  __device__ auto onTree(const View &sequence, const Parents &parents, int line = __builtin_LINE()) {
+    return fedRows(asView(sequence), HangsOn<decltype(asView(parents))>{asView(parents)}, line);
+  }
+  /// Tokens of which each, or all alike, sees so many positions.
+  template <class View, class Visible>
+  __device__ auto seeing(const View &sequence, const Visible &visible, int line = __builtin_LINE()) {
+    return fedRows(asView(sequence), Sees<decltype(asView(visible))>{{}, asView(visible)}, line);
+  }
+  template <class View> __device__ auto seeing(const View &sequence, int visible, int line = __builtin_LINE()) {
+    return fedRows(asView(sequence), SeesAlike{{}, visible}, line);
+  }
+  /// Asks the next pass to feed `sequence`, or what onTree() and seeing() make of one. The slot then waits at this call
+  /// site. `asked`: Asks of the rows' logits.
+  template <class Call, class View, class... Asked> __device__ void issue(const View &sequence, const Asked &...asked) {
+    issueRows<Call>(asView(sequence), RowBefore(), 0, asked...);
+  }
+  template <class Call, class View, class Hangs, class... Asked>
+  __device__ void issue(const FedRows<View, Hangs> &rows, const Asked &...asked) {
+    issueRows<Call>(rows.view, rows.hangs, rows.line, asked...);
+  }
+  template <class Call, class View, class Hangs, class... Asked>
+  __device__ __forceinline__ void issueRows(const View &view, const Hangs &hangs, int line, const Asked &...asked) {
+    using Pool = typename PoolOfCall<Call, FirstPool>::Pool;
+    constexpr int atHand = PoolState<Pool>::atHand;
+    auto &pool = poolOf<Pool>();
+    if constexpr (PoolState<Pool>::trees)
+      if (!fault)
+        noteRows<Call>(*this, pool, view.size(), hangs, line);
+    if (fault) {
+      fail(fault);
+      return;
+    }
+    const int len = pool.firstPlace(slot, kvLen<Pool>(), Call::draft);
+    const int size = view.size(), wanted = Call::chunk > 0 ? min(size, min(Call::chunk, Config::rowsPerPass)) : size;
+    const int from = pool.keepFrom(slot, kvLen<Pool>()), before = len - from;
+    // The tokens do not change while the call waits. So the rows that it must not feed are known now.
+    int *fed = pool.fedTokens(slot) + before;
+    const Span known = tokens();
+    const int count = min(wanted, Config::rowsPerPass);
+    int badRow = Config::rowsPerPass, badCode = 0;
+#pragma unroll 1
+    for (int base = 0; base < count; base += 32) {
+      const int i = base + laneId();
+      int position = len + i, code = 0;
+      if (i < count) {
+        if constexpr (PoolState<Pool>::trees)
+          position = pool.rowWord(slot, pool.Position, position);
+        const int token = fed[i] = view[i];
+        if (before + i < atHand)
+          pool.callStart[slot][before + i] = token;
+        if (token < 0 || token >= Pool::vocab)
+          code = kTokenRange;
+        else if (position < r.numTokens && known[position] != token)
+          code = kFeedMismatch;
+      }
+      const u32 bad = __ballot_sync(~0u, code != 0);
+      if (bad && !badCode) {
+        badRow = base + __ffs(bad) - 1;
+        badCode = __shfl_sync(~0u, code, __ffs(bad) - 1);
+      }
+    }
+    if constexpr (Control::asks) {
+      (asked.template store<Config>(p, slot), ...);
+      if (laneId() == 0)
+        AskMemory<Config>::ofSlot(p, slot).count = int(sizeof...(Asked));
+    }
+    __syncwarp();
+    if (laneId() == 0) {
+      r.waitingSite = Call::site;
+      r.waitingSince = c.tick;
+      r.served = 0;
+      r.callCount = wanted;
+      pool.fedFrom[slot] = from;
+      if constexpr (Control::loops)
+        c.callModel[slot] = Pool::model | (Call::loop + 1) << 8;
+      else if constexpr (Control::several)
+        c.callModel[slot] = Pool::model;
+      c.badRow[slot] = badRow;
+      c.badCode[slot] = badCode;
+      c.callChunk[slot] = Call::chunk;
+      c.callFlags[slot] = (Call::wantsLogits ? RowWantsLogits : 0u) | (Call::draft ? RowIsDraft : 0u);
+    }
+    __syncwarp();
+  }
+
+  /// At a loop of the tick: the request goes on with a round, or behind the loop.
+  template <class Round, class Behind> __device__ void enter(bool more) {
+    if (fault) {
+      fail(fault);
+      return;
+    }
+    __syncwarp();
+    if (laneId() == 0) {
+      r.waitingSite = more ? Round::site : Behind::site;
+      r.waitingSince = c.tick;
+      r.served = kStandsAtLoop;
+    }
+    __syncwarp();
+  }
+
+  /// Ends a stage: checks the request, then moves it.
+  template <class State> __device__ void goTo(State state, int line = __builtin_LINE()) {
+    fault = c.endTurn(r, slot, int(state), fault, line);
+    if constexpr (Control::continues)
+      endRuns(*this);
+    if (slot < 0 && !fault && Control::holdsSlot(int(state)))
+      takeSlot();
+  }
+
+  __device__ void fail(int code) { c.endTurn(r, slot, Config::faultState, code); }
+
+  template <class Pool> __device__ __forceinline__ PoolState<Pool> &poolOf() const { return c.template poolOf<Pool>(); }
+  /// Drafts of the host, from the next token on.
+  __device__ const int *injected() const { return p.oracle + (long long)number * p.oracleStride + r.generated; }
+  __device__ int countInjected(int width) const {
+    const int *drafts = injected();
+    int count = 0;
+#pragma unroll 1
+    while (count < width && r.generated + count < p.oracleStride && drafts[count] >= 0)
+      ++count;
+    return count;
+  }
+
+private:
+  /// Called when `count` tokens are appended from position `first` on, of which this lane has one: `token`. Counts the
+  /// leading ones that were fed at their positions as known. From the first position on where another token was fed,
+  /// the KV stays unknown.
+  template <class Pool> __device__ void confirmFed(Pool &pool, int first, int count, int token) {
+    const int end = pool.kvOf(r).end;
+    if (slot < 0 || end <= first || pool.known[slot] != first)
+      return;
+    const int position = first + laneId();
+    const bool same = laneId() < count && position < end && pool.fedToken(slot, position) == token &&
+                      (!Pool::trees || pool.isPlain(slot, position));
+    const u32 others = __ballot_sync(~0u, !same);
+    __syncwarp();
+    if (laneId() == 0)
+      pool.known[slot] = first + (others ? __ffs(others) - 1 : 32);
+    __syncwarp();
+  }
+
+  /// For measurements: the first `count` positions count as fed. Their pages leave the
+  /// free stack as if they had been.
+  template <class Pool> __device__ void takeKv(Pool &pool, int seat, int count) {
+    const int first = pool.firstSeen(count), pages = pool.pagesFor(count) - first;
+    if (pages > pool.freePages) {
+      fail(kPoolExhausted);
+      return;
+    }
+    pool.startAt(seat, first);
+    pool.take(seat, pool.freePages, pages);
+    __threadfence(); // other CTAs read the page table in this pass already, see awaitPass
+    __syncwarp();
+    if (laneId() == 0) {
+      pool.setHeld(seat, first + pages);
+      pool.freePages -= pages;
+      auto &kv = pool.kvOf(r);
+      kv.len = kv.end = pool.known[seat] = count;
+    }
+    __syncwarp();
+  }
+
+  /// Seats an admitted request in the lowest free slot.
+  __device__ void takeSlot() {
+    for (int base = 0; base < Config::slots; base += 32) {
+      const int s = base + laneId();
+      const u32 open = __ballot_sync(~0u, s < Config::slots && c.request[s] < 0);
+      if (!open)
+        continue;
+      __syncwarp();
+      const int seat = base + __ffs(open) - 1;
+      if (laneId() == 0) {
+        c.request[seat] = p.slots[seat].request = number;
+        c.gaugesSet[seat] = 0;
+        c.pools.each([&](auto &pool) {
+          pool.open(seat);
+          pool.known[seat] = pool.fedFrom[seat] = 0;
+          if constexpr (requires { pool.runRows; })
+            pool.runRows[seat] = 0;
+          if (pool.reserves) {
+            pool.promised[seat] = pool.pagesToPromise(r);
+            pool.unpromised -= pool.promised[seat];
+          }
+        });
+        r.slot = seat;
+        --c.freeSlots;
+        --c.unseated;
+        if (abi::TimeRecord &admitted = p.times[r.timeBegin]; admitted.tokens == 0)
+          c.noteTime(admitted, 1);
+        c.newest[seat] = r.numTokens > 0 ? p.tokens[r.tokenBegin + r.numTokens - 1] : 0;
+        for (int e = 0; e < min(r.eosCount, Control::eosAtHand); ++e)
+          c.eos[seat][e] = p.eos[r.eosBegin + e];
+      }
+      __syncwarp();
+      if (p.kvInPlace > 0)
+        c.pools.each([&](auto &pool) { takeKv(pool, seat, min(p.kvInPlace, r.promptLen - 1)); });
+      if (Control::seatsAreShared)
+        Control::copy(r, c.seated(seat));
+      return;
+    }
+  }
+};
+
+} // namespace megalith::device

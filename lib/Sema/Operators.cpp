@@ -1,0 +1,298 @@
+#include "Checker.h"
+#include "llvm/ADT/StringRef.h"
+#include <algorithm>
+#include <cmath>
+
+namespace megalith::sema {
+
+ExprRef Checker::checkUnary(const ast::Expr &e, Scope &scope) {
+  // The least i32 has no positive counterpart.
+  if (e.text == "-" && e.args[0]->kind == ast::Expr::IntLiteral && -e.args[0]->intValue == INT32_MIN)
+    return intConst(INT32_MIN, e.loc, /*literal=*/true);
+  if (e.text == "not") {
+    ExprRef a = expect(*e.args[0], Elem::Bool, "the operand of `not`", scope);
+    return a ? make(Expr::Not, Type::scalar(Elem::Bool), e.loc, {a}) : nullptr;
+  }
+  ExprRef a = value(*e.args[0], scope);
+  if (!a)
+    return nullptr;
+  if (!a->type.is(Elem::I32) && !a->type.is(Elem::F32)) {
+    diags.report(Diag::TypeMismatch, e.args[0]->loc, "the operand of `-`", "i32 or f32", a->type.str());
+    return nullptr;
+  }
+  auto v = make(Expr::Neg, a->type, e.loc, {a});
+  if (a->type.is(Elem::I32))
+    v->range = arithmetic(BinaryOp::Sub, Range::of(0), a->range);
+  return a->literal ? written(v) : v;
+}
+
+/// The number that an operation on written numbers is.
+ExprRef Checker::written(const ExprRef &e) {
+  Overflow overflow;
+  if (auto c = evaluate(*e, &overflow))
+    return fromConstant(*c, e->loc, true);
+  report(overflow);
+  return nullptr;
+}
+
+/// Sequences have room for `mostCapacity` elements; tables for so many rows, and `mostCells` elements.
+bool Checker::hasRoom(const Type &type, const std::string &what, SourceLoc loc) {
+  if (type.isScalar() || (type.length() <= mostCapacity && (!type.table || type.rows * type.capacity <= mostCells)))
+    return true;
+  if (type.length() >= Unbounded)
+    diags.report(Diag::UnboundedSequence, loc, what);
+  else if (type.length() > mostCapacity)
+    diags.report(Diag::TypeMismatch, loc, "the length of " + what, fmt::format("at most {}", mostCapacity),
+                 type.length());
+  else
+    diags.report(Diag::TypeMismatch, loc, "the number of elements of " + what, fmt::format("at most {}", mostCells),
+                 type.rows * type.capacity);
+  return false;
+}
+
+ExprRef Checker::concat(ExprRef a, ExprRef b, SourceLoc loc) {
+  const bool same = unify(a, b);
+  for (const ExprRef &side : {a, b}) {
+    if (side->type.isScalar()) {
+      diags.report(Diag::TypeMismatch, side->loc, "an operand of `+` beside a sequence", "a sequence such as `[x]`",
+                   side->type.str());
+      return nullptr;
+    }
+    if (side->type.length() >= Unbounded) {
+      diags.report(Diag::UnboundedSequence, side->loc, "this operand of `+`");
+      return nullptr;
+    }
+  }
+  if (!same) {
+    diags.report(Diag::OperandTypes, loc, "+", "two sequences of the same type", a->type.str(), b->type.str());
+    return nullptr;
+  }
+  Type type = a->type.withLength(a->type.length() + b->type.length());
+  type.capacity = type.table ? std::max(a->type.capacity, b->type.capacity) : type.capacity;
+  if (!hasRoom(type, "what `+` joins", loc))
+    return nullptr;
+  auto v = make(Expr::SeqConcat, type, loc, {a, b});
+  v->range = a->type.length() == 0 ? b->range : b->type.length() == 0 ? a->range : hull(a->range, b->range);
+  return together(v, a->pieces + b->pieces);
+}
+
+ExprRef Checker::together(std::shared_ptr<Expr> sequence, int pieces) {
+  constexpr int most = 32;
+  sequence->pieces = pieces;
+  if (pieces <= most)
+    return sequence;
+  diags.report(Diag::SequencePieces, sequence->loc, pieces, most);
+  return nullptr;
+}
+
+ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
+  static const std::pair<const char *, BinaryOp> table[] = {
+      {"+", BinaryOp::Add}, {"-", BinaryOp::Sub},   {"*", BinaryOp::Mul}, {"/", BinaryOp::Div}, {"%", BinaryOp::Mod},
+      {"==", BinaryOp::Eq}, {"!=", BinaryOp::Ne},   {"<", BinaryOp::Lt},  {"<=", BinaryOp::Le}, {">", BinaryOp::Gt},
+      {">=", BinaryOp::Ge}, {"and", BinaryOp::And}, {"or", BinaryOp::Or}};
+  auto entry = std::find_if(std::begin(table), std::end(table), [&](const auto &t) { return e.text == t.first; });
+  if (entry == std::end(table)) {
+    diags.report(Diag::Unsupported, e.loc, fmt::format("the operator `{}`", e.text),
+                 "`i in a..b` inside a function such as `map` or `count`");
+    return nullptr;
+  }
+  BinaryOp op = entry->second;
+  if (op == BinaryOp::And || op == BinaryOp::Or) {
+    // The right side is evaluated only sometimes, so an effect there would surprise.
+    Scope inner = scope;
+    inner.noCalls = inner.noEffects = "an operand of `and` or `or`";
+    std::string what = fmt::format("an operand of `{}`", e.text);
+    ExprRef a = expect(*e.args[0], Elem::Bool, what, inner);
+    ExprRef b = expect(*e.args[1], Elem::Bool, what, inner);
+    if (!a || !b)
+      return nullptr;
+    auto v = make(Expr::Binary, Type::scalar(Elem::Bool), e.loc, {a, b});
+    v->binary = op;
+    return v;
+  }
+  ExprRef a = value(*e.args[0], scope), b = value(*e.args[1], scope);
+  if (!a || !b)
+    return nullptr;
+  if (op == BinaryOp::Add && (!a->type.isScalar() || !b->type.isScalar()))
+    return concat(a, b, e.loc);
+
+  bool sameType = unify(a, b);
+  Elem elem = a->type.elem;
+  bool number = elem == Elem::I32 || elem == Elem::F32;
+  bool equality = op == BinaryOp::Eq || op == BinaryOp::Ne;
+  bool arithmeticOp = op <= BinaryOp::Mod;
+  const char *need = equality              ? "two values of the same type, no tables"
+                     : op == BinaryOp::Mod ? "two i32"
+                                           : "two i32 or two f32";
+  bool good = sameType && !a->type.table && (equality || number) && !(op == BinaryOp::Mod && elem != Elem::I32) &&
+              (equality || a->type.isScalar()) && elem != Elem::None;
+  if (!good) {
+    diags.report(Diag::OperandTypes, e.loc, e.text, need, a->type.str(), b->type.str());
+    return nullptr;
+  }
+  if (a->type.seq && a->type.capacity >= Unbounded && b->type.capacity >= Unbounded) {
+    diags.report(Diag::UnboundedSequence, e.loc, fmt::format("both operands of `{}`", e.text));
+    return nullptr;
+  }
+  auto v = make(Expr::Binary, Type::scalar(arithmeticOp ? elem : Elem::Bool), e.loc, {a, b});
+  v->binary = op;
+  if (arithmeticOp && elem == Elem::I32)
+    v->range = arithmetic(op, a->range, b->range);
+  return arithmeticOp && a->literal && b->literal ? written(v) : v;
+}
+
+ExprRef Checker::checkConditional(const ast::Expr &e, Scope &scope) {
+  if (e.args.size() < 3 || !e.args[2]) {
+    diags.report(Diag::TypeMismatch, e.loc, "`if` inside an expression", "`a if c else b`", "no `else`");
+    return nullptr;
+  }
+  Scope inner = scope;
+  inner.noCalls = inner.noEffects = "a conditional expression";
+  ExprRef a = value(*e.args[0], inner);
+  ExprRef c = expect(*e.args[1], Elem::Bool, "the condition", inner);
+  ExprRef b = value(*e.args[2], inner);
+  if (!a || !b || !c)
+    return nullptr;
+  if (!unify(a, b)) {
+    diags.report(Diag::OperandTypes, e.loc, "if else", "two values of the same type", a->type.str(), b->type.str());
+    return nullptr;
+  }
+  auto v = make(Expr::Select, wider(a->type, b->type), e.loc, {c, a, b});
+  v->range = hull(a->range, b->range);
+  return v->type.isScalar() ? v : together(v, a->pieces + b->pieces);
+}
+
+Type wider(Type a, const Type &b) {
+  a.capacity = std::max(a.capacity, b.capacity);
+  a.rows = std::max(a.rows, b.rows);
+  return a;
+}
+
+bool fromEnd(ExprRef &e) {
+  const auto c = e && e->type.is(Elem::I32) ? evaluate(*e) : std::nullopt;
+  if (!c || c->intValue >= 0)
+    return false;
+  e = fromConstant(*c, e->loc, e->literal);
+  return true;
+}
+
+ExprRef Checker::checkIndex(const ast::Expr &e, Scope &scope) {
+  ExprRef base = value(*e.args[0], scope);
+  if (e.args.size() > 2) {
+    diags.report(Diag::Unsupported, e.loc, "a second index", "`t[i][j]`");
+    return nullptr;
+  }
+  ExprRef index = expect(*e.args[1], Elem::I32, "an index", scope);
+  if (!base || !index)
+    return nullptr;
+  if (base->type.isScalar() || base->type.elem == Elem::None) {
+    diags.report(Diag::TypeMismatch, e.args[0]->loc, "what is indexed", "a sequence", base->type.str());
+    return nullptr;
+  }
+  const bool counts = fromEnd(index);
+  auto v = make(Expr::SeqAt, base->type.item(), e.loc, {base, index});
+  v->range = base->range;
+  v->loFromEnd = counts;
+  return v;
+}
+
+ExprRef Checker::checkSlice(const ast::Expr &e, Scope &scope) {
+  ExprRef base = check(*e.args[0], scope), lo, hi;
+  if (base && base->parts)
+    base = value(*e.args[0], scope); // an error
+  if (base && base->type.elem == Elem::Logits)
+    return checkLogitRows(base, e, scope);
+  bool failed = !base;
+  for (int side = 0; side < 2; ++side) {
+    if (!e.args[side + 1])
+      continue;
+    ExprRef &bound = side ? hi : lo;
+    bound = expect(*e.args[side + 1], Elem::I32, "a bound of a slice", scope);
+    failed |= !bound;
+  }
+  if (failed)
+    return nullptr;
+  if (base->type.isScalar()) {
+    diags.report(Diag::TypeMismatch, e.args[0]->loc, "what is sliced", "a sequence", base->type.str());
+    return nullptr;
+  }
+  // Upper bound of the length: hi - lo, each side from its own reference point.
+  int64_t capacity = base->type.length();
+  bool loEnd = fromEnd(lo), hiEnd = fromEnd(hi);
+  if (loEnd) {
+    int64_t distance = -lo->intValue - (hiEnd ? -hi->intValue : 0);
+    capacity = std::min(capacity, distance);
+  } else {
+    int64_t stop = capacity;
+    if (hiEnd && capacity < Unbounded)
+      stop = capacity + hi->intValue;
+    else if (hi && !hiEnd)
+      stop = std::min(stop, hi->range.hi);
+    int64_t start = lo ? std::max<int64_t>(0, lo->range.lo) : 0;
+    if (stop < Unbounded)
+      capacity = std::min(capacity, asLength(stop - start));
+    if (lo && hi && !hiEnd)
+      capacity = std::min(capacity, asLength(mostBetween(*lo, *hi)));
+  }
+  auto v = make(Expr::SeqSlice, base->type.withLength(std::max<int64_t>(0, capacity)), e.loc, {base, lo, hi});
+  v->range = base->range;
+  v->loFromEnd = loEnd;
+  v->hiFromEnd = hiEnd;
+  v->pieces = base->pieces;
+  return v;
+}
+
+/// The one type of all these: written numbers take that of the others, wherever they stand. False after a report.
+bool Checker::alike(std::vector<ExprRef> &items, const std::string &what) {
+  const auto elem = [&](Elem e) {
+    return std::any_of(items.begin(), items.end(), [&](const ExprRef &v) { return v->type.elem == e; });
+  };
+  for (ExprRef &v : items)
+    for (const ExprRef &other : items)
+      v = adopt(v, other->type);
+  if (elem(Elem::I32) && (elem(Elem::Token) || elem(Elem::F32)))
+    for (ExprRef &v : items)
+      v = convert(v, elem(Elem::Token) ? Elem::Token : Elem::F32);
+  for (const ExprRef &v : items)
+    if (!v->type.sameShape(items[0]->type) || v->type.elem != items[0]->type.elem) {
+      diags.report(Diag::TypeMismatch, v->loc, what, items[0]->type.str() + " as the first one", v->type.str());
+      return false;
+    }
+  return true;
+}
+
+ExprRef Checker::checkList(const ast::Expr &e, Scope &scope) {
+  std::vector<ExprRef> items;
+  bool failed = false;
+  for (const ast::ExprPtr &item : e.args) {
+    items.push_back(value(*item, scope));
+    failed |= !items.back();
+  }
+  if (failed)
+    return nullptr;
+  if (items.empty())
+    return make(Expr::SeqMake, Type::sequence(0, Elem::None), e.loc);
+  if (!alike(items, "an element of a list"))
+    return nullptr;
+  const auto count = static_cast<int64_t>(items.size());
+  Type type = Type::sequence(count, items[0]->type.elem);
+  Range range = items[0]->range;
+  for (const ExprRef &item : items) {
+    range = hull(range, item->range);
+    if (item->type.table || item->type.capacity >= Unbounded) {
+      diags.report(Diag::TypeMismatch, item->loc, "an element of a list", "a number, bool, token or short sequence",
+                   item->type.str());
+      return nullptr;
+    }
+    if (item->type.seq)
+      type = Type::tableOf(count, std::max(type.table ? type.capacity : 0, item->type.capacity), type.elem);
+  }
+  auto v = make(Expr::SeqMake, type, e.loc, items);
+  v->range = range;
+  if (!hasRoom(type, "this list", e.loc))
+    return nullptr;
+  constexpr size_t ofPiece = 8; // elements of a list take less room than other pieces; a table is stored
+  return together(v, type.table ? 1 : (items.size() + ofPiece - 1) / ofPiece);
+}
+
+} // namespace megalith::sema
