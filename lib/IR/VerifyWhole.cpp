@@ -1,4 +1,5 @@
 #include "Verifier.h"
+#include "megalith/IR/Calls.h"
 #include "megalith/IR/Text.h"
 #include "llvm/ADT/STLExtras.h"
 #include <cmath>
@@ -88,6 +89,10 @@ bool Verifier::checkSites() {
     if (!sites.insert(call->get<attr::site>()).second || call->get<attr::site>() >= static_cast<int64_t>(calls.size()))
       return fail(*call,
                   fmt::format("the {} calls have the sites from 0 to {}, each one", calls.size(), calls.size() - 1));
+    const std::vector<std::string> &results = module.find(Op::Model, call->name)->get<attr::results>();
+    for (const Operation &reduce : reducersOf(*call))
+      if (const std::string &of = reduce.get<attr::of>(); of != "logits" && !llvm::is_contained(results, of))
+        return fail(reduce, fmt::format("model `{}` has no result `{}`", call->name, of));
   }
   return true;
 }
@@ -193,8 +198,20 @@ bool Verifier::checkModel(const Operation &op) {
   const Operation &end = *terminator(*last);
   const Type result = end.operands.empty() ? Type() : module.type(end.operands[0]);
   const bool reduced = result == Type::rows(1, Scalar::Token);
-  return reduced || (result.kind == Type::Rows && result.elem != Scalar::Token && result.size == vocab) ||
-         fail(end, "the last segment yields logits, or their argmax");
+  if (!reduced && (result.kind != Type::Rows || result.elem == Scalar::Token || result.size != vocab))
+    return fail(end, "the last segment yields logits, or their argmax");
+  const std::vector<std::string> &names = op.get<attr::results>();
+  if (end.operands.size() != 1 + names.size())
+    return fail(end, fmt::format("the last segment yields the logits and {} `results`, found {} values", names.size(),
+                                 end.operands.size()));
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == "logits" || std::find(names.begin(), names.begin() + i, names[i]) != names.begin() + i)
+      return fail(op, fmt::format("`results` names `{}` twice; the first result is `logits`", names[i]));
+    if (const Type type = module.type(end.operands[1 + i]); type != result)
+      return fail(end, fmt::format("result `{}` must be as the logits, `{}`, found `{}`", names[i], result.str(),
+                                   type.str()));
+  }
+  return true;
 }
 
 } // namespace megalith::ir

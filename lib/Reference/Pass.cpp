@@ -169,7 +169,10 @@ void Machine::reduceRows(Running &r, TracePass &pass, size_t firstRow, const Row
         continue;
       }
       std::vector<int32_t> values;
-      if (reads && row.result != RowIsNan) // else the request ends
+      const bool nan = input.result == "logits"
+                           ? row.result == RowIsNan
+                           : reads && llvm::any_of(logits[i], [](float value) { return std::isnan(value); });
+      if (reads && !nan) // else the request ends
         values = valuesOf(input.of(i - from, row), row, firstRow + i, logits[i], words[i], given);
       if (reads && input.table)
         result.rows.push_back(values);

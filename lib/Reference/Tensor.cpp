@@ -210,8 +210,14 @@ void TensorModel::runOp(const Operation &op) {
   case Op::Stream:
   case Op::Map:
     runRegion(op.region());
-    for (size_t i = 0; i < op.results.size(); ++i)
-      env[op.results[i].id] = get(yielded.at(i));
+    for (size_t i = 0; i < op.results.size(); ++i) {
+      const ir::Value inner = yielded.at(i);
+      env[op.results[i].id] = get(inner);
+      if (auto operand = argmaxOperands.extract(inner.id)) {
+        operand.key() = op.results[i].id;
+        argmaxOperands.insert(std::move(operand));
+      }
+    }
     break;
   default:
     set(op, elementwise(op));

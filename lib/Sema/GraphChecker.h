@@ -48,6 +48,7 @@ private:
   void checkAssign(const ast::Stmt &s);
   void checkRepeat(const ast::Stmt &s, llvm::ArrayRef<ast::Stmt> rest);
   void checkEnd();
+  void checkResults(const Shape &shape);
 
   //===--- expressions ----------------------------------------------------===//
 

@@ -165,21 +165,7 @@ void GraphChecker::checkEnd() {
     return;
   }
   model.vocab = shape.columns;
-  for (const auto &[name, value] : file.results) {
-    if (name.text == "logits")
-      continue;
-    const auto it = environment.find(value.text);
-    if (it == environment.end()) {
-      diags.report(Diag::UnknownGraphName, value.loc, value.text);
-      continue;
-    }
-    Definition &other = definitions[it->second];
-    other.used = true;
-    if (other.node != Broken && !(g.nodes[other.node].shape == shape))
-      diags.report(Diag::ResultShape, value.loc, value.text, g.nodes[other.node].shape.str(), shape.str());
-    else if (other.node != Broken)
-      g.results.emplace_back(name.text, other.node);
-  }
+  checkResults(shape);
   for (const Definition &d : definitions)
     if (!d.used)
       diags.report(Diag::UnusedGraphValue, d.loc, d.name);
@@ -194,6 +180,30 @@ void GraphChecker::checkEnd() {
     for (const CheckedWeight &weight : *list)
       if (!weight.used)
         diags.report(Diag::UnusedWeight, weight.loc, weight.name);
+}
+
+/// What else pipelines may read, each of the `shape` of the logits.
+void GraphChecker::checkResults(const Shape &shape) {
+  std::map<NodeId, std::string> names = {{g.logits, "logits"}};
+  for (const auto &[name, value] : file.results) {
+    if (name.text == "logits")
+      continue;
+    const auto it = environment.find(value.text);
+    if (it == environment.end()) {
+      diags.report(Diag::UnknownGraphName, value.loc, value.text);
+      continue;
+    }
+    Definition &definition = definitions[it->second];
+    definition.used = true;
+    if (definition.node == Broken)
+      continue;
+    if (const Shape &own = g.nodes[definition.node].shape; !(own == shape))
+      diags.report(Diag::ResultShape, value.loc, value.text, own.str(), shape.str());
+    else if (const auto [first, isNew] = names.try_emplace(definition.node, name.text); !isNew)
+      diags.report(Diag::ResultTwice, value.loc, value.text, first->second, name.text);
+    else
+      g.results.emplace_back(name.text, definition.node);
+  }
 }
 
 NodeId GraphChecker::add(Node node) {

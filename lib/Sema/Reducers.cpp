@@ -7,6 +7,7 @@
 #include "Checker.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
+#include <fmt/format.h>
 
 namespace megalith::sema {
 
@@ -249,18 +250,18 @@ ExprRef Checker::partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc)
 /// `r.h1` of a call `r`: all rows of another result of its model.
 ExprRef Checker::namedResult(const ExprRef &rows, llvm::StringRef name, const ast::Expr &e) {
   const ExprRef &call = callOf(rows);
-  for (const ModelFacts &f : facts)
-    if (f.name == call->name && !llvm::is_contained(f.results, name)) {
-      const std::string head = e.text.substr(0, e.text.size() - name.size());
-      std::vector<std::string> names;
-      for (const std::string &result : f.results)
-        names.push_back(head + result);
-      reportUnknown(Diag::UnknownName, e.loc, e.text, names);
-      return nullptr;
-    }
+  const auto of = llvm::find_if(facts, [&](const ModelFacts &f) { return f.name == call->name; });
+  if (of != facts.end() && !llvm::is_contained(of->results, name)) { // without the model anything may be one
+    diags.report(Diag::UnknownResult, e.loc, call->name, name.str());
+    if (of->results.empty())
+      diags.note("its model file names none: it has no `results`");
+    else
+      diags.suggest(name, of->results);
+    return nullptr;
+  }
   if (rows->kind == Expr::LogitRows) {
     diags.report(Diag::Unsupported, e.loc, "another result of some rows of a call",
-                 "the result of the call, and rows of it");
+                 fmt::format("some rows of another result: `r.{}[a:b]`", name.str()));
     return nullptr;
   }
   auto v = make(Expr::LogitRows, rows->type, e.loc, {call, nullptr, nullptr});

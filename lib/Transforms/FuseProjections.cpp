@@ -1,24 +1,48 @@
 // Matmuls of one operand become one stream: their weights are read in one go and
-// the operand once.
+// the operand once. What only leads to an argmax is a stream of its own: a thread
+// keeps the best of one result, and products for other results go first.
 #include "TensorUtil.h"
 #include "megalith/Transforms/Passes.h"
+#include <algorithm>
 
 namespace megalith::transforms {
 
 using namespace ir;
+
+/// The operations of a region that lead to an argmax and to nothing else.
+static std::vector<bool> leadToArgMax(const Region &region) {
+  const RegionIndex index(region);
+  std::vector<bool> lead(region.ops.size(), false);
+  for (size_t i = region.ops.size(); i-- > 0;) {
+    const Operation &op = region.ops[i];
+    if (op.op == Op::ArgMax) {
+      lead[i] = true;
+    } else if (!op.results.empty()) {
+      const std::vector<size_t> &users = index.usersOf(op.result());
+      lead[i] = !users.empty() && std::all_of(users.begin(), users.end(), [&](size_t user) {
+        return lead[user] && region.ops[user].op != Op::MatMul;
+      });
+    }
+  }
+  return lead;
+}
 
 Module fuseProjections(Module module) {
   forEachTensorRegion(module, [&](Operation &, Region &segment, Region &region) {
     std::map<Value, size_t> streamOf; // operand -> index in `ops`
     std::vector<Operation> ops;
     std::vector<size_t> streams;
-    for (Operation &op : region.ops) {
+    const std::vector<bool> alone = leadToArgMax(region);
+    for (size_t i = 0; i < region.ops.size(); ++i) {
+      Operation &op = region.ops[i];
       if (op.op != Op::MatMul) {
         ops.push_back(std::move(op));
         continue;
       }
-      auto [found, isNew] = streamOf.try_emplace(op.operands[0], ops.size());
-      if (isNew) {
+      size_t at = ops.size();
+      if (!alone[i])
+        at = streamOf.try_emplace(op.operands[0], at).first->second;
+      if (at == ops.size()) {
         Operation stream;
         stream.op = Op::Stream;
         stream.loc = op.loc;
@@ -26,7 +50,7 @@ Module fuseProjections(Module module) {
         streams.push_back(ops.size());
         ops.push_back(std::move(stream));
       }
-      ops[found->second].region().ops.push_back(std::move(op));
+      ops[at].region().ops.push_back(std::move(op));
     }
     region.ops = std::move(ops);
     for (size_t i : streams)

@@ -11,28 +11,18 @@ namespace megalith::transforms {
 
 using namespace ir;
 
-/// Whether some call of `model` reads its logits.
-static bool readsLogits(const Module &module, llvm::StringRef model) {
-  bool reads = false;
-  walk(module.root.region(), [&](const Operation &op) {
-    reads |= (op.op == Op::Call || op.op == Op::Issue) && op.name == model && !reducersOf(op).empty();
-  });
-  return reads;
-}
-
-/// Whether some call of `model` reads its result `name`.
-static bool readsResult(const Module &module, llvm::StringRef model, llvm::StringRef name) {
-  bool reads = false;
+/// Whether some call of `model` has reducers that `reads` is true of.
+static bool someReducer(const Module &module, llvm::StringRef model, llvm::function_ref<bool(const Operation &)> reads) {
+  bool some = false;
   walk(module.root.region(), [&](const Operation &op) {
     if ((op.op == Op::Call || op.op == Op::Issue) && op.name == model)
-      for (const Operation &reduce : reducersOf(op))
-        reads |= reduce.get<attr::of>() == name;
+      some |= llvm::any_of(reducersOf(op), reads);
   });
-  return reads;
+  return some;
 }
 
-/// Removes what led to results that nobody reads.
-static void dropUnused(Region &region) {
+/// Removes what led to results that nobody reads, and weights that were there for it.
+static void dropUnused(Operation &model, Region &region) {
   std::set<Value> used;
   std::vector<Operation> kept;
   for (Operation &op : llvm::reverse(region.ops)) {
@@ -47,6 +37,35 @@ static void dropUnused(Region &region) {
   }
   std::reverse(kept.begin(), kept.end());
   region.ops = std::move(kept);
+
+  std::set<std::string> read;
+  for (const Operation &segment : model.region().ops)
+    if (segment.op == Op::Segment)
+      walk(segment.region(), [&](const Operation &op) { read.insert(op.name); });
+  for (const Operation &weight : model.region().ops)
+    if (weight.op == Op::Weight && weight.has<attr::alias>() && read.count(weight.name))
+      read.insert(weight.get<attr::alias>());
+  llvm::erase_if(model.region().ops, [&](const Operation &op) { return op.op == Op::Weight && !read.count(op.name); });
+}
+
+/// What leads from a product to its argmax stands behind all else: then no result waits for what another one makes.
+static void orderHeads(const Module &module, Region &region) {
+  const RegionIndex index(region);
+  std::vector<bool> last(region.ops.size(), false);
+  for (size_t i = region.ops.size(); i-- > 0;) {
+    const Operation &op = region.ops[i];
+    last[i] = op.op == Op::Yield || op.op == Op::ArgMax;
+    if (last[i] || op.results.empty() || isLeaf(module, op))
+      continue;
+    const std::vector<size_t> &users = index.usersOf(op.result());
+    last[i] = llvm::all_of(users, [&](size_t user) { return last[user] && region.ops[user].op != Op::MatMul; });
+  }
+  std::vector<Operation> ordered;
+  for (bool late : {false, true})
+    for (size_t i = 0; i < region.ops.size(); ++i)
+      if (last[i] == late)
+        ordered.push_back(std::move(region.ops[i]));
+  region.ops = std::move(ordered);
 }
 
 Module fuseReducers(Module module) {
@@ -60,35 +79,34 @@ Module fuseReducers(Module module) {
     if (!last)
       continue;
     Region &region = last->region();
-    Operation yield = region.ops.back();
-    Value logits = yield.operands[0];
-    const bool reads = readsLogits(module, model.name);
-    if (module.type(logits).elem == Scalar::Token || (!reads && model.get<attr::results>().empty()))
-      continue;
     const std::vector<std::string> names = model.get<attr::results>();
-    std::vector<std::string> read;
-    std::vector<Value> others;
-    for (size_t i = 0; i < names.size(); ++i)
-      if (readsResult(module, model.name, names[i])) {
-        read.push_back(names[i]);
-        others.push_back(yield.operands[1 + i]);
-      }
+    const bool reads = someReducer(module, model.name, [](const Operation &) { return true; });
+    if (module.type(region.ops.back().operands[0]).elem == Scalar::Token || (!reads && names.empty()))
+      continue;
+    Operation yield = std::move(region.ops.back());
     region.ops.pop_back();
     Builder b(module, region);
     b.loc = yield.loc;
-    yield.operands = {logits};
-    if (reads)
-      yield.operands = {b.value(Op::ArgMax, {logits}, Type::rows(1, Scalar::Token), "argmax")};
-    for (size_t i = 0; i < read.size(); ++i)
-      yield.operands.push_back(b.value(Op::ArgMax, {others[i]}, Type::rows(1, Scalar::Token), read[i]));
+    const auto best = [&](Value of, llvm::StringRef hint) {
+      return b.value(Op::ArgMax, {of}, Type::rows(1, Scalar::Token), hint);
+    };
+    const std::vector<Value> results(yield.operands.begin(), yield.operands.end());
+    yield.operands = {reads ? best(results[0], "argmax") : results[0]};
+    std::vector<std::string> read;
+    for (size_t i = 0; i < names.size(); ++i)
+      if (someReducer(module, model.name, [&](const Operation &r) { return r.get<attr::of>() == names[i]; })) {
+        read.push_back(names[i]);
+        yield.operands.push_back(best(results[1 + i], names[i]));
+      }
     region.ops.push_back(std::move(yield));
-    if (read.size() == names.size())
-      continue;
-    if (read.empty())
+    if (read.size() < names.size()) {
       model.erase<attr::results>();
-    else
-      model.set<attr::results>(read);
-    dropUnused(region);
+      if (!read.empty())
+        model.set<attr::results>(read);
+      dropUnused(model, region);
+    }
+    if (!read.empty())
+      orderHeads(module, region);
   }
   return module;
 }

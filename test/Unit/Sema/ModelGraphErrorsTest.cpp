@@ -429,6 +429,19 @@ tiny.yaml:31:36: error: unknown name `zz` in the graph [unknown-graph-name]
    31 | results: {logits: logits, y: y, z: zz}
       |                                    ^~
 )"},
+    {"ResultTwice",
+     false,
+     {{"- logits: matmul(rms_norm(x, norm, eps), head)", "- y: matmul(rms_norm(x, norm, eps), head)\n"
+                                                         "  - z: -y\n"
+                                                         "results: {logits: y, a: z, b: z, c: y}"}},
+     R"(
+tiny.yaml:31:34: error: `z` is the value of two results, `a` and `b` [result-twice]
+   31 | results: {logits: y, a: z, b: z, c: y}
+      |                                  ^
+tiny.yaml:31:40: error: `y` is the value of two results, `logits` and `c` [result-twice]
+   31 | results: {logits: y, a: z, b: z, c: y}
+      |                                        ^
+)"},
     {"LogitsNumber",
      false,
      {{"- logits: matmul(rms_norm(x, norm, eps), head)", "- logits: eps"}},

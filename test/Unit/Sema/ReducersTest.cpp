@@ -116,7 +116,6 @@ TEST(Reducers, Arguments) {
        "`p` is assigned but never read, and no field has that name [unused-local]"},
       {"- best: argmax(target([last] + draft, kv=draft))\n      - draft: top_k(target(draft, kv=draft), 3)",
        "what is read of `top_k` must be `.token` or `.prob` of a name for it, found both [type-mismatch]"},
-      {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l.h1)", "unknown name `l.h1` [unknown-name]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l[1:][1:])",
        "a slice of some rows of a call is not supported yet; use one slice of the call's rows [unsupported]"},
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - trace: l[0]",
@@ -160,6 +159,43 @@ TEST(Reducers, SeveralOfARowAreATable) {
   ASSERT_EQ(other.reductions->list.size(), 2u);
   EXPECT_EQ(other.reductions->list[0].type.str(), "token[2, 2]");
   EXPECT_EQ(other.reductions->list[1].type.str(), "token[5, 3]");
+}
+
+TEST(Reducers, NamedResults) {
+  const auto named = [](const std::string &statements, std::vector<std::string> results = {"h1", "h2"}) {
+    ModelFacts facts = modelFacts("target", 64);
+    facts.results = std::move(results);
+    return check({{"- best: argmax(target([last] + draft, kv=draft))", statements}}, {}, {facts});
+  };
+  Check c = named(R"(- l: target([last] + draft, kv=draft)
+      - best: argmax(l)
+      - one: argmax(l.h1)
+      - two: sample(l.h2[1:], sampling, ahead=2, n=3)
+      - again: argmax(l.h1)
+      - t: top_k(l.h1, 2)
+      - trace: one[0] == again[0] and two[0][0] == t.token[0][0])");
+  ASSERT_TRUE(c.pipeline) << c.messages;
+  std::string list;
+  for (const sema::Reduction &r : c.pipeline->stages[2].body[1].values[0]->reductions->list)
+    list += r.name + " of " + (r.of.empty() ? "logits" : r.of) + " " + r.type.str() + "\n";
+  EXPECT_EQ(list, "argmax of logits token[5]\n"
+                  "argmax of h1 token[5]\n"
+                  "sample of h2 token[4, 3]\n"
+                  "top_k of h1 token[5, 2]\n");
+  const std::string call = "- l: target([last] + draft, kv=draft)\n      - best: argmax(l";
+  EXPECT_EQ(named(call + ".h3)").messages, R"(p.yaml:43:22: error: model `target` has no result `h3` [unknown-result]
+   43 |       - best: argmax(l.h3)
+      |                      ^~~~
+  note: did you mean `h1`?
+)");
+  EXPECT_EQ(said(named(call + "[1:])\n      - part: l[1:]\n      - trace: len(argmax(part.h1))")),
+            "another result of some rows of a call is not supported yet; use some rows of another result: `r.h1[a:b]` "
+            "[unsupported]");
+  EXPECT_EQ(named(call + ".h1)", {}).messages, R"(p.yaml:43:22: error: model `target` has no result `h1` [unknown-result]
+   43 |       - best: argmax(l.h1)
+      |                      ^~~~
+  note: its model file names none: it has no `results`
+)");
 }
 
 TEST(Reducers, SamplingIsNoConstant) {
