@@ -52,21 +52,18 @@ ControlLayout::ControlLayout(const ir::Module &module)
   const int64_t rows = module.find(Op::Param, "rows_per_pass") ? module.param("rows_per_pass") : 0;
   for (PoolLayout &pool : pools)
     pool.callTokens = rows;
-  std::map<int64_t, int64_t> rounds; // of loops
+  std::map<int64_t, int64_t> rounds = ir::roundsOfLoops(*module.all(Op::Tick).front());
   for (const Operation &part : module.all(Op::Tick).front()->region().ops) {
     const Operation *end = part.op == Op::Part ? &part.region().ops.back() : nullptr;
-    if (!end || end->op != Op::Enter)
+    if (!end || end->op != Op::Enter || part.has<attr::loop>())
       continue;
-    if (part.has<attr::loop>())
-      rounds[part.get<attr::loop>()] = end->get<attr::rounds>();
-    else
-      for (const int64_t number : {end->get<attr::inside>(), end->get<attr::behind>()}) {
-        CallSite &turn = sites.emplace_back();
-        turn.site = number;
-        turn.stage = part.get<attr::stage>();
-        turn.loc = end->loc;
-        turn.turns = true;
-      }
+    for (const int64_t number : {end->get<attr::inside>(), end->get<attr::behind>()}) {
+      CallSite &turn = sites.emplace_back();
+      turn.site = number;
+      turn.stage = part.get<attr::stage>();
+      turn.loc = end->loc;
+      turn.turns = true;
+    }
   }
   for (const Operation &part : module.all(Op::Tick).front()->region().ops) {
     if (part.op != Op::Part || !part.has<attr::before_site>())

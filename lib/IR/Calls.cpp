@@ -30,20 +30,36 @@ Value operandNamed(const Operation &op, llvm::StringRef name) {
   return it == names.end() ? Value() : op.operands[it - names.begin() + (behindTokens ? 1 : 0)];
 }
 
-/// The calls of a module: fn(call or issue, what stage it stands in).
+std::map<int64_t, int64_t> roundsOfLoops(const Operation &tick) {
+  std::map<int64_t, int64_t> rounds;
+  for (const Operation &part : tick.region().ops)
+    if (part.op == Op::Part && part.has<attr::loop>() && part.region().ops.back().op == Op::Enter)
+      rounds[part.get<attr::loop>()] = part.region().ops.back().get<attr::rounds>();
+  return rounds;
+}
+
+/// The calls of a module: fn(call or issue, what stage it stands in, how often a run of the stage makes it at most).
 template <class Fn> static void forEachCall(const Module &module, Fn fn) {
-  const auto in = [&](const Operation &code, const std::string &stage) {
-    walk(code.region(), [&](const Operation &op) {
+  const auto in = [&](const Region &code, const std::string &stage, int64_t rounds) {
+    for (const Operation &op : code.ops)
       if (op.op == Op::Call || op.op == Op::Issue)
-        fn(op, stage);
-    });
+        fn(op, stage, rounds);
   };
   for (const Operation *stage : module.all(Op::Stage))
-    in(*stage, stage->name);
-  for (const Operation *tick : module.all(Op::Tick))
+    for (const Operation &op : stage->region().ops) {
+      if (op.op == Op::Call)
+        fn(op, stage->name, 1);
+      if (op.op == Op::For && op.has<attr::rounds>())
+        in(op.region(), stage->name, op.get<attr::rounds>());
+    }
+  for (const Operation *tick : module.all(Op::Tick)) {
+    const std::map<int64_t, int64_t> rounds = roundsOfLoops(*tick);
     for (const Operation &part : tick->region().ops)
-      if (part.op == Op::Part)
-        in(part, part.get<attr::stage>());
+      if (part.op == Op::Part) {
+        const auto loop = rounds.find(part.get<attr::loop>());
+        in(part.region(), part.get<attr::stage>(), loop == rounds.end() ? 1 : loop->second);
+      }
+  }
 }
 
 bool mayBeTrees(const Module &module, llvm::StringRef model) {
@@ -54,28 +70,20 @@ bool mayBeTrees(const Module &module, llvm::StringRef model) {
   for (Op kind : {Op::Stage, Op::Tick})
     for (const Operation *code : module.all(kind))
       walk(code->region(), keepsPath);
-  forEachCall(module, [&](const Operation &call, const std::string &) {
+  forEachCall(module, [&](const Operation &call, const std::string &, int64_t) {
     some |= call.name == model && !call.get<attr::with>().empty();
   });
   return some;
 }
 
 bool draftsContinue(const Module &module, llvm::StringRef model) {
-  std::map<std::string, int> calls; // of a stage
+  std::map<std::string, int64_t> calls; // of a stage
   bool some = mayBeTrees(module, model);
-  forEachCall(module, [&](const Operation &call, const std::string &stage) {
+  forEachCall(module, [&](const Operation &call, const std::string &stage, int64_t rounds) {
     if (call.name == model && call.get<attr::kv>() == "draft")
-      some |= ++calls[stage] > 1;
+      some |= (calls[stage] += rounds) > 1;
   });
-  walk(module.root.region(), [&](const Operation &op) {
-    some |= op.op == Op::KvDrafts && op.name == model;
-    if (op.op == Op::For && op.has<attr::rounds>()) // the next round's call
-      walk(op.region(), [&](const Operation &call) {
-        some |= call.op == Op::Call && call.name == model && call.get<attr::kv>() == "draft";
-      });
-    if (op.op == Op::Part && op.has<attr::loop>() && op.has<attr::before_site>())
-      some |= op.region().ops.back().name == model && op.region().ops.back().get<attr::kv>() == "draft";
-  });
+  walk(module.root.region(), [&](const Operation &op) { some |= op.op == Op::KvDrafts && op.name == model; });
   return some;
 }
 
@@ -84,11 +92,12 @@ int64_t earlierRows(const Module &module, llvm::StringRef model) {
     return 0;
   std::map<std::string, int64_t> rows; // of drafts
   int64_t most = 0;
-  forEachCall(module, [&](const Operation &call, const std::string &stage) {
+  forEachCall(module, [&](const Operation &call, const std::string &stage, int64_t rounds) {
     if (call.name != model || call.get<attr::kv>() != "draft")
       return;
-    most = std::max(most, rows[stage]);
-    rows[stage] += mostRows(module, call);
+    const int64_t each = mostRows(module, call);
+    rows[stage] += rounds * each;
+    most = std::max(most, rows[stage] - each); // behind the last call
   });
   return most;
 }

@@ -222,6 +222,14 @@ bool Verifier::checkAttributes(const Operation &op) {
   return true;
 }
 
+/// A loop with calls.
+bool Verifier::checkRounds(const Operation &op, const Operation &parent) {
+  if (parent.op != Op::Stage) // a part has none: form-ticks has made an entry of the tick of it
+    return fail(op, "a loop with calls stands directly in a stage");
+  return llvm::any_of(op.region().ops, [](const Operation &inner) { return inner.op == Op::Call; }) ||
+         fail(op, "`rounds` are those of a loop with calls");
+}
+
 /// Regions that are evaluated for their value change nothing, and a request has KV and calls only where it has a slot.
 bool Verifier::checkEffects(const Operation &op, const Operation &parent) {
   const std::string name = mnemonic(op.op).str();
@@ -240,8 +248,8 @@ bool Verifier::checkEffects(const Operation &op, const Operation &parent) {
   case Op::While:
     if (pure)
       return fail(op, fmt::format("`{}` cannot stand in `{}`", name, mnemonic(pure->op).str()));
-    if (op.has<attr::rounds>() && parent.op != Op::Stage)
-      return fail(op, "a loop with calls stands directly in a stage");
+    if (op.op == Op::For && op.has<attr::rounds>() && !checkRounds(op, parent))
+      return false;
     break;
   case Op::PolicySet:
   case Op::If:

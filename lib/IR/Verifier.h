@@ -34,6 +34,7 @@ private:
   bool checkPlace(const Operation &op, const Operation &parent);
   bool checkAttributes(const Operation &op);
   bool checkEffects(const Operation &op, const Operation &parent);
+  bool checkRounds(const Operation &op, const Operation &parent);
   bool define(const Operation &op, Value v);
 
   // A whole module (VerifyWhole.cpp)
@@ -42,6 +43,7 @@ private:
   bool checkPlaces();
   bool checkSites();
   bool checkParts();
+  bool checkLoops(const Operation &tick);
   bool checkModel(const Operation &op);
   bool checkWindows(const Operation &attention, const Operation &model, int64_t layers);
   /// By the pass that ran last.

@@ -105,6 +105,8 @@ bool Verifier::checkParts() {
     return fail(*ticks[1], "a module has one `tick`");
   if (ticks.empty())
     return !isTickLevel() || fail(module.root, "there is no `tick`");
+  if (!checkLoops(*ticks[0]))
+    return false;
   std::map<int64_t, const Operation *> issuers;
   std::map<std::string, unsigned> passes;
   const std::vector<Operation> &list = ticks[0]->region().ops;
@@ -131,6 +133,70 @@ bool Verifier::checkParts() {
   if (!issuers.empty())
     return fail(*issuers.begin()->second, "no part stands behind the call");
   return true;
+}
+
+/// A loop of the tick: behind the part that enters it stand, as neighbours, its parts, each of which ends in a call,
+/// with the pass behind it, and the last in the `enter` of the next round; behind them the part that goes on.
+bool Verifier::checkLoops(const Operation &tick) {
+  const std::vector<Operation> &list = tick.region().ops;
+  const auto loopOf = [](const Operation &op) {
+    return op.op == Op::Part ? op.get<attr::loop>() : op.op == Op::Pass ? op.get<attr::loop>() : INT64_C(-1);
+  };
+  const auto enters = [&](const Operation &op) {
+    const Operation *end = op.op == Op::Part ? terminator(op) : nullptr;
+    return end && end->op == Op::Enter ? end : nullptr;
+  };
+  int64_t sites = 0;
+  std::map<int64_t, const Operation *> outer; // enters outside of loops, by `inside`
+  std::set<int64_t> turns, loops;
+  for (const Operation &op : list) {
+    sites += op.op == Op::Part && op.has<attr::before_site>();
+    if (const Operation *enter = enters(op); enter && loopOf(op) < 0) {
+      turns.insert({enter->get<attr::inside>(), enter->get<attr::behind>()});
+      outer[enter->get<attr::inside>()] = enter;
+    }
+  }
+  if (!turns.empty() && (turns.size() != 2 * outer.size() || *turns.begin() != sites ||
+                         *turns.rbegin() + 1 != sites + static_cast<int64_t>(turns.size())))
+    return fail(*outer.begin()->second, fmt::format("`inside` and `behind` of {} loops are the numbers behind the {} "
+                                                    "calls, each one",
+                                                    outer.size(), sites));
+  for (size_t i = 0; i < list.size();) {
+    const int64_t loop = loopOf(list[i]);
+    if (loop < 0) {
+      ++i;
+      continue;
+    }
+    const auto entry = outer.find(list[i].op == Op::Part ? list[i].get<attr::after_site>() : -1);
+    if (entry == outer.end() || !loops.insert(loop).second)
+      return fail(list[i], "a loop begins with the part that an `enter` in front of it names, and stands in one place");
+    const Operation &enter = *entry->second;
+    outer.erase(entry);
+    for (;; ++i) { // a part, and what stands behind it
+      const Operation *end = list[i].op == Op::Part ? terminator(list[i]) : nullptr;
+      if (end && end->op == Op::Enter) {
+        if (end->get<attr::inside>() != enter.get<attr::inside>() ||
+            end->get<attr::behind>() != enter.get<attr::behind>() ||
+            end->get<attr::rounds>() != enter.get<attr::rounds>())
+          return fail(*end, "the `enter` of the next round is that in front of the loop");
+        break;
+      }
+      if (!end || end->op != Op::Issue || i + 2 >= list.size() || list[i + 1].op != Op::Pass ||
+          list[i + 1].name != end->name || loopOf(list[i + 1]) != loop || loopOf(list[i + 2]) != loop ||
+          list[i + 2].op != Op::Part || list[i + 2].get<attr::after_site>() != end->get<attr::site>())
+        return fail(list[i],
+                    "a part of a loop ends in a call, with the pass and the part that goes on behind it, or in "
+                    "`enter`");
+      ++i;
+    }
+    if (list[i].get<attr::after_site>() == enter.get<attr::inside>())
+      return fail(list[i], "a loop of the tick has a call");
+    ++i;
+    if (i == list.size() || list[i].op != Op::Part || loopOf(list[i]) >= 0 ||
+        list[i].get<attr::after_site>() != enter.get<attr::behind>())
+      return fail(enter, "behind a loop stands the part that goes on with `behind`");
+  }
+  return outer.empty() || fail(*outer.begin()->second, "there is no loop that this leads to");
 }
 
 /// `window` is that of all layers or has one for each, and the model's `kv_window` is the greatest.

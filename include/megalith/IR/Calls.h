@@ -4,6 +4,7 @@
 
 #include "megalith/IR/IR.h"
 #include "llvm/ADT/ArrayRef.h"
+#include <map>
 
 namespace megalith::ir {
 
@@ -28,6 +29,9 @@ bool mayBeTrees(const Module &module, llvm::StringRef model);
 /// Whether rows that a run of a stage has fed count for a later call of it, or for what the stage reads: it may call
 /// the model with `kv = "draft"` twice, or reads `kv.drafts`. Of trees they always do.
 bool draftsContinue(const Module &module, llvm::StringRef model);
+
+/// How many rounds each loop of a tick has at most, by its number.
+std::map<int64_t, int64_t> roundsOfLoops(const Operation &tick);
 
 /// Rows that earlier calls of a run of one stage may have fed to the model before another call of it, where these may
 /// be trees; else 0.
