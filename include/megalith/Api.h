@@ -384,6 +384,7 @@ struct SessionOptions {
   std::string replay = {};                   ///< the text of a trace, whose tokens are taken and checked
   std::string replayName = {};               ///< what messages call it
   double replayEpsilon = 0.05;               ///< how far a replayed token may be below the maximum
+  double replayError = 0.05;                 ///< how far off logits may be for the value of another reducer
   std::string schedule = {}; ///< Cpu, of a kernel with `check`: order of the threads, as --schedule has it
   std::vector<std::vector<int32_t>> drafts = {}; ///< by request: proposed in place of looking up; -1: nothing
   std::string synthetic = {}; ///< of `drafts`: how often they are right, for the trace. No drafter made them

@@ -130,7 +130,7 @@ struct ExploreOptions {
   std::optional<uint64_t> shufflePages = {};
   uint32_t seed = 0; ///< as SessionOptions has it
   std::vector<std::vector<int32_t>> drafts = {};
-  double replayEpsilon = 0.05;
+  double replayEpsilon = 0.05, replayError = 0.05;
   std::function<void(const std::string &)> progress = nullptr;
 };
 

@@ -99,6 +99,7 @@ private:
   void compareWithReference(SessionOptions session, const runtime::RunOutcome &run) {
     tell(options.progress, "replaying on the reference executor");
     session.replayEpsilon = options.replayEpsilon;
+    session.replayError = options.replayError;
     const auto reference = executeOnReference(*program.internals(), session, requests, &run.trace, diags);
     tell(options.progress, "");
     if (reference && !diags.hasErrors())

@@ -47,6 +47,7 @@ static reference::Options optionsFor(const SessionOptions &options) {
   out.seed = options.seed;
   out.shufflePages = options.shufflePages;
   out.replayEpsilon = options.replayEpsilon;
+  out.replayError = options.replayError;
   out.keepLogits = options.logits || options.repeat > 1;
   out.hashKv = options.kvHash || options.repeat > 1;
   out.oracleDrafts = options.drafts;

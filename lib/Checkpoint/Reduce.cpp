@@ -318,6 +318,16 @@ private:
 
 } // namespace
 
+double megalith::errorOfLogits(std::span<const float> logits, double part) {
+  constexpr double step = 0x1p-7;
+  double square = 0, greatest = 0;
+  for (float value : logits) {
+    square += double(value) * value;
+    greatest = std::max(greatest, std::fabs(double(value)));
+  }
+  return part > 0 ? part * std::sqrt(square / static_cast<double>(logits.size())) + step * greatest : 0;
+}
+
 std::string megalith::whyNotReduced(const RowReduction &with, std::span<const float> logits,
                                     const std::vector<int32_t> &values, double error) {
   if (values == reduceRow(with, logits))

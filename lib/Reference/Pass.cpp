@@ -196,10 +196,7 @@ std::vector<int32_t> Machine::valuesOf(const RowReduction &with, const Row &row,
       values.push_back(given->reduced[number][k]);
   while (values.size() > 1 && values.back() == -1)
     values.pop_back();
-  double square = 0;
-  for (float value : logits)
-    square += double(value) * value;
-  const std::string wrong = whyNotReduced(with, logits, values, options.replayEpsilon * std::sqrt(square));
+  const std::string wrong = whyNotReduced(with, logits, values, errorOfLogits(logits, options.replayError));
   if (!wrong.empty())
     out.mismatches.push_back(
         {current.tick, static_cast<int32_t>(number), 0, 0, 0, fmt::format("`{}` is {}", with.reducer, wrong)});

@@ -692,6 +692,10 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
       free.push_back(&name);
       rows.push_back(value(*arg, scope));
       failed |= !rows.back();
+    } else if (name.text == "pages" || name.text == "positions") {
+      diags.report(Diag::Unsupported, name.loc, fmt::format("`{}=` of a call", name.text),
+                   "`parents=` or `visible=`, which say where rows stand and what they see");
+      failed = true;
     } else {
       diags.report(Diag::UnknownArgument, name.loc, e.text, name.text);
       diags.suggest(name.text, {"chunk", "keep", "kv", "most", "parents", "visible"});

@@ -70,20 +70,78 @@ Range arithmetic(BinaryOp op, Range a, Range b) {
   }
 }
 
-/// Whether both read the same value for sure.
+/// Whether both are the same value for sure, where nothing happens between them.
 static bool sameValue(const Expr &a, const Expr &b) {
-  if (a.kind == Expr::Const && b.kind == Expr::Const)
-    return a.intValue == b.intValue;
-  return a.kind == b.kind && (a.kind == Expr::BinderRead || a.kind == Expr::LocalRead) && a.index == b.index;
+  if (a.kind != b.kind || a.args.size() != b.args.size() || a.name != b.name || a.member != b.member ||
+      a.index != b.index || a.intValue != b.intValue || a.floatValue != b.floatValue || a.ngram != b.ngram ||
+      a.matches != b.matches || a.binary != b.binary || a.predefined != b.predefined || a.poolName != b.poolName ||
+      a.function != b.function || a.loFromEnd != b.loFromEnd || a.hiFromEnd != b.hiFromEnd || !(a.type == b.type) ||
+      a.kind == Expr::ModelCall || a.kind == Expr::LogitRows)
+    return false;
+  for (size_t i = 0; i < a.args.size(); ++i)
+    if (a.args[i] != b.args[i] && (!a.args[i] || !b.args[i] || !sameValue(*a.args[i], *b.args[i])))
+      return false;
+  return true;
 }
+
+static bool hasEffect(const Expr &e) {
+  return e.kind == Expr::Append || e.kind == Expr::ModelCall ||
+         std::any_of(e.args.begin(), e.args.end(), [](const ExprRef &arg) { return arg && hasEffect(*arg); });
+}
+
+namespace {
+/// An i32 as a sum: what it is but for multiples of 2^32.
+struct Sum {
+  std::vector<std::pair<const Expr *, int64_t>> terms; ///< and how often
+  int64_t constant = 0;
+
+  void add(const Expr &e, int64_t times) {
+    const bool sum = e.kind == Expr::Binary && (e.binary == BinaryOp::Add || e.binary == BinaryOp::Sub);
+    if (e.kind == Expr::Const) {
+      constant += times * e.intValue;
+    } else if (e.kind == Expr::Neg) {
+      add(*e.args[0], -times);
+    } else if (sum) {
+      add(*e.args[0], times);
+      add(*e.args[1], e.binary == BinaryOp::Sub ? -times : times);
+    } else if (isShort()) {
+      for (auto &[term, count] : terms)
+        if (sameValue(*term, e)) {
+          count += times;
+          return;
+        }
+      terms.emplace_back(&e, times);
+    }
+  }
+  bool isShort() const { return terms.size() <= 16; } // others are not worth the time
+  /// Where nothing wraps.
+  Range range() const {
+    Range r = Range::of(constant);
+    for (const auto &[term, count] : terms) {
+      r.lo += count * (count < 0 ? term->range.hi : term->range.lo);
+      r.hi += count * (count < 0 ? term->range.lo : term->range.hi);
+    }
+    return r;
+  }
+};
+} // namespace
 
 int64_t mostBetween(const Expr &low, const Expr &high) {
   int64_t most = high.range.hi - low.range.lo;
-  // `i..i + 4` has 4, whatever i is.
-  if (high.kind == Expr::Binary && high.binary == BinaryOp::Add)
-    for (size_t side : {0, 1})
-      if (sameValue(*high.args[side], low))
-        most = std::min(most, high.args[1 - side]->range.hi);
+  if (hasEffect(low) || hasEffect(high))
+    return std::max<int64_t>(0, most);
+  // `x..x + 4` has 4, whatever x is: x + 4 may wrap, and then there are none.
+  Sum a, b, between;
+  a.add(low, 1);
+  b.add(high, 1);
+  between.add(high, 1);
+  between.add(low, -1);
+  const auto fits = [](Range r) { return r.lo >= INT32_MIN && r.hi <= INT32_MAX; };
+  const Range difference = between.range();
+  if (!between.isShort() || !a.isShort() || !b.isShort())
+    return std::max<int64_t>(0, most);
+  if ((difference.lo >= 0 && difference.hi <= INT32_MAX) || (fits(a.range()) && fits(b.range())))
+    most = std::min(most, difference.hi);
   return std::max<int64_t>(0, most);
 }
 

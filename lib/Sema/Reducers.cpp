@@ -116,6 +116,8 @@ bool Checker::takeSettings(const std::vector<const ast::Expr *> &args, size_t fi
   if (all && (all->kind != ast::Expr::Path || all->text != "sampling")) {
     diags.report(Diag::BadArgument, all->loc, "sampling", into.name,
                  "`sampling`, the request's settings; write others by name: `temperature=0.7`");
+    if (all->kind == ast::Expr::Path)
+      diags.suggest(all->text, {"sampling"});
     return false;
   }
   bool good = true;
@@ -292,6 +294,8 @@ ExprRef Checker::checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &
   } else {
     const int64_t stop = hiEnd ? capacity + hi->intValue : hi ? std::min(capacity, hi->range.hi) : capacity;
     capacity = std::min(capacity, stop - (lo ? std::max<int64_t>(0, lo->range.lo) : 0));
+    if (lo && hi && !hiEnd)
+      capacity = std::min(capacity, mostBetween(*lo, *hi));
   }
   auto v = make(Expr::LogitRows, {Elem::Logits, true, std::max<int64_t>(0, capacity)}, e.loc, {callOf(base), lo, hi});
   if (named)

@@ -261,6 +261,15 @@ std::string nearestName(llvm::StringRef word, llvm::ArrayRef<std::string> candid
         break;
     }
   }
+  if (!best.empty() || word.size() < 3)
+    return best;
+  // The beginning of a name, if it is that of one only.
+  for (const std::string &candidate : candidates)
+    if (llvm::StringRef(candidate).starts_with_insensitive(word)) {
+      if (!best.empty() && best != candidate)
+        return "";
+      best = candidate;
+    }
   return best;
 }
 

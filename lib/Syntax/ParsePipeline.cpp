@@ -15,6 +15,10 @@ public:
     std::vector<KeyValue> sections = entries(root, what);
     if (root.kind != YamlNode::Map)
       return std::move(file);
+    refusePlanned(sections, what,
+                  {{"buffers", "fields of the request"},
+                   {"queues", "states that requests wait in"},
+                   {"extern", "inputs of the request"}});
     checkKeys(sections, what, {"pipeline", "models", "params", "request", "states", "kv", "policies", "stages"});
     requireKeys(sections, what, root.loc, {"pipeline", "states", "stages"});
     for (const KeyValue &section : sections)
@@ -118,6 +122,9 @@ private:
     PoolDecl pool;
     pool.name = entry.key;
     std::vector<KeyValue> keys = entries(*entry.value, what);
+    refusePlanned(keys, what,
+                  {{"holes", "`kv.M.keep: n`, which keeps leading tokens"},
+                   {"exact", "KV of the request's own tokens: what other rows have written is kept by no `kv.M.keep`"}});
     checkKeys(keys, what, {"pages", "page_tokens", "watermark", "on_full", "reserve"});
     if (entry.value->kind == YamlNode::Map)
       requireKeys(keys, what, entry.key.loc, {"pages", "page_tokens"});
@@ -181,6 +188,7 @@ private:
     StageDecl stage;
     stage.name = entry.key;
     std::vector<KeyValue> keys = entries(*entry.value, what);
+    refusePlanned(keys, what, {{"over", "a stage without it, which sees one request"}});
     checkKeys(keys, what, {"on", "do", "goto", "progress"});
     if (entry.value->kind == YamlNode::Map)
       requireKeys(keys, what, entry.key.loc, {"on", "do", "goto"});

@@ -63,6 +63,15 @@ void Reader::checkKeys(llvm::ArrayRef<KeyValue> entries, const std::string &what
     }
 }
 
+void Reader::refusePlanned(std::vector<KeyValue> &entries, const std::string &what, llvm::ArrayRef<NotYet> planned) {
+  llvm::erase_if(entries, [&](const KeyValue &entry) {
+    const auto *is = llvm::find_if(planned, [&](const NotYet &p) { return entry.key.text == p.key; });
+    if (is != planned.end())
+      diags.report(Diag::Unsupported, entry.key.loc, fmt::format("`{}` in {}", is->key, what), is->instead);
+    return is != planned.end();
+  });
+}
+
 void Reader::requireKeys(llvm::ArrayRef<KeyValue> entries, const std::string &what, SourceLoc loc,
                          llvm::ArrayRef<std::string> required) {
   for (const std::string &key : required)

@@ -29,6 +29,12 @@ public:
   std::vector<KeyValue> entries(const YamlNode &node, const std::string &what);
   /// Reports every key that is not in `allowed`.
   void checkKeys(llvm::ArrayRef<KeyValue> entries, const std::string &what, llvm::ArrayRef<std::string> allowed);
+  /// What the language will have, and what to write meanwhile.
+  struct NotYet {
+    const char *key, *instead;
+  };
+  /// Reports the keys that are `planned`, and takes them out of `entries`.
+  void refusePlanned(std::vector<KeyValue> &entries, const std::string &what, llvm::ArrayRef<NotYet> planned);
   /// Reports each of `required` that is missing, unless checkKeys suggested it for
   /// another key just before; `loc` is the place of the name of what lacks it.
   void requireKeys(llvm::ArrayRef<KeyValue> entries, const std::string &what, SourceLoc loc,

@@ -306,7 +306,7 @@ private:
     // Logits of the two differ a little; the results that the kernel chose must be among the reference's best.
     reference::Options again = runOptions();
     again.replay = &result->run.trace;
-    again.replayEpsilon = 0.1;
+    again.replayEpsilon = again.replayError = 0.1;
     FileWeights weights(*compilation->models[0].weights);
     auto replayed = reference::run(module, weights, source.requests, again);
     if (!replayed.mismatches.empty())

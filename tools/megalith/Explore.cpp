@@ -28,6 +28,7 @@ bool exploreCommand(const ExploreCommand &command, Diagnostics &diags) {
   options.shufflePages = command.shufflePages;
   options.seed = command.seed;
   options.replayEpsilon = command.replayEpsilon;
+  options.replayError = command.replayError;
   options.progress = showProgress;
   auto found = tools::explore(*program, *requests, options);
   if (!got(found, diags))

@@ -50,7 +50,7 @@ struct ExploreCommand {
   int cpuArch = 900;
   std::optional<uint64_t> shufflePages;
   uint32_t seed = 0;
-  double replayEpsilon = 0.05;
+  double replayEpsilon = 0.05, replayError = 0.05;
   uint64_t seeds = 100, firstSeed = 1;
 };
 

@@ -137,6 +137,10 @@ RealNumber replayEpsilon(0.05, "replay-epsilon", cl::value_desc("x"),
                          cl::desc("A replayed token may be this far below the own maximum, relative to the norm "
                                   "of the row's logits (default: 0.05)"),
                          RUN_AND_EXPLORE);
+RealNumber replayError(0.05, "replay-error", cl::value_desc("x"),
+                       cl::desc("Draws and other values of a replay may be those of logits that are off by this part "
+                                "of the row's root mean square, and a step of bf16 (default: 0.05)"),
+                       RUN_AND_EXPLORE);
 Option<std::string> referenceAt("reference-at", cl::value_desc("pass"),
                                 cl::desc("Reference executor: run the IR as it is after this pass"), RUN);
 WholeNumber<int64_t, 1, INT32_MAX> maxTicks(0, "max-ticks", cl::value_desc("n"), cl::desc("Stop after n ticks"), RUN);
@@ -394,6 +398,7 @@ bool runMain(Diagnostics &diags) {
   SessionOptions &session = command.session;
   session.schedule = schedule;
   session.replayEpsilon = replayEpsilon;
+  session.replayError = replayError;
   session.maxTicks = maxTicks;
   session.control = control;
   session.ticksPerLaunch = ticksPerLaunch;
@@ -423,6 +428,7 @@ bool exploreMain(Diagnostics &diags) {
   command.seed = runSeed;
   command.draftsFile = draftsFile;
   command.replayEpsilon = replayEpsilon;
+  command.replayError = replayError;
   command.seeds = seeds;
   command.firstSeed = firstSeed;
   return exploreCommand(command, diags);

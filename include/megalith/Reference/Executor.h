@@ -42,6 +42,8 @@ struct Options {
   /// row tables differ.
   const Trace *replay = nullptr;
   double replayEpsilon = 0;
+  /// Of values of reducers: how far a logit may be off, as part of its row's root mean square (Reduce.h).
+  double replayError = 0;
   bool keepLogits = false;
   bool hashKv = false; ///< fill TracePass::kvHash
   /// Test hook: per request the future tokens that `ngram_lookup` proposes in

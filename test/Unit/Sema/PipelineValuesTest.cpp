@@ -90,8 +90,29 @@ TEST(PipelineValues, IndicesAndSlices) {
       {"- x: accepted\n- draft: tokens[x:4 + x]", ""},
       {"- table: map(i in 0..2, tokens[i:i + 4])",
        "`table` holds 3 tokens a row, but this value can have 4 [draft-window]"},
-      {"- draft: tokens[accepted:accepted + 4]", "`draft` holds 4 tokens, but this value can have any number of them "
-                                                 "[draft-window]"}, // of binders and locals only
+      // The same of a field, of what is computed, and where more than that is added on either side.
+      {"- draft: tokens[accepted:accepted + 4]", ""},
+      {"- draft: tokens[accepted + 2:3 + 3 + accepted]", ""},
+      {"- draft: tokens[len(tokens) - 4:len(tokens)]", ""},
+      {"- draft: tokens[2 * accepted - 1:3 + accepted * 0 + 2 * accepted - accepted * 0]", ""},
+      {"- draft: tokens[kv.target.len - accepted:kv.target.len + 4 - accepted]", ""},
+      {"- x: '[accepted]'\n- draft: tokens[x[0]:x[0] + 4]", ""},
+      {"- draft: tokens[accepted:accepted + 5]", "`draft` holds 4 tokens, but this value can have 5 [draft-window]"},
+      {"- draft: tokens[accepted:budget + 4]", "`draft` holds 4 tokens, but this value can have any number of them "
+                                               "[draft-window]"},
+      {"- x: '[accepted]'\n- draft: tokens[x[0]:x[1] + 4]",
+       "`draft` holds 4 tokens, but this value can have any number of them [draft-window]"},
+      // Where it wraps, the greater side is below: `[INT_MIN + 2:INT_MAX]` are all tokens.
+      {"- draft: tokens[accepted + 3:accepted]", "`draft` holds 4 tokens, but this value can have any number of them "
+                                                 "[draft-window]"},
+      {"- draft: tokens[accepted:accepted + min(4, accepted)]",
+       "`draft` holds 4 tokens, but this value can have any number of them [draft-window]"},
+      {"- draft: tokens[len(tokens) - min(4, accepted):len(tokens)]",
+       "`draft` holds 4 tokens, but this value can have any number of them [draft-window]"},
+      {"- draft: tokens[budget:budget + min(4, accepted)]", ""},
+      // Not what an effect between them changes.
+      {"- draft: tokens[len(tokens):len(tokens) + 0 * append(last)]",
+       "`draft` holds 4 tokens, but this value can have any number of them [draft-window]"},
   });
 }
 

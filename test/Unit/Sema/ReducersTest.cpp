@@ -40,6 +40,22 @@ TEST(Reducers, SeveralReadOneCall) {
                    "logsumexp f32[5]:\n");
 }
 
+TEST(Reducers, MisspeltSampling) {
+  const auto near = [](const std::string &statements) {
+    const std::string messages = reduced(statements).messages;
+    const size_t at = messages.find("did you mean ");
+    return at == std::string::npos ? messages : messages.substr(at + 13, messages.find('?', at) - at - 13);
+  };
+  for (const std::string word : {"samplng", "sampl", "Sampling", "smapling"}) {
+    const std::string call = "- best: sample(target([last] + draft, kv=draft)";
+    EXPECT_EQ(near(call + ", " + word + ")"), "`sampling`");
+    EXPECT_EQ(near(call + ", sampling=" + word + ")"), "`sampling`");
+    EXPECT_EQ(near(call + ", " + word + "=sampling)"), "`sampling`");
+    EXPECT_EQ(near(call + ")\n      - trace: " + word + ".top_p"), "`sampling`");
+    EXPECT_EQ(near(call + ")\n      - trace: " + word), "`sampling`");
+  }
+}
+
 TEST(Reducers, WhatTheyAreGivenIsKnownAtTheCall) {
   const struct {
     const char *statements, *message;

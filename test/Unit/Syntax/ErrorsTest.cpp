@@ -171,10 +171,27 @@ TEST(KeyErrors, UnknownWithSuggestion) {
             "      |                                       ^~~~~~\n"
             "note: did you mean `on_full`?\n");
   EXPECT_EQ(pipelineErrors("pipeline: p\nstates: {}\nstages: {}\nbuffers: {}\n"),
-            "t.yaml:4:1: error: unknown key `buffers` in the pipeline file "
-            "[unknown-key]\n"
+            "t.yaml:4:1: error: `buffers` in the pipeline file is not supported yet; use fields of the request "
+            "[unsupported]\n"
             "    4 | buffers: {}\n"
             "      | ^~~~~~~\n");
+}
+
+TEST(KeyErrors, NotYet) {
+  const auto has = [](const std::string &sections, const std::string &message) {
+    const std::string errors = pipelineErrors("pipeline: p\nstates: {}\n" + sections);
+    EXPECT_NE(errors.find(message), std::string::npos) << errors;
+    EXPECT_EQ(errors.find("unknown-key"), std::string::npos) << errors;
+  };
+  has("stages: {}\nqueues: {}\n", "error: `queues` in the pipeline file is not supported yet; use states that");
+  has("stages: {}\nextern: {}\n", "error: `extern` in the pipeline file is not supported yet; use inputs of the");
+  has("stages: {}\nkv:\n  target: {pages: 4, page_tokens: 16, holes: true}\n",
+      "t.yaml:5:39: error: `holes` in pool `kv.target` is not supported yet; use `kv.M.keep: n`, which keeps leading "
+      "tokens [unsupported]");
+  has("stages: {}\nkv:\n  target: {pages: 4, page_tokens: 16, exact: false}\n",
+      "t.yaml:5:39: error: `exact` in pool `kv.target` is not supported yet; use KV of the request's own tokens: ");
+  has("stages:\n  s:\n    over: requests r\n    on: A\n    goto: A\n    do: []\n",
+      "t.yaml:5:5: error: `over` in stage `s` is not supported yet; use a stage without it, which sees one request ");
 }
 
 TEST(KeyErrors, Missing) {
