@@ -151,7 +151,7 @@ struct alignas(16) RowDraw {
 
 /// What is asked of the logits of a row beyond that.
 struct alignas(16) RowAsk {
-  int row;     ///< of the pass
+  int row;     ///< of the pass; of result number r of the model r * rows of a pass more
   int reducer; ///< ReducerKind
   int at;      ///< its first word in LaunchParams::reduced
   int count;   ///< tokens, or their probabilities
@@ -166,7 +166,8 @@ struct alignas(16) RowAsk {
   int unused;
 };
 
-/// At the beginning of LaunchParams::asks. The RowDraws of all rows of a pass follow, then the RowAsks.
+/// At the beginning of LaunchParams::asks. The RowDraws of all rows of a pass follow, for each result of a model that
+/// calls ask for, then the RowAsks.
 struct alignas(16) AskHeader {
   int count; ///< asks of this pass
   int unused[3];
@@ -218,7 +219,7 @@ template <int Models> struct LaunchParamsOf {
   const Settings *settings; ///< [requests]
   char *asks;               ///< AskHeader, RowDraws, RowAsks of a pass; behind them control's CallAsks of each slot
   unsigned *reduced;        ///< [rows of a pass][1 + words]: how many words the row's call has, and what they gave
-  char *looks;              ///< [rows of a pass] of logits, then sums of looks at them
+  char *looks;              ///< [results][rows of a pass] of logits, then sums of looks at them
   int *scratch;             ///< [kConsumerWarps][scratchWords]: what a stage keeps meanwhile; may be null
   // grid
   char *tagged;   ///< words that carry a tick or a pass, those of Pass.cuh first; zeros before a launch

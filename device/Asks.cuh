@@ -17,7 +17,8 @@ struct CallAsk {
   int place; ///< its words begin there in those of a row
   int count; ///< words of a row
   int part;  ///< of top_k
-  int unused[3];
+  int result; ///< of the model; 0: the logits
+  int unused[2];
 
   /// The rows that it reads of `served` ones.
   struct Rows {
@@ -49,11 +50,11 @@ template <int Asks> struct alignas(16) CallAsks {
 /// LaunchParams::asks, and what is control's there: behind the asks of a pass those of each slot, then the tokens whose
 /// probability they ask for.
 template <class Config> struct AskMemory {
-  static constexpr long long rows = Config::rowsPerPass, asks = Config::asks;
+  static constexpr long long rows = Config::rowsPerPass, asks = Config::asks, results = resultsOf<Config>();
   /// Words of a row in LaunchParams::reduced. The first one tells how many there are.
   static constexpr int reducedWords = 1 + Config::askWords;
   static constexpr long long ofPass =
-      sizeof(abi::AskHeader) + rows * sizeof(abi::RowDraw) + rows * asks * sizeof(abi::RowAsk);
+      sizeof(abi::AskHeader) + rows * results * sizeof(abi::RowDraw) + rows * asks * sizeof(abi::RowAsk);
   using OfSlot = CallAsks<Config::asks>;
 
   __device__ __forceinline__ static OfSlot &ofSlot(const abi::LaunchParams &p, int slot) {
@@ -63,11 +64,12 @@ template <class Config> struct AskMemory {
   __device__ __forceinline__ static int *tokens(const abi::LaunchParams &p, int slot, int ask) {
     return reinterpret_cast<int *>(&ofSlot(p, Config::slots)) + (slot * asks + ask) * rows;
   }
+  /// [results][rows]
   __device__ __forceinline__ static abi::RowDraw *draws(const abi::LaunchParams &p) {
     return reinterpret_cast<abi::RowDraw *>(p.asks + sizeof(abi::AskHeader));
   }
   __device__ __forceinline__ static abi::RowAsk *rowAsks(const abi::LaunchParams &p) {
-    return reinterpret_cast<abi::RowAsk *>(draws(p) + rows);
+    return reinterpret_cast<abi::RowAsk *>(draws(p) + rows * results);
   }
 };
 
@@ -84,6 +86,14 @@ template <class Value> struct Reduced {
       return Value(word);
   }
 };
+
+/// Of which result it is; 0: of the logits.
+template <class Which> __device__ constexpr int resultOfAsk() {
+  if constexpr (requires { Which::result; })
+    return Which::result;
+  else
+    return 0;
+}
 
 template <class Which, class View> struct AskOf;
 
@@ -102,7 +112,8 @@ template <class Which> struct Ask {
   template <class Config> __device__ void store(const abi::LaunchParams &p, int slot, int tokens = -1) const {
     CallAsk &to = AskMemory<Config>::ofSlot(p, slot).asks[Which::index];
     if (laneId() == 0)
-      to = {Which::reducer, first, last, tokens, settings, noise, ahead, Which::place, Which::count, Which::part, {}};
+      to = {Which::reducer, first, last, tokens, settings, noise, ahead, Which::place, Which::count, Which::part,
+            resultOfAsk<Which>(), {}};
   }
 };
 /// With a token for each row.

@@ -223,7 +223,6 @@ __device__ bool askOfRow(Control &c, int vocab, int slot, int row, int served, i
   const auto &call = Memory::ofSlot(p, slot);
   const abi::Settings &of = p.settings[c.request[slot]];
   const u32 key[2] = {__ldg(&of.key[0]), __ldg(&of.key[1])};
-  abi::RowDraw draw = {0.0f, -1, {key[0], key[1]}, 0, 0, 0, 0};
   bool wanted = false;
   if (p.trace) {
     unsigned *const words = p.reduced + number * Memory::reducedWords;
@@ -231,44 +230,52 @@ __device__ bool askOfRow(Control &c, int vocab, int slot, int row, int served, i
     for (int i = 0; i < (int)words[0]; ++i)
       words[1 + i] = ~0u;
   }
+  constexpr int results = resultsOf<Config>();
 #pragma unroll 1
-  for (int i = 0; i < call.count; ++i) {
-    const CallAsk &ask = call.asks[i];
-    const auto rows = ask.rowsOf(served);
-    if (!rows.has(row))
-      continue;
-    wanted = true;
-    if (ask.reducer == ReducerKind::ArgMax)
-      continue;
-    const int at = number * Memory::reducedWords + 1 + ask.place, drawn = position + 1 + ask.ahead;
-    const float temperature = sampling::isGreedy(ask.settings) ? 0.0f : ask.settings.temperature;
-    const u32 purpose = sampling::purposeOfDraw(ask.noise);
-    if (draw.at < 0 && !draw.guesses && ask.isDraw(vocab)) {
-      draw = {temperature, at, {key[0], key[1]}, drawn, purpose, draw.kept, 0};
-      continue;
+  for (int result = 0; result < results; ++result) {
+    const int line = result * Config::rowsPerPass + number;
+    abi::RowDraw draw = {0.0f, -1, {key[0], key[1]}, 0, 0, 0, 0};
+#pragma unroll 1
+    for (int i = 0; i < call.count; ++i) {
+      const CallAsk &ask = call.asks[i];
+      if (results > 1 && ask.result != result)
+        continue;
+      const auto rows = ask.rowsOf(served);
+      if (!rows.has(row))
+        continue;
+      wanted = true;
+      if (ask.reducer == ReducerKind::ArgMax)
+        continue;
+      const int at = number * Memory::reducedWords + 1 + ask.place, drawn = position + 1 + ask.ahead;
+      const float temperature = sampling::isGreedy(ask.settings) ? 0.0f : ask.settings.temperature;
+      const u32 purpose = sampling::purposeOfDraw(ask.noise);
+      if (draw.at < 0 && !draw.guesses && ask.isDraw(vocab)) {
+        draw = {temperature, at, {key[0], key[1]}, drawn, purpose, draw.kept, 0};
+        continue;
+      }
+      draw.kept = 1;
+      const bool guessed = draw.at < 0 && !draw.guesses && ask.reducer == ReducerKind::Sample && ask.count == 1;
+      if (guessed)
+        draw = {temperature, -1, {key[0], key[1]}, drawn, purpose, 1, 1};
+      const int token = ask.tokens < 0 ? -1 : Memory::tokens(p, slot, i)[row - rows.first];
+      Memory::rowAsks(p)[atomicAdd(&c.rowAsks, 1)] = {line,
+                                                      int(ask.reducer),
+                                                      at,
+                                                      ask.count,
+                                                      temperature,
+                                                      ask.settings.topP,
+                                                      ask.settings.minP,
+                                                      ask.settings.topK,
+                                                      {key[0], key[1]},
+                                                      drawn,
+                                                      purpose,
+                                                      token,
+                                                      ask.part,
+                                                      guessed,
+                                                      0};
     }
-    draw.kept = 1;
-    const bool guessed = draw.at < 0 && !draw.guesses && ask.reducer == ReducerKind::Sample && ask.count == 1;
-    if (guessed)
-      draw = {temperature, -1, {key[0], key[1]}, drawn, purpose, 1, 1};
-    const int token = ask.tokens < 0 ? -1 : Memory::tokens(p, slot, i)[row - rows.first];
-    Memory::rowAsks(p)[atomicAdd(&c.rowAsks, 1)] = {number,
-                                                    int(ask.reducer),
-                                                    at,
-                                                    ask.count,
-                                                    temperature,
-                                                    ask.settings.topP,
-                                                    ask.settings.minP,
-                                                    ask.settings.topK,
-                                                    {key[0], key[1]},
-                                                    drawn,
-                                                    purpose,
-                                                    token,
-                                                    ask.part,
-                                                    guessed,
-                                                    0};
+    Memory::draws(p)[line] = draw;
   }
-  Memory::draws(p)[number] = draw;
   return wanted;
 }
 
@@ -398,6 +405,24 @@ template <class Control> __device__ bool servedRound(Control &c) {
   return some;
 }
 
+/// Whether a lane's rows of those that a call reads have a NaN in another result than the logits. Their words say so.
+template <class Control> __device__ bool nanOfOtherResult(Control &c, int slot, int served) {
+  using Memory = AskMemory<typename Control::Config>;
+  const abi::LaunchParams &p = c.params();
+  const auto &call = Memory::ofSlot(p, slot);
+  bool nan = false;
+#pragma unroll 1
+  for (int i = 0; i < call.count; ++i) {
+    const CallAsk &ask = call.asks[i];
+    const auto rows = ask.rowsOf(served);
+    if (ask.result == 0)
+      continue;
+    for (int row = rows.first + laneId(); row < rows.last; row += 32)
+      nan = nan || loadWord(p.reduced + (c.rowBegin[slot] + row) * Memory::reducedWords + 1 + ask.place) == ~0u;
+  }
+  return nan;
+}
+
 /// Notes that the model has run on the call's rows. The stage's code behind the call follows.
 template <class Pool, class Control> __device__ void completeCall(TurnOf<Control> &t) {
   auto &r = t.r;
@@ -410,6 +435,8 @@ template <class Pool, class Control> __device__ void completeCall(TurnOf<Control
 #pragma unroll 1
   for (int i = laneId(); i < results.size(); i += 32)
     nan = nan || results[i] == RowIsNan;
+  if constexpr (resultsOf<typename Control::Config>() > 1)
+    nan = nan || nanOfOtherResult(t.c, t.slot, results.size());
   const bool draft = t.c.callFlags[t.slot] & RowIsDraft;
   const int begin = pool.firstPlace(t.slot, kv.len, draft), end = begin + results.size();
   int compared = min(end, r.numTokens); // issue() compared what was fed below that

@@ -585,11 +585,12 @@ template <class Kept> struct Looks {
   }
 };
 
-template <int Rows, class Kept>
+/// `Lines`: rows of a pass, of all results.
+template <int Lines, class Kept>
 __device__ __forceinline__ Looks<Kept> looksAt(GridEdges &grid, int edge, Kept kept, float *scratch, int count) {
   static_assert(kAsksAtOnce * sizeof(AskState) + 8 * kLookBins + 8 * kConsumerWarps <= kLookScratchBytes);
   char *const at = reinterpret_cast<char *>(scratch);
-  u64 *const tables = reinterpret_cast<u64 *>(grid.params->looks + Rows * Kept::rowBytes);
+  u64 *const tables = reinterpret_cast<u64 *>(grid.params->looks + Lines * Kept::rowBytes);
   return {grid,
           kept,
           reinterpret_cast<AskState *>(at),
@@ -603,8 +604,8 @@ __device__ __forceinline__ Looks<Kept> looksAt(GridEdges &grid, int edge, Kept k
 
 /// Settles the asks of the pass. All consumers of all CTAs. What the last look found is left to finishAsks: the end of
 /// the pass stands between. False when the kernel stops.
-template <int Rows, class Kept>
-__device__ __noinline__ bool settleAsks(GridEdges &grid, int edge, PassDraws<Rows> &draws, Kept kept,
+template <int Rows, int Results, class Kept>
+__device__ __noinline__ bool settleAsks(GridEdges &grid, int edge, PassDraws<Rows, Results> &draws, Kept kept,
                                         const Words4 *bests, const Words4 *drawn, float *scratch) {
   assumeShared(&grid);
   assumeShared(&draws);
@@ -612,8 +613,8 @@ __device__ __noinline__ bool settleAsks(GridEdges &grid, int edge, PassDraws<Row
   const int asks = draws.asks;
   consumerSync(); // scratch may still be read
   for (int first = 0;; first += kAsksAtOnce) {
-    const auto looks = looksAt<Rows>(grid, edge, kept, scratch, min(kAsksAtOnce, asks - first));
-    const int look = looks.settle(rowAsksOf<Rows>(*grid.params) + first, bests, drawn);
+    const auto looks = looksAt<Rows * Results>(grid, edge, kept, scratch, min(kAsksAtOnce, asks - first));
+    const int look = looks.settle(rowAsksOf<Rows * Results>(*grid.params) + first, bests, drawn);
     if (look < 0)
       return false;
     if (first + kAsksAtOnce >= asks) {
@@ -633,13 +634,13 @@ __device__ __noinline__ bool settleAsks(GridEdges &grid, int edge, PassDraws<Row
 }
 
 /// CTA 0, all consumers, behind the end of the pass: the last asks' answers. A barrier of the CTA follows.
-template <int Rows, class Kept>
-__device__ __noinline__ void finishAsks(GridEdges &grid, int edge, const PassDraws<Rows> &draws, Kept kept,
+template <int Rows, int Results, class Kept>
+__device__ __noinline__ void finishAsks(GridEdges &grid, int edge, const PassDraws<Rows, Results> &draws, Kept kept,
                                         float *scratch) {
   assumeShared(&grid);
   assumeShared(&draws);
   assumeShared(scratch);
-  looksAt<Rows>(grid, edge, kept, scratch, draws.asks - draws.left).finishAll(draws.look);
+  looksAt<Rows * Results>(grid, edge, kept, scratch, draws.asks - draws.left).finishAll(draws.look);
 }
 
 } // namespace megalith::device

@@ -243,6 +243,14 @@ template <class Config> __device__ constexpr int asksOf() {
     return 0;
 }
 
+/// How many results of a model calls may ask for, where some call asks for another one than the logits; else 1.
+template <class Config> __device__ constexpr int resultsOf() {
+  if constexpr (requires { Config::results; })
+    return Config::results;
+  else
+    return 1;
+}
+
 /// A row's flags and the line of its logits (-1: none) in one word.
 __device__ __forceinline__ u32 packLine(int line, u32 flags) { return (u32)(line + 1) << kRowFlagBits | flags; }
 __device__ __forceinline__ u32 flagsOf(u32 packed) { return packed & ((1u << kRowFlagBits) - 1); }

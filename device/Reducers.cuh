@@ -14,19 +14,20 @@
 namespace megalith::device {
 
 /// What is asked of the rows of a pass, in shared memory of each CTA.
-template <int Rows> struct PassDraws {
+template <int Rows, int Results = 1> struct PassDraws {
   int asks;  ///< their number
   int draws; ///< some row draws at a temperature above 0
   int left;  ///< the first of the asks that CTA 0 finishes
   int look;  ///< number of the look that found their sums
-  alignas(16) abi::RowDraw rows[Rows];
+  alignas(16) abi::RowDraw rows[Results * Rows]; ///< of each result of the model
 };
 
 __device__ __forceinline__ const abi::RowDraw *drawsOf(const abi::LaunchParams &p) {
   return reinterpret_cast<const abi::RowDraw *>(p.asks + sizeof(abi::AskHeader));
 }
-template <int Rows> __device__ __forceinline__ const abi::RowAsk *rowAsksOf(const abi::LaunchParams &p) {
-  return reinterpret_cast<const abi::RowAsk *>(drawsOf(p) + Rows);
+/// `Lines`: rows of a pass, of all results.
+template <int Lines> __device__ __forceinline__ const abi::RowAsk *rowAsksOf(const abi::LaunchParams &p) {
+  return reinterpret_cast<const abi::RowAsk *>(drawsOf(p) + Lines);
 }
 
 /// CTA 0, one thread behind a barrier of the CTA: the asks of the pass are there for all from then on.
@@ -39,8 +40,9 @@ __device__ __forceinline__ bool draws(const abi::RowDraw &draw) {
 
 /// Waits for the asks of the pass, and takes the rows' draws. One warp, while the others go on; a barrier of the CTA
 /// stands before any thread looks at them.
-template <int Rows>
-__device__ __noinline__ void takeAsks(const GridEdges &grid, int edge, const PassShared &pass, PassDraws<Rows> &of) {
+template <int Rows, int Results>
+__device__ __noinline__ void takeAsks(const GridEdges &grid, int edge, const PassShared &pass,
+                                      PassDraws<Rows, Results> &of) {
   assumeShared(&grid);
   assumeShared(&pass);
   assumeShared(&of);
@@ -57,7 +59,8 @@ __device__ __noinline__ void takeAsks(const GridEdges &grid, int edge, const Pas
   const int asks = (int)loadWord(p.asks);
   bool drawn = false;
 #pragma unroll 1
-  for (int i = laneId(); i < pass.numRows; i += 32) {
+  for (int n = laneId(); n < Results * pass.numRows; n += 32) {
+    const int i = Results > 1 ? n / pass.numRows * Rows + n % pass.numRows : n;
     Words4 *const row = reinterpret_cast<Words4 *>(of.rows + i);
     const char *const from = reinterpret_cast<const char *>(drawsOf(p) + i);
     const Words4 low = loadWords(from), high = loadWords(from + 16);
@@ -118,22 +121,29 @@ __device__ __forceinline__ void takeDraws(const Kept &kept, const abi::RowDraw &
     kept.storePair(row, column, logits);
 }
 
-/// CTA 0: the rows' drawn tokens, from the entries of all CTAs. Behind reduceBest, whose results it sees.
-template <int Rows>
+/// CTA 0: the rows' drawn tokens, from the entries of all CTAs. Behind reduceBest, whose results it sees. `bests`: of
+/// models with several results, the entries of the best ones.
+template <int Rows, int Results>
 __device__ __noinline__ void reduceDraws(GridEdges &grid, int edge, const PassShared &pass,
-                                         const PassDraws<Rows> &draws, const Words4 *partial) {
+                                         const PassDraws<Rows, Results> &draws, const Words4 *partial,
+                                         const Words4 *bests = nullptr) {
   assumeShared(&grid);
   __syncwarp();
-  everyRow(pass.numRows, [&](int row) {
-    const abi::RowDraw &draw = draws.rows[row];
-    if (draw.at < 0)
-      return;
-    int token = pass.rows[row].result;
-    if (draw.temperature > 0.0f)
-      token = bestOfRow(grid, edge, pass.number, partial + (long long)row * gridDim.x).index();
-    if (laneId() == 0)
-      grid.params->reduced[draw.at] = token == RowIsNan ? ~0u : (u32)token; // the request ends
-  });
+#pragma unroll 1
+  for (int result = 0; result < Results; ++result)
+    everyRow(pass.numRows, [&](int row) {
+      const int line = result * Rows + row;
+      const abi::RowDraw &draw = draws.rows[line];
+      if (draw.at < 0)
+        return;
+      int token = pass.rows[row].result;
+      if (draw.temperature > 0.0f || result > 0) {
+        const Words4 *const entries = draw.temperature > 0.0f ? partial : bests;
+        token = bestOfRow(grid, edge, pass.number, entries + (long long)line * gridDim.x).index();
+      }
+      if (laneId() == 0)
+        grid.params->reduced[draw.at] = token == RowIsNan ? ~0u : (u32)token; // the request ends
+    });
 }
 
 } // namespace megalith::device

@@ -76,8 +76,9 @@ MEGALITH_SHAPE long long lookBytes(long long rows, long long vocab, long long by
 }
 /// Bytes of LaunchParams::asks: those of a pass; then control's of each slot, with the tokens that they ask for.
 constexpr int kRowDrawBytes = 32, kRowAskBytes = 64, kCallAskBytes = 64;
-MEGALITH_SHAPE long long askBytes(long long rows, long long slots, long long asks) {
-  return 16 + rows * kRowDrawBytes + rows * asks * kRowAskBytes + slots * (16 + asks * kCallAskBytes) +
+/// `results`: of a model, that calls may ask for.
+MEGALITH_SHAPE long long askBytes(long long rows, long long slots, long long asks, long long results) {
+  return 16 + rows * results * kRowDrawBytes + rows * asks * kRowAskBytes + slots * (16 + asks * kCallAskBytes) +
          slots * asks * rows * 4;
 }
 /// Bytes of shared memory for the rows' draws.

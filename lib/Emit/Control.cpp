@@ -126,6 +126,8 @@ private:
     if (layout.asks) {
       constant("asks", layout.asks, "reducers of a call");
       constant("askWords", layout.askWords, "that they give for a row, in LaunchParams::reduced");
+      if (layout.results > 1)
+        constant("results", layout.results, "of a model, that calls read");
     }
     if (layout.scratchWords > 0)
       constant("scratchWords", layout.scratchWords, "that a warp keeps in a stage");
@@ -272,11 +274,15 @@ private:
       w.line("static constexpr bool draft = {}, wantsLogits = {};", site.draft ? "true" : "false",
              site.wantsLogits ? "true" : "false");
       for (const CallAsk &ask : site.asks) {
-        const ir::ReducerInfo &reducer = ir::reducerOf(*ask.op);
+        // Of another result than the logits, the best token is a draw at temperature 0.
+        const bool draws = ask.op->name == "argmax" && !ask.isBest();
         const auto of = w.record("struct " + ask.name);
-        w.line("static constexpr ReducerKind reducer = ReducerKind::{};", reducer.enumName.str());
+        w.line("static constexpr ReducerKind reducer = ReducerKind::{};",
+               draws ? "Sample" : ir::reducerOf(*ask.op).enumName.str());
         w.line("static constexpr int index = {}, place = {}, count = {}, part = {};", ask.index, ask.place, ask.words,
                ask.op->get<attr::part>() == "prob" ? 1 : 0);
+        if (ask.result > 0)
+          w.line("static constexpr int result = {}; // {}", ask.result, ask.op->get<attr::of>());
         w.line("using Value = {};", ir::reducedType(*ask.op, 1).elem == Scalar::F32 ? "float" : "int");
       }
     }

@@ -82,8 +82,14 @@ ControlLayout::ControlLayout(const ir::Module &module)
     for (PoolLayout &pool : pools)
       if (!several() || pool.op->name == site.model)
         pool.callTokens = std::max(pool.callTokens, number * rows);
-    for (const auto &[index, reduce] : llvm::enumerate(ir::reducersOf(issue)))
-      site.asks.push_back({&reduce, typeName(reduce.name) + std::to_string(index), static_cast<int64_t>(index), 0, 0});
+    const Operation *model = module.find(Op::Model, issue.name);
+    const std::vector<std::string> named = model ? model->get<attr::results>() : std::vector<std::string>();
+    results = std::max<int64_t>(results, 1 + named.size());
+    for (const auto &[index, reduce] : llvm::enumerate(ir::reducersOf(issue))) {
+      const std::string &of = reduce.get<attr::of>();
+      site.asks.push_back({&reduce, typeName(reduce.name) + std::to_string(index), static_cast<int64_t>(index), 0, 0,
+                           of == "logits" ? 0 : llvm::find(named, of) - named.begin() + 1});
+    }
     sites.push_back(site);
   }
   for (PoolLayout &pool : pools) {
@@ -131,7 +137,7 @@ void ControlLayout::layOutAsks() {
       if (ask.name == names.sites.at(site.site)) // a member cannot have its struct's name
         ask.name += "_";
       ask.place = words;
-      ask.words = ask.op->name == "argmax" ? 0 : ask.op->get<attr::n>();
+      ask.words = ask.isBest() ? 0 : ask.op->get<attr::n>();
       words += ask.words;
     }
     asks = std::max<int64_t>(asks, site.asks.size());

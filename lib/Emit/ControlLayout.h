@@ -34,6 +34,10 @@ struct CallAsk {
   int64_t index;    ///< among the call's
   int64_t place;    ///< of its words in those of a row
   int64_t words;    ///< of a row
+  int64_t result;   ///< of the model; 0: the logits
+
+  /// What it gives is the result of the row (Row::result).
+  bool isBest() const { return op->name == "argmax" && result == 0; }
 };
 
 /// A place where a stage calls a model.
@@ -86,6 +90,7 @@ struct ControlLayout {
   int64_t scratchWords = 0;                   ///< that a warp keeps in a part, at most
 
   int64_t asks = 0, askWords = 0; ///< reducers of a call, and words of a row, at most; 0: there is argmax alone
+  int64_t results = 1;            ///< of a model, that calls read, at most
 
   const CallSite &site(int64_t number) const;
   int64_t stateIndex(llvm::StringRef name) const;

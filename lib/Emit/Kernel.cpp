@@ -115,8 +115,8 @@ static void emitOfModel(CodeWriter &w, const ir::Module &module, const plan::Pla
                            words("best"), words("drawn")));
     emitMember(
         w, "void reduceDraws()",
-        fmt::format("::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, {});",
-                    words("drawn")));
+        fmt::format("::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, {}{});",
+                    words("drawn"), planned.results.size() > 1 ? ", " + words("best") : ""));
     emitMember(w, "void finishAsks()",
                "if (sharedOfCta().draws.asks > 0) ::finishAsks(sharedOfCta().grid, Edges::best, sharedOfCta().draws, "
                "Kept{sharedOfCta().params.looks}, sharedOfCta().scratch);");

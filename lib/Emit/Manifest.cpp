@@ -116,7 +116,8 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
     for (const plan::ModelPlan &planned : plan.models)
       lookBytes = std::max(lookBytes, planned.reducing.lookBytes);
     j["reducing"] = {
-        {"ask_bytes", layout.asks ? shape::askBytes(plan.rowsPerPass, module.param("slots"), layout.asks) : 0},
+        {"ask_bytes",
+         layout.asks ? shape::askBytes(plan.rowsPerPass, module.param("slots"), layout.asks, plan.results()) : 0},
         {"words", layout.askWords},
         {"look_bytes", lookBytes}};
   }

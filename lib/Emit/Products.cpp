@@ -53,11 +53,7 @@ void TensorEmitter::emitStream(const plan::Phase &phase) {
     emitLeave(phase, m);
     emitOwnOperand(group, phase, m);
   }
-  emitBest(group);
-}
-
-bool TensorEmitter::keepsBest(const plan::Phase &phase) {
-  return llvm::any_of(phase.op->region().ops, [](const Operation &op) { return op.op == Op::ArgMax; });
+  emitBest(phase);
 }
 
 void TensorEmitter::emitLeave(const plan::Phase &phase, const plan::Matrix &m) {
@@ -334,7 +330,7 @@ void TensorEmitter::emitEpilogue(const Group &group, const plan::Phase &phase, c
       std::string value = vectors.eval(sink.value);
       at(sink.loc);
       if (sink.best)
-        emitTake(value, r);
+        emitTake(value, r, phase);
       else if (widthOf(r) == Vectors::Pair)
         w.line("{}.storePair(row, c0, c1, {});", sink.store, value);
       else
@@ -344,7 +340,7 @@ void TensorEmitter::emitEpilogue(const Group &group, const plan::Phase &phase, c
   }
 }
 
-void TensorEmitter::emitTake(const std::string &value, const plan::PairRange &r) {
+void TensorEmitter::emitTake(const std::string &value, const plan::PairRange &r, const plan::Phase &phase) {
   w.line("const auto logit = {};", value);
   ours();
   std::optional<CodeWriter::Scope> tail;
@@ -358,8 +354,13 @@ void TensorEmitter::emitTake(const std::string &value, const plan::PairRange &r)
   } else {
     w.line("best[tile].take(logit.v[1], c1);");
   }
-  if (planned.reducing.any)
-    w.line("takeDraws(kept, shared.draws.rows[row], drawn[tile], row, c0, logit);");
+  if (planned.reducing.any) {
+    const std::string line =
+        phase.result > 0 ? fmt::format("{} * Facts::rowsPerPass + row", phase.result) : std::string("row");
+    w.line("takeDraws(kept, shared.draws.rows[{0}], drawn[tile], {0}, c0, logit);", line);
+  }
+  if (phase.result > 0)
+    return;
   int64_t most = 0; // a line of logits has room for those of any model
   for (const Operation *of : module.all(Op::Model))
     most = std::max(most, of->get<attr::vocab>());
@@ -367,20 +368,29 @@ void TensorEmitter::emitTake(const std::string &value, const plan::PairRange &r)
          most != r.columns ? fmt::format(", {}", most) : "");
 }
 
-void TensorEmitter::emitBest(const Group &group) {
-  if (llvm::none_of(group.region.ops, [](const Operation &op) { return op.op == Op::ArgMax; }))
+std::string TensorEmitter::taggedExpr(const plan::Phase &phase, const char *of) const {
+  return fmt::format("reinterpret_cast<Words4 *>(p.tagged + Tagged::{}{})", of,
+                     phase.result > 0 ? fmt::format(" + {} * Tagged::ofResult", phase.result) : "");
+}
+
+void TensorEmitter::emitBest(const plan::Phase &phase) {
+  if (!keepsBest(phase))
     return;
   std::optional<CodeWriter::Scope> once;
   if (plan.wideRows)
     once.emplace(w.scope("if constexpr (Rows != kUnitEnd)"));
-  w.line("publishBest<Rows>({}, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::best));",
-         plan.wideRows ? "own" : "best");
-  if (!planned.reducing.any)
-    return;
-  w.line("consumerSync(); // a CTA without a group of the matrix has met no barrier since takeAsks");
-  w.line("if (shared.draws.draws)");
-  w.line("  publishBest<Rows>({}, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::drawn));",
-         plan.wideRows ? "ownDrawn" : "drawn");
+  w.line("publishBest<Rows>({}, p, pass, shared.scratch, {});", plan.wideRows ? "own" : "best",
+         taggedExpr(phase, "best"));
+  if (planned.reducing.any) {
+    w.line("consumerSync(); // a CTA without a group of the matrix has met no barrier since takeAsks");
+    w.line("if (shared.draws.draws)");
+    w.line("  publishBest<Rows>({}, p, pass, shared.scratch, {});", plan.wideRows ? "ownDrawn" : "drawn",
+           taggedExpr(phase, "drawn"));
+  }
+  if (planned.results.size() > 1) {
+    w.line("if constexpr (Rows > kOneRow)");
+    w.line("  consumerSync(); // another result may follow: scratch has been read");
+  }
 }
 
 } // namespace megalith::emit

@@ -173,12 +173,14 @@ void TensorEmitter::emitPlaces() {
             "for each "
             "operand that passes of many rows have as an image.");
   if (several())
-    w.line("struct Edges {{ static constexpr int best = {}; }};", planned.bestEdge);
+    w.line("struct Edges {{ static constexpr int best = {}; }};", planned.results[0].edge);
   else
-    w.line("struct Edges {{ static constexpr int best = {}, pass = {}; }};", planned.bestEdge, plan.passEdge);
+    w.line("struct Edges {{ static constexpr int best = {}, pass = {}; }};", planned.results[0].edge, plan.passEdge);
   if (planned.reducing.any) {
-    w.line("struct Tagged {{ static constexpr long long best = {}, drawn = {}; }};", planned.bestOffset,
-           planned.reducing.drawnOffset);
+    const std::string ofResult =
+        planned.results.size() > 1 ? fmt::format(", ofResult = {}", shape::bestBytes(plan.rowsPerPass, plan.ctas)) : "";
+    w.line("struct Tagged {{ static constexpr long long best = {}, drawn = {}{}; }};", planned.bestOffset,
+           planned.reducing.drawnOffset, ofResult);
     w.line("using Kept = KeptLogits<{}, {}>; // that asks look at",
            planned.reducing.numberBytes == 2 ? "unsigned short" : "float", model.get<attr::vocab>());
   } else {
@@ -215,6 +217,8 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
     }
     if (plan.reduces())
       w.line("static constexpr int asks = 1; // calls have other reducers than argmax");
+    if (plan.results() > 1)
+      w.line("static constexpr int results = {}; // of a model, that calls read", plan.results());
     if (plan.trees())
       w.line("static constexpr bool trees = true; // rows of a slot need not be a chain");
   }
@@ -230,7 +234,7 @@ void emitShared(CodeWriter &w, const ir::Module &module, const plan::Plan &plan)
     w.line("RingShared sync;");
     w.line("GridEdges grid;");
     if (plan.reduces())
-      w.line("PassDraws<Facts::rowsPerPass> draws;");
+      w.line("PassDraws<Facts::rowsPerPass{}> draws;", plan.results() > 1 ? ", Facts::results" : "");
     w.line("StreamPlace places[kConsumerWarps]; // of the warps, between two phases");
     w.line();
     w.line("__device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }");

@@ -128,7 +128,9 @@ private:
   static ir::Value operandOf(const Group &group, const plan::Matrix &m);
   void emitStream(const plan::Phase &phase);
   /// A thread keeps the best logit that it has seen.
-  static bool keepsBest(const plan::Phase &phase);
+  static bool keepsBest(const plan::Phase &phase) { return phase.result >= 0; }
+  /// Places in the tagged words where the best of the phase's result cross.
+  std::string taggedExpr(const plan::Phase &phase, const char *of) const;
   /// Where some CTA has no tiles of the matrix, the others' code is shorter when that is known from here on.
   void emitLeave(const plan::Phase &phase, const plan::Matrix &m);
   /// Each CTA makes the operand for itself: of one row, or where there is nothing to make.
@@ -161,8 +163,8 @@ private:
   EarlyLoads emitEarly(const Group &group, const plan::Phase &phase, const plan::Matrix &m);
   void emitEpilogue(const Group &group, const plan::Phase &phase, const plan::Matrix &m, const EarlyLoads &early);
   /// The argmax over the logits, and the rows of logits when they are wanted.
-  void emitTake(const std::string &value, const plan::PairRange &r);
-  void emitBest(const Group &group);
+  void emitTake(const std::string &value, const plan::PairRange &r, const plan::Phase &phase);
+  void emitBest(const plan::Phase &phase);
 };
 
 } // namespace megalith::emit

@@ -112,10 +112,13 @@ private:
   /// What crosses in tagged words and counters, behind the words of a pass.
   void placeTagged(ModelPlan &planned, const Operation &model) {
     planned.bestOffset = plan.taggedBytes;
-    planned.attention.offset = planned.bestOffset + roundUp(bestBytes(plan.rowsPerPass, plan.ctas), 256);
+    const int64_t lines = plan.rowsPerPass * planned.results.size();
+    planned.attention.offset = planned.bestOffset + roundUp(bestBytes(lines, plan.ctas), 256);
     if (planned.reducing.any) {
       planned.reducing.drawnOffset = planned.attention.offset;
-      planned.attention.offset += roundUp(bestBytes(plan.rowsPerPass, plan.ctas), 256);
+      planned.attention.offset += roundUp(bestBytes(lines, plan.ctas), 256);
+      planned.reducing.lookBytes = lookBytes(plan.rowsPerPass * plan.results(), model.get<attr::vocab>(),
+                                             planned.reducing.numberBytes, plan.ctas);
     }
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention)
@@ -271,7 +274,7 @@ private:
     plan.shared.controlBytes =
         controlRoom(module.param("slots"), module.all(Op::Gauge).size(), models.size(), windowed(),
                     llvm::count_if(plan.models, [](const ModelPlan &m) { return m.draftsContinue; }), plan.trees());
-    const int64_t draws = plan.reduces() ? roundUp(passDrawBytes(plan.rowsPerPass), 128) : 0;
+    const int64_t draws = plan.reduces() ? roundUp(passDrawBytes(plan.rowsPerPass * plan.results()), 128) : 0;
     const int64_t control = plan.shared.controlBytes + otherSharedBytes(models.size(), plan.trees() > 0) + draws;
     const int64_t beside = control + plan.shared.scratchBytes;
     const int64_t fit = std::min<int64_t>(kMostStages, (plan.profile.sharedBytes - beside) / plan.ring.stageBytes);

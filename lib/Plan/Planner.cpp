@@ -46,14 +46,13 @@ public:
           return false;
     if (planned.segments.size() > 2)
       return unsupported(*planned.segments[2].op, fmt::format("{} segments; 2 at most", planned.segments.size()));
-    if (!planReducers(model))
+    if (!planResults(model) || !planReducers(model))
       return false;
     spareControl();
-    planned.bestEdge = plan.edges.size() - 1;
     return true;
   }
 
-  /// The last edge of the model is tagged words when only maxima cross it: CTA 0 alone reads these, and
+  /// An edge is tagged words when only maxima cross it: CTA 0 alone reads these, and
   /// the next pass begins behind that. Edges of parts stand behind those of all models.
   void lowerEdges() {
     for (Matrix &m : planned.matrices)
@@ -61,12 +60,11 @@ public:
         m.partsEdge = newEdge("parts of " + m.name, m.loc);
         plan.edges[m.partsEdge].lowering = Edge::Count;
       }
-    const Segment &last = planned.segments.back();
-    const std::vector<Phase> &phases = !last.after.empty() || last.repeatCount ? last.after : last.before;
-    if (phases.empty() || phases.back().kind != Phase::Stream || phases.back().edge != planned.bestEdge)
-      return;
-    if (llvm::any_of(phases.back().op->region().ops, [](const Operation &op) { return op.op == Op::ArgMax; }))
-      plan.edges[phases.back().edge].lowering = Edge::Tagged;
+    planned.segments.back().forEach([&](const Phase &phase, bool) {
+      if (phase.result >= 0 &&
+          llvm::none_of(phase.op->results, [&](Value v) { return planned.placeOf.count(v.id) != 0; }))
+        plan.edges[phase.edge].lowering = Edge::Tagged;
+    });
   }
 
   /// Offsets in a row's record are ints. (Before, 64 bits: columns and layers have limits.)
@@ -85,10 +83,33 @@ private:
   int64_t nextFirstUnit = 0;
   std::vector<Value> forwarded; ///< body's yields, in order, for the head's arguments
 
+  /// The phases that find the best of each result, and where that crosses.
+  bool planResults(const Operation &model) {
+    planned.results.push_back({"logits", static_cast<int>(plan.edges.size()) - 1});
+    for (const std::string &name : model.get<attr::results>())
+      planned.results.push_back({name, planned.results[0].edge});
+    Segment &last = planned.segments.back();
+    const std::vector<Value> &yielded = last.op->region().ops.back().operands;
+    for (std::vector<Phase> *phases : {&last.before, &last.repeated, &last.after})
+      for (Phase &phase : *phases) {
+        if (phase.kind != Phase::Stream)
+          continue;
+        const auto best = [](const Operation &op) { return op.op == Op::ArgMax; };
+        if (llvm::count_if(phase.op->region().ops, best) > 1)
+          return unsupported(*phase.op, "two results that come from one product");
+        if (llvm::none_of(phase.op->region().ops, best))
+          continue;
+        phase.result = 0;
+        for (size_t i = 1; i < yielded.size(); ++i)
+          if (llvm::is_contained(phase.op->results, yielded[i]))
+            phase.result = i;
+        planned.results[phase.result].edge = phase.edge;
+      }
+    return true;
+  }
+
   /// Whether calls ask for more than the best token of each row.
   bool planReducers(const Operation &model) {
-    if (!model.get<ir::attr::results>().empty())
-      return unsupported(model, "named results of a model");
     const Operation *first = nullptr;
     for (const Operation &part : module.all(Op::Tick).front()->region().ops)
       if (part.op == Op::Part && part.has<attr::before_site>() && part.region().ops.back().name == model.name)
@@ -105,9 +126,7 @@ private:
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::ArgMax)
         return;
-      const ir::Type &logits = module.type(op.operands[0]);
-      planned.reducing.numberBytes = logits.elem == Scalar::BF16 ? 2 : 4;
-      planned.reducing.lookBytes = lookBytes(plan.rowsPerPass, logits.size, planned.reducing.numberBytes, plan.ctas);
+      planned.reducing.numberBytes = module.type(op.operands[0]).elem == Scalar::BF16 ? 2 : 4;
     });
     return true;
   }

@@ -78,7 +78,10 @@ private:
       int64_t begin, bytes, alignment;
       std::string what;
     };
-    std::vector<Range> ranges = {{planned.bestOffset, bestBytes(plan.rowsPerPass, plan.ctas), 16, "the logits' maxima"},
+    const int64_t maxima = bestBytes(plan.rowsPerPass * planned.results.size(), plan.ctas);
+    std::vector<Range> ranges = {{planned.bestOffset, maxima, 16, "the logits' maxima"},
+                                 {planned.reducing.drawnOffset, planned.reducing.any ? maxima : 0, 16,
+                                  "the maxima of draws"},
                                  {planned.attention.offset, planned.attention.bytes(), 16, "the sums of attention"},
                                  {planned.wideAttention.offset,
                                   planned.wideAttention.units * planned.wideAttention.unitBytes, 16,

@@ -139,6 +139,7 @@ struct Phase {
   const ir::Operation *makes = nullptr; ///< Attention: the map in front that it can do without
   bool several = false;                 ///< Map: only passes in which a slot has several rows need it
   int edge = -1;
+  int result = -1; ///< Stream: number of the model's result whose best it finds
 };
 
 /// A segment: phases, with at most one repeated run of them.
@@ -213,6 +214,12 @@ struct Reducing {
   int64_t lookBytes = 0;   ///< memory of kept logits and of sums over them
 };
 
+/// What calls read of a row: the logits, and results that the model's file names beside them.
+struct Result {
+  std::string name;
+  int edge; ///< where its maxima cross
+};
+
 /// One model of the pipeline.
 struct ModelPlan {
   std::string name;
@@ -231,8 +238,8 @@ struct ModelPlan {
   bool draftsContinue = false; ///< drafts of a run of a stage stand behind each other
   bool trees = false;          ///< rows of a slot need not be a chain (device/Paths.cuh)
   int64_t pathPlaces = 0;      ///< positions on a row's path that earlier passes of a run may have written
-  int bestEdge;                ///< the logits' maxima
-  int64_t bestOffset;          ///< in the tagged words
+  std::vector<Result> results; ///< the first one is the logits
+  int64_t bestOffset;          ///< in the tagged words: maxima of all results, one behind the other
   Reducing reducing;
 
   const Vector &vectorOf(const std::string &weight) const {
@@ -279,6 +286,13 @@ struct Plan {
   int64_t passBytes() const;     ///< of the tagged words: what tells a pass, with the paths of its rows
   std::vector<ModelPlan> models; ///< one, for now
 
+  /// Results of a model, at most.
+  int64_t results() const {
+    size_t most = 1;
+    for (const ModelPlan &model : models)
+      most = std::max(most, model.results.size());
+    return most;
+  }
   /// Whether calls of some model have reducers beside argmax.
   bool reduces() const {
     return std::any_of(models.begin(), models.end(), [](const ModelPlan &model) { return model.reducing.any; });
