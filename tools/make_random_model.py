@@ -32,6 +32,9 @@ QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
          "rope_scaling": None, "sliding_window": None, "use_sliding_window": False,
          "torch_dtype": "bfloat16", "use_cache": True}
 
+MEDUSA = LLAMA | {"architectures": ["MedusaModelLlama"], "medusa_num_heads": 3,
+                  "medusa_num_layers": 1}
+
 
 def sized(base, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied,
           positions, bos, eos, **more):
@@ -53,6 +56,7 @@ SHAPES = {
     "tiny": sized(LLAMA, 64, 2, 4, 2, 16, 128, 300, False, 2048, 1, 2),
     "tiny-deep": sized(LLAMA, 64, 2, 4, 2, 16, 1000, 300, False, 2048, 1, 2),
     "tiny-qwen3": sized(QWEN3, 64, 2, 4, 2, 16, 128, 300, True, 2048, 1, 2),
+    "tiny-medusa": sized(MEDUSA, 64, 2, 4, 2, 16, 128, 300, False, 2048, 1, 2),
     "awkward": sized(NEW_ROPE, 96, 3, 6, 2, 16, 200, 517, False, 2048, 1, 2),
     "llama-1b": sized(LLAMA, 2048, 16, 32, 8, 64, 8192, 128256, True, 131072, 128000,
                       [128001, 128008, 128009], rope_theta=500000.0,

@@ -82,4 +82,8 @@ def decoder_shapes(config):
     shapes["model.norm.weight"] = (hidden,)
     if not config.get("tie_word_embeddings"):
         shapes["lm_head.weight"] = (vocab, hidden)
+    for i in range(config.get("medusa_num_heads", 0)):
+        shapes[f"medusa_head.{i}.0.linear.weight"] = (hidden, hidden)
+        shapes[f"medusa_head.{i}.0.linear.bias"] = (hidden,)
+        shapes[f"medusa_head.{i}.1.weight"] = (vocab, hidden)
     return shapes

@@ -143,7 +143,7 @@ private:
 
   /// Whether a reducer's settings are those of the request.
   bool ofRequest(const Operation &reduce);
-  Code asked(const Operation &reduce, const std::string &type);
+  Code asked(const CallAsk &ask, const std::string &type);
   void go(const Operation &op);
   void branch(const Operation &op);
 

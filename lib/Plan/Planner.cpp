@@ -89,7 +89,7 @@ private:
     for (const std::string &name : model.get<attr::results>())
       planned.results.push_back({name, planned.results[0].edge});
     Segment &last = planned.segments.back();
-    const std::vector<Value> &yielded = last.op->region().ops.back().operands;
+    const llvm::ArrayRef<Value> yielded = last.op->region().ops.back().operands;
     for (std::vector<Phase> *phases : {&last.before, &last.repeated, &last.after})
       for (Phase &phase : *phases) {
         if (phase.kind != Phase::Stream)

@@ -435,12 +435,12 @@ tiny.yaml:31:36: error: unknown name `zz` in the graph [unknown-graph-name]
                                                          "  - z: -y\n"
                                                          "results: {logits: y, a: z, b: z, c: y}"}},
      R"(
-tiny.yaml:31:34: error: `z` is the value of two results, `a` and `b` [result-twice]
+tiny.yaml:31:31: error: `z` is the value of two results, `a` and `b` [result-twice]
    31 | results: {logits: y, a: z, b: z, c: y}
-      |                                  ^
-tiny.yaml:31:40: error: `y` is the value of two results, `logits` and `c` [result-twice]
+      |                               ^
+tiny.yaml:31:37: error: `y` is the value of two results, `logits` and `c` [result-twice]
    31 | results: {logits: y, a: z, b: z, c: y}
-      |                                        ^
+      |                                     ^
 )"},
     {"LogitsNumber",
      false,
