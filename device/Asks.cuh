@@ -14,9 +14,9 @@ struct CallAsk {
   int tokens;      ///< how many rows have a token; -1: it takes none
   sampling::Settings settings;
   int noise, ahead;
-  int place; ///< its words begin there in those of a row
-  int count; ///< words of a row
-  int part;  ///< of top_k
+  int place;  ///< its words begin there in those of a row
+  int count;  ///< words of a row
+  int part;   ///< of top_k
   int result; ///< of the model; 0: the logits
   int unused[2];
 
@@ -26,10 +26,14 @@ struct CallAsk {
     __device__ __forceinline__ int count() const { return last - first; }
     __device__ __forceinline__ bool has(int row) const { return row >= first && row < last; }
   };
-  __device__ __forceinline__ Rows rowsOf(int served) const {
+  __device__ __forceinline__ static Rows rowsOf(int served, int first, int last) {
     const auto clamped = [&](int at) { return max(0, min(served, at < 0 ? served + at : at)); };
-    const int begin = clamped(first), end = clamped(last);
-    return {begin, max(begin, tokens < 0 ? end : min(end, begin + tokens))};
+    const int begin = clamped(first);
+    return {begin, max(begin, clamped(last))};
+  }
+  __device__ __forceinline__ Rows rowsOf(int served) const {
+    const Rows rows = rowsOf(served, first, last);
+    return {rows.first, tokens < 0 ? rows.last : min(rows.last, rows.first + tokens)};
   }
   /// Whether a row's token can be drawn while its logits are made.
   __device__ __forceinline__ bool isDraw(int vocab) const {
@@ -73,13 +77,24 @@ template <class Config> struct AskMemory {
   }
 };
 
+/// Calls that ask for nothing but the best token of each row, as `sample` at temperature 0 does. Nobody needs to be
+/// told, and what they get are the results of the rows. By slot.
+template <int Slots> struct PlainCalls {
+  int plain[Slots];                        ///< not 0: it is such a call
+  int plainFirst[Slots], plainLast[Slots]; ///< rows that it reads, as in CallAsk
+  int plainWords[Slots];                   ///< of a row in a trace: those of CallAsk
+};
+template <> struct PlainCalls<0> {};
+
 /// What a call gave for its rows from `first` on: a number or a token of each.
 template <class Value> struct Reduced {
   const u32 *words; ///< of the first row
   int stride, count;
+  bool atHand = false; ///< in shared memory
   __device__ int size() const { return count; }
   __device__ Value operator[](int i) const {
-    const u32 word = loadWord(words + (long long)i * stride);
+    const u32 *const at = words + (long long)i * stride;
+    const u32 word = atHand ? *at : loadWord(at);
     if constexpr (Value(0.5f) != Value(0)) // f32
       return __uint_as_float(word);
     else
@@ -102,8 +117,13 @@ template <class Which> struct Ask {
   sampling::Settings settings = {};
   int noise = 0, ahead = 0;
   int first = 0, last = kAllRows;
-  static constexpr int kAllRows = 0x7fffffff;
+  static constexpr int kAllRows = 0x7fffffff, words = Which::reducer == ReducerKind::ArgMax ? 0 : Which::count;
 
+  __device__ bool isPlain() const {
+    const bool best = Which::reducer == ReducerKind::ArgMax ||
+                      (Which::reducer == ReducerKind::Sample && Which::count == 1 && sampling::isGreedy(settings));
+    return best && resultOfAsk<Which>() == 0;
+  }
   /// The same with a token for each row from `first` on.
   template <class View> __device__ auto of(const View &tokens) const {
     return AskOf<Which, decltype(asView(tokens))>{*this, asView(tokens)};
@@ -112,7 +132,7 @@ template <class Which> struct Ask {
   template <class Config> __device__ void store(const abi::LaunchParams &p, int slot, int tokens = -1) const {
     CallAsk &to = AskMemory<Config>::ofSlot(p, slot).asks[Which::index];
     if (laneId() == 0)
-      to = {Which::reducer, first, last, tokens, settings, noise, ahead, Which::place, Which::count, Which::part,
+      to = {Which::reducer,       first, last, tokens, settings, noise, ahead, Which::place, Which::count, Which::part,
             resultOfAsk<Which>(), {}};
   }
 };

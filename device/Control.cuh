@@ -88,7 +88,8 @@ template <> struct MovedRows<false> {};
 /// The control plane's working state, in shared memory of CTA 0. The slot tables mirror LaunchParams::slots. While a
 /// request holds a slot, its descriptor stands here too, unless descriptors are large. So what a tick does to it costs
 /// no trip to the L2 cache.
-template <class ConfigType, class RequestType> struct ControlState : MovedRows<hasTrees<ConfigType>()> {
+template <class ConfigType, class RequestType>
+struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<ConfigType>() ? ConfigType::slots : 0> {
   using Config = ConfigType;
   using Request = RequestType;
   static_assert(Config::states <= 64 && Config::gauges <= kMostGauges, "flags are bits of one word");

@@ -173,15 +173,19 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
     needs = warpTotal(needs);
   }
   __syncwarp();
-  bool wantLogits = false, someFree = false;
+  bool wantLogits = false, someFree = false, asked = false;
 #pragma unroll 1
   for (int s = laneId(); s < Config::slots; s += 32) {
     wantLogits = wantLogits || (c.taken[s] > 0 && (c.callFlags[s] & RowWantsLogits));
+    if constexpr (Control::asks)
+      asked = asked || (c.taken[s] > 0 && !c.plain[s]);
     if constexpr (Pool::trees)
       someFree = someFree || (c.taken[s] > 0 && pool.someFree[s]);
   }
   wantLogits = __any_sync(~0u, wantLogits);
   u32 flags = wantLogits ? kRunsHead : 0;
+  if constexpr (Control::asks)
+    flags |= wantLogits && __any_sync(~0u, asked) ? kAsks : 0;
   if constexpr (Pool::trees)
     if (__any_sync(~0u, someFree))
       flags |= kSomeFree | (Pool::hasPaths ? kFresh : 0);
@@ -279,6 +283,30 @@ __device__ bool askOfRow(Control &c, int vocab, int slot, int row, int served, i
   return wanted;
 }
 
+/// The same of a call that asks for best tokens only.
+template <class Control> __device__ bool plainRow(Control &c, int slot, int row, int served, int number) {
+  using Memory = AskMemory<typename Control::Config>;
+  const abi::LaunchParams &p = c.params();
+  if (c.pass->wantLogits & kAsks) // of another call
+    for (int result = 0; result < Memory::results; ++result)
+      Memory::draws(p)[result * Memory::rows + number] = {0.0f, -1, {0, 0}, 0, 0, 0, 0};
+  if (p.trace) {
+    p.reduced[number * Memory::reducedWords] = c.plainWords[slot];
+    p.reduced[number * Memory::reducedWords + 1] = ~0u;
+  }
+  return CallAsk::rowsOf(served, c.plainFirst[slot], c.plainLast[slot]).has(row);
+}
+
+/// For the trace, what such a call gave.
+template <class Control> __device__ void tracePlain(Control &c, int slot) {
+  using Memory = AskMemory<typename Control::Config>;
+  const auto rows = CallAsk::rowsOf(c.taken[slot], c.plainFirst[slot], c.plainLast[slot]);
+  for (int row = rows.first + laneId(); c.plainWords[slot] > 0 && row < rows.last; row += 32) {
+    const int number = c.rowBegin[slot] + row, token = c.pass->rows[number].result;
+    c.params().reduced[number * Memory::reducedWords + 1] = token == RowIsNan ? ~0u : u32(token);
+  }
+}
+
 /// Tells all CTAs where a row of the pass hangs, and which places earlier passes of its run gave to positions on its
 /// path. One lane.
 template <class Control, class Pool>
@@ -328,7 +356,8 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
           row.parent = pool.rowWord(s, Pool::Parent, place);
         }
       if constexpr (Control::asks)
-        if (!askOfRow(c, Pool::vocab, s, i, count, begin + i, row.position))
+        if (c.plain[s] ? !plainRow(c, s, i, count, begin + i)
+                       : !askOfRow(c, Pool::vocab, s, i, count, begin + i, row.position))
           row.flags &= ~u32(RowWantsLogits);
       const int line = p.logits && (!Control::several || Pool::model == 0 || p.replay)
                            ? c.logitsLine(pool, s, row, c.rowsDone + begin + i)
@@ -357,6 +386,8 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
 /// How many asks the rows have.
 template <class Control> __device__ __forceinline__ void tellRowAsks(Control &c) {
   if constexpr (Control::asks) {
+    if (!(c.pass->wantLogits & kAsks))
+      return;
     consumerSync();
     if (threadIdx.x == 0)
       reinterpret_cast<abi::AskHeader *>(c.params().asks)->count = c.rowAsks;
@@ -436,7 +467,10 @@ template <class Pool, class Control> __device__ void completeCall(TurnOf<Control
   for (int i = laneId(); i < results.size(); i += 32)
     nan = nan || results[i] == RowIsNan;
   if constexpr (resultsOf<typename Control::Config>() > 1)
-    nan = nan || nanOfOtherResult(t.c, t.slot, results.size());
+    nan = nan || (!t.c.plain[t.slot] && nanOfOtherResult(t.c, t.slot, results.size()));
+  if constexpr (Control::asks && !Control::several) // else tracePass() did
+    if (t.p.trace && t.c.plain[t.slot])
+      tracePlain(t.c, t.slot);
   const bool draft = t.c.callFlags[t.slot] & RowIsDraft;
   const int begin = pool.firstPlace(t.slot, kv.len, draft), end = begin + results.size();
   int compared = min(end, r.numTokens); // issue() compared what was fed below that

@@ -407,6 +407,11 @@ template <class Control> __device__ __forceinline__ u32 *openRecord(Control &c, 
 
 /// Of several models: appends the record of the pass that has run. Warp 0.
 template <class Control> __device__ __noinline__ void tracePass(Control &c) {
+  if constexpr (Control::asks)
+    for (int s = 0; s < Control::Config::slots; ++s)
+      if (c.request[s] >= 0 && c.taken[s] > 0 && c.plain[s])
+        tracePlain(c, s);
+  __syncwarp();
   const int rowWords = wordsOfTracedRow(c);
   const int words = abi::kTracePassWords + c.numRows * rowWords;
   u32 *const out = openRecord(c, words);

@@ -13,6 +13,7 @@ constexpr int kAsksAtOnce = shape::kAsksAtOnce, kLookBins = shape::kLookBins;
 
 /// What the next look at an ask's row finds. In this order.
 enum class LookFor : int {
+  Guess, ///< whether the drawn token is in S: what stands before it tells so
   Count, ///< how many logits lie how far from the greatest one: where top_k ends
   Mass,  ///< how much probability they have: where top_p ends
   Ties,  ///< where, among equal logits, it ends
@@ -91,6 +92,8 @@ template <class Kept> struct Looks {
   }
 
   // --- tables
+  /// Places in the table of the last look, and of one for LookFor::Guess.
+  enum Sum : int { kTotal, kDepths, kOfToken };
   __device__ __forceinline__ u64 *tableOf(int look, int i) const {
     return tables + ((look % 3) * kAsksAtOnce + i) * kLookBins;
   }
@@ -153,21 +156,37 @@ template <class Kept> struct Looks {
           loadWords(reinterpret_cast<const char *>(from) + laneId() * 16);
     __syncwarp();
   }
-  __device__ __forceinline__ Best bestOf(int row, const Words4 *entries) const {
-    Best best;
-    for (int cta = laneId(); cta < (int)gridDim.x; cta += 32) {
-      const Words4 e = loadTagged(entries + (long long)row * gridDim.x + cta);
-      best.take((u64)e.y << 32 | e.x);
+  /// The best logit of a row, and the best drawn one. All entries are there.
+  __device__ __forceinline__ void bestsOf(int row, const Words4 *bests, const Words4 *drawn, Best &best,
+                                          Best &guess) const {
+    constexpr int each = 4;
+    const long long first = (long long)row * gridDim.x;
+#pragma unroll 1
+    for (int cta = laneId(); cta < (int)gridDim.x; cta += each * 32) {
+      Words4 mine[each] = {}, other[each] = {};
+#pragma unroll
+      for (int k = 0; k < each; ++k)
+        if (cta + k * 32 < (int)gridDim.x) {
+          mine[k] = loadTagged(bests + first + cta + k * 32);
+          if (drawn)
+            other[k] = loadTagged(drawn + first + cta + k * 32);
+        }
+#pragma unroll
+      for (int k = 0; k < each; ++k) {
+        best.take((u64)mine[k].y << 32 | mine[k].x);
+        guess.take((u64)other[k].y << 32 | other[k].x);
+      }
     }
     best.takeLanes();
-    return best;
+    guess.takeLanes();
   }
   /// The same warp, when they are.
   __device__ __forceinline__ void begin(int i, const Words4 *bests, const Words4 *drawn) const {
     AskState &s = asks[i];
     // Of lists that a temperature of 0 orders, the best token is the first one.
     const bool known = isGreedy(s) && (s.ask.count == 1 || !isList(s.ask)), guessed = s.ask.guessed && !isGreedy(s);
-    const Best best = bestOf(s.ask.row, bests), guess = guessed ? bestOf(s.ask.row, drawn) : Best{};
+    Best best, guess;
+    bestsOf(s.ask.row, bests, guessed ? drawn : nullptr, best, guess);
     float logit = 0.0f;
     if (guessed && best.key != Best::kNan) {
       const int token = guess.index();
@@ -185,12 +204,13 @@ template <class Kept> struct Looks {
       s.limit = ~0u;
       s.tie = AskState::kNoTie;
       s.lastTie = -1;
-      lookFor(s, best.key == Best::kNan || known              ? LookFor::Done
-                 : isGreedy(s)                                ? LookFor::Sums
-                 : s.ask.topK > 0 && s.ask.topK < Kept::vocab ? LookFor::Count
-                                                              : behindCount(s));
+      lookFor(s, best.key == Best::kNan || known ? LookFor::Done : isGreedy(s) ? LookFor::Sums : firstOf(s));
       s.target = (u64)s.ask.topK;
       takeGuess(s);
+      // Of one limit alone, where it ends does not matter if what stands before the guess is less.
+      if (s.guess && (s.look == LookFor::Mass || (s.look == LookFor::Count && s.ask.topP >= 1.0f)) &&
+          sampling::scaled(logit, s.ask.temperature) >= s.least)
+        s.look = LookFor::Guess;
     }
     __syncwarp();
   }
@@ -206,6 +226,9 @@ template <class Kept> struct Looks {
     s.look = LookFor::Done;
     s.best = s.guess;
   }
+  __device__ __forceinline__ static LookFor firstOf(const AskState &s) {
+    return s.ask.topK > 0 && s.ask.topK < Kept::vocab ? LookFor::Count : behindCount(s);
+  }
   __device__ __forceinline__ static LookFor behindCount(const AskState &s) {
     return s.ask.topP < 1.0f ? LookFor::Mass : LookFor::Sums;
   }
@@ -215,6 +238,10 @@ template <class Kept> struct Looks {
     const AskState &s = asks[i];
     if (s.look >= LookFor::Sums)
       return;
+    if (s.look == LookFor::Guess) {
+      lookAtGuess(s, table);
+      return;
+    }
     consumerSync();
     for (int b = threadIdx.x; b < 2 * kLookBins; b += kConsumerThreads)
       bins[b] = 0;
@@ -237,11 +264,48 @@ template <class Kept> struct Looks {
         atomicAdd(table + b, weight);
   }
 
+  /// Adds up what stands before the guess, and all.
+  __device__ __forceinline__ void lookAtGuess(const AskState &s, u64 *table) const {
+    const bool masses = firstOf(s) == LookFor::Mass;
+    const float temperature = s.ask.temperature, most = s.most;
+    u64 before = 0, all = 0;
+    everyLogit(s.ask.row, [&](int token, float logit) {
+      Best one;
+      one.take(logit, token);
+      const u64 weight = masses ? sampling::massOf(sampling::weight(sampling::scaled(logit, temperature), most)) : 1;
+      all += weight;
+      // top_k keeps all equal logits.
+      before += (masses ? one.key > s.guess : one.key >> 32 > s.guess >> 32) ? weight : 0;
+    });
+    addUp(table + kTotal, all);
+    addUp(table + kOfToken, before);
+  }
+  /// Whether the guess is in S; else S is to be found.
+  __device__ void judgeGuess(AskState &s, const u64 *table) const {
+    const u64 before = loadSum(table, kOfToken), all = loadSum(table, kTotal);
+    __syncwarp();
+    if (laneId() != 0)
+      return;
+    const LookFor first = firstOf(s);
+    if (first == LookFor::Mass ? sampling::staysInTopP(before, sampling::cutOfTopP(s.ask.topP, all))
+                               : before < (u64)s.ask.topK) {
+      s.look = LookFor::Done;
+      s.best = s.guess;
+      return;
+    }
+    s.guess = 0;
+    lookFor(s, first);
+  }
+
   /// Goes on from what all have found. One warp.
   __device__ void advance(int i, const u64 *table) const {
     AskState &s = asks[i];
     if (s.look >= LookFor::Sums)
       return;
+    if (s.look == LookFor::Guess) {
+      judgeGuess(s, table);
+      return;
+    }
     constexpr int each = kLookBins / 32;
     u64 mine[each], sum = 0;
     loadBins(table, mine);
@@ -383,9 +447,6 @@ template <class Kept> struct Looks {
   __device__ __forceinline__ static bool isList(const abi::RowAsk &ask) {
     return ask.reducer == (int)ReducerKind::Sample || ask.reducer == (int)ReducerKind::TopK;
   }
-  /// Places in the table of the last look.
-  enum Sum : int { kTotal, kDepths, kOfToken };
-
   __device__ void sum(int i, u64 *table) const {
     const AskState &s = asks[i];
     if (s.look == LookFor::Done)
@@ -404,16 +465,18 @@ template <class Kept> struct Looks {
       if (token == s.ask.token)
         ofToken = (u64)1 << 32 | __float_as_uint(weight);
     });
-    const auto addUp = [&](Sum at, u64 value) {
+    addUp(table + kTotal, total);
+    addUp(table + kDepths, depths);
+    addUp(table + kOfToken, ofToken);
+  }
+  /// Adds the lanes' values to a number of the table.
+  __device__ __forceinline__ static void addUp(u64 *to, u64 value) {
+    __syncwarp();
 #pragma unroll
-      for (int distance = 16; distance; distance >>= 1)
-        value += __shfl_xor_sync(~0u, value, distance);
-      if (laneId() == 0 && value)
-        atomicAdd(table + at, value);
-    };
-    addUp(kTotal, total);
-    addUp(kDepths, depths);
-    addUp(kOfToken, ofToken);
+    for (int distance = 16; distance; distance >>= 1)
+      value += __shfl_xor_sync(~0u, value, distance);
+    if (laneId() == 0 && value)
+      atomicAdd(to, value);
   }
 
   /// The keys of the slice that come first, the greatest one first; 0 ends them.
@@ -470,6 +533,10 @@ template <class Kept> struct Looks {
     if (s.best == Best::kNan) { // the request ends
       for (int r = 0; r < s.ask.count; ++r)
         answer(r, ~0u);
+      return;
+    }
+    if (!sums && isList(s.ask) && s.ask.count == 1 && s.ask.part == 0) {
+      answer(0, (u32)Best{s.best}.index());
       return;
     }
     switch ((ReducerKind)s.ask.reducer) {
@@ -546,17 +613,24 @@ template <class Kept> struct Looks {
   /// All CTAs. Returns the number of the look that found the sums; negative when the kernel stops.
   __device__ int settle(const abi::RowAsk *from, const Words4 *bests, const Words4 *drawn) const {
     clearTable(0);
+#pragma unroll 1
     for (int i = warpId(); i < count; i += kConsumerWarps)
       load(i, from + i);
-    if (!gridEdge(grid, edge)) // all logits are there, and the CTAs' best ones
-      return -1;
-    for (int i = warpId(); i < count; i += kConsumerWarps)
-      begin(i, bests, drawn);
-    consumerSync();
     int number = 0;
 #pragma unroll 1
     for (;; ++number) {
+      // At first all logits are there, and the CTAs' best ones.
+      if (!gridEdge(grid, edge))
+        return -1;
+#pragma unroll 1
+      for (int i = warpId(); i < count; i += kConsumerWarps)
+        if (number == 0)
+          begin(i, bests, drawn);
+        else
+          advance(i, tableOf(number - 1, i));
+      consumerSync();
       bool known = true;
+#pragma unroll 1
       for (int i = 0; i < count; ++i)
         known = known && asks[i].look >= LookFor::Sums;
       if (known)
@@ -565,12 +639,6 @@ template <class Kept> struct Looks {
 #pragma unroll 1
       for (int i = 0; i < count; ++i)
         look(i, tableOf(number, i));
-      if (!gridEdge(grid, edge))
-        return -1;
-#pragma unroll 1
-      for (int i = warpId(); i < count; i += kConsumerWarps)
-        advance(i, tableOf(number, i));
-      consumerSync();
     }
 #pragma unroll 1
     for (int i = 0; i < count; ++i)
@@ -591,6 +659,7 @@ __device__ __forceinline__ Looks<Kept> looksAt(GridEdges &grid, int edge, Kept k
   static_assert(kAsksAtOnce * sizeof(AskState) + 8 * kLookBins + 8 * kConsumerWarps <= kLookScratchBytes);
   char *const at = reinterpret_cast<char *>(scratch);
   u64 *const tables = reinterpret_cast<u64 *>(grid.params->looks + Lines * Kept::rowBytes);
+  assumeGlobal(tables);
   return {grid,
           kept,
           reinterpret_cast<AskState *>(at),

@@ -63,10 +63,11 @@ enum PassFlag : u32 {
   kRunsHead = 1,
   kNoPass = 2,
   kSomeFree = 64, ///< each row has its third word
+  kAsks = 256,    ///< some row is asked for more than its best token. The head runs then
   kFresh = 128,   ///< before the rows' words CTA 0 wrote what is read without a number: moved rows, paths
 };
 /// And of several models the pass's, and the one of which the pass behind it will be, as control guesses.
-constexpr int kPassModelShift = 2, kPassNextShift = 4, kPassRowsShift = 8;
+constexpr int kPassModelShift = 2, kPassNextShift = 4, kPassRowsShift = 9;
 static_assert(kMostModels == 4, "two bits");
 
 /// What a CTA counts of the passes of a model.
@@ -113,10 +114,11 @@ template <> struct PassModel<1> {
 
 /// What every CTA keeps of the pass in shared memory.
 struct PassShared : PassModel<abi::kModels> {
-  int numRows, wantLogits, tick;
-  int done;     ///< no pass follows
-  int firstRow; ///< rows of all passes before
-  u32 number;   ///< of the pass
+  int numRows, tick;
+  int wantLogits; ///< not 0: the head runs. Of PassFlag kRunsHead and kAsks
+  int done;       ///< no pass follows
+  int firstRow;   ///< rows of all passes before
+  u32 number;     ///< of the pass
   Row rows[kMaxRows];
   KvOfRow kv[kMaxRows];
   int logitsOf[kMaxRows]; ///< line of LaunchParams::logits for the row's logits; -1: none
@@ -203,9 +205,9 @@ template <class Pass> __device__ __forceinline__ void enterPass(Pass &pass, Word
     pass.wide = own.wide;
   }
   pass.numRows = (int)(plan.x >> kPassRowsShift);
-  pass.wantLogits = (plan.x & kRunsHead) != 0;
+  pass.wantLogits = plan.x & (kRunsHead | kAsks);
   pass.wide.passes += pass.numRows > kTileRows;
-  pass.wide.heads += pass.numRows > kTileRows && pass.wantLogits;
+  pass.wide.heads += pass.numRows > kTileRows && pass.wantLogits != 0;
   pass.tick = (int)plan.y;
   pass.firstRow = (int)plan.z;
   pass.products.lentBefore = pass.products.lent;

@@ -15,12 +15,15 @@ namespace megalith::device {
 
 /// What is asked of the rows of a pass, in shared memory of each CTA.
 template <int Rows, int Results = 1> struct PassDraws {
-  int asks;  ///< their number
-  int draws; ///< some row draws at a temperature above 0
-  int left;  ///< the first of the asks that CTA 0 finishes
-  int look;  ///< number of the look that found their sums
+  int asks;                                      ///< their number
+  int draws;                                     ///< some row draws at a temperature above 0
+  int left;                                      ///< the first of the asks that CTA 0 finishes
+  int look;                                      ///< number of the look that found their sums
   alignas(16) abi::RowDraw rows[Results * Rows]; ///< of each result of the model
 };
+
+/// A row whose answer is its best token, or that is not asked for any.
+constexpr abi::RowDraw kAsksNothing = {0.0f, -1, {0, 0}, 0, 0, 0, 0};
 
 __device__ __forceinline__ const abi::RowDraw *drawsOf(const abi::LaunchParams &p) {
   return reinterpret_cast<const abi::RowDraw *>(p.asks + sizeof(abi::AskHeader));
@@ -30,8 +33,12 @@ template <int Lines> __device__ __forceinline__ const abi::RowAsk *rowAsksOf(con
   return reinterpret_cast<const abi::RowAsk *>(drawsOf(p) + Lines);
 }
 
-/// CTA 0, one thread behind a barrier of the CTA: the asks of the pass are there for all from then on.
-__device__ __forceinline__ void tellAsks(const GridEdges &grid) { addRelease(grid.params->sync + kAsksThere, 1); }
+/// CTA 0, one thread behind a barrier of the CTA: the asks of the pass are there for all from then on. The word has the
+/// number of the last pass with some.
+__device__ __forceinline__ void tellAsks(const GridEdges &grid, const PassShared &pass) {
+  u32 *const word = grid.params->sync + kAsksThere;
+  addRelease(word, pass.number - loadWord(word));
+}
 
 /// Whether a row draws a token that is not the best one.
 __device__ __forceinline__ bool draws(const abi::RowDraw &draw) {
@@ -49,6 +56,13 @@ __device__ __noinline__ void takeAsks(const GridEdges &grid, int edge, const Pas
   if (warpId() != kConsumerWarps - 1)
     return;
   const abi::LaunchParams &p = *grid.params;
+  if (!(pass.wantLogits & kAsks)) {
+    for (int i = laneId(); i < Results * Rows; i += 32)
+      of.rows[i] = kAsksNothing;
+    if (laneId() == 0)
+      of.asks = of.draws = 0;
+    return;
+  }
   if (laneId() == 0) {
     u64 since = 0;
     for (u32 spin = 1; (int)(loadAcquire(p.sync + kAsksThere) - pass.number) < 0; ++spin)
@@ -128,6 +142,8 @@ __device__ __noinline__ void reduceDraws(GridEdges &grid, int edge, const PassSh
                                          const PassDraws<Rows, Results> &draws, const Words4 *partial,
                                          const Words4 *bests = nullptr) {
   assumeShared(&grid);
+  if (!(pass.wantLogits & kAsks))
+    return;
   __syncwarp();
 #pragma unroll 1
   for (int result = 0; result < Results; ++result)

@@ -199,8 +199,8 @@ template <class K> __device__ __forceinline__ void runTicks(const abi::LaunchPar
       awaitPass(grid, 0, pass);
     consumerSync();
     if constexpr (K::asks)
-      if (blockIdx.x == 0 && threadIdx.x == 0)
-        tellAsks(grid);
+      if (blockIdx.x == 0 && threadIdx.x == 0 && !pass.done && (pass.wantLogits & kAsks))
+        tellAsks(grid, pass);
     if (pass.done)
       break;
     if (threadIdx.x == 0)

@@ -55,10 +55,15 @@ template <class Control> struct TurnOf : Binders {
   __device__ Results results() const { return {c.pass->rows + c.rowBegin[slot], c.taken[slot]}; }
   /// What reducer `Which` of the call gave.
   template <class Which> __device__ auto results() const {
-    const auto rows = AskMemory<Config>::ofSlot(p, slot).asks[Which::index].rowsOf(c.taken[slot]);
+    const bool plain = c.plain[slot];
+    const auto rows = plain ? CallAsk::rowsOf(c.taken[slot], c.plainFirst[slot], c.plainLast[slot])
+                            : AskMemory<Config>::ofSlot(p, slot).asks[Which::index].rowsOf(c.taken[slot]);
     const int first = c.rowBegin[slot] + rows.first;
     if constexpr (Which::reducer == ReducerKind::ArgMax)
       return Results{c.pass->rows + first, rows.count()};
+    else if (plain)
+      return Reduced<typename Which::Value>{reinterpret_cast<const u32 *>(&c.pass->rows[first].result),
+                                            int(sizeof(Row) / 4), rows.count(), true};
     else
       return Reduced<typename Which::Value>{p.reduced + first * AskMemory<Config>::reducedWords + 1 + Which::place,
                                             AskMemory<Config>::reducedWords, rows.count()};
@@ -68,6 +73,13 @@ template <class Control> struct TurnOf : Binders {
   template <class Which, int Rows> __device__ auto results(int *words) {
     using T = typename Which::Value;
     using Memory = AskMemory<Config>;
+    if (c.plain[slot]) {
+      const auto tokens = results<Which>();
+#pragma unroll 1
+      for (int i = 0; i < tokens.size(); ++i)
+        storeRow<Rows, Which::count, T>(words, i, Slice<Reduced<T>>{tokens, i, 1}, 0);
+      return tableAt<Rows, Which::count, T>(words, tokens.size());
+    }
     const auto rows = Memory::ofSlot(p, slot).asks[Which::index].rowsOf(c.taken[slot]);
     const unsigned *from = p.reduced + (c.rowBegin[slot] + rows.first) * Memory::reducedWords + 1 + Which::place;
 #pragma unroll 1
@@ -420,9 +432,16 @@ template <class Control> struct TurnOf : Binders {
       }
     }
     if constexpr (Control::asks) {
-      (asked.template store<Config>(p, slot), ...);
-      if (laneId() == 0)
-        AskMemory<Config>::ofSlot(p, slot).count = int(sizeof...(Asked));
+      const bool plain = sizeof...(Asked) <= 1 && (asked.isPlain() && ...);
+      if (!plain)
+        (asked.template store<Config>(p, slot), ...);
+      if (laneId() == 0) {
+        if (!plain)
+          AskMemory<Config>::ofSlot(p, slot).count = int(sizeof...(Asked));
+        c.plain[slot] = plain;
+        c.plainFirst[slot] = c.plainLast[slot] = c.plainWords[slot] = 0;
+        ((c.plainFirst[slot] = asked.first, c.plainLast[slot] = asked.last, c.plainWords[slot] = asked.words), ...);
+      }
     }
     __syncwarp();
     if (laneId() == 0) {

@@ -107,6 +107,7 @@ Words4 loadConstWords(const void *p) {
 
 char *dynamicShared() { return cpu::kernel::shared(); }
 void assumeShared(const void *) {}
+void assumeGlobal(const void *) {}
 void assumeLocal(const void *) {}
 u32 threadAgain() { return threadIdx.x; }
 u32 ctasAgain() { return gridDim.x; }

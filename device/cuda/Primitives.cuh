@@ -100,6 +100,7 @@ char *dynamicShared() {
   return bytes;
 }
 void assumeShared(const void *p) { __builtin_assume(__isShared(p)); }
+void assumeGlobal(const void *p) { __builtin_assume(__isGlobal(p)); }
 void assumeLocal(const void *p) { __builtin_assume(__isLocal(p)); }
 u32 threadAgain() {
   u32 thread;

@@ -274,8 +274,8 @@ bool Verifier::checkModel(const Operation &op) {
     if (names[i] == "logits" || std::find(names.begin(), names.begin() + i, names[i]) != names.begin() + i)
       return fail(op, fmt::format("`results` names `{}` twice; the first result is `logits`", names[i]));
     if (const Type type = module.type(end.operands[1 + i]); type != result)
-      return fail(end, fmt::format("result `{}` must be as the logits, `{}`, found `{}`", names[i], result.str(),
-                                   type.str()));
+      return fail(
+          end, fmt::format("result `{}` must be as the logits, `{}`, found `{}`", names[i], result.str(), type.str()));
   }
   return true;
 }

@@ -79,13 +79,12 @@ private:
       std::string what;
     };
     const int64_t maxima = bestBytes(plan.rowsPerPass * planned.results.size(), plan.ctas);
-    std::vector<Range> ranges = {{planned.bestOffset, maxima, 16, "the logits' maxima"},
-                                 {planned.reducing.drawnOffset, planned.reducing.any ? maxima : 0, 16,
-                                  "the maxima of draws"},
-                                 {planned.attention.offset, planned.attention.bytes(), 16, "the sums of attention"},
-                                 {planned.wideAttention.offset,
-                                  planned.wideAttention.units * planned.wideAttention.unitBytes, 16,
-                                  "the sums of attention of many rows of a slot"}};
+    std::vector<Range> ranges = {
+        {planned.bestOffset, maxima, 16, "the logits' maxima"},
+        {planned.reducing.drawnOffset, planned.reducing.any ? maxima : 0, 16, "the maxima of draws"},
+        {planned.attention.offset, planned.attention.bytes(), 16, "the sums of attention"},
+        {planned.wideAttention.offset, planned.wideAttention.units * planned.wideAttention.unitBytes, 16,
+         "the sums of attention of many rows of a slot"}};
     for (const Matrix &m : planned.matrices)
       if (m.unitParts == 1) {
         ranges.push_back(

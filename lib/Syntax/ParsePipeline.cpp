@@ -122,9 +122,10 @@ private:
     PoolDecl pool;
     pool.name = entry.key;
     std::vector<KeyValue> keys = entries(*entry.value, what);
-    refusePlanned(keys, what,
-                  {{"holes", "`kv.M.keep: n`, which keeps leading tokens"},
-                   {"exact", "KV of the request's own tokens: what other rows have written is kept by no `kv.M.keep`"}});
+    refusePlanned(
+        keys, what,
+        {{"holes", "`kv.M.keep: n`, which keeps leading tokens"},
+         {"exact", "KV of the request's own tokens: what other rows have written is kept by no `kv.M.keep`"}});
     checkKeys(keys, what, {"pages", "page_tokens", "watermark", "on_full", "reserve"});
     if (entry.value->kind == YamlNode::Map)
       requireKeys(keys, what, entry.key.loc, {"pages", "page_tokens"});

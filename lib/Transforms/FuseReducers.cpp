@@ -12,7 +12,8 @@ namespace megalith::transforms {
 using namespace ir;
 
 /// Whether some call of `model` has reducers that `reads` is true of.
-static bool someReducer(const Module &module, llvm::StringRef model, llvm::function_ref<bool(const Operation &)> reads) {
+static bool someReducer(const Module &module, llvm::StringRef model,
+                        llvm::function_ref<bool(const Operation &)> reads) {
   bool some = false;
   walk(module.root.region(), [&](const Operation &op) {
     if ((op.op == Op::Call || op.op == Op::Issue) && op.name == model)

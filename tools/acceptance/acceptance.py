@@ -18,18 +18,20 @@ import traceback
 
 import bits
 import control
+import drafting
 import inputs
 import parity
 import speed
 from common import ROOT, Failure, Suite
 
-SECTIONS = {**parity.SECTIONS, **bits.SECTIONS, **control.SECTIONS, **inputs.SECTIONS,
+SECTIONS = {**parity.SECTIONS, **bits.SECTIONS, **control.SECTIONS, **drafting.SECTIONS, **inputs.SECTIONS,
             **speed.SECTIONS}
 # Sections of one phase run side by side; what counts time or launches runs alone.
 # `replay` uses the error that `parity` measured.
-PHASES = (("parity", "families", "bits", "lossless", "policy", "faults", "inputs", "passes"),
+PHASES = (("parity", "families", "bits", "lossless", "policy", "faults", "inputs", "passes", "greedy",
+           "drawn", "replayed"),
           ("replay", "sanitizer"), ("launches",), ("modes",), ("speed",))
-WITHOUT_GPU = ("families", "lossless", "bits", "passes", "replay", "policy", "inputs", "faults")
+WITHOUT_GPU = ("families", "lossless", "bits", "passes", "replay", "policy", "inputs", "faults", "greedy", "drawn")
 
 
 def find_shim(megalith):

@@ -27,7 +27,6 @@ TEXTS = (
     "And David ",
 )
 PROMPT_LENGTHS = (5, 60, 12, 33, 19, 47, 26, 40)
-PIPELINES = ("autoregressive", "speculative_lookup", "adaptive_speculative")
 
 
 class Failure(Exception):
@@ -38,7 +37,7 @@ class Failure(Exception):
 class Run:
     """One call of `megalith run`."""
     pipeline: str
-    model: str
+    model: object            # a checkpoint, or one of each model: name -> checkpoint
     requests: list
     sets: dict = dataclasses.field(default_factory=dict)
     plan: dict = dataclasses.field(default_factory=dict)
@@ -54,7 +53,7 @@ class Run:
     timeout: float = 240
 
     def compile_key(self):
-        return (self.pipeline, self.model, self.device, tuple(sorted(self.sets.items())),
+        return (self.pipeline, str(self.model), self.device, tuple(sorted(self.sets.items())),
                 tuple(sorted(self.plan.items())),
                 tuple(o for o in self.options if str(o).startswith(("--cu", "--ir"))))
 
@@ -199,7 +198,7 @@ class Suite:
         source = ROOT / "pipelines"
         target = self.work / "pipelines"
         (target / "models").mkdir(parents=True, exist_ok=True)
-        for path in [*(source / "models").glob("*.yaml"), *(source / f"{name}.yaml" for name in PIPELINES)]:
+        for path in [*(source / "models").glob("*.yaml"), *source.glob("*.yaml")]:
             (target / path.relative_to(source)).write_text(path.read_text())
 
     def pipeline(self, name):
@@ -207,8 +206,8 @@ class Suite:
 
     def model(self, name):
         """Directory of a checkpoint; made when it is missing."""
-        if name == "demo":
-            return ROOT / "models" / "demo"
+        if name in ("demo", "demo-draft", "demo-heads"):
+            return ROOT / "models" / name
         directory = self.work / "models" / name
         golden = ROOT / "test/Families/goldens" / f"{name}.json"
         if golden.exists():
@@ -253,9 +252,11 @@ class Suite:
     def command(self, run, folder):
         write_lines(folder / "requests.jsonl", run.requests)
         device = run.device or self.device
-        command = [*run.prefix, self.megalith, "run", self.pipeline(run.pipeline),
-                   "--model", self.model(run.model), "--requests", folder / "requests.jsonl",
-                   f"--device={device}", "--format=json"]
+        models = run.model if isinstance(run.model, dict) else {"": run.model}
+        command = [*run.prefix, self.megalith, "run", self.pipeline(run.pipeline)]
+        for name, checkpoint in models.items():
+            command += ["--model", f"{name}={self.model(checkpoint)}" if name else self.model(checkpoint)]
+        command += ["--requests", folder / "requests.jsonl", f"--device={device}", "--format=json"]
         for option, table in (("--set", run.sets), ("--plan", run.plan)):
             for key, value in table.items():
                 command += [option, f"{key}={value}"]

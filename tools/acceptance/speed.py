@@ -3,7 +3,9 @@ import pathlib
 import re
 import shutil
 
-from common import PIPELINES, Failure, Run
+from common import Failure, Run
+
+PIPELINES = ("autoregressive", "speculative_lookup", "adaptive_speculative")
 
 TOKEN_MS, ROWS_RATIO = 1.5, 2.0
 

@@ -38,8 +38,8 @@ std::vector<int32_t> reduceRow(const RowReduction &with, std::span<const float> 
 std::string whyNotReduced(const RowReduction &with, std::span<const float> logits, const std::vector<int32_t> &values,
                           double error);
 
-/// How far a logit of this row may be off, as `--replay-error` says it: `part` of the row's root mean square, and one step
-/// of bf16 at its greatest.
+/// How far a logit of this row may be off, as `--replay-error` says it: `part` of the row's root mean square, and one
+/// step of bf16 at its greatest.
 double errorOfLogits(std::span<const float> logits, double part);
 
 /// The tokens that settings leave, ascending.

@@ -228,8 +228,9 @@ TEST(PipelineCalls, FreeRows) {
             "p.yaml:42:55: error: `target` has no argument `parent` [unknown-argument]");
   for (const std::string name : {"pages", "positions"})
     EXPECT_EQ(message("kv=draft, " + name + "=draft"),
-              "p.yaml:42:55: error: `" + name + "=` of a call is not supported yet; use `parents=` or `visible=`, which "
-              "say where rows stand and what they see [unsupported]");
+              "p.yaml:42:55: error: `" + name +
+                  "=` of a call is not supported yet; use `parents=` or `visible=`, which "
+                  "say where rows stand and what they see [unsupported]");
 }
 
 TEST(PipelineCalls, KeptPath) {

@@ -207,7 +207,8 @@ note: did you mean `h1`?
   EXPECT_EQ(said(named(call + "[1:])\n      - part: l[1:]\n      - trace: len(argmax(part.h1))")),
             "another result of some rows of a call is not supported yet; use some rows of another result: `r.h1[a:b]` "
             "[unsupported]");
-  EXPECT_EQ(named(call + ".h1)", {}).messages, R"(p.yaml:43:22: error: model `target` has no result `h1` [unknown-result]
+  EXPECT_EQ(named(call + ".h1)", {}).messages,
+            R"(p.yaml:43:22: error: model `target` has no result `h1` [unknown-result]
    43 |       - best: argmax(l.h1)
       |                      ^~~~
 note: its model file names none: it has no `results`
