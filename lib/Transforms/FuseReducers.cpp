@@ -87,8 +87,9 @@ Module fuseReducers(Module module) {
     Operation yield = std::move(region.ops.back());
     region.ops.pop_back();
     Builder b(module, region);
-    b.loc = yield.loc;
     const auto best = [&](Value of, llvm::StringRef hint) {
+      const auto made = llvm::find_if(region.ops, [&](const Operation &op) { return llvm::is_contained(op.results, of); });
+      b.loc = hint == "argmax" || made == region.ops.end() ? yield.loc : made->loc;
       return b.value(Op::ArgMax, {of}, Type::rows(1, Scalar::Token), hint);
     };
     const std::vector<Value> results(yield.operands.begin(), yield.operands.end());
