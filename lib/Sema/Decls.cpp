@@ -49,7 +49,11 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl, bool
     elem = Elem::Bool;
   else if (type == "token")
     elem = Elem::Token;
-  else {
+  else if (type == "rows") {
+    diags.report(Diag::Unsupported, decl.type.loc, "a field of rows of a result",
+                 "what reducers read of them, in a field of `token[n]` or `f32[n]`");
+    return std::nullopt;
+  } else {
     diags.report(Diag::UnknownType, decl.type.loc, type, "a field", "i32, f32, bool or token");
     diags.suggest(type, {"i32", "f32", "bool", "token"});
     return std::nullopt;

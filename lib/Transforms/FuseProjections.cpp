@@ -9,21 +9,28 @@ namespace megalith::transforms {
 
 using namespace ir;
 
-/// The operations of a region that lead to an argmax and to nothing else.
+/// The products of a region that lead to an argmax and to nothing else, each to one of its own.
 static std::vector<bool> leadToArgMax(const Region &region) {
   const RegionIndex index(region);
-  std::vector<bool> lead(region.ops.size(), false);
+  constexpr size_t none = SIZE_MAX;
+  std::vector<size_t> argmaxOf(region.ops.size(), none);
+  std::map<size_t, int> products; // of an argmax
   for (size_t i = region.ops.size(); i-- > 0;) {
     const Operation &op = region.ops[i];
     if (op.op == Op::ArgMax) {
-      lead[i] = true;
+      argmaxOf[i] = i;
     } else if (!op.results.empty()) {
       const std::vector<size_t> &users = index.usersOf(op.result());
-      lead[i] = !users.empty() && std::all_of(users.begin(), users.end(), [&](size_t user) {
-        return lead[user] && region.ops[user].op != Op::MatMul;
-      });
+      if (!users.empty() && std::all_of(users.begin(), users.end(), [&](size_t user) {
+            return argmaxOf[user] == argmaxOf[users[0]] && region.ops[user].op != Op::MatMul;
+          }))
+        argmaxOf[i] = argmaxOf[users[0]];
     }
+    products[argmaxOf[i]] += op.op == Op::MatMul;
   }
+  std::vector<bool> lead(region.ops.size(), false);
+  for (size_t i = 0; i < region.ops.size(); ++i)
+    lead[i] = region.ops[i].op == Op::MatMul && argmaxOf[i] != none && products[argmaxOf[i]] == 1;
   return lead;
 }
 

@@ -88,7 +88,8 @@ Module fuseReducers(Module module) {
     region.ops.pop_back();
     Builder b(module, region);
     const auto best = [&](Value of, llvm::StringRef hint) {
-      const auto made = llvm::find_if(region.ops, [&](const Operation &op) { return llvm::is_contained(op.results, of); });
+      const auto made =
+          llvm::find_if(region.ops, [&](const Operation &op) { return llvm::is_contained(op.results, of); });
       b.loc = hint == "argmax" || made == region.ops.end() ? yield.loc : made->loc;
       return b.value(Op::ArgMax, {of}, Type::rows(1, Scalar::Token), hint);
     };

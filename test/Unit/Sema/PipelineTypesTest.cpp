@@ -11,6 +11,13 @@ TEST(PipelineTypes, UnknownFieldType) {
    10 |   accepted: int = 0
       |             ^~~
 )");
+  c = check({{"accepted: i32 = 0", "accepted: i32 = 0\n  f: rows[3]"}});
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:11:6: error: a field of rows of a result is not supported yet; use what reducers read of them, in a field of `token[n]` or `f32[n]` [unsupported]
+   11 |   f: rows[3]
+      |      ^~~~
+)");
 }
 
 TEST(PipelineTypes, FieldInitOfWrongType) {
