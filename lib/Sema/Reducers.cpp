@@ -252,6 +252,8 @@ ExprRef Checker::partOfTop(const Expr &top, llvm::StringRef name, SourceLoc loc)
 /// `r.h1` of a call `r`: all rows of another result of its model.
 ExprRef Checker::namedResult(const ExprRef &rows, llvm::StringRef name, const ast::Expr &e) {
   const ExprRef &call = callOf(rows);
+  if (name == "logits" && rows->kind != Expr::LogitRows)
+    return rows;
   const auto of = llvm::find_if(facts, [&](const ModelFacts &f) { return f.name == call->name; });
   if (of != facts.end() && !llvm::is_contained(of->results, name)) { // without the model anything may be one
     diags.report(Diag::UnknownResult, e.loc, call->name, name.str());

@@ -188,8 +188,9 @@ TEST(Reducers, NamedResults) {
       - one: argmax(l.h1)
       - two: sample(l.h2[1:], sampling, ahead=2, n=3)
       - again: argmax(l.h1)
+      - same: argmax(l.logits)
       - t: top_k(l.h1, 2)
-      - trace: one[0] == again[0] and two[0][0] == t.token[0][0])");
+      - trace: one[0] == again[0] and same[0] == best[0] and two[0][0] == t.token[0][0])");
   ASSERT_TRUE(c.pipeline) << c.messages;
   std::string list;
   for (const sema::Reduction &r : c.pipeline->stages[2].body[1].values[0]->reductions->list)
