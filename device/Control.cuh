@@ -96,7 +96,8 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<Confi
 
   using Pools = PoolStates<typename PoolsOf<Config>::List>;
   using FirstPool = typename Pools::First;
-  static constexpr bool several = abi::kModels > 1;
+  /// A tick's list has several passes: of several models, or because calls stand in loops.
+  static constexpr bool several = abi::kModels > 1 || hasLoops<Config>();
   static constexpr bool reserves = Pools::reserves; ///< some pool does
 
   Pools pools;
@@ -114,14 +115,14 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<Confi
   int still;           ///< ticks in a row in which calls waited and nothing moved
   int ranNoPass;       ///< the last tick had no rows, so no other CTA took part
   int refused;         ///< a request found no pages to reserve in this tick
-  int waiting, served; ///< calls that waited when the pass was formed, and calls that it serves. Of several models:
+  int waiting, served; ///< calls that waited when the pass was formed, and calls that it serves. Of several passes:
                        ///< served in this tick
   int numRows, wantLogits;
-  int rowsOfTick;    ///< of several models
-  int behind;        ///< which pass of the tick's list was the last, of several models; they are counted from 1
+  int rowsOfTick;    ///< of several passes
+  int behind;        ///< which pass of the tick's list was the last, of several; they are counted from 1
   int lastModel;     ///< the model of the last pass
   int servedOfRound; ///< of a loop: calls, so far
-  int follower[several ? abi::kModels : 1]; ///< by model: of which model the pass behind its last one was
+  int follower[abi::kModels]; ///< by model: of which model the pass behind its last one was
   int rowAsks;                              ///< of the pass that is being formed
 
   static constexpr bool asks = asksOf<Config>() > 0;            ///< calls ask for more than the best token of each row
@@ -134,7 +135,7 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<Confi
   Seats<Request, seatsAreShared ? Config::slots : 0> seats;
   int request[Config::slots]; ///< -1: free
   int callChunk[Config::slots];
-  int callModel[several ? Config::slots : 1]; ///< of several models: whose pass the slot's call waits for
+  int callModel[several ? Config::slots : 1]; ///< of several passes: of which model and loop is that for which the slot's call waits
   u32 callFlags[Config::slots];               ///< RowFlag bits of its rows
   int badRow[Config::slots];                  ///< first row of the call that must not be fed
   int badCode[Config::slots];                 ///< the fault of that row

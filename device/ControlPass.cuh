@@ -118,7 +118,7 @@ template <class Control, class Pool> __device__ __noinline__ int serveSome(Contr
 
 /// Flags of a pass of this model. The pass behind it will be of the model that followed the last time. One thread.
 template <class Control> __device__ __forceinline__ u32 modelFlags(Control &c, int model) {
-  if constexpr (!Control::several)
+  if constexpr (abi::kModels == 1)
     return 0;
   c.follower[c.lastModel] = model;
   c.lastModel = model;
@@ -376,7 +376,7 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
       r.served = 1;
       r.rows += count;
       r.passes += count > 0;
-      if constexpr (Control::several)
+      if constexpr (abi::kModels > 1)
         r.passesOf[Pool::model] += count > 0;
     }
     __syncwarp();
@@ -407,7 +407,7 @@ template <class Pool, class Control> __device__ void formPass(Control &c) {
 }
 template <class Control> __device__ void formPass(Control &c) { formPass<typename Control::FirstPool>(c); }
 
-/// The same of several models: pass number `number` of the tick's list, of calls in a loop, or outside of all. Whether
+/// The same of several passes: number `number` of the tick's list, of calls in a loop, or outside of all. Whether
 /// the model runs.
 template <class Pool, class Control> __device__ bool formPass(Control &c, int number, int loop = -1) {
   bool waits = false; // some slot of this warp

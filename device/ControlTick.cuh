@@ -288,7 +288,7 @@ template <class Control, class Stage> __device__ __noinline__ void admitRequests
         tooSmall = pool.model;
     });
     if (tooSmall >= 0) {
-      t.fail(Control::several ? faultAtPool(kKvTooLarge, tooSmall) : int(kKvTooLarge));
+      t.fail(abi::kModels > 1 ? faultAtPool(kKvTooLarge, tooSmall) : int(kKvTooLarge));
       continue;
     }
     // Nobody overtakes a request that waits for pages.
@@ -405,7 +405,7 @@ template <class Control> __device__ __forceinline__ u32 *openRecord(Control &c, 
   return fits ? p.trace + begin : nullptr;
 }
 
-/// Of several models: appends the record of the pass that has run. Warp 0.
+/// Of several passes: appends the record of the pass that has run. Warp 0.
 template <class Control> __device__ __noinline__ void tracePass(Control &c) {
   if constexpr (Control::asks)
     for (int s = 0; s < Control::Config::slots; ++s)
@@ -496,7 +496,7 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
   __syncwarp();
 }
 
-/// Of several models: behind a pass that has run, before its rows are those of another one.
+/// Of several passes: behind one that has run, before its rows are those of another one.
 template <class Control> __device__ __forceinline__ void countPass(Control &c) {
   static_assert(Control::several);
   const abi::LaunchParams &p = c.params();

@@ -289,12 +289,13 @@ MEGALITH_SHAPE int paramsBytes(int models) { return 304 + 80 * models; }
 /// a few slots or gauges have the same room, so that they share their models' code. Parameters and room together are a
 /// multiple of 128: the scratch behind them begins without a gap. The emitted source asserts that the room suffices.
 /// `windowed`: models of which pages below a window are given back. `continuing`: models of which a
-/// run's drafts continue behind each other. `trees`: models whose rows of a slot need not be a chain.
+/// run's drafts continue behind each other. `trees`: models whose rows of a slot need not be a chain. `loops`: some
+/// calls stand in loops of the tick.
 MEGALITH_SHAPE long long controlRoom(long long slots, long long gauges, int models, int windowed, int continuing,
-                                     int trees) {
+                                     int trees, bool loops) {
   const long long ofPool = 5 + tokensAtHand(slots), words = 17 + eosAtHand(slots) +
                                                             larger(slots <= 64 ? 4 : 1, gauges) + models * ofPool +
-                                                            windowed + continuing + trees + (models > 1 ? 1 : 0);
+                                                            windowed + continuing + trees + (models > 1 || loops ? 1 : 0);
   const long long state = 128 + 32 * (models - 1) + seatBytes(models) + 4 * words * ((slots + 7) / 8 * 8);
   const long long params = paramsBytes(models);
   return (params + state + 127) / 128 * 128 - params;

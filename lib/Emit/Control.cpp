@@ -142,7 +142,7 @@ private:
     constant("gauges", layout.gauges.size());
     constant("controlRoom",
              shape::controlRoom(module.param("slots"), layout.gauges.size(), layout.pools.size(), windowed(),
-                                layout.continuing(), layout.trees()),
+                                layout.continuing(), layout.trees(), layout.loops()),
              "bytes of shared memory for Control");
   }
 

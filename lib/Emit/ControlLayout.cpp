@@ -20,7 +20,7 @@ ControlLayout::ControlLayout(const ir::Module &module)
     pools.push_back({nullptr, nullptr, ""});
   const size_t count = pools.size();
   requestBytes = sizeof(abi::RequestHeader) + count * sizeof(abi::KvOfRequest); // abi::RequestOf
-  if (several())
+  if (count > 1)
     requestBytes += (count + 1) / 2 * 2 * sizeof(int);
   for (const Operation *op : module.all(Op::Field)) {
     const ir::Type type = *ir::declaredType(*op); // the verifier checked it

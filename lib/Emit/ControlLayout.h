@@ -77,7 +77,8 @@ struct ControlLayout {
   std::vector<PoolLayout> pools;                 ///< by number of their model; at least one
   int64_t callWords = 0;                         ///< of all pools
 
-  bool several() const { return pools.size() > 1; }
+  /// Whether a tick's list has several passes: of several models, or because calls stand in loops.
+  bool several() const { return pools.size() > 1 || loops(); }
   bool loops() const {
     return llvm::any_of(sites, [](const CallSite &site) { return site.turns; });
   }

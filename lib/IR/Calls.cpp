@@ -38,6 +38,10 @@ std::map<int64_t, int64_t> roundsOfLoops(const Operation &tick) {
   return rounds;
 }
 
+bool hasLoops(const Module &module) {
+  return llvm::any_of(module.all(Op::Tick), [](const Operation *tick) { return !roundsOfLoops(*tick).empty(); });
+}
+
 /// The calls of a module: fn(call or issue, what stage it stands in, how often a run of the stage makes it at most).
 template <class Fn> static void forEachCall(const Module &module, Fn fn) {
   const auto in = [&](const Region &code, const std::string &stage, int64_t rounds) {

@@ -649,10 +649,6 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   }
   if (!needsSlot(what, e.loc, scope))
     return nullptr;
-  if (scope.loops > 0 && in.models.size() < 2) {
-    diags.report(Diag::Unsupported, e.loc, "a model call in a loop where there is one model", "a call behind a call");
-    return nullptr;
-  }
   if (e.args.size() != 1) {
     diags.report(Diag::ArgumentCount, e.loc, e.text, "one sequence of tokens, then named arguments", e.args.size());
     return nullptr;

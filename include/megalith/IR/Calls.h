@@ -33,6 +33,9 @@ bool draftsContinue(const Module &module, llvm::StringRef model);
 /// How many rounds each loop of a tick has at most, by its number.
 std::map<int64_t, int64_t> roundsOfLoops(const Operation &tick);
 
+/// Whether some calls stand in loops of the tick.
+bool hasLoops(const Module &module);
+
 /// Rows that earlier calls of a run of one stage may have fed to the model before another call of it, where these may
 /// be trees; else 0.
 int64_t earlierRows(const Module &module, llvm::StringRef model);
