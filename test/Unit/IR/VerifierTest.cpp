@@ -268,6 +268,12 @@ TEST(Verifier, RejectsValues) {
       {"for(%i, %i) { ^(%j : i32): count.add @n(%j) }", ""},
       {"for(%i, %i) { count.add @n(%i) }", "the region must have one argument of type `i32`"},
       {"for(%i, %f) { ^(%j : i32): }", "operand 1 must be `i32`, found `f32`"},
+      {"for(%i, %i) {rounds = 3} { ^(%j : i32): %x = call @t(%s) {site = 0, kv = \"draft\"} : token<4> { reduce "
+       "@argmax } }",
+       ""},
+      {"for(%i, %i) {rounds = 3} { ^(%j : i32): count.add @n(%j) }", "`rounds` are those of a loop with calls"},
+      {"if(%b) { for(%i, %i) {rounds = 3} { ^(%j : i32): call @t(%s) {site = 0, kv = \"draft\"} } }",
+       "a loop with calls stands directly in a stage"},
       {"for(%i, %i) { ^(%j : i32): %x = call @t(%s) {site = 0, kv = \"draft\"} : token<4> { reduce @argmax } }",
        "a call must stand directly in a stage, or in a `for` with `rounds`"},
       {"for(%i, %i) { ^(%j : i32): goto {to = [\"B\"]} }", "`goto` cannot end `for`"},
@@ -542,16 +548,7 @@ TEST(Verifier, GroupsHoldWhatTheyCanCompute) {
   }
 }
 
-/// A module that can be run, after an edit; what verifyWhole says.
-static std::string wholeProblem(const std::string &from, const std::string &to) {
-  std::string text = R"(module @m {after = "form-ticks", fault = "F"} @0:1:1 {
-  file {index = 0, path = "p.yaml"}
-  param @rows_per_pass {type = "i32", value = 16}
-  param @slots {type = "i32", value = 8}
-  state @Q {initial, next = ["A"]}
-  state @A {next = ["A"], slot}
-  state @F {terminal}
-  pool @t {page_tokens = 16, pages = 4, rows_beyond = 0}
+constexpr const char *plainTick = R"(
   tick {
     part @q {kind = "admit", stage = "q", state = "Q"} {
       goto {to = ["A"]}
@@ -568,7 +565,19 @@ static std::string wholeProblem(const std::string &from, const std::string &to) 
       %n = append(%r) : i32
       goto {to = ["A"]}
     }
-  }
+  })";
+
+/// A module that can be run, after an edit; what verifyWhole says.
+static std::string wholeProblem(const std::string &from, const std::string &to, const std::string &tick = plainTick) {
+  std::string text = R"(module @m {after = "form-ticks", fault = "F"} @0:1:1 {
+  file {index = 0, path = "p.yaml"}
+  param @rows_per_pass {type = "i32", value = 16}
+  param @slots {type = "i32", value = 8}
+  state @Q {initial, next = ["A"]}
+  state @A {next = ["A"], slot}
+  state @F {terminal}
+  pool @t {page_tokens = 16, pages = 4, rows_beyond = 0}
+)" + tick + R"(
   model @t {graph = "g", head_dim = 0, hidden = 8, kv_heads = 0, kv_layers = 0, layers = 0, numerics = "fused", vocab = 12} {
     weight @e {from = "e", shape = [12, 8]}
     segment @forward {
@@ -628,6 +637,60 @@ TEST(Verifier, AWholeModuleLacksNothing) {
   };
   for (const auto &c : cases)
     EXPECT_EQ(wholeProblem(c.from, c.to), c.message) << c.to;
+}
+
+TEST(Verifier, LoopsOfTheTick) {
+  const std::string tick = R"(
+  field @i {type = "i32"}
+  tick {
+    part @q {kind = "admit", stage = "q", state = "Q"} {
+      goto {to = ["A"]}
+    }
+    part @"a.0" {kind = "slot", stage = "a", state = "A"} @0:3:1 {
+      %b = finished : bool
+      enter(%b) {behind = 2, inside = 1, rounds = 4}
+    }
+    part @"a.1" {after_site = 1, before_site = 0, kind = "slot", loop = 0, stage = "a", state = "A"} {
+      %t = tokens : token<>
+      issue @t(%t) {chunk = 4, kv = "commit", site = 0}
+    }
+    pass @t {loop = 0}
+    part @"a.2" {after_site = 0, kind = "slot", loop = 0, stage = "a", state = "A"} {
+      %b = finished : bool
+      enter(%b) {behind = 2, inside = 1, rounds = 4 }
+    }
+    part @"a.3" {after_site = 2, kind = "slot", stage = "a", state = "A"} {
+      goto {to = ["A"]}
+    }
+  })";
+  const struct {
+    const char *from, *to, *message;
+  } cases[] = {
+      {"index", "index", ""},
+      {"inside = 1, rounds = 4}", "inside = 4, rounds = 4}",
+       "`inside` and `behind` of 1 loops are the numbers behind the 1 calls, each one"},
+      {"behind = 2, inside = 1, rounds = 4}", "behind = 1, inside = 1, rounds = 4}",
+       "`inside` and `behind` of 1 loops are the numbers behind the 1 calls, each one"},
+      {"rounds = 4 }", "rounds = 5}", "the `enter` of the next round is that in front of the loop"},
+      {"behind = 2, inside = 1, rounds = 4 }", "behind = 1, inside = 2, rounds = 4}",
+       "the `enter` of the next round is that in front of the loop"},
+      {"    pass @t {loop = 0}\n", "    pass @t\n",
+       "a part of a loop ends in a call, with the pass and the part that goes on behind it, or in `enter`"},
+      {"    pass @t {loop = 0}\n", "    pass @t {loop = 1}\n",
+       "a part of a loop ends in a call, with the pass and the part that goes on behind it, or in `enter`"},
+      {"slot\", loop = 0, stage", "slot\", stage",
+       "a loop begins with the part that an `enter` in front of it names, and stands in one place"},
+      {"after_site = 2, kind", "after_site = 2, loop = 0, kind",
+       "behind a loop stands the part that goes on with `behind`"},
+      {"enter(%b)", "goto {to = [\"A\"]} //",
+       "a loop begins with the part that an `enter` in front of it names, and stands in one place"},
+      {"before_site = 0, kind = \"slot\", loop = 0, stage = \"a\", state = \"A\"} {\n      %t = tokens : token<>\n      "
+       "issue @t(%t) {chunk = 4, kv = \"commit\", site = 0}",
+       "kind = \"slot\", loop = 0, stage = \"a\", state = \"A\"} {\n      goto {to = [\"A\"]}",
+       "`inside` and `behind` of 1 loops are the numbers behind the 0 calls, each one"},
+  };
+  for (const auto &c : cases)
+    EXPECT_EQ(wholeProblem(c.from, c.to, tick), c.message) << c.to;
 }
 
 // Text cannot express these; a faulty pass can.
