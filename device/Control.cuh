@@ -118,12 +118,12 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<Confi
   int waiting, served; ///< calls that waited when the pass was formed, and calls that it serves. Of several passes:
                        ///< served in this tick
   int numRows, wantLogits;
-  int rowsOfTick;    ///< of several passes
-  int behind;        ///< which pass of the tick's list was the last, of several; they are counted from 1
-  int lastModel;     ///< the model of the last pass
-  int servedOfRound; ///< of a loop: calls, so far
+  int rowsOfTick;             ///< of several passes
+  int behind;                 ///< which pass of the tick's list was the last, of several; they are counted from 1
+  int lastModel;              ///< the model of the last pass
+  int servedOfRound;          ///< of a loop: calls, so far
   int follower[abi::kModels]; ///< by model: of which model the pass behind its last one was
-  int rowAsks;                              ///< of the pass that is being formed
+  int rowAsks;                ///< of the pass that is being formed
 
   static constexpr bool asks = asksOf<Config>() > 0;            ///< calls ask for more than the best token of each row
   static constexpr bool trees = hasTrees<Config>();             ///< of some pool
@@ -135,12 +135,13 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<Confi
   Seats<Request, seatsAreShared ? Config::slots : 0> seats;
   int request[Config::slots]; ///< -1: free
   int callChunk[Config::slots];
-  int callModel[several ? Config::slots : 1]; ///< of several passes: of which model and loop is that for which the slot's call waits
-  u32 callFlags[Config::slots];               ///< RowFlag bits of its rows
-  int badRow[Config::slots];                  ///< first row of the call that must not be fed
-  int badCode[Config::slots];                 ///< the fault of that row
-  int newest[Config::slots];                  ///< the request's last token
-  int eos[Config::slots][eosAtHand];          ///< the request's first EOS tokens
+  int callModel[several ? Config::slots
+                        : 1];   ///< of several passes: of which model and loop is that for which the slot's call waits
+  u32 callFlags[Config::slots]; ///< RowFlag bits of its rows
+  int badRow[Config::slots];    ///< first row of the call that must not be fed
+  int badCode[Config::slots];   ///< the fault of that row
+  int newest[Config::slots];    ///< the request's last token
+  int eos[Config::slots][eosAtHand]; ///< the request's first EOS tokens
   u32 gaugesSet[Config::slots];
   u32 gauges[Config::slots][Config::gauges > 0 ? Config::gauges : 1];
 

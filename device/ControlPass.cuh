@@ -454,6 +454,49 @@ template <class Control> __device__ bool nanOfOtherResult(Control &c, int slot, 
   return nan;
 }
 
+/// With drafts of the host, the models behind the first one guess these: the tokens that the call's rows gave are
+/// replaced, when their pass has run. Of several tokens of a row the first one is. The request's warp.
+template <class Control> __device__ __noinline__ void putDrafts(Control &c, int number, int slot, int promptLen) {
+  const abi::LaunchParams &p = c.params();
+  const int *const drafts = p.oracle + (long long)number * p.oracleStride;
+  const int begin = c.rowBegin[slot], served = c.taken[slot];
+  const auto draftAt = [&](int row, int ahead) { // -1: none
+    const int at = c.pass->rows[begin + row].position + 1 + ahead - promptLen;
+    return at >= 0 && at < p.oracleStride ? drafts[at] : -1;
+  };
+#pragma unroll 1
+  for (int row = laneId(); row < served; row += 32) {
+    const int draft = draftAt(row, 0);
+    if (draft >= 0 && c.pass->rows[begin + row].result >= 0)
+      c.pass->rows[begin + row].result = draft;
+  }
+  if constexpr (Control::asks) {
+    using Memory = AskMemory<typename Control::Config>;
+    const auto &call = Memory::ofSlot(p, slot);
+#pragma unroll 1
+    for (int i = 0; i < call.count; ++i) {
+      const CallAsk &ask = call.asks[i];
+      const bool tokens = ask.reducer == ReducerKind::ArgMax || ask.reducer == ReducerKind::Sample ||
+                          (ask.reducer == ReducerKind::TopK && ask.part == 0);
+      const auto rows = ask.rowsOf(served);
+#pragma unroll 1
+      for (int row = rows.first + laneId(); tokens && ask.count > 0 && row < rows.last; row += 32) {
+        u32 *const words = p.reduced + (begin + row) * Memory::reducedWords + 1 + ask.place;
+        const int draft = draftAt(row, ask.ahead);
+        const u32 first = loadWord(words);
+        if (draft < 0 || first == ~0u)
+          continue;
+#pragma unroll 1
+        for (int k = 1; k < ask.count; ++k)
+          if (loadWord(words + k) == u32(draft))
+            words[k] = first;
+        words[0] = u32(draft);
+      }
+    }
+  }
+  __syncwarp();
+}
+
 /// Notes that the model has run on the call's rows. The stage's code behind the call follows.
 template <class Pool, class Control> __device__ void completeCall(TurnOf<Control> &t) {
   auto &r = t.r;
@@ -488,6 +531,9 @@ template <class Pool, class Control> __device__ void completeCall(TurnOf<Control
       pool.runRows[t.slot] = end - kv.len;
   }
   __syncwarp();
+  if constexpr (Pool::model > 0)
+    if (t.p.oracle)
+      putDrafts(t.c, t.number, t.slot, r.promptLen);
   if (__any_sync(~0u, nan))
     t.fail(kNumeric);
 }

@@ -80,6 +80,8 @@ struct ProgramOptions {
   /// Checkpoints: the name of a model of the pipeline, or "" for all that have none of their
   /// own, and a folder with config.json and model.safetensors.
   std::vector<std::pair<std::string, std::string>> models = {};
+  /// `models` may have names that this pipeline lacks: they are those of several.
+  bool modelsOfOthers = false;
   /// Other values of the file's params.
   std::vector<std::pair<std::string, std::string>> params = {};
   /// The device to plan for: h200, h100, a100, b200, cpu. Empty: that on which the kernel is

@@ -58,8 +58,9 @@ private:
   std::vector<Part> parts;
 };
 
-/// Whether the pipeline proposes what it looks up (`ngram_lookup`), so that other drafts can take that place.
-bool looksUpDrafts(const Program &program);
+/// Whether the pipeline proposes what it looks up (`ngram_lookup`), or what models behind the first one say, so that
+/// other drafts can take that place.
+bool takesDrafts(const Program &program);
 /// Tokens of each request.
 using TokenLists = std::vector<std::vector<int32_t>>;
 /// What the requests generate when nothing is proposed to them; one that faults beside the others is run alone, too.

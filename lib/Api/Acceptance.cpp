@@ -45,10 +45,15 @@ double tools::Acceptance::at(size_t request, int64_t position) const {
   return parts[i].right;
 }
 
-bool tools::looksUpDrafts(const Program &program) {
+bool tools::takesDrafts(const Program &program) {
+  const ir::Module &module = program.internals()->compiled.module;
+  const auto models = ir::modelsByNumber(module);
   bool drafts = false;
-  ir::walk(program.internals()->compiled.module.root.region(),
-           [&](const ir::Operation &op) { drafts = drafts || op.op == ir::Op::NgramLookup; });
+  ir::walk(module.root.region(), [&](const ir::Operation &op) {
+    drafts = drafts || op.op == ir::Op::NgramLookup ||
+             ((op.op == ir::Op::Call || op.op == ir::Op::Issue) && op.name != models.front()->name &&
+              !ir::reducersOf(op).empty());
+  });
   return drafts;
 }
 
@@ -120,9 +125,9 @@ Expected<tools::TokenLists> tools::syntheticDrafts(const Kernel &kernel, const S
                                                    uint64_t seed) {
   return guarded<TokenLists>([&]() -> Expected<TokenLists> {
     const auto program = kernel.internals()->program;
-    if (!looksUpDrafts(Program(program)))
+    if (!takesDrafts(Program(program)))
       return failure(Diag::BadOption, "--acceptance " + acceptance.text(),
-                     "the pipeline looks up no drafts (`ngram_lookup`)");
+                     "the pipeline neither looks up drafts (`ngram_lookup`) nor has a second model");
     auto tokens = decodePlainly(kernel, options, requests);
     if (!tokens)
       return tokens.errors();

@@ -27,6 +27,7 @@ driver::CompileOptions api::compileOptions(const ProgramOptions &options) {
   driver::CompileOptions out;
   out.file = options.file;
   out.models = options.models;
+  out.modelsOfOthers = options.modelsOfOthers;
   out.sets = options.params;
   out.planSettings = options.plan;
   out.accept = options.accept;

@@ -273,7 +273,8 @@ std::optional<Compilation> compile(const CompileOptions &options, Diagnostics &d
     return std::nullopt;
   result.ast = ast::print(*pipeline);
   for (const auto &[name, directory] : options.models)
-    if (!name.empty() && llvm::none_of(pipeline->models, [&](const ast::ModelRef &m) { return m.name.text == name; })) {
+    if (!name.empty() && !options.modelsOfOthers &&
+        llvm::none_of(pipeline->models, [&](const ast::ModelRef &m) { return m.name.text == name; })) {
       diags.report(Diag::UnusedModelDirectory, {}, name);
       diags.note("a directory whose path has a `=` is written `./" + name + "=" + directory + "`");
     }

@@ -169,6 +169,7 @@ private:
   void serve(Running &r);
   std::vector<bool> rowsRead(const Running &r, int64_t rows) const;
   void reduceRows(Running &r, TracePass &pass, size_t firstRow, const RowsOfResults &of, const TracePass *given);
+  void putDrafts(Running &r, const TracePass &pass, size_t firstRow, int64_t rows);
   std::vector<int32_t> valuesOf(const RowReduction &with, const Row &row, size_t number, std::span<const float> logits,
                                 size_t word, const TracePass *given);
   Fault checkFeed(const Running &r, int pool, int64_t rows) const;

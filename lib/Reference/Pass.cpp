@@ -185,6 +185,33 @@ void Machine::reduceRows(Running &r, TracePass &pass, size_t firstRow, const Row
   }
 }
 
+/// With injected drafts, the models behind the first one guess these: the tokens that the call's rows gave are
+/// replaced. Of several tokens of a row the first one is. The trace has what the model gave.
+void Machine::putDrafts(Running &r, const TracePass &pass, size_t firstRow, int64_t rows) {
+  if (r.call.pool == 0 || static_cast<size_t>(r.number) >= options.oracleDrafts.size())
+    return;
+  const std::vector<int32_t> &drafts = options.oracleDrafts[r.number];
+  for (size_t k = 0; k < r.call.reducers.size(); ++k) {
+    const ReducerInput &input = r.call.reducers[k];
+    if (input.with.reducer != "argmax" && input.with.reducer != "sample" && input.with.reducer != "top_k")
+      continue;
+    Val &result = r.call.results[k];
+    const auto [from, to] = input.rowsRead(rows);
+    for (int64_t i = from; i < to; ++i) {
+      const int64_t at =
+          int64_t(pass.rows[firstRow + i].position) + 1 + input.ahead - (std::ssize(r.tokens) - r.generated());
+      if (pass.rows[firstRow + i].result < 0 || at < 0 || at >= std::ssize(drafts) || drafts[at] < 0)
+        continue;
+      if (!input.table) {
+        result.seq[i - from] = drafts[at];
+      } else if (std::vector<int32_t> &tokens = result.rows[i - from]; !tokens.empty()) {
+        std::replace(tokens.begin() + 1, tokens.end(), drafts[at], tokens[0]);
+        tokens[0] = drafts[at];
+      }
+    }
+  }
+}
+
 /// What a reducer gives for row number `number` of the pass, or what `given` has from its word `word` on.
 std::vector<int32_t> Machine::valuesOf(const RowReduction &with, const Row &row, size_t number,
                                        std::span<const float> logits, size_t word, const TracePass *given) {
@@ -279,6 +306,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
             nan |= llvm::any_of(lines->second[i], [](float value) { return std::isnan(value); });
         }
     reduceRows(r, pass, firstRow, of, given);
+    putDrafts(r, pass, firstRow, rows);
     serve(r);
     if (nan)
       fail(r, Fault::Numeric);

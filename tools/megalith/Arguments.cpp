@@ -1,4 +1,6 @@
 #include "Arguments.h"
+#include <fmt/format.h>
+#include <set>
 
 namespace megalith::tool {
 
@@ -22,6 +24,28 @@ bool numbersOf(const cl::list<std::string> &list, StringRef option, int64_t othe
   }
   if (out.empty())
     out.push_back(otherwise);
+  return true;
+}
+
+bool readModels(StringRef option, StringRef what, const cl::list<std::string> &list,
+                std::vector<std::pair<std::string, std::string>> &models, Diagnostics &diags) {
+  std::set<std::string> names;
+  for (const std::string &text : list) {
+    // A name has no path separator, so `./a=b` is a directory.
+    auto [front, back] = StringRef(text).split('=');
+    const bool named = front.size() != text.size() && !front.contains('/');
+    const std::string name = named ? front.str() : "", directory = named ? back.str() : text;
+    const auto bad = [&](const std::string &why) {
+      diags.report(Diag::BadOption, {}, fmt::format("--{} {}", option.str(), text), why);
+      return false;
+    };
+    if (directory.empty() || (named && name.empty()))
+      return bad(fmt::format("expected `[NAME=]{}`", what.str()));
+    if (!names.insert(name).second)
+      return bad(fmt::format("{} a {} {}already", named ? "this model has" : "there is",
+                             what == "DIR" ? "directory" : what.str(), named ? "" : "for all models "));
+    models.push_back({name, directory});
+  }
   return true;
 }
 

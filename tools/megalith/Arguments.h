@@ -21,6 +21,9 @@ bool inspectMain(ProgramOptions options, Diagnostics &diags);
 /// The numbers of a list; `otherwise` of an empty one. Reports `bad-option`.
 bool numbersOf(const llvm::cl::list<std::string> &list, llvm::StringRef option, int64_t otherwise,
                std::vector<int64_t> &out, Diagnostics &diags);
+/// The values of `--option`: `[NAME=]DIR`, each name once; `what` stands for DIR in messages. Reports `bad-option`.
+bool readModels(llvm::StringRef option, llvm::StringRef what, const llvm::cl::list<std::string> &list,
+                std::vector<std::pair<std::string, std::string>> &models, Diagnostics &diags);
 /// Whether a value stands behind each of these options that are given. Reports `bad-option`.
 bool checkTexts(const std::vector<const llvm::cl::opt<std::string> *> &options,
                 const std::vector<std::reference_wrapper<const llvm::cl::list<std::string>>> &lists,

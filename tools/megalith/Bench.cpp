@@ -52,13 +52,16 @@ bool checkOptions(const BenchCommand &command, Diagnostics &diags) {
   for (const std::string &setting : command.compile.plan)
     if (llvm::StringRef(setting).starts_with("stamps="))
       return badOption(diags, "--plan " + setting, "`--phases` and `--timeline` choose that");
-  return checkOutputs(outputsOf(command), {{"FILE", command.compile.file}, {"--config", command.config}}, diags);
+  std::vector<NamedFile> inputs = {{"FILE", command.compile.file}};
+  for (const auto &[name, path] : command.configs)
+    inputs.push_back({"--config", path});
+  return checkOutputs(outputsOf(command), inputs, diags);
 }
 
 /// The program, with room for the largest combination. nullopt after an error.
 std::optional<Program> compileFor(const BenchCommand &command, Diagnostics &diags) {
   ProgramOptions options = command.compile;
-  options.models = {{"", command.config}};
+  options.models = command.configs;
   options.weights = false;
   auto program = Program::compile(options);
   if (!got(program, diags))

@@ -57,7 +57,8 @@ struct ExploreCommand {
 /// `megalith bench`.
 struct BenchCommand {
   ProgramOptions compile;
-  std::string config;                     ///< config.json, or its directory
+  /// The name of a model, or "", and its config.json, or the directory of it.
+  std::vector<std::pair<std::string, std::string>> configs;
   std::vector<int64_t> contexts, batches; ///< every combination of them
   int64_t tokens = 64, repeats = 5;
   bool prefill = false; ///< feed the contexts, in place of finding their K and V in the pool
@@ -74,7 +75,8 @@ struct BenchCommand {
 struct SweepCommand {
   ProgramOptions compile; ///< without `file`
   std::vector<std::string> files;
-  std::string config; ///< random weights of this config.json's shape; "" with `--model`
+  /// Random weights of the shapes of these: the name of a model, or "", and its config.json. None with `--model`.
+  std::vector<std::pair<std::string, std::string>> configs;
   std::vector<int64_t> requests, tokens, contexts;
   std::vector<std::string> vary; ///< [PIPELINE:]PARAM=a,b,c
   std::vector<Control> controls;

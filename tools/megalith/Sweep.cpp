@@ -71,7 +71,7 @@ private:
   }
 
   tools::Weights weights() const {
-    return command.config.empty() ? tools::Weights::Checkpoint : tools::Weights::Random;
+    return command.configs.empty() ? tools::Weights::Checkpoint : tools::Weights::Random;
   }
 
   bool needed(const SweepPoint &point) const {

@@ -19,10 +19,10 @@ namespace {
 
 cl::list<std::string> sweepFiles(cl::Positional, cl::OneOrMore, cl::value_desc("FILE"), cl::desc("<pipeline.yaml> ..."),
                                  SWEEP);
-Option<std::string> sweepConfig("config", cl::value_desc("path"),
-                                cl::desc("Random weights of this config.json's shape (or its directory), in place of "
-                                         "--model"),
-                                SWEEP);
+OptionList sweepConfigs("config", cl::value_desc("[NAME=]path"),
+                        cl::desc("Random weights of this config.json's shape (or its directory), in place of --model; "
+                                 "with NAME for that model of the pipelines"),
+                        SWEEP);
 OptionList sweepRequests("requests", cl::value_desc("n,..."), cl::CommaSeparated,
                          cl::desc("How many requests there are (default: 8)"), SWEEP);
 OptionList sweepTokens("tokens", cl::value_desc("n,..."), cl::CommaSeparated,
@@ -62,11 +62,13 @@ Option<std::string> sweepCsv("csv", cl::value_desc("file.csv"),
 } // namespace
 
 bool sweepMain(SweepCommand command, Diagnostics &diags) {
-  if (!checkTexts({&sweepConfig, &sweepCsv},
-                  {sweepRequests, sweepTokens, sweepContexts, sweepVary, sweepControls, sweepAcceptance}, diags) ||
+  if (!checkTexts({&sweepCsv},
+                  {sweepConfigs, sweepRequests, sweepTokens, sweepContexts, sweepVary, sweepControls, sweepAcceptance},
+                  diags) ||
       !numbersOf(sweepRequests, "requests", 8, command.requests, diags) ||
       !numbersOf(sweepTokens, "tokens", 64, command.tokens, diags) ||
-      !numbersOf(sweepContexts, "context", 16, command.contexts, diags))
+      !numbersOf(sweepContexts, "context", 16, command.contexts, diags) ||
+      !readModels("config", "path", sweepConfigs, command.configs, diags))
     return false;
   if (llvm::is_contained(sweepFiles, "")) {
     diags.report(Diag::BadOption, {}, "FILE", "the path of the pipeline is empty");
@@ -86,7 +88,6 @@ bool sweepMain(SweepCommand command, Diagnostics &diags) {
   if (command.controls.empty())
     command.controls = {Control::Resident};
   command.files.assign(sweepFiles.begin(), sweepFiles.end());
-  command.config = sweepConfig;
   command.vary.assign(sweepVary.begin(), sweepVary.end());
   command.acceptance.assign(sweepAcceptance.begin(), sweepAcceptance.end());
   if (command.acceptance.empty())

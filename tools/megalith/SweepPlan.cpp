@@ -48,6 +48,7 @@ private:
   Diagnostics &diags;
   std::vector<Variation> variations;
   std::set<std::string> names; ///< of the pipelines
+  std::set<std::string> models;
 
   bool bad(const std::string &option, const std::string &why) {
     diags.report(Diag::BadOption, {}, option, why);
@@ -68,11 +69,11 @@ private:
       bool wrong;
       const char *option, *why;
     } rules[] = {
-        {command.config.empty() && command.compile.models.empty(), "megalith sweep",
+        {command.configs.empty() && command.compile.models.empty(), "megalith sweep",
          "needs `--model=[NAME=]DIR`, or `--config=path` for random weights"},
-        {!command.config.empty() && !command.compile.models.empty(), "--config",
+        {!command.configs.empty() && !command.compile.models.empty(), "--config",
          "it asks for random weights, and `--model` for those of a checkpoint; give one of the two"},
-        {!command.config.empty() && reference, "--config",
+        {!command.configs.empty() && reference, "--config",
          "the reference executor has no random weights; give it a checkpoint with `--model`, or choose another device"},
         {reference && looped, "--control", "only `--device=cuda` and `--device=cpu` launch a kernel"},
         {reference && command.ticksPerLaunch > 0, "--ticks-per-launch",
@@ -102,7 +103,9 @@ private:
     std::vector<std::string> controls;
     for (Control control : command.controls)
       controls.push_back(controlName(control));
-    std::vector<NamedFile> inputs = {{"--config", command.config}};
+    std::vector<NamedFile> inputs;
+    for (const auto &[name, path] : command.configs)
+      inputs.push_back({"--config", path});
     for (const std::string &file : command.files)
       inputs.push_back({"FILE", file});
     return once("--control", controls) && once("FILE", command.files) && once("--acceptance", command.acceptance) &&
@@ -154,10 +157,11 @@ private:
     for (const std::string &file : command.files) {
       ProgramOptions options = command.compile;
       options.file = file;
-      if (!command.config.empty()) {
-        options.models = {{"", command.config}};
+      if (!command.configs.empty()) {
+        options.models = command.configs;
         options.weights = false;
       }
+      options.modelsOfOthers = command.files.size() > 1;
       auto program = Program::compile(options);
       if (!got(program, diags))
         return of(file);
@@ -168,11 +172,17 @@ private:
       const std::string name = program->name();
       if (!names.insert(name).second)
         return bad("FILE " + file, "another file has a pipeline of this name, `" + name + "`; rename one of them");
+      for (const tools::PoolSize &pool : tools::poolsOf(*program))
+        models.insert(pool.name);
       if (program->vocabulary() < 1)
         return bad("FILE " + file, "its pipeline has no model, and requests have tokens of one");
       if (!addKernels(*program, plan))
         return false;
     }
+    for (const auto &[name, path] : command.configs.empty() ? command.compile.models : command.configs)
+      if (!name.empty() && !models.count(name))
+        return bad(fmt::format("--{} {}=...", command.configs.empty() ? "model" : "config", name),
+                   "no pipeline of the sweep has such a model");
     // Others are compared with them.
     llvm::stable_sort(plan.kernels, [](const SweepKernel &a, const SweepKernel &b) { return !a.drafts && b.drafts; });
     return true;
@@ -214,7 +224,7 @@ private:
         }
         varied = std::move(*again);
       }
-      const bool drafts = tools::looksUpDrafts(*varied);
+      const bool drafts = tools::takesDrafts(*varied);
       plan.kernels.push_back({std::move(*varied), combination, drafts});
     }
     return true;
@@ -233,7 +243,8 @@ private:
   bool checkDrafts(const SweepPlan &plan) {
     for (const std::string &profile : command.acceptance)
       if (profile != "none" && llvm::none_of(plan.kernels, [](const SweepKernel &k) { return k.drafts; }))
-        return bad("--acceptance " + profile, "no pipeline of the sweep looks up drafts (`ngram_lookup`)");
+        return bad("--acceptance " + profile,
+                   "no pipeline of the sweep looks up drafts (`ngram_lookup`) or has a second model");
     return true;
   }
 

@@ -193,9 +193,11 @@ WholeNumber<uint64_t, 0, INT64_MAX> firstSeed(1, "first-seed", cl::value_desc("n
                                               cl::desc("Seed of the first of them"), EXPLORE);
 
 // --- bench
-Option<std::string> benchConfig("config", cl::value_desc("path"), cl::Required,
-                                cl::desc("config.json of the model's shape, or its directory; no weights are needed"),
-                                BENCH);
+OptionList
+    benchConfigs("config", cl::value_desc("[NAME=]path"), cl::OneOrMore,
+                 cl::desc("config.json of the shape of the pipeline's model NAME, or its directory; without NAME "
+                          "of every model that has none of its own. No weights are needed"),
+                 BENCH);
 OptionList benchContexts("context", cl::value_desc("n,..."), cl::CommaSeparated,
                          cl::desc("Tokens of each prompt (default: 128)"), BENCH);
 OptionList benchBatches("batch", cl::value_desc("n,..."), cl::CommaSeparated,
@@ -302,38 +304,16 @@ bool checkCommonTexts(Diagnostics &diags) {
       if (const std::string why = number->read(); !why.empty())
         diags.report(Diag::BadOption, {}, number->shown(), why);
   checkTexts({&profile, &irFile, &arch, &stopAfter, &output, &requests, &schedule, &traceFile, &runTimeline,
-              &replayFile, &referenceAt, &logitsFile, &draftsFile, &acceptance, &exploreRequests, &benchConfig,
-              &benchTimeline, &benchCsv, &benchPlot},
-             {modelDirs, sets, planSettings, cuFiles, corruptions, benchContexts, benchBatches}, diags);
+              &replayFile, &referenceAt, &logitsFile, &draftsFile, &acceptance, &exploreRequests, &benchTimeline,
+              &benchCsv, &benchPlot},
+             {modelDirs, sets, planSettings, cuFiles, corruptions, benchContexts, benchBatches, benchConfigs}, diags);
   if (pipelineFile.empty() && !sweepSub() && !inspectSub())
     diags.report(Diag::BadOption, {}, "FILE", "the path of the pipeline is empty");
   return !diags.hasErrors();
 }
 
-/// `[NAME=]DIR`, each name once.
-bool readModels(ProgramOptions &options, Diagnostics &diags) {
-  std::set<std::string> names;
-  for (const std::string &text : modelDirs) {
-    // A name has no path separator, so `./a=b` is a directory.
-    auto [front, back] = StringRef(text).split('=');
-    const bool named = front.size() != text.size() && !front.contains('/');
-    const std::string name = named ? front.str() : "", directory = named ? back.str() : text;
-    if (directory.empty() || (named && name.empty())) {
-      diags.report(Diag::BadOption, {}, "--model " + text, "expected `[NAME=]DIR`");
-      return false;
-    }
-    if (!names.insert(name).second) {
-      diags.report(Diag::BadOption, {}, "--model " + text,
-                   named ? "this model has a directory already" : "there is a directory for all models already");
-      return false;
-    }
-    options.models.push_back({name, directory});
-  }
-  return true;
-}
-
 bool fillCommon(ProgramOptions &options, Diagnostics &diags) {
-  if (!checkCommonTexts(diags) || !readModels(options, diags))
+  if (!checkCommonTexts(diags) || !readModels("model", "DIR", modelDirs, options.models, diags))
     return false;
   options.file = pipelineFile;
   options.plan.assign(planSettings.begin(), planSettings.end());
@@ -437,7 +417,8 @@ bool exploreMain(Diagnostics &diags) {
 bool benchMain(Diagnostics &diags) {
   BenchCommand command;
   if (!fillCommon(command.compile, diags) || !numbersOf(benchContexts, "context", 128, command.contexts, diags) ||
-      !numbersOf(benchBatches, "batch", 1, command.batches, diags))
+      !numbersOf(benchBatches, "batch", 1, command.batches, diags) ||
+      !readModels("config", "path", benchConfigs, command.configs, diags))
     return false;
   command.cpu = benchDevice == Device::Cpu;
   const auto number = cpuArchNumber(command.cpu, diags);
@@ -445,7 +426,6 @@ bool benchMain(Diagnostics &diags) {
     return false;
   command.cpuArch = *number;
   command.wholeKernel = wholeKernel;
-  command.config = benchConfig;
   command.tokens = benchTokens;
   command.repeats = benchRepeats;
   command.control = control;

@@ -37,6 +37,7 @@ struct ModelFindings {
 struct CompileOptions {
   std::string file;                                        ///< the pipeline's YAML
   std::vector<std::pair<std::string, std::string>> models; ///< NAME (or "") and checkpoint directory
+  bool modelsOfOthers = false;                             ///< some may be of models that this pipeline lacks
   std::vector<std::pair<std::string, std::string>> sets;   ///< `--set name=value`
   std::vector<std::string> planSettings;                   ///< `--plan key=value`
   std::vector<std::string> accept;                         ///< `--accept`: keys and tensors, on the user's word

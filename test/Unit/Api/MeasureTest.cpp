@@ -14,7 +14,7 @@ Expected<Program> compile(const char *pipeline, bool weights = true) {
 TEST(Measure, ReadsATrace) {
   auto program = compile("speculative_lookup.yaml");
   ASSERT_TRUE(program) << program.errors().text();
-  EXPECT_TRUE(looksUpDrafts(*program));
+  EXPECT_TRUE(takesDrafts(*program));
   auto kernel = Kernel::load(*program, {.device = Device::Reference});
   ASSERT_TRUE(kernel);
   // A prompt is fed; then two verifies, of two drafts and of none. Behind the last one 17 of 32 positions are valid.
@@ -46,7 +46,7 @@ TEST(Measure, ReadsATrace) {
 TEST(Measure, TellsKernelsApart) {
   auto plain = compile("autoregressive.yaml", false);
   ASSERT_TRUE(plain) << plain.errors().text();
-  EXPECT_FALSE(looksUpDrafts(*plain));
+  EXPECT_FALSE(takesDrafts(*plain));
   EXPECT_EQ(paramNames(*plain).front(), "slots");
   const std::string own = identityOf(*plain, {});
   EXPECT_EQ(own, identityOf(*compile("autoregressive.yaml", false), {}));

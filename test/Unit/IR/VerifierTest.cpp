@@ -684,7 +684,8 @@ TEST(Verifier, LoopsOfTheTick) {
        "behind a loop stands the part that goes on with `behind`"},
       {"enter(%b)", "goto {to = [\"A\"]} //",
        "a loop begins with the part that an `enter` in front of it names, and stands in one place"},
-      {"before_site = 0, kind = \"slot\", loop = 0, stage = \"a\", state = \"A\"} {\n      %t = tokens : token<>\n      "
+      {"before_site = 0, kind = \"slot\", loop = 0, stage = \"a\", state = \"A\"} {\n      %t = tokens : token<>\n     "
+       " "
        "issue @t(%t) {chunk = 4, kv = \"commit\", site = 0}",
        "kind = \"slot\", loop = 0, stage = \"a\", state = \"A\"} {\n      goto {to = [\"A\"]}",
        "`inside` and `behind` of 1 loops are the numbers behind the 0 calls, each one"},
