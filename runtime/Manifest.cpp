@@ -92,6 +92,8 @@ static Manifest read(const JsonView &j) {
   m.callTokens = count(j, "call_tokens");
   if (j.find("draft_lines"))
     m.draftLines = count(j, "draft_lines");
+  if (j.find("tick_passes"))
+    m.tickPasses = count(j, "tick_passes");
   if (const auto reducing = j.find("reducing"))
     m.reducing = {true, count(*reducing, "ask_bytes"), count(*reducing, "words"), count(*reducing, "look_bytes")};
   m.scratchBytes = count(j, "scratch_bytes");

@@ -180,7 +180,7 @@ public:
     int64_t vocabulary = 0, pages = 0, ctas = 0;
     int64_t kvHeads = 0, headDim = 0;
     std::vector<int64_t> windows; ///< of attention in each layer that appends K and V; 0: none
-    int64_t weightBytes = 0;      ///< of the matrices that a pass streams, without padding
+    int64_t weightBytes = 0;      ///< of the matrices that a pass streams, without padding; 0: passes of a tick differ
     std::vector<Stamp> stamps;    ///< what it takes the time of, in order
   };
   const Shape &shape() const;
@@ -253,7 +253,7 @@ struct TraceFigures {
   double meanBlock = 0;
   int64_t pagesMost = 0;    ///< in the tables of all requests at the end of a tick, all pools together
   double fragmentation = 0; ///< positions of these pages without valid K and V, of all their positions, over all ticks
-  /// Bytes that the passes read at least: weights, K and V. nullopt without a GPU, and with several models.
+  /// Bytes that the passes read at least: weights, K and V. nullopt without a GPU.
   std::optional<double> bytes;
 };
 /// `results`: of a run with `trace`.

@@ -38,16 +38,16 @@ void tools::makeRoom(Program &program, int64_t batch, int64_t positions) {
     }
 }
 
-int64_t api::streamedBytes(const plan::Plan &plan) {
+int64_t api::streamedBytes(const plan::Plan &plan, size_t model) {
   int64_t bytes = 0;
-  for (const plan::Matrix &m : plan.models[0].matrices)
+  for (const plan::Matrix &m : plan.models[model].matrices)
     for (const plan::PairRange &r : m.ranges)
       bytes += 2 * r.columns * m.k * (r.second.empty() ? 1 : 2) * std::max<int64_t>(1, m.layers);
   return bytes;
 }
 
-std::vector<int64_t> api::windowsOf(const ir::Module &module) {
-  const ir::Operation &model = *ir::modelsByNumber(module)[0];
+std::vector<int64_t> api::windowsOf(const ir::Module &module, size_t number) {
+  const ir::Operation &model = *ir::modelsByNumber(module)[number];
   std::vector<int64_t> windows = {0};
   ir::walk(model.region(), [&](const ir::Operation &op) {
     if (op.op == ir::Op::Attention && op.has<ir::attr::window>())
@@ -184,8 +184,9 @@ static std::shared_ptr<BenchKernel::State> load(const Program &program, const Be
     state->shape = shapeOf(state->cpu->manifest());
     state->shape.device = "CPU executor";
   }
-  state->shape.weightBytes = streamedBytes(planned->plan);
-  state->shape.windows = windowsOf(program.internals()->compiled.module);
+  const runtime::Manifest &m = state->cuda ? state->cuda->manifest() : state->cpu->manifest();
+  state->shape.weightBytes = m.tickPasses > 0 ? 0 : streamedBytes(planned->plan, 0);
+  state->shape.windows = windowsOf(program.internals()->compiled.module, 0);
   return state;
 }
 

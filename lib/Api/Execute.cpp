@@ -3,6 +3,7 @@
 #include "Replay.h"
 #include "Schedule.h"
 #include "State.h"
+#include "device/Abi.h"
 #include "megalith/Text/Text.h"
 #include "runtime/cpu/Explorer.h"
 #include <algorithm>
@@ -35,14 +36,15 @@ void reportStop(const runtime::RunOutcome::Stop &stop, double seconds, Diagnosti
 /// Bytes for the trace of the longest possible run: every request alone, one token
 /// per tick. More than 2 GiB is never needed.
 static size_t traceBytes(const runtime::Manifest &m, const std::vector<Request> &requests, size_t least) {
+  const double rowWords = 9 + (m.reducing.any ? 1 + m.reducing.words : 0);
   double words = 0;
   for (const Request &r : requests) {
     double ticks = double(r.tokens.size()) + r.maxNewTokens + 8;
-    words += ticks * (16 + 2.0 * m.gauges.size());
+    words += ticks * (16 + 2.0 * m.gauges.size() + double(abi::kTracePassWords) * m.tickPasses);
     for (const runtime::Manifest::Model &model : m.models) {
       const double beyond = double(model.pool.rowsBeyond);
       const double pages = (double(r.tokens.size()) + r.maxNewTokens + beyond) / model.pool.pageTokens + 1;
-      words += ticks * (pages + (beyond + 1) * 9);
+      words += ticks * (pages + (beyond + 1) * rowWords);
     }
   }
   return static_cast<size_t>(std::clamp(words * 4, double(least), double(2ull << 30))) / 4 * 4;

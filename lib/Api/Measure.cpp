@@ -3,6 +3,7 @@
 #include "megalith/Jit/KernelCache.h"
 #include "megalith/Plan/Plan.h"
 #include "megalith/Tools.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include <algorithm>
 
@@ -80,20 +81,27 @@ static std::map<int, Fed> bySlot(const TracePass &pass) {
   return fed;
 }
 
-/// Of K and V, one position in one layer; and of the weights, one pass. nullopt where bytes are not counted.
-static std::optional<std::pair<double, double>> bytesRead(const Kernel::State &kernel) {
+/// What passes of a model read: of K and V one position in one layer, and of the weights one pass.
+struct BytesRead {
+  double position, weights;
+};
+
+/// By model. Empty where bytes are not counted.
+static std::map<std::string, BytesRead> bytesRead(const Kernel::State &kernel) {
   Program::State &program = *kernel.program;
-  if (!kernel.cuda || program.compiled.models.size() != 1)
-    return std::nullopt;
+  if (!kernel.cuda)
+    return {};
   Diagnostics unheard(program.sources); // the kernel's own plan had no error
   driver::CompileOptions how = program.options;
   if (!how.profileGiven)
     chooseProfile(how, kernel.gpu->info());
   const auto plan = driver::makePlan(program.compiled.module, how, unheard);
   if (!plan)
-    return std::nullopt;
-  const runtime::Manifest::Pool &pool = kernel.cuda->manifest().models.front().pool;
-  return std::pair(2.0 * 2 * double(pool.kvHeads * pool.headDim), double(streamedBytes(*plan)));
+    return {};
+  std::map<std::string, BytesRead> bytes;
+  for (const auto &[i, model] : llvm::enumerate(kernel.cuda->manifest().models))
+    bytes[model.name] = {2.0 * 2 * double(model.pool.kvHeads * model.pool.headDim), double(streamedBytes(*plan, i))};
+  return bytes;
 }
 
 Expected<tools::TraceFigures> tools::figuresOf(const Kernel &kernel, const Results &results) {
@@ -111,13 +119,21 @@ Expected<tools::TraceFigures> tools::figuresOf(const Kernel &kernel, const Resul
       pageTokens[pool->name] = pool->get<ir::attr::page_tokens>();
     TraceFigures out;
     std::map<std::string, Verifies> verifies; // by model: one that drafts has verifies of its own
-    double positions = 0, valid = 0, kvRead = 0, passes = 0;
-    const std::vector<int64_t> windows = windowsOf(module);
+    double positions = 0, valid = 0;
+    const std::map<std::string, BytesRead> bytes = bytesRead(state);
+    std::map<std::string, std::vector<int64_t>> windows;
+    for (const auto &[i, model] : llvm::enumerate(ir::modelsByNumber(module)))
+      windows[model->name] = windowsOf(module, i);
+    if (!bytes.empty())
+      out.bytes = 0;
     for (const TraceTick &tick : trace->ticks) {
       for (const TracePass &pass : tick.passes) {
-        passes += 1;
+        const auto read = bytes.find(pass.model);
+        if (read != bytes.end())
+          *out.bytes += read->second.weights;
         for (const auto &[slot, fed] : bySlot(pass)) {
-          kvRead += positionsRead(windows, double(fed.positions));
+          if (read != bytes.end())
+            *out.bytes += read->second.position * positionsRead(windows[pass.model], double(fed.positions));
           if (fed.wanted)
             verifies[pass.model].add(fed.drafts);
         }
@@ -138,8 +154,6 @@ Expected<tools::TraceFigures> tools::figuresOf(const Kernel &kernel, const Resul
         out.mostBlock = found.most;
         out.meanBlock = double(found.drafts) / double(found.number);
       }
-    if (const auto bytes = bytesRead(state))
-      out.bytes = bytes->first * kvRead + bytes->second * passes;
     return out;
   });
 }

@@ -106,6 +106,15 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
   j["slots"] = module.param("slots");
   j["rows_per_pass"] = plan.rowsPerPass;
   j["call_tokens"] = layout.callWords;
+  if (layout.several()) { // passes that a tick has at most
+    const ir::Operation &tick = *module.all(Op::Tick).front();
+    const std::map<int64_t, int64_t> rounds = ir::roundsOfLoops(tick);
+    int64_t passes = 0;
+    for (const ir::Operation &op : tick.region().ops)
+      if (op.op == Op::Pass)
+        passes += op.has<attr::loop>() ? rounds.at(op.get<attr::loop>()) : 1;
+    j["tick_passes"] = passes;
+  }
   if (layout.pools[0].trees)
     j["draft_lines"] = module.param("slots") * layout.pools[0].callTokens; // of logits, see keepLogits
   bool settings = layout.asks > 0;

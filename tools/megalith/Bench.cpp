@@ -108,6 +108,10 @@ public:
       auto engine = load(*program, false);
       if (!engine)
         return false;
+      if (engine->shape().weightBytes == 0 && !command.plotFile.empty())
+        return badOption(diags, "--plot",
+                         "it shows the percentage of a floor, which is not known of a pipeline with "
+                         "several models or calls in loops");
       if (!command.json)
         llvm::outs() << acceptedLine(subject.accepted)
                      << fmt::format("{}: {}, {} new tokens{}{}\n{}", engine->shape().device, subject.shape,

@@ -15,7 +15,7 @@ struct DecodeWindow {
   size_t first = 0;               ///< tick
   double seconds = 0, before = 0; ///< of it, and from the begin of the run to it
   int64_t tokens = 0;             ///< generated in it
-  double bytes = 0;               ///< that its passes read at least: weights, K and V
+  double bytes = 0;               ///< that its passes read at least: weights, K and V; 0: that is not known
 };
 /// nullopt when there are no such ticks, or they are not all recorded.
 std::optional<DecodeWindow> decodeWindow(const BenchKernel::Run &run, const BenchKernel::Shape &shape);
@@ -26,11 +26,11 @@ struct BenchPoint {
   struct Times {            ///< medians
     double msPerToken;      ///< between two tokens of one request
     double tokensPerSecond; ///< of all requests
-    double floorMs;         ///< msPerToken if passes read weights, K and V at `bandwidth` and did nothing else
-    double percent;         ///< floorMs of msPerToken
-    double bandwidth;       ///< bytes per second
-    double kernelMs;        ///< of the whole kernel
-    double promptMs;        ///< up to the first decode tick: admission, and what is fed of the prompts
+    double floorMs;   ///< msPerToken if passes read weights, K and V at `bandwidth` and did nothing else; 0: not known
+    double percent;   ///< floorMs of msPerToken
+    double bandwidth; ///< bytes per second
+    double kernelMs;  ///< of the whole kernel
+    double promptMs;  ///< up to the first decode tick: admission, and what is fed of the prompts
   };
   std::optional<Times> times; ///< none on the CPU executor
   int64_t ticks = 0, passes = 0;

@@ -19,8 +19,10 @@ std::string formatTableLine(const BenchPoint &p, bool prompts) {
   if (!p.times)
     return fmt::format("{:>8} {:>6} {:>8} {:>8}\n", p.context, p.batch, p.ticks, p.passes);
   const BenchPoint::Times &t = *p.times;
-  return fmt::format("{:>8} {:>6} {:>10.4f} {:>10.1f} {:>10.4f} {:>10.1f} {:>8.0f} {:>10.2f}{}\n", p.context, p.batch,
-                     t.msPerToken, t.tokensPerSecond, t.floorMs, t.percent, t.bandwidth / 1e9, t.kernelMs,
+  const bool known = t.floorMs > 0;
+  return fmt::format("{:>8} {:>6} {:>10.4f} {:>10.1f} {:>10} {:>10} {:>8.0f} {:>10.2f}{}\n", p.context, p.batch,
+                     t.msPerToken, t.tokensPerSecond, known ? fmt::format("{:.4f}", t.floorMs) : "-",
+                     known ? fmt::format("{:.1f}", t.percent) : "-", t.bandwidth / 1e9, t.kernelMs,
                      prompts ? fmt::format(" {:>10.2f}", t.promptMs) : "");
 }
 
@@ -51,8 +53,10 @@ std::string formatJsonLine(const BenchPoint &p, const std::vector<PhaseTime> &ph
   if (p.times) {
     j["ms_per_token"] = significant(p.times->msPerToken);
     j["tokens_per_s"] = significant(p.times->tokensPerSecond);
-    j["floor_ms"] = significant(p.times->floorMs);
-    j["percent_of_floor"] = significant(p.times->percent);
+    if (p.times->floorMs > 0) {
+      j["floor_ms"] = significant(p.times->floorMs);
+      j["percent_of_floor"] = significant(p.times->percent);
+    }
     j["bandwidth_gb_s"] = significant(p.times->bandwidth / 1e9);
     j["kernel_ms"] = significant(p.times->kernelMs);
     j["prompt_ms"] = significant(p.times->promptMs);
@@ -81,8 +85,9 @@ std::string formatCsv(const std::vector<BenchPoint> &points, const BenchSubject 
   for (const BenchPoint &p : points) {
     out += fmt::format("{},{},{}", csvField(subject.shape), p.context, p.batch);
     if (p.times)
-      out += fmt::format(",{:.6g},{:.6g},{:.6g},{:.6g},{:.6g},{:.6g}", p.times->msPerToken, p.times->tokensPerSecond,
-                         p.times->floorMs, p.times->percent, p.times->bandwidth / 1e9, p.times->promptMs);
+      out += fmt::format(",{:.6g},{:.6g},{},{:.6g},{:.6g}", p.times->msPerToken, p.times->tokensPerSecond,
+                         p.times->floorMs > 0 ? fmt::format("{:.6g},{:.6g}", p.times->floorMs, p.times->percent) : ",",
+                         p.times->bandwidth / 1e9, p.times->promptMs);
     else
       out += ",,,,,,";
     if (accepted)

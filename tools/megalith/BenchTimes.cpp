@@ -26,7 +26,7 @@ std::optional<DecodeWindow> decodeWindow(const BenchKernel::Run &run, const Benc
   window.before = double(records[window.first].begin - records.front().begin) * 1e-9;
   window.seconds = double(records.back().begin - records[window.first].begin) * 1e-9;
   for (size_t t = window.first; t + 1 < records.size(); ++t)
-    if (records[t].rows > 0) { // a new position is read in the pass that writes it
+    if (records[t].rows > 0 && m.weightBytes > 0) { // a new position is read in the pass that writes it
       const double open = double(records[t].open), each = double(records[t].kvTokens + records[t].rows) / open;
       window.bytes += double(m.weightBytes) + position * open * tools::positionsRead(m.windows, each);
     }

@@ -61,9 +61,11 @@ TEST_P(ShippedPipeline, IsValidIrThatReadsBack) {
 INSTANTIATE_TEST_SUITE_P(All, ShippedPipeline,
                          testing::Values("adaptive_aimd.yaml", "adaptive_expected_gain.yaml",
                                          "adaptive_speculative.yaml", "autoregressive.yaml", "canvas_refinement.yaml",
-                                         "lookahead.yaml", "medusa.yaml", "multi_token.yaml",
-                                         "reference_speculative.yaml", "sampled.yaml", "speculative_lookup.yaml",
-                                         "token_tree_lookup.yaml", "typical_acceptance.yaml"));
+                                         "draft_model_speculative.yaml", "speculative_speculative.yaml",
+                                         "token_tree_draft_model.yaml", "lookahead.yaml", "medusa.yaml",
+                                         "multi_token.yaml", "reference_speculative.yaml", "sampled.yaml",
+                                         "speculative_lookup.yaml", "token_tree_lookup.yaml",
+                                         "typical_acceptance.yaml"));
 
 TEST(LowerPipeline, Declarations) {
   Lowered l = lower({});
