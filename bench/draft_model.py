@@ -51,13 +51,9 @@ def sweep(arguments, folder, name, files, *options):
         return list(csv.DictReader(file))
 
 
-def time_of(row):
-    """Milliseconds of a run; on the CPU executor, which has no times, ticks."""
-    return float(row["elapsed_ms"] or row["ticks"])
-
-
 def per_token(rows):
-    return statistics.median(time_of(r) / int(r["tokens_generated"]) for r in rows) * int(rows[0]["requests"])
+    """Milliseconds between two tokens of a request; on the CPU executor, which has no times, ticks."""
+    return statistics.median(float(r.get("tpot_ms") or r["tpot_ticks"]) for r in rows)
 
 
 def small_bytes(shape):
@@ -102,7 +98,7 @@ def main():
 
     unit = "ticks" if arguments.cpu else "ms"
     plain = per_token([r for r in rows if r["pipeline"] == "autoregressive"])
-    print(f"{rows[0]['device_name']}, {arguments.shape} with drafts of {arguments.small}, {arguments.requests} request(s), "
+    print(f"{rows[0]['device_name'] or 'CPU executor'}, {arguments.shape} with drafts of {arguments.small}, {arguments.requests} request(s), "
           f"context {arguments.context}")
     print(f"plain decoding: {plain:.4f} {unit} a token\n")
     print(f"{unit} a token, speed-up over plain decoding, and how many drafts of the block were accepted")
@@ -120,9 +116,9 @@ def main():
         print(line)
     print("best " + "".join(f"{f'block {best[level][1]}, x {plain / best[level][0]:.2f}':>22}" for level in levels))
 
-    # A request of N tokens takes N ticks: each of them has `block` draft passes more, but for the last ones.
+    # A token a tick: each tick has as many draft passes as the block, but for the last ones.
     def tick_time(block):
-        return statistics.median(time_of(r) / int(r["ticks"]) for r in few if r["param_max_block"] == block)
+        return per_token([r for r in few if r["param_max_block"] == block])
 
     def draft_passes(block):
         r = next(r for r in few if r["param_max_block"] == block)

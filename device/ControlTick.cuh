@@ -496,20 +496,23 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
   __syncwarp();
 }
 
-/// Of several passes: behind one that has run, before its rows are those of another one.
+/// Of several passes: behind one that has run, before its rows are those of another one. All consumer threads.
 template <class Control> __device__ __forceinline__ void countPass(Control &c) {
   static_assert(Control::several);
   const abi::LaunchParams &p = c.params();
-  if (warpId() != 0)
-    return;
-  if (p.trace)
-    tracePass(c);
-  if (laneId() == 0) {
-    c.rowsOfTick += c.numRows;
-    p.stats->passes = ++c.passesDone;
-    p.stats->rows = c.rowsDone += c.numRows;
+  if (warpId() == 0) {
+    if (p.trace)
+      tracePass(c);
+    if (laneId() == 0) {
+      c.rowsOfTick += c.numRows;
+      p.stats->passes = ++c.passesDone;
+      p.stats->rows = c.rowsDone += c.numRows;
+    }
+    __syncwarp();
   }
-  __syncwarp();
+  if constexpr (abi::kModels > 1)
+    if (p.oracle)
+      consumerSync(); // putDrafts changes what was traced
 }
 
 /// Of several models: the slot whose call waits first, whatever model it waits for; -1: no call waits. One thread.

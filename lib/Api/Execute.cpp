@@ -3,7 +3,6 @@
 #include "Replay.h"
 #include "Schedule.h"
 #include "State.h"
-#include "device/Abi.h"
 #include "megalith/Text/Text.h"
 #include "runtime/cpu/Explorer.h"
 #include <algorithm>
@@ -40,7 +39,7 @@ static size_t traceBytes(const runtime::Manifest &m, const std::vector<Request> 
   double words = 0;
   for (const Request &r : requests) {
     double ticks = double(r.tokens.size()) + r.maxNewTokens + 8;
-    words += ticks * (16 + 2.0 * m.gauges.size() + double(abi::kTracePassWords) * m.tickPasses);
+    words += ticks * (16 + 2.0 * m.gauges.size() + 8.0 * double(m.tickPasses));
     for (const runtime::Manifest::Model &model : m.models) {
       const double beyond = double(model.pool.rowsBeyond);
       const double pages = (double(r.tokens.size()) + r.maxNewTokens + beyond) / model.pool.pageTokens + 1;
