@@ -194,7 +194,7 @@ WholeNumber<uint64_t, 0, INT64_MAX> firstSeed(1, "first-seed", cl::value_desc("n
 
 // --- bench
 OptionList
-    benchConfigs("config", cl::value_desc("[NAME=]path"), cl::OneOrMore,
+    benchConfigs("config", cl::value_desc("[NAME=]path"),
                  cl::desc("config.json of the shape of the pipeline's model NAME, or its directory; without NAME "
                           "of every model that has none of its own. No weights are needed"),
                  BENCH);
@@ -416,6 +416,10 @@ bool exploreMain(Diagnostics &diags) {
 
 bool benchMain(Diagnostics &diags) {
   BenchCommand command;
+  if (benchConfigs.empty()) {
+    diags.report(Diag::BadOption, {}, "megalith bench", "needs `--config=[NAME=]path`");
+    return false;
+  }
   if (!fillCommon(command.compile, diags) || !numbersOf(benchContexts, "context", 128, command.contexts, diags) ||
       !numbersOf(benchBatches, "batch", 1, command.batches, diags) ||
       !readModels("config", "path", benchConfigs, command.configs, diags))
