@@ -155,6 +155,8 @@ Code BodyBuilder::loop(const Operation &op, const char *name) {
 }
 
 Code BodyBuilder::over(const Operation &op) {
+  if (op.op == Op::PrefixWhile || op.op == Op::Count)
+    return loop(op, op.op == Op::Count ? "countIf" : "prefixWhile");
   hoist(op, true);
   const bool top = op.op == Op::SeqTop;
   const Type &type = module.type(op.result());

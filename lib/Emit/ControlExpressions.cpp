@@ -283,6 +283,8 @@ void BodyBuilder::emitValue(const Operation &op) {
 }
 
 Code BodyBuilder::expression(const Operation &op) {
+  if (isOverRange(op.op))
+    return over(op);
   switch (op.op) {
   case Op::Add:
     return arithmetic(op, "__fadd_rn", "+", "t.wrapAdd", Sum);
@@ -352,12 +354,6 @@ Code BodyBuilder::expression(const Operation &op) {
     return call("t.abs", op.operands);
   case Op::Choose:
     return choose(op);
-  case Op::Fold:
-  case Op::SeqMap:
-  case Op::SeqScan:
-  case Op::SeqTop:
-  case Op::SeqSort:
-    return over(op);
   case Op::Follow: {
     const Type &type = module.type(op.result());
     Code code(fmt::format("t.follow<{}>({}", type.size, scratch(type.size)));
@@ -367,10 +363,6 @@ Code BodyBuilder::expression(const Operation &op) {
   }
   case Op::NgramLookup:
     return lookup(op);
-  case Op::PrefixWhile:
-    return loop(op, "prefixWhile");
-  case Op::Count:
-    return loop(op, "countIf");
   case Op::KvDrafts:
     return Code("t.kvDrafts" + ofPool(op) + "()", Primary, readsOf(op));
   case Op::KvLag:

@@ -7,6 +7,7 @@
 
 namespace megalith::emit {
 
+using ir::isOverRange;
 using ir::Op;
 using ir::Operation;
 namespace attr = ir::attr;
@@ -84,14 +85,7 @@ void Intervals::look(const Operation &op) {
   const auto index = [&](Interval low, Interval high) {
     known[op.region().args[0].id] = {low.lo, std::max(low.lo, high.hi - 1)};
   };
-  switch (op.op) {
-  case Op::PrefixWhile:
-  case Op::Count:
-  case Op::Fold:
-  case Op::SeqMap:
-  case Op::SeqScan:
-  case Op::SeqTop:
-  case Op::SeqSort: {
+  if (isOverRange(op.op)) {
     const size_t ends = op.operands.size() - (op.op == Op::SeqTop);
     const Interval low = ends == 2 ? of(op.operands[0]) : Interval{0, 0}, high = of(op.operands[ends - 1]);
     index(low, high);
@@ -99,11 +93,8 @@ void Intervals::look(const Operation &op) {
       known[op.result().id] = {0, std::clamp<int64_t>(high.hi - low.lo, 0, INT32_MAX)};
     return;
   }
-  case Op::For:
+  if (op.op == Op::For)
     return index(of(op.operands[0]), of(op.operands[1]));
-  default:
-    break;
-  }
   if (op.results.size() != 1 || !module.type(op.result()).is(ir::Scalar::I32))
     return;
   Interval i;

@@ -46,7 +46,7 @@ bool hasLoops(const Module &module) {
 template <class Fn> static void forEachCall(const Module &module, Fn fn) {
   const auto in = [&](const Region &code, const std::string &stage, int64_t rounds) {
     for (const Operation &op : code.ops)
-      if (op.op == Op::Call || op.op == Op::Issue)
+      if (isCall(op.op))
         fn(op, stage, rounds);
   };
   for (const Operation *stage : module.all(Op::Stage))

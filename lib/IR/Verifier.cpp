@@ -54,6 +54,8 @@ bool isTerminator(Op op) { return op == Op::Goto || op == Op::Issue || op == Op:
 
 /// The terminators that may end a region of `op`; empty: none.
 std::vector<Op> terminators(Op op) {
+  if (isOverRange(op))
+    return {Op::Yield};
   switch (op) {
   case Op::Stage:
     return {Op::Goto};
@@ -61,13 +63,6 @@ std::vector<Op> terminators(Op op) {
     return {Op::Goto, Op::Issue, Op::Enter};
   case Op::PolicyOutput:
   case Op::Choose:
-  case Op::PrefixWhile:
-  case Op::Count:
-  case Op::Fold:
-  case Op::SeqMap:
-  case Op::SeqScan:
-  case Op::SeqTop:
-  case Op::SeqSort:
   case Op::Repeat:
   case Op::Stream:
   case Op::Map:
@@ -80,22 +75,7 @@ std::vector<Op> terminators(Op op) {
 
 /// Whether a region is evaluated for its value, and so changes nothing.
 bool isPure(Op op, size_t region) {
-  switch (op) {
-  case Op::PolicyOutput:
-  case Op::Choose:
-  case Op::PrefixWhile:
-  case Op::Count:
-  case Op::Fold:
-  case Op::SeqMap:
-  case Op::SeqScan:
-  case Op::SeqTop:
-  case Op::SeqSort:
-    return true;
-  case Op::While:
-    return region == 0;
-  default:
-    return false;
-  }
+  return isOverRange(op) || op == Op::PolicyOutput || op == Op::Choose || (op == Op::While && region == 0);
 }
 
 /// Passes after which the module is still at the pipe level.

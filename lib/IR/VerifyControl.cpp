@@ -63,6 +63,8 @@ static bool isControlScalar(Scalar s) {
 }
 
 bool Verifier::checkControlOp(const Operation &op) {
+  if (isOverRange(op.op))
+    return checkOver(op);
   switch (op.op) {
   case Op::Const:
   case Op::Add:
@@ -157,15 +159,6 @@ bool Verifier::checkControlOp(const Operation &op) {
   case Op::Tree:
   case Op::Append:
     return checkSequenceOp(op);
-  case Op::PrefixWhile:
-  case Op::Count:
-  case Op::Fold:
-  case Op::SeqMap:
-  case Op::SeqScan:
-  case Op::SeqTop:
-  case Op::SeqSort:
-    return checkOver(op);
-
   case Op::KvLen:
   case Op::KvLag:
   case Op::KvDrafts:

@@ -79,7 +79,7 @@ bool Verifier::checkPlaces() {
 bool Verifier::checkSites() {
   std::vector<const Operation *> calls;
   walk(module.root.region(), [&](const Operation &op) {
-    if (op.op == Op::Call || op.op == Op::Issue)
+    if (isCall(op.op))
       calls.push_back(&op);
   });
   std::set<int64_t> sites;

@@ -21,6 +21,10 @@ Control::Flow Control::runRegion(const ir::Region &region, size_t first) {
 }
 
 Control::Flow Control::runOp(const Operation &op) {
+  if (isOverRange(op.op)) {
+    over(op);
+    return Flow::End;
+  }
   switch (op.op) {
   case Op::If: {
     if (operand(op, 0).i)
@@ -38,15 +42,6 @@ Control::Flow Control::runOp(const Operation &op) {
     result(op) = std::move(chosen);
     break;
   }
-  case Op::Fold:
-    fold(op);
-    break;
-  case Op::SeqMap:
-  case Op::SeqScan:
-  case Op::SeqTop:
-  case Op::SeqSort:
-    stored(op);
-    break;
   case Op::Follow:
     follow(op);
     break;
@@ -113,12 +108,6 @@ Control::Flow Control::runOp(const Operation &op) {
   case Op::KvPressure:
   case Op::KvKeep:
     poolValue(op);
-    break;
-  case Op::PrefixWhile:
-    set(op, countWhile(op, true));
-    break;
-  case Op::Count:
-    set(op, countWhile(op, false));
     break;
   case Op::FieldSet:
     setField(op);

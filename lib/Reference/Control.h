@@ -36,6 +36,7 @@ private:
   int32_t countWhile(const ir::Operation &op, bool stopAtFirst);
   std::pair<int32_t, int32_t> range(const ir::Operation &op);
   const Val &body(const ir::Operation &op, int32_t i, unsigned which = 0);
+  void over(const ir::Operation &op); ///< of a range
   void fold(const ir::Operation &op);
   void stored(const ir::Operation &op);
   void follow(const ir::Operation &op);

@@ -312,6 +312,15 @@ static int64_t rankOf(const Val &v, bool isF32, bool descending) {
   return descending ? -rank : rank;
 }
 
+void Control::over(const Operation &op) {
+  if (op.op == Op::PrefixWhile || op.op == Op::Count)
+    set(op, countWhile(op, op.op == Op::PrefixWhile));
+  else if (op.op == Op::Fold)
+    fold(op);
+  else
+    stored(op);
+}
+
 void Control::fold(const Operation &op) {
   const std::string &by = op.get<attr::by>();
   const auto [low, high] = range(op);

@@ -44,22 +44,15 @@ private:
     case Op::Stream:
     case Op::Map:
       return false;
-    case Op::Choose:
-    case Op::PrefixWhile:
-    case Op::Count:
-    case Op::Fold:
-    case Op::SeqMap:
-    case Op::SeqScan:
-    case Op::SeqTop:
-    case Op::SeqSort: {
-      bool all = true;
-      for (const Region &region : op.regions)
-        walk(region, [&](const Operation &inner) { all &= inner.op == Op::Yield || removable(inner); });
-      return all;
-    }
     default:
-      return !op.results.empty();
+      break;
     }
+    if (op.op != Op::Choose && !isOverRange(op.op))
+      return !op.results.empty();
+    bool all = true;
+    for (const Region &region : op.regions)
+      walk(region, [&](const Operation &inner) { all &= inner.op == Op::Yield || removable(inner); });
+    return all;
   }
 
   void release(const Operation &op) {

@@ -16,7 +16,7 @@ static bool someReducer(const Module &module, llvm::StringRef model,
                         llvm::function_ref<bool(const Operation &)> reads) {
   bool some = false;
   walk(module.root.region(), [&](const Operation &op) {
-    if ((op.op == Op::Call || op.op == Op::Issue) && op.name == model)
+    if (isCall(op.op) && op.name == model)
       some |= llvm::any_of(reducersOf(op), reads);
   });
   return some;

@@ -75,7 +75,7 @@ bool isSmall(const ir::Module &module) {
     elements += double(pool->get<attr::pages>()) * pool->get<attr::page_tokens>();
   bool small = elements < 800000 && module.param("slots") <= 64;
   // A range goes round up to 2^16 times; in another one, 2^24 times.
-  const auto isRange = [](const ir::Operation &op) { return op.op == Op::PrefixWhile || op.op == Op::Count; };
+  const auto isRange = [](const ir::Operation &op) { return ir::isOverRange(op.op); };
   ir::walk(module.root.region(), [&](const ir::Operation &op) {
     small &= op.op != Op::Repeat || op.get<attr::count>() <= 16;
     if (isRange(op))

@@ -40,6 +40,21 @@ constexpr int elementwiseOperands(Op op) {
   }
 }
 
+/// Whether the region of an operation is evaluated for each number of a range: its operands begin with the range's.
+constexpr bool isOverRange(Op op) {
+  switch (op) {
+#define OVER(Enum, Mnemonic)                                                                                           \
+  case Op::Enum:                                                                                                       \
+    return true;
+#include "megalith/IR/Ops.def"
+  default:
+    return false;
+  }
+}
+
+/// Whether rows are fed to a model.
+constexpr bool isCall(Op op) { return op == Op::Call || op == Op::Issue; }
+
 llvm::StringRef mnemonic(Op op);
 
 } // namespace megalith::ir
