@@ -586,6 +586,7 @@ ExprRef Checker::checkAppend(const std::vector<const ast::Expr *> &args, const a
   if (!s->type.isSequence(Elem::Token)) {
     diags.report(Diag::TypeMismatch, args[0]->loc, "the argument of `append`", "a token or a sequence of tokens",
                  s->type.str());
+    noteNoTokens(*s, Elem::Token);
     return nullptr;
   }
   if (scope.locally)

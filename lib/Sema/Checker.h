@@ -37,6 +37,7 @@ struct Scope {
     unsigned depth = 0;              ///< nesting of blocks where it was assigned
     std::string variable = {};       ///< the field that keeps it, where a block further inside changes it
     ExprRef list = nullptr;          ///< a list of constants: may be of tokens, too
+    ExprRef constant = nullptr;      ///< an i32 that is one: may be a token, too
     std::vector<ExprRef> parts = {}; ///< of a tree; they are locals `index`, and so on
     ExprRef top = nullptr;           ///< what top_k gives: two parts, each computed where it is read
   };
@@ -220,6 +221,8 @@ private:
   /// What `e` reads counts as read, though it was not checked.
   void markRead(const ast::Expr &e, Scope &scope);
   std::vector<std::string> functionNames(const Scope &scope) const;
+  /// Where `e` should have been tokens, and is the i32 of a local: how to write that.
+  void noteNoTokens(const Expr &e, Elem wanted);
 
   bool isModel(const std::string &name) const;
   bool isPool(const std::string &name) const;

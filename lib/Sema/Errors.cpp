@@ -64,6 +64,35 @@ void Checker::reportUnknownName(const ast::Expr &e, Scope &scope) {
     diags.note(ended->name.loc, "this local ends with its block; assign it before, or declare it below `request:`");
 }
 
+/// A local that `e` is put together of.
+static const Expr *localIn(const Expr &e) {
+  switch (e.kind) {
+  case Expr::LocalRead:
+    return &e;
+  case Expr::FieldRead:
+    return e.name.find('.') == std::string::npos ? nullptr : &e;
+  case Expr::SeqMake:
+  case Expr::SeqConcat:
+  case Expr::SeqSlice:
+  case Expr::SeqAt:
+  case Expr::Select:
+    for (const ExprRef &arg : e.args)
+      if (const Expr *local = arg && arg->type.elem == Elem::I32 ? localIn(*arg) : nullptr)
+        return local;
+    return nullptr;
+  default:
+    return nullptr;
+  }
+}
+
+void Checker::noteNoTokens(const Expr &e, Elem wanted) {
+  const Expr *local = wanted == Elem::Token && e.type.elem == Elem::I32 ? localIn(e) : nullptr;
+  if (local)
+    diags.note(
+        fmt::format("`{}` has numbers (i32); to have tokens it is declared below `request:`, as `token` or `token[n]`",
+                    local->name.substr(local->name.find('.') + 1)));
+}
+
 /// Whether the function reads the logits of a call.
 static bool isReducer(Function f) {
   switch (f) {

@@ -76,33 +76,26 @@ ExprRef Checker::convert(ExprRef e, Elem elem) {
     return adopt(e, Type::sequence(0, elem));
   if (e->type.elem != Elem::I32)
     return e;
-  if (e->type.seq && (e->kind == Expr::SeqMake || e->kind == Expr::SeqConst)) {
-    auto list = std::make_shared<Expr>(*e);
-    list->type.elem = elem;
-    list->range = {};
-    for (ExprRef &arg : list->args)
-      if (arg = convert(arg, elem); arg->type.elem != elem)
+  // What is put together of such constants.
+  const auto [first, last] = e->kind == Expr::SeqMake || e->kind == Expr::SeqConst
+                                 ? std::pair<size_t, size_t>(0, e->args.size())
+                             : e->kind == Expr::SeqConcat                            ? std::pair<size_t, size_t>(0, 2)
+                             : e->kind == Expr::Select                               ? std::pair<size_t, size_t>(1, 3)
+                             : e->kind == Expr::SeqSlice || e->kind == Expr::SeqAt   ? std::pair<size_t, size_t>(0, 1)
+                             : e->kind == Expr::Over && e->function == Function::Map ? std::pair<size_t, size_t>(2, 3)
+                                                                                     : std::pair<size_t, size_t>(0, 0);
+  if (first < last && (!e->type.isScalar() || elem == Elem::Token)) {
+    auto whole = std::make_shared<Expr>(*e);
+    whole->type.elem = elem;
+    whole->range = {};
+    for (size_t i = first; i < last; ++i)
+      if (whole->args[i] = convert(whole->args[i], elem); whole->args[i]->type.elem != elem)
         return e;
-    return list;
+    return whole;
   }
-  if (e->type.seq && (e->kind == Expr::Select || e->kind == Expr::SeqConcat)) { // of such lists
-    auto both = std::make_shared<Expr>(*e);
-    both->type.elem = elem;
-    both->range = {};
-    for (size_t i = e->kind == Expr::Select; i < both->args.size(); ++i)
-      if (both->args[i] = convert(both->args[i], elem); both->args[i]->type.elem != elem)
-        return e;
-    return both;
-  }
-  if (e->kind == Expr::Over && e->function == Function::Map) {
-    const ExprRef element = convert(e->args[2], elem);
-    if (!element || element->type.elem != elem)
-      return e;
-    auto map = std::make_shared<Expr>(*e);
-    map->args[2] = element;
-    map->type.elem = elem;
-    map->range = {};
-    return map;
+  if (e->kind == Expr::LocalRead && !e->args.empty()) {
+    const ExprRef constant = convert(e->args[0], elem);
+    return constant->type.elem == elem ? constant : e;
   }
   if (!e->type.isScalar())
     return e;
@@ -136,6 +129,7 @@ ExprRef Checker::as(ExprRef e, const Type &type, const std::string &what, const 
   if (v->type.sameShape(type) && v->type.elem == type.elem)
     return v;
   diags.report(Diag::TypeMismatch, e->loc, what, wanted, e->type.str());
+  noteNoTokens(*e, type.elem);
   return nullptr;
 }
 
@@ -281,6 +275,8 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
     v->name = name;
     v->range = local.range;
     v->pieces = local.pieces;
+    if (local.constant)
+      v->args.push_back(local.constant);
     return v;
   }
   if (bad.count(name))
@@ -500,6 +496,8 @@ ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
   diags.report(Diag::UnknownName, e.loc, e.text);
   std::vector<std::string> heads = out.models;
   heads.push_back("kv");
+  if (scope.kind != Scope::Params)
+    heads.push_back("sampling");
   for (const CheckedPolicy &p : out.policies)
     heads.push_back(p.name);
   diags.suggest(head, heads);

@@ -65,6 +65,8 @@ ExprRef Checker::concat(ExprRef a, ExprRef b, SourceLoc loc) {
   }
   if (!same) {
     diags.report(Diag::OperandTypes, loc, "+", "two sequences of the same type", a->type.str(), b->type.str());
+    noteNoTokens(*a, b->type.elem);
+    noteNoTokens(*b, a->type.elem);
     return nullptr;
   }
   Type type = a->type.withLength(a->type.length() + b->type.length());

@@ -366,6 +366,7 @@ void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std
   v = convert(adopt(v, f.type), f.type.elem);
   if (!v->type.sameShape(f.type) || v->type.elem != f.type.elem) {
     diags.report(Diag::TypeMismatch, loc, fmt::format("the value of `{}`", f.name), f.type.str(), v->type.str());
+    noteNoTokens(*v, f.type.elem);
     return;
   }
   const char *unit = f.type.elem == Elem::Token ? "token" : "element";
@@ -421,6 +422,13 @@ void Checker::assignInferred(Inferred &name, const ast::Stmt &stmt, ExprRef v, s
     f = &out.fields.back();
   }
   assignField(*f, stmt, v, into, scope);
+}
+
+/// Whether nothing but constants is in it.
+static bool isConstantList(const Expr &e) {
+  if (e.kind != Expr::SeqMake && e.kind != Expr::SeqConst && e.kind != Expr::SeqConcat)
+    return false;
+  return llvm::all_of(e.args, [](const ExprRef &item) { return item->kind == Expr::Const || isConstantList(*item); });
 }
 
 /// What a bare name stands for, where it stands for logits.
@@ -574,9 +582,10 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
     local.type = v->type;
     local.range = v->range;
     local.pieces = v->pieces;
-    const auto isConst = [](const ExprRef &item) { return item->kind == Expr::Const; };
-    if (v->kind == Expr::SeqMake && llvm::all_of(v->args, isConst))
+    if (isConstantList(*v))
       local.list = v;
+    else if (const auto c = v->type.is(Elem::I32) ? evaluate(*v) : std::nullopt)
+      local.constant = fromConstant(*c, v->loc, /*literal=*/false);
     set(name, local.index, v);
   }
   scope.locals[name] = local;

@@ -71,6 +71,40 @@ TEST(PipelineValues, Lists) {
   });
 }
 
+TEST(PipelineValues, ConstantsAreTokensWhereTheseAreNeeded) {
+  expectHeard({
+      // So are names for them, and what is put together of them.
+      {"- x: '[3, 4]'\n- draft: x", ""},
+      {"- x: 3\n- draft: '[last, x]'", ""},
+      {"- x: block\n- draft: draft[:1] + [x]", ""},
+      {"- x: '[3, 4]'\n- y: x + [block]\n- draft: draft[:1] + y", ""},
+      {"- x: '[3, 4]'\n- draft: draft[:2] + x[:budget]", ""},
+      {"- x: '[3, 4]'\n- draft: '[last, x[budget]]'", ""},
+      {"- x: '[[3, 4], [5]]'\n- draft: x[budget]", ""},
+      {"- x: '[[3, 4], [5]]'\n- table: x", ""},
+      {"- x: '[3, 4]'\n- numbers: x\n- draft: x", ""},
+      {"- draft: '[3 if finished else 4]'", ""},
+      // Not what is computed, and no f32.
+      {"- x: '[3, 4]'\n- scores: '[x[0] * 0.5]'", "`*` needs two i32 or two f32, found i32 and f32 [operand-types]"},
+      {"- x: 3\n- scores: '[x * 0.5]'", "`*` needs two i32 or two f32, found i32 and f32 [operand-types]"},
+      {"- x: 0 - 3\n- draft: '[x]'", "the value of `draft` must be token[4], found i32[1] [type-mismatch]"},
+      {"- x: budget\n- draft: '[x]'", "the value of `draft` must be token[4], found i32[1] [type-mismatch]"},
+      // A local that is constant is no constant: it is clamped, and does not count from the end.
+      {"- x: 0 - 2\n- draft: tokens[x:]", "`draft` holds 4 tokens, but this value can have any number of them "
+                                          "[draft-window]"},
+  });
+  const auto noted = [](const std::string &lines) {
+    const std::string messages = check({{"      - append(draft", lines + "      - append(draft"}}).messages;
+    const size_t at = messages.find("note: ");
+    return at == std::string::npos ? messages : messages.substr(at + 6, messages.find('\n', at) - at - 6);
+  };
+  const char *how = "`x` has numbers (i32); to have tokens it is declared below `request:`, as `token` or `token[n]`";
+  EXPECT_EQ(noted("      - x: map(i in 0..3, i)\n      - append(x)\n"), how);
+  EXPECT_EQ(noted("      - x: budget\n      - append([last] + [x])\n"), how);
+  EXPECT_EQ(noted("      - x: '[3]'\n      - if: finished\n        do:\n          - x: '[4]'\n      - draft: x\n"),
+            how);
+}
+
 TEST(PipelineValues, IndicesAndSlices) {
   expectHeard({
       {"- trace: table[0][1]", ""},
