@@ -227,6 +227,10 @@ struct StageFunctions {
     return List<1 + int(sizeof...(More)), T>{{first, more...}};
   }
   template <class T = int> __device__ __forceinline__ static List<0, T> list() { return {}; }
+  /// A long list of constants.
+  template <class T, int Count> __device__ __forceinline__ static Items<T> constants(const WordOf<T> (&items)[Count]) {
+    return {items, Count};
+  }
   /// A table without rows.
   template <class T = int> __device__ __forceinline__ static TableItems<T> noRows() { return {}; }
 

@@ -70,6 +70,9 @@ Code BodyBuilder::make(const Operation &op) {
   return code.add(")");
 }
 
+/// Constants of a list that are compared with the index one after the other.
+static constexpr int64_t mostInRegisters = 8;
+
 Code BodyBuilder::fixed(const Operation &op) {
   const Type &type = module.type(op.result());
   std::string items;
@@ -78,7 +81,14 @@ Code BodyBuilder::fixed(const Operation &op) {
                                                                       : intLiteral(static_cast<int32_t>(item)));
   for (double number : op.get<attr::numbers>())
     items += (items.empty() ? "" : ", ") + floatLiteral(number);
-  return Code("t.list(" + items + ")");
+  if (type.size <= mostInRegisters)
+    return Code("t.list(" + items + ")");
+  // In memory, where an index that is not known costs nothing more.
+  const char *element = type.elem == Scalar::F32 ? "float" : type.elem == Scalar::Bool ? "bool" : "int";
+  const std::string name = locals.variable(module.hint(op.result()), "constants");
+  add(Code(fmt::format("static constexpr {} {}[] = {{{}}}", type.elem == Scalar::Bool ? "int" : element, name, items)),
+      op.loc);
+  return Code(fmt::format("t.constants<{}>({})", element, name));
 }
 
 bool BodyBuilder::takesWarp(const Region &region) {

@@ -56,6 +56,15 @@ static void emitControlHeader(CodeWriter &w, const ir::Module &module, const std
   std::string params;
   for (const ir::Operation *param : module.all(Op::Param)) {
     const ir::Number value = param->get<attr::value>();
+    std::string list;
+    for (int64_t item : param->has<attr::items>() ? param->get<attr::items>() : std::vector<int64_t>())
+      list += fmt::format("{}{}", list.empty() ? "" : ", ", item);
+    for (double item : param->has<attr::numbers>() ? param->get<attr::numbers>() : std::vector<double>())
+      list += fmt::format("{}{}", list.empty() ? "" : ", ", static_cast<float>(item));
+    if (!list.empty()) {
+      params += fmt::format("{}{} = [{}]", params.empty() ? "" : ", ", param->name, list);
+      continue;
+    }
     params += (params.empty() ? "" : ", ") + param->name + " = " +
               (value.isReal()   ? fmt::format("{}", static_cast<float>(value.real()))
                : value.isFlag() ? std::string(value.truth() ? "true" : "false")

@@ -1,4 +1,5 @@
 #include "StageBody.h"
+#include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <cassert>
 
@@ -392,6 +393,23 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
   return calls[&e] = std::vector<Value>(o.results.begin(), o.results.end());
 }
 
+/// A list of constants.
+Value StageBody::constants(const Expr &e) {
+  Operation &o = add(Op::SeqConst, e.loc, {}, typeOf(e.type));
+  std::vector<int64_t> items;
+  std::vector<double> numbers;
+  for (const sema::ExprRef &item : e.args) {
+    items.push_back(item->intValue);
+    numbers.push_back(item->floatValue);
+  }
+  if (e.type.elem == Elem::F32)
+    o.set<attr::numbers>(numbers);
+  else
+    o.set<attr::items>(items);
+  module.values[o.result().id].hint = e.name;
+  return o.result();
+}
+
 Value StageBody::expression(const Expr &e) {
   switch (e.kind) {
   case Expr::Const:
@@ -485,6 +503,10 @@ Value StageBody::expression(const Expr &e) {
     return emit(Op::SeqConcat, e.loc, {a, b}, type);
   }
   case Expr::SeqMake: {
+    constexpr size_t fewConstants = 8; // more are a constant themselves
+    if (e.args.size() > fewConstants &&
+        llvm::all_of(e.args, [](const sema::ExprRef &item) { return item->kind == Expr::Const; }))
+      return constants(e);
     std::vector<Value> items;
     for (const sema::ExprRef &item : e.args)
       items.push_back(expression(*item));
@@ -493,20 +515,8 @@ Value StageBody::expression(const Expr &e) {
       type.inner = std::max(type.inner, module.type(item).size);
     return emit(Op::SeqMake, e.loc, items, type);
   }
-  case Expr::SeqConst: {
-    Operation &o = add(Op::SeqConst, e.loc, {}, typeOf(e.type));
-    std::vector<int64_t> items;
-    std::vector<double> numbers;
-    for (const sema::ExprRef &item : e.args) {
-      items.push_back(item->intValue);
-      numbers.push_back(item->floatValue);
-    }
-    if (e.type.elem == Elem::F32)
-      o.set<attr::numbers>(numbers);
-    else
-      o.set<attr::items>(items);
-    return o.result();
-  }
+  case Expr::SeqConst:
+    return constants(e);
   case Expr::NgramLookup:
     return lookup(e);
   case Expr::Over:

@@ -22,6 +22,7 @@ public:
 
   void statements(const std::vector<sema::Stmt> &body);
   ir::Value expression(const sema::Expr &e);
+  ir::Value constants(const sema::Expr &e);
   void go(const CheckedStage &stage);
   void yield(ir::Value v, SourceLoc loc);
 

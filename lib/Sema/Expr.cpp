@@ -306,8 +306,14 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
         return v;
       }
   }
-  if (const CheckedParam *p = param(name))
-    return fromConstant(p->value, e.loc, false);
+  if (const CheckedParam *p = param(name)) {
+    ExprRef v = fromConstant(p->value, e.loc, false);
+    if (v->type.isScalar())
+      return v;
+    auto list = std::make_shared<Expr>(*v);
+    list->name = name;
+    return list;
+  }
   if (scope.kind != Scope::Params) {
     if (const CheckedField *f = field(name)) {
       auto flow = scope.flows.find(name);
