@@ -242,25 +242,57 @@ private:
     if (values.empty() || values.size() > static_cast<size_t>(with.n))
       return fmt::format("{} tokens", values.size());
     const bool draws = with.reducer == "sample" && !own.isGreedyRow();
-    const RowMasses *taken = draws && !with.minus.empty() ? &other() : nullptr;
+    if (draws && !with.minus.empty())
+      return checkRest(values);
     Noise noise(with);
     std::vector<double> scores(logits.size()), lows;
     for (u32 i = 0; i < logits.size(); ++i) {
       if (!draws) {
         scores[i] = logits[i];
-      } else if (taken) {
-        const double p = own.prob(i), q = i < with.minus.size() ? taken->prob(i) : 0.0, e = 4 * scaledError * (p + q);
-        const double g = gumbel(noise(i));
-        scores[i] = std::log(std::max(0.0, p - q + e)) + g; // minus infinity: it cannot be
-        if (sure(i) && p - q - e > 0)
-          lows.push_back(std::log(p - q - e) + g);
-        continue;
       } else {
         scores[i] = double(own.y(i)) + gumbel(noise(i));
       }
       if (sure(i))
         lows.push_back(scores[i] - 2 * (draws ? scaledError : error));
     }
+    return compare(values, scores, lows);
+  }
+
+  /// What another row leaves: as much as the errors of both make of it.
+  std::string checkRest(const std::vector<int32_t> &values) const {
+    RowReduction plain = with;
+    plain.minus = {};
+    const auto norm = [](std::span<const float> row) {
+      double square = 0;
+      for (float z : row)
+        square += double(z) * z;
+      return std::sqrt(square);
+    };
+    const double share = norm(logits) > 0 ? norm(with.minus) / norm(logits) : 1;
+    const Allowance other(plain, with.minus, error * share);
+    Noise noise(with);
+    std::vector<double> scores(logits.size()), lows;
+    for (u32 i = 0; i < logits.size(); ++i) {
+      const auto [low, high] = probRange(i);
+      const auto [lowOfOther, highOfOther] = other.probRange(i);
+      const double g = gumbel(noise(i));
+      scores[i] = std::log(std::max(0.0, high - lowOfOther)) + g; // minus infinity: it cannot be
+      if (low > highOfOther)
+        lows.push_back(std::log(low - highOfOther) + g);
+    }
+    const bool perhapsNone = lows.empty();
+    std::string wrong = compare(values, scores, lows);
+    if (wrong.empty() && std::all_of(values.begin(), values.end(), [&](int32_t v) { return std::isfinite(scores[v]); }))
+      return "";
+    // Where nothing is left it is a plain draw.
+    if (perhapsNone && Allowance(plain, logits, error).check(values).empty())
+      return "";
+    return wrong.empty() ? "a token of which nothing is left" : wrong;
+  }
+
+  /// `scores`: at most; `lows`: at least, of the tokens that are sure to be there.
+  std::string compare(const std::vector<int32_t> &values, const std::vector<double> &scores,
+                      std::vector<double> &lows) const {
     std::sort(lows.begin(), lows.end(), std::greater<>());
     for (size_t i = 0; i < values.size(); ++i) {
       const auto token = static_cast<u32>(values[i]);
@@ -272,12 +304,6 @@ private:
         return fmt::format("token {}, which {:.3g} lies below the best", values[i], lows[i] - scores[token]);
     }
     return "";
-  }
-
-  const RowMasses &other() const {
-    if (!minus)
-      minus.emplace(with, with.minus);
-    return *minus;
   }
 
   Interval probRange(u32 token) const {
@@ -313,7 +339,6 @@ private:
   double scaledError;
   RowMasses strict, loose;
   double sureFrom, possibleFrom;
-  mutable std::optional<RowMasses> minus;
 };
 
 } // namespace

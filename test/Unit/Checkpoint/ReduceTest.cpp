@@ -192,17 +192,28 @@ struct Rejection {
   bool reuseNoise = false;   ///< the residual is drawn with the noise of the draft
   bool dropUnlikely = false; ///< drafts of low probability are not verified
   bool oneSided = false;     ///< q is taken without top_p, with which the draft was drawn
+  bool roundedDraft = false; ///< the draft is drawn from logits in bf16, q is of those in f32
+  bool keyedByRow = false;   ///< noise is keyed by the row of the batch, not by the position
   float temperature = 0.9f, topP = 1;
 
   double deviationOfLaw() const {
-    const std::vector<float> target = randomRow(16, 11, 1.5f), small = randomRow(16, 12, 1.5f);
+    const std::vector<float> target = randomRow(16, 11, 1.5f);
+    std::vector<float> small = randomRow(16, 12, 1.5f), drawnFrom = small;
+    if (roundedDraft) {
+      for (float &z : small)
+        z += 120; // where bf16 has steps of a half
+      drawnFrom = small;
+      for (float &z : drawnFrom)
+        z = std::bit_cast<float>((std::bit_cast<uint32_t>(z) + 0x8000u) & 0xffff0000u);
+    }
     const RowReduction law = reducer("sample", temperature, 0, topP);
     std::vector<int> counts(16);
-    for (int32_t position = 0; position < 20000; ++position) {
+    for (int32_t step = 0; step < 20000; ++step) {
+      const int32_t position = keyedByRow ? step % 128 : step;
       RowReduction draft = law;
       draft.position = position;
       draft.noise = 1;
-      const int32_t token = reduceRow(draft, small).at(0);
+      const int32_t token = reduceRow(draft, drawnFrom).at(0);
       RowReduction prob = law;
       prob.reducer = "prob";
       prob.token = token;
@@ -234,7 +245,11 @@ TEST(ReduceTest, RejectionWithResidualHasThePlainLaw) {
 
 // What others got wrong changes the law, and this test would see it.
 TEST(ReduceTest, MistakesOfRejectionAreSeen) {
-  Rejection reused, dropped, oneSided;
+  Rejection reused, dropped, oneSided, rounded, keyedByRow;
+  rounded.roundedDraft = true;
+  EXPECT_GT(rounded.deviationOfLaw(), 10);
+  keyedByRow.keyedByRow = true;
+  EXPECT_GT(keyedByRow.deviationOfLaw(), 10);
   reused.reuseNoise = true;
   EXPECT_GT(reused.deviationOfLaw(), 10);
   dropped.dropUnlikely = true;
@@ -243,6 +258,68 @@ TEST(ReduceTest, MistakesOfRejectionAreSeen) {
   oneSided.topP = 0.85f;
   oneSided.oneSided = true;
   EXPECT_GT(oneSided.deviationOfLaw(), 10);
+}
+
+/// Two tokens, of which the second depends on the first.
+struct Pairs {
+  static constexpr int vocab = 5;
+  std::vector<std::vector<float>> target, small; ///< row 0, then the row behind each token
+  Pairs() {
+    for (uint32_t i = 0; i <= vocab; ++i) {
+      target.push_back(randomRow(vocab, 40 + i, 1.2f));
+      small.push_back(randomRow(vocab, 60 + i, 1.2f));
+    }
+  }
+  /// In standard deviations, of `step(position)`: two tokens. The law is that of two draws, one behind the other.
+  template <class Step> double deviationOfLaw(Step step) const {
+    const RowReduction law = reducer("sample");
+    std::vector<int> counts(vocab * vocab);
+    std::vector<double> p(vocab * vocab);
+    for (int32_t i = 0; i < 20000; ++i) {
+      const auto [a, b] = step(2 * i);
+      ++counts[a * vocab + b];
+    }
+    const std::vector<double> first = exactly(law, target[0]);
+    for (int a = 0; a < vocab; ++a)
+      for (int b = 0; b < vocab; ++b)
+        p[a * vocab + b] = first[a] * exactly(law, target[1 + a])[b];
+    return deviation(counts, p);
+  }
+  static int drawn(const std::vector<float> &row, int32_t position, int32_t noise, std::span<const float> minus = {}) {
+    RowReduction sample = reducer("sample");
+    sample.position = position;
+    sample.noise = noise;
+    sample.minus = minus;
+    return reduceRow(sample, row).at(0);
+  }
+};
+
+// A block of one draft: when it is accepted, the row behind it gives a token for nothing.
+TEST(ReduceTest, TheTokenBehindADraftIsOfTheRowBehindIt) {
+  const Pairs pairs;
+  const auto block = [&](int32_t position, bool wrongRow) {
+    const int draft = Pairs::drawn(pairs.small[0], position, 1);
+    RowReduction prob = reducer("prob");
+    prob.token = draft;
+    const bool accepted =
+        sampling::uniform({0, 0}, position, 0, 3) * one(prob, pairs.small[0]) < one(prob, pairs.target[0]);
+    const int first = accepted ? draft : Pairs::drawn(pairs.target[0], position, 2, pairs.small[0]);
+    const int row = wrongRow && accepted ? 0 : 1 + first;
+    return std::pair(first, Pairs::drawn(pairs.target[row], position + 1, 2));
+  };
+  EXPECT_LT(std::fabs(pairs.deviationOfLaw([&](int32_t at) { return block(at, false); })), 4);
+  EXPECT_GT(pairs.deviationOfLaw([&](int32_t at) { return block(at, true); }), 10);
+}
+
+// A head that guesses the token behind the next one draws with the noise of that token's position (`ahead=1`).
+TEST(ReduceTest, AHeadDoesNotDrawWithTheNoiseOfTheTokenBeforeItsOwn) {
+  const Pairs pairs;
+  const auto heads = [&](int32_t position, int32_t ahead) {
+    const int first = Pairs::drawn(pairs.target[0], position, 0);
+    return std::pair(first, Pairs::drawn(pairs.target[1 + first], position + ahead, 0));
+  };
+  EXPECT_LT(std::fabs(pairs.deviationOfLaw([&](int32_t at) { return heads(at, 1); })), 4);
+  EXPECT_GT(pairs.deviationOfLaw([&](int32_t at) { return heads(at, 0); }), 10);
 }
 
 TEST(ReduceTest, AResidualOfEqualRowsIsAPlainDraw) {
@@ -299,6 +376,31 @@ TEST(ReduceTest, AReplayAllowsWhatAnErrorOfLogitsCanDo) {
       EXPECT_EQ(whyNotReduced(with, row, reduceRow(with, other), error), "") << name << " " << seed;
     }
   }
+}
+
+TEST(ReduceTest, AReplayAllowsWhatErrorsOfBothRowsCanDoToADifference) {
+  const double error = 0.02;
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> wrong(-float(error) * 0.9f, float(error) * 0.9f);
+  int seen = 0;
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    const std::vector<float> row = randomRow(64, seed);
+    std::vector<float> small = seed % 5 ? randomRow(64, seed + 1000) : row, otherRow = row, otherSmall = small;
+    for (float &z : otherRow)
+      z += wrong(random);
+    for (float &z : otherSmall)
+      z += wrong(random) * 0.5f;
+    RowReduction sample = seed % 2 ? reducer("sample", 0.7f, 20, 0.9f, 0.01f) : reducer("sample", 1.3f, 0, 0.95f);
+    sample.position = static_cast<int32_t>(seed);
+    sample.minus = otherSmall;
+    const std::vector<int32_t> drawn = reduceRow(sample, otherRow);
+    sample.minus = small;
+    EXPECT_EQ(whyNotReduced(sample, row, drawn, error), "") << seed;
+    // The likeliest token of the small row is mostly one of which nothing is left.
+    const auto best = static_cast<int32_t>(std::max_element(small.begin(), small.end()) - small.begin());
+    seen += whyNotReduced(sample, row, {best}, 0.001) != "";
+  }
+  EXPECT_GT(seen, 100);
 }
 
 TEST(ReduceTest, AReplaySeesWhatIsWrong) {

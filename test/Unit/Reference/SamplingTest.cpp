@@ -43,6 +43,24 @@ TEST(SamplingTest, AUniformNumberIsNeitherZeroNorOne) {
   EXPECT_NEAR(gumbel(~0u), 24 * std::log(2.0), 1e-5);
 }
 
+// A draft is accepted where coin * q < p. Of probability 0 none is, whatever the coin. Where q is p, each is.
+TEST(SamplingTest, CoinsDecideRightAtTheirEnds) {
+  const float least = exact::toFloat(1.0 / (double(kUnitMass) * 131072)); // of a token that has some
+  for (u32 word : {0u, 0x1ffu, ~0u}) {
+    EXPECT_GT(exact::mul(unit(word), least), 0.0f); // so a coin <= 0 does not come, either
+    EXPECT_FALSE(exact::mul(unit(word), least) < 0.0f);
+  }
+  for (u32 i = 1; i < 5000; ++i) {
+    const float q = unit(i * 0x9E3779B9u);
+    EXPECT_LT(exact::mul(unit(~0u), q), q) << i;
+  }
+  for (float q : {1.0f, 0.75f, 0.5f, least})
+    EXPECT_LT(exact::mul(unit(~0u), q), q);
+  // What others took: a coin of k / 2^23 can be 0, one of (k + 1) / 2^23 or an f64 rounded to f32 can be 1.
+  EXPECT_TRUE(0.0f * 0.5f <= 0.0f);
+  EXPECT_EQ(float(1.0 - 1e-9), 1.0f);
+}
+
 TEST(SamplingTest, CoinsAndDrawsShareNoWords) {
   const Key key{1, 2};
   EXPECT_NE(uniform(key, 5, 0, 0), unit(words(key, 5, 0, purposeOfDraw(0)).w[0]));
