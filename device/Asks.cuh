@@ -18,7 +18,13 @@ struct CallAsk {
   int count;  ///< words of a row
   int part;   ///< of top_k
   int result; ///< of the model; 0: the logits
-  int unused[2];
+  int fields; ///< that keep rows of logits: see keptBy
+  int at;     ///< how many rows there are in the field that it reads, or in front of those that a field keeps
+
+  /// What a reducer has to do with a field that keeps rows.
+  enum Role : int { Reads, Minus, Keeps };
+  /// The field's number; -1: none.
+  __device__ __forceinline__ int keptBy(Role role) const { return (fields >> 8 * int(role) & 255) - 1; }
 
   /// The rows that it reads of `served` ones.
   struct Rows {
@@ -32,8 +38,14 @@ struct CallAsk {
     return {begin, max(begin, clamped(last))};
   }
   __device__ __forceinline__ Rows rowsOf(int served) const {
-    const Rows rows = rowsOf(served, first, last);
+    const Rows rows = rowsOf(keptBy(Reads) < 0 ? served : at, first, last);
     return {rows.first, tokens < 0 ? rows.last : min(rows.last, rows.first + tokens)};
+  }
+  /// More tokens than rows, or kept rows that go with no row of the call.
+  __device__ __forceinline__ bool readsTooMany(int ofCall) const {
+    CallAsk all = *this;
+    all.tokens = -1;
+    return tokens > all.rowsOf(ofCall).count() || (keptBy(Reads) >= 0 && rowsOf(ofCall).last > ofCall);
   }
   /// Whether a row's token can be drawn while its logits are made.
   __device__ __forceinline__ bool isDraw(int vocab) const {
@@ -110,19 +122,52 @@ template <class Which> __device__ constexpr int resultOfAsk() {
     return 0;
 }
 
+/// CallAsk::fields of it.
+template <class Which> __device__ constexpr int fieldsOfAsk() {
+  if constexpr (requires { Which::fields; })
+    return Which::fields;
+  else
+    return 0;
+}
+
+/// A field of the request that keeps rows of logits: which the request has, with the best token of each.
+struct KeptField {
+  int offset; ///< in the request's descriptor: the number of rows, then their best tokens
+  int rows;   ///< at most
+  int first;  ///< of the lines of slot 0, among those of all fields
+
+  __device__ __forceinline__ int line(int slot, int row) const { return -1 - (first + slot * rows + row); }
+  template <class Request> __device__ __forceinline__ int *words(Request &r) const {
+    return reinterpret_cast<int *>(reinterpret_cast<char *>(&r) + offset);
+  }
+  template <class Request> __device__ __forceinline__ int size(Request &r) const {
+    return max(0, min(rows, *words(r)));
+  }
+};
+
+/// How many fields keep rows of logits.
+template <class Config> __device__ constexpr int keptFieldsOf() {
+  if constexpr (requires { Config::keptFields; })
+    return Config::keptFields;
+  else
+    return 0;
+}
+
 template <class Which, class View> struct AskOf;
 
 /// What a call asks for: `Which` is one of its reducers, as the text of the control unit names it.
 template <class Which> struct Ask {
+  using Reducer = Which;
   sampling::Settings settings = {};
   int noise = 0, ahead = 0;
   int first = 0, last = kAllRows;
+  int at = 0; ///< see CallAsk
   static constexpr int kAllRows = 0x7fffffff, words = Which::reducer == ReducerKind::ArgMax ? 0 : Which::count;
 
   __device__ bool isPlain() const {
     const bool best = Which::reducer == ReducerKind::ArgMax ||
                       (Which::reducer == ReducerKind::Sample && Which::count == 1 && sampling::isGreedy(settings));
-    return best && resultOfAsk<Which>() == 0;
+    return best && resultOfAsk<Which>() == 0 && fieldsOfAsk<Which>() == 0;
   }
   /// The same with a token for each row from `first` on.
   template <class View> __device__ auto of(const View &tokens) const {
@@ -132,8 +177,19 @@ template <class Which> struct Ask {
   template <class Config> __device__ void store(const abi::LaunchParams &p, int slot, int tokens = -1) const {
     CallAsk &to = AskMemory<Config>::ofSlot(p, slot).asks[Which::index];
     if (laneId() == 0)
-      to = {Which::reducer,       first, last, tokens, settings, noise, ahead, Which::place, Which::count, Which::part,
-            resultOfAsk<Which>(), {}};
+      to = {Which::reducer,
+            first,
+            last,
+            tokens,
+            settings,
+            noise,
+            ahead,
+            Which::place,
+            Which::count,
+            Which::part,
+            resultOfAsk<Which>(),
+            fieldsOfAsk<Which>(),
+            at};
   }
 };
 /// With a token for each row.

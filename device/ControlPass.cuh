@@ -217,6 +217,40 @@ template <class Control, class Pool> __device__ void chooseCalls(Control &c, Poo
   }
 }
 
+/// A row that a field of a request keeps.
+struct KeptRow {
+  int line = 0; ///< of LaunchParams::looks, below 0; 0: there is none
+  int best = 0; ///< token
+};
+template <class Control> __device__ __forceinline__ KeptRow keptRow(Control &c, int slot, int field, int row) {
+  using Config = typename Control::Config;
+  if (field < 0)
+    return {};
+  const KeptField of = Config::kept(field);
+  auto &r = c.seated(slot);
+  if (row >= of.size(r))
+    return {};
+  return {of.line(slot, row), max(0, min(Config::keptVocab - 1, of.words(r)[1 + row]))};
+}
+
+/// The line in which the logits of row `row` of a call stand: that of `entry`, unless a field of the request keeps
+/// them.
+template <class Control, class Call>
+__device__ __forceinline__ int lineOfKept(Control &c, const Call &call, int slot, int row, int served, int entry) {
+  using Config = typename Control::Config;
+  if constexpr (keptFieldsOf<Config>() > 0)
+#pragma unroll 1
+    for (int i = 0; i < call.count; ++i)
+      if (const int field = call.asks[i].keptBy(CallAsk::Keeps); field >= 0) {
+        const KeptField of = Config::kept(field);
+        const auto rows = call.asks[i].rowsOf(served);
+        const int place = call.asks[i].at + row - rows.first;
+        if (rows.has(row) && place >= 0 && place < of.rows)
+          return of.line(slot, place);
+      }
+  return entry;
+}
+
 /// Writes what is asked of row `row` of a call, the `number`th of the pass, which stands at `position`. Returns whether
 /// its logits are wanted. Any thread.
 template <class Control>
@@ -237,8 +271,9 @@ __device__ bool askOfRow(Control &c, int vocab, int slot, int row, int served, i
   constexpr int results = resultsOf<Config>();
 #pragma unroll 1
   for (int result = 0; result < results; ++result) {
-    const int line = result * Config::rowsPerPass + number;
-    abi::RowDraw draw = {0.0f, -1, {key[0], key[1]}, 0, 0, 0, 0};
+    const int entry = result * Config::rowsPerPass + number;
+    const int line = result == 0 ? lineOfKept(c, call, slot, row, served, entry) : entry;
+    abi::RowDraw draw = {0.0f, -1, {key[0], key[1]}, 0, 0, line < 0 ? line : 0, 0};
 #pragma unroll 1
     for (int i = 0; i < call.count; ++i) {
       const CallAsk &ask = call.asks[i];
@@ -253,32 +288,49 @@ __device__ bool askOfRow(Control &c, int vocab, int slot, int row, int served, i
       const int at = number * Memory::reducedWords + 1 + ask.place, drawn = position + 1 + ask.ahead;
       const float temperature = sampling::isGreedy(ask.settings) ? 0.0f : ask.settings.temperature;
       const u32 purpose = sampling::purposeOfDraw(ask.noise);
-      if (draw.at < 0 && !draw.guesses && ask.isDraw(vocab)) {
+      const int token = ask.tokens < 0 ? -1 : Memory::tokens(p, slot, i)[row - rows.first];
+      const auto asked = [&](abi::RowAsk &to, int entryOfRow, int reducer, int word, int lineOfRow, int part,
+                             int guessed) {
+        to = {entryOfRow,
+              reducer,
+              word,
+              ask.count,
+              temperature,
+              ask.settings.topP,
+              ask.settings.minP,
+              ask.settings.topK,
+              {key[0], key[1]},
+              drawn,
+              purpose,
+              token,
+              part,
+              guessed,
+              lineOfRow};
+      };
+      KeptRow read = {}, taken = {};
+      if constexpr (keptFieldsOf<Config>() > 0) {
+        read = keptRow(c, slot, ask.keptBy(CallAsk::Reads), row);
+        if (temperature > 0.0f)
+          taken = keptRow(c, slot, ask.keptBy(CallAsk::Minus), row - rows.first);
+      }
+      const bool ofPass = read.line >= 0, whole = taken.line >= 0; // nothing is taken away
+      if (ofPass && whole && draw.at < 0 && !draw.guesses && ask.isDraw(vocab)) {
         draw = {temperature, at, {key[0], key[1]}, drawn, purpose, draw.kept, 0};
         continue;
       }
-      draw.kept = 1;
-      const bool guessed = draw.at < 0 && !draw.guesses && ask.reducer == ReducerKind::Sample && ask.count == 1;
+      if (ofPass && draw.kept == 0)
+        draw.kept = 1 + line;
+      const bool guessed =
+          ofPass && whole && draw.at < 0 && !draw.guesses && ask.reducer == ReducerKind::Sample && ask.count == 1;
       if (guessed)
-        draw = {temperature, -1, {key[0], key[1]}, drawn, purpose, 1, 1};
-      const int token = ask.tokens < 0 ? -1 : Memory::tokens(p, slot, i)[row - rows.first];
-      Memory::rowAsks(p)[atomicAdd(&c.rowAsks, 1)] = {line,
-                                                      int(ask.reducer),
-                                                      at,
-                                                      ask.count,
-                                                      temperature,
-                                                      ask.settings.topP,
-                                                      ask.settings.minP,
-                                                      ask.settings.topK,
-                                                      {key[0], key[1]},
-                                                      drawn,
-                                                      purpose,
-                                                      token,
-                                                      ask.part,
-                                                      guessed,
-                                                      0};
+        draw = {temperature, -1, {key[0], key[1]}, drawn, purpose, draw.kept, 1};
+      abi::RowAsk *const to = Memory::rowAsks(p) + atomicAdd(&c.rowAsks, whole ? 1 : 2);
+      asked(to[0], ofPass ? entry : -1 - read.best, int(ask.reducer), at, ofPass ? line : read.line,
+            whole ? ask.part : 1, guessed);
+      if (!whole)
+        asked(to[1], -1 - taken.best, int(ReducerKind::MaxProb), -1, taken.line, 0, 0);
     }
-    Memory::draws(p)[line] = draw;
+    Memory::draws(p)[entry] = draw;
   }
   return wanted;
 }
@@ -467,6 +519,9 @@ template <class Control> __device__ __noinline__ void putDrafts(Control &c, int 
 #pragma unroll 1
   for (int row = laneId(); row < served; row += 32) {
     const int draft = draftAt(row, 0);
+    if constexpr (keptFieldsOf<typename Control::Config>() > 0) // the best token of a kept row is said with it
+      if (!c.plain[slot] && lineOfKept(c, AskMemory<typename Control::Config>::ofSlot(p, slot), slot, row, served, 0) < 0)
+        continue;
     if (draft >= 0 && c.pass->rows[begin + row].result >= 0)
       c.pass->rows[begin + row].result = draft;
   }

@@ -167,6 +167,9 @@ template <class Control> __device__ void reclaim(Control &c) {
       r.served = 0;
       for (auto &kv : r.kv)
         kv.len = kv.end = 0;
+      if constexpr (keptFieldsOf<Config>() > 0) // kept rows are the slot's
+        for (int i = 0; i < keptFieldsOf<Config>(); ++i)
+          *Config::kept(i).words(r) = 0;
       p.slots[s].request = -1;
       atomicAdd(&c.freeSlots, 1);
       if (!Control::isTerminal(r.state))

@@ -64,7 +64,8 @@ template <class Kept> struct Looks {
 
   __device__ __forceinline__ static u32 orderedOf(u64 key) { return (u32)(key >> 32) >> kShift; }
   __device__ __forceinline__ static u32 distanceOf(const AskState &s, float logit) {
-    return orderedOf(s.best) - (Best::ordered(logit) >> kShift);
+    const u32 best = orderedOf(s.best), own = Best::ordered(logit) >> kShift;
+    return Kept::ofRequests && own > best ? 0 : best - own; // of a kept row the best is what the request says
   }
   __device__ __forceinline__ static float logitAt(const AskState &s, u32 distance) {
     const u32 number = (orderedOf(s.best) - distance) << kShift;
@@ -76,17 +77,18 @@ template <class Kept> struct Looks {
 
   // --- this CTA's slice of a row
   __device__ __forceinline__ int sliceColumns() const {
-    return (Kept::vocab + 8 * (int)gridDim.x - 1) / (8 * (int)gridDim.x) * 8;
+    return (Kept::mostVocab + 8 * (int)gridDim.x - 1) / (8 * (int)gridDim.x) * 8;
   }
   /// Calls fn(token, logit) for the logits of the slice, each by one thread.
-  template <class Fn> __device__ __forceinline__ void everyLogit(int row, Fn fn) const {
-    const int begin = (int)blockIdx.x * sliceColumns(), end = min(Kept::vocab, begin + sliceColumns());
+  template <class Fn> __device__ __forceinline__ void everyLogit(const AskState &s, Fn fn) const {
+    const int line = s.ask.line, vocab = Kept::vocabOf(line);
+    const int begin = (int)blockIdx.x * sliceColumns(), end = min(vocab, begin + sliceColumns());
 #pragma unroll 1
     for (int c = begin + (int)threadIdx.x * 2; c < end; c += kConsumerThreads * 2) {
-      const Floats<2> logits = kept.loadPair(row, c);
+      const Floats<2> logits = kept.loadPair(line, c);
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        if (Kept::vocab % 2 == 0 || c + i < Kept::vocab)
+        if ((!Kept::ofRequests && Kept::vocab % 2 == 0) || c + i < vocab)
           fn(c + i, logits.v[i]);
     }
   }
@@ -180,19 +182,24 @@ template <class Kept> struct Looks {
     best.takeLanes();
     guess.takeLanes();
   }
+  __device__ __forceinline__ float logitOf(const AskState &s, int token) const {
+    const Floats<2> pair = kept.loadPair(s.ask.line, token & ~1);
+    return pair.v[token & 1];
+  }
   /// The same warp, when they are.
   __device__ __forceinline__ void begin(int i, const Words4 *bests, const Words4 *drawn) const {
     AskState &s = asks[i];
     // Of lists that a temperature of 0 orders, the best token is the first one.
     const bool known = isGreedy(s) && (s.ask.count == 1 || !isList(s.ask)), guessed = s.ask.guessed && !isGreedy(s);
+    const bool ofPass = !Kept::ofRequests || s.ask.row >= 0;
     Best best, guess;
-    bestsOf(s.ask.row, bests, guessed ? drawn : nullptr, best, guess);
+    if (ofPass)
+      bestsOf(s.ask.row, bests, guessed ? drawn : nullptr, best, guess);
     float logit = 0.0f;
-    if (guessed && best.key != Best::kNan) {
-      const int token = guess.index();
-      const Floats<2> pair = kept.loadPair(s.ask.row, token & ~1);
-      logit = pair.v[token & 1];
-    }
+    if (!ofPass)
+      best.take(logitOf(s, -1 - s.ask.row), -1 - s.ask.row);
+    else if (guessed && best.key != Best::kNan)
+      logit = logitOf(s, guess.index());
     if (laneId() == 0) {
       Best one;
       if (guessed)
@@ -227,7 +234,7 @@ template <class Kept> struct Looks {
     s.best = s.guess;
   }
   __device__ __forceinline__ static LookFor firstOf(const AskState &s) {
-    return s.ask.topK > 0 && s.ask.topK < Kept::vocab ? LookFor::Count : behindCount(s);
+    return s.ask.topK > 0 && s.ask.topK < Kept::vocabOf(s.ask.line) ? LookFor::Count : behindCount(s);
   }
   __device__ __forceinline__ static LookFor behindCount(const AskState &s) {
     return s.ask.topP < 1.0f ? LookFor::Mass : LookFor::Sums;
@@ -246,7 +253,7 @@ template <class Kept> struct Looks {
     for (int b = threadIdx.x; b < 2 * kLookBins; b += kConsumerThreads)
       bins[b] = 0;
     consumerSync();
-    everyLogit(s.ask.row, [&](int, float logit) {
+    everyLogit(s, [&](int, float logit) {
       const u32 distance = distanceOf(s, logit);
       if (s.look == LookFor::Ties) {
         if (distance == s.tie)
@@ -269,7 +276,7 @@ template <class Kept> struct Looks {
     const bool masses = firstOf(s) == LookFor::Mass;
     const float temperature = s.ask.temperature, most = s.most;
     u64 before = 0, all = 0;
-    everyLogit(s.ask.row, [&](int token, float logit) {
+    everyLogit(s, [&](int token, float logit) {
       Best one;
       one.take(logit, token);
       const u64 weight = masses ? sampling::massOf(sampling::weight(sampling::scaled(logit, temperature), most)) : 1;
@@ -320,7 +327,7 @@ template <class Kept> struct Looks {
       before = __reduce_add_sync(~0u, before);
       own = __reduce_add_sync(~0u, own);
       const int taken = max(0, min(own, s.ties - before));
-      const int last = taken == own ? Kept::vocab : taken == 0 ? -1 : tokenOfTie(s, taken);
+      const int last = taken == own ? Kept::mostVocab : taken == 0 ? -1 : tokenOfTie(s, taken);
       __syncwarp();
       if (laneId() == 0) {
         s.lastTie = last;
@@ -402,7 +409,7 @@ template <class Kept> struct Looks {
   }
   /// The token of the `number`th (from 1 on) of the equal logits at the border in this CTA's slice. One warp.
   __device__ int tokenOfTie(const AskState &s, int number) const {
-    const int begin = (int)blockIdx.x * sliceColumns(), end = min(Kept::vocab, begin + sliceColumns());
+    const int begin = (int)blockIdx.x * sliceColumns(), end = min(Kept::vocabOf(s.ask.line), begin + sliceColumns());
     int before = 0;
 #pragma unroll 1
     for (int base = begin; base < end; base += 256) {
@@ -411,7 +418,7 @@ template <class Kept> struct Looks {
 #pragma unroll
       for (int k = 0; k < 8; ++k)
         if (c + k < end) {
-          const Floats<2> pair = kept.loadPair(s.ask.row, c + k / 2 * 2);
+          const Floats<2> pair = kept.loadPair(s.ask.line, c + k / 2 * 2);
           mine |= distanceOf(s, pair.v[k % 2]) == s.tie ? 1u << k : 0;
         }
       int upto = __popc(mine);
@@ -451,12 +458,13 @@ template <class Kept> struct Looks {
     const AskState &s = asks[i];
     if (s.look == LookFor::Done)
       return;
-    if (isList(s.ask))
+    const bool leaves = takesAway(s);
+    if (isList(s.ask) && !leaves)
       list(i);
-    if (s.ask.reducer == (int)ReducerKind::Sample || isGreedy(s))
+    if ((s.ask.reducer == (int)ReducerKind::Sample && !leaves) || isGreedy(s))
       return;
     u64 total = 0, depths = 0, ofToken = 0;
-    everyLogit(s.ask.row, [&](int token, float logit) {
+    everyLogit(s, [&](int token, float logit) {
       if (!inSet(s, token, logit))
         return;
       const float y = sampling::scaled(logit, s.ask.temperature), weight = sampling::weight(y, s.most);
@@ -482,18 +490,52 @@ template <class Kept> struct Looks {
   /// The keys of the slice that come first, the greatest one first; 0 ends them.
   __device__ void list(int i) const {
     const AskState &s = asks[i];
-    u64 *const out = listOf(i, blockIdx.x);
+    listBy(s, listOf(i, blockIdx.x), [&](int token, float logit) {
+      Best one;
+      one.take(s.ask.reducer == (int)ReducerKind::TopK || isGreedy(s) ? logit : scoreOf(s, token, logit), token);
+      return one.key;
+    });
+  }
+  /// Whether the ask is a draw from what another row leaves: that of the ask behind it. At a temperature of 0 the other
+  /// row says nothing: the best token comes.
+  __device__ __forceinline__ static bool takesAway(const AskState &s) {
+    return Kept::ofRequests && s.ask.reducer == (int)ReducerKind::Sample && s.ask.part != 0 && !isGreedy(s);
+  }
+  /// Of such a draw, when all sums are known: the keys of max(0, p - q), and for the case that nothing is left those of
+  /// p, which stand in the list of the ask behind it.
+  __device__ void listOfRest(int i, const u64 *table, const u64 *tableOfOther) const {
+    const AskState &s = asks[i], &other = asks[i + 1];
+    if (s.look == LookFor::Done) // a NaN
+      return;
+    const u64 total = loadSum(table, kTotal), totalOfOther = loadSum(tableOfOther, kTotal);
+    listBy(s, listOf(i, blockIdx.x), [&](int token, float logit) {
+      const float p = probabilityOf(s, logit, total);
+      float q = 0.0f;
+      if (token < Kept::vocabOf(other.ask.line))
+        if (const float z = logitOf(other, token); inSet(other, token, z))
+          q = probabilityOf(other, z, totalOfOther);
+      Best one;
+      if (const float rest = sampling::rest(p, q); rest > 0.0f)
+        one.take(sampling::scoreOfRest(rest, wordOf(s, token)), token);
+      return one.key;
+    });
+    listBy(s, listOf(i + 1, blockIdx.x), [&](int token, float logit) {
+      Best one;
+      one.take(scoreOf(s, token, logit), token);
+      return one.key;
+    });
+  }
+  /// `key(token, logit)`: 0 leaves it out.
+  template <class Key> __device__ __forceinline__ void listBy(const AskState &s, u64 *out, Key key) const {
     u64 previous = ~0ull;
 #pragma unroll 1
     for (int r = 0; r < s.ask.count && previous; ++r) {
       Best best;
-      everyLogit(s.ask.row, [&](int token, float logit) {
+      everyLogit(s, [&](int token, float logit) {
         if (!inSet(s, token, logit))
           return;
-        Best one;
-        one.take(s.ask.reducer == (int)ReducerKind::TopK || isGreedy(s) ? logit : scoreOf(s, token, logit), token);
-        if (one.key < previous)
-          best.take(one.key);
+        if (const u64 own = key(token, logit); own < previous)
+          best.take(own);
       });
       best.takeLanes();
       consumerSync(); // those of the round before have been read
@@ -511,16 +553,21 @@ template <class Kept> struct Looks {
   __device__ __forceinline__ u64 *listOf(int i, int cta) const {
     return lists + ((long long)i * gridDim.x + cta) * kMostReduced;
   }
-  __device__ __forceinline__ static float scoreOf(const AskState &s, int token, float logit) {
+  __device__ __forceinline__ static u32 wordOf(const AskState &s, int token) {
     const sampling::Words words =
         sampling::words({s.ask.key[0], s.ask.key[1]}, s.ask.position, (u32)token / 4, s.ask.purpose);
     const u32 low = token & 1 ? words.w[1] : words.w[0], high = token & 1 ? words.w[3] : words.w[2];
-    return sampling::score(sampling::scaled(logit, s.ask.temperature), token & 2 ? high : low);
+    return token & 2 ? high : low;
+  }
+  __device__ __forceinline__ static float scoreOf(const AskState &s, int token, float logit) {
+    return sampling::score(sampling::scaled(logit, s.ask.temperature), wordOf(s, token));
   }
 
   /// The answer. One warp of one CTA.
   __device__ void finish(int i, const u64 *table) const {
     const AskState &s = asks[i];
+    if (Kept::ofRequests && s.ask.at < 0) // of the row that another ask takes away
+      return;
     u32 *const out = grid.params->reduced + s.ask.at;
     const bool sums = s.look != LookFor::Done;
     const u64 total = sums ? loadSum(table, kTotal) : 0, depths = sums ? loadSum(table, kDepths) : 0,
@@ -582,6 +629,22 @@ template <class Kept> struct Looks {
     }
     if (!sums && laneId() == 0)
       first[0] = s.best;
+    int of = i; // whose lists
+    if constexpr (Kept::ofRequests)
+      if (sums && takesAway(s)) {
+        bool some = false;
+#pragma unroll
+        for (int k = 0; k < each; ++k)
+          some = some || first[k] != 0;
+        if (!__any_sync(~0u, some)) { // nothing is left
+          of = i + 1;
+#pragma unroll
+          for (int k = 0; k < each; ++k) {
+            const int cta = k * 32 + laneId();
+            first[k] = cta < (int)gridDim.x ? loadKey(listOf(of, cta)) : 0;
+          }
+        }
+      }
 #pragma unroll 1
     for (int r = 0; r < s.ask.count; ++r) {
       Best best;
@@ -592,11 +655,12 @@ template <class Kept> struct Looks {
 #pragma unroll
       for (int k = 0; k < each; ++k)
         if (first[k] == best.key && best.key != 0)
-          first[k] = sums && ++next[k] < s.ask.count ? loadKey(listOf(i, k * 32 + laneId()) + next[k]) : 0;
+          first[k] = sums && ++next[k] < s.ask.count ? loadKey(listOf(of, k * 32 + laneId()) + next[k]) : 0;
       if (laneId() == 0)
-        out[r] = best.key == 0     ? ~0u // there are fewer
-                 : s.ask.part == 0 ? (u32)best.index()
-                                   : __float_as_uint(probabilityOf(s, best, total, r));
+        out[r] = best.key == 0 ? ~0u // there are fewer
+                 : s.ask.part == 0 || s.ask.reducer == (int)ReducerKind::Sample
+                     ? (u32)best.index()
+                     : __float_as_uint(probabilityOf(s, best, total, r));
     }
   }
   __device__ __forceinline__ static u64 loadKey(const u64 *key) {
@@ -606,8 +670,10 @@ template <class Kept> struct Looks {
   __device__ __forceinline__ static float probabilityOf(const AskState &s, Best best, u64 total, int number) {
     if (isGreedy(s))
       return number == 0 ? 1.0f : 0.0f;
-    const float y = sampling::scaled(Best::valueOf((u32)(best.key >> 32)), s.ask.temperature);
-    return sampling::probability(sampling::weight(y, s.most), total);
+    return probabilityOf(s, Best::valueOf((u32)(best.key >> 32)), total);
+  }
+  __device__ __forceinline__ static float probabilityOf(const AskState &s, float logit, u64 total) {
+    return sampling::probability(sampling::weight(sampling::scaled(logit, s.ask.temperature), s.most), total);
   }
 
   /// All CTAs. Returns the number of the look that found the sums; negative when the kernel stops.
@@ -643,6 +709,19 @@ template <class Kept> struct Looks {
 #pragma unroll 1
     for (int i = 0; i < count; ++i)
       sum(i, tableOf(number, i));
+    if constexpr (Kept::ofRequests) {
+      bool rests = false;
+      for (int i = 0; i < count; ++i)
+        rests = rests || takesAway(asks[i]);
+      if (rests) {
+        if (!gridEdge(grid, edge))
+          return -1;
+#pragma unroll 1
+        for (int i = 0; i < count; ++i)
+          if (takesAway(asks[i]))
+            listOfRest(i, tableOf(number, i), tableOf(number, i + 1));
+      }
+    }
     return number;
   }
   /// The answers, when all CTAs have found their sums.
@@ -658,7 +737,7 @@ template <int Lines, class Kept>
 __device__ __forceinline__ Looks<Kept> looksAt(GridEdges &grid, int edge, Kept kept, float *scratch, int count) {
   static_assert(kAsksAtOnce * sizeof(AskState) + 8 * kLookBins + 8 * kConsumerWarps <= kLookScratchBytes);
   char *const at = reinterpret_cast<char *>(scratch);
-  u64 *const tables = reinterpret_cast<u64 *>(grid.params->looks + Lines * Kept::rowBytes);
+  u64 *const tables = reinterpret_cast<u64 *>(kept.base + Lines * Kept::rowBytes);
   assumeGlobal(tables);
   return {grid,
           kept,
@@ -671,6 +750,18 @@ __device__ __forceinline__ Looks<Kept> looksAt(GridEdges &grid, int edge, Kept k
           count};
 }
 
+/// Of `left` asks, how many are settled now. An ask that another row is taken away from stands beside that one.
+template <class Kept> __device__ __forceinline__ int asksAtOnce(const abi::RowAsk *asks, int left) {
+  const int count = min(kAsksAtOnce, left);
+  if constexpr (Kept::ofRequests)
+    if (count < left) {
+      const abi::RowAsk &last = asks[count - 1];
+      if ((int)loadWord(&last.reducer) == (int)ReducerKind::Sample && loadWord(&last.part) != 0)
+        return count - 1;
+    }
+  return count;
+}
+
 /// Settles the asks of the pass. All consumers of all CTAs. What the last look found is left to finishAsks: the end of
 /// the pass stands between. False when the kernel stops.
 template <int Rows, int Results, class Kept>
@@ -681,12 +772,13 @@ __device__ __noinline__ bool settleAsks(GridEdges &grid, int edge, PassDraws<Row
   assumeShared(scratch);
   const int asks = draws.asks;
   consumerSync(); // scratch may still be read
-  for (int first = 0;; first += kAsksAtOnce) {
-    const auto looks = looksAt<Rows * Results>(grid, edge, kept, scratch, min(kAsksAtOnce, asks - first));
+  for (int first = 0, count;; first += count) {
+    count = asksAtOnce<Kept>(rowAsksOf<Rows * Results>(*grid.params) + first, asks - first);
+    const auto looks = looksAt<Rows * Results>(grid, edge, kept, scratch, count);
     const int look = looks.settle(rowAsksOf<Rows * Results>(*grid.params) + first, bests, drawn);
     if (look < 0)
       return false;
-    if (first + kAsksAtOnce >= asks) {
+    if (first + count >= asks) {
       if (threadIdx.x == 0) {
         draws.left = first;
         draws.look = look;

@@ -66,6 +66,8 @@ constexpr int kAsksAtOnce = 16, kLookBins = 256, kMostReduced = 64;
 
 /// Bytes of a row of logits that are kept, each a number of `bytes` bytes.
 MEGALITH_SHAPE long long keptRowBytes(long long vocab, long long bytes) { return roundUp(vocab, 8) * bytes; }
+/// Of the rows that requests keep, all together at most.
+constexpr long long kMostKeptBytes = 1ll << 34;
 /// Bytes of the sums of looks: three tables of all asks, of which a look uses one after the other.
 MEGALITH_SHAPE long long lookTableBytes() { return 3ll * kAsksAtOnce * kLookBins * 8; }
 /// Bytes of the keys that each CTA finds.

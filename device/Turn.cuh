@@ -390,6 +390,15 @@ template <class Control> struct TurnOf : Binders {
   __device__ void issue(const FedRows<View, Hangs> &rows, const Asked &...asked) {
     issueRows<Call>(rows.view, rows.hangs, rows.line, asked...);
   }
+  /// Whether it was given a number of rows that the call need not have.
+  template <class Asked> __device__ static constexpr bool mayReadTooMany() {
+    return requires(const Asked &asked) { asked.view; } || fieldsOfAsk<typename Asked::Reducer>() != 0;
+  }
+  template <class Config, class Asked> __device__ bool readsTooMany(const Asked &, int slot, int rows) const {
+    if constexpr (mayReadTooMany<Asked>())
+      return AskMemory<Config>::ofSlot(p, slot).asks[Asked::Reducer::index].readsTooMany(rows);
+    return false;
+  }
   template <class Call, class View, class Hangs, class... Asked>
   __device__ __forceinline__ void issueRows(const View &view, const Hangs &hangs, int line, const Asked &...asked) {
     using Pool = typename PoolOfCall<Call, FirstPool>::Pool;
@@ -435,6 +444,13 @@ template <class Control> struct TurnOf : Binders {
       const bool plain = sizeof...(Asked) <= 1 && (asked.isPlain() && ...);
       if (!plain)
         (asked.template store<Config>(p, slot), ...);
+      if constexpr (!Call::chunk && (mayReadTooMany<Asked>() || ...)) {
+        __syncwarp();
+        if (!badCode && (readsTooMany<Config>(asked, slot, size) || ...)) {
+          badRow = -1;
+          badCode = kIndexRange;
+        }
+      }
       if (laneId() == 0) {
         if (!plain)
           AskMemory<Config>::ofSlot(p, slot).count = int(sizeof...(Asked));

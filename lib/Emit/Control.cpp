@@ -128,6 +128,7 @@ private:
       constant("askWords", layout.askWords, "that they give for a row, in LaunchParams::reduced");
       if (layout.results > 1)
         constant("results", layout.results, "of a model, that calls read");
+      keptFields();
     }
     if (layout.scratchWords > 0)
       constant("scratchWords", layout.scratchWords, "that a warp keeps in a stage");
@@ -144,6 +145,29 @@ private:
              shape::controlRoom(module.param("slots"), layout.gauges.size(), layout.pools.size(), windowed(),
                                 layout.continuing(), layout.trees(), layout.loops()),
              "bytes of shared memory for Control");
+  }
+
+  /// The fields that keep rows of logits.
+  void keptFields() {
+    const std::vector<const Operation *> fields = ir::keptFields(module);
+    if (fields.empty())
+      return;
+    const Operation *other = nullptr;
+    constant("keptFields", fields.size(), "that keep rows of logits");
+    const int64_t vocab = ir::keptVocab(module, other);
+    constant("keptVocab", vocab ? vocab : ir::modelsByNumber(module)[0]->get<attr::vocab>(), "tokens of such a row");
+    int64_t first = 0;
+    std::string list;
+    for (auto [i, op] : llvm::enumerate(fields)) {
+      const auto field = llvm::find_if(layout.fields, [&](const RequestField &f) { return f.op == op; });
+      if (i + 1 < fields.size())
+        list += fmt::format("i == {} ? ", i);
+      list += fmt::format("KeptField{{{}, {}, {}}}", field->offset, op->get<attr::capacity>(), first);
+      list += i + 1 < fields.size() ? " : " : "";
+      first += op->get<attr::capacity>() * module.param("slots");
+    }
+    w.line("__device__ __forceinline__ static KeptField kept(int{}) {{ return {}; }}", fields.size() > 1 ? " i" : "",
+           list);
   }
 
   void constant(llvm::StringRef name, int64_t value, llvm::StringRef text = "") {
@@ -283,9 +307,22 @@ private:
                ask.op->get<attr::part>() == "prob" ? 1 : 0);
         if (ask.result > 0)
           w.line("static constexpr int result = {}; // {}", ask.result, ask.op->get<attr::of>());
+        if (const int64_t fields = fieldsOf(*ask.op))
+          w.line("static constexpr int fields = {}; // that keep rows: the reducer's part in them", fields);
         w.line("using Value = {};", ir::reducedType(*ask.op, 1).elem == Scalar::F32 ? "float" : "int");
       }
     }
+  }
+
+  /// CallAsk::fields.
+  int64_t fieldsOf(const Operation &reduce) const {
+    const std::vector<const Operation *> fields = ir::keptFields(module);
+    const auto number = [&](const std::string &name) -> int64_t {
+      const auto it = llvm::find_if(fields, [&](const Operation *field) { return field->name == name; });
+      return it == fields.end() ? 0 : it - fields.begin() + 1;
+    };
+    return number(reduce.get<attr::kept>()) | number(reduce.get<attr::minus>()) << 8 |
+           number(reduce.get<attr::keep>()) << 16;
   }
 
   // --- parts

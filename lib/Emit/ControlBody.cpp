@@ -137,8 +137,12 @@ Code BodyBuilder::asked(const CallAsk &ask, const std::string &type) {
     code.add("}");
     any = true;
   }
-  for (auto one : {"noise", "ahead", "first", "last"})
+  for (auto one : {"noise", "ahead", "first", "last", "at"})
     any |= members({{one, one}});
+  if (const Value kept = operandNamed(reduce, "kept")) // its rows, of which the kernel knows where they stand
+    code.add(any ? ", " : "").add(".at = ").add(use(kept), Primary).add(".size()");
+  if (const Value minus = operandNamed(reduce, "minus"))
+    use(minus);
   code.add("}");
   if (const Value tokens = operandNamed(reduce, "tokens"))
     code.add(".of(").add(use(tokens)).add(")");

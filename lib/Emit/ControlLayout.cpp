@@ -140,7 +140,9 @@ void ControlLayout::layOutAsks() {
       ask.words = ask.isBest() ? 0 : ask.op->get<attr::n>();
       words += ask.words;
     }
-    asks = std::max<int64_t>(asks, site.asks.size());
+    // A row that is taken away is asked for, too.
+    const auto takesAway = [](const CallAsk &ask) { return !ask.op->get<attr::minus>().empty(); };
+    asks = std::max<int64_t>(asks, site.asks.size() + llvm::count_if(site.asks, takesAway));
     askWords = std::max(askWords, words);
   }
 }

@@ -120,15 +120,16 @@ static void emitOfModel(CodeWriter &w, const ir::Module &module, const plan::Pla
     };
     emitMember(w, "bool settle()",
                fmt::format("return sharedOfCta().draws.asks == 0 || ::settleAsks(sharedOfCta().grid, Edges::best, "
-                           "sharedOfCta().draws, Kept{{sharedOfCta().params.looks}}, {}, {}, sharedOfCta().scratch);",
-                           words("best"), words("drawn")));
+                           "sharedOfCta().draws, Kept{{{}}}, {}, {}, sharedOfCta().scratch);",
+                           keptRowsExpr(plan, "sharedOfCta().params"), words("best"), words("drawn")));
     emitMember(
         w, "void reduceDraws()",
         fmt::format("::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, {}{});",
                     words("drawn"), planned.results.size() > 1 ? ", " + words("best") : ""));
     emitMember(w, "void finishAsks()",
-               "if (sharedOfCta().draws.asks > 0) ::finishAsks(sharedOfCta().grid, Edges::best, sharedOfCta().draws, "
-               "Kept{sharedOfCta().params.looks}, sharedOfCta().scratch);");
+               fmt::format("if (sharedOfCta().draws.asks > 0) ::finishAsks(sharedOfCta().grid, Edges::best, "
+                           "sharedOfCta().draws, Kept{{{}}}, sharedOfCta().scratch);",
+                           keptRowsExpr(plan, "sharedOfCta().params")));
   }
   for (size_t i = 0; i < planned.segments.size(); ++i) {
     const Names::Segment &name = names.segments[i];

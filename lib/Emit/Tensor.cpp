@@ -181,8 +181,9 @@ void TensorEmitter::emitPlaces() {
         planned.results.size() > 1 ? fmt::format(", ofResult = {}", shape::bestBytes(plan.rowsPerPass, plan.ctas)) : "";
     w.line("struct Tagged {{ static constexpr long long best = {}, drawn = {}{}; }};", planned.bestOffset,
            planned.reducing.drawnOffset, ofResult);
-    w.line("using Kept = KeptLogits<{}, {}>; // that asks look at",
-           planned.reducing.numberBytes == 2 ? "unsigned short" : "float", model.get<attr::vocab>());
+    w.line("using Kept = KeptLogits<{}, {}{}>; // that asks look at",
+           planned.reducing.numberBytes == 2 ? "unsigned short" : "float", model.get<attr::vocab>(),
+           plan.kept.rows ? fmt::format(", {}", plan.kept.vocab) : "");
   } else {
     w.line("struct Tagged {{ static constexpr long long best = {}; }};", planned.bestOffset);
   }

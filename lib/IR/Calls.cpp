@@ -20,7 +20,8 @@ llvm::ArrayRef<Operation> reducersOf(const Operation &call) {
 }
 
 bool isBestOfAllRows(const Operation &reduce) {
-  return reduce.name == "argmax" && reduce.operands.empty() && reduce.get<attr::of>() == "logits";
+  return reduce.name == "argmax" && reduce.operands.empty() && reduce.get<attr::of>() == "logits" &&
+         reduce.get<attr::kept>().empty() && reduce.get<attr::keep>().empty();
 }
 
 Value operandNamed(const Operation &op, llvm::StringRef name) {
@@ -89,6 +90,29 @@ bool draftsContinue(const Module &module, llvm::StringRef model) {
   });
   walk(module.root.region(), [&](const Operation &op) { some |= op.op == Op::KvDrafts && op.name == model; });
   return some;
+}
+
+std::vector<const Operation *> keptFields(const Module &module) {
+  std::vector<const Operation *> fields;
+  for (const Operation *field : module.all(Op::Field))
+    if (field->get<attr::logits>())
+      fields.push_back(field);
+  return fields;
+}
+
+int64_t keptVocab(const Module &module, const Operation *&other) {
+  int64_t vocab = 0;
+  forEachCall(module, [&](const Operation &call, const std::string &, int64_t) {
+    const Operation *model = module.find(Op::Model, call.name);
+    for (const Operation &reduce : reducersOf(call)) {
+      if (!model || reduce.get<attr::keep>().empty())
+        continue;
+      if (vocab != 0 && vocab != model->get<attr::vocab>())
+        other = other ? other : &reduce;
+      vocab = vocab ? vocab : model->get<attr::vocab>();
+    }
+  });
+  return vocab;
 }
 
 int64_t earlierRows(const Module &module, llvm::StringRef model) {

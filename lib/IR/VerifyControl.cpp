@@ -233,6 +233,9 @@ bool Verifier::checkDeclaration(const Operation &op) {
   case Op::PolicyState:
     if (op.op == Op::Field && op.has<attr::rows>() && !op.has<attr::capacity>())
       return fail(op, "`rows` stand beside a `capacity`");
+    if (op.op == Op::Field && op.has<attr::logits>() &&
+        (op.get<attr::type>() != "token" || !op.has<attr::capacity>() || op.has<attr::rows>()))
+      return fail(op, "`logits` stand beside a sequence of tokens");
     return !op.has<attr::init>() ||
            (holdsType("init", op.get<attr::init>()) &&
             (!op.has<attr::capacity>() || fail(op, "a sequence starts empty")) &&
@@ -579,7 +582,8 @@ bool Verifier::checkCall(const Operation &op) {
       return checkReduce(reduce);
     if (type != reducedType(reduce, type.size))
       return fail(op, fmt::format("result {} must be {}, found `{}`", i, reducedWords(reduce), type.str()));
-    const bool some = operandNamed(reduce, "first") || operandNamed(reduce, "last") || operandNamed(reduce, "tokens");
+    const bool some = operandNamed(reduce, "first") || operandNamed(reduce, "last") || operandNamed(reduce, "tokens") ||
+                      operandNamed(reduce, "kept");
     if (type.size != 0 && type.size < rows && !some)
       return fail(op, fmt::format("every result must hold the {} rows of the call", rows));
   }
@@ -601,11 +605,13 @@ bool Verifier::checkReduce(const Operation &op) {
     const bool taken = name == "first" || name == "last"    ? true
                        : name == "noise" || name == "ahead" ? reducer->draws()
                        : name == "minus"                    ? reducer->takesMinus()
+                       : name == "kept"                     ? true
+                       : name == "at"                       ? !op.get<attr::keep>().empty()
                        : name == "tokens"                   ? reducer->takesTokens()
                                                             : reducer->takesSettings();
     if (!taken)
       return fail(op, fmt::format("`{}` takes no `{}`", op.name, name));
-    if (name == "tokens") {
+    if (name == "tokens" || name == "kept" || name == "minus") {
       if (operandType(op, i) != Type::seq(operandType(op, i).size))
         return fail(op, fmt::format("operand {} must be a sequence of tokens", i));
     } else if (!operandIs(op, i, name == "temperature" || name == "top_p" || name == "min_p" ? f32 : i32)) {
@@ -614,6 +620,20 @@ bool Verifier::checkReduce(const Operation &op) {
   }
   if (reducer->takesTokens() && !operandNamed(op, "tokens"))
     return fail(op, fmt::format("`{}` needs `tokens`", op.name));
+  for (const auto &[word, field] : {std::pair<const char *, const std::string &>("kept", op.get<attr::kept>()),
+                                    {"minus", op.get<attr::minus>()},
+                                    {"keep", op.get<attr::keep>()}}) {
+    if (word != std::string("keep") && bool(operandNamed(op, word)) == field.empty())
+      return fail(op, fmt::format("the attribute and the operand `{}` stand beside each other", word));
+    if (field.empty())
+      continue;
+    if (!declared(op, Op::Field, field))
+      return false;
+    if (!module.find(Op::Field, field)->has<attr::logits>())
+      return fail(op, fmt::format("`@{}` keeps no logits", field));
+  }
+  if (!op.get<attr::keep>().empty() && (reducer->id != Reducer::ArgMax || !op.get<attr::kept>().empty()))
+    return fail(op, "what keeps rows of a call is its `argmax`");
   if (op.has<attr::n>() && !reducer->takesCount())
     return fail(op, fmt::format("`{}` has one result for a row, and no `n`", op.name));
   if (op.has<attr::part>() && reducer->id != Reducer::TopK)

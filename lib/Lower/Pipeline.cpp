@@ -136,6 +136,8 @@ private:
       o.set<attr::init>(number(f.init));
     if (f.inferred)
       o.set<attr::inferred>(true);
+    if (f.type.elem == sema::Elem::Kept)
+      o.set<attr::logits>(true);
   }
 
   static void input(Operation &o, const CheckedInput &i) {

@@ -19,6 +19,7 @@ Scalar scalarOf(Elem e) {
   case Elem::Bool:
     return Scalar::Bool;
   case Elem::Token:
+  case Elem::Kept:   // the best tokens
   case Elem::Logits: // no value of the IR's control code
   case Elem::None:   // of an empty sequence
     return Scalar::Token;
@@ -357,7 +358,7 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
       const bool bound = name == "first" || name == "last";
       reduce.operands.push_back(bound ? rowBound(*value, value->intValue < 0) : expression(*value));
       names.push_back(name);
-      if (bound || name == "tokens")
+      if (bound || name == "tokens" || name == "kept")
         rows = 0;
     }
     if (!names.empty())
@@ -368,6 +369,12 @@ const std::vector<Value> &StageBody::call(const Expr &e) {
       reduce.set<attr::of>(r.of);
     if (!r.part.empty())
       reduce.set<attr::part>(r.part);
+    if (!r.kept.empty())
+      reduce.set<attr::kept>(r.kept);
+    if (!r.minus.empty())
+      reduce.set<attr::minus>(r.minus);
+    if (!r.keep.empty())
+      reduce.set<attr::keep>(r.keep);
     results.push_back(typeOf(r.type));
     results.back().size = std::max(results.back().size, rows);
     reducers.ops.push_back(std::move(reduce));

@@ -118,7 +118,8 @@ private:
       planned.reducing.drawnOffset = planned.attention.offset;
       planned.attention.offset += roundUp(bestBytes(lines, plan.ctas), 256);
       planned.reducing.lookBytes = lookBytes(plan.rowsPerPass * plan.results(), model.get<attr::vocab>(),
-                                             planned.reducing.numberBytes, plan.ctas);
+                                             planned.reducing.numberBytes, plan.ctas) +
+                                   plan.kept.bytes;
     }
     ir::walk(model.region(), [&](const Operation &op) {
       if (op.op != Op::Attention)

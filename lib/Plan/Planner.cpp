@@ -30,13 +30,6 @@ public:
       : module(module), plan(plan), planned(planned), diags(diags) {}
 
   bool run(const Operation &model) {
-    const Operation *beyond = nullptr; // what the kernel cannot do yet
-    walk(module.root.region(), [&](const Operation &op) {
-      if (op.op == Op::Reduce && ir::operandNamed(op, "minus"))
-        beyond = beyond ? beyond : &op;
-    });
-    if (beyond)
-      return unsupported(*beyond, fmt::format("`minus` of `{}`", beyond->name));
     planned.name = model.name;
     if (!checkOperands(model))
       return false;
@@ -598,6 +591,42 @@ private:
 
 } // namespace
 
+/// Rows of logits that requests keep: how much memory they take.
+static bool planKeptRows(Plan &plan, const ir::Module &module, const std::vector<const Operation *> &models,
+                         Diagnostics &diags) {
+  const std::vector<const Operation *> fields = ir::keptFields(module);
+  if (fields.empty())
+    return true;
+  const auto unsupported = [&](const Operation &op, const std::string &what) {
+    diags.report(Diag::PlanUnsupported, op.loc, what);
+    return false;
+  };
+  const Operation *other = nullptr;
+  plan.kept.vocab = ir::keptVocab(module, other);
+  if (other)
+    return unsupported(*other, "kept rows of logits of models that have other numbers of tokens");
+  if (plan.kept.vocab == 0)
+    plan.kept.vocab = models[0]->get<attr::vocab>();
+  int64_t bytes = 0; // of a number
+  for (const ModelPlan &planned : plan.models)
+    if (planned.reducing.any) {
+      if (bytes && bytes != planned.reducing.numberBytes)
+        return unsupported(*fields[0], "kept rows of logits beside heads that round to different types");
+      bytes = planned.reducing.numberBytes;
+    }
+  if (bytes == 0) { // nobody looks at logits
+    plan.kept = {};
+    return true;
+  }
+  for (const Operation *field : fields)
+    plan.kept.rows += module.param("slots") * field->get<attr::capacity>();
+  plan.kept.bytes = roundUp(plan.kept.rows * keptRowBytes(plan.kept.vocab, bytes), 256);
+  if (plan.kept.bytes <= kMostKeptBytes)
+    return true;
+  diags.report(Diag::KeptBytes, fields[0]->loc, plan.kept.rows, plan.kept.vocab, plan.kept.bytes, kMostKeptBytes);
+  return false;
+}
+
 std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &profile, const Knobs &knobs,
                              Diagnostics &diags) {
   Plan plan;
@@ -632,6 +661,8 @@ std::optional<Plan> makePlan(const ir::Module &module, const DeviceProfile &prof
   plan.edges.push_back({"pass", {}, Edge::Leave});
   for (Planner &planner : planners)
     planner.lowerEdges();
+  if (!planKeptRows(plan, module, models, diags))
+    return std::nullopt;
   layOut(plan, module, models, diags);
   for (Planner &planner : planners)
     if (!diags.hasErrors())

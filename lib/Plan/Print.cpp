@@ -139,6 +139,9 @@ std::string print(const Plan &plan) {
   else
     out += fmt::format("  stream {} bytes, workspace {} bytes, tagged words {} bytes\n", plan.models[0].streamBytes,
                        plan.models[0].records.workspaceBytes, plan.taggedBytes);
+  if (plan.kept.rows)
+    out += fmt::format("  kept rows of logits {} of {} tokens, {} bytes\n", plan.kept.rows, plan.kept.vocab,
+                       plan.kept.bytes);
   if (plan.wideRows)
     out += fmt::format("  products of more than {} rows: {} at a time, {} stages lent to them\n", int(kTileRows),
                        plan.wideRows, plan.ring.wideLentStages);

@@ -352,6 +352,9 @@ ReducerInput Control::inputOf(const Operation &reduce) {
   input.with.reducer = reduce.name + (reduce.get<attr::part>() == "prob" ? ".prob" : "");
   input.table = reduce.has<attr::n>();
   input.result = reduce.get<attr::of>();
+  input.kept = reduce.get<attr::kept>();
+  input.minus = reduce.get<attr::minus>();
+  input.keep = reduce.get<attr::keep>();
   input.with.n = static_cast<int32_t>(reduce.get<attr::n>());
   input.with.runSeed = machine.options.seed;
   input.with.requestSeed = r.input->seed();
@@ -377,6 +380,12 @@ ReducerInput Control::inputOf(const Operation &reduce) {
       input.with.noise = v.i;
     else if (name == "ahead")
       input.ahead = v.i;
+    else if (name == "kept")
+      input.keptRows = static_cast<int64_t>(v.seq.size());
+    else if (name == "minus")
+      input.minusRows = static_cast<int64_t>(v.seq.size());
+    else if (name == "at")
+      input.at = v.i;
     else
       throw NotExecutable(fmt::format("`{}` of `{}`", name, info.name.str()));
   }

@@ -51,10 +51,13 @@ struct ReducerInput {
   int32_t ahead = 0;
   bool table = false;
   std::string result = "logits"; ///< of the model: what it reads
+  std::string kept, minus, keep; ///< fields whose rows are read, taken away, written
+  int64_t keptRows = 0, minusRows = 0, at = 0;
 
   /// The rows that `first` and `last` give of `rows` that were served: from, to.
   std::pair<int64_t, int64_t> rowsOf(int64_t rows) const;
-  /// Those that it reads: no more than there are tokens.
+  /// Those that it reads: no more than there are tokens. Of kept rows it reads those, each with the call's row of the
+  /// same number.
   std::pair<int64_t, int64_t> rowsRead(int64_t rows) const;
   /// What it is given for row number `i` of these, which is `row`.
   RowReduction of(int64_t i, const Row &row) const;
@@ -89,8 +92,9 @@ struct Running {
   SourceLoc faultLoc;
   SourceLoc leftAt; ///< the last `goto`
   std::vector<Val> fields, inputs;
-  std::map<std::string, Val> policyState; ///< `policy.state`
-  std::vector<KvShare> kv;                ///< by pool
+  std::map<std::string, std::vector<std::vector<float>>> kept; ///< rows of logits, by field
+  std::map<std::string, Val> policyState;                      ///< `policy.state`
+  std::vector<KvShare> kv;                                     ///< by pool
   PendingCall call;
   std::vector<Val> env;   ///< SSA values, by id; empty without slot
   bool stateLost = false; ///< the state was set to none
@@ -173,6 +177,8 @@ private:
   std::vector<int32_t> valuesOf(const RowReduction &with, const Row &row, size_t number, std::span<const float> logits,
                                 size_t word, const TracePass *given);
   Fault checkFeed(const Running &r, int pool, int64_t rows) const;
+  static bool readsTooMany(const ReducerInput &input, int64_t rows);
+  void keepRows(Running &r, const RowsOfResults &of);
   void runRows(int pool, const std::map<int32_t, int64_t> &taken);
   const TracePass *replayResults(TracePass &pass, const PassOutput &output);
 

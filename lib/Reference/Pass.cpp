@@ -55,7 +55,7 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
   if (rows == 0) { // needs no pass
     kv.end = r.call.begin;
     for (const ReducerInput &input : r.call.reducers)
-      if (input.tokens && !input.tokens->empty())
+      if (readsTooMany(input, 0))
         return fail(r, Fault::IndexRange);
     r.call.results.resize(r.call.reducers.size());
     serve(r);
@@ -68,9 +68,8 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
   if (Fault fault = checkFeed(r, pool, rows); fault != Fault::None)
     return fail(r, fault);
   for (const ReducerInput &input : r.call.reducers)
-    if (const auto [from, to] = input.rowsOf(rows);
-        input.tokens && static_cast<int64_t>(input.tokens->size()) > std::max<int64_t>(0, to - from))
-      return fail(r, Fault::IndexRange); // there are more tokens than rows
+    if (readsTooMany(input, rows))
+      return fail(r, Fault::IndexRange);
 
   std::vector<int32_t> &free = pools[pool].free;
   auto held = static_cast<int64_t>(kv.pages.size());
@@ -91,6 +90,13 @@ void Machine::takeRows(Running &r, int pool, int64_t &left, bool &blocked, std::
   }
   taken[r.slot] = rows;
   left -= rows;
+}
+
+/// There are more tokens than rows, or kept rows are read that go with no row of the call.
+bool Machine::readsTooMany(const ReducerInput &input, int64_t rows) {
+  const auto [from, to] = input.rowsOf(rows);
+  return (input.tokens && static_cast<int64_t>(input.tokens->size()) > to - from) ||
+         (!input.kept.empty() && input.rowsRead(rows).second > rows);
 }
 
 /// Every row must lie in the vocabulary and, below the end of the request's
@@ -118,6 +124,8 @@ void Machine::serve(Running &r) {
 }
 
 std::pair<int64_t, int64_t> ReducerInput::rowsOf(int64_t rows) const {
+  if (!kept.empty())
+    rows = keptRows;
   const auto place = [&](int64_t bound) { return std::clamp<int64_t>(bound < 0 ? rows + bound : bound, 0, rows); };
   const int64_t from = first ? place(*first) : 0, to = last ? place(*last) : rows;
   return {from, std::max(from, to)};
@@ -159,7 +167,9 @@ void Machine::reduceRows(Running &r, TracePass &pass, size_t firstRow, const Row
     if (lines == of.end())
       throw NotExecutable(fmt::format("the model has no result `{}`", input.result));
     const auto &logits = lines->second;
-    const bool isArgMax = input.with.reducer == "argmax" && input.result == "logits";
+    const bool isArgMax = input.with.reducer == "argmax" && input.result == "logits" && input.kept.empty();
+    const std::vector<std::vector<float>> *kept = input.kept.empty() ? nullptr : &r.kept[input.kept];
+    const std::vector<std::vector<float>> *minus = input.minus.empty() ? nullptr : &r.kept[input.minus];
     for (int64_t i = 0; i < rows; ++i) {
       const Row &row = pass.rows[firstRow + i];
       const bool reads = i >= from && i < to;
@@ -169,11 +179,16 @@ void Machine::reduceRows(Running &r, TracePass &pass, size_t firstRow, const Row
         continue;
       }
       std::vector<int32_t> values;
+      const std::span<const float> line = kept && reads ? std::span<const float>(kept->at(i)) : logits[i];
       const bool nan = input.result == "logits"
                            ? row.result == RowIsNan
-                           : reads && llvm::any_of(logits[i], [](float value) { return std::isnan(value); });
-      if (reads && !nan) // else the request ends
-        values = valuesOf(input.of(i - from, row), row, firstRow + i, logits[i], words[i], given);
+                           : reads && llvm::any_of(line, [](float value) { return std::isnan(value); });
+      if (reads && !nan) { // else the request ends
+        RowReduction with = input.of(i - from, row);
+        if (minus && i - from < input.minusRows)
+          with.minus = minus->at(i - from);
+        values = valuesOf(with, row, firstRow + i, line, words[i], given);
+      }
       if (reads && input.table)
         result.rows.push_back(values);
       else if (reads)
@@ -182,6 +197,20 @@ void Machine::reduceRows(Running &r, TracePass &pass, size_t firstRow, const Row
       out.insert(out.end(), values.begin(), values.end());
       out.resize(words[i] += input.with.n, -1);
     }
+  }
+}
+
+/// Rows of the call that fields of the request keep from now on.
+void Machine::keepRows(Running &r, const RowsOfResults &of) {
+  const auto &logits = of.at("logits");
+  for (const ReducerInput &input : r.call.reducers) {
+    if (input.keep.empty())
+      continue;
+    const auto [from, to] = input.rowsRead(static_cast<int64_t>(logits.size()));
+    std::vector<std::vector<float>> &rows = r.kept[input.keep];
+    rows.resize(input.at);
+    for (int64_t i = from; i < to; ++i)
+      rows.emplace_back(logits[i].begin(), logits[i].end());
   }
 }
 
@@ -197,10 +226,17 @@ void Machine::putDrafts(Running &r, const TracePass &pass, size_t firstRow, int6
       continue;
     Val &result = r.call.results[k];
     const auto [from, to] = input.rowsRead(rows);
+    // The best token of a kept row is said with it.
+    const auto isKept = [&](int64_t row) {
+      return input.with.reducer == "argmax" && llvm::any_of(r.call.reducers, [&](const ReducerInput &other) {
+               const auto [first, last] = other.rowsRead(rows);
+               return !other.keep.empty() && row >= first && row < last;
+             });
+    };
     for (int64_t i = from; i < to; ++i) {
       const int64_t at =
           int64_t(pass.rows[firstRow + i].position) + 1 + input.ahead - (std::ssize(r.tokens) - r.generated());
-      if (pass.rows[firstRow + i].result < 0 || at < 0 || at >= std::ssize(drafts) || drafts[at] < 0)
+      if (isKept(i) || pass.rows[firstRow + i].result < 0 || at < 0 || at >= std::ssize(drafts) || drafts[at] < 0)
         continue;
       if (!input.table) {
         result.seq[i - from] = drafts[at];
@@ -306,6 +342,7 @@ void Machine::runRows(int pool, const std::map<int32_t, int64_t> &taken) {
             nan |= llvm::any_of(lines->second[i], [](float value) { return std::isnan(value); });
         }
     reduceRows(r, pass, firstRow, of, given);
+    keepRows(r, of);
     putDrafts(r, pass, firstRow, rows);
     serve(r);
     if (nan)

@@ -58,7 +58,7 @@ void Program::readDeclarations() {
   for (const Operation *op : module.all(Op::Field)) {
     fieldIndex[op->name] = static_cast<int>(fields.size());
     const ir::Type type = *ir::declaredType(*op); // the verifier checked it
-    fields.push_back({op->name, type, constantValue(op->get<attr::init>(), type)});
+    fields.push_back({op->name, type, constantValue(op->get<attr::init>(), type), op->get<attr::logits>()});
   }
   for (const Operation *op : module.all(Op::State)) {
     stateIndex[op->name] = static_cast<int>(states.size());

@@ -28,6 +28,7 @@ struct FieldInfo {
   std::string name;
   ir::Type type;
   Val init;
+  bool keepsLogits = false;
 };
 
 struct StateInfo {

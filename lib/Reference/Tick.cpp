@@ -176,6 +176,10 @@ void Machine::reclaim() {
     if (leaves) {
       r.slot = -1;
       r.env = {};
+      r.kept.clear(); // rows of logits are the slot's
+      for (size_t i = 0; i < r.fields.size(); ++i)
+        if (program.fields[i].keepsLogits)
+          r.fields[i].seq.clear();
       slot = nullptr;
       enqueue(r);
     }

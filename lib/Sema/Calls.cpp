@@ -110,7 +110,9 @@ ExprRef Checker::checkFunction(Function f, const ast::Expr &e, Scope &scope) {
 
   switch (f) {
   case Function::Len: {
-    ExprRef s = value(*args[0], scope);
+    ExprRef s = check(*args[0], scope);
+    if (s && s->type.elem != Elem::Kept) // of kept rows the number is known, too
+      s = value(*args[0], scope);
     if (!s)
       return nullptr;
     if (s->type.isScalar()) {
@@ -725,17 +727,18 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
   call->args.insert(call->args.begin(), fed);
   call->type.capacity = most;
   call->reductions = std::make_shared<Reductions>();
-  *call->reductions = {{}, scope.locally->changes.size(), scope.locally->all.size(), scope.binders.size()};
+  *call->reductions = {{}, scope.locally->changes.size(), scope.locally->all.size(), scope.binders.size(), scope.depth};
   scope.locally->changes.push_back("kv " + call->name);
   // The stage waits here. What the fields are behind it is not for it to say. In a loop it still is how long they have
   // become: storing one checks it.
   for (const CheckedField &f : out.fields)
     if (auto flow = scope.flows.find(f.name); !f.local && flow != scope.flows.end()) {
-      if (scope.loops > 0)
+      if (scope.loops > 0 || f.type.elem == Elem::Kept)
         flow->second.range = {};
       else
         scope.flows.erase(flow);
     }
+  scope.call = call;
   return call;
 }
 

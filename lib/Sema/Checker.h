@@ -59,6 +59,7 @@ struct Scope {
   /// Where model calls and appends are forbidden: "an `if`"; null = allowed.
   const char *noCalls = nullptr;
   const char *noEffects = nullptr;
+  ExprRef call; ///< the last one of this block or of one around it
 };
 
 /// A step of a constant whose result its type does not hold.
@@ -209,6 +210,13 @@ private:
   bool knownAtCall(const Expr &e, const Reductions &call, const std::string &what, const std::string &function,
                    const Scope &scope);
   ExprRef checkLogitRows(const ExprRef &base, const ast::Expr &e, Scope &scope);
+
+  // KeptRows.cpp
+  void assignKept(CheckedField &field, const ast::Stmt &stmt, std::vector<Stmt> &out, Scope &scope);
+  /// The call in whose pass a reducer reads kept rows.
+  ExprRef passForKept(const std::string &reducer, SourceLoc loc, const Scope &scope);
+  ExprRef checkKept(const ast::Expr &e, const std::string &what, Scope &scope);
+  bool checkKeptVocab(const CheckedField &field, const Expr &call);
   ExprRef checkUniform(const std::vector<const ast::Expr *> &args, const ast::Expr &e, Scope &scope);
 
   // Errors.cpp: one mistake, one error
@@ -249,6 +257,8 @@ private:
   bool oddStages = false;  ///< a stage is on no state, or on one that has a stage: others may miss theirs
   std::map<std::string, std::string> declared; ///< name -> "a param", "a field", ...
 
+  /// Fields that keep rows of logits: by name the model, and where that was first said.
+  std::map<std::string, std::pair<std::string, SourceLoc>> keptOf;
   std::map<std::string, Inferred> inferred;
   struct Uses {
     std::map<std::string, SourceLoc> freeReads; ///< first read before any assignment

@@ -49,13 +49,21 @@ std::optional<CheckedField> Checker::checkField(const ast::FieldDecl &decl, bool
     elem = Elem::Bool;
   else if (type == "token")
     elem = Elem::Token;
+  else if (type == "logits" && !isInput)
+    elem = Elem::Kept;
   else if (type == "rows") {
     diags.report(Diag::Unsupported, decl.type.loc, "a field of rows of a result",
                  "what reducers read of them, in a field of `token[n]` or `f32[n]`");
     return std::nullopt;
   } else {
     diags.report(Diag::UnknownType, decl.type.loc, type, "a field", "i32, f32, bool or token");
-    diags.suggest(type, {"i32", "f32", "bool", "token"});
+    diags.suggest(type, {"i32", "f32", "bool", "token", "logits"});
+    return std::nullopt;
+  }
+  if (elem == Elem::Kept && decl.dims.size() != 1) {
+    diags.report(Diag::TypeMismatch, decl.type.loc, fmt::format("the type of `{}`", field.name),
+                 "`logits[n]`, with the number of rows that it keeps at most",
+                 decl.dims.empty() ? "`logits`" : "a table");
     return std::nullopt;
   }
   if (decl.dims.empty()) {

@@ -54,6 +54,10 @@ ExprRef Checker::value(const ast::Expr &e, Scope &scope) {
     diags.report(Diag::TypeMismatch, e.loc, "what is read of `top_k`", "`.token` or `.prob` of a name for it", "both");
     return nullptr;
   }
+  if (v && v->type.elem == Elem::Kept) {
+    diags.report(Diag::KeptUse, e.loc);
+    return nullptr;
+  }
   return v;
 }
 

@@ -15,6 +15,7 @@ std::string elemName(Elem e) {
   case Elem::Token:
     return "token";
   case Elem::Logits:
+  case Elem::Kept:
     return "logits";
   case Elem::None: // the parameter of a message; no type has it
     return "empty";

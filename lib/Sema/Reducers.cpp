@@ -30,7 +30,8 @@ bool sameExpr(const Expr &a, const Expr &b) {
 }
 
 static bool sameReduction(const Reduction &a, const Reduction &b) {
-  return a.name == b.name && a.of == b.of && a.n == b.n && a.part == b.part && a.with.size() == b.with.size() &&
+  return a.name == b.name && a.of == b.of && a.n == b.n && a.part == b.part && a.kept == b.kept && a.minus == b.minus &&
+         a.keep == b.keep && a.with.size() == b.with.size() &&
          std::equal(a.with.begin(), a.with.end(), b.with.begin(),
                     [](const auto &x, const auto &y) { return x.first == y.first && sameExpr(*x.second, *y.second); });
 }
@@ -141,12 +142,20 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
   ExprRef logits = check(*args[0], scope);
   if (!logits)
     return nullptr;
-  if (logits->type.elem != Elem::Logits) {
+  const bool kept = logits->type.elem == Elem::Kept;
+  if (logits->type.elem != Elem::Logits && !kept) {
     diags.report(Diag::TypeMismatch, args[0]->loc, fmt::format("the argument of `{}`", e.text),
                  "the logits of a model call", logits->type.str());
     return nullptr;
   }
-  const ExprRef &call = callOf(logits);
+  if (kept && f == Function::ArgMax) { // the field has them
+    auto tokens = std::make_shared<Expr>(*logits);
+    tokens->type.elem = Elem::Token;
+    return tokens;
+  }
+  const ExprRef call = kept ? passForKept(e.text, args[0]->loc, scope) : callOf(logits);
+  if (!call)
+    return nullptr;
   if (call->keepNone) {
     diags.report(Diag::KeepNoneReduced, args[0]->loc);
     return nullptr;
@@ -158,6 +167,16 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
   int64_t rows = logits->type.capacity;
   bool good = true;
   // What it reads, then what it is given, in the order of the IR's operands.
+  if (kept) {
+    rows = std::min(rows, call->type.capacity);
+    const ExprRef field = logits->kind == Expr::SeqSlice ? logits->args[0] : logits;
+    r.kept = field->name;
+    if (logits->kind == Expr::SeqSlice)
+      for (int side : {0, 1})
+        if (logits->args[side + 1])
+          r.with.emplace_back(side ? "last" : "first", logits->args[side + 1]);
+    r.with.emplace_back("kept", field);
+  }
   if (logits->kind == Expr::LogitRows)
     for (int side : {0, 1})
       if (logits->args[side + 1])
@@ -186,8 +205,12 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
     good &= takeOperand(args[3], "ahead", Elem::I32, r, inner);
     good &= !args[4] || count(args[4]);
     if (args[5]) {
-      diags.report(Diag::Unsupported, args[5]->loc, "`minus=`", "a draw without it");
-      good = false;
+      const ExprRef field = checkKept(*args[5], "argument `minus` of `sample`", inner);
+      good &= field && passForKept(e.text, args[5]->loc, scope);
+      if (field) {
+        r.minus = field->name;
+        r.with.emplace_back("minus", field);
+      }
     }
     break;
   case Function::Prob: {

@@ -369,7 +369,7 @@ void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std
     noteNoTokens(*v, f.type.elem);
     return;
   }
-  const char *unit = f.type.elem == Elem::Token ? "token" : "element";
+  const char *unit = f.type.elem == Elem::Token ? "token" : f.type.elem == Elem::Kept ? "row" : "element";
   const bool rows = f.type.table && v->type.rows > f.type.rows;
   if (rows || v->type.capacity > f.type.capacity) {
     const int64_t holds = rows ? f.type.rows : f.type.capacity, has = rows ? v->type.rows : v->type.capacity;
@@ -490,7 +490,11 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
     return;
   }
 
+  if (CheckedField *f = isField ? field(name) : nullptr; f && f->type.elem == Elem::Kept)
+    return assignKept(*f, stmt, into, scope);
   ExprRef v = check(*stmt.values[0], scope);
+  if (v && v->type.elem == Elem::Kept)
+    v = value(*stmt.values[0], scope); // an error
   auto inferredField = scope.kind == Scope::Stage ? inferred.find(name) : inferred.end();
   bool logits = v && v->type.elem == Elem::Logits;
   if (logits) {

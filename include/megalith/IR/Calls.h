@@ -40,5 +40,12 @@ bool hasLoops(const Module &module);
 /// be trees; else 0.
 int64_t earlierRows(const Module &module, llvm::StringRef model);
 
+/// The fields that keep rows of logits.
+std::vector<const Operation *> keptFields(const Module &module);
+
+/// Tokens of a row that a field keeps: those of the model whose calls it keeps rows of; of none 0. Where fields keep
+/// rows of models with other numbers of tokens, `other` becomes a reducer that says so.
+int64_t keptVocab(const Module &module, const Operation *&other);
+
 } // namespace megalith::ir
 #endif

@@ -214,6 +214,13 @@ struct Reducing {
   int64_t lookBytes = 0;   ///< memory of kept logits and of sums over them
 };
 
+/// Rows of logits that requests keep: `q: logits[n]`. They stand in front of those that a pass keeps.
+struct KeptRows {
+  int64_t rows = 0;  ///< of all slots and fields
+  int64_t vocab = 0; ///< tokens of one
+  int64_t bytes = 0; ///< of all
+};
+
 /// What calls read of a row: the logits, and results that the model's file names beside them.
 struct Result {
   std::string name;
@@ -285,6 +292,8 @@ struct Plan {
   }
   int64_t passBytes() const;     ///< of the tagged words: what tells a pass, with the paths of its rows
   std::vector<ModelPlan> models; ///< one, for now
+
+  KeptRows kept;
 
   /// Results of a model, at most.
   int64_t results() const {

@@ -16,9 +16,10 @@
 namespace megalith::sema {
 
 /// Element types of pipeline code. `Logits` is what a model call yields: a lazy value of rows, of
-/// which row reducers read some. It is never stored. `None` is that of `[]`, as long as nothing says
+/// which row reducers read some. It is never stored. `Kept` is that of rows of logits which a field keeps: its value is
+/// the best token of each, and the rows themselves stand beside it. `None` is that of `[]`, as long as nothing says
 /// what else the name can be.
-enum class Elem : uint8_t { I32, F32, Bool, Token, Logits, None };
+enum class Elem : uint8_t { I32, F32, Bool, Token, Logits, Kept, None };
 
 /// Capacity of a sequence that only views the request's tokens.
 inline constexpr int64_t Unbounded = INT64_C(1) << 40;
@@ -92,6 +93,9 @@ struct Reduction {
   std::vector<std::pair<std::string, ExprRef>> with; ///< what it is given, by the names of the IR
   int64_t n = 0;                                     ///< results of a row: a table; 0: a sequence
   std::string of;                                    ///< a named result of the model; empty: the logits
+  std::string kept;                                  ///< reads the rows that this field keeps, not the call's
+  std::string minus;                                 ///< of a draw: the field whose rows are taken away
+  std::string keep;                                  ///< of argmax: the field that keeps the rows
   std::string part;                                  ///< of a reducer with two results
   Type type;
   SourceLoc loc;
@@ -103,6 +107,7 @@ struct Reductions {
   size_t since = 0;   ///< what had changed before the call (Sema's Locals::changes)
   size_t locals = 0;  ///< those that were assigned before it
   size_t binders = 0; ///< around it
+  unsigned depth = 0; ///< of blocks around it
 };
 
 struct Expr {

@@ -1,0 +1,118 @@
+//===- KeptRows.cpp - rows of logits that a field keeps -------------------===//
+//
+// `q: logits[n]` keeps rows as the head of a model rounds them, with the request's slot. Its value is the best token of
+// each row, so its length is a sequence's; the rows themselves are written in the pass that computes them. So what is
+// assigned must be known before that pass, and must happen whenever the call does. A reducer reads kept rows in the
+// pass of a call, too: of the last one before it. There they go with the call's rows, row i with row i.
+//===----------------------------------------------------------------------===//
+#include "Checker.h"
+#include "llvm/ADT/STLExtras.h"
+#include <algorithm>
+
+namespace megalith::sema {
+
+/// A name of a field that keeps rows.
+ExprRef Checker::checkKept(const ast::Expr &e, const std::string &what, Scope &scope) {
+  ExprRef v = check(e, scope);
+  if (!v || (v->kind == Expr::FieldRead && v->type.elem == Elem::Kept))
+    return v;
+  diags.report(Diag::TypeMismatch, e.loc, what, "the name of a field that keeps rows of logits", v->type.str());
+  return nullptr;
+}
+
+ExprRef Checker::passForKept(const std::string &reducer, SourceLoc loc, const Scope &scope) {
+  if (!scope.call || scope.call->keepNone || scope.call->chunk) {
+    diags.report(Diag::KeptNoPass, loc, reducer);
+    diags.note("let it stand behind a call without `keep=none` and `chunk`, of any model");
+    return nullptr;
+  }
+  return scope.call;
+}
+
+/// Rows of two models stand in one field if they are of one length.
+bool Checker::checkKeptVocab(const CheckedField &field, const Expr &call) {
+  const auto [it, first] = keptOf.emplace(field.name, std::pair(call.name, call.loc));
+  const auto &[model, loc] = it->second;
+  const auto vocab = [&](const std::string &name) {
+    const auto known = llvm::find_if(facts, [&](const ModelFacts &f) { return f.name == name; });
+    return known == facts.end() ? 0 : known->vocab;
+  };
+  if (vocab(model) == vocab(call.name))
+    return true;
+  diags.report(Diag::KeptVocab, call.loc, field.name, model, vocab(model), call.name, vocab(call.name));
+  diags.note(loc, "it keeps rows of this call");
+  return false;
+}
+
+void Checker::assignKept(CheckedField &f, const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
+  const ast::Expr &e = *stmt.values[0];
+  if (!needsSlot(fmt::format("`{}`", f.name), stmt.target.loc, scope))
+    return;
+  const auto assign = [&](const ExprRef &v) {
+    scope.locally->changes.push_back("." + f.name);
+    assignField(f, stmt, v, into, scope);
+  };
+  const bool more =
+      e.kind == ast::Expr::Binary && e.text == "+" && e.args[0]->kind == ast::Expr::Path && e.args[0]->text == f.name;
+  const ast::Expr &given = more ? *e.args[1] : e;
+  ExprRef rows = check(given, scope);
+  if (!rows)
+    return;
+  if (!more && rows->kind == Expr::SeqMake && rows->args.empty())
+    return assign(rows);
+  if (rows->type.elem != Elem::Logits) {
+    diags.report(Diag::KeptValue, given.loc, f.name, f.name);
+    return;
+  }
+  const ExprRef call = rows->kind == Expr::LogitRows ? rows->args[0] : rows;
+  const auto refuse = [&](const std::string &why) { diags.report(Diag::KeptRows, given.loc, f.name, why); };
+  if (call->keepNone) {
+    diags.report(Diag::KeepNoneReduced, given.loc);
+    return;
+  }
+  if (call->chunk)
+    return refuse("their call has `chunk`, and may be served in part");
+  if (!rows->member.empty())
+    return refuse(fmt::format("they are `{}`, and not the logits of the model", rows->member));
+  if (call->reductions->depth != scope.depth)
+    return refuse("they are kept in the pass of their call, so the assignment stands in the same block as the call");
+  const auto reads = [&](const Reduction &r) { return r.kept == f.name || r.minus == f.name; };
+  if (!more && llvm::any_of(call->reductions->list, reads))
+    return refuse(fmt::format("a reducer of the same call reads `{}`", f.name));
+  if (llvm::any_of(call->reductions->list, [](const Reduction &other) { return !other.keep.empty(); }))
+    return refuse("some rows of this call are kept already");
+  if (!checkKeptVocab(f, *call))
+    return;
+  Reduction r;
+  r.name = "argmax";
+  r.keep = f.name;
+  r.loc = given.loc;
+  r.type = Type::sequence(rows->type.capacity, Elem::Kept);
+  if (rows->kind == Expr::LogitRows)
+    for (int side : {0, 1})
+      if (rows->args[side + 1])
+        r.with.emplace_back(side ? "last" : "first", rows->args[side + 1]);
+  ExprRef before;
+  if (more) {
+    before = check(*e.args[0], scope);
+    if (!before)
+      return;
+    auto count = make(Expr::SeqLen, Type::scalar(Elem::I32), given.loc, {before});
+    count->range = {0, before->type.capacity};
+    r.with.emplace_back("at", count);
+  } else {
+    // Whatever was kept is overwritten in the pass.
+    const auto &changes = scope.locally->changes;
+    if (std::find(changes.begin() + call->reductions->since, changes.end(), "." + f.name) != changes.end())
+      return refuse(fmt::format("`{}` was assigned between the call and here", f.name));
+  }
+  for (const auto &[name, v] : r.with)
+    if (!knownAtCall(*v, *call->reductions,
+                     name == "at" ? fmt::format("the length of `{}`", f.name) : fmt::format("`{}`", name), f.name,
+                     scope))
+      return;
+  ExprRef kept = reducedBy(std::move(r), call, given.loc);
+  assign(more ? concat(before, kept, e.loc) : kept);
+}
+
+} // namespace megalith::sema
