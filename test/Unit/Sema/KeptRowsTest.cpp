@@ -37,7 +37,7 @@ TEST(KeptRows, AreAssignedAndRead) {
   EXPECT_EQ(reductions(c.pipeline->stages[2].body[1]),
             "sample token[5] /q/: temperature top_k top_p min_p noise minus\n"
             "prob f32[4] q//: kept tokens temperature top_k top_p min_p\n"
-            "entropy f32[4] q//: first kept\n");
+            "entropy f32[3] q//: first kept\n");
   c = kept(R"(- q: '[]'
       - l: target([last] + draft, kv=draft)
       - best: argmax(l)
