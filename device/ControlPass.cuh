@@ -344,7 +344,8 @@ template <class Control> __device__ bool plainRow(Control &c, int slot, int row,
       Memory::draws(p)[result * Memory::rows + number] = {0.0f, -1, {0, 0}, 0, 0, 0, 0};
   if (p.trace) {
     p.reduced[number * Memory::reducedWords] = c.plainWords[slot];
-    p.reduced[number * Memory::reducedWords + 1] = ~0u;
+    if (c.plainWords[slot] > 0) // else rows may have no word behind that
+      p.reduced[number * Memory::reducedWords + 1] = ~0u;
   }
   return CallAsk::rowsOf(served, c.plainFirst[slot], c.plainLast[slot]).has(row);
 }
@@ -520,7 +521,8 @@ template <class Control> __device__ __noinline__ void putDrafts(Control &c, int 
   for (int row = laneId(); row < served; row += 32) {
     const int draft = draftAt(row, 0);
     if constexpr (keptFieldsOf<typename Control::Config>() > 0) // the best token of a kept row is said with it
-      if (!c.plain[slot] && lineOfKept(c, AskMemory<typename Control::Config>::ofSlot(p, slot), slot, row, served, 0) < 0)
+      if (!c.plain[slot] &&
+          lineOfKept(c, AskMemory<typename Control::Config>::ofSlot(p, slot), slot, row, served, 0) < 0)
         continue;
     if (draft >= 0 && c.pass->rows[begin + row].result >= 0)
       c.pass->rows[begin + row].result = draft;
@@ -528,8 +530,9 @@ template <class Control> __device__ __noinline__ void putDrafts(Control &c, int 
   if constexpr (Control::asks) {
     using Memory = AskMemory<typename Control::Config>;
     const auto &call = Memory::ofSlot(p, slot);
+    const int asked = c.plain[slot] ? 0 : call.count;
 #pragma unroll 1
-    for (int i = 0; i < call.count; ++i) {
+    for (int i = 0; i < asked; ++i) {
       const CallAsk &ask = call.asks[i];
       const bool tokens = ask.reducer == ReducerKind::ArgMax || ask.reducer == ReducerKind::Sample ||
                           (ask.reducer == ReducerKind::TopK && ask.part == 0);

@@ -513,9 +513,10 @@ template <class Control> __device__ __forceinline__ void countPass(Control &c) {
     }
     __syncwarp();
   }
-  if constexpr (abi::kModels > 1)
-    if (p.oracle)
-      consumerSync(); // putDrafts changes what was traced
+  // Stages change what was traced: what a slot's next call asks for, and drafts of the host that are put into the rows.
+  if constexpr (Control::asks || abi::kModels > 1)
+    if (p.oracle || (Control::asks && p.trace))
+      consumerSync();
 }
 
 /// Of several models: the slot whose call waits first, whatever model it waits for; -1: no call waits. One thread.
