@@ -44,12 +44,13 @@ template <class Number> __device__ void reduce(const abi::LaunchParams &p, const
     shared.grid = {&shared.params, &shared.stopped};
     pass.numRows = rows;
     pass.tick = 7;
+    pass.wantLogits = kRunsHead | kAsks;
     pass.number = 1;
     pass.firstRow = 0;
     for (int row = 0; row < rows; ++row)
       pass.rows[row].flags = megalith::RowWantsLogits;
     if (blockIdx.x == 0)
-      tellAsks(shared.grid);
+      tellAsks(shared.grid, pass);
   }
   consumerSync();
   takeAsks(shared.grid, 0, pass, shared.draws);
