@@ -184,7 +184,7 @@ struct LooksTest : testing::Test {
 
   abi::RowAsk someAsk(int row, int &words) {
     abi::RowAsk ask = {};
-    ask.row = row;
+    ask.row = ask.line = row;
     ask.reducer = 1 + int(random() % 6);
     ask.count = 1;
     const auto reducer = ir::Reducer(ask.reducer);
@@ -216,7 +216,7 @@ struct LooksTest : testing::Test {
     for (int row = 0; row < rows; ++row) {
       for (int i = 0; i < asksOfRow; ++i) {
         asks.push_back(someAsk(row, words));
-        draws[row].kept = 1;
+        draws[row].kept = 1 + row;
       }
       if (abi::RowAsk &ask = asks.back(); random() % 2 && ir::Reducer(ask.reducer) == ir::Reducer::Sample) {
         ask.count = ask.guessed = 1;
