@@ -493,6 +493,7 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
       c.gaugesSet[s] = 0;
       c.seated(s).stateBefore = c.seated(s).state;
     }
+  __syncwarp(); // large descriptors have no copy in shared memory: these are entries of the table, too
 #pragma unroll 1
   for (int i = laneId(); anyUnseated && i < p.numRequests; i += 32)
     c.tableEntry(i).stateBefore = c.tableEntry(i).state;

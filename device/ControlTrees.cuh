@@ -125,9 +125,14 @@ template <class Pool> __device__ __noinline__ void copyLogits(const Pool &, long
 template <class Turn, class Pool> __device__ void keepLogits(Turn &t, const Pool &pool, int kept) {
   if (!t.p.logits || t.p.replay || Pool::model != 0)
     return;
+  bool some = false;
   for (int place = pool.kvOf(t.r).len; place < kept; ++place)
-    if (const long long line = place + 1 - t.r.promptLen; line >= 0 && line < t.p.logitsRows)
+    if (const long long line = place + 1 - t.r.promptLen; line >= 0 && line < t.p.logitsRows) {
       copyLogits(pool, pool.draftLine(t.slot, place), t.number * t.p.logitsRows + line);
+      some = true;
+    }
+  if (some && laneId() == 0) // the next pass may write the lines that were read
+    atomicAdd(&t.c.moved, 1);
 }
 
 /// Moves keys and values of all layers from place `from` of each of the first `count` lanes to its place `to`, those
