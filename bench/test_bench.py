@@ -106,7 +106,7 @@ class Weights(unittest.TestCase):
 class Shapes(unittest.TestCase):
     # What the model cards say.
     PARAMETERS = {"llama-3.2-1b": 1_235_814_400, "llama-3.1-8b": 8_030_261_248,
-                  "qwen3-0.6b": 596_049_920}
+                  "llama-60m": 59_576_576, "qwen3-0.6b": 596_049_920}
 
     def test_parameters(self):
         self.assertEqual(sorted(self.PARAMETERS), common.shape_names())
@@ -146,7 +146,7 @@ class Errors(unittest.TestCase):
         self.check("compare.py", "--batch=0", status=2, says="positive integers by comma")
         self.check("compare.py", "--tokens=0", status=2, says="must be at least 1")
         self.check("compare.py", "--shapes=gpt", status=1, says="`gpt` is neither a shape "
-                   "(llama-3.1-8b, llama-3.2-1b, qwen3-0.6b) nor a file")
+                   "(llama-3.1-8b, llama-3.2-1b, llama-60m, qwen3-0.6b) nor a file")
         self.check("compare.py", "--megalith=/nowhere/megalith", status=1,
                    says="no program `/nowhere/megalith` (--megalith)")
 
