@@ -224,19 +224,24 @@ struct Scale {
   }
 };
 
-/// A bar per value over the value itself (its last digit, for integers).
+/// A bar per value over the value itself (of integers the last digit, below its sign).
 static std::string chart(const std::string &name, const std::vector<double> &values) {
   constexpr size_t width = 64;
   const Scale scale(values);
   const bool integers = scale.integers;
   std::string out = fmt::format("    {}, one column per value, {}\n", shown(name), scale.legend());
   for (size_t from = 0; from < values.size(); from += width) {
-    std::string bar, digits;
+    std::string bar, signs, digits;
+    bool negative = false;
     for (size_t i = from; i < std::min(values.size(), from + width); ++i) {
       bar += scale.bar(values[i]);
+      signs += values[i] < 0 ? '-' : ' ';
+      negative |= values[i] < 0;
       digits += static_cast<char>('0' + static_cast<int>(integers ? std::fmod(std::fabs(values[i]), 10) : 0));
     }
     out += "    " + bar + "\n";
+    if (integers && negative)
+      out += "    " + signs + "\n";
     if (integers)
       out += "    " + digits + "\n";
   }
