@@ -99,7 +99,8 @@ std::string checkPlace(llvm::StringRef place, SourceFiles &files) {
 /// An error of the command line has no place, and one of a checkpoint may have no more than its
 /// file. Operations of IR text need not have one.
 bool needsNoPlace(llvm::StringRef message, SourceFiles &files) {
-  if (message.starts_with("`--") || message.contains("[unknown-profile]"))
+  if (message.starts_with("`--") || message.contains("[unknown-profile]") ||
+      message.contains("` is not given and stands for `")) // of a key that is not there
     return true;
   for (uint32_t file = 0; file < files.size(); ++file) {
     const std::string name = text::printable(files.name(file));
