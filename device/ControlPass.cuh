@@ -343,8 +343,9 @@ template <class Control> __device__ bool plainRow(Control &c, int slot, int row,
     for (int result = 0; result < Memory::results; ++result)
       Memory::draws(p)[result * Memory::rows + number] = {0.0f, -1, {0, 0}, 0, 0, 0, 0};
   if (p.trace) {
-    p.reduced[number * Memory::reducedWords] = c.plainWords[slot];
-    if (c.plainWords[slot] > 0) // else rows may have no word behind that
+    const int words = c.plain[slot] - 1;
+    p.reduced[number * Memory::reducedWords] = words;
+    if (words > 0) // else rows may have no word behind that
       p.reduced[number * Memory::reducedWords + 1] = ~0u;
   }
   return CallAsk::rowsOf(served, c.plainFirst[slot], c.plainLast[slot]).has(row);
@@ -354,7 +355,7 @@ template <class Control> __device__ bool plainRow(Control &c, int slot, int row,
 template <class Control> __device__ void tracePlain(Control &c, int slot) {
   using Memory = AskMemory<typename Control::Config>;
   const auto rows = CallAsk::rowsOf(c.taken[slot], c.plainFirst[slot], c.plainLast[slot]);
-  for (int row = rows.first + laneId(); c.plainWords[slot] > 0 && row < rows.last; row += 32) {
+  for (int row = rows.first + laneId(); c.plain[slot] > 1 && row < rows.last; row += 32) {
     const int number = c.rowBegin[slot] + row, token = c.pass->rows[number].result;
     c.params().reduced[number * Memory::reducedWords + 1] = token == RowIsNan ? ~0u : u32(token);
   }

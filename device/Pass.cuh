@@ -63,8 +63,8 @@ enum PassFlag : u32 {
   kRunsHead = 1,
   kNoPass = 2,
   kSomeFree = 64, ///< each row has its third word
-  kAsks = 256,    ///< some row is asked for more than its best token. The head runs then
   kFresh = 128,   ///< before the rows' words CTA 0 wrote what is read without a number: moved rows, paths
+  kAsks = 256,    ///< some row is asked for more than its best token. The head runs then
 };
 /// And of several models the pass's, and the one of which the pass behind it will be, as control guesses.
 constexpr int kPassModelShift = 2, kPassNextShift = 4, kPassRowsShift = 9;

@@ -292,12 +292,12 @@ MEGALITH_SHAPE int paramsBytes(int models) { return 304 + 80 * models; }
 /// multiple of 128: the scratch behind them begins without a gap. The emitted source asserts that the room suffices.
 /// `windowed`: models of which pages below a window are given back. `continuing`: models of which a
 /// run's drafts continue behind each other. `trees`: models whose rows of a slot need not be a chain. `loops`: some
-/// calls stand in loops of the tick.
+/// calls stand in loops of the tick. `asks`: some call asks for more than the best token of each row.
 MEGALITH_SHAPE long long controlRoom(long long slots, long long gauges, int models, int windowed, int continuing,
-                                     int trees, bool loops) {
+                                     int trees, bool loops, bool asks) {
   const long long ofPool = 5 + tokensAtHand(slots),
                   words = 17 + eosAtHand(slots) + larger(slots <= 64 ? 4 : 1, gauges) + models * ofPool + windowed +
-                          continuing + trees + (models > 1 || loops ? 1 : 0);
+                          continuing + trees + (models > 1 || loops ? 1 : 0) + (asks ? 3 : 0);
   const long long state = 128 + 32 * (models - 1) + seatBytes(models) + 4 * words * ((slots + 7) / 8 * 8);
   const long long params = paramsBytes(models);
   return (params + state + 127) / 128 * 128 - params;

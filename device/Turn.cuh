@@ -55,7 +55,7 @@ template <class Control> struct TurnOf : Binders {
   __device__ Results results() const { return {c.pass->rows + c.rowBegin[slot], c.taken[slot]}; }
   /// What reducer `Which` of the call gave.
   template <class Which> __device__ auto results() const {
-    const bool plain = c.plain[slot];
+    const bool plain = c.plain[slot] != 0;
     const auto rows = plain ? CallAsk::rowsOf(c.taken[slot], c.plainFirst[slot], c.plainLast[slot])
                             : AskMemory<Config>::ofSlot(p, slot).asks[Which::index].rowsOf(c.taken[slot]);
     const int first = c.rowBegin[slot] + rows.first;
@@ -455,8 +455,9 @@ template <class Control> struct TurnOf : Binders {
         if (!plain)
           AskMemory<Config>::ofSlot(p, slot).count = int(sizeof...(Asked));
         c.plain[slot] = plain;
-        c.plainFirst[slot] = c.plainLast[slot] = c.plainWords[slot] = 0;
-        ((c.plainFirst[slot] = asked.first, c.plainLast[slot] = asked.last, c.plainWords[slot] = asked.words), ...);
+        c.plainFirst[slot] = c.plainLast[slot] = 0;
+        if (plain)
+          ((c.plain[slot] = 1 + asked.words, c.plainFirst[slot] = asked.first, c.plainLast[slot] = asked.last), ...);
       }
     }
     __syncwarp();

@@ -51,7 +51,7 @@ bool tools::takesDrafts(const Program &program) {
   bool drafts = false;
   ir::walk(module.root.region(), [&](const ir::Operation &op) {
     drafts = drafts || op.op == ir::Op::NgramLookup ||
-             ((op.op == ir::Op::Call || op.op == ir::Op::Issue) && op.name != models.front()->name &&
+             (ir::isCall(op.op) && op.name != models.front()->name &&
               !ir::reducersOf(op).empty());
   });
   return drafts;

@@ -51,7 +51,14 @@ static void checkPositions(const driver::Compilation &compiled, const Request &r
     }
 }
 
-/// What the reader of files of requests has checked already.
+/// Whether something in the pipeline goes by how the request wants tokens to be drawn.
+static bool readsSettings(const ir::Module &module) {
+  bool reads = false;
+  ir::walk(module.root.region(), [&](const ir::Operation &op) { reads |= op.op == ir::Op::Sampling; });
+  return reads;
+}
+
+/// What the reader of files of requests has checked already, but for settings that nothing reads.
 static void checkForm(const Program::State &program, const Request &r, SourceLoc loc, Diagnostics &diags) {
   const driver::Compilation &compiled = program.compiled;
   const int64_t vocab = program.vocabulary();
@@ -66,6 +73,11 @@ static void checkForm(const Program::State &program, const Request &r, SourceLoc
                  fmt::format("request `{}`: the budget must be from 0 to {}, found {}", id, INT32_MAX, r.maxNewTokens));
   if (const std::string problem = whyNot(r.sampling); !problem.empty())
     diags.report(Diag::RequestSampling, loc, fmt::format("request `{}`: {}", id, problem));
+  else if (r.sampling.temperature > 0 && !readsSettings(compiled.module))
+    diags.report(Diag::RequestSampling, loc,
+                 fmt::format("request `{}` asks for a temperature of {}, but the pipeline draws nothing by the settings of "
+                             "requests; take a file that reads `sampling`, or leave the temperature out",
+                             id, r.sampling.temperature));
   const auto check = [&](const std::vector<int32_t> &tokens, const char *what) {
     const auto wrong = llvm::find_if(tokens, [&](int32_t token) { return token < 0 || token >= vocab; });
     if (wrong != tokens.end())

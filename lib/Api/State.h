@@ -131,9 +131,9 @@ emit::Units unitsOf(const Source &source);
 
 /// The kernels that make random weights and measure the read stream, as a unit of its own.
 inline emit::Unit benchUnit() { return {"bench.cu", "#include \"megalith/Bench.cuh\"\n"}; }
-/// Bytes of the matrices that a pass of the (only) model streams, without padding.
+/// Bytes of the matrices that a pass of a model streams, without padding.
 int64_t streamedBytes(const plan::Plan &plan, size_t model);
-/// The window of attention in each layer that appends K and V, of the (first) model; 0: none.
+/// The window of attention in each layer that appends K and V, of a model; 0: none.
 std::vector<int64_t> windowsOf(const ir::Module &module, size_t number);
 /// Bytes per second at which the engine's GPU reads its memory; nullopt without an engine.
 Expected<std::optional<double>> bandwidthOf(runtime::Engine *engine);

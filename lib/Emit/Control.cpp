@@ -143,7 +143,7 @@ private:
     constant("gauges", layout.gauges.size());
     constant("controlRoom",
              shape::controlRoom(module.param("slots"), layout.gauges.size(), layout.pools.size(), windowed(),
-                                layout.continuing(), layout.trees(), layout.loops()),
+                                layout.continuing(), layout.trees(), layout.loops(), layout.asks > 0),
              "bytes of shared memory for Control");
   }
 

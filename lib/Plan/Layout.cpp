@@ -275,7 +275,7 @@ private:
     plan.shared.controlBytes =
         controlRoom(module.param("slots"), module.all(Op::Gauge).size(), models.size(), windowed(),
                     llvm::count_if(plan.models, [](const ModelPlan &m) { return m.draftsContinue; }), plan.trees(),
-                    ir::hasLoops(module));
+                    ir::hasLoops(module), plan.reduces());
     const int64_t draws = plan.reduces() ? roundUp(passDrawBytes(plan.rowsPerPass * plan.results()), 128) : 0;
     const int64_t control = plan.shared.controlBytes + otherSharedBytes(models.size(), plan.trees() > 0) + draws;
     const int64_t beside = control + plan.shared.scratchBytes;

@@ -11,6 +11,7 @@
 #include "device/Exact.h"
 #include "device/Sampling.h"
 #include "law_values.h"
+#include "Gamma.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -55,26 +56,6 @@ __global__ void draw(const float *y, int vocab, u32 seed, int *counts) {
 __global__ void evaluate(Values *out) {
   const u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   out[i] = valuesOf(i);
-}
-
-static double upperGamma(double a, double x) {
-  if (x < a + 1) {
-    double term = 1 / a, sum = term, n = a;
-    while (term > sum * 1e-15)
-      term *= x / ++n, sum += term;
-    return 1 - sum * std::exp(-x + a * std::log(x) - std::lgamma(a));
-  }
-  double b = x + 1 - a, c = 1e300, d = 1 / b, h = d;
-  for (int i = 1; i < 100000; ++i) {
-    const double an = -i * (i - a);
-    b += 2;
-    d = 1 / (an * d + b);
-    c = b + an / c;
-    h *= d * c;
-    if (std::fabs(d * c - 1) < 1e-15)
-      break;
-  }
-  return h * std::exp(-x + a * std::log(x) - std::lgamma(a));
 }
 
 int main() {

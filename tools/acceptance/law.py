@@ -17,6 +17,8 @@ root = pathlib.Path(__file__).resolve().parents[2]
 
 def gamma_q(a, x):
     """The upper regularised incomplete gamma function: Q(k / 2, chi / 2) is the p-value."""
+    if x <= 0:
+        return 1.0
     if x < a + 1:
         term = total = 1 / a
         n = a

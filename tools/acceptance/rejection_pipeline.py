@@ -11,7 +11,6 @@ some seconds on a GPU; rejection_law.cu has the rule itself, with 200,000 draws.
 import argparse
 import collections
 import json
-import math
 import pathlib
 import subprocess
 import sys
@@ -20,33 +19,11 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import make_random_model  # noqa: E402
+from law import gamma_q  # noqa: E402
 
 SETTINGS = ({"temperature": 1.0}, {"temperature": 0.7, "top_p": 0.9}, {"temperature": 1.3, "top_k": 20},
             {"temperature": 0.9, "min_p": 0.05})
 TOKENS = 6
-
-
-def upper_gamma(a, x):
-    if x < a + 1:
-        term = total = 1 / a
-        n = a
-        while term > total * 1e-15:
-            n += 1
-            term *= x / n
-            total += term
-        return 1 - total * math.exp(-x + a * math.log(x) - math.lgamma(a)) if x > 0 else 1.0
-    b, c = x + 1 - a, 1e300
-    d = 1 / b
-    h = d
-    for i in range(1, 100000):
-        an = -i * (i - a)
-        b += 2
-        d = 1 / (an * d + b)
-        c = b + an / c
-        h *= d * c
-        if abs(d * c - 1) < 1e-15:
-            break
-    return h * math.exp(-x + a * math.log(x) - math.lgamma(a))
 
 
 def p_value(a, b):
@@ -62,7 +39,7 @@ def p_value(a, b):
     if sum(rest):
         chi += (rest[0] - rest[1]) ** 2 / sum(rest)
         cells += 1
-    return upper_gamma((cells - 1) / 2, chi / 2) if cells > 1 else 1.0
+    return gamma_q((cells - 1) / 2, chi / 2) if cells > 1 else 1.0
 
 
 def main():
