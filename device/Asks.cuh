@@ -92,7 +92,8 @@ template <class Config> struct AskMemory {
 /// Calls that ask for nothing but the best token of each row, as `sample` at temperature 0 does. Nobody needs to be
 /// told, and what they get are the results of the rows. By slot.
 template <int Slots> struct PlainCalls {
-  int plain[Slots]; ///< 0: another call. Else one more than the words that it has for a row in a trace: those of CallAsk
+  int plain[Slots]; ///< 0: another call. Else one more than the words that it has for a row in a trace: those of
+                    ///< CallAsk
   int plainFirst[Slots], plainLast[Slots]; ///< rows that it reads, as in CallAsk
 };
 template <> struct PlainCalls<0> {};

@@ -51,8 +51,7 @@ bool tools::takesDrafts(const Program &program) {
   bool drafts = false;
   ir::walk(module.root.region(), [&](const ir::Operation &op) {
     drafts = drafts || op.op == ir::Op::NgramLookup ||
-             (ir::isCall(op.op) && op.name != models.front()->name &&
-              !ir::reducersOf(op).empty());
+             (ir::isCall(op.op) && op.name != models.front()->name && !ir::reducersOf(op).empty());
   });
   return drafts;
 }

@@ -74,10 +74,11 @@ static void checkForm(const Program::State &program, const Request &r, SourceLoc
   if (const std::string problem = whyNot(r.sampling); !problem.empty())
     diags.report(Diag::RequestSampling, loc, fmt::format("request `{}`: {}", id, problem));
   else if (r.sampling.temperature > 0 && !readsSettings(compiled.module))
-    diags.report(Diag::RequestSampling, loc,
-                 fmt::format("request `{}` asks for a temperature of {}, but the pipeline draws nothing by the settings of "
-                             "requests; take a file that reads `sampling`, or leave the temperature out",
-                             id, r.sampling.temperature));
+    diags.report(
+        Diag::RequestSampling, loc,
+        fmt::format("request `{}` asks for a temperature of {}, but the pipeline draws nothing by the settings of "
+                    "requests; take a file that reads `sampling`, or leave the temperature out",
+                    id, r.sampling.temperature));
   const auto check = [&](const std::vector<int32_t> &tokens, const char *what) {
     const auto wrong = llvm::find_if(tokens, [&](int32_t token) { return token < 0 || token >= vocab; });
     if (wrong != tokens.end())
