@@ -28,13 +28,15 @@ struct Config {
   static constexpr int reserve = 0; // a pool that fails reserves nothing
   static constexpr int rowsBeyond = 9; // that calls write behind all of a request's tokens
   static constexpr int callTokens = 128; // that the calls of one stage feed
+  static constexpr int asks = 1; // reducers of a call
+  static constexpr int askWords = 1; // that they give for a row, in LaunchParams::reduced
   static constexpr int states = 7;
   static constexpr int faultState = 6; // FAILED
   static constexpr unsigned long long slotStates = 0x1e; // PREFILL PROPOSE VERIFY COMMIT
   static constexpr unsigned long long terminalStates = 0x60; // COMPLETE FAILED
   static constexpr int sites = 2; // where stages call the model
   static constexpr int gauges = 0;
-  static constexpr int controlRoom = 2944; // bytes of shared memory for Control
+  static constexpr int controlRoom = 3072; // bytes of shared memory for Control
 };
 
 //   state     flags     next
@@ -80,6 +82,11 @@ struct Prefill {
 struct Verify {
   static constexpr int site = 1, chunk = 0; // indivisible
   static constexpr bool draft = true, wantsLogits = true;
+  struct Sample0 {
+    static constexpr ReducerKind reducer = ReducerKind::Sample;
+    static constexpr int index = 0, place = 0, count = 1, part = 0;
+    using Value = int;
+  };
 };
 } // namespace calls
 using Control = ControlState<Config, Request>;
@@ -93,7 +100,7 @@ static __device__ void admit(Turn &t) {
   // goto: COMPLETE if finished else PREFILL
 #line 36 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PREFILL);
-#line 97 "speculative_lookup.control.cu"
+#line 104 "speculative_lookup.control.cu"
 } // admit
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:38), up to its call.
@@ -103,7 +110,7 @@ static __device__ void prefillIssue(Turn &t) {
   const auto tokens = t.tokens();
 #line 41 "pipelines/speculative_lookup.yaml"
   t.issue<calls::Prefill>(t.slice(tokens, t.kvLen(), tokens.size() - 1));
-#line 107 "speculative_lookup.control.cu"
+#line 114 "speculative_lookup.control.cu"
 } // prefillIssue
 
 // Stage propose of PROPOSE (speculative_lookup.yaml:44).
@@ -115,18 +122,18 @@ static __device__ void propose(Turn &t) {
   // goto: VERIFY
 #line 48 "pipelines/speculative_lookup.yaml"
   t.goTo(State::VERIFY);
-#line 119 "speculative_lookup.control.cu"
+#line 126 "speculative_lookup.control.cu"
 } // propose
 
 // Stage verify of VERIFY (speculative_lookup.yaml:50), up to its call.
 static __device__ void verifyIssue(Turn &t) {
   Fields &r = t.r.fields;
-  // - best: argmax(target([last] + draft, kv=draft))
+  // - best: sample(target([last] + draft, kv=draft), sampling)
 #line 53 "pipelines/speculative_lookup.yaml"
   const auto tokens = t.tokens();
 #line 53 "pipelines/speculative_lookup.yaml"
-  t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft));
-#line 130 "speculative_lookup.control.cu"
+  t.issue<calls::Verify>(t.concat(t.list(t.at(tokens, tokens.size() - 1)), r.draft), Ask<calls::Verify::Sample0>{.settings = t.sampling()});
+#line 137 "speculative_lookup.control.cu"
 } // verifyIssue
 
 // Stage prefill of PREFILL (speculative_lookup.yaml:38), behind its call.
@@ -134,15 +141,15 @@ static __device__ void prefillResume(Turn &t) {
   // goto: PROPOSE if kv.target.lag == 1 else PREFILL
 #line 42 "pipelines/speculative_lookup.yaml"
   t.goTo(t.kvLag() == 1 ? State::PROPOSE : State::PREFILL);
-#line 138 "speculative_lookup.control.cu"
+#line 145 "speculative_lookup.control.cu"
 } // prefillResume
 
 // Stage verify of VERIFY (speculative_lookup.yaml:50), behind its call.
 static __device__ void verifyResume(Turn &t) {
   Fields &r = t.r.fields;
-  // - best: argmax(target([last] + draft, kv=draft))
+  // - best: sample(target([last] + draft, kv=draft), sampling)
 #line 53 "pipelines/speculative_lookup.yaml"
-  const auto best = t.results();
+  const auto best = t.results<calls::Verify::Sample0>();
 #line 53 "pipelines/speculative_lookup.yaml"
   t.set(r.best, best);
   // - accepted: prefix_while(i in 0..len(draft), draft[i] == best[i])
@@ -153,7 +160,7 @@ static __device__ void verifyResume(Turn &t) {
   // goto: COMMIT
 #line 55 "pipelines/speculative_lookup.yaml"
   t.goTo(State::COMMIT);
-#line 157 "speculative_lookup.control.cu"
+#line 164 "speculative_lookup.control.cu"
 } // verifyResume
 
 // Stage commit of COMMIT (speculative_lookup.yaml:57).
@@ -177,7 +184,7 @@ static __device__ void commit(Turn &t) {
   // goto: COMPLETE if finished else PROPOSE
 #line 65 "pipelines/speculative_lookup.yaml"
   t.goTo(t.finished() ? State::COMPLETE : State::PROPOSE);
-#line 181 "speculative_lookup.control.cu"
+#line 188 "speculative_lookup.control.cu"
 } // commit
 } // namespace stages
 
@@ -254,10 +261,10 @@ struct Target {
   static constexpr int heads = 8, kvHeads = 4, headDim = 32;
   static constexpr int layers = 6, pages = 512, pageTokens = 128;
   static constexpr int rows = 128;
-  static constexpr long long sums = 274688;
+  static constexpr long long sums = 545024;
   static constexpr int wideUnits = 1056, wideLevels = 1; // of attention of many rows of a slot
   static constexpr int wideRound = 55, wideUnit = 22, wideParts = 40; // times of it, as planRanges counts them
-  static constexpr long long wideSums = 16074240;
+  static constexpr long long wideSums = 16344576;
 };
 } // namespace pools
 
@@ -297,7 +304,7 @@ struct WqWkWv {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 0; // of more than 16 rows
   static constexpr int partsEdge = 12;
-  static constexpr long long parts = 4800768, partsDone = 6897920;
+  static constexpr long long parts = 5071104, partsDone = 7168256;
   static constexpr long long offset = 0, layerBytes = 262144;
 };
 
@@ -308,7 +315,7 @@ struct Wo {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 64; // of more than 16 rows
   static constexpr int partsEdge = 13;
-  static constexpr long long parts = 6898176, partsDone = 7946752;
+  static constexpr long long parts = 7168512, partsDone = 8217088;
   static constexpr long long offset = 1572864, layerBytes = 131072;
 };
 
@@ -319,7 +326,7 @@ struct GateUp {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 96; // of more than 16 rows
   static constexpr int partsEdge = 14;
-  static constexpr long long parts = 7947008, partsDone = 13714176;
+  static constexpr long long parts = 8217344, partsDone = 13984512;
   static constexpr long long offset = 2359296, layerBytes = 720896;
 };
 
@@ -330,7 +337,7 @@ struct Down {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 52; // of more than 16 rows
   static constexpr int partsEdge = 15;
-  static constexpr long long parts = 13714432, partsDone = 14763008;
+  static constexpr long long parts = 13984768, partsDone = 15033344;
   static constexpr long long offset = 6684672, layerBytes = 393216;
 };
 
@@ -341,7 +348,7 @@ struct Head {
   static constexpr bool descending = false;
   static constexpr int unitParts = 1, firstUnitCta = 84; // of more than 16 rows
   static constexpr int partsEdge = 16;
-  static constexpr long long parts = 14763264, partsDone = 16073984;
+  static constexpr long long parts = 15033600, partsDone = 16344320;
   static constexpr long long offset = 9043968, layerBytes = 135168;
 };
 } // namespace matrices
@@ -349,22 +356,24 @@ struct Head {
 // Edges that the resident loop waits at, and places in the tagged words: the logits' maxima, and a
 // counter for each operand that passes of many rows have as an image.
 struct Edges { static constexpr int best = 10, pass = 11; };
-struct Tagged { static constexpr long long best = 4352; };
+struct Tagged { static constexpr long long best = 4352, drawn = 274688; };
+using Kept = KeptLogits<unsigned short, 260>; // that asks look at
 struct Counters {
-  static constexpr long long wq_wk_wv_operand = 85280256;
-  static constexpr long long attention = 85674240;
-  static constexpr long long gate_up_operand = 86068224;
-  static constexpr long long gate_up = 86462208;
-  static constexpr long long head_operand = 88822272;
+  static constexpr long long wq_wk_wv_operand = 85550592;
+  static constexpr long long attention = 85944576;
+  static constexpr long long gate_up_operand = 86338560;
+  static constexpr long long gate_up = 86732544;
+  static constexpr long long head_operand = 89092608;
 };
 using WeightRing = Ring<16, 8192, 4, 4, 8, 64>;
 using Stream = Consumer<WeightRing, 49152, 128>;
 
 // What the control unit must take for true, too (Units.cuh).
 struct Facts {
-  static constexpr int controlRoom = 2944; // bytes of shared memory for its state
+  static constexpr int controlRoom = 3072; // bytes of shared memory for its state
   static constexpr int rowsPerPass = 128, vocab = 260;
   static constexpr int pages = pools::Target::pages, pageTokens = pools::Target::pageTokens;
+  static constexpr int asks = 1; // calls have other reducers than argmax
 };
 
 // Shared memory of a CTA.
@@ -376,11 +385,12 @@ struct Shared {
   PassShared pass;
   RingShared sync;
   GridEdges grid;
+  PassDraws<Facts::rowsPerPass> draws;
   StreamPlace places[kConsumerWarps]; // of the warps, between two phases
 
   __device__ __forceinline__ Stream stream() { return {ring, &sync, scratch, &places[warpId()]}; }
 };
-static_assert(sizeof(Shared) <= 194048, "the plan reserves this much");
+static_assert(sizeof(Shared) <= 198400, "the plan reserves this much");
 static_assert(AttentionShape<pools::Target>::scratchBytes(1) <= sizeof(Shared::scratch) &&
               AttentionShape<pools::Target>::scratchBytes(pools::Target::rows) <= sizeof(Shared::scratch) + WeightRing::lent * WeightRing::stageBytes,
               "room for attention");
@@ -395,11 +405,11 @@ struct TaggedWords {
   }
 };
 struct Images : TaggedWords {
-  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return TaggedWords::image<256>(85281024, instance * 65536ll); }
-  __device__ __forceinline__ auto attention(int instance) const { return TaggedWords::image<256>(85675008, instance * 65536ll); }
-  __device__ __forceinline__ auto gate_up_operand(int instance) const { return TaggedWords::image<256>(86068992, instance * 65536ll); }
-  __device__ __forceinline__ auto gate_up(int instance) const { return TaggedWords::image<704>(86462976, instance * 393216ll); }
-  __device__ __forceinline__ auto head_operand(int instance) const { return TaggedWords::image<256>(88822528, instance * 65536ll); }
+  __device__ __forceinline__ auto wq_wk_wv_operand(int instance) const { return TaggedWords::image<256>(85551360, instance * 65536ll); }
+  __device__ __forceinline__ auto attention(int instance) const { return TaggedWords::image<256>(85945344, instance * 65536ll); }
+  __device__ __forceinline__ auto gate_up_operand(int instance) const { return TaggedWords::image<256>(86339328, instance * 65536ll); }
+  __device__ __forceinline__ auto gate_up(int instance) const { return TaggedWords::image<704>(86733312, instance * 393216ll); }
+  __device__ __forceinline__ auto head_operand(int instance) const { return TaggedWords::image<256>(89092864, instance * 65536ll); }
 };
 __device__ __forceinline__ Shared &sharedOfCta() { return *reinterpret_cast<Shared *>(dynamicShared()); }
 
@@ -417,7 +427,7 @@ __device__ __forceinline__ void targetBodyX() {
     quarterOfRow<256>(part, [&](int c) {
 #line 42 "pipelines/models/llama.yaml"
       b.x(0).store8(row, c, embed_.load8(pass.rows[row].token, c));
-#line 189 "target.tensors.cu"
+#line 192 "target.tensors.cu"
     });
   });
 } // targetBodyX
@@ -438,7 +448,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto x_ = b.x(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 210 "target.tensors.cu"
+#line 213 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(layer).load8(row, c);
 #line 45 "pipelines/models/llama.yaml"
@@ -447,7 +457,7 @@ __device__ __noinline__ void targetBodyWqWkWvOperand(int layer) {
       const auto h_ = toBf16(mul(attn_norm_.load8(c), t));
 #line 46 "pipelines/models/llama.yaml"
       forRows<Rows>(b.wq_wk_wv_operand(layer), Images{p.tagged, pass.numRows}.wq_wk_wv_operand(layer)).store8(row, c, h_);
-#line 219 "target.tensors.cu"
+#line 222 "target.tensors.cu"
     }
   });
 } // targetBodyWqWkWvOperand
@@ -489,7 +499,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       const auto t2 = add(toBf16(mul(t, beside.values[0])), toBf16(mul(rotatePair(t), beside.values[1])));
 #line 46 "pipelines/models/llama.yaml"
       b.q(layer).storePair(row, c0, c1, toBf16(t2));
-#line 261 "target.tensors.cu"
+#line 264 "target.tensors.cu"
     } // wq
     if (pair >= 128 && pair < 192) {
       const int c0 = (pair - 128) / 16 * 32 + (pair - 128) % 16, c1 = c0 + 16;
@@ -501,7 +511,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       keys.storePair(row, c0, c1, toBf16(t2));
 #line 49 "pipelines/models/llama.yaml"
       b.new_keys(layer).storePair(row, c0, c1, toBf16(t2));
-#line 273 "target.tensors.cu"
+#line 276 "target.tensors.cu"
     } // wk
     if (pair >= 192 && pair < 256) {
       const int c0 = 2 * (pair - 192), c1 = c0 + 1;
@@ -509,7 +519,7 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
       values.storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
 #line 49 "pipelines/models/llama.yaml"
       b.new_values(layer).storePair(row, c0, c1, toBf16(Floats<2>{{y0, y1}}));
-#line 281 "target.tensors.cu"
+#line 284 "target.tensors.cu"
     } // wv
   };
   if constexpr (Rows == kUnitEnd) {
@@ -532,27 +542,27 @@ __device__ __noinline__ void targetBodyWqWkWv(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::WqWkWv, Rows>(shared.stream(), pass, b.x(layer), aside, early);
 #line 45 "pipelines/models/llama.yaml"
     operand.begin();
-#line 304 "target.tensors.cu"
+#line 307 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 45 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 308 "target.tensors.cu"
+#line 311 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 45 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 313 "target.tensors.cu"
+#line 316 "target.tensors.cu"
     };
 #line 45 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 317 "target.tensors.cu"
+#line 320 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 45 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 45 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 324 "target.tensors.cu"
+#line 327 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -571,12 +581,12 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
   if constexpr (Rows > kTileRows) {
 #line 49 "pipelines/models/llama.yaml"
     attendWide<pools::Target>(shared.grid, pass, layer, 0.17677669f, shared.stream(), own, query);
-#line 343 "target.tensors.cu"
+#line 346 "target.tensors.cu"
     // Again: no register is kept for it until here.
     const Buffers b{p.models[0].workspace + pass.sets.current * Workspace::setBytes, &shared.grid};
 #line 49 "pipelines/models/llama.yaml"
     mergeWide<pools::Target>(shared.grid, 4, pass, layer, Images{p.tagged, pass.numRows}.attention(layer));
-#line 348 "target.tensors.cu"
+#line 351 "target.tensors.cu"
   }
   else {
     const auto out = lateRows([layer] {
@@ -587,7 +597,7 @@ __device__ __noinline__ void targetBodyAttention(int layer) {
     });
 #line 49 "pipelines/models/llama.yaml"
     attend<pools::Target, Rows>(shared.grid, 4, pass, layer, 0.17677669f, shared.stream(), own, query, out);
-#line 359 "target.tensors.cu"
+#line 362 "target.tensors.cu"
   }
 } // targetBodyAttention
 
@@ -611,7 +621,7 @@ __device__ __noinline__ void targetBodyWo(int layer, int unit = 0, int firstRow 
     const auto t = add(b.x(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 49 "pipelines/models/llama.yaml"
     b.x2(layer).storePair(row, c0, c1, toBf16(t));
-#line 383 "target.tensors.cu"
+#line 386 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Wo>(shared, unit, firstRow, early, epilogue);
@@ -644,7 +654,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto x_ = b.x2(layer).load8(row, c);
       return mul(x_, x_);
     });
-#line 416 "target.tensors.cu"
+#line 419 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x2(layer).load8(row, c);
 #line 50 "pipelines/models/llama.yaml"
@@ -653,7 +663,7 @@ __device__ __noinline__ void targetBodyGateUpOperand(int layer) {
       const auto h_ = toBf16(mul(mlp_norm_.load8(c), t));
 #line 51 "pipelines/models/llama.yaml"
       forRows<Rows>(b.gate_up_operand(layer), Images{p.tagged, pass.numRows}.gate_up_operand(layer)).store8(row, c, h_);
-#line 425 "target.tensors.cu"
+#line 428 "target.tensors.cu"
     }
   });
 } // targetBodyGateUpOperand
@@ -674,7 +684,7 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     const auto t = mul(toBf16(silu(toBf16(Floats<1>{{y0}}))), toBf16(Floats<1>{{y1}}));
 #line 51 "pipelines/models/llama.yaml"
     forRows<Rows>(b.gate_up(layer), Images{p.tagged, pass.numRows}.gate_up(layer)).storeOne(row, c0, toBf16(t));
-#line 446 "target.tensors.cu"
+#line 449 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::GateUp>(shared, unit, firstRow, early, epilogue);
@@ -696,27 +706,27 @@ __device__ __noinline__ void targetBodyGateUp(int layer, int unit = 0, int first
     auto operand = operandOf<matrices::GateUp, Rows>(shared.stream(), pass, b.x2(layer), aside, early);
 #line 50 "pipelines/models/llama.yaml"
     operand.begin();
-#line 468 "target.tensors.cu"
+#line 471 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 50 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 472 "target.tensors.cu"
+#line 475 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 50 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 477 "target.tensors.cu"
+#line 480 "target.tensors.cu"
     };
 #line 50 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 481 "target.tensors.cu"
+#line 484 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 50 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
 #line 50 "pipelines/models/llama.yaml"
       const auto h_ = toBf16(t);
       return keepBelow<256>(pack8(h_), c);
-#line 488 "target.tensors.cu"
+#line 491 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
@@ -742,7 +752,7 @@ __device__ __noinline__ void targetBodyDown(int layer, int unit = 0, int firstRo
     const auto t = add(b.x2(layer).takePair(row, c0, c1, beside.words[0]), toBf16(Floats<2>{{y0, y1}}));
 #line 51 "pipelines/models/llama.yaml"
     b.x(layer + 1).storePair(row, c0, c1, toBf16(t));
-#line 514 "target.tensors.cu"
+#line 517 "target.tensors.cu"
   };
   if constexpr (Rows == kUnitEnd) {
     endOfUnit<matrices::Down>(shared, unit, firstRow, early, epilogue);
@@ -831,21 +841,21 @@ __device__ __noinline__ void targetHeadHeadOperand() {
       const auto x_ = b.x(6).load8(row, c);
       return mul(x_, x_);
     });
-#line 603 "target.tensors.cu"
+#line 606 "target.tensors.cu"
     for (int c = partBegin<256>() + laneId() * 8; c < partEnd<256>(); c += 256) {
       const auto x_ = b.x(6).load8(row, c);
 #line 52 "pipelines/models/llama.yaml"
       const auto t = toBf16(mul(x_, reciprocalSqrt(add(mul(sum, 0.00390625f), 1e-05f))));
 #line 52 "pipelines/models/llama.yaml"
       forRows<Rows>(b.head_operand(0), Images{p.tagged, pass.numRows}.head_operand(0)).store8(row, c, toBf16(mul(norm_.load8(c), t)));
-#line 610 "target.tensors.cu"
+#line 613 "target.tensors.cu"
     }
   });
 } // targetHeadHeadOperand
 
 // Streams head (llama.yaml:52).
 template <int Rows>
-__device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best *best = nullptr) {
+__device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best *best = nullptr, Best *drawn = nullptr) {
   Shared &shared = sharedOfCta();
   const abi::LaunchParams &p = shared.params;
   PassShared &pass = shared.pass;
@@ -853,19 +863,21 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
   const int numRows = pass.numRows;
   const WeightVector<256> norm_{packedVector(p.models[0], 9185280)};
   const auto early = [](int, int) { return Nothing{}; };
-  Best own[bestsOf(Rows)];
+  const Kept kept{p.looks};
+  Best own[bestsOf(Rows)], ownDrawn[bestsOf(Rows)];
   if constexpr (Rows == kUnitEnd)
-    assumeLocal(best);
+    assumeLocal(best), assumeLocal(drawn);
   else
-    best = own;
+    best = own, drawn = ownDrawn;
   const auto epilogue = [&](int tile, int row, int pair, float y0, float y1, Nothing) {
     const int c0 = 2 * pair, c1 = c0 + 1;
 #line 52 "pipelines/models/llama.yaml"
     const auto logit = toBf16(Floats<2>{{y0, y1}});
-#line 634 "target.tensors.cu"
+#line 638 "target.tensors.cu"
     if (c0 < 260) {
       best[tile].take(logit.v[0], c0);
       best[tile].take(logit.v[1], c1);
+      takeDraws(kept, shared.draws.rows[row], drawn[tile], row, c0, logit);
       storeLogits(p, pass.logitsOf[row], c0, logit, 260);
     }
   };
@@ -873,7 +885,7 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     endOfUnit<matrices::Head>(shared, unit, firstRow, early, epilogue);
   }
   else if constexpr (Rows > kTileRows) {
-    wideProduct<matrices::Head>(shared, 0, pass.wide.heads - 1, [&own](int, int unit, int firstRow) { targetHeadHead<kUnitEnd>(unit, firstRow, own); });
+    wideProduct<matrices::Head>(shared, 0, pass.wide.heads - 1, [&own, &ownDrawn](int, int unit, int firstRow) { targetHeadHead<kUnitEnd>(unit, firstRow, own, ownDrawn); });
   }
   else if constexpr (Rows > kOneRow) {
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.head_operand(0), NoAside{}, early);
@@ -885,30 +897,33 @@ __device__ __noinline__ void targetHeadHead(int unit = 0, int firstRow = 0, Best
     auto operand = operandOf<matrices::Head, Rows>(shared.stream(), pass, b.x(6), aside, early);
 #line 52 "pipelines/models/llama.yaml"
     operand.begin();
-#line 657 "target.tensors.cu"
+#line 662 "target.tensors.cu"
     const auto terms = [&](int row, int c, Words4 words) {
 #line 52 "pipelines/models/llama.yaml"
       return mul(unpack8(words), unpack8(words));
-#line 661 "target.tensors.cu"
+#line 666 "target.tensors.cu"
     };
     const auto then = [&](int row, float result) {
 #line 52 "pipelines/models/llama.yaml"
       return reciprocalSqrt(add(mul(result, 0.00390625f), 1e-05f));
-#line 666 "target.tensors.cu"
+#line 671 "target.tensors.cu"
     };
 #line 52 "pipelines/models/llama.yaml"
     operand.template reduce<0, false, 256>(terms, then);
-#line 670 "target.tensors.cu"
+#line 675 "target.tensors.cu"
     const auto finish = [&](int row, int c, Words4 words, const Aside<1> &beside) -> Words4 {
 #line 52 "pipelines/models/llama.yaml"
       const auto t = mul(unpack8(beside.words[0]), toBf16(mul(unpack8(words), operand.scalarOf(0, row))));
       return keepBelow<256>(pack8(toBf16(t)), c);
-#line 675 "target.tensors.cu"
+#line 680 "target.tensors.cu"
     };
     streamProduct<true>(operand, finish, epilogue);
   }
   if constexpr (Rows != kUnitEnd) {
     publishBest<Rows>(own, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::best));
+    consumerSync(); // a CTA without a group of the matrix has met no barrier since takeAsks
+    if (shared.draws.draws)
+      publishBest<Rows>(ownDrawn, p, pass, shared.scratch, reinterpret_cast<Words4 *>(p.tagged + Tagged::drawn));
   }
 } // targetHeadHead
 
@@ -926,6 +941,7 @@ __device__ __noinline__ bool targetHeadWindows(WindowProducer<Stream> &producer)
 template <int Rows>
 __device__ __noinline__ bool targetHead() {
   Shared &shared = sharedOfCta();
+  takeAsks(shared.grid, Edges::best, shared.pass, shared.draws);
   if (Rows > kOneRow) {
     targetHeadHeadOperand<Rows>();
     if (Rows > kTileRows)
@@ -1072,13 +1088,16 @@ struct Kernel {
   using Stream = ::Stream;
   using Workspace = ::Workspace;
   using Pool = pools::Target;
-  static constexpr bool many = true, words = true, head = true, stamps = false, asks = false;
+  static constexpr bool many = true, words = true, head = true, stamps = false, asks = true;
   static constexpr int passEdge = Edges::pass, bestEdge = Edges::best;
   static constexpr long long best = Tagged::best;
   __device__ __forceinline__ static Shared &shared() { return sharedOfCta(); }
   __device__ __forceinline__ static void start(const abi::LaunchParams &p) { startStream(shared().sync, kBodySteps, p.models[0].stream); }
   __device__ __forceinline__ static TokenTable tokens(const abi::LaunchParams &p) { return {weightAt(p.models[0], 0), 512, 260}; }
-  static constexpr bool reduces = false;
+  static constexpr bool reduces = true;
+  __device__ __forceinline__ static bool settle() { return sharedOfCta().draws.asks == 0 || ::settleAsks(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::best), reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::drawn), sharedOfCta().scratch); }
+  __device__ __forceinline__ static void reduceDraws() { ::reduceDraws(sharedOfCta().grid, Edges::best, sharedOfCta().pass, sharedOfCta().draws, reinterpret_cast<const Words4 *>(sharedOfCta().params.tagged + Tagged::drawn)); }
+  __device__ __forceinline__ static void finishAsks() { if (sharedOfCta().draws.asks > 0) ::finishAsks(sharedOfCta().grid, Edges::best, sharedOfCta().draws, Kept{sharedOfCta().params.looks}, sharedOfCta().scratch); }
   __device__ __forceinline__ static bool streamBody(Producer<WeightRing> &producer) { return ::streamBody(producer); }
   __device__ __forceinline__ static bool bringBody(WindowProducer<Stream> &windows) { return phases::targetBodyWindows(windows); }
   __device__ __forceinline__ static bool runBody(int numRows) { return numRows == kOneRow ? phases::targetBody<kOneRow>() : numRows <= kTileRows ? phases::targetBody<kTileRows>() : phases::targetBody<kMaxRows>(); }
