@@ -564,7 +564,7 @@ template <class Kept> struct Looks {
   }
 
   /// The answer. One warp of one CTA.
-  __device__ void finish(int i, const u64 *table) const {
+  __device__ __noinline__ void finish(int i, const u64 *table) const {
     const AskState &s = asks[i];
     if (Kept::ofRequests && s.ask.at < 0) // of the row that another ask takes away
       return;
@@ -615,7 +615,7 @@ template <class Kept> struct Looks {
   }
   /// The greatest of the keys that the CTAs found. Each list is in order, so a lane has the first key of each that is
   /// left.
-  __device__ void finishList(const AskState &s, int i, u64 total, u32 *out) const {
+  __device__ __noinline__ void finishList(const AskState &s, int i, u64 total, u32 *out) const {
     constexpr int each = 8; // lists of a lane
     static_assert(each * 32 >= kLookBins, "there are no more CTAs");
     const bool sums = s.look != LookFor::Done;

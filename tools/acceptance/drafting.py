@@ -7,13 +7,12 @@ from bits import compare
 from common import ROOT, Run
 
 PAIR = {"target": "demo", "small": "demo-draft"}
-GREEDY = ("speculative_lookup", "adaptive_speculative", "adaptive_aimd", "adaptive_expected_gain")  # take no settings
 # name -> checkpoints, what bounds a block, and whether temperatures above 0 count
 DRAFTING = {
-    "speculative_lookup": ("demo", {"block": 3}, False),
-    "adaptive_speculative": ("demo", {"max_block": 5}, False),
-    "adaptive_aimd": ("demo", {"max_block": 5}, False),
-    "adaptive_expected_gain": ("demo", {"max_block": 5}, False),
+    "speculative_lookup": ("demo", {"block": 3}, True),
+    "adaptive_speculative": ("demo", {"max_block": 5}, True),
+    "adaptive_aimd": ("demo", {"max_block": 5}, True),
+    "adaptive_expected_gain": ("demo", {"max_block": 5}, True),
     "reference_speculative": ("demo", {"max_block": 5}, True),
     "draft_model_speculative": (PAIR, {"max_block": 5}, True),
     "stochastic_speculative": (PAIR, {"max_block": 5}, False),
@@ -45,8 +44,6 @@ def requests(suite, count, new_tokens, temperatures):
 
 def run(name, which, sets, **more):
     model = DRAFTING[name][0] if name in DRAFTING else "demo"
-    if name in GREEDY:
-        which = [{key: value for key, value in r.items() if key != "sampling"} for r in which]
     if name == "reference_speculative":
         which = [dict(r, inputs={"reference": list(REFERENCE.encode())}) for r in which]
     return Run(name, model, which, sets={"kv_pages": 512, **sets}, **more)
