@@ -124,6 +124,9 @@ for variable, options in ("MEGALITH_NVRTC", []), ("MEGALITH_NVJITLINK", ["--link
     if found.returncode == 0:
         os.environ[variable] = found.stdout.strip()
 
+# As in test/lit.cfg.py.
+os.environ["MEGALITH_HOST_QUICK"] = "" if is_long else "1"
+
 started = time.time()
 with tempfile.TemporaryDirectory() as directory:
     unit_tests(pathlib.Path(directory), build)

@@ -108,7 +108,7 @@ std::vector<std::string> HostCompiler::kernelOptions(bool checked, int arch, boo
   // An error in a generated line can come with many others: reportHostErrors counts them.
   add({clang ? "-ferror-limit=0" : "-fmax-errors=0"});
   if (!checked) {
-    add({"-O2"});
+    add({quick ? "-O0" : "-O2"});
     if (native)
       add({"-march=native"});
     return options;

@@ -139,8 +139,10 @@ struct HostKernel {
 struct HostOptions {
   bool checked = false; ///< a checked launch sees every plain access
   int arch = 900;       ///< __CUDA_ARCH__: which of its variants the device code takes
-  bool quick = false;   ///< a checked one that runs a few times: not optimised
-  bool whole = false;   ///< in one unit
+  /// One that runs a few times: not optimised. Those that are not checked are so with $MEGALITH_HOST_QUICK, too (in a
+  /// checked one copies of a struct would read what lies between its members).
+  bool quick = false;
+  bool whole = false;                                             ///< in one unit
   std::function<void(std::vector<jit::Header> &)> edit = nullptr; ///< of the device code, by tests
 };
 

@@ -29,7 +29,7 @@ public:
   /// macros it predefines for this machine's processor.
   const std::string &identity() const { return identityText; }
 
-  /// How the kernel is compiled, and how other sources are. `quick`: a checked one without optimisation.
+  /// How the kernel is compiled, and how other sources are. `quick`: without optimisation.
   std::vector<std::string> kernelOptions(bool checked, int arch, bool quick = false) const;
   std::vector<std::string> plainOptions(bool checked, int arch) const;
   std::vector<std::string> linkOptions(bool checked) const;
@@ -59,7 +59,7 @@ struct HostCompileRequest {
   bool checked = false;
   /// __CUDA_ARCH__
   int arch = 900;
-  /// A checked kernel that runs only a few times: compiles in half the time, and runs slower.
+  /// A kernel that runs only a few times: compiles in a third or half of the time, and runs slower.
   bool quick = false;
 };
 
