@@ -28,7 +28,7 @@ static std::optional<HostKernel> assembleUnits(std::vector<jit::HostCompileReque
   request.checked = options.checked;
   request.arch = options.arch;
   const char *quick = std::getenv("MEGALITH_HOST_QUICK");
-  request.quick = options.quick || (!options.checked && quick && *quick);
+  request.effort = options.quick ? jit::Effort::Least : quick && *quick ? jit::Effort::Less : jit::Effort::Full;
   request.extraSources.push_back({"Hooks.cpp", embedded::Hooks_cpp});
   request.headers = hostHeaders();
   if (options.edit)

@@ -100,7 +100,7 @@ std::vector<std::string> HostCompiler::plainOptions(bool checked, int arch) cons
   return options;
 }
 
-std::vector<std::string> HostCompiler::kernelOptions(bool checked, int arch, bool quick) const {
+std::vector<std::string> HostCompiler::kernelOptions(bool checked, int arch, Effort effort) const {
   std::vector<std::string> options = plainOptions(/*checked=*/false, arch); // that is a macro, of the hooks alone
   auto add = [&](std::initializer_list<const char *> more) { options.insert(options.end(), more.begin(), more.end()); };
   // Every f32 operation is rounded once, and words are read as other types.
@@ -108,14 +108,20 @@ std::vector<std::string> HostCompiler::kernelOptions(bool checked, int arch, boo
   // An error in a generated line can come with many others: reportHostErrors counts them.
   add({clang ? "-ferror-limit=0" : "-fmax-errors=0"});
   if (!checked) {
-    add({quick ? "-O0" : "-O2"});
+    add({effort == Effort::Full ? "-O2" : "-O0"});
     if (native)
       add({"-march=native"});
     return options;
   }
   // Most of the time goes into the calls before accesses, so that -O2 takes twice as long to
   // compile and runs as long. A jump to memcpy would hide who calls it.
-  add({quick ? "-O0" : "-O1", "-fsanitize=thread", "-fno-optimize-sibling-calls"});
+  if (effort == Effort::Least)
+    add({"-O0"});
+  else if (effort == Effort::Less && !clang) // structs are copied member by member
+    add({"-Og", "-ftree-sra"});
+  else
+    add({"-O1"});
+  add({"-fsanitize=thread", "-fno-optimize-sibling-calls"});
   if (clang) {
     // Accesses wider than 16 bytes are not instrumented, and vectorized loops have such.
     add({"-fno-vectorize", "-fno-slp-vectorize"});
@@ -185,7 +191,7 @@ class Build {
 public:
   Build(const HostCompiler &compiler, const KernelCache &cache, const HostCompileRequest &request, Diagnostics &diags)
       : compiler(compiler), cache(cache), request(request), diags(diags) {
-    const std::vector<std::string> kernel = compiler.kernelOptions(request.checked, request.arch, request.quick),
+    const std::vector<std::string> kernel = compiler.kernelOptions(request.checked, request.arch, request.effort),
                                    plain = compiler.plainOptions(request.checked, request.arch);
     const auto add = [&](const std::string &name, const std::string &disk, const std::string &source,
                          const std::vector<std::string> &options) {

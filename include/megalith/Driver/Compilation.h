@@ -139,8 +139,7 @@ struct HostKernel {
 struct HostOptions {
   bool checked = false; ///< a checked launch sees every plain access
   int arch = 900;       ///< __CUDA_ARCH__: which of its variants the device code takes
-  /// One that runs a few times: not optimised. Those that are not checked are so with $MEGALITH_HOST_QUICK, too (in a
-  /// checked one copies of a struct would read what lies between its members).
+  /// One that runs a few times: jit::Effort::Least. With $MEGALITH_HOST_QUICK others are compiled with Effort::Less.
   bool quick = false;
   bool whole = false;                                             ///< in one unit
   std::function<void(std::vector<jit::Header> &)> edit = nullptr; ///< of the device code, by tests

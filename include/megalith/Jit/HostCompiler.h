@@ -12,6 +12,11 @@
 
 namespace megalith::jit {
 
+/// How well a kernel is optimised. `Less`: a half to a third of the time to compile, for those that run for seconds;
+/// they run at half the speed. `Least`: so are checked ones, of which copies of a struct read what lies between its
+/// members.
+enum class Effort { Full, Less, Least };
+
 /// A g++ or clang++ that compiles C++20.
 class HostCompiler {
 public:
@@ -29,8 +34,8 @@ public:
   /// macros it predefines for this machine's processor.
   const std::string &identity() const { return identityText; }
 
-  /// How the kernel is compiled, and how other sources are. `quick`: without optimisation.
-  std::vector<std::string> kernelOptions(bool checked, int arch, bool quick = false) const;
+  /// How the kernel is compiled, and how other sources are.
+  std::vector<std::string> kernelOptions(bool checked, int arch, Effort effort = Effort::Full) const;
   std::vector<std::string> plainOptions(bool checked, int arch) const;
   std::vector<std::string> linkOptions(bool checked) const;
 
@@ -59,8 +64,7 @@ struct HostCompileRequest {
   bool checked = false;
   /// __CUDA_ARCH__
   int arch = 900;
-  /// A kernel that runs only a few times: compiles in a third or half of the time, and runs slower.
-  bool quick = false;
+  Effort effort = Effort::Full;
 };
 
 struct HostCompileResult {

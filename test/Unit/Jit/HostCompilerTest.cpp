@@ -112,14 +112,25 @@ struct HostCompilerTest : ::testing::Test {
   }
 };
 
+/// Each compiler with each effort but the least.
+static std::vector<std::pair<std::string, Effort>> efforts() {
+  std::vector<std::pair<std::string, Effort>> all;
+  for (const std::string &name : hostCompilers())
+    for (Effort effort : {Effort::Full, Effort::Less})
+      all.push_back({name, effort});
+  return all;
+}
+
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST_F(HostCompilerTest, aCheckedKernelTellsOfEveryPlainAccess) {
-  for (const std::string &name : hostCompilers()) {
-    SCOPED_TRACE(name);
+  for (const auto &[name, effort] : efforts()) {
+    SCOPED_TRACE(name + (effort == Effort::Full ? "" : ", less optimised"));
     auto found = compiler(name);
     ASSERT_TRUE(found) << diags.render();
-    auto result = compileHostCached(*found, cache, hostRequest(kernel), diags);
+    HostCompileRequest request = hostRequest(kernel);
+    request.effort = effort;
+    auto result = compileHostCached(*found, cache, request, diags);
     ASSERT_TRUE(result) << diags.render();
     Library library(result->path);
     ASSERT_TRUE(library);
