@@ -35,7 +35,7 @@ struct RequestHeader {
   int waitingSite;        ///< call site it waits at; -1: none
   int waitingSince;       ///< tick of the issue
   int served;             ///< 1 between the pass and its after part
-  int callCount;          ///< tokens of the waiting call (in callTokens of the slot)
+  int callCount;          ///< tokens of the waiting call (in callTokens of the slot), or of one with TOO_MANY_ROWS
   int passes;             ///< passes it had rows in
   int rows;               ///< rows it fed
   int stateBefore;        ///< at the start of the tick; the device sets it

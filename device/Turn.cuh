@@ -364,8 +364,11 @@ template <class Control> struct TurnOf : Binders {
   /// What a call is fed, if these are no more tokens than `Most`.
   template <int Most, class View> __device__ auto atMost(const View &sequence, int line = __builtin_LINE()) {
     const auto view = asView(sequence);
-    if (view.size() > Most)
+    if (view.size() > Most) {
+      if (laneId() == 0 && !fault)
+        r.callCount = view.size();
       raise(kTooManyRows, line);
+    }
     return view;
   }
   /// Tokens of which each hangs on a row of this run, or on the last position before it: `parents` has -1 then.

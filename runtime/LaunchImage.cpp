@@ -375,7 +375,7 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
     if (header.fault)
       setFault(r, static_cast<unsigned>(header.fault), m);
     out.requests.push_back(std::move(r));
-    out.counts.push_back({header.passes, header.rows});
+    out.counts.push_back({header.passes, header.rows, header.callCount});
     out.times.push_back(timesOf(i, generated));
     if (how.logits && !how.replay) {
       // Of several models those of the first.

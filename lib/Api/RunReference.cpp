@@ -62,7 +62,7 @@ static reference::Options optionsFor(const SessionOptions &options) {
 static runtime::RunOutcome outcomeOf(reference::RunResult &&result) {
   runtime::RunOutcome out;
   for (reference::RequestResult &r : result.requests) {
-    out.counts.push_back({r.passes, r.rows});
+    out.counts.push_back({r.passes, r.rows, r.asked});
     runtime::RunOutcome::Times &times = out.times.emplace_back();
     if (r.firstTick >= 0)
       times.admitted = {r.firstTick, 1};

@@ -294,6 +294,7 @@ Expected<Results> Session::results() {
       RequestResult &r = out.requests.emplace_back(resultOf(std::move(outcome.requests[i])));
       r.passes = outcome.counts[i].passes;
       r.rows = outcome.counts[i].rows;
+      r.asked = r.fault == "TOO_MANY_ROWS" ? outcome.counts[i].asked : 0;
       if (i < outcome.times.size())
         r.times = timesOf(outcome.times[i], s.kernel->device == Device::Cuda);
       if (s.options.logits && i < outcome.logits.size())
@@ -329,6 +330,19 @@ void api::reportFaulted(const std::string &id, const std::string &fault, SourceL
   diags.report(Diag::RequestFaulted, loc, id, fault, faultText(fault));
 }
 
+/// `most` of the calls in this line; 0 without one, or where they differ.
+static int64_t mostAt(const std::string &place, const ir::Module &module) {
+  int64_t most = 0;
+  bool differ = false;
+  ir::walk(module.root.regions[0], [&](const ir::Operation &op) {
+    if ((op.op != ir::Op::Call && op.op != ir::Op::Issue) || module.place(op.loc) != place)
+      return;
+    differ |= most && most != op.get<ir::attr::most>();
+    most = op.get<ir::attr::most>();
+  });
+  return differ ? 0 : most;
+}
+
 std::optional<Error> Session::explain(const Results &results, size_t request) const {
   if (request >= results.requests.size() || request >= requests().size())
     return std::nullopt;
@@ -338,8 +352,14 @@ std::optional<Error> Session::explain(const Results &results, size_t request) co
   Diagnostics diags(sources);
   if (r.finish == "fault") {
     reportFaulted(r.id.text, r.fault, loc, diags);
-    if (!r.place.empty())
-      diags.note(placeOf(r.place, sources), fmt::format("in state `{}`, here", r.faultState));
+    if (!r.place.empty()) {
+      std::string note = fmt::format("in state `{}`, here", r.faultState);
+      if (r.asked)
+        note += fmt::format(": it was given {} tokens", r.asked);
+      if (const int64_t most = r.asked ? mostAt(r.place, state->kernel->program->compiled.module) : 0)
+        note += fmt::format(", and `most` is {}", most);
+      diags.note(placeOf(r.place, sources), note);
+    }
   } else if (r.finish == "limit") {
     diags.report(Diag::RequestLimit, loc, r.id.text, r.tokens.size(), results.ticks);
   } else {

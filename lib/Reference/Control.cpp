@@ -321,8 +321,10 @@ void Control::takeRows(const Operation &op) {
   r.call.begin = kv.len + (op.get<attr::kv>() == "draft" ? kv.drafts : 0);
   const std::vector<int32_t> &tokens = operand(op, 0).seq;
   const auto count = static_cast<int64_t>(tokens.size());
-  if (const int64_t most = op.get<attr::most>(); most > 0 && count > most)
+  if (const int64_t most = op.get<attr::most>(); most > 0 && count > most) {
+    r.result.asked = count;
     throw FaultSignal{Fault::TooManyRows, op.loc};
+  }
   const ir::Value parents = ir::operandNamed(op, "parents"), visible = ir::operandNamed(op, "visible");
   const bool ofEach = visible && program.module.type(visible).kind == ir::Type::Seq;
   for (ir::Value v : {parents, ofEach ? visible : ir::Value()})

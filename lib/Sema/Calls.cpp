@@ -51,8 +51,11 @@ ExprRef Checker::checkCall(const ast::Expr &e, Scope &scope) {
   for (const FunctionInfo &f : functions)
     if (e.text == f.name)
       return checkFunction(f.id, e, scope);
-  if (firstUse(e.text))
-    reportUnknown(Diag::UnknownFunction, e.loc, e.text, functionNames(scope));
+  if (!firstUse(e.text))
+    return nullptr;
+  diags.report(Diag::UnknownFunction, e.loc, e.text);
+  if (scope.kind == Scope::Params || !noteGuess(e.text, /*call=*/true))
+    diags.suggest(e.text, functionNames(scope));
   return nullptr;
 }
 
@@ -105,6 +108,8 @@ ExprRef Checker::checkFunction(Function f, const ast::Expr &e, Scope &scope) {
     good &= args[i] != nullptr;
   if (!good) {
     diags.report(Diag::ArgumentCount, e.loc, e.text, params.count(), given);
+    if ((f == Function::Min || f == Function::Max) && e.args.size() == 1)
+      noteRange(e.text, *e.args[0]);
     return nullptr;
   }
 
@@ -179,9 +184,11 @@ ExprRef Checker::checkMath(Function f, const std::vector<const ast::Expr *> &arg
   };
   const Type type = values[0]->type;
   if (floats) {
-    for (const ExprRef &v : values)
-      if (!v->type.is(Elem::F32)) {
-        diags.report(Diag::TypeMismatch, v->loc, fmt::format("the argument of `{}`", e.text), "f32", v->type.str());
+    for (size_t i = 0; i < values.size(); ++i)
+      if (const Type &given = values[i]->type; !given.is(Elem::F32)) {
+        diags.report(Diag::TypeMismatch, values[i]->loc, fmt::format("the argument of `{}`", e.text), "f32",
+                     given.str());
+        noteCast(given, Elem::F32, *args[i]);
         return nullptr;
       }
     auto v = make(Expr::Math, Type::scalar(Elem::F32), e.loc, values);
@@ -214,8 +221,10 @@ ExprRef Checker::checkMath(Function f, const std::vector<const ast::Expr *> &arg
   case Function::ToF32:
     if (type.is(Elem::F32))
       return values[0];
-    if (!wants(type.is(Elem::I32), "i32"))
+    if (!wants(type.is(Elem::I32), "i32")) {
+      noteCast(type, Elem::F32, *args[0]);
       return nullptr;
+    }
     return make(Expr::Cast, Type::scalar(Elem::F32), e.loc, values);
   default: { // ToI32
     if (type.is(Elem::I32))
@@ -288,6 +297,9 @@ ExprRef Checker::checkMinMax(Function f, const std::vector<const ast::Expr *> &a
     bool good = unify(values[0], v) && (v->type.is(Elem::I32) || v->type.is(Elem::F32));
     if (!good) {
       diags.report(Diag::OperandTypes, e.loc, e.text, "only i32 or only f32", values[0]->type.str(), v->type.str());
+      const size_t at = &v - values.data();
+      if (const bool first = values[0]->type.is(Elem::I32); v->type.is(first ? Elem::F32 : Elem::I32))
+        noteCast(Type::scalar(Elem::I32), Elem::F32, *args[first ? 0 : at]);
       return nullptr;
     }
   }
@@ -427,6 +439,8 @@ ExprRef Checker::checkBinder(Function f, const ast::Expr &e, Scope &scope) {
                  : condition ? "`i in a..b, condition`"
                              : "`i in a..b, value`",
                  plural(e.args.size() + e.named.size(), "argument"));
+    if (!e.binder && !e.args.empty() && f != Function::Map)
+      noteRange(e.text, *e.args[0]);
     return nullptr;
   }
   Scope inner = scope;

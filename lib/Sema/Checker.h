@@ -229,9 +229,19 @@ private:
   /// What `e` reads counts as read, though it was not checked.
   void markRead(const ast::Expr &e, Scope &scope);
   std::vector<std::string> functionNames(const Scope &scope) const;
+  /// Says what to write for a name, or a call, that is none here but known from elsewhere. False if it is not.
+  bool noteGuess(llvm::StringRef name, bool call);
+  /// Where `found` should have been a `wanted`, or several: what makes one of it. `e` is what was written.
+  void noteCast(const Type &found, Elem wanted, const ast::Expr &e);
+  /// The two sides of an operator differ in type: which one to change.
+  void noteCasts(const ExprRef &a, const ExprRef &b, const ast::Expr &e);
+  /// Of a function that goes through a range, or reads logits: how it goes through the sequence `e`.
+  void noteRange(const std::string &function, const ast::Expr &e);
   /// Where `e` should have been tokens, and is the i32 of a local: how to write that.
   void noteNoTokens(const Expr &e, Elem wanted);
 
+  /// Whether it is a state's name, or chooses between such names.
+  bool namesState(const ast::Expr &e) const;
   bool isModel(const std::string &name) const;
   bool isPool(const std::string &name) const;
   CheckedField *field(const std::string &name);

@@ -5,6 +5,7 @@
 // expression reads. What is suggested must be legal there.
 //===----------------------------------------------------------------------===//
 #include "Checker.h"
+#include "megalith/Syntax/Parse.h"
 #include "llvm/ADT/STLExtras.h"
 
 namespace megalith::sema {
@@ -56,12 +57,126 @@ void Checker::reportUnknownName(const ast::Expr &e, Scope &scope) {
   if (!firstUse(e.text) || (ended && ended->wrong))
     return;
   const std::vector<std::string> names = visibleNames(scope);
-  reportUnknown(Diag::UnknownName, e.loc, e.text, names);
+  if (state(e.text)) {
+    diags.report(Diag::UnknownName, e.loc, e.text);
+    diags.note(fmt::format("`{}` is a state: it stands in `goto:`, `next:` and `on:` only", e.text));
+    return;
+  }
+  // A name that is nearly that of something here was probably meant to be that.
+  const std::string near = nearestName(e.text, names);
+  const bool typo = !near.empty() && llvm::StringRef(e.text).edit_distance(near) == 1;
+  if (scope.kind != Scope::Params && !typo && !ended) {
+    diags.report(Diag::UnknownName, e.loc, e.text);
+    if (noteGuess(e.text, /*call=*/false))
+      return;
+    diags.suggest(e.text, names);
+  } else {
+    reportUnknown(Diag::UnknownName, e.loc, e.text, names);
+  }
   // What was meant is not unread.
   if (auto meant = scope.locals.find(nearestName(e.text, names)); meant != scope.locals.end())
     scope.locally->all[meant->second.index].used = true;
   if (ended)
     diags.note(ended->name.loc, "this local ends with its block; assign it before, or declare it below `request:`");
+}
+
+bool Checker::noteGuess(llvm::StringRef name, bool call) {
+  const auto guess = [&](const char *of, const char *text, llvm::StringRef head) {
+    if (name == of)
+      diags.note(fmt::format(fmt::runtime(text), head.str()));
+    return name == of;
+  };
+  if (!call) {
+#define GUESSED_NAME(Name, Text)                                                                                       \
+  if (guess(Name, Text, ""))                                                                                           \
+    return true;
+#include "megalith/Sema/Guesses.def"
+    return false;
+  }
+  const auto [head, method] = name.rsplit('.');
+  if (method.empty()) {
+#define GUESSED_FUNCTION(Name, Text)                                                                                   \
+  if (guess(Name, Text, ""))                                                                                           \
+    return true;
+#include "megalith/Sema/Guesses.def"
+    return false;
+  }
+  name = method;
+#define GUESSED_METHOD(Name, Text)                                                                                     \
+  if (guess(Name, Text, head))                                                                                         \
+    return true;
+#include "megalith/Sema/Guesses.def"
+  diags.note(fmt::format("values have no functions of their own: `f({})`", head.str()));
+  return true;
+}
+
+/// What was written, where it is short enough for a message.
+static std::string shown(const ast::Expr &e, const char *otherwise = "x") {
+  constexpr size_t most = 40;
+  const std::string text = ast::written(e);
+  return text.size() > most ? otherwise : text;
+}
+
+void Checker::noteCast(const Type &found, Elem wanted, const ast::Expr &e) {
+  const std::string x = shown(e);
+  if (found.elem == wanted) {
+    if (found.seq && !found.table)
+      diags.note(fmt::format("an element of it is `{}[0]`", x));
+    return;
+  }
+  if (wanted == Elem::Bool) {
+    if (found.seq)
+      diags.note(fmt::format("compare its length: `len({}) > 0`", x));
+    else if (found.elem == Elem::I32)
+      diags.note(fmt::format("compare it: `{} != 0`", x));
+    return;
+  }
+  const bool numbers = found.elem == Elem::I32 || found.elem == Elem::F32;
+  const std::string item = found.seq ? x + "[i]" : x;
+  std::string cast;
+  if (wanted == Elem::F32)
+    cast = numbers ? fmt::format("f32({})", item) : fmt::format("f32(i32({}))", item);
+  else if (wanted == Elem::I32)
+    cast = fmt::format("i32({})", item);
+  if (cast.empty() || e.kind == ast::Expr::FloatLiteral || found.table || !(found.seq || found.isScalar()) ||
+      found.elem > Elem::Token)
+    return;
+  diags.note(fmt::format("nothing is converted silently: write `{}`{}",
+                         found.seq ? fmt::format("map(i in 0..len({}), {})", x, cast) : cast,
+                         found.elem == Elem::F32 ? ", which rounds towards zero" : ""));
+}
+
+void Checker::noteCasts(const ExprRef &a, const ExprRef &b, const ast::Expr &e) {
+  const Type &x = a->type, &y = b->type;
+  if (x.isScalar() && y.isScalar()) {
+    // To the one that loses nothing.
+    const auto first = [&](Elem from, Elem to) { return x.elem == from && y.elem == to; };
+    const auto second = [&](Elem from, Elem to) { return y.elem == from && x.elem == to; };
+    for (auto [from, to] : {std::pair(Elem::I32, Elem::F32), std::pair(Elem::Token, Elem::I32)})
+      if (first(from, to) || second(from, to))
+        noteCast(Type::scalar(from), to, *e.args[first(from, to) ? 0 : 1]);
+    if (const bool left = e.args[0]->kind != ast::Expr::IntLiteral; first(Elem::Token, Elem::Token))
+      diags.note(fmt::format("the number of a token is `i32({})`", shown(*e.args[left ? 0 : 1])));
+  } else if (const bool compares = llvm::StringRef("<=>").contains(e.text.substr(0, 1)) || e.text == "!=";
+             compares && x.seq != y.seq && x.elem == y.elem) {
+    noteCast(x.seq ? x : y, x.elem, *e.args[x.seq ? 0 : 1]);
+  } else if (e.kind == ast::Expr::Binary && x.seq != y.seq && !x.table && !y.table && x.elem == y.elem &&
+             (x.elem == Elem::I32 || x.elem == Elem::F32)) {
+    const std::string s = shown(*e.args[x.seq ? 0 : 1], "s"), other = shown(*e.args[x.seq ? 1 : 0]);
+    diags.note(fmt::format("element by element it is `map(i in 0..len({0}), {1})`", s,
+                           x.seq ? fmt::format("{}[i] {} {}", s, e.text, other)
+                                 : fmt::format("{} {} {}[i]", other, e.text, s)));
+  }
+}
+
+void Checker::noteRange(const std::string &function, const ast::Expr &e) {
+  const std::string s = shown(e, "s");
+  const bool condition =
+      function == "all" || function == "any" || function == "count" || function == "find" || function == "prefix_while";
+  diags.note(fmt::format(fmt::runtime(condition           ? "of a sequence it is `{0}(i in 0..len({1}), {1}[i] == x)`"
+                                      : function == "top" ? "of a sequence it is `{0}(i in 0..len({1}), {1}[i], k)`"
+                                                          : "of a sequence it is `{0}(i in 0..len({1}), {1}[i])`"),
+                         function, s));
 }
 
 /// A local that `e` is put together of.

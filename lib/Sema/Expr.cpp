@@ -52,6 +52,11 @@ ExprRef Checker::value(const ast::Expr &e, Scope &scope) {
   }
   if (v && v->parts) {
     diags.report(Diag::TypeMismatch, e.loc, "what is read of `top_k`", "`.token` or `.prob` of a name for it", "both");
+    if (e.kind == ast::Expr::Path)
+      diags.note(fmt::format("`{0}.token[i]` are the tokens of row i, and `{0}.prob[i]` their probabilities", e.text));
+    else
+      diags.note("give it a name, `- t: top_k(...)`: `t.token[i]` are the tokens of row i, `t.prob[i]` their "
+                 "probabilities");
     return nullptr;
   }
   if (v && v->type.elem == Elem::Kept) {
@@ -141,6 +146,7 @@ ExprRef Checker::expect(const ast::Expr &e, Elem elem, const std::string &what, 
   ExprRef v = convert(value(e, scope), elem);
   if (v && !v->type.is(elem)) {
     diags.report(Diag::TypeMismatch, e.loc, what, elemName(elem), v->type.str());
+    noteCast(v->type, elem, e);
     return nullptr;
   }
   return v;
@@ -170,7 +176,8 @@ ExprRef Checker::checkKnown(const ast::Expr &e, Scope &scope) {
   case ast::Expr::BoolLiteral:
     return fromConstant({Elem::Bool, e.intValue, 0}, e.loc, false);
   case ast::Expr::StringLiteral:
-    diags.report(Diag::Unsupported, e.loc, "a string in an expression", "a name or a number");
+    diags.report(Diag::Unsupported, e.loc, "a string in an expression",
+                 "a number or a name: a token is its number, as in `last == 5`");
     return nullptr;
   case ast::Expr::Path:
     return checkPath(e, scope);
@@ -377,6 +384,10 @@ ExprRef Checker::readField(const std::string &name, const Scope::Flow &flow, Sou
 ExprRef Checker::checkDotted(const ast::Expr &e, Scope &scope) {
   llvm::StringRef text = e.text;
   auto [head, rest] = text.split('.');
+  if (auto it = scope.locals.find(head.str()); it != scope.locals.end() && it->second.bad) {
+    scope.locally->all[it->second.index].used = true;
+    return nullptr;
+  }
   if (auto it = scope.locals.find(head.str()); it != scope.locals.end() && !it->second.parts.empty()) {
     const Scope::Local &tree = it->second;
     scope.locally->all[tree.index].used = true;

@@ -112,7 +112,10 @@ ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
     v->binary = op;
     return v;
   }
-  ExprRef a = value(*e.args[0], scope), b = value(*e.args[1], scope);
+  ExprRef a = value(*e.args[0], scope);
+  if (!a && e.args[1]->kind == ast::Expr::Path && state(e.args[1]->text)) // `state == DECODE`
+    return nullptr;
+  ExprRef b = value(*e.args[1], scope);
   if (!a || !b)
     return nullptr;
   if (op == BinaryOp::Add && (!a->type.isScalar() || !b->type.isScalar()))
@@ -130,6 +133,7 @@ ExprRef Checker::checkBinary(const ast::Expr &e, Scope &scope) {
               (equality || a->type.isScalar()) && elem != Elem::None;
   if (!good) {
     diags.report(Diag::OperandTypes, e.loc, e.text, need, a->type.str(), b->type.str());
+    noteCasts(a, b, e);
     return nullptr;
   }
   if (a->type.seq && a->type.capacity >= Unbounded && b->type.capacity >= Unbounded) {
@@ -157,6 +161,10 @@ ExprRef Checker::checkConditional(const ast::Expr &e, Scope &scope) {
     return nullptr;
   if (!unify(a, b)) {
     diags.report(Diag::OperandTypes, e.loc, "if else", "two values of the same type", a->type.str(), b->type.str());
+    if (a->type.isScalar() && b->type.isScalar())
+      for (auto [from, to] : {std::pair(0, 2), std::pair(2, 0)})
+        if ((from ? b : a)->type.elem == Elem::I32 && (from ? a : b)->type.elem == Elem::F32)
+          noteCast((from ? b : a)->type, Elem::F32, *e.args[from]);
     return nullptr;
   }
   auto v = make(Expr::Select, wider(a->type, b->type), e.loc, {c, a, b});

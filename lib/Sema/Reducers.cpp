@@ -146,6 +146,8 @@ ExprRef Checker::checkReducer(Function f, const std::vector<const ast::Expr *> &
   if (logits->type.elem != Elem::Logits && !kept) {
     diags.report(Diag::TypeMismatch, args[0]->loc, fmt::format("the argument of `{}`", e.text),
                  "the logits of a model call", logits->type.str());
+    if (f == Function::ArgMax && logits->type.seq)
+      noteRange(e.text, *args[0]);
     return nullptr;
   }
   if (kept && f == Function::ArgMax) { // the field has them

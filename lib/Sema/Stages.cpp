@@ -256,6 +256,7 @@ void Checker::checkStatement(const ast::Stmt &stmt, std::vector<Stmt> &into, Sco
       return;
     if (!v->type.isScalar()) {
       diags.report(Diag::TypeMismatch, v->loc, "what is traced", "a number, bool or token", v->type.str());
+      noteCast(v->type, v->type.elem, *stmt.values[0]);
       return;
     }
     const ast::Expr &e = *stmt.values[0];
@@ -367,6 +368,8 @@ void Checker::assignField(CheckedField &f, const ast::Stmt &stmt, ExprRef v, std
   if (!v->type.sameShape(f.type) || v->type.elem != f.type.elem) {
     diags.report(Diag::TypeMismatch, loc, fmt::format("the value of `{}`", f.name), f.type.str(), v->type.str());
     noteNoTokens(*v, f.type.elem);
+    if (v->type.seq == f.type.seq && v->type.table == f.type.table)
+      noteCast(v->type, f.type.elem, *stmt.values[0]);
     return;
   }
   const char *unit = f.type.elem == Elem::Token ? "token" : f.type.elem == Elem::Kept ? "row" : "element";
@@ -437,6 +440,12 @@ static ExprRef lazyValueOf(const ast::Expr &e, const Scope &scope) {
   return it == scope.locals.end() ? nullptr : it->second.lazy;
 }
 
+bool Checker::namesState(const ast::Expr &e) const {
+  if (e.kind == ast::Expr::Conditional)
+    return namesState(*e.args[0]) || (e.args.size() > 2 && e.args[2] && namesState(*e.args[2]));
+  return e.kind == ast::Expr::Path && llvm::any_of(out.states, [&](const CheckedState &s) { return s.name == e.text; });
+}
+
 void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope &scope) {
   const std::string &name = stmt.target.text;
   SourceLoc loc = stmt.target.loc;
@@ -468,6 +477,11 @@ void Checker::checkAssign(const ast::Stmt &stmt, std::vector<Stmt> &into, Scope 
   }
   auto it = declared.find(name);
   bool isField = it != declared.end() && it->second == "a field";
+  if (name == "goto" && it == declared.end() && namesState(*stmt.values[0])) {
+    diags.report(Diag::EffectNotAllowed, loc, "`goto`", "a list of statements");
+    diags.note("a stage has one `goto:`, below its `do:`, with conditions: `goto: A if c else B`");
+    return;
+  }
   if (bad.count(name) && !isField && !inferred.count(name)) { // its declaration had an error
     check(*stmt.values[0], scope);
     return;

@@ -129,8 +129,12 @@ private:
       return take(Token::Bad, 2, "write `or`");
     if (rest.starts_with("!"))
       return take(Token::Bad, 1, "write `not`");
+    if (rest.starts_with("**"))
+      return take(Token::Bad, 2, "write `pow(x, y)`, of two f32, or multiply");
+    if (rest.starts_with("//"))
+      return take(Token::Bad, 2, "write `/`: of two i32 it drops the fraction");
     if (rest.starts_with("\""))
-      return take(Token::Bad, 1, "a string is written in single quotes");
+      return take(Token::Bad, 1, "there are no strings: a token is its number, as in `last == 5`");
     if (llvm::StringRef("()[],:+-*/%<>=").contains(rest[0]))
       return take(Token::Punct, 1);
     size_t size = llvm::getNumBytesForUTF8(uint8_t(rest[0]));

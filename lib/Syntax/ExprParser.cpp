@@ -48,8 +48,14 @@ void ExprParser::fail(const std::string &expected) {
   diags.report(Diag::ExprSyntax, loc(token), expected, found);
   if (token.hint)
     diags.note(token.hint);
+  else if (token.is(":") && next > 0 && tokens[next - 1].is(":"))
+    diags.note("a slice has two bounds, `a[low:high]`, and no step");
   else if (!llvm::StringRef(expected).starts_with("an operator"))
     return;
+  else if (token.text == "for")
+    diags.note("write `map(i in 0..n, e)`, which makes a sequence of e for each i");
+  else if (token.is("+="))
+    diags.note("only `count:` has `+=`");
   else if (token.is("="))
     diags.note("write `==` to compare; `name=value` is for the arguments of a call");
   else if (token.is(":"))

@@ -213,8 +213,92 @@ std::vector<Stmt> Reader::readBody(const YamlNode &node, const std::string &what
   return body;
 }
 
+/// The place of the `=` of `x = e` or `x += e`, outside brackets.
+static size_t assignmentIn(llvm::StringRef text) {
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    depth += llvm::StringRef("([").contains(text[i]) - llvm::StringRef(")]").contains(text[i]);
+    if (text[i] != '=' || depth)
+      continue;
+    const bool compares = text.substr(i + 1).starts_with("=") || (i && llvm::StringRef("=!<>").contains(text[i - 1]));
+    return compares ? llvm::StringRef::npos : i;
+  }
+  return llvm::StringRef::npos;
+}
+
+/// How an element `s[i]` of a sequence gets a value, for who wrote it on the left side.
+static std::string elementNote(llvm::StringRef element, llvm::StringRef value) {
+  auto [name, index] = element.split('[');
+  index = index.take_until([](char c) { return c == ']'; });
+  return fmt::format(
+      "a sequence is assigned as a whole: `- {0}: map({3} in 0..len({0}), {2} if {3} == {1} else {0}[{3}])`",
+      name.rtrim().str(), index.str(), value.trim().str(), index == "k" ? "j" : "k");
+}
+
+/// Reports a statement in Python's words, and says what it is here.
+bool Reader::reportPython(const YamlNode &statement) {
+  if (statement.kind == YamlNode::Scalar) {
+    const llvm::StringRef text = statement.text;
+    size_t end = assignmentIn(text);
+    if (end == llvm::StringRef::npos)
+      return false;
+    size_t begin = end++;
+    while (begin && llvm::StringRef("+-*/%").contains(text[begin - 1]))
+      --begin;
+    const llvm::StringRef target = text.take_front(begin).trim(), value = text.drop_front(end).trim(),
+                          op = text.slice(begin, end).drop_back();
+    const llvm::StringRef name = target.take_until([](char c) { return c == '['; }).rtrim();
+    llvm::SmallVector<llvm::StringRef, 4> parts;
+    name.split(parts, '.');
+    if (value.empty() || op.size() > 1 || text.size() > 100 || !llvm::all_of(parts, isIdentifier))
+      return false;
+    diags.report(Diag::ExprSyntax, statement.range(begin, end), "an operator or the end of the expression",
+                 ticks(text.slice(begin, end).str()));
+    const bool sum = op.empty() || op == "+" || value.find(' ') == llvm::StringRef::npos;
+    const std::string after =
+        op.empty() ? value.str()
+                   : fmt::format(fmt::runtime(sum ? "{} {} {}" : "{} {} ({})"), target.str(), op.str(), value.str());
+    if (target != name)
+      diags.note(elementNote(target, after));
+    else
+      diags.note(fmt::format("write `- {}: {}`{}", name.str(), after, op == "+" ? "; only `count:` has `+=`" : ""));
+    return true;
+  }
+  if (statement.kind != YamlNode::Map)
+    return false;
+  bool hasIf = false, hasDo = false;
+  for (const YamlNode::Entry &entry : statement.entries) {
+    hasIf |= entry.key->text == "if";
+    hasDo |= entry.key->text == "do";
+  }
+  for (const YamlNode::Entry &entry : statement.entries) {
+    const llvm::StringRef key = entry.key->text;
+    const SourceLoc loc = entry.key->range(0, key.size());
+    if (key == "elif" || key == "elseif" || key == "else if") {
+      diags.report(Diag::UnknownKey, loc, key.str(), "a statement with `if`");
+      diags.note("write `else:`, and below it a list with another `- if:`, which has a `do:` of its own");
+      return true;
+    }
+    if (key == "then" && hasIf && !hasDo) {
+      diags.report(Diag::UnknownKey, loc, key.str(), "a statement with `if`");
+      diags.note("did you mean `do`?");
+      return true;
+    }
+    const llvm::StringRef word = key.take_until([](char c) { return c == ' '; });
+    if (word != key && (word == "if" || word == "for" || word == "while")) {
+      diags.report(Diag::UnknownKey, loc, text::printable(key.str(), mostShown), "a statement of a stage or policy");
+      diags.note(fmt::format("write `- {0}: {1}`, and below it, as far in as `{0}`, `do:` with a list of statements",
+                             word.str(), text::printable(key.drop_front(word.size()).trim().str(), mostShown)));
+      return true;
+    }
+  }
+  return false;
+}
+
 std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
   Stmt stmt;
+  if (!inGraph && reportPython(node))
+    return std::nullopt;
   if (node.kind == YamlNode::Scalar && inGraph) {
     diags.report(Diag::WrongNodeKind, node.loc, "a statement of a graph", "`name: expression`", describe(node));
     return std::nullopt;
@@ -279,7 +363,11 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
               : readName(*head.keyNode, "the left side of a statement", "a name such as `draft` or `kv.target.keep`",
                          /*dotted=*/true);
   if (!stmt.target.loc) {
-    if (llvm::StringRef(head.key.text).contains('('))
+    if (head.key.text == "else")
+      diags.note("`else:` stands below its `if:`, without a `- ` of its own");
+    else if (llvm::StringRef(head.key.text).contains('['))
+      diags.note(elementNote(head.key.text, head.value->kind == YamlNode::Scalar ? head.value->text : "x"));
+    else if (llvm::StringRef(head.key.text).contains('('))
       diags.note("`: ` ends a key; named arguments are written `name=value`, "
                  "and a slice has no "
                  "space after `:`");
@@ -291,7 +379,7 @@ std::optional<Stmt> Reader::readStmt(const YamlNode &node, bool inGraph) {
   if (llvm::StringRef(stmt.target.text).contains('.'))
     ExprParser(diags, *head.value).parseValues(stmt);
   else
-    stmt.values.push_back(ExprParser(diags, *head.value).parseWhole());
+    stmt.values.push_back(ExprParser(diags, *head.value).parseWhole(/*elseMayLack=*/head.key.text == "goto"));
   return stmt;
 }
 

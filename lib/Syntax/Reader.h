@@ -65,6 +65,7 @@ private:
   std::vector<std::string> suggested; ///< of the last checkKeys
   bool isExprNode(const YamlNode &node, const std::string &what, const char *hint = QuoteHint);
   std::optional<Stmt> readStmt(const YamlNode &node, bool inGraph);
+  bool reportPython(const YamlNode &statement);
   std::optional<Stmt> readBlock(const KeyValue &head, llvm::ArrayRef<KeyValue> entries, bool inGraph);
   bool expectScalar(const YamlNode &node, const std::string &what, const char *expected);
 };

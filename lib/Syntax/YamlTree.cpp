@@ -213,7 +213,10 @@ private:
     if (tag.empty() || tag == "?")
       return;
     llvm::StringRef word = source.substr(offset(mark)).take_until(isYamlSpace);
-    unsupported(place(mark, word.size()), "the tag `" + word.str() + "`", "write the value without it");
+    const bool negates = !word.starts_with("!!");
+    unusable |= negates; // the value lacks the word
+    unsupported(place(mark, word.size()), "the tag `" + word.str() + "`",
+                negates ? "write the value without it; a condition is negated by `not`" : "write the value without it");
   }
 
   std::unique_ptr<YamlNode> make(YamlNode::Kind kind, const YAML::Mark &mark) const {
@@ -353,6 +356,9 @@ static void reportSyntaxError(Diagnostics &diags, SourceLoc loc, const std::stri
     text = "`- ` cannot begin an entry here";
     note = "start a list on the line after its key; write a negative number "
            "without a space";
+  } else if (message == YAML::ErrorMsg::ALIAS_NOT_FOUND && line.take_front(loc.column - 1).contains('[')) {
+    text = "`*` behind a list";
+    note = quote;
   } else if (message == YAML::ErrorMsg::EOF_IN_SCALAR) {
     text = "a quote that is not closed";
   }

@@ -197,6 +197,7 @@ TEST(PipelineCalls, ArgmaxOfTokens) {
       R"(p.yaml:42:22: error: the argument of `argmax` must be the logits of a model call, found token[4] [type-mismatch]
    42 |       - best: argmax(draft)
       |                      ^~~~~
+note: of a sequence it is `argmax(i in 0..len(draft), draft[i])`
 )");
 }
 

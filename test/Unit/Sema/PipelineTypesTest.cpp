@@ -47,6 +47,7 @@ TEST(PipelineTypes, AssignWrongType) {
             R"(p.yaml:43:19: error: the value of `accepted` must be i32, found f32 [type-mismatch]
    43 |       - accepted: ratio(1, 2)
       |                   ^~~~~
+note: nothing is converted silently: write `i32(ratio(1, 2))`, which rounds towards zero
 )");
 }
 
@@ -57,6 +58,7 @@ TEST(PipelineTypes, FloatIntoInteger) {
             R"(p.yaml:50:37: error: `-` needs two i32 or two f32, found i32 and f32 [operand-types]
    50 |       - kv.target.keep: len(tokens) - 0.5
       |                                     ^
+note: nothing is converted silently: write `f32(len(tokens))`
 )");
 }
 
@@ -67,6 +69,7 @@ TEST(PipelineTypes, ParamIsNotWidened) {
             R"(p.yaml:25:20: error: `*` needs two i32 or two f32, found i32 and f32 [operand-types]
    25 |       - ema: block * ratio(good, all) + (1 - rate) * ema
       |                    ^
+note: nothing is converted silently: write `f32(block)`
 )");
 }
 
@@ -78,6 +81,7 @@ TEST(PipelineTypes, CompareTokenWithSequence) {
       R"(p.yaml:43:61: error: `==` needs two values of the same type, no tables, found token and token[5] [operand-types]
    43 |       - accepted: prefix_while(i in 0..len(draft), draft[i] == best)
       |                                                             ^~
+note: an element of it is `best[0]`
 )");
 }
 

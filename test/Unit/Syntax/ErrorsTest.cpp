@@ -410,6 +410,7 @@ TEST(StatementErrors, Parts) {
             "`kv.target.keep`, found `x[i]` [wrong-node-kind]\n"
             "   10 |       - x[i]: 3\n"
             "      |         ^~~~\n"
+            "note: a sequence is assigned as a whole: `- x: map(k in 0..len(x), 3 if k == i else x[k])`\n"
             "t.yaml:11:18: error: expected `+=` and the amount to count, found `=` "
             "[expr-syntax]\n"
             "   11 |       - count: n = 3\n"

@@ -204,7 +204,11 @@ TEST(ExprErrors, NotesForHabitsOfOtherLanguages) {
                                 "`name=value`; a slice is `a[low:high]`\n");
   EXPECT_EQ(note("f(a=1, b)"), "note: positional arguments come first\n");
   EXPECT_EQ(note("f(a)(b)"), "note: only a name can be called\n");
-  EXPECT_EQ(note("f(\"s\")"), "note: a string is written in single quotes\n");
+  EXPECT_EQ(note("f(\"s\")"), "note: there are no strings: a token is its number, as in `last == 5`\n");
+  EXPECT_EQ(note("a ** 2"), "note: write `pow(x, y)`, of two f32, or multiply\n");
+  EXPECT_EQ(note("a // 2"), "note: write `/`: of two i32 it drops the fraction\n");
+  EXPECT_EQ(note("a[::2]"), "note: a slice has two bounds, `a[low:high]`, and no step\n");
+  EXPECT_EQ(note("f(x for x in a)"), "note: write `map(i in 0..n, e)`, which makes a sequence of e for each i\n");
   EXPECT_EQ(note("f('s)"), "note: the closing quote is missing\n");
   EXPECT_EQ(note("a.b."), "note: a name must follow the `.`\n");
   EXPECT_EQ(note("12ab"), "note: a number is `12`, `0.5` or `1e-6`\n");
