@@ -7,7 +7,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 13;
+constexpr int kAbiVersion = 14;
 
 /// Models of a kernel, at most.
 constexpr int kMostModels = 4;
@@ -175,6 +175,36 @@ struct alignas(16) AskHeader {
   int unused[3];
 };
 
+/// Something that the host does: a request arrives, or is taken back (`cancels`). Not before this tick, nor before so
+/// many milliseconds of the run.
+struct HostEvent {
+  int tick, ms;
+  int request;
+  int cancels;
+};
+/// When a request arrived.
+struct Arrival {
+  int tick, ms;
+  int deadlineMs; ///< after which it ends; 0: never
+  int unused;
+};
+/// The host's side of a run. The events follow, in the order in which they are taken; then the Arrival of each request;
+/// then clockTicks numbers.
+struct alignas(16) HostSide {
+  int events, next;       ///< how many there are, and which comes next
+  int firstOfTick;        ///< the first one that the tick took
+  int coming;             ///< requests that have not arrived: their state is -1
+  int initialState;       ///< of those that arrive
+  int nowMs;              ///< milliseconds since the run began, of the tick
+  int realClock;          ///< 1: they pass; 0: a tick is one
+  int clockTicks;         ///< of a replay: the milliseconds of so many ticks are given
+  long long nextDeadline; ///< the first of those that have arrived
+  long long unused;
+};
+constexpr long long kNoDeadline = 0x7fffffffffffffff;
+/// A tick takes so many events at most, and ends so many requests whose time is over.
+constexpr int kMostHostEvents = 64;
+
 /// Words of LaunchParams::sync.
 constexpr int kSyncWords = 160;
 
@@ -217,6 +247,7 @@ template <int Models> struct LaunchParamsOf {
   const int *eos;
   Slot *slots;
   int *callTokens; ///< [slots][callTokens]: what the calls of a stage feed
+  HostSide *host; ///< null: all requests are there at the start, and stay
   // reducers beside argmax; null where the pipeline has none
   const Settings *settings; ///< [requests]
   char *asks;               ///< AskHeader, RowDraws, RowAsks of a pass; behind them control's CallAsks of each slot
@@ -277,6 +308,8 @@ using HostParams = LaunchParamsOf<kMostModels>;
 //               models x pages x page id, in position order; where leading pages were given back,
 //               one word in front of them has their number, negated, and counts as one of the pages
 //               gauges x gauge number and value (the bits of an i32 or f32)
+//   host's side where there is one (bit kTraceHost of `requests`): milliseconds of the run, events; of each the number
+//               of the request, with bit kTraceCancels if it was taken back, else it arrived
 //
 // Models are those of LaunchParams::models, each once, in their order.
 //
@@ -295,6 +328,7 @@ constexpr unsigned kTracePass = 0x53534150;                     ///< "PASS"
 constexpr int kTracePassWords = 5;                              ///< before the rows
 constexpr int traceTickWords(int models) { return 6 + models; } ///< before the rows
 constexpr int kTraceModelShift = 16;
+constexpr unsigned kTraceHost = 1u << 31, kTraceCancels = 1u << 31;
 constexpr int traceRequestWords(int models) { return 6 + 2 * models; } ///< before the page ids
 constexpr int kTraceTickWords = traceTickWords(kModels), kTraceRequestWords = traceRequestWords(kModels);
 

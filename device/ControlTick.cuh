@@ -12,7 +12,7 @@ template <class Control> __device__ __noinline__ void countRequests(Control &c) 
   for (int i = laneId(); i < c.params().numRequests; i += 32) {
     const auto &r = c.anywhere(i);
     open += !Control::isTerminal(r.state);
-    unseated += !Control::isTerminal(r.state) && r.slot < 0;
+    unseated += Control::isState(r.state) && !Control::isTerminal(r.state) && r.slot < 0;
   }
   open = warpTotal(open);
   unseated = warpTotal(unseated);
@@ -228,6 +228,8 @@ template <class Control> __device__ void beginTick(Control &c) {
     if (laneId() == 0)
       c.changes = c.waiting = c.served = c.numRows = c.wantLogits = c.rowsOfTick = 0;
     __syncwarp();
+    if (p.host)
+      sampleHost(c);
     if (p.numCorruptions > 0)
       applyCorruptions(c);
     reclaim(c);
@@ -260,31 +262,34 @@ template <class Control> __device__ void beginTick(Control &c) {
   consumerSync();
 }
 
-/// Runs `stage` for the requests in `state`, in the order of priority (highest first), then of number (lowest first).
-/// Goes on while a slot is free and the next request finds the pages to reserve. Warp 0.
-template <class Control, class Stage> __device__ __noinline__ void admitRequests(Control &c, int state, Stage stage) {
-  using Config = typename Control::Config;
+/// Requests that a stage without slot looks at in a tick, if it says no other number.
+constexpr int kLookedAt = 32;
+
+/// Runs `stage` for requests in `state`, in their order: `limit` at most. Goes on while a slot is free and the next
+/// request finds the pages to reserve. Warp 0.
+template <class Order, class Control, class Stage>
+__device__ __noinline__ void admitRequests(Control &c, int state, int limit, Stage stage) {
   const abi::LaunchParams &p = c.params();
-  // Requests before `next` in that order have been visited in this tick.
-  u64 next = 0;
-  while (c.freeSlots > 0) {
-    u64 first = ~0ull;
+  using Place = PlaceInOrder<Order::keys>;
+  Place next; // requests that are not behind it have been looked at
+  for (int looked = 0; c.freeSlots > 0 && looked < limit; ++looked) {
+    Place first = Place::last();
 #pragma unroll 1
     for (int i = laneId(); i < p.numRequests; i += 32) {
       const auto &r = c.tableEntry(i);
-      const u64 rank = (u64)(~(u32)r.priority ^ 0x80000000u) << 32 | (u32)i;
-      if (r.state == state && r.slot < 0 && rank >= next && rank < first)
-        first = rank;
+      if (r.state != state || r.slot >= 0)
+        continue;
+      TurnOf<Control> t(c, i, -1);
+      Place place;
+      Order::of(t, place.words);
+      place.words[Order::keys] = u32(i);
+      if ((looked == 0 || next.before(place)) && place.before(first))
+        first = place;
     }
-#pragma unroll
-    for (int distance = 16; distance; distance >>= 1) {
-      const u64 other = __shfl_xor_sync(~0u, first, distance);
-      first = other < first ? other : first;
-    }
-    if (first == ~0ull)
+    next = first.firstOfWarp();
+    if (next.words[Order::keys] == ~0u)
       break;
-    next = first + 1;
-    TurnOf<Control> t(c, int(first & 0xffffffffu), -1);
+    TurnOf<Control> t(c, int(next.words[Order::keys]), -1);
     int tooSmall = -1; // the first pool that could not hold the request if it were alone
     c.pools.each([&](auto &pool) {
       if (tooSmall < 0 && pool.mostPositions(t.r) > pool.mostTokens())
@@ -303,14 +308,14 @@ template <class Control, class Stage> __device__ __noinline__ void admitRequests
     stage(t);
   }
 }
-template <class Control, class State, class Stage>
-__device__ __forceinline__ void admission(Control &c, State state, Stage stage) {
+template <class Order = ByPriority, class Control, class State, class Stage>
+__device__ __forceinline__ void admission(Control &c, State state, Stage stage, int limit = kLookedAt) {
   // Only warp 0 changes these, between two barriers.
   if (c.unseated == 0 || (Control::reserves && c.refused != 0))
     return;
   consumerSync();
   if (warpId() == 0)
-    admitRequests(c, int(state), stage);
+    admitRequests<Order>(c, int(state), limit, stage);
   consumerSync();
 }
 
@@ -453,6 +458,8 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
       ++records;
       words += tracedWords(c, s);
     }
+  if (p.host)
+    words += hostTraceWords(*p.host);
 #pragma unroll 1
   for (int base = 0; anyUnseated && base < p.numRequests; base += 32) {
     const int found = __popc(__ballot_sync(~0u, changedUnseated(c, base + laneId())));
@@ -467,7 +474,7 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
       c.pools.each([&](auto &pool) { out[3 + pool.model] = u32(pool.live); });
       out[3 + abi::kModels] = u32(numRows);
       out[4 + abi::kModels] = u32(rowWords);
-      out[5 + abi::kModels] = u32(records);
+      out[5 + abi::kModels] = u32(records) | (p.host ? abi::kTraceHost : 0u);
     }
     out += abi::kTraceTickWords;
     if constexpr (!Control::several)
@@ -485,6 +492,8 @@ template <class Control> __device__ __noinline__ void traceTick(Control &c) {
         traceRequest(c, base + __ffs(found) - 1, -1, out);
         out += abi::kTraceRequestWords;
       }
+    if (p.host)
+      traceHost(p, out);
   }
   __syncwarp();
 #pragma unroll 1

@@ -7,6 +7,17 @@
 
 namespace megalith::device {
 
+// What stands behind abi::HostSide.
+__device__ __forceinline__ const abi::HostEvent *hostEvents(const abi::LaunchParams &p) {
+  return reinterpret_cast<const abi::HostEvent *>(p.host + 1);
+}
+__device__ __forceinline__ abi::Arrival *arrivalsOf(const abi::LaunchParams &p) {
+  return const_cast<abi::Arrival *>(reinterpret_cast<const abi::Arrival *>(hostEvents(p) + p.host->events));
+}
+__device__ __forceinline__ const int *hostClock(const abi::LaunchParams &p) {
+  return reinterpret_cast<const int *>(arrivalsOf(p) + p.numRequests);
+}
+
 /// The pool whose model a call is of.
 template <class Call, class First> struct PoolOfCall {
   using Pool = First;
@@ -110,8 +121,15 @@ template <class Control> struct TurnOf : Binders {
   template <class Pool = FirstPool> __device__ int kvDrafts() const { return poolOf<Pool>().runRows[slot]; }
   template <class Pool = FirstPool> __device__ int kvLag() const { return r.numTokens - kvLen<Pool>(); }
   __device__ int seated() const { return c.slotsHeld; }
+  __device__ int tick() const { return c.tick; }
+  __device__ int nowMs() const { return p.host->nowMs; }
+  __device__ int arrived() const { return arrival().tick; }
+  __device__ int arrivedMs() const { return arrival().ms; }
+  __device__ int deadlineMs() const { return arrival().deadlineMs; }
   template <class Pool = FirstPool> __device__ int livePages() const { return poolOf<Pool>().live; }
   template <class Pool = FirstPool> __device__ bool pressure() const { return poolOf<Pool>().pressure != 0; }
+
+  __device__ const abi::Arrival &arrival() const { return arrivalsOf(p)[number]; }
 
   /// Words that this warp keeps in a stage, from `at` on.
   __device__ int *scratch(int at) const { return p.scratch + warpId() * Config::scratchWords + at; }

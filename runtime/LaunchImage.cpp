@@ -65,6 +65,7 @@ Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vec
   for (size_t i = 0; i < manifest.models.size(); ++i)
     image.addRope(i);
   image.addRequests();
+  image.addHost();
   for (size_t i = 0; i < manifest.models.size(); ++i)
     image.addPool(i);
   if (manifest.reducing.any)
@@ -176,6 +177,37 @@ void LaunchImage::addRequests() {
   add(MEMBER(callTokens), manifest->slots * manifest->callTokens * sizeof(int), LaunchBuffer::Unwritten);
   if (manifest->scratchBytes > 0)
     add(MEMBER(scratch), manifest->scratchBytes, LaunchBuffer::Unwritten);
+}
+
+void LaunchImage::addHost() {
+  if (!manifest->host && !hasHostSide(asked))
+    return;
+  const HostScript script = how.host ? *how.host : hostScript(asked);
+  abi::HostSide side = {};
+  side.events = static_cast<int>(script.events.size());
+  side.coming = static_cast<int>(asked.size());
+  side.initialState = static_cast<int>(manifest->initialState);
+  side.realClock = how.realClock && script.clock.empty();
+  side.clockTicks = static_cast<int>(script.clock.size());
+  side.nextDeadline = abi::kNoDeadline;
+  std::vector<char> bytes;
+  const auto put = [&](const auto &value) {
+    const char *first = reinterpret_cast<const char *>(&value);
+    bytes.insert(bytes.end(), first, first + sizeof(value));
+  };
+  put(side);
+  for (const HostEvent &event : script.events)
+    put(abi::HostEvent{static_cast<int>(event.when.tick), static_cast<int>(event.when.ms), event.request,
+                       event.cancels});
+  for (const Request &request : asked)
+    put(abi::Arrival{-1, 0, request.deadlineMs, 0});
+  for (const int32_t milliseconds : script.clock)
+    put(milliseconds);
+  addImage(MEMBER(host), bytes, LaunchBuffer::Image);
+  // None of them is there yet.
+  char *descriptor = buffers[indexOf(offsetof(abi::HostParams, requests))].image.data();
+  for (size_t i = 0; i < asked.size(); ++i, descriptor += manifest->requestBytes)
+    reinterpret_cast<abi::RequestHeader *>(descriptor)->state = -1;
 }
 
 /// How a request wants tokens to be drawn.
@@ -370,9 +402,11 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
     r.tokens.assign(first, first + generated);
     const bool terminal =
         header.state >= 0 && header.state < static_cast<int>(m.states.size()) && m.states[header.state].terminal;
-    r.state = m.stateName(header.state);
-    r.finish = finishOf(header.fault, terminal, header.eosSeen, header.generated >= header.maxNewTokens);
-    if (header.fault)
+    const bool arrived = header.state >= 0 || !RESULT(abi::HostSide, host);
+    r.state = m.stateName(arrived ? header.state : static_cast<unsigned>(m.initialState));
+    r.finish = finishOf(faultName(static_cast<unsigned>(header.fault)), terminal, header.eosSeen,
+                        header.generated >= header.maxNewTokens);
+    if (r.finish == "fault")
       setFault(r, static_cast<unsigned>(header.fault), m);
     out.requests.push_back(std::move(r));
     out.counts.push_back({header.passes, header.rows, header.callCount});

@@ -64,6 +64,7 @@ private:
       : manifest(&manifest), asked(requests), how(options) {}
   void addRope(size_t model);
   void addRequests();
+  void addHost();
   void addPool(size_t model);
   void addReducing();
   void addResults();

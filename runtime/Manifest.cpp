@@ -90,6 +90,8 @@ static Manifest read(const JsonView &j) {
   m.slots = count(j, "slots");
   m.rowsPerPass = count(j, "rows_per_pass");
   m.callTokens = count(j, "call_tokens");
+  if (const auto host = j.find("host"))
+    m.host = host->boolean();
   if (j.find("draft_lines"))
     m.draftLines = count(j, "draft_lines");
   if (j.find("tick_passes"))

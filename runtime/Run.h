@@ -2,6 +2,7 @@
 #ifndef MEGALITH_RUNTIME_RUN_H
 #define MEGALITH_RUNTIME_RUN_H
 
+#include "megalith/Checkpoint/HostEvents.h"
 #include "megalith/Checkpoint/Trace.h"
 #include "megalith/HostLoop.h"
 #include <cstdint>
@@ -30,6 +31,8 @@ struct RunOptions {
   uint32_t delaySeed = 0;                         ///< random delays before waits
   std::vector<std::vector<int32_t>> oracleDrafts; ///< per request, instead of looking up; -1: nothing
   std::vector<Corruption> corruptions;
+  std::optional<HostScript> host; ///< of a replay; else what the requests say
+  bool realClock = false;         ///< milliseconds pass; else a tick is one
   /// K and V of the first so many positions of each prompt (but never of its last token) are in
   /// the pool already, whatever is there.
   int64_t kvInPlace = 0;

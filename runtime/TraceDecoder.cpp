@@ -23,12 +23,14 @@ public:
     tick.tick = next[-1];
     for (const Manifest::Model &model : manifest.models)
       tick.live[model.name] = *next++;
-    const unsigned rows = *next++, shape = *next++, touched = *next++;
+    const unsigned rows = *next++, shape = *next++, head = *next++, touched = head & ~abi::kTraceHost;
     if (rows && !readRows(tick, rows, shape))
       return false;
     for (unsigned i = 0; i < touched; ++i)
       if (!readRequest(tick))
         return false;
+    if ((head & abi::kTraceHost) && !readHost(tick))
+      return false;
     std::sort(tick.faults.begin(), tick.faults.end(),
               [](const TraceFault &a, const TraceFault &b) { return a.request < b.request; });
     return next == end;
@@ -114,6 +116,19 @@ private:
       slot.gauges[gauge.name] = gauge.type == "f32" ? double(f) : double(static_cast<int32_t>(next[1]));
     }
     tick.slots.push_back(std::move(slot));
+    return true;
+  }
+
+  bool readHost(TraceTick &tick) {
+    if (left() < 2)
+      return false;
+    tick.nowMs = static_cast<int32_t>(*next++);
+    const unsigned events = *next++;
+    if (events > left())
+      return false;
+    for (unsigned i = 0; i < events; ++i, ++next)
+      tick.events.push_back(
+          {(*next & abi::kTraceCancels) != 0, static_cast<int32_t>(*next & ~abi::kTraceCancels)});
     return true;
   }
 

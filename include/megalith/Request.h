@@ -62,6 +62,14 @@ struct Input {
   MEGALITH_API std::string spelling() const;
 };
 
+/// When the host's side of a run does something: in the first tick that is not before `tick`, and of which the clock is
+/// not before `ms`. The clock counts milliseconds from the beginning of the run: on a GPU they pass, elsewhere a tick is
+/// one. One of the two is 0.
+struct When {
+  int64_t tick = 0, ms = 0;
+  auto operator<=>(const When &) const = default;
+};
+
 /// One request. All executors take it as it is.
 struct Request {
   RequestId id;
@@ -74,6 +82,10 @@ struct Request {
   Sampling sampling = {};
   /// What the pipeline's inputs are, by name. One that has a default may be left out.
   std::map<std::string, InputValue> inputs = {};
+  /// The kernel knows nothing of it before. Requests arrive in their order.
+  When arrives = {};
+  std::optional<When> cancelled = {}; ///< the host takes it back then; not before it arrives
+  int32_t deadlineMs = 0;             ///< so long after its arrival it ends, however far it is; 0: never
   /// Where it stands in a file of requests, for messages: the number that Program::readRequests
   /// gave the file, and the line from 1. 0: in no file.
   uint32_t file = 0, line = 0;

@@ -1,5 +1,6 @@
 //===- CheckRequest.cpp - requests of files and of programs ---------------===//
 #include "State.h"
+#include "megalith/Checkpoint/HostEvents.h"
 #include "megalith/Checkpoint/Inputs.h"
 #include "megalith/Checkpoint/Requests.h"
 #include "megalith/IR/Inputs.h"
@@ -89,6 +90,8 @@ static void checkForm(const Program::State &program, const Request &r, SourceLoc
   check(r.tokens, "tokens");
   if (r.eos)
     check(*r.eos, "eos");
+  if (const std::string problem = whyNotThen({r}, 0); !problem.empty())
+    diags.report(Diag::RequestTime, loc, fmt::format("request `{}`: {}", id, problem));
   if (const auto problem = checkInputs(ir::inputsOf(compiled.module), r, vocab))
     diags.report(Diag::RequestInput, loc, fmt::format("request `{}`: {}", id, problem->message));
 }

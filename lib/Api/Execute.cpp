@@ -84,6 +84,7 @@ static std::optional<runtime::RunOutcome> repeatRuns(const SessionOptions &optio
                                                      const Trace *replay, Diagnostics &diags, const OneRun &run) {
   if (replay) {
     how.replay = resultsOf(*replay);
+    how.host = hostScript(*replay);
     how.trace = true;
   }
   std::optional<runtime::RunOutcome> first;
@@ -116,9 +117,12 @@ static std::optional<runtime::RunOutcome> repeatRuns(const SessionOptions &optio
 
 /// That a run takes, as traceBytes() counts them, and one more of its end.
 static int64_t mostTicks(const SessionOptions &options, const std::vector<Request> &requests) {
-  int64_t ticks = 1;
-  for (const Request &r : requests)
+  int64_t ticks = 1, last = 0;
+  for (const Request &r : requests) {
     ticks += static_cast<int64_t>(r.tokens.size()) + r.maxNewTokens + 8;
+    last = std::max(last, r.arrives.tick);
+  }
+  ticks += last;
   return options.maxTicks > 0 ? std::min(ticks, options.maxTicks + 1) : ticks;
 }
 
@@ -132,6 +136,7 @@ static std::optional<runtime::RunOutcome> executeOnCuda(Kernel::State &kernel, c
   }
   // Less than 64 MiB for the trace is never worth saving.
   auto how = engineOptions(options, kernel.cuda->manifest(), requests, 64 << 20);
+  how.realClock = true;
   how.tickRecords = options.tickTimes ? mostTicks(options, requests) : 0;
   return repeatRuns(options, how, replay, diags,
                     [&](const runtime::RunOptions &run, unsigned) -> std::optional<runtime::RunOutcome> {

@@ -1,5 +1,6 @@
 #include "megalith/Checkpoint/Requests.h"
 #include "JsonText.h"
+#include "megalith/Checkpoint/HostEvents.h"
 #include "megalith/Checkpoint/Inputs.h"
 #include "megalith/Checkpoint/JsonView.h"
 #include "megalith/Text/Text.h"
@@ -15,7 +16,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char *Keys[] = {"id", "tokens", "text", "max_new_tokens", "eos", "priority", "sampling", "inputs"};
+constexpr const char *Keys[] = {"id", "tokens", "text", "max_new_tokens", "eos", "priority",
+                                "sampling", "inputs", "arrives", "cancelled", "deadline_ms"};
 
 /// Reads the object of one line.
 class LineReader {
@@ -38,6 +40,7 @@ private:
   std::optional<CheckpointError> readBudgetAndPriority();
   std::optional<CheckpointError> readInputValues();
   std::optional<CheckpointError> readSampling();
+  std::optional<CheckpointError> readTimes();
   std::optional<CheckpointError> readTokens(const char *key, const json &list, std::vector<int32_t> &out);
   /// The id, for messages.
   std::string shownId() const { return text::printable(Out.id.text, 120); }
@@ -95,6 +98,8 @@ std::optional<CheckpointError> LineReader::read() {
   if (auto error = readSampling())
     return error;
   if (auto error = readInputValues())
+    return error;
+  if (auto error = readTimes())
     return error;
   auto eos = Object.find("eos");
   if (eos == Object.end())
@@ -246,6 +251,43 @@ std::optional<CheckpointError> LineReader::readSampling() {
   return std::nullopt;
 }
 
+std::optional<CheckpointError> LineReader::readTimes() {
+  const auto wrong = [&](const char *key, const std::string &what) {
+    return fail("request-time", fmt::format("request `{}`: `{}` must be {}, found `{}`", shownId(), key, what,
+                                            jsonShort(Object.at(key))),
+                key);
+  };
+  const auto within = [](const std::optional<int64_t> &number) {
+    return number && *number >= 0 && *number <= INT32_MAX;
+  };
+  // {"tick": 3} or {"ms": 20}
+  const auto when = [&](const char *key, auto &into) -> std::optional<CheckpointError> {
+    const auto given = Object.find(key);
+    if (given == Object.end())
+      return std::nullopt;
+    const bool one = given->is_object() && given->size() == 1 && (given->contains("tick") || given->contains("ms"));
+    const std::optional<int64_t> number = one ? jsonInteger(*given->begin()) : std::nullopt;
+    if (!within(number))
+      return wrong(key, "`{\"tick\": N}` or `{\"ms\": N}`, N from 0 to 2147483647");
+    When time;
+    (given->contains("tick") ? time.tick : time.ms) = *number;
+    into = time;
+    return std::nullopt;
+  };
+  if (auto error = when("arrives", Out.arrives))
+    return error;
+  if (auto error = when("cancelled", Out.cancelled))
+    return error;
+  const auto deadline = Object.find("deadline_ms");
+  if (deadline == Object.end())
+    return std::nullopt;
+  const std::optional<int64_t> milliseconds = jsonInteger(*deadline);
+  if (!within(milliseconds))
+    return wrong("deadline_ms", "a number of milliseconds from 0 (none) to 2147483647");
+  Out.deadlineMs = static_cast<int32_t>(*milliseconds);
+  return std::nullopt;
+}
+
 std::string megalith::whyNot(const Sampling &s) {
   if (!std::isfinite(s.temperature) || s.temperature < 0)
     return fmt::format("`temperature` must be 0 or above, found {}", s.temperature);
@@ -301,6 +343,11 @@ Result<std::vector<Request>> megalith::parseRequests(std::string_view text, cons
                                                "id");
                           }
                           result.push_back(std::move(reader.Out));
+                          if (const std::string problem = whyNotThen(result, result.size() - 1); !problem.empty())
+                            return reader.fail(
+                                "request-time",
+                                fmt::format("request `{}`: {}", text::printable(result.back().id.text, 120), problem),
+                                result.back().cancelled ? "cancelled" : "arrives");
                           return std::nullopt;
                         });
   if (error)

@@ -18,8 +18,14 @@ using nlohmann::ordered_json;
 /// Of the form of the file.
 static constexpr int Version = 2;
 
-std::string megalith::finishOf(bool fault, bool terminal, bool eos, bool budgetUsedUp) {
-  return fault ? "fault" : !terminal ? "limit" : eos ? "stop" : budgetUsedUp ? "length" : "state";
+std::string_view megalith::hostEnd(std::string_view fault) {
+  return fault == "CANCELLED" ? "cancelled" : fault == "DEADLINE" ? "deadline" : "";
+}
+
+std::string megalith::finishOf(std::string_view fault, bool terminal, bool eos, bool budgetUsedUp) {
+  if (const std::string_view end = hostEnd(fault); !end.empty())
+    return std::string(end);
+  return !fault.empty() ? "fault" : !terminal ? "limit" : eos ? "stop" : budgetUsedUp ? "length" : "state";
 }
 
 // --- writing
@@ -93,6 +99,10 @@ static ordered_json toJson(const TraceSlot &slot) {
 static ordered_json toJson(const TraceTick &tick) {
   ordered_json out;
   out["tick"] = tick.tick;
+  if (tick.nowMs)
+    out["now_ms"] = *tick.nowMs;
+  for (const TraceEvent &event : tick.events)
+    out["events"].push_back({{event.cancels ? "cancels" : "arrives", event.request}});
   out["live"] = tick.live;
   out["passes"] = ordered_json::array();
   for (const TracePass &pass : tick.passes)
@@ -213,10 +223,22 @@ static TraceSlot slotFrom(const JsonView &in) {
 }
 
 static TraceTick tickFrom(const JsonView &in, int64_t number) {
-  in.only({"tick", "live", "passes", "slots", "faults"});
+  in.only({"tick", "now_ms", "events", "live", "passes", "slots", "faults"});
   TraceTick tick;
+  if (const auto clock = in.find("now_ms"))
+    tick.nowMs = clock->integer32(0);
+  if (const auto events = in.find("events"))
+    events->list([&](const JsonView &event) {
+      event.only({"arrives", "cancels"});
+      const auto arrives = event.find("arrives"), cancels = event.find("cancels");
+      if (!arrives == !cancels)
+        event.wrong("must have one of `arrives` and `cancels`");
+      tick.events.push_back({!arrives, (arrives ? *arrives : *cancels).integer32(0)});
+    });
   tick.tick = in.at("tick").integer();
-  if (tick.tick != number)
+  // Where nothing was left to do, the next arrival's tick comes next.
+  const bool skips = !tick.events.empty() && !tick.events.front().cancels && tick.tick < INT32_MAX;
+  if (skips ? tick.tick < number : tick.tick != number)
     in.at("tick").wrong(fmt::format("must be {}: ticks follow each other from 0", number));
   in.at("live").members([&](const std::string &pool, const JsonView &pages) { tick.live[pool] = pages.integer(0); });
   in.at("passes").list([&](const JsonView &pass) { tick.passes.push_back(passFrom(pass)); });
@@ -271,7 +293,7 @@ static void readResults(const JsonView &in, Trace &trace) {
     request.tokens = r.at("tokens").integers32();
     const JsonView finish = r.at("finish");
     request.finish = finish.string();
-    if (const char *known[] = {"fault", "limit", "stop", "length", "state"};
+    if (const char *known[] = {"fault", "limit", "stop", "length", "state", "cancelled", "deadline"};
         std::find(std::begin(known), std::end(known), request.finish) == std::end(known))
       finish.wrong(fmt::format("must be one of `{}`", fmt::join(known, "`, `")));
     request.state = r.at("state").string();
@@ -319,7 +341,7 @@ static bool readLine(const json &value, bool first, Trace &trace) {
     readResults(JsonView(value, "the last line"), trace);
     return true;
   }
-  trace.ticks.push_back(tickFrom(JsonView(value, "a tick"), static_cast<int64_t>(trace.ticks.size())));
+  trace.ticks.push_back(tickFrom(JsonView(value, "a tick"), trace.ticks.empty() ? 0 : trace.ticks.back().tick + 1));
   return false;
 }
 
@@ -333,6 +355,8 @@ static std::string unknownRequest(const Trace &trace, size_t &number) {
       largest = std::max<int64_t>(largest, slot.request);
     for (const TraceFault &fault : tick.faults)
       largest = std::max<int64_t>(largest, fault.request);
+    for (const TraceEvent &event : tick.events)
+      largest = std::max<int64_t>(largest, event.request);
     if (largest >= requests)
       return fmt::format("request {} has no result: the last line has {}", largest, requests);
   }
@@ -460,6 +484,18 @@ static std::string compareSlot(const std::string &where, const TraceSlot &a, con
 static std::string compareTick(const TraceTick &a, const TraceTick &b) {
   std::string place = fmt::format("tick {}", a.tick);
   if (auto d = differ(place + ", number", a.tick, b.tick); !d.empty())
+    return d;
+  const auto clock = [](const TraceTick &of) { return of.nowMs ? std::to_string(*of.nowMs) : "none"; };
+  if (auto d = differ(place + ", milliseconds of the clock", clock(a), clock(b)); !d.empty())
+    return d;
+  const auto events = [](const TraceTick &of) {
+    std::string text;
+    for (const TraceEvent &event : of.events)
+      text += fmt::format("{}request {} {}", text.empty() ? "" : ", ", event.request,
+                          event.cancels ? "is cancelled" : "arrives");
+    return text.empty() ? "none" : text;
+  };
+  if (auto d = differ(place + ", events", events(a), events(b)); !d.empty())
     return d;
   if (auto d = differ(place + ", live pages", a.live, b.live); !d.empty())
     return d;

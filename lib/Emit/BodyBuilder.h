@@ -35,6 +35,8 @@ public:
       : module(module), layout(layout), part(part), uses(countUses(module, part)), intervals(module, part) {}
   int64_t scratchWords = 0;
   std::vector<Statement> run();
+  /// The keys of its `order`.
+  std::vector<Statement> order();
 
 private:
   // --- values

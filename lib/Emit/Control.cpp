@@ -3,6 +3,7 @@
 #include "Tensor.h"
 #include "device/Shape.h"
 #include "megalith/IR/Calls.h"
+#include "megalith/IR/Host.h"
 #include "megalith/IR/Reducers.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -36,8 +37,11 @@ public:
     {
       const auto stages = w.space("stages");
       for (size_t i = 0; i < parts.size(); ++i)
-        if (parts[i].op == Op::Part)
+        if (parts[i].op == Op::Part) {
+          if (orderOf(parts[i].region()))
+            order(parts[i], layout.names.parts[i]);
           part(parts[i], layout.names.parts[i], layout.bodies[i]);
+        }
     }
     loopParts();
   }
@@ -134,6 +138,10 @@ private:
       constant("scratchWords", layout.scratchWords, "that a warp keeps in a stage");
     constant("states", layout.states.size());
     constant("faultState", layout.stateIndex(module.root.get<attr::fault>()), module.root.get<attr::fault>());
+    for (auto [name, state] : {std::pair("cancelState", module.root.get<attr::cancel>()),
+                               {"deadlineState", module.root.get<attr::deadline>()}})
+      if (!state.empty())
+        constant(name, layout.stateIndex(state), state);
     mask<attr::slot>("slotStates");
     mask<attr::terminal>("terminalStates");
     constant("sites", layout.sites.size(),
@@ -331,6 +339,24 @@ private:
     return loc && it != paths.end() ? it->second : "";
   }
 
+  static std::string orderName(const std::string &part) { return typeName(part) + "Order"; }
+
+  /// The order of those that wait for a slot.
+  void order(const Operation &op, const std::string &name) {
+    const std::vector<Statement> keys = orderStatements(module, layout, op.region());
+    const Operation &yield = orderOf(op.region())->region().ops.back();
+    w.line();
+    w.comment("Which request in " + op.get<attr::state>() + " comes first: that with the least keys.");
+    shownLine = 0;
+    const auto s = w.record("struct " + orderName(name));
+    w.line("static constexpr int keys = {};", yield.operands.size());
+    const auto scope = w.scope("static __device__ void of(Turn &t, u32 *key)");
+    if (usesFields(keys))
+      w.line("const Fields &r = t.r.fields;");
+    statements(keys);
+    w.resumeLines();
+  }
+
   void part(const Operation &op, const std::string &name, const std::vector<Statement> &body) {
     std::string text = "Stage " + op.get<attr::stage>() + " of " + op.get<attr::state>();
     if (const std::string path = pathOf(op.loc); !path.empty())
@@ -485,8 +511,11 @@ private:
       w.line("everySlot(c, [&](Turn &t) {{ completeCall{}(t); }});", ofPool);
     while (i < last) {
       if (!runsSlots(parts[i])) {
-        w.line("admission(c, {}, [&](Turn &t) {{ stages::{}(t); }});", layout.stateName(parts[i].get<attr::state>()),
-               layout.names.parts[i]);
+        const std::string &name = layout.names.parts[i];
+        w.line("admission{}(c, {}, [&](Turn &t) {{ stages::{}(t); }}{});",
+               orderOf(parts[i].region()) ? "<stages::" + orderName(name) + ">" : "",
+               layout.stateName(parts[i].get<attr::state>()), name,
+               parts[i].has<attr::limit>() ? fmt::format(", {}", parts[i].get<attr::limit>()) : "");
         complete = false;
         ++i;
         continue;

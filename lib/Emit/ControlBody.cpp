@@ -2,6 +2,7 @@
 #include "Names.h"
 #include "megalith/IR/Calls.h"
 #include "megalith/IR/Effects.h"
+#include "megalith/IR/Host.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include <fmt/format.h>
@@ -14,6 +15,14 @@ std::vector<Statement> BodyBuilder::run() {
   for (const Operation &op : part.ops)
     emit(op);
   return out;
+}
+
+std::vector<Statement> BodyBuilder::order() {
+  const Operation &op = *orderOf(part);
+  Body body = bodyOf(op.region());
+  for (const auto &[i, key] : llvm::enumerate(body.yields))
+    body.statements.push_back({Code(fmt::format("key[{}] = orderKey(", i)).add(key).add(")"), op.loc, false, {}, {}});
+  return std::move(body.statements);
 }
 
 void BodyBuilder::effect(const Operation &op, Code code) {
@@ -61,6 +70,8 @@ void BodyBuilder::emit(const Operation &op) {
     return go(op);
   case Op::If:
     return branch(op);
+  case Op::Order: // a function of its own
+    return;
   case Op::For:
   case Op::While:
     return repeat(op);
@@ -200,6 +211,10 @@ void BodyBuilder::repeat(const Operation &op) {
         emit(inner);
   statements = outer;
   statements->push_back(std::move(s));
+}
+
+std::vector<Statement> orderStatements(const Module &module, const ControlLayout &layout, const Region &part) {
+  return BodyBuilder(module, layout, part).order();
 }
 
 std::vector<Statement> partStatements(const Module &module, const ControlLayout &layout, const Region &region,

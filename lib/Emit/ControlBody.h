@@ -15,6 +15,8 @@ namespace megalith::emit {
 /// many words of scratch they take.
 std::vector<Statement> partStatements(const ir::Module &module, const ControlLayout &layout, const ir::Region &region,
                                       int64_t &scratch);
+/// The statements that set the keys of the part's `order`: `key[0] = orderKey(...)`.
+std::vector<Statement> orderStatements(const ir::Module &module, const ControlLayout &layout, const ir::Region &part);
 
 } // namespace megalith::emit
 #endif

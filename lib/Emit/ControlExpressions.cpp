@@ -244,6 +244,16 @@ void BodyBuilder::emitValue(const Operation &op) {
     return define(op, Code("t.priority()"), true);
   case Op::Seated:
     return define(op, Code("t.seated()"), true);
+  case Op::Host: {
+    const std::string &of = op.get<attr::of>();
+    return define(op,
+                  Code(of == "tick"         ? "t.tick()"
+                       : of == "now_ms"     ? "t.nowMs()"
+                       : of == "arrived"    ? "t.arrived()"
+                       : of == "arrived_ms" ? "t.arrivedMs()"
+                                            : "t.deadlineMs()"),
+                  true);
+  }
   case Op::KvLen:
     return define(op, Code("t.kvLen" + ofPool(op) + "()", Primary, readsOf(op)), true);
   case Op::KvPages:

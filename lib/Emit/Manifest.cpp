@@ -4,6 +4,7 @@
 #include "device/Shape.h"
 #include "megalith/Emit/Control.h"
 #include "megalith/IR/Calls.h"
+#include "megalith/IR/Host.h"
 #include "megalith/Text/Json.h"
 #include <set>
 
@@ -130,6 +131,8 @@ std::string emitManifest(const ir::Module &module, const plan::Plan &plan, const
         {"words", layout.askWords},
         {"look_bytes", lookBytes}};
   }
+  if (ir::readsHost(module))
+    j["host"] = true;
   j["scratch_bytes"] = shape::kConsumerWarps * layout.scratchWords * 4;
   j["workspace_ones"] = plan.knobs.words; // what a word is before it is written
   j["tagged_bytes"] = plan.taggedBytes;

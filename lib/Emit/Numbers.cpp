@@ -115,6 +115,9 @@ void Intervals::look(const Operation &op) {
   case Op::Append:
     i = {0, kMostPositions};
     break;
+  case Op::Host:
+    i = {0, INT32_MAX};
+    break;
   case Op::Seated:
     i = {0, module.param("slots")};
     break;

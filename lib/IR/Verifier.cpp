@@ -63,6 +63,7 @@ std::vector<Op> terminators(Op op) {
     return {Op::Goto, Op::Issue, Op::Enter};
   case Op::PolicyOutput:
   case Op::Choose:
+  case Op::Order:
   case Op::Repeat:
   case Op::Stream:
   case Op::Map:
@@ -75,7 +76,7 @@ std::vector<Op> terminators(Op op) {
 
 /// Whether a region is evaluated for its value, and so changes nothing.
 bool isPure(Op op, size_t region) {
-  return isOverRange(op) || op == Op::PolicyOutput || op == Op::Choose || (op == Op::While && region == 0);
+  return isOverRange(op) || op == Op::PolicyOutput || op == Op::Choose || op == Op::Order || (op == Op::While && region == 0);
 }
 
 /// Passes after which the module is still at the pipe level.
@@ -132,8 +133,10 @@ bool Verifier::checkNames() {
   for (const Operation &op : module.ops())
     if (!holdsCode(op.op) && !op.regions.empty() && !unique(op.region()))
       return false;
-  std::string fault = module.root.get<attr::fault>();
-  return fault.empty() || declared(module.root, Op::State, fault);
+  return llvm::all_of(
+      llvm::ArrayRef<std::string>{module.root.get<attr::fault>(), module.root.get<attr::cancel>(),
+                                  module.root.get<attr::deadline>()},
+      [&](const std::string &name) { return name.empty() || declared(module.root, Op::State, name); });
 }
 
 bool Verifier::declared(const Operation &op, Op kind, llvm::StringRef name) {

@@ -51,6 +51,8 @@ private:
 
   // Type rules; operands are known to be defined, and all counts to be right.
   bool checkControlOp(const Operation &op);
+  bool checkAdmission(const Operation &op, const std::string &state);
+  bool checkOrder(const Operation &op);
   bool checkInput(const Operation &op);
   bool isNumbers(const Operation &op, unsigned i);
   bool checkDeclaration(const Operation &op);

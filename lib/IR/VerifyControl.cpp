@@ -125,7 +125,10 @@ bool Verifier::checkControlOp(const Operation &op) {
   case Op::PromptLen:
   case Op::Priority:
   case Op::Seated:
+  case Op::Host:
     return resultIs(op, i32);
+  case Op::Order:
+    return checkOrder(op);
   case Op::FieldGet:
   case Op::FieldSet: {
     if (!declared(op, Op::Field, op.name))
@@ -253,7 +256,7 @@ bool Verifier::checkDeclaration(const Operation &op) {
            (!op.has<attr::reserve>() || op.get<attr::on_full>() == "wait" ||
             fail(op, "`reserve` is a number of tokens, of a pool with `on_full = \"wait\"`"));
   case Op::Stage:
-    return declared(op, Op::State, op.get<attr::on>());
+    return declared(op, Op::State, op.get<attr::on>()) && checkAdmission(op, op.get<attr::on>());
   case Op::Tick:
     for (const Operation &part : op.region().ops)
       if (const Operation *end = part.op == Op::Part ? terminator(part) : nullptr; end && end->op == Op::Issue)
@@ -265,6 +268,8 @@ bool Verifier::checkDeclaration(const Operation &op) {
       return false;
     if (module.find(Op::State, op.get<attr::state>())->get<attr::slot>() != (op.get<attr::kind>() == "slot"))
       return fail(op, "a part is of the kind `slot` when its state has a slot, else `admit`");
+    if (!checkAdmission(op, op.get<attr::state>()))
+      return false;
     if (const Operation *end = terminator(op))
       if ((end->op == Op::Issue) != op.has<attr::before_site>() ||
           (end->op == Op::Issue && end->get<attr::site>() != op.get<attr::before_site>()))
@@ -289,6 +294,49 @@ bool Verifier::checkDeclaration(const Operation &op) {
   default:
     return true;
   }
+}
+
+/// Only requests without slot wait in an order, and so many are looked at in a tick.
+bool Verifier::checkAdmission(const Operation &op, const std::string &state) {
+  const bool seats = !module.find(Op::State, state)->get<attr::slot>();
+  if (op.has<attr::limit>() && !seats)
+    return fail(op, "`limit` is of a state without slot");
+  for (const Operation &inner : op.region().ops)
+    if (inner.op == Op::Order && (!seats || &inner != &op.region().ops.front()))
+      return fail(inner, seats ? "`order` stands in front of all else" : "`order` is of a state without slot");
+  return true;
+}
+
+/// The keys are compared at any time while a request waits, of many requests at once.
+bool Verifier::checkOrder(const Operation &op) {
+  const Operation *yield = terminator(op);
+  if (!yield || yield->op != Op::Yield || yield->operands.empty() || yield->operands.size() > 4)
+    return fail(op, "`order` yields 1 to 4 keys");
+  for (Value v : yield->operands)
+    if (v.id < module.values.size() && module.type(v) != i32 && module.type(v) != f32)
+      return fail(*yield, "a key is an `i32` or an `f32`");
+  for (const Operation &inner : op.region().ops)
+    switch (inner.op) {
+    case Op::Host:
+      if (inner.get<attr::of>() == "tick" || inner.get<attr::of>() == "now_ms")
+        return fail(inner, "a key of `order` stays while the request waits");
+      break;
+    case Op::FieldGet:
+    case Op::InputGet:
+      if (module.type(inner.result()).isList())
+        return fail(inner, "a key of `order` is made of numbers");
+      break;
+    case Op::Budget:
+    case Op::Finished:
+    case Op::PromptLen:
+    case Op::Priority:
+    case Op::Yield:
+      break;
+    default:
+      if (inner.op < Op::Const || inner.op > Op::Abs)
+        return fail(inner, "a key of `order` is made of numbers that stay while the request waits");
+    }
+  return true;
 }
 
 bool Verifier::checkInput(const Operation &op) {

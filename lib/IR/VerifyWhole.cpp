@@ -44,10 +44,15 @@ bool Verifier::checkStates() {
   for (const Operation *s : states)
     if (s->get<attr::slot>() && (s->get<attr::initial>() || s->get<attr::terminal>()))
       return fail(*s, "a state that is initial or terminal has no slot");
-  const std::string name = module.root.get<attr::fault>();
-  const Operation *fault = module.find(Op::State, name);
-  if (!fault || !fault->get<attr::terminal>())
-    return fail(module.root, "`fault` must name a terminal state");
+  for (const auto &[key, name] : {std::pair("fault", module.root.get<attr::fault>()),
+                                  {"cancel", module.root.get<attr::cancel>()},
+                                  {"deadline", module.root.get<attr::deadline>()}}) {
+    if (name.empty() && key != llvm::StringRef("fault"))
+      continue;
+    const Operation *end = module.find(Op::State, name);
+    if (!end || !end->get<attr::terminal>())
+      return fail(module.root, fmt::format("`{}` must name a terminal state", key));
+  }
   for (const Operation *pool : module.all(Op::Pool))
     if (!module.find(Op::Model, pool->name))
       return fail(*pool, "a pool is of the model of that name");

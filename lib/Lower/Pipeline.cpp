@@ -20,6 +20,10 @@ public:
     module.root.loc = pipeline.loc;
     module.root.set<attr::after>("lower");
     module.root.set<attr::fault>(pipeline.fault);
+    if (!pipeline.cancel.empty())
+      module.root.set<attr::cancel>(pipeline.cancel);
+    if (!pipeline.deadline.empty())
+      module.root.set<attr::deadline>(pipeline.deadline);
     module.root.regions.emplace_back();
     for (uint32_t i = 0; i < files.size(); ++i) {
       Operation &o = add(Op::File, "", SourceLoc());
@@ -200,10 +204,13 @@ private:
   void stage(const CheckedStage &s, const std::string &on, const std::string &name) {
     Region code;
     StageBody body(pipeline, module, code, "", site);
+    body.order(s.order);
     body.statements(s.body);
     body.go(s);
     Operation &o = add(Op::Stage, name, s.loc);
     o.set<attr::on>(on);
+    if (s.limit)
+      o.set<attr::limit>(*s.limit);
     o.regions[0] = std::move(code);
   }
 

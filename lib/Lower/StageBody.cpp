@@ -98,6 +98,28 @@ void StageBody::readFieldsOf(const Expr &e) {
       readFieldsOf(*arg);
 }
 
+Value StageBody::host(const char *of, SourceLoc loc) {
+  Operation &read = add(Op::Host, loc, {}, i32);
+  read.set<attr::of>(std::string(of));
+  module.values[read.result().id].hint = of;
+  return read.result();
+}
+
+void StageBody::order(const std::vector<sema::ExprRef> &keys) {
+  if (keys.empty())
+    return;
+  Region region = inRegion([&](Region &) {
+    std::vector<Value> values;
+    for (const sema::ExprRef &key : keys)
+      values.push_back(expression(*key));
+    builder.loc = keys.front()->loc;
+    builder.create(Op::Yield, values);
+  });
+  known.clear();
+  builder.loc = keys.front()->loc;
+  builder.create(Op::Order).regions[0] = std::move(region);
+}
+
 Value StageBody::request(const Expr &e) {
   using sema::Predefined;
   switch (e.predefined) {
@@ -113,6 +135,16 @@ Value StageBody::request(const Expr &e) {
     return emit(Op::Priority, e.loc, {}, i32);
   case Predefined::Seated:
     return emit(Op::Seated, e.loc, {}, i32);
+  case Predefined::Tick:
+    return host("tick", e.loc);
+  case Predefined::NowMs:
+    return host("now_ms", e.loc);
+  case Predefined::Arrived:
+    return host("arrived", e.loc);
+  case Predefined::ArrivedMs:
+    return host("arrived_ms", e.loc);
+  case Predefined::DeadlineMs:
+    return host("deadline_ms", e.loc);
   case Predefined::Sampling: // no value by itself
   case Predefined::Last:
     break;

@@ -24,6 +24,8 @@ public:
   ir::Value expression(const sema::Expr &e);
   ir::Value constants(const sema::Expr &e);
   void go(const CheckedStage &stage);
+  /// Of those that wait for a slot; it stands in front of all statements.
+  void order(const std::vector<sema::ExprRef> &keys);
   void yield(ir::Value v, SourceLoc loc);
 
 private:
@@ -31,6 +33,7 @@ private:
   void branch(const sema::Stmt &s);
   void repeat(const sema::Stmt &s);
   ir::Value request(const sema::Expr &e);
+  ir::Value host(const char *of, SourceLoc loc);
   ir::Value binary(const sema::Expr &e);
   ir::Value tiers(const sema::Expr &e);
   ir::Value at(const sema::Expr &e);

@@ -59,6 +59,8 @@ Control::Flow Control::runOp(const Operation &op) {
   }
   case Op::Yield:
     return Flow::Yield;
+  case Op::Order: // is evaluated where the request begins to wait
+    return Flow::End;
   case Op::Call:
   case Op::Issue:
     suspend(op);
@@ -83,6 +85,7 @@ Control::Flow Control::runOp(const Operation &op) {
   case Op::PromptLen:
   case Op::Priority:
   case Op::Seated:
+  case Op::Host:
   case Op::Sampling:
   case Op::Uniform:
   case Op::FieldGet:
@@ -163,6 +166,15 @@ void Control::requestValue(const Operation &op) {
   case Op::Seated:
     set(op, machine.seated);
     break;
+  case Op::Host: {
+    const std::string &of = op.get<attr::of>();
+    set(op, of == "tick"          ? static_cast<int32_t>(tick)
+            : of == "now_ms"      ? machine.nowMs
+            : of == "arrived"     ? static_cast<int32_t>(r.arrived)
+            : of == "arrived_ms"  ? r.arrivedMs
+                                  : r.input->deadlineMs);
+    break;
+  }
   case Op::InputGet:
     result(op) = r.inputs[program.input(op.name)];
     break;
@@ -392,6 +404,30 @@ ReducerInput Control::inputOf(const Operation &reduce) {
       throw NotExecutable(fmt::format("`{}` of `{}`", name, info.name.str()));
   }
   return input;
+}
+
+std::vector<int64_t> Control::keysOf(const Operation &order) {
+  runRegion(order.region(), 0);
+  std::vector<int64_t> keys;
+  for (ir::Value v : order.region().ops.back().operands) {
+    if (!isF32(v)) {
+      keys.push_back(value(v).i);
+      continue;
+    }
+    // The bits of an f32 order as it does where its sign is taken apart; -0 is 0.
+    const float f = value(v).f + 0.0f;
+    const auto bits = static_cast<int64_t>(std::bit_cast<uint32_t>(f));
+    keys.push_back(f != f ? INT64_MAX : bits >> 31 ? -(bits & 0x7fffffff) : bits);
+  }
+  return keys;
+}
+
+std::vector<int64_t> reference::orderKeys(Machine &machine, Running &r, const Operation &order, int64_t tick) {
+  const bool hadNone = r.env.empty();
+  std::vector<int64_t> keys = Control(machine, r, tick).keysOf(order);
+  if (hadNone)
+    r.env = {};
+  return keys;
 }
 
 int reference::runControl(Machine &machine, Running &r, const ir::Region &region, size_t first, int64_t tick) {

@@ -21,6 +21,7 @@ public:
   enum class Flow { End, Yield, Goto, Suspended };
   Flow runRegion(const ir::Region &region, size_t first);
   int target = -1; ///< of the `goto`
+  std::vector<int64_t> keysOf(const ir::Operation &order);
 
 private:
   Flow runOp(const ir::Operation &op);

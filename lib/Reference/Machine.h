@@ -4,6 +4,7 @@
 
 #include "Program.h"
 #include "Tensor.h"
+#include "megalith/Checkpoint/HostEvents.h"
 #include "megalith/Checkpoint/Reduce.h"
 #include "megalith/Reference/Executor.h"
 #include <memory>
@@ -82,6 +83,9 @@ struct PendingCall {
 
 struct Running {
   int32_t number = 0;
+  int64_t arrived = -1;  ///< tick; -1: not yet
+  int32_t arrivedMs = 0; ///< milliseconds of the clock
+  std::vector<int64_t> rank; ///< where it waits, of those in its state
   const Request *input = nullptr;
   std::vector<int32_t> tokens; ///< prompt and appended
   bool sawEos = false;
@@ -136,9 +140,17 @@ public:
   const Options &options;
   std::vector<Pool> pools;
   int32_t seated = 0; ///< of the snapshot: requests that hold a slot
+  int32_t nowMs = 0;  ///< of the tick: milliseconds of the host's clock
   std::map<std::string, int64_t> metrics;
 
 private:
+  // Host.cpp
+  bool skipIdle();
+  void sampleHost();
+  void arrive(Running &r);
+  void endByHost(Running &r, Fault fault);
+  void endByDeadlines();
+
   // Tick.cpp
   bool tick();
   void corruptFields();
@@ -157,7 +169,8 @@ private:
   void moveTo(Running &r, int state);
   void setState(Running &r, int state);
   void touch(Running &r);
-  void enqueue(const Running &r);
+  void enqueue(Running &r);
+  std::vector<int64_t> rankOf(Running &r);
   /// `loc`: what did it; else the call at which the request waits, else its state.
   void fail(Running &r, Fault fault, SourceLoc loc = {});
   void breakStandstill();
@@ -186,9 +199,8 @@ private:
   static bool waitsBefore(const Running *a, const Running *b);
   RunResult finish();
 
-  /// In the order of admission: priority (negated), number.
-  using Rank = std::pair<int64_t, int32_t>;
-  static Rank rankOf(const Running &r) { return {-int64_t(r.input->priority), r.number}; }
+  /// In the order of admission: the keys of its `order`, or else the priority, negated; then the number.
+  using Rank = std::vector<int64_t>;
 
   std::vector<Running> requests;
   std::vector<Running *> slots; ///< null: free
@@ -204,7 +216,16 @@ private:
   int still = 0;         ///< ticks in a row in which calls waited and nothing moved
   bool replaying = false;
   int64_t servedCalls = 0; ///< so far
+
+  HostScript host;
+  bool hasHost = false;      ///< the script is looked at; else all requests are there at the start
+  size_t nextEvent = 0;      ///< of the script
+  int64_t coming = 0;        ///< requests that have not arrived
+  std::set<std::pair<int64_t, int32_t>> deadlines; ///< of requests that have arrived and not ended: when, number
 };
+
+/// The keys that an `order` gives a request, as numbers that order as they do. A NaN comes last.
+std::vector<int64_t> orderKeys(Machine &machine, Running &r, const ir::Operation &order, int64_t tick);
 
 /// Runs the operations of `region` from `first` on for `r`, up to a `goto` or a
 /// call. Returns the state to go to, -1 when the stage was suspended.

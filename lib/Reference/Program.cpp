@@ -1,6 +1,7 @@
 #include "Program.h"
 #include "megalith/Checkpoint/Inputs.h"
 #include "megalith/IR/Calls.h"
+#include "megalith/IR/Host.h"
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
@@ -67,6 +68,10 @@ void Program::readDeclarations() {
       initialState = state(op->name);
   }
   faultState = state(module.root.get<attr::fault>());
+  const auto ending = [&](const std::string &name) { return name.empty() ? faultState : state(name); };
+  cancelState = ending(module.root.get<attr::cancel>());
+  deadlineState = ending(module.root.get<attr::deadline>());
+  readsHost = ir::readsHost(module);
   for (const Operation *op : module.all(Op::Pool)) {
     poolIndex[op->name] = static_cast<int>(pools.size());
     pools.push_back({op->name, op->loc, op->get<attr::pages>(), op->get<attr::page_tokens>(),
@@ -91,6 +96,8 @@ void Program::readTick(const Operation &tick) {
       part.state = state(op.get<attr::state>());
       part.kind = op.get<attr::kind>() == "admit" ? PartInfo::Admit : PartInfo::Slot;
       part.region = &op.region();
+      part.limit = op.get<attr::limit>();
+      part.order = ir::orderOf(op.region());
       part.afterSite = op.get<attr::after_site>();
       part.loop = op.get<attr::loop>();
       if (part.loop >= 0 && op.has<attr::before_site>())
@@ -122,6 +129,8 @@ void Program::derivePartsFromStages() {
       item.part.state = on;
       item.part.kind = states[on].slot ? PartInfo::Slot : PartInfo::Admit;
       item.part.region = &stage->region();
+      item.part.limit = stage->get<attr::limit>();
+      item.part.order = ir::orderOf(stage->region());
       item.part.first = first;
       item.callPool = -1;
     };

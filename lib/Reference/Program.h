@@ -56,6 +56,8 @@ struct PartInfo {
   const ir::Region *region = nullptr;
   size_t first = 0;
   int64_t loop = -1;      ///< of the tick, that it stands in
+  int64_t limit = 0;                      ///< of an admission: requests that it looks at in a tick
+  const ir::Operation *order = nullptr;   ///< of an admission: null for that of priorities
   int64_t afterSite = -1; ///< runs for slots whose call of this site was served
 };
 
@@ -69,6 +71,8 @@ struct Program {
   std::vector<PoolInfo> pools;
   std::vector<PartInfo> parts;
   int initialState = 0, faultState = 0;
+  int cancelState = 0, deadlineState = 0; ///< of requests that the host takes back, and whose time is over
+  bool readsHost = false;                 ///< something goes by the host's clock, or by when requests arrived
   int64_t slots = 0, rowsPerPass = 0;
   std::map<int64_t, int64_t> loopOf; ///< of call sites that stand in one
 

@@ -42,7 +42,6 @@ Machine::Machine(const ir::Module &module, WeightSource &weights, const std::vec
     r.input = &inputs[i];
     r.tokens = inputs[i].tokens;
     r.state = r.before = program.initialState;
-    enqueue(r);
     r.kv.resize(program.pools.size());
     for (const FieldInfo &field : program.fields)
       r.fields.push_back(field.init);
@@ -57,6 +56,14 @@ Machine::Machine(const ir::Module &module, WeightSource &weights, const std::vec
         }
   }
   out.trace.pipeline = module.root.name;
+  hasHost = program.readsHost || hasHostSide(inputs);
+  if (hasHost) {
+    host = options.replay ? hostScript(*options.replay) : hostScript(inputs);
+    coming = open;
+  } else {
+    for (Running &r : requests)
+      arrive(r);
+  }
 }
 
 RunResult Machine::run() {
@@ -71,6 +78,8 @@ RunResult Machine::run() {
 
 /// One tick; false when there was nothing left to do.
 bool Machine::tick() {
+  if (!skipIdle())
+    return false;
   current = {};
   current.tick = out.ticks;
   progress = refused = false;
@@ -80,6 +89,8 @@ bool Machine::tick() {
     r->touched = false;
   }
   touched.clear();
+  if (hasHost)
+    sampleHost();
   corruptFields();
   reclaim();
   snapshot();
@@ -239,9 +250,10 @@ bool Machine::canPromise(const Running &r) const {
 void Machine::admit(const PartInfo &part) {
   // A request that stays in the state is not visited again.
   const std::set<Rank> &queue = queues[part.state];
-  for (auto next = queue.begin(); next != queue.end();) {
+  int64_t looked = 0;
+  for (auto next = queue.begin(); next != queue.end() && looked < part.limit; ++looked) {
     const Rank rank = *next;
-    Running *r = &requests[rank.second];
+    Running *r = &requests[rank.back()];
     auto free = std::find(slots.begin(), slots.end(), nullptr);
     // Nobody overtakes a request that waits for pages.
     if (free == slots.end() || refused)
@@ -322,7 +334,9 @@ void Machine::moveTo(Running &r, int state) {
 void Machine::setState(Running &r, int state) {
   touch(r);
   if (r.slot < 0)
-    queues[r.state].erase(rankOf(r));
+    queues[r.state].erase(r.rank);
+  if (program.states[state].terminal && r.input->deadlineMs > 0)
+    deadlines.erase({int64_t(r.arrivedMs) + r.input->deadlineMs, r.number});
   open += int(program.states[r.state].terminal) - int(program.states[state].terminal);
   r.state = state;
   if (r.slot < 0)
@@ -336,9 +350,21 @@ void Machine::touch(Running &r) {
 }
 
 /// Lets a request without slot wait for the admission of its state.
-void Machine::enqueue(const Running &r) {
-  if (const StateInfo &state = program.states[r.state]; !state.terminal && !state.slot)
-    queues[r.state].insert(rankOf(r));
+void Machine::enqueue(Running &r) {
+  const StateInfo &state = program.states[r.state];
+  if (state.terminal || state.slot)
+    return;
+  r.rank = rankOf(r);
+  queues[r.state].insert(r.rank);
+}
+
+std::vector<int64_t> Machine::rankOf(Running &r) {
+  std::vector<int64_t> rank{-int64_t(r.input->priority)};
+  for (const PartInfo &part : program.parts)
+    if (part.kind == PartInfo::Admit && part.state == r.state && part.order)
+      rank = orderKeys(*this, r, *part.order, out.ticks);
+  rank.push_back(r.number);
+  return rank;
 }
 
 /// Ends the request; what it holds is reclaimed at the start of the next tick.
@@ -406,7 +432,7 @@ RunResult Machine::finish() {
     result.tokens.assign(r.tokens.begin() + static_cast<int64_t>(r.input->tokens.size()), r.tokens.end());
     const StateInfo &state = program.states[r.state];
     const bool faulted = r.fault != Fault::None;
-    result.finish = finishOf(faulted, state.terminal, r.sawEos, r.budget() <= 0);
+    result.finish = finishOf(faulted ? faultName(r.fault) : "", state.terminal, r.sawEos, r.budget() <= 0);
     result.state = state.name;
     TraceRequest &ended = out.trace.requests.emplace_back();
     ended.id = r.input->id;
@@ -416,7 +442,7 @@ RunResult Machine::finish() {
     ended.sampling = r.input->sampling;
     for (const Input &input : program.inputs)
       ended.inputs[input.name] = inputValue(input, *r.input);
-    if (faulted) {
+    if (result.finish == "fault") {
       result.fault = ended.fault = faultName(r.fault);
       if (r.faultState >= 0)
         ended.faultState = program.states[r.faultState].name;

@@ -150,6 +150,10 @@ private:
   void reportUnused(const Locals &locals, const CheckedPolicy *policy);
   bool oneValue(const ast::Stmt &stmt);
 
+  // Admission.cpp
+  void checkAdmission(const ast::StageDecl &decl, CheckedStage &stage, Scope &scope);
+  bool checkOrderKey(const Expr &key, const ast::StageDecl &decl);
+
   // Expr.cpp
   ExprRef check(const ast::Expr &e, Scope &scope);
   /// As check, but logits are an error.

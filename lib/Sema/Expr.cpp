@@ -367,6 +367,8 @@ ExprRef Checker::checkSimpleName(const ast::Expr &e, Scope &scope) {
         v->range = {0, mostPositions()};
       else if (entry.id == Predefined::Seated)
         v->range = {0, slots()};
+      else if (entry.id >= Predefined::Tick && entry.id <= Predefined::DeadlineMs)
+        v->range = {0, INT32_MAX};
       return v;
     }
   }

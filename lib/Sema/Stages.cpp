@@ -75,6 +75,8 @@ void Checker::inferFields() {
   for (const ast::StageDecl &stage : in.stages) {
     Uses &u = uses[&stage];
     UseWalk walk{u.freeReads, u.assigned, u.appends, u.commits, model, {}};
+    for (const ast::ExprPtr &key : stage.order)
+      walk.expr(*key, {});
     walk.block(stage.body, {});
     if (stage.go)
       walk.go(*stage.go, std::set<std::string>(walk.last));
@@ -162,6 +164,7 @@ void Checker::checkStage(const ast::StageDecl &decl, CheckedStage &stage) {
   scope.kind = Scope::Stage;
   scope.stage = &stage;
   scope.locally = &locals;
+  checkAdmission(decl, stage, scope);
   findChanging(decl.body, {}, 0);
   checkBlock(decl.body, stage.body, scope);
   stage.goLoc = decl.go->loc;

@@ -58,12 +58,20 @@ void Checker::checkStates() {
     diags.report(Diag::NoFaultState, in.statesLoc);
     return;
   }
-  const CheckedState *fault = state(out.fault);
-  if (!fault) {
-    reportUnknownState(*in.fault, [](const CheckedState &s) { return s.terminal; });
-  } else if (!fault->terminal) {
-    diags.report(Diag::BadStateFlags, fault->loc, out.fault, "is the fault state and needs `terminal: true`");
-  }
+  const auto isEnd = [&](const ast::Name &name, const std::string &what) {
+    const CheckedState *end = state(name.text);
+    if (!end)
+      reportUnknownState(name, [](const CheckedState &s) { return s.terminal; });
+    else if (!end->terminal)
+      diags.report(Diag::BadStateFlags, end->loc, name.text, "is the " + what + " state and needs `terminal: true`");
+  };
+  isEnd(*in.fault, "fault");
+  for (auto [name, what, into] :
+       {std::tuple(&in.cancel, "cancel", &out.cancel), {&in.deadline, "deadline", &out.deadline}})
+    if (*name) {
+      *into = (*name)->text;
+      isEnd(**name, what);
+    }
 }
 
 void Checker::checkStageStates() {
@@ -171,7 +179,9 @@ void Checker::checkReachable() {
     if (s.initial)
       start = s.name;
   std::set<std::string> seen = reachableFrom(start);
-  seen.insert(out.fault);
+  for (const std::string &end : {out.fault, out.cancel, out.deadline})
+    if (!end.empty())
+      seen.insert(end);
   for (;;) {
     const CheckedState *first = nullptr;
     std::set<std::string> behind;

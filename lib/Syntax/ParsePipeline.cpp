@@ -90,12 +90,13 @@ private:
   }
 
   void readState(const KeyValue &entry) {
-    if (entry.key.text == "fault") {
-      Name state = readName(*entry.value, "`fault`", "the name of a state");
-      if (state.loc)
-        file.fault = std::move(state);
-      return;
-    }
+    for (auto [key, into] : {std::pair("fault", &file.fault), {"cancel", &file.cancel}, {"deadline", &file.deadline}})
+      if (entry.key.text == key) {
+        Name state = readName(*entry.value, ticks(key), "the name of a state");
+        if (state.loc)
+          *into = std::move(state);
+        return;
+      }
     const std::string what = "state " + ticks(entry.key.text);
     checkName(entry.key, "a state");
     StateDecl state;
@@ -190,11 +191,15 @@ private:
     stage.name = entry.key;
     std::vector<KeyValue> keys = entries(*entry.value, what);
     refusePlanned(keys, what, {{"over", "a stage without it, which sees one request"}});
-    checkKeys(keys, what, {"on", "do", "goto", "progress"});
+    checkKeys(keys, what, {"on", "order", "limit", "do", "goto", "progress"});
     if (entry.value->kind == YamlNode::Map)
       requireKeys(keys, what, entry.key.loc, {"on", "do", "goto"});
     if (const YamlNode *on = find(keys, "on"))
       stage.on = readNames(*on, "`on` of " + what, "the name of a state");
+    if (const YamlNode *order = find(keys, "order"))
+      readOrder(*order, what, stage);
+    if (const YamlNode *limit = find(keys, "limit"))
+      stage.limit = readExpr(*limit, "`limit` of " + what, "it is one number");
     if (const YamlNode *body = find(keys, "do"))
       stage.body = readBody(*body, "`do` of " + what, /*inGraph=*/false);
     if (const YamlNode *go = find(keys, "goto")) {
@@ -209,6 +214,16 @@ private:
         stage.progress = std::move(field);
     }
     file.stages.push_back(std::move(stage));
+  }
+
+  void readOrder(const YamlNode &order, const std::string &what, StageDecl &stage) {
+    const char *hint = "`order` is a list of numbers: the request with the least first one comes first";
+    stage.orderLoc = order.loc;
+    if (!expectKind(order, YamlNode::Sequence, "`order` of " + what, "a list of keys"))
+      return;
+    for (const auto &item : order.items)
+      if (ExprPtr key = readExpr(*item, "a key of `order` of " + what, hint))
+        stage.order.push_back(std::move(key));
   }
 
   /// A `goto` is a state name or a choice between two of them.

@@ -201,6 +201,10 @@ std::string print(const PipelineFile &pipeline) {
     p.field("field", field);
   if (pipeline.fault)
     p.line(pipeline.fault->loc, "fault " + pipeline.fault->text);
+  if (pipeline.cancel)
+    p.line(pipeline.cancel->loc, "cancel " + pipeline.cancel->text);
+  if (pipeline.deadline)
+    p.line(pipeline.deadline->loc, "deadline " + pipeline.deadline->text);
   for (const StateDecl &state : pipeline.states)
     p.line(state.name.loc, describeState(state));
   for (const PoolDecl &pool : pipeline.pools)
@@ -221,6 +225,10 @@ std::string print(const PipelineFile &pipeline) {
   }
   for (const StageDecl &stage : pipeline.stages) {
     p.line(stage.name.loc, "stage " + stage.name.text + " on " + join(stage.on));
+    if (!stage.order.empty())
+      p.line(stage.orderLoc, "  order " + join(stage.order));
+    if (stage.limit)
+      p.line(stage.limit->loc, "  limit " + print(*stage.limit));
     p.body(stage.body);
     ++p.indent;
     if (stage.go)

@@ -335,6 +335,8 @@ private:
     p.set<attr::stage>(s.stage.name);
     p.set<attr::state>(state);
     p.set<attr::kind>(std::string(declared && declared->has<attr::slot>() ? "slot" : "admit"));
+    if (s.stage.has<attr::limit>())
+      p.set<attr::limit>(s.stage.get<attr::limit>());
     if (k) {
       const Operation &before = s.calls[k - 1];
       p.set<attr::after_site>(before.op == Op::Call ? before.get<attr::site>()

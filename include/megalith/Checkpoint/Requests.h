@@ -34,7 +34,7 @@ std::string whyNot(const Sampling &sampling);
 /// is named in errors. The first error is returned with its line and, where it is
 /// known, its column. Errors: `request-syntax`, `request-key`,
 /// `request-empty-prompt`, `request-budget`, `request-duplicate-id`,
-/// `request-token-range`, `request-sampling`, `request-input`, `request-count`.
+/// `request-token-range`, `request-sampling`, `request-time`, `request-input`, `request-count`.
 Result<std::vector<Request>> parseRequests(std::string_view text, const RequestOptions &options,
                                            const std::string &file);
 

@@ -102,6 +102,8 @@ struct CheckedGoto {
 struct CheckedStage {
   std::string name;
   std::vector<std::string> on;
+  std::vector<sema::ExprRef> order; ///< of a state without slot: who comes first; empty: the greatest priority
+  std::optional<int64_t> limit;     ///< requests that it looks at in a tick
   std::vector<sema::Stmt> body;
   std::vector<CheckedGoto> go; ///< the last one has no condition
   SourceLoc loc, goLoc;
@@ -116,6 +118,7 @@ struct CheckedGauge {
 /// A pipeline without errors, ready to be lowered.
 struct CheckedPipeline {
   std::string name, fault;
+  std::string cancel, deadline; ///< states; empty: `fault`
   uint32_t file = 0;
   SourceLoc loc;
   std::vector<std::string> models;

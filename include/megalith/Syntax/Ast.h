@@ -117,6 +117,9 @@ struct PolicyDecl {
 struct StageDecl {
   Name name;
   std::vector<Name> on;
+  std::vector<ExprPtr> order; ///< `order: [key, ...]` of those that wait for a slot; empty when absent
+  SourceLoc orderLoc;
+  ExprPtr limit; ///< how many of these it looks at in a tick; null when absent
   std::vector<Stmt> body;
   ExprPtr go;                   ///< `goto:`; state names are Paths
   std::optional<Name> progress; ///< `progress: field`: a declared measure of progress
@@ -134,6 +137,7 @@ struct PipelineFile {
   std::vector<Param> params;
   std::vector<FieldDecl> fields;
   std::optional<Name> fault; ///< `fault: FAILED` below `states:`
+  std::optional<Name> cancel, deadline; ///< the same, of requests that the host takes back, and whose time is over
   std::vector<StateDecl> states;
   std::vector<PoolDecl> pools;
   std::vector<PolicyDecl> policies;

@@ -1,0 +1,197 @@
+//===- HostSide.cuh - arrivals, cancellations, deadlines ------------------===//
+//
+// What the host does while the kernel runs. Warp 0 takes it at a tick's start, before anything else, and all of the tick
+// sees the same. docs/ir.md, "The host's side".
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+/// Where requests go that the host takes back, and those whose time is over: the state of faults, if the pipeline names
+/// no other.
+template <class Config> __device__ constexpr int cancelStateOf() {
+  if constexpr (requires { Config::cancelState; })
+    return Config::cancelState;
+  else
+    return Config::faultState;
+}
+template <class Config> __device__ constexpr int deadlineStateOf() {
+  if constexpr (requires { Config::deadlineState; })
+    return Config::deadlineState;
+  else
+    return Config::faultState;
+}
+
+/// Milliseconds since the run began, as the tick sees them. Without a clock of its own the run counts ticks.
+__device__ __forceinline__ int millisecondsOfRun(const abi::LaunchParams &p, int tick) {
+  const abi::HostSide &h = *p.host;
+  if (h.clockTicks > 0)
+    return hostClock(p)[min(tick, h.clockTicks - 1)];
+  return h.realClock ? int((u32)((nanoseconds() - p.stats->begin) / 1000000) & 0x7fffffffu) : tick;
+}
+
+/// Nothing is left to do until the next event: takes its tick, or sleeps until its time. One thread.
+template <class Control> __device__ void skipToEvent(Control &c, const abi::HostEvent &event) {
+  const abi::LaunchParams &p = c.params();
+  const abi::HostSide &h = *p.host;
+  c.tick = max(c.tick, h.realClock ? event.tick : max(event.tick, event.ms));
+  for (u32 naps = 1; h.realClock && millisecondsOfRun(p, c.tick) < event.ms; ++naps) {
+    if (loadRelaxed(p.sync + kStopFlag))
+      return;
+    __nanosleep(100000);
+    storeFresh(p.sync + kTicksAlone, ~naps); // the watchdog sees that control goes on
+  }
+}
+
+/// Ends a request in any state. A call that it waits at is withdrawn. One thread.
+template <class Control> __device__ void endByHost(Control &c, int number, int state, int code) {
+  auto &r = c.anywhere(number);
+  if (Control::isState(r.state) && !Control::isTerminal(r.state))
+    c.move(r, state, code);
+}
+
+/// Takes the events that are due. One thread.
+template <class Control> __device__ void takeEvents(Control &c) {
+  using Config = typename Control::Config;
+  const abi::LaunchParams &p = c.params();
+  abi::HostSide &h = *p.host;
+  const abi::HostEvent *events = hostEvents(p);
+  if (c.openRequests == h.coming && h.next < h.events)
+    skipToEvent(c, events[h.next]);
+  h.nowMs = millisecondsOfRun(p, c.tick);
+  h.firstOfTick = h.next;
+  if (p.maxTicks > 0 && c.tick >= p.maxTicks)
+    return;
+#pragma unroll 1
+  for (int taken = 0; taken < abi::kMostHostEvents && h.next < h.events; ++taken) {
+    const abi::HostEvent event = events[h.next];
+    if (event.tick > c.tick || event.ms > h.nowMs)
+      break;
+    ++h.next;
+    abi::Arrival &arrival = arrivalsOf(p)[event.request];
+    if (event.cancels) {
+      endByHost(c, event.request, cancelStateOf<Config>(), kCancelled);
+      continue;
+    }
+    auto &r = c.tableEntry(event.request);
+    r.state = r.stateBefore = h.initialState;
+    arrival.tick = c.tick;
+    arrival.ms = h.nowMs;
+    --h.coming;
+    ++c.unseated;
+    if (const long long deadline = (long long)h.nowMs + arrival.deadlineMs;
+        arrival.deadlineMs > 0 && deadline < h.nextDeadline)
+      h.nextDeadline = deadline;
+  }
+}
+
+/// Ends the requests whose time is over, those first whose was over first. Warp 0.
+template <class Control> __device__ __noinline__ void endByDeadlines(Control &c) {
+  using Config = typename Control::Config;
+  const abi::LaunchParams &p = c.params();
+  abi::HostSide &h = *p.host;
+#pragma unroll 1
+  for (int ended = 0;; ++ended) {
+    // Milliseconds above, the request below.
+    u64 first = ~0ull;
+#pragma unroll 1
+    for (int i = laneId(); i < p.numRequests; i += 32) {
+      const abi::Arrival &arrival = arrivalsOf(p)[i];
+      const int state = c.anywhere(i).state;
+      const u64 when = ((u64)arrival.ms + arrival.deadlineMs) << 32 | (u32)i;
+      if (arrival.deadlineMs > 0 && Control::isState(state) && !Control::isTerminal(state) && when < first)
+        first = when;
+    }
+#pragma unroll
+    for (int distance = 16; distance; distance >>= 1) {
+      const u64 other = __shfl_xor_sync(~0u, first, distance);
+      first = other < first ? other : first;
+    }
+    const long long when = first == ~0ull ? abi::kNoDeadline : (long long)(first >> 32);
+    const bool due = when <= h.nowMs;
+    __syncwarp();
+    if (laneId() == 0) {
+      h.nextDeadline = when;
+      if (due && ended < abi::kMostHostEvents)
+        endByHost(c, int(first & 0xffffffffu), deadlineStateOf<Config>(), kDeadline);
+    }
+    __syncwarp();
+    if (!due || ended == abi::kMostHostEvents)
+      return;
+  }
+}
+
+/// The host's part of a tick. Warp 0.
+template <class Control> __device__ __noinline__ void sampleHost(Control &c) {
+  if (laneId() == 0)
+    takeEvents(c);
+  __syncwarp();
+  const abi::HostSide &h = *c.params().host;
+  if (h.nextDeadline <= h.nowMs)
+    endByDeadlines(c);
+}
+
+/// Words of the tick's trace, and what stands in them: Abi.h, "Trace words".
+__device__ __forceinline__ int hostTraceWords(const abi::HostSide &h) { return 2 + h.next - h.firstOfTick; }
+__device__ __forceinline__ void traceHost(const abi::LaunchParams &p, u32 *out) {
+  const abi::HostSide &h = *p.host;
+  const int count = h.next - h.firstOfTick;
+  if (laneId() == 0) {
+    out[0] = u32(h.nowMs);
+    out[1] = u32(count);
+  }
+  for (int i = laneId(); i < count; i += 32) {
+    const abi::HostEvent &event = hostEvents(p)[h.firstOfTick + i];
+    out[2 + i] = u32(event.request) | (event.cancels ? abi::kTraceCancels : 0u);
+  }
+}
+
+// --- the order of those that wait for a slot ---------------------------------------
+
+/// A number whose order as u32 is that of the key. A NaN comes last; -0 is 0.
+__device__ __forceinline__ u32 orderKey(int key) { return u32(key) ^ 0x80000000u; }
+__device__ __forceinline__ u32 orderKey(float key) {
+  const u32 bits = __float_as_uint(__fadd_rn(key, 0.0f));
+  return key != key ? ~0u : bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+/// Without an order of the pipeline: the greatest priority.
+struct ByPriority {
+  static constexpr int keys = 1;
+  template <class Turn> __device__ static void of(Turn &t, u32 *key) { key[0] = ~orderKey(t.priority()); }
+};
+
+/// A place in an order: keys, then the number.
+template <int Keys> struct PlaceInOrder {
+  u32 words[Keys + 1];
+  __device__ static PlaceInOrder last() {
+    PlaceInOrder place;
+#pragma unroll
+    for (int k = 0; k <= Keys; ++k)
+      place.words[k] = ~0u;
+    return place;
+  }
+  __device__ bool before(const PlaceInOrder &other) const {
+    bool less = false;
+#pragma unroll
+    for (int k = Keys; k >= 0; --k)
+      less = words[k] < other.words[k] || (words[k] == other.words[k] && less);
+    return less;
+  }
+  /// The first of the warp's.
+  __device__ PlaceInOrder firstOfWarp() const {
+    PlaceInOrder first = *this;
+#pragma unroll
+    for (int distance = 16; distance; distance >>= 1) {
+      PlaceInOrder other;
+#pragma unroll
+      for (int k = 0; k <= Keys; ++k)
+        other.words[k] = __shfl_xor_sync(~0u, first.words[k], distance);
+      if (other.before(first))
+        first = other;
+    }
+    return first;
+  }
+};
+
+} // namespace megalith::device
