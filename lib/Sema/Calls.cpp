@@ -728,14 +728,25 @@ ExprRef Checker::checkModelCall(const ast::Expr &e, Scope &scope) {
     diags.report(Diag::ChunkedDraft, e.loc);
     return nullptr;
   }
+  if (call->chunk && !call->keepNone) {
+    // Other requests would decide what is read.
+    diags.report(Diag::ChunkedLogits, e.loc);
+    diags.note(
+        fmt::format("how many rows of it one tick serves depends on the load. To read rows of many tokens, feed a "
+                    "piece at a time: `{0}(tokens[kv.{0}.len:-1][:{1}])`",
+                    e.text, std::min(call->chunk, rowsPerPass())));
+    return nullptr;
+  }
   if (call->chunk)
     most = std::min({most, call->chunk, rowsPerPass()});
   if (most >= Unbounded) {
-    diags.report(Diag::CallUnbounded, e.loc);
+    diags.report(Diag::CallUnbounded, e.loc,
+                 call->keepNone ? "add `chunk=` or cut the tokens with a slice"
+                                : "cut the tokens with a slice such as `[:8]`, or say with `most=` how many there are");
     return nullptr;
   }
   if (most > rowsPerPass()) {
-    diags.report(Diag::CallTooLarge, e.loc, most, rowsPerPass());
+    diags.report(Diag::CallTooLarge, e.loc, most, rowsPerPass(), call->keepNone ? " or add `chunk=`" : "");
     return nullptr;
   }
   call->args.insert(call->args.begin(), fed);

@@ -21,9 +21,9 @@ ExprRef Checker::checkKept(const ast::Expr &e, const std::string &what, Scope &s
 }
 
 ExprRef Checker::passForKept(const std::string &reducer, SourceLoc loc, const Scope &scope) {
-  if (!scope.call || scope.call->keepNone || scope.call->chunk) {
+  if (!scope.call || scope.call->keepNone) {
     diags.report(Diag::KeptNoPass, loc, reducer);
-    diags.note("let it stand behind a call without `keep=none` and `chunk`, of any model");
+    diags.note("let it stand behind a call without `keep=none`, of any model");
     return nullptr;
   }
   return scope.call;
@@ -70,8 +70,6 @@ void Checker::assignKept(CheckedField &f, const ast::Stmt &stmt, std::vector<Stm
     diags.report(Diag::KeepNoneReduced, given.loc);
     return;
   }
-  if (call->chunk)
-    return refuse("their call has `chunk`, and may be served in part");
   if (!rows->member.empty())
     return refuse(fmt::format("they are `{}`, and not the logits of the model", rows->member));
   if (call->reductions->depth != scope.depth)

@@ -37,8 +37,8 @@ struct Slip {
 
 void expectTold(std::initializer_list<Slip> slips) {
   for (const Slip &slip : slips)
-    EXPECT_EQ(saidOf(slip.lines), std::string("p.yaml:") + slip.error + "\n" +
-                                    (*slip.note ? std::string("note: ") + slip.note + "\n" : ""))
+    EXPECT_EQ(saidOf(slip.lines),
+              std::string("p.yaml:") + slip.error + "\n" + (*slip.note ? std::string("note: ") + slip.note + "\n" : ""))
         << slip.lines;
 }
 
@@ -77,7 +77,8 @@ TEST(Habits, Blocks) {
 
 TEST(Habits, Assignments) {
   const auto whole = [](const std::string &value) {
-    return "a sequence is assigned as a whole: `- plays: map(k in 0..len(plays), " + value + " if k == 1 else plays[k])`";
+    return "a sequence is assigned as a whole: `- plays: map(k in 0..len(plays), " + value +
+           " if k == 1 else plays[k])`";
   };
   const std::string one = whole("1.0"), more = whole("plays[1] + 1.0");
   expectTold({
@@ -116,7 +117,8 @@ TEST(Habits, Assignments) {
 
 TEST(Habits, Types) {
   const auto silently = [](const std::string &what) { return "nothing is converted silently: write `" + what + "`"; };
-  const std::string length = silently("f32(len(tokens))"), number = silently("i32(last)"), truth = silently("f32(i32(finished))"),
+  const std::string length = silently("f32(len(tokens))"), number = silently("i32(last)"),
+                    truth = silently("f32(i32(finished))"),
                     down = silently("i32(score)") + ", which rounds towards zero",
                     all = silently("map(i in 0..len(x), f32(x[i]))");
   expectTold({
@@ -124,8 +126,9 @@ TEST(Habits, Types) {
        length.c_str()},
       {"- score: 0.5 - len(tokens)", "52:20: error: `-` needs two i32 or two f32, found f32 and i32 [operand-types]",
        length.c_str()},
-      {"- score: max(0.5, len(tokens))", "52:16: error: `max` needs only i32 or only f32, found f32 and i32 "
-                                         "[operand-types]",
+      {"- score: max(0.5, len(tokens))",
+       "52:16: error: `max` needs only i32 or only f32, found f32 and i32 "
+       "[operand-types]",
        length.c_str()},
       {"- score: log(len(tokens))", "52:20: error: the argument of `log` must be f32, found i32 [type-mismatch]",
        length.c_str()},
@@ -140,13 +143,15 @@ TEST(Habits, Types) {
        "the number of a token is `i32(last)`"},
       {"- score: f32(finished)", "52:20: error: the argument of `f32` must be i32, found bool [type-mismatch]",
        truth.c_str()},
-      {"- x: map(i in 0..3, i)\n- plays: x", "53:16: error: the value of `plays` must be f32[4], found i32[3] "
-                                              "[type-mismatch]",
+      {"- x: map(i in 0..3, i)\n- plays: x",
+       "53:16: error: the value of `plays` must be f32[4], found i32[3] "
+       "[type-mismatch]",
        all.c_str()},
       {"- plays: plays * 2", "52:22: error: `*` needs two i32 or two f32, found f32[4] and f32 [operand-types]",
        "element by element it is `map(i in 0..len(plays), plays[i] * 2)`"},
-      {"- if: plays < 0.5\n  do: []", "52:19: error: `<` needs two i32 or two f32, found f32[4] and f32 "
-                                       "[operand-types]",
+      {"- if: plays < 0.5\n  do: []",
+       "52:19: error: `<` needs two i32 or two f32, found f32[4] and f32 "
+       "[operand-types]",
        "an element of it is `plays[0]`"},
       {"- trace: plays", "52:16: error: what is traced must be a number, bool or token, found f32[4] [type-mismatch]",
        "an element of it is `plays[0]`"},
@@ -200,7 +205,8 @@ TEST(Habits, Functions) {
 }
 
 TEST(Habits, TopK) {
-  const std::string call = "- l: target([last])\n", parts = "`t.token[i]` are the tokens of row i, and `t.prob[i]` their probabilities";
+  const std::string call = "- l: target([last])\n",
+                    parts = "`t.token[i]` are the tokens of row i, and `t.prob[i]` their probabilities";
   const std::string error = "error: what is read of `top_k` must be `.token` or `.prob` of a name for it, found both "
                             "[type-mismatch]";
   expectTold({

@@ -93,7 +93,7 @@ TEST(KeptRows, WhatCannotBeKeptOrReadIsAnError) {
       {"- l: target([last] + draft, kv=draft)\n      - best: argmax(l)\n      - q: l[:1]\n      - q: l[1:2]",
        "`q` cannot keep these rows: some rows of this call are kept already [kept-rows]"},
       {"- l: target([last] + draft, chunk=2)\n      - best: argmax(l)\n      - q: l[:1]",
-       "`q` cannot keep these rows: their call has `chunk`, and may be served in part [kept-rows]"},
+       "a call with `chunk=` has no logits to read: write `keep=none`, or leave `chunk=` out [chunked-logits]"},
   };
   for (const auto &[statements, message] : cases)
     EXPECT_EQ(said(kept(statements)), message) << statements;

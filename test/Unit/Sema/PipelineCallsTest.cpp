@@ -117,12 +117,17 @@ p.yaml:9:3: note: declared here
 TEST(PipelineCalls, CallTooLarge) {
   Check c = check({}, {{"rows_per_pass", "4"}});
   EXPECT_FALSE(c.pipeline);
-  EXPECT_EQ(
-      c.messages,
-      R"(p.yaml:42:22: error: this call can feed 5 rows, but `rows_per_pass` is 4; feed fewer or add `chunk=` [call-too-large]
+  EXPECT_EQ(c.messages,
+            R"(p.yaml:42:22: error: this call can feed 5 rows, but `rows_per_pass` is 4; feed fewer [call-too-large]
    42 |       - best: argmax(target([last] + draft, kv=draft))
       |                      ^~~~~~
 )");
+  // Rows without logits may be served in part.
+  c = check({{"[kv.target.len:-1], chunk=8", "[-20:-1]"}});
+  EXPECT_NE(c.messages.find("this call can feed 19 rows, but `rows_per_pass` is 16; feed fewer or add `chunk=` "
+                            "[call-too-large]"),
+            std::string::npos)
+      << c.messages;
 }
 
 TEST(PipelineCalls, CallUnbounded) {
@@ -134,6 +139,38 @@ TEST(PipelineCalls, CallUnbounded) {
    36 |       - target(tokens[kv.target.len:-1], keep=none)
       |         ^~~~~~
 )");
+  c = check({{"argmax(target([last] + draft, kv=draft))", "argmax(target(tokens[kv.target.len:], kv=draft))"}});
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:42:22: error: the number of rows of this call has no upper bound; cut the tokens with a slice such as `[:8]`, or say with `most=` how many there are [call-unbounded]
+   42 |       - best: argmax(target(tokens[kv.target.len:], kv=draft))
+      |                      ^~~~~~
+)");
+}
+
+/// How many rows of such a call a tick serves depends on other requests.
+TEST(PipelineCalls, ChunkedLogits) {
+  Check c = check({{", keep=none", ""}});
+  EXPECT_FALSE(c.pipeline);
+  EXPECT_EQ(
+      c.messages,
+      R"(p.yaml:36:9: error: a call with `chunk=` has no logits to read: write `keep=none`, or leave `chunk=` out [chunked-logits]
+   36 |       - target(tokens[kv.target.len:-1], chunk=8)
+      |         ^~~~~~
+note: how many rows of it one tick serves depends on the load. To read rows of many tokens, feed a piece at a time: `target(tokens[kv.target.len:-1][:8])`
+)");
+  const std::string call = "best: argmax(target([last] + draft, kv=draft))";
+  for (const std::string reads : {"l: target([last] + draft, chunk=2)\n      - best: argmax(l)",
+                                  "l: target([last] + draft, chunk=2)\n      - best: argmax(l[-1:])",
+                                  "best: sample(target([last] + draft, chunk=40), sampling)"}) {
+    c = check({{call, reads}});
+    EXPECT_EQ(c.errors, 1u) << c.messages;
+    EXPECT_NE(c.messages.find("[chunked-logits]"), std::string::npos) << c.messages;
+  }
+  // What the note says.
+  c = check({{"- target(tokens[kv.target.len:-1], chunk=8, keep=none)",
+              "- l: target(tokens[kv.target.len:-1][:8])\n      - h: max_prob(l)\n      - trace: len(h)"}});
+  EXPECT_TRUE(c.pipeline) << c.messages;
 }
 
 TEST(PipelineCalls, LogitsAreNoValue) {
@@ -147,12 +184,12 @@ TEST(PipelineCalls, LogitsAreNoValue) {
 }
 
 TEST(PipelineCalls, LogitsUnused) {
-  Check c = check({{", keep=none", ""}});
+  Check c = check({{", chunk=8, keep=none", "[:8]"}});
   EXPECT_FALSE(c.pipeline);
   EXPECT_EQ(
       c.messages,
       R"(p.yaml:36:9: error: nothing consumes the logits of this call; reduce them with `argmax` or write `keep=none` [logits-unused]
-   36 |       - target(tokens[kv.target.len:-1], chunk=8)
+   36 |       - target(tokens[kv.target.len:-1][:8])
       |         ^~~~~~
 )");
 }
