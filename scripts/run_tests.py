@@ -34,7 +34,8 @@ def count(name, ok, bad, started, output=""):
 
 
 def unit_tests(scratch, build, env=None, note=""):
-    programs = sorted(build.glob("test/Unit/*Tests"))
+    # The largest first: they take longest, and no core waits for one at the end.
+    programs = sorted(build.glob("test/Unit/*Tests"), key=lambda program: -program.stat().st_size)
     if not programs:
         count("unit tests", 0, 1, time.time(), f"no test programs in {build}/test/Unit")
 
