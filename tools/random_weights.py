@@ -2,7 +2,7 @@
 
 The arithmetic is in integers, so PyTorch on a GPU, PyTorch on a CPU, numpy and plain
 Python give the same bytes. PyTorch is used when it is installed, with a GPU when there
-is one; plain Python, without either, takes a second per 300,000 parameters.
+is one; plain Python, without either, takes half a second per 300,000 parameters.
 
 Element i of a tensor, with `key` the first 8 bytes of sha256("SEED:NAME"):
 
@@ -71,22 +71,30 @@ def numpy_chunk(key, begin, end, scale, mean):
 
 
 def python_chunk(key, begin, end, scale, mean):
-    mask, out = (1 << 64) - 1, bytearray()
-    multipliers = ((30, MIX_1 & mask), (27, MIX_2 & mask), (31, 1))
-    for index in range(begin, end):
-        z = (index * GOLDEN + key) & mask
-        for shift, multiplier in multipliers:
-            z = (z ^ (z >> shift)) * multiplier & mask
-        total = (z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48) - 2 * 65535
-        # Each step rounds to f32, as the others do.
-        value = to_f32(to_f32(total * to_f32(scale)) + to_f32(mean))
-        bits = struct.unpack("<I", struct.pack("<f", value))[0]
-        out += struct.pack("<H", (bits + 0x7fff + (bits >> 16 & 1)) >> 16)
+    out = bytearray()
+    for first in range(begin, end, 4096):
+        out += python_piece(key, range(first, min(first + 4096, end)), scale, mean)
     return bytes(out)
 
 
-def to_f32(value):
-    return struct.unpack("<f", struct.pack("<f", value))[0]
+def python_piece(key, indices, scale, mean):
+    mask = (1 << 64) - 1
+    mix_1, mix_2 = MIX_1 & mask, MIX_2 & mask
+    sums = []
+    for index in indices:
+        z = (index * GOLDEN + key) & mask
+        z = (z ^ (z >> 30)) * mix_1 & mask
+        z = (z ^ (z >> 27)) * mix_2 & mask
+        z ^= z >> 31
+        sums.append((z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48) - 2 * 65535)
+    # Each step rounds to f32, as the others do.
+    floats = struct.Struct(f"<{len(sums)}f")
+    (scale,), (mean,) = (struct.unpack("<f", struct.pack("<f", value)) for value in (scale, mean))
+    values = floats.unpack(floats.pack(*[total * scale for total in sums]))
+    if mean:
+        values = [value + mean for value in values]
+    words = struct.unpack(f"<{len(sums)}I", floats.pack(*values))
+    return struct.pack(f"<{len(sums)}H", *[(bits + 0x7fff + (bits >> 16 & 1)) >> 16 for bits in words])
 
 
 def tensor_chunks(seed, name, shape, mean, deviation):
