@@ -35,8 +35,8 @@ for variable, options in ("MEGALITH_NVRTC", []), ("MEGALITH_NVJITLINK", ["--link
         if found.returncode == 0:
             config.environment[variable] = found.stdout.strip()
 
-# Kernels that tests compile; kept between runs.
-config.environment["MEGALITH_CACHE_DIR"] = os.path.join(build, "test-kernels")
+# Kernels that tests compile; kept between runs. $MEGALITH_TEST_KERNELS: a folder that outlives the build folder.
+config.environment["MEGALITH_CACHE_DIR"] = os.environ.get("MEGALITH_TEST_KERNELS") or os.path.join(build, "test-kernels")
 
 root = os.path.dirname(config.test_source_root)
 # `%pick(A,B)`: A, and in the long set (`--param long=1`) B. Words without commas.
