@@ -1,0 +1,246 @@
+//===- pipelines.cpp - faults of control that give other values -----------===//
+//
+// The kernel of one pipeline, which has much of what pipelines can have, is compiled with each fault of Pipelines.def. Its
+// trace must differ from that of the kernel without a fault, with which the reference executor agrees. The faults stand
+// in headers of the control unit alone, so that the tensor unit is compiled once.
+//===----------------------------------------------------------------------===//
+#include "megalith/Checkpoint/Trace.h"
+#include "megalith/Driver/Compilation.h"
+#include "megalith/Reference/Executor.h"
+#include "runtime/cpu/CpuEngine.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/raw_ostream.h"
+#include <deque>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace megalith;
+namespace cl = llvm::cl;
+
+static cl::list<std::string> modelDirs("model", cl::desc("NAME=DIR"));
+static cl::opt<std::string> only("only", cl::desc("Only faults whose name contains this"));
+static cl::opt<unsigned> every("every", cl::init(1), cl::desc("Run each Nth fault; of the others, see that their text stands there"));
+static cl::opt<unsigned> jobs("jobs", cl::init(2), cl::desc("Faults at a time"));
+
+namespace {
+
+struct Mutant {
+  const char *name, *what, *file, *find, *replace;
+};
+const Mutant mutants[] = {
+#define PIPELINE_MUTANT(Name, What, File, Find, Replace) {Name, What, File, Find, Replace},
+#include "Pipelines.def"
+};
+
+/// Tensors of a checkpoint, as they stand in its file.
+class FileWeights : public reference::WeightSource {
+public:
+  explicit FileWeights(const driver::Compilation &compiled) : compiled(compiled) {}
+  const uint16_t *find(const std::string &model, const std::string &name, std::vector<int64_t> &shape) override {
+    for (const driver::LoadedModel &of : compiled.models)
+      if (of.name == model)
+        if (const TensorView *tensor = of.weights->find(name)) {
+          shape = tensor->shape;
+          return reinterpret_cast<const uint16_t *>(tensor->data);
+        }
+    return nullptr;
+  }
+
+private:
+  const driver::Compilation &compiled;
+};
+
+std::vector<Request> someRequests() {
+  std::vector<Request> requests;
+  for (int i = 0; i < 4; ++i) { // one more than slots
+    Request r;
+    r.id = fmt::format("r{}", i);
+    for (int j = 0; j < (i == 2 ? 13 : 3 + i); ++j)
+      r.tokens.push_back((i * 7 + j % 5 * 3) % 250 + 3);
+    r.maxNewTokens = i == 1 ? 7 : 9;
+    r.eos.emplace();
+    r.priority = i == 1;
+    r.sampling.temperature = i == 3 ? 0.0f : 0.4f + 0.3f * static_cast<float>(i);
+    r.sampling.topK = i == 1 ? 30 : 0;
+    r.sampling.topP = i == 2 ? 0.7f : 1.0f;
+    r.sampling.seed = 5 + i;
+    requests.push_back(std::move(r));
+  }
+  return requests;
+}
+
+class Bench {
+public:
+  explicit Bench(Diagnostics &diags) : diags(diags) {}
+
+  bool prepare() {
+    options.file = MEGALITH_SOURCE_DIR "/test/Mutants/Inputs/pipeline.yaml";
+    for (const std::string &model : modelDirs) {
+      const auto [name, dir] = llvm::StringRef(model).split('=');
+      options.models.push_back({name.str(), dir.str()});
+    }
+    options.needWeights = true;
+    options.profile = "cpu";
+    options.planSettings = {"ctas=2"};
+    compiled = driver::compile(options, diags);
+    if (!compiled)
+      return false;
+    auto plan = driver::makePlan(compiled->module, options, diags);
+    if (!plan)
+      return false;
+    source = driver::emitSource(compiled->module, *plan, diags);
+    return true;
+  }
+
+  /// Runs the kernel without a fault. What the reference executor has to say against it.
+  std::string runUnbroken() {
+    auto outcome = run(source.units);
+    if (!outcome)
+      return outcome.error.message;
+    if (outcome->run.stop || outcome->launch.finding)
+      return "it stopped";
+    unbroken = std::move(outcome->run.trace);
+    reference::Options again;
+    again.replay = &unbroken;
+    again.replayEpsilon = again.replayError = 1e-3;
+    FileWeights weights(*compiled);
+    const auto result = reference::run(compiled->module, weights, someRequests(), again);
+    return !result.error.empty()        ? result.error
+           : !result.mismatches.empty() ? "the reference executor has other values"
+                                        : result.replayDifference;
+  }
+
+  /// What the kernel does with this fault.
+  std::string examine(const Mutant &mutant) {
+    emit::Units units = source.units;
+    if (!plant(mutant, units.control.text))
+      return fmt::format("its text does not stand in {} exactly once", mutant.file);
+    if ((&mutant - mutants) % every != 0)
+      return "not run";
+    auto outcome = run(units);
+    if (!outcome)
+      return "no kernel: " + outcome.error.message;
+    if (outcome->run.stop || outcome->launch.finding)
+      return "differs: it stopped";
+    const std::string difference = compareTraces(unbroken, outcome->run.trace);
+    return difference.empty() ? "same" : "differs: " + difference;
+  }
+
+private:
+  runtime::Outcome<cpu::CpuOutcome> run(const emit::Units &units) {
+    auto assembled = driver::assembleHost(units, {}, diags);
+    if (!assembled)
+      return runtime::RuntimeError{"cpu-compile", diags.render()};
+    std::vector<const SafetensorsFile *> weights;
+    for (const driver::LoadedModel &model : compiled->models)
+      weights.push_back(&*model.weights);
+    auto engine = cpu::CpuEngine::load(assembled->path, source.manifest, weights);
+    if (!engine)
+      return engine.error;
+    runtime::RunOptions how;
+    how.trace = true;
+    how.maxTicks = 200;
+    how.watchdogSeconds = 0.5; // of the executor's clock
+    return (*engine)->run(someRequests(), how);
+  }
+
+  /// Puts headers into the text that includes them, down to the one with the fault.
+  bool plant(const Mutant &mutant, std::string &text) const {
+    for (const char *name : {"ControlUnit.cuh", "Control.cuh", mutant.file}) {
+      const std::string include = fmt::format("#include \"megalith/{}\"\n", name);
+      const size_t at = text.find(include);
+      for (const jit::Header &header : driver::hostHeaders())
+        if (header.name == fmt::format("megalith/{}", name) && at != std::string::npos) {
+          std::string body = header.text;
+          if (const size_t once = body.find("#pragma once"); once != std::string::npos)
+            body.erase(once, 12);
+          if (name == std::string_view(mutant.file)) {
+            const size_t begin = body.find(mutant.find);
+            if (begin == std::string::npos || body.find(mutant.find, begin + 1) != std::string::npos)
+              return false;
+            body.replace(begin, std::string_view(mutant.find).size(), mutant.replace);
+            text.replace(at, include.size(), body);
+            return true;
+          }
+          text.replace(at, include.size(), body);
+          break;
+        }
+    }
+    return false;
+  }
+
+  Diagnostics &diags;
+  driver::CompileOptions options;
+  std::optional<driver::Compilation> compiled;
+  driver::Source source;
+  Trace unbroken;
+};
+
+/// Looks at one in a process of its own, which takes only itself along.
+struct Job {
+  std::string name;
+  pid_t process;
+  int reader;
+};
+
+Job start(Bench &bench, const Mutant &mutant) {
+  int ends[2];
+  if (pipe(ends) != 0)
+    return {mutant.name, -1, -1};
+  const pid_t process = fork();
+  if (process == 0) {
+    close(ends[0]);
+    const std::string text = bench.examine(mutant);
+    const ssize_t written = write(ends[1], text.data(), std::min<size_t>(text.size(), 4000));
+    _exit(written < 0);
+  }
+  close(ends[1]);
+  return {mutant.name, process, ends[0]};
+}
+
+std::string wait(const Job &job) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = read(job.reader, buffer, sizeof buffer)) > 0;)
+    text.append(buffer, n);
+  close(job.reader);
+  int status = 0;
+  waitpid(job.process, &status, 0);
+  return !text.empty() ? text : "differs: it ended by a signal";
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  cl::ParseCommandLineOptions(argc, argv, "Faults of control that give other values\n");
+  SourceFiles files;
+  Diagnostics diags(files);
+  Bench bench(diags);
+  if (!bench.prepare()) {
+    llvm::errs() << diags.render();
+    return 1;
+  }
+  const std::string against = bench.runUnbroken();
+  llvm::outs() << fmt::format("{:<28} {}\n", "(unbroken)", against.empty() ? "good" : "FAILED: " + against);
+  llvm::outs().flush(); // what is there would be told by each process
+  unsigned failed = !against.empty(), next = 0;
+  std::deque<Job> running;
+  std::vector<const Mutant *> list;
+  for (const Mutant &mutant : mutants)
+    if (llvm::StringRef(mutant.name).contains(only))
+      list.push_back(&mutant);
+  while (next < list.size() || !running.empty()) {
+    if (next < list.size() && running.size() < std::max(1u, unsigned(jobs))) {
+      running.push_back(start(bench, *list[next++]));
+      continue;
+    }
+    const std::string said = wait(running.front());
+    const bool good = said == "not run" || llvm::StringRef(said).starts_with("differs");
+    failed += !good;
+    llvm::outs() << fmt::format("{:<28} {}{}\n", running.front().name, good ? "" : "FAILED: ", said);
+    llvm::outs().flush();
+    running.pop_front();
+  }
+  llvm::outs() << fmt::format("{} of {} as they should be\n", list.size() + 1 - failed, list.size() + 1);
+  return failed ? 1 : 0;
+}
