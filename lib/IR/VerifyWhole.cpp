@@ -113,7 +113,7 @@ bool Verifier::checkParts() {
   if (!checkLoops(*ticks[0]))
     return false;
   std::map<int64_t, const Operation *> issuers;
-  std::map<std::string, unsigned> passes;
+  std::map<std::string, unsigned> passes; // outside of loops
   const std::vector<Operation> &list = ticks[0]->region().ops;
   for (const Operation &op : list)
     if (op.has<attr::before_site>())
@@ -121,7 +121,7 @@ bool Verifier::checkParts() {
     else if (const Operation *end = op.op == Op::Part ? terminator(op) : nullptr; end && end->op == Op::Enter)
       issuers[end->get<attr::inside>()] = issuers[end->get<attr::behind>()] = &op;
   for (const Operation &op : list) {
-    if (op.op == Op::Pass && passes[op.name]++ && !op.has<attr::loop>())
+    if (op.op == Op::Pass && !op.has<attr::loop>() && passes[op.name]++)
       return fail(op, "a model has one pass in a tick");
     if (!op.has<attr::after_site>())
       continue;
@@ -131,7 +131,8 @@ bool Verifier::checkParts() {
     const Operation &before = *issuer->second;
     if (before.get<attr::stage>() != op.get<attr::stage>() || before.get<attr::state>() != op.get<attr::state>())
       return fail(op, "the parts before and behind a call are of one stage and state");
-    if (terminator(before)->op == Op::Issue && !passes[terminator(before)->name])
+    // checkLoops() has seen those of a loop.
+    if (terminator(before)->op == Op::Issue && !op.has<attr::loop>() && !passes[terminator(before)->name])
       return fail(op, "a part behind a call stands behind the model's pass");
     issuers.erase(issuer);
   }

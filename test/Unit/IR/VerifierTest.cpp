@@ -708,6 +708,37 @@ TEST(Verifier, LoopsOfTheTick) {
   };
   for (const auto &c : cases)
     EXPECT_EQ(wholeProblem(c.from, c.to, tick), c.message) << c.to;
+  // Calls of the model behind the loop have a pass, too.
+  const std::string both = R"(
+  tick {
+    part @q {kind = "admit", stage = "q", state = "Q"} {
+      goto {to = ["A"]}
+    }
+    part @"a.0" {kind = "slot", stage = "a", state = "A"} @0:3:1 {
+      %b = finished : bool
+      enter(%b) {behind = 3, inside = 2, rounds = 4}
+    }
+    part @"a.1" {after_site = 2, before_site = 0, kind = "slot", loop = 0, stage = "a", state = "A"} {
+      %t = tokens : token<>
+      issue @t(%t) {chunk = 4, kv = "commit", site = 0}
+    }
+    pass @t {loop = 0}
+    part @"a.2" {after_site = 0, kind = "slot", loop = 0, stage = "a", state = "A"} {
+      %b = finished : bool
+      enter(%b) {behind = 3, inside = 2, rounds = 4}
+    }
+    part @"a.3" {after_site = 3, before_site = 1, kind = "slot", stage = "a", state = "A"} {
+      %t = tokens : token<>
+      issue @t(%t) {chunk = 4, kv = "commit", site = 1}
+    }
+    pass @t
+    part @"a.4" {after_site = 1, kind = "slot", stage = "a", state = "A"} {
+      goto {to = ["A"]}
+    }
+  })";
+  EXPECT_EQ(wholeProblem("index", "index", both), "");
+  EXPECT_EQ(wholeProblem("    pass @t\n", "    pass @t\n    pass @t\n", both), "a model has one pass in a tick");
+  EXPECT_EQ(wholeProblem("    pass @t\n", "", both), "a part behind a call stands behind the model's pass");
 }
 
 // Text cannot express these; a faulty pass can.
