@@ -21,6 +21,7 @@ public:
       makePolicy();
     makeGraph();
     out.positions = pages * pageTokens;
+    out.samples = samples;
     out.yaml = text();
     out.broken = chance(25);
     for (uint64_t i = out.broken ? 1 + below(3) : 0; i > 0; --i)
@@ -233,7 +234,7 @@ private:
             const std::string &prefill, const std::string &park) {
     Variable draft = drafts();
     Stage *last = nullptr;
-    switch (below(draft.name.empty() ? 3 : 8)) {
+    switch (below(draft.name.empty() ? 4 : 11)) {
     case 0:
     case 1:
       last = &newStage(state);
@@ -243,8 +244,20 @@ private:
       last = &newStage(state);
       count(*last);
       break;
+    case 3:
+      last = &newStage(state);
+      if (rows >= 2)
+        branch(*last);
+      else
+        decode(*last);
+      break;
+    case 4:
+    case 5:
+    case 6:
+      last = verify(state, draft, /*loops=*/true);
+      break;
     default:
-      last = verify(state, draft);
+      last = verify(state, draft, /*loops=*/false);
     }
     Scope scope = scopeOf(*last);
     if (chance(3))
@@ -348,11 +361,78 @@ private:
     return f;
   }
 
-  Stage *verify(const std::string &state, const Variable &draft) {
+  /// The model drafts, token by token: a loop of the tick. Perhaps it keeps what it drew from, in `kept`.
+  void draftByModel(Stage &s, const Variable &draft, const std::string &kept) {
+    const std::string l = fresh(), i = fresh();
+    s.statements.push_back(fmt::format("- {}: '[]'", draft.name));
+    if (!kept.empty())
+      s.statements.push_back(fmt::format("- {}: '[]'", kept));
+    Scope scope = scopeOf(s);
+    std::vector<std::string> lines = {
+        fmt::format("- for: {} in 0..{}", i,
+                    chance(70) ? fmt::format("min({}, budget)", sizeText(draft.size)) : sizeText(draft.size)),
+        "  do:", fmt::format("    - {}: target([last] if {} == 0 else {}[-1:], kv=draft)", l, i, draft.name),
+        fmt::format("    - {0}: {0} + {1}({2}[-1:])", draft.name, chance(50) ? "argmax" : "sample", l)};
+    if (lines.back().find("sample") != std::string::npos) {
+      lines.back().insert(lines.back().size() - 1, chance(50) ? ", sampling" : ", sampling, noise=1");
+      samples = true;
+    }
+    if (!kept.empty())
+      lines.push_back(fmt::format("    - {0}: {0} + {1}[-1:]", kept, l));
+    Scope inner = scope;
+    inner.variables.push_back({i, Kind::I32});
+    for (uint64_t n = below(3); n > 0; --n)
+      for (const std::string &line : statement(s, inner, 1))
+        lines.push_back("    " + line);
+    if (chance(25)) { // a second call of each round
+      const std::string m = fresh();
+      samples = true;
+      lines.push_back(fmt::format("    - {}: max_prob(target({}[:1], kv=draft))", m, draft.name));
+      lines.push_back(fmt::format("    - trace: {}[0]", m));
+    }
+    for (std::string &line : lines)
+      s.statements.push_back(std::move(line));
+  }
+
+  /// Several tokens behind the last one, of which one is kept, or none.
+  void branch(Stage &s) {
+    const std::string list = fresh(), parents = fresh(), best = fresh(), path = fresh(), appended = fresh();
+    some(s, 2);
+    Scope scope = scopeOf(s);
+    std::string tokens = "[last", hangs = "[-1";
+    for (int64_t i = 1, n = range(2, std::min<int64_t>(rows, 6)); i < n; ++i) {
+      tokens += ", " + (chance(50) ? token(scope, 1) : literal(Kind::Token));
+      hangs += fmt::format(", {}", range(0, i - 1));
+    }
+    s.statements.push_back(fmt::format("- {}: {}", list, quoted(tokens + "]")));
+    s.statements.push_back(fmt::format("- {}: {}", parents, quoted(hangs + "]")));
+    const bool draws = chance(50);
+    samples |= draws;
+    const std::string call = fmt::format("target({}, parents={}, kv=draft)", list, parents);
+    s.statements.push_back(draws ? fmt::format("- {}: sample({}, sampling)", best, call)
+                                 : fmt::format("- {}: argmax({})", best, call));
+    s.statements.push_back(fmt::format("- {}: follow({}, {}, {})", path, list, parents, best));
+    s.statements.push_back(fmt::format("- {0}: append(map(k in 0..len({1}), {2}[{1}[k]]))", appended, path, best));
+    s.statements.push_back(fmt::format("- kv.target.keep: len(tokens) - 1, path={}", path));
+    s.statements.push_back(fmt::format("- count: {} += {}", metric(), appended));
+    scope.variables.push_back({appended, Kind::I32});
+    statements(s, scope, below(3), 1);
+    s.appends = true;
+  }
+
+  Stage *verify(const std::string &state, const Variable &draft, bool loops) {
     Stage *s = &newStage(state);
     some(*s, 2);
-    s->statements.push_back(fmt::format("- {}: {}", draft.name, quoted(sequence(scopeOf(*s), draft.size, 2))));
-    if (chance(60)) {
+    const std::string kept = loops && chance(50) ? fresh() : "";
+    if (!kept.empty())
+      fieldLines.push_back(fmt::format("{}: logits[{}]", kept, sizeText(draft.size)));
+    if (loops)
+      draftByModel(*s, draft, kept);
+    else
+      s->statements.push_back(fmt::format("- {}: {}", draft.name, quoted(sequence(scopeOf(*s), draft.size, 2))));
+    if (loops && chance(40)) {
+      s->statements.push_back("- kv.target.keep: len(tokens) - 1"); // without the drafts
+    } else if (chance(60) || loops) {
       const std::string second = stateName();
       s->next = {second};
       s = &newStage(second);
@@ -360,7 +440,16 @@ private:
     }
     const bool inferred = chance(40);
     const std::string best = fresh(), accepted = fresh(), appended = fresh();
-    s->statements.push_back(fmt::format("- {}: argmax(target([last] + {}, kv=draft))", best, draft.name));
+    if (kept.empty()) {
+      s->statements.push_back(fmt::format("- {}: argmax(target([last] + {}, kv=draft))", best, draft.name));
+    } else { // what is drawn where the drafts' distributions are taken away
+      samples = true;
+      const std::string l = fresh(), p = fresh();
+      s->statements.push_back(fmt::format("- {}: target([last] + {}, kv=draft)", l, draft.name));
+      s->statements.push_back(fmt::format("- {}: prob({}, {}, sampling)", p, kept, draft.name));
+      s->statements.push_back(fmt::format("- {}: sample({}, sampling, noise=2, minus={})", best, l, kept));
+      s->statements.push_back(fmt::format("- trace: sum(k in 0..len({0}), {0}[k])", p));
+    }
     s->statements.push_back(
         fmt::format("- {0}: prefix_while(i in 0..len({1}), {1}[i] == {2}[i])", accepted, draft.name, best));
     Scope scope = scopeOf(*s);
@@ -624,11 +713,15 @@ private:
       for (uint64_t n = below(chance(10) ? 8 : 3); n > 0; --n)
         r.eos->push_back(static_cast<int32_t>(below(kVocab)));
       r.priority = static_cast<int32_t>(below(3)) - 1;
+      if (chance(50))
+        r.sampling = {0.25f * static_cast<float>(range(0, 6)), static_cast<int32_t>(chance(30) ? range(0, 20) : 0),
+                      chance(30) ? 0.8f : 1.0f, chance(30) ? 0.02f : 0.0f, static_cast<uint32_t>(below(100))};
       out.push_back(std::move(r));
     }
     return out;
   }
 
+  bool samples = false;
   int64_t slots = 8, rows = 64, pages = 64, pageTokens = 16;
   unsigned stateCount = 0;
   std::string initial, policyText;

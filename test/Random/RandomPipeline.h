@@ -17,6 +17,7 @@ struct RandomPipeline {
   std::string yaml;
   bool broken = false;   ///< something was changed that should not be
   int64_t positions = 0; ///< of its pool
+  bool samples = false;  ///< it reads more of logits than the best token: its model needs layers
   std::vector<Request> requests;
 };
 
@@ -27,6 +28,7 @@ void bringInputs(std::vector<Request> &requests, const std::vector<Input> &decla
 ///
 /// What varies: params, inputs and fields of all types with any initial values, sequences and tables, inferred fields;
 /// the graph of states, parked ones among them; prefill, decoding, drafts that are verified in one stage or in several,
+/// drafts of the model itself in loops of the tick, kept rows and what is drawn with them, trees, settings of requests,
 /// two calls in a stage, stages without calls; statements of all kinds, nested; loops and what they change; expressions
 /// over all functions and operators, with the largest and least numbers; policies; sizes of pools, pages, slots and
 /// passes from 1 to the most there can be. One in four has some words changed, exchanged, doubled or left out. `wordy`:
