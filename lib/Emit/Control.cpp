@@ -95,7 +95,7 @@ private:
 
   void pools() {
     w.comment("The models' pools.");
-    const auto space = w.space("pools");
+    const auto space = w.space(ControlLayout::poolSpace(layout.pools.size()));
     int64_t begin = 0;
     for (auto [number, pool] : llvm::enumerate(layout.pools)) {
       const auto s = w.record("struct " + layout.names.pools.at(pool.op->name));

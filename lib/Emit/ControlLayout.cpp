@@ -12,10 +12,13 @@ using ir::Op;
 using ir::Operation;
 namespace attr = ir::attr;
 
+std::string ControlLayout::poolSpace(size_t models) { return models > 1 ? "pools" : "controlPools"; }
+
 ControlLayout::ControlLayout(const ir::Module &module)
     : names(module), states(module.all(Op::State)), metrics(module.all(Op::Metric)), gauges(module.all(Op::Gauge)) {
-  for (const Operation *op : module.all(Op::Pool))
-    pools.push_back({op, module.find(Op::Model, op->name), "pools::" + names.pools.at(op->name)});
+  const std::vector<const Operation *> all = module.all(Op::Pool);
+  for (const Operation *op : all)
+    pools.push_back({op, module.find(Op::Model, op->name), poolSpace(all.size()) + "::" + names.pools.at(op->name)});
   if (pools.empty())
     pools.push_back({nullptr, nullptr, ""});
   const size_t count = pools.size();

@@ -77,6 +77,9 @@ struct ControlLayout {
   std::vector<PoolLayout> pools;                 ///< by number of their model; at least one
   int64_t callWords = 0;                         ///< of all pools
 
+  /// The namespace of the pools, as control sees them. With one model the tensor unit has its own pool in `pools`, and
+  /// both units may stand in one text.
+  static std::string poolSpace(size_t models);
   /// Whether a tick's list has several passes: of several models, or because calls stand in loops.
   bool several() const { return pools.size() > 1 || loops(); }
   bool loops() const {

@@ -1,8 +1,8 @@
 //===- pipelines.cpp - faults of control that give other values -----------===//
 //
-// The kernel of one pipeline, which has much of what pipelines can have, is compiled with each fault of Pipelines.def. Its
-// trace must differ from that of the kernel without a fault, with which the reference executor agrees. The faults stand
-// in headers of the control unit alone, so that the tensor unit is compiled once.
+// The kernel of one pipeline, which has much of what pipelines can have, is compiled with each fault of Pipelines.def.
+// Its trace must differ from that of the kernel without a fault, with which the reference executor agrees. The faults
+// stand in headers of the control unit alone, so that the tensor unit is compiled once.
 //===----------------------------------------------------------------------===//
 #include "megalith/Checkpoint/Trace.h"
 #include "megalith/Driver/Compilation.h"
@@ -19,7 +19,8 @@ namespace cl = llvm::cl;
 
 static cl::list<std::string> modelDirs("model", cl::desc("NAME=DIR"));
 static cl::opt<std::string> only("only", cl::desc("Only faults whose name contains this"));
-static cl::opt<unsigned> every("every", cl::init(1), cl::desc("Run each Nth fault; of the others, see that their text stands there"));
+static cl::opt<unsigned> every("every", cl::init(1),
+                               cl::desc("Run each Nth fault; of the others, see that their text stands there"));
 static cl::opt<unsigned> jobs("jobs", cl::init(2), cl::desc("Faults at a time"));
 
 namespace {

@@ -295,14 +295,11 @@ private:
     emit::emitControl(w, module, &files, plain);
     const std::string &tensors = outcome.units.tensors.text;
     const size_t shared = tensors.find("// The KV pool of the model"), end = tensors.find("reserves this much", shared);
-    std::string control = w.text(), record = tensors.substr(shared, end - shared) + "\");\n";
-    // Both halves may have the pools, each as it needs them. Here they stand in one namespace more.
-    for (size_t at = 0; (at = control.find("= ::pools::", at)) != std::string::npos;)
+    std::string control = w.text();
+    for (size_t at = 0; (at = control.find("= ::controlPools::", at)) != std::string::npos;)
       control.insert(at + 2, fmt::format("p{}", seed));
-    if (control.find("namespace pools {") != std::string::npos)
-      record = "namespace tensors {\n" + record + "} // namespace tensors\nusing tensors::Shared;\n";
-    outcome.control =
-        fmt::format("namespace p{} {{\n#line 1 \"p{}.cu\"\n{}\n{}}} // namespace\n", seed, seed, control, record);
+    outcome.control = fmt::format("namespace p{} {{\n#line 1 \"p{}.cu\"\n{}\n{}\");\n}} // namespace\n", seed, seed,
+                                  control, tensors.substr(shared, end - shared));
   }
 
   void runOnCpu() {
