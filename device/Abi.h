@@ -187,6 +187,7 @@ struct Arrival {
   int tick, ms;
   int deadlineMs; ///< after which it ends; 0: never
   int unused;
+  unsigned long long at; ///< nanoseconds of a clock that all CTAs share
 };
 /// The host's side of a run. The events follow, in the order in which they are taken; then the Arrival of each request;
 /// then clockTicks numbers.
@@ -247,7 +248,7 @@ template <int Models> struct LaunchParamsOf {
   const int *eos;
   Slot *slots;
   int *callTokens; ///< [slots][callTokens]: what the calls of a stage feed
-  HostSide *host; ///< null: all requests are there at the start, and stay
+  HostSide *host;  ///< null: all requests are there at the start, and stay
   // reducers beside argmax; null where the pipeline has none
   const Settings *settings; ///< [requests]
   char *asks;               ///< AskHeader, RowDraws, RowAsks of a pass; behind them control's CallAsks of each slot

@@ -5,11 +5,14 @@ namespace megalith::device {
 
 // A pass is of one model. `Pool` is that one's.
 
-/// Whether slot `a` is served before slot `b`. First comes the one that has waited longer, then the one of higher
-/// priority, then the one with fewer passes of the model so far, then the one with the lower request number.
+/// Whether slot `a` is served before slot `b`. First comes the one that has waited longer, then the one whose call is
+/// indivisible (what decodes comes before prefill), then the one of higher priority, then the one with fewer passes of
+/// the model so far, then the one with the lower request number.
 template <class Control> __device__ bool goesFirst(const Control &c, int a, int b) {
   if (c.since[a] != c.since[b])
     return c.since[a] < c.since[b];
+  if ((c.callChunk[a] > 0) != (c.callChunk[b] > 0))
+    return c.callChunk[b] > 0;
   if (c.priority[a] != c.priority[b])
     return c.priority[a] > c.priority[b];
   if (c.passes[a] != c.passes[b])

@@ -1,7 +1,7 @@
 //===- HostSide.cuh - arrivals, cancellations, deadlines ------------------===//
 //
-// What the host does while the kernel runs. Warp 0 takes it at a tick's start, before anything else, and all of the tick
-// sees the same. docs/ir.md, "The host's side".
+// What the host does while the kernel runs. Warp 0 takes it at a tick's start, before anything else, and all of the
+// tick sees the same. docs/ir.md, "The host's side".
 //===----------------------------------------------------------------------===//
 #pragma once
 
@@ -77,6 +77,7 @@ template <class Control> __device__ void takeEvents(Control &c) {
     r.state = r.stateBefore = h.initialState;
     arrival.tick = c.tick;
     arrival.ms = h.nowMs;
+    arrival.at = nanoseconds();
     --h.coming;
     ++c.unseated;
     if (const long long deadline = (long long)h.nowMs + arrival.deadlineMs;

@@ -200,10 +200,10 @@ void LaunchImage::addHost() {
     put(abi::HostEvent{static_cast<int>(event.when.tick), static_cast<int>(event.when.ms), event.request,
                        event.cancels});
   for (const Request &request : asked)
-    put(abi::Arrival{-1, 0, request.deadlineMs, 0});
+    put(abi::Arrival{-1, 0, request.deadlineMs, 0, 0});
   for (const int32_t milliseconds : script.clock)
     put(milliseconds);
-  addImage(MEMBER(host), bytes, LaunchBuffer::Image);
+  addImage(MEMBER(host), bytes, LaunchBuffer::Image).fetch = true;
   // None of them is there yet.
   char *descriptor = buffers[indexOf(offsetof(abi::HostParams, requests))].image.data();
   for (size_t i = 0; i < asked.size(); ++i, descriptor += manifest->requestBytes)
@@ -360,6 +360,17 @@ RunOutcome::Times LaunchImage::timesOf(size_t request, int64_t generated) const 
     return RunOutcome::Moment{r.tick, r.tokens, at > zero ? at - zero : 0};
   };
   RunOutcome::Times out;
+  if (const auto *side = RESULT(abi::HostSide, host)) {
+    const auto *events = reinterpret_cast<const abi::HostEvent *>(side + 1);
+    const auto &arrival = reinterpret_cast<const abi::Arrival *>(events + side->events)[request];
+    const uint64_t due = zero + static_cast<uint64_t>(asked[request].arrives.ms) * 1000000;
+    // Who comes at a time waits from then on, even if a tick goes on.
+    const uint64_t at = how.realClock && asked[request].arrives.ms > 0 ? due : uint64_t(arrival.at);
+    if (arrival.tick >= 0)
+      out.arrived = {arrival.tick, 0, at > zero ? at - zero : 0};
+  } else {
+    out.arrived = RunOutcome::Moment{0, 0, 0};
+  }
   if (records[0].tokens)
     out.admitted = moment(records[0]);
   for (int64_t i = 0; i < generated && records[1 + i].tokens > 0; i += records[1 + i].tokens)

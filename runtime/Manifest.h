@@ -69,7 +69,7 @@ struct Manifest {
     /// Bytes for reducers beside argmax, and the words that they give for a row; 0: the pipeline has none.
     int64_t askBytes = 0, words = 0, lookBytes = 0;
   } reducing;
-  bool host = false;  ///< something goes by the host's clock, or by when requests arrived
+  bool host = false;         ///< something goes by the host's clock, or by when requests arrived
   bool workspaceOnes;        ///< all bits of each workspace are set before a launch
   std::vector<Model> models; ///< 1 to abi::kMostModels, in the order of LaunchParams::models
   std::vector<Edge> edges;

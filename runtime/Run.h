@@ -55,8 +55,9 @@ struct RunOutcome {
     uint64_t nanoseconds = 0; ///< since the run began; without meaning where no GPU ran it
   };
   struct Times {
-    std::optional<Moment> admitted; ///< the first time that it took a slot
-    std::vector<Moment> appends;    ///< in order; those of one tick are one
+    std::optional<Moment> admitted;     ///< the first time that it took a slot
+    std::vector<Moment> appends;        ///< in order; those of one tick are one
+    std::optional<Moment> arrived = {}; ///< where all requests are there at the start, that of the run
     /// Adds one.
     void append(const Moment &moment);
   };

@@ -127,8 +127,7 @@ private:
     if (events > left())
       return false;
     for (unsigned i = 0; i < events; ++i, ++next)
-      tick.events.push_back(
-          {(*next & abi::kTraceCancels) != 0, static_cast<int32_t>(*next & ~abi::kTraceCancels)});
+      tick.events.push_back({(*next & abi::kTraceCancels) != 0, static_cast<int32_t>(*next & ~abi::kTraceCancels)});
     return true;
   }
 

@@ -314,6 +314,7 @@ private:
 /// When things happened to a request. On a GPU in milliseconds since the run began, taken by the kernel. Elsewhere in
 /// ticks: what happened in tick t, from 0, happened at t. A time that never came is negative.
 struct RequestTimes {
+  double arrived = -1;  ///< the kernel got to know of it; if it had a time to come at (Request::arrives), that time
   double admitted = -1; ///< it took a slot for the first time
   struct Append {
     double at;      ///< when its tokens were appended
@@ -326,7 +327,7 @@ struct RequestTimes {
 struct RequestResult {
   RequestId id;
   std::vector<int32_t> tokens; ///< generated
-  /// `stop` (an EOS), `length` (the budget), `state` (the pipeline ended it), `fault`, or
+  /// `stop` (an EOS), `length` (the budget), `state` (the pipeline ended it), `cancelled`, `deadline`, `fault`, or
   /// `limit` (the run was cut off).
   std::string finish;
   std::string state;      ///< in which it ended

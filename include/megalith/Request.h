@@ -63,8 +63,8 @@ struct Input {
 };
 
 /// When the host's side of a run does something: in the first tick that is not before `tick`, and of which the clock is
-/// not before `ms`. The clock counts milliseconds from the beginning of the run: on a GPU they pass, elsewhere a tick is
-/// one. One of the two is 0.
+/// not before `ms`. The clock counts milliseconds from the beginning of the run: on a GPU they pass, elsewhere a tick
+/// is one. One of the two is 0.
 struct When {
   int64_t tick = 0, ms = 0;
   auto operator<=>(const When &) const = default;

@@ -188,6 +188,12 @@ typedef struct megalith_input {
   size_t count;
 } megalith_input;
 
+/** When the host's side of a run does something: not before this tick, nor before so many milliseconds of the run. One
+ * of the two is 0. */
+typedef struct megalith_when {
+  int64_t tick, ms;
+} megalith_when;
+
 typedef struct megalith_request {
   size_t size;
   const char *id;
@@ -201,8 +207,13 @@ typedef struct megalith_request {
   const megalith_input *inputs; /**< one that has a default may be left out */
   size_t num_inputs;
   megalith_sampling sampling;
+  megalith_when arrives;   /**< the kernel knows nothing of it before. Requests arrive in their order */
+  megalith_when cancelled; /**< if `is_cancelled` is 1: the host takes it back then; not before it arrives */
+  int is_cancelled;
+  int32_t deadline_ms; /**< so long after its arrival it ends; 0: never */
 } megalith_request;
-#define MEGALITH_REQUEST_INIT {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}}
+#define MEGALITH_REQUEST_INIT                                                                                          \
+  {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}, {0, 0}, {0, 0}, 0, 0}
 
 MEGALITH_EXPORT megalith_code megalith_session_open(const megalith_kernel *kernel,
                                                     const megalith_session_options *options, megalith_session **out,
@@ -239,7 +250,7 @@ typedef struct megalith_result {
   const char *id;
   const int32_t *tokens;
   size_t num_tokens;
-  const char *finish; /**< "stop", "length", "state", "fault" or "limit" */
+  const char *finish; /**< "stop", "length", "state", "cancelled", "deadline", "fault" or "limit" */
   const char *state;  /**< in which it ended */
   const char *fault;  /**< the code, or "" */
   const char *place;  /**< FILE:LINE of the fault, or "" */

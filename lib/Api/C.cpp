@@ -162,6 +162,10 @@ bool requestOf(const megalith_request &in, Request &out) {
   out.sampling.minP = in.sampling.min_p;
   if (in.sampling.has_seed)
     out.sampling.seed = in.sampling.seed;
+  out.arrives = {in.arrives.tick, in.arrives.ms};
+  if (in.is_cancelled)
+    out.cancelled = When{in.cancelled.tick, in.cancelled.ms};
+  out.deadlineMs = in.deadline_ms;
   return true;
 }
 

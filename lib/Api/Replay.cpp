@@ -38,7 +38,7 @@ void checkKernelReplay(const runtime::RunOutcome &run, const Trace &given, doubl
   for (size_t t = 0; t < run.trace.ticks.size(); ++t) {
     const std::vector<TracePass> &passes = run.trace.ticks[t].passes;
     for (size_t p = 0; alike && p < passes.size(); ++p) {
-      alike = checkReplay(given, static_cast<int64_t>(t), p, passes[p], epsilon, logits, mismatches);
+      alike = checkReplay(given, run.trace.ticks[t].tick, p, passes[p], epsilon, logits, mismatches);
       before += passes[p].rows.size();
     }
   }

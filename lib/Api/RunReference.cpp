@@ -64,6 +64,8 @@ static runtime::RunOutcome outcomeOf(reference::RunResult &&result) {
   for (reference::RequestResult &r : result.requests) {
     out.counts.push_back({r.passes, r.rows, r.asked});
     runtime::RunOutcome::Times &times = out.times.emplace_back();
+    if (r.arrivedTick >= 0)
+      times.arrived = {r.arrivedTick, 0};
     if (r.firstTick >= 0)
       times.admitted = {r.firstTick, 1};
     for (const reference::RequestResult::Append &append : r.appends)

@@ -2,6 +2,7 @@
 #include "RequestTable.h"
 #include "Schedule.h"
 #include "State.h"
+#include "megalith/Checkpoint/HostEvents.h"
 #include "megalith/Checkpoint/Requests.h"
 #include "megalith/IR/Inputs.h"
 #include "megalith/Text/Text.h"
@@ -146,6 +147,10 @@ Expected<size_t> Session::submit(Request request) {
       request.eos = program.model()->checked.eos; // the kernel has one
     Diagnostics diags(program.sources);
     checkRequest(program, request, diags);
+    if (const std::vector<Request> &others = s.table.requests(); !others.empty() && !diags.hasErrors())
+      if (const std::string problem = whyNotThen({others.back(), request}, 1); !problem.empty())
+        diags.report(Diag::RequestTime, placeOf(request, program.sources),
+                     fmt::format("request `{}`: {}", text::printable(request.id.text, 120), problem));
     if (s.table.has(request.id))
       diags.report(Diag::RequestDuplicateId, placeOf(request, program.sources),
                    fmt::format("id `{}` is already that of another request", text::printable(request.id.text, 120)));
@@ -256,6 +261,8 @@ static RequestTimes timesOf(const runtime::RunOutcome::Times &times, bool gpu) {
     return gpu ? double(moment.nanoseconds) * 1e-6 : double(moment.tick);
   };
   RequestTimes out;
+  if (times.arrived)
+    out.arrived = at(*times.arrived);
   if (times.admitted)
     out.admitted = at(*times.admitted);
   for (const runtime::RunOutcome::Moment &append : times.appends)

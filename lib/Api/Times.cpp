@@ -28,18 +28,19 @@ std::optional<tools::Percentiles> tools::percentilesOf(std::vector<double> value
 
 tools::Latency tools::latencyOf(const RequestTimes &times) {
   Latency out;
+  const double from = std::max(0.0, times.arrived);
   if (times.admitted >= 0)
-    out.queued = times.admitted;
+    out.queued = times.admitted - from;
   if (times.appends.empty())
     return out;
-  out.firstToken = times.appends.front().at;
+  out.firstToken = times.appends.front().at - from;
   int64_t tokens = 0;
   for (size_t i = 1; i < times.appends.size(); ++i) {
     out.gaps.push_back(times.appends[i].at - times.appends[i - 1].at);
     tokens += times.appends[i].tokens;
   }
   if (tokens > 0)
-    out.perToken = (times.appends.back().at - *out.firstToken) / double(tokens);
+    out.perToken = (times.appends.back().at - times.appends.front().at) / double(tokens);
   return out;
 }
 

@@ -40,8 +40,11 @@ const TracePass *megalith::checkReplay(const Trace &given, int64_t tick, size_t 
                                        double epsilon, const std::function<std::span<const float>(size_t)> &logits,
                                        std::vector<ReplayMismatch> &mismatches) {
   const TracePass *pass = nullptr;
-  if (tick >= 0 && tick < static_cast<int64_t>(given.ticks.size()) && number < given.ticks[tick].passes.size())
-    pass = &given.ticks[tick].passes[number];
+  // Numbers of ticks may be left out.
+  const auto at = std::lower_bound(given.ticks.begin(), given.ticks.end(), tick,
+                                   [](const TraceTick &each, int64_t wanted) { return each.tick < wanted; });
+  if (at != given.ticks.end() && at->tick == tick && number < at->passes.size())
+    pass = &at->passes[number];
   if (!pass || pass->model != own.model ||
       !std::equal(own.rows.begin(), own.rows.end(), pass->rows.begin(), pass->rows.end(), fedAlike)) {
     mismatches.push_back({tick, -1, 0, 0, 0});

@@ -16,8 +16,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char *Keys[] = {"id", "tokens", "text", "max_new_tokens", "eos", "priority",
-                                "sampling", "inputs", "arrives", "cancelled", "deadline_ms"};
+constexpr const char *Keys[] = {"id",       "tokens", "text",    "max_new_tokens", "eos",        "priority",
+                                "sampling", "inputs", "arrives", "cancelled",      "deadline_ms"};
 
 /// Reads the object of one line.
 class LineReader {
@@ -253,9 +253,9 @@ std::optional<CheckpointError> LineReader::readSampling() {
 
 std::optional<CheckpointError> LineReader::readTimes() {
   const auto wrong = [&](const char *key, const std::string &what) {
-    return fail("request-time", fmt::format("request `{}`: `{}` must be {}, found `{}`", shownId(), key, what,
-                                            jsonShort(Object.at(key))),
-                key);
+    return fail(
+        "request-time",
+        fmt::format("request `{}`: `{}` must be {}, found `{}`", shownId(), key, what, jsonShort(Object.at(key))), key);
   };
   const auto within = [](const std::optional<int64_t> &number) {
     return number && *number >= 0 && *number <= INT32_MAX;
@@ -320,36 +320,35 @@ Result<std::vector<Request>> megalith::parseRequests(std::string_view text, cons
                                                      const std::string &file) {
   std::vector<Request> result;
   std::unordered_map<std::string, size_t> known; // by the text of the id
-  auto error = eachLine(text, file, "request-syntax",
-                        [&](std::string_view row, unsigned line) -> std::optional<CheckpointError> {
-                          LineReader reader(row, options, file, line);
-                          if (result.size() == options.most)
-                            return reader.fail("request-count", fmt::format("a run has at most {} requests; give the "
-                                                                            "others to another run",
-                                                                            options.most));
-                          if (auto error = reader.read())
-                            return error;
-                          const RequestId &id = reader.Out.id;
-                          auto [first, isNew] = known.emplace(id.text, result.size());
-                          if (!isNew) {
-                            const Request &other = result[first->second];
-                            bool sameForm = other.id.isInteger == id.isInteger;
-                            return reader.fail("request-duplicate-id",
-                                               fmt::format("id `{}` is already used on line {}{}",
-                                                           text::printable(id.text, 120), other.line,
-                                                           sameForm ? ""
-                                                                    : "; an integer and a string of "
-                                                                      "its digits are the same id"),
-                                               "id");
-                          }
-                          result.push_back(std::move(reader.Out));
-                          if (const std::string problem = whyNotThen(result, result.size() - 1); !problem.empty())
-                            return reader.fail(
-                                "request-time",
-                                fmt::format("request `{}`: {}", text::printable(result.back().id.text, 120), problem),
-                                result.back().cancelled ? "cancelled" : "arrives");
-                          return std::nullopt;
-                        });
+  auto error = eachLine(
+      text, file, "request-syntax", [&](std::string_view row, unsigned line) -> std::optional<CheckpointError> {
+        LineReader reader(row, options, file, line);
+        if (result.size() == options.most)
+          return reader.fail("request-count", fmt::format("a run has at most {} requests; give the "
+                                                          "others to another run",
+                                                          options.most));
+        if (auto error = reader.read())
+          return error;
+        const RequestId &id = reader.Out.id;
+        auto [first, isNew] = known.emplace(id.text, result.size());
+        if (!isNew) {
+          const Request &other = result[first->second];
+          bool sameForm = other.id.isInteger == id.isInteger;
+          return reader.fail("request-duplicate-id",
+                             fmt::format("id `{}` is already used on line {}{}", text::printable(id.text, 120),
+                                         other.line,
+                                         sameForm ? ""
+                                                  : "; an integer and a string of "
+                                                    "its digits are the same id"),
+                             "id");
+        }
+        result.push_back(std::move(reader.Out));
+        if (const std::string problem = whyNotThen(result, result.size() - 1); !problem.empty())
+          return reader.fail("request-time",
+                             fmt::format("request `{}`: {}", text::printable(result.back().id.text, 120), problem),
+                             result.back().cancelled ? "cancelled" : "arrives");
+        return std::nullopt;
+      });
   if (error)
     return *error;
   return result;

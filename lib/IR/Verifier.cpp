@@ -76,7 +76,8 @@ std::vector<Op> terminators(Op op) {
 
 /// Whether a region is evaluated for its value, and so changes nothing.
 bool isPure(Op op, size_t region) {
-  return isOverRange(op) || op == Op::PolicyOutput || op == Op::Choose || op == Op::Order || (op == Op::While && region == 0);
+  return isOverRange(op) || op == Op::PolicyOutput || op == Op::Choose || op == Op::Order ||
+         (op == Op::While && region == 0);
 }
 
 /// Passes after which the module is still at the pipe level.
@@ -133,10 +134,9 @@ bool Verifier::checkNames() {
   for (const Operation &op : module.ops())
     if (!holdsCode(op.op) && !op.regions.empty() && !unique(op.region()))
       return false;
-  return llvm::all_of(
-      llvm::ArrayRef<std::string>{module.root.get<attr::fault>(), module.root.get<attr::cancel>(),
-                                  module.root.get<attr::deadline>()},
-      [&](const std::string &name) { return name.empty() || declared(module.root, Op::State, name); });
+  return llvm::all_of(llvm::ArrayRef<std::string>{module.root.get<attr::fault>(), module.root.get<attr::cancel>(),
+                                                  module.root.get<attr::deadline>()},
+                      [&](const std::string &name) { return name.empty() || declared(module.root, Op::State, name); });
 }
 
 bool Verifier::declared(const Operation &op, Op kind, llvm::StringRef name) {

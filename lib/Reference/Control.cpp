@@ -168,11 +168,11 @@ void Control::requestValue(const Operation &op) {
     break;
   case Op::Host: {
     const std::string &of = op.get<attr::of>();
-    set(op, of == "tick"          ? static_cast<int32_t>(tick)
-            : of == "now_ms"      ? machine.nowMs
-            : of == "arrived"     ? static_cast<int32_t>(r.arrived)
-            : of == "arrived_ms"  ? r.arrivedMs
-                                  : r.input->deadlineMs);
+    set(op, of == "tick"         ? static_cast<int32_t>(tick)
+            : of == "now_ms"     ? machine.nowMs
+            : of == "arrived"    ? static_cast<int32_t>(r.arrived)
+            : of == "arrived_ms" ? r.arrivedMs
+                                 : r.input->deadlineMs);
     break;
   }
   case Op::InputGet:

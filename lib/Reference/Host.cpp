@@ -44,7 +44,7 @@ void Machine::sampleHost() {
 }
 
 void Machine::arrive(Running &r) {
-  r.arrived = out.ticks;
+  r.arrived = r.result.arrivedTick = out.ticks;
   r.arrivedMs = nowMs;
   if (r.input->deadlineMs > 0)
     deadlines.insert({int64_t(nowMs) + r.input->deadlineMs, r.number});

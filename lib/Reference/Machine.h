@@ -83,8 +83,8 @@ struct PendingCall {
 
 struct Running {
   int32_t number = 0;
-  int64_t arrived = -1;  ///< tick; -1: not yet
-  int32_t arrivedMs = 0; ///< milliseconds of the clock
+  int64_t arrived = -1;      ///< tick; -1: not yet
+  int32_t arrivedMs = 0;     ///< milliseconds of the clock
   std::vector<int64_t> rank; ///< where it waits, of those in its state
   const Request *input = nullptr;
   std::vector<int32_t> tokens; ///< prompt and appended
@@ -218,9 +218,9 @@ private:
   int64_t servedCalls = 0; ///< so far
 
   HostScript host;
-  bool hasHost = false;      ///< the script is looked at; else all requests are there at the start
-  size_t nextEvent = 0;      ///< of the script
-  int64_t coming = 0;        ///< requests that have not arrived
+  bool hasHost = false; ///< the script is looked at; else all requests are there at the start
+  size_t nextEvent = 0; ///< of the script
+  int64_t coming = 0;   ///< requests that have not arrived
   std::set<std::pair<int64_t, int32_t>> deadlines; ///< of requests that have arrived and not ended: when, number
 };
 

@@ -12,7 +12,8 @@ using namespace megalith::reference;
 // Passes are those of the model that a request waits for.
 bool Machine::waitsBefore(const Running *a, const Running *b) {
   auto key = [](const Running *r) {
-    return std::tuple(r->call.since, -int64_t(r->input->priority), r->kv[r->call.pool].passes, r->number);
+    return std::tuple(r->call.since, r->call.op->op != ir::Op::Enter && r->call.op->get<ir::attr::chunk>() > 0,
+                      -int64_t(r->input->priority), r->kv[r->call.pool].passes, r->number);
   };
   return key(a) < key(b);
 }

@@ -55,10 +55,10 @@ struct PartInfo {
   int pool = -1; ///< of a pass
   const ir::Region *region = nullptr;
   size_t first = 0;
-  int64_t loop = -1;      ///< of the tick, that it stands in
-  int64_t limit = 0;                      ///< of an admission: requests that it looks at in a tick
-  const ir::Operation *order = nullptr;   ///< of an admission: null for that of priorities
-  int64_t afterSite = -1; ///< runs for slots whose call of this site was served
+  int64_t loop = -1;                    ///< of the tick, that it stands in
+  int64_t limit = 0;                    ///< of an admission: requests that it looks at in a tick
+  const ir::Operation *order = nullptr; ///< of an admission: null for that of priorities
+  int64_t afterSite = -1;               ///< runs for slots whose call of this site was served
 };
 
 struct Program {

@@ -12,8 +12,9 @@ static constexpr int64_t mostLooked = 1024;
 bool Checker::checkOrderKey(const Expr &key, const ast::StageDecl &decl) {
   const auto wrong = [&](const std::string &what) {
     diags.report(Diag::OrderKey, key.loc, what, decl.name.text);
-    diags.note("it may use params, inputs, `priority`, `prompt_len`, `arrived`, `arrived_ms`, `deadline_ms`, and fields "
-               "that the stage does not set");
+    diags.note(
+        "it may use params, inputs, `priority`, `prompt_len`, `arrived`, `arrived_ms`, `deadline_ms`, and fields "
+        "that the stage does not set");
     return false;
   };
   switch (key.kind) {

@@ -251,10 +251,12 @@ static std::string chart(const std::string &name, const std::vector<double> &val
 static std::string howItEnded(const RequestResult &r) {
   if (r.finish == "fault")
     return fmt::format("FAULT {}: {} ({})", r.fault, faultText(r.fault), r.state);
-  const char *why = r.finish == "stop"     ? "ended by itself"
-                    : r.finish == "length" ? "reached its budget"
-                    : r.finish == "limit"  ? "cut off by the tick limit"
-                                           : "ended by the pipeline";
+  const char *why = r.finish == "stop"        ? "ended by itself"
+                    : r.finish == "length"    ? "reached its budget"
+                    : r.finish == "limit"     ? "cut off by the tick limit"
+                    : r.finish == "cancelled" ? "taken back by the host"
+                    : r.finish == "deadline"  ? "its time was over"
+                                              : "ended by the pipeline";
   return fmt::format("{} ({})", why, r.state);
 }
 

@@ -63,8 +63,8 @@ struct TraceEvent {
 
 struct TraceTick {
   int64_t tick = 0;
-  std::vector<TraceEvent> events; ///< that the tick took, in order; empty where the run has no host's side
-  std::optional<int64_t> nowMs;   ///< the host's clock in this tick; nullopt as well
+  std::vector<TraceEvent> events;      ///< that the tick took, in order; empty where the run has no host's side
+  std::optional<int64_t> nowMs;        ///< the host's clock in this tick; nullopt as well
   std::map<std::string, int64_t> live; ///< pages in use per pool, as the tick's code saw it
   std::vector<TracePass> passes;       ///< in the order in which they ran
   /// Every slot that holds a request at the end of the tick, ascending; then the
@@ -92,9 +92,9 @@ struct TraceRequest {
 /// How a request ends at the host's wish, or at its deadline, whatever state that leads to. Else it is a fault's name.
 std::string_view hostEnd(std::string_view fault);
 
-/// Why a request ended: what hostEnd() gives of `fault`, "cancelled" or "deadline"; "fault"; "limit" (the run was cut off before it reached a terminal
-/// state); "stop" (it appended an EOS); "length" (its budget is used up); or "state": the
-/// pipeline's own logic took it to a terminal state.
+/// Why a request ended: what hostEnd() gives of `fault`, "cancelled" or "deadline"; "fault"; "limit" (the run was cut
+/// off before it reached a terminal state); "stop" (it appended an EOS); "length" (its budget is used up); or "state":
+/// the pipeline's own logic took it to a terminal state.
 std::string finishOf(std::string_view fault, bool terminal, bool eos, bool budgetUsedUp);
 
 struct Trace {

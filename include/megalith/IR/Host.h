@@ -6,8 +6,8 @@
 
 namespace megalith::ir {
 
-/// Whether something goes by the host's clock, by when requests arrived or by their deadlines. The number of the tick is
-/// known without.
+/// Whether something goes by the host's clock, by when requests arrived or by their deadlines. The number of the tick
+/// is known without.
 bool readsHost(const Module &module);
 
 /// The `order` of a part or stage, which stands in front of all else; null: it has none.

@@ -54,10 +54,11 @@ struct Options {
 };
 
 struct RequestResult {
-  std::vector<int32_t> tokens;           ///< generated
-  std::string finish, state, fault;      ///< as in TraceRequest
-  int64_t passes = 0, rows = 0;          ///< that it took part in, that it fed
-  int64_t asked = 0;                     ///< with TOO_MANY_ROWS: tokens that the call was given
+  std::vector<int32_t> tokens;      ///< generated
+  std::string finish, state, fault; ///< as in TraceRequest
+  int64_t passes = 0, rows = 0;     ///< that it took part in, that it fed
+  int64_t asked = 0;                ///< with TOO_MANY_ROWS: tokens that the call was given
+  int64_t arrivedTick = -1;
   int64_t firstTick = -1, lastTick = -1; ///< in which it held a slot
   struct Append {
     int64_t tick, tokens;

@@ -136,7 +136,7 @@ struct PipelineFile {
   std::vector<ModelRef> models;
   std::vector<Param> params;
   std::vector<FieldDecl> fields;
-  std::optional<Name> fault; ///< `fault: FAILED` below `states:`
+  std::optional<Name> fault;            ///< `fault: FAILED` below `states:`
   std::optional<Name> cancel, deadline; ///< the same, of requests that the host takes back, and whose time is over
   std::vector<StateDecl> states;
   std::vector<PoolDecl> pools;

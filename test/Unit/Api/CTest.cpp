@@ -203,10 +203,35 @@ stages:
   inputs[1].integers = first;
   inputs[1].count = 3;
   ASSERT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  // Others come later: one is taken back at once, one has no time.
+  request.id = "b";
+  request.arrives.tick = 7;
+  request.is_cancelled = 1;
+  request.cancelled.tick = 6;
+  refused(
+      "it is cancelled at tick 6, and arrives at tick 7; a request is cancelled when it has arrived [request-time]");
+  request.cancelled.tick = 7;
+  ASSERT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  request.id = "c";
+  request.is_cancelled = 0;
+  request.deadline_ms = -1;
+  refused("`deadline_ms` must be 0 (none) or above, found -1");
+  request.deadline_ms = 0;
+  request.arrives.tick = 6;
+  refused("it arrives at tick 6, before request `b` (at tick 7)");
+  request.arrives.tick = 8;
+  request.deadline_ms = 1000;
+  ASSERT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_OK) << megalith_errors_text(errors);
   ASSERT_EQ(megalith_session_run(session, &errors), MEGALITH_OK) << megalith_errors_text(errors);
   megalith_result result;
   ASSERT_EQ(megalith_session_result(session, 0, &result, &errors), MEGALITH_OK);
   EXPECT_EQ(std::vector<int32_t>(result.tokens, result.tokens + result.num_tokens), (std::vector<int32_t>{5, 6, 1}));
+  ASSERT_EQ(megalith_session_result(session, 1, &result, &errors), MEGALITH_OK);
+  EXPECT_STREQ(result.finish, "cancelled");
+  EXPECT_STREQ(result.state, "FAILED");
+  EXPECT_STREQ(result.fault, "");
+  ASSERT_EQ(megalith_session_result(session, 2, &result, &errors), MEGALITH_OK);
+  EXPECT_STREQ(result.finish, "state");
   megalith_session_free(session);
   megalith_kernel_free(kernel);
   megalith_program_free(program);

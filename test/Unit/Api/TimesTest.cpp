@@ -41,6 +41,12 @@ TEST(Latency, IsWhatAClientSees) {
   EXPECT_EQ(several.firstToken, 5);
   EXPECT_DOUBLE_EQ(*several.perToken, 6.0 / 5);
   EXPECT_EQ(several.gaps, (std::vector<double>{4, 2}));
+
+  times.arrived = 1.5;
+  Latency later = latencyOf(times);
+  EXPECT_EQ(later.queued, 0.5);
+  EXPECT_EQ(later.firstToken, 3.5);
+  EXPECT_DOUBLE_EQ(*later.perToken, 6.0 / 5);
 }
 
 } // namespace

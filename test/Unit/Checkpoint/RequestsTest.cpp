@@ -57,7 +57,7 @@ TEST(Requests, Keys) {
   EXPECT_EQ(errorOfLine(R"({"id": 1, "prompt": [0]})"),
             "request-key:1:11: unknown key `prompt`; a request has `id`, "
             "`tokens`, `text`, `max_new_tokens`, `eos`, `priority`, `sampling`, "
-            "`inputs`");
+            "`inputs`, `arrives`, `cancelled`, `deadline_ms`");
   EXPECT_EQ(errorOfLine(R"({"tokens": [0], "max_new_tokens": 1})"), "request-key:1:1: the request has no `id`");
   EXPECT_EQ(errorOfLine(R"({"id": 1.5})"), "request-key:1:2: `id` must be a string or an integer, found `1.5`");
   EXPECT_EQ(errorOfLine(R"({"id": 1, "tokens": [0]})"), "request-key:1:1: request `1` has no `max_new_tokens`");
@@ -120,6 +120,38 @@ TEST(Requests, SettingsOfSampling) {
   EXPECT_EQ(error(R"({"min_p": -0.1})"), "`min_p` must be from 0 to 1, found -0.1");
   EXPECT_EQ(error(R"({"seed": -1})"), "`seed` must be from 0 to 4294967295, found -1");
   EXPECT_EQ(error(R"({"seed": 4294967296})"), "`seed` must be from 0 to 4294967295, found 4294967296");
+}
+
+TEST(Requests, TimesOfTheHost) {
+  const auto row = [](const char *id, const std::string &more) {
+    return fmt::format("{{\"id\": \"{}\", \"tokens\": [0], \"max_new_tokens\": 1{}}}\n", id, more);
+  };
+  const auto result = parseRequests(row("a", R"(, "arrives": {"ms": 3}, "cancelled": {"ms": 3}, "deadline_ms": 7)") +
+                                        row("b", R"(, "arrives": {"ms": 4})"),
+                                    {10, true}, "r.jsonl");
+  ASSERT_TRUE(result) << result.error.message;
+  EXPECT_EQ((*result)[0].arrives, (When{0, 3}));
+  EXPECT_EQ((*result)[0].cancelled, (When{0, 3}));
+  EXPECT_EQ((*result)[0].deadlineMs, 7);
+  EXPECT_EQ((*result)[1].arrives, (When{0, 4}));
+  EXPECT_FALSE((*result)[1].cancelled);
+  const auto error = [&](const std::string &more) { return errorOfLine(row("a", more)); };
+  for (const char *value : {"3", "{}", "{\"tick\": -1}", "{\"tick\": 1.0}", "{\"tick\": 1, \"ms\": 2}", "{\"s\": 1}",
+                            "{\"ms\": 2147483648}", "null"})
+    EXPECT_EQ(error(std::string(", \"arrives\": ") + value).substr(0, 86),
+              "request-time:1:49: request `a`: `arrives` must be `{\"tick\": N}` or `{\"ms\": N}`, N from")
+        << value;
+  EXPECT_EQ(error(", \"deadline_ms\": -1"), "request-time:1:49: request `a`: `deadline_ms` must be a number of "
+                                            "milliseconds from 0 (none) to 2147483647, found `-1`");
+  EXPECT_EQ(error(R"(, "arrives": {"tick": 3}, "cancelled": {"tick": 2})"),
+            "request-time:1:73: request `a`: it is cancelled at tick 2, and arrives at tick 3; a request is cancelled "
+            "when it has arrived");
+  EXPECT_EQ(error(R"(, "arrives": {"tick": 3}, "cancelled": {"ms": 5})"),
+            "request-time:1:73: request `a`: times are in ticks or in milliseconds, of all requests of a run alike");
+  EXPECT_EQ(
+      errorOfLine(row("a", R"(, "arrives": {"tick": 3})") + row("b", R"(, "arrives": {"tick": 2})")),
+      "request-time:2:49: request `b`: it arrives at tick 2, before request `a` (at tick 3), which stands in front "
+      "of it; requests arrive in their order");
 }
 
 TEST(Requests, NumbersAreIntegersInRange) {

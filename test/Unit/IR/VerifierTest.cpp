@@ -519,6 +519,7 @@ TEST(Verifier, EffectsStandWhereTheyTakeEffect) {
       {"%a = const {value = -1} : token", "-1 is no `token`"},
       {"%a = const {value = 1} : i64", "a constant is an i32, f32, bool or token, found `i64`"},
       {"%a = add(%i, %i) : u32", "arithmetic is on numbers, found `u32`"},
+      {"order { yield(%i) }", "`order` is of a state without slot"},
   };
   for (const Case &c : cases) {
     std::string found = inStage(c.code);
@@ -537,6 +538,18 @@ TEST(Verifier, EffectsStandWhereTheyTakeEffect) {
   EXPECT_EQ(unseated("%a = kv.live @t : i32"), "");
   EXPECT_EQ(unseated("%a = seated : i32"), "");
   EXPECT_EQ(unseated("%a = seated : f32"), "the result must be `i32`, found `f32`");
+  EXPECT_EQ(unseated("%a = host {of = \"now_ms\"} : i32"), "");
+  EXPECT_EQ(unseated("%a = host {of = \"now\"} : i32"),
+            "`of` must be one of tick, now_ms, arrived, arrived_ms, deadline_ms");
+  EXPECT_EQ(unseated("order { %a = priority : i32 %b = neg(%a) : i32 yield(%b, %a) }"), "");
+  EXPECT_EQ(unseated("%a = priority : i32 order { yield(%a) }"), "`order` stands in front of all else");
+  EXPECT_EQ(unseated("order { %a = seated : i32 yield(%a) }"),
+            "a key of `order` is made of numbers that stay while the request waits");
+  EXPECT_EQ(unseated("order { %a = host {of = \"tick\"} : i32 yield(%a) }"),
+            "a key of `order` stays while the request waits");
+  EXPECT_EQ(unseated("order { %a = finished : bool yield(%a) }"), "a key is an `i32` or an `f32`");
+  EXPECT_EQ(unseated("order { %a = priority : i32 yield(%a, %a, %a, %a, %a) }"), "`order` yields 1 to 4 keys");
+  EXPECT_EQ(unseated("order { yield }"), "`order` yields 1 to 4 keys");
 }
 
 TEST(Verifier, GroupsHoldWhatTheyCanCompute) {
@@ -629,6 +642,9 @@ TEST(Verifier, AWholeModuleLacksNothing) {
       {"{initial, next", "{next", "one state is `initial`, found 0"},
       {"state @A {", "state @A {initial, ", "one state is `initial`, found 2"},
       {", fault = \"F\"", "", "`fault` must name a terminal state"},
+      {", fault = \"F\"", ", cancel = \"A\", fault = \"F\"", "`cancel` must name a terminal state"},
+      {", fault = \"F\"", ", deadline = \"A\", fault = \"F\"", "`deadline` must name a terminal state"},
+      {"{after_site = 0", "{limit = 3, after_site = 0", "`limit` is of a state without slot"},
       {"state @F {terminal}", "state @F", "`fault` must name a terminal state"},
       {"pool @t", "pool @u", "a pool is of the model of that name"},
       {"@0:3:1", "@3:37:17", "the place `@3:37:17` lies in no `file` of the module"},

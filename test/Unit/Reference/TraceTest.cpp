@@ -26,6 +26,32 @@ TEST(Trace, TextReadsBackEqual) {
   EXPECT_EQ(compareTraces(sample(), *again), "") << "the mark is no part of what was done";
 }
 
+TEST(Trace, TheHostsSide) {
+  Trace trace = sample();
+  ASSERT_GT(trace.ticks.size(), 3u);
+  trace.ticks[1].nowMs = 7;
+  trace.ticks[1].events = {{false, 2}, {true, 0}};
+  auto again = parseTrace(formatTrace(trace), "t.jsonl");
+  ASSERT_TRUE(again) << again.error.message;
+  EXPECT_EQ(compareTraces(trace, *again), "");
+  EXPECT_NE(formatTrace(trace).find("\"now_ms\":7,\"events\":[{\"arrives\":2},{\"cancels\":0}]"), std::string::npos);
+  again->ticks[1].nowMs = 8;
+  EXPECT_EQ(compareTraces(trace, *again), "tick 1, milliseconds of the clock: 7 against 8");
+  again = parseTrace(formatTrace(trace), "t.jsonl");
+  again->ticks[1].events[1].request = 1;
+  EXPECT_EQ(compareTraces(trace, *again), "tick 1, events: request 2 arrives, request 0 is cancelled against request 2 "
+                                          "arrives, request 1 is cancelled");
+  // Numbers are left out in front of an arrival alone.
+  for (size_t i = 1; i < trace.ticks.size(); ++i)
+    trace.ticks[i].tick += 100;
+  EXPECT_TRUE(parseTrace(formatTrace(trace), "t.jsonl"));
+  trace.ticks[1].events = {{true, 0}};
+  EXPECT_EQ(parseTrace(formatTrace(trace), "t.jsonl").error.message,
+            "`tick` must be 1: ticks follow each other from 0, found `101`");
+  trace.ticks[1].events = {{false, 99}};
+  EXPECT_EQ(parseTrace(formatTrace(trace), "t.jsonl").error.message, "request 99 has no result: the last line has 3");
+}
+
 TEST(Trace, FileReadsBackEqual) {
   Trace trace = sample();
   std::string path = testing::TempDir() + "megalith_trace_test.jsonl";
@@ -58,7 +84,8 @@ TEST(Trace, ErrorsNameTheLine) {
   auto key = parseTrace(broken, "t.jsonl");
   EXPECT_EQ(key.error.kind, "trace-key");
   EXPECT_EQ(key.error.line, 4u);
-  EXPECT_EQ(key.error.message, "unknown member `dead` of a tick; it has `tick`, `live`, `passes`, `slots`, `faults`");
+  EXPECT_EQ(key.error.message,
+            "unknown member `dead` of a tick; it has `tick`, `now_ms`, `events`, `live`, `passes`, `slots`, `faults`");
 
   auto cut = parseTrace(text.substr(0, at(5)), "t.jsonl");
   EXPECT_EQ(cut.error.kind, "trace-end");
@@ -173,11 +200,10 @@ TEST(Trace, NothingUnknownAndNothingBehindTheEnd) {
   }
   EXPECT_EQ(errorWith(text, 1, "\"megalith_trace\":2", "\"megalith_trace\":2.0"),
             "trace-key:1: this version reads `megalith_trace` 2");
-  EXPECT_EQ(
-      errorWith(text, 2, "\"finish\":\"", "\"finish\":\"x"),
-      fmt::format(
-          "trace-key:{}: `finish` must be one of `fault`, `limit`, `stop`, `length`, `state`, found `\"xlength\"`",
-          std::count(text.begin(), text.end(), '\n')));
+  EXPECT_EQ(errorWith(text, 2, "\"finish\":\"", "\"finish\":\"x"),
+            fmt::format("trace-key:{}: `finish` must be one of `fault`, `limit`, `stop`, `length`, `state`, "
+                        "`cancelled`, `deadline`, found `\"xlength\"`",
+                        std::count(text.begin(), text.end(), '\n')));
   EXPECT_EQ(errorWith(text, 2, "\"finish\":\"length\"", "\"finish\":\"fault\"").substr(14),
             "`finish` must be `fault` if there is a `fault`, and only then, found `\"fault\"`");
   const auto lines = std::count(text.begin(), text.end(), '\n');
