@@ -443,7 +443,7 @@ template <class Control, class Pool> __device__ void fillRows(Control &c, Pool &
 /// How many asks the rows have.
 template <class Control> __device__ __forceinline__ void tellRowAsks(Control &c) {
   if constexpr (Control::asks) {
-    if (!(c.pass->wantLogits & kAsks))
+    if (c.numRows == 0 || !(c.pass->wantLogits & kAsks)) // without rows there is no pass
       return;
     consumerSync();
     if (threadIdx.x == 0)

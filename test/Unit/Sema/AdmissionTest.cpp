@@ -19,8 +19,9 @@ std::string errorOf(const Check &c) {
 }
 
 TEST(Admission, KeysAndLimits) {
-  const Check c = admitting("    order: [arrived - block * priority, rate * f32(prompt_len), -deadline_ms, -tenant]\n    limit: block + 1\n",
-                            {{"accepted: i32 = 0", "accepted: i32 = 0\n  tenant: i32 in 0..4 = input(0)"}});
+  const Check c = admitting(
+      "    order: [arrived - block * priority, rate * f32(prompt_len), -deadline_ms, -tenant]\n    limit: block + 1\n",
+      {{"accepted: i32 = 0", "accepted: i32 = 0\n  tenant: i32 in 0..4 = input(0)"}});
   ASSERT_TRUE(c.pipeline) << c.messages;
   const CheckedStage &admit = c.pipeline->stages[0];
   ASSERT_EQ(admit.order.size(), 4u);
@@ -48,9 +49,10 @@ TEST(Admission, KeysStayWhileARequestWaits) {
               std::string("p.yaml:31:") + c.column + ": error: a key of `order` cannot use " + c.what +
                   ": the requests that wait for stage `admit` keep their keys [order-key]")
         << c.key;
-  EXPECT_EQ(errorOf(admitting("    order: [accepted]\n", {{"    do: []", "    do:\n      - accepted: 1"}})),
-            "p.yaml:31:13: error: a key of `order` cannot use field `accepted`, which the stage sets: the requests that "
-            "wait for stage `admit` keep their keys [order-key]");
+  EXPECT_EQ(
+      errorOf(admitting("    order: [accepted]\n", {{"    do: []", "    do:\n      - accepted: 1"}})),
+      "p.yaml:31:13: error: a key of `order` cannot use field `accepted`, which the stage sets: the requests that "
+      "wait for stage `admit` keep their keys [order-key]");
 }
 
 TEST(Admission, Errors) {
@@ -64,8 +66,7 @@ TEST(Admission, Errors) {
             "p.yaml:31:12: error: `limit` must be from 1 to 1024, found 0 [admission-range]");
   EXPECT_EQ(errorOf(admitting("    limit: 1025\n")),
             "p.yaml:31:12: error: `limit` must be from 1 to 1024, found 1025 [admission-range]");
-  EXPECT_EQ(errorOf(admitting("    limit: priority\n")),
-            "p.yaml:31:12: error: unknown name `priority` [unknown-name]");
+  EXPECT_EQ(errorOf(admitting("    limit: priority\n")), "p.yaml:31:12: error: unknown name `priority` [unknown-name]");
   EXPECT_EQ(errorOf(check({{"    on: VERIFY\n", "    on: VERIFY\n    order: [priority]\n"}})),
             "p.yaml:40:12: error: `order` of stage `verify` is of requests that wait for a slot, but those in state "
             "`VERIFY` have one [admission-only]");
