@@ -198,9 +198,10 @@ struct alignas(16) HostSide {
   int initialState;       ///< of those that arrive
   int nowMs;              ///< milliseconds since the run began, of the tick
   int realClock;          ///< 1: they pass; 0: a tick is one
-  int clockTicks;         ///< of a replay: the milliseconds of so many ticks are given
+  int clockTicks;         ///< of a replay: the milliseconds of so many ticks are given, one after the other
   long long nextDeadline; ///< the first of those that have arrived
-  long long unused;
+  int samples;            ///< ticks so far
+  int unused;
 };
 constexpr long long kNoDeadline = 0x7fffffffffffffff;
 /// A tick takes so many events at most, and ends so many requests whose time is over.

@@ -228,7 +228,8 @@ template <class Control> __device__ void beginTick(Control &c) {
     if (laneId() == 0)
       c.changes = c.waiting = c.served = c.numRows = c.wantLogits = c.rowsOfTick = 0;
     __syncwarp();
-    if (p.host)
+    const bool full = p.ticksPerLaunch > 0 && c.tick - c.firstTick >= p.ticksPerLaunch; // the next launch goes on
+    if (p.host && !full)
       sampleHost(c);
     if (p.numCorruptions > 0)
       applyCorruptions(c);
@@ -240,9 +241,10 @@ template <class Control> __device__ void beginTick(Control &c) {
     if (laneId() == 0) {
       c.pools.each([](auto &pool) { pool.takeSnapshot(); });
       c.slotsHeld = Config::slots - c.freeSlots;
-      c.done = c.openRequests == 0 || (p.maxTicks > 0 && c.tick >= p.maxTicks) || c.idle >= kIdleTicks ||
-               (c.ranNoPass && loadRelaxed(p.sync + kStopFlag));
-      const bool rests = !c.done && p.ticksPerLaunch > 0 && c.tick - c.firstTick >= p.ticksPerLaunch;
+      // A tick in which the host ended the last one counts.
+      c.done = (c.openRequests == 0 && !(p.host && c.changes > 0)) || (p.maxTicks > 0 && c.tick >= p.maxTicks) ||
+               c.idle >= kIdleTicks || (c.ranNoPass && loadRelaxed(p.sync + kStopFlag));
+      const bool rests = !c.done && full;
       if (p.kept)
         p.stats->unfinished = rests;
       c.done = c.done || rests;

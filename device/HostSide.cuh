@@ -26,7 +26,7 @@ template <class Config> __device__ constexpr int deadlineStateOf() {
 __device__ __forceinline__ int millisecondsOfRun(const abi::LaunchParams &p, int tick) {
   const abi::HostSide &h = *p.host;
   if (h.clockTicks > 0)
-    return hostClock(p)[min(tick, h.clockTicks - 1)];
+    return hostClock(p)[min(h.samples, h.clockTicks - 1)];
   return h.realClock ? int((u32)((nanoseconds() - p.stats->begin) / 1000000) & 0x7fffffffu) : tick;
 }
 
@@ -56,9 +56,10 @@ template <class Control> __device__ void takeEvents(Control &c) {
   const abi::LaunchParams &p = c.params();
   abi::HostSide &h = *p.host;
   const abi::HostEvent *events = hostEvents(p);
-  if (c.openRequests == h.coming && h.next < h.events)
+  if (h.coming > 0 && c.openRequests == h.coming && h.next < h.events)
     skipToEvent(c, events[h.next]);
   h.nowMs = millisecondsOfRun(p, c.tick);
+  ++h.samples;
   h.firstOfTick = h.next;
   if (p.maxTicks > 0 && c.tick >= p.maxTicks)
     return;
@@ -124,6 +125,7 @@ template <class Control> __device__ __noinline__ void endByDeadlines(Control &c)
 
 /// The host's part of a tick. Warp 0.
 template <class Control> __device__ __noinline__ void sampleHost(Control &c) {
+  __syncwarp(); // all lanes have read the tick, which may be another one now
   if (laneId() == 0)
     takeEvents(c);
   __syncwarp();

@@ -179,6 +179,8 @@ void LaunchImage::addRequests() {
     add(MEMBER(scratch), manifest->scratchBytes, LaunchBuffer::Unwritten);
 }
 
+static_assert(abi::kMostHostEvents == MostHostEvents);
+
 void LaunchImage::addHost() {
   if (!manifest->host && !hasHostSide(asked))
     return;

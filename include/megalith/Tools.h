@@ -24,6 +24,9 @@ constexpr const char *scheduleForm = "round-robin|random:SEED|pct:SEED[:CHANGES]
 std::map<std::string, InputValue> madeUpInputs(const Program &program);
 /// Three small requests that any model can run.
 Expected<std::vector<Request>> exampleRequests(const Program &program);
+/// The requests in the order of their arrivals, of which JSON lines `{"id", "tick" or "ms"}` tell.
+Expected<std::vector<Request>> readArrivals(const Program &program, const std::string &path,
+                                            std::vector<Request> requests);
 /// Drafts of JSON lines `{"id", "tokens"}`, as SessionOptions::drafts has them.
 Expected<std::vector<std::vector<int32_t>>> readDrafts(const Program &program, const std::string &path,
                                                        const std::vector<Request> &requests);

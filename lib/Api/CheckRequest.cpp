@@ -218,19 +218,34 @@ Expected<std::vector<Request>> tools::exampleRequests(const Program &program) {
   return program.parseRequests(text, "<made-up requests>");
 }
 
-Expected<std::vector<std::vector<int32_t>>> tools::readDrafts(const Program &program, const std::string &path,
-                                                              const std::vector<Request> &requests) {
-  using Drafts = std::vector<std::vector<int32_t>>;
-  return guarded<Drafts>([&]() -> Expected<Drafts> {
+/// What `parse(text)` makes of a file of data.
+template <class T, class Parse>
+static Expected<T> readWith(const Program &program, const std::string &path, const char *what, Diag missing,
+                            Parse parse) {
+  return guarded<T>([&]() -> Expected<T> {
     Diagnostics diags(program.internals()->sources);
-    auto file = openInput(path, "the drafts", Diag::DraftsFile, diags);
+    auto file = openInput(path, what, missing, diags);
     if (!file)
       return diags.messages();
-    auto drafts = parseDrafts(diags.sources().text(*file), requests, program.vocabulary(), path);
-    if (drafts)
-      return std::move(*drafts.value);
-    driver::reportCheckpoint(diags, drafts.error);
+    auto parsed = parse(diags.sources().text(*file));
+    if (parsed)
+      return std::move(*parsed.value);
+    driver::reportCheckpoint(diags, parsed.error);
     return diags.messages();
+  });
+}
+
+Expected<std::vector<std::vector<int32_t>>> tools::readDrafts(const Program &program, const std::string &path,
+                                                              const std::vector<Request> &requests) {
+  return readWith<std::vector<std::vector<int32_t>>>(
+      program, path, "the drafts", Diag::DraftsFile,
+      [&](std::string_view text) { return parseDrafts(text, requests, program.vocabulary(), path); });
+}
+
+Expected<std::vector<Request>> tools::readArrivals(const Program &program, const std::string &path,
+                                                   std::vector<Request> requests) {
+  return readWith<std::vector<Request>>(program, path, "the arrivals", Diag::ArrivalsFile, [&](std::string_view text) {
+    return parseArrivals(text, std::move(requests), path);
   });
 }
 

@@ -81,10 +81,11 @@ using OneRun = std::function<std::optional<runtime::RunOutcome>(const runtime::R
 /// outcomes. `run` reports its errors and returns nullopt then. With `replay` the runs take that
 /// trace's results and are checked against it.
 static std::optional<runtime::RunOutcome> repeatRuns(const SessionOptions &options, runtime::RunOptions how,
-                                                     const Trace *replay, Diagnostics &diags, const OneRun &run) {
+                                                     size_t requests, const Trace *replay, Diagnostics &diags,
+                                                     const OneRun &run) {
   if (replay) {
     how.replay = resultsOf(*replay);
-    how.host = hostScript(*replay);
+    how.host = hostScript(*replay, requests);
     how.trace = true;
   }
   std::optional<runtime::RunOutcome> first;
@@ -138,7 +139,7 @@ static std::optional<runtime::RunOutcome> executeOnCuda(Kernel::State &kernel, c
   auto how = engineOptions(options, kernel.cuda->manifest(), requests, 64 << 20);
   how.realClock = true;
   how.tickRecords = options.tickTimes ? mostTicks(options, requests) : 0;
-  return repeatRuns(options, how, replay, diags,
+  return repeatRuns(options, how, requests.size(), replay, diags,
                     [&](const runtime::RunOptions &run, unsigned) -> std::optional<runtime::RunOutcome> {
                       auto outcome = kernel.cuda->run(requests, run);
                       if (!outcome)
@@ -167,7 +168,7 @@ static std::optional<runtime::RunOutcome> executeOnCpu(Kernel::State &kernel, co
   // A schedule counts the threads' steps: the same work as in `explore`, the same run.
   if (schedule)
     how.trace = how.kvHash = how.logits = true;
-  return repeatRuns(options, how, replay, diags,
+  return repeatRuns(options, how, requests.size(), replay, diags,
                     [&](const runtime::RunOptions &run, unsigned number) -> std::optional<runtime::RunOutcome> {
                       cpu::LaunchOptions launch;
                       launch.check = kernel.checked;

@@ -21,15 +21,24 @@ HostScript megalith::hostScript(const std::vector<Request> &requests) {
   return script;
 }
 
-HostScript megalith::hostScript(const Trace &trace) {
+HostScript megalith::hostScript(const Trace &trace, size_t requests) {
   HostScript script;
+  std::vector<bool> arrived(requests);
   for (const TraceTick &tick : trace.ticks) {
-    for (const TraceEvent &event : tick.events)
+    for (const TraceEvent &event : tick.events) {
+      const auto number = static_cast<size_t>(event.request);
+      if (number >= requests || event.cancels != arrived[number])
+        continue;
+      arrived[number] = true;
       script.events.push_back({{tick.tick, 0}, event.cancels, event.request});
-    // Ticks that are left out had nothing to do.
-    if (tick.nowMs && tick.tick < INT32_MAX)
-      script.clock.resize(static_cast<size_t>(tick.tick) + 1, static_cast<int32_t>(*tick.nowMs));
+    }
+    if (tick.nowMs)
+      script.clock.push_back(static_cast<int32_t>(*tick.nowMs));
   }
+  const When last = script.events.empty() ? When() : script.events.back().when;
+  for (size_t i = 0; i < requests; ++i)
+    if (!arrived[i])
+      script.events.push_back({last, false, static_cast<int32_t>(i)});
   return script;
 }
 

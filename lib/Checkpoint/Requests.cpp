@@ -354,42 +354,85 @@ Result<std::vector<Request>> megalith::parseRequests(std::string_view text, cons
   return result;
 }
 
+namespace {
+/// Lines `{"id", ...}` of some of the requests, each of one of them once.
+class LinesOfRequests {
+public:
+  LinesOfRequests(const std::vector<Request> &requests, const char *kind, const std::string &file)
+      : Kind(kind), File(file) {
+    for (size_t i = 0; i < requests.size(); ++i)
+      NumberOf.emplace(requests[i].id.text, i);
+  }
+
+  /// Calls `each(object, number of the request)`, which may throw JsonWrong.
+  template <class Each>
+  std::optional<CheckpointError> read(std::string_view text, std::initializer_list<std::string_view> keys, Each each) {
+    return eachLine(text, File, Kind, [&](std::string_view row, unsigned line) -> std::optional<CheckpointError> {
+      try {
+        json value;
+        parseJsonText(row, value);
+        const JsonView object(value, "a line");
+        object.only(keys);
+        each(object, numberOf(object, line));
+        return std::nullopt;
+      } catch (const JsonWrong &problem) {
+        const unsigned column = problem.column ? problem.column : columnOfMember(row, problem.member);
+        return CheckpointError{Kind, problem.message, File, line, column};
+      }
+    });
+  }
+
+private:
+  size_t numberOf(const JsonView &object, unsigned line) {
+    const JsonView id = object.at("id");
+    const std::string name = id.json().is_number_integer() ? id.json().dump() : id.string();
+    const auto request = NumberOf.find(name);
+    if (request == NumberOf.end())
+      throw JsonWrong{fmt::format("no request has the id `{}`", text::printable(name, 120)), "id"};
+    const auto [first, isNew] = LineOf.emplace(request->second, line);
+    if (!isNew)
+      throw JsonWrong{fmt::format("id `{}` is already used on line {}", text::printable(name, 120), first->second),
+                      "id"};
+    return request->second;
+  }
+
+  const char *Kind;
+  const std::string &File;
+  std::unordered_map<std::string, size_t> NumberOf;
+  std::map<size_t, unsigned> LineOf;
+};
+} // namespace
+
+Result<std::vector<Request>> megalith::parseArrivals(std::string_view text, std::vector<Request> requests,
+                                                     const std::string &file) {
+  LinesOfRequests lines(requests, "arrivals-file", file);
+  auto error = lines.read(text, {"id", "tick", "ms"}, [&](const JsonView &object, size_t number) {
+    const auto tick = object.find("tick"), ms = object.find("ms");
+    if (!tick == !ms)
+      throw JsonWrong{"a line has `id` and one of `tick` and `ms`", tick ? "tick" : "id"};
+    requests[number].arrives = {tick ? tick->integer(0, INT32_MAX) : 0, ms ? ms->integer(0, INT32_MAX) : 0};
+  });
+  if (error)
+    return *error;
+  std::stable_sort(requests.begin(), requests.end(),
+                   [](const Request &a, const Request &b) { return a.arrives < b.arrives; });
+  for (size_t i = 0; i < requests.size(); ++i)
+    if (const std::string problem = whyNotThen(requests, i); !problem.empty())
+      return CheckpointError{"arrivals-file",
+                             fmt::format("request `{}`: {}", text::printable(requests[i].id.text, 120), problem), file};
+  return requests;
+}
+
 Result<std::vector<std::vector<int32_t>>> megalith::parseDrafts(std::string_view text,
                                                                 const std::vector<Request> &requests, int64_t vocabSize,
                                                                 const std::string &file) {
   std::vector<std::vector<int32_t>> drafts(requests.size());
-  std::unordered_map<std::string, size_t> numberOf;
-  for (size_t i = 0; i < requests.size(); ++i)
-    numberOf.emplace(requests[i].id.text, i);
-  std::map<size_t, unsigned> lineOf; // of the requests that have drafts
-  auto read = [&](std::string_view row, unsigned line) {
-    json value;
-    parseJsonText(row, value);
-    const JsonView object(value, "a line");
-    object.only({"id", "tokens"});
-    const JsonView id = object.at("id");
-    const std::string name = id.json().is_number_integer() ? id.json().dump() : id.string();
-    const auto request = numberOf.find(name);
-    if (request == numberOf.end())
-      throw JsonWrong{fmt::format("no request has the id `{}`", text::printable(name, 120)), "id"};
-    const auto [first, isNew] = lineOf.emplace(request->second, line);
-    if (!isNew)
-      throw JsonWrong{fmt::format("id `{}` is already used on line {}", text::printable(name, 120), first->second),
-                      "id"};
+  LinesOfRequests lines(requests, "drafts-file", file);
+  auto error = lines.read(text, {"id", "tokens"}, [&](const JsonView &object, size_t number) {
     object.at("tokens").list([&](const JsonView &token) {
-      drafts[request->second].push_back(static_cast<int32_t>(token.integer(0, vocabSize - 1)));
+      drafts[number].push_back(static_cast<int32_t>(token.integer(0, vocabSize - 1)));
     });
-  };
-  auto error =
-      eachLine(text, file, "drafts-file", [&](std::string_view row, unsigned line) -> std::optional<CheckpointError> {
-        try {
-          read(row, line);
-          return std::nullopt;
-        } catch (const JsonWrong &problem) {
-          const unsigned column = problem.column ? problem.column : columnOfMember(row, problem.member);
-          return CheckpointError{"drafts-file", problem.message, file, line, column};
-        }
-      });
+  });
   if (error)
     return *error;
   return drafts;

@@ -164,6 +164,8 @@ bool Verifier::checkPlace(const Operation &op, const Operation &parent) {
   }
   if (op.op == Op::Call && parent.op != Op::Stage && (parent.op != Op::For || !parent.has<attr::rounds>()))
     return fail(op, "a call must stand directly in a stage, or in a `for` with `rounds`");
+  if (op.op == Op::Order && parent.op != Op::Stage && parent.op != Op::Part)
+    return fail(op, "`order` stands in front of all else");
   if (op.op == Op::Reduce && parent.op != Op::Call && parent.op != Op::Issue)
     return fail(op, "`reduce` stands in a call");
   char level = holdsCode(parent.op) && tensor ? 'N' : tickLevel ? 'T' : 'P';

@@ -10,7 +10,7 @@ using namespace megalith::reference;
 
 /// Where nothing is left to do, the next arrival's tick comes next. False: the run is cut off before.
 bool Machine::skipIdle() {
-  if (hasHost && open == coming && nextEvent < host.events.size()) {
+  if (hasHost && coming > 0 && open == coming && nextEvent < host.events.size()) {
     const When &when = host.events[nextEvent].when;
     const int64_t next = std::max({out.ticks, when.tick, when.ms}); // a tick is a millisecond of this clock
     if (next >= options.maxTicks)
@@ -21,10 +21,9 @@ bool Machine::skipIdle() {
 }
 
 void Machine::sampleHost() {
-  const auto tick = static_cast<size_t>(current.tick);
   nowMs = static_cast<int32_t>(current.tick);
   if (!host.clock.empty())
-    nowMs = host.clock[std::min(tick, host.clock.size() - 1)];
+    nowMs = host.clock[std::min(samples++, host.clock.size() - 1)];
   current.nowMs = nowMs;
   for (int taken = 0; taken < MostHostEvents && nextEvent < host.events.size(); ++taken) {
     const HostEvent &event = host.events[nextEvent];

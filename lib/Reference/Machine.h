@@ -220,6 +220,7 @@ private:
   HostScript host;
   bool hasHost = false; ///< the script is looked at; else all requests are there at the start
   size_t nextEvent = 0; ///< of the script
+  size_t samples = 0;   ///< of its clock
   int64_t coming = 0;   ///< requests that have not arrived
   std::set<std::pair<int64_t, int32_t>> deadlines; ///< of requests that have arrived and not ended: when, number
 };

@@ -58,7 +58,7 @@ Machine::Machine(const ir::Module &module, WeightSource &weights, const std::vec
   out.trace.pipeline = module.root.name;
   hasHost = program.readsHost || hasHostSide(inputs);
   if (hasHost) {
-    host = options.replay ? hostScript(*options.replay) : hostScript(inputs);
+    host = options.replay ? hostScript(*options.replay, inputs.size()) : hostScript(inputs);
     coming = open;
   } else {
     for (Running &r : requests)
@@ -94,7 +94,7 @@ bool Machine::tick() {
   corruptFields();
   reclaim();
   snapshot();
-  if (open == 0)
+  if (open == 0 && !(hasHost && progress)) // a tick in which the host ended the last one counts
     return false;
   for (auto next = program.parts.begin(); next != program.parts.end();) {
     const auto first = next++;

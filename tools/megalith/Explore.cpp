@@ -11,6 +11,8 @@ bool exploreCommand(const ExploreCommand &command, Diagnostics &diags) {
     return false;
   reportAccepted(*program, diags);
   auto requests = command.requests.empty() ? tools::exampleRequests(*program) : program->readRequests(command.requests);
+  if (requests && !command.arrivalsFile.empty())
+    requests = tools::readArrivals(*program, command.arrivalsFile, std::move(*requests));
   if (!got(requests, diags))
     return false;
   tools::ExploreOptions options;

@@ -31,7 +31,7 @@ struct RunCommand {
   ProgramOptions compile;
   KernelOptions kernel;
   SessionOptions session;
-  std::string requests;
+  std::string requests, arrivalsFile;
   Format format = Format::Auto;
   std::string traceFile, replayFile, logitsFile, draftsFile, timelineFile;
   bool referenceAtGiven = false;        ///< compile.stopAfter is a pass to run the reference at
@@ -44,7 +44,7 @@ struct RunCommand {
 /// `megalith explore`. Without a file of requests it makes some up.
 struct ExploreCommand {
   ProgramOptions compile;
-  std::string requests, draftsFile;
+  std::string requests, arrivalsFile, draftsFile;
   std::vector<std::string> cuFiles;
   bool wholeKernel = false;
   int cpuArch = 900;

@@ -61,6 +61,7 @@ static bool checkOptions(const RunCommand &command, Diagnostics &diags) {
                                             readFiles({{"FILE", command.compile.file},
                                                        {"--requests", command.requests},
                                                        {"--replay", command.replayFile},
+                                                       {"--arrivals", command.arrivalsFile},
                                                        {"--inject-drafts", command.draftsFile},
                                                        {"--ir", command.compile.irFile}},
                                                       command.kernel.sourceFiles),
@@ -119,6 +120,8 @@ bool runCommand(const RunCommand &command, Diagnostics &diags) {
     return false;
   reportAccepted(*program, diags);
   auto requests = program->readRequests(command.requests);
+  if (requests && !command.arrivalsFile.empty())
+    requests = tools::readArrivals(*program, command.arrivalsFile, std::move(*requests));
   SessionOptions options = command.session;
   if (!got(requests, diags) || !readHooks(command, *program, *requests, options, diags))
     return false;

@@ -164,6 +164,10 @@ WholeNumber<uint64_t> shufflePages(0, "shuffle-pages", cl::value_desc("seed"),
 Option<bool> kvHash("kv-hash", cl::desc("Put a hash of each row's K and V into the trace"), RUN);
 Option<std::string> logitsFile("logits", cl::value_desc("file"),
                                cl::desc("Write the logits behind each generated token: a JSON line, then f32"), RUN);
+Option<std::string> arrivalsFile("arrivals", cl::value_desc("file.jsonl"),
+                                 cl::desc("When requests arrive: {\"id\", \"tick\" or \"ms\"} per line; the others "
+                                          "are there at the start"),
+                                 RUN_AND_EXPLORE);
 Option<std::string> draftsFile("inject-drafts", cl::value_desc("file.jsonl"),
                                cl::desc("For tests: {\"id\", \"tokens\"} per line, proposed in place of looking up"),
                                RUN_AND_EXPLORE);
@@ -304,8 +308,8 @@ bool checkCommonTexts(Diagnostics &diags) {
       if (const std::string why = number->read(); !why.empty())
         diags.report(Diag::BadOption, {}, number->shown(), why);
   checkTexts({&profile, &irFile, &arch, &stopAfter, &output, &requests, &schedule, &traceFile, &runTimeline,
-              &replayFile, &referenceAt, &logitsFile, &draftsFile, &acceptance, &exploreRequests, &benchTimeline,
-              &benchCsv, &benchPlot},
+              &replayFile, &referenceAt, &logitsFile, &arrivalsFile, &draftsFile, &acceptance, &exploreRequests,
+              &benchTimeline, &benchCsv, &benchPlot},
              {modelDirs, sets, planSettings, cuFiles, corruptions, benchContexts, benchBatches, benchConfigs}, diags);
   if (pipelineFile.empty() && !sweepSub() && !inspectSub())
     diags.report(Diag::BadOption, {}, "FILE", "the path of the pipeline is empty");
@@ -369,6 +373,7 @@ bool runMain(Diagnostics &diags) {
   command.timelineFile = runTimeline;
   command.replayFile = replayFile;
   command.logitsFile = logitsFile;
+  command.arrivalsFile = arrivalsFile;
   command.draftsFile = draftsFile;
   command.acceptance = acceptance;
   if (acceptanceSeed.given())
@@ -406,6 +411,7 @@ bool exploreMain(Diagnostics &diags) {
   if (shufflePages.given())
     command.shufflePages = uint64_t(shufflePages);
   command.seed = runSeed;
+  command.arrivalsFile = arrivalsFile;
   command.draftsFile = draftsFile;
   command.replayEpsilon = replayEpsilon;
   command.replayError = replayError;

@@ -26,7 +26,7 @@ struct HostEvent {
 /// The host's side of a run.
 struct HostScript {
   std::vector<HostEvent> events; ///< in the order in which they are taken: none is taken before the one in front of it
-  /// Of a replay: milliseconds of the clock, by tick. Else the clock is the executor's own.
+  /// Of a replay: milliseconds of the clock, of one tick after the other. Else the clock is the executor's own.
   std::vector<int32_t> clock;
   bool operator==(const HostScript &) const = default;
 };
@@ -36,8 +36,9 @@ bool hasHostSide(const std::vector<Request> &requests);
 
 /// What the requests say.
 HostScript hostScript(const std::vector<Request> &requests);
-/// What happened in the run of a trace.
-HostScript hostScript(const Trace &trace);
+/// What happened in the run of a trace, to so many requests. The trace may be of others: those that it knows nothing of
+/// arrive with its last event.
+HostScript hostScript(const Trace &trace, size_t requests);
 
 /// Why times of request `number` are none, looking at the one in front of it: they are negative, in ticks and in
 /// milliseconds, before those of that one, or it is cancelled before it arrives. Empty: they are right.

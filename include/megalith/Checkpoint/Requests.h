@@ -38,6 +38,12 @@ std::string whyNot(const Sampling &sampling);
 Result<std::vector<Request>> parseRequests(std::string_view text, const RequestOptions &options,
                                            const std::string &file);
 
+/// Reads JSON lines `{"id", "tick" or "ms"}` of some of `requests`, in any order: when each arrives. Gives the requests
+/// in the order of their arrivals, those of one moment in their own; one without a line is there at the start. Error:
+/// `arrivals-file`.
+Result<std::vector<Request>> parseArrivals(std::string_view text, std::vector<Request> requests,
+                                           const std::string &file);
+
 /// Reads JSON lines `{"id", "tokens"}` of some of `requests`: what is proposed to each
 /// of these in place of looking up. In the order of `requests`. Error: `drafts-file`.
 Result<std::vector<std::vector<int32_t>>> parseDrafts(std::string_view text, const std::vector<Request> &requests,

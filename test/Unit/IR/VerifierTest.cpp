@@ -543,6 +543,8 @@ TEST(Verifier, EffectsStandWhereTheyTakeEffect) {
             "`of` must be one of tick, now_ms, arrived, arrived_ms, deadline_ms");
   EXPECT_EQ(unseated("order { %a = priority : i32 %b = neg(%a) : i32 yield(%b, %a) }"), "");
   EXPECT_EQ(unseated("%a = priority : i32 order { yield(%a) }"), "`order` stands in front of all else");
+  EXPECT_EQ(unseated("%b = finished : bool if(%b) { order { %a = priority : i32 yield(%a) } }"),
+            "`order` stands in front of all else");
   EXPECT_EQ(unseated("order { %a = seated : i32 yield(%a) }"),
             "a key of `order` is made of numbers that stay while the request waits");
   EXPECT_EQ(unseated("order { %a = host {of = \"tick\"} : i32 yield(%a) }"),
