@@ -194,6 +194,7 @@ private:
     module = std::move(compilation->module);
     giveWindow();
     bringInputs(source.requests, ir::inputsOf(module), seed);
+    bringTimes(source.requests, seed);
     loops = hasLoopsOfCalls();
     std::optional<reference::RunResult> before;
     if (!loops && !(before = execute("lower")))

@@ -8,7 +8,7 @@ namespace {
 
 class Generator : Expressions {
 public:
-  Generator(uint64_t seed, bool wordy) : Expressions(seed, wordy) {}
+  Generator(uint64_t seed, bool wordy) : Expressions(seed, wordy), ofAdmission(seed + 17) {}
 
   RandomPipeline make() {
     RandomPipeline out;
@@ -646,9 +646,9 @@ private:
       out += "policies:\n" + policyText;
     out += "stages:\n";
     for (const Stage &s : stages) {
-      out += fmt::format("  {}:\n    on: {}\n    do:{}\n{}", s.name,
+      out += fmt::format("  {}:\n    on: {}\n{}    do:{}\n{}", s.name,
                          s.other.empty() ? s.state : fmt::format("[{}, {}]", s.state, s.other),
-                         s.statements.empty() ? " []" : "", indented(s.statements, 6));
+                         s.slot ? "" : admission(), s.statements.empty() ? " []" : "", indented(s.statements, 6));
       if (!s.progress.empty())
         out += "    progress: " + s.progress + "\n";
       std::string go;
@@ -700,6 +700,28 @@ private:
     }
   }
 
+  /// Who gets a slot first, of those that wait for a stage.
+  std::string admission() {
+    const auto below = [this](uint64_t n) { return ofAdmission() % n; };
+    static constexpr const char *keys[] = {"priority",
+                                           "-priority",
+                                           "arrived - 3 * priority",
+                                           "prompt_len",
+                                           "-deadline_ms",
+                                           "f32(prompt_len) * 0.5",
+                                           "arrived_ms % 4",
+                                           "budget if finished else 1"};
+    std::string out;
+    if (below(3) == 0) {
+      out = "    order: [";
+      for (uint64_t n = 1 + below(3); n > 0; --n)
+        out += keys[below(std::size(keys))] + std::string(n > 1 ? ", " : "]\n");
+    }
+    if (below(4) == 0)
+      out += fmt::format("    limit: {}\n", 1 + below(3));
+    return out;
+  }
+
   std::vector<Request> requests() {
     std::vector<Request> out;
     for (uint64_t i = 0, count = 1 + below(5); i < count; ++i) {
@@ -721,6 +743,7 @@ private:
     return out;
   }
 
+  std::mt19937_64 ofAdmission;
   bool samples = false;
   int64_t slots = 8, rows = 64, pages = 64, pageTokens = 16;
   unsigned stateCount = 0;
@@ -761,6 +784,22 @@ void bringInputs(std::vector<Request> &requests, const std::vector<Input> &decla
       }
       request.inputs[input.name] = std::move(value);
     }
+}
+
+void bringTimes(std::vector<Request> &requests, uint64_t seed) {
+  std::mt19937_64 random(seed + 13);
+  const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
+  if (below(2))
+    return;
+  int64_t tick = below(3);
+  for (Request &request : requests) {
+    request.arrives.tick = tick;
+    if (below(5) == 0)
+      request.cancelled = When{tick + below(20), 0};
+    if (below(5) == 0)
+      request.deadlineMs = static_cast<int32_t>(1 + below(20));
+    tick += below(4) ? below(5) : below(60);
+  }
 }
 
 RandomPipeline makePipeline(uint64_t seed, bool wordy) { return Generator(seed, wordy).make(); }
