@@ -53,7 +53,7 @@ private:
 
 std::vector<Request> someRequests() {
   std::vector<Request> requests;
-  for (int i = 0; i < 4; ++i) { // one more than slots
+  for (int i = 0; i < 6; ++i) { // more than slots
     Request r;
     r.id = fmt::format("r{}", i);
     for (int j = 0; j < (i == 2 ? 13 : 3 + i); ++j)
@@ -65,6 +65,12 @@ std::vector<Request> someRequests() {
     r.sampling.topK = i == 1 ? 30 : 0;
     r.sampling.topP = i == 2 ? 0.7f : 1.0f;
     r.sampling.seed = 5 + i;
+    if (i > 3)
+      r.arrives.tick = 2;
+    if (i == 4)
+      r.cancelled = When{9, 0};
+    if (i == 5)
+      r.deadlineMs = 11;
     requests.push_back(std::move(r));
   }
   return requests;
