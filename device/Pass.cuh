@@ -168,6 +168,7 @@ template <class P> __device__ __forceinline__ const PassOf<P> &passOf(const Pass
 __device__ __forceinline__ void startPasses(PassShared &pass, int lent) {
   pass.products.lent = lent;
   pass.number = pass.wide.passes = pass.wide.heads = 0;
+  pass.wantLogits = pass.done = 0; // a launch may go on with a tick that has no pass
   pass.sets.current = pass.sets.rowsLast = pass.sets.rowsBefore = 0;
   pass.startModels([&](int) -> PassCounts { return {pass.sets, pass.wide}; });
 }
