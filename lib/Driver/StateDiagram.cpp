@@ -15,22 +15,26 @@ static std::string dotString(llvm::StringRef text) {
   return out + "\"";
 }
 
-static std::string stateLine(const CheckedState &state, bool isFault) {
+static std::string stateLine(const CheckedState &state, const StateGraph &graph) {
+  const bool isFault = state.name == graph.fault, isCancel = state.name == graph.cancel,
+             isDeadline = state.name == graph.deadline;
   std::vector<std::string> flags;
   for (const auto &[on, name] : {std::pair(state.initial, "initial"),
                                  {state.slot, "slot"},
                                  {state.parked, "parked"},
                                  {state.preemptible, "preemptible"},
                                  {state.terminal, "terminal"},
-                                 {isFault, "fault"}})
+                                 {isFault, "fault"},
+                                 {isCancel, "cancel"},
+                                 {isDeadline, "deadline"}})
     if (on)
       flags.push_back(name);
   const std::string label = state.name + (flags.empty() ? "" : "\n" + llvm::join(flags, ", "));
   return fmt::format("  {} [label={}{}{}{}];\n", dotString(state.name), dotString(label),
                      state.initial ? ", penwidth=2" : "",
-                     state.slot ? ", style=\"rounded,filled\", fillcolor=\"#e6eefa\""
-                     : isFault  ? ", style=\"rounded,dashed\""
-                                : "",
+                     state.slot                          ? ", style=\"rounded,filled\", fillcolor=\"#e6eefa\""
+                     : isFault || isCancel || isDeadline ? ", style=\"rounded,dashed\""
+                                                         : "",
                      state.terminal ? ", peripheries=2" : "");
 }
 
@@ -67,7 +71,7 @@ std::optional<std::string> stateDiagram(const std::string &path, Diagnostics &di
                                 "  edge [fontname=\"sans-serif\", fontsize=10];\n",
                                 dotString(file->name.text));
   for (const CheckedState &state : graph->states)
-    out += stateLine(state, state.name == graph->fault);
+    out += stateLine(state, *graph);
   for (const Transition &way : graph->transitions) {
     std::vector<std::string> calls;
     for (const ast::StageDecl &stage : file->stages)

@@ -292,7 +292,7 @@ std::optional<StateGraph> Checker::stateGraph() {
         reportUnknownState(to, [](const CheckedState &) { return true; });
   if (diags.hasErrors())
     return std::nullopt;
-  StateGraph graph{out.states, out.fault, {}};
+  StateGraph graph{out.states, out.fault, out.cancel, out.deadline, {}};
   for (const ast::StageDecl &stage : in.stages) {
     std::vector<Transition> ways;
     collectTransitions(*stage.go, true, ways);

@@ -150,7 +150,7 @@ struct Transition {
 /// The states of a pipeline and the ways between them.
 struct StateGraph {
   std::vector<CheckedState> states;
-  std::string fault;
+  std::string fault, cancel, deadline; ///< as CheckedPipeline has them
   std::vector<Transition> transitions; ///< in the order of the stages
 };
 
