@@ -286,5 +286,6 @@ struct ControlState : MovedRows<hasTrees<ConfigType>()>, PlainCalls<asksOf<Confi
 #include "megalith/Binders.cuh"
 #include "megalith/Turn.cuh"
 #include "megalith/HostSide.cuh"
+#include "megalith/Admission.cuh"
 #include "megalith/ControlTick.cuh"
 #include "megalith/ControlPass.cuh"

@@ -1,4 +1,4 @@
-//===- ControlTick.cuh - begin and end of a tick, admission, the trace ----===//
+//===- ControlTick.cuh - begin and end of a tick, the trace ----------------===//
 #pragma once
 
 namespace megalith::device {
@@ -261,63 +261,6 @@ template <class Control> __device__ void beginTick(Control &c) {
       if (c.request[s] >= 0)
         leaveSeat(c, s);
   }
-  consumerSync();
-}
-
-/// Requests that a stage without slot looks at in a tick, if it says no other number.
-constexpr int kLookedAt = 32;
-
-/// Runs `stage` for requests in `state`, in their order: `limit` at most. Goes on while a slot is free and the next
-/// request finds the pages to reserve. Warp 0.
-template <class Order, class Control, class Stage>
-__device__ __noinline__ void admitRequests(Control &c, int state, int limit, Stage stage) {
-  const abi::LaunchParams &p = c.params();
-  using Place = PlaceInOrder<Order::keys>;
-  Place next; // requests that are not behind it have been looked at
-  for (int looked = 0; c.freeSlots > 0 && looked < limit; ++looked) {
-    Place first = Place::last();
-#pragma unroll 1
-    for (int i = laneId(); i < p.numRequests; i += 32) {
-      const auto &r = c.tableEntry(i);
-      if (r.state != state || r.slot >= 0)
-        continue;
-      TurnOf<Control> t(c, i, -1);
-      Place place;
-      Order::of(t, place.words);
-      place.words[Order::keys] = u32(i);
-      if ((looked == 0 || next.before(place)) && place.before(first))
-        first = place;
-    }
-    next = first.firstOfWarp();
-    if (next.words[Order::keys] == ~0u)
-      break;
-    TurnOf<Control> t(c, int(next.words[Order::keys]), -1);
-    int tooSmall = -1; // the first pool that could not hold the request if it were alone
-    c.pools.each([&](auto &pool) {
-      if (tooSmall < 0 && pool.mostPositions(t.r) > pool.mostTokens())
-        tooSmall = pool.model;
-    });
-    if (tooSmall >= 0) {
-      t.fail(abi::kModels > 1 ? faultAtPool(kKvTooLarge, tooSmall) : int(kKvTooLarge));
-      continue;
-    }
-    // Nobody overtakes a request that waits for pages.
-    if (!c.pools.all([&](const auto &pool) { return !pool.reserves || pool.pagesToPromise(t.r) <= pool.unpromised; })) {
-      if (laneId() == 0)
-        c.refused = 1;
-      break;
-    }
-    stage(t);
-  }
-}
-template <class Order = ByPriority, class Control, class State, class Stage>
-__device__ __forceinline__ void admission(Control &c, State state, Stage stage, int limit = kLookedAt) {
-  // Only warp 0 changes these, between two barriers.
-  if (c.unseated == 0 || (Control::reserves && c.refused != 0))
-    return;
-  consumerSync();
-  if (warpId() == 0)
-    admitRequests<Order>(c, int(state), limit, stage);
   consumerSync();
 }
 

@@ -342,7 +342,7 @@ static int64_t mostAt(const std::string &place, const ir::Module &module) {
   int64_t most = 0;
   bool differ = false;
   ir::walk(module.root.regions[0], [&](const ir::Operation &op) {
-    if ((op.op != ir::Op::Call && op.op != ir::Op::Issue) || module.place(op.loc) != place)
+    if (!ir::isCall(op.op) || module.place(op.loc) != place)
       return;
     differ |= most && most != op.get<ir::attr::most>();
     most = op.get<ir::attr::most>();
