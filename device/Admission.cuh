@@ -1,7 +1,7 @@
 //===- Admission.cuh - who of those that wait gets a slot -----------------===//
 //
-// A stage on a state without slot runs for requests in that state, in an order: that of the pipeline, a struct beside the
-// stage that gives a request's keys, or that of their priorities.
+// A stage on a state without slot runs for requests in that state, in an order: that of the pipeline, a struct beside
+// the stage that gives a request's keys, or that of their priorities.
 //===----------------------------------------------------------------------===//
 #pragma once
 
