@@ -1,0 +1,126 @@
+//===- LiveSession.h - requests while a kernel runs -------------*- C++ -*-===//
+//
+//   auto session = LiveSession::open(*kernel);
+//   uint64_t number = *session->submit(request);
+//   while (auto event = *session->next(std::chrono::seconds(1)))
+//     use(event->tokens);
+//   session->stop();
+//
+// A session owns its kernel while it is open. The kernel is launched by the first request, ends when nothing was to do
+// for `idleMs`, and is launched again, with all its state, by the next request. Requests, cancellations and stops go
+// to the kernel through a ring, tokens and ends come back through another one.
+//
+// Memory is fixed when the session opens: `places` requests are in the kernel's table at most, with `maxTokens` tokens
+// each; `queue` more wait on the host. Behind that submit() says `live-full`.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_LIVESESSION_H
+#define MEGALITH_LIVESESSION_H
+
+#include "megalith/Api.h"
+#include <chrono>
+#include <functional>
+
+namespace megalith {
+
+struct LiveOptions {
+  size_t places = 256;   ///< requests in the kernel's table, from 1 to 65536
+  size_t queue = 4096;   ///< requests that wait on the host for a place in it
+  int64_t maxTokens = 0; ///< of a request, its prompt and its budget together; 0: as many as the pipeline's pools and
+                         ///< the models' positions allow, at most 8192
+  int64_t maxEnds = 64;  ///< words that the tokens and sequences which end a request take together
+  size_t ring = 1024;    ///< news that the kernel can be ahead of the host, a power of two from 4 on
+  uint32_t seed = 0;     ///< of random numbers, beside each request's own
+  double watchdogSeconds = 10; ///< ends a kernel in which nothing moves for so long; 0: never. Waiting for the host is
+                               ///< no standstill. A GPU's
+  int64_t idleMs = 10000;      ///< the kernel ends when nothing was to do for so long; below 0: never
+  std::function<void(const std::string &)> progress = nullptr; ///< as KernelOptions has it
+};
+
+/// How a request of a session ended.
+struct LiveEnd {
+  /// `stop` (an EOS or a stop sequence), `length` (the budget), `state` (the pipeline ended it), `cancelled`,
+  /// `deadline`, `fault`, or `limit` (the session was stopped at once).
+  std::string finish;
+  std::string state;      ///< in which it ended
+  std::string fault;      ///< the code, with `fault`; faultText() explains it
+  std::string faultState; ///< in which it happened
+  std::string place;      ///< FILE:LINE of the pipeline
+  int64_t promptTokens = 0, generated = 0;
+  int64_t passes = 0, rows = 0;
+  /// Milliseconds since the session opened; negative: it never came.
+  double submitted = -1, admitted = -1, firstToken = -1, ended = -1;
+};
+
+/// What is new of one request. Of a request the events come in order; the last one has an `end`.
+struct LiveEvent {
+  uint64_t request = 0;             ///< its number, from submit()
+  uint64_t user = 0;                ///< what submit() was given for it
+  std::vector<int32_t> tokens = {}; ///< new ones; may be empty
+  std::string state = {};           ///< that it is in now
+  std::optional<LiveEnd> end = {};
+  double at = 0; ///< milliseconds since the session opened
+};
+
+/// A session as it stands. Counts are since it opened.
+struct LiveStats {
+  size_t waiting = 0; ///< requests on the host, without a place
+  size_t running = 0; ///< requests in the kernel's table that have not ended
+  struct Slot {
+    std::optional<uint64_t> request; ///< nullopt: it is free
+    std::string state;
+    int64_t promptTokens = 0, generated = 0, kvTokens = 0;
+  };
+  std::vector<Slot> slots;
+  struct Pool {
+    std::string model;
+    int64_t pages = 0, used = 0;
+  };
+  std::vector<Pool> pools;
+  int64_t ticks = 0, passes = 0, rows = 0;
+  int64_t promptTokens = 0, generatedTokens = 0;
+  std::map<std::string, uint64_t> ended;  ///< requests, by finish
+  std::map<std::string, int64_t> metrics; ///< of the pipeline
+  int64_t launches = 0;                   ///< of the kernel
+  bool launched = false;                  ///< a kernel is on the device now
+  size_t deviceBytes = 0, hostBytes = 0;  ///< of the table and the rings
+};
+
+/// All functions may be called on any thread, and at the same time.
+class MEGALITH_API LiveSession {
+public:
+  static Expected<LiveSession> open(const Kernel &kernel, const LiveOptions &options = {});
+  LiveSession(LiveSession &&) noexcept;
+  LiveSession &operator=(LiveSession &&) noexcept;
+  /// Stops at once.
+  ~LiveSession();
+
+  /// Hands a request over and returns its number: 0, 1, ... `user` comes back with its events. Its `arrives` and
+  /// `cancelled` must not be set: it arrives now. A request that can never run is an error; so is `live-full`, when
+  /// there is no room within `patience`, and `live-stopped`.
+  Expected<uint64_t> submit(Request request, uint64_t user = 0,
+                            std::chrono::milliseconds patience = std::chrono::milliseconds(0));
+  /// The next event, waiting for it `patience` at most; nullopt: there is none. Behind the last one of a session that
+  /// was stopped, done() is true. An error when the kernel has failed: nothing comes any more.
+  Expected<std::optional<LiveEvent>> next(std::chrono::milliseconds patience = std::chrono::milliseconds(0));
+  /// Takes a request back. It ends as `cancelled`, unless it has ended by then. No such request: `live-request`.
+  Status cancel(uint64_t request);
+  enum class Stop {
+    Drain, ///< takes no more requests; those that are there go on to their ends
+    Now,   ///< ends all of them: `limit`
+  };
+  /// Stops, and waits until the kernel has ended. Events stay to be read.
+  Status stop(Stop how = Stop::Drain);
+  /// Whether the session was stopped (or failed), and next() has given out all.
+  bool done() const;
+  LiveStats stats() const;
+  const LiveOptions &options() const; ///< with the `maxTokens` that was chosen
+
+  struct State;
+  explicit LiveSession(std::unique_ptr<State> state);
+
+private:
+  std::unique_ptr<State> state;
+};
+
+} // namespace megalith
+#endif
