@@ -7,7 +7,7 @@
 
 namespace megalith::abi {
 
-constexpr int kAbiVersion = 14;
+constexpr int kAbiVersion = 15;
 
 /// Models of a kernel, at most.
 constexpr int kMostModels = 4;
@@ -39,6 +39,7 @@ struct RequestHeader {
   int passes;             ///< passes it had rows in
   int rows;               ///< rows it fed
   int stateBefore;        ///< at the start of the tick; the device sets it
+  int number;             ///< in the order of arrival
   long long timeBegin;    ///< offset of its records in LaunchParams::times
   long long tokenBegin;   ///< offset of its tokens in LaunchParams::tokens
 };
@@ -182,30 +183,102 @@ struct HostEvent {
   int request;
   int cancels;
 };
-/// When a request arrived.
+/// When a request arrived, and what the host of a live session knows of it.
 struct Arrival {
   int tick, ms;
-  int deadlineMs; ///< after which it ends; 0: never
+  int deadlineMs;    ///< after which it ends; 0: never
+  int toldState;     ///< -1: nothing was told
+  int toldGenerated; ///< tokens
   int unused;
   unsigned long long at; ///< nanoseconds of a clock that all CTAs share
 };
+/// A tick takes so many events at most, and ends so many requests whose time is over.
+constexpr int kMostHostEvents = 64;
 /// The host's side of a run. The events follow, in the order in which they are taken; then the Arrival of each request;
-/// then clockTicks numbers.
+/// then clockTicks numbers. Of a live session there are no events: orders come through its rings.
 struct alignas(16) HostSide {
   int events, next;       ///< how many there are, and which comes next
-  int firstOfTick;        ///< the first one that the tick took
-  int coming;             ///< requests that have not arrived: their state is -1
+  int coming;             ///< requests that have not arrived: their state is -1. Of a live session 1 while some may
   int initialState;       ///< of those that arrive
   int nowMs;              ///< milliseconds since the run began, of the tick
   int realClock;          ///< 1: they pass; 0: a tick is one
   int clockTicks;         ///< of a replay: the milliseconds of so many ticks are given, one after the other
-  long long nextDeadline; ///< the first of those that have arrived
   int samples;            ///< ticks so far
+  long long nextDeadline; ///< the first of those that have arrived
+  int taken;              ///< events of the tick
   int unused;
+  unsigned takenEvents[kMostHostEvents]; ///< the number of the request, with kTraceCancels if it was taken back
+
+  // Of a live session.
+  char *rings;              ///< HostRings, in memory of the host; null: the events are known
+  int ordersMask, newsMask; ///< places in the rings, less one
+  int orders, news, state;  ///< where these begin: bytes from `rings`. `state`: LiveState
+  int mailboxes;            ///< the same of the first request's mailbox
+  int mailboxBytes;
+  int endWords, inputWords, tokenWords; ///< of a mailbox, and of the arenas of LaunchParams
+  unsigned ordersTaken, newsPut;        ///< so far
+  unsigned newsRead;                    ///< as control last saw it
+  int behind;                           ///< 1: the ring had no room for all news
+  int stops;                            ///< HostRings::stops, as the tick saw it
+  int rests;                            ///< 1: nothing was to do for idleNs; the launch ends, and another one goes on
+  int metrics;                          ///< numbers of LaunchParams::metrics
+  int unusedOfSession;
+  long long idleNs;           ///< below 0: it never rests
+  unsigned long long stateAt; ///< when LiveState was written
 };
 constexpr long long kNoDeadline = 0x7fffffffffffffff;
-/// A tick takes so many events at most, and ends so many requests whose time is over.
-constexpr int kMostHostEvents = 64;
+
+// A live session: requests come while the kernel runs. What the host and control tell each other stands in memory of
+// the host that both see: HostRings; the orders; the news; LiveState; the mailboxes, one for each entry of the request
+// table. A mailbox is the host's until its order is put into the ring, then control's, and the host's again when it has
+// read the news of the request's end. It has:
+//
+//   the request's descriptor     as LaunchParams::requests, in a multiple of 16 bytes. Control writes it again at the
+//   end Settings endWords x int               its part of LaunchParams::eos inputWords x int             of
+//   LaunchParams::inputs tokenWords x int             of LaunchParams::tokens: the prompt; control adds what it tells
+//   of
+//
+// Word counts are multiples of 4. The descriptor's ranges are those of the arenas of LaunchParams, where entry number i
+// has the words from i * endWords on, and so on.
+
+/// Counters of the two rings. They only grow, beyond 2^32 from 0 on. Release, acquire, system scope.
+struct HostRings {
+  // The host's.
+  unsigned ordersPut;
+  unsigned newsRead;
+  unsigned stops; ///< 0; kStopsDrained: when all have ended; kStopsNow
+  unsigned hostUnused[29];
+  // Control's.
+  unsigned ordersTaken;
+  unsigned newsPut;
+  unsigned controlUnused[30];
+};
+constexpr unsigned kStopsDrained = 1, kStopsNow = 2;
+/// Request `number` arrives, and becomes entry `entry` of the table; or it is taken back (`cancels`).
+struct alignas(16) Order {
+  int entry;
+  int cancels;
+  int number;
+  int deadlineMs; ///< after its arrival; 0: never
+};
+/// What is new of the request in an entry of the table.
+struct alignas(16) News {
+  int entry;
+  int generated; ///< tokens so far; they stand in the mailbox
+  int state;
+  int tick;
+  unsigned low, high; ///< nanoseconds of a clock that all CTAs share
+  int ended;          ///< 1: the mailbox has its descriptor
+  int unused;
+};
+/// For those who look on, written now and then, relaxed. Two words per number of 64 bits, the low one first. Behind it
+/// per model the free pages; per slot kLiveSlotWords: entry + 1 (0: it is free), state, prompt, generated, KV of the
+/// first model; per metric two words.
+struct LiveState {
+  unsigned ticks, unused;
+  unsigned passes[2], rows[2];
+};
+constexpr int kLiveSlotWords = 5;
 
 /// Words of LaunchParams::sync.
 constexpr int kSyncWords = 160;

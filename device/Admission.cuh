@@ -20,11 +20,13 @@ struct ByPriority {
   template <class Turn> __device__ static void of(Turn &t, u32 *key) { key[0] = ~orderKey(t.priority()); }
 };
 
-/// A place in an order: keys, then the number.
+/// A place in an order: keys, then the number. Who has it stands in entry `entry` of the table.
 template <int Keys> struct PlaceInOrder {
   u32 words[Keys + 1];
+  int entry;
   __device__ static PlaceInOrder last() {
     PlaceInOrder place;
+    place.entry = -1;
 #pragma unroll
     for (int k = 0; k <= Keys; ++k)
       place.words[k] = ~0u;
@@ -46,6 +48,7 @@ template <int Keys> struct PlaceInOrder {
 #pragma unroll
       for (int k = 0; k <= Keys; ++k)
         other.words[k] = __shfl_xor_sync(~0u, first.words[k], distance);
+      other.entry = __shfl_xor_sync(~0u, first.entry, distance);
       if (other.before(first))
         first = other;
     }
@@ -73,14 +76,15 @@ __device__ __noinline__ void admitRequests(Control &c, int state, int limit, Sta
       TurnOf<Control> t(c, i, -1);
       Place place;
       Order::of(t, place.words);
-      place.words[Order::keys] = u32(i);
+      place.words[Order::keys] = u32(r.number);
+      place.entry = i;
       if ((looked == 0 || next.before(place)) && place.before(first))
         first = place;
     }
     next = first.firstOfWarp();
-    if (next.words[Order::keys] == ~0u)
+    if (next.entry < 0)
       break;
-    TurnOf<Control> t(c, int(next.words[Order::keys]), -1);
+    TurnOf<Control> t(c, next.entry, -1);
     int tooSmall = -1; // the first pool that could not hold the request if it were alone
     c.pools.each([&](auto &pool) {
       if (tooSmall < 0 && pool.mostPositions(t.r) > pool.mostTokens())

@@ -7,8 +7,8 @@ namespace megalith::device {
 
 /// Whether slot `a` is served before slot `b`. First comes the one that has waited longer, then the one whose call is
 /// indivisible (what decodes comes before prefill), then the one of higher priority, then the one with fewer passes of
-/// the model so far, then the one with the lower request number.
-template <class Control> __device__ bool goesFirst(const Control &c, int a, int b) {
+/// the model so far, then the one that arrived first.
+template <class Control> __device__ bool goesFirst(Control &c, int a, int b) {
   if (c.since[a] != c.since[b])
     return c.since[a] < c.since[b];
   if ((c.callChunk[a] > 0) != (c.callChunk[b] > 0))
@@ -17,7 +17,7 @@ template <class Control> __device__ bool goesFirst(const Control &c, int a, int 
     return c.priority[a] > c.priority[b];
   if (c.passes[a] != c.passes[b])
     return c.passes[a] < c.passes[b];
-  return c.request[a] < c.request[b];
+  return c.seated(a).number < c.seated(b).number;
 }
 
 /// Gives the calls their rows and pages when all can be served in full. Rows are given by a scan in slot order, pages
@@ -263,7 +263,7 @@ __device__ bool askOfRow(Control &c, int vocab, int slot, int row, int served, i
   const abi::LaunchParams &p = c.params();
   const auto &call = Memory::ofSlot(p, slot);
   const abi::Settings &of = p.settings[c.request[slot]];
-  const u32 key[2] = {__ldg(&of.key[0]), __ldg(&of.key[1])};
+  const u32 key[2] = {of.key[0], of.key[1]};
   bool wanted = false;
   if (p.trace) {
     unsigned *const words = p.reduced + number * Memory::reducedWords;

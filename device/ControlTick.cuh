@@ -11,8 +11,9 @@ template <class Control> __device__ __noinline__ void countRequests(Control &c) 
 #pragma unroll 1
   for (int i = laneId(); i < c.params().numRequests; i += 32) {
     const auto &r = c.anywhere(i);
-    open += !Control::isTerminal(r.state);
-    unseated += Control::isState(r.state) && !Control::isTerminal(r.state) && r.slot < 0;
+    const bool isOpen = Control::isState(r.state) && !Control::isTerminal(r.state); // others have not arrived
+    open += isOpen;
+    unseated += isOpen && r.slot < 0;
   }
   open = warpTotal(open);
   unseated = warpTotal(unseated);
@@ -47,6 +48,8 @@ template <class Control> __device__ void startControl(Control &c, const abi::Lau
       c.pass = &pass;
       c.done = 0;
       c.firstTick = c.tick;
+      if (p.host)
+        p.host->rests = 0;
     }
     consumerSync();
     return;
@@ -242,9 +245,10 @@ template <class Control> __device__ void beginTick(Control &c) {
       c.pools.each([](auto &pool) { pool.takeSnapshot(); });
       c.slotsHeld = Config::slots - c.freeSlots;
       // A tick in which the host ended the last one counts.
-      c.done = (c.openRequests == 0 && !(p.host && c.changes > 0)) || (p.maxTicks > 0 && c.tick >= p.maxTicks) ||
-               c.idle >= kIdleTicks || (c.ranNoPass && loadRelaxed(p.sync + kStopFlag));
-      const bool rests = !c.done && full;
+      c.done = (c.openRequests == 0 && !(p.host && (c.changes > 0 || p.host->coming > 0))) ||
+               (p.maxTicks > 0 && c.tick >= p.maxTicks) || c.idle >= kIdleTicks ||
+               (c.ranNoPass && loadRelaxed(p.sync + kStopFlag)) || (p.host && p.host->stops == abi::kStopsNow);
+      const bool rests = !c.done && (full || (p.host && p.host->rests));
       if (p.kept)
         p.stats->unfinished = rests;
       c.done = c.done || rests;
@@ -282,7 +286,7 @@ template <class Control> __device__ void traceRequest(Control &c, int number, in
   const u32 set = slot < 0 ? 0 : c.gaugesSet[slot];
   if (laneId() == 0) {
     out[0] = u32(slot);
-    out[1] = u32(number);
+    out[1] = u32(r.number);
     out[2] = u32(r.stateBefore);
     out[3] = u32(r.state);
     out[4] = u32(r.fault);
@@ -510,6 +514,8 @@ template <class Control> __device__ void endTick(Control &c) {
     __syncwarp();
     if (p.trace)
       traceTick(c);
+    if (p.host && p.host->rings)
+      tellHost(c);
     if (laneId() == 0) {
       const int numRows = Control::several ? c.rowsOfTick : c.numRows;
       if (p.ticks && c.tick < p.tickCapacity)

@@ -30,6 +30,12 @@ __device__ __forceinline__ int millisecondsOfRun(const abi::LaunchParams &p, int
   return h.realClock ? int((u32)((nanoseconds() - p.stats->begin) / 1000000) & 0x7fffffffu) : tick;
 }
 
+/// Sleeps a little. The watchdog sees that control goes on. One thread.
+__device__ __forceinline__ void nap(const abi::LaunchParams &p, u32 naps, u32 nanoseconds) {
+  __nanosleep(nanoseconds);
+  storeFresh(p.sync + kTicksAlone, ~naps);
+}
+
 /// Nothing is left to do until the next event: takes its tick, or sleeps until its time. One thread.
 template <class Control> __device__ void skipToEvent(Control &c, const abi::HostEvent &event) {
   const abi::LaunchParams &p = c.params();
@@ -38,8 +44,7 @@ template <class Control> __device__ void skipToEvent(Control &c, const abi::Host
   for (u32 naps = 1; h.realClock && millisecondsOfRun(p, c.tick) < event.ms; ++naps) {
     if (loadRelaxed(p.sync + kStopFlag))
       return;
-    __nanosleep(100000);
-    storeFresh(p.sync + kTicksAlone, ~naps); // the watchdog sees that control goes on
+    nap(p, naps, 100000);
   }
 }
 
@@ -50,40 +55,47 @@ template <class Control> __device__ void endByHost(Control &c, int number, int s
     c.move(r, state, code);
 }
 
+/// The request in an entry of the table arrives. One thread.
+template <class Control> __device__ void arrive(Control &c, int entry) {
+  abi::HostSide &h = *c.params().host;
+  abi::Arrival &arrival = arrivalsOf(c.params())[entry];
+  auto &r = c.tableEntry(entry);
+  r.state = r.stateBefore = h.initialState;
+  arrival.tick = c.tick;
+  arrival.ms = h.nowMs;
+  arrival.at = nanoseconds();
+  ++c.openRequests;
+  ++c.unseated;
+  if (const long long deadline = (long long)h.nowMs + arrival.deadlineMs;
+      arrival.deadlineMs > 0 && deadline < h.nextDeadline)
+    h.nextDeadline = deadline;
+}
+
 /// Takes the events that are due. One thread.
 template <class Control> __device__ void takeEvents(Control &c) {
   using Config = typename Control::Config;
   const abi::LaunchParams &p = c.params();
   abi::HostSide &h = *p.host;
   const abi::HostEvent *events = hostEvents(p);
-  if (h.coming > 0 && c.openRequests == h.coming && h.next < h.events)
+  if (h.coming > 0 && c.openRequests == 0 && h.next < h.events)
     skipToEvent(c, events[h.next]);
   h.nowMs = millisecondsOfRun(p, c.tick);
   ++h.samples;
-  h.firstOfTick = h.next;
   if (p.maxTicks > 0 && c.tick >= p.maxTicks)
     return;
 #pragma unroll 1
-  for (int taken = 0; taken < abi::kMostHostEvents && h.next < h.events; ++taken) {
+  while (h.taken < abi::kMostHostEvents && h.next < h.events) {
     const abi::HostEvent event = events[h.next];
     if (event.tick > c.tick || event.ms > h.nowMs)
       break;
     ++h.next;
-    abi::Arrival &arrival = arrivalsOf(p)[event.request];
+    h.takenEvents[h.taken++] = u32(event.request) | (event.cancels ? abi::kTraceCancels : 0u);
     if (event.cancels) {
       endByHost(c, event.request, cancelStateOf<Config>(), kCancelled);
       continue;
     }
-    auto &r = c.tableEntry(event.request);
-    r.state = r.stateBefore = h.initialState;
-    arrival.tick = c.tick;
-    arrival.ms = h.nowMs;
-    arrival.at = nanoseconds();
+    arrive(c, event.request);
     --h.coming;
-    ++c.unseated;
-    if (const long long deadline = (long long)h.nowMs + arrival.deadlineMs;
-        arrival.deadlineMs > 0 && deadline < h.nextDeadline)
-      h.nextDeadline = deadline;
   }
 }
 
@@ -94,20 +106,27 @@ template <class Control> __device__ __noinline__ void endByDeadlines(Control &c)
   abi::HostSide &h = *p.host;
 #pragma unroll 1
   for (int ended = 0;; ++ended) {
-    // Milliseconds above, the request below.
+    // Milliseconds above, the request's number below.
     u64 first = ~0ull;
+    int entry = -1;
 #pragma unroll 1
     for (int i = laneId(); i < p.numRequests; i += 32) {
       const abi::Arrival &arrival = arrivalsOf(p)[i];
-      const int state = c.anywhere(i).state;
-      const u64 when = ((u64)arrival.ms + arrival.deadlineMs) << 32 | (u32)i;
-      if (arrival.deadlineMs > 0 && Control::isState(state) && !Control::isTerminal(state) && when < first)
+      const auto &r = c.anywhere(i);
+      const u64 when = ((u64)arrival.ms + arrival.deadlineMs) << 32 | (u32)r.number;
+      if (arrival.deadlineMs > 0 && Control::isState(r.state) && !Control::isTerminal(r.state) && when < first) {
         first = when;
+        entry = i;
+      }
     }
 #pragma unroll
     for (int distance = 16; distance; distance >>= 1) {
       const u64 other = __shfl_xor_sync(~0u, first, distance);
-      first = other < first ? other : first;
+      const int entryOfOther = __shfl_xor_sync(~0u, entry, distance);
+      if (other < first) {
+        first = other;
+        entry = entryOfOther;
+      }
     }
     const long long when = first == ~0ull ? abi::kNoDeadline : (long long)(first >> 32);
     const bool due = when <= h.nowMs;
@@ -115,7 +134,7 @@ template <class Control> __device__ __noinline__ void endByDeadlines(Control &c)
     if (laneId() == 0) {
       h.nextDeadline = when;
       if (due && ended < abi::kMostHostEvents)
-        endByHost(c, int(first & 0xffffffffu), deadlineStateOf<Config>(), kDeadline);
+        endByHost(c, entry, deadlineStateOf<Config>(), kDeadline);
     }
     __syncwarp();
     if (!due || ended == abi::kMostHostEvents)
@@ -123,30 +142,38 @@ template <class Control> __device__ __noinline__ void endByDeadlines(Control &c)
   }
 }
 
+} // namespace megalith::device
+
+#include "megalith/Live.cuh"
+
+namespace megalith::device {
+
 /// The host's part of a tick. Warp 0.
 template <class Control> __device__ __noinline__ void sampleHost(Control &c) {
   __syncwarp(); // all lanes have read the tick, which may be another one now
-  if (laneId() == 0)
-    takeEvents(c);
+  abi::HostSide &h = *c.params().host;
+  if (laneId() == 0) {
+    h.taken = 0;
+    if (!h.rings)
+      takeEvents(c);
+  }
   __syncwarp();
-  const abi::HostSide &h = *c.params().host;
+  if (h.rings)
+    listen(c);
   if (h.nextDeadline <= h.nowMs)
     endByDeadlines(c);
 }
 
 /// Words of the tick's trace, and what stands in them: Abi.h, "Trace words".
-__device__ __forceinline__ int hostTraceWords(const abi::HostSide &h) { return 2 + h.next - h.firstOfTick; }
+__device__ __forceinline__ int hostTraceWords(const abi::HostSide &h) { return 2 + h.taken; }
 __device__ __forceinline__ void traceHost(const abi::LaunchParams &p, u32 *out) {
   const abi::HostSide &h = *p.host;
-  const int count = h.next - h.firstOfTick;
   if (laneId() == 0) {
     out[0] = u32(h.nowMs);
-    out[1] = u32(count);
+    out[1] = u32(h.taken);
   }
-  for (int i = laneId(); i < count; i += 32) {
-    const abi::HostEvent &event = hostEvents(p)[h.firstOfTick + i];
-    out[2 + i] = u32(event.request) | (event.cancels ? abi::kTraceCancels : 0u);
-  }
+  for (int i = laneId(); i < h.taken; i += 32)
+    out[2 + i] = h.takenEvents[i];
 }
 
 } // namespace megalith::device

@@ -105,12 +105,12 @@ template <class Control> struct TurnOf : Binders {
   /// How the request wants tokens to be drawn.
   __device__ sampling::Settings sampling() const {
     const abi::Settings &s = p.settings[number];
-    return {__ldg(&s.temperature), __ldg(&s.topK), __ldg(&s.topP), __ldg(&s.minP)};
+    return {s.temperature, s.topK, s.topP, s.minP};
   }
   /// A random number from 0 to 1, which is neither.
   __device__ float uniform(int position, int lane, int noise) const {
     const abi::Settings &s = p.settings[number];
-    return sampling::uniform({__ldg(&s.key[0]), __ldg(&s.key[1])}, position, lane, noise);
+    return sampling::uniform({s.key[0], s.key[1]}, position, lane, noise);
   }
   __device__ int budget() const { return r.maxNewTokens - r.generated; }
   __device__ bool finished() const { return r.eosSeen || r.generated >= r.maxNewTokens; }
@@ -304,7 +304,7 @@ template <class Control> struct TurnOf : Binders {
     }
     __syncwarp();
     if (laneId() == 0) {
-      if (count > 0)
+      if (count > 0 && p.times)
         c.noteTime(p.times[r.timeBegin + 1 + r.generated], count);
       r.numTokens += count;
       r.generated += count;
@@ -602,8 +602,8 @@ private:
         r.slot = seat;
         --c.freeSlots;
         --c.unseated;
-        if (abi::TimeRecord &admitted = p.times[r.timeBegin]; admitted.tokens == 0)
-          c.noteTime(admitted, 1);
+        if (p.times && p.times[r.timeBegin].tokens == 0)
+          c.noteTime(p.times[r.timeBegin], 1);
         c.newest[seat] = r.numTokens > 0 ? p.tokens[r.tokenBegin + r.numTokens - 1] : 0;
         for (int e = 0; e < min(r.eosCount, Control::eosAtHand); ++e)
           c.eos[seat][e] = p.eos[r.eosBegin + e];

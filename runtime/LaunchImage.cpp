@@ -2,6 +2,7 @@
 #include "megalith/Checkpoint/Inputs.h"
 #include "megalith/Checkpoint/PageOrder.h"
 #include "runtime/Faults.h"
+#include "runtime/Live.h"
 #include "runtime/TraceDecoder.h"
 #include <algorithm>
 #include <cstddef>
@@ -83,6 +84,66 @@ Outcome<LaunchImage> LaunchImage::build(const Manifest &manifest, const std::vec
   return image;
 }
 
+LaunchImage LaunchImage::buildLive(const Manifest &manifest, const LiveTable &table, const RunOptions &options) {
+  LaunchImage image(manifest, {}, options);
+  image.longest = table.tokens;
+  const RingLayout layout = RingLayout::of(manifest, table);
+  for (size_t i = 0; i < manifest.models.size(); ++i)
+    image.addRope(i);
+  image.addTable(layout);
+  for (size_t i = 0; i < manifest.models.size(); ++i)
+    image.addPool(i);
+  if (manifest.reducing.any)
+    image.addReducing(layout.table.entries);
+  image.addResults();
+  image.add(MEMBER(kept), sizeof(abi::Kept) + manifest.controlBytes, LaunchBuffer::Zero);
+  if (options.watchdogSeconds > 0)
+    image.params.watchdogNs = static_cast<long long>(std::min(options.watchdogSeconds, 1e9) * 1e9);
+  image.params.delaySeed = options.delaySeed;
+  return image;
+}
+
+/// The table, empty, and the arenas of what requests bring.
+void LaunchImage::addTable(const RingLayout &layout) {
+  const auto entries = static_cast<size_t>(layout.table.entries);
+  std::vector<char> descriptors(entries * manifest->requestBytes, 0);
+  for (size_t i = 0; i < entries; ++i) {
+    auto &header = *reinterpret_cast<abi::RequestHeader *>(descriptors.data() + i * manifest->requestBytes);
+    header.state = header.slot = header.waitingSite = header.number = -1;
+  }
+  params.numRequests = layout.table.entries;
+  addImage(MEMBER(requests), descriptors, LaunchBuffer::Image);
+  add(MEMBER(tokens), entries * layout.tokenWords * sizeof(int), LaunchBuffer::Unwritten);
+  add(MEMBER(inputs), entries * layout.inputWords * sizeof(int), LaunchBuffer::Unwritten);
+  add(MEMBER(eos), entries * layout.endWords * sizeof(int), LaunchBuffer::Unwritten);
+  addControl();
+  abi::HostSide side = {};
+  side.coming = 1;
+  side.initialState = static_cast<int>(manifest->initialState);
+  side.realClock = 1;
+  side.nextDeadline = abi::kNoDeadline;
+  side.ordersMask = layout.orderSlots - 1;
+  side.newsMask = layout.table.newsSlots - 1;
+  side.orders = static_cast<int>(layout.orders);
+  side.news = static_cast<int>(layout.news);
+  side.state = static_cast<int>(layout.state);
+  side.mailboxes = static_cast<int>(layout.mailboxes);
+  side.mailboxBytes = static_cast<int>(layout.mailboxBytes);
+  side.endWords = layout.endWords;
+  side.inputWords = layout.inputWords;
+  side.tokenWords = layout.tokenWords;
+  side.metrics = static_cast<int>(manifest->metrics.size());
+  side.idleNs = layout.table.idleMs < 0 ? -1 : layout.table.idleMs * 1000000;
+  std::vector<char> bytes(sizeof(side) + entries * sizeof(abi::Arrival), 0);
+  std::memcpy(bytes.data(), &side, sizeof(side));
+  addImage(MEMBER(host), bytes, LaunchBuffer::Image);
+}
+
+void LaunchImage::bindRings(const void *address) {
+  char *image = buffers[indexOf(offsetof(abi::HostParams, host))].image.data();
+  std::memcpy(image + offsetof(abi::HostSide, rings), &address, sizeof(address));
+}
+
 /// The rotary tables, each [positions][headDim / 2] of cosine and sine.
 void LaunchImage::addRope(size_t model) {
   const Manifest::Model &described = manifest->models[model];
@@ -105,35 +166,6 @@ void LaunchImage::addRope(size_t model) {
   addImage(MODEL_MEMBER(model, ropeCosSin), table, LaunchBuffer::Const);
 }
 
-/// Writes a request's scalar fields. Sequences start empty: their length is 0 already.
-static void initializeFields(const std::vector<Manifest::Field> &fields, char *base) {
-  auto put = [&](const Manifest::Field &field, auto value) { std::memcpy(base + field.offset, &value, sizeof(value)); };
-  for (const Manifest::Field &field : fields)
-    if (field.capacity)
-      continue;
-    else if (field.type == "f32")
-      put(field, static_cast<float>(field.init));
-    else if (field.type == "i64")
-      put(field, static_cast<int64_t>(field.init));
-    else
-      put(field, static_cast<int>(field.init));
-}
-
-/// Writes what a request brings: scalars and the ranges of sequences, whose words go behind those in `arena`.
-static void writeInputs(const std::vector<Manifest::InputField> &fields, const Request &request, char *base,
-                        std::vector<int> &arena) {
-  for (const Manifest::InputField &field : fields) {
-    const std::vector<int32_t> words = inputWords(field, request);
-    if (field.capacity) {
-      const abi::InputRange range = {static_cast<long long>(arena.size()), static_cast<int>(words.size()), 0};
-      std::memcpy(base + field.offset, &range, sizeof(range));
-      arena.insert(arena.end(), words.begin(), words.end());
-    } else if (!words.empty()) {
-      std::memcpy(base + field.offset, words.data(), sizeof(int32_t));
-    }
-  }
-}
-
 void LaunchImage::addRequests() {
   const int64_t count = asked.size();
   std::vector<char> descriptors(std::max<int64_t>(1, count) * manifest->requestBytes, 0);
@@ -142,25 +174,11 @@ void LaunchImage::addRequests() {
   for (int64_t i = 0; i < count; ++i) {
     const Request &request = asked[i];
     char *base = descriptors.data() + i * manifest->requestBytes;
-    auto &header = *reinterpret_cast<abi::RequestHeader *>(base);
-    header.state = static_cast<int>(manifest->initialState);
-    header.slot = -1;
-    header.priority = request.priority;
-    header.promptLen = header.numTokens = static_cast<int>(request.tokens.size());
-    header.maxNewTokens = static_cast<int>(request.maxNewTokens);
-    header.eosBegin = static_cast<int>(eos.size());
-    if (request.eos) {
-      header.eosCount = static_cast<int>(request.eos->size());
-      eos.insert(eos.end(), request.eos->begin(), request.eos->end());
-    }
-    header.waitingSite = -1;
-    header.tokenBegin = tokens.size();
+    writeRequest(*manifest, request, static_cast<int>(i), base, tokens.size(), eos, 0, inputs, 0);
     tokenBegin.push_back(tokens.size());
-    header.timeBegin = static_cast<long long>(timeRecords);
+    reinterpret_cast<abi::RequestHeader *>(base)->timeBegin = static_cast<long long>(timeRecords);
     timeBegin.push_back(timeRecords);
     timeRecords += 1 + request.maxNewTokens;
-    initializeFields(manifest->fields, base);
-    writeInputs(manifest->inputs, request, base, inputs);
     tokens.insert(tokens.end(), request.tokens.begin(), request.tokens.end());
     tokens.resize(tokens.size() + request.maxNewTokens, -1);
   }
@@ -173,6 +191,11 @@ void LaunchImage::addRequests() {
   if (!inputs.empty())
     addImage(MEMBER(inputs), inputs, LaunchBuffer::Const);
   addImage(MEMBER(eos), eos, LaunchBuffer::Const);
+  addControl();
+}
+
+/// The slots, and what stages keep.
+void LaunchImage::addControl() {
   addImage(MEMBER(slots), std::vector<abi::Slot>(manifest->slots, abi::Slot{-1, 0}), LaunchBuffer::Image);
   add(MEMBER(callTokens), manifest->slots * manifest->callTokens * sizeof(int), LaunchBuffer::Unwritten);
   if (manifest->scratchBytes > 0)
@@ -202,7 +225,7 @@ void LaunchImage::addHost() {
     put(abi::HostEvent{static_cast<int>(event.when.tick), static_cast<int>(event.when.ms), event.request,
                        event.cancels});
   for (const Request &request : asked)
-    put(abi::Arrival{-1, 0, request.deadlineMs, 0, 0});
+    put(abi::Arrival{-1, 0, request.deadlineMs, -1, 0, 0, 0});
   for (const int32_t milliseconds : script.clock)
     put(milliseconds);
   addImage(MEMBER(host), bytes, LaunchBuffer::Image).fetch = true;
@@ -210,12 +233,6 @@ void LaunchImage::addHost() {
   char *descriptor = buffers[indexOf(offsetof(abi::HostParams, requests))].image.data();
   for (size_t i = 0; i < asked.size(); ++i, descriptor += manifest->requestBytes)
     reinterpret_cast<abi::RequestHeader *>(descriptor)->state = -1;
-}
-
-/// How a request wants tokens to be drawn.
-static abi::Settings settingsOf(const Request &request, uint32_t runSeed) {
-  const Sampling &s = request.sampling;
-  return {s.temperature, s.topP, s.minP, s.topK, {runSeed, request.seed()}, {0, 0}};
 }
 
 void LaunchImage::addPool(size_t model) {
@@ -231,11 +248,14 @@ void LaunchImage::addPool(size_t model) {
   addImage(MODEL_MEMBER(model, freeCount), std::vector<int>{static_cast<int>(pool.pages)}, LaunchBuffer::Image);
 }
 
-void LaunchImage::addReducing() {
+void LaunchImage::addReducing(int entries) {
   std::vector<abi::Settings> settings;
   for (const Request &request : asked)
     settings.push_back(settingsOf(request, how.seed));
-  addImage(MEMBER(settings), settings, LaunchBuffer::Const);
+  if (entries > 0)
+    add(MEMBER(settings), entries * sizeof(abi::Settings), LaunchBuffer::Unwritten);
+  else
+    addImage(MEMBER(settings), settings, LaunchBuffer::Const);
   if (!manifest->reducing.askBytes)
     return;
   add(MEMBER(asks), manifest->reducing.askBytes, LaunchBuffer::Unwritten);
@@ -389,6 +409,24 @@ void LaunchImage::readTimes(RunOutcome &out) const {
     out.stamps.assign(stamps, stamps + params.stampTicks * manifest->ctas * params.stampWords);
 }
 
+/// How it ended. `hasHost`: requests may not have arrived.
+static void setEnd(TraceRequest &r, const abi::RequestHeader &header, const Manifest &m, bool hasHost) {
+  const bool terminal =
+      header.state >= 0 && header.state < static_cast<int>(m.states.size()) && m.states[header.state].terminal;
+  const bool arrived = header.state >= 0 || !hasHost;
+  r.state = m.stateName(arrived ? header.state : static_cast<unsigned>(m.initialState));
+  r.finish = finishOf(faultName(static_cast<unsigned>(header.fault)), terminal, header.eosSeen,
+                      header.generated >= header.maxNewTokens);
+  if (r.finish == "fault")
+    setFault(r, static_cast<unsigned>(header.fault), m);
+}
+
+TraceRequest endOf(const Manifest &manifest, const abi::RequestHeader &header) {
+  TraceRequest r;
+  setEnd(r, header, manifest, true);
+  return r;
+}
+
 Outcome<RunOutcome> LaunchImage::outcome() const {
   const Manifest &m = *manifest;
   RunOutcome out = counts();
@@ -413,14 +451,7 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
     const int generated = std::max(0, std::min<int>(header.generated, asked[i].maxNewTokens));
     const int *first = tokens + tokenBegin[i] + asked[i].tokens.size();
     r.tokens.assign(first, first + generated);
-    const bool terminal =
-        header.state >= 0 && header.state < static_cast<int>(m.states.size()) && m.states[header.state].terminal;
-    const bool arrived = header.state >= 0 || !RESULT(abi::HostSide, host);
-    r.state = m.stateName(arrived ? header.state : static_cast<unsigned>(m.initialState));
-    r.finish = finishOf(faultName(static_cast<unsigned>(header.fault)), terminal, header.eosSeen,
-                        header.generated >= header.maxNewTokens);
-    if (r.finish == "fault")
-      setFault(r, static_cast<unsigned>(header.fault), m);
+    setEnd(r, header, m, RESULT(abi::HostSide, host) != nullptr);
     out.requests.push_back(std::move(r));
     out.counts.push_back({header.passes, header.rows, header.callCount});
     out.times.push_back(timesOf(i, generated));

@@ -14,6 +14,8 @@
 
 namespace megalith::runtime {
 
+struct RingLayout;
+
 /// One buffer that a pointer of abi::HostParams names.
 struct LaunchBuffer {
   enum Kind {
@@ -44,6 +46,10 @@ public:
   /// `corrupt-field` when a corruption names no field. `manifest` must outlive the image.
   static Outcome<LaunchImage> build(const Manifest &manifest, const std::vector<Request> &requests,
                                     const RunOptions &options);
+  /// Of a kernel that takes requests while it runs: the table is empty.
+  static LaunchImage buildLive(const Manifest &manifest, const LiveTable &table, const RunOptions &options);
+  /// Where the kernel sees the memory of the rings. Before the image's buffers are placed.
+  void bindRings(const void *address);
 
   abi::HostParams params = {};       ///< all but the pointers
   std::vector<LaunchBuffer> buffers; ///< without the lasting ones
@@ -64,9 +70,12 @@ private:
       : manifest(&manifest), asked(requests), how(options) {}
   void addRope(size_t model);
   void addRequests();
+  void addTable(const RingLayout &layout);
+  void addControl();
   void addHost();
   void addPool(size_t model);
-  void addReducing();
+  /// `entries`: of a table that starts empty; 0: the requests are there.
+  void addReducing(int entries = 0);
   void addResults();
   Failure addHooks();
   void readRowLogits(RunOutcome &out) const;

@@ -152,6 +152,12 @@ void storeFresh4(void *p, Words4 w) {
   storeFresh(words + 3, w.w);
 }
 
+// --- the host -----------------------------------------------------------------------
+
+u32 loadSystem(const u32 *p) { return load(p, cpu::Order::Acquire, cpu::Scope::System); }
+void storeSystem(u32 *p, u32 value) { atomic(cpu::AtomicOp::Store, p, value, cpu::Order::Release, cpu::Scope::System); }
+void tellWord(u32 *p, u32 value) { atomic(cpu::AtomicOp::Store, p, value, cpu::Order::Relaxed, cpu::Scope::System); }
+
 // --- barriers and asynchronous copies -----------------------------------------------
 
 void barrierInit(u64 *bar, u32 count) { cpu::kernel::mbarrierInit(bar, count); }

@@ -286,6 +286,20 @@ void storeFresh4(void *p, Words4 w) {
                : "memory");
 }
 
+// --- the host -----------------------------------------------------------------------
+
+u32 loadSystem(const u32 *p) {
+  u32 v;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+void storeSystem(u32 *p, u32 value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+}
+void tellWord(u32 *p, u32 value) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+}
+
 // --- barriers and asynchronous copies -----------------------------------------------
 
 void barrierInit(u64 *bar, u32 count) {

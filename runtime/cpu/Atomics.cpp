@@ -67,6 +67,17 @@ Value Machine::atomic(Fiber *f, AtomicOp op, void *at, unsigned bytes, Value ope
     if (r.checked)
       return checkedAtomic(f, r, op, at, bytes, operand, compare, order, scope);
   } else {
+    if (options.live && scope == Scope::System && bytes == 4) { // another thread of the process may be there, too
+      auto *word = static_cast<uint32_t *>(at);
+      noteChange();
+      act(f);
+      if (op == AtomicOp::Load)
+        return {__atomic_load_n(word, __ATOMIC_SEQ_CST), 0};
+      if (op == AtomicOp::Store) {
+        __atomic_store_n(word, static_cast<uint32_t>(operand.low), __ATOMIC_SEQ_CST);
+        return {};
+      }
+    }
     holdBefore(f, op, at, bytes, operand, compare);
   }
   const Value old = readMemory(at, bytes), now = applied(op, old, operand, compare, bytes);

@@ -281,6 +281,30 @@ char *CpuEngine::place(const LaunchBuffer &buffer, bool checked) {
   return entry->second;
 }
 
+void CpuEngine::bindAll(LaunchImage &of, const std::vector<char *> &kept, bool checked, bool again) {
+  for (size_t m = 0; m < info.models.size(); ++m) {
+    of.params.models[m].weights = fixed.models[m].weights;
+    of.params.models[m].stream = fixed.models[m].stream;
+  }
+  for (size_t i = 0; i < kept.size(); ++i)
+    lasting[i].bind(of.params, kept[i]);
+  for (LaunchBuffer &buffer : of.buffers) {
+    if (again && buffer.kind == LaunchBuffer::Const)
+      continue;
+    buffer.result = place(buffer, checked);
+    buffer.bind(of.params, buffer.result);
+  }
+}
+
+LaunchResult CpuEngine::launch(const abi::HostParams &params, const LaunchOptions &how) {
+  return executor.launch(
+      {static_cast<unsigned>(info.ctas), static_cast<unsigned>(info.threads), static_cast<size_t>(info.sharedBytes)},
+      how, [&params, models = info.models.size(), kernel = runKernel] {
+        withParams(params, models,
+                   [&](const auto &p) { reinterpret_cast<void (*)(std::remove_cvref_t<decltype(p)>)>(kernel)(p); });
+      });
+}
+
 Outcome<CpuOutcome> CpuEngine::run(const std::vector<Request> &requests, const runtime::RunOptions &options,
                                    LaunchOptions how) {
   return runtime::withinMemory([&] { return runWithin(requests, options, std::move(how)); });
@@ -294,20 +318,9 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, c
     kept.push_back(place(buffer, how.check));
   if (Failure failure = prepare(requests, options))
     return *failure;
-  abi::HostParams &params = image->params;
-  for (size_t m = 0; m < info.models.size(); ++m) {
-    params.models[m].weights = fixed.models[m].weights;
-    params.models[m].stream = fixed.models[m].stream;
-  }
-  for (size_t i = 0; i < kept.size(); ++i)
-    lasting[i].bind(params, kept[i]);
-  for (LaunchBuffer &buffer : image->buffers) {
-    if (placed && buffer.kind == LaunchBuffer::Const)
-      continue;
-    buffer.result = place(buffer, how.check);
-    buffer.bind(params, buffer.result);
-  }
+  bindAll(*image, kept, how.check, placed);
   placed = true;
+  const abi::HostParams &params = image->params;
   if (!how.progress) {
     const volatile abi::Stats *stats = params.stats;
     how.progress = [stats, this] {
@@ -322,12 +335,7 @@ Outcome<CpuOutcome> CpuEngine::runWithin(const std::vector<Request> &requests, c
   int64_t launches = 0;
   do {
     const HostRange range(HostStep::Launch);
-    launch = executor.launch(
-        {static_cast<unsigned>(info.ctas), static_cast<unsigned>(info.threads), static_cast<size_t>(info.sharedBytes)},
-        how, [&params, models = info.models.size(), kernel = runKernel] {
-          withParams(params, models,
-                     [&](const auto &p) { reinterpret_cast<void (*)(std::remove_cvref_t<decltype(p)>)>(kernel)(p); });
-        });
+    launch = this->launch(params, how);
     ++launches;
   } while (!launch.finding && image->unfinished());
   const double ms = millisecondsSince(begin);

@@ -13,6 +13,7 @@
 #define MEGALITH_RUNTIME_CPU_CPUENGINE_H
 
 #include "runtime/LaunchImage.h"
+#include "runtime/Live.h"
 #include "runtime/Weights.h"
 #include "runtime/cpu/Executor.h"
 #include <map>
@@ -57,6 +58,11 @@ public:
   runtime::Outcome<CpuOutcome> run(const std::vector<Request> &requests, const runtime::RunOptions &options,
                                    LaunchOptions how = {});
 
+  /// A kernel that takes requests while it runs. `how`: of its launches. The engine must outlive it, and runs nothing
+  /// else meanwhile. Without `how.outside` the host is another thread of the process, and the clock is real.
+  runtime::Outcome<std::unique_ptr<runtime::LiveRun>>
+  openLive(const runtime::LiveTable &table, const runtime::RunOptions &options, LaunchOptions how = {});
+
   /// Called now and then while a kernel runs: ticks and rows so far.
   std::function<void(int64_t ticks, int64_t rows)> onProgress;
 
@@ -81,6 +87,10 @@ private:
   runtime::Failure prepare(const std::vector<Request> &requests, const runtime::RunOptions &options);
   /// Memory of this buffer with its first content, reused from earlier runs.
   char *place(const runtime::LaunchBuffer &buffer, bool checked);
+  /// The same of all buffers of an image, and the weights; those that last have been placed as `kept`.
+  void bindAll(runtime::LaunchImage &of, const std::vector<char *> &kept, bool checked, bool again);
+  LaunchResult launch(const abi::HostParams &params, const LaunchOptions &how);
+  friend class CpuLive;
 
   /// First, so that it is closed last.
   struct Library {

@@ -1,5 +1,6 @@
 //===- Executor.cpp - runs a grid of threads on the CPU -------------------===//
 #include "runtime/cpu/Executor.h"
+#include "runtime/Live.h"
 #include "runtime/Memory.h"
 #include "runtime/cpu/Machine.h"
 
@@ -20,7 +21,10 @@ constexpr unsigned char kPattern = 0xA5;
 void enterFiber(transfer_t t) {
   static_cast<Fiber *>(t.data)->context = t.fctx;
   Machine &m = *activeMachine;
-  (*m.kernel)();
+  if (m.current->pub.cta == m.shape.ctas)
+    m.options.outside();
+  else
+    (*m.kernel)();
   m.exitFiber();
 }
 
@@ -71,12 +75,13 @@ LaunchResult Machine::launch(const LaunchShape &newShape, const LaunchOptions &n
   options = newOptions;
   kernel = &newKernel;
   check = options.check;
-  const size_t count = (size_t)shape.ctas * shape.threads;
+  size_t count = (size_t)shape.ctas * shape.threads;
   if (count == 0 || shape.ctas > Executor::mostCtas(shape.threads) || shape.sharedBytes > Executor::mostShared())
     throw runtime::NoRoom("the CPU executor cannot run " + std::to_string(shape.ctas) + " CTAs of " +
                           std::to_string(shape.threads) + " threads and " + std::to_string(shape.sharedBytes) +
                           " bytes of shared memory");
   const Launching launching(*this);
+  count += options.outside ? 1 : 0;
   start(count);
   {
     FaultHandler faults(onTrap);
@@ -115,16 +120,17 @@ LaunchResult Machine::launch(const LaunchShape &newShape, const LaunchOptions &n
 void Machine::start(size_t count) {
   result = {};
   live = count;
-  warps.resize((size_t)shape.ctas * warpsPerCta());
+  const unsigned groups = shape.ctas + (options.outside ? 1 : 0);
+  warps.resize((size_t)groups * warpsPerCta());
   for (Warp &w : warps) {
     w.lanes = w.exited = 0;
     w.meetings.clear();
     w.spare.clear();
   }
   deposits.clear();
-  ctas.resize(shape.ctas);
+  ctas.resize(groups);
   for (Cta &cta : ctas) {
-    cta.live = shape.threads;
+    cta.live = &cta - ctas.data() < shape.ctas ? shape.threads : 1;
     cta.edge = -1;
     cta.edges = cta.steps = cta.copies = 0;
     cta.stops = false;
@@ -215,6 +221,45 @@ size_t Executor::mostShared() { return Arena::kSharedSlot - Arena::kPage; }
 LaunchResult Executor::launch(const LaunchShape &shape, const LaunchOptions &options,
                               const std::function<void()> &kernel) {
   return impl->machine.launch(shape, options, kernel);
+}
+
+namespace {
+/// Memory of the launch as its thread outside of the grid reaches it.
+class OutsideMemory : public runtime::HostMemory {
+public:
+  uint32_t loadAcquire(const uint32_t *at) override { return load(at, Order::Acquire); }
+  uint32_t loadRelaxed(const uint32_t *at) override { return load(at, Order::Relaxed); }
+  void storeRelease(uint32_t *at, uint32_t value) override {
+    Machine &m = *activeMachine;
+    m.atomic(m.enter(nullptr), AtomicOp::Store, at, 4, {value, 0}, {}, Order::Release, Scope::System);
+  }
+  void read(void *to, const void *at, size_t bytes) override {
+    touch(at, bytes, false);
+    std::memcpy(to, at, bytes);
+  }
+  void write(void *at, const void *from, size_t bytes) override {
+    touch(at, bytes, true);
+    std::memcpy(at, from, bytes);
+  }
+
+private:
+  static uint32_t load(const uint32_t *at, Order order) {
+    Machine &m = *activeMachine;
+    return uint32_t(
+        m.atomic(m.enter(nullptr), AtomicOp::Load, const_cast<uint32_t *>(at), 4, {}, {}, order, Scope::System).low);
+  }
+  static void touch(const void *at, size_t bytes, bool isWrite) {
+    Machine &m = *activeMachine;
+    Fiber *f = m.enter(nullptr);
+    for (size_t done = 0; m.check && done < bytes; done += 4) // an access is no longer than a vector
+      m.plain(f, static_cast<const char *>(at) + done, std::min<size_t>(4, bytes - done), isWrite, nullptr);
+  }
+};
+} // namespace
+
+runtime::HostMemory &Executor::outside() {
+  static OutsideMemory memory;
+  return memory;
 }
 
 const Host *Executor::host() const { return &impl->machine.host; }

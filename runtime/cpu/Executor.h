@@ -22,6 +22,10 @@
 #include <string>
 #include <vector>
 
+namespace megalith::runtime {
+class HostMemory;
+}
+
 namespace megalith::cpu {
 
 /// Who goes next, and how late memory shows.
@@ -49,6 +53,11 @@ struct LaunchOptions {
   /// Livelock: so many steps in which `progress` did not change. 0: no limit.
   uint64_t maxIdleSteps = 200'000'000;
   std::function<uint64_t()> progress; ///< null: the number of steps is not limited
+  /// Other threads of the process change memory of the launch through atomics: waiting for them is no deadlock, the
+  /// clock is real, and a thread that sleeps while nobody else can go on lets the processor sleep.
+  bool live = false;
+  /// Null, or one more thread beside the grid, in a CTA of its own. It reaches memory through Executor::outside().
+  std::function<void()> outside;
   std::optional<unsigned> stalledCta; ///< test hook: this CTA stops at its step `stallAt`
   uint64_t stallAt = 0;
 };
@@ -115,6 +124,9 @@ public:
   /// was found. One launch at a time. Throws runtime::NoRoom for a larger one, and
   /// std::bad_alloc where memory is short.
   LaunchResult launch(const LaunchShape &shape, const LaunchOptions &options, const std::function<void()> &kernel);
+
+  /// Memory of a launch as LaunchOptions::outside reaches it, on that thread.
+  static runtime::HostMemory &outside();
 
   /// What kernels are bound to; stays at its place.
   const Host *host() const;

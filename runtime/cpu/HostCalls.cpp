@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/Machine.h"
 
+#include <chrono>
 #include <cstring>
 
 namespace megalith::cpu {
@@ -102,6 +103,9 @@ void copyAsyncArrive(unsigned long long *bar) {
 
 unsigned long long nanoseconds() {
   Machine &m = *activeMachine;
+  if (m.options.live)
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   m.timeOffset += 16; // a loop that looks at nothing else must end, too
   return m.now();
 }

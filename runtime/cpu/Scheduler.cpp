@@ -6,6 +6,8 @@
 #include "runtime/cpu/Machine.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 namespace megalith::cpu {
 
@@ -13,11 +15,12 @@ using boost::context::detail::jump_fcontext;
 using boost::context::detail::transfer_t;
 
 namespace {
-constexpr uint64_t kCheckEvery = 1 << 16;   ///< steps between looks at progress
-constexpr uint64_t kPollerEvery = 1 << 10;  ///< steps after which a poller is let in anyway
-constexpr uint64_t kFirstChanges = 1 << 10; ///< Pct: change points per doubling from here
-constexpr uint64_t kLateServes = 256;       ///< of pollers, before a copy lands for them
-constexpr uint64_t kFirstJump = 1'000'000;  ///< ns
+constexpr std::chrono::milliseconds kLiveNap(1); ///< of a launch in which nothing is left to do
+constexpr uint64_t kCheckEvery = 1 << 16;        ///< steps between looks at progress
+constexpr uint64_t kPollerEvery = 1 << 10;       ///< steps after which a poller is let in anyway
+constexpr uint64_t kFirstChanges = 1 << 10;      ///< Pct: change points per doubling from here
+constexpr uint64_t kLateServes = 256;            ///< of pollers, before a copy lands for them
+constexpr uint64_t kFirstJump = 1'000'000;       ///< ns
 constexpr uint64_t kLastJump = 100'000'000'000;
 } // namespace
 
@@ -268,6 +271,8 @@ void Machine::stop(Ending why) {
 }
 
 void Machine::sleep(Fiber *f, unsigned nanoseconds) {
+  if (options.live && readyCount() == 0 && pieces.empty())
+    std::this_thread::sleep_for(kLiveNap);
   f->wakeAt = now() + std::max(1u, nanoseconds);
   f->state = Fiber::Sleeping;
   const auto later = [this](uint32_t a, uint32_t b) {

@@ -1,0 +1,253 @@
+//===- Live.cuh - requests that come while the kernel runs -----------------===//
+//
+// Control's half of a live session: it takes orders of the host, and tells the host what is new. Abi.h, "A live session",
+// has what both sides see. All of it is warp 0's.
+//===----------------------------------------------------------------------===//
+#pragma once
+
+namespace megalith::device {
+
+constexpr u32 kNapNs = 20000;          ///< between two looks at the ring where nothing is left to do
+constexpr u64 kStateEvery = 5'000'000; ///< ns between two writes of LiveState
+
+__device__ __forceinline__ abi::HostRings &ringsOf(const abi::HostSide &h) {
+  return *reinterpret_cast<abi::HostRings *>(h.rings);
+}
+__device__ __forceinline__ char *mailboxOf(const abi::HostSide &h, int entry) {
+  return h.rings + h.mailboxes + (long long)entry * h.mailboxBytes;
+}
+/// Of the descriptor in a mailbox.
+template <class Request> __device__ constexpr int descriptorBytes() { return int(sizeof(Request) + 15) / 16 * 16; }
+
+/// Copies `bytes`, a multiple of 4, of a mailbox, from a multiple of 16 to one. The warp.
+__device__ __forceinline__ void copyOfHost(void *to, const char *from, int bytes) {
+#pragma unroll 4
+  for (int at = laneId() * 16; at < bytes; at += 32 * 16) {
+    const Words4 words = loadWords(from + at);
+    u32 *const word = reinterpret_cast<u32 *>(static_cast<char *>(to) + at);
+    const u32 all[4] = {words.x, words.y, words.z, words.w};
+    for (int i = 0; i < 4 && at + 4 * i < bytes; ++i)
+      word[i] = all[i];
+  }
+}
+
+/// Brings what a request brings from its mailbox. The warp.
+template <class Control> __device__ void bringRequest(Control &c, int entry) {
+  using Request = typename Control::Request;
+  const abi::LaunchParams &p = c.params();
+  const abi::HostSide &h = *p.host;
+  const char *from = mailboxOf(h, entry);
+  Request &r = c.tableEntry(entry);
+  copyOfHost(&r, from, sizeof(Request));
+  from += descriptorBytes<Request>();
+  if (p.settings)
+    copyOfHost(const_cast<abi::Settings *>(p.settings) + entry, from, sizeof(abi::Settings));
+  from += sizeof(abi::Settings);
+  copyOfHost(const_cast<int *>(p.eos) + entry * h.endWords, from, 4 * h.endWords);
+  from += 4 * h.endWords;
+  copyOfHost(const_cast<int *>(p.inputs) + (long long)entry * h.inputWords, from, 4 * h.inputWords);
+  from += 4 * h.inputWords;
+  __syncwarp();
+  copyOfHost(p.tokens + (long long)entry * h.tokenWords, from, 4 * min(max(r.promptLen, 0), h.tokenWords));
+  __syncwarp();
+}
+
+/// Takes the orders that are there. The warp.
+template <class Control> __device__ void takeOrders(Control &c) {
+  using Config = typename Control::Config;
+  const abi::LaunchParams &p = c.params();
+  abi::HostSide &h = *p.host;
+  abi::HostRings &rings = ringsOf(h);
+  u32 put = 0;
+  if (laneId() == 0) {
+    put = loadSystem(&rings.ordersPut);
+    h.nowMs = millisecondsOfRun(p, c.tick);
+  }
+  put = __shfl_sync(~0u, put, 0); // what the other lanes read is behind it
+  __syncwarp();
+  u32 taken = h.ordersTaken;
+  int events = h.taken;
+#pragma unroll 1
+  for (; taken != put && events < abi::kMostHostEvents; ++taken) {
+    const Words4 words = loadWords(h.rings + h.orders + (taken & h.ordersMask) * sizeof(abi::Order));
+    const abi::Order order = {int(words.x), int(words.y), int(words.z), int(words.w)};
+    if (!order.cancels && c.tableEntry(order.entry).slot >= 0)
+      break; // the one before it gives its slot back in this tick
+    if (!order.cancels)
+      bringRequest(c, order.entry);
+    if (laneId() == 0) {
+      h.takenEvents[events] = u32(order.number) | (order.cancels ? abi::kTraceCancels : 0u);
+      if (!order.cancels) {
+        abi::Arrival &arrival = arrivalsOf(p)[order.entry];
+        arrival.deadlineMs = order.deadlineMs;
+        arrival.toldState = -1;
+        arrival.toldGenerated = 0;
+        arrive(c, order.entry);
+      } else if (c.anywhere(order.entry).number == order.number) { // else it has ended
+        endByHost(c, order.entry, cancelStateOf<Config>(), kCancelled);
+      }
+    }
+    ++events;
+    __syncwarp();
+  }
+  if (laneId() == 0) {
+    const u32 stops = loadSystem(&rings.stops);
+    if (taken != h.ordersTaken)
+      storeSystem(&rings.ordersTaken, taken);
+    h.ordersTaken = taken;
+    h.taken = events;
+    h.stops = int(stops);
+    // The host puts no order in behind its word to stop, so that there is none where `put` was read before it.
+    h.coming = !(stops == abi::kStopsDrained && taken == loadSystem(&rings.ordersPut) && !h.behind);
+  }
+  __syncwarp();
+}
+
+/// Writes the state for those who look on. The warp.
+template <class Control> __device__ void tellState(Control &c) {
+  using Config = typename Control::Config;
+  const abi::LaunchParams &p = c.params();
+  abi::HostSide &h = *p.host;
+  u32 *word = reinterpret_cast<u32 *>(h.rings + h.state);
+  constexpr int header = sizeof(abi::LiveState) / 4;
+  if (laneId() == 0) {
+    tellWord(word, u32(c.tick));
+    tellWord(word + 2, u32(c.passesDone));
+    tellWord(word + 3, u32(c.passesDone >> 32));
+    tellWord(word + 4, u32(c.rowsDone));
+    tellWord(word + 5, u32(c.rowsDone >> 32));
+    c.pools.each([&](auto &pool) { tellWord(word + header + pool.model, u32(pool.freePages)); });
+    h.stateAt = nanoseconds();
+  }
+  word += header + abi::kModels;
+#pragma unroll 1
+  for (int s = laneId(); s < Config::slots; s += 32) {
+    const bool seated = c.request[s] >= 0;
+    u32 *const of = word + s * abi::kLiveSlotWords;
+    tellWord(of, u32(c.request[s] + 1));
+    if (seated) {
+      const auto &r = c.seated(s);
+      tellWord(of + 1, u32(r.state));
+      tellWord(of + 2, u32(r.promptLen));
+      tellWord(of + 3, u32(r.generated));
+      tellWord(of + 4, u32(r.kv[0].len));
+    }
+  }
+  word += Config::slots * abi::kLiveSlotWords;
+#pragma unroll 1
+  for (int m = laneId(); m < 2 * h.metrics; m += 32)
+    tellWord(word + m, loadWord(reinterpret_cast<const u32 *>(p.metrics) + m));
+  __syncwarp();
+}
+
+/// Puts what is new of the requests of all lanes into the ring, as far as there is room. `entry`: the lane's request;
+/// -1: it has none. The warp.
+template <class Control> __device__ void tellNews(Control &c, int entry) {
+  using Request = typename Control::Request;
+  const abi::LaunchParams &p = c.params();
+  abi::HostSide &h = *p.host;
+  abi::Arrival *arrival = nullptr;
+  const Request *r = nullptr;
+  bool isNew = false;
+  if (entry >= 0) {
+    arrival = arrivalsOf(p) + entry;
+    r = &c.anywhere(entry);
+    isNew = Control::isState(r->state) && (r->state != arrival->toldState || r->generated != arrival->toldGenerated);
+  }
+  const u32 some = __ballot_sync(~0u, isNew);
+  if (!some)
+    return;
+  const u32 size = u32(h.newsMask) + 1;
+  if (size - (h.newsPut - h.newsRead) < u32(__popc(some))) {
+    __syncwarp();
+    if (laneId() == 0)
+      h.newsRead = loadSystem(&ringsOf(h).newsRead);
+    __syncwarp();
+  }
+  const u32 put = h.newsPut, room = size - (put - h.newsRead);
+  const u32 rank = u32(__popc(some & ((1u << laneId()) - 1)));
+  if (isNew && rank < room) {
+    char *const mailbox = mailboxOf(h, entry);
+    int *const tokens = reinterpret_cast<int *>(mailbox + descriptorBytes<Request>() + sizeof(abi::Settings)) +
+                        h.endWords + h.inputWords + r->promptLen;
+    const int *const from = p.tokens + r->tokenBegin + r->promptLen;
+#pragma unroll 1
+    for (int i = arrival->toldGenerated; i < r->generated; ++i)
+      tokens[i] = from[i];
+    const bool ended = Control::isTerminal(r->state);
+    if (ended)
+#pragma unroll 1
+      for (int i = 0; i < int(sizeof(Request) / 4); ++i)
+        reinterpret_cast<u32 *>(mailbox)[i] = reinterpret_cast<const u32 *>(r)[i];
+    const u64 now = nanoseconds();
+    abi::News &news = reinterpret_cast<abi::News *>(h.rings + h.news)[(put + rank) & h.newsMask];
+    news = {entry, r->generated, r->state, c.tick, u32(now), u32(now >> 32), ended, 0};
+    arrival->toldGenerated = r->generated;
+    arrival->toldState = r->state;
+  }
+  __syncwarp();
+  if (laneId() == 0) {
+    const u32 wrote = min(room, u32(__popc(some)));
+    h.behind = h.behind || wrote < u32(__popc(some));
+    h.newsPut = put + wrote;
+    storeSystem(&ringsOf(h).newsPut, put + wrote);
+  }
+  __syncwarp();
+}
+
+/// Tells the host what the tick changed, and what there was no room for before. The warp.
+template <class Control> __device__ __noinline__ void tellHost(Control &c) {
+  using Config = typename Control::Config;
+  const abi::LaunchParams &p = c.params();
+  abi::HostSide &h = *p.host;
+  const bool all = c.changes > 0 || h.behind;
+  __syncwarp();
+  if (laneId() == 0)
+    h.behind = 0;
+  __syncwarp();
+#pragma unroll 1
+  for (int base = 0; base < Config::slots; base += 32)
+    tellNews(c, base + laneId() < Config::slots ? c.request[base + laneId()] : -1);
+#pragma unroll 1
+  for (int base = 0; all && base < p.numRequests; base += 32) {
+    const int entry = base + laneId();
+    tellNews(c, entry < p.numRequests && c.tableEntry(entry).slot < 0 ? entry : -1);
+  }
+  if (nanoseconds() - h.stateAt >= kStateEvery)
+    tellState(c);
+}
+
+/// The host's orders of this tick. Where nothing is left to do, waits for one. The warp.
+template <class Control> __device__ void listen(Control &c) {
+  const abi::LaunchParams &p = c.params();
+  abi::HostSide &h = *p.host;
+  u64 since = 0;
+#pragma unroll 1
+  for (u32 naps = 1;; ++naps) {
+    takeOrders(c);
+    // What the lanes ask here does not change before all have asked.
+    if (c.openRequests > 0 || c.changes > 0 || h.stops == int(abi::kStopsNow) || !h.coming ||
+        loadRelaxed(p.sync + kStopFlag))
+      break;
+    if (h.behind)
+      tellHost(c);
+    if (since == 0)
+      tellState(c);
+    const u64 now = __shfl_sync(~0u, nanoseconds(), 0);
+    since = since ? since : now;
+    if (h.idleNs >= 0 && now - since >= u64(h.idleNs) && !h.behind) {
+      if (laneId() == 0)
+        h.rests = 1;
+      break;
+    }
+    if (laneId() == 0)
+      nap(p, naps, kNapNs);
+    __syncwarp();
+  }
+  __syncwarp();
+  if (laneId() == 0)
+    ++h.samples;
+  __syncwarp();
+}
+
+} // namespace megalith::device

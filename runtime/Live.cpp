@@ -1,0 +1,187 @@
+#include "runtime/Live.h"
+#include "megalith/Checkpoint/Inputs.h"
+#include <atomic>
+#include <bit>
+#include <cstring>
+
+namespace megalith::runtime {
+
+static size_t upTo(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+RingLayout RingLayout::of(const Manifest &m, const LiveTable &table) {
+  RingLayout out;
+  out.table = table;
+  out.endWords = static_cast<int>(upTo(std::max<size_t>(1, table.endWords), 4));
+  int64_t inputs = 0;
+  for (const Manifest::InputField &input : m.inputs)
+    inputs += input.capacity.value_or(0);
+  out.inputWords = static_cast<int>(upTo(static_cast<size_t>(inputs), 4));
+  out.tokenWords = static_cast<int>(upTo(table.tokens, 4));
+  out.descriptorBytes = upTo(m.requestBytes, 16);
+  size_t at = sizeof(abi::HostRings);
+  const auto take = [&at](size_t bytes) {
+    const size_t begin = at;
+    at = upTo(at + bytes, 128);
+    return begin;
+  };
+  // Entry for entry there is an order to arrive, and one to be taken back.
+  out.orderSlots = static_cast<int>(std::bit_ceil(2u * static_cast<unsigned>(table.entries)));
+  out.orders = take(out.orderSlots * sizeof(abi::Order));
+  out.news = take(static_cast<size_t>(table.newsSlots) * sizeof(abi::News));
+  out.stateWords = sizeof(abi::LiveState) / 4 + m.models.size() + m.slots * abi::kLiveSlotWords + 2 * m.metrics.size();
+  out.state = take(4 * out.stateWords);
+  out.mailboxBytes = upTo(out.descriptorBytes + sizeof(abi::Settings) +
+                              4 * (size_t(out.endWords) + out.inputWords + out.tokenWords),
+                          128);
+  out.mailboxes = take(out.table.entries * out.mailboxBytes);
+  out.bytes = at;
+  return out;
+}
+
+/// Writes a request's scalar fields. Sequences start empty: their length is 0 already.
+static void initializeFields(const std::vector<Manifest::Field> &fields, char *base) {
+  auto put = [&](const Manifest::Field &field, auto value) { std::memcpy(base + field.offset, &value, sizeof(value)); };
+  for (const Manifest::Field &field : fields)
+    if (field.capacity)
+      continue;
+    else if (field.type == "f32")
+      put(field, static_cast<float>(field.init));
+    else if (field.type == "i64")
+      put(field, static_cast<int64_t>(field.init));
+    else
+      put(field, static_cast<int>(field.init));
+}
+
+/// Writes what a request brings: scalars and the ranges of sequences, whose words go behind those in `arena`.
+static void writeInputs(const std::vector<Manifest::InputField> &fields, const Request &request, char *base,
+                        std::vector<int> &arena, size_t first) {
+  for (const Manifest::InputField &field : fields) {
+    const std::vector<int32_t> words = inputWords(field, request);
+    if (field.capacity) {
+      const abi::InputRange range = {static_cast<long long>(first + arena.size()), static_cast<int>(words.size()), 0};
+      std::memcpy(base + field.offset, &range, sizeof(range));
+      arena.insert(arena.end(), words.begin(), words.end());
+    } else if (!words.empty()) {
+      std::memcpy(base + field.offset, words.data(), sizeof(int32_t));
+    }
+  }
+}
+
+
+void writeRequest(const Manifest &manifest, const Request &request, int number, char *descriptor, size_t tokenBegin,
+                  std::vector<int> &ends, size_t firstEnd, std::vector<int> &inputs, size_t firstInput) {
+  auto &header = *reinterpret_cast<abi::RequestHeader *>(descriptor);
+  header.state = static_cast<int>(manifest.initialState);
+  header.slot = -1;
+  header.number = number;
+  header.priority = request.priority;
+  header.promptLen = header.numTokens = static_cast<int>(request.tokens.size());
+  header.maxNewTokens = static_cast<int>(request.maxNewTokens);
+  header.eosBegin = static_cast<int>(firstEnd + ends.size());
+  if (request.eos) {
+    header.eosCount = static_cast<int>(request.eos->size());
+    ends.insert(ends.end(), request.eos->begin(), request.eos->end());
+  }
+  header.waitingSite = -1;
+  header.tokenBegin = static_cast<long long>(tokenBegin);
+  initializeFields(manifest.fields, descriptor);
+  writeInputs(manifest.inputs, request, descriptor, inputs, firstInput);
+}
+
+size_t endWordsOf(const Request &request) { return request.eos ? request.eos->size() : 0; }
+
+abi::Settings settingsOf(const Request &request, uint32_t runSeed) {
+  const Sampling &s = request.sampling;
+  return {s.temperature, s.topP, s.minP, s.topK, {runSeed, request.seed()}, {0, 0}};
+}
+
+// --- memory that two sides see
+
+uint32_t HostMemory::loadAcquire(const uint32_t *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
+void HostMemory::storeRelease(uint32_t *at, uint32_t value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
+uint32_t HostMemory::loadRelaxed(const uint32_t *at) { return __atomic_load_n(at, __ATOMIC_RELAXED); }
+void HostMemory::read(void *to, const void *at, size_t bytes) { std::memcpy(to, at, bytes); }
+void HostMemory::write(void *at, const void *from, size_t bytes) { std::memcpy(at, from, bytes); }
+
+// --- the host's side of the rings
+
+bool HostRings::hasRoom() {
+  const auto slots = static_cast<uint32_t>(layout.orderSlots);
+  if (ordersPut - ordersTaken >= slots)
+    ordersTaken = access.loadAcquire(&rings().ordersTaken);
+  return ordersPut - ordersTaken < slots;
+}
+
+bool HostRings::allTaken() { return (ordersTaken = access.loadAcquire(&rings().ordersTaken)) == ordersPut; }
+
+void HostRings::put(const abi::Order &order) {
+  const uint32_t at = ordersPut & static_cast<uint32_t>(layout.orderSlots - 1);
+  access.write(memory + layout.orders + at * sizeof(order), &order, sizeof(order));
+  access.storeRelease(&rings().ordersPut, ++ordersPut);
+}
+
+void HostRings::arrive(int entry, int number, const Request &request) {
+  std::vector<char> mailbox(layout.descriptorBytes, 0);
+  std::vector<int> ends, inputs;
+  writeRequest(manifest, request, number, mailbox.data(), static_cast<size_t>(entry) * layout.tokenWords, ends,
+               static_cast<size_t>(entry) * layout.endWords, inputs, static_cast<size_t>(entry) * layout.inputWords);
+  ends.resize(layout.endWords);
+  inputs.resize(layout.inputWords);
+  const auto add = [&mailbox](const void *from, size_t bytes) {
+    mailbox.insert(mailbox.end(), static_cast<const char *>(from), static_cast<const char *>(from) + bytes);
+  };
+  const abi::Settings settings = settingsOf(request, seed);
+  add(&settings, sizeof(settings));
+  add(ends.data(), ends.size() * sizeof(int));
+  add(inputs.data(), inputs.size() * sizeof(int));
+  add(request.tokens.data(), request.tokens.size() * sizeof(int32_t));
+  mailbox.resize(upTo(mailbox.size(), 16)); // control reads 16 bytes at a time
+  access.write(memory + layout.mailbox(entry), mailbox.data(), mailbox.size());
+  promptLen[entry] = static_cast<int>(request.tokens.size());
+  put({entry, 0, number, request.deadlineMs});
+}
+
+void HostRings::cancel(int entry, int number) { put({entry, 1, number, 0}); }
+
+void HostRings::stop(uint32_t how) { access.storeRelease(&rings().stops, how); }
+
+bool HostRings::there() {
+  if (newsPut == newsRead)
+    newsPut = access.loadAcquire(&rings().newsPut);
+  return newsPut != newsRead;
+}
+
+abi::News HostRings::peek() {
+  abi::News news;
+  const uint32_t at = newsRead & static_cast<uint32_t>(layout.table.newsSlots - 1);
+  access.read(&news, memory + layout.news + at * sizeof(news), sizeof(news));
+  return news;
+}
+
+void HostRings::take(Update &update, int known) {
+  const abi::News &news = update.news;
+  const char *mailbox = memory + layout.mailbox(news.entry);
+  if (news.generated > known) {
+    update.tokens.resize(news.generated - known);
+    const char *tokens = mailbox + layout.descriptorBytes + sizeof(abi::Settings) +
+                         4 * (size_t(layout.endWords) + layout.inputWords + promptLen[news.entry] + known);
+    access.read(update.tokens.data(), tokens, update.tokens.size() * sizeof(int32_t));
+  }
+  if (news.ended) {
+    update.descriptor.resize(manifest.requestBytes);
+    access.read(update.descriptor.data(), mailbox, update.descriptor.size());
+  }
+  ++newsRead;
+}
+
+void HostRings::release() { access.storeRelease(&rings().newsRead, newsRead); }
+
+std::vector<uint32_t> HostRings::state() {
+  std::vector<uint32_t> words(layout.stateWords);
+  const auto *from = reinterpret_cast<const uint32_t *>(memory + layout.state);
+  for (size_t i = 0; i < words.size(); ++i)
+    words[i] = access.loadRelaxed(from + i);
+  return words;
+}
+
+} // namespace megalith::runtime

@@ -1,0 +1,131 @@
+//===- Live.h - a kernel that takes requests while it runs ----------------===//
+//
+// The host's half of what device/Abi.h calls a live session: where things stand in the memory that both sides see, the
+// host's side of the two rings, and the launches behind them. An engine opens a LiveRun.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_RUNTIME_LIVE_H
+#define MEGALITH_RUNTIME_LIVE_H
+
+#include "device/Abi.h"
+#include "runtime/Manifest.h"
+#include "runtime/Run.h"
+#include <vector>
+
+namespace megalith::runtime {
+
+/// Where things stand in the memory of the rings; bytes from its beginning.
+struct RingLayout {
+  LiveTable table;
+  int orderSlots = 0;                               ///< room in the ring to the kernel, a power of two
+  int endWords = 0, inputWords = 0, tokenWords = 0; ///< of a mailbox; multiples of 4
+  size_t descriptorBytes = 0;
+  size_t orders = 0, news = 0, state = 0, stateWords = 0, mailboxes = 0, mailboxBytes = 0;
+  size_t bytes = 0; ///< of all of it
+
+  static RingLayout of(const Manifest &manifest, const LiveTable &table);
+  size_t mailbox(int entry) const { return mailboxes + static_cast<size_t>(entry) * mailboxBytes; }
+};
+
+/// How the host reaches memory that a kernel sees, too.
+class HostMemory {
+public:
+  virtual ~HostMemory() = default;
+  virtual uint32_t loadAcquire(const uint32_t *at);
+  virtual void storeRelease(uint32_t *at, uint32_t value);
+  virtual uint32_t loadRelaxed(const uint32_t *at);
+  /// Plain accesses; `at` is there.
+  virtual void read(void *to, const void *at, size_t bytes);
+  virtual void write(void *at, const void *from, size_t bytes);
+};
+
+/// Writes what a kernel starts a request with. `descriptor` is zeros. Tokens stand from `tokenBegin` on; what ends the
+/// request, and its sequences, go behind those in `ends` and `inputs`, of which the first word has the numbers
+/// `firstEnd` and `firstInput`.
+void writeRequest(const Manifest &manifest, const Request &request, int number, char *descriptor, size_t tokenBegin,
+                  std::vector<int> &ends, size_t firstEnd, std::vector<int> &inputs, size_t firstInput);
+/// Words that what ends a request takes.
+size_t endWordsOf(const Request &request);
+/// How a request wants tokens to be drawn.
+abi::Settings settingsOf(const Request &request, uint32_t runSeed);
+
+/// How a request ended, of its descriptor; tokens are not read.
+TraceRequest endOf(const Manifest &manifest, const abi::RequestHeader &header);
+
+/// The host's side of the rings. One thread.
+class HostRings {
+public:
+  HostRings(const Manifest &manifest, const RingLayout &layout, char *memory, HostMemory &access, uint32_t seed)
+      : manifest(manifest), layout(layout), memory(memory), access(access), seed(seed) {}
+
+  /// Whether there is room for an order.
+  bool hasRoom();
+  /// Request `number` comes into `entry` of the table, of which the end was read. There must be room.
+  void arrive(int entry, int number, const Request &request);
+  void cancel(int entry, int number);
+  /// Behind the last order. abi::kStopsDrained or abi::kStopsNow.
+  void stop(uint32_t how);
+  /// Whether control has taken all orders.
+  bool allTaken();
+
+  struct Update {
+    abi::News news;
+    std::vector<int32_t> tokens;   ///< behind the first `known` ones
+    std::vector<char> descriptor;  ///< of one that has ended; else empty
+  };
+  /// The next news; nullopt: there is none. `known(entry)`: tokens that the host has of the request in this entry.
+  template <class Known> std::optional<Update> next(const Known &known) {
+    if (!there())
+      return std::nullopt;
+    Update update;
+    update.news = peek();
+    take(update, known(update.news.entry));
+    return update;
+  }
+  /// Lets control have the room of what next() gave.
+  void release();
+  /// The words of LiveState.
+  std::vector<uint32_t> state();
+
+private:
+  abi::HostRings &rings() { return *reinterpret_cast<abi::HostRings *>(memory); }
+  bool there();
+  abi::News peek();
+  void take(Update &update, int known);
+  void put(const abi::Order &order);
+
+  const Manifest &manifest;
+  const RingLayout &layout;
+  char *memory;
+  HostMemory &access;
+  uint32_t seed;
+  uint32_t ordersPut = 0, ordersTaken = 0, newsPut = 0, newsRead = 0;
+  std::vector<int> promptLen = std::vector<int>(layout.table.entries, 0);
+};
+
+/// Launches of a kernel with a table of requests that the host fills while it runs. Not for several threads.
+class LiveRun {
+public:
+  virtual ~LiveRun() = default; ///< waits for a launch
+  virtual const Manifest &manifest() const = 0;
+  const RingLayout &layout() const { return ringLayout; }
+  /// The memory of the rings, as the host sees it.
+  virtual char *rings() = 0;
+  /// Begins a launch; none is under way.
+  virtual Failure launch() = 0;
+  enum class Launch {
+    Runs,
+    Rests, ///< it has ended, and another one goes on
+    Ended,
+  };
+  /// What became of it.
+  virtual Outcome<Launch> poll() = 0;
+  /// Behind Ended: set when the watchdog stopped the kernel.
+  virtual std::optional<RunOutcome::Stop> stopped() = 0;
+  virtual size_t deviceBytes() const = 0; ///< of the table, the rings' other half and the lists of pages
+
+protected:
+  RingLayout ringLayout;
+};
+
+} // namespace megalith::runtime
+#endif

@@ -1,0 +1,86 @@
+//===- CpuLive.cpp - a kernel on the CPU that takes requests while it runs -===//
+#include "runtime/Memory.h"
+#include "runtime/cpu/CpuEngine.h"
+#include <cstddef>
+#include <future>
+
+namespace megalith::cpu {
+
+using runtime::LaunchBuffer;
+using runtime::LaunchImage;
+using runtime::LiveRun;
+using runtime::Outcome;
+using runtime::RuntimeError;
+
+/// Launches go on a thread of their own.
+class CpuLive : public LiveRun {
+public:
+  CpuLive(CpuEngine &engine, LaunchImage image, const runtime::LiveTable &table, LaunchOptions how)
+      : engine(engine), image(std::move(image)), how(std::move(how)) {
+    ringLayout = runtime::RingLayout::of(engine.info, table);
+  }
+  ~CpuLive() override {
+    if (running.valid())
+      running.wait();
+  }
+  const runtime::Manifest &manifest() const override { return engine.info; }
+  char *rings() override { return memory; }
+  size_t deviceBytes() const override {
+    size_t bytes = 0;
+    for (const LaunchBuffer &buffer : image.buffers)
+      bytes += buffer.bytes;
+    return bytes;
+  }
+
+  runtime::Failure launch() override {
+    running = std::async(std::launch::async, [this] {
+      engine.bind(engine.executor.host());
+      return engine.launch(image.params, how);
+    });
+    return std::nullopt;
+  }
+
+  Outcome<Launch> poll() override {
+    if (!running.valid())
+      return Launch::Ended;
+    if (running.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+      return Launch::Runs;
+    if (LaunchResult result = running.get(); result.finding)
+      return RuntimeError{"cpu-kernel",
+                          std::string("the kernel ended in ") + findingName(result.finding->kind) + ": " +
+                              result.finding->what};
+    return image.unfinished() ? Launch::Rests : Launch::Ended;
+  }
+
+  std::optional<runtime::RunOutcome::Stop> stopped() override { return std::nullopt; } // there is no watchdog
+
+  void bind() {
+    std::vector<char *> kept;
+    for (const LaunchBuffer &buffer : engine.lasting)
+      kept.push_back(engine.place(buffer, how.check));
+    memory = engine.place({"rings", SIZE_MAX, ringLayout.bytes, LaunchBuffer::Zero}, how.check);
+    image.bindRings(memory);
+    engine.bindAll(image, kept, how.check, false);
+    engine.image.reset(); // another run's buffers may have been ours
+    engine.placed = false;
+  }
+
+  CpuEngine &engine;
+  LaunchImage image;
+  LaunchOptions how;
+  char *memory = nullptr;
+  std::future<LaunchResult> running;
+};
+
+Outcome<std::unique_ptr<LiveRun>> CpuEngine::openLive(const runtime::LiveTable &table,
+                                                      const runtime::RunOptions &options, LaunchOptions how) {
+  return runtime::withinMemory([&]() -> Outcome<std::unique_ptr<LiveRun>> {
+    how.maxIdleSteps = 0; // the host may be silent for as long as it likes
+    how.live = !how.outside;
+    auto live = std::make_unique<CpuLive>(*this, LaunchImage::buildLive(info, table, options), table, std::move(how));
+    live->bind();
+    return std::unique_ptr<LiveRun>(std::move(live));
+  });
+}
+
+} // namespace megalith::cpu
