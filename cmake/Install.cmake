@@ -2,8 +2,8 @@
 # code is part of the library.
 include(CMakePackageConfigHelpers)
 
-# What megalith/Api.h and megalith/megalith.h need, and no more.
-set(MEGALITH_PUBLIC_HEADERS Api.h Error.h Export.h HostLoop.h Request.h megalith.h)
+# What megalith/Api.h, LiveSession.h and megalith.h need, and no more.
+set(MEGALITH_PUBLIC_HEADERS Api.h Error.h Export.h HostLoop.h LiveSession.h Request.h megalith.h)
 list(TRANSFORM MEGALITH_PUBLIC_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/megalith/)
 
 install(TARGETS megalith RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -97,7 +97,7 @@ static void checkForm(const Program::State &program, const Request &r, SourceLoc
 }
 
 void api::checkRequest(const Program::State &program, const Request &request, Diagnostics &diags) {
-  const SourceLoc loc = placeOf(request, program.sources);
+  const SourceLoc loc = placeOf(request, diags.sources());
   const unsigned before = diags.errors();
   checkForm(program, request, loc, diags);
   if (diags.errors() == before)

@@ -1,0 +1,134 @@
+//===- Live.h - the host's half of live sessions ----------------*- C++ -*-===//
+//
+// What stands between the threads that submit requests and read events, and the one thread that executes. The half is
+// the same for all executors: it numbers requests, lets them wait for a place, ends those that never got one, and
+// keeps events until they are read. An executor takes news from it and tells it what became of them.
+//===----------------------------------------------------------------------===//
+#ifndef MEGALITH_LIB_API_LIVE_H
+#define MEGALITH_LIB_API_LIVE_H
+
+#include "megalith/LiveSession.h"
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <unordered_map>
+
+namespace megalith::api {
+
+/// A request that an executor is given.
+struct LiveArrival {
+  uint64_t number = 0;
+  std::shared_ptr<const Request> request; ///< checked; has `eos` and an id
+  double submitted = 0;                   ///< milliseconds of the session's clock. Its deadline counts from here
+};
+
+/// What an executor has to know of.
+struct LiveNews {
+  std::vector<uint64_t> cancels; ///< of requests that it was given before and that had not ended; each once
+  std::vector<LiveArrival> arrivals;
+  /// No others come any more: the session drains, and nothing waits. An executor that has nothing left ends.
+  bool drained = false;
+  bool stopNow = false; ///< it ends all of its requests as `limit`, and ends
+  bool empty() const { return cancels.empty() && arrivals.empty() && !drained && !stopNow; }
+};
+
+/// The states of requests that no executor has seen.
+struct LiveStates {
+  std::string initial, cancelled, deadline;
+};
+
+class LiveQueue {
+public:
+  using Milliseconds = std::chrono::milliseconds;
+  LiveQueue(size_t capacity, LiveStates states) : capacity(capacity), states(std::move(states)) {}
+
+  /// Milliseconds since the session opened.
+  double now() const;
+
+  // --- for the threads of the host
+  /// The number of the next request that comes.
+  uint64_t upcoming() const;
+  /// One without an id gets its number for it.
+  Expected<uint64_t> add(Request request, uint64_t user, Milliseconds patience);
+  Status cancel(uint64_t number);
+  Expected<std::optional<LiveEvent>> next(Milliseconds patience);
+  void stop(LiveSession::Stop how);
+  /// Waits until the executor has ended.
+  Status wait();
+  bool done() const;
+  /// Fills in what the host's half knows.
+  void count(LiveStats &stats) const;
+
+  // --- for the executor's thread
+  /// What is new, waiting `patience` at most for it: at most so many arrivals and cancellations. What does not fit
+  /// comes with the next call. That a session drains or stops is told by each call, and cuts the wait short once.
+  LiveNews take(size_t mostArrivals, size_t mostCancels, Milliseconds patience);
+  /// New tokens of a request, the state that it is in. `at` is of the session's clock.
+  void tell(uint64_t number, std::span<const int32_t> tokens, const std::string &state, double at);
+  /// Its last news. Fills in `promptTokens`, `generated` and `submitted`, and `firstToken` and `ended` where they are
+  /// not known. Behind it the executor's `request` is the queue's no more.
+  void end(uint64_t number, LiveEnd end);
+  /// The executor cannot go on. Nothing comes any more.
+  void fail(Messages why);
+  /// The executor has ended. What it left open ends as `limit`.
+  void close();
+
+private:
+  struct Entry {
+    std::shared_ptr<const Request> request; ///< null behind its end
+    uint64_t user = 0;
+    bool taken = false, cancelled = false;
+    int64_t promptTokens = 0, generated = 0;
+    double submitted = 0, firstToken = -1;
+    std::optional<double> alarm; ///< its deadline
+    std::string state;
+    std::optional<LiveEvent> event; ///< not read yet; later news are added to it
+  };
+  /// All of these with the mutex held.
+  LiveEvent &eventOf(uint64_t number, Entry &entry, double at);
+  void finish(uint64_t number, Entry &entry, LiveEnd end);
+  void endWaiting(uint64_t number, const char *how, const std::string &state);
+  void leaveQueue(uint64_t number, const Entry &entry);
+  void endLateOnes();
+  bool somethingNew(size_t mostArrivals) const;
+
+  const size_t capacity; ///< of requests that wait
+  const LiveStates states;
+  const std::chrono::steady_clock::time_point opened = std::chrono::steady_clock::now();
+
+  mutable std::mutex mutex;
+  std::condition_variable room, work, news, closed;
+  uint64_t submitted = 0;                       ///< requests so far
+  std::unordered_map<uint64_t, Entry> entries;  ///< of requests whose end was not read
+  std::set<uint64_t> waiting;                   ///< without a place
+  std::set<std::pair<double, uint64_t>> alarms; ///< of those that have a deadline: when
+  std::deque<uint64_t> cancels;                 ///< of requests that an executor has
+  std::deque<uint64_t> fresh;                   ///< requests that have an event, in the order of their first news
+  bool draining = false, stopped = false;       ///< it was asked for; `stopped`: at once
+  bool told = false;                            ///< the executor knows of the last of the two
+  bool over = false;                            ///< the executor has ended
+  Messages failed;                              ///< why it could not go on
+  size_t running = 0;                           ///< requests that were taken and have not ended
+  int64_t promptTokens = 0, generatedTokens = 0;
+  std::map<std::string, uint64_t> ended;
+};
+
+/// What runs the requests of a live session. One thread calls run(), once; any thread stats(), at the same time.
+struct LiveExecutor {
+  virtual ~LiveExecutor() = default;
+  /// Runs until the session is drained or stopped at once. What it cannot do it tells by LiveQueue::fail.
+  virtual void run(LiveQueue &queue) = 0;
+  /// Fills in what the executor knows: slots, pools, ticks, passes, rows, metrics, launches, bytes.
+  virtual void stats(LiveStats &stats) const = 0;
+};
+
+/// The executor of a kernel's device. Null when it has none, or cannot do what the options say: reports it.
+std::unique_ptr<LiveExecutor> makeLiveExecutor(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options,
+                                               Diagnostics &diags);
+std::unique_ptr<LiveExecutor> makeLiveReference(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options);
+
+} // namespace megalith::api
+#endif
