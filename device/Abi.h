@@ -275,7 +275,7 @@ struct alignas(16) News {
 /// per model the free pages; per slot kLiveSlotWords: entry + 1 (0: it is free), state, prompt, generated, KV of the
 /// first model; per metric two words.
 struct LiveState {
-  unsigned ticks, unused;
+  unsigned ticks, written; ///< `written`: 1; 0: nothing was
   unsigned passes[2], rows[2];
 };
 constexpr int kLiveSlotWords = 5;

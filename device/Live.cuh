@@ -112,6 +112,7 @@ template <class Control> __device__ void tellState(Control &c) {
   constexpr int header = sizeof(abi::LiveState) / 4;
   if (laneId() == 0) {
     tellWord(word, u32(c.tick));
+    tellWord(word + 1, 1);
     tellWord(word + 2, u32(c.passesDone));
     tellWord(word + 3, u32(c.passesDone >> 32));
     tellWord(word + 4, u32(c.rowsDone));
@@ -187,8 +188,8 @@ template <class Control> __device__ void tellNews(Control &c, int entry) {
   }
   __syncwarp();
   if (laneId() == 0) {
-    const u32 wrote = min(room, u32(__popc(some)));
-    h.behind = h.behind || wrote < u32(__popc(some));
+    const u32 all = u32(__popc(some)), wrote = all < room ? all : room;
+    h.behind = h.behind || wrote < all;
     h.newsPut = put + wrote;
     storeSystem(&ringsOf(h).newsPut, put + wrote);
   }
@@ -213,7 +214,7 @@ template <class Control> __device__ __noinline__ void tellHost(Control &c) {
     const int entry = base + laneId();
     tellNews(c, entry < p.numRequests && c.tableEntry(entry).slot < 0 ? entry : -1);
   }
-  if (nanoseconds() - h.stateAt >= kStateEvery)
+  if (__shfl_sync(~0u, nanoseconds(), 0) - h.stateAt >= kStateEvery)
     tellState(c);
 }
 

@@ -159,12 +159,8 @@ Outcome<RunOutcome> Engine::run(const std::vector<Request> &requests, const RunO
   return withinMemory([&] { return runWithin(requests, options); });
 }
 
-Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, const RunOptions &options) {
-  const Driver &driver = device.driver();
-  auto image = LaunchImage::build(info, requests, options);
-  if (!image)
-    return image.error;
-  abi::HostParams &params = image->params;
+Outcome<std::vector<DeviceBuffer>> Engine::placeAll(LaunchImage &image) {
+  abi::HostParams &params = image.params;
   for (size_t m = 0; m < models.size(); ++m) {
     params.models[m].weights = reinterpret_cast<const void *const *>(models[m].pointers.address());
     params.models[m].stream = reinterpret_cast<const char *>(models[m].packed.address());
@@ -176,12 +172,24 @@ Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, cons
     kept[i].bind(params, reinterpret_cast<const void *>(lasting[i].address()));
   }
   std::vector<DeviceBuffer> memories;
-  for (const LaunchBuffer &buffer : image->buffers) {
+  for (const LaunchBuffer &buffer : image.buffers) {
     auto memory = place(buffer, 16, params); // even nothing has an address
     if (!memory)
       return memory.error;
     memories.push_back(std::move(*memory.value));
   }
+  return memories;
+}
+
+Outcome<RunOutcome> Engine::runWithin(const std::vector<Request> &requests, const RunOptions &options) {
+  const Driver &driver = device.driver();
+  auto image = LaunchImage::build(info, requests, options);
+  if (!image)
+    return image.error;
+  auto placed = placeAll(*image);
+  if (!placed)
+    return placed.error;
+  const std::vector<DeviceBuffer> memories = std::move(*placed.value);
 
   // --- one launch and one synchronisation, or some of both
   auto start = Event::create(driver), end = Event::create(driver);

@@ -17,6 +17,7 @@
 
 #include "runtime/DriverObjects.h"
 #include "runtime/LaunchImage.h"
+#include "runtime/Live.h"
 #include "runtime/Weights.h"
 #include <memory>
 
@@ -46,6 +47,9 @@ public:
 
   Outcome<RunOutcome> run(const std::vector<Request> &requests, const RunOptions &options);
 
+  /// A kernel that takes requests while it runs. The engine must outlive it, and runs nothing else meanwhile.
+  Outcome<std::unique_ptr<LiveRun>> openLive(const LiveTable &table, const RunOptions &options);
+
   /// Bytes per second at which one CTA per SM reads device memory, of `megalith_read` on a
   /// buffer of 2 GiB (or of half of the free memory) that the first call makes. One launch.
   Outcome<double> readBandwidth();
@@ -55,6 +59,9 @@ private:
   /// Everything but the weights.
   static Outcome<std::unique_ptr<Engine>> open(Device &device, std::string_view cubin, const std::string &manifest);
   Outcome<RunOutcome> runWithin(const std::vector<Request> &requests, const RunOptions &options);
+  /// Memory for what the image has, with its first content.
+  Outcome<std::vector<DeviceBuffer>> placeAll(LaunchImage &image);
+  friend class CudaLive;
   struct Staging;
   Failure makeRoom(const std::vector<WeightBatches> &batches);
   Failure makeRoom(size_t model, const std::vector<WeightTensor> &tensors);

@@ -409,6 +409,14 @@ void LaunchImage::readTimes(RunOutcome &out) const {
     out.stamps.assign(stamps, stamps + params.stampTicks * manifest->ctas * params.stampWords);
 }
 
+std::optional<RunOutcome::Stop> stopOf(const Manifest &m, const abi::StopRecord &stop) {
+  if (!stop.code)
+    return std::nullopt;
+  const Manifest::Edge *edge =
+      stop.edge >= 0 && stop.edge < static_cast<int>(m.edges.size()) ? &m.edges[stop.edge] : nullptr;
+  return RunOutcome::Stop{stop.cta, stop.edge, stop.tick, edge ? edge->name : "", edge ? edge->place : ""};
+}
+
 /// How it ended. `hasHost`: requests may not have arrived.
 static void setEnd(TraceRequest &r, const abi::RequestHeader &header, const Manifest &m, bool hasHost) {
   const bool terminal =
@@ -432,12 +440,7 @@ Outcome<RunOutcome> LaunchImage::outcome() const {
   RunOutcome out = counts();
   for (size_t i = 0; i < m.metrics.size(); ++i)
     out.metrics[m.metrics[i]] = RESULT(long long, metrics)[i];
-  const abi::StopRecord &stop = *RESULT(abi::StopRecord, stop);
-  if (stop.code) {
-    const Manifest::Edge *edge =
-        stop.edge >= 0 && stop.edge < static_cast<int>(m.edges.size()) ? &m.edges[stop.edge] : nullptr;
-    out.stop = RunOutcome::Stop{stop.cta, stop.edge, stop.tick, edge ? edge->name : "", edge ? edge->place : ""};
-  }
+  out.stop = stopOf(m, *RESULT(abi::StopRecord, stop));
   const char *descriptors = RESULT(char, requests);
   const int *tokens = RESULT(int, tokens);
   const float *logits = RESULT(float, logits);

@@ -176,7 +176,7 @@ void HostRings::take(Update &update, int known) {
 
 void HostRings::release() { access.storeRelease(&rings().newsRead, newsRead); }
 
-std::vector<uint32_t> HostRings::state() {
+std::vector<uint32_t> HostRings::state() const {
   std::vector<uint32_t> words(layout.stateWords);
   const auto *from = reinterpret_cast<const uint32_t *>(memory + layout.state);
   for (size_t i = 0; i < words.size(); ++i)

@@ -51,6 +51,9 @@ abi::Settings settingsOf(const Request &request, uint32_t runSeed);
 /// How a request ended, of its descriptor; tokens are not read.
 TraceRequest endOf(const Manifest &manifest, const abi::RequestHeader &header);
 
+/// Set when the watchdog stopped the kernel.
+std::optional<RunOutcome::Stop> stopOf(const Manifest &manifest, const abi::StopRecord &stop);
+
 /// The host's side of the rings. One thread.
 class HostRings {
 public:
@@ -84,7 +87,7 @@ public:
   /// Lets control have the room of what next() gave.
   void release();
   /// The words of LiveState.
-  std::vector<uint32_t> state();
+  std::vector<uint32_t> state() const;
 
 private:
   abi::HostRings &rings() { return *reinterpret_cast<abi::HostRings *>(memory); }

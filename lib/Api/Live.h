@@ -128,6 +128,8 @@ struct LiveExecutor {
 /// The executor of a kernel's device. Null when it has none, or cannot do what the options say: reports it.
 std::unique_ptr<LiveExecutor> makeLiveExecutor(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options,
                                                Diagnostics &diags);
+std::unique_ptr<LiveExecutor> makeLiveKernel(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options,
+                                             Diagnostics &diags);
 std::unique_ptr<LiveExecutor> makeLiveReference(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options);
 
 } // namespace megalith::api

@@ -113,8 +113,7 @@ std::unique_ptr<LiveExecutor> api::makeLiveExecutor(std::shared_ptr<Kernel::Stat
                                                     Diagnostics &diags) {
   if (kernel->device == Device::Reference)
     return makeLiveReference(std::move(kernel), options);
-  diags.report(Diag::LiveOptions, {}, "in this version only the reference executor takes requests while it runs");
-  return nullptr;
+  return makeLiveKernel(std::move(kernel), options, diags);
 }
 
 Expected<LiveSession> LiveSession::open(const Kernel &kernel, const LiveOptions &given) {

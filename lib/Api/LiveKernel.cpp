@@ -1,0 +1,288 @@
+//===- LiveKernel.cpp - a live session on a kernel ------------------------===//
+//
+// The worker of a session owns the host's side of the rings: it fills free entries of the kernel's table with requests
+// that wait, reads the news, and launches the kernel again when there is work behind its rest.
+//===----------------------------------------------------------------------===//
+#include "Live.h"
+#include "State.h"
+#include "runtime/Live.h"
+#include <atomic>
+#include <sys/prctl.h>
+
+namespace megalith::api {
+
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+class LiveKernel : public LiveExecutor {
+public:
+  LiveKernel(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options)
+      : kernel(std::move(kernel)), options(options), entries(options.places) {
+    for (int i = static_cast<int>(options.places); i > 0; --i)
+      freeEntries.push_back(i - 1);
+  }
+
+  /// Memory for the table and the rings. Empty: it is there.
+  runtime::Failure open() {
+    const runtime::LiveTable table = {static_cast<int>(options.places), options.maxTokens, options.maxEnds,
+                                      static_cast<int>(options.ring), options.idleMs};
+    runtime::RunOptions how;
+    how.seed = options.seed;
+    how.watchdogSeconds = options.watchdogSeconds;
+    std::unique_lock<std::mutex> lock(cpuMutex(), std::defer_lock);
+    if (kernel->cpu)
+      lock.lock();
+    auto opened = kernel->cuda ? kernel->cuda->openLive(table, how) : kernel->cpu->openLive(table, how);
+    if (!opened)
+      return opened.error;
+    live = std::move(*opened.value);
+    layout = live->layout();
+    rings.emplace(live->manifest(), layout, live->rings(), memory, options.seed);
+    deviceBytes = live->deviceBytes();
+    hostBytes = layout.bytes;
+    return std::nullopt;
+  }
+
+  void run(LiveQueue &queue) override;
+  void stats(LiveStats &stats) const override;
+
+private:
+  struct Entry {
+    uint64_t number = 0;
+    bool used = false;
+    int known = 0;        ///< tokens that the host has
+    double admitted = -1; ///< when it was first seen with a slot
+  };
+
+  const runtime::Manifest &manifest() const {
+    return kernel->cuda ? kernel->cuda->manifest() : kernel->cpu->manifest();
+  }
+  std::optional<Messages> step(LiveQueue &queue);
+  bool takeOrders(LiveQueue &queue, bool waits);
+  bool readNews(LiveQueue &queue);
+  std::optional<Messages> launch();
+  std::optional<Messages> look();
+  Messages failure(const runtime::RuntimeError &error) const {
+    SourceFiles none;
+    Diagnostics diags(none);
+    reportRuntime(diags, error);
+    return diags.messages();
+  }
+
+  const std::shared_ptr<Kernel::State> kernel;
+  const LiveOptions options;
+  std::unique_ptr<runtime::LiveRun> live;
+  runtime::HostMemory memory;
+  runtime::RingLayout layout;
+  std::optional<runtime::HostRings> rings;
+  std::unique_lock<std::mutex> running{cpuMutex(), std::defer_lock}; ///< on the CPU executor, while it is launched
+
+  std::vector<Entry> entries;
+  std::vector<int> freeEntries;
+  std::unordered_map<uint64_t, int> entryOf;
+  mutable std::mutex mutex; ///< of what those who look on read: numbers in `entries`, `live`, `lastState`
+  mutable std::vector<uint32_t> lastState; ///< words of LiveState
+  size_t deviceBytes = 0, hostBytes = 0;
+  std::atomic<int64_t> launches = 0;
+  std::atomic<bool> launched = false;
+  bool drained = false, stopNow = false, stopTold = false, over = false;
+};
+
+/// Takes what the host wants. `waits`: for a while, when there is nothing. Whether there was something.
+bool LiveKernel::takeOrders(LiveQueue &queue, bool waits) {
+  // An order to arrive, and one to be taken back, have room for each entry.
+  const LiveNews news =
+      queue.take(freeEntries.size(), 64, waits ? milliseconds(launched ? 20 : 1000) : milliseconds(0));
+  for (const uint64_t number : news.cancels)
+    if (const auto at = entryOf.find(number); at != entryOf.end() && rings->hasRoom())
+      rings->cancel(at->second, static_cast<int>(number & INT32_MAX));
+  for (const LiveArrival &arrival : news.arrivals) {
+    const int entry = freeEntries.back();
+    freeEntries.pop_back();
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      entries[entry] = {arrival.number, true, 0, -1};
+    }
+    entryOf[arrival.number] = entry;
+    Request request = *arrival.request;
+    if (request.deadlineMs > 0) // it counts from its submission
+      request.deadlineMs = std::max(1, request.deadlineMs - static_cast<int32_t>(queue.now() - arrival.submitted));
+    rings->arrive(entry, static_cast<int>(arrival.number & INT32_MAX), request);
+  }
+  drained = drained || news.drained;
+  stopNow = stopNow || news.stopNow;
+  return !news.cancels.empty() || !news.arrivals.empty();
+}
+
+/// Reads what the kernel tells. Whether there was something.
+bool LiveKernel::readNews(LiveQueue &queue) {
+  const runtime::Manifest &m = manifest();
+  bool some = false;
+  while (auto update = rings->next([this](int entry) { return entries.at(entry).known; })) {
+    some = true;
+    const abi::News &news = update->news;
+    Entry &entry = entries.at(news.entry);
+    const double now = queue.now();
+    entry.known += static_cast<int>(update->tokens.size());
+    if (entry.admitted < 0 && static_cast<size_t>(news.state) < m.states.size() && m.states[news.state].slot)
+      entry.admitted = now;
+    queue.tell(entry.number, update->tokens, m.stateName(static_cast<unsigned>(news.state)), now);
+    if (!news.ended)
+      continue;
+    const auto &header = *reinterpret_cast<const abi::RequestHeader *>(update->descriptor.data());
+    TraceRequest how = runtime::endOf(m, header);
+    LiveEnd end;
+    end.finish = std::move(how.finish);
+    end.state = std::move(how.state);
+    end.fault = std::move(how.fault);
+    end.faultState = std::move(how.faultState);
+    end.place = std::move(how.place);
+    end.passes = header.passes;
+    end.rows = header.rows;
+    end.admitted = entry.admitted;
+    const uint64_t number = entry.number;
+    entryOf.erase(number);
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      entry = {};
+    }
+    freeEntries.push_back(news.entry);
+    queue.end(number, std::move(end));
+  }
+  if (some)
+    rings->release();
+  return some;
+}
+
+std::optional<Messages> LiveKernel::launch() {
+  if (kernel->cpu)
+    running.lock();
+  if (runtime::Failure failed = live->launch()) {
+    if (kernel->cpu)
+      running.unlock();
+    return failure(*failed);
+  }
+  ++launches;
+  launched = true;
+  return std::nullopt;
+}
+
+/// What became of the launch.
+std::optional<Messages> LiveKernel::look() {
+  auto state = live->poll();
+  if (state && *state == runtime::LiveRun::Launch::Runs)
+    return std::nullopt;
+  launched = false;
+  if (kernel->cpu)
+    running.unlock();
+  if (!state)
+    return failure(state.error);
+  if (*state == runtime::LiveRun::Launch::Rests)
+    return std::nullopt;
+  over = true;
+  SourceFiles sources = kernel->program->sources;
+  Diagnostics diags(sources);
+  if (const auto stop = live->stopped())
+    reportStop(*stop, options.watchdogSeconds, diags);
+  else if (!stopTold)
+    diags.report(Diag::ExecutorError, {}, "the kernel ended while its session was open");
+  return diags.hasErrors() ? std::optional(diags.messages()) : std::nullopt;
+}
+
+/// One round of the worker.
+std::optional<Messages> LiveKernel::step(LiveQueue &queue) {
+  const bool idle = entryOf.empty();
+  bool some = !stopTold && takeOrders(queue, idle);
+  some = readNews(queue) || some;
+  if (!stopTold && (stopNow || (drained && entryOf.empty()))) {
+    rings->stop(stopNow ? abi::kStopsNow : abi::kStopsDrained);
+    stopTold = true;
+  }
+  if (launched) {
+    if (auto failed = look())
+      return failed;
+  } else if (stopTold) { // there is nothing that had to be told
+    over = true;
+  } else if (!entryOf.empty()) {
+    if (auto failed = launch())
+      return failed;
+  }
+  if (!some && (!idle || stopTold))
+    std::this_thread::sleep_for(kernel->cuda ? microseconds(10) : microseconds(200));
+  return std::nullopt;
+}
+
+void LiveKernel::run(LiveQueue &queue) {
+  // The thread may be another one than that which loaded the kernel.
+  if (kernel->gpu)
+    if (runtime::Failure failed = kernel->gpu->makeCurrent())
+      return queue.fail(failure(*failed));
+  (void)prctl(PR_SET_TIMERSLACK, 1000UL); // it sleeps for microseconds
+  std::optional<Messages> failed;
+  while (!over && !failed)
+    failed = step(queue);
+  (void)readNews(queue);
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    lastState = rings->state();
+    live.reset(); // waits for a launch
+  }
+  if (running.owns_lock())
+    running.unlock();
+  if (failed)
+    queue.fail(std::move(*failed));
+}
+
+/// Two words, the low one first.
+static int64_t longAt(const uint32_t *word) { return static_cast<int64_t>(uint64_t(word[1]) << 32 | word[0]); }
+
+void LiveKernel::stats(LiveStats &stats) const {
+  const runtime::Manifest &m = manifest();
+  stats.launches = launches;
+  stats.launched = launched;
+  stats.deviceBytes = deviceBytes;
+  stats.hostBytes = hostBytes;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (live)
+    lastState = rings->state();
+  const uint32_t *word = lastState.data();
+  stats.ticks = word[0];
+  stats.passes = longAt(word + 2);
+  stats.rows = longAt(word + 4);
+  word += sizeof(abi::LiveState) / 4;
+  for (const runtime::Manifest::Model &model : m.models)
+    if (const int64_t free = *word++; model.pool.pages > 0)
+      stats.pools.push_back({model.name, model.pool.pages, lastState[1] ? model.pool.pages - free : 0});
+  for (int64_t s = 0; s < m.slots; ++s, word += abi::kLiveSlotWords) {
+    LiveStats::Slot &slot = stats.slots.emplace_back();
+    const int entry = static_cast<int>(word[0]) - 1;
+    // The state was written a while ago: the entry may be free by now.
+    if (entry < 0 || entry >= static_cast<int>(entries.size()) || !entries[entry].used)
+      continue;
+    slot.request = entries[entry].number;
+    slot.state = m.stateName(word[1]);
+    slot.promptTokens = word[2];
+    slot.generated = word[3];
+    slot.kvTokens = word[4];
+  }
+  for (const std::string &metric : m.metrics) {
+    stats.metrics[metric] = longAt(word);
+    word += 2;
+  }
+}
+
+} // namespace
+
+std::unique_ptr<LiveExecutor> makeLiveKernel(std::shared_ptr<Kernel::State> kernel, const LiveOptions &options,
+                                             Diagnostics &diags) {
+  auto executor = std::make_unique<LiveKernel>(std::move(kernel), options);
+  if (const runtime::Failure failed = executor->open()) {
+    reportRuntime(diags, *failed);
+    return nullptr;
+  }
+  return executor;
+}
+
+} // namespace megalith::api
