@@ -153,6 +153,11 @@ void LaunchImage::addRequests() {
       header.eosCount = static_cast<int>(request.eos->size());
       eos.insert(eos.end(), request.eos->begin(), request.eos->end());
     }
+    header.stopCount = static_cast<short>(request.stop.size());
+    for (const std::vector<int32_t> &sequence : request.stop) {
+      eos.push_back(static_cast<int>(sequence.size()));
+      eos.insert(eos.end(), sequence.begin(), sequence.end());
+    }
     header.waitingSite = -1;
     header.tokenBegin = tokens.size();
     tokenBegin.push_back(tokens.size());
