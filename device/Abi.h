@@ -30,7 +30,8 @@ struct RequestHeader {
   int numTokens; ///< prompt and generated
   int generated;
   int maxNewTokens;
-  int eosSeen;
+  short eosSeen;          ///< 1: an EOS was appended, or the last token of a stop sequence
+  short stopCount;        ///< stop sequences. They stand behind the EOS tokens, each behind the number of its tokens
   int eosBegin, eosCount; ///< range of LaunchParams::eos
   int waitingSite;        ///< call site it waits at; -1: none
   int waitingSince;       ///< tick of the issue

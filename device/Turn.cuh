@@ -34,6 +34,31 @@ template <class Control> __device__ __forceinline__ Control &controlOfCta() {
   return *reinterpret_cast<Control *>(dynamicShared() + sizeof(abi::LaunchParams));
 }
 
+/// Of the tokens number `from` to `to` behind those of request r, one per lane, the first with which its generated
+/// tokens end in one of its stop sequences. They are written. Returns how many tokens these are, from 0; 0 when there
+/// is none.
+inline __device__ __noinline__ int stopsBehind(const abi::LaunchParams &p, const abi::RequestHeader &r, int from,
+                                               int to) {
+  __syncwarp();
+  const int i = from + laneId();
+  const int *token = p.tokens + r.tokenBegin + r.numTokens + i;
+  const int generated = i < to ? r.generated + i + 1 : 0;
+  const int *sequence = p.eos + r.eosBegin + r.eosCount;
+  bool ends = false;
+#pragma unroll 1
+  for (int s = 0; s < r.stopCount; ++s) {
+    const int length = *sequence;
+    bool same = length <= generated;
+#pragma unroll 1
+    for (int k = 0; same && k < length; ++k)
+      same = token[-k] == sequence[length - k];
+    ends = ends || same;
+    sequence += 1 + length;
+  }
+  const u32 stops = __ballot_sync(~0u, ends);
+  return stops ? from + __ffs(stops) : 0;
+}
+
 /// A request's turn in a part: what stages can do, to their own request only. The whole warp holds the turn, with the
 /// same values in every lane. After a fault the turn has no more effects, and ends in the fault state.
 template <class Control> struct TurnOf : Binders {
@@ -277,7 +302,8 @@ template <class Control> struct TurnOf : Binders {
   }
   using StageFunctions::hold;
 
-  /// Appends tokens until the budget is used up, or until an EOS, which is appended, too. Returns how many it appended.
+  /// Appends tokens until the budget is used up, or until an EOS or the last token of a stop sequence, which is
+  /// appended, too. Returns how many it appended.
   template <class View> __device__ int append(const View &sequence) {
     const auto view = asView(sequence);
     const int most = fault || r.eosSeen ? 0 : min(view.size(), budget());
@@ -293,13 +319,18 @@ template <class Control> struct TurnOf : Binders {
       for (int e = 0; e < r.eosCount; ++e)
         ends = ends || (slot >= 0 && e < Control::eosAtHand ? c.eos[slot][e] : p.eos[r.eosBegin + e]) == token;
       const u32 stops = __ballot_sync(~0u, i < most && ends);
-      const int next = stops ? count + __ffs(stops) : min(count + 32, most);
+      int next = stops ? count + __ffs(stops) : min(count + 32, most);
       if (i < next)
         end[i] = token;
+      stopped = stops != 0;
+      if (r.stopCount > 0)
+        if (const int upTo = stopsBehind(p, r, count, next)) {
+          next = upTo;
+          stopped = true;
+        }
       if (i == next - 1 && slot >= 0)
         c.newest[slot] = token;
       c.pools.each([&](auto &pool) { confirmFed(pool, r.numTokens + count, next - count, token); });
-      stopped = stops != 0;
       count = next;
     }
     __syncwarp();

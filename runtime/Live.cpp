@@ -82,13 +82,23 @@ void writeRequest(const Manifest &manifest, const Request &request, int number, 
     header.eosCount = static_cast<int>(request.eos->size());
     ends.insert(ends.end(), request.eos->begin(), request.eos->end());
   }
+  header.stopCount = static_cast<short>(request.stop.size());
+  for (const std::vector<int32_t> &sequence : request.stop) {
+    ends.push_back(static_cast<int>(sequence.size()));
+    ends.insert(ends.end(), sequence.begin(), sequence.end());
+  }
   header.waitingSite = -1;
   header.tokenBegin = static_cast<long long>(tokenBegin);
   initializeFields(manifest.fields, descriptor);
   writeInputs(manifest.inputs, request, descriptor, inputs, firstInput);
 }
 
-size_t endWordsOf(const Request &request) { return request.eos ? request.eos->size() : 0; }
+size_t endWordsOf(const Request &request) {
+  size_t words = request.eos ? request.eos->size() : 0;
+  for (const std::vector<int32_t> &sequence : request.stop)
+    words += 1 + sequence.size();
+  return words;
+}
 
 abi::Settings settingsOf(const Request &request, uint32_t runSeed) {
   const Sampling &s = request.sampling;

@@ -327,8 +327,8 @@ struct RequestTimes {
 struct RequestResult {
   RequestId id;
   std::vector<int32_t> tokens; ///< generated
-  /// `stop` (an EOS), `length` (the budget), `state` (the pipeline ended it), `cancelled`, `deadline`, `fault`, or
-  /// `limit` (the run was cut off).
+  /// `stop` (an EOS or a stop sequence), `length` (the budget), `state` (the pipeline ended it), `cancelled`,
+  /// `deadline`, `fault`, or `limit` (the run was cut off).
   std::string finish;
   std::string state;      ///< in which it ended
   std::string fault;      ///< the code, with `fault`; faultText() explains it

@@ -7,6 +7,7 @@
 #define MEGALITH_REQUEST_H
 
 #include "megalith/Export.h"
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -86,6 +87,9 @@ struct Request {
   When arrives = {};
   std::optional<When> cancelled = {}; ///< the host takes it back then; not before it arrives
   int32_t deadlineMs = 0;             ///< so long after its arrival it ends, however far it is; 0: never
+  /// Sequences of tokens that end it, beside `eos`: an append stops behind the first token with which the generated
+  /// tokens end in one of them. None may be empty.
+  std::vector<std::vector<int32_t>> stop = {};
   /// Where it stands in a file of requests, for messages: the number that Program::readRequests
   /// gave the file, and the line from 1. 0: in no file.
   uint32_t file = 0, line = 0;
@@ -101,13 +105,15 @@ struct Request {
     return hash;
   }
 
-  /// Whether `token` ends the request.
-  bool endsWith(int32_t token) const {
-    if (eos)
-      for (int32_t end : *eos)
-        if (end == token)
-          return true;
-    return false;
+  /// Whether the request ends with the last of these tokens, which are its prompt and some generated ones. A stop
+  /// sequence stands in generated ones alone.
+  bool endsIn(const std::vector<int32_t> &all) const {
+    if (eos && std::find(eos->begin(), eos->end(), all.back()) != eos->end())
+      return true;
+    const size_t generated = all.size() - tokens.size();
+    return std::any_of(stop.begin(), stop.end(), [&](const std::vector<int32_t> &end) {
+      return end.size() <= generated && std::equal(end.rbegin(), end.rend(), all.rbegin());
+    });
   }
 };
 

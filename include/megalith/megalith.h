@@ -211,9 +211,12 @@ typedef struct megalith_request {
   megalith_when cancelled; /**< if `is_cancelled` is 1: the host takes it back then; not before it arrives */
   int is_cancelled;
   int32_t deadline_ms; /**< so long after its arrival it ends; 0: never */
+  const int32_t *stop; /**< sequences of tokens that end it, too, one behind the other; at most 16 of 1 to 32 tokens */
+  const size_t *stop_lengths; /**< how many tokens each has */
+  size_t num_stop;            /**< how many sequences there are */
 } megalith_request;
 #define MEGALITH_REQUEST_INIT                                                                                          \
-  {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}, {0, 0}, {0, 0}, 0, 0}
+  {sizeof(megalith_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}, {0, 0}, {0, 0}, 0, 0, 0, 0, 0}
 
 MEGALITH_EXPORT megalith_code megalith_session_open(const megalith_kernel *kernel,
                                                     const megalith_session_options *options, megalith_session **out,

@@ -147,8 +147,21 @@ bool inputsOf(const megalith_request &in, const std::vector<Input> &declared, Re
   return true;
 }
 
+/// The request's stop sequences; false when there is no list of them, or none of their tokens.
+bool stopsOf(const megalith_request &in, Request &out) {
+  if (in.num_stop && !in.stop_lengths)
+    return false;
+  const int32_t *tokens = in.stop;
+  for (size_t i = 0; i < in.num_stop; tokens += in.stop_lengths[i++])
+    if (in.stop_lengths[i] && !tokens)
+      return false;
+    else
+      out.stop.emplace_back(tokens, tokens + in.stop_lengths[i]);
+  return true;
+}
+
 bool requestOf(const megalith_request &in, Request &out) {
-  if (!in.id || (in.num_tokens && !in.tokens) || (in.num_eos && !in.eos))
+  if (!in.id || (in.num_tokens && !in.tokens) || (in.num_eos && !in.eos) || !stopsOf(in, out))
     return false;
   out.id = RequestId(in.id);
   out.tokens.assign(in.tokens, in.tokens + in.num_tokens);

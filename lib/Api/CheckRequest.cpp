@@ -90,6 +90,10 @@ static void checkForm(const Program::State &program, const Request &r, SourceLoc
   check(r.tokens, "tokens");
   if (r.eos)
     check(*r.eos, "eos");
+  for (const std::vector<int32_t> &sequence : r.stop)
+    check(sequence, "stop");
+  if (const std::string problem = whyNot(r.stop); !problem.empty())
+    diags.report(Diag::RequestStop, loc, fmt::format("request `{}`: {}", id, problem));
   if (const std::string problem = whyNotThen({r}, 0); !problem.empty())
     diags.report(Diag::RequestTime, loc, fmt::format("request `{}`: {}", id, problem));
   if (const auto problem = checkInputs(ir::inputsOf(compiled.module), r, vocab))

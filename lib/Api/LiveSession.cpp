@@ -3,6 +3,7 @@
 #include "Live.h"
 #include "State.h"
 #include "megalith/Checkpoint/Requests.h"
+#include "runtime/Live.h"
 #include <bit>
 #include <cmath>
 #include <thread>
@@ -54,7 +55,7 @@ struct LiveSession::State {
       return;
     if (const int64_t tokens = std::ssize(request.tokens) + request.maxNewTokens; tokens > options.maxTokens)
       diags.report(Diag::LiveTooLong, loc, id, tokens, options.maxTokens);
-    if (const int64_t words = request.eos ? std::ssize(*request.eos) : 0; words > options.maxEnds)
+    if (const auto words = static_cast<int64_t>(runtime::endWordsOf(request)); words > options.maxEnds)
       diags.report(Diag::LiveEnds, loc, id, words, options.maxEnds);
   }
 };

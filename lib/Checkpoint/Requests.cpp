@@ -16,8 +16,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char *Keys[] = {"id",       "tokens", "text",    "max_new_tokens", "eos",        "priority",
-                                "sampling", "inputs", "arrives", "cancelled",      "deadline_ms"};
+constexpr const char *Keys[] = {"id",       "tokens",   "text",   "max_new_tokens", "eos",       "stop",
+                                "priority", "sampling", "inputs", "arrives",        "cancelled", "deadline_ms"};
 
 /// Reads the object of one line.
 class LineReader {
@@ -38,6 +38,7 @@ private:
   std::optional<CheckpointError> readId();
   std::optional<CheckpointError> readPrompt();
   std::optional<CheckpointError> readBudgetAndPriority();
+  std::optional<CheckpointError> readEnds();
   std::optional<CheckpointError> readInputValues();
   std::optional<CheckpointError> readSampling();
   std::optional<CheckpointError> readTimes();
@@ -101,10 +102,7 @@ std::optional<CheckpointError> LineReader::read() {
     return error;
   if (auto error = readTimes())
     return error;
-  auto eos = Object.find("eos");
-  if (eos == Object.end())
-    return std::nullopt;
-  return readTokens("eos", eos->is_array() ? *eos : json::array({*eos}), Out.eos.emplace());
+  return readEnds();
 }
 
 std::optional<CheckpointError> LineReader::readId() {
@@ -297,6 +295,42 @@ std::string megalith::whyNot(const Sampling &s) {
     return fmt::format("`top_p` must be above 0 and at most 1, found {}", s.topP);
   if (!(s.minP >= 0 && s.minP <= 1))
     return fmt::format("`min_p` must be from 0 to 1, found {}", s.minP);
+  return "";
+}
+
+std::optional<CheckpointError> LineReader::readEnds() {
+  if (auto eos = Object.find("eos"); eos != Object.end())
+    if (auto error = readTokens("eos", eos->is_array() ? *eos : json::array({*eos}), Out.eos.emplace()))
+      return error;
+  const auto stop = Object.find("stop");
+  if (stop == Object.end())
+    return std::nullopt;
+  const auto wrong = [&](const std::string &what) {
+    return fail("request-stop", fmt::format("request `{}`: {}", shownId(), what), "stop");
+  };
+  if (!stop->is_array())
+    return wrong(fmt::format("`stop` must be a list of sequences of tokens, found `{}`", jsonShort(*stop)));
+  for (const json &sequence : *stop) {
+    if (!sequence.is_array())
+      return wrong(
+          fmt::format("`stop` must hold sequences of tokens, found `{}`; write `[[1, 2], [3]]`", jsonShort(sequence)));
+    if (auto error = readTokens("stop", sequence, Out.stop.emplace_back()))
+      return error;
+  }
+  if (const std::string problem = whyNot(Out.stop); !problem.empty())
+    return wrong(problem);
+  return std::nullopt;
+}
+
+std::string megalith::whyNot(const std::vector<std::vector<int32_t>> &stop) {
+  if (stop.size() > MaxStops)
+    return fmt::format("`stop` has {} sequences, more than the {} that a request may have", stop.size(), MaxStops);
+  for (size_t i = 0; i < stop.size(); ++i)
+    if (stop[i].empty())
+      return fmt::format("sequence {} of `stop` is empty; give it at least one token, or leave it out", i + 1);
+    else if (stop[i].size() > MaxStopTokens)
+      return fmt::format("sequence {} of `stop` has {} tokens, more than the {} that one may have", i + 1,
+                         stop[i].size(), MaxStopTokens);
   return "";
 }
 

@@ -287,7 +287,7 @@ void Control::append(const Operation &op) {
       r.result.logits.push_back(line ? *line : std::vector<float>());
     }
     r.tokens.push_back(token);
-    r.sawEos = r.input->endsWith(token);
+    r.sawEos = r.input->endsIn(r.tokens);
     ++count;
     if (!stop.empty() && stop.size() <= r.tokens.size() && std::equal(stop.rbegin(), stop.rend(), r.tokens.rbegin()))
       break;

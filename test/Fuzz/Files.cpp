@@ -105,7 +105,8 @@ static void checkRequests(std::string_view input, const RequestOptions &options)
     };
     if (request.id.text.empty() || !ids.insert(request.id.text).second)
       finding("a request without an id of its own: " + request.id.json());
-    if (request.tokens.empty() || !inVocabulary(request.tokens) || (request.eos && !inVocabulary(*request.eos)))
+    if (request.tokens.empty() || !inVocabulary(request.tokens) || (request.eos && !inVocabulary(*request.eos)) ||
+        !std::all_of(request.stop.begin(), request.stop.end(), inVocabulary))
       finding("request " + request.id.json() + " has tokens outside the vocabulary, or none");
     if (request.maxNewTokens < 0)
       finding("request " + request.id.json() + " asks for less than nothing");
@@ -118,6 +119,8 @@ static void checkRequests(std::string_view input, const RequestOptions &options)
                  {"priority", request.priority}};
     if (request.eos)
       form["eos"] = *request.eos;
+    if (!request.stop.empty())
+      form["stop"] = request.stop;
     again += form.dump() + "\n";
   }
   // What was read, written down: reads as the same.
@@ -127,7 +130,7 @@ static void checkRequests(std::string_view input, const RequestOptions &options)
   for (size_t i = 0; i < requests->size(); ++i) {
     const Request &a = (*requests)[i], &b = (*back)[i];
     if (a.id != b.id || a.tokens != b.tokens || a.maxNewTokens != b.maxNewTokens || a.eos != b.eos ||
-        a.priority != b.priority)
+        a.stop != b.stop || a.priority != b.priority)
       finding("a request reads as another when it is written down:\n" + again);
   }
 }

@@ -76,6 +76,17 @@ std::vector<Request> someRequests() {
   return requests;
 }
 
+/// The first request ends by a stop sequence that crosses two appends. That of the second begins in its prompt, and
+/// ends nothing.
+void bringStops(std::vector<Request> &requests, const reference::RunResult &free) {
+  const std::vector<int32_t> &tokens = free.requests[0].tokens;
+  size_t border = 0;
+  for (const auto &append : free.requests[0].appends)
+    if (border += append.tokens; border < tokens.size())
+      requests[0].stop = {{tokens[border], -1}, {tokens[border - 1], tokens[border]}};
+  requests[1].stop = {{requests[1].tokens.back(), free.requests[1].tokens.front()}};
+}
+
 class Bench {
 public:
   explicit Bench(Diagnostics &diags) : diags(diags) {}
@@ -96,6 +107,8 @@ public:
     if (!plan)
       return false;
     source = driver::emitSource(compiled->module, *plan, diags);
+    FileWeights weights(*compiled);
+    bringStops(requests, reference::run(compiled->module, weights, requests, {}));
     return true;
   }
 
@@ -111,7 +124,7 @@ public:
     again.replay = &unbroken;
     again.replayEpsilon = again.replayError = 1e-3;
     FileWeights weights(*compiled);
-    const auto result = reference::run(compiled->module, weights, someRequests(), again);
+    const auto result = reference::run(compiled->module, weights, requests, again);
     return !result.error.empty()        ? result.error
            : !result.mismatches.empty() ? "the reference executor has other values"
                                         : result.replayDifference;
@@ -148,7 +161,7 @@ private:
     how.trace = true;
     how.maxTicks = 200;
     how.watchdogSeconds = 0.5; // of the executor's clock
-    return (*engine)->run(someRequests(), how);
+    return (*engine)->run(requests, how);
   }
 
   /// Puts headers into the text that includes them, down to the one with the fault.
@@ -180,6 +193,7 @@ private:
   driver::CompileOptions options;
   std::optional<driver::Compilation> compiled;
   driver::Source source;
+  std::vector<Request> requests = someRequests();
   Trace unbroken;
 };
 

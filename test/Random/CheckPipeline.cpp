@@ -199,6 +199,14 @@ private:
     std::optional<reference::RunResult> before;
     if (!loops && !(before = execute("lower")))
       return false;
+    if (before && seed % 3 == 0) {
+      std::vector<std::vector<int32_t>> generated;
+      for (const reference::RequestResult &r : before->requests)
+        generated.push_back(r.tokens);
+      bringStops(source.requests, generated, seed);
+      if (!(before = execute("lower")))
+        return false;
+    }
     for (const transforms::PassInfo &pass : transforms::passes()) {
       transforms::PassOptions passOptions;
       passOptions.stopAfter = pass.name;

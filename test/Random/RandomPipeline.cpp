@@ -786,6 +786,19 @@ void bringInputs(std::vector<Request> &requests, const std::vector<Input> &decla
     }
 }
 
+void bringStops(std::vector<Request> &requests, const std::vector<std::vector<int32_t>> &generated, uint64_t seed) {
+  std::mt19937_64 random(seed + 17);
+  const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
+  for (size_t i = 0; i < requests.size(); ++i)
+    for (int64_t n = below(3); n > 0; --n) {
+      const auto length = static_cast<int64_t>(1 + below(4)), count = static_cast<int64_t>(generated[i].size());
+      std::vector<int32_t> stop(length, kVocab - 1);
+      if (const int64_t begin = below(count + 1); begin + length <= count)
+        std::copy_n(generated[i].begin() + begin, length, stop.begin());
+      requests[i].stop.push_back(std::move(stop));
+    }
+}
+
 void bringTimes(std::vector<Request> &requests, uint64_t seed) {
   std::mt19937_64 random(seed + 13);
   const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };

@@ -24,6 +24,9 @@ struct RandomPipeline {
 /// Gives the requests values for the pipeline's inputs, but sometimes none where there is a default.
 void bringInputs(std::vector<Request> &requests, const std::vector<Input> &declared, uint64_t seed);
 
+/// Gives some of them stop sequences, most of which stand in what they generate without.
+void bringStops(std::vector<Request> &requests, const std::vector<std::vector<int32_t>> &generated, uint64_t seed);
+
 /// Lets half of all sets of requests arrive one after the other, some of them be taken back, and some have deadlines.
 void bringTimes(std::vector<Request> &requests, uint64_t seed);
 

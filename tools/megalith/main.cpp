@@ -105,7 +105,7 @@ Option<std::string> output("o", cl::value_desc("file"), cl::init("-"), cl::desc(
 // --- run
 Option<std::string> requests("requests", cl::value_desc("file.jsonl"), cl::Required,
                              cl::desc("One request per line: {\"id\", \"tokens\" or \"text\", \"max_new_tokens\", "
-                                      "\"eos\", \"priority\", \"sampling\"}"),
+                                      "\"eos\", \"stop\", \"priority\", \"sampling\"}"),
                              RUN);
 Option<Device>
     device("device", cl::desc("Where to run (default: auto)"), cl::init(Device::Auto),

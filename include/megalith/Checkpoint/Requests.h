@@ -28,13 +28,19 @@ struct RequestOptions {
 /// Why no request may have these settings; empty when one may.
 std::string whyNot(const Sampling &sampling);
 
+/// A request has at most so many stop sequences, each of so many tokens.
+constexpr size_t MaxStops = 16;
+constexpr size_t MaxStopTokens = 32;
+/// Why no request may have these stop sequences; empty when one may. The tokens are not looked at.
+std::string whyNot(const std::vector<std::vector<int32_t>> &stop);
+
 /// Reads JSON lines
-/// `{"id", "tokens" or "text", "max_new_tokens"[, "eos"][, "priority"][, "sampling"][, "inputs"]}`;
+/// `{"id", "tokens" or "text", "max_new_tokens"[, "eos"][, "stop"][, "priority"][, "sampling"][, "inputs"]}`;
 /// blank lines are skipped, and a byte order mark in front of the first one. `file`
 /// is named in errors. The first error is returned with its line and, where it is
 /// known, its column. Errors: `request-syntax`, `request-key`,
 /// `request-empty-prompt`, `request-budget`, `request-duplicate-id`,
-/// `request-token-range`, `request-sampling`, `request-time`, `request-input`, `request-count`.
+/// `request-token-range`, `request-stop`, `request-sampling`, `request-time`, `request-input`, `request-count`.
 Result<std::vector<Request>> parseRequests(std::string_view text, const RequestOptions &options,
                                            const std::string &file);
 

@@ -93,8 +93,8 @@ struct TraceRequest {
 std::string_view hostEnd(std::string_view fault);
 
 /// Why a request ended: what hostEnd() gives of `fault`, "cancelled" or "deadline"; "fault"; "limit" (the run was cut
-/// off before it reached a terminal state); "stop" (it appended an EOS); "length" (its budget is used up); or "state":
-/// the pipeline's own logic took it to a terminal state.
+/// off before it reached a terminal state); "stop" (it appended an EOS or a stop sequence); "length" (its budget is
+/// used up); or "state": the pipeline's own logic took it to a terminal state.
 std::string finishOf(std::string_view fault, bool terminal, bool eos, bool budgetUsedUp);
 
 struct Trace {

@@ -1,7 +1,10 @@
 #include "megalith/Api.h"
 #include "megalith/megalith.h"
+#include <algorithm>
+#include <cstddef>
 #include <gtest/gtest.h>
 #include <string>
+#include <vector>
 
 extern "C" const char *version_of_c(void);
 extern "C" megalith_code compile_of_c(const char *file, const char *text, megalith_errors **errors);
@@ -125,6 +128,83 @@ TEST(C, RunsASession) {
   EXPECT_EQ(totals.num_requests, 1u);
   EXPECT_GT(totals.ticks, 0);
   megalith_session_free(session);
+}
+
+TEST(C, BringsStopSequences) {
+  const megalith_pair model = {"", MEGALITH_SOURCE_DIR "/models/demo"};
+  megalith_program_options options = MEGALITH_PROGRAM_OPTIONS_INIT;
+  options.file = MEGALITH_SOURCE_DIR "/pipelines/autoregressive.yaml";
+  options.models = &model;
+  options.num_models = 1;
+  megalith_program *program = nullptr;
+  megalith_errors *errors = nullptr;
+  ASSERT_EQ(megalith_program_compile(&options, &program, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  megalith_kernel_options where = MEGALITH_KERNEL_OPTIONS_INIT;
+  where.device = MEGALITH_REFERENCE;
+  megalith_kernel *kernel = nullptr;
+  ASSERT_EQ(megalith_kernel_load(program, &where, &kernel, &errors), MEGALITH_OK) << megalith_errors_text(errors);
+  const int32_t prompt[] = {73, 110, 32};
+  megalith_request request = MEGALITH_REQUEST_INIT;
+  request.id = "a";
+  request.tokens = prompt;
+  request.num_tokens = 3;
+  request.max_new_tokens = 8;
+  request.no_eos = 1;
+  const auto run = [&](std::string &finish) {
+    megalith_session *session = nullptr;
+    EXPECT_EQ(megalith_session_open(kernel, nullptr, &session, nullptr), MEGALITH_OK);
+    EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_OK);
+    EXPECT_EQ(megalith_session_run(session, nullptr), MEGALITH_OK);
+    megalith_result result = {};
+    EXPECT_EQ(megalith_session_result(session, 0, &result, nullptr), MEGALITH_OK);
+    finish = result.finish;
+    std::vector<int32_t> tokens(result.tokens, result.tokens + result.num_tokens);
+    megalith_session_free(session);
+    return tokens;
+  };
+  std::string finish;
+  std::vector<int32_t> all = run(finish);
+  ASSERT_EQ(all.size(), 8u);
+  EXPECT_EQ(finish, "length");
+  // Three tokens that never come, then two that do.
+  const std::vector<int32_t> stop = {all[3], 259, 259, all[3], all[4]};
+  const size_t lengths[] = {3, 2};
+  request.stop = stop.data();
+  request.stop_lengths = lengths;
+  request.num_stop = 2;
+  const std::vector<int32_t> cut = run(finish);
+  EXPECT_EQ(finish, "stop");
+  const auto end = std::search(all.begin(), all.end(), &stop[3], &stop[3] + 2) + 2;
+  EXPECT_EQ(cut, std::vector<int32_t>(all.begin(), end));
+  // A program that was built before there were any.
+  request.size = offsetof(megalith_request, stop);
+  EXPECT_EQ(run(finish), all);
+  request.size = sizeof request;
+
+  megalith_session *session = nullptr;
+  ASSERT_EQ(megalith_session_open(kernel, nullptr, &session, &errors), MEGALITH_OK);
+  const auto refused = [&](const std::string &why) {
+    EXPECT_EQ(megalith_session_submit(session, &request, nullptr, &errors), MEGALITH_FAILED);
+    EXPECT_NE(std::string(megalith_errors_text(errors)).find(why), std::string::npos) << megalith_errors_text(errors);
+    megalith_errors_free(errors);
+    errors = nullptr;
+  };
+  const size_t empty[] = {2, 0};
+  request.stop_lengths = empty;
+  refused("request `a`: sequence 2 of `stop` is empty; give it at least one token, or leave it out [request-stop]");
+  const int32_t outside = 260;
+  const size_t one = 1;
+  request.stop = &outside;
+  request.stop_lengths = &one;
+  request.num_stop = 1;
+  refused("request `a`: token 260 in `stop` is outside the vocabulary of 260 [request-token-range]");
+  request.stop = nullptr;
+  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "no tokens";
+  request.stop_lengths = nullptr;
+  EXPECT_EQ(megalith_session_submit(session, &request, nullptr, nullptr), MEGALITH_BAD_ARGUMENT) << "no lengths";
+  megalith_session_free(session);
+  megalith_kernel_free(kernel);
+  megalith_program_free(program);
 }
 
 TEST(C, BringsInputs) {

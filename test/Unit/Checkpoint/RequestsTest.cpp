@@ -56,7 +56,7 @@ TEST(Requests, Syntax) {
 TEST(Requests, Keys) {
   EXPECT_EQ(errorOfLine(R"({"id": 1, "prompt": [0]})"),
             "request-key:1:11: unknown key `prompt`; a request has `id`, "
-            "`tokens`, `text`, `max_new_tokens`, `eos`, `priority`, `sampling`, "
+            "`tokens`, `text`, `max_new_tokens`, `eos`, `stop`, `priority`, `sampling`, "
             "`inputs`, `arrives`, `cancelled`, `deadline_ms`");
   EXPECT_EQ(errorOfLine(R"({"tokens": [0], "max_new_tokens": 1})"), "request-key:1:1: the request has no `id`");
   EXPECT_EQ(errorOfLine(R"({"id": 1.5})"), "request-key:1:2: `id` must be a string or an integer, found `1.5`");
@@ -161,12 +161,14 @@ TEST(Requests, NumbersAreIntegersInRange) {
     const std::string row = R"({"id": 1, "tokens": [0], "max_new_tokens": 1, "priority": )";
     EXPECT_EQ(errorOfLine(row + value + "}").substr(0, 53), "request-key:1:47: request `1`: `priority` must be a 3")
         << value;
-    for (const char *key : {"tokens", "eos"}) {
+    for (const char *key : {"tokens", "eos", "stop"}) {
       std::string text = R"({"id": 1, "max_new_tokens": 1, "tokens": [0]})";
       if (std::string(key) == "tokens")
         text.replace(text.find("[0]"), 3, std::string("[1, ") + value + "]");
-      else
+      else if (std::string(key) == "eos")
         text.insert(text.size() - 1, std::string(", \"eos\": [1, ") + value + "]");
+      else
+        text.insert(text.size() - 1, std::string(", \"stop\": [[2], [1, ") + value + "]]");
       const std::string error = errorOfLine(text);
       EXPECT_NE(error, "no error") << text;
       // Nothing is shown as another number than it is.
@@ -190,7 +192,7 @@ TEST(Requests, NumbersAreIntegersInRange) {
 }
 
 TEST(Requests, DeepJson) {
-  for (const char *key : {"id", "tokens", "text", "max_new_tokens", "eos", "priority", "other"})
+  for (const char *key : {"id", "tokens", "text", "max_new_tokens", "eos", "stop", "priority", "other"})
     for (size_t depth : {150, 100'000}) {
       const std::string deep = std::string(depth, '[') + std::string(depth, ']');
       EXPECT_EQ(errorOfLine("{\"" + std::string(key) + "\": " + deep + "}").substr(0, 17), "request-syntax:1:") << key;
@@ -278,6 +280,39 @@ TEST(Requests, Values) {
                         R"("eos": 300})"),
             "request-token-range:1:47: request `1`: token 300 in `eos` is "
             "outside the vocabulary of 260");
+}
+
+TEST(Requests, StopSequences) {
+  const auto with = [](const std::string &stop) {
+    return R"({"id": 1, "tokens": [0], "max_new_tokens": 1, "stop": )" + stop + "}";
+  };
+  auto result = parse(with("[[1, 259], [3]]") + "\n" + R"({"id": 2, "tokens": [0], "max_new_tokens": 1, "stop": []})");
+  ASSERT_TRUE(result) << result.error.message;
+  EXPECT_EQ((*result)[0].stop, (std::vector<std::vector<int32_t>>{{1, 259}, {3}}));
+  EXPECT_FALSE((*result)[0].eos.has_value());
+  EXPECT_TRUE((*result)[1].stop.empty());
+  const auto problem = [&](const std::string &stop) { return errorOfLine(with(stop)); };
+  EXPECT_EQ(problem("3"), "request-stop:1:47: request `1`: `stop` must be a list of sequences of tokens, found `3`");
+  EXPECT_EQ(problem("[[1], 3]"),
+            "request-stop:1:47: request `1`: `stop` must hold sequences of tokens, found `3`; write "
+            "`[[1, 2], [3]]`");
+  EXPECT_EQ(problem("[[1], []]"), "request-stop:1:47: request `1`: sequence 2 of `stop` is empty; give it at least one "
+                                  "token, or leave it out");
+  EXPECT_EQ(problem("[[1, true]]"), "request-key:1:47: request `1`: `stop` must hold token ids, found `true`");
+  EXPECT_EQ(problem("[[1, 260]]"),
+            "request-token-range:1:47: request `1`: token 260 in `stop` is outside the vocabulary of 260");
+  // The longest, and the most.
+  const auto list = [](size_t count, const std::string &item) {
+    std::string out;
+    for (size_t i = 0; i < count; ++i)
+      out += (i ? ", " : "") + item;
+    return "[" + out + "]";
+  };
+  EXPECT_TRUE(parse(with(list(16, list(32, "5")))));
+  EXPECT_EQ(problem(list(1, list(33, "5"))),
+            "request-stop:1:47: request `1`: sequence 1 of `stop` has 33 tokens, more than the 32 that one may have");
+  EXPECT_EQ(problem(list(17, "[5]")),
+            "request-stop:1:47: request `1`: `stop` has 17 sequences, more than the 16 that a request may have");
 }
 
 TEST(Requests, DuplicateId) {

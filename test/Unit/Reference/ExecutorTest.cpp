@@ -60,6 +60,33 @@ TEST(Executor, StopsAtEosAndAppendsIt) {
   EXPECT_EQ(result.requests[0].finish, "stop");
 }
 
+TEST(Executor, StopsBehindAStopSequence) {
+  auto requests = prompts(1, 40);
+  RunResult free = run(autoregressive({}), requests);
+  const std::vector<int32_t> all = free.requests[0].tokens;
+  // Each two or three tokens in turn. With drafts some begin in one append and end in the next.
+  for (size_t length : {2, 3})
+    for (size_t begin = 0; begin + length <= all.size(); ++begin) {
+      const std::vector<int32_t> stop(all.begin() + begin, all.begin() + begin + length);
+      requests[0].stop = {{all[begin], -1}, stop};
+      const size_t first = std::search(all.begin(), all.end(), stop.begin(), stop.end()) - all.begin();
+      const std::vector<int32_t> cut(all.begin(), all.begin() + int64_t(first + length));
+      for (const std::string &pipeline : {autoregressive({}), speculative({})}) {
+        RunResult result = run(pipeline, requests);
+        EXPECT_EQ(result.requests[0].tokens, cut) << begin;
+        EXPECT_EQ(result.requests[0].finish, "stop");
+      }
+    }
+}
+
+TEST(Executor, AStopSequenceStandsInGeneratedTokens) {
+  auto requests = prompts(1, 20);
+  const std::vector<int32_t> all = run(autoregressive({}), requests).requests[0].tokens;
+  requests[0].stop = {{requests[0].tokens.back(), all[0]}};
+  ASSERT_EQ(std::search(all.begin(), all.end(), requests[0].stop[0].begin(), requests[0].stop[0].end()), all.end());
+  EXPECT_EQ(run(autoregressive({}), requests).requests[0].tokens, all);
+}
+
 TEST(Executor, ZeroBudgetCompletesAtAdmission) {
   RunResult result = run(autoregressive({}), prompts(3, 0));
   EXPECT_EQ(result.passes, 0);

@@ -60,6 +60,20 @@ protected:
   std::vector<std::vector<char>> memories;
 };
 
+TEST_F(LaunchImageTest, StopSequencesStandBehindTheEosTokens) {
+  std::vector<Request> requests = twoRequests;
+  requests[0].stop = {{5, 6}, {7}};
+  requests[1].stop = {{8}};
+  LaunchImage image = build(requests);
+  EXPECT_EQ(words<int>(image, "eos"), (std::vector<int>{-1, 4, 2, 5, 6, 1, 7, 1, 8}));
+  place(image);
+  EXPECT_EQ(header(image, 0).stopCount, 2);
+  EXPECT_EQ(header(image, 0).eosCount, 1);
+  EXPECT_EQ(header(image, 1).stopCount, 1);
+  EXPECT_EQ(header(image, 1).eosCount, 0);
+  EXPECT_EQ(header(image, 1).eosBegin, 7);
+}
+
 TEST_F(LaunchImageTest, DescribesTheRequests) {
   LaunchImage image = build(twoRequests);
   EXPECT_EQ(words<int>(image, "tokens"), (std::vector<int>{1, 2, 3, -1, -1, -1, -1, 0, -1, -1}));
@@ -83,6 +97,7 @@ TEST_F(LaunchImageTest, DescribesTheRequests) {
   EXPECT_EQ(a.timeBegin, 0);
   EXPECT_EQ(b.timeBegin, 1 + 4);
   EXPECT_EQ(b.eosCount, 0);
+  EXPECT_EQ(a.stopCount, 0);
   for (int base : {0, 112}) {
     int window, draft;
     float rate;
