@@ -223,7 +223,7 @@ struct alignas(16) HostSide {
   int stops;                            ///< HostRings::stops, as the tick saw it
   int rests;                            ///< 1: nothing was to do for idleNs; the launch ends, and another one goes on
   int metrics;                          ///< numbers of LaunchParams::metrics
-  int unusedOfSession;
+  unsigned launches;                    ///< HostRings::launchesEnded
   long long idleNs;           ///< below 0: it never rests
   unsigned long long stateAt; ///< when LiveState was written
 };
@@ -252,7 +252,8 @@ struct HostRings {
   // Control's.
   unsigned ordersTaken;
   unsigned newsPut;
-  unsigned controlUnused[30];
+  unsigned launchesEnded; ///< or about to: control takes no more orders in them
+  unsigned controlUnused[29];
 };
 constexpr unsigned kStopsDrained = 1, kStopsNow = 2;
 /// Request `number` arrives, and becomes entry `entry` of the table; or it is taken back (`cancels`).

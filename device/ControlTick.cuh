@@ -253,6 +253,8 @@ template <class Control> __device__ void beginTick(Control &c) {
         p.stats->unfinished = rests;
       c.done = c.done || rests;
       if (c.done) {
+        if (p.host && p.host->rings)
+          endLaunch(*p.host);
         c.pools.each([](auto &pool) { pool.publishFree(); });
         openPass(*c.pass, p, 0, kNoPass, c.tick, 0);
       }

@@ -73,6 +73,7 @@ template <class Control> __device__ void takeOrders(Control &c) {
     const abi::Order order = {int(words.x), int(words.y), int(words.z), int(words.w)};
     if (!order.cancels && c.tableEntry(order.entry).slot >= 0)
       break; // the one before it gives its slot back in this tick
+    __syncwarp(); // all lanes have seen that
     if (!order.cancels)
       bringRequest(c, order.entry);
     if (laneId() == 0) {
@@ -90,6 +91,7 @@ template <class Control> __device__ void takeOrders(Control &c) {
     ++events;
     __syncwarp();
   }
+  __syncwarp();
   if (laneId() == 0) {
     const u32 stops = loadSystem(&rings.stops);
     if (taken != h.ordersTaken)
@@ -214,8 +216,13 @@ template <class Control> __device__ __noinline__ void tellHost(Control &c) {
     const int entry = base + laneId();
     tellNews(c, entry < p.numRequests && c.tableEntry(entry).slot < 0 ? entry : -1);
   }
-  if (__shfl_sync(~0u, nanoseconds(), 0) - h.stateAt >= kStateEvery)
+  if (__shfl_sync(~0u, laneId() == 0 && nanoseconds() - h.stateAt >= kStateEvery, 0))
     tellState(c);
+}
+
+/// Tells the host that the launch ends. One thread.
+__device__ __forceinline__ void endLaunch(abi::HostSide &h) {
+  storeSystem(&ringsOf(h).launchesEnded, ++h.launches);
 }
 
 /// The host's orders of this tick. Where nothing is left to do, waits for one. The warp.
@@ -227,13 +234,16 @@ template <class Control> __device__ void listen(Control &c) {
   for (u32 naps = 1;; ++naps) {
     takeOrders(c);
     // What the lanes ask here does not change before all have asked.
-    if (c.openRequests > 0 || c.changes > 0 || h.stops == int(abi::kStopsNow) || !h.coming ||
-        loadRelaxed(p.sync + kStopFlag))
+    if (c.openRequests > 0 || c.changes > 0 || h.stops == int(abi::kStopsNow) || loadRelaxed(p.sync + kStopFlag))
       break;
+    if (c.freeSlots < Control::Config::slots) // of those that ended in the last tick. Their entries may be wanted
+      reclaim(c);
     if (h.behind)
       tellHost(c);
     if (since == 0)
       tellState(c);
+    if (!h.coming)
+      break;
     const u64 now = __shfl_sync(~0u, nanoseconds(), 0);
     since = since ? since : now;
     if (h.idleNs >= 0 && now - since >= u64(h.idleNs) && !h.behind) {

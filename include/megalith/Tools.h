@@ -128,6 +128,9 @@ std::vector<PoolSize> poolsOf(const Program &program);
 
 struct ExploreOptions {
   uint64_t schedules = 100, firstSeed = 1; ///< beside the first one, which is round robin
+  /// The requests come while the kernel runs, from a host that is one more thread under the schedule. It takes some of
+  /// them back, reads late, and lets the kernel rest and go on. What they bring of their own of that is not looked at.
+  bool live = false;
   std::vector<std::string> sourceFiles = {};
   bool wholeKernel = false;
   int cpuArch = 900;
@@ -141,7 +144,8 @@ struct ExploreOptions {
 struct Exploration {
   uint64_t runs = 0, steps = 0; ///< of schedules; calls of threads into the host
   double seconds = 0;
-  int64_t ticks = 0, rows = 0, tokens = 0; ///< of each
+  int64_t ticks = 0, rows = 0, tokens = 0; ///< of each; of a live session those of a run beside it
+  uint64_t launches = 0;                   ///< of all live sessions
   Messages messages;                       ///< warnings
 };
 

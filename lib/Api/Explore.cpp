@@ -59,6 +59,8 @@ public:
     cpu::ExploreOptions explore;
     explore.schedules = options.schedules;
     explore.firstSeed = options.firstSeed;
+    if (options.live)
+      explore.live.emplace();
     explore.progress = [&](uint64_t done, uint64_t steps) {
       tell(options.progress, fmt::format("schedule {} of {}, {:.1f} million steps, {:.0f} s", done,
                                          options.schedules + 1, double(steps) / 1e6, seconds()));
@@ -83,6 +85,7 @@ public:
     out.seconds = seconds();
     out.ticks = result->first.ticks;
     out.rows = result->first.rows;
+    out.launches = result->launches;
     for (const TraceRequest &r : result->first.requests)
       out.tokens += static_cast<int64_t>(r.tokens.size());
     out.messages = diags.messages();

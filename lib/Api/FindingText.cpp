@@ -177,6 +177,8 @@ std::string withBuffer(std::string what, const Names &names) {
 std::string describe(const cpu::Finding::Party &party, const std::vector<Frame> &frames, const Names &names) {
   const cpu::Place &place = party.place;
   std::string text = party.role;
+  if (place.outside)
+    text += ": the host";
   if (!place.host)
     text += fmt::format(": CTA {}, {} {} (warp {}, lane {})", place.cta,
                         party.alike > 1 ? fmt::format("{} threads, one of them", party.alike) : "thread", place.thread,

@@ -63,6 +63,9 @@ public:
   runtime::Outcome<std::unique_ptr<runtime::LiveRun>>
   openLive(const runtime::LiveTable &table, const runtime::RunOptions &options, LaunchOptions how = {});
 
+  /// Waits for a launch of what openLive() gave, and tells how it went; poll() tells of it as well.
+  LaunchResult resultOf(runtime::LiveRun &live);
+
   /// Called now and then while a kernel runs: ticks and rows so far.
   std::function<void(int64_t ticks, int64_t rows)> onProgress;
 

@@ -45,7 +45,7 @@ public:
       return Launch::Ended;
     if (running.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
       return Launch::Runs;
-    if (LaunchResult result = running.get(); result.finding)
+    if (const LaunchResult &result = running.get(); result.finding)
       return RuntimeError{"cpu-kernel",
                           std::string("the kernel ended in ") + findingName(result.finding->kind) + ": " +
                               result.finding->what};
@@ -69,8 +69,10 @@ public:
   LaunchImage image;
   LaunchOptions how;
   char *memory = nullptr;
-  std::future<LaunchResult> running;
+  std::shared_future<LaunchResult> running;
 };
+
+LaunchResult CpuEngine::resultOf(LiveRun &live) { return static_cast<CpuLive &>(live).running.get(); }
 
 Outcome<std::unique_ptr<LiveRun>> CpuEngine::openLive(const runtime::LiveTable &table,
                                                       const runtime::RunOptions &options, LaunchOptions how) {

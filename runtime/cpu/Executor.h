@@ -75,6 +75,7 @@ struct Place {
   const void *pc = nullptr;         ///< in the kernel's shared object; null: unknown
   int edge = -1;                    ///< the last grid-wide edge its CTA came to; -1: none yet
   unsigned long long edgeCount = 0; ///< how many edges its CTA had come to
+  bool outside = false;             ///< LaunchOptions::outside
 };
 
 struct Finding {

@@ -71,6 +71,8 @@ private:
       launch.stalledCta = unsigned(schedule.seed % engine.manifest().ctas);
       launch.stallAt = 200 + schedule.seed * 977 % 20000;
     }
+    if (options.live)
+      return attemptLive(schedule, launch);
     auto outcome = engine.run(requests, runOptions, launch);
     if (!outcome) {
       error = outcome.error;
@@ -78,6 +80,39 @@ private:
     }
     result.steps += outcome->launch.steps;
     judge(schedule, *outcome);
+    return true;
+  }
+
+  /// The same of a live session.
+  bool attemptLive(const Schedule &schedule, const LaunchOptions &launch) {
+    if (!haveFirst) { // what all have to give
+      auto plain = engine.run(requests, runOptions, {});
+      if (!plain) {
+        error = plain.error;
+        return false;
+      }
+      result.first = std::move(plain->run);
+      haveFirst = true;
+    }
+    const auto play = playLive(engine, requests, runOptions, *options.live, launch);
+    if (!play) {
+      error = play.error;
+      return false;
+    }
+    result.steps += play->launch.steps;
+    result.launches += static_cast<uint64_t>(play->launches);
+    ExploreFailure f;
+    f.schedule = schedule;
+    f.decisions = play->launch.decisions;
+    if (play->launch.finding) {
+      f.finding = play->launch.finding;
+      f.kind = findingName(f.finding->kind);
+    } else if (f.difference = whyNotLike(*play, options.expected ? *options.expected : result.first, requests);
+               !f.difference.empty()) {
+      f.kind = "differs";
+    }
+    if (!f.kind.empty())
+      failure = std::move(f);
     return true;
   }
 

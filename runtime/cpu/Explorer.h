@@ -2,7 +2,7 @@
 #ifndef MEGALITH_RUNTIME_CPU_EXPLORER_H
 #define MEGALITH_RUNTIME_CPU_EXPLORER_H
 
-#include "runtime/cpu/CpuEngine.h"
+#include "runtime/cpu/LiveScript.h"
 
 namespace megalith::cpu {
 
@@ -14,7 +14,9 @@ struct ExploreOptions {
   /// Test hook: in each schedule one CTA stands still from some step on, and the run must
   /// end by the kernel's own watchdog.
   bool stall = false;
-  /// What the first schedule has to give; null: anything.
+  /// The requests come while the kernel runs, from a host that plays this.
+  std::optional<LiveScript> live = {};
+  /// What the first schedule has to give; null: anything. Of a live session what a plain run gives.
   const runtime::RunOutcome *expected = nullptr;
   /// After each run: how many schedules are done, and calls into the host so far.
   std::function<void(uint64_t done, uint64_t steps)> progress;
@@ -37,6 +39,7 @@ struct ExploreResult {
   std::optional<ExploreFailure> failure;
   uint64_t runs = 0, steps = 0; ///< of schedules; calls of threads into the host
   uint64_t seed = 0;            ///< of the schedule that failed
+  uint64_t launches = 0;        ///< of live sessions
 };
 
 /// The schedule of seed `seed`: 0 is round robin, odd ones have priorities with change

@@ -19,6 +19,8 @@ const char *findingName(FindingKind kind) {
 Place Machine::placeOf(const Fiber *f) const {
   if (f == &outside)
     return {0, 0, true, nullptr, -1, 0};
+  if (f->pub.cta == shape.ctas) // the thread outside of the grid
+    return {0, 0, true, nullptr, -1, 0, true};
   const Cta &cta = ctas[f->pub.cta];
   return {f->pub.cta, f->pub.thread, false, f->pc, cta.edge, cta.edges};
 }

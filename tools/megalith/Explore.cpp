@@ -22,6 +22,7 @@ bool exploreCommand(const ExploreCommand &command, Diagnostics &diags) {
       return false;
     options.drafts = std::move(*drafts);
   }
+  options.live = command.live;
   options.schedules = command.seeds;
   options.firstSeed = command.firstSeed;
   options.sourceFiles = command.cuFiles;
@@ -36,6 +37,15 @@ bool exploreCommand(const ExploreCommand &command, Diagnostics &diags) {
   if (!got(found, diags))
     return false;
   diags.adopt(found->messages);
+  if (command.live) {
+    llvm::outs() << acceptedLine(program->accepted())
+                 << fmt::format("{} schedules (round robin, then seeds {} to {}) of a live session, {:.1f} million "
+                                "steps in {:.1f} s: nothing found\n"
+                                "{} launches; in each session every request ended once, with the tokens of a run\n",
+                                found->runs, command.firstSeed, command.firstSeed + command.seeds - 1,
+                                double(found->steps) / 1e6, found->seconds, found->launches);
+    return true;
+  }
   llvm::outs()
       << acceptedLine(program->accepted())
       << fmt::format(

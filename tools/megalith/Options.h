@@ -52,6 +52,7 @@ struct ExploreCommand {
   uint32_t seed = 0;
   double replayEpsilon = 0.05, replayError = 0.05;
   uint64_t seeds = 100, firstSeed = 1;
+  bool live = false;
 };
 
 /// `megalith bench`.

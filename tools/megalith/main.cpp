@@ -195,6 +195,10 @@ WholeNumber<uint64_t, 0, 1000000000>
           cl::desc("Schedules to run beside the first, which is round robin (default: 100)"), EXPLORE);
 WholeNumber<uint64_t, 0, INT64_MAX> firstSeed(1, "first-seed", cl::value_desc("n"),
                                               cl::desc("Seed of the first of them"), EXPLORE);
+Option<bool> exploreLive("live",
+                         cl::desc("The requests come while the kernel runs, from a host that is one more thread under "
+                                  "the schedule; it takes some back, and lets the kernel rest and go on"),
+                         EXPLORE);
 
 // --- bench
 OptionList
@@ -417,6 +421,7 @@ bool exploreMain(Diagnostics &diags) {
   command.replayError = replayError;
   command.seeds = seeds;
   command.firstSeed = firstSeed;
+  command.live = exploreLive;
   return exploreCommand(command, diags);
 }
 

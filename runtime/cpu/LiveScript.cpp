@@ -1,0 +1,151 @@
+#include "runtime/cpu/LiveScript.h"
+#include <algorithm>
+
+namespace megalith::cpu {
+
+using runtime::Outcome;
+
+namespace {
+
+/// The host's thread. Its state outlives a launch.
+class ScriptedHost {
+public:
+  ScriptedHost(const runtime::LiveRun &live, char *memory, const std::vector<Request> &requests,
+               const LiveScript &script, uint32_t seed, std::vector<LiveOutcome> &outcomes)
+      : live(live), memory(memory), requests(requests), script(script), outcomes(outcomes),
+        rings(live.manifest(), live.layout(), memory, Executor::outside(), seed), entries(script.entries) {
+    for (int i = script.entries; i > 0; --i)
+      freeEntries.push_back(i - 1);
+  }
+
+  /// Until the launch ends, or all is done.
+  void run() {
+    // A thread that only looks at places that do not change lets others go on.
+    while (launchesEnded() == ended)
+      step();
+    ++ended;
+    waits = false;
+  }
+
+private:
+  struct Entry {
+    int number = -1, known = 0;
+    bool cancelled = false;
+  };
+  const runtime::LiveRun &live;
+  char *memory;
+  const std::vector<Request> &requests;
+  const LiveScript &script;
+  std::vector<LiveOutcome> &outcomes;
+  runtime::HostRings rings;
+  std::vector<Entry> entries;
+  std::vector<int> freeEntries;
+  size_t next = 0, done = 0;
+  uint32_t ended = 0;
+  bool waits = false; ///< for the launch to end
+  bool stopped = false;
+
+  uint32_t launchesEnded() {
+    return Executor::outside().loadAcquire(&reinterpret_cast<abi::HostRings *>(memory)->launchesEnded);
+  }
+
+  void step() {
+    while (!waits && next < requests.size() && !freeEntries.empty() && rings.hasRoom()) {
+      const int entry = freeEntries.back();
+      freeEntries.pop_back();
+      entries[entry] = {static_cast<int>(next), 0, false};
+      rings.arrive(entry, static_cast<int>(next), requests[next]);
+      ++next;
+    }
+    bool some = false;
+    while (auto update = rings.next([this](int entry) { return entries[entry].known; })) {
+      some = true;
+      take(*update);
+    }
+    if (some)
+      rings.release();
+    if (done == requests.size() && !stopped) {
+      rings.stop(abi::kStopsDrained);
+      stopped = true;
+    }
+  }
+
+  void take(const runtime::HostRings::Update &update) {
+    Entry &entry = entries[update.news.entry];
+    LiveOutcome &outcome = outcomes[entry.number];
+    outcome.tokens.insert(outcome.tokens.end(), update.tokens.begin(), update.tokens.end());
+    entry.known = static_cast<int>(outcome.tokens.size());
+    if (update.news.ended) {
+      const auto &header = *reinterpret_cast<const abi::RequestHeader *>(update.descriptor.data());
+      outcome.finish = runtime::endOf(live.manifest(), header).finish;
+      ++outcome.ends;
+      entry = {};
+      freeEntries.push_back(update.news.entry);
+      ++done;
+      // It rests when nothing is left: those that are there end before.
+      waits = script.restEach && done % script.restEach == 0 && done < requests.size();
+      return;
+    }
+    if (script.cancelEach && entry.number % script.cancelEach == script.cancelEach - 1 && !entry.cancelled &&
+        entry.known >= script.cancelBehind && rings.hasRoom()) {
+      entry.cancelled = true;
+      rings.cancel(update.news.entry, entry.number);
+    }
+  }
+};
+
+} // namespace
+
+Outcome<LivePlay> playLive(CpuEngine &engine, const std::vector<Request> &requests, const runtime::RunOptions &options,
+                           const LiveScript &script, LaunchOptions how) {
+  runtime::LiveTable table;
+  table.entries = script.entries;
+  table.newsSlots = script.newsSlots;
+  table.idleMs = script.restEach ? 0 : -1;
+  for (const Request &request : requests) {
+    table.tokens = std::max<int64_t>(table.tokens, std::ssize(request.tokens) + request.maxNewTokens);
+    table.endWords = std::max<int64_t>(table.endWords, static_cast<int64_t>(runtime::endWordsOf(request)));
+  }
+  LivePlay play;
+  play.requests.resize(requests.size());
+  std::optional<ScriptedHost> host;
+  how.outside = [&host] { host->run(); };
+  auto live = engine.openLive(table, options, std::move(how));
+  if (!live)
+    return live.error;
+  host.emplace(**live, (*live)->rings(), requests, script, options.seed, play.requests);
+  for (;;) {
+    if (runtime::Failure failed = (*live)->launch())
+      return *failed;
+    auto launch = engine.resultOf(**live);
+    ++play.launches;
+    launch.steps += play.launch.steps;
+    play.launch = std::move(launch);
+    if (play.launch.finding)
+      return play;
+    auto state = (*live)->poll();
+    if (!state)
+      return state.error;
+    if (*state == runtime::LiveRun::Launch::Ended)
+      return play;
+  }
+}
+
+std::string whyNotLike(const LivePlay &play, const runtime::RunOutcome &plain, const std::vector<Request> &requests) {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const LiveOutcome &is = play.requests[i];
+    const TraceRequest &should = plain.requests[i];
+    const std::string name = "request `" + requests[i].id.text + "`";
+    if (is.ends != 1)
+      return name + " ended " + std::to_string(is.ends) + " times";
+    const bool cancelled = is.finish == "cancelled";
+    if (!cancelled && is.finish != should.finish)
+      return name + " ended by " + is.finish + ", in a run by " + should.finish;
+    if (is.tokens.size() > should.tokens.size() || (!cancelled && is.tokens.size() != should.tokens.size()) ||
+        !std::equal(is.tokens.begin(), is.tokens.end(), should.tokens.begin()))
+      return "the tokens of " + name + " are not those of a run";
+  }
+  return "";
+}
+
+} // namespace megalith::cpu
