@@ -17,7 +17,7 @@ bool Machine::skipIdle() {
       return true;
     reclaim(); // what the last ones held does not wait for the next one
     dropEnded();
-    tellStanding();
+    tellStanding(out.ticks);
     return options.live->wait();
   }
   if (hasHost && coming > 0 && open == coming && nextEvent < host.events.size()) {
@@ -113,6 +113,7 @@ void Machine::dropEnded() {
 /// Tells the host of a live run what happened in the tick.
 void Machine::tellNews() {
   options.live->tickEnds();
+  tellStanding(out.ticks + 1); // before all else, so that nobody hears of more than stands here
   const double at = options.live->now();
   for (Running *r : slots)
     if (r && r->admitted < 0)
@@ -127,7 +128,6 @@ void Machine::tellNews() {
       ended.push_back(r);
     }
   }
-  tellStanding();
 }
 
 void Machine::tellEnd(Running &r, double at) {
@@ -135,11 +135,11 @@ void Machine::tellEnd(Running &r, double at) {
   options.live->end(r.number, endOf(r), r.admitted, at);
 }
 
-void Machine::tellStanding() {
+void Machine::tellStanding(int64_t ticks) {
   LiveHost::Standing standing;
   for (const Running *r : slots) {
     LiveHost::Standing::Slot &slot = standing.slots.emplace_back();
-    if (r && !r->isOver)
+    if (r && !program.states[r->state].terminal)
       slot = {r->number, program.states[r->state].name, std::ssize(r->input->tokens), r->generated(),
               r->kv.empty() ? 0 : r->kv[0].len};
   }
@@ -147,7 +147,7 @@ void Machine::tellStanding() {
     standing.pools.push_back(
         {program.pools[i].name, program.pools[i].pages, program.pools[i].pages - std::ssize(pools[i].free)});
   standing.metrics = metrics;
-  standing.ticks = out.ticks;
+  standing.ticks = ticks;
   standing.passes = out.passes;
   standing.rows = out.rows;
   options.live->stands(std::move(standing));

@@ -165,7 +165,7 @@ private:
   void dropEnded();
   void tellNews();
   void tellEnd(Running &r, double at);
-  void tellStanding();
+  void tellStanding(int64_t ticks);
 
   // Tick.cpp
   void beginTick();
