@@ -287,14 +287,19 @@ TEST(Live, DeadlinesCountFromWhenARequestIsSubmitted) {
   ASSERT_TRUE(session.submit(late)); // on the host
   listen(session, heard, [&] { return heard.of[2].end && heard.of[3].end; });
   ASSERT_TRUE(session.cancel(0));
-  ASSERT_TRUE(session.submit(late)); // runs
-  listen(session, heard, [&] { return heard.of[4].end.has_value(); });
-  for (uint64_t number : {2, 3, 4}) {
+  // One that runs. How long it needs to have a token is not known.
+  uint64_t last = 0;
+  do {
+    last = *session.submit(late);
+    listen(session, heard, [&] { return heard.of[last].end.has_value(); });
+    late.deadlineMs *= 2;
+  } while (heard.of[last].tokens.empty() && last < 12);
+  EXPECT_FALSE(heard.of[last].tokens.empty());
+  for (uint64_t number = 2; number <= last; ++number) {
     EXPECT_EQ(heard.of[number].end->finish, "deadline");
     EXPECT_EQ(heard.of[number].end->state, "EXPIRED");
     EXPECT_GE(heard.of[number].end->ended, heard.of[number].end->submitted + 59); // of whole milliseconds
   }
-  EXPECT_FALSE(heard.of[4].tokens.empty());
 }
 
 TEST(Live, StopsWhenAllHaveEnded) {
