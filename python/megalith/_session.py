@@ -169,8 +169,8 @@ class _Router:
 class Generation(Iterator[int]):
     """The tokens of one request as they come. It is an iterator; `events()` has more.
 
-    A request that ends with a fault raises `megalith.Error` behind its tokens. Leaving the loop early, or `close()`,
-    cancels the request.
+    A request that ends with a fault raises `megalith.Error` behind its tokens; `events()` tells it in the last event.
+    Who drops the iterator before its end, or calls `close()`, cancels the request.
     """
 
     number: int
@@ -193,6 +193,8 @@ class Generation(Iterator[int]):
         while not self._tokens:
             event = self._next_event()
             if event is None:
+                if self.end and self.end.finish == "fault":
+                    raise _fault_of(self.number, self.end)
                 raise StopIteration
             self._tokens.extend(event.tokens)
         return self._tokens.popleft()
@@ -204,8 +206,6 @@ class Generation(Iterator[int]):
 
     def _next_event(self) -> Event | None:
         if self._over:
-            if self.end and self.end.finish == "fault" and not self._tokens:
-                raise _fault_of(self.number, self.end)
             return None
         news = self._news.get()
         if news is None or isinstance(news, Error):
@@ -246,14 +246,15 @@ class AsyncGeneration(AsyncIterator[int]):
         self._over = False
         self._tokens: deque[int] = deque()
         self._news: asyncio.Queue[Event | Error | None] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
-        self.number, self._key = session._submit_for(request, self._put, 0)
+        loop, news = asyncio.get_running_loop(), self._news
 
-    def _put(self, news: Event | Error | None) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._news.put_nowait, news)
-        except RuntimeError:  # the loop was closed, nobody waits
-            pass
+        def put(what: Event | Error | None) -> None:  # without `self`: who drops it cancels the request
+            try:
+                loop.call_soon_threadsafe(news.put_nowait, what)
+            except RuntimeError:  # the loop was closed, nobody waits
+                pass
+
+        self.number, self._key = session._submit_for(request, put, 0)
 
     def __aiter__(self) -> AsyncGeneration:
         return self
@@ -262,6 +263,8 @@ class AsyncGeneration(AsyncIterator[int]):
         while not self._tokens:
             event = await self._next_event()
             if event is None:
+                if self.end and self.end.finish == "fault":
+                    raise _fault_of(self.number, self.end)
                 raise StopAsyncIteration
             self._tokens.extend(event.tokens)
         return self._tokens.popleft()
@@ -273,8 +276,6 @@ class AsyncGeneration(AsyncIterator[int]):
 
     async def _next_event(self) -> Event | None:
         if self._over:
-            if self.end and self.end.finish == "fault" and not self._tokens:
-                raise _fault_of(self.number, self.end)
             return None
         news = await self._news.get()
         if news is None or isinstance(news, Error):
@@ -358,6 +359,7 @@ class Session:
         """As they are, with the `max_tokens` that was chosen."""
         self._router = _Router(self._core)
         self._keys = itertools.count()
+        self._stops: list[threading.Thread] = []
         _open.add(self)
 
     def _dict_of(
@@ -533,11 +535,11 @@ class Session:
 
         thread = threading.Thread(target=work, name="megalith-stop", daemon=True)
         thread.start()
-        while thread.is_alive():  # in pieces, so that Ctrl-C is noticed
-            thread.join(0.1)
+        self._stops.append(thread)  # one that Ctrl-C has left waits on
         pump = self._router.pump
-        while pump is not None and pump.is_alive() and pump is not threading.current_thread():
-            pump.join(0.1)
+        for other in [*self._stops, *([pump] if pump else [])]:
+            while other.is_alive():  # in pieces, so that Ctrl-C is noticed
+                other.join(0.1)
         _open.discard(self)
         if failed:
             raise failed[0]

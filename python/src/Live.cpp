@@ -179,12 +179,10 @@ void bindLive(nb::module_ &module) {
   nb::class_<Live>(module, "Live")
       .def("submit", submit)
       .def("next", next)
-      .def("cancel",
-           [](Live &live, uint64_t request) { take(released([&] { return live.session.cancel(request); })); })
+      .def("cancel", [](Live &live, uint64_t request) { take(released([&] { return live.session.cancel(request); })); })
       .def("stop",
            [](Live &live, bool now) {
-             take(released(
-                 [&] { return live.session.stop(now ? LiveSession::Stop::Now : LiveSession::Stop::Drain); }));
+             take(released([&] { return live.session.stop(now ? LiveSession::Stop::Now : LiveSession::Stop::Drain); }));
            })
       .def("done", [](Live &live) { return released([&] { return live.session.done(); }); })
       .def("stats", [](Live &live) { return dictOf(released([&] { return live.session.stats(); })); })

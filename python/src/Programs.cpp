@@ -153,9 +153,8 @@ template <class F> static auto textOf(F f) {
 static nb::list requestsOf(CompiledProgram &p, nb::handle from, bool isPath, const std::string &name) {
   const std::string bytes = bytesOf(from);
   nb::list out;
-  for (const Request &request : take(alone(*p.mutex, [&] {
-         return isPath ? p.program.readRequests(bytes) : p.program.parseRequests(bytes, name);
-       })))
+  for (const Request &request : take(alone(
+           *p.mutex, [&] { return isPath ? p.program.readRequests(bytes) : p.program.parseRequests(bytes, name); })))
     out.append(dictOf(request));
   return out;
 }
