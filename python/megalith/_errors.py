@@ -58,7 +58,8 @@ class Error(Exception):
     @property
     def first(self) -> Message:
         """The first error."""
-        return next((message for message in self.messages if not message.warning), self.messages[0])
+        errors = (message for message in self.messages if not message.warning)
+        return next(errors, self.messages[0] if self.messages else Message("", self.text))
 
     @property
     def kind(self) -> str:

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 
 namespace megalith::python {
 

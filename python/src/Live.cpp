@@ -3,7 +3,6 @@
 #include "megalith/LiveSession.h"
 #include <algorithm>
 #include <atomic>
-#include <nanobind/stl/string.h>
 
 namespace megalith::python {
 

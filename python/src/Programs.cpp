@@ -2,7 +2,6 @@
 #include "Core.h"
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 namespace megalith::python {
