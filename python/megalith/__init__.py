@@ -14,6 +14,9 @@
 What is refused or fails raises `megalith.Error`, whose `messages` have kind, place and advice.
 """
 
+import os as _os
+import sys as _sys
+
 from ._core import fault_text
 from ._core import version as _version
 from ._errors import Error, Message, Note
@@ -49,6 +52,10 @@ __all__ = [
     "pipelines",
     "state_diagram",
 ]
+
+# The library looks for NVRTC in the active virtual environment. One whose Python runs is meant as well.
+if _sys.prefix != _sys.base_prefix and not _os.environ.get("VIRTUAL_ENV"):
+    _os.environ["VIRTUAL_ENV"] = _sys.prefix
 
 for _name in __all__:  # where users find them
     if isinstance(globals()[_name], type):

@@ -87,7 +87,7 @@ class Results:
 class Kernel:
     """A program on a device, with its weights. `Program.load()` makes it."""
 
-    def __init__(self, core: Any, program: Program) -> None:
+    def __init__(self, core: _core.Kernel, program: Program) -> None:
         self._core = core
         self.program = program
         self._inputs = program._core.inputs()

@@ -115,7 +115,7 @@ def _options(
 class Program:
     """A compiled pipeline. `megalith.compile()` makes it."""
 
-    def __init__(self, core: Any) -> None:
+    def __init__(self, core: _core.Program) -> None:
         self._core = core
 
     def __repr__(self) -> str:

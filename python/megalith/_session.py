@@ -90,7 +90,7 @@ class _Router:
     all of them.
     """
 
-    def __init__(self, core: Any) -> None:
+    def __init__(self, core: _core.Live) -> None:
         self.core = core
         self.changed = threading.Condition()
         self.sinks: dict[int, Callable[[Event | Error | None], None]] = {}

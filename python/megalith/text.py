@@ -187,7 +187,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def chat_text(self, messages: Sequence[ChatMessage], *, answer: bool = True, **variables: Any) -> str:
         if self._template is None:
             raise TextError("the checkpoint has no chat template")
-        known = {"tools": None, "documents": None}
+        known: dict[str, Any] = {"tools": None, "documents": None}
         for name, value in self._config.items():
             if name.endswith("_token"):  # a text, or an object with the text
                 value = value.get("content") if isinstance(value, dict) else value
@@ -220,9 +220,8 @@ def _template_of(folder: Path, config: Mapping[str, Any]) -> str | None:
 
 def _render(template: str, variables: Mapping[str, Any]) -> str:
     """As Hugging Face's `apply_chat_template` does: in a sandbox."""
-    jinja2 = _need("jinja2", "jinja2", "a chat template")
+    _need("jinja2", "jinja2", "a chat template")
     import jinja2.ext
-    import jinja2.nodes
     import jinja2.sandbox
 
     class Generated(jinja2.ext.Extension):  # {% generation %} marks what a model writes; it changes nothing here
