@@ -17,6 +17,7 @@ What is refused or fails raises `megalith.Error`, whose `messages` have kind, pl
 import os as _os
 import sys as _sys
 
+from . import text
 from ._core import fault_text
 from ._core import version as _version
 from ._errors import Error, Message, Note
@@ -51,6 +52,7 @@ __all__ = [
     "pipeline",
     "pipelines",
     "state_diagram",
+    "text",
 ]
 
 # The library looks for NVRTC in the active virtual environment. One whose Python runs is meant as well.

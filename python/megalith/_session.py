@@ -98,6 +98,7 @@ class _Router:
         self.loose: deque[Event] = deque()
         self.pump: threading.Thread | None = None
         self.over = False  # the pump has ended
+        self.ended = threading.Event()  # the same, and nothing of it is in the library any more
         self.failed: Error | None = None
 
     def dispatch(self, raw: tuple[Any, ...]) -> None:
@@ -138,6 +139,7 @@ class _Router:
                 self.changed.notify_all()
             for sink in sinks:
                 sink(failed)
+            self.ended.set()
 
     def next(self, timeout: float | None) -> Event | None:
         end = None if timeout is None else time.monotonic() + timeout
@@ -359,7 +361,7 @@ class Session:
         """As they are, with the `max_tokens` that was chosen."""
         self._router = _Router(self._core)
         self._keys = itertools.count()
-        self._stops: list[threading.Thread] = []
+        self._stops: list[threading.Event] = []
         _open.add(self)
 
     def _dict_of(
@@ -526,20 +528,20 @@ class Session:
         """Stops, and waits until the kernel has ended. Requests that are there go on to their ends; with `now` they end
         as `limit`. Events stay to be read. Raises `megalith.Error` when the kernel has failed."""
         failed: list[BaseException] = []
+        ended = threading.Event()  # not Thread.join(): with Ctrl-C that may take a thread for one that has ended
 
         def work() -> None:
             try:
                 self._core.stop(now)
             except BaseException as error:  # noqa: BLE001
                 failed.append(error)
+            finally:
+                ended.set()
 
-        thread = threading.Thread(target=work, name="megalith-stop", daemon=True)
-        thread.start()
-        self._stops.append(thread)  # one that Ctrl-C has left waits on
-        pump = self._router.pump
-        for other in [*self._stops, *([pump] if pump else [])]:
-            while other.is_alive():  # in pieces, so that Ctrl-C is noticed
-                other.join(0.1)
+        threading.Thread(target=work, name="megalith-stop", daemon=True).start()
+        self._stops.append(ended)  # one that Ctrl-C leaves here waits on
+        for each in [*self._stops, *([self._router.ended] if self._router.pump else [])]:
+            each.wait()
         _open.discard(self)
         if failed:
             raise failed[0]

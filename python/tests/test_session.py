@@ -242,8 +242,8 @@ def run_script(script, interrupt=False):
     [
         "session.next()",
         "list(session.generate([65], 1900))",
-        "session.generate([65], 1900); session.stop()",
-        "[session.submit([65], 1900) for _ in range(5000)]; session.submit([65], 1, timeout=None)",
+        "stream = session.generate([65], 1900); session.stop()",
+        "while True: session.submit([65], 1900, timeout=None)",
     ],
 )
 def test_ctrl_c_works_while_waiting(wait):
