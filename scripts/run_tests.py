@@ -99,7 +99,7 @@ def python_tests(scratch):
         return
     pip = [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     wheel = subprocess.run([*pip, "wheel", root, "--no-build-isolation", "--no-deps", "--wheel-dir", scratch,
-                            "-C", f"build-dir={build}/python", "-C", f"cmake.define.MEGALITH_BUILD={build}"],
+                            f"--config-settings=build-dir={build}/python", f"--config-settings=cmake.define.MEGALITH_BUILD={build}"],
                            capture_output=True, text=True, errors="replace")
     if wheel.returncode == 0:
         wheel = subprocess.run([*pip, "install", "--no-deps", "--target", site, *scratch.glob("megalith-*.whl")],

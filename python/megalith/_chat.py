@@ -14,11 +14,30 @@ from ._program import compile, pipeline, pipelines
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """What to compile, and where it runs. Others of this package use them, too."""
-    parser.add_argument("--model", metavar="[NAME=]DIR", action="append", required=True, help="a checkpoint's folder; NAME= for one model of several")
-    parser.add_argument("--device", choices=("auto", "cuda", "cpu", "reference"), default="auto", help="default: a GPU if there is one, else the reference executor")
+    parser.add_argument(
+        "--model",
+        metavar="[NAME=]DIR",
+        action="append",
+        required=True,
+        help="a checkpoint's folder; NAME= for one model of several",
+    )
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cuda", "cpu", "reference"),
+        default="auto",
+        help="default: a GPU if there is one, else the reference executor",
+    )
     parser.add_argument("--ordinal", type=int, default=0, metavar="N", help="the GPU's number")
-    parser.add_argument("--set", metavar="PARAM=VALUE", action="append", default=[], help="another value of the pipeline's param")
-    parser.add_argument("--accept", metavar="KEY", action="append", default=[], help="take a key or tensor that the model file does not understand")
+    parser.add_argument(
+        "--set", metavar="PARAM=VALUE", action="append", default=[], help="another value of the pipeline's param"
+    )
+    parser.add_argument(
+        "--accept",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help="take a key or tensor that the model file does not understand",
+    )
 
 
 def compile_from(arguments: argparse.Namespace, file: str | os.PathLike[str]) -> tuple[Any, str]:
@@ -52,9 +71,18 @@ def show_progress(what: str) -> None:
 
 
 def add_chat(commands: Any) -> None:
-    parser = commands.add_parser("chat", help="chat on the terminal", description="Chats on the terminal. Ctrl-C ends an answer, Ctrl-D the chat. A checkpoint without a chat template continues what is typed.")
+    parser = commands.add_parser(
+        "chat",
+        help="chat on the terminal",
+        description="Chats on the terminal. Ctrl-C ends an answer, Ctrl-D the chat. A checkpoint without a chat template continues what is typed.",
+    )
     add_model_options(parser)
-    parser.add_argument("--pipeline", metavar="FILE", default="sampled", help="a file, or the name of a pipeline of the package; default: sampled")
+    parser.add_argument(
+        "--pipeline",
+        metavar="FILE",
+        default="sampled",
+        help="a file, or the name of a pipeline of the package; default: sampled",
+    )
     parser.add_argument("--max-new-tokens", type=int, default=256, metavar="N", help="of an answer; default: 256")
     parser.add_argument("--system", metavar="TEXT", help="a first message, of the role `system`")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="default: 0, the best token")
@@ -71,7 +99,9 @@ def chat(arguments: argparse.Namespace) -> int:
     for message in program.messages:
         print(message, end="", file=sys.stderr)
     kernel = program.load(arguments.device, arguments.ordinal, progress=show_progress)
-    where = kernel.device_name or {"reference": "the reference executor", "cpu": "the CPU executor"}.get(kernel.device, kernel.device)
+    where = kernel.device_name or {"reference": "the reference executor", "cpu": "the CPU executor"}.get(
+        kernel.device, kernel.device
+    )
     print(f"{program.name}, {folder}, on {where}. Ctrl-C ends an answer, Ctrl-D the chat.", file=sys.stderr)
     if not tokenizer.has_chat_template:
         print("There is no chat template: the model continues what you type.", file=sys.stderr)
@@ -94,7 +124,9 @@ def chat(arguments: argparse.Namespace) -> int:
                 prompt = tokenizer.chat(history) if tokenizer.has_chat_template else tokenizer.encode(line)
                 room = session.options["max_tokens"] - len(prompt)
                 if room < 1:
-                    print("error: the chat is longer than the session's requests may be; it begins anew", file=sys.stderr)
+                    print(
+                        "error: the chat is longer than the session's requests may be; it begins anew", file=sys.stderr
+                    )
                     history = list(first)
                     continue
                 generation = session.generate(

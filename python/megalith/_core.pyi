@@ -4,8 +4,6 @@ from typing import Any
 
 from ._errors import Message
 
-has_live: bool
-
 class Program:
     def name(self) -> str: ...
     def messages(self) -> list[Message]: ...

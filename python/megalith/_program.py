@@ -227,11 +227,18 @@ class Program:
         return Source(**self._core.source())
 
     def binary(
-        self, arch: str = "sm_90a", *, ptx: bool = False, source_files: Iterable[PathLike] = (), whole_kernel: bool = False
+        self,
+        arch: str = "sm_90a",
+        *,
+        ptx: bool = False,
+        source_files: Iterable[PathLike] = (),
+        whole_kernel: bool = False,
     ) -> Binary:
         """Compiles the kernel with NVRTC and links it, but for what the kernel cache has. Needs no GPU."""
         files = [path_of(path) for path in source_files]
-        return Binary(**self._core.binary({"arch": arch, "ptx": ptx, "source_files": files, "whole_kernel": whole_kernel}))
+        return Binary(
+            **self._core.binary({"arch": arch, "ptx": ptx, "source_files": files, "whole_kernel": whole_kernel})
+        )
 
     def read_requests(self, path: PathLike) -> list[Request]:
         """Reads a file of requests, one JSON object a line (docs/running.md of the project)."""

@@ -129,7 +129,9 @@ def _integer(value: Any, what: str) -> int:
     return int(value)
 
 
-def dict_of(request: Request, default_id: str, inputs: Iterable[Mapping[str, Any]], encode: Encode | None) -> dict[str, Any]:
+def dict_of(
+    request: Request, default_id: str, inputs: Iterable[Mapping[str, Any]], encode: Encode | None
+) -> dict[str, Any]:
     """What `_core` takes."""
     eos = request.eos
     if isinstance(eos, (int, np.integer)):

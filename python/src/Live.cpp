@@ -6,8 +6,6 @@
 
 namespace megalith::python {
 
-#if MEGALITH_LIVE
-
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -169,7 +167,6 @@ template <class F> auto released(F f) {
 } // namespace
 
 void bindLive(nb::module_ &module) {
-  module.attr("has_live") = true;
   module.def("open_live", [](LoadedKernel &k, nb::dict from) {
     const LiveOptions options = optionsOf(from);
     return Live{take(alone(*k.mutex, [&] { return LiveSession::open(k.kernel, options); }))};
@@ -199,11 +196,5 @@ void bindLive(nb::module_ &module) {
         return out;
       });
 }
-
-#else
-
-void bindLive(nb::module_ &module) { module.attr("has_live") = false; }
-
-#endif
 
 } // namespace megalith::python

@@ -13,7 +13,6 @@ import pytest
 from conftest import DEMO, PROMPTS, ROOT
 
 
-
 def test_a_program_tells_what_it_is(program):
     assert program.name == "sampled"
     assert program.vocabulary == 260 and program.byte_vocabulary and program.positions == 2048
@@ -26,6 +25,12 @@ def test_a_program_tells_what_it_is(program):
         program.ir("some")
     source = program.source()
     assert "__global__" in source.cuda and source.control[1] in source.cuda and source.manifest.startswith("{")
+
+
+def test_the_package_and_the_library_have_one_version():
+    import importlib.metadata
+
+    assert importlib.metadata.version("megalith") == megalith.__version__
 
 
 def test_params_texts_and_profile_are_used():
@@ -73,7 +78,9 @@ def test_eos_ends_a_request(kernel, expected):
 
 def test_draws_depend_on_the_seed(kernel):
     def draw(seed, run_seed=0):
-        return kernel.run([megalith.Request(PROMPTS[0], 12, temperature=1.5, seed=seed)], seed=run_seed)[0].tokens.tolist()
+        return kernel.run([megalith.Request(PROMPTS[0], 12, temperature=1.5, seed=seed)], seed=run_seed)[
+            0
+        ].tokens.tolist()
 
     assert draw(1) == draw(1)
     assert draw(1) != draw(2) and draw(1) != draw(1, 5)
@@ -81,7 +88,9 @@ def test_draws_depend_on_the_seed(kernel):
 
 def test_files_of_requests(program, kernel, tmp_path):
     path = tmp_path / "R.jsonl"
-    path.write_text('{"id": "a", "text": "In ", "max_new_tokens": 2}\n{"id": 2, "tokens": [65], "max_new_tokens": 1, "eos": 3, "sampling": {"seed": 4}}\n')
+    path.write_text(
+        '{"id": "a", "text": "In ", "max_new_tokens": 2}\n{"id": 2, "tokens": [65], "max_new_tokens": 1, "eos": 3, "sampling": {"seed": 4}}\n'
+    )
     first, second = program.read_requests(path)
     assert first.id == "a" and first.prompt.tolist() == [73, 110, 32] and first.eos.tolist() == [257]
     assert second.id == 2 and second.eos.tolist() == [3] and second.seed == 4
@@ -146,7 +155,11 @@ def test_errors_have_places_and_advice():
     error = caught.value
     message = error.first
     assert error.kind == message.kind == "unknown-key"
-    assert message.file == "wrong.yaml" and text.splitlines()[message.line - 1].startswith("stagse:") and message.column == 1
+    assert (
+        message.file == "wrong.yaml"
+        and text.splitlines()[message.line - 1].startswith("stagse:")
+        and message.column == 1
+    )
     assert message.notes[0].message == "did you mean `stages`?"
     assert f"wrong.yaml:{message.line}:1: error: unknown key `stagse`" in str(error) and "^" in str(error)
 

@@ -36,8 +36,15 @@ def test_chat():
     import sys
 
     command = [sys.executable, "-m", "megalith", "chat", "--model", ROOT / "models/demo", "--device", "reference"]
-    chat = subprocess.run([*command, "--max-new-tokens", "12"], input="In the beginning \n\nAnd God said \n", capture_output=True, text=True)
+    chat = subprocess.run(
+        [*command, "--max-new-tokens", "12"],
+        input="In the beginning \n\nAnd God said \n",
+        capture_output=True,
+        text=True,
+    )
     assert (chat.stdout, chat.returncode) == ("of the world\nunto him, If\n", 0)
     assert "no chat template" in chat.stderr and "reference executor" in chat.stderr
-    wrong = subprocess.run([*command, "--pipeline", "nothing.yaml"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    wrong = subprocess.run(
+        [*command, "--pipeline", "nothing.yaml"], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
     assert wrong.returncode == 1 and wrong.stderr.startswith("error: cannot read `nothing.yaml`")

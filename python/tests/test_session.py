@@ -14,9 +14,9 @@ import megalith
 import pytest
 from conftest import DEMO, PROMPTS
 
-#===----------------------------------------------------------------------===#
+# ===----------------------------------------------------------------------===#
 # On the reference executor
-#===----------------------------------------------------------------------===#
+# ===----------------------------------------------------------------------===#
 
 
 @pytest.fixture
@@ -164,14 +164,16 @@ def test_a_session_owns_its_kernel(session, kernel, expected):
 
 def test_a_full_session_says_so(kernel):
     with kernel.session(places=1, queue=1) as session:
-        with pytest.raises(megalith.Error) as caught:
-            for _ in range(4):
-                session.submit(PROMPTS[0], 1500)
-        assert caught.value.kind == "live-full"
-        started = time.monotonic()
+        first = session.generate(PROMPTS[0], 1900, eos=[])
+        next(first)  # it has its place
+        session.submit(PROMPTS[0], 1900)
+        for timeout in 0, 0.2:
+            started = time.monotonic()
+            with pytest.raises(megalith.Error) as caught:
+                session.submit(PROMPTS[0], 1900, timeout=timeout)
+            assert caught.value.kind == "live-full" and time.monotonic() - started >= timeout
         with pytest.raises(megalith.Error):
-            session.generate(PROMPTS[0], 1500, timeout=0.2)
-        assert time.monotonic() - started >= 0.2
+            session.generate(PROMPTS[0], 1900, timeout=0.1)
         session.close()
 
 
@@ -228,7 +230,9 @@ session = kernel.session()
 
 
 def run_script(script, interrupt=False):
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT + script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT + script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     if interrupt:
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.3)
@@ -270,9 +274,9 @@ time.sleep(0.1)
     assert (out, error, code) == ("True\n", "", 0)
 
 
-#===----------------------------------------------------------------------===#
+# ===----------------------------------------------------------------------===#
 # What the library tells is made up
-#===----------------------------------------------------------------------===#
+# ===----------------------------------------------------------------------===#
 
 
 class MadeUp:
