@@ -1,7 +1,7 @@
 //===- Live.cuh - requests that come while the kernel runs -----------------===//
 //
-// Control's half of a live session: it takes orders of the host, and tells the host what is new. Abi.h, "A live session",
-// has what both sides see. All of it is warp 0's.
+// Control's half of a live session: it takes orders of the host, and tells the host what is new. Abi.h, "A live
+// session", has what both sides see. All of it is warp 0's.
 //===----------------------------------------------------------------------===//
 #pragma once
 

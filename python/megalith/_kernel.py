@@ -129,7 +129,7 @@ class Kernel:
         batch then goes on in the background until it has ended, and the kernel is busy so long.
         """
         batch = [
-            dict_of(Request.of(request), str(number), self._inputs, self._encode)
+            dict_of(Request.of(request), str(number), self._inputs, self._encode, self._encode)
             for number, request in enumerate(requests)
         ]
         options = {

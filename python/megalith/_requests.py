@@ -28,6 +28,8 @@ class Request:
     """Unique in a batch. Without it, the request's number as a text."""
     eos: int | Tokens | None = None
     """Tokens that end the request, in place of the checkpoint's; `[]` for none."""
+    stop: Sequence[str | bytes | Tokens] = ()
+    """Sequences of tokens that end it, too. A text stands for its bytes where the vocabulary is bytes."""
     priority: int = 0
     temperature: float = 0.0
     """0: the best token. Other values need a pipeline that reads `sampling`, such as `sampled`."""
@@ -129,10 +131,22 @@ def _integer(value: Any, what: str) -> int:
     return int(value)
 
 
+def _stop_of(value: Any, encode: Encode | None) -> list[npt.NDArray[np.int32]]:
+    if isinstance(value, (str, bytes, np.ndarray)) or any(isinstance(each, (int, np.integer)) for each in value):
+        raise TypeError("`stop` is a list of sequences: [[46], [10, 10]]")
+    if encode is None and any(isinstance(each, (str, bytes)) for each in value):
+        raise TypeError("`stop` has a text, but the model has no byte vocabulary: other tokens may make the same text")
+    return [tokens_of(encode(each) if encode and isinstance(each, (str, bytes)) else each, "stop") for each in value]
+
+
 def dict_of(
-    request: Request, default_id: str, inputs: Iterable[Mapping[str, Any]], encode: Encode | None
+    request: Request,
+    default_id: str,
+    inputs: Iterable[Mapping[str, Any]],
+    encode: Encode | None,
+    encode_bytes: Encode | None,
 ) -> dict[str, Any]:
-    """What `_core` takes."""
+    """What `_core` takes. `encode` makes tokens of a prompt, `encode_bytes` those of a byte vocabulary."""
     eos = request.eos
     if isinstance(eos, (int, np.integer)):
         eos = [int(eos)]
@@ -147,6 +161,7 @@ def dict_of(
         "tokens": prompt_of(request.prompt, encode),
         "max_new_tokens": _integer(request.max_new_tokens, "max_new_tokens"),
         "eos": None if eos is None else tokens_of(eos, "eos"),
+        "stop": _stop_of(request.stop, encode_bytes),
         "priority": _integer(request.priority, "priority"),
         "temperature": float(request.temperature),
         "top_k": _integer(request.top_k, "top_k"),

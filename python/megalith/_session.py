@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -370,6 +370,7 @@ class Session:
         max_new_tokens: int | None,
         id: str | int | None,
         eos: int | Tokens | None,
+        stop: Sequence[str | bytes | Tokens],
         priority: int,
         temperature: float,
         top_k: int,
@@ -384,6 +385,7 @@ class Session:
             max_new_tokens=0 if max_new_tokens is None else max_new_tokens,
             id=id,
             eos=eos,
+            stop=stop,
             priority=priority,
             temperature=temperature,
             top_k=top_k,
@@ -393,7 +395,7 @@ class Session:
             inputs=inputs or {},
             deadline_ms=deadline_ms,
         )
-        out = dict_of(request, "", self._inputs, self._encode)
+        out = dict_of(request, "", self._inputs, self._encode, self.kernel._encode)
         if max_new_tokens is None:
             out["max_new_tokens"] = max(0, self.options["max_tokens"] - len(out["tokens"]))
         return out
@@ -405,6 +407,7 @@ class Session:
         *,
         id: str | int | None = None,
         eos: int | Tokens | None = None,
+        stop: Sequence[str | bytes | Tokens] = (),
         priority: int = 0,
         temperature: float = 0.0,
         top_k: int = 0,
@@ -423,7 +426,7 @@ class Session:
         does `live-full`, when there was no room, and `live-stopped`.
         """
         request = self._dict_of(
-            prompt, max_new_tokens, id, eos, priority, temperature, top_k, top_p, min_p, seed, inputs, deadline_ms
+            prompt, max_new_tokens, id, eos, stop, priority, temperature, top_k, top_p, min_p, seed, inputs, deadline_ms
         )
         key = next(self._keys)
         router = self._router
@@ -453,6 +456,7 @@ class Session:
         *,
         id: str | int | None = None,
         eos: int | Tokens | None = None,
+        stop: Sequence[str | bytes | Tokens] = (),
         priority: int = 0,
         temperature: float = 0.0,
         top_k: int = 0,
@@ -468,7 +472,7 @@ class Session:
         `timeout`: seconds to wait for room, None for ever.
         """
         request = self._dict_of(
-            prompt, max_new_tokens, id, eos, priority, temperature, top_k, top_p, min_p, seed, inputs, deadline_ms
+            prompt, max_new_tokens, id, eos, stop, priority, temperature, top_k, top_p, min_p, seed, inputs, deadline_ms
         )
         return Generation(self, request, timeout)
 
@@ -479,6 +483,7 @@ class Session:
         *,
         id: str | int | None = None,
         eos: int | Tokens | None = None,
+        stop: Sequence[str | bytes | Tokens] = (),
         priority: int = 0,
         temperature: float = 0.0,
         top_k: int = 0,
@@ -491,7 +496,7 @@ class Session:
         """The same for asyncio: `async for token in session.agenerate(...)`. Needs a running loop. It never waits for
         room: a full session is the error `live-full`."""
         request = self._dict_of(
-            prompt, max_new_tokens, id, eos, priority, temperature, top_k, top_p, min_p, seed, inputs, deadline_ms
+            prompt, max_new_tokens, id, eos, stop, priority, temperature, top_k, top_p, min_p, seed, inputs, deadline_ms
         )
         return AsyncGeneration(self, request)
 

@@ -102,6 +102,9 @@ Request requestOf(nb::dict r) {
   read(r, "max_new_tokens", out.maxNewTokens);
   if (nb::object eos = member(r, "eos"); !eos.is_none())
     out.eos = valuesOf<int32_t>(eos);
+  if (nb::object stop = member(r, "stop"); !stop.is_none())
+    for (nb::handle sequence : stop)
+      out.stop.push_back(valuesOf<int32_t>(sequence));
   read(r, "priority", out.priority);
   read(r, "temperature", out.sampling.temperature);
   read(r, "top_k", out.sampling.topK);
@@ -128,6 +131,10 @@ nb::dict dictOf(const Request &r) {
   out["prompt"] = arrayOf(r.tokens);
   out["max_new_tokens"] = r.maxNewTokens;
   out["eos"] = r.eos ? arrayOf(*r.eos) : nb::none();
+  nb::list stop;
+  for (const std::vector<int32_t> &sequence : r.stop)
+    stop.append(arrayOf(sequence));
+  out["stop"] = stop;
   out["priority"] = r.priority;
   out["temperature"] = r.sampling.temperature;
   out["top_k"] = r.sampling.topK;

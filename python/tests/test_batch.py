@@ -76,6 +76,15 @@ def test_eos_ends_a_request(kernel, expected):
     assert result.finish == "stop" and result.tokens.tolist() == tokens[:3]
 
 
+def test_stop_sequences_end_a_request(kernel):
+    for stop in [[b"wor"], ["xyz", "wor"], [list(b"wor")]]:
+        (result,) = kernel.run([megalith.Request(PROMPTS[0], 12, stop=stop)])
+        assert result.finish == "stop" and bytes(result.tokens.tolist()) == b"of the wor"
+    for stop in "wor", [1, 2]:
+        with pytest.raises(TypeError, match="list of sequences"):
+            kernel.run([megalith.Request(PROMPTS[0], 12, stop=stop)])
+
+
 def test_draws_depend_on_the_seed(kernel):
     def draw(seed, run_seed=0):
         return kernel.run([megalith.Request(PROMPTS[0], 12, temperature=1.5, seed=seed)], seed=run_seed)[
@@ -89,11 +98,16 @@ def test_draws_depend_on_the_seed(kernel):
 def test_files_of_requests(program, kernel, tmp_path):
     path = tmp_path / "R.jsonl"
     path.write_text(
-        '{"id": "a", "text": "In ", "max_new_tokens": 2}\n{"id": 2, "tokens": [65], "max_new_tokens": 1, "eos": 3, "sampling": {"seed": 4}}\n'
+        '{"id": "a", "text": "In ", "max_new_tokens": 2}\n{"id": 2, "tokens": [65], "max_new_tokens": 1, "eos": 3, "stop": [[4, 5]], "sampling": {"seed": 4}}\n'
     )
     first, second = program.read_requests(path)
     assert first.id == "a" and first.prompt.tolist() == [73, 110, 32] and first.eos.tolist() == [257]
-    assert second.id == 2 and second.eos.tolist() == [3] and second.seed == 4
+    assert (
+        second.id == 2
+        and second.eos.tolist() == [3]
+        and [s.tolist() for s in second.stop] == [[4, 5]]
+        and second.seed == 4
+    )
     assert [result.id for result in kernel.run([first, second])] == ["a", 2]
     with pytest.raises(megalith.Error) as caught:
         program.parse_requests('\n{"id": 1}', "mine.jsonl")

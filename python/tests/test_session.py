@@ -80,6 +80,11 @@ def test_asyncio(session, expected):
     assert all(tokens == expected[prompt] for prompt, tokens in asyncio.run(all_of_them()))
 
 
+def test_stop_sequences(session):
+    stream = session.generate(PROMPTS[0], 12, stop=["wor"])
+    assert bytes(stream) == b"of the wor" and stream.end.finish == "stop"
+
+
 def test_events_beside_iterators(session, expected):
     generation = session.generate(PROMPTS[0], 12)
     number = session.submit(PROMPTS[1], 12, user="mine")
